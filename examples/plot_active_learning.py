@@ -2,7 +2,7 @@
 Active learning: which rows to label next
 =========================================
 
-Labels are often expensive. Here a classifier starts with ten labelled images of handwritten threes and eights, and
+Labels are often expensive. Here a classifier starts with ten labelled images of the handwritten digits 3 and 8, and
 requests five more labels in each round: for random rows, or for rows whose labels give most information about the
 latent function (mutual information). The curves are test scores, averaged over several random starts.
 """
@@ -56,7 +56,7 @@ strategies = {"random": "random rows", "mutual_information": "mutual information
 results = {name: np.array([learn(name, seed) for seed in range(N_SEEDS)]) for name in strategies}
 
 # %%
-# Mutual information needs fewer labels to get the same score.
+# With mutual information, fewer labels give the same score.
 
 labels = N_FIRST + N_BATCH * np.arange(N_ROUNDS + 1)
 for name, scores in results.items():

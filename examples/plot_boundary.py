@@ -2,8 +2,8 @@
 Two classes, and the uncertainty of the model
 =============================================
 
-A fit with default settings to two interleaved half-moons. Shades and lines show the probability of class 1. Crosses are
-the inducing points, a few points that summarise all rows.
+The default settings are fitted to two interleaved half-moons. Shades and lines show the probability of class 1. Crosses
+are the inducing points, a few points that summarise all rows.
 """
 
 import matplotlib.pyplot as plt
@@ -24,8 +24,8 @@ plt.show()
 
 # %%
 # A probability near one half has two possible reasons: both classes are likely, or the model knows nothing about the
-# place. The standard deviation of the latent function tells which. It is small on the border between the moons, and
-# grows to its value under the prior far from all rows.
+# place. The standard deviation of the latent function distinguishes the two: it is small on the border between the
+# moons, and far from all rows it is that of the prior.
 
 axes = [np.linspace(-3, 4, 120), np.linspace(-2.5, 3, 120)]
 grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)

@@ -4,7 +4,7 @@ Bounds and the exact posterior
 
 The posterior of a classifier's latent function is not normal, but a fit approximates it by a normal distribution. The
 quality of the approximation depends on the bound that the fit maximises. Here the kernel is fixed, and long Gibbs
-sampling (``pip install 'xgpc[gibbs]'``) gives the exact posterior, with which the example compares three bounds.
+sampling (``pip install 'xgpc[gibbs]'``) gives the exact posterior. The example compares three bounds with it.
 """
 
 import matplotlib.pyplot as plt
@@ -26,7 +26,7 @@ print(f"Gibbs: R-hat {exact.r_hat_:.3f}, {exact.ess_:.0f} effective samples")
 
 # %%
 # The shaded band shows the exact posterior of the latent function: its mean, plus and minus two standard deviations.
-# The lines are the approximations. Where latent values are large, the variances of Polya-Gamma are too small.
+# The lines are the approximations. Where latent values are large, the variances of the Polya-Gamma bound are too small.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4.6), layout="constrained")
 band = 2 * np.sqrt(variance)
@@ -49,5 +49,5 @@ right.legend()
 plt.show()
 
 # %%
-# The probabilities differ little, so that Polya-Gamma is often good enough for predictions. Intervals, active learning
-# and other uses of the variances are better with the exact bound, the default.
+# The probabilities differ little, so that the Polya-Gamma bound is often good enough for predictions. Intervals, active
+# learning and other uses of the variances are better with the exact bound, the default.

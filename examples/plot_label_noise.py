@@ -34,7 +34,7 @@ for ax, (name, keywords) in zip(columns, settings.items(), strict=True):
     ax.get_legend().remove()
     loss = log_loss(given_test, model.predict_proba(X_test))
     right = model.score(X_test, y_test)
-    print(f"{name}: negative log likelihood of test rows {loss:.3f}, accuracy on unswapped ones {right:.3f}")
+    print(f"{name}: negative log likelihood of given test labels {loss:.3f}, accuracy on true labels {right:.3f}")
 plt.show()
 
 # %%

@@ -45,4 +45,4 @@ plt.show()
 print(models["the default"].decisions_)
 
 # %%
-# No model can be better than 0.20 here, because one label in twenty is wrong.
+# No model can have a negative log likelihood below 0.20 here, because one label in twenty is wrong.

@@ -2,8 +2,8 @@
 Saving a model, and predicting elsewhere
 ========================================
 
-``save`` writes a fitted model to one file without pickled objects, so that loading it executes nothing. On the same
-machine, the loaded model predicts the same bits.
+``save`` writes a fitted model to one file without pickled objects, so that loading the file executes no code. On the
+same machine, the predictions of the loaded model have the same bits.
 """
 
 import tempfile

@@ -24,7 +24,8 @@ log_p = model.predict_log_proba(test)
 print({name: round(value, 4) for name, value in scores(y_test, log_p).items()})
 
 # %%
-# The images with the least certain predictions: the predicted digit, its probability, and the true digit.
+# These images have the least certain predictions. A title shows the predicted digit, its probability, and the true
+# digit.
 
 least = np.argsort(np.max(log_p, axis=1))[:10]
 figure, grid = plt.subplots(2, 5, figsize=(10, 5), layout="constrained")
@@ -36,7 +37,8 @@ for ax, i in zip(grid.ravel(), least, strict=True):
 plt.show()
 
 # %%
-# If a person checks the least certain images, the error of the others falls much faster than their number.
+# If a person checks the least certain images, the model decides about the others. Their error falls fast with the
+# number of checked images.
 
 order = np.argsort(-np.max(log_p, axis=1))
 wrong = np.argmax(log_p, axis=1)[order] != y_test[order]

@@ -40,7 +40,7 @@ ax.legend()
 plt.show()
 
 # %%
-# The predictions of the models at the end, and the present border.
+# The pictures show the predictions of the three models after the last batch, and the rows of this batch.
 
 axis = np.linspace(-1, 1, 80)
 grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)

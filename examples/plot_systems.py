@@ -3,7 +3,7 @@ Systems of the papers, by their names
 =====================================
 
 ``xgpc.systems`` contains the keyword arguments of published systems: X-GPC with mini-batches and Adam, vi-JJ with
-alternating updates and L-BFGS steps, and others. Here some of them, and the default, learn from the same rows.
+alternating updates and L-BFGS steps, and others. Here some systems and the default settings learn from the same rows.
 """
 
 import time
@@ -33,7 +33,7 @@ for name in ("X-GPC", "SVGPC", "vi-JJ", "vi-Taylor", "GPC-II", None):
     settings = {} if name is None else dict(xgpc.systems[name])
     settings |= {"n_inducing": 30, "n_neighbors": 0, "max_iter": 60, "random_state": 0}
     with warnings.catch_warnings():
-        # Some need more iterations than they get here.
+        # Some systems need more iterations than they get here.
         warnings.simplefilter("ignore", ConvergenceWarning)
         start = time.perf_counter()
         model = GPClassifier(**settings).fit(X, y)

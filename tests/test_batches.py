@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xgpc.data.draw import Draw
-from xgpc.data.survey import Summary
+from xgpc.data.survey import Draw, Summary
 from xgpc.data.training import training_batch
 from xgpc.rows.batches import Rows, in_blocks
 from xgpc.rows.block import BLOCK_ROWS

@@ -142,9 +142,9 @@ def test_files_that_are_not_alike_are_refused_by_name(tmp_path):
     pq.write_table(data.drop_columns(["class"]), unlabelled)
     pq.write_table(data.set_column(data.schema.get_field_index("b"), "b", texts), text)
     for path, said in (
-        (lacking, r"lacking\.parquet' has no columns \['b'\]"),
-        (unlabelled, r"bare\.parquet' has no columns \['class'\]"),
-        (text, r"The column 'b' of the file '.*text\.parquet' is of type string"),
+        (lacking, r"lacking\.parquet' has no column 'b'"),
+        (unlabelled, r"bare\.parquet' has no column 'class'"),
+        (text, r"text\.parquet' has the column 'b' of type string"),
     ):
         with pytest.raises(ValueError, match=said):
             from_parquet([whole, path], target="class")

@@ -154,7 +154,7 @@ def test_frames(client, small_subset):
     local = expected.predict_proba(table[["east", "north"]])
     np.testing.assert_allclose(model.predict_proba(X_rows).compute(), local, rtol=0.0, atol=1e-10)
     assert model.predict(X_rows).compute().tolist() == expected.predict(table[["east", "north"]]).tolist()
-    with pytest.raises(ValueError, match="other feature names"):
+    with pytest.raises(ValueError, match="feature names should match"):
         model.predict(rows[["north", "east"]])
 
 

@@ -400,13 +400,13 @@ def test_predictions_of_batches(kind):
 
 def test_predictions_name_a_bad_batch_and_end_the_reader():
     X, y = problem(700)[:2]
-    fitted = model(optimizer=None, n_neighbors=0).fit(named(X), y)
-    for bad, message in (
-        (X[:, :1], "1 features, the fit 2"),
-        (np.full((3, 2), np.nan), r"X has 6 missing numbers \(NaN\): 3 in feature 0"),
-        (named(X)[["b", "a"]], "other feature names"),
+    for given, bad, message in (
+        (named(X), named(X)[["b", "a"]], "feature names should match"),
+        (X, X[:, :1], "X has 1 features, .* expecting 2"),
+        (X, np.full((3, 2), np.nan), r"X has 6 missing numbers \(NaN\): 3 in feature 0"),
     ):
-        found = fitted.predict_proba_batches([X[:5], bad])
+        fitted = model(optimizer=None, n_neighbors=0).fit(given, y)
+        found = fitted.predict_proba_batches([given[:5], bad])
         assert next(found).shape == (5, 2)
         with pytest.raises(ValueError, match=message) as caught:
             next(found)

@@ -203,8 +203,8 @@ def test_columns_of_arrays_can_be_categorical():
         ([0.5], "categorical_features must be"),
         (["town", 1], "categorical_features must be"),
         (3, "categorical_features must be"),
-        (["city"], r"names 'city', which X does not have; its columns are \['town', 'member', 'age', 'pay'\]"),
-        ([4], "categorical_features has 4; positions are from 0 to 3"),
+        (["city"], r"has 'city': names must be among \['town', 'member', 'age', 'pay'\]"),
+        ([4], "categorical_features has 4: .* positions are from 0 to 3"),
         ([-1], "positions are from 0 to 3"),
         ([True], "is a mask of 1 columns; X has 4"),
         (["pay"], "column 'town' is text.* categorical_features of the fit does not name it"),
@@ -373,7 +373,7 @@ NO_TABLES = ([1.0, 2.0], None, "down", np.zeros((2, 2, 2)), pd.Series([1.0, 2.0]
 def test_what_is_no_table_is_refused_in_one_way(names, value):
     table, y = frame()
     model = fitted(table[names], y, optimizer=None)
-    with pytest.raises(ValueError, match=rf"X must be a table with the \d columns .* got a {type(value).__name__}\b"):
+    with pytest.raises(ValueError, match=rf"Expected 2D array, or a table; got a {type(value).__name__}\b"):
         model.predict(value)
 
 

@@ -36,10 +36,10 @@ FIRST_BATCH = "In the first batch there is nothing to forget, and inducing point
 class GPClassifier(PosteriorClassifier):
     """Sparse variational Gaussian process classifier.
 
-    A latent function (with several classes: one for each) has a Gaussian process prior, and a likelihood turns its
-    values into class probabilities. A normal distribution at ``m`` inducing points approximates the posterior. The fit
-    uses natural gradients: its time is linear in the number of rows, and there is no learning rate to choose. The
-    guide's page "How a fit decides" has the rules behind "auto".
+    One latent function (with several classes, one per class) has a Gaussian process prior, and a likelihood turns its
+    values into class probabilities. A normal distribution of the values at ``m`` inducing points approximates the
+    posterior. The fit uses natural gradients: its time is linear in the number of rows, and there is no learning rate
+    to choose. The guide's page "How a fit decides" has the rules behind "auto".
 
     Parameters
     ----------
@@ -52,19 +52,20 @@ class GPClassifier(PosteriorClassifier):
         classes: "softmax", "logistic-softmax", "multinomial-logit", "multinomial-probit" or "multinomial-step". "logit"
         becomes "softmax" when there are more than two classes.
     bound : {"auto", "exact", "polya-gamma", "taylor", "augmented", "additive-noise"}, default="auto"
-        Lower bound of the log evidence that the fit maximises; "auto" is the tightest one of the likelihood. "exact"
-        has no slack; "polya-gamma" is that of [1]_ and [5]_, "augmented" of [4]_, "additive-noise" of [6]_; "taylor"
-        ([3]_, section 4.2) is an approximation.
+        Lower bound of the log evidence that the fit maximises; "auto" is the tightest bound of the likelihood. "exact"
+        computes the expected log likelihood; "polya-gamma" is the bound of [1]_ and [5]_, "augmented" of [4]_,
+        "additive-noise" of [6]_; "taylor" ([3]_, section 4.2) is an approximation, not a bound.
     n_inducing : int or "auto", default="auto"
         Number m of inducing points, at most the number of distinct rows. "auto" doubles it from 32 (64 below 2000 rows)
         up to 2048 while more points raise the bound enough.
     n_neighbors : int or "auto", default="auto"
         Number of nearest training rows that correct each prediction, for classes that change over short distances [7]_.
-        "auto" takes 24 if held-out rows, of 2000 rows or more, are then predicted better, else 0. For the bound "exact"
-        of "logit", "probit" and "softmax". The fitted model then holds the training rows.
+        "auto": with 2000 or more rows, 24 if these improve the predictions of held-out rows; otherwise 0. Only for the
+        bound "exact" of "logit", "probit" and "softmax". The fitted model then contains the training rows.
     query_split : splitter of scikit-learn or None, default=None
-        How held-out rows are chosen where they decide something. None: at random, or by ``groups``. For rows in the
-        order of time give ``TimeSeriesSplit()``. A splitter that shuffles needs its own ``random_state``.
+        How the fit chooses held-out rows, whose predictions decide between models. None: at random, or by ``groups``.
+        If the rows are in the order of time, give ``TimeSeriesSplit()``. A splitter that shuffles needs its own
+        ``random_state``.
     inducing_points : {"kmeans", "random", "greedy", "all"} or array of shape (m, d), default="kmeans"
         Where the inducing points start: cluster centres, random rows, rows of largest variance given the points before,
         or the given places. "all" fits the full Gaussian process, in O(n^3) time and O(n^2) memory.
@@ -78,19 +79,19 @@ class GPClassifier(PosteriorClassifier):
         Number of further starts, with kernel parameters drawn within their bounds. The fit keeps the best start.
     length_scale_prior : "auto", float or None, default="auto"
         Standard deviation of a normal prior of the logarithms of the length scales, in units of the features' spreads,
-        about their mean; it keeps few rows from being overfitted. "auto": 1 with ``kernel=None``, otherwise none.
+        about their mean; it prevents overfitting to few rows. "auto": 1 with ``kernel=None``, otherwise no prior.
     subset_sizes : "auto", None or increasing integers, default="auto"
         Sizes of the random subsets of rows from which kernel and inducing points are learned, one after the other.
         "auto" goes from 4000 rows up to 131 072. None: all rows at once. The posterior always uses all rows.
     share : {"auto", "kernel", "none"}, default="auto"
         Whether the latent functions of several classes share one kernel and its inducing points, or have their own.
-        "auto" gives each class its own if held-out rows, of 1000 rows or more, are then predicted better.
+        "auto": with 1000 or more rows, a kernel per class if that improves the predictions of held-out rows.
     label_noise : "learn" or float, default="learn"
-        Probability, between 0 and 1/2, that a label is wrong, for "additive-noise" bounds (but not of softmax). "learn"
-        takes the probability of the highest bound.
+        Probability, between 0 and 1/2, that a label is wrong, for "additive-noise" bounds (except that of softmax).
+        "learn": the probability that maximises the bound.
     mean : float, sequence of C floats or "base-rate", default=0.0
-        Prior mean of the latent function (of each of C latent functions), which predictions far from all rows return
-        to. "base-rate": the mean, in ``mean_``, that predicts the class frequencies there.
+        Prior mean of the latent function, or of each of C latent functions. It determines the predictions far from all
+        rows. "base-rate": the mean for which these predictions are the class frequencies.
     batch_size : int or None, default=None
         Number of rows in a mini-batch, at most half of the rows. None: each iteration uses all rows.
     learning_rate : "adaptive", float, or (delay, forgetting), default="adaptive"
@@ -112,18 +113,18 @@ class GPClassifier(PosteriorClassifier):
         list has names, positions, or True and False for each column. A column has 255 levels at most.
     feature_transform : "auto" or None, default="auto"
         "auto" treats a value that a wide gap separates from all others, such as -9999, as missing, when fitting and
-        when predicting. ``encoding_.limits`` tells which. None: no value is changed.
+        when predicting; ``encoding_.limits`` has the limits. None: no value is changed.
     warm_start : bool, default=False
-        Whether to start from the previous fit's kernel, inducing points, posterior and label noise. With other features
-        or classes the fit begins anew, and says so.
+        Whether to start from the previous fit's kernel, inducing points, posterior and label noise. If features or
+        classes differ from those of the previous fit, the fit starts anew, and ``decisions_`` says so.
     max_time : float or None, default=None
         Seconds after which the fit ends with the best result so far, always with a complete posterior. ``decisions_``
-        and a ConvergenceWarning say what was left out.
+        and a ConvergenceWarning list the parts that were left out.
     keep_on_interrupt : bool, default=False
         With True, the first KeyboardInterrupt ends the fit as if ``max_time`` were over; the second one is raised.
     checkpoint : path or None, default=None
-        File to which the fit writes its state. A fit with the same data and parameters that was killed goes on from
-        there; the file is removed when the fit ends. ``random_state`` must then be an integer.
+        File to which the fit writes its state. After a fit was killed, the next fit with the same data and parameters
+        continues from the file; the file is removed when the fit ends. ``random_state`` must be an integer.
     callback : function or None, default=None
         Function of an ``xgpc.inference.run.FitState``, which is called after each pass over the rows. If it returns
         True, the fit ends as if ``max_time`` were over.
@@ -132,7 +133,7 @@ class GPClassifier(PosteriorClassifier):
     random_state : int, RandomState or None, default=None
         Seed of all random choices: subsets of rows, inducing points, held-out rows and mini-batches.
     verbose : int, default=0
-        1 reports how the fit goes, to the logger "xgpc" or to standard error.
+        1 reports the progress of the fit, to the logger "xgpc" or to standard error.
 
     Attributes
     ----------
@@ -164,9 +165,10 @@ class GPClassifier(PosteriorClassifier):
     query_score_ : (float, float) or None
         With neighbours: mean log probability of held-out rows, in nats, and its standard error.
     elbo_ : float
-        Lower bound of the log evidence of the training data, in nats, with all constants; of the last batch after
-        ``partial_fit``. With neighbours it is the bound of the posterior without them, computed when first asked for;
-        a model that was saved before that raises an AttributeError. Also ``log_marginal_likelihood_value_``.
+        Lower bound of the log evidence of the training data, in nats, with all constants; after ``partial_fit``, of the
+        last batch. With neighbours, it is the bound of the posterior without neighbours, which the first access
+        computes; a model that was saved before the first access and loaded raises an AttributeError. Also
+        ``log_marginal_likelihood_value_``.
     history_ : dict of arrays
         One row for each evaluation, iteration and decision. ``help("xgpc.inference.history")`` explains the columns.
     decisions_, warnings_ : lists of str
@@ -174,8 +176,8 @@ class GPClassifier(PosteriorClassifier):
     class_count_ : (C,) array
         Total weight of the rows of each class, in all batches so far.
     n_iter_, converged_ : int and bool
-        Number of iterations of the optimizer in all stages, of the posterior if nothing was learned; and whether they
-        ended by ``tol``.
+        Number of iterations of the optimizer in all stages (of the posterior, if nothing was learned); and whether the
+        iterations ended by ``tol``.
     jitter_ : float
         Number added to the diagonal of the inducing points' covariance matrix, relative to its mean diagonal.
 
@@ -292,19 +294,19 @@ class GPClassifier(PosteriorClassifier):
         ----------
         X : (n, d) array, data frame or sparse matrix
             Training rows. float32 and float64 are kept; a memory map is read in place. Data frames (pandas, polars,
-            Arrow) may have categorical columns and missing values; a missing number becomes the column's mean beside an
-            indicator column. Sparse rows become dense block by block; neighbours and ``inducing_points="all"`` need
-            dense rows.
+            Arrow) may have categorical columns and missing values; the mean of the column replaces a missing number,
+            and an indicator column marks it. Sparse rows become dense block by block; neighbours and
+            ``inducing_points="all"`` need dense rows.
         y : (n,) array
             Class labels.
         sample_weight : (n,) array, default=None
             Weights, not negative. A row of weight w counts as w equal rows.
         groups : (n,) array, default=None
-            Group labels, none missing. Where held-out rows decide something, rows of one group are never on both sides,
-            unless ``query_split`` splits otherwise.
+            Group labels, none missing. Either all rows of a group are held out or none, unless ``query_split`` splits
+            otherwise.
         classes : array, default=None
-            All class labels, if some have no rows. With rows of a single class kernel and inducing points stay at their
-            start.
+            All class labels, if some have no rows. If all rows have the same class, the kernel and the inducing points
+            keep their starting values.
 
         Returns
         -------
@@ -326,7 +328,7 @@ class GPClassifier(PosteriorClassifier):
         """
         config = FitConfig.of(self)
         with new_run(config, self._deadline()) as run:
-            data = rows_in_memory(self._door, config, run, X, y, sample_weight, groups, classes)
+            data = rows_in_memory(self, config, run, X, y, sample_weight, groups, classes)
             result = self._learned(data, run)
         publish(self, data, run, result)
 
@@ -383,7 +385,7 @@ class GPClassifier(PosteriorClassifier):
             with new_run(config, self._deadline()) as run:
                 if forgetting_factor != 1.0 or n_new_inducing:
                     run.history.add(decision=FIRST_BATCH)
-                data = rows_in_memory(self._door, config, run, X, y, sample_weight, classes=classes)
+                data = rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
                 result = self._learned(data, run)
             publish(self, data, run, result)
             return

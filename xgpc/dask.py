@@ -11,13 +11,11 @@ from typing import Any, TypeAlias
 from uuid import uuid4
 
 import numpy as np
-from numpy.typing import DTypeLike
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted
 
 from .classifier import GPClassifier
 from .data.partitions import OverPartitions, in_partition
-from .data.training import rows_to_predict
 from .estimator import all_or_nothing
 from .names import MatrixLike
 from .status import warn_user
@@ -35,12 +33,10 @@ Collection: TypeAlias = array.Array | dataframe.DataFrame | dataframe.Series
 # A task that fails runs again this many times before its error ends the fit: storage may be out of reach for a moment.
 # The death of a worker is no failure of the task; dask allows ``distributed.scheduler.allowed-failures`` deaths.
 RETRIES = 2
-# The state of a pass holds a few (m, m) matrices and goes to the scheduler once: 2048 inducing points make 100 MB, for
-# which dask would warn.
+# The state of a pass goes to the scheduler once; dask would warn of the 100 MB of 2048 inducing points.
 LARGEST_STATE = "1 GiB"
-# Dask waits for workers without end. A cluster that has lost all its workers is an error after SECONDS_WITHOUT_WORKERS:
-# a nanny whose worker dies while it starts gives up. A worker starts in about ten seconds; after twice that, a warning
-# says that the fit waits.
+# Dask waits for workers without end. A cluster that has lost all its workers is an error after SECONDS_WITHOUT_WORKERS.
+# A worker starts in about ten seconds; after twice that, a warning says that the fit waits.
 SECONDS_WITHOUT_WORKERS, SECONDS_TO_START, SECONDS_BETWEEN_LOOKS = 120.0, 20.0, 5.0
 WHAT_TO_DO = (
     "The usual reason is too little memory: divide the rows into more partitions (rechunk, repartition), give workers "
@@ -67,8 +63,7 @@ class DaskPartitions:
     def __init__(self, client: distributed.Client, batches: Sequence[tuple[Delayed, ...]]):
         self._client, self._batches = client, batches
         # A cluster without workers so far may take long to start some.
-        self._had_workers = bool(client.nthreads())
-        self._has_warned = False
+        self._had_workers, self._has_warned = bool(client.nthreads()), False
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -100,9 +95,7 @@ class DaskPartitions:
             try:
                 return future.result(timeout=SECONDS_BETWEEN_LOOKS)
             except distributed.KilledWorker as error:
-                error.add_note(
-                    f"Several workers died, one after the other, while they had this partition. {WHAT_TO_DO}"
-                )
+                error.add_note(f"Several workers died, one after the other, on this partition. {WHAT_TO_DO}")
                 raise
             except TimeoutError:
                 # An error of the task itself.
@@ -119,62 +112,52 @@ class DaskPartitions:
 
 
 def _batches(X: Collection, y: Collection, sample_weight: Collection | None) -> list[tuple[Delayed, ...]]:
-    """X, y and, where there are some, weights of each partition.
+    """Return X, y and, where there are some, weights of each partition.
 
-    Raises
-    ------
-    ValueError
-        For anything but dask collections, and for partitions of different rows, as far as their sizes are known.
+    ValueError for anything but dask collections, and for partitions of different rows, as far as sizes are known.
     """
     given = {"X": X, "y": y} if sample_weight is None else {"X": X, "y": y, "sample_weight": sample_weight}
     for name, values in given.items():
         if not isinstance(values, Collection):
-            kind = type(values).__name__
             raise ValueError(
-                f"{name} must be an array, data frame or series of dask; got a {kind}. dask.array.from_array makes an "
-                "array of dask from an array in memory, or fit xgpc.GPClassifier."
+                f"{name} must be an array, data frame or series of dask; got a {type(values).__name__}. "
+                "dask.array.from_array makes an array of dask from an array in memory, or fit xgpc.GPClassifier."
             )
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, rows and features; it has {X.ndim}.")
-    parts = []
     given["X"] = X = _with_all_columns(X)
-    for name, values in given.items():
-        values = _aligned(name, values, X)
-        if values.npartitions != X.npartitions:
-            raise ValueError(
-                f"X has {X.npartitions} partitions of rows, {name} has {values.npartitions}: give both the same ones, "
-                "by rechunk or repartition."
-            )
-        parts.append(np.ravel(values.to_delayed()).tolist())
+    parts = [np.ravel(_aligned(name, values, X).to_delayed()).tolist() for name, values in given.items()]
     return list(zip(*parts, strict=True))
 
 
 def _with_all_columns(X: Collection) -> Collection:
-    """X with all columns in each chunk; data frames are divided by rows alone."""
+    """Return X with all columns in each chunk; data frames are divided by rows alone."""
     return X.rechunk({1: -1}) if isinstance(X, array.Array) and X.numblocks[1] > 1 else X
 
 
 def _aligned(name: str, values: Collection, X: Collection) -> Collection:
-    """Values in X's partitions, as far as the sizes of both are known."""
+    """Return values in X's partitions, as far as the sizes of both are known."""
     are_arrays = [isinstance(one, array.Array) for one in (values, X)]
-    if all(are_arrays):
-        ours, theirs = values.chunks[0], X.chunks[0]
-        if ours == theirs or np.isnan(sum(ours)) or np.isnan(sum(theirs)):
-            return values
-        if sum(ours) != sum(theirs):
-            raise ValueError(f"X has {sum(theirs)} rows, {name} has {sum(ours)}: give one for each row.")
-        return values.rechunk({0: theirs})
-    are_known = not any(are_arrays) and values.known_divisions and X.known_divisions
-    if are_known and values.divisions != X.divisions:
+    if all(are_arrays) and values.chunks[0] != X.chunks[0]:
+        ours, theirs = sum(values.chunks[0]), sum(X.chunks[0])
+        if np.isfinite(ours + theirs) and ours != theirs:
+            raise ValueError(f"X has {theirs} rows, {name} has {ours}: give one for each row.")
+        values = values.rechunk({0: X.chunks[0]}) if np.isfinite(ours + theirs) else values
+    elif not any(are_arrays) and values.known_divisions and X.known_divisions and values.divisions != X.divisions:
         raise ValueError(
             f"X and {name} are divided at different rows, {X.divisions} and {values.divisions}: take both from one "
             "data frame, or repartition one like the other."
+        )
+    if values.npartitions != X.npartitions:
+        raise ValueError(
+            f"X has {X.npartitions} partitions of rows, {name} has {values.npartitions}: give both the same ones, by "
+            "rechunk or repartition."
         )
     return values
 
 
 def _predicted(rows: MatrixLike, model: GPClassifier, method: str, empty: np.ndarray, **options: bool) -> np.ndarray:
-    """The predictions of a method of a fitted model, or ``empty`` without rows."""
+    """Return the predictions of a method of a fitted model, or ``empty`` without rows."""
     return getattr(model, method)(rows, **options) if len(rows) else empty
 
 
@@ -182,10 +165,9 @@ class DaskGPClassifier(GPClassifier):
     """A ``GPClassifier`` for rows on a dask cluster.
 
     The fit equals that of ``GPClassifier.fit_batches`` on the same rows in the same order, up to rounding in the sums
-    over rows. The workers check and count all rows. This process draws 131 072 of them and learns the kernel and the
-    inducing points from these; then a few passes over the rows on the workers compute the posterior. With no more rows
-    than that, the fit equals that of ``GPClassifier.fit``. The result has the same bits for any number of workers, also
-    if workers die during the fit, because their part is computed again.
+    over rows: the workers check and count all rows, this process learns the kernel and the inducing points from 131 072
+    of them, and a few passes over the rows on the workers compute the posterior. With no more rows than that, the fit
+    equals that of ``GPClassifier.fit``. The result has the same bits for any number of workers, also if some die.
 
     Parameters
     ----------
@@ -204,8 +186,8 @@ class DaskGPClassifier(GPClassifier):
     Notes
     -----
     Each pass computes X, y and weights anew, each by its own graph; ``dask.persist(X, y)`` keeps them in the workers'
-    memory, if they fit there. A task needs memory for its partition, for a copy of the partition, and for the sums, C
-    m^2 numbers. This process receives the sums of one partition after the other. Partitions of 10 to 200 MB are fine.
+    memory, if they fit there. A task needs memory for its partition, for a copy of it, and for the sums, C m^2 numbers.
+    Partitions of 10 to 200 MB are fine.
 
     Examples
     --------
@@ -262,24 +244,19 @@ class DaskGPClassifier(GPClassifier):
         UserWarning
             If there have been no workers for twenty seconds, and the fit waits for some.
         """
-        partitions = DaskPartitions(self._connected(), _batches(X, y, sample_weight))
-        self._fit_source(partitions, None, OverPartitions)
-
-    def _connected(self) -> distributed.Client:
-        if self.client is not None:
-            if self.client.status in ("closing", "closed"):
-                raise ValueError(
-                    f"The client is {self.client.status}: give one that is connected, such as distributed.Client(), or "
-                    "None for the current one."
-                )
-            return self.client
         try:
-            return distributed.get_client()
+            client = distributed.get_client() if self.client is None else self.client
         except ValueError as error:
             raise ValueError(
                 "There is no dask cluster to fit on: make a distributed.Client before, such as Client() for the cores "
                 "of this machine, or give one as client."
             ) from error
+        if client.status in ("closing", "closed"):
+            raise ValueError(
+                f"The client is {client.status}: give one that is connected, such as distributed.Client(), or None for "
+                "the current one."
+            )
+        self._fit_source(DaskPartitions(client, _batches(X, y, sample_weight)), None, OverPartitions)
 
     def to_local(self) -> GPClassifier:
         """The fitted ``GPClassifier``, which needs no cluster and no dask."""
@@ -294,39 +271,35 @@ class DaskGPClassifier(GPClassifier):
 
     def predict_log_proba(self, X: MatrixLike, corrected: bool = False) -> Collection:
         """Log probabilities (n, C); a lazy dask array of a dask array or data frame, else at once."""
-        return self._lazily("predict_log_proba", X, np.float64, len(self._labels), corrected=corrected)
+        return self._lazily("predict_log_proba", X, corrected=corrected)
 
     def predict_proba(self, X: MatrixLike, corrected: bool = False) -> Collection:
         """Probabilities (n, C) in the order of ``classes_``; lazy as in ``predict_log_proba``."""
-        return self._lazily("predict_proba", X, np.float64, len(self._labels), corrected=corrected)
+        return self._lazily("predict_proba", X, corrected=corrected)
 
     def predict(self, X: MatrixLike) -> Collection:
         """The most probable class of each row (n,); lazy as in ``predict_log_proba``."""
-        return self._lazily("predict", X, self._labels.dtype)
+        return self._lazily("predict", X)
 
     def decision_function(self, X: MatrixLike) -> Collection:
         """Log odds (n,), or log probabilities (n, C) of several classes; lazy as in ``predict_log_proba``."""
-        n_classes = len(self._labels)
-        return self._lazily("decision_function", X, np.float64, *([n_classes] if n_classes > 2 else []))
+        return self._lazily("decision_function", X)
 
-    @property
-    def _labels(self) -> np.ndarray:
-        check_is_fitted(self)
-        return self.classes_
-
-    def _lazily(self, method: str, X: MatrixLike, dtype: DTypeLike, *n_columns: int, **options: bool) -> Collection:
-        """Predictions of a type and with a number of columns, or (n,): lazy for collections of dask, else at once."""
+    def _lazily(self, method: str, X: MatrixLike, **options: bool) -> Collection:
+        """Predictions by a method of ``GPClassifier``: lazy for collections of dask, else at once."""
         model = self.to_local()
         if not isinstance(X, array.Array | dataframe.DataFrame):
             return getattr(model, method)(X, **options)
         # The names and the number of columns are known before any row is.
         is_array = isinstance(X, array.Array)
-        rows_to_predict(np.empty((0, *X.shape[1:])) if is_array else X._meta, self._columns)
-        empty = np.empty((0, *n_columns), dtype)
+        model._rows(np.empty((0, *X.shape[1:])) if is_array else X._meta)
+        n_classes, is_label = len(self.classes_), method == "predict"
+        has_columns = not is_label and (method != "decision_function" or n_classes > 2)
+        empty = np.empty((0, n_classes) if has_columns else 0, self.classes_.dtype if is_label else np.float64)
         # The model is the result of a task and no part of each task; its threads are the worker's.
         on_worker = delayed(model.set_params(n_jobs=1), pure=False, traverse=False)
         given = {"model": on_worker, "method": method, "empty": empty, "meta": empty, **options}
         if not is_array:
             return X.map_partitions(_predicted, **given)
-        shape = {"chunks": (X.chunks[0], n_columns)} if n_columns else {"drop_axis": 1}
-        return _with_all_columns(X).map_blocks(_predicted, dtype=dtype, **shape, **given)
+        shape = {"chunks": (X.chunks[0], (n_classes,))} if has_columns else {"drop_axis": 1}
+        return _with_all_columns(X).map_blocks(_predicted, dtype=empty.dtype, **shape, **given)

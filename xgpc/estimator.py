@@ -5,15 +5,14 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import validate_data
 
-from .data.training import Columns, Door, TrainingData, checked_rows, is_checked, training_data
+from .data.training import Columns, TrainingData, checked_rows, training_data
 from .names import MatrixLike
 from .rows.source import NONE
 
@@ -86,27 +85,15 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    @property
-    def _door(self) -> Door:
-        return Door(
-            partial(validate_data, self),
-            takes_sparse=self.__sklearn_tags__().input_tags.sparse,
-            takes_tables=hasattr(self, "categorical_features"),
-            takes_classes=hasattr(self, "partial_fit"),
-            categorical_features=getattr(self, "categorical_features", None),
-            class_weight=getattr(self, "class_weight", None),
-        )
-
     def _training_data(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TrainingData:
         """Check training rows, and keep their columns."""
-        data = training_data(self._door, X, y, sample_weight)
+        data = training_data(self, X, y, sample_weight)
         self._set_columns(data.columns)
         return data
 
     def _rows(self, X: MatrixLike) -> MatrixLike:
         """Check and encode rows to predict."""
-        fitted = self._columns
-        return X if is_checked(X, fitted) else checked_rows(self._door, X, fitted)
+        return checked_rows(self, X, self._columns)
 
     @abstractmethod
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:

@@ -58,12 +58,10 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     name, mode = os.fsdecode(path), _mode(path)
     target = os.path.realpath(name)
     folder = os.path.dirname(target)
-    if not os.path.basename(name):
-        raise FileNotFoundError(errno.ENOENT, "there is no name of a file", name)
+    if not os.path.basename(name) or (mode is None and not os.path.isdir(folder)):
+        raise FileNotFoundError(errno.ENOENT, f"there is no name of a file, or no directory {folder!r}", name)
     if mode is not None and stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "it is a directory", name)
-    if mode is None and not os.path.isdir(folder):
-        raise FileNotFoundError(errno.ENOENT, f"there is no directory {folder!r}", name)
     # A device itself is written to. A file is replaced, which needs a directory that may be written to.
     needed = ([] if mode is None else [target]) + ([] if is_special(path) else [folder])
     if not all(os.access(one, os.W_OK) for one in needed):
@@ -82,9 +80,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A new file that takes the place of the one at ``path`` once it is whole and on the disk.
 
     A reader finds the old file or the new one, also after an error, an interrupt or a loss of power. A symbolic link
-    stays, and its target is replaced. The new file has the mode of the old one, but not its owner and its other hard
-    links. A process that is killed may leave the temporary file behind. Errors are those of ``check_replaceable``
-    and of writing.
+    stays, and its target is replaced. The new file has the mode of the old one. A process that is killed may leave the
+    temporary file behind.
     """
     check_replaceable(path)
     target, mode = os.path.realpath(os.fsdecode(path)), _mode(path)

@@ -65,12 +65,13 @@ class BayesianLinearClassifier(LatentClassifier):
         Prior variance s^2 of each coefficient; "auto" maximises the bound over it. All coefficients have the same
         variance, so that features should have similar scales, as ``StandardScaler`` makes them.
     fit_intercept : bool, default=True
-        Whether there is an intercept. Its prior N(0, 100) is broad and does not depend on ``prior_variance``. Centre
-        features that are far from zero.
+        Whether there is an intercept. The prior of the intercept, N(0, 100), does not depend on ``prior_variance``.
+        Centre features that are far from zero.
     batch_size, learning_rate, class_weight, n_jobs, random_state, verbose
         As in ``GPClassifier``. If a batch has more than a tenth of the rows, the fit uses all rows at once.
     max_iter, tol : int, default=200, and float, default=1e-4
-        As in ``GPClassifier``. A step of the prior variance must also gain less than ``tol``.
+        As in ``GPClassifier``. A fit that learns the prior variance also continues until a step of the prior variance
+        raises the bound by less than ``tol``.
 
     Attributes
     ----------
@@ -81,15 +82,15 @@ class BayesianLinearClassifier(LatentClassifier):
         Posterior covariance of the coefficients and, last, the intercept. Each access computes it anew.
     prior_variance_ : float
     posterior_ : SparsePosterior
-        Posterior of z, where ``posterior_.prior.scale * z`` are the coefficients. With fewer rows than features, these
-        belong to the coordinates of the rows in an orthonormal basis of their span.
+        Posterior of z, where ``posterior_.prior.scale * z`` are the coefficients. With fewer rows than features, they
+        are the coefficients in an orthonormal basis of the span of the rows.
 
     Notes
     -----
     A pass takes O(n r^2 + r^3) time, and a step with s rows O(s r^2 + r^3). Here r = d or, with fewer rows than
-    features, the rank of X: labels inform the coefficients within the span of the rows only, whose basis takes O(n^2 d)
-    time. Memory beyond X is O(n + d^2), plus a dense block of 1152 rows per thread, or O(n d) with fewer rows than
-    features. X may be sparse, best in CSR format; with fewer rows than features it is made dense.
+    features, the rank of X: only the coefficients within the span of the rows depend on the labels. A basis of this
+    span takes O(n^2 d) time. Memory beyond X is O(n + d^2), plus a dense block of 1152 rows per thread, or O(n d) with
+    fewer rows than features. X may be sparse, best in CSR format; with fewer rows than features it is made dense.
 
     References
     ----------

@@ -20,10 +20,9 @@ from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
 from .config import Rule, integer, is_name
-from .data.batches import reading
 from .data.checks import checked_labels, class_numbers, site_labels
 from .data.encoding import Encoding, of_table
-from .data.training import rows_to_predict
+from .data.survey import reading
 from .estimator import LatentClassifier
 from .inference.ascent import Point, coordinate_ascent, starting_posterior
 from .inference.correction import corrected_marginals, correction_and_gap
@@ -102,12 +101,7 @@ class PosteriorClassifier(LatentClassifier):
     _distinct_labels: tuple[np.ndarray, np.ndarray] | None = None
 
     def _set_fit(
-        self,
-        q: Posterior,
-        record: LikelihoodBound,
-        label_noise: float,
-        mean: np.ndarray,
-        evidence: Evidence | None,
+        self, q: Posterior, record: LikelihoodBound, label_noise: float, mean: np.ndarray, evidence: Evidence | None
     ) -> None:
         """Set the attributes that follow from the posterior."""
         kernels = [prior.spec.kernel for prior in q.prior.groups]
@@ -197,13 +191,12 @@ class PosteriorClassifier(LatentClassifier):
             If ``source`` is not a source or lacks columns. The iterator raises it for a bad batch and notes which one.
         """
         check_is_fitted(self)
-        fitted = self._columns
-        if fitted.names is not None and hasattr(source, "with_features"):
-            source = source.with_features(fitted.names)
+        names = self._columns.names
+        if names is not None and hasattr(source, "with_features"):
+            source = source.with_features(names)
 
         def rows_of(batch: object) -> MatrixLike:
-            X = batch[0] if isinstance(batch, tuple) and batch else batch
-            return rows_to_predict(X, fitted) if of_table(fitted.encoding) is None else self._rows(X)
+            return self._rows(batch[0] if isinstance(batch, tuple) and batch else batch)
 
         read = reading(source, rows_of, again=False)
 

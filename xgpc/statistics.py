@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ._kernels import KernelGradient
+from ._kernels import InducingKernel, KernelGradient
 from ._sites import Site
 from .rows.block import AS_EVALUATED, Block, Rescaling, Sites
 from .rows.executor import Cost
@@ -62,11 +62,13 @@ class Basis(Protocol):
 class KernelBasis(Basis, Protocol):
     """A basis that depends on kernels and inducing points."""
 
+    @property
+    def parts(self) -> tuple[tuple[InducingKernel, np.ndarray, slice], ...]:
+        """For each kernel its compiled form, L^{-1}, and its latent functions."""
+
     def gradient(
         self, block: Block, sites: Sites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
     ) -> list[KernelGradient]: ...
-
-    def prior_variances(self, block: Block) -> np.ndarray: ...
 
 
 class Predictor(Protocol):
@@ -249,7 +251,7 @@ def quadratic_constant(block: Block, state: SitesAtPosterior) -> float:
 
 def prior_curvature(block: Block, state: PriorVariances) -> float:
     """Sum of lambda k(x, x) of one latent function."""
-    return float(np.vdot(state.sites.of(block).precision, state.basis.prior_variances(block)))
+    return float(np.vdot(state.sites.of(block).precision, state.basis.parts[0][0].diagonals(block.X)))
 
 
 def marginals(block: Block, state: Predictor) -> tuple[np.ndarray, np.ndarray]:

@@ -11,11 +11,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise
 from .data.checks import checked_classes, checked_groups, site_labels
-from .data.draw import seed_of_keys
 from .data.frames import index_columns, note_of_index
 from .data.partitions import Partitions, survey_partitions
-from .data.survey import Streamed, survey
-from .data.training import Columns, Door, training_data, with_limits
+from .data.survey import Streamed, seed_of_keys, survey
+from .data.training import Columns, training_data, with_limits
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import Run
 from .learning import stages
@@ -44,7 +43,7 @@ def new_run(config: FitConfig, deadline: Deadline) -> Iterator[Run]:
 
 
 def rows_in_memory(
-    door: Door,
+    model: PosteriorClassifier,
     config: FitConfig,
     run: Run,
     X: MatrixLike,
@@ -57,7 +56,7 @@ def rows_in_memory(
     note = note_of_index(index_columns(X))
     if note:
         run.history.add(decision=note)
-    checked = training_data(door, X, y, sample_weight, classes)
+    checked = training_data(model, X, y, sample_weight, classes)
     groups = None if groups is None else checked_groups(groups, np.shape(y)[0], sample_weight)
     return _data(config, run, *checked, groups=groups)
 
@@ -97,9 +96,7 @@ def further_rows(
     """Check rows that ``partial_fit`` adds to a fitted model, whose likelihood, classes and features are given."""
     if classes is not None:
         checked_classes(classes, model.classes_)
-    (rows, codes, weight), _, columns = training_data(
-        model._door, X, y, sample_weight, model.classes_, fitted=model._columns
-    )
+    (rows, codes, weight), _, columns = training_data(model, X, y, sample_weight, model.classes_, model._columns)
     record, n_classes = model._record, len(model.classes_)
     source = source_of(rows, site_labels(codes, record.n_latents(n_classes)), weight)
     return Data(

@@ -24,7 +24,7 @@ from ..rows.columnar import index_in, is_number
 from ..summary import aligned, sentences, summary_rows
 from .arguments import MODEL_ENDING
 from .output import check_output, say, score_rows, writing
-from .tables import Rows, is_parquet, opened, write_rows
+from .tables import Rows, is_parquet, opened, refuse, write_rows
 
 # Bytes of features up to which the rows are read into memory; a fit reads more of them many times, in batches.
 IN_MEMORY = 2**30
@@ -144,9 +144,9 @@ def evaluate(arguments: argparse.Namespace) -> None:
         for X, y in rows.batches(features, {**types, arguments.target: classes.type}):
             with rows.named():
                 found = compute.index_in(y.cast(classes.type), classes)
+                unknown = f"not one of the model's classes {short(classes.to_pylist())}"
+                refuse(found.is_null(), n_rows, arguments.target, unknown)
                 log_p.append(model.predict_log_proba(X))
-            unknown = f"not one of the model's classes {short(classes.to_pylist())}"
-            rows.refuse(found.is_null(), n_rows, arguments.target, unknown)
             codes.append(found.to_numpy())
             n_rows += len(y)
     result = scores(np.concatenate(codes), np.concatenate(log_p))

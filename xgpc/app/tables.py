@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import chain
 from pathlib import Path
 from reprlib import repr as short
 from typing import IO
@@ -17,9 +18,10 @@ from typing import IO
 import pyarrow as pa
 from pyarrow import compute, csv, parquet
 
-from ..rows.columnar import in_order, near_names, parquet_dataset
+from ..rows.columnar import in_order, is_number, near_names, parquet_dataset
 from .output import output
 
+Types = Mapping[str, pa.DataType]
 # Bytes of CSV that are parsed at a time. The first block decides which columns are numbers.
 BLOCK_BYTES = 2**24
 # pandas reads the last two as missing, too.
@@ -67,8 +69,8 @@ class Rows:
         types = [_type_of(column, name == self.target) for name, column in zip(first.schema.names, first, strict=True)]
         return pa.schema(zip(first.schema.names, types, strict=True))
 
-    def _read(self, names: list[str], types: Mapping[str, pa.DataType]) -> pa.RecordBatchReader:
-        """An iterator over the record batches of some columns, or all if there are no names, in the file's order."""
+    def _read(self, names: list[str], types: Types) -> pa.RecordBatchReader:
+        """Return an iterator over record batches of some columns, or of all if there are no names, in order."""
         if self._dataset is not None:
             return self._dataset.to_batches(columns=names, **in_order())
         known = {field.name: field.type for field in self.schema}
@@ -78,9 +80,8 @@ class Rows:
             include_columns=names, column_types=known, null_values=MISSING, strings_can_be_null=True
         )
         # With threads Arrow does not know the rows of wrong cells.
-        return csv.open_csv(
-            self._path, csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False), self._parsing, options
-        )
+        how = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
+        return csv.open_csv(self._path, how, self._parsing, options)
 
     def check_names(self, names: Sequence[str]) -> None:
         """Raise ValueError for columns that the file does not have."""
@@ -103,62 +104,48 @@ class Rows:
             raise ValueError(f"{self.name!r}: {text}") from None
 
     def batches(
-        self, features: list[str], types: Mapping[str, pa.DataType], may_miss: bool = True
+        self, features: list[str], types: Types, may_miss: bool = True
     ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
         """Yield batches of features, and arrays of labels or None without a target; without rows one empty batch.
 
-        Parameters
-        ----------
-        types : Arrow types of columns of CSV, which replace those of the schema
-        may_miss : whether numbers may be missing
-
-        Raises
-        ------
-        ValueError
-            For infinite numbers, for missing labels and numbers, and if there is a target but no row.
+        Infinite numbers, missing labels, and a target without rows raise ValueError; missing numbers unless they
+        ``may_miss``. ``types`` of columns of CSV replace those of the schema.
         """
-        n_rows, batches = 0, None
-        while True:
-            with self.named():
-                batches = batches or self._read(features if self.target is None else [*features, self.target], types)
-                batch = next(batches, None)
-            if batch is None:
-                break
-            for field, column in zip(batch.schema, batch.columns, strict=True):
-                if field.type in (pa.float32(), pa.float64()):
-                    self.refuse(compute.is_inf(column), n_rows, field.name, "an infinite number")
-                if pa.types.is_string(field.type) and self._dataset is None:
-                    what = "several lines of text, perhaps for want of a quotation mark"
-                    self.refuse(compute.match_substring(column, "\n"), n_rows, field.name, what)
-                if field.name == self.target or not may_miss:
-                    self.refuse(column.is_null(nan_is_null=True), n_rows, field.name, "a missing value")
-            n_rows += batch.num_rows
-            yield batch.select(features), None if self.target is None else batch[self.target]
-        if not n_rows and self.target is not None:
-            raise ValueError(f"{self.name!r} has a header but no rows.")
+        n_rows, names = 0, features if self.target is None else [*features, self.target]
+        with self.named():
+            for batch in self._read(names, types):
+                for field, column in zip(batch.schema, batch.columns, strict=True):
+                    if field.type in (pa.float32(), pa.float64()):
+                        refuse(compute.is_inf(column), n_rows, field.name, "an infinite number")
+                    if pa.types.is_string(field.type) and self._dataset is None:
+                        what = "several lines of text, perhaps for want of a quotation mark"
+                        refuse(compute.match_substring(column, "\n"), n_rows, field.name, what)
+                    if field.name == self.target or not may_miss:
+                        refuse(column.is_null(nan_is_null=True), n_rows, field.name, "a missing value")
+                n_rows += batch.num_rows
+                yield batch.select(features), None if self.target is None else batch[self.target]
+            if not n_rows and self.target is not None:
+                raise ValueError("there is a header but no rows.")
         if not n_rows:
             yield pa.RecordBatch.from_pylist([], pa.schema([(name, types[name]) for name in features])), None
 
-    def refuse(self, bad: pa.Array, n_before: int, column: str | None, what: str) -> None:
-        """Raise ValueError if the mask ``bad`` has a row, after ``n_before`` other rows."""
-        if (row := compute.index(bad, True).as_py()) >= 0:
-            how = "put in another value, or leave out such rows"
-            raise ValueError(f"{self.name!r}, row {n_before + row + 1}, column {column!r}: {what}; {how}.")
+
+def refuse(bad: pa.BooleanArray, n_before: int, column: str | None, what: str) -> None:
+    """Raise ValueError if the mask ``bad`` has a row, after ``n_before`` other rows."""
+    if (row := compute.index(bad, True).as_py()) >= 0:
+        how = "put in another value, or leave out such rows"
+        raise ValueError(f"row {n_before + row + 1}, column {column!r}: {what}; {how}.")
 
 
 def _type_of(cells: pa.Array, is_target: bool) -> pa.DataType:
-    """The type of a column of CSV, from its first cells: truth values, numbers or text."""
-    kinds = pa.types
-    if kinds.is_boolean(cells.type):
-        return cells.type
-    if is_target:
-        return cells.type if kinds.is_integer(cells.type) or kinds.is_floating(cells.type) else pa.string()
-    if kinds.is_temporal(cells.type):
-        return pa.string()
-    if kinds.is_string(cells.type):
+    """Return the type of a column of CSV, from its first cells: truth values, numbers or text."""
+    if is_target or pa.types.is_boolean(cells.type):
+        return cells.type if is_number(cells.type) else pa.string()
+    is_text = pa.types.is_temporal(cells.type)
+    if pa.types.is_string(cells.type):
         n_like = compute.sum(compute.match_substring_regex(cells, LIKE_A_NUMBER)).as_py() or 0
-        return pa.string() if 2 * n_like < len(cells) - cells.null_count else pa.float64()
-    return pa.float64()
+        is_text = 2 * n_like < len(cells) - cells.null_count
+    return pa.string() if is_text else pa.float64()
 
 
 @contextmanager
@@ -188,6 +175,5 @@ def write_rows(path: str | None, batches: Iterator[pa.RecordBatch]) -> None:
             file = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
         writer_of = parquet.ParquetWriter if path is not None and is_parquet(path) else csv.CSVWriter
         writer = stack.enter_context(writer_of(file, first.schema))
-        writer.write(first)
-        for batch in batches:
+        for batch in chain([first], batches):
             writer.write(batch)

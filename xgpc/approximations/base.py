@@ -132,6 +132,7 @@ class KernelPrior(Value):
 
     Z: Any  # inducing points (m, d), or (C, m, d)
     jitter: Any  # float
+    key: str  # of whitened rows in caches, with inducing points
     is_full: Any = False  # bool, whether the points are all rows, which neither move nor become more
     before: Any = None  # posterior of earlier rows that is the prior of new ones, or None
 
@@ -150,6 +151,13 @@ class KernelPrior(Value):
     def posterior(self, natural: Natural) -> Any:
         """q from its natural parameters, or None if they make none."""
         return self.groups[0].posterior_of(self, natural)
+
+    def proper_posterior(self, natural: Natural) -> Any:
+        """As ``posterior``; ValueError if the natural parameters make none."""
+        q = self.posterior(natural)
+        if q is None:
+            raise ValueError("The posterior precision is not positive definite; give moderate sample weights.")
+        return q
 
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
         """Natural parameters of the prior times sites with the statistics P and h of ``Moments``.
@@ -189,22 +197,15 @@ class SeparatePriors(KernelPrior):
     members: tuple[Any, ...]
     key: str = field(default_factory=new_key, init=False, repr=False)
 
+    def __post_init__(self) -> None:
+        members = self.members
+        derived = {"Z": np.stack([prior.Z for prior in members]), "jitter": max(prior.jitter for prior in members)}
+        vars(self).update(derived, is_full=members[0].is_full)
+        super().__post_init__()
+
     @property
     def groups(self) -> tuple[Any, ...]:
         return self.members
-
-    @property
-    def Z(self) -> np.ndarray:
-        return np.stack([prior.Z for prior in self.members])
-
-    @property
-    def jitter(self) -> float:
-        """The largest of any."""
-        return max(prior.jitter for prior in self.members)
-
-    @property
-    def is_full(self) -> bool:
-        return self.members[0].is_full
 
 
 def grouped(priors: Sequence[Any]) -> Any:
@@ -243,7 +244,6 @@ class KernelPosterior(Value, ABC):
     prior: Any  # KernelPrior
     natural: Any  # Natural
     marginalizer: Any  # Marginalizer for the rows that the posterior was made from
-    marginalizer_anywhere: Any  # Marginalizer for any rows
     kl: Any  # float, KL(q || p) in nats
     squared_norm: Any  # float, squared norm of the mean function's distance from the prior's
     # The mean, and the prior's precision times its distance from the prior's mean: conjugate gradients that keep such
@@ -288,6 +288,11 @@ class KernelPosterior(Value, ABC):
     def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums (r,) over training rows i of C_i t_i and C_i^2 s_i, with the covariances C of one latent function at the
         rows of X and at them, from what s and t make as precisions and linear terms."""
+
+    @property
+    def marginalizer_anywhere(self) -> Any:
+        """Marginals of any rows."""
+        return self.marginalizer
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from .._kernels import InducingKernel
+from ..kernels.factors import FACTORS
 from ..kernels.spec import KernelSpec
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Threads, parts_of
@@ -89,7 +90,8 @@ def pathwise_obstacle(q: Posterior) -> str:
         return "is for inducing points: not for neighbours (n_neighbors_ above 0), nor for inducing_points='all'"
     for group in q.prior.groups:
         if any(group.spec.spectrum(term) is None for term in group.spec.without_noise().terms):
-            return f"is for sums and products of RBF, Matern and RationalQuadratic; the kernel is {group.spec.kernel}"
+            known = ", ".join(kind.__name__ for kind, factor in FACTORS.items() if factor.mixing is not None)
+            return f"is for sums and products of {known}; the kernel is {group.spec.kernel}"
     return ""
 
 

@@ -193,7 +193,7 @@ class FullPrior(KernelPrior):
         rows = self.rows if np.array_equal(Z, self.Z) else None
         return FullPrior.build(specs[0], Z, self.n_jobs, rows)
 
-    def basis_of(self, prior: Any, n_latents: int | None) -> ValueBasis:
+    def basis_of(self, prior: KernelPrior, n_latents: int | None) -> ValueBasis:
         """The latent values at the distinct rows, which all groups of ``prior`` share."""
         return self.rows
 
@@ -266,7 +266,7 @@ class FullPosterior(KernelPosterior):
     factors: tuple[Factor, ...] = field(repr=False)  # one for each latent function
 
     @classmethod
-    def from_natural(cls, prior: Any, precision: np.ndarray, linear: np.ndarray) -> FullPosterior | None:
+    def from_natural(cls, prior: KernelPrior, precision: np.ndarray, linear: np.ndarray) -> FullPosterior | None:
         """q from its sites, or None if they make none; O(C n^3)."""
         precisions = np.atleast_2d(precision)
         each = zip(groups_of_latents(prior, len(precisions)), precisions, strict=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -55,7 +54,7 @@ class RowSpan(Value):
         coordinates[order] = R[:r].T
         return cls(Q[:, :r]), coordinates
 
-    def coordinates(self, X: MatrixLike) -> tuple[MatrixLike, MatrixLike]:
+    def coordinates(self, X: MatrixLike) -> tuple[MatrixLike, np.ndarray | float]:
         """Coordinates of the rows of X (b, d), and the squared norms (b,) of what they leave out; 0 if that is none."""
         if self.basis is None:
             return X, 0.0
@@ -100,9 +99,6 @@ class LinearBasis:
     d: int  # coefficients without the intercept
     span: RowSpan
 
-    # Kernels.
-    n_groups = 1
-
     @property
     def cost(self) -> Cost:
         D = len(self.scale)
@@ -115,7 +111,7 @@ class LinearBasis:
         a[:, self.d :] = self.scale[self.d :]
         return a
 
-    def few(self, X: MatrixLike) -> MatrixLike:
+    def few(self, X: MatrixLike) -> MatrixLike | None:
         """The rows as CSR, if so few values are not zero that this is faster; else None."""
         if not sparse.issparse(X) or X.nnz >= SPARSE_BELOW * X.shape[0] * X.shape[1]:
             return None
@@ -193,18 +189,11 @@ class LinearPrior(KernelPrior):
         """The prior of the d coordinates in a span, at most as many, of the same variance."""
         return replace(self, scale=np.append(self.scale[:d], self.scale[self.d :]), d=d, span=span)
 
-    def basis_of(self, prior: Any, n_latents: int | None) -> LinearBasis:
+    def basis_of(self, prior: KernelPrior, n_latents: int | None) -> LinearBasis:
         return LinearBasis(self.key, self.scale, self.d, self.span)
 
-    def posterior_of(self, prior: Any, natural: Natural) -> LinearPosterior | None:
+    def posterior_of(self, prior: KernelPrior, natural: Natural) -> LinearPosterior | None:
         return LinearPosterior.from_natural(self, *natural)
-
-    def proper_posterior(self, natural: Natural) -> SparsePosterior:
-        """q(z) from its natural parameters; O(D^3). ValueError if they make none."""
-        q = self.posterior(natural)
-        if q is None:
-            raise ValueError("The posterior precision is not positive definite; give moderate sample weights.")
-        return q
 
     def moved(self, log_t: float) -> tuple[LinearPrior, np.ndarray]:
         """The prior with exp(log_t) times s^2, and the factors (D,) of the whitened rows."""

@@ -53,11 +53,6 @@ class InducingBasis:
         m = core.n_inducing
         return Cost(m * (self.n_latents * m + core.n_features), self.n_latents * m**2)
 
-    @property
-    def n_groups(self) -> int:
-        """Kernels: one, or as many as latent functions."""
-        return len(self.parts)
-
     def rows(self, block: Block) -> list[tuple[WhitenedRows, slice]]:
         """The rows whitened by each kernel, and its latent functions."""
         core, _, _ = self.parts[0]
@@ -94,10 +89,6 @@ class InducingBasis:
         """Arguments of the compiled mini-batch loop: kernels, each L^{-1}, and rows."""
         return [core for core, *_ in self.parts], np.stack([Linv for _, Linv, _ in self.parts]), picked
 
-    def prior_variances(self, block: Block) -> np.ndarray:
-        """k(x, x) (rows,) of the first kernel."""
-        return self.parts[0][0].diagonals(block.X)
-
 
 def zero_moments(n_latents: int, m: int) -> Natural:
     """P (C, m, m) and h (C, m) for compiled functions to write."""
@@ -124,10 +115,10 @@ class GaussianMarginalizer:
 
     def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
         """O(rows (C m^2 + m d)) if the latent functions share a kernel, else O(rows C (m^2 + m d))."""
-        if self.basis.n_groups > 1:
+        (rows, _), *others = self.basis.rows(block)
+        if others:
             sites = block.evaluated(site, *self.marginals(block))
             return sites, *self.basis.moments(block, sites.precision, sites.linear)
-        ((rows, _),) = self.basis.rows(block)
         P, h = zero_moments(*self.w.shape)
         values, total = _engine.update_block(rows, self.Rinv, self.w, site, block.y, block.weight, P, h)
         mean, variance, precision, linear = values
@@ -171,7 +162,7 @@ class SparsePrior(KernelPrior):
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SparsePrior:
         return SparsePrior.build(specs[0], Z, self.dtype)
 
-    def basis_of(self, prior: Any, n_latents: int | None) -> InducingBasis:
+    def basis_of(self, prior: KernelPrior, n_latents: int | None) -> InducingBasis:
         groups = prior.groups
         each = [slice(c, c + 1) for c in range(len(groups))] if len(groups) > 1 else [slice(None)]
         parts = [(group.core, group.Linv, c) for group, c in zip(groups, each, strict=True)]
@@ -206,7 +197,7 @@ class SparsePosterior(KernelPosterior):
     w: np.ndarray = field(repr=False)  # (m,) mean
 
     @classmethod
-    def from_natural(cls, prior: Any, P: np.ndarray, h: np.ndarray) -> Self | None:
+    def from_natural(cls, prior: KernelPrior, P: np.ndarray, h: np.ndarray) -> Self | None:
         """q from its natural parameters (lower triangles of P), or None if P is not positive definite; O(C m^3)."""
         factors = [cholesky_and_inverse(matrix) for matrix in P.reshape(-1, *P.shape[-2:])]
         if any(found is None for found in factors):
@@ -231,10 +222,6 @@ class SparsePosterior(KernelPosterior):
     @cached_property
     def marginalizer(self) -> GaussianMarginalizer:
         return GaussianMarginalizer(self.basis, *self.stacked())
-
-    @property
-    def marginalizer_anywhere(self) -> GaussianMarginalizer:
-        return self.marginalizer
 
     def stacked(self) -> tuple[np.ndarray, np.ndarray]:
         """Rinv (C, m, m) and w (C, m), whatever the number of latent functions."""

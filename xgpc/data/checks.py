@@ -49,14 +49,8 @@ def refuse_not_in_memory(*given: object) -> None:
 
 def is_missing(value: object) -> bool:
     """Return whether a value is None, NaN, NaT or pandas.NA."""
-    try:
-        return value is None or bool(value != value)
-    except TypeError:
-        # pandas.NA does not say whether it equals itself.
-        return True
-    except ValueError:
-        # An array, which is refused later.
-        return False
+    is_nan = isinstance(value, numbers.Number) and bool(value != value)
+    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
 def said_missing(counts: Sequence[tuple[str, int]]) -> str:
@@ -70,13 +64,8 @@ def said_missing(counts: Sequence[tuple[str, int]]) -> str:
 def missing_numbers(rows: MatrixLike, names: Sequence[str] | None) -> list[tuple[str, int]]:
     """Return the names of the features of rows (n, d), dense or CSR, with missing numbers, and how many these miss."""
     columns = rows.indices[np.isnan(rows.data)] if sparse.issparse(rows) else np.nonzero(np.isnan(rows))[1]
-    counts = np.bincount(columns, minlength=rows.shape[1]).tolist()
-    return [(name_of(j, names), count) for j, count in enumerate(counts) if count]
-
-
-def name_of(feature: int, names: Sequence[str] | None) -> str:
-    """Return the name of a feature for messages."""
-    return f"feature {feature}" if names is None else names[feature]
+    found, counts = np.unique(columns, return_counts=True)
+    return [(f"feature {j}" if names is None else names[j], n) for j, n in zip(found, counts.tolist(), strict=True)]
 
 
 def check_features(rows: MatrixLike, names: Sequence[str] | None, how: str = HOW_TO_IMPUTE) -> None:
@@ -96,7 +85,10 @@ def check_features(rows: MatrixLike, names: Sequence[str] | None, how: str = HOW
     size, how = f"size {abs(value):.3g}", f"scale the features to at most {LARGEST_FEATURE:g}"
     if np.isinf(value):
         size, how = "infinity", "leave out such rows, or put in numbers"
-    raise BadRow(f"X has a value of {size}, of {name_of(column, names)} in row {row}; {how}.", row)
+    raise BadRow(
+        f"X has a value of {size}, of {f'feature {column}' if names is None else names[column]} in row {row}; {how}.",
+        row,
+    )
 
 
 def missing_values(values: np.ndarray) -> np.ndarray:

@@ -302,22 +302,18 @@ def is_categorical(setting: Sequence[str | int] | str | None, X: object, columns
         return [False] * len(columns)
     if isinstance(setting, str):
         return [is_table(X) and column.levels is not None for column in columns]
-    given = list(setting)
+    given, names = list(setting), [column.name for column in columns] if is_table(X) else []
     if given and all(isinstance(one, bool | np.bool_) for one in given):
         if len(given) != len(columns):
             raise ValueError(f"categorical_features is a mask of {len(given)} columns; X has {len(columns)}.")
         return [bool(one) for one in given]
-    names = [column.name for column in columns] if is_table(X) else []
-    chosen = [False] * len(columns)
-    for one in given:
-        place = names.index(one) if isinstance(one, str) and one in names else one
-        if isinstance(place, str):
-            what = f"its columns are {names[:LISTED]}" if names else "it has no names of columns: give their positions"
-            raise ValueError(f"categorical_features names {one!r}, which X does not have; {what}.")
-        if not 0 <= place < len(columns):
-            raise ValueError(f"categorical_features has {one}; positions are from 0 to {len(columns) - 1} here.")
-        chosen[int(place)] = True
-    return chosen
+    places = [names.index(one) if one in names else one for one in given]
+    if wrong := [one for one in places if isinstance(one, str) or not 0 <= one < len(columns)]:
+        raise ValueError(
+            f"categorical_features has {wrong[0]!r}: names must be among {names[:LISTED]}, the names of columns of X, "
+            f"and positions are from 0 to {len(columns) - 1} here."
+        )
+    return [j in places for j in range(len(columns))]
 
 
 def warn_of_means(counts: Sequence[tuple[str, int]]) -> None:
@@ -330,7 +326,10 @@ def warn_of_means(counts: Sequence[tuple[str, int]]) -> None:
 
 def as_array(X: MatrixLike) -> np.ndarray:
     """Return a two-dimensional array of any dtype; raise ValueError for other shapes."""
-    X = np.asarray(X)
-    if X.ndim != 2:
-        raise ValueError(f"Expected 2D array, rows and columns; got an array of shape {X.shape}.")
-    return X
+    found = np.asarray(X)
+    if found.ndim != 2:
+        raise ValueError(
+            f"Expected 2D array, or a table; got a {type(X).__name__} of shape {found.shape}. Of a single row give "
+            "[row], or a data frame of one row."
+        )
+    return found

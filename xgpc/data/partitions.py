@@ -21,9 +21,17 @@ from ..rows.batches import BatchSource, Rows, joined
 from ..rows.executor import Function, Result, State, Threads
 from ..rows.source import ArraySource, RowSource
 from .checks import class_numbers
-from .draw import keys_from, numbers_drawn, of_least_keys, seed_of_keys
 from .far_values import Limit
-from .survey import Streamed, Summary, Survey, weights_of
+from .survey import (
+    Streamed,
+    Summary,
+    Survey,
+    keys_from,
+    numbers_drawn,
+    of_least_keys,
+    seed_of_keys,
+    weights_of,
+)
 from .training import training_batch
 
 

@@ -1,19 +1,23 @@
-"""Read training rows in batches that need not fit into memory: once to count and draw, then again in each pass."""
+"""Read rows in batches that need not fit into memory: once to count and draw, then again in each pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ..names import ClassWeight
-from ..rows.batches import BatchSource, Rows, in_blocks, read_ahead
+from ..names import MatrixLike
+from ..rows.batches import BatchSource, Rows, in_blocks, joined, read_ahead
+from ..rows.columnar import ArrowRows, NumpyRows
+from ..rows.executor import closed_at_end
 from ..rows.source import NONE, RowSource
-from .batches import HOW_TO_READ_AGAIN, reading
 from .checks import (
+    BadRow,
     check_classes_present,
     class_factors,
     class_numbers,
@@ -21,32 +25,190 @@ from .checks import (
     refuse_rounded,
     times_class_weights,
 )
-from .draw import Draw, keys_from, seed_of_keys, tally
 from .far_values import Limit, within
 from .training import Columns, training_batch
 
+T = TypeVar("T")
 # Makes the source of all rows of positive weight, from the site labels (C,) of the classes and the limits.
 Streamed = Callable[[np.ndarray, Sequence[Limit]], RowSource]
+
+HOW_TO_READ_AGAIN = (
+    "A fit reads the rows many times. Give a function that returns a new iterator each time it is called, such as "
+    "lambda: batches_of('rows.csv'), a list of batches, an object whose __iter__ begins anew, or one of "
+    "xgpc.rows.from_parquet, from_arrow and from_npy"
+)
+# Rows of a class are kept while they can still be among those of least keys that the final sample has. Their number on
+# the way is hypergeometric: less than one of 1e14 draws exceeds its mean by so many standard deviations and the
+# constant, which is for means near 0.
+MARGIN_ERRORS, MARGIN = 8.0, 32
+# Rows that cannot be drawn any more are dropped each time that the rows in memory have grown by this factor.
+ROOM = 1.5
+
+
+def reading(
+    source: object, check: Callable[[MatrixLike], T], again: bool = True
+) -> Callable[[], Generator[T, None, None]]:
+    """Return a function that reads a source from the beginning at each call, and yields ``check(batch)`` of each batch.
+
+    Parameters
+    ----------
+    source : a function without arguments that returns an iterator, an iterable, or an object with ``__len__`` and
+        ``__getitem__``
+    check : a note of each of its errors names the batch, counted from 0, and the file, if the source's iterator has a
+        ``place``: the name of the last batch's file and the number of its first row there
+    again : whether it must be possible to read the source more than once
+
+    Raises
+    ------
+    ValueError
+        If it is no such source, or an iterator, which can be read only once, where that is not enough.
+    """
+    pair = source[:2] if isinstance(source, tuple | list) and len(source) in (2, 3) else ()
+    if again and [len(getattr(part, "shape", ())) for part in pair] in ([2, 1], [2, 2]):
+        raise ValueError(
+            "A source is a sequence of batches, each of them a tuple; got arrays, which seem to be X and y of one "
+            "batch. Write fit_batches([(X, y)]), or fit(X, y)."
+        )
+    first, kind = _iterator(source), type(source).__name__
+    if first is None and not callable(source):
+        how = HOW_TO_READ_AGAIN if again else "Of rows in memory make a list of one batch, [X], or call predict_proba"
+        raise ValueError(f"A source of batches must be a function or an iterable; got a {kind}. {how}.")
+    if again and first is source:
+        raise ValueError(f"The source is a {kind}, which can be read only once. {HOW_TO_READ_AGAIN}.")
+    # Another source may fill the memory of one batch with the next, which is read while the first is in use.
+    is_kept = isinstance(source, list | tuple | ArrowRows | NumpyRows)
+
+    def read() -> Generator[T, None, None]:
+        begun = source() if first is None and callable(source) else source
+        batches, number = _iterator(begun), 0
+        if batches is None:
+            kind = type(begun).__name__
+            raise ValueError(f"The source's function must return an iterator of batches; it returned a {kind}.")
+        with closed_at_end(batches):
+            try:
+                for batch in batches:
+                    yield check(batch if is_kept else deepcopy(batch))
+                    # The next batch is read while nobody holds the last one.
+                    del batch
+                    number += 1
+            except Exception as error:
+                name, row = getattr(batches, "place", (None, 0))
+                rows = f"row {row + error.row}" if isinstance(error, BadRow) else f"rows from {row} on"
+                where = "" if name is None else f"{rows} of {name!r}, "
+                error.add_note(f"({where}batch {number} of the source, counted from 0)")
+                raise
+
+    return read
+
+
+def _iterator(source: object) -> Iterator[object] | None:
+    """Return an iterator over a source; None if there is none, or if the items are no batches (tables and arrays)."""
+    if isinstance(source, str | bytes | dict) or hasattr(source, "columns") or hasattr(source, "shape"):
+        return None
+    if not hasattr(source, "__iter__") and hasattr(source, "__len__") and hasattr(source, "__getitem__"):
+        return (source[i] for i in range(len(source)))
+    return iter(source) if hasattr(source, "__iter__") else None
+
+
+def seed_of_keys(random_state: np.random.RandomState) -> np.ndarray:
+    """Return the seed (4,) of the rows' keys; ``random_state`` does not change, and gives other numbers."""
+    state = np.random.RandomState()
+    state.set_state(random_state.get_state())
+    return state.randint(2**32, size=4, dtype=np.uint64)
+
+
+def keys_from(seed: np.ndarray, start: int) -> np.random.Generator:
+    """Return a generator of the keys of the rows from row ``start`` on; a key takes one step of the generator."""
+    return np.random.Generator(np.random.PCG64(seed).advance(start))
+
+
+def numbers_drawn(counts: np.ndarray, size: int, is_final: bool = True) -> np.ndarray:
+    """Return the numbers (C,) of rows of each class, of which there are ``counts``, in a sample of some size.
+
+    Largest remainders are rounded up. While rows still come, bounds on the numbers that the final sample takes.
+    """
+    means = min(1.0, size / max(1, int(counts.sum()))) * counts
+    if not is_final:
+        return np.ceil(means + MARGIN_ERRORS * np.sqrt(means) + MARGIN).astype(int)
+    numbers = np.floor(means).astype(int)
+    missing = min(size, int(counts.sum())) - int(numbers.sum())
+    numbers[np.argsort(numbers - means, kind="stable")[:missing]] += 1
+    return numbers
+
+
+def of_least_keys(
+    keys: np.ndarray, rows: Rows, numbers: np.ndarray, limits: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return which rows (r,) are the ``numbers`` (C,) of rows with the least keys in each class, and the next keys.
+
+    ``limits`` (C,) are the next keys if a class has no further rows.
+    """
+    keep, limits = np.ones(len(keys), dtype=bool), limits.copy()
+    for c, number in enumerate(numbers):
+        (of_class,) = np.nonzero(rows.y == c)
+        if len(of_class) > number:
+            order = np.argsort(keys[of_class], kind="stable")
+            limits[c] = keys[of_class[order[number]]]
+            keep[of_class[order[number:]]] = False
+    return keep, limits
+
+
+def tally(codes: np.ndarray, weight: np.ndarray, n_labels: int = 0) -> np.ndarray:
+    """Return (3, k) for k label numbers: the rows, the rows of positive weight, and the sums of weights."""
+    return np.array([np.bincount(codes, one, n_labels) for one in (None, weight > 0.0, weight)], dtype=np.float64)
+
+
+class Draw:
+    """Draws ``size`` rows from rows that come one after the other: those of least keys of each class.
+
+    Memory is for ``ROOM`` times the sample, or little more. The sample depends on the order of the rows and on their
+    keys alone.
+    """
+
+    def __init__(self, size: int):
+        self.size = size
+        # Counts of all rows that have come, by the numbers of their labels, and keys below which rows may be drawn.
+        self.tally, self._limits = np.zeros((3, 0)), np.zeros(0)
+        self._parts: list[tuple[np.ndarray, Rows]] = []
+        self._n_kept, self._most = 0, ROOM * size
+
+    def add(self, rows: Rows, keys: np.ndarray) -> None:
+        """Add rows with label numbers as y and a weight each; rows of weight 0 are counted, not drawn."""
+        more = tally(rows.y, rows.weight, self.tally.shape[1])
+        n_new = more.shape[1] - len(self._limits)
+        self.tally = np.pad(self.tally, [(0, 0), (0, n_new)]) + more
+        self._limits = np.append(self._limits, np.ones(n_new))
+        keep = (rows.weight > 0.0) & (keys < self._limits[rows.y])
+        self._parts.append((keys[keep], rows.part(keep)))
+        self._n_kept += int(np.count_nonzero(keep))
+        if self._n_kept > self._most:
+            self.sample(is_final=False)
+            self._most = ROOM * max(self.size, self._n_kept)
+
+    def sample(self, is_final: bool = True) -> Rows:
+        """Return the rows drawn so far, in order, all rows of positive weight if they fit; and drop all others."""
+        keys, rows = np.concatenate([keys for keys, _ in self._parts]), joined([rows for _, rows in self._parts])
+        numbers = numbers_drawn(self.tally[1], self.size, is_final)
+        keep, self._limits = of_least_keys(keys, rows, numbers, self._limits)
+        self._parts = [(keys[keep], rows.part(keep))]
+        self._n_kept = int(np.count_nonzero(keep))
+        return self._parts[0][1]
 
 
 @dataclass(frozen=True)
 class Summary:
     """Counts of some rows; the sum of two summaries is the summary of all their rows.
 
-    Attributes
-    ----------
-    columns : Columns
-    dtype, label_dtype : of the features (float32 if all are) and of an array of all labels
-    has_weights : bool, whether any rows have weights
-    tally : for each label the numbers of its rows, and of those of positive weight, and the sum of weights; labels are
-        in the order of their first rows, which breaks ties between classes and does not depend on where batches end
+    ``dtype`` is float32 if all features are, and ``label_dtype`` that of an array of all labels. ``tally`` has for each
+    label the numbers of its rows, and of those of positive weight, and the sum of weights. Labels are in the order of
+    their first rows, which breaks ties between classes and does not depend on where batches end.
     """
 
     columns: Columns
-    dtype: np.dtype[np.generic]
-    label_dtype: np.dtype[np.generic]
+    dtype: np.dtype[Any]
+    label_dtype: np.dtype[Any]
     has_weights: bool
-    tally: dict[object, np.ndarray]
+    tally: dict[Any, np.ndarray]
 
     @classmethod
     def of(cls, columns: Columns, rows: Rows) -> tuple[Summary, np.ndarray]:
@@ -91,20 +253,17 @@ class Survey:
 
     Attributes
     ----------
-    columns : Columns
-    dtype : of the features
     classes : (C,) labels
     order : (C,) the classes' numbers in the order of their first rows
     totals : (C,) total weights of the classes, class weights included
     n_rows, n_given : numbers of rows, and of rows of positive weight
-    has_weights : bool, whether any rows have weights
     factors : (C,) weights of the classes, or None
     labels : (C,) y of the rows of each class: class numbers, or site labels
     limits : of the features
     """
 
     columns: Columns
-    dtype: np.dtype[np.generic]
+    dtype: np.dtype[Any]
     classes: np.ndarray
     order: np.ndarray
     totals: np.ndarray
@@ -116,7 +275,7 @@ class Survey:
     limits: Sequence[Limit] = ()
 
     @classmethod
-    def of(cls, found: Summary, allowed: np.ndarray | None, class_weight: ClassWeight | None) -> Survey:
+    def of(cls, found: Summary, allowed: np.ndarray | None, class_weight: Any) -> Survey:
         """Return the survey of rows with a summary; raise ValueError for too few classes or bad class weights."""
         classes, order = found.classes()
         absent = [] if allowed is None else np.setdiff1d(allowed, classes).tolist()
@@ -129,7 +288,7 @@ class Survey:
         sizes = int(n_each.sum()), int(n_given.sum())
         return cls(found.columns, found.dtype, classes, order, totals, *sizes, found.has_weights, factors, numbers)
 
-    def rows(self, batch: object) -> tuple[np.ndarray, Rows]:
+    def rows(self, batch: Any) -> tuple[np.ndarray, Rows]:
         """Return which rows (r,) of a batch that was read before have a positive weight, and these rows.
 
         A bad batch raises ValueError, and columns or labels that the source did not have before.
@@ -156,9 +315,9 @@ def weights_of(rows: Rows) -> np.ndarray:
 
 
 def survey(
-    source: object,
+    source: Any,
     allowed: np.ndarray | None,
-    class_weight: ClassWeight | None,
+    class_weight: Any,
     size: int,
     random_state: np.random.RandomState,
     progress: Callable[[int], None],
@@ -169,7 +328,6 @@ def survey(
     ----------
     source : as for ``reading``
     allowed : the labels that there are, or None for those that turn up
-    class_weight : the parameter of this name
     size : rows that are kept in memory, at most
     random_state : its state is read and left as it is: a fit of few rows is the same as ``fit``
     progress : told how many rows were read, again and again
@@ -178,15 +336,10 @@ def survey(
     -------
     Survey, a sample of the rows of positive weight, or all if they fit, with class numbers as y, and what makes the
     source of all rows
-
-    Raises
-    ------
-    ValueError
-        For a bad source or batch; a note names the batch.
     """
     draw, keys, found = Draw(size), keys_from(seed_of_keys(random_state), 0), None
 
-    def rows_of(batch: object) -> Rows:
+    def rows_of(batch: Any) -> Rows:
         nonlocal found
         checked = training_batch(batch)
         if checked is None:
@@ -212,11 +365,11 @@ def survey(
     return surveyed, sample, partial(streamed, source, surveyed)
 
 
-def streamed(source: object, found: Survey, labels: np.ndarray, limits: Sequence[Limit]) -> BatchSource:
+def streamed(source: Any, found: Survey, labels: np.ndarray, limits: Sequence[Limit]) -> BatchSource:
     """Return all rows of positive weight of a surveyed source, to be read in every pass.
 
-    Every reading raises ValueError if the source has other rows than in the first one, as far as their number, columns
-    and labels tell.
+    A reading raises ValueError if the source has other rows than in the first one, as far as number, columns and labels
+    tell.
     """
     found = replace(found, labels=labels, limits=limits)
     begin = reading(source, found.rows)

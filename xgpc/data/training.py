@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
 
-from ..names import ClassWeight, MatrixLike
+from ..names import MatrixLike
 from ..ranges import LARGEST_FEATURE, largest_size
 from ..rows.batches import Rows
 from ..rows.source import NONE, dense
@@ -40,26 +41,6 @@ from .frames import Column, columns_of, is_table, names_of, refuse_times, with_n
 FLOATS = (np.float64, np.float32)
 
 
-@dataclass(frozen=True)
-class Door:
-    """How an estimator takes rows.
-
-    Attributes
-    ----------
-    validate : scikit-learn's ``validate_data`` of the estimator, which keeps or compares names and number of columns
-    takes_sparse, takes_tables, takes_classes : whether it takes sparse rows, tables that have to be encoded, and the
-        classes of a fit
-    categorical_features, class_weight : the parameters of these names
-    """
-
-    validate: Callable[..., MatrixLike]
-    takes_sparse: bool
-    takes_tables: bool
-    takes_classes: bool
-    categorical_features: Sequence[str | int] | str | None
-    class_weight: ClassWeight | None
-
-
 class Columns(NamedTuple):
     """What an estimator keeps of the columns that it was fitted to.
 
@@ -79,18 +60,18 @@ class Columns(NamedTuple):
     mean: np.ndarray = NONE
     spread: np.ndarray = NONE
 
-    def check_same(self, first: Columns, of_whom: str = "the first batch") -> None:
-        """Raise ValueError if a batch has other columns than ``first``, which messages call "the first batch"."""
+    def check_same(self, first: Columns) -> None:
+        """Raise ValueError if a batch has other columns than the first batch."""
         if self.n_features != first.n_features:
             raise ValueError(
-                f"The batch has {self.n_features} features, {of_whom} {first.n_features}: give all batches the same "
-                "columns."
+                f"The batch has {self.n_features} features, the first batch {first.n_features}: give all batches the "
+                "same columns."
             )
         if self.names != first.names:
             given, wanted = (list(one.names or ()) or "no names" for one in (self, first))
             raise ValueError(
-                f"The batch has other feature names than {of_whom}: {given} and {wanted}. Give all batches the same "
-                "columns in the same order."
+                f"The batch has other feature names than the first batch: {given} and {wanted}. Give all batches the "
+                "same columns in the same order."
             )
 
     @property
@@ -110,7 +91,7 @@ class TrainingData(NamedTuple):
 
 
 def training_data(
-    door: Door,
+    model: BaseEstimator,
     X: MatrixLike,
     y: ArrayLike,
     sample_weight: ArrayLike | None,
@@ -121,12 +102,13 @@ def training_data(
 
     Parameters
     ----------
+    model : the estimator, with its parameters; scikit-learn's checks keep names and number of columns in it
     classes : labels that there may be; None: those of y
     fitted : the columns of a model that continues; None for its first rows
     """
     refuse_not_in_memory(X)
-    table, chosen = ([], []) if fitted else _columns_to_encode(door, X)
-    rows = None if table else checked_rows(door, X, fitted)
+    table, chosen = ([], []) if fitted else _columns_to_encode(model, X)
+    rows = None if table else checked_rows(model, X, fitted)
     n_rows = len(table[0].values) if rows is None else rows.shape[0]
     if not n_rows:
         raise ValueError("X has 0 samples; give a row or more.")
@@ -135,28 +117,27 @@ def training_data(
         check_classification_targets(labels)
     classes = checked_classes(classes) if may_lack else np.unique(labels)
     codes = class_numbers(labels, classes)
-    factors = class_factors(door.class_weight, classes, np.bincount(codes, minlength=len(classes)))
+    factors = class_factors(getattr(model, "class_weight", None), classes, np.bincount(codes, minlength=len(classes)))
     weight = NONE if sample_weight is None else checked_weights(sample_weight, n_rows)
     (keep,) = np.nonzero(weight) if len(weight) else (np.arange(n_rows),)
     codes, weight = codes[keep], weight[keep] if len(weight) else weight
-    check_classes_present(classes[np.unique(codes)], may_lack, door.takes_classes)
+    check_classes_present(classes[np.unique(codes)], may_lack, takes_classes=hasattr(model, "partial_fit"))
     weight, named = times_class_weights(weight, factors, codes), with_names(X)
     if rows is not None:
         rows = rows if len(keep) == n_rows else rows[keep]
         columns = fitted or Columns(rows.shape[1], names_of(named), labels_of(named))
         return TrainingData(Rows(rows, codes, weight), classes, columns)
     encoding = Encoding.learn(table, chosen, keep, weight)
-    door.validate(named if is_table(X) else as_array(X), reset=True, skip_check_array=True)
     matrix = encoding.matrix([column.part(keep) for column in table])
     columns = Columns(len(table), names_of(named), labels_of(named), encoding)
     return TrainingData(Rows(matrix, codes, weight), classes, columns)
 
 
-def _columns_to_encode(door: Door, X: MatrixLike) -> tuple[list[Column], list[bool]]:
+def _columns_to_encode(model: BaseEstimator, X: MatrixLike) -> tuple[list[Column], list[bool]]:
     """Return the columns of X, and which of them are categorical; empty lists if X needs no encoding."""
-    setting = door.categorical_features
+    setting = getattr(model, "categorical_features", None)
     names_columns = not (setting is None or isinstance(setting, str))
-    if not (door.takes_tables and (is_table(X) or names_columns)):
+    if not (names_columns or (is_table(X) and hasattr(model, "categorical_features"))):
         return [], []
     if sparse.issparse(X):
         raise ValueError(
@@ -173,12 +154,17 @@ def _columns_to_encode(door: Door, X: MatrixLike) -> tuple[list[Column], list[bo
     return (columns, chosen) if any(chosen) or any(count for _, count in missing) else ([], [])
 
 
-def checked_rows(door: Door, X: MatrixLike, fitted: Columns | None) -> MatrixLike:
+def checked_rows(model: BaseEstimator, X: MatrixLike, fitted: Columns | None) -> MatrixLike:
     """Return the rows (n, d) of X to fit, or to predict by a ``fitted`` model, encoded; there may be none to predict.
 
     Missing and too large numbers raise ValueError.
     """
-    known = fitted or Columns(0, None)
+    known, takes_tables = fitted or Columns(0, None), hasattr(model, "categorical_features")
+    # scikit-learn's checks take longer than the rest of a prediction of one row.
+    takes_arrays = fitted is not None and fitted.names is None and fitted.encoding is None
+    is_plain = type(X) is np.ndarray and X.dtype in FLOATS and X.shape[1:] == (known.n_features,) and len(X) > 0
+    if takes_arrays and is_plain and largest_size(X) <= LARGEST_FEATURE:
+        return X
     refuse_not_in_memory(X)
     X = with_names(X, known.names or ())
     labels, table = labels_of(X), of_table(known.encoding)
@@ -188,86 +174,67 @@ def checked_rows(door: Door, X: MatrixLike, fitted: Columns | None) -> MatrixLik
             f"{reprlib.repr(list(known.labels or ()))}. Give the same columns in the same order, or an array, whose "
             "columns count by their positions."
         )
-    if table or known.names is not None:
-        _refuse_no_table(X, known.n_features, table is None)
+    if (table or known.names is not None) and not is_table(X) and (table or not sparse.issparse(X)):
+        X = as_array(X)
     if table:
-        door.validate(X, reset=False, skip_check_array=True)
+        validate_data(model, X, reset=False, skip_check_array=True)
         return table.encode(X)
     refuse_times(X)
-    options: dict[str, object] = {"accept_sparse": "csr"} if sparse.issparse(X) and door.takes_sparse else {}
+    is_sparse = sparse.issparse(X) and model.__sklearn_tags__().input_tags.sparse
     try:
         # An error below says where numbers are not finite.
-        rows = door.validate(
-            X, reset=not fitted, dtype=FLOATS, ensure_all_finite=False, ensure_min_samples=int(not fitted), **options
+        rows = validate_data(
+            model,
+            X,
+            reset=not fitted,
+            dtype=FLOATS,
+            accept_sparse="csr" if is_sparse else False,
+            ensure_all_finite=False,
+            ensure_min_samples=int(not fitted),
         )
     except ValueError as error:
         if "could not convert string to float" not in str(error):
             raise
         how = "Make numbers of it, as sklearn.preprocessing.OneHotEncoder does"
-        if door.takes_tables and not fitted:
+        if takes_tables and not fitted:
             how += (
                 "; or give a data frame of pandas or polars, or a table of Arrow, whose columns of text are levels "
                 "with categorical_features='from_dtype'; or name an array's columns of text in categorical_features"
             )
         raise ValueError(f"X has text: {error}. {'The model was fitted to numbers. ' * bool(fitted)}{how}.") from error
-    named = names_of(X) or known.names
+    named, how = names_of(X) or known.names, HOW_TO_IMPUTE
     names = None if named is None else list(map(repr, named))
     if len(known.mean) and is_table(X) and math.isnan(largest_size(rows)):
         warn_of_means(missing_numbers(rows, names))
         rows = np.where(np.isnan(rows), known.mean.astype(rows.dtype), rows)
-    how = HOW_TO_IMPUTE
-    if door.takes_tables:
+    if takes_tables:
         later = f"{how[:-1]}; or fit to a data frame, or a table of Arrow, whose rows miss some numbers."
         how = later if fitted else HOW_TO_MISS
     check_features(rows, names, how)
     return rows if known.encoding is None else known.encoding.within_limits(rows)
 
 
-def is_checked(X: object, fitted: Columns) -> bool:
-    """Return whether ``checked_rows`` would return X unchanged.
-
-    Tested first, because scikit-learn's ``validate_data`` takes longer than the rest of a prediction of one row.
-    """
-    return (
-        type(X) is np.ndarray
-        and X.dtype in FLOATS
-        and X.ndim == 2
-        and len(X) > 0
-        and X.shape[1] == fitted.n_features
-        and fitted.names is None
-        and fitted.encoding is None
-        and largest_size(X) <= LARGEST_FEATURE
-    )
-
-
-def _refuse_no_table(X: MatrixLike, n_features: int, takes_sparse: bool) -> None:
-    """Raise ValueError if X is neither a table nor a two-dimensional array."""
-    if is_table(X) or (takes_sparse and sparse.issparse(X)):
-        return
-    try:
-        shape: tuple[int, ...] = np.shape(() if sparse.issparse(X) else X)
-    except ValueError:
-        # Rows of unequal lengths.
-        shape = ()
-    if len(shape) != 2:
-        raise ValueError(
-            f"X must be a table with the {n_features} columns that the model was fitted to, or an array "
-            f"(n, {n_features}); got a {type(X).__name__}{f' of shape {shape}' if shape else ''}. Of a single row give "
-            "[row], or a data frame of one row."
-        )
-
-
 def labels_of(X: MatrixLike) -> tuple[str, ...] | None:
     """Return the column labels of a data frame, as text, if not all are text: scikit-learn does not compare these."""
-    labels: tuple[object, ...] = tuple(X.columns) if hasattr(X, "columns") and hasattr(X, "iloc") else ()
+    labels = tuple(X.columns) if hasattr(X, "columns") and hasattr(X, "iloc") else ()
     return None if all(isinstance(label, str) for label in labels) else tuple(map(str, labels))
 
 
-def numbers_of(X: MatrixLike) -> tuple[Columns, np.ndarray]:
-    """Return a batch's columns, and its rows (r, d), finite and C-contiguous; sparse ones become dense.
+def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
+    """Check a batch (X, y) or (X, y, sample_weight) of numbers by itself; return None if it has no rows.
 
-    What is no table of finite numbers of moderate size raises ValueError, which names the first bad row.
+    Sparse rows become dense. Errors name the first bad row.
     """
+    parts = batch if isinstance(batch, tuple | list) else ()
+    if len(parts) not in (2, 3):
+        what = f"{len(parts)} parts" if len(parts) else f"a {type(batch).__name__}"
+        raise ValueError(
+            f"A batch must be a tuple (X, y) or (X, y, sample_weight); got {what}. For rows of from_parquet and "
+            "from_arrow name the column of the labels, target='...'."
+        )
+    X, y, weight = (*parts, None)[:3]
+    if np.shape(y)[:1] == (0,) and np.shape(X)[:1] == (0,):
+        return None
     refuse_not_in_memory(X)
     X = dense(with_names(X))
     names = names_of(X)
@@ -284,33 +251,9 @@ def numbers_of(X: MatrixLike) -> tuple[Columns, np.ndarray]:
         refuse_times(X)
         rows = check_array(X, dtype=FLOATS, order="C", ensure_all_finite=False, ensure_min_samples=0, input_name="X")
     check_features(rows, None if names is None else list(map(repr, names)))
-    return Columns(rows.shape[1], names), rows
-
-
-def rows_to_predict(X: MatrixLike, fitted: Columns) -> np.ndarray:
-    """Return the rows (r, d) of a batch of numbers to predict; names are compared if batch and model have names."""
-    columns, rows = numbers_of(X)
-    if columns.names is None or fitted.names is None:
-        columns, fitted = columns._replace(names=None), fitted._replace(names=None)
-    columns.check_same(fitted, "the fit")
-    return rows if fitted.encoding is None else fitted.encoding.within_limits(rows)
-
-
-def training_batch(batch: object) -> tuple[Columns, Rows] | None:
-    """Check a batch (X, y) or (X, y, sample_weight) by itself; return None if it has no rows."""
-    parts = batch if isinstance(batch, tuple | list) else ()
-    if len(parts) not in (2, 3):
-        what = f"{len(parts)} parts" if len(parts) else f"a {type(batch).__name__}"
-        raise ValueError(
-            f"A batch must be a tuple (X, y) or (X, y, sample_weight); got {what}. For rows of from_parquet and "
-            "from_arrow name the column of the labels, target='...'."
-        )
-    X, y, weight = (*parts, None)[:3]
-    if np.shape(y)[:1] == (0,) and np.shape(X)[:1] == (0,):
-        return None
-    columns, rows = numbers_of(X)
     labels = checked_labels(y, len(rows))
-    return columns, Rows(rows, labels, NONE if weight is None else checked_weights(weight, len(rows)))
+    weight = NONE if weight is None else checked_weights(weight, len(rows))
+    return Columns(rows.shape[1], names), Rows(rows, labels, weight)
 
 
 def with_limits(rows: Rows, encoding: Encoding | None, names: list[str]) -> tuple[MatrixLike, Encoding | None, str]:
@@ -322,7 +265,7 @@ def with_limits(rows: Rows, encoding: Encoding | None, names: list[str]) -> tupl
     limits = () if sparse.issparse(rows.X) else limits_of(rows.X, rows.weight)
     if not limits:
         return rows.X, encoding, ""
-    base: MatrixLike = rows.X
+    base: object = rows.X
     while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
         base = base.base
     place = "are predicted from the other features" if limits[0].slopes else "are moved to limits"

@@ -98,7 +98,7 @@ class MiniBatches:
         self.changes: deque[float] = deque(maxlen=WINDOW)
         rows = batch if batch < PARALLEL_ROWS else PART_ROWS
         self._part_rows = [slice(start, min(start + rows, batch)) for start in range(0, batch, rows)]
-        of_part = m, self.latents, tile, n_features, self._moving, q.basis.n_groups
+        of_part = m, self.latents, tile, n_features, self._moving, len(q.prior.groups)
         self._parts = [BatchPart(*of_part) for _ in self._part_rows]
 
     @property
@@ -204,11 +204,7 @@ class MiniBatches:
         m = self._loop.n_inducing
         parts = eta.reshape(self.latents, m * m + m)
         P, h = parts[:, : m * m].reshape(*self.shape, m, m).copy(), parts[:, m * m :].reshape(*self.shape, m).copy()
-        q = prior.posterior((P, h))
-        if q is None:
-            raise ValueError(
-                "The posterior precision is not positive definite; scale the sample weights to moderate values."
-            )
+        q = prior.proper_posterior((P, h))
         assert isinstance(q, SparsePosterior)
         return q
 

@@ -3,24 +3,11 @@
 Each predictive function, such as ``binary.logit_log_probabilities``, states the error of its probabilities.
 """
 
-from .registry import (
-    LIKELIHOODS,
-    MULTI_CLASS,
-    START_NOISE,
-    LikelihoodBound,
-    expected_log_likelihood,
-    other_site,
-    record_of,
-    resolve,
-)
-
-__all__ = [
-    "LIKELIHOODS",
-    "MULTI_CLASS",
-    "START_NOISE",
-    "LikelihoodBound",
-    "expected_log_likelihood",
-    "other_site",
-    "record_of",
-    "resolve",
-]
+from .registry import LIKELIHOODS as LIKELIHOODS
+from .registry import MULTI_CLASS as MULTI_CLASS
+from .registry import START_NOISE as START_NOISE
+from .registry import LikelihoodBound as LikelihoodBound
+from .registry import expected_log_likelihood as expected_log_likelihood
+from .registry import other_site as other_site
+from .registry import record_of as record_of
+from .registry import resolve as resolve

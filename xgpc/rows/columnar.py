@@ -88,16 +88,12 @@ class ArrowRows:
         for fragment in self._dataset.get_fragments():
             schema = fragment.physical_schema
             for name in (*self.feature_names, *self._others):
-                if name not in schema.names:
+                here, there = schema.field(name).type if name in schema.names else None, first.field(name).type
+                if here is None or _is_text(here) != _is_text(there):
+                    column = f"no column {name!r}" if here is None else f"the column {name!r} of type {here}"
                     raise ValueError(
-                        f"The file {fragment.path!r} has no columns {[name]}{near_names([name], schema.names)}, which "
-                        f"the first file has; it has {schema.names}."
-                    )
-                here, there = schema.field(name).type, first.field(name).type
-                if _is_text(here) != _is_text(there):
-                    raise ValueError(
-                        f"The column {name!r} of the file {fragment.path!r} is of type {here}, that of the first file "
-                        f"of type {there}: make them alike."
+                        f"The file {fragment.path!r} has {column}, unlike the first file with the type {there}; it has "
+                        f"the columns {schema.names}. Give files that are alike."
                     )
         return self
 

@@ -138,12 +138,17 @@ def test_a_process_that_is_terminated_leaves_a_checkpoint_to_go_on_from(path):
     assert model.elbo_ == pytest.approx(quietly(GPClassifier(**PARAMS), X, Y).elbo_, abs=5e-3)
 
 
-def test_time_that_runs_out_leaves_a_checkpoint(path, monkeypatch):
+class Ticking(GPClassifier):
     """With a clock that each reading moves on by one: time runs out after ``max_time`` of them."""
-    params, readings = {**PARAMS, "checkpoint": path}, itertools.count()
-    with monkeypatch.context() as patched:
-        patched.setattr("xgpc.steps.Deadline", lambda seconds: Deadline(seconds, lambda: float(next(readings))))
-        short = quietly(GPClassifier(**params, max_time=400), X, Y)
+
+    def _deadline(self):
+        readings = itertools.count()
+        return Deadline(self.max_time, lambda: float(next(readings)))
+
+
+def test_time_that_runs_out_leaves_a_checkpoint(path):
+    params = {**PARAMS, "checkpoint": path}
+    short = quietly(Ticking(**params, max_time=400), X, Y)
     assert not short.converged_
     assert path.exists()
     model = quietly(GPClassifier(**params), X, Y)

@@ -23,7 +23,7 @@ from .config import FitConfig, check_stream
 from .estimator import all_or_nothing
 from .inference.run import FitState, Run
 from .learning import pipeline
-from .learning.start import Data, FitResult, PreviousFit
+from .learning.start import Data, PreviousFit
 from .likelihoods import START_NOISE
 from .predict import PosteriorClassifier
 from .rows.deadline import Deadline
@@ -329,7 +329,7 @@ class GPClassifier(PosteriorClassifier):
         config = FitConfig.of(self)
         with new_run(config, self._deadline()) as run:
             data = rows_in_memory(self, config, run, X, y, sample_weight, groups, classes)
-            result = self._learned(data, run)
+            result = pipeline.fit(data, run, self._previous(data, run))
         publish(self, data, run, result)
 
     @all_or_nothing
@@ -386,7 +386,7 @@ class GPClassifier(PosteriorClassifier):
                 if forgetting_factor != 1.0 or n_new_inducing:
                     run.history.add(decision=FIRST_BATCH)
                 data = rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
-                result = self._learned(data, run)
+                result = pipeline.fit(data, run, self._previous(data, run))
             publish(self, data, run, result)
             return
         assert isinstance(self.posterior_, SparsePosterior)
@@ -439,15 +439,15 @@ class GPClassifier(PosteriorClassifier):
         config = FitConfig.of(self)
         with new_run(config, self._deadline()) as run:
             data = rows_in_batches(config, run, source, classes)
-            result = self._learned(data, run, threads)
+            result = pipeline.fit(data, run, self._previous(data, run), threads)
         publish(self, data, run, result)
 
     def _deadline(self) -> Deadline:
         """The end of a fit that starts now."""
         return Deadline(math.inf if self.max_time is None else float(self.max_time))
 
-    def _learned(self, data: Data, run: Run, threads: pipeline.MakeThreads = Threads) -> FitResult:
-        """Learn from checked rows; a warm start continues the previous fit, and a checkpoint keeps the progress."""
+    def _previous(self, data: Data, run: Run) -> PreviousFit | None:
+        """The fit that a warm start continues; a checkpoint keeps the progress of the new one."""
         config, previous = data.config, None
         if config.warm_start and hasattr(self, "posterior_"):
             assert isinstance(self.posterior_, KernelPosterior | LocalPosterior)
@@ -456,7 +456,7 @@ class GPClassifier(PosteriorClassifier):
             )
         if config.checkpoint is not None:
             run.store = Checkpoint(config.checkpoint, fingerprint(data, previous))
-        return pipeline.fit(data, run, previous, threads)
+        return previous
 
     # Copies and clones share these parameters instead of copying them.
     _shared: tuple[str, ...] = ("callback",)

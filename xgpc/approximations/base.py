@@ -227,10 +227,8 @@ def is_same_prior(one: KernelPrior, other: KernelPrior) -> bool:
 
 
 class CovarianceForm(NamedTuple):
-    """Marginals of a latent function as forms of its prior covariances k = k(Z, x) with points Z.
-
-    Mean ``weights . k``, variance ``max(k(x, x) - |explained k|^2, 0) + |added k|^2``, noise included in k(x, x).
-    """
+    """Marginals of a latent function by its prior covariances k = k(Z, x) with points Z: mean ``weights . k``, variance
+    ``max(k(x, x) - |explained k|^2, 0) + |added k|^2``, noise included in k(x, x)."""
 
     core: InducingKernel  # compiled kernel at Z (m, d)
     weights: np.ndarray  # (m,)

@@ -5,10 +5,9 @@ K = k(X, X) without noise, and sites of precision Lambda = diag(lambda) and line
 
     q(f) = N(K alpha, K - K M K),  M = (K + Lambda^{-1})^{-1} = S B^{-1} S,  B = I + S K S,  S = Lambda^{1/2},
 
-where B has no eigenvalue below 1: no inverse of K is formed and no jitter needed (Rasmussen & Williams 2006, section
-3.4.3). Sites of negative precision are taken in afterwards: with Sigma the covariance without them and T the root of
-their |Lambda|, M is less by N^T N, where D D^T = I - T Sigma T has a Cholesky factor if and only if q exists, and
-N = D^{-1} T (I - K M) at their rows.
+where B has no eigenvalue below 1 (Rasmussen & Williams 2006, section 3.4.3). Negative precisions are taken in
+afterwards: with Sigma the covariance without them and T the root of their |Lambda|, M is less by N^T N, where
+D D^T = I - T Sigma T has a Cholesky factor if and only if q exists, and N = D^{-1} T (I - K M) at their rows.
 """
 
 from __future__ import annotations
@@ -69,9 +68,7 @@ class ValueBasis(Value):
         place[number[:n]] = np.arange(n)
         places = place[number[n:]]
         if np.any(places < 0):
-            raise ValueError(
-                "A row is none of the distinct rows; FullPosterior.marginalizer_anywhere has its marginals."
-            )
+            raise ValueError("A row is not in the training data: take FullPosterior.marginalizer_anywhere.")
         return places
 
     def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
@@ -290,7 +287,7 @@ class FullPosterior(KernelPosterior):
 
     @property
     def alpha(self) -> np.ndarray:
-        """(n,) or (C, n), r - Lambda mean."""
+        """r - Lambda mean."""
         return self.mean_pair[1]
 
     @cached_property

@@ -98,7 +98,7 @@ def missing_values(values: np.ndarray) -> np.ndarray:
     return np.flatnonzero([is_missing(value) for value in values] if values.dtype.kind == "O" else [])
 
 
-def kind_of(dtype: np.dtype[np.generic]) -> str:
+def kind_of(dtype: np.dtype) -> str:
     """Return the kind of labels, numbers (truth values included) or text; only labels of one kind can be sorted."""
     return "numbers" if dtype.kind in "biuf" else "text"
 
@@ -202,7 +202,7 @@ def check_classes_present(present: np.ndarray, may_lack: bool = False, takes_cla
         )
 
 
-def checked_weights(sample_weight: ArrayLike | None, n_rows: int) -> np.ndarray:
+def checked_weights(sample_weight: ArrayLike, n_rows: int) -> np.ndarray:
     """Return a copy (n_rows,) of the weights; raise ValueError for all but real numbers that are not negative."""
     refuse_not_in_memory(sample_weight)
     what = f"sample_weight must be a real number for each of the {n_rows} rows, or one for all"

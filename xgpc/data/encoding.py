@@ -10,10 +10,10 @@ import reprlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from ..files import Header
 from ..kernels.spec import Groups
 from ..names import MatrixLike
 from ..ranges import LARGEST_FEATURE
@@ -270,12 +270,12 @@ class Encoding:
         check_features(X, self.described_columns)
         return X
 
-    def to_data(self) -> Header:
+    def to_data(self) -> dict[str, Any]:
         """Return the encoding as values that JSON can hold."""
         return {"dtype": self.dtype, "columns": [asdict(one) for one in self.columns], "limits": list(self.limits)}
 
     @classmethod
-    def from_data(cls, data: Header) -> Encoding:
+    def from_data(cls, data: dict[str, Any]) -> Encoding:
         """Return the encoding that ``to_data`` described; raise ValueError for anything else."""
         try:
             columns = tuple(ColumnEncoding(**{**one, "levels": tuple(one["levels"])}) for one in data["columns"])
@@ -293,7 +293,7 @@ def of_table(encoding: Encoding | None) -> Encoding | None:
     return encoding if encoding is not None and encoding.columns else None
 
 
-def is_categorical(setting: Sequence[str | int] | str | None, X: object, columns: Sequence[Column]) -> list[bool]:
+def is_categorical(setting: Sequence[Any] | str | None, X: object, columns: Sequence[Column]) -> list[bool]:
     """Return which columns of X the parameter ``categorical_features`` makes categorical.
 
     Names, positions or a mask that do not fit the columns raise ValueError.

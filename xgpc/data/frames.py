@@ -80,7 +80,7 @@ def refuse_times(X: MatrixLike) -> None:
             raise ValueError(f"X has dates or durations in the columns {times}; {how}")
 
 
-def _are_times(values: Any) -> bool:
+def _are_times(values: MatrixLike) -> bool:
     """Return whether the first value of an array, or of a column of objects, is a date or a duration."""
     kind = getattr(values.dtype, "kind", "O")
     first = [type(value) for value in np.ravel(values[:1])] if kind == "O" else []
@@ -113,7 +113,8 @@ def with_names(X: MatrixLike, fitted: Sequence[str] = ()) -> MatrixLike:
     """
     if not is_table(X):
         return X
-    return _frame(X).drop([name for name in index_columns(X) if name not in fitted]).to_native()
+    frame, left_out = _frame(X), [name for name in index_columns(X) if name not in fitted]
+    return (frame.drop(left_out) if left_out else frame).to_native()
 
 
 def columns_of(X: MatrixLike) -> list[Column]:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from ..names import ClassWeight
+from ..names import ClassWeight, MatrixLike
 from ..rows.batches import BatchSource, Rows, joined
 from ..rows.executor import Function, Result, State, Threads
 from ..rows.source import ArraySource, RowSource
@@ -68,7 +68,7 @@ class Place(NamedTuple):
     n_rows: int
 
 
-def summarized(batch: object, allowed: np.ndarray | None, each: None) -> Summary | None:
+def summarized(batch: MatrixLike, allowed: np.ndarray | None, each: None) -> Summary | None:
     """Check a partition and count its rows; return None if it has no rows."""
     checked = training_batch(batch)
     if checked is not None and allowed is not None:
@@ -76,7 +76,7 @@ def summarized(batch: object, allowed: np.ndarray | None, each: None) -> Summary
     return None if checked is None else Summary.of(*checked)[0]
 
 
-def prepared(batch: object, found: Survey, place: Place) -> tuple[np.ndarray, Rows]:
+def prepared(batch: MatrixLike, found: Survey, place: Place) -> tuple[np.ndarray, Rows]:
     """Return which of a partition's rows have a positive weight, and these rows with site labels."""
     keep, rows = found.rows(batch)
     if len(keep) != place.n_rows:
@@ -87,7 +87,9 @@ def prepared(batch: object, found: Survey, place: Place) -> tuple[np.ndarray, Ro
     return keep, rows
 
 
-def candidates(batch: object, drawing: tuple[np.ndarray, np.ndarray, Survey], place: Place) -> tuple[np.ndarray, Rows]:
+def candidates(
+    batch: MatrixLike, drawing: tuple[np.ndarray, np.ndarray, Survey], place: Place
+) -> tuple[np.ndarray, Rows]:
     """Return keys and rows of a partition's candidates for the sample, with class numbers as y.
 
     ``drawing`` has the seed of the keys, the keys (C,) below which a class's rows are candidates, and the survey.
@@ -163,7 +165,7 @@ class PartitionedRows(BatchSource):
             yield from (deepcopy(one) for one in sums if one is not None)
 
 
-def summed(batch: object, work: tuple[Function[Result], State, Survey], place: Place) -> Result | None:
+def summed(batch: MatrixLike, work: tuple[Function[Result], State, Survey], place: Place) -> Result | None:
     """Return the sum of the records of a partition's blocks, in order; None if it has no rows."""
     function, state, found = work
     # Caches would be lost with the task.

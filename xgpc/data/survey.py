@@ -7,11 +7,11 @@ from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from ..names import MatrixLike
+from ..names import ClassWeight, MatrixLike
 from ..rows.batches import BatchSource, Rows, in_blocks, joined, read_ahead
 from ..rows.columnar import ArrowRows, NumpyRows
 from ..rows.executor import closed_at_end
@@ -205,10 +205,10 @@ class Summary:
     """
 
     columns: Columns
-    dtype: np.dtype[Any]
-    label_dtype: np.dtype[Any]
+    dtype: np.dtype
+    label_dtype: np.dtype
     has_weights: bool
-    tally: dict[Any, np.ndarray]
+    tally: dict[object, np.ndarray]
 
     @classmethod
     def of(cls, columns: Columns, rows: Rows) -> tuple[Summary, np.ndarray]:
@@ -263,7 +263,7 @@ class Survey:
     """
 
     columns: Columns
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     classes: np.ndarray
     order: np.ndarray
     totals: np.ndarray
@@ -275,7 +275,7 @@ class Survey:
     limits: Sequence[Limit] = ()
 
     @classmethod
-    def of(cls, found: Summary, allowed: np.ndarray | None, class_weight: Any) -> Survey:
+    def of(cls, found: Summary, allowed: np.ndarray | None, class_weight: ClassWeight | None) -> Survey:
         """Return the survey of rows with a summary; raise ValueError for too few classes or bad class weights."""
         classes, order = found.classes()
         absent = [] if allowed is None else np.setdiff1d(allowed, classes).tolist()
@@ -288,7 +288,7 @@ class Survey:
         sizes = int(n_each.sum()), int(n_given.sum())
         return cls(found.columns, found.dtype, classes, order, totals, *sizes, found.has_weights, factors, numbers)
 
-    def rows(self, batch: Any) -> tuple[np.ndarray, Rows]:
+    def rows(self, batch: MatrixLike) -> tuple[np.ndarray, Rows]:
         """Return which rows (r,) of a batch that was read before have a positive weight, and these rows.
 
         A bad batch raises ValueError, and columns or labels that the source did not have before.
@@ -315,9 +315,9 @@ def weights_of(rows: Rows) -> np.ndarray:
 
 
 def survey(
-    source: Any,
+    source: object,
     allowed: np.ndarray | None,
-    class_weight: Any,
+    class_weight: ClassWeight | None,
     size: int,
     random_state: np.random.RandomState,
     progress: Callable[[int], None],
@@ -339,7 +339,7 @@ def survey(
     """
     draw, keys, found = Draw(size), keys_from(seed_of_keys(random_state), 0), None
 
-    def rows_of(batch: Any) -> Rows:
+    def rows_of(batch: MatrixLike) -> Rows:
         nonlocal found
         checked = training_batch(batch)
         if checked is None:
@@ -365,7 +365,7 @@ def survey(
     return surveyed, sample, partial(streamed, source, surveyed)
 
 
-def streamed(source: Any, found: Survey, labels: np.ndarray, limits: Sequence[Limit]) -> BatchSource:
+def streamed(source: object, found: Survey, labels: np.ndarray, limits: Sequence[Limit]) -> BatchSource:
     """Return all rows of positive weight of a surveyed source, to be read in every pass.
 
     A reading raises ValueError if the source has other rows than in the first one, as far as number, columns and labels

@@ -202,7 +202,7 @@ def checked_rows(model: BaseEstimator, X: MatrixLike, fitted: Columns | None) ->
                 "with categorical_features='from_dtype'; or name an array's columns of text in categorical_features"
             )
         raise ValueError(f"X has text: {error}. {'The model was fitted to numbers. ' * bool(fitted)}{how}.") from error
-    named, how = names_of(X) or known.names, HOW_TO_IMPUTE
+    named, how = known.names or names_of(X), HOW_TO_IMPUTE
     names = None if named is None else list(map(repr, named))
     if len(known.mean) and is_table(X) and math.isnan(largest_size(rows)):
         warn_of_means(missing_numbers(rows, names))

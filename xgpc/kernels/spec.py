@@ -198,10 +198,8 @@ class Groups:
 
 
 class Logarithms(NamedTuple):
-    """Logarithms of a kernel's variances (n_terms), shapes (n_factors) and length scales (n_factors, d), concatenated.
-
-    The logarithms are linear in ``theta``: ``offset``, plus ``power`` times theta[``column``] at position ``row``.
-    """
+    """Logarithms of a kernel's variances (n_terms), shapes (n_factors) and length scales (n_factors, d), concatenated,
+    as linear functions of ``theta``: ``offset``, plus ``power`` times theta[``column``] at position ``row``."""
 
     offset: np.ndarray
     row: np.ndarray
@@ -251,10 +249,8 @@ class KernelSpec:
                 what, more = f"{n_features} features", ""
                 if groups is not None:
                     what, more = groups.described, f"; or {n_features}, one per column of the matrix these become"
-                raise ValueError(
-                    f"The kernel {kernel} has {size} length scales but X has {what}; "
-                    f"give one length scale, or one per feature{more}."
-                )
+                wanted = f"give one length scale, or one per feature{more}"
+                raise ValueError(f"The kernel {kernel} has {size} length scales but X has {what}; {wanted}.")
         self.theta = np.asarray(kernel.theta, dtype=np.float64)
         # kernel.bounds would take twice as long with every further summand.
         free = [parameter for parameter in kernel.hyperparameters if not parameter.fixed]
@@ -350,15 +346,9 @@ class KernelSpec:
             shape.append(1.0 if factor.shape is None else leaf.value(factor.shape, values)[0] ** factor.power)
             if factor.has_length_scale:
                 scale[f] = 1.0 / self._length_scale(leaf)
-        return InducingKernel(
-            [term.variance(values) for term in self.terms],
-            [bool(term.noise) for term in self.terms],
-            [t for t, _ in self.factors],
-            family,
-            shape,
-            scale,
-            inducing_points,
-        )
+        variances, are_noise = [term.variance(values) for term in self.terms], [bool(t.noise) for t in self.terms]
+        of_term = [t for t, _ in self.factors]
+        return InducingKernel(variances, are_noise, of_term, family, shape, scale, inducing_points)
 
     def gradient(
         self, core: InducingKernel, cross: KernelGradient, gram: KernelGradient

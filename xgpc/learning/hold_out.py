@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-from sklearn.model_selection import BaseCrossValidator, PredefinedSplit
+from sklearn.model_selection import PredefinedSplit
 
 # Rows held out for decisions: this share, but no more than this many. With half as many the standard error can be as
 # large as the gain.
@@ -23,19 +24,12 @@ Split = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class HoldOut:
-    """Draws support rows, to learn from, and held-out rows.
-
-    Attributes
-    ----------
-    groups : (n,) labels of any kind, or None; all rows of a group are on the same side of a split
-    splitter : object with scikit-learn's ``split``, or None
-    labels : (n,) class numbers, for splitters that stratify
-    """
+    """Draws support rows, to learn from, and held-out rows."""
 
     n_rows: int
-    groups: np.ndarray | None
-    splitter: BaseCrossValidator
-    labels: np.ndarray
+    groups: np.ndarray | None  # (n,) labels; all rows of a group are on the same side of a split
+    splitter: Any  # with scikit-learn's method ``split``, or None
+    labels: np.ndarray  # (n,) class numbers, for splitters that stratify
     random_state: np.random.RandomState
 
     def among(self, rows: np.ndarray) -> HoldOut:
@@ -119,12 +113,12 @@ def _some(rows: np.ndarray, size: int, random_state: np.random.RandomState) -> n
     return np.sort(rows if size >= len(rows) else random_state.choice(rows, size, replace=False))
 
 
-def _checked(split: object, n_rows: int) -> Split:
+def _checked(split: Any, n_rows: int) -> Split:
     """The splitter's pair of arrays as ascending row numbers; ValueError if it is no valid split of ``n_rows`` rows."""
-    if not isinstance(split, tuple | list | np.ndarray):
-        raise ValueError(f"a split must be a pair of arrays; it gave {split!r}")
-    if len(split) != 2:
-        raise ValueError(f"a split must be a pair of arrays; it gave {len(split)} parts")
+    is_sequence = isinstance(split, tuple | list | np.ndarray)
+    if not is_sequence or len(split) != 2:
+        given = f"{len(split)} parts" if is_sequence else repr(split)
+        raise ValueError(f"a split must be a pair of arrays; it gave {given}")
     support, held_out = map(np.asarray, split)
     for rows in (support, held_out):
         if rows.ndim != 1 or not len(rows) or rows.dtype.kind not in "iu":

@@ -118,13 +118,7 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
 
 
 def n_neighbors(data: Data, run: Run) -> int:
-    """Number of neighbours, 0 for none; the history, and a warning if a given number is not followed, say why.
-
-    Raises
-    ------
-    ValueError
-        If a number of neighbours is given for a model that cannot have them.
-    """
+    """Number of neighbours, 0 for none, with a reason in the history; ValueError if they are given but impossible."""
     given, is_auto, n_rows = data.config.n_neighbors, data.config.has_auto_neighbors, data.source.n_rows
     if not is_auto and given == 0:
         return 0
@@ -179,20 +173,13 @@ def _why_not(data: Data) -> str:
 
 
 class Pair(NamedTuple):
-    """Candidates that learned from the same rows: ``sparse`` without neighbours, ``local`` with them.
-
-    Attributes
-    ----------
-    q : the posterior of these rows without neighbours
-    is_done : whether learning without neighbours is complete
-    notes : messages for the user about learning with neighbours
-    """
+    """Candidates that learned from the same rows: ``sparse`` without neighbours, and ``local`` with them."""
 
     sparse: HyperparameterFit
-    q: KernelPosterior
-    is_done: bool
+    q: KernelPosterior  # of these rows, without neighbours
+    is_done: bool  # whether learning without neighbours is complete
     local: LocalFit
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # messages about learning with neighbours
 
 
 def propose_neighbors(task: Task) -> Pair:
@@ -212,7 +199,7 @@ def propose_neighbors(task: Task) -> Pair:
     start = replace(initial, training=rows.part(subset), grow_to=0)
     sparse = learn_in_stages(data, run, start, limit)
     began = run.deadline.now()
-    tried = first_round(task, _prior(sparse), initial.model.prior.groups[0].spec, max_iter)
+    tried = first_round(task, sparse.model.prior.groups[0], initial.model.prior.groups[0].spec, max_iter)
     q = posterior_of(rows, sparse.model, data.prior_mean, data.config).q
     has_structure = any(beats_base_rate(task, one) for one in tried)
     # With several classes, more points take longer than all other work, so they are added only if neighbours are
@@ -235,12 +222,13 @@ def propose_neighbors(task: Task) -> Pair:
             run.skip(f"more than {n_inducing} inducing points with neighbours")
         is_done = limit is None and not most <= n_inducing < initial.grow_to
         q = posterior_of(rows, sparse.model, data.prior_mean, data.config).q
+    doublings = max(0.0, np.log2(n_rows / rows_of_round(0, task.n_latents)))
+    errors, nats = ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings
     if sparse.model.prior.n_inducing > tried[0].prior.n_inducing:
-        local_fit = chosen(tried, ERRORS_WITH_POINTS, -np.inf)
-    else:
-        doublings = max(0.0, np.log2(n_rows / rows_of_round(0, task.n_latents)))
-        local_fit = chosen(tried, ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings)
-    notes, prior = () if has_structure or not max_iter else _notes(task, tried[0]), _prior(sparse)
+        errors, nats = ERRORS_WITH_POINTS, -np.inf
+    local_fit = chosen(tried, errors, nats)
+    notes = () if has_structure or not max_iter else _notes(task, tried[0])
+    prior: SparsePrior = sparse.model.prior.groups[0]
     # Without structure the second round has nothing to improve.
     if has_structure:
         prior = prior.rebuilt([local_fit.prior.spec], prior.Z)
@@ -265,10 +253,9 @@ def _notes(task: Task, before: LocalFit) -> tuple[str, ...]:
     )
     task.run.history.add(decision=none)
     advice = (
-        "If the features separate the classes, more rows may show it, or a kernel whose length scales start near the "
-        "distance over which the classes change; n_neighbors=0 uses no neighbours."
+        "More rows may help, or a kernel whose length scales start near the distance over which the classes change;"
     )
-    return (f"{none} {advice}",)
+    return (f"{none} {advice} n_neighbors=0 uses no neighbours.",)
 
 
 def accept_neighbors(task: Task, pair: Pair, initial: InitialState, split: Split) -> HyperparameterFit:
@@ -298,34 +285,23 @@ def accept_neighbors(task: Task, pair: Pair, initial: InitialState, split: Split
             final = replace(local_fit, sites=sites, log_scale=log_scale)
             local, sweeps = fit_sites(replace(task, initial=initial), final)
     if not (pays and sweeps.converged):
-        failed = ""
+        failed = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
         if pays:
-            failed = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
             history.add(decision=failed)
         if not pair.is_done:
             sparse = learn_in_stages(data, task.run, task.initial.going_on(sparse))
-        return sparse if is_auto else replace(sparse, failed=f"{failed} {_advice(local_fit)}")
+        advice = (
+            "Large variances of the kernel cause this, mostly with several classes; here the kernel is "
+            f"{local_fit.prior.spec.kernel}. Bound its variance, for example with kernel=ConstantKernel(1.0, (0.01, "
+            "10.0)) * RBF(), use another number of neighbours, or give n_neighbors=0."
+        )
+        return sparse if is_auto else replace(sparse, failed=f"{failed} {advice}")
     n_rows, n_copies = data.source.n_rows, data.source.n_rows - len(local.X)
     if n_copies:
         same = f"{n_copies} of {n_rows} rows have the features and the label of another"
         history.add(decision=f"{same}: among neighbours these are one row, with the sum of their weights.")
     model, n_iter = sparse.model._replace(prior=local_fit.prior), sparse.n_iter + local_fit.n_iter
     return replace(sparse, model=model, n_iter=n_iter, local=(local, scores), notes=() if is_auto else pair.notes)
-
-
-def _advice(local_fit: LocalFit) -> str:
-    """Advice if sites do not converge, which is rare."""
-    return (
-        "Large variances of the kernel cause this, mostly with several classes; here the kernel is "
-        f"{local_fit.prior.spec.kernel}. Bound its variance, for example with kernel=ConstantKernel(1.0, (0.01, "
-        "10.0)) * RBF(), use another number of neighbours, or give n_neighbors=0."
-    )
-
-
-def _prior(sparse: HyperparameterFit) -> SparsePrior:
-    prior = sparse.model.prior.groups[0]
-    assert isinstance(prior, SparsePrior)
-    return prior
 
 
 def _gain(task: Task, local_fit: LocalFit, q: KernelPosterior) -> float:

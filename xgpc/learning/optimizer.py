@@ -127,22 +127,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Options:
-    """Options of an optimizer, which maximises the bound plus the log ``length_scale_prior``.
-
-    Attributes
-    ----------
-    tol : average relative gain of an iteration below which the optimizer stops
-    reached : function that receives each better posterior, its site, and the state of mini-batches
-    batch_size, learning_rate, random_state : for mini-batches
-    state : arrays from which mini-batches continue, or None
-    """
+    """Options of an optimizer, which maximises the bound plus the log ``length_scale_prior``."""
 
     learn_inducing: bool
-    tol: float
+    tol: float  # average relative gain of an iteration below which the optimizer stops
     max_iter: int
     history: History
+    # Receives each better posterior, its site, and the arrays from which mini-batches continue.
     reached: Callable[[KernelPosterior, Site, State | None], None] = lambda q, site, state: None
     length_scale_prior: LengthScalePrior = NO_PRIOR
+    # For mini-batches, with the arrays from which they continue, or None.
     batch_size: int | None = None
     learning_rate: str | float | Sequence[float] = "adaptive"
     random_state: np.random.RandomState | None = None
@@ -211,15 +205,10 @@ def lbfgs(
 
 
 class ProfiledBound:
-    """The profiled bound max_q F(theta, Z, q) + log p(theta) and its gradient; keeps the best evaluation.
+    """The profiled bound max_q F(theta, Z, q) + log p(theta) and its gradient, from kernel and points of ``start``.
 
-    ``start`` gives kernel, inducing points and the first sites.
-
-    Attributes
-    ----------
-    vector, point, value : the best evaluation; the next one starts from its sites
-    solved : whether its inner solve converged
-    first_rate : best length of the first step of the last inner solve; the next inner solve starts with it
+    ``vector``, ``point`` and ``value`` are the best evaluation, from whose sites the next one starts, and ``solved``
+    says whether its inner solve converged.
     """
 
     def __init__(self, training: Training, site: Site, start: KernelPosterior, options: Options):
@@ -229,6 +218,7 @@ class ProfiledBound:
         # Nats that an inner solve may leave, and the factor by which failures of the optimizer have tightened them.
         self.inner_gain, self.tightening = float(np.clip(START_SHARE * training.total_weight, *INNER_RANGE)), 1.0
         ascent = coordinate_ascent(training, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER)
+        # An inner solve begins with the best length of the first step of the one before.
         self.first_rate, self.evaluations = ascent.first_rate, 0
         self._keep(self.coordinates.pack(start.prior), ascent)
         # At the prior the gradient vanishes, so a start without any step is solved again.

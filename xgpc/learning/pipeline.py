@@ -83,7 +83,7 @@ def infer(
     """The posterior of all rows and its evidence; ``leaves_prior`` takes a first step even if its gain is below tol."""
     history, config, training, (prior, q, site) = run.history, data.config, initial.training, learned.model
     if learned.local is not None:
-        # Learning has already found the posterior of all rows.
+        # Learning has found the posterior of all rows already.
         local, scores = learned.local
         history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=local.prior.n_inducing)
         site = data.prior_mean.scaled(local.variance_scale).site(site, local.prior)
@@ -173,15 +173,13 @@ def _messages(
     problems: Sequence[str],
     elbo: float | None = None,
 ) -> tuple[bool, list[str]]:
-    """Whether the fit is complete, and messages that the user can act on.
-
-    All that did not converge shares one message, because advice for one kind alone may not help with the other.
-    """
+    """Whether the fit is complete, and messages that the user can act on."""
     found, config, record, skipped = [], data.config, data.record, ", ".join(run.skipped)
     if skipped:
         usable = "The fit can be used; more time may give a higher bound."
         found.append(f"{run.deadline.reason} left no time for {skipped}. {usable}")
     if problems:
+        # One message for all, because advice for one problem alone may not help with the others.
         by_limit = ["max_iter" in problem for problem in problems]
         advice = "raise tol, or scale the features"
         if all(by_limit):
@@ -225,15 +223,9 @@ def _at_bounds(data: Data, q: KernelPosterior | LocalPosterior) -> list[str]:
                     irrelevant.append(f"{whose}length scale of {feature} ({parameter})")
                     continue
             others.append(f"{whose}{parameter} is at its {side} bound{f' ({feature})' if feature else ''}")
-    if len(irrelevant) == 1:
-        messages.append(
-            f"The {irrelevant[0]} is at its upper bound: the feature is irrelevant; drop it or ignore this."
-        )
-    elif irrelevant:
-        messages.append(
-            f"Length scales are at their upper bounds: {_listed(irrelevant)}. The features are irrelevant; drop them "
-            "or ignore this."
-        )
+    if irrelevant:
+        are = "is at its upper bound" if len(irrelevant) == 1 else "are at their upper bounds"
+        messages.append(f"The {_listed(irrelevant)} {are}: such features are irrelevant; drop them or ignore this.")
     if others:
         messages.append(
             f"Kernel parameters have run to their bounds: {_listed(others)}. The data may not determine them: widen "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 
@@ -44,37 +44,31 @@ TRIAL_SHARE = 0.1
 GROWING_ITERATIONS, MAX_MOVING, ROWS_PER_FIXED_POINT, MIN_ITERATIONS = 30, 256, 10, 4
 
 
-class Scheme(NamedTuple):
-    """An optimizer, whether it supports a likelihood's bound, and what an error message says that it needs."""
-
-    learn: Callable[[Training, KernelPosterior, Site, Options], Outcome]
-    allows: Callable[[LikelihoodBound], bool] = lambda record: record.is_bound
-    needs: str = "a bound other than 'taylor'"
-
-
-JAAKKOLA_JORDAN = (lambda record: record.is_jaakkola_jordan), "likelihood='logit' with bound='polya-gamma'"
 # By the values of the parameter ``optimizer``.
-SCHEMES = {
-    "profile": Scheme(profile),
-    "alternate": Scheme(
-        alternate,
-        lambda record: record.has_quadratics,
-        "likelihood 'logit', 'probit' or 'svm' without additive noise",
-    ),
-    "joint": Scheme(joint, *JAAKKOLA_JORDAN),
-    "hybrid": Scheme(hybrid, *JAAKKOLA_JORDAN),
-    "adam": Scheme(adam),
-    "stochastic": Scheme(stochastic),
+SCHEMES: dict[str, Callable[[Training, KernelPosterior, Site, Options], Outcome]] = {
+    "profile": profile,
+    "alternate": alternate,
+    "joint": joint,
+    "hybrid": hybrid,
+    "adam": adam,
+    "stochastic": stochastic,
 }
+
+
+def optimizers_for(record: LikelihoodBound) -> list[str]:
+    """The optimizers that support a likelihood's bound."""
+    supports = {"alternate": record.has_quadratics, "joint": record.is_jaakkola_jordan}
+    supports["hybrid"] = record.is_jaakkola_jordan
+    return [name for name in SCHEMES if supports.get(name, record.is_bound)]
 
 
 def check_optimizer(optimizer: str | None, record: LikelihoodBound) -> None:
     """Raise ValueError for an optimizer that does not support a likelihood's bound."""
-    allowed = [name for name, scheme in SCHEMES.items() if scheme.allows(record)]
+    allowed = optimizers_for(record)
     if optimizer is not None and optimizer not in allowed:
         raise ValueError(
             f"optimizer={optimizer!r} is not for the bound {record.bound!r} of likelihood {record.likelihood!r}; "
-            f"choose one of {allowed}, or {SCHEMES[optimizer].needs}."
+            f"choose one of {allowed}, or another bound."
         )
 
 
@@ -122,24 +116,18 @@ def posterior_of(
 
 
 class Learner:
-    """Learns hyperparameters, inducing points and their number on subsets of the rows.
-
-    Attributes
-    ----------
-    optimize : function of a ``Scheme``, or None to keep kernel and inducing points and fit posteriors only
-    options : Options of the last stage
-    n_iter : int, iterations of the optimizer so far
-    run : Run, which keeps every improvement
-    is_restart : bool, whether the improvements are not kept
-    state : arrays from which the mini-batches of the next stage continue, or None
-    """
+    """Learns hyperparameters, inducing points and their number on subsets of the rows."""
 
     def __init__(self, data: Data, run: Run, initial: InitialState, max_iter: int):
         config, n_rows, is_full = data.config, len(initial.training), initial.model.prior.is_full
         self.training, self.history, self.random_state = initial.training, run.history, run.random_state
+        # Improvements are kept, but for those of a restart; ``n_iter`` counts iterations of the optimizer.
         self.run, self.is_restart, self.prior_mean, self.n_iter = run, False, data.prior_mean, 0
-        self.optimize = None if config.optimizer is None else SCHEMES[config.optimizer].learn
+        # Without an optimizer kernel and inducing points stay, and only posteriors are fitted.
+        self.optimize = None if config.optimizer is None else SCHEMES[config.optimizer]
+        # Arrays from which the mini-batches of the next stage continue.
         self.state: State | None = None
+        # Options of the last stage, and of those before.
         self.options = Options(
             config.learn_inducing and not is_full,
             config.tol,
@@ -150,7 +138,6 @@ class Learner:
             learning_rate=config.learning_rate,
             random_state=run.random_state,
         )
-        # Options of the stages before the last.
         most = min(SUBSET_ITERATIONS, SUBSET_FACTOR * max_iter)
         self.early = replace(self.options, tol=SUBSET_LOOSENING * config.tol, max_iter=most)
         # Mini-batches need no subsets, and a full Gaussian process always uses all rows.
@@ -165,38 +152,42 @@ class Learner:
     def learn(self, model: Model, grow_to: int, done: int = 0) -> Outcome:
         """Learn in stages, each from the result of the one before; returns the outcome of the last.
 
-        Parameters
-        ----------
-        grow_to : largest number of inducing points if points may be added while they pay, else 0; the points are
-            doubled before the subsets grow
-        done : size of the subset that a resumed fit had reached; smaller subsets are skipped
+        First the inducing points are doubled while this pays, up to ``grow_to`` (0: never), then the subsets grow.
+        Subsets of less than ``done`` rows, which a resumed fit had reached, are skipped.
         """
         sizes = self.sizes(model.prior)
-        sizes, began, trial = [size for size in sizes if size >= done] or sizes[-1:], self.history.seconds, None
-        while grow_to:
-            size, options = self._growing(model.prior)
-            self._begin(size, model.prior)
-            outcome = trial or self._stage(size, model, options, is_growing=True)
-            if model.prior.n_inducing > MAX_MOVING:
+        plan = self._planned([size for size in sizes if size >= done] or sizes[-1:])
+        # ``known`` is the outcome of the next stage, if a trial has found it already.
+        is_growing, began, known = grow_to > 0, self.history.seconds, None
+        while is_growing or plan:
+            size, options = self._growing(model.prior) if is_growing else plan.pop(0)
+            m = model.prior.n_inducing
+            self.history.context.update(n_rows=size, n_inducing=m)
+            self.history.tell(stage="learning", **self.history.context)
+            if known is not None:
+                outcome, known = known, None
+            else:
+                with during(f"learning with {m} inducing points on {size} rows"):
+                    if self.optimize is None:
+                        outcome = self._posterior(size, model)
+                    else:
+                        outcome = self.optimize(*self._prepared(size, model, options, is_growing))
+                self._report(size, is_growing, outcome.point.q, outcome.point.site, outcome.state)
+                self.state, self.n_iter = None, self.n_iter + outcome.n_iter
+            model = outcome.model
+            if not is_growing:
+                continue
+            if m > MAX_MOVING:
                 # This iteration limit is the library's, so the user is not warned of it.
                 outcome = replace(outcome, problem=None)
             took, began = self.history.seconds - began, self.history.seconds
-            trial = self._more_points(outcome, size, grow_to, took)
-            model, sizes = outcome.model, self._sizes_after(size, outcome.model.prior)
-            if trial is None:
-                break
-            model = trial.model
-            # Without an optimizer the trial equals the next stage on the same rows, and is reused.
-            if self.optimize is not None or self._growing(model.prior)[0] != size:
-                trial = None
-        for size in sizes:
-            options = self.options
-            if size < sizes[-1]:
-                most = max(options.max_iter, SUBSET_FACTOR * options.max_iter * sizes[0] // size)
-                options = replace(self.early, max_iter=min(self.early.max_iter, most))
-            self._begin(size, model.prior)
-            outcome = self._stage(size, model, options)
-            model = outcome.model
+            richer = self._more_points(outcome, size, grow_to, took)
+            if richer is None:
+                is_growing, plan = False, self._planned(self._sizes_after(size, model.prior))
+            else:
+                model = richer.model
+                # Without an optimizer the trial equals the next stage on the same rows.
+                known = richer if self.optimize is None and self._growing(model.prior)[0] == size else None
         return outcome
 
     def best_start(self, model: Model) -> Model:
@@ -216,10 +207,13 @@ class Learner:
     def _part(self, size: int) -> Training:
         return self.training.part(self._subsets.rows(size))
 
-    def _begin(self, size: int, prior: KernelPrior) -> None:
-        """Tell the history that a stage with this many rows and points begins."""
-        self.history.context.update(n_rows=size, n_inducing=prior.n_inducing)
-        self.history.tell(stage="learning", **self.history.context)
+    def _planned(self, sizes: list[int]) -> list[tuple[int, Options]]:
+        """Numbers of rows with the options of their stages."""
+        planned, options = [], self.options
+        for size in sizes[:-1]:
+            most = max(options.max_iter, SUBSET_FACTOR * options.max_iter * sizes[0] // size)
+            planned.append((size, replace(self.early, max_iter=min(self.early.max_iter, most))))
+        return planned + [(size, options) for size in sizes[-1:]]
 
     def _sizes_after(self, size: int, prior: KernelPrior) -> list[int]:
         """Subsets that remain after the number of points was chosen on ``size`` rows."""
@@ -241,29 +235,21 @@ class Learner:
             return size, self.options
         return size, replace(self.early, max_iter=min(GROWING_ITERATIONS, most))
 
-    def _stage(self, size: int, model: Model, options: Options, is_growing: bool = False) -> Outcome:
-        """Run the optimizer on a subset, starting from the sites under the model's posterior."""
+    def _prepared(
+        self, size: int, model: Model, options: Options, is_growing: bool
+    ) -> tuple[Training, KernelPosterior, Site, Options]:
+        """Arguments of the optimizer for a subset; it starts from the sites under the model's posterior."""
         prior, q, site = model
+        part = few = self._part(size)
+        moves, site = options.learn_inducing and not _are_all_rows(prior, part), self.prior_mean.site(site, prior)
+        if q is None and self._start_rows < len(part):
+            few = self.training.part(self._subsets.rows(self._start_rows), len(part) / self._start_rows)
+        start, reached = starting_posterior(few, q, prior, site), partial(self._report, size, is_growing)
+        return part, start, site, replace(options, reached=reached, learn_inducing=moves, state=self.state)
 
-        def reached(q: KernelPosterior, site: Site, state: State | None) -> None:
-            if not self.is_restart:
-                self.run.update(BestSoFar(q, site, size, is_growing, state=state))
-
-        with during(f"learning with {prior.n_inducing} inducing points on {size} rows"):
-            if self.optimize is None:
-                outcome = self._posterior(size, model)
-            else:
-                part = few = self._part(size)
-                moves = options.learn_inducing and not _are_all_rows(prior, part)
-                site = self.prior_mean.site(site, prior)
-                if q is None and self._start_rows < len(part):
-                    few = self.training.part(self._subsets.rows(self._start_rows), len(part) / self._start_rows)
-                start = starting_posterior(few, q, prior, site)
-                options = replace(options, reached=reached, learn_inducing=moves, state=self.state)
-                outcome, self.state = self.optimize(part, start, site, options), None
-        reached(outcome.point.q, outcome.point.site, outcome.state)
-        self.n_iter += outcome.n_iter
-        return outcome
+    def _report(self, size: int, is_growing: bool, q: KernelPosterior, site: Site, state: State | None) -> None:
+        if not self.is_restart:
+            self.run.update(BestSoFar(q, site, size, is_growing, state=state))
 
     def _posterior(self, size: int, model: Model, nats: float | None = None) -> Outcome:
         """Fit only the posterior on a subset, to within ``nats`` of its bound."""

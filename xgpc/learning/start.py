@@ -32,31 +32,19 @@ from .optimizer import Model
 
 @dataclass(frozen=True)
 class Data:
-    """The checked data and settings of a fit.
-
-    Attributes
-    ----------
-    source : rows of positive weight to learn from, labels in the form that the sites need
-    stream : source of all rows if ``source`` is only a sample of them, else None
-    classes : (C,) labels
-    class_totals : (C,) total weights of the classes over all rows
-    label_noise : float, or None if it is learned or the bound has none
-    hold_out : HoldOut, draws the held-out rows of fits with neighbours
-    columns : Columns of the training data, with the encoding that made the rows
-    seed : int, for random numbers that do not depend on how many others were drawn
-    """
+    """The checked data and settings of a fit."""
 
     config: FitConfig
-    source: ArraySource
-    classes: np.ndarray
-    class_totals: np.ndarray
+    source: ArraySource  # rows of positive weight to learn from, labels in the form that the sites need
+    classes: np.ndarray  # (C,) labels
+    class_totals: np.ndarray  # (C,) total weights of the classes over all rows
     record: LikelihoodBound
-    label_noise: float | None
+    label_noise: float | None  # None if it is learned or the bound has none
     hold_out: HoldOut
-    columns: Columns
-    stream: RowSource | None = None
+    columns: Columns  # with the encoding that made the rows
+    stream: RowSource | None = None  # all rows if ``source`` is only a sample of them
     prior_mean: PriorMean = OF_SITE
-    seed: int = 0
+    seed: int = 0  # for random numbers that do not depend on how many others were drawn
 
     @property
     def encoding(self) -> Encoding | None:
@@ -89,23 +77,14 @@ class PreviousFit(NamedTuple):
 
 @dataclass(frozen=True)
 class InitialState:
-    """The rows to learn from, and the model that learning starts with.
-
-    Attributes
-    ----------
-    model : Model; its posterior is that of an earlier fit, or None
-    grow_to : int, largest number of inducing points if points may be added while they pay, else 0
-    length_scale_prior : LengthScalePrior, of all kernels
-    resumed : BestSoFar of an interrupted run of the same fit, or None
-    n_iter : int, iterations of the optimizer that led to the model
-    """
+    """The rows to learn from, and the model that learning starts with."""
 
     training: Training
-    model: Model
-    grow_to: int = 0
+    model: Model  # with the posterior of an earlier fit, or None
+    grow_to: int = 0  # largest number of inducing points if points may be added while they pay, else 0
     length_scale_prior: LengthScalePrior = NO_PRIOR
-    resumed: BestSoFar | None = None
-    n_iter: int = 0
+    resumed: BestSoFar | None = None  # of an interrupted run of the same fit
+    n_iter: int = 0  # iterations of the optimizer that led to the model
 
     def going_on(self, learned: HyperparameterFit) -> InitialState:
         """The state from which learning continues with what was learned."""
@@ -114,41 +93,28 @@ class InitialState:
 
 @dataclass(frozen=True)
 class HyperparameterFit:
-    """The result of learning.
+    """The result of learning."""
 
-    Attributes
-    ----------
-    model : Model, with the posterior of some of the rows, or None
-    problems : what did not converge
-    notes : further messages for the user; they replace warnings of parameters at bounds
-    failed : why requested neighbours are not used, with advice; empty if they are
-    local : with neighbours, the posterior of all rows and the scores of held-out rows, else None
-    """
-
-    model: Model
+    model: Model  # with the posterior of some of the rows, or None
     n_iter: int = 0
-    problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    failed: str = ""
-    local: tuple[LocalPosterior, Scores] | None = None
+    problems: tuple[str, ...] = ()  # parts that did not converge
+    notes: tuple[str, ...] = ()  # further messages for the user; they replace warnings of parameters at bounds
+    failed: str = ""  # why requested neighbours are not used, with advice
+    local: tuple[LocalPosterior, Scores] | None = None  # with neighbours, of all rows and of held-out rows
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """The posterior of all rows, which the model predicts with, its site, and messages for the user.
-
-    ``evidence`` is the bound of the posterior. A model with neighbours has None here and instead keeps the labels and
-    weights of the distinct rows, from which the bound can be computed later, and the scores of held-out rows.
-    """
+    """The result of a fit: the posterior of all rows, which the model predicts with."""
 
     q: KernelPosterior | LocalPosterior
     site: Site
     n_iter: int
     is_complete: bool
     messages: list[str]
-    evidence: Evidence | None
-    labels: tuple[np.ndarray, np.ndarray] | None = None
-    scores: Scores | None = None
+    evidence: Evidence | None  # None with neighbours, which keep what follows instead
+    labels: tuple[np.ndarray, np.ndarray] | None = None  # and weights of the distinct rows, to compute the bound from
+    scores: Scores | None = None  # of held-out rows
 
 
 def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | None) -> InitialState:

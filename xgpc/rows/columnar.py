@@ -6,13 +6,12 @@ import os
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from pyarrow import Array, DataType, RecordBatch, Schema, Table
+    from pyarrow import Array, DataType, Schema, Table
     from pyarrow.dataset import Dataset, TaggedRecordBatch
 
 # Rows of a batch. Memory for two batches is 14 MB each with 28 float32 features and 100 MB with 200 float64 ones, and
@@ -22,7 +21,7 @@ BATCH_ROWS = 2**16
 Path = str | os.PathLike[str]
 
 
-def in_order() -> dict[str, object]:
+def in_order() -> dict[str, Any]:
     """Return the options of a scan, one batch after the other: by default Arrow reads ahead what it can."""
     return {"batch_size": BATCH_ROWS, "batch_readahead": 0, "fragment_readahead": 0, "use_threads": False}
 
@@ -112,7 +111,7 @@ class ArrowBatches:
     def __iter__(self) -> ArrowBatches:
         return self
 
-    def __next__(self) -> tuple[RecordBatch | Array, ...]:
+    def __next__(self) -> object:
         tagged = next(self._tagged)
         batch, name = tagged.record_batch, getattr(tagged.fragment, "path", None)
         self.place = (name, self.place[1] + self._n_last if name == self.place[0] else 0)
@@ -150,7 +149,7 @@ def _values(column: Array) -> np.ndarray:
     return values.astype(np.str_) if _is_text(column.type) and not column.null_count else values
 
 
-def _pyarrow(module: str) -> ModuleType:
+def _pyarrow(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
@@ -225,12 +224,12 @@ def parquet_dataset(path: Path | Sequence[Path]) -> Dataset:
     datasets = _pyarrow("pyarrow.dataset")
     # By default Arrow reads the next row groups whole: ten of 22 MB take 516 MB, and 94 MB with a stream.
     kind = datasets.ParquetFileFormat(pre_buffer=False, use_buffered_stream=True, page_checksum_verification=True)
-    given = path if isinstance(path, list | tuple) else [path]
+    given: list[Any] = list(path) if isinstance(path, list | tuple) else [path]
     if not (given and all(isinstance(one, str | os.PathLike) for one in given)):
         raise ValueError(
             f"path must be the name of a Parquet file or folder, or a list of one file or more; got {path!r}."
         )
-    names = [os.fspath(one) for one in given if isinstance(one, str | os.PathLike)]
+    names = [os.fspath(one) for one in given]
     # Arrow takes a folder alone, not in a list.
     return datasets.dataset(names if len(names) > 1 else names[0], format=kind)
 

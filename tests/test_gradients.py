@@ -16,7 +16,7 @@ from support.kernels import kernel_trees, magnitude
 from support.latents import SEVERAL, Problem, assert_near, cases
 
 from xgpc import _engine
-from xgpc._moving import MovingPrior
+from xgpc._moving import FreeParameters, MovingPrior
 from xgpc._svi import SCHEDULES
 from xgpc.approximations.base import SeparatePriors
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
@@ -321,10 +321,8 @@ class Walk:
         self.start = start_vector(prior, units)
         limits = np.array([[-np.inf], [np.inf]]) if limits is None else limits
         self.low, self.high = np.broadcast_to(limits, (2, len(self.start)))
-        self.moving = MovingPrior(
-            prior.core, prior.jitter, self.start, np.array([self.low, self.high]), units, spec.logarithms,
-            (np.empty((0, 0)), np.empty(0)), rate, delay,
-        )  # fmt: skip
+        free = FreeParameters(self.start, np.array([self.low, self.high]), units, spec.logarithms)
+        self.moving = MovingPrior(prior.core, prior.jitter, free, (np.empty((0, 0)), np.empty(0)), rate, delay)
         rows, self.gradients, self.vectors = problem.training(), [], []
         for step in range(n_steps):
             steps(rows, q, problem.site(), [self.moving], [np.arange(10 * step, 10 * step + 10)], schedule=RESTING)

@@ -1,12 +1,18 @@
+from typing import NamedTuple
+
 import numpy as np
 
-from ._kernels import InducingKernel
-
-Arrays = tuple[np.ndarray, ...]
+from ._kernels import InducingKernel, KernelGradient
 
 AVERAGE_POWER: float
 
-def vjp(kernel: InducingKernel, cross: Arrays, gram: Arrays) -> tuple[np.ndarray, np.ndarray]: ...
+def vjp(kernel: InducingKernel, cross: KernelGradient, gram: KernelGradient) -> tuple[np.ndarray, np.ndarray]: ...
+
+class FreeParameters(NamedTuple):
+    vector: np.ndarray
+    limits: np.ndarray
+    unit: np.ndarray
+    logarithms: tuple[np.ndarray, ...]
 
 class GradientSums:
     def __init__(self, kernel: InducingKernel) -> None: ...
@@ -24,10 +30,7 @@ class MovingPrior:
         self,
         kernel: InducingKernel,
         jitter: float,
-        vector: np.ndarray,
-        limits: np.ndarray,
-        unit: np.ndarray,
-        logarithms: Arrays,
+        free: FreeParameters,
         prior: tuple[np.ndarray, np.ndarray],
         rate: float,
         delay: float,

@@ -9,6 +9,12 @@ from ._sites import Site
 SCHEDULES: dict[str, int]
 RATE_FLOOR: float
 
+class BatchRows:
+    order: np.ndarray
+    def __init__(
+        self, kernels: list[Any], Linv: np.ndarray, X: Any, y: np.ndarray, weight: np.ndarray, order: np.ndarray
+    ) -> None: ...
+
 class BatchPart:
     def __init__(
         self,
@@ -29,39 +35,18 @@ class NaturalGradient:
     memory: float
     average: np.ndarray
     mean_direction: np.ndarray
-    def __init__(self, n_inducing: int, n_latents: int, eta: np.ndarray, schedule: int, a: float, b: float) -> None: ...
+    def __init__(
+        self,
+        n_inducing: int,
+        n_latents: int,
+        eta: np.ndarray,
+        schedule: tuple[int, float, float],
+        scale: float,
+        moving: list[MovingPrior],
+    ) -> None: ...
     def state(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
     def restore(self, average: np.ndarray, mean_direction: np.ndarray, numbers: np.ndarray) -> None: ...
-    def run(
-        self,
-        kernels: list[Any],
-        X: np.ndarray,
-        order: np.ndarray,
-        batch: int,
-        Linv: np.ndarray,
-        site: Site,
-        y: np.ndarray,
-        weight: np.ndarray,
-        n_total: float,
-        part: BatchPart,
-        records: np.ndarray,
-        moving: list[MovingPrior] = ...,
-        every: int = 1,
-    ) -> int: ...
+    def run(self, rows: BatchRows, site: Site, part: BatchPart, records: np.ndarray) -> int: ...
     def begin_step(self) -> int: ...
-    def collect_part(
-        self,
-        kernels: list[Any],
-        X: np.ndarray,
-        order: np.ndarray,
-        Linv: np.ndarray,
-        site: Site,
-        y: np.ndarray,
-        weight: np.ndarray,
-        scale: float,
-        part: BatchPart,
-        moving: list[MovingPrior] = ...,
-    ) -> None: ...
-    def end_step(
-        self, parts: list[BatchPart], scale: float, record: np.ndarray, moving: list[MovingPrior] = ...
-    ) -> None: ...
+    def collect_part(self, rows: BatchRows, order: np.ndarray, site: Site, part: BatchPart) -> None: ...
+    def end_step(self, parts: list[BatchPart], records: np.ndarray, step: int) -> None: ...

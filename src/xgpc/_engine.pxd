@@ -1,4 +1,4 @@
-from ._kernels cimport InducingKernel, KernelGradient, KernelScratch, real
+from ._kernels cimport InducingKernel, KernelGradient, KernelScratch, Rows
 
 
 cdef class Workspace:
@@ -21,18 +21,17 @@ cdef class RowCache:
 cdef class WhitenedRows:
     cdef InducingKernel kernel
     cdef const double[:, ::1] Linv
-    cdef const double[:, :] X
-    cdef const float[:, :] single_X
-    cdef bint has_single_X
+    cdef object X
+    cdef Rows rows
     cdef RowCache cache
     cdef Workspace work
     cdef Py_ssize_t n
 
 
-cdef void project(InducingKernel kernel, const double* Linv, const real[:, :] X, const Py_ssize_t* index,
-                  Py_ssize_t start, Py_ssize_t rows, KernelScratch* scratch, double* a) noexcept nogil
-cdef void add_gradient(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t rows,
-                       const double* by_diagonal, bint is_noise, Workspace work, KernelGradient total) noexcept nogil
+cdef void project(InducingKernel kernel, const double* Linv, const Rows* rows, KernelScratch* scratch,
+                  double* a) noexcept nogil
+cdef void add_gradient(InducingKernel kernel, const Rows* rows, const double* by_diagonal, bint is_noise,
+                       Workspace work, KernelGradient total) noexcept nogil
 
 
 cdef inline Py_ssize_t tiles(Py_ssize_t start, Py_ssize_t stop, Workspace work) noexcept nogil:

@@ -17,8 +17,8 @@ from libc.string cimport memcpy, memset
 from . cimport _blas
 from ._blas cimport number
 from ._kernels cimport (
-    InducingKernel, KernelGradient, KernelScratch, cross_block, diagonal_block, diagonal_gradient_block, gradient_block,
-    real,
+    InducingKernel, KernelGradient, KernelScratch, Rows, cross_block, diagonal_block, diagonal_gradient_block,
+    gradient_block, inducing_rows, rows_from, rows_of,
 )
 from ._sites cimport Site, entry, evaluate, xg_moments, xg_multiclass_scratch, xg_site_arrays
 from ._tiles cimport (
@@ -102,40 +102,28 @@ cdef class WhitenedRows:
         if kernel is None:
             self.n = len(cache.values) // work.n_inducing
         else:
-            self.n = len(X)
-            self.has_single_X = X.dtype == np.float32
-            if self.has_single_X:
-                self.single_X = X
-            else:
-                self.X = X
+            self.X, self.rows, self.n = X, rows_of(X), len(X)
 
 
-cdef void project(InducingKernel kernel, const double* Linv, const real[:, :] X, const Py_ssize_t* index,
-                  Py_ssize_t start, Py_ssize_t rows, KernelScratch* scratch, double* a) noexcept nogil:
-    # tile a (rows, m) = k(X, Z) L^{-T}
-    cross_block(kernel, X, index, start, rows, scratch, a)
-    _blas.trmm_lower_t(rows, kernel.n_inducing, Linv, a)
-
-
-cdef void make(WhitenedRows block, Py_ssize_t start, Py_ssize_t rows, double* a) noexcept nogil:
-    # tile a (rows, m) of whitened rows
-    if block.has_single_X:
-        project(block.kernel, &block.Linv[0, 0], block.single_X, NULL, start, rows, &block.work.kernel, a)
-    else:
-        project(block.kernel, &block.Linv[0, 0], block.X, NULL, start, rows, &block.work.kernel, a)
+cdef void project(InducingKernel kernel, const double* Linv, const Rows* rows, KernelScratch* scratch,
+                  double* a) noexcept nogil:
+    # tile a (n, m) = k(X, Z) L^{-T}
+    cross_block(kernel, rows, scratch, a)
+    _blas.trmm_lower_t(rows.n, kernel.n_inducing, Linv, a)
 
 
 cdef Tile whitened(WhitenedRows block, Py_ssize_t t) noexcept nogil:
     # A tile of whitened rows: in the cache, which the first pass fills, or without a cache in scratch.
     cdef Py_ssize_t m = block.work.n_inducing, start = t * block.work.rows
     cdef Py_ssize_t rows = min(block.work.rows, block.n - start)
+    cdef Rows here = rows_from(block.rows, start, rows)
     cdef Tile tile = Tile(start, rows, NULL, NULL)
     cdef double* wide = &block.work.a[0] if block.cache.wide == NULL else block.cache.wide + start * m
     cdef float* single = NULL
     if block.cache.is_single:
         single = &block.work.single_a[0] if block.cache.single == NULL else block.cache.single + start * m
     if not block.cache.is_filled:
-        make(block, start, rows, wide)
+        project(block.kernel, &block.Linv[0, 0], &here, &block.work.kernel, wide)
         if single != NULL:
             xg_narrow(rows * m, wide, single)
         # Tiles come in order, so that the last one completes the cache.
@@ -156,12 +144,11 @@ cdef const double* in_double(Tile tile, Workspace work) noexcept nogil:
 
 cdef void prior_variances(WhitenedRows block, Tile tile, Workspace work) noexcept nogil:
     # diagonal = k(x, x); without a kernel the whitened rows explain all variance, so that 0 gives the same result
+    cdef Rows rows = rows_from(block.rows, tile.start, tile.rows)
     if block.kernel is None:
         memset(&work.diagonal[0], 0, tile.rows * sizeof(double))
-    elif block.has_single_X:
-        diagonal_block(block.kernel, block.single_X, NULL, tile.start, tile.rows, &work.kernel, &work.diagonal[0])
     else:
-        diagonal_block(block.kernel, block.X, NULL, tile.start, tile.rows, &work.kernel, &work.diagonal[0])
+        diagonal_block(block.kernel, &rows, &work.kernel, &work.diagonal[0])
 
 
 cdef void marginals_of(Py_ssize_t rows, const number* a, const number* Rinv, const double[:, ::1] w, Workspace work,
@@ -218,7 +205,9 @@ cdef void statistics_of(Py_ssize_t rows, const number* a, const double* precisio
         total, before = P, 0.0 if first else 1.0
     else:
         total, before = &work.single_sum[0], 0.0
-    scale_and_sum(rows, m, a, precision, linear, not first, &work.x2[0], b, h)
+    if first:
+        memset(h, 0, m * sizeof(double))
+    scale_and_sum(rows, m, a, precision, linear, &work.x2[0], b, h)
     _blas.syrk_lower(rows, m, <number>1.0, <const number*>b, before, total)
     negative = negative_rows(rows, m, a, precision, &work.index[0], b)
     if negative:
@@ -318,14 +307,12 @@ def sums_block(WhitenedRows block, const double[:, ::1] values):
     return result
 
 
-cdef void add_gradient(InducingKernel kernel, const real[:, :] X, Py_ssize_t start, Py_ssize_t rows,
-                       const double* by_diagonal, bint is_noise, Workspace work, KernelGradient total) noexcept nogil:
-    # Adds the contractions of work.b (rows, m), a tile of dF / dk(X, Z), and of dF / dk(x, x) (rows,), or only those
-    # with respect to the noise.
-    gradient_block(kernel, X, NULL, start, rows, &work.b[0], &work.kernel, &work.a[0], total.terms, total.shapes,
-                   total.sums, total.products, total.squares)
-    diagonal_gradient_block(kernel, X, NULL, start, rows, by_diagonal, is_noise, &work.kernel, total.terms,
-                            total.shapes)
+cdef void add_gradient(InducingKernel kernel, const Rows* rows, const double* by_diagonal, bint is_noise,
+                       Workspace work, KernelGradient total) noexcept nogil:
+    # Adds the contractions of work.b (n, m), a tile of dF / dk(X, Z), and of dF / dk(x, x) (n,), or only those with
+    # respect to the noise.
+    gradient_block(kernel, rows, &work.b[0], &work.kernel, &work.a[0], &total.parts)
+    diagonal_gradient_block(kernel, rows, by_diagonal, is_noise, &work.kernel, &total.parts)
 
 
 def gradient_of_block(WhitenedRows block, const double[:, :, ::1] M, const double[:, ::1] alpha,
@@ -338,6 +325,7 @@ def gradient_of_block(WhitenedRows block, const double[:, :, ::1] M, const doubl
     cdef Py_ssize_t t, i, j, c, rows, m = block.kernel.n_inducing
     cdef Workspace work = block.work
     cdef Tile tile
+    cdef Rows here
     cdef const double* a
     with nogil:
         for t in range(tiles(0, block.n, work)):
@@ -352,22 +340,20 @@ def gradient_of_block(WhitenedRows block, const double[:, :, ::1] M, const doubl
                     work.residual[j] = (0.0 if c == 0 else work.residual[j]) - 0.5 * precision[c, i + j]
                 xg_gradient_tile(rows, m, &precision[c, i], &work.linear[0], &alpha[c, 0], &work.term[0], c > 0,
                                  &work.b[0])
-            if block.has_single_X:
-                add_gradient(block.kernel, block.single_X, i, rows, &work.residual[0], False, work, total)
-            else:
-                add_gradient(block.kernel, block.X, i, rows, &work.residual[0], False, work, total)
+            here = rows_from(block.rows, i, rows)
+            add_gradient(block.kernel, &here, &work.residual[0], False, work, total)
 
 
 def gradient_of_gram(InducingKernel kernel, const double[:, ::1] G, KernelGradient total):
     """Adds the same contraction of a symmetric G = dF / dK_mm (m, m) with k(Z, Z)."""
     cdef Py_ssize_t m = kernel.n_inducing, d = kernel.n_features
     cdef double[::1] x = np.empty(m * d), norms = np.empty(2 * m), grams = np.empty(3 * m * m)
+    cdef Rows rows = inducing_rows(kernel)
     cdef KernelScratch scratch
     scratch.x, scratch.x2, scratch.row_sum = &x[0], &norms[0], &norms[m]
     scratch.factor, scratch.rest = &grams[0], &grams[m * m]
     with nogil:
-        gradient_block[double](kernel, kernel._points, NULL, 0, m, &G[0, 0], &scratch, &grams[2 * m * m],
-                               total.terms, total.shapes, total.sums, total.products, total.squares)
+        gradient_block(kernel, &rows, &G[0, 0], &scratch, &grams[2 * m * m], &total.parts)
 
 
 def matrix_gradients(const double[:, ::1] Linv, const double[:, ::1] Rinv, const double[:, ::1] P,

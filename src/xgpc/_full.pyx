@@ -9,7 +9,9 @@ from libc.string cimport memcpy
 
 from . cimport _blas
 from ._engine cimport Workspace, add_gradient, tiles
-from ._kernels cimport InducingKernel, KernelGradient, cross_block, diagonal_block, real
+from ._kernels cimport (
+    InducingKernel, KernelGradient, Rows, cross_block, diagonal_block, inducing_rows, rows_from, rows_of,
+)
 from ._tiles cimport xg_means, xg_squared_norms
 
 
@@ -56,20 +58,21 @@ def variances_block(const double[:, ::1] K, const Py_ssize_t[::1] index, const d
     return variances
 
 
-def marginals_block(InducingKernel kernel, const real[:, :] X, const double[:, ::1] H, const double[:, ::1] N,
-                    const double[::1] alpha, Workspace work):
+def marginals_block(InducingKernel kernel, X, const double[:, ::1] H, const double[:, ::1] N, const double[::1] alpha,
+                    Workspace work):
     """Latent means k . alpha and variances (2, rows) of the rows of X, for the kernel at the training rows."""
-    marginals = np.empty((2, X.shape[0]))
+    marginals = np.empty((2, len(X)))
     cdef double[::1] mean = marginals[0], variance = marginals[1]
-    cdef Py_ssize_t tile, i, rows, n = kernel.n_inducing
+    cdef Rows rows = rows_of(X), here
+    cdef Py_ssize_t tile, i, n = kernel.n_inducing
     with nogil:
-        for tile in range(tiles(0, X.shape[0], work)):
+        for tile in range(tiles(0, rows.n, work)):
             i = tile * work.rows
-            rows = min(work.rows, X.shape[0] - i)
-            cross_block(kernel, X, NULL, i, rows, &work.kernel, &work.a[0])
-            diagonal_block(kernel, X, NULL, i, rows, &work.kernel, &variance[i])
-            xg_means(rows, n, &work.a[0], &alpha[0], &mean[i])
-            subtract_explained(n, rows, &work.a[0], &H[0, 0], N, &work.b[0], &work.x2[0], &variance[i])
+            here = rows_from(rows, i, min(work.rows, rows.n - i))
+            cross_block(kernel, &here, &work.kernel, &work.a[0])
+            diagonal_block(kernel, &here, &work.kernel, &variance[i])
+            xg_means(here.n, n, &work.a[0], &alpha[0], &mean[i])
+            subtract_explained(n, here.n, &work.a[0], &H[0, 0], N, &work.b[0], &work.x2[0], &variance[i])
     return marginals
 
 
@@ -77,10 +80,11 @@ def gradient_of_block(InducingKernel kernel, Py_ssize_t start, Py_ssize_t stop, 
                       const double[::1] by_noise, Workspace work, KernelGradient total):
     """Adds to ``total`` the contraction of rows start..stop of the symmetric dF / dK = G, and of the gradient (n,) by
     their noise, for the kernel at the training rows."""
-    cdef Py_ssize_t tile, i, rows
+    cdef Rows here
+    cdef Py_ssize_t tile, i
     with nogil:
         for tile in range(tiles(start, stop, work)):
             i = start + tile * work.rows
-            rows = min(work.rows, stop - i)
-            symmetric_tile(G, i, rows, &work.b[0])
-            add_gradient[double](kernel, kernel._points, i, rows, &by_noise[i], True, work, total)
+            here = rows_from(inducing_rows(kernel), i, min(work.rows, stop - i))
+            symmetric_tile(G, i, here.n, &work.b[0])
+            add_gradient(kernel, &here, &by_noise[i], True, work, total)

@@ -14,6 +14,15 @@ cdef class InducingKernel:
     cdef double _diagonal
 
 
+cdef struct Rows:
+    # n rows of X (any number, d), float32 or float64: at ``index``, or from ``start`` on if index is NULL
+    const char* X
+    Py_ssize_t row_stride, feature_stride  # in bytes
+    bint is_single
+    const Py_ssize_t* index
+    Py_ssize_t start, n
+
+
 cdef struct KernelScratch:
     double* x        # tile (rows, n_features): scaled rows
     double* x2       # (rows,): their squared norms
@@ -23,29 +32,37 @@ cdef struct KernelScratch:
     double* rest     # tile (rows, n_inducing): product of a term's other factors
 
 
+cdef struct Contractions:
+    # Sums over the elements of dF / dk(X, Z), see ``gradient_block``
+    double* terms     # (n_terms,)
+    double* shapes    # (n_factors,)
+    double* sums      # (n_factors, m)
+    double* products  # (n_factors, m, d)
+    double* squares   # (n_factors, d)
+
+
 cdef class KernelGradient:
     cdef readonly tuple sizes
     cdef readonly object values
-    cdef double* terms
-    cdef double* shapes
-    cdef double* sums
-    cdef double* products
-    cdef double* squares
+    cdef double[::1] flat
+    cdef Contractions parts
 
 
-ctypedef fused real:
-    float
-    double
+cdef inline Rows rows_from(Rows rows, Py_ssize_t start, Py_ssize_t n) noexcept nogil:
+    # n of the rows, from number start on
+    rows.start += start
+    rows.index = NULL if rows.index == NULL else rows.index + start
+    rows.n = n
+    return rows
 
 
-cdef void cross_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t start,
-                      Py_ssize_t rows, KernelScratch* scratch, double* out) noexcept nogil
-cdef void diagonal_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t start,
-                         Py_ssize_t rows, KernelScratch* scratch, double* out) noexcept nogil
-cdef void gradient_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t start,
-                         Py_ssize_t rows, const double* G, KernelScratch* scratch, double* weighted, double* terms,
-                         double* shapes, double* sums, double* products, double* squares) noexcept nogil
-cdef void diagonal_gradient_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index,
-                                  Py_ssize_t start, Py_ssize_t rows, const double* g, bint noise_alone,
-                                  KernelScratch* scratch, double* terms, double* shapes) noexcept nogil
+cdef Rows rows_of(X) except *
+cdef Rows inducing_rows(InducingKernel kernel) noexcept nogil
+cdef void read_feature(const Rows* rows, Py_ssize_t j, double* out) noexcept nogil
+cdef void cross_block(InducingKernel kernel, const Rows* rows, KernelScratch* scratch, double* out) noexcept nogil
+cdef void diagonal_block(InducingKernel kernel, const Rows* rows, KernelScratch* scratch, double* out) noexcept nogil
+cdef void gradient_block(InducingKernel kernel, const Rows* rows, const double* G, KernelScratch* scratch,
+                         double* weighted, const Contractions* total) noexcept nogil
+cdef void diagonal_gradient_block(InducingKernel kernel, const Rows* rows, const double* g, bint noise_alone,
+                                  KernelScratch* scratch, const Contractions* total) noexcept nogil
 cdef void place(InducingKernel kernel) noexcept nogil

@@ -17,11 +17,16 @@ cdef extern from "profiles.h" nogil:
         XG_ADD
         XG_MULTIPLY
     const char* xg_family_name(int i)
-    void xg_profile_values(int family, double shape, int mode, Py_ssize_t rows, Py_ssize_t m, const double* x2,
-                           const double* z2, double scale, const double* cross, double* out)
-    void xg_profile_slopes(int family, double shape, Py_ssize_t rows, Py_ssize_t m, const double* x2,
-                           const double* z2, double scale, const double* g, const double* cross, double* out,
-                           double* row_sum, double* column_sum, double* sums)
+    ctypedef struct xg_profile_tile:
+        int family
+        double shape
+        Py_ssize_t n, m
+        const double* x2
+        const double* z2
+        const double* cross
+    void xg_profile_values(const xg_profile_tile* tile, int mode, double scale, double* out)
+    void xg_profile_slopes(const xg_profile_tile* tile, double scale, const double* g, double* out, double* row_sum,
+                           double* column_sum, double* sums)
     void xg_half_distances(Py_ssize_t rows, Py_ssize_t m, Py_ssize_t d, const double* x, const double* z, double* out)
     void xg_multiply(Py_ssize_t size, const double* g, double* out)
 
@@ -84,15 +89,32 @@ cdef class InducingKernel:
 
     def cross(self, X):
         """k(X, Z), (n, m) float64, for X (n, d) float32 or float64."""
-        if X.dtype == np.float32:
-            return _cross[float](self, X)
-        return _cross[double](self, X)
+        cdef Rows rows = rows_of(X)
+        cdef Py_ssize_t n = rows.n
+        cdef double[:, ::1] x = np.empty((self.n_features, n))
+        cdef double[::1] x2 = np.empty(n)
+        cdef double[:, ::1] term = np.empty((self.n_inducing, n)), factor = np.empty((self.n_inducing, n))
+        out = np.empty((self.n_inducing, n))
+        cdef double[:, ::1] result = out
+        cdef KernelScratch scratch
+        if n:
+            scratch.x, scratch.x2, scratch.term, scratch.factor = &x[0, 0], &x2[0], &term[0, 0], &factor[0, 0]
+            with nogil:
+                cross_block(self, &rows, &scratch, &result[0, 0])
+        return np.ascontiguousarray(out.T)
 
     def diagonals(self, X):
         """k(x, x), noise included, (n,) float64, for X (n, d) float32 or float64."""
-        if X.dtype == np.float32:
-            return _diagonals[float](self, X)
-        return _diagonals[double](self, X)
+        cdef Rows rows = rows_of(X)
+        cdef double[:, ::1] memory = np.empty((2, rows.n))
+        out = np.empty(rows.n)
+        cdef double[::1] result = out
+        cdef KernelScratch scratch
+        if rows.n:
+            scratch.x, scratch.x2 = &memory[0, 0], &memory[1, 0]
+            with nogil:
+                diagonal_block(self, &rows, &scratch, &result[0])
+        return out
 
 
 cdef class KernelGradient:
@@ -111,15 +133,13 @@ cdef class KernelGradient:
 
     def __init__(self, tuple sizes, values=None):
         cdef Py_ssize_t t, f, m, d
-        cdef double[::1] memory
+        cdef double* start
         t, f, m, d = sizes
         self.sizes = sizes
-        self.values = np.zeros(t + f * (1 + m + m * d + d)) if values is None else values
-        memory = self.values
-        self.terms = &memory[0]
-        self.shapes, self.sums = self.terms + t, self.terms + t + f
-        self.products = self.sums + f * m
-        self.squares = self.products + f * m * d
+        self.values = self.flat = np.zeros(t + f * (1 + m + m * d + d)) if values is None else values
+        start = &self.flat[0]
+        self.parts = Contractions(start, start + t, start + t + f, start + t + f * (1 + m),
+                                  start + t + f * (1 + m + m * d))
 
     @staticmethod
     def empty(InducingKernel core):
@@ -169,82 +189,80 @@ cdef void place(InducingKernel kernel) noexcept nogil:
             kernel._z2_max[f] = max(kernel._z2_max[f], value)
 
 
-cdef _cross(InducingKernel kernel, const real[:, :] X):
-    cdef Py_ssize_t n = X.shape[0]
-    cdef double[:, ::1] x = np.empty((kernel.n_features, n))
-    cdef double[::1] x2 = np.empty(n)
-    cdef double[:, ::1] term = np.empty((kernel.n_inducing, n)), factor = np.empty((kernel.n_inducing, n))
-    out = np.empty((kernel.n_inducing, n))
-    cdef double[:, ::1] result = out
-    cdef KernelScratch scratch
-    if n:
-        scratch.x, scratch.x2, scratch.term, scratch.factor = &x[0, 0], &x2[0], &term[0, 0], &factor[0, 0]
-        with nogil:
-            cross_block(kernel, X, NULL, 0, n, &scratch, &result[0, 0])
-    return np.ascontiguousarray(out.T)
+cdef Rows rows_of(X) except *:
+    # All rows of an array (n, d), float32 or float64, which must outlive them
+    cdef const float[:, :] single
+    cdef const double[:, :] wide
+    if X.dtype == np.float32:
+        single = X
+        return Rows(<const char*>&single[0, 0], single.strides[0], single.strides[1], True, NULL, 0, len(X))
+    wide = X
+    return Rows(<const char*>&wide[0, 0], wide.strides[0], wide.strides[1], False, NULL, 0, len(X))
 
 
-cdef _diagonals(InducingKernel kernel, const real[:, :] X):
-    cdef Py_ssize_t n = X.shape[0]
-    cdef double[::1] x2 = np.empty(n)
-    out = np.empty(n)
-    cdef double[::1] result = out
-    cdef KernelScratch scratch
-    if n:
-        scratch.x2 = &x2[0]
-        with nogil:
-            diagonal_block(kernel, X, NULL, 0, n, &scratch, &result[0])
-    return out
+cdef Rows inducing_rows(InducingKernel kernel) noexcept nogil:
+    return Rows(<const char*>&kernel._points[0, 0], kernel._points.strides[0], kernel._points.strides[1], False, NULL,
+                0, kernel.n_inducing)
 
 
-cdef double scale_rows(InducingKernel kernel, Py_ssize_t f, const real[:, :] X, const Py_ssize_t* index,
-                       Py_ssize_t start, Py_ssize_t rows, double* x, double* x2) noexcept nogil:
-    # tile x (rows, d) = (X - centre) / length scale, x2 (rows,) its squared norms; returns the largest of them.
-    cdef Py_ssize_t i, j
+cdef void read_feature(const Rows* rows, Py_ssize_t j, double* out) noexcept nogil:
+    # out (n,) = feature j of the rows
+    cdef const char* feature = rows.X + j * rows.feature_stride
+    cdef Py_ssize_t i, row
+    for i in range(rows.n):
+        row = rows.index[i] if rows.index != NULL else rows.start + i
+        if rows.is_single:
+            out[i] = (<const float*>(feature + row * rows.row_stride))[0]
+        else:
+            out[i] = (<const double*>(feature + row * rows.row_stride))[0]
+
+
+cdef double scale_rows(InducingKernel kernel, Py_ssize_t f, const Rows* rows, double* x, double* x2) noexcept nogil:
+    # tile x (n, d) = (X - centre) / length scale, x2 (n,) its squared norms; returns the largest of them.
+    cdef Py_ssize_t i, j, n = rows.n
     cdef double value, centre, scale, largest = 0.0
-    for i in range(rows):
+    for i in range(n):
         x2[i] = 0.0
     for j in range(kernel.n_features):
         centre = kernel._centre[f, j]
         scale = kernel._scale[f, j]
-        for i in range(rows):
-            value = (X[index[i] if index != NULL else start + i, j] - centre) * scale
-            x[j * rows + i] = value
+        read_feature(rows, j, x + j * n)
+        for i in range(n):
+            value = (x[j * n + i] - centre) * scale
+            x[j * n + i] = value
             x2[i] += value * value
-    for i in range(rows):
+    for i in range(n):
         largest = max(largest, x2[i])
     return largest
 
 
-cdef const double* factor_arguments(InducingKernel kernel, Py_ssize_t f, const real[:, :] X, const Py_ssize_t* index,
-                                    Py_ssize_t start, Py_ssize_t rows, KernelScratch* scratch,
-                                    double* products) noexcept nogil:
-    # The scaled rows and the tile products, the inputs of profiles.h; returns the norms z2 to use.
-    cdef Py_ssize_t i, m = kernel.n_inducing, d = kernel.n_features
-    cdef double largest = scale_rows(kernel, f, X, index, start, rows, scratch.x, scratch.x2)
+cdef xg_profile_tile profile_tile(InducingKernel kernel, Py_ssize_t f, const Rows* rows, KernelScratch* scratch,
+                                  double* products) noexcept nogil:
+    # The scaled rows and the tile products (n, m), as arguments of the profile of factor f
+    cdef Py_ssize_t i, n = rows.n, m = kernel.n_inducing, d = kernel.n_features
+    cdef double largest = scale_rows(kernel, f, rows, scratch.x, scratch.x2)
     cdef int family = kernel._family[f]
+    cdef xg_profile_tile tile = xg_profile_tile(family, kernel._shape[f], n, m, scratch.x2, &kernel._z2[f, 0], products)
     if family == XG_MATERN_12 or (family != XG_DOT_PRODUCT and largest + kernel._z2_max[f] > CANCELLATION_LIMIT):
-        xg_half_distances(rows, m, d, scratch.x, &kernel._z[f, 0, 0], products)
-        for i in range(rows):
+        xg_half_distances(n, m, d, scratch.x, &kernel._z[f, 0, 0], products)
+        for i in range(n):
             scratch.x2[i] = 0.0
-        return &kernel._zeros[0]
-    _blas.gemm_tile(rows, m, d, scratch.x, &kernel._z[f, 0, 0], True, products)
-    return &kernel._z2[f, 0]
+        tile.z2 = &kernel._zeros[0]
+    else:
+        _blas.gemm_tile(n, m, d, scratch.x, &kernel._z[f, 0, 0], True, products)
+    return tile
 
 
-cdef void factor_block(InducingKernel kernel, Py_ssize_t f, const real[:, :] X, const Py_ssize_t* index,
-                       Py_ssize_t start, Py_ssize_t rows, int mode, double scale, KernelScratch* scratch,
-                       double* products, double* out) noexcept nogil:
-    # tile out (rows, m) =, += or *= scale * factor f. The tile products may be out itself to set it.
-    cdef const double* z2 = factor_arguments(kernel, f, X, index, start, rows, scratch, products)
-    xg_profile_values(kernel._family[f], kernel._shape[f], mode, rows, kernel.n_inducing, scratch.x2, z2, scale,
-                      products, out)
+cdef void factor_block(InducingKernel kernel, Py_ssize_t f, const Rows* rows, int mode, double scale,
+                       KernelScratch* scratch, double* products, double* out) noexcept nogil:
+    # tile out (n, m) =, += or *= scale * factor f. The tile products may be out itself to set it.
+    cdef xg_profile_tile tile = profile_tile(kernel, f, rows, scratch, products)
+    xg_profile_values(&tile, mode, scale, out)
 
 
-cdef void cross_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t start,
-                      Py_ssize_t rows, KernelScratch* scratch, double* out) noexcept nogil:
-    # tile out (rows, m) = k(X[index], Z), or k(X[start:start + rows], Z) without an index.
-    cdef Py_ssize_t t, f, i, first, last, size = rows * kernel.n_inducing
+cdef void cross_block(InducingKernel kernel, const Rows* rows, KernelScratch* scratch, double* out) noexcept nogil:
+    # tile out (n, m) = k(X, Z)
+    cdef Py_ssize_t t, f, i, first, last, size = rows.n * kernel.n_inducing
     cdef bint empty = True
     cdef double* term
     for t in range(kernel.n_terms):
@@ -255,13 +273,13 @@ cdef void cross_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_
             for i in range(size):
                 out[i] = kernel._variance[t] + (0.0 if empty else out[i])
         elif last - first == 1:
-            factor_block(kernel, first, X, index, start, rows, XG_SET if empty else XG_ADD, kernel._variance[t],
-                         scratch, out if empty else scratch.factor, out)
+            factor_block(kernel, first, rows, XG_SET if empty else XG_ADD, kernel._variance[t], scratch,
+                         out if empty else scratch.factor, out)
         else:
             term = out if empty else scratch.term
-            factor_block(kernel, first, X, index, start, rows, XG_SET, kernel._variance[t], scratch, term, term)
+            factor_block(kernel, first, rows, XG_SET, kernel._variance[t], scratch, term, term)
             for f in range(first + 1, last):
-                factor_block(kernel, f, X, index, start, rows, XG_MULTIPLY, 1.0, scratch, scratch.factor, term)
+                factor_block(kernel, f, rows, XG_MULTIPLY, 1.0, scratch, scratch.factor, term)
             if not empty:
                 for i in range(size):
                     out[i] += term[i]
@@ -278,102 +296,95 @@ cdef double term_diagonal(InducingKernel kernel, Py_ssize_t t, double x2) noexce
     return value
 
 
-cdef void squared_norms(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t start,
-                        Py_ssize_t rows, double* x2) noexcept nogil:
+cdef void squared_norms(InducingKernel kernel, const Rows* rows, double* feature, double* x2) noexcept nogil:
+    # x2 (n,) = |x|^2; feature (n,) is scratch
     cdef Py_ssize_t i, j
-    cdef double value
-    for i in range(rows):
+    for i in range(rows.n):
         x2[i] = 0.0
     for j in range(kernel.n_features):
-        for i in range(rows):
-            value = X[index[i] if index != NULL else start + i, j]
-            x2[i] += value * value
+        read_feature(rows, j, feature)
+        for i in range(rows.n):
+            x2[i] += feature[i] * feature[i]
 
 
-cdef void diagonal_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t start,
-                         Py_ssize_t rows, KernelScratch* scratch, double* out) noexcept nogil:
-    # out (rows,) = k(x, x), noise included
+cdef void diagonal_block(InducingKernel kernel, const Rows* rows, KernelScratch* scratch, double* out) noexcept nogil:
+    # out (n,) = k(x, x), noise included
     cdef Py_ssize_t t, i
-    for i in range(rows):
+    for i in range(rows.n):
         out[i] = kernel._diagonal if kernel._stationary else 0.0
     if kernel._stationary:
         return
-    squared_norms(kernel, X, index, start, rows, scratch.x2)
+    squared_norms(kernel, rows, scratch.x, scratch.x2)
     for t in range(kernel.n_terms):
-        for i in range(rows):
+        for i in range(rows.n):
             out[i] += term_diagonal(kernel, t, scratch.x2[i])
 
 
-cdef void gradient_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t start,
-                         Py_ssize_t rows, const double* G, KernelScratch* scratch, double* weighted, double* terms,
-                         double* shapes, double* sums, double* products, double* squares) noexcept nogil:
-    # Adds, for the tile G = dF / dk(X[index], Z) (rows, m), see ``cross_block``, elementwise with
-    # W = G * k_t / factor_f * d factor_f / dh:
+cdef void gradient_block(InducingKernel kernel, const Rows* rows, const double* G, KernelScratch* scratch,
+                         double* weighted, const Contractions* total) noexcept nogil:
+    # Adds, for the tile G = dF / dk(X, Z) (n, m), elementwise with W = G * k_t / factor_f * d factor_f / dh:
     #   terms (n_terms,)           sum_ik G_ik k_t(x_i, z_k)
     #   shapes (n_factors,)        derivative by the logarithm of the factor's shape
     #   sums (n_factors, m)        sum_i W_ik
     #   products (n_factors, m, d) sum_i W_ik x_ij, x the scaled rows
     #   squares (n_factors, d)     sum_ik W_ik x_ij^2
     # h is -r^2 / 2 or x.z. The tile weighted is scratch.
-    cdef Py_ssize_t t, f, other, i, j, first, last, m = kernel.n_inducing, d = kernel.n_features
-    cdef double total
-    cdef double[2] totals
-    cdef const double* z2
+    cdef Py_ssize_t t, f, other, i, j, first, last, n = rows.n, m = kernel.n_inducing, d = kernel.n_features
+    cdef double sum_of_G
+    cdef double[2] sums
+    cdef xg_profile_tile tile
     cdef const double* rest
     for t in range(kernel.n_terms):
         if kernel._noise[t]:
             continue
         first, last = kernel._first[t], kernel._first[t + 1]
         if first == last:
-            total = 0.0
-            for i in range(rows * m):
-                total += G[i]
-            terms[t] += kernel._variance[t] * total
+            sum_of_G = 0.0
+            for i in range(n * m):
+                sum_of_G += G[i]
+            total.terms[t] += kernel._variance[t] * sum_of_G
         for f in range(first, last):
             rest = G
             if last - first > 1:
-                for i in range(rows * m):
+                for i in range(n * m):
                     scratch.rest[i] = G[i]
                 for other in range(first, last):
                     if other != f:
-                        factor_block(kernel, other, X, index, start, rows, XG_MULTIPLY, 1.0, scratch, scratch.factor,
-                                     scratch.rest)
+                        factor_block(kernel, other, rows, XG_MULTIPLY, 1.0, scratch, scratch.factor, scratch.rest)
                 rest = scratch.rest
-            z2 = factor_arguments(kernel, f, X, index, start, rows, scratch, scratch.factor)
-            totals[0] = totals[1] = 0.0
-            xg_profile_slopes(kernel._family[f], kernel._shape[f], rows, m, scratch.x2, z2, kernel._variance[t], rest,
-                              scratch.factor, weighted, scratch.row_sum, sums + f * m, totals)
+            tile = profile_tile(kernel, f, rows, scratch, scratch.factor)
+            sums[0] = sums[1] = 0.0
+            xg_profile_slopes(&tile, kernel._variance[t], rest, weighted, scratch.row_sum, total.sums + f * m, sums)
             if f == first:
-                terms[t] += totals[0]
-            shapes[f] += totals[1]
+                total.terms[t] += sums[0]
+            total.shapes[f] += sums[1]
             if kernel._family[f] != XG_DOT_PRODUCT:
                 for j in range(d):
-                    for i in range(rows):
-                        squares[f * d + j] += scratch.row_sum[i] * scratch.x[j * rows + i] * scratch.x[j * rows + i]
-            _blas.gemm_inner(rows, m, d, weighted, scratch.x, products + f * m * d)
+                    for i in range(n):
+                        total.squares[f * d + j] += scratch.row_sum[i] * scratch.x[j * n + i] * scratch.x[j * n + i]
+            _blas.gemm_inner(n, m, d, weighted, scratch.x, total.products + f * m * d)
 
 
-cdef void diagonal_gradient_block(InducingKernel kernel, const real[:, :] X, const Py_ssize_t* index,
-                                  Py_ssize_t start, Py_ssize_t rows, const double* g, bint noise_alone,
-                                  KernelScratch* scratch, double* terms, double* shapes) noexcept nogil:
-    # The same for the diagonal, g = dF / dk(x, x) (rows,), or only for its noise: adds to terms and, for dot products,
-    # to shapes.
+cdef void diagonal_gradient_block(InducingKernel kernel, const Rows* rows, const double* g, bint noise_alone,
+                                  KernelScratch* scratch, const Contractions* total) noexcept nogil:
+    # The same for the diagonal, g = dF / dk(x, x) (n,), or only for its noise: adds to terms and, for dot products, to
+    # shapes.
     cdef Py_ssize_t t, f, i
-    cdef double total = 0.0, share
+    cdef double sum_of_g = 0.0, share
     if kernel._stationary:
-        for i in range(rows):
-            total += g[i]
+        for i in range(rows.n):
+            sum_of_g += g[i]
         for t in range(kernel.n_terms):
             if kernel._noise[t] or not noise_alone:
-                terms[t] += total * kernel._variance[t]
+                total.terms[t] += sum_of_g * kernel._variance[t]
         return
-    squared_norms(kernel, X, index, start, rows, scratch.x2)
+    squared_norms(kernel, rows, scratch.x, scratch.x2)
     for t in range(kernel.n_terms):
         if noise_alone and not kernel._noise[t]:
             continue
-        for i in range(rows):
+        for i in range(rows.n):
             share = g[i] * term_diagonal(kernel, t, scratch.x2[i])
-            terms[t] += share
+            total.terms[t] += share
             for f in range(kernel._first[t], kernel._first[t + 1]):
                 if kernel._family[f] == XG_DOT_PRODUCT and kernel._shape[f] > 0.0:
-                    shapes[f] += share * kernel._shape[f] / (kernel._shape[f] + scratch.x2[i])
+                    total.shapes[f] += share * kernel._shape[f] / (kernel._shape[f] + scratch.x2[i])

@@ -7,7 +7,7 @@ import numpy as np
 from libc.stdint cimport int64_t
 
 from ._engine cimport Workspace, add_gradient, tiles
-from ._kernels cimport InducingKernel, KernelGradient, real
+from ._kernels cimport InducingKernel, KernelGradient, Rows, rows_from, rows_of
 from ._sites cimport xg_moments
 
 cdef extern from "local.h" nogil:
@@ -110,7 +110,8 @@ cdef class Neighbourhoods:
     cdef InducingKernel _kernel
 
     def __init__(self, InducingKernel kernel, tuple support, tuple rows, tuple sites, index, n_earlier=None):
-        (n, m), (r, k), C, F, d = np.shape(support[1]), np.shape(index), len(sites[0]), kernel.n_factors, kernel.n_features
+        (n, m), (r, k), C = np.shape(support[1]), np.shape(index), len(sites[0])
+        F, d = kernel.n_factors, kernel.n_features
         arrays = [*support, *sites, *rows, index, *([] if n_earlier is None else [n_earlier])]
         shapes = [np.shape(array) for array in arrays]
         expected = [(F, n, d), (n, m), (n,), (C, n), (C, n), (F, r, d), (r, m), (r,), (r, k), (r,)][:len(arrays)]
@@ -257,15 +258,16 @@ def cavity_vjp(int link, const double[::1] mean, const double[::1] variance, con
     return out[0], out[1]
 
 
-def kernel_gradient(InducingKernel kernel, const real[:, :] X, const double[:, ::1] G, const double[::1] g,
-                    Workspace work, KernelGradient total):
+def kernel_gradient(InducingKernel kernel, X, const double[:, ::1] G, const double[::1] g, Workspace work,
+                    KernelGradient total):
     """Adds the contractions of G = dF/dk(X, Z) (n, m) and g = dF/dk(x, x) (n,) to ``total``."""
-    cdef Py_ssize_t tile, i, j, q, rows, n = X.shape[0], m = kernel.n_inducing
+    cdef Rows rows = rows_of(X), here
+    cdef Py_ssize_t tile, i, j, q, m = kernel.n_inducing
     with nogil:
-        for tile in range(tiles(0, n, work)):
+        for tile in range(tiles(0, rows.n, work)):
             i = tile * work.rows
-            rows = min(work.rows, n - i)
+            here = rows_from(rows, i, min(work.rows, rows.n - i))
             for q in range(m):
-                for j in range(rows):
-                    work.b[q * rows + j] = G[i + j, q]
-            add_gradient(kernel, X, i, rows, &g[i], False, work, total)
+                for j in range(here.n):
+                    work.b[q * here.n + j] = G[i + j, q]
+            add_gradient(kernel, &here, &g[i], False, work, total)

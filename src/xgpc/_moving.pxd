@@ -1,5 +1,5 @@
 from ._engine cimport Workspace
-from ._kernels cimport InducingKernel, real
+from ._kernels cimport InducingKernel, KernelGradient, Rows
 
 
 cdef double weight_of_latest(Py_ssize_t steps) noexcept nogil
@@ -7,10 +7,22 @@ cdef double weight_of_latest(Py_ssize_t steps) noexcept nogil
 
 cdef class GradientSums:
     cdef double[:, ::1] gram
-    cdef double[::1] terms, shapes, squares, sums, products
+    cdef KernelGradient cross
 
     cdef void clear(self) noexcept nogil
     cdef void add(self, GradientSums other) noexcept nogil
+
+
+cdef struct LatentRows:
+    # n whitened rows, with the posteriors of some latent functions and these functions' sites at the rows
+    Py_ssize_t n_latents
+    const double* a          # tile (n, m)
+    const double* spread     # tiles (n, m): a R^{-T} of each function, as far apart as tiles of the scratch
+    const double* Rinv       # (n_latents, m, m)
+    const double* w          # (n_latents, m)
+    const double* mean       # (n_latents, n)
+    const double* precision  # (n_latents, n)
+    const double* linear     # (n_latents, n)
 
 
 cdef class MovingPrior:
@@ -27,9 +39,7 @@ cdef class MovingPrior:
     cdef double jitter, rate, delay
     cdef Py_ssize_t n_theta
 
-    cdef void add(self, GradientSums to, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t rows,
-                  Py_ssize_t classes, double scale, const double* a, const double* b, const double* factors,
-                  const double* w, const double* mean, const double* precision, const double* linear,
+    cdef void add(self, GradientSums to, const Rows* rows, const LatentRows* at, double scale,
                   Workspace work) noexcept nogil
     cdef void collect(self, double sides, GradientSums found) noexcept nogil
     cdef void pull(self, GradientSums found) noexcept nogil

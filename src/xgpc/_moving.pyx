@@ -4,6 +4,8 @@ When the kernel moves, the whitened posterior q(z) = N(w, P^{-1}) stays, and the
 expected log likelihood has a gradient, with respect to a_i = L^{-1} k_m(x_i) and k_ii; the chain rule takes it through
 the Cholesky factorisation of K_mm = L L^T (Murray 2016, equation 9).
 """
+from collections import namedtuple
+
 import numpy as np
 
 from libc.math cimport exp, fmax, fmin, isfinite, pow, sqrt
@@ -11,7 +13,10 @@ from libc.string cimport memcpy, memset
 
 from . cimport _blas
 from ._engine cimport Workspace
-from ._kernels cimport InducingKernel, cross_block, diagonal_gradient_block, gradient_block, place, real
+from ._kernels cimport (
+    Contractions, InducingKernel, KernelGradient, Rows, cross_block, diagonal_gradient_block, gradient_block,
+    inducing_rows, place,
+)
 from ._tiles cimport xg_gradient_tile
 
 cdef extern from "profiles.h" nogil:
@@ -31,46 +36,44 @@ cdef double weight_of_latest(Py_ssize_t steps) noexcept nogil:
     return (1.0 + POWER) / (steps + POWER)
 
 
-cdef void by_parameters(InducingKernel kernel, double sides, const double* terms, const double* shapes,
-                        const double* sums, const double* products, const double* squares, double* by_value,
+cdef void by_parameters(InducingKernel kernel, double sides, const Contractions* found, double* by_value,
                         double* by_points) noexcept nogil:
     # Adds the derivatives by the logarithms of variances (n_terms,), shapes (n_factors,) and length scales
-    # (n_factors, d), and by the inducing points (m, d), from the contractions of ``gradient_block``. ``sides`` of
-    # k(Z, Z) are both.
+    # (n_factors, d), and by the inducing points (m, d), from the contractions. ``sides`` of k(Z, Z) are both.
     cdef Py_ssize_t t, f, k, j, e, m = kernel.n_inducing, d = kernel.n_features
     cdef double toward, z
     cdef bint is_dot
     cdef double* by_scale = by_value + kernel.n_terms + kernel.n_factors
     for t in range(kernel.n_terms):
-        by_value[t] += terms[t]
+        by_value[t] += found.terms[t]
         for f in range(kernel._first[t], kernel._first[t + 1]):
-            by_value[kernel.n_terms + f] += shapes[f]
+            by_value[kernel.n_terms + f] += found.shapes[f]
             if kernel._noise[t]:
                 continue
             is_dot = kernel._family[f] == XG_DOT_PRODUCT
             for j in range(d):
                 if not is_dot:
-                    by_scale[f * d + j] += squares[f * d + j]
+                    by_scale[f * d + j] += found.squares[f * d + j]
             for k in range(m):
                 for j in range(d):
                     e = (f * m + k) * d + j
                     # By z of h = x.z, or of h = -|x - z|^2 / 2.
-                    toward = products[e]
+                    toward = found.products[e]
                     if not is_dot:
                         z = kernel._z[f, k, j]
-                        toward -= sums[f * m + k] * z
-                        by_scale[f * d + j] -= z * (products[e] + toward)
+                        toward -= found.sums[f * m + k] * z
+                        by_scale[f * d + j] -= z * (found.products[e] + toward)
                     by_points[k * d + j] += sides * toward * kernel._scale[f, j]
 
 
-def vjp(InducingKernel kernel, cross, gram):
+def vjp(InducingKernel kernel, KernelGradient cross, KernelGradient gram):
     """Gradients by the logarithms of a kernel's values, and by its inducing points.
 
     Parameters
     ----------
     kernel : InducingKernel
-    cross, gram : tuples of arrays
-        Contractions of dF / dk(X, Z) with dF / dk_ii, and of dF / dk(Z, Z): terms, shapes, sums, products, squares.
+    cross, gram : KernelGradient
+        Contractions of dF / dk(X, Z) with dF / dk_ii, and of dF / dk(Z, Z).
 
     Returns
     -------
@@ -78,13 +81,10 @@ def vjp(InducingKernel kernel, cross, gram):
     """
     by_value = np.zeros(kernel.n_terms + kernel.n_factors * (1 + kernel.n_features))
     by_points = np.zeros((kernel.n_inducing, kernel.n_features))
-    cdef double[::1] values = by_value, terms, shapes
-    cdef double[:, ::1] points = by_points, sums, squares
-    cdef double[:, :, ::1] products
-    for sides, part in ((1.0, cross), (2.0, gram)):
-        terms, shapes, sums, products, squares = part
-        by_parameters(kernel, sides, &terms[0], &shapes[0], &sums[0, 0], &products[0, 0, 0], &squares[0, 0],
-                      &values[0], &points[0, 0])
+    cdef double[::1] values = by_value
+    cdef double[:, ::1] points = by_points
+    by_parameters(kernel, 1.0, &cross.parts, &values[0], &points[0, 0])
+    by_parameters(kernel, 2.0, &gram.parts, &values[0], &points[0, 0])
     return by_value, by_points
 
 
@@ -98,28 +98,33 @@ cdef class GradientSums:
     """Sums over rows for the gradient with respect to one kernel and its inducing points."""
 
     def __init__(self, InducingKernel kernel):
-        cdef Py_ssize_t m = kernel.n_inducing, d = kernel.n_features, f = kernel.n_factors
-        self.gram = np.zeros((m, m))
-        self.terms, self.shapes, self.squares = np.zeros(kernel.n_terms), np.zeros(f), np.zeros(f * d)
-        self.sums, self.products = np.zeros(f * m), np.zeros(f * m * d)
+        self.gram = np.zeros((kernel.n_inducing, kernel.n_inducing))
+        self.cross = KernelGradient.empty(kernel)
 
     cdef void clear(self) noexcept nogil:
         self.gram[:] = 0.0
-        self.terms[:] = 0.0
-        self.shapes[:] = 0.0
-        self.sums[:] = 0.0
-        self.products[:] = 0.0
-        self.squares[:] = 0.0
+        self.cross.flat[:] = 0.0
 
     cdef void add(self, GradientSums other) noexcept nogil:
         cdef Py_ssize_t k
         for k in range(self.gram.shape[0]):
             plus(self.gram[k], other.gram[k])
-        plus(self.terms, other.terms)
-        plus(self.shapes, other.shapes)
-        plus(self.sums, other.sums)
-        plus(self.products, other.products)
-        plus(self.squares, other.squares)
+        plus(self.cross.flat, other.cross.flat)
+
+
+FreeParameters = namedtuple("FreeParameters", "vector limits unit logarithms")
+FreeParameters.__doc__ = """What moves of a kernel and its inducing points.
+
+Attributes
+----------
+vector : (n,) float64
+    Logarithms of n_theta free kernel parameters, then inducing points in units of ``unit``, or none if they stay.
+limits : (2, n) least and largest values
+unit : (n - n_theta,)
+logarithms : tuple of arrays offset (n_terms + n_factors (1 + d),), row, column and power (n_entries,)
+    Logarithms of variances, shapes and length scales, concatenated: they are ``offset``, plus ``power`` times
+    parameter ``column`` at position ``row``.
+"""
 
 
 cdef class MovingPrior:
@@ -129,13 +134,7 @@ cdef class MovingPrior:
     ----------
     kernel : InducingKernel, where to start
     jitter : float, relative to the mean diagonal of k(Z, Z)
-    vector : (n,) float64
-        Logarithms of free kernel parameters, then inducing points in units of ``unit``, or none if they stay.
-    limits : (2, n) least and largest values
-    unit : (n - n_theta,)
-    logarithms : tuple of arrays offset (n_terms + n_factors (1 + d),), row, column and power (n_entries,)
-        Logarithms of variances, shapes and length scales, concatenated: they are ``offset``, plus ``power`` times
-        parameter ``column`` at position ``row``.
+    free : FreeParameters
     prior : pair of (n_theta, n_theta) and (n_theta,) arrays, or of empty ones
         Precision and linear term of a normal prior of the logarithms.
     rate, delay : float
@@ -144,23 +143,22 @@ cdef class MovingPrior:
     Attributes
     ----------
     vector, average : the latest vector, and the average over the steps
-    units : ``unit``
+    units : those of the inducing points
     kernel : at the latest vector
     steps, failures : int, numbers of steps that were taken and that were refused
     """
 
-    def __init__(self, InducingKernel kernel, double jitter, vector, limits, unit, logarithms, prior, double rate,
-                 double delay):
-        cdef Py_ssize_t m = kernel.n_inducing, d = kernel.n_features, n = len(vector)
-        self.vector, self.average = np.array(vector), np.array(vector)
-        self.at, self.mean_at, self.before = self.vector, self.average, np.array(vector)
-        self.low, self.high = np.array(limits, dtype=np.float64, order="C")
+    def __init__(self, InducingKernel kernel, double jitter, free, prior, double rate, double delay):
+        cdef Py_ssize_t m = kernel.n_inducing, d = kernel.n_features, n = len(free.vector)
+        self.vector, self.average = np.array(free.vector), np.array(free.vector)
+        self.at, self.mean_at, self.before = self.vector, self.average, np.array(free.vector)
+        self.low, self.high = np.array(free.limits, dtype=np.float64, order="C")
         self.first, self.second, self.slope = np.zeros((3, n))
-        self.unit = self.units = unit
-        self.n_theta = n - len(unit)
-        self.offset, self.row, self.column, self.power = logarithms
+        self.unit = self.units = free.unit
+        self.n_theta = n - len(free.unit)
+        self.offset, self.row, self.column, self.power = free.logarithms
         self.prior_precision, self.prior_linear = prior
-        self.value, self.by_value = np.zeros((2, len(logarithms[0])))
+        self.value, self.by_value = np.zeros((2, len(self.offset)))
         # This object owns the kernel, because ``place_at`` writes its arrays.
         variance, shape, points = np.array(kernel.variance), np.array(kernel.shape), np.array(kernel.inducing_points)
         scale = np.array(kernel.inverse_length_scale)
@@ -200,6 +198,7 @@ cdef class MovingPrior:
         # The kernel at the vector, and L^{-1}; returns LAPACK's info if the factorisation fails.
         cdef Py_ssize_t e, t, f, k, j, m = self.kernel.n_inducing, d = self.kernel.n_features
         cdef Py_ssize_t n_terms = self.kernel.n_terms, n_factors = self.kernel.n_factors
+        cdef Rows inducing = inducing_rows(self.kernel)
         cdef double total = 0.0
         cdef int info
         memcpy(&self.value[0], &self.offset[0], self.offset.shape[0] * sizeof(double))
@@ -214,7 +213,7 @@ cdef class MovingPrior:
         for e in range(self.unit.shape[0]):
             self.points[e // d, e % d] = self.at[self.n_theta + e] * self.unit[e]
         place(self.kernel)
-        cross_block[double](self.kernel, self.kernel._points, NULL, 0, m, &self.small.kernel, &self.inverse[0, 0])
+        cross_block(self.kernel, &inducing, &self.small.kernel, &self.inverse[0, 0])
         for k in range(m):
             total += self.inverse[k, k]
         if not isfinite(total):
@@ -224,42 +223,36 @@ cdef class MovingPrior:
         info = _blas.potrf_lower(m, &self.inverse[0, 0])
         return info if info else _blas.trtri_lower(m, &self.inverse[0, 0])
 
-    cdef void add(self, GradientSums to, const real[:, :] X, const Py_ssize_t* index, Py_ssize_t rows,
-                  Py_ssize_t classes, double scale, const double* a, const double* b, const double* factors,
-                  const double* w, const double* mean, const double* precision, const double* linear,
+    cdef void add(self, GradientSums to, const Rows* rows, const LatentRows* at, double scale,
                   Workspace work) noexcept nogil:
-        # Adds to the sums what ``rows`` rows of the tile a (rows, m) contribute. Of each of ``classes`` latent
-        # functions: the tile b = a R^{-T} (tiles lie work.rows rows apart), R^{-1} (m, m), w (m,), and mean, precision
-        # and linear (rows,), q and its sites at these rows. All is multiplied by ``scale``.
+        # Adds to the sums what the rows contribute, times ``scale``.
         # dF/da_i = (r - lambda m) w + lambda (I - P^{-1}) a_i, dF/dk_ii = -lambda / 2.
-        cdef Py_ssize_t c, e, i, m = self.kernel.n_inducing, size = rows * m
+        cdef Py_ssize_t c, e, i, n = rows.n, m = self.kernel.n_inducing, size = n * m
         cdef double* G = &work.b[0]
         cdef double* U = &work.term[0]
-        for c in range(classes):
-            memcpy(U, b + c * work.rows * m, size * sizeof(double))
-            _blas.trmm_lower(rows, m, factors + c * m * m, U)
+        for c in range(at.n_latents):
+            memcpy(U, at.spread + c * work.rows * m, size * sizeof(double))
+            _blas.trmm_lower(n, m, at.Rinv + c * m * m, U)
             for e in range(size):
-                U[e] = a[e] - U[e]
-            for i in range(rows):
-                work.ell[i] = scale * precision[c * rows + i]
-                work.row_sum[i] = scale * linear[c * rows + i] - work.ell[i] * mean[c * rows + i]
+                U[e] = at.a[e] - U[e]
+            for i in range(n):
+                work.ell[i] = scale * at.precision[c * n + i]
+                work.row_sum[i] = scale * at.linear[c * n + i] - work.ell[i] * at.mean[c * n + i]
                 work.residual[i] = (0.0 if c == 0 else work.residual[i]) - 0.5 * work.ell[i]
-            xg_gradient_tile(rows, m, &work.ell[0], &work.row_sum[0], w + c * m, U, c > 0, G)
-        _blas.gemm_inner(rows, m, m, G, a, &to.gram[0, 0])
-        _blas.trmm_lower(rows, m, &self.inverse[0, 0], G)
-        gradient_block(self.kernel, X, index, 0, rows, G, &work.kernel, U, &to.terms[0], &to.shapes[0],
-                       &to.sums[0], &to.products[0], &to.squares[0])
-        diagonal_gradient_block(self.kernel, X, index, 0, rows, &work.residual[0], False, &work.kernel,
-                                &to.terms[0], &to.shapes[0])
+            xg_gradient_tile(n, m, &work.ell[0], &work.row_sum[0], at.w + c * m, U, c > 0, G)
+        _blas.gemm_inner(n, m, m, G, at.a, &to.gram[0, 0])
+        _blas.trmm_lower(n, m, &self.inverse[0, 0], G)
+        gradient_block(self.kernel, rows, G, &work.kernel, U, &to.cross.parts)
+        diagonal_gradient_block(self.kernel, rows, &work.residual[0], False, &work.kernel, &to.cross.parts)
 
     cdef void collect(self, double sides, GradientSums found) noexcept nogil:
-        by_parameters(self.kernel, sides, &found.terms[0], &found.shapes[0], &found.sums[0], &found.products[0],
-                      &found.squares[0], &self.by_value[0], &self.by_points[0, 0])
+        by_parameters(self.kernel, sides, &found.cross.parts, &self.by_value[0], &self.by_points[0, 0])
 
     cdef void pull(self, GradientSums found) noexcept nogil:
         # slope = the gradient with respect to the vector, from the sums, which are overwritten.
         # With B = sum_i dF/da_i a_i^T, dF/dK_mm = -L^{-T} [tril(B) + tril(B)^T - diag(B)] L^{-1} / 2.
         cdef Py_ssize_t e, i, j, m = self.kernel.n_inducing
+        cdef Rows inducing = inducing_rows(self.kernel)
         cdef double trace = 0.0
         cdef double* gram = &self.small.b[0]
         memcpy(gram, &found.gram[0, 0], m * m * sizeof(double))
@@ -277,9 +270,7 @@ cdef class MovingPrior:
             trace += gram[i * m + i]
         for i in range(m):
             gram[i * m + i] += self.jitter * trace / m
-        gradient_block[double](self.kernel, self.kernel._points, NULL, 0, m, gram, &self.small.kernel,
-                               &self.small.a[0], &found.terms[0], &found.shapes[0], &found.sums[0],
-                               &found.products[0], &found.squares[0])
+        gradient_block(self.kernel, &inducing, gram, &self.small.kernel, &self.small.a[0], &found.cross.parts)
         self.collect(2.0, found)
         memset(&self.slope[0], 0, self.n_theta * sizeof(double))
         for e in range(self.row.shape[0]):

@@ -11,8 +11,8 @@ from libc.string cimport memcpy, memset
 
 from . cimport _blas
 from ._engine cimport Workspace, project
-from ._kernels cimport InducingKernel, diagonal_block, real
-from ._moving cimport GradientSums, MovingPrior, weight_of_latest
+from ._kernels cimport InducingKernel, Rows, diagonal_block, read_feature, rows_of
+from ._moving cimport GradientSums, LatentRows, MovingPrior, weight_of_latest
 from ._sites cimport Site, evaluate, xg_moments, xg_site_arrays
 from ._tiles cimport xg_norms_and_means, xg_scale_and_sum, xg_squared_norms
 
@@ -38,12 +38,28 @@ RATE_FLOOR = 0.6
 cdef double FLOOR = RATE_FLOOR
 
 
-cdef void pack(const real[:, :] X, const Py_ssize_t* index, Py_ssize_t rows, double* a) noexcept nogil:
-    # tile a (rows, m) = rows of X
-    cdef Py_ssize_t i, j
-    for j in range(X.shape[1]):
-        for i in range(rows):
-            a[j * rows + i] = X[index[i], j]
+cdef class BatchRows:
+    """Rows that the steps of a call take, and what whitens them.
+
+    Parameters
+    ----------
+    kernels : list of InducingKernel
+        One for all latent functions, or one per function. None instead of the one kernel: the rows are whitened already
+        and explain all of the prior variance. Moving priors replace the kernels.
+    Linv : (number of kernels, m, m) float64, lower triangles
+    X, y, weight : (n, d) float32 or float64, (n,) labels, and (n,) weights or empty
+    order : (r,) intp, numbers of rows; each ``batch`` consecutive ones are a mini-batch
+    """
+    cdef readonly object order
+    cdef list kernels
+    cdef const double[:, :, ::1] Linv
+    cdef object X
+    cdef Rows rows
+    cdef const double[::1] y, weight
+
+    def __init__(self, list kernels, Linv, X, y, weight, order):
+        self.kernels, self.Linv, self.X, self.y, self.weight, self.order = kernels, Linv, X, y, weight, order
+        self.rows = rows_of(X)
 
 
 cdef class BatchPart:
@@ -89,11 +105,13 @@ cdef class NaturalGradient:
     n_inducing : int, m
     n_latents : int, C
     eta : (C (m * m + m),) float64, natural parameters at the start; updated in place
-    schedule : value of ``SCHEDULES``
-    a, b : float
+    schedule : value of ``SCHEDULES``, and floats a and b
         adaptive: ``a`` batches are averaged, at the starting point, into the running averages of the gradient and of
         its squared norm and into the first step (Ranganath et al. 2013); constant: rate ``a``;
         decay: rate (t + a)^-b at iteration t = 0, 1, ...
+    scale : float, number of rows for which a row of a mini-batch stands
+    moving : list of MovingPrior, for each kernel one, or none
+        They take a step of Adam after every step, along the gradient at the posterior before that step.
 
     Attributes
     ----------
@@ -104,12 +122,14 @@ cdef class NaturalGradient:
     cdef readonly object average, mean_direction
     cdef readonly double squared_norm, memory
     cdef double[::1] eta, mean_eta, gradient, mean_gradient, factor, w
-    cdef double a, b
+    cdef double a, b, scale
     cdef int schedule
+    cdef list moving
 
-    def __init__(self, Py_ssize_t n_inducing, Py_ssize_t n_latents, eta, int schedule, double a, double b):
+    def __init__(self, Py_ssize_t n_inducing, Py_ssize_t n_latents, eta, schedule, double scale, list moving):
         cdef Py_ssize_t size = n_latents * n_inducing * (n_inducing + 1)
-        self.n_inducing, self.n_latents, self.schedule, self.a, self.b = n_inducing, n_latents, schedule, a, b
+        self.n_inducing, self.n_latents, self.scale, self.moving = n_inducing, n_latents, scale, moving
+        self.schedule, self.a, self.b = schedule
         self.eta = eta
         self.average = self.mean_eta = np.zeros(size)
         self.mean_direction = self.mean_gradient = np.zeros(size)
@@ -183,14 +203,15 @@ cdef class NaturalGradient:
         for i in range(rows):
             variance[i] += max(work.diagonal[i] - work.x2[i], 0.0)
 
-    cdef void advance(self, double[::1] target, double scale, double* rate, double* change) noexcept nogil:
+    cdef void advance(self, double[::1] target, double* rate, double* change) noexcept nogil:
         # The step towards the target of all rows of the mini-batch.
         cdef Py_ssize_t c, j, m = self.n_inducing, part = m * (m + 1), size = self.n_latents * part
         cdef double rho, total, distance, weight
         for c in range(self.n_latents):
             for j in range(m):
-                target[c * part + j * m + j] += 1.0 / scale
-        rho = self.next_rate(size, xg_natural_gradient(size, scale, &target[0], &self.eta[0], &self.gradient[0]))
+                target[c * part + j * m + j] += 1.0 / self.scale
+        rho = self.next_rate(size, xg_natural_gradient(size, self.scale, &target[0], &self.eta[0],
+                                                       &self.gradient[0]))
         rate[0], change[0] = rho, 0.0
         if rho > 0.0:
             xg_step(size, rho, &self.gradient[0], &self.eta[0])
@@ -201,107 +222,97 @@ cdef class NaturalGradient:
             self.steps += 1
         self.iteration += 1
 
-    cdef void collect(self, kernels, const real[:, :] X, const Py_ssize_t* order, Py_ssize_t n_rows,
-                      const double[:, :, ::1] Linv, Site site, const double[::1] y, const double[::1] weight,
-                      double scale, BatchPart part, moving, bint is_moved):
+    cdef void collect(self, BatchRows batch, const Py_ssize_t* order, Py_ssize_t n_rows, Site site, BatchPart part):
         # Add the terms of the rows at ``order`` to the sums of a step.
         cdef Workspace work = part.work
-        cdef xg_moments at
-        cdef xg_site_arrays out = xg_site_arrays(&work.ell[0], &work.precision[0], &work.linear[0])
-        cdef Py_ssize_t piece, rows, i, c, g, m = self.n_inducing, size = m * (m + 1), tile = work.rows
-        cdef Py_ssize_t n_groups = len(kernels)
-        cdef bint moves = len(moving) > 0, is_first = True
+        cdef Py_ssize_t piece, n, i, c, g, m = self.n_inducing, size = m * (m + 1), tile = work.rows
+        cdef Py_ssize_t n_groups = len(batch.kernels)
+        cdef bint moves = len(self.moving) > 0
         cdef double* a = NULL
         cdef const double* inverse = NULL
-        cdef const Py_ssize_t* index = NULL
-        cdef InducingKernel kernel = kernels[0]
-        cdef MovingPrior prior = moving[0] if moves else None
+        cdef Rows rows = batch.rows
+        cdef LatentRows at
+        cdef xg_moments moments
+        cdef xg_site_arrays sites = xg_site_arrays(&work.ell[0], &work.precision[0], &work.linear[0])
+        cdef MovingPrior prior = self.moving[0] if moves else None
+        cdef InducingKernel kernel = prior.kernel if moves else batch.kernels[0]
         cdef GradientSums sums = part.sums[0] if moves else None
         for found in part.sums:
             (<GradientSums>found).clear()
         with nogil:
             part.log_likelihood = 0.0
+            memset(&part.target[0], 0, part.target.shape[0] * sizeof(double))
             for piece in range((n_rows + tile - 1) // tile):
-                is_first = piece == 0
-                index, rows = order + piece * tile, min(tile, n_rows - piece * tile)
+                rows.index = order + piece * tile
+                rows.n = n = min(tile, n_rows - piece * tile)
                 for c in range(self.n_latents):
                     if c < n_groups:
                         if n_groups > 1:
                             with gil:
-                                kernel = kernels[c]
-                                prior = moving[c] if moves else None
-                        inverse = &prior.inverse[0, 0] if moves else &Linv[c, 0, 0]
-                        a = &work.a[c * work.rows * m]
+                                prior = self.moving[c] if moves else None
+                                kernel = prior.kernel if moves else batch.kernels[c]
+                        inverse = &prior.inverse[0, 0] if moves else &batch.Linv[c, 0, 0]
+                        a = &work.a[c * tile * m]
                         if kernel is None:
-                            pack(X, index, rows, a)
-                            memset(&work.diagonal[0], 0, rows * sizeof(double))
+                            for i in range(m):
+                                read_feature(&rows, i, a + i * n)
+                            memset(&work.diagonal[0], 0, n * sizeof(double))
                         else:
-                            project(kernel, inverse, X, index, 0, rows, &work.kernel, a)
-                            diagonal_block(kernel, X, index, 0, rows, &work.kernel, &work.diagonal[0])
-                    self.marginals(c, rows, a, work, &part.spread[0])
-                for i in range(rows):
-                    part.labels[i] = y[index[i]]
-                    if weight.shape[0]:
-                        part.weights[i] = weight[index[i]]
-                at = xg_moments(self.n_latents, rows, rows, rows, &work.mean[0], &work.variance[0], &part.labels[0])
-                evaluate(site, &at, &part.weights[0] if weight.shape[0] else NULL, &work.site[0], &out)
-                for i in range(rows):
+                            project(kernel, inverse, &rows, &work.kernel, a)
+                            diagonal_block(kernel, &rows, &work.kernel, &work.diagonal[0])
+                    self.marginals(c, n, a, work, &part.spread[0])
+                for i in range(n):
+                    part.labels[i] = batch.y[rows.index[i]]
+                    if batch.weight.shape[0]:
+                        part.weights[i] = batch.weight[rows.index[i]]
+                moments = xg_moments(self.n_latents, n, n, n, &work.mean[0], &work.variance[0], &part.labels[0])
+                evaluate(site, &moments, &part.weights[0] if batch.weight.shape[0] else NULL, &work.site[0], &sites)
+                for i in range(n):
                     part.log_likelihood += work.ell[i]
-                if is_moved:
+                if moves:
                     for g in range(n_groups):
                         if n_groups > 1:
                             with gil:
-                                prior, sums = moving[g], part.sums[g]
-                        prior.add(sums, X, index, rows, 1 if n_groups > 1 else self.n_latents, scale,
-                                  &work.a[g * work.rows * m], &part.spread[g * work.rows * m],
-                                  &self.factor[g * m * m], &self.w[g * m], &work.mean[g * rows],
-                                  &work.precision[g * rows], &work.linear[g * rows], work)
-                xg_clip_precision(self.n_latents * rows, &work.mean[0], &work.precision[0], &work.linear[0])
+                                prior, sums = self.moving[g], part.sums[g]
+                        at = LatentRows(1 if n_groups > 1 else self.n_latents, &work.a[g * tile * m],
+                                        &part.spread[g * tile * m], &self.factor[g * m * m], &self.w[g * m],
+                                        &work.mean[g * n], &work.precision[g * n], &work.linear[g * n])
+                        prior.add(sums, &rows, &at, self.scale, work)
+                xg_clip_precision(self.n_latents * n, &work.mean[0], &work.precision[0], &work.linear[0])
                 for c in range(self.n_latents):
                     g = c if n_groups > 1 else 0
-                    xg_scale_and_sum(rows, m, &work.a[g * work.rows * m], &work.precision[c * rows],
-                                     &work.linear[c * rows], not is_first, &work.x2[0], &work.b[0],
-                                     &part.target[c * size + m * m])
-                    _blas.syrk_lower(rows, m, 1.0, &work.b[0], 0.0 if is_first else 1.0, &part.target[c * size])
+                    xg_scale_and_sum(n, m, &work.a[g * tile * m], &work.precision[c * n], &work.linear[c * n],
+                                     &work.x2[0], &work.b[0], &part.target[c * size + m * m])
+                    _blas.syrk_lower(n, m, 1.0, &work.b[0], 1.0, &part.target[c * size])
 
-    cdef finish(self, BatchPart part, double scale, double* record, Py_ssize_t stride, moving):
+    cdef finish(self, BatchPart part, double[:, ::1] records, Py_ssize_t step):
         # The step of the posterior and of the moving priors, from the sums over all rows of the mini-batch.
         cdef MovingPrior prior
         cdef GradientSums sums
         cdef Py_ssize_t g
-        record[2 * stride] = scale * part.log_likelihood
+        records[2, step] = self.scale * part.log_likelihood
         with nogil:
-            self.advance(part.target, scale, record, record + stride)
-        for g in range(len(moving)):
-            prior, sums = moving[g], part.sums[g]
+            self.advance(part.target, &records[0, step], &records[1, step])
+        for g in range(len(self.moving)):
+            prior, sums = self.moving[g], part.sums[g]
             with nogil:
                 prior.move(sums)
 
-    def run(self, kernels, const real[:, :] X, const Py_ssize_t[::1] order, Py_ssize_t batch,
-            const double[:, :, ::1] Linv, Site site, const double[::1] y, const double[::1] weight, double n_total,
-            BatchPart part, double[:, ::1] records, moving=(), Py_ssize_t every=1):
-        """Take one step for each ``batch`` consecutive entries of ``order``.
-
-        ``kernels`` and ``Linv`` hold one kernel for all latent functions, or one per function; ``part`` has as many
-        tiles. A kernel that is None means that the rows are whitened already and explain all of the prior variance. The
-        ``moving`` kernels take a step of Adam after every ``every`` steps, along the gradient at the posterior before
-        the last of these steps, which does not depend on its rows.
+    def run(self, BatchRows rows, Site site, BatchPart part, double[:, ::1] records):
+        """Take a step for each mini-batch of the rows; ``part`` has as many tiles as there are kernels.
 
         Writes into ``records`` (3, steps) the rate of each step, the relative change of the averaged natural parameters
         and the estimated expected log likelihood. Returns 0, or LAPACK's info if a Cholesky factorisation failed.
         """
-        cdef Py_ssize_t step, stride = records.shape[1]
-        cdef double scale = n_total / batch
-        cdef bint is_moved
+        cdef const Py_ssize_t[::1] order = rows.order
+        cdef Py_ssize_t step, n = order.shape[0] // records.shape[1]
         cdef int info
         for step in range(records.shape[1]):
-            with nogil:
-                info = self.factorise()
+            info = self.begin_step()
             if info:
                 return info
-            is_moved = len(moving) > 0 and (self.iteration + 1) % every == 0
-            self.collect(kernels, X, &order[step * batch], batch, Linv, site, y, weight, scale, part, moving, is_moved)
-            self.finish(part, scale, &records[0, step], stride, moving if is_moved else ())
+            self.collect(rows, &order[step * n], n, site, part)
+            self.finish(part, records, step)
         return 0
 
     def begin_step(self):
@@ -314,14 +325,13 @@ cdef class NaturalGradient:
             info = self.factorise()
         return info
 
-    def collect_part(self, kernels, const real[:, :] X, const Py_ssize_t[::1] order, const double[:, :, ::1] Linv,
-                     Site site, const double[::1] y, const double[::1] weight, double scale, BatchPart part, moving=()):
-        """Add the terms of the rows at ``order``, each counted ``scale`` times, to the sums in ``part``."""
-        self.collect(kernels, X, &order[0], order.shape[0], Linv, site, y, weight, scale, part, moving, len(moving) > 0)
+    def collect_part(self, BatchRows rows, const Py_ssize_t[::1] order, Site site, BatchPart part):
+        """Add the terms of the rows at ``order`` to the sums in ``part``."""
+        self.collect(rows, &order[0], order.shape[0], site, part)
 
-    def end_step(self, parts, double scale, double[:, ::1] record, moving=()):
-        """Take the step with the sums over the parts, which the first part then holds; ``record`` (3, 1) as ``run``."""
+    def end_step(self, list parts, double[:, ::1] records, Py_ssize_t step):
+        """Take the step with the sums over the parts, which the first part then holds; ``records`` as for ``run``."""
         cdef BatchPart total = parts[0]
         for part in parts[1:]:
             total.add(part)
-        self.finish(total, scale, &record[0, 0], 1, moving)
+        self.finish(total, records, step)

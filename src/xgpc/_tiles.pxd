@@ -9,9 +9,9 @@ cdef extern from "tiles.h" nogil:
     void xg_norms_and_means_single(Py_ssize_t rows, Py_ssize_t m, const float* a, const double* w, float* copy,
                                    double* norms, double* mean)
     void xg_scale_and_sum(Py_ssize_t rows, Py_ssize_t m, const double* a, const double* s, const double* r,
-                          bint accumulate, double* root, double* out, double* sum)
+                          double* root, double* out, double* sum)
     void xg_scale_and_sum_single(Py_ssize_t rows, Py_ssize_t m, const float* a, const double* s, const double* r,
-                                 bint accumulate, double* root, float* out, double* sum)
+                                 double* root, float* out, double* sum)
     Py_ssize_t xg_negative_rows(Py_ssize_t rows, Py_ssize_t m, const double* a, const double* s, Py_ssize_t* index,
                                 double* out)
     Py_ssize_t xg_negative_rows_single(Py_ssize_t rows, Py_ssize_t m, const float* a, const double* s,
@@ -40,11 +40,11 @@ cdef inline void norms_and_means(Py_ssize_t rows, Py_ssize_t m, const number* a,
 
 
 cdef inline void scale_and_sum(Py_ssize_t rows, Py_ssize_t m, const number* a, const double* s, const double* r,
-                               bint accumulate, double* root, number* out, double* sum) noexcept nogil:
+                               double* root, number* out, double* sum) noexcept nogil:
     if number is double:
-        xg_scale_and_sum(rows, m, a, s, r, accumulate, root, out, sum)
+        xg_scale_and_sum(rows, m, a, s, r, root, out, sum)
     else:
-        xg_scale_and_sum_single(rows, m, a, s, r, accumulate, root, out, sum)
+        xg_scale_and_sum_single(rows, m, a, s, r, root, out, sum)
 
 
 cdef inline Py_ssize_t negative_rows(Py_ssize_t rows, Py_ssize_t m, const number* a, const double* s,

@@ -13,13 +13,18 @@
         shapes[lane] += weight * p.shape;                                                                            \
     }
 
+#define XG_TILE_FIELDS                                                                                               \
+    ptrdiff_t n = tile->n, m = tile->m;                                                                              \
+    double shape = tile->shape;                                                                                      \
+    const double *x2 = tile->x2, *z2 = tile->z2, *cross = tile->cross;                                               \
+    (void)x2;
+
 /* The loops of a family; argument computes h from the inner products. */
 #define XG_FAMILY(function, argument)                                                                                \
-    void function##_values(int, double, ptrdiff_t, ptrdiff_t, const double *, const double *, double,                \
-                           const double *, double *);                                                                \
-    XG_CLONES void function##_values(int mode, double shape, ptrdiff_t n, ptrdiff_t m, const double *x2,             \
-                                     const double *z2, double scale, const double *cross, double *out)               \
+    void function##_values(const xg_profile_tile *, int, double, double *);                                          \
+    XG_CLONES void function##_values(const xg_profile_tile *tile, int mode, double scale, double *out)               \
     {                                                                                                                \
+        XG_TILE_FIELDS                                                                                               \
         for (ptrdiff_t k = 0; k < m; ++k) {                                                                          \
             const double *c = cross + k * n;                                                                         \
             double *o = out + k * n;                                                                                 \
@@ -36,12 +41,12 @@
                     o[i] *= scale * function(argument(i), shape).value;                                              \
         }                                                                                                            \
     }                                                                                                                \
-    void function##_slopes(double, ptrdiff_t, ptrdiff_t, const double *, const double *, double, const double *,     \
-                           const double *, double *, double *, double *, double *);                                  \
-    XG_CLONES void function##_slopes(double shape, ptrdiff_t n, ptrdiff_t m, const double *x2, const double *z2,     \
-                                     double scale, const double *g, const double *cross, double *out,                \
+    void function##_slopes(const xg_profile_tile *, double, const double *, double *, double *, double *,            \
+                           double *);                                                                                \
+    XG_CLONES void function##_slopes(const xg_profile_tile *tile, double scale, const double *g, double *out,        \
                                      double *restrict row_sum, double *restrict column_sum, double *restrict sums)   \
     {                                                                                                                \
+        XG_TILE_FIELDS                                                                                               \
         for (ptrdiff_t k = 0; k < m; ++k) {                                                                          \
             const double *c = cross + k * n, *gk = g + k * n;                                                        \
             double *o = out + k * n;                                                                                 \
@@ -91,9 +96,9 @@ const char *xg_family_name(int i)
 }
 
 #define XG_VALUES_CASE(number, name, function, argument)                                                             \
-    case number: function##_values(mode, shape, n, m, x2, z2, scale, cross, out); break;
+    case number: function##_values(tile, mode, scale, out); break;
 #define XG_SLOPES_CASE(number, name, function, argument)                                                             \
-    case number: function##_slopes(shape, n, m, x2, z2, scale, g, cross, out, row_sum, column_sum, sums); break;
+    case number: function##_slopes(tile, scale, g, out, row_sum, column_sum, sums); break;
 
 #define XG_ARRAY_CASE(number, name, function, argument)                                                              \
     case number: function##_array(shape, n, h, value, slope, shaped); break;
@@ -106,20 +111,18 @@ void xg_profile_array(int family, double shape, ptrdiff_t n, const double *h, do
     }
 }
 
-void xg_profile_values(int family, double shape, int mode, ptrdiff_t n, ptrdiff_t m, const double *x2,
-                       const double *z2, double scale, const double *cross, double *out)
+void xg_profile_values(const xg_profile_tile *tile, int mode, double scale, double *out)
 {
-    switch (family) {
+    switch (tile->family) {
         XG_FAMILY_LIST(XG_VALUES_CASE)
     }
 }
 
-void xg_profile_slopes(int family, double shape, ptrdiff_t n, ptrdiff_t m, const double *x2, const double *z2,
-                       double scale, const double *g, const double *cross, double *out, double *row_sum,
+void xg_profile_slopes(const xg_profile_tile *tile, double scale, const double *g, double *out, double *row_sum,
                        double *column_sum, double *sums)
 {
-    memset(row_sum, 0, (size_t)n * sizeof *row_sum);
-    switch (family) {
+    memset(row_sum, 0, (size_t)tile->n * sizeof *row_sum);
+    switch (tile->family) {
         XG_FAMILY_LIST(XG_SLOPES_CASE)
     }
 }

@@ -76,13 +76,19 @@ XG_INLINE xg_profile xg_dot_product(double h, double shape)
 
 enum { XG_SET = 0, XG_ADD = 1, XG_MULTIPLY = 2 };
 
-/* out = scale p, out += scale p, or out *= scale p */
-void xg_profile_values(int family, double shape, int mode, ptrdiff_t n, ptrdiff_t m, const double *x2,
-                       const double *z2, double scale, const double *cross, double *out);
-/* With G (n, m), for the profile p: out = scale G dp/dh; row_sum[i] = sum_k out[i, k]; column_sum[k] += sum_i out[i, k];
+/* A profile p, by its family and shape, and what h of an (n, m) tile is computed from: x2 (n,), z2 (m,), and cross. */
+typedef struct {
+    int family;
+    double shape;
+    ptrdiff_t n, m;
+    const double *x2, *z2, *cross;
+} xg_profile_tile;
+
+/* out = scale p, out += scale p, or out *= scale p; out may be cross if it is set. */
+void xg_profile_values(const xg_profile_tile *tile, int mode, double scale, double *out);
+/* With G (n, m): out = scale G dp/dh; row_sum[i] = sum_k out[i, k]; column_sum[k] += sum_i out[i, k];
  * sums[0] += sum scale G p; sums[1] += sum scale G dp/dlog(shape). out may be cross. */
-void xg_profile_slopes(int family, double shape, ptrdiff_t n, ptrdiff_t m, const double *x2, const double *z2,
-                       double scale, const double *g, const double *cross, double *out, double *row_sum,
+void xg_profile_slopes(const xg_profile_tile *tile, double scale, const double *g, double *out, double *row_sum,
                        double *column_sum, double *sums);
 /* Value of h if the square of a distance overflows: with infinity, a profile with a polynomial would be infinity
  * times 0. */

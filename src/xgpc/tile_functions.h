@@ -28,7 +28,7 @@ void NAME(xg_norms_and_means)(ptrdiff_t n, ptrdiff_t m, const REAL *restrict a, 
 
 XG_CLONES
 void NAME(xg_scale_and_sum)(ptrdiff_t n, ptrdiff_t m, const REAL *restrict a, const double *restrict s,
-                            const double *restrict r, int accumulate, double *restrict root, REAL *restrict out,
+                            const double *restrict r, double *restrict root, REAL *restrict out,
                             double *restrict sum)
 {
     for (ptrdiff_t i = 0; i < n; ++i)
@@ -49,7 +49,7 @@ void NAME(xg_scale_and_sum)(ptrdiff_t n, ptrdiff_t m, const REAL *restrict a, co
         }
         for (int l = 0; l < XG_LANES; ++l)
             total += lane[l];
-        sum[k] = accumulate ? sum[k] + total : total;
+        sum[k] += total;
     }
 }
 

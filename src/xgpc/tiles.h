@@ -12,10 +12,9 @@
     /* copy = a, norms[i] = sum_k a[i, k]^2, mean[i] = sum_k a[i, k] w[k] */                                         \
     void NAME(xg_norms_and_means)(ptrdiff_t n, ptrdiff_t m, const REAL *a, const double *w, REAL *copy,              \
                                   double *norms, double *mean);                                                      \
-    /* out[i, k] = sqrt(s[i]) a[i, k], 0 where s[i] < 0; sum[k] = sum_i r[i] a[i, k], added to sum if accumulate;    \
-     * root (n,) is scratch */                                                                                       \
+    /* out[i, k] = sqrt(s[i]) a[i, k], 0 where s[i] < 0; sum[k] += sum_i r[i] a[i, k]; root (n,) is scratch */       \
     void NAME(xg_scale_and_sum)(ptrdiff_t n, ptrdiff_t m, const REAL *a, const double *s, const double *r,           \
-                                int accumulate, double *root, REAL *out, double *sum);                               \
+                                double *root, REAL *out, double *sum);                                               \
     /* The rows with s[i] < 0, sqrt(-s[i]) a[i, k], as a tile of as many rows; returns their number. index (n,) is   \
      * scratch */                                                                                                    \
     ptrdiff_t NAME(xg_negative_rows)(ptrdiff_t n, ptrdiff_t m, const REAL *a, const double *s, ptrdiff_t *index,     \

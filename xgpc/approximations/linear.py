@@ -12,6 +12,7 @@ from scipy.optimize import minimize_scalar
 
 from .._engine import RowCache, WhitenedRows
 from .._sites import Site
+from .._svi import BatchRows
 from ..names import MatrixLike
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, workspace
@@ -126,11 +127,11 @@ class LinearBasis:
         tiles = np.concatenate([a[start : start + work.rows].T.ravel() for start in range(0, len(a), work.rows)])
         return [(WhitenedRows(None, None, None, RowCache(tiles, is_filled=True), work), slice(None))]
 
-    def mini_batches(self, picked: Picked) -> tuple[list[None], np.ndarray, Picked]:
-        """Arguments of the compiled mini-batch loop: no kernel, and the whitened rows."""
+    def mini_batches(self, picked: Picked) -> BatchRows:
+        """The whitened rows for the compiled mini-batch loop."""
         X, y, weight, rows = picked
         weight = weight[rows] if len(weight) else weight
-        return [None], np.empty((1, 1, 1)), Picked(self.whitened(X[rows]), y[rows], weight, np.arange(len(rows)))
+        return BatchRows([None], np.empty((1, 1, 1)), self.whitened(X[rows]), y[rows], weight, np.arange(len(rows)))
 
 
 @dataclass(frozen=True, eq=False)

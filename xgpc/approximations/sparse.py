@@ -13,6 +13,7 @@ from .. import _engine
 from .._engine import WhitenedRows
 from .._kernels import InducingKernel, KernelGradient
 from .._sites import Site
+from .._svi import BatchRows
 from ..kernels.spec import KernelSpec
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, workspace
@@ -85,9 +86,9 @@ class InducingBasis:
             _engine.gradient_of_block(rows, M[c], alpha[c], w[c], sites.precision[c], sites.linear[c], total)
         return totals
 
-    def mini_batches(self, picked: Picked) -> tuple[list[InducingKernel], np.ndarray, Picked]:
-        """Arguments of the compiled mini-batch loop: kernels, each L^{-1}, and rows."""
-        return [core for core, *_ in self.parts], np.stack([Linv for _, Linv, _ in self.parts]), picked
+    def mini_batches(self, picked: Picked) -> BatchRows:
+        """The rows for the compiled mini-batch loop."""
+        return BatchRows([core for core, *_ in self.parts], np.stack([Linv for _, Linv, _ in self.parts]), *picked)
 
 
 def zero_moments(n_latents: int, m: int) -> Natural:

@@ -87,14 +87,14 @@ class MiniBatches:
         moving: Sequence[MovingPrior] = (),
     ):
         m, tile = q.w.shape[-1], min(batch, TILE_ROWS)
-        self.batch, self.n_total, self.shape, self._moving = batch, n_total, q.shape, list(moving)
+        self.batch, self.shape, self._moving = batch, q.shape, list(moving)
         self.latents = math.prod(self.shape)
         kind, a, b = schedule
         if kind == SCHEDULES["adaptive"]:
             a = min(a, n_total // batch)  # The first epoch takes a step, however few its batches.
         parts = [np.tril(q.P).reshape(self.latents, m * m), q.h.reshape(self.latents, m)]
         self.eta = np.concatenate(parts, axis=1).ravel()  # updated in place
-        self._loop = NaturalGradient(m, self.latents, self.eta, kind, a, b)
+        self._loop = NaturalGradient(m, self.latents, self.eta, (kind, a, b), n_total / batch, self._moving)
         self.changes: deque[float] = deque(maxlen=WINDOW)
         rows = batch if batch < PARALLEL_ROWS else PART_ROWS
         self._part_rows = [slice(start, min(start + rows, batch)) for start in range(0, batch, rows)]
@@ -111,29 +111,21 @@ class MiniBatches:
         Returns an array (3, steps): rate, relative change of the average, and estimate of the log-likelihood of all
         rows. The executor works on the parts of a large mini-batch, whose sums are added in their order.
         """
-        kernels, Linv, (X, y, weight, order) = q.basis.mini_batches(rows)
-        if self._moving:
-            kernels = [prior.kernel for prior in self._moving]
-        records, info = np.empty((3, len(order) // self.batch)), 0
+        batches = q.basis.mini_batches(rows)
+        records, info = np.empty((3, len(batches.order) // self.batch)), 0
         if len(self._parts) == 1:
-            info = self._loop.run(
-                kernels, X, order, self.batch, Linv, site, y, weight, float(self.n_total), self._parts[0], records,
-                self._moving,
-            )  # fmt: skip
+            info = self._loop.run(batches, site, self._parts[0], records)
         else:
-            scale = self.n_total / self.batch
 
             def collect(part: tuple[BatchPart, np.ndarray]) -> None:
-                self._loop.collect_part(kernels, X, part[1], Linv, site, y, weight, scale, part[0], self._moving)
+                self._loop.collect_part(batches, part[1], site, part[0])
 
-            for step, batch in enumerate(order.reshape(-1, self.batch)):
+            for step, batch in enumerate(batches.order.reshape(-1, self.batch)):
                 info = self._loop.begin_step()
                 if info:
                     break
                 executor.each(collect, list(zip(self._parts, (batch[at] for at in self._part_rows), strict=True)))
-                record = np.empty((3, 1))
-                self._loop.end_step(self._parts, scale, record, self._moving)
-                records[:, step] = record[:, 0]
+                self._loop.end_step(self._parts, records, step)
         if info:
             raise ValueError(
                 f"The posterior precision lost definiteness in iteration {self._loop.iteration} (Cholesky, row "

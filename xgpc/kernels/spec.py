@@ -357,7 +357,7 @@ class KernelSpec:
 
         ``cross`` has the contractions of dF/dk(X, Z) and dF/dk_ii, and ``gram`` those of dF/dk(Z, Z).
         """
-        by_value, by_points = vjp(core, cross.arrays, gram.arrays)
+        by_value, by_points = vjp(core, cross, gram)
         logs = self.logarithms
         d_theta = np.bincount(logs.column, logs.power * by_value[logs.row], len(self.theta))
         return d_theta, by_points

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from .._moving import MovingPrior
+from .._moving import FreeParameters, MovingPrior
 from .._sites import Site
 from .._svi import SCHEDULES
 from ..approximations.base import KernelPosterior, KernelPrior, Training, grouped
@@ -126,9 +126,8 @@ def moving_priors(
             linear = length_scale_prior.at(spec.with_theta(np.zeros(size)))[1]
             slopes = [length_scale_prior.at(spec.with_theta(one))[1] for one in np.eye(size)]
             normal = linear - np.array(slopes), linear
-        moving.append(
-            MovingPrior(group.core, group.jitter, vector, limits.T, points, spec.logarithms, normal, rate, delay)
-        )
+        free = FreeParameters(vector, limits.T, points, spec.logarithms)
+        moving.append(MovingPrior(group.core, group.jitter, free, normal, rate, delay))
     return moving
 
 

@@ -156,15 +156,10 @@ class BayesianLinearClassifier(LatentClassifier):
             site, tol, max_iter = self._record.site(), self.tol, self.max_iter
             history.tell(stage="learning", n_rows=source.n_rows)
             with Threads(self.n_jobs, run.deadline) as executor:
-                training, is_bound = Training(source, executor), self._record.is_bound
-                if self.batch_size is None or LEAST_STEPS * self.batch_size > len(training):
-                    found = ascend(
-                        training, prior, site, monotone=is_bound, tol=tol, max_iter=max_iter, history=history
-                    )
-                else:
-                    options = Epochs(int(self.batch_size), self.learning_rate, tol, max_iter, run.random_state, history)
-                    found = stochastic_ascent(training, prior, site, options)
-            point, self.n_iter_, self.converged_ = found
+                takes_all = self.batch_size is None or LEAST_STEPS * self.batch_size > source.n_rows
+                search = ascend if takes_all else stochastic_ascent
+                options = Epochs(self.batch_size, self.learning_rate, tol, max_iter, run.random_state, history)
+                point, self.n_iter_, self.converged_ = search(Training(source, executor), prior, site, options)
             q, prior, self.elbo_ = point.q, point.q.prior, point.elbo
             at = f"after {self.n_iter_} iterations, at a prior variance of {prior.variance:.4g}"
             history.tell(decision=f"The bound is {self.elbo_:.2f} nats {at}.")

@@ -9,20 +9,19 @@ from ..approximations.base import Training
 from ..approximations.linear import LinearPrior
 from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, Point, coordinate_ascent, is_small, update
-from ..inference.history import History
 from ..inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule
 
 # Steps of q between two moves of the prior variance: enough to reach coordinate ascent's safe fallback.
 STEPS_PER_VARIANCE = FALLBACK_AFTER + 1
 
 
-def ascend(
-    training: Training, prior: LinearPrior, site: Site, *, monotone: bool, tol: float, max_iter: int, history: History
-) -> tuple[Point[SparsePosterior], int, bool]:
-    """Alternate full-batch steps of q with moves of s^2; if ``monotone``, halve a move that lowers the bound.
+# The last posterior with its pass, the number of steps or epochs, and whether q and s^2 both converged to ``tol``.
+Found = tuple[Point[SparsePosterior], int, bool]
 
-    Returns the last posterior with its pass, the number of steps, and whether q and s^2 both converged to ``tol``.
-    """
+
+def ascend(training: Training, prior: LinearPrior, site: Site, options: Epochs) -> Found:
+    """Alternate full-batch steps of q with moves of s^2; halve a move that lowers a bound."""
+    tol, max_iter, history = options.tol, options.max_iter, options.history
     few = STEPS_PER_VARIANCE if prior.low < prior.high else max_iter
     start = prior.at_prior(None)
     best: Point[SparsePosterior] | None = None
@@ -34,7 +33,7 @@ def ascend(
         )
         n_iter += max(ascent.n_iter, 1)
         rests = ascent.converged
-        if best is None or not monotone or ascent.elbo >= elbo - ROUND_OFF * abs(elbo):
+        if best is None or not site.record.is_bound or ascent.elbo >= elbo - ROUND_OFF * abs(elbo):
             best, elbo, fraction = ascent.point, ascent.elbo, 1.0
             log_t, gain = best.q.prior.best_move(*sums_of_sites(best.q))
             settled = is_small(gain, elbo, tol)
@@ -45,7 +44,10 @@ def ascend(
             return best, n_iter, rests and settled
         start, limit = best.q, max_iter
         if not settled:
-            start, limit = moved(best.q, fraction * log_t), few
+            # The same sites under the moved prior.
+            moved, t = best.q.prior.moved(fraction * log_t)
+            S, h = sums_of_sites(best.q)
+            start, limit = moved.proper_posterior(moved.with_sites(np.outer(t, t) * S, t * h)), few
 
 
 def sums_of_sites(q: SparsePosterior) -> tuple[np.ndarray, np.ndarray]:
@@ -53,21 +55,12 @@ def sums_of_sites(q: SparsePosterior) -> tuple[np.ndarray, np.ndarray]:
     return q.P - np.eye(len(q.h)), q.h
 
 
-def moved(q: SparsePosterior, log_t: float) -> SparsePosterior:
-    """The posterior with the same sites after multiplying the prior variance by exp(log_t)."""
-    prior, t = q.prior.moved(log_t)
-    S, h = sums_of_sites(q)
-    return prior.proper_posterior(prior.with_sites(np.outer(t, t) * S, t * h))
-
-
-def stochastic_ascent(
-    training: Training, prior: LinearPrior, site: Site, options: Epochs
-) -> tuple[Point[SparsePosterior], int, bool]:
-    """Take mini-batch steps and move s^2 after every epoch; returns the same as ``ascend``."""
+def stochastic_ascent(training: Training, prior: LinearPrior, site: Site, options: Epochs) -> Found:
+    """Take mini-batch steps, and move s^2 after every epoch."""
     q = prior.at_prior(None)
     assert options.batch_size is not None
     schedule = learning_rate_schedule(options.learning_rate)
-    loop = MiniBatches(q, options.batch_size, len(training), len(prior.scale), schedule)
+    loop = MiniBatches(q, int(options.batch_size), len(training), len(prior.scale), schedule)
     history, converged, epoch = options.history, False, 0
     while epoch < options.max_iter and not converged:
         epoch += 1

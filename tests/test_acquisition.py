@@ -8,10 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
-from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
-from sklearn.linear_model import Ridge
-from sklearn.svm import LinearSVC
 from support.fits import quietly
 from support.latents import repeatable
 
@@ -195,16 +192,6 @@ def test_a_batch_is_that_of_dense_conditioning(n_classes, options, n_jobs):
     assert select(model, X, 5).tolist() == expected
 
 
-def test_precisions_that_a_label_adds_are_those_of_the_sites():
-    link = Link(record_of("logit", "exact"), None, 2)
-    m, v = np.array([0.0, 2.0]), np.array([1.0, 3.0])
-    expected = [
-        quad(lambda f, m=m, s=s: norm.pdf(f, m, s) / (4.0 * np.cosh(f / 2) ** 2), m - 10 * s, m + 10 * s)[0]
-        for m, s in zip(m, np.sqrt(v), strict=True)
-    ]
-    np.testing.assert_allclose(link.expected_precision(m, v), expected, atol=1e-6)
-
-
 def test_a_batch_has_no_two_rows_of_one_place():
     model = fit()
     # Each candidate twenty times over.
@@ -274,17 +261,3 @@ def test_where_nothing_is_feasible_yet_the_probability_of_feasibility_is_wanted(
             constrained_expected_improvement(model, X, "yes", mean, std, bad)
         with pytest.raises(ValueError, match=r"best must be a number, the least value .*; got"):
             expected_improvement(mean, std, bad)
-
-
-def test_models_without_what_a_score_needs_are_refused_with_a_reason():
-    X, y = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 2
-    other, linear = LinearSVC().fit(X, y), BayesianLinearClassifier().fit(X, y)
-    with pytest.raises(ValueError, match="classifier with predict_log_proba; LinearSVC has no predict_log_proba"):
-        predictive_entropy(other, X)
-    with pytest.raises(ValueError, match="classifier with predict_proba; Ridge has no classes_ and no predict_proba"):
-        probability_of_feasibility(Ridge().fit(X, y), X, 1)
-    with pytest.raises(ValueError, match="has joint covariances; got BayesianLinearClassifier"):
-        select(linear, X, 2)
-    for call in (predictive_entropy, latent_variance, lambda model, X: select(model, X, 2)):
-        with pytest.raises(NotFittedError):
-            call(GPClassifier(), X)

@@ -87,20 +87,6 @@ def test_results_have_the_same_bits_with_and_without(kind):
     assert [state.stage for state in states].count("done") == 1
 
 
-@pytest.mark.parametrize("kind", ["growth", "neighbours", "classes"])
-def test_states_tell_what_the_history_does(kind):
-    model, states = states_of(kind)
-    decisions = [text for text in model.history_.get("decision", ()) if text]
-    assert set(decisions) <= {state.decision for state in states}
-    of_history = model.history_["elbo"][np.isfinite(model.history_.get("evaluation", np.nan))]
-    told = {state.elbo for state in states if state.stage == "learning"}
-    assert set(of_history) <= told
-    if kind == "neighbours":
-        scores = [state.query_score for state in states if state.stage == "neighbours" and state.query_score]
-        assert len(scores) > np.nansum(model.history_["searches"])
-        assert np.nanmax(model.history_["learned_score"]) in scores
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_true_ends_a_fit_wherever_it_is_with_a_complete_posterior(kind):
     X, y = KINDS[kind][0]()
@@ -120,19 +106,6 @@ def test_true_ends_a_fit_wherever_it_is_with_a_complete_posterior(kind):
         assert any("the callback left no time for" in text for text in said) == bool(cuts)
         assert bool(cuts) or model.elbo_ == whole.elbo_
         assert not (cuts and model.converged_)
-
-
-@pytest.mark.parametrize("answer", [1, 1.0, "yes", [1], np.ones(1), np.array([True, True]), False, None])
-def test_nothing_but_true_ends_a_fit(answer):
-    model = fitted("mini-batches", lambda state: answer)
-    assert bits(model) == bits(fitted("mini-batches", None))
-
-
-def test_stop_iteration_ends_a_fit_as_true_does():
-    def stop(state):
-        raise StopIteration
-
-    assert bits(fitted("growth", stop)) == bits(fitted("growth", lambda state: True))
 
 
 @pytest.mark.parametrize("kind", ["growth", "neighbours", "mini-batches"])

@@ -187,17 +187,6 @@ def test_a_checkpoint_of_another_fit_is_refused(what, path, monkeypatch):
     assert path.read_bytes() == kept
 
 
-def test_a_file_of_something_else_is_refused(path, monkeypatch):
-    killed(monkeypatch, GPClassifier(**PARAMS, checkpoint=path), X, Y, 2)
-    whole = path.read_bytes()
-    quietly(GPClassifier(**{**PARAMS, "max_iter": 2}), X, Y).save(path)
-    for content in (path.read_bytes(), b"", whole[: len(whole) // 2], whole[: int(0.95 * len(whole))]):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"is not a checkpoint of a fit: .*Delete the file"):
-            GPClassifier(**PARAMS, checkpoint=path).fit(X, Y)
-        assert path.read_bytes() == content
-
-
 def test_a_full_disk_ends_no_fit_and_keeps_the_file_of_before(path, monkeypatch):
     params = {**PARAMS, "checkpoint": path}
     killed(monkeypatch, GPClassifier(**params), X, Y, 2)
@@ -219,43 +208,6 @@ def test_a_full_disk_ends_no_fit_and_keeps_the_file_of_before(path, monkeypatch)
     assert all(seen)
     assert model.converged_
     assert os.listdir(path.parent) == []
-
-
-def three_classes(is_each):
-    """Class c depends on feature c alone, or all of them on all features alike."""
-    random = np.random.default_rng(0)
-    X = random.uniform(-2.0, 2.0, (1200, 3))
-    score = 3.0 * np.sin(2.0 * X) if is_each else 2.0 * X @ random.normal(size=(3, 3))
-    return X, np.argmax(score + random.gumbel(size=X.shape), axis=1)
-
-
-DECIDING = {"random_state": 0, "n_inducing": 20, "tol": 1e-3, "max_iter": 30, "n_neighbors": 0}
-
-
-@pytest.mark.parametrize("is_each", [True, False], ids=["none", "kernel"])
-def test_how_many_kernels_there_are_is_decided_once(is_each, path, monkeypatch):
-    """The decision is part of the checkpoint, and of those that follow."""
-    X, y = three_classes(is_each)
-    trials, honest = [], learn.accept
-    monkeypatch.setattr(learn, "accept", lambda *given: trials.append(given) or honest(*given))
-    whole = quietly(GPClassifier(**DECIDING), X, y)
-    assert (whole.share_, len(trials)) == ("none" if is_each else "kernel", 1)
-
-    def writing(self, best):
-        write(self, best)
-        if len(trials) > 1:
-            raise Killed
-
-    write = checkpoint.Checkpoint._write
-    with monkeypatch.context() as patched:
-        patched.setattr(checkpoint.Checkpoint, "_write", writing)
-        for _ in range(3):
-            with pytest.raises(Killed):
-                quietly(GPClassifier(**DECIDING, checkpoint=path), X, y)
-    model = quietly(GPClassifier(**DECIDING, checkpoint=path), X, y)
-    assert len(trials) == 2
-    assert model.share_ == whole.share_
-    assert model.elbo_ == pytest.approx(whole.elbo_, abs=10 * DECIDING["tol"] * 500.0)
 
 
 def test_fits_that_have_begun_with_the_same_path_do_not_mix(path, monkeypatch):

@@ -31,23 +31,6 @@ def to_the_end(monkeypatch):
     monkeypatch.setattr("xgpc.inference.local_sites.CLASSES_TOLERANCE", 1e-10)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_rows_that_are_kept_are_the_first_of_each(dtype):
-    """Rows that differ in one bit or in their label stay; -0.0 and 0.0 are equal."""
-    rng = np.random.default_rng(0)
-    values = np.array([0.0, -0.0, 1.0, np.nextafter(dtype(1.0), dtype(2.0)), 1e-30, 0.1, 2.0], dtype=dtype)
-    rows, y = values[rng.integers(0, 7, (300, 2))], rng.integers(0, 2, 300)
-    found = {}
-    first = [
-        found.setdefault((*x, label), i) for i, (x, label) in enumerate(zip(rows.tolist(), y.tolist(), strict=True))
-    ]
-    kept = np.unique(first)
-    for X in (rows, np.asfortranarray(rows)):
-        model = quietly(given(rows[:4], 5).set_params(feature_transform=None), X, y)
-        assert model.posterior_.X.dtype == dtype
-        assert_array_equal(model.posterior_.X, rows[kept])
-
-
 def given(points, n_neighbors):
     """A model with nothing to learn."""
     return GPClassifier(C(4.0) * RBF(0.5), inducing_points=points, optimizer=None, n_neighbors=n_neighbors)

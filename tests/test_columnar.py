@@ -133,29 +133,6 @@ def test_rows_to_predict_have_their_columns_by_name(tmp_path):
         fit.predict_proba_batches(from_arrow(pa.table({"a": [1.0], "b": ["x"]})))
 
 
-def test_files_that_are_not_alike_are_refused_by_name(tmp_path):
-    data, *_ = table()
-    texts = pa.array(["x"] * len(data))
-    whole, lacking, unlabelled, text = (tmp_path / f"{name}.parquet" for name in ("whole", "lacking", "bare", "text"))
-    pq.write_table(data, whole)
-    pq.write_table(data.drop_columns(["b"]), lacking)
-    pq.write_table(data.drop_columns(["class"]), unlabelled)
-    pq.write_table(data.set_column(data.schema.get_field_index("b"), "b", texts), text)
-    for path, said in (
-        (lacking, r"lacking\.parquet' has no column 'b'"),
-        (unlabelled, r"bare\.parquet' has no column 'class'"),
-        (text, r"text\.parquet' has the column 'b' of type string"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            from_parquet([whole, path], target="class")
-    # Labels that one file lacks do not matter for predictions.
-    pandas = pytest.importorskip("pandas")
-    _, X, y, _ = table()
-    fit = GPClassifier(RBF(1.0), n_inducing=5, optimizer=None).fit(pandas.DataFrame(X, columns=["a", "b"]), y)
-    read = from_parquet([whole, unlabelled])
-    assert sum(map(len, fit.predict_proba_batches(read))) == 2 * len(X)
-
-
 def test_a_bad_row_has_the_names_of_its_file_and_column(tmp_path, small_batches):
     data, *_ = table()
     values = data.column("b").to_numpy().copy()
@@ -217,20 +194,6 @@ def test_a_bit_that_has_changed_is_an_error_where_pages_have_checksums(tmp_path,
     ):
         with pytest.raises(OSError, match="checksum"):
             read()
-
-
-def test_files_of_numpy_that_hold_something_else(tmp_path):
-    for name, array in {"X": np.zeros((4, 2)), "y": np.zeros(4), "short": np.zeros(3), "number": np.float64(3)}.items():
-        np.save(tmp_path / f"{name}.npy", array)
-    np.savez(tmp_path / "both.npz", X=np.zeros((4, 2)))
-    np.save(tmp_path / "objects.npy", np.array(["a", 1, "b", 2], dtype=object), allow_pickle=True)
-    (tmp_path / "text.npy").write_text("a,b")
-    for X, y in (("X", "short"), ("number", "y"), ("y", "y"), ("X", "X")):
-        with pytest.raises(ValueError, match=r"X must have two dimensions, and y and weights a value for each row"):
-            from_npy(tmp_path / f"{X}.npy", tmp_path / f"{y}.npy")
-    for name in ("both.npz", "objects.npy", "text.npy"):
-        with pytest.raises(ValueError, match=rf"{name}' has no array that can be mapped"):
-            from_npy(tmp_path / name, tmp_path / "y.npy")
 
 
 # Which columns of a table are features: the index that pandas writes is none, and labels are compared.

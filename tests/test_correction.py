@@ -170,27 +170,6 @@ def test_probabilities_are_the_link_at_the_corrected_moments():
     assert np.array_equal(model.predict_proba(NEW, corrected=False), model.predict_proba(NEW))
 
 
-@pytest.mark.parametrize("name", ["full", "sparse"])
-def test_variances_below_zero_are_zero_with_a_warning_that_counts_them(name):
-    """Where t makes the square of the mean's shift larger than the variance."""
-    model = classifier(**FITS[name]).fit(X, Y)
-    q, (s, t) = model.posterior_, model._evidence.correction
-    t = t * 0.8 / np.median(np.abs(q.covariance_sums(NEW, s, t)[0]))
-    mean, variance = q.marginals(NEW)
-    shift, added = q.covariance_sums(NEW, s, t)
-    expected = variance + added - shift**2
-    certain = expected < 0.0
-    assert 0 < np.count_nonzero(certain) < len(NEW)
-    model._evidence = model._evidence._replace(correction=(s, t))
-    with pytest.warns(UserWarning, match=f"makes {np.count_nonzero(certain)} of 20 latent variances negative"):
-        actual = model.predict_latent(NEW, corrected=True)
-    assert_allclose(actual, (mean + shift, np.maximum(expected, 0.0)), rtol=0, atol=1e-12)
-    # Probabilities without latent variance are the link itself.
-    with pytest.warns(UserWarning, match=f"{np.count_nonzero(certain)} of 20"):
-        probabilities = model.predict_proba(NEW, corrected=True)
-    assert_allclose(probabilities[certain, 1], expit(mean + shift)[certain], rtol=0, atol=1e-7)
-
-
 # The bound gap.
 
 

@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import without_warnings
 
-from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc import GPClassifier
 
 # Data frames of dask are made of its own.
 pytest.importorskip("pandas")
@@ -181,21 +182,6 @@ def test_predictions_are_lazy_and_those_of_the_local_model(client, n_classes):
         model.predict(array.zeros((4, 3)))
     with pytest.raises(ValueError, match="DaskGPClassifier"):
         model.predict_latent(rows)
-
-
-def test_fits_of_one_process_refuse_rows_of_dask(client):
-    X, y, _ = problem(200)
-    rows, labels = of_known_sizes(X, (0, 200)), of_known_sizes(y, (0, 200))
-    frame = dataframe.from_pandas(pd.DataFrame(X), npartitions=2)
-    for given in ((rows, labels), (frame, y), (X, labels), (X, y, of_known_sizes(np.ones(200), (0, 200)))):
-        for model in (GPClassifier(), BayesianLinearClassifier()):
-            with pytest.raises(ValueError, match=r"xgpc\.dask\.DaskGPClassifier"):
-                model.fit(*given)
-            assert not hasattr(model, "classes_")
-    fitted = GPClassifier(**options(optimizer=None)).fit(X, y)
-    for given in (rows, frame):
-        with pytest.raises(ValueError, match=r"xgpc\.dask\.DaskGPClassifier"):
-            fitted.predict_proba(given)
 
 
 def bad(kind, folder):
@@ -380,3 +366,27 @@ def test_a_cluster_that_has_lost_all_workers_is_an_error(small_subset, monkeypat
         with pytest.raises(RuntimeError, match=r"no others have come.*more memory"), waits:
             thread.submit(model.fit, of_unknown_sizes(X, (0, N)), labels).result(timeout=SECONDS)
         assert not hasattr(model, "classes_")
+
+
+def test_frames_that_are_divided_at_other_rows(client):
+    table = pd.DataFrame(problem(300)[0])
+    X, y = (dataframe.from_pandas(table, npartitions=n) for n in (2, 2))
+    y = y[0].repartition(divisions=[0, 10, 299])
+    with pytest.raises(ValueError, match="divided at different rows"):
+        DaskGPClassifier().fit(X, y)
+
+
+def test_without_a_cluster():
+    X, y, _ = problem()
+    with pytest.raises(ValueError, match=r"There is no dask cluster .* distributed\.Client"):
+        DaskGPClassifier().fit(of_known_sizes(X), of_known_sizes(y))
+    with pytest.raises(NotFittedError):
+        DaskGPClassifier().predict(of_known_sizes(X))
+
+
+def test_a_closed_client_is_refused(connected):
+    X, y, _ = problem()
+    client = Client(connected.scheduler.address, set_as_default=False)
+    client.close()
+    with pytest.raises(ValueError, match=r"The client is closed: give one that is connected"):
+        DaskGPClassifier(**options(client=client)).fit(of_known_sizes(X), of_known_sizes(y))

@@ -1,16 +1,12 @@
 """Displays: the numbers that they show, by hand, and that they draw."""
 
-import copy
 import io
-import sys
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.decomposition import PCA
-from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from support.fits import quietly
@@ -23,7 +19,6 @@ from xgpc.plotting import (
     ImportanceDisplay,
     LearningDisplay,
     ReliabilityDisplay,
-    decision_contours,
     reliability_diagram,
 )
 
@@ -117,25 +112,6 @@ def test_rows_of_equal_probability_stay_in_one_bin():
         equal_mass_bins(y, p, 0)
 
 
-def test_reliability_of_several_models_and_of_several_classes(iris, model):
-    X, y = iris
-    other = LogisticRegression(max_iter=500).fit(X, y)
-    display = drawn(ReliabilityDisplay.from_estimator({"GP": model, "linear": other}, X, y, n_bins=4))
-    assert legend(display) == ["GP", "linear"]
-    assert display.ax_.get_xlabel() == "Predicted probability of the predicted class"
-    proba = model.predict_proba(X)
-    right = model.predict(X) == y
-    np.testing.assert_allclose(display.bins["GP"].mean, equal_mass_bins(right, proba.max(axis=1), 4).mean)
-    one = drawn(ReliabilityDisplay.from_estimator(model, X, y, label="virginica"))
-    assert one.ax_.get_xlabel() == "Predicted probability of virginica"
-    expected = equal_mass_bins(y == "virginica", proba[:, 2])
-    np.testing.assert_array_equal(one.bins["GPClassifier"].frequency, expected.frequency)
-    with pytest.raises(ValueError, match="label must be one of"):
-        ReliabilityDisplay.from_estimator(model, X, y, label="rosa")
-    alone = drawn(ReliabilityDisplay.from_predictions(y == "virginica", proba[:, 2]))
-    assert alone.ax_.get_legend() is None
-
-
 def test_coverage_is_the_error_among_the_most_certain(iris, model):
     X, y = iris
     display = drawn(CoverageDisplay.from_estimator(model, X, y))
@@ -199,36 +175,7 @@ def test_displays_of_a_pipeline_are_those_of_its_last_step(iris):
     drawn(CoverageDisplay.from_estimator(pipeline, X, y))
 
 
-def test_displays_without_matplotlib_say_how_to_get_it(monkeypatch, iris, model):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    for call in (
-        lambda: DecisionBoundaryDisplay.from_estimator(model, *iris),
-        lambda: ReliabilityDisplay.from_estimator(model, *iris),
-        lambda: CoverageDisplay.from_estimator(model, *iris),
-        lambda: LearningDisplay.from_estimator(model),
-        lambda: ImportanceDisplay.from_estimator(model),
-    ):
-        with pytest.raises(ImportError, match=r"pip install 'xgpc\[plot\]'"):
-            call()
-
-
-def test_planes_that_there_are_not_are_refused(iris, model):
-    X, y = iris
-    for features in ((0, 1, 2), ("petal", 1)):
-        with pytest.raises(ValueError, match="features must be two different columns"):
-            DecisionBoundaryDisplay.from_estimator(model, X, y, features=features)
-    with pytest.raises(NotFittedError):
-        DecisionBoundaryDisplay.from_estimator(GPClassifier(), X, y)
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        DecisionBoundaryDisplay.from_estimator(model, X, y[:-1])
-    of_levels = GPClassifier(n_inducing=5, optimizer=None, categorical_features=[0], n_neighbors=0)
-    with pytest.raises(ValueError, match="fitted to a table with levels"):
-        DecisionBoundaryDisplay.from_estimator(of_levels.fit(X, y), X, y)
-
-
 # Calibration error, scores and pictures.
-
-FEATURES = ["mean radius", "mean texture", "mean perimeter"]
 
 
 @pytest.fixture(scope="module")
@@ -236,11 +183,6 @@ def data():
     """Three features (n, 3) and the names of the classes."""
     bunch = load_breast_cancer()
     return bunch.data[:200, :3], bunch.target_names[bunch.target[:200]]
-
-
-@pytest.fixture(scope="module")
-def cancer_model(data):
-    return GPClassifier(n_inducing=12, random_state=3).fit(*data)
 
 
 def test_expected_calibration_error_by_hand():
@@ -251,16 +193,6 @@ def test_expected_calibration_error_by_hand():
     assert expected_calibration_error([1, 0, 0, 1, 1], [0.9, 0.1, 0.8, 0.3, 0.95], n_bins=1) == pytest.approx(0.25)
     assert expected_calibration_error([True, False], [1.0, 0.0]) == 0.0
     assert expected_calibration_error([0, 1], [1.0, 0.0]) == 1.0
-
-
-@pytest.mark.parametrize(
-    ("y", "p", "n_bins"),
-    [([0, 1], [0.5], 10), ([], [], 10), ([0, 2], [0.5, 0.5], 10), ([0, 1], [0.5, 1.1], 10), ([0, 1], [0.5, np.nan], 10),
-     ([[0, 1]], [[0.5, 0.5]], 10), ([0, 1], [0.5, 0.5], 0)],
-)  # fmt: skip
-def test_expected_calibration_error_refuses_bad_input(y, p, n_bins):
-    with pytest.raises(ValueError, match="must be"):
-        expected_calibration_error(y, p, n_bins)
 
 
 def test_scores_of_several_classes_by_hand():
@@ -317,18 +249,3 @@ def test_reliability_diagram_draws_the_bins():
     assert ax.get_ylabel()
     ax.figure.savefig(io.BytesIO())
     assert reliability_diagram(y, p, ax=ax) is ax
-
-
-def test_decision_contours_draw_data_boundary_and_inducing_points(data, cancer_model):
-    X, names = data
-    cancer_model = copy.copy(cancer_model)
-    cancer_model.feature_names_in_ = np.array(FEATURES, dtype=object)
-    ax = decision_contours(cancer_model, X, names, features=(2, 0))
-    labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert labels == ["benign", "malignant", "Inducing points"]
-    drawn = {c.get_label(): np.asarray(c.get_offsets()) for c in ax.collections if not c.get_label().startswith("_")}
-    np.testing.assert_array_equal(drawn["benign"], X[names == "benign"][:, [2, 0]])
-    np.testing.assert_array_equal(drawn["Inducing points"], cancer_model.inducing_points_[:, [2, 0]])
-    assert (ax.get_xlabel(), ax.get_ylabel()) == (FEATURES[2], FEATURES[0])
-    assert cancer_model.feature_names_in_.tolist() == FEATURES
-    ax.figure.savefig(io.BytesIO())

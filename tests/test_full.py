@@ -8,15 +8,18 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, RationalQuadratic, WhiteKernel
-from support.full import (
+from support.dense import (
     SMOOTH,
     assert_near,
     classifier,
+    derivative,
     full_prior,
     gibbs_mackay,
+    kernel_trees,
     labelled,
+    magnitude,
+    points_apart,
 )
-from support.gradients import derivative, points_apart
 from support.internals import (
     LEAST_COMPLEMENT,
     SOFTMAX_PRECISION_RATE,
@@ -33,7 +36,6 @@ from support.internals import (
     thetas,
     update,
 )
-from support.kernels import kernel_trees, magnitude
 from support.training import sites_of, training
 
 from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of

@@ -6,8 +6,7 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
-from support.fits import quietly
-from support.full import (
+from support.dense import (
     SMOOTH,
     assert_near,
     classifier,
@@ -15,6 +14,7 @@ from support.full import (
     gibbs_mackay,
     labelled,
 )
+from support.fits import quietly
 from support.reference import moons
 from support.training import training
 

@@ -1,6 +1,5 @@
 """The sampler's chains against integration over a grid, and what is made of their draws."""
 
-import pickle
 import warnings
 from functools import cache
 
@@ -16,10 +15,9 @@ from sklearn.exceptions import ConvergenceWarning, SkipTestWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
 from sklearn.utils.estimator_checks import check_estimator
 from support.gibbs import DATA, GRID, NEW, SMOOTH, TruePosterior, short_chains, small
-from support.internals import effective_sample_size, split, split_r_hat
+from support.internals import effective_sample_size, split_r_hat
 from support.reference import moons
 
-from xgpc import GPClassifier
 from xgpc.gibbs import GibbsClassifier
 
 # The chain as a whole.
@@ -303,18 +301,6 @@ def test_trailing_axes_are_quantities_of_their_own(seed, c, s):
     assert effective_sample_size(chains[..., :0, :]).shape == (0, 3)
 
 
-def test_an_odd_number_of_draws_leaves_the_middle_one_out():
-    chains = np.arange(14.0).reshape(2, 7)
-    assert np.array_equal(split(chains), [[0, 1, 2], [7, 8, 9], [4, 5, 6], [11, 12, 13]])
-    assert np.array_equal(split(chains[:, :6]), [[0, 1, 2], [7, 8, 9], [3, 4, 5], [10, 11, 12]])
-
-
-def test_constant_chains_that_differ_never_meet():
-    chains = np.repeat([[1.0], [2.0]], 10, axis=1)
-    assert split_r_hat(chains) == np.inf
-    assert np.isnan(effective_sample_size(chains))
-
-
 # The sampler as an estimator: conventions and faults.
 
 # The estimator.
@@ -328,29 +314,6 @@ def test_scikit_learns_own_checks():
         results = check_estimator(small(RBF(1.0), n_samples=4, thin=1, n_proposals=2), on_fail=None)
     assert [result["check_name"] for result in results if result["status"] not in ("passed", "skipped")] == []
     assert [r["check_name"] for r in results if r["status"] == "skipped"] in ([], ["check_array_api_input"])
-
-
-@pytest.mark.parametrize("Z", ["all", GRID], ids=["all", "inducing points"])
-@short_chains
-def test_without_a_kernel_it_is_learned_as_by_a_classifier(Z):
-    X, y = DATA
-    model = small(None, inducing_points=Z).fit(X, y)
-    reference = GPClassifier(inducing_points=Z, learn_inducing=False, random_state=0).fit(X, y)
-    assert model.kernel_ == reference.kernel_
-    assert np.array_equal(model.inducing_points_, reference.inducing_points_)
-    fixed = small(model.kernel_, inducing_points=Z).fit(X, y)
-    assert fixed.kernel_ == model.kernel_
-    for ours, theirs in zip(fixed._whitening.rows(GRID), model._whitening.rows(GRID), strict=True):
-        assert np.array_equal(ours, theirs)
-
-
-@short_chains
-def test_a_fitted_sampler_pickles():
-    X, y = DATA
-    model = small().fit(X, y)
-    again = pickle.loads(pickle.dumps(model))
-    assert np.array_equal(again.predict_proba(GRID), model.predict_proba(GRID))
-    assert np.array_equal(again.predict_latent(GRID), model.predict_latent(GRID))
 
 
 # Faults.

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQuadratic, WhiteKernel
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from support.gradients import KERNELS, SOME_KERNELS, derivative, points_apart
-from support.gradients import Problem as TwoClasses
+from support.dense import KERNELS, SOME_KERNELS, derivative, kernel_trees, magnitude, points_apart
+from support.dense import Problem as TwoClasses
 from support.internals import BLOCK_ROWS, Groups, KernelGradient, KernelSpec, update
-from support.kernels import kernel_trees, magnitude
 from support.latents import SEVERAL, Problem, assert_near, cases
 
 from xgpc import _engine

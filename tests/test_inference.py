@@ -168,6 +168,25 @@ def test_passes_of_other_posteriors_and_priors_between_change_no_bit(cache_bytes
             assert all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
+@pytest.mark.parametrize("rate", ["adaptive", 0.02, (2.0, 0.7)], ids=str)
+def test_mini_batches_come_close_to_the_full_batch_bound_at_the_rates_that_are_given(rate):
+    X, y = ringnorm(6000, np.random.default_rng(1))
+    y = np.where(y, 1.0, -1.0)
+    prior = SparsePrior.build(KernelSpec(ConstantKernel(4.0) * RBF(8.0), X.shape[1]), X[:50])
+    rows, start, history = training(X, y), prior.at_prior(None), History()
+    _, best, *_ = ascend(rows, start, EXACT, tol=1e-6)
+    options = {"batch_size": 100, "tol": 0.0, "max_iter": 10, "random_state": np.random.RandomState(0)}
+    point, epochs, _ = stochastic(rows, start, EXACT, Epochs(learning_rate=rate, history=history, **options))
+    assert epochs == 10
+    assert best - point.elbo < 1e-3 * abs(best)
+    rates = history.arrays()["learning_rate"][:-1]
+    assert np.all((rates >= 0) & (rates <= 1))
+    if rate == 0.02:
+        assert np.all(rates == 0.02)
+    if rate == (2.0, 0.7):
+        np.testing.assert_allclose(rates, (np.arange(len(rates)) + 2.0) ** -0.7, rtol=1e-14)
+
+
 def test_a_batch_of_all_rows_takes_the_full_batch_steps():
     """With s = n and rate one each iterate is a coordinate step; the estimate is their average."""
     X, y, Z, spec = problem(7, 200, 6, 1)

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF
 from support.fits import quietly, without_warnings
 from support.reference import moons
@@ -77,19 +76,6 @@ def test_bad_data_is_refused_and_leaves_the_estimator_as_it_was(case):
     with pytest.raises(ValueError, match=message):
         model.fit(X, y, **extra)
     assert vars(model) == before
-
-
-def test_prediction_refuses_other_widths_and_unfitted_models():
-    model = GPClassifier(n_inducing=5, random_state=0)
-    for method in ("predict", "predict_proba", "decision_function", "predict_latent", "predict_log_proba"):
-        with pytest.raises(NotFittedError):
-            getattr(model, method)(ROWS)
-    model.fit(ROWS, LABELS)
-    for method in ("predict", "predict_proba", "decision_function", "predict_latent", "predict_log_proba"):
-        with pytest.raises(ValueError, match="expecting 2 features"):
-            getattr(model, method)(np.ones((4, 3)))
-    with pytest.raises(ValueError, match="not in classes_"):
-        model.elbo(ROWS, LABELS + 5)
 
 
 ODD = {
@@ -301,11 +287,6 @@ def test_missing_labels_are_counted(kind, case):
         CLASSIFIERS[kind]().fit(X, MISSING[case])
 
 
-def test_inducing_points_too_large_to_compute_with_are_refused():
-    with pytest.raises(ValueError, match=r"inducing_points has a value of size .*e\+299; at most 1e\+140"):
-        GPClassifier(inducing_points=1e299 * np.ones((3, 2))).fit(X, Y)
-
-
 # Labels, sources and parameters that cannot be what is meant: one rule and one message, wherever they are given.
 
 POINTS, CODES = moons(60)
@@ -357,25 +338,9 @@ def test_large_integers_beside_floats_are_refused(later):
         model().partial_fit(POINTS, LARGE_LABELS, classes=[LARGE, LARGE + 1, 1.5])
 
 
-def test_large_integers_by_themselves_are_labels():
-    fitted = model().fit_batches(halves(LARGE_LABELS[:30], LARGE_LABELS[30:]))
-    assert fitted.classes_.tolist() == [LARGE, LARGE + 1]
-    mixed = model().fit_batches(halves(CODES[:30], CODES[30:].astype(float)))
-    assert mixed.classes_.tolist() == [0.0, 1.0]
-
-
 @pytest.mark.parametrize(
     "source", [(POINTS, CODES), [POINTS, CODES], (POINTS, CODES, np.ones(60)), (POINTS, CODES[:, None])]
 )
 def test_the_arrays_of_one_batch_are_no_source(source):
     with pytest.raises(ValueError, match=r"Write fit_batches\(\[\(X, y\)\]\)"):
         model().fit_batches(source)
-
-
-@pytest.mark.parametrize("change", [{"likelihood": "probit"}, {"bound": "polya-gamma"}])
-def test_a_stream_goes_on_with_its_likelihood(tmp_path, change):
-    model().partial_fit(POINTS, CODES).save(tmp_path / "model.npz")
-    loaded = GPClassifier.load(tmp_path / "model.npz")
-    loaded.partial_fit(POINTS, CODES)
-    with pytest.raises(ValueError, match=r"likelihood 'logit' .* bound 'exact'"):
-        loaded.set_params(**change).partial_fit(POINTS, CODES)

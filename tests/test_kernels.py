@@ -19,7 +19,7 @@ from sklearn.gaussian_process.kernels import (
 )
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
-from support.kernels import MATERN, assert_equals_scikit_learn, compiled, kernel_trees
+from support.dense import MATERN, assert_equals_scikit_learn, compiled, kernel_trees
 
 from xgpc._kernels import InducingKernel
 from xgpc.kernels.spec import MAX_FACTORS, MAX_NOISE, KernelSpec
@@ -127,22 +127,6 @@ def test_an_offset_costs_no_digits(kernel, offset, X, Z):
     np.testing.assert_allclose(covariance, kernel(rows - offset, points - offset), rtol=1e-12)
 
 
-@pytest.mark.parametrize("scale", [1e-200, 1e-9, 1e5, 1e9, 1e120])
-@pytest.mark.parametrize(
-    "make",
-    [
-        RBF,
-        *(lambda length, nu=nu: Matern(length, nu=nu) for nu in (0.5, 1.5, 2.5)),
-        lambda length: RationalQuadratic(length[0], 0.7),
-    ],
-    ids=["rbf", "matern 1/2", "matern 3/2", "matern 5/2", "rational quadratic"],
-)
-def test_scaled_data_with_scaled_length_scales(make, scale, X, Z):
-    """scikit-learn is given the rows as they were: it squares some distances before it scales them."""
-    covariance = compiled(make(ARD * scale), Z * scale).cross(X * scale)
-    np.testing.assert_allclose(covariance, make(ARD)(X, Z), rtol=1e-12)
-
-
 @pytest.mark.parametrize("scale", [1e4, 1e9, 1e100])
 @pytest.mark.parametrize("kernel", [RBF(1.0), C(2.5) * RBF(ARD), Matern(1.0, nu=0.5), Matern(ARD, nu=2.5)], ids=str)
 def test_distances_of_huge_rows_do_not_cancel(scale, kernel, X):
@@ -213,14 +197,6 @@ def test_bounds_without_an_interval_of_logarithms_are_refused(bounds):
         compiled(C(1.0) * RBF(1.0, bounds), np.zeros((1, 2)))
 
 
-@pytest.mark.parametrize("kernel", [RBF("long"), RBF(1e-320), RBF(1.0) ** "two"], ids=["text", "tiny", "exponent"])
-def test_parameters_that_are_no_numbers_of_a_double_are_refused(kernel):
-    with pytest.raises(
-        ValueError, match=r"must have length_scale positive and finite; got|exponent two .* not supported"
-    ):
-        compiled(kernel, np.zeros((1, 2)))
-
-
 # Sums, products and powers of kernels against scikit-learn's: chosen ones, their limits, and random trees.
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=60)
@@ -260,24 +236,6 @@ def test_parameters_of_any_tree_are_in_scikit_learns_order(kernel):
     assert [re.sub(r"\[\d+\]$", "", name) for name in spec.names] == [p.name for p in free for _ in range(p.n_elements)]
 
 
-def test_names_bounds_and_values_of_parameters():
-    kernel = C(2.0, (0.1, 10.0)) * RBF(ARD, (0.2, 20.0)) + (
-        C(0.5, "fixed") + RationalQuadratic(1.5, 0.3, (0.3, 30.0), (0.4, 40.0))
-    ) ** 2 * (DotProduct(0.6, (0.5, 50.0)) + White(0.1, (0.05, 5.0)))
-    spec = KernelSpec(kernel, 3)
-    assert spec.names == [
-        "k1__k1__constant_value",
-        *(f"k1__k2__length_scale[{j}]" for j in range(3)),
-        "k2__k1__kernel__k2__alpha",
-        "k2__k1__kernel__k2__length_scale",
-        "k2__k2__k1__sigma_0",
-        "k2__k2__k2__noise_level",
-    ]
-    np.testing.assert_allclose(np.exp(spec.theta), [2.0, *ARD, 0.3, 1.5, 0.6, 0.1], rtol=1e-14)
-    lowest = [0.1, 0.2, 0.2, 0.2, 0.4, 0.3, 0.5, 0.05]
-    np.testing.assert_allclose(np.exp(spec.bounds), np.outer(lowest, [1.0, 100.0]), rtol=1e-14)
-
-
 # Matern's profiles have their kink, or a higher derivative's, where rows coincide.
 
 
@@ -294,33 +252,6 @@ def test_matern_of_coincident_and_nearly_coincident_rows(nu, length_scale):
 
 
 # Constants and noise.
-
-
-@pytest.mark.parametrize(
-    ("noise", "expected"),
-    [
-        (White(0.1) * White(0.3), 0.03),
-        (White(0.1) ** 3, 0.001),
-        (C(4.0) ** 0.5 * White(0.1), 0.2),
-        (White(0.1) * RBF(2.0), 0.1),
-        (RBF(ARD) * (White(0.1) + White(0.2)), 0.3),
-        (Matern(ARD, nu=0.5) * RationalQuadratic(0.5, 2.0) ** 2 * White(0.1), 0.1),
-        ((C(2.0) + White(0.1)) ** 2, 4.41),
-        (DotProduct(0.5) * White(0.1), 1.425),
-        (White(2.0) * DotProduct(0.5) ** 2, 406.125),
-        ((DotProduct(0.5) + White(2.0)) ** 2, 16.25**2),
-        (White(0.9) ** 65, 0.9**65),
-    ],
-    ids=str,
-)
-def test_noise_of_a_row_by_itself(noise, expected):
-    """Noise counts on the diagonal of k(X, X) alone, times the other factors there."""
-    x = np.array([[1.0, 2.0, 3.0]])
-    kernel = RBF(ARD) + noise
-    core = KernelSpec(kernel, 3).at(x)
-    assert core.diagonals(x)[0] == pytest.approx(1.0 + expected, rel=1e-14)
-    np.testing.assert_allclose(core.cross(x), kernel(x, x), rtol=1e-13)
-    assert_equals_scikit_learn(kernel, np.random.default_rng(3).normal(size=(20, 3)), x)
 
 
 # What is refused.

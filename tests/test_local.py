@@ -6,9 +6,8 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
+from support.dense import derivative, full_prior, labelled
 from support.fits import quietly
-from support.full import full_prior, labelled
-from support.gradients import derivative
 from support.internals import (
     ArraySource,
     History,
@@ -426,19 +425,3 @@ def test_a_fit_with_a_number_of_neighbours():
     probabilities = model.predict_proba(X)
     assert_allclose(probabilities.sum(axis=1), 1.0)
     assert np.mean(probabilities.argmax(axis=1) == y) > 0.9
-
-
-def fields(n, seed):
-    """Three classes of the fields of a board of 6 by 6, no two alike side by side."""
-    X = 6.0 * np.random.default_rng(seed).uniform(size=(n, 2))
-    return X, (np.floor(X).sum(axis=1) % 3).astype(int)
-
-
-def test_by_default_neighbours_are_taken_where_they_pay():
-    X, y = fields(2400, 0)
-    T, t = fields(1000, 1)
-    model = quietly(GPClassifier(random_state=0, max_iter=30), X, y)
-    assert (model.n_neighbors_, model.share_, model.inducing_points_.shape) == (24, "kernel", (32, 2))
-    without = quietly(GPClassifier(n_neighbors=0, n_inducing=32, share="kernel", random_state=0, max_iter=30), X, y)
-    found, otherwise = (fit.predict_log_proba(T)[np.arange(len(t)), t].mean() for fit in (model, without))
-    assert found > otherwise + 0.3

@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.optimize import minimize_scalar
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, SkipTestWarning
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit
+from sklearn.model_selection import GroupKFold, KFold
 from sklearn.utils.estimator_checks import check_estimator
 from support.fits import quietly
 from support.reference import moons
@@ -151,18 +150,14 @@ def test_rows_without_weight_are_not_there():
 # Fits after others.
 
 
-def test_without_neighbours_it_is_the_sparse_classifier():
-    sparse = small(n_neighbors=0)
-    model = small()
-    quietly(model.set_params(n_neighbors=0, query_split=TimeSeriesSplit(3)), ROWS, LABELS, groups=np.arange(300) // 2)
-    for one in (sparse, model):
-        assert one.n_neighbors_ == 0
-        assert one.query_score_ is None
-        mean, variance = one.posterior_.marginals(FRESH)
-        assert np.array_equal(one.predict_latent(FRESH), [mean, variance])
-    assert bits(model) == bits(sparse)
-    # Few rows have none by default.
-    assert bits(small(n_neighbors="auto")) == bits(sparse)
+def test_a_warm_start_without_neighbours_goes_on_from_what_was_learned_with_them():
+    model = small(warm_start=True)
+    quietly(model.set_params(n_neighbors=0, optimizer=None), ROWS, LABELS)
+    cold = quietly(
+        GPClassifier(model.kernel_, inducing_points=model.inducing_points_, n_neighbors=0, optimizer=None), ROWS, LABELS
+    )
+    assert model.n_neighbors_ == 0
+    assert model.elbo_ == pytest.approx(cold.elbo_, rel=1e-4)
 
 
 @pytest.mark.parametrize("length_scale", [1e-200, 1e200])
@@ -279,54 +274,6 @@ def test_labels_that_change_many_times_are_seen(random_state):
     assert losses(model, T, t).mean() < 0.4
 
 
-@pytest.mark.parametrize("optimizer", ["profile", None])
-def test_random_labels_are_said_to_tell_nothing(optimizer):
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(300, 2)), rng.integers(0, 2, 300)
-    model = GPClassifier(n_inducing=16, n_neighbors=10, optimizer=optimizer, random_state=0)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(X, y)
-    said = [str(one.message) for one in caught]
-    if optimizer is None:
-        assert said == []
-        return
-    (message,) = said
-    assert message.startswith(
-        "The kernel is the one learned without neighbours: from every start, 135 held-out rows were not clearly "
-        "better predicted with 10 neighbours"
-    )
-    assert "run to their bounds" not in message
-    # What was learned without neighbours stays, and is no second round's.
-    assert type(model.kernel_.k2) is RBF
-    assert model.posterior_.variance_scale > 0.7
-    assert model.converged_
-    decision = [value for value in model.history_["decision"] if value][-1]
-    assert message.startswith(str(decision))
-
-
-def line(n, rng):
-    X = rng.normal(size=(n, 5))
-    return X, (2.0 * X[:, 0] + X[:, 1] + rng.logistic(size=n) > 0.0).astype(int)
-
-
-def test_few_rows_keep_what_is_learned_without_neighbours():
-    """Six of 14 rows would be the queries of five length scales, which are then worse than the classes' frequencies."""
-    found = []
-    for seed in range(8):
-        rng = np.random.default_rng(seed)
-        (X, y), (T, t) = line(14, rng), line(1000, rng)
-        model = fit(X, y, n_inducing="auto", n_neighbors=5)
-        share = np.bincount(y) / 14
-        found.append((losses(model, T, t).mean(), -np.log(share[t]).mean()))
-        assert "needs at least 20 held-out rows, and there are 6." in model.decisions_[-1]
-    loss, by_share = np.mean(found, axis=0)
-    assert loss < by_share
-    # Of nine rows none are kept apart, and both kernels are of the same rows.
-    X, y = line(9, np.random.default_rng(1))
-    assert fit(X, y, n_neighbors=5).kernel_ == fit(X, y, n_neighbors=0).kernel_
-
-
 # The factor of the variances.
 
 
@@ -342,19 +289,6 @@ def test_variances_have_the_factor():
     assert_allclose(posterior.marginals(T)[1], FACTOR * variance, rtol=1e-14)
     assert_allclose(posterior.covariance(T), FACTOR * covariance, rtol=1e-14)
     assert_allclose(model.predict_latent(T)[1], FACTOR * variance, rtol=1e-14)
-
-
-def test_probabilities_are_neither_timid_nor_bold():
-    """Multiplied by the factor that fits fresh labels best, log odds stay nearly as they are.
-
-    With the variances of the process itself the factor was 1.15 here, and 1.29 and 1.18 with other random states.
-    """
-    X, y = board(3000, 0)
-    T, t = board(6000, 1)
-    loss = losses(fit(X, y, n_neighbors=24), T, t)
-    odds = -loss - np.log(-np.expm1(-loss))
-    best = minimize_scalar(lambda factor: np.logaddexp(0.0, -factor * odds).mean(), bounds=(0.1, 10.0)).x
-    assert 0.9 < best < 1.1
 
 
 # Where sites do not converge.

@@ -9,9 +9,9 @@ from scipy.special import expit
 from scipy.stats import norm
 from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit
+from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit, TimeSeriesSplit
+from support.dense import derivative
 from support.fits import quietly, rows_of
-from support.gradients import derivative
 from support.internals import (
     LOG_SCALE_SPREAD,
     WORST_SCORE,
@@ -183,6 +183,10 @@ BAD = {
     "no groups": ({"query_split": GroupKFold(3)}, "groups"),
     "rows on both sides": ({"query_split": Splitting(lambda a, b: (np.append(a, b), b))}, "query_split"),
     "a row twice": ({"query_split": Splitting(lambda a, b: (a, np.append(b, b[-1])))}, "row .* more than once"),
+    "a mask": ({"query_split": Splitting(lambda a, b: (np.isin(np.arange(60), a), b))}, "np.flatnonzero"),
+    "other rows": ({"query_split": Splitting(lambda a, b: (a, b + 60))}, "from 0 to 59"),
+    "three sides": ({"query_split": Splitting(lambda a, b: (a, b, b))}, "a pair of arrays"),
+    "another number of rows": ({"query_split": PredefinedSplit(np.arange(20) % 3)}, "PredefinedSplit"),
     "a single row": ({"query_split": Splitting(lambda a, b: (a[:1], b))}, "query_split"),
     "groups of other rows": ({"groups": np.zeros(59)}, "groups must have one value for each of the 60 rows"),
     "one group": ({"groups": np.zeros(60)}, "groups must have at least two groups"),

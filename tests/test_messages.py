@@ -12,7 +12,6 @@ from support.fits import quietly, warnings_of
 from support.reference import moons, twonorm
 
 from xgpc import GPClassifier
-from xgpc.gibbs import GibbsClassifier
 
 
 def test_a_fit_names_the_columns_of_a_data_frame():
@@ -36,16 +35,6 @@ def test_a_fit_that_neither_optimizer_nor_posterior_ends_is_told_of_once():
     assert message.count("max_iter=2 was reached before tol=1e-12") == 2
     assert message.count("raise max_iter") == 1
     assert model.warnings_ == [message]
-
-
-def test_parameters_of_no_kernel_cannot_be_set():
-    for model in (GPClassifier(), GibbsClassifier()):
-        with pytest.raises(ValueError, match=r"k2__length_scale cannot be set: kernel is None, .* Give one first"):
-            model.set_params(n_jobs=2, kernel__k2__length_scale=2.0)
-        assert model.n_jobs is None
-        model.set_params(kernel=ConstantKernel() * RBF(), kernel__k2__length_scale=2.0)
-        assert model.kernel.k2.length_scale == 2.0
-        assert model.set_params(kernel=None).kernel is None
 
 
 def test_one_warning_names_the_parameters_that_ran_to_their_bounds_and_what_to_do():
@@ -74,17 +63,6 @@ def a_terminal_that_can(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
 
 
-def screen(text):
-    """What a terminal shows of a text in the end: later characters replace those before them in the line."""
-    lines = []
-    for line in text.split("\n"):
-        shown = []
-        for part in line.split("\r"):
-            shown[: len(part)] = part
-        lines.append("".join(shown).rstrip())
-    return lines
-
-
 def test_a_fit_tells_how_it_goes_without_carriage_returns(capsys):
     model = quietly(GPClassifier(**SMALL), *moons())
     out, err = capsys.readouterr()
@@ -96,16 +74,6 @@ def test_a_fit_tells_how_it_goes_without_carriage_returns(capsys):
     assert places
     assert all(earlier < later for earlier, later in itertools.pairwise(places))
     assert [line.split()[2] for line in lines[-2:]] == ["kernel", "posterior"]
-
-
-def test_a_fit_on_a_terminal_leaves_its_messages(monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stderr", terminal)
-    model = quietly(GPClassifier(**SMALL), *moons())
-    shown = screen(terminal.getvalue())
-    assert {f"xgpc: {text}" for text in model.history_["decision"] if text} < set(shown)
-    assert shown[-1] == ""
-    assert "\rxgpc: checking" in terminal.getvalue()
 
 
 def test_a_fit_tells_an_application(caplog, capsys):

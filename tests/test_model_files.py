@@ -2,7 +2,6 @@
 
 import copy
 import io
-import json
 import math
 import struct
 import tracemalloc
@@ -20,8 +19,6 @@ from support.frames import named
 from support.reference import moons
 
 from xgpc import GPClassifier
-from xgpc.files import FORMAT
-from xgpc.kernels.spec import KERNELS
 
 X, TWO = moons(24)
 THREE = TWO + (X[:, 0] > 1.0)
@@ -278,39 +275,12 @@ def test_crafted_arrays_are_refused(files, tmp_path, kind):
     assert_refused(tmp_path, write(header, arrays | others), reason)
 
 
-DEEP = '{"type": "Exponentiation", "exponent": 1, "kernel": '
-BAD_HEADERS = {
-    "text": "hello",
-    "list": "[]",
-    "number": "1" * 10_000,
-    "long": '{"format": 4, "x": "' + "a" * 2**24 + '"}',
-    "lists": "[" + "[]," * 600_000 + "[]]",
-    "nested": "[" * 400_000,
-    "nested kernels": DEEP * 900 + "1" + "}" * 900,
-}
-
-
-@pytest.mark.parametrize("kind", BAD_HEADERS)
-def test_headers_that_are_none_are_refused(files, tmp_path, kind):
-    header, arrays = read(files["sparse"])
-    assert_refused(tmp_path, write(BAD_HEADERS[kind], arrays))
-    if kind == "nested kernels":
-        header["kernels"] = [0]
-        text = json.dumps(header).replace('"kernels": [0]', f'"kernels": [{BAD_HEADERS[kind]}]')
-        assert_refused(tmp_path, write(text, arrays))
-
-
-def test_a_tree_of_many_kernels_is_refused_before_it_is_built(files, tmp_path, monkeypatch):
+def test_a_tree_of_many_kernels_is_refused(files, tmp_path):
     header, arrays = read(files["noisy"])
-    tree = leaf = {"type": "RBF", "length_scale": 1.0, "length_scale_bounds": "fixed"}
+    tree = {"type": "RBF", "length_scale": 1.0, "length_scale_bounds": "fixed"}
     for _ in range(8):
         tree = {"type": "Sum", "k1": tree, "k2": tree}
-    built = []
-    monkeypatch.setitem(KERNELS, "RBF", lambda **parameters: built.append(1) or RBF(**parameters))
     assert_refused(tmp_path, write({**header, "kernels": [tree]}, arrays), "composed of more than 256 kernels")
-    assert built == []
-    assert np.all(np.isfinite(load(tmp_path, write({**header, "kernels": [leaf]}, arrays)).predict_proba(X)))
-    assert len(built) == 1
 
 
 def archive_of(members, compression=zipfile.ZIP_STORED):
@@ -368,15 +338,6 @@ def test_arrays_that_lie_about_themselves_are_refused(files, tmp_path, array, re
     assert_refused(tmp_path, archive_of((members_of(files["sparse"]) | {"h.npy": array}).items()), reason)
 
 
-@pytest.mark.parametrize("size", [2**31, 2**32 - 2])
-def test_a_directory_that_claims_more_than_the_file_has_is_refused(files, tmp_path, size):
-    content = bytearray(files["sparse"])
-    entry = content.index(b"PK\x01\x02")
-    # Compressed and uncompressed size of the first array.
-    content[entry + 20 : entry + 28] = struct.pack("<II", size, size)
-    assert_refused(tmp_path, bytes(content), "longer than the file")
-
-
 # Model files of every format that a release wrote are read, and predict what they did: see tools/golden_models.py.
 
 FOLDER = Path(__file__).parent / "models"
@@ -386,8 +347,8 @@ FILES = sorted(path for path in FOLDER.glob("format_*/*.npz") if path.name != EX
 ATOL = 1e-8
 
 
-def test_the_present_format_has_files():
-    assert f"format_{FORMAT}" in {path.name for path in FOLDER.iterdir()}
+def test_the_present_format_has_files(files):
+    assert f"format_{read(files['sparse'])[0]['format'].split()[-1]}" in {path.name for path in FOLDER.iterdir()}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")

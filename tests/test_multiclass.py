@@ -1,10 +1,13 @@
 """Several latent functions, with one kernel or one each: passes, gradients and steps against dense formulas."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.gradients import derivative
+from support.dense import derivative
+from support.fits import quietly
 from support.internals import (
     LEAST_COMPLEMENT,
     Cache,
@@ -16,6 +19,7 @@ from support.internals import (
     Threads,
     carry_over,
     coupled_end,
+    fit_bytes,
     learning_rate_schedule,
     natural_step,
     projected,
@@ -38,6 +42,8 @@ from support.latents import (
     symmetric,
 )
 from support.training import sites_of, updated
+
+from xgpc import GPClassifier
 
 # Those of two classes that a learned parameter or negative precisions set apart, and all of several.
 MOST_CASES = [case for case in CASES if case[:2] in SEVERAL + NOISY]
@@ -278,3 +284,41 @@ def test_mini_batch_steps_are_equation_12(likelihood, bound, share, weighted):
     q = loop.posterior(problem.prior, loop.eta)
     assert_near(np.tril(q.P), np.tril(P), 1e-9)
     assert_near(q.h, h, 1e-9)
+
+
+# Fits to many classes: the memory that they take, and what is said of it.
+
+
+def groups_of_rows(n, n_classes, n_features=8):
+    """A normal distribution for each class, around centres three of its deviations from 0."""
+    random = np.random.default_rng(0)
+    centres = random.normal(scale=3.0, size=(n_classes, n_features))
+    y = np.arange(n) % n_classes
+    return centres[y] + random.normal(size=(n, n_features)), y
+
+
+def peak_bytes(model, X, y):
+    quietly(model, X[:200], y[:200] % 3)
+    tracemalloc.start()
+    quietly(model, X, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def classifier_of(**params):
+    return GPClassifier(
+        **{"n_neighbors": 0, "max_iter": 1, "n_inducing": 20, "share": "kernel", "random_state": 0} | params
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "n_classes", "m", "share"),
+    [(2000, 60, 10, "kernel"), (500, 30, 100, "kernel"), (500, 30, 60, "none")],
+)
+def test_memory_is_what_is_said(n, n_classes, m, share):
+    X, y = groups_of_rows(n, n_classes)
+    peak = peak_bytes(classifier_of(n_inducing=m, share=share), X, y)
+    # Separate kernels' whitened rows are a cache with a limit of its own.
+    cache = 8 * n * m * (n_classes if share == "none" else 1)
+    assert peak < 1.3 * (fit_bytes(n, n_classes, m, share == "none") + cache + X.nbytes) + 2e6

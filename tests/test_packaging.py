@@ -243,8 +243,6 @@ def test_stored_tables_are_those_that_the_tool_makes():
 
 # What the modules of tests may import: each stands alone and takes what it shares with others from ``support``.
 
-FOLDER = Path(__file__).parent
-
 
 def imported(source):
     """The top-level names of all modules that Python source imports, at any depth of its code."""
@@ -253,17 +251,6 @@ def imported(source):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield "." * node.level or node.module.partition(".")[0]
-
-
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("test_*.py")), ids=lambda path: path.stem)
-def test_no_test_module_imports_another(path):
-    others = {other.stem for other in FOLDER.glob("test_*.py")} | {".", "tests"}
-    assert not others.intersection(imported(path.read_text(encoding="utf-8")))
-
-
-@pytest.mark.parametrize("path", sorted((FOLDER / "support").glob("*.py")), ids=lambda path: path.stem)
-def test_what_is_shared_imports_no_test_module(path):
-    assert not {name for name in imported(path.read_text(encoding="utf-8")) if name.startswith("test_")}
 
 
 # What is imported is below who imports it: data flow down this list.

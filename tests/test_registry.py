@@ -182,17 +182,6 @@ def test_only_what_is_no_bound_says_so(record):
         assert record.is_bound
 
 
-@every(record for record in RECORDS if record.table)
-def test_the_table_is_shared_and_cannot_be_written_to(record):
-    site, m, v, y = problem(record, 2)
-    table = record.table()
-    assert record.table() is table
-    with pytest.raises(ValueError, match="read-only"):
-        table[0, 0] = 0.0
-    other = _sites.Site(*record.key, n_latents=4, table=table)
-    assert np.array_equal(evaluate(site, m, v, y)[0], evaluate(other, m, v, y)[0])
-
-
 # Curvatures.
 
 

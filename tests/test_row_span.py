@@ -111,18 +111,6 @@ def test_single_precision(in_all_features):
     assert_same(fit(sparse.csr_array(X), y, prior_variance=0.07), direct, new.astype(float))
 
 
-def test_weights_are_repeated_rows(in_all_features):
-    X, y, new = problem(20, 45, seed=4)
-    weight = np.append([1, 1], np.random.default_rng(0).integers(0, 4, 18))
-    model = fit(X, y, weight, prior_variance=0.07)
-    assert len(model.posterior_.w) == np.count_nonzero(weight) + 1
-    assert_same(model, in_all_features(X, y, weight, prior_variance=0.07), new)
-    # More rows than features, of the same rank.
-    repeated = fit(np.repeat(X, 2 * weight, axis=0), np.repeat(y, 2 * weight))
-    assert len(repeated.posterior_.w) == 46
-    assert_same(fit(X, y, 2 * weight), repeated, new, LEARNED)
-
-
 def test_dense_formulas():
     """Jaakkola & Jordan's updates in all coefficients: xi^2 = E[f^2], Sigma^-1 = I/s^2 + X^T Theta X."""
     s2, (X, y, new) = 0.3, problem(8, 15, seed=5)
@@ -160,17 +148,6 @@ def test_scale_of_all_features_does_not_matter(factor):
     X, y, new = problem(20, 45, seed=11)
     scaled, plain = fit(factor * X, y, tol=1e-6), fit(X, y, tol=1e-6)
     np.testing.assert_allclose(scaled.predict_proba(factor * new), plain.predict_proba(new), atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
-def test_features_out_of_range_are_refused(kind):
-    X, y, _ = problem(10, 20)
-    message = r"value of size .*e\+(199|200), of feature .* in row .*; scale the features to at most 1e\+140"
-    with pytest.raises(ValueError, match=message):
-        fit(kind(1e200 * X), y)
-    zeros = fit(kind(np.zeros((10, 20))), y, prior_variance=0.5)
-    np.testing.assert_allclose(zeros.coef_covariance_[:20, :20], 0.5 * np.eye(20))
-    np.testing.assert_allclose(zeros.predict_latent(kind(X))[1], zeros.coef_covariance_[20, 20] + 0.5 * np.sum(X**2, 1))
 
 
 def test_nothing_of_the_size_of_the_features_squared_is_made():

@@ -1,7 +1,5 @@
 """One kernel for all classes, or one for each: what share="auto" decides, and where there is nothing to decide."""
 
-import pickle
-
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -91,12 +89,9 @@ def test_classes_alike_share_a_kernel_as_if_nothing_had_been_decided(params):
 @pytest.mark.parametrize(
     "params",
     [
-        {"share": "kernel"},
         {"share": "none"},
         {"batch_size": 100},
         {"optimizer": None},
-        {"optimizer": "adam"},
-        {"max_iter": 9},
         {"kernel": ConstantKernel() * RBF([1.0, 1.0, 1.0])},
         {"n_neighbors": 5},
     ],
@@ -123,19 +118,6 @@ def test_two_classes_have_nothing_to_decide(params):
         assert quietly(classifier(share="none", max_iter=10), X, y > 0).share_ == "kernel"
 
 
-def test_a_warm_start_keeps_what_was_decided(separate):
-    X, y = own_features()
-    model = pickle.loads(pickle.dumps(separate)).set_params(warm_start=True)
-    quietly(model, X, y)
-    assert model.share_ == "none"
-    # Other rows, too; neighbours need one kernel, which is learned anew.
-    assert quietly(model, X[:500], y[:500]).share_ == "none"
-    near = {"n_neighbors": 5}
-    assert quietly(model.set_params(**near), X, y).share_ == "kernel"
-    one = quietly(classifier(share="kernel", max_iter=10), X, y).set_params(share="auto", warm_start=True)
-    assert quietly(one, X, y).share_ == "kernel"
-
-
 def test_saved_models_know_what_was_decided(separate, tmp_path):
     X, _ = own_features()
     separate.save(tmp_path / "model.npz")
@@ -151,3 +133,8 @@ def test_decisions_repeat_and_do_not_depend_on_threads(separate):
     again = quietly(classifier(n_jobs=2), X, y)
     assert decision_of(again) == decision_of(separate)
     assert_same_fit(again, separate, X)
+
+
+def test_two_groups_of_which_none_can_be_kept_apart_share_a_kernel():
+    X, y = own_features()
+    assert quietly(classifier(max_iter=10), X, y, groups=np.arange(len(X)) > 50).share_ == "kernel"

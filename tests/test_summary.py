@@ -116,3 +116,11 @@ def test_all_batches_are_summed_up(begin, factor, tmp_path):
     assert again.summary() == model.summary()
     assert again.n_samples_seen_ == model.n_samples_seen_
     assert lines_of(model.fit(X, y))[0]["rows"] == "300"
+
+
+def test_many_classes_take_few_lines():
+    X, y = np.random.default_rng(0).normal(size=(84, 2)), np.arange(84) % 12
+    text = GPClassifier(share="none", optimizer=None, n_inducing=5, random_state=0).fit(X, y).summary()
+    assert "12 classes: 0 8.3%, 1 8.3%, " in text
+    assert " and 2 more" in text
+    assert text.count("  kernel  ") == 5

@@ -1,17 +1,15 @@
 """Tables with levels, truth values and missing numbers, from pandas, polars and Arrow."""
 
 import pickle
-import warnings
 from datetime import date
 
 import numpy as np
 import polars
 import pyarrow
 import pytest
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.fits import quietly, warnings_of, without_warnings
-from support.kernels import compiled
+from support.dense import compiled
+from support.fits import quietly, without_warnings
 
 from xgpc import GPClassifier
 
@@ -196,30 +194,6 @@ def test_columns_of_arrays_can_be_categorical():
     assert fitted(X, y, categorical_features=[0]).encoding_.columns[0].has_missing
 
 
-@pytest.mark.parametrize(
-    ("chosen", "message"),
-    [
-        ("all", "categorical_features must be 'from_dtype', None, or a list"),
-        ([0.5], "categorical_features must be"),
-        (["town", 1], "categorical_features must be"),
-        (3, "categorical_features must be"),
-        (["city"], r"has 'city': names must be among \['town', 'member', 'age', 'pay'\]"),
-        ([4], "categorical_features has 4: .* positions are from 0 to 3"),
-        ([-1], "positions are from 0 to 3"),
-        ([True], "is a mask of 1 columns; X has 4"),
-        (["pay"], "column 'town' is text.* categorical_features of the fit does not name it"),
-        (None, "column 'town' is text"),
-    ],
-    ids=str,
-)
-def test_bad_choices_of_columns_are_refused(chosen, message):
-    table, y = frame()
-    model = small(categorical_features=chosen)
-    with pytest.raises(ValueError, match=message):
-        model.fit(table, y)
-    assert not hasattr(model, "n_features_in_")
-
-
 def test_tables_to_predict_must_have_the_columns():
     table, y = frame()
     model = fitted(table, y)
@@ -258,60 +232,6 @@ def test_everything_a_model_does_takes_tables(tmp_path):
     batches = list(model.predict_proba_batches([new.iloc[:50], new.iloc[:0], (new.iloc[50:], None)]))
     np.testing.assert_allclose(np.concatenate(batches), proba, rtol=1e-12)
     assert batches[1].shape == (0, 2)
-
-
-def test_streams_keep_the_encoding_of_their_first_batch():
-    table, y = frame()
-    model = small()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.partial_fit(table, y)
-        encoding = model.encoding_
-        new, labels = frame(1)
-        model.partial_fit(new.assign(town="Rom"), labels)
-        model.partial_fit(new, labels, n_new_inducing=2)
-    assert model.encoding_ is encoding
-    assert model.inducing_points_.shape == (14, len(encoding.matrix_names))
-
-
-def test_warm_starts_begin_anew_where_levels_are_others():
-    table, y = frame()
-    model = fitted(table, y, warm_start=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        bound = model.elbo_
-        model.fit(table, y)
-        assert model.elbo_ >= bound - 1e-6 * abs(bound)
-        model.fit(table.replace({"town": {"Ulm": "Rom"}}), y)
-    assert any("this fit begins anew" in text for text in model.decisions_)
-    assert "Rom" in model.encoding_.columns[0].levels
-
-
-def test_an_encoding_is_a_value():
-    table, y = frame()
-    encoding = fitted(table, y).encoding_
-    Encoding = type(encoding)
-    assert Encoding.from_data(encoding.to_data()) == encoding
-    assert encoding == pickle.loads(pickle.dumps(encoding))
-    data = encoding.to_data()
-    town, _, age, _ = data["columns"]
-    for broken in (
-        None,
-        {},
-        {**data, "dtype": "object"},
-        {**data, "columns": []},
-        {**data, "columns": [{**town, "levels": ["b", "a"]}]},
-        {**data, "columns": [{**town, "levels": ["a", 1]}]},
-        {**data, "columns": [{**town, "levels": [[]]}]},
-        {**data, "columns": [{**town, "has_missing": 1}]},
-        {**data, "columns": [{**age, "fill": "1"}]},
-        {**data, "columns": [{**age, "fill": None}]},
-        {**data, "columns": [{**age, "fill": float("nan")}]},
-        {**data, "columns": [{**age, "has_missing": 1}]},
-        {**data, "columns": [{**age, "levels": [2.0, 1.0]}]},
-    ):
-        with pytest.raises(ValueError, match="its encoding is not valid"):
-            Encoding.from_data(broken)
 
 
 def test_values_that_many_rows_have_are_levels_too():
@@ -426,22 +346,3 @@ def test_the_order_of_columns_does_not_matter():
     models = [fitted_letters(X, y, inducing_points="all", max_iter=100, tol=1e-6) for X in (table, other)]
     assert models[0].elbo_ == pytest.approx(models[1].elbo_, abs=1e-3)
     np.testing.assert_allclose(models[0].predict_proba(table), models[1].predict_proba(other), atol=1e-3)
-
-
-def test_bounds_of_the_default_kernel_are_nobodys_concern():
-    """Many levels tell nothing, and their length scales end at the bounds that the fit chose."""
-    table, y = letters(200)
-    model = GPClassifier(n_inducing=20, random_state=0)
-    assert warnings_of(model, table, y) == []
-    kernel = model.kernel_.k2
-    assert np.any(np.isclose(kernel.length_scale, kernel.length_scale_bounds[:, 1]))
-
-
-def test_a_fit_names_the_levels_of_a_given_kernel():
-    table, y = letters()
-    width = len(fitted_letters(table, y, optimizer=None).encoding_.matrix_names)
-    bounds = np.tile([0.5, 2.0], (width, 1))
-    bounds[0] = 0.9, 1.1
-    kernel = ConstantKernel(2.0) * RBF(np.ones(width), bounds)
-    messages = warnings_of(GPClassifier(kernel, n_inducing=20, random_state=0), table, y)
-    assert "k2__length_scale[0] = 0.9 is at its lower bound (level 'A' of column 'pos0')" in "\n".join(messages)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import RationalQuadratic
-from support.kernels import compiled
+from support.dense import compiled
 
 from xgpc import _sites, _vmath
 from xgpc.likelihoods import record_of

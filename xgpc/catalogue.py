@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+System = Mapping[str, Any]
 _M = {"n_inducing": 100}
 # The papers have no prior of the kernel parameters.
 _LEARNED = {"length_scale_prior": None, **_M}
@@ -20,7 +21,7 @@ _X_GPC = {"likelihood": "logit", "bound": "polya-gamma", "optimizer": "stochasti
 _VI_JJ = {"likelihood": "logit", "bound": "polya-gamma", "learn_inducing": False, "subset_sizes": None, **_LEARNED}
 _GPC = {"bound": "additive-noise", "optimizer": "stochastic", "batch_size": 1024, **_LEARNED}
 _BSVM = {"likelihood": "svm", "bound": "augmented"}
-_SYSTEMS: dict[str, dict[str, Any]] = {
+_SYSTEMS: dict[str, System] = {
     "X-GPC": {**_X_GPC, "batch_size": 100},
     "X-GPC-batch": _X_GPC,
     "SVGPC": {**_GPC, "likelihood": "probit", "bound": "exact", "batch_size": 100, "n_neighbors": 0},
@@ -41,4 +42,4 @@ _SYSTEMS: dict[str, dict[str, Any]] = {
     "linear-BSVM": _BSVM,
 }
 
-SYSTEMS: Mapping[str, Mapping[str, Any]] = MappingProxyType({n: MappingProxyType(s) for n, s in _SYSTEMS.items()})
+SYSTEMS: Mapping[str, System] = MappingProxyType({n: MappingProxyType(s) for n, s in _SYSTEMS.items()})

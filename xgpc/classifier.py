@@ -351,7 +351,7 @@ class GPClassifier(PosteriorClassifier):
         how they are divided into batches.
 
         ``elbo_``, ``bound_gap()``, ``n_iter_``, ``converged_`` and ``history_`` are those of the latest batch:
-        ``elbo_`` is then a lower bound of the batch's log evidence given earlier rows. Warnings are those of ``fit``.
+        ``elbo_`` is then a bound of its log evidence given earlier rows. Result and warnings are those of ``fit``.
 
         Parameters
         ----------
@@ -366,10 +366,6 @@ class GPClassifier(PosteriorClassifier):
             Largest number of rows of this batch that become further inducing points (2048 in all), for streams that
             reach new places. The first call ignores it.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         ValueError
@@ -383,7 +379,7 @@ class GPClassifier(PosteriorClassifier):
         ``random_state`` is an integer or no inducing points are added.
         """
         config = FitConfig.of(self)
-        check_stream(self, forgetting_factor, n_new_inducing)
+        check_stream(config, self, forgetting_factor, n_new_inducing)
         if not hasattr(self, "posterior_"):
             config = replace(config, n_neighbors=0)
             with new_run(config, self._deadline()) as run:
@@ -412,7 +408,7 @@ class GPClassifier(PosteriorClassifier):
         Up to 131 072 rows the result is that of ``fit``, bit for bit. With more rows, kernel and inducing points are
         learned from so many rows, drawn in the first reading with the classes in proportion; the posterior uses all
         rows, with one reading for each step. The sizes of the batches do not matter. A thread reads the next batch
-        while one is in use. Warnings are those of ``fit``.
+        while one is in use. Result and warnings are those of ``fit``.
 
         Parameters
         ----------
@@ -422,10 +418,6 @@ class GPClassifier(PosteriorClassifier):
             tuple (X, y) or (X, y, sample_weight) as for ``fit``; its memory may be reused for the next one.
         classes : (C,) array, default=None
             All class labels. Another label is an error as soon as it is read.
-
-        Returns
-        -------
-        self
 
         Raises
         ------

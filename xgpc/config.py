@@ -58,7 +58,7 @@ class Rule(NamedTuple):
 
 
 def one_of(*options: Rule | str | None) -> Rule:
-    """Any of these values, or what another rule allows."""
+    """One of these values, or what another rule allows."""
     rules = [one for one in options if isinstance(one, Rule)]
     *first, last = (one.words if isinstance(one, Rule) else repr(one) for one in options)
 
@@ -291,38 +291,37 @@ def checked_mean(mean: str | float | Sequence[float], record: LikelihoodBound, n
     return given
 
 
-def check_stream(model: BaseEstimator, forgetting_factor: object, n_new_inducing: object) -> None:
+def check_keeps_no_rows(config: FitConfig, why: str) -> None:
+    """Raise ValueError for parameters whose model holds all rows; ``why`` says that there are none to hold."""
+    if config.given_neighbors:
+        raise ValueError(f"n_neighbors={config.n_neighbors} needs all rows at once, but {why}: give 0 or 'auto'.")
+    if config.is_full:
+        raise ValueError(f"inducing_points='all', a full Gaussian process, needs all rows at once, but {why}.")
+
+
+def check_stream(config: FitConfig, model: BaseEstimator, forgetting_factor: object, n_new_inducing: object) -> None:
     """Raise ValueError if ``GPClassifier.partial_fit`` cannot continue from the model or with the arguments."""
     number(lambda value: 0.0 <= value <= 1.0, "a number from 0 to 1").check("forgetting_factor", forgetting_factor)
     integer(0).check("n_new_inducing", n_new_inducing)
-    if not isinstance(model.n_neighbors, str) and model.n_neighbors > 0:
-        raise ValueError(
-            f"n_neighbors={model.n_neighbors} needs all rows at once, which partial_fit does not keep; give "
-            "n_neighbors=0 or 'auto', or call fit with all rows."
-        )
-    if getattr(model, "n_neighbors_", 0):
-        raise ValueError(
-            f"This model predicts with {model.n_neighbors_} neighbours, but partial_fit keeps no rows. Fit the model "
-            "with n_neighbors=0 first, or call partial_fit on a new estimator."
-        )
-    is_fitted = hasattr(model, "posterior_")
-    if is_name(model.inducing_points, ("all",)) or (is_fitted and model.posterior_.prior.is_full):
-        raise ValueError(
-            "inducing_points='all' is a full Gaussian process, which needs all rows at once, but partial_fit keeps "
-            "no rows. Choose inducing points (and a new estimator if this one is fitted), or call fit with all rows."
-        )
-    if is_fitted:
-        fitted = model._record
-        if resolve(model.likelihood, model.bound, len(model.classes_)) is not fitted:
-            raise ValueError(
-                f"partial_fit continues a fit with likelihood {fitted.likelihood!r} and bound {fitted.bound!r}; now "
-                f"likelihood={model.likelihood!r} and bound={model.bound!r} are set. Set them back, or use a new "
-                "estimator."
-            )
-    if is_name(model.class_weight, ("balanced",)):
+    check_keeps_no_rows(config, "partial_fit keeps none")
+    if is_name(config.class_weight, ("balanced",)):
         raise ValueError(
             "class_weight='balanced' needs the number of rows of each class, which partial_fit cannot know; give a "
             "dict of weights or sample_weight."
+        )
+    if not hasattr(model, "posterior_"):
+        return
+    if model.n_neighbors_ or model.posterior_.prior.is_full:
+        kind = f"predicts with {model.n_neighbors_} neighbours" if model.n_neighbors_ else "is a full Gaussian process"
+        raise ValueError(
+            f"This model {kind} and needs all its rows, but partial_fit keeps none. Fit the model with n_neighbors=0 "
+            "and inducing points first, or use a new estimator."
+        )
+    fitted = model._record
+    if resolve(config.likelihood, config.bound, len(model.classes_)) is not fitted:
+        raise ValueError(
+            f"partial_fit continues from a posterior of likelihood {fitted.likelihood!r} with bound {fitted.bound!r}; "
+            f"now they are {config.likelihood!r} and {config.bound!r}. Set them back, or use a new estimator."
         )
 
 
@@ -338,16 +337,10 @@ def check_batches(config: FitConfig) -> None:
 
 def check_streamed(config: FitConfig, most_rows: int) -> None:
     """Raise ValueError for parameters that need all rows in memory if there are more than ``most_rows``."""
-    limit = f"The source has more than {most_rows} rows, which are not kept in memory"
-    if config.given_neighbors:
-        raise ValueError(
-            f"n_neighbors={config.n_neighbors} makes all training rows part of the model. {limit}: leave "
-            "n_neighbors='auto', or give 0."
-        )
-    if config.is_full:
-        raise ValueError(f"inducing_points='all' has a latent value at each row. {limit}: choose another value.")
+    why = f"a source of more than {most_rows} rows is not kept in memory"
+    check_keeps_no_rows(config, why)
     if config.batch_size is not None and not config.learns_in_batches:
         raise ValueError(
-            f"batch_size={config.batch_size} takes rows in random order. {limit} but read in their order: leave "
-            "batch_size=None, or choose optimizer='stochastic' or 'adam', which learn from a sample of the rows."
+            f"batch_size={config.batch_size} takes rows in random order, but {why}: leave batch_size=None, or choose "
+            "optimizer='stochastic' or 'adam', which learn from a sample of the rows."
         )

@@ -28,7 +28,7 @@ try:
 except ImportError as error:
     raise ImportError("Fits on a cluster need dask: pip install 'xgpc[dask]'") from error
 
-# Rows or labels: dask has no types, so that a type checker takes all of it as Any.
+# Rows or labels.
 Collection: TypeAlias = array.Array | dataframe.DataFrame | dataframe.Series
 # A task that fails runs again this many times before its error ends the fit: storage may be out of reach for a moment.
 # The death of a worker is no failure of the task; dask allows ``distributed.scheduler.allowed-failures`` deaths.
@@ -216,7 +216,7 @@ class DaskGPClassifier(GPClassifier):
 
     @all_or_nothing
     def fit(self, X: Collection, y: Collection, sample_weight: Collection | None = None) -> None:  # type: ignore[override]
-        """Fit kernel, inducing points and posterior.
+        """Fit kernel, inducing points and posterior; the result is the classifier itself.
 
         Parameters
         ----------
@@ -226,10 +226,6 @@ class DaskGPClassifier(GPClassifier):
             In the same partitions as X; arrays whose chunks are known are divided like X.
         sample_weight : dask array (n,), or series, default=None
             Divided like y.
-
-        Returns
-        -------
-        self
 
         Raises
         ------

@@ -11,7 +11,7 @@ import math
 import os
 import reprlib
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -65,7 +65,7 @@ LARGEST_NUMBER = 2.0 * LARGEST_FEATURE
 CORRECTION = ("correction_precision", "correction_linear")
 HISTORY = "history_"
 # Attributes of a fitted model that files hold as they are, with functions that give them their types.
-ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
+ATTRIBUTES: dict[str, Callable[..., object]] = {
     "n_iter_": int,
     "converged_": bool,
     "n_samples_seen_": int,
@@ -87,10 +87,12 @@ def kernel_to_data(kernel: Kernel) -> Header:
 def kernel_from_data(data: Header) -> Kernel:
     """The kernel that ``kernel_to_data`` described."""
 
-    def build(value: object) -> Any:
-        if isinstance(value, dict):
-            return KERNELS[value["type"]](**{name: build(one) for name, one in value.items() if name != "type"})
-        return np.array(value) if isinstance(value, list) else value
+    def build(given: Header) -> Kernel:
+        arrays = {
+            name: np.array(one) if isinstance(one, list) else one for name, one in given.items() if name != "type"
+        }
+        kernels = {name: build(one) for name, one in given.items() if isinstance(one, dict)}
+        return KERNELS[given["type"]](**(arrays | kernels))
 
     check_tree(data, lambda node: [value for value in node.values() if isinstance(value, dict)])
     return build(data)

@@ -112,7 +112,7 @@ cdef class GradientSums:
         plus(self.cross.flat, other.cross.flat)
 
 
-FreeParameters = namedtuple("FreeParameters", "vector limits unit logarithms")
+FreeParameters = namedtuple("FreeParameters", "vector limits unit logarithms", module=__name__)
 FreeParameters.__doc__ = """What moves of a kernel and its inducing points.
 
 Attributes

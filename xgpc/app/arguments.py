@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from importlib.metadata import version
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ..catalogue import SYSTEMS
 from ..learning.stages import SCHEMES
@@ -68,13 +69,13 @@ def _add_options(fit: argparse.ArgumentParser) -> None:
     """Add the options of ``xgpc fit``; None stands for the default of ``GPClassifier``."""
     add = fit.add_argument
     add("--model", required=True, metavar=f"FILE{MODEL_ENDING}", help="where to save the model")
-    columns: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "metavar": "COLUMN"}
-    add("--drop", **columns, help="columns that are no features, such as numbers of the rows")
-    add("--categorical", **columns, help="columns of names that look like numbers, such as postcodes")
-    number: dict[str, Any] = {"type": lambda text: text if text == "auto" else int(text), "metavar": "N"}
-    add("--inducing", dest="n_inducing", **number, help="number of inducing points (default: auto, up to 2048)")
+    columns = partial(add, nargs="+", action="extend", default=[], metavar="COLUMN")
+    columns("--drop", help="columns that are no features, such as numbers of the rows")
+    columns("--categorical", help="columns of names that look like numbers, such as postcodes")
+    number = partial(add, type=lambda text: text if text == "auto" else int(text), metavar="N")
+    number("--inducing", dest="n_inducing", help="number of inducing points (default: auto, up to 2048)")
     near = "near rows that a prediction also looks at; 0: none, and the model holds no training rows (default: auto)"
-    add("--neighbors", dest="n_neighbors", **number, help=near)
+    number("--neighbors", dest="n_neighbors", help=near)
     # The linear system is another estimator.
     systems = [name for name in SYSTEMS if name != "linear-BSVM"]
     add("--system", choices=systems, help="start from the options of a paper's system; others override them")

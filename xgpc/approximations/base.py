@@ -17,8 +17,7 @@ from scipy.linalg import lapack
 from .._kernels import InducingKernel
 from ..kernels.spec import KernelSpec
 from ..rows.blas import single_threaded_blas
-from ..rows.block import Block
-from ..rows.executor import Executor, State, is_small, on_threads, parts_of
+from ..rows.executor import Executor, Function, Result, State, is_small, on_threads, parts_of
 from ..rows.source import ArraySource, RowSource
 from ..statistics import FixedSites, Predictor, SitesAtPosterior
 
@@ -71,10 +70,10 @@ class Training:
     def total_weight(self) -> float:
         return self.source.total_weight
 
-    def reduce(self, function: Callable[[Block, Any], Any], state: State) -> Any:
+    def reduce(self, function: Function[Result], state: State) -> Result:
         return self.executor.reduce(function, self.source, state)
 
-    def map(self, function: Callable[[Block, Any], Any], state: State) -> list[Any]:
+    def map(self, function: Function[Result], state: State) -> list[Result]:
         """Results of all blocks, in order."""
         return self.executor.map(function, self.source, state)
 
@@ -173,7 +172,7 @@ class KernelPrior(Value):
         P = np.zeros(h.shape if self.is_full else (*h.shape, self.n_inducing))
         return self.posterior(self.with_sites(P, h))
 
-    def given(self, before: Any) -> Any:
+    def given(self, before: KernelPosterior) -> Any:
         """The posterior of earlier rows, under this prior, as the prior of further rows, in the same basis.
 
         Sites of further rows add to its natural parameters, and their bound is sum E_q[log p(y | f)] - KL(q || before)
@@ -307,7 +306,7 @@ class KernelPosterior(Value, ABC):
     def to_arrays(self) -> dict[str, np.ndarray]:
         return {"Z": self.prior.Z, "eta": self.natural[0], "h": self.natural[1]}
 
-    def marginals(self, X: Any, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         marginalizer: Predictor = self.marginalizer_anywhere
         source = ArraySource(X, cache_bytes=0)
         if not source.n_rows:

@@ -109,12 +109,15 @@ def note_of_index(names: Sequence[str]) -> str:
 def with_names(X: MatrixLike, fitted: Sequence[str] = ()) -> MatrixLike:
     """Return a table without the columns of its index, as a type whose names scikit-learn reads; other X unchanged.
 
-    Index columns that a model was ``fitted`` to stay. Columns of the same name raise ValueError.
+    Index columns that a model was ``fitted`` to stay.
     """
     if not is_table(X):
         return X
-    frame, left_out = _frame(X), [name for name in index_columns(X) if name not in fitted]
-    return (frame.drop(left_out) if left_out else frame).to_native()
+    left_out = [name for name in index_columns(X) if name not in fitted]
+    # A frame of narwhals takes a tenth of the time to predict a row.
+    if left_out or _is_arrow_batch(X):
+        return _frame(X).drop(left_out).to_native()
+    return nw.to_native(X, pass_through=True)
 
 
 def columns_of(X: MatrixLike) -> list[Column]:

@@ -33,8 +33,7 @@ from ..status import warn_user
 from .chain import Chain, Conditional, Model, PolyaGamma, Whitening
 from .diagnostics import effective_sample_size, split_r_hat
 
-# At 1000 rows, fifty proposals take two thirds of the time of a sweep, because one matrix product makes all of them.
-# Nine of ten states of sweeps alone are effective draws there, so that twenty warm-up sweeps are ample.
+# At 1000 rows, fifty proposals, made by one matrix product, take two thirds of the time of a sweep.
 N_PROPOSALS = 50
 # The diagnostics watch the latent values at this many rows, and the log likelihood.
 WATCHED = 100
@@ -77,26 +76,20 @@ class GibbsClassifier(LatentClassifier):
         Every ``thin``-th state of a chain is kept as a draw. Latent means and variances average over all states.
     n_warmup : int, default=20
         Number of sweeps at the start of each chain to discard, with their Metropolis steps. Twenty are ample if chains
-        mix well, and ``r_hat_`` shows whether they do.
-    n_chains : int, default=4
-        Number of independent chains.
-    n_proposals : int, default=50
-        Number of Metropolis steps after each sweep; 0 means sweeps alone.
-    n_jobs : int or None, default=None
-        Number of chains that run at the same time. Results do not depend on it.
-    random_state : int, RandomState or None, default=None
-    verbose : int, default=0
-        1 shows a progress bar.
+        mix well, which ``r_hat_`` shows.
+    n_chains, n_proposals : int, default=4 and 50
+        Number of independent chains, and of Metropolis steps after each sweep; 0 means sweeps alone.
+    n_jobs, random_state, verbose : as for ``GPClassifier``
+        ``n_jobs`` chains run at the same time. ``verbose=1`` shows a progress bar.
 
     Attributes
     ----------
     classes_, n_features_in_, kernel_, inducing_points_ : as in ``GPClassifier``
     samples_ : (n_chains, n_samples, r)
         Kept draws in r independent coordinates, at most m; ``sample_latent`` turns them into latent values.
-    r_hat_ : float
-        Largest split R-hat of the log likelihood and of the latent values at 100 training rows, from the kept draws.
-    ess_ : float
-        Smallest effective sample size of the same quantities.
+    r_hat_, ess_ : float
+        Largest split R-hat, and smallest effective sample size, of the kept draws: of the log likelihood and of the
+        latent values at 100 training rows.
     acceptance_rate_ : float
         Share of proposals that were accepted; NaN without proposals.
 
@@ -104,7 +97,7 @@ class GibbsClassifier(LatentClassifier):
     -----
     A fit takes O(n_chains n_samples thin (S / (n_proposals + 1) + n m + m^2)) time, where S is the time of a sweep, and
     O(n (n + m) + n_chains (n_samples m + m^2)) memory, about 20 n^2 doubles for a full Gaussian process. The polyagamma
-    package draws the Polya-Gamma variables exactly (Devroye's method), in a hundredth of the time of a sweep.
+    package draws the Polya-Gamma variables exactly (Devroye's method).
 
     References
     ----------
@@ -146,17 +139,8 @@ class GibbsClassifier(LatentClassifier):
     def fit(self, X: ArrayLike, y: ArrayLike) -> None:
         """Run the chains for rows X (n, d) and labels y (n,) of two classes.
 
-        Raises
-        ------
-        ValueError
-            For bad data or parameters.
-        ImportError
-            Without the polyagamma package.
-
-        Warns
-        -----
-        ConvergenceWarning
-            If R-hat is above 1.01.
+        Raises ValueError for bad data or parameters, and ImportError without the polyagamma package; a
+        ConvergenceWarning says if R-hat is above 1.01.
         """
         self._check_parameters()
         data = self._training_data(X, y)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -169,7 +169,7 @@ def steps_from(training: Training, point: Point[Q]) -> Callable[[float], Q | Non
     return partial(natural_step, q, (damped, linear - q.times_mean(precision - damped)))
 
 
-def coupled_end(training: Training, point: Point[Any]) -> KernelPosterior | None:
+def coupled_end(training: Training, point: Point[Q]) -> KernelPosterior | None:
     """The end of a unit step for coupled classes: the sites' precision, and a Newton step of all classes' means.
 
     Separate unit steps of the classes cycle, and hardly move a common shift of all latent functions, where the

@@ -29,9 +29,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 class History:
@@ -47,8 +47,8 @@ class History:
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
-        self._parts: list[dict[str, Any]] = []
-        self.context: dict[str, Any] = {}
+        self._parts: list[dict[str, ArrayLike]] = []
+        self.context: dict[str, ArrayLike] = {}
         self.listener: Callable[..., None] | None = None
 
     @property
@@ -56,13 +56,13 @@ class History:
         """Seconds since the start."""
         return time.perf_counter() - self._start
 
-    def add(self, **columns: Any) -> None:
+    def add(self, **columns: ArrayLike) -> None:
         """Add one row, or several: arrays have one value for each row, other values are repeated."""
         row = {**self.context, **columns}
         self._parts.append({"seconds": self.seconds, **row})
         self.tell(**row)
 
-    def tell(self, **columns: Any) -> None:
+    def tell(self, **columns: ArrayLike) -> None:
         """Report a row to the listener without keeping it, such as the ``stage`` that begins."""
         if self.listener is not None:
             self.listener(**columns)

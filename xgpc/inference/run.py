@@ -118,7 +118,7 @@ class Run:
         self,
         deadline: Deadline | None = None,
         status: Status | None = None,
-        callback: Callable[[FitState], Any] | None = None,
+        callback: Callable[[FitState], object] | None = None,
         random_state: int | np.random.RandomState | None = None,
     ):
         self.deadline, self._status, self._callback = deadline or Deadline(), status, callback

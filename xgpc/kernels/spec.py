@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from sklearn.gaussian_process.kernels import (
@@ -41,6 +41,7 @@ MAX_FACTORS, MAX_NOISE = 64, 1000
 MAX_KERNELS, MAX_DEPTH = 256, 100
 # Most feature names in a message.
 LISTED = 10
+Node = TypeVar("Node")
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def _elementary(kernel: Kernel, offset: int) -> tuple[Term, int]:
     return Term(noise=(leaf,)) if type(kernel) is WhiteKernel else Term(constants=((leaf, 1.0),)), offset
 
 
-def check_tree(root: Any, children: Callable[[Any], Iterable[Any]]) -> None:
+def check_tree(root: Node, children: Callable[[Node], Iterable[Node]]) -> None:
     """ValueError for a tree of too many kernels, after a look at ``MAX_KERNELS`` of them at most."""
     waiting, count = [(root, 1)], 0
     while waiting:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +14,7 @@ from ..approximations.base import KernelPrior
 from ..approximations.sparse import SparsePrior
 from ..data.far_values import limits_of, within
 from ..kernels.spec import Groups, KernelSpec
+from ..names import MatrixLike
 from ..ranges import LARGEST_FEATURE, largest_size, refuse_masked
 from ..rows.source import RowSource, dense
 from ..status import warn_user
@@ -158,7 +158,7 @@ def greedy_conditional_variance(spec: KernelSpec, rows: np.ndarray, n_inducing: 
 
 
 def conditional_variance_sample(
-    prior: SparsePrior, rows: Any, n_more: int, random_state: np.random.RandomState, n_before: int = 0
+    prior: SparsePrior, rows: MatrixLike, n_more: int, random_state: np.random.RandomState, n_before: int = 0
 ) -> np.ndarray:
     """Draw at most ``n_more`` distinct rows, with probabilities proportional to their variance given inducing points.
 
@@ -182,7 +182,7 @@ def conditional_variance_sample(
 
 
 def with_more_points(
-    prior: KernelPrior, rows: Any, n_more: int, random_state: np.random.RandomState, n_before: int = 0
+    prior: KernelPrior, rows: MatrixLike, n_more: int, random_state: np.random.RandomState, n_before: int = 0
 ) -> KernelPrior:
     """Add at most ``n_more`` inducing points to those of every kernel, by ``conditional_variance_sample``.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult, minimize
 
 from .._sites import Site
@@ -149,7 +150,7 @@ class Options:
         """What is maximised: the bound plus the log prior."""
         return point.elbo + self.log_prior(point.q.prior)[0]
 
-    def record(self, elbo: float, prior: KernelPrior, **columns: Any) -> None:
+    def record(self, elbo: float, prior: KernelPrior, **columns: ArrayLike) -> None:
         """Add an evaluation to the history: the bound and, if the length scales have a prior, the log prior."""
         if not self.length_scale_prior.is_flat:
             columns["log_prior"] = self.log_prior(prior)[0]

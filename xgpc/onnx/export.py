@@ -40,25 +40,22 @@ def to_onnx(model: BaseEstimator, dtype: DTypeLike = "float64") -> ModelProto:
     onnx.ModelProto
         A model of operator set 17 with the input "X" (rows, d), for any number of rows, and the outputs "label" (rows,)
         and "probabilities" (rows, C), in the order of ``classes_``. ``onnx.save(to_onnx(model), path)`` writes it. The
-        model holds the inducing points, which are the training rows of a full process, and two m by m matrices, or
-        C + 1 of them for C > 2 classes.
+        model holds the inducing points, which are the training rows of a full process, and m by m matrices: two, or
+        C + 1 for C > 2 classes.
 
     Raises
     ------
     TypeError
         For an object that is not one of these classifiers.
     ValueError
-        For a model with neighbours, because ONNX has no search for them (fit with ``n_neighbors=0``). For a model of a
-        table with levels or missing numbers, because the input is a matrix (encode the table before the fit). For
-        another ``dtype``, or labels that are not numbers, booleans or strings.
-    sklearn.exceptions.NotFittedError
-        Before a fit.
+        For a model with neighbours, or of a table with levels or missing numbers, for another ``dtype``, and for labels
+        that are not numbers, booleans or strings.
 
     Notes
     -----
     Probabilities differ from those of ``predict_proba`` by less than 1e-5, usually by 1e-8. The model does not check
-    its input: NaN or infinity, which ``predict_proba`` refuses, give NaN. Memory for a row is a multiple of 8 m bytes,
-    and with C > 2 classes of another 2560 C bytes, so that some thousands of rows per call are a good size.
+    its input: NaN or infinity give NaN. Memory for a row is a multiple of 8 m bytes, and with C > 2 classes of another
+    2560 C bytes: give some thousands of rows per call.
     """
     if not isinstance(model, GPClassifier | BayesianLinearClassifier):
         raise TypeError(
@@ -102,13 +99,12 @@ def _proba(model: BaseEstimator, rows: Tensor) -> Tensor:
     if model.n_neighbors_:
         raise ValueError(
             f"The model predicts with {model.n_neighbors_} neighbours, and ONNX cannot search for them: fit with "
-            "n_neighbors=0, or save the model by save()."
+            "n_neighbors=0."
         )
     if of_table(model.encoding_) is not None:
         raise ValueError(
             "The model was fitted to a table with levels or missing numbers, but an ONNX model takes a matrix of "
-            "numbers: encode the table by sklearn.preprocessing.OneHotEncoder and fit to the result, or save the "
-            "model by save()."
+            "numbers: encode the table by sklearn.preprocessing.OneHotEncoder, and fit to the result."
         )
     if model.encoding_ is not None:
         rows = _within(rows, model.encoding_.limits, model.n_features_in_)
@@ -134,15 +130,10 @@ def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:
 
 def _model(graph: Graph, model: BaseEstimator, dtype: int, label: int) -> ModelProto:
     """The graph as a checked ONNX model."""
-    given, *outputs = (
-        helper.make_tensor_value_info(name, of_values, ["rows", *columns])
-        for name, of_values, columns in (
-            ("X", dtype, [model.n_features_in_]),
-            ("label", label, []),
-            ("probabilities", dtype, [len(model.classes_)]),
-        )
-    )
-    made = helper.make_graph(graph.nodes, type(model).__name__, [given], outputs, graph.constants)
+    value = helper.make_tensor_value_info
+    rows = value("X", dtype, ["rows", model.n_features_in_])
+    outputs = [value("label", label, ["rows"]), value("probabilities", dtype, ["rows", len(model.classes_)])]
+    made = helper.make_graph(graph.nodes, type(model).__name__, [rows], outputs, graph.constants)
     whose = {"producer_name": "xgpc", "producer_version": __version__}
     opset = [helper.make_opsetid("", OPSET)]
     found = helper.make_model(made, opset_imports=opset, ir_version=IR_VERSION, **whose)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,11 +25,13 @@ class Graph:
         self.constants.append(numpy_helper.from_array(array, name))
         return Tensor(self, name)
 
-    def apply(self, operator: str, *inputs: Tensor | ArrayLike, **attributes: Any) -> Tensor:
+    def apply(self, operator: str, *inputs: Tensor | ArrayLike, **attributes: int | list[int]) -> Tensor:
         """The output of an operator; inputs that are not tensors become constants."""
         names = [(given if isinstance(given, Tensor) else self.constant(given)).name for given in inputs]
         tensor = Tensor(self, f"{operator}_{len(self.nodes)}")
-        self.nodes.append(helper.make_node(operator, names, [tensor.name], **attributes))
+        node = helper.make_node(operator, names, [tensor.name])
+        node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
+        self.nodes.append(node)
         return tensor
 
     def named(self, tensor: Tensor, name: str) -> None:
@@ -55,7 +56,7 @@ class Tensor:
     def __init__(self, graph: Graph, name: str) -> None:
         self.graph, self.name = graph, name
 
-    def apply(self, operator: str, *others: Tensor | ArrayLike, **attributes: Any) -> Tensor:
+    def apply(self, operator: str, *others: Tensor | ArrayLike, **attributes: int | list[int]) -> Tensor:
         """The output of an operator with this tensor as its first input."""
         return self.graph.apply(operator, self, *others, **attributes)
 

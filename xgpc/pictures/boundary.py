@@ -60,17 +60,11 @@ class DecisionBoundaryDisplay(Display):
 
     Parameters
     ----------
-    x, y : (r,) and (s,) arrays
-        Values of the two features.
-    probability : (s, r, C) array
-        Class probabilities at these values.
-    classes : sequence of C labels
-    names : pair of str
-        Names of the two features.
-    points : (n, 2) array
-        Rows, with the two features as columns.
-    codes : (n,) array
-        Positions in ``classes`` of the rows' labels.
+    x, y, probability : (r,), (s,) and (s, r, C) arrays
+        Values of the two features, and the class probabilities there.
+    classes, names : C labels, and the names of the two features
+    points, codes : (n, 2) and (n,) arrays
+        The two features of the rows, and the positions in ``classes`` of their labels.
     inducing_points : (m, 2) array or None
 
     Examples
@@ -113,15 +107,12 @@ class DecisionBoundaryDisplay(Display):
         y : (n,) array of labels
         features : pair of int or str, default=(0, 1)
             Columns of X along the horizontal and the vertical axis. Other features are held at their medians, and the
-            data and inducing points are projected. Values beyond the limits of the model, ``encoding_``, are replaced
-            as in predictions.
+            data and inducing points are projected. Values beyond the limits in ``encoding_`` are replaced.
         ax : matplotlib.axes.Axes, default=None
             Axes to draw on; None makes a new figure.
 
         Raises
         ------
-        ImportError
-            Without matplotlib.
         ValueError
             If ``features`` are not two different columns of X, y has a label that the model does not know, or the model
             was fitted to a table with levels or missing numbers.

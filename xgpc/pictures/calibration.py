@@ -174,18 +174,10 @@ def reliability_diagram(y_true: ArrayLike, probability: ArrayLike, ax: Axes | No
 
     Parameters
     ----------
-    y_true : (n,) array of 0 and 1, or of booleans
-    probability : (n,) array
-        Probabilities of the outcome 1.
+    y_true, probability : (n,) arrays
+        Outcomes, 0 and 1 or booleans, and probabilities of the outcome 1; ValueError for others.
     ax : matplotlib.axes.Axes, default=None
         Axes to draw on; None makes a new figure, ``ax.figure``.
-
-    Raises
-    ------
-    ImportError
-        Without matplotlib.
-    ValueError
-        For other outcomes or probabilities, or arrays of different lengths.
     """
     outcome, p = check_outcomes(y_true, probability)
     ax = new_axes() if ax is None else ax

@@ -92,19 +92,14 @@ class ImportanceDisplay(Display):
 
         Parameters
         ----------
-        model : fitted GPClassifier, or another classifier with ``feature_importances_``
-            For a pipeline, the last step counts; its features are the output of the other steps.
+        model : fitted classifier with ``feature_importances_``, or pipeline whose last step is one
+            The features of a pipeline are the output of the other steps. ValueError for other models.
         names : d names, default=None
             None takes the names from the training data frame, or from the other steps of a pipeline.
         n_features : int, default=20
             Largest number of bars.
         ax : matplotlib.axes.Axes, default=None
             Axes to draw on; None makes a new figure.
-
-        Raises
-        ------
-        ValueError
-            For a model without ``feature_importances_``.
         """
         last = _last_step(model)
         try:

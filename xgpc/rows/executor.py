@@ -193,7 +193,7 @@ class Threads(Executor):
         self._blas.__enter__()
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
             _scratch.work = None
             if self._pool is not None:

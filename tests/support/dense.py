@@ -1,15 +1,89 @@
-"""Problems of two classes whose bounds have smooth finite differences."""
+"""Kernels, problems of two classes and full processes, with the dense formulas that results are compared with."""
 
 import numpy as np
-from sklearn.gaussian_process.kernels import RBF, DotProduct, Kernel, Matern, RationalQuadratic
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.special import expit, log_expit
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    ConstantKernel,
+    DotProduct,
+    Exponentiation,
+    Kernel,
+    Matern,
+    Product,
+    RationalQuadratic,
+    Sum,
+)
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 
-from xgpc import _sites
+from xgpc import GPClassifier, _sites
 from xgpc.likelihoods import record_of
 
-from .internals import History, KernelSpec, SparsePosterior, SparsePrior, coordinate_ascent
+from .internals import FullPrior, History, KernelSpec, SeparatePriors, SparsePosterior, SparsePrior, coordinate_ascent
 from .training import training
+
+MATERN = {"1/2": 0.5, "3/2": 1.5, "5/2": 2.5, "infinity": np.inf}
+
+
+def compiled(kernel, Z, groups=None):
+    """The core's kernel at inducing points."""
+    return KernelSpec(kernel, np.shape(Z)[1], groups).at(Z)
+
+
+def magnitude(kernel, X, Z):
+    """The kernel with |x|.|z| for x.z: a sum of absolute values wherever terms of opposite sign may cancel."""
+    if isinstance(kernel, Sum):
+        return magnitude(kernel.k1, X, Z) + magnitude(kernel.k2, X, Z)
+    if isinstance(kernel, Product):
+        return magnitude(kernel.k1, X, Z) * magnitude(kernel.k2, X, Z)
+    if isinstance(kernel, Exponentiation):
+        return magnitude(kernel.kernel, X, Z) ** kernel.exponent
+    return kernel(np.abs(X), np.abs(Z)) if isinstance(kernel, DotProduct) else kernel(X, Z)
+
+
+def assert_equals_scikit_learn(kernel, X, Z, spec=None, rtol=1e-12):
+    """Values and diagonals, each relative to its magnitude."""
+    core = (spec or KernelSpec(kernel, Z.shape[1])).at(Z)
+    rows, points = np.asarray(X, dtype=np.float64), np.asarray(Z, dtype=np.float64)
+    error = np.abs(core.cross(X) - kernel(rows, points))
+    assert np.all(error <= rtol * magnitude(kernel, rows, points) + 1e-300)
+    np.testing.assert_allclose(core.diagonals(X), kernel.diag(rows), rtol=1e-13)
+
+
+def elementary_kernels(d):
+    """Any leaf of d features, free or fixed, with values at which rows a few units apart still have covariances."""
+    value, scale = st.floats(0.25, 3.0), st.floats(0.7, 4.0)
+    length = st.one_of(scale, arrays(np.float64, d, elements=scale))
+    limits = st.sampled_from([(1e-5, 1e5), (1e-2, 1e3), "fixed"])
+    return st.one_of(
+        st.builds(RBF, length, limits),
+        st.builds(Matern, length, limits, nu=st.sampled_from(list(MATERN.values()))),
+        st.builds(RationalQuadratic, scale, value, limits, limits),
+        st.builds(DotProduct, value, limits),
+        st.builds(C, value, limits),
+        st.builds(White, value, limits),
+        st.builds(Exponentiation, st.builds(C, value, limits), st.floats(-2.0, 2.0)),
+    )
+
+
+@st.composite
+def trees(draw, d, depth):
+    """Compositions at most ``depth`` deep; at three they multiply out to no more factors than are allowed."""
+    composition = draw(st.sampled_from([None, Sum, Sum, Product, Exponentiation])) if depth else None
+    if composition is None:
+        return draw(elementary_kernels(d))
+    first = draw(trees(d, depth - 1))
+    if composition is Exponentiation:
+        return first ** draw(st.integers(1, 2 if isinstance(first, Sum | Product | Exponentiation) else 3))
+    return composition(first, draw(trees(d, depth - 1)))
+
+
+def kernel_trees(d, depth=3):
+    """Trees that are not white noise alone, whose covariance of different rows is nothing."""
+    return trees(d, depth).filter(lambda kernel: np.any(kernel(np.zeros((1, d)), np.ones((1, d)))))
+
 
 # Each takes a length scale (d,), a variance and a white variance.
 KERNELS = {
@@ -122,3 +196,55 @@ class Problem:
 def derivative(function, h):
     """Five-point central difference of a function of the step at zero."""
     return sum(weight * function(k * h) for k, weight in STENCIL) / h
+
+
+EXACT = record_of("logit", "exact").site()
+SMOOTH = ConstantKernel(2.0) * Matern(1.2, nu=0.5)
+
+
+def assert_near(actual, expected, tolerance):
+    """To ``tolerance`` of the largest entry."""
+    expected = np.asarray(expected)
+    np.testing.assert_allclose(actual, expected, rtol=0.0, atol=tolerance * np.abs(expected).max())
+
+
+def full_prior(Z, kernels):
+    priors = tuple(FullPrior.build(KernelSpec(kernel, Z.shape[1]), Z) for kernel in kernels)
+    return priors[0] if len(priors) == 1 else SeparatePriors(priors)
+
+
+def labelled(n, seed=0, n_classes=3, d=2):
+    """Rows that are apart and overlapping classes."""
+    random = np.random.default_rng(seed)
+    X = points_apart(random, n, d)
+    f = np.sin(2.0 * X[:, 0] + np.linspace(0.0, 6.0, n_classes + 1)[:n_classes, None])
+    return random.permuted(X, axis=1), np.argmax(f + 0.4 * random.normal(size=f.shape), axis=0)
+
+
+def classifier(kernel=SMOOTH, **options):
+    options = {"optimizer": None, "tol": 1e-12, "max_iter": 5000, "random_state": 0, **options}
+    return GPClassifier(kernel, inducing_points="all", **options)
+
+
+def gibbs_mackay(c, K, y, weight=1.0, noise=0.0):
+    """sum log sigma(c) - c / 2 + theta c^2 / 2, plus log integral N(f; 0, K) exp(y.f / 2 - f^T Theta f / 2) df.
+
+    Noise e of each row that keeps its prior N(0, noise) takes E[theta e^2] / 2 away. Also the mean and variance of the
+    normal distribution under the integral.
+    """
+    theta = weight * (expit(c) - 0.5) / c
+    linear = 0.5 * weight * y
+    scaled = np.eye(len(K)) + K * theta
+    Sigma = np.linalg.inv(scaled) @ K
+    terms = weight * (log_expit(c) - 0.5 * c) + 0.5 * theta * (c**2 - noise)
+    value = np.sum(terms) + 0.5 * linear @ Sigma @ linear - 0.5 * np.linalg.slogdet(scaled)[1]
+    return value, Sigma @ linear, np.diag(Sigma)
+
+
+def fixed_point(K, y, weight=1.0, noise=0.0):
+    """The maximum of Gibbs and MacKay's bound, by c^2 = mean^2 + variance + noise in turn with the posterior."""
+    c = np.ones(len(y))
+    for _ in range(1000):
+        value, mean, variance = gibbs_mackay(c, K, y, weight, noise)
+        c = np.sqrt(mean**2 + variance + noise)
+    return value, mean, variance

@@ -15,8 +15,8 @@ from support.dense import (
     labelled,
 )
 from support.fits import quietly
+from support.internals import Pool
 from support.reference import moons
-from support.training import training
 
 from xgpc import GPClassifier
 from xgpc.likelihoods import MULTI_CLASS
@@ -99,11 +99,12 @@ def test_no_bit_depends_on_the_number_of_threads(likelihood, bound, share, monke
     monkeypatch.setattr("xgpc.rows.executor.MIN_PARALLEL_WORK", 0)
     monkeypatch.setattr("xgpc.rows.source.BLOCK_ROWS", 16)
     monkeypatch.setattr("xgpc.rows.executor.TILE_ROWS", 7)
-    results = []
+    monkeypatch.setattr("xgpc.rows.executor.BLOCK_ROWS", 16)
+    results, started = [], []
+    monkeypatch.setattr("xgpc.rows.executor.Pool", lambda n_threads: started.append(n_threads) or Pool(n_threads))
     for n_jobs in (1, 2, 3):
-        rows = training(X, np.zeros(len(X)), n_jobs=n_jobs)
-        assert rows.executor.threads_for(rows.source, alone.posterior_.marginalizer) == n_jobs
         results.append(outcome(quietly(clone(model).set_params(n_jobs=n_jobs), X, y), X[:40] + 0.1))
+    assert set(started) == {2, 3}
     for other in results[1:]:
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(results[0], other, strict=True))
     assert_same(results[0], outcome(alone, X[:40] + 0.1), 1e-7)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.dense import derivative
 from support.fits import quietly
 from support.internals import (
+    BLOCK_ROWS,
     LEAST_COMPLEMENT,
     Cache,
     Epochs,
@@ -20,6 +21,7 @@ from support.internals import (
     carry_over,
     coupled_end,
     fit_bytes,
+    is_small,
     learning_rate_schedule,
     natural_step,
     projected,
@@ -224,7 +226,8 @@ def test_neither_threads_nor_caches_change_a_bit(likelihood, bound, share):
     q, site, results = problem.arbitrary_posterior(), problem.site(), []
     for n_jobs, cache_bytes in ((1, 0), (1, 2**29), (2, 0), (3, 2**29)):
         rows = problem.training(n_jobs=n_jobs, cache_bytes=cache_bytes)
-        assert rows.executor.threads_for(rows.source, q.marginalizer) == n_jobs
+        assert rows.source.n_rows > BLOCK_ROWS
+        assert not is_small(rows.source, q.marginalizer)
         with rows.executor:
             point = update(rows, q, site)
             for _ in range(2):

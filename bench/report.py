@@ -137,8 +137,11 @@ def summary(stored):
         f"All methods fit {len(found)} data sets with their default parameters and two threads; boosted trees use a "
         "tenth of the training rows to choose the number of trees. xgpc wins on a set if its negative log likelihood "
         "of the test rows is lower by more than two standard errors of the paired difference. It loses "
-        f"{trees.losses(found)}. Times are medians over the sets with {MANY_TO_FIT} or more training rows, or "
-        f"{MANY_TO_PREDICT} or more test rows. {load(stored['trees'])}"
+        f"{trees.losses(found)}. In electricity-in-time the test rows come after the training rows; in "
+        "cod-rna-kept-apart no test row repeats a training row. Times of a fit are medians over the sets with at least "
+        f"{MANY_TO_FIT} training rows, and times per predicted row over those with at least {MANY_TO_PREDICT} test "
+        "rows. "
+        f"{load(stored['trees'])}"
         f"{next_to_gaussian_processes(stored['svgp']) or ''}"
     )
     picture = (

@@ -127,10 +127,11 @@ def mutual_information(model: BaseEstimator, X: ArrayLike) -> np.ndarray:
     Notes
     -----
     The method and the largest measured error depend on the likelihood. Two classes with one latent function: the
-    trapezoidal rule with 256 points, 1e-7 nats. Softmax, the default for more classes: the expectations that the bound
-    and the predictions use, O(n C), .001 for variances up to 1e6. Logistic-softmax: 8192 fixed quasi-random points,
+    trapezoidal rule with 256 points, 1e-7 nats. Softmax, the default for more classes: the integrals of the bound and
+    the predictions, O(n C) time, .001 nats for variances up to 1e6. Logistic-softmax: 8192 fixed quasi-random points,
     1.6 ms per row and class, .001 for variances up to 100. Multinomial likelihoods: 512 points, each with an integral,
-    some tens of milliseconds per row; for 3 and 10 classes .001 and .006 at variance 1, .006 and .03 at variance 100.
+    some tens of milliseconds per row; the error is .001 nats for 3 classes and .006 for 10 at variance 1, and .006 and
+    .03 at variance 100.
     """
     return _information(Link.of(model), *model.predict_latent(X))
 
@@ -158,9 +159,10 @@ def _information(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarr
 
 @lru_cache(maxsize=8)
 def _excess_entropy(link: Link) -> tuple[np.ndarray, np.ndarray, float]:
-    """Latent values, the entropy of the label at each in excess of its least value, and that value, in nats.
+    """A grid of latent values; the entropy of the label at each, minus the least entropy; and the least entropy, in
+    nats.
 
-    Label noise makes the least value positive. Linear interpolation in this table has an error of 3e-8.
+    Label noise makes the least entropy positive. Linear interpolation in this table has an error of 3e-8.
     """
     f = np.linspace(-LINK_RANGE, LINK_RANGE, TABLE)
     certain = float(entropy(link.given(np.array([1e3 * LINK_RANGE])))[0])
@@ -168,7 +170,7 @@ def _excess_entropy(link: Link) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 def _information_of_several(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """A closed form, or averages at points; the same points for both entropies make the difference positive."""
+    """Mutual information by a closed form, or by averages over points, the same for both entropies."""
     if link.record.expected_entropy is not None:
         total = entropy(link.predictive(mean, variance))
         return np.maximum(total - link.record.expected_entropy(mean, variance), 0.0)
@@ -196,10 +198,11 @@ SCORES: dict[str, Score] = {
 def select(model: BaseEstimator, X: ArrayLike, n: int, score: str = "mutual_information") -> np.ndarray:
     """Choose a batch of rows to be labelled, whose labels would not repeat each other.
 
-    ``select`` takes the row with the highest score, one at a time. The label of a row is unknown, but adds a site with
-    a certain expected precision, which lowers the latent variances of all other rows through their joint covariance.
-    The next scores use the lower variances and the same means. With "mutual_information" the batch is greedy as in
-    [2]_, with conditional variances in place of joint entropies of the labels, which have 2^n terms.
+    ``select`` takes the row with the highest score, one at a time. Whatever the label of this row will be, it adds a
+    normal factor to the posterior. The expected precision of this factor lowers the latent variances of the other rows
+    through their joint covariance. The next scores use the lower variances and the same means. With
+    "mutual_information" the batch is greedy as in [2]_, with conditional variances in place of joint entropies of the
+    labels, which have 2^n terms.
 
     Parameters
     ----------
@@ -225,7 +228,8 @@ def select(model: BaseEstimator, X: ArrayLike, n: int, score: str = "mutual_info
     -----
     Only the covariance columns of chosen rows are computed: time grows with n_rows, and memory with n_rows times n.
     Scores fall with the variances, so that only rows whose last score exceeds the best new one are scored again.
-    "predictive_entropy" of several classes may rise; a rise is noticed among the 500 rows with the highest scores.
+    "predictive_entropy" of several classes may rise; ``select`` notices this for the 500 rows with the highest scores
+    only.
     """
     link = Link.of(model)
     if not hasattr(model, "_covariance_columns"):
@@ -313,8 +317,8 @@ def constrained_expected_improvement(
     model, X, feasible : as for ``probability_of_feasibility``
     mean, std : as for ``expected_improvement``, at the rows of X
     best : float
-        As for ``expected_improvement``, or infinity if no setting is known to be feasible. The score is then the
-        probability of feasibility, the limit of the score divided by ``best``.
+        As for ``expected_improvement``, or infinity if no setting is known to be feasible. The function then returns
+        the probability of feasibility, to which score / ``best`` tends for large ``best``.
     """
     words = "a number, the least value at a feasible setting, or infinity (math.inf) where none is known yet"
     Rule(is_number, words).check("best", best)

@@ -67,19 +67,21 @@ class GPClassifier(PosteriorClassifier):
         If the rows are in the order of time, give ``TimeSeriesSplit()``. A splitter that shuffles needs its own
         ``random_state``.
     inducing_points : {"kmeans", "random", "greedy", "all"} or array of shape (m, d), default="kmeans"
-        Where the inducing points start: cluster centres, random rows, rows of largest variance given the points before,
-        or the given places. "all" fits the full Gaussian process, in O(n^3) time and O(n^2) memory.
+        Where the inducing points start: cluster centres, random rows, rows chosen one by one where the prior variance
+        given the points already chosen is largest, or the given places. "all" fits the full Gaussian process, in O(n^3)
+        time and O(n^2) memory.
     optimizer : {"profile", "alternate", "joint", "hybrid", "adam", "stochastic"} or None, default="profile"
-        How kernel parameters and inducing points are learned. "profile": L-BFGS on the bound, maximised over the
-        posterior. "stochastic": the mini-batches of X-GPC [1]_; "adam": these, then "profile". "alternate", "joint" and
-        "hybrid": the methods of [3]_. None: nothing is learned.
+        How kernel parameters and inducing points are learned. "profile": L-BFGS on the bound, where each evaluation
+        first finds the best posterior. "stochastic": the mini-batches of X-GPC [1]_; "adam": these, then "profile".
+        "alternate", "joint" and "hybrid": the methods of [3]_. None: nothing is learned.
     learn_inducing : bool, default=True
         Whether the optimizer also moves the inducing points.
     n_restarts_optimizer : int, default=0
         Number of further starts, with kernel parameters drawn within their bounds. The fit keeps the best start.
     length_scale_prior : "auto", float or None, default="auto"
-        Standard deviation of a normal prior of the logarithms of the length scales, in units of the features' spreads,
-        about their mean; it prevents overfitting to few rows. "auto": 1 with ``kernel=None``, otherwise no prior.
+        A normal prior keeps the logarithms of the length scales, each divided by its feature's spread, near their
+        common mean, which prevents overfitting to few rows. This is its standard deviation. "auto": 1 with
+        ``kernel=None``, otherwise no prior.
     subset_sizes : "auto", None or increasing integers, default="auto"
         Sizes of the random subsets of rows from which kernel and inducing points are learned, one after the other.
         "auto" goes from 4000 rows up to 131 072. None: all rows at once. The posterior always uses all rows.
@@ -87,8 +89,8 @@ class GPClassifier(PosteriorClassifier):
         Whether the latent functions of several classes share one kernel and its inducing points, or have their own.
         "auto": with 1000 or more rows, a kernel per class if that improves the predictions of held-out rows.
     label_noise : "learn" or float, default="learn"
-        Probability, between 0 and 1/2, that a label is wrong, for "additive-noise" bounds (except that of softmax).
-        "learn": the probability that maximises the bound.
+        Probability that a label is wrong, for "additive-noise" bounds (except that of softmax): a number between 0 and
+        1/2, or "learn" for the probability that maximises the bound.
     mean : float, sequence of C floats or "base-rate", default=0.0
         Prior mean of the latent function, or of each of C latent functions. It determines the predictions far from all
         rows. "base-rate": the mean for which these predictions are the class frequencies.
@@ -98,14 +100,14 @@ class GPClassifier(PosteriorClassifier):
         Step size of the posterior with mini-batches: adaptive [2]_; a constant in (0, 1]; or
         (t + delay)^-forgetting at step t.
     max_iter : int, default=200
-        Largest number of iterations of the optimizer in its last stage, and of the posterior (passes over the rows, or
-        epochs of mini-batches).
+        Largest number of iterations of the optimizer on the last subset of rows, and of the final posterior (passes
+        over the rows, or epochs of mini-batches).
     tol : float, default=1e-4
         Optimizer and posterior stop once the bound rises by less than about ``tol``, relative to its size; mini-batches
         once the posterior's parameters change by less than ``tol``.
     precision : {"double", "mixed"}, default="double"
-        "mixed" computes the largest products in single precision, in half the memory and up to half the time.
-        Probabilities change by about 1e-5, and by more if the kernel's variance is above 1000.
+        "mixed" computes the largest products in single precision, in half the memory; this saves up to half of the
+        time. Probabilities change by about 1e-5, and by more if the kernel's variance is above 1000.
     class_weight : dict, "balanced" or None, default=None
         Factors of the sample weights, for each class. "balanced": n / (C n_c) as in SVC, with n_c rows of class c.
     categorical_features : "from_dtype", None, or list, default="from_dtype"
@@ -166,9 +168,9 @@ class GPClassifier(PosteriorClassifier):
         With neighbours: mean log probability of held-out rows, in nats, and its standard error.
     elbo_ : float
         Lower bound of the log evidence of the training data, in nats, with all constants; after ``partial_fit``, of the
-        last batch. With neighbours, it is the bound of the posterior without neighbours, which the first access
-        computes; a model that was saved before the first access and loaded raises an AttributeError. Also
-        ``log_marginal_likelihood_value_``.
+        last batch. With neighbours, it is the bound of the posterior without neighbours and is computed when it is
+        first read; read it before you save the model, because a loaded model cannot compute it.
+        ``log_marginal_likelihood_value_`` is another name of it.
     history_ : dict of arrays
         One row for each evaluation, iteration and decision. ``help("xgpc.inference.history")`` explains the columns.
     decisions_, warnings_ : lists of str
@@ -176,15 +178,16 @@ class GPClassifier(PosteriorClassifier):
     class_count_ : (C,) array
         Total weight of the rows of each class, in all batches so far.
     n_iter_, converged_ : int and bool
-        Number of iterations of the optimizer in all stages (of the posterior, if nothing was learned); and whether the
-        iterations ended by ``tol``.
+        Number of iterations of the optimizer on all subsets of rows (of the posterior, if nothing was learned); and
+        whether the iterations ended by ``tol``.
     jitter_ : float
         Number added to the diagonal of the inducing points' covariance matrix, relative to its mean diagonal.
 
     Notes
     -----
-    A pass over n rows takes O(n (m^2 + m d)) time, and O(n (C m^2 + m d)) for C > 2 classes that share a kernel. Memory
-    is O(n + m^2) beyond the inputs, and 8 n m bytes more while that is below 512 MB. Inputs in float32 stay in float32.
+    A pass over n rows takes O(n (m^2 + m d)) time, and O(n (C m^2 + m d)) for C > 2 classes that share a
+    kernel. Memory beyond the inputs is O(n + m^2), and a cache of 8 n m bytes if these are less than 512 MB. Inputs in
+    float32 stay in float32.
 
     References
     ----------
@@ -315,8 +318,8 @@ class GPClassifier(PosteriorClassifier):
         Raises
         ------
         ValueError
-            If data or parameters are not valid, or the ``checkpoint`` belongs to another fit. The estimator then stays
-            as it was, also after an interrupt.
+            If data or parameters are not valid, or the ``checkpoint`` belongs to another fit. After any error or
+            interrupt, the estimator is what it was before.
         OSError
             If the ``checkpoint`` cannot be written. Later failures of writing give one warning.
 
@@ -351,7 +354,8 @@ class GPClassifier(PosteriorClassifier):
         how they are divided into batches.
 
         ``elbo_``, ``bound_gap()``, ``n_iter_``, ``converged_`` and ``history_`` are those of the latest batch:
-        ``elbo_`` is then a bound of its log evidence given earlier rows. Result and warnings are those of ``fit``.
+        ``elbo_`` is then a bound of the batch's log evidence given earlier rows. The method returns self, and warns as
+        ``fit`` does.
 
         Parameters
         ----------
@@ -363,8 +367,8 @@ class GPClassifier(PosteriorClassifier):
             Factor of the influence of all earlier rows, for classes that drift: a row that came k calls ago counts as
             ``forgetting_factor ** k`` rows.
         n_new_inducing : int, default=0
-            Largest number of rows of this batch that become further inducing points (2048 in all), for streams that
-            reach new places. The first call ignores it.
+            At most this many rows of the batch become new inducing points, for streams that reach new places; a model
+            has at most 2048 inducing points. The first call ignores it.
 
         Raises
         ------
@@ -374,9 +378,9 @@ class GPClassifier(PosteriorClassifier):
 
         Notes
         -----
-        O(n (m^2 + m d) + m^3) time for each iteration, with n rows in the batch, and O(n + m^2) memory. ``batch_size``
-        and ``checkpoint`` are for the first call. A model that was saved and loaded goes on with the same bits, if
-        ``random_state`` is an integer or no inducing points are added.
+        O(n (m^2 + m d) + m^3) time for each iteration, with n rows in the batch, and O(n + m^2) memory.
+        ``batch_size`` and ``checkpoint`` are for the first call. A stream that continues with a saved and loaded model
+        gives exactly the same results, if ``random_state`` is an integer or no inducing points are added.
         """
         config = FitConfig.of(self)
         check_stream(config, self, forgetting_factor, n_new_inducing)
@@ -406,9 +410,9 @@ class GPClassifier(PosteriorClassifier):
         """Fit the model to rows that need not fit into memory, in batches that are read several times.
 
         Up to 131 072 rows the result is that of ``fit``, bit for bit. With more rows, kernel and inducing points are
-        learned from so many rows, drawn in the first reading with the classes in proportion; the posterior uses all
-        rows, with one reading for each step. The sizes of the batches do not matter. A thread reads the next batch
-        while one is in use. Result and warnings are those of ``fit``.
+        learned from a sample of 131 072 rows, which the first reading draws with the classes in proportion; the
+        posterior uses all rows, with one reading for each step. The sizes of the batches do not matter. A thread reads
+        the next batch while one is in use. The method returns self, and warns as ``fit`` does.
 
         Parameters
         ----------
@@ -422,13 +426,13 @@ class GPClassifier(PosteriorClassifier):
         Raises
         ------
         ValueError
-            As ``fit`` does; the error's notes name the batch, counted from 0. With more than 131 072 rows also for
-            ``n_neighbors`` above 0, ``inducing_points="all"``, and for ``batch_size`` unless the optimizer uses
-            mini-batches. Errors of the source itself are passed on.
+            As ``fit`` does; the error's notes name the batch, counted from 0. With more than 131 072 rows, these are
+            errors, too: ``n_neighbors`` above 0, ``inducing_points="all"``, and ``batch_size`` with an optimizer that
+            uses no mini-batches. Errors of the source itself are passed on.
 
         Notes
         -----
-        Memory beyond that of learning holds two batches and the rows to learn from. ``max_time`` and
+        Besides what learning needs, the fit keeps two batches and the sample of rows in memory. ``max_time`` and
         ``keep_on_interrupt`` do not shorten the first reading. Later readings must give the same rows; their number,
         columns and labels are checked.
         """

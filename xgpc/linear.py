@@ -78,7 +78,7 @@ class BayesianLinearClassifier(LatentClassifier):
     classes_, n_features_in_, feature_names_in_, elbo_, history_, n_iter_, converged_ : as in ``GPClassifier``
     coef_, intercept_ : (1, d) and (1,) arrays
         Posterior means; the intercept is zero without ``fit_intercept``.
-    coef_covariance_ : (D, D) array
+    coef_covariance_ : (D, D) array, D = d + 1 with an intercept, else d
         Posterior covariance of the coefficients and, last, the intercept. Each access computes it anew.
     prior_variance_ : float
     posterior_ : SparsePosterior
@@ -89,8 +89,8 @@ class BayesianLinearClassifier(LatentClassifier):
     -----
     A pass takes O(n r^2 + r^3) time, and a step with s rows O(s r^2 + r^3). Here r = d or, with fewer rows than
     features, the rank of X: only the coefficients within the span of the rows depend on the labels. A basis of this
-    span takes O(n^2 d) time. Memory beyond X is O(n + d^2), plus a dense block of 1152 rows per thread, or O(n d) with
-    fewer rows than features. X may be sparse, best in CSR format; with fewer rows than features it is made dense.
+    span takes O(n^2 d) time. Memory beyond X is O(n + d^2) and a dense block of 1152 rows per thread; with fewer rows
+    than features it is O(n d). X may be sparse, best in CSR format; with fewer rows than features it is made dense.
 
     References
     ----------
@@ -201,7 +201,7 @@ class BayesianLinearClassifier(LatentClassifier):
         )
 
     def _first_prior(self, X: MatrixLike, weight: np.ndarray) -> LinearPrior:
-        """The prior with the given variance, or with a start and a range that the mean square of the rows gives."""
+        """The prior with the given variance; for "auto", with a first variance and its range from the rows' sizes."""
         largest = largest_size(X)
         if 0.0 < largest < LEAST_FEATURE:
             raise ValueError(f"The largest feature is {largest:.3g}; scale the features to at least {LEAST_FEATURE:g}.")

@@ -127,9 +127,9 @@ class PosteriorClassifier(LatentClassifier):
     def summary(self) -> str:
         """Text that summarises the fit: rows, kernel with named length scales, bound, warnings and decisions.
 
-        Length scales are in standard deviations of their features (``feature_spread_``). Beside the bound stands the
-        mean log probability of the labels under the class frequencies alone, which a useful model should exceed. After
-        ``partial_fit``, bound, warnings and decisions are those of the last call.
+        Length scales are in standard deviations of their features (``feature_spread_``). For comparison, the text gives
+        the mean log probability of the labels under the class frequencies alone; a useful model has a higher bound per
+        row. After ``partial_fit``, bound, warnings and decisions are those of the last call.
         """
         check_is_fitted(self)
         return summary(self)
@@ -178,8 +178,8 @@ class PosteriorClassifier(LatentClassifier):
         ----------
         source : function, iterable, iterator or sequence
             As for ``fit_batches``, or an iterator. A batch is an array X (r, d), which may be sparse, or a tuple that
-            starts with one. From ``from_parquet`` and ``from_arrow`` the model takes the columns that it was fitted to
-            by name, if it has names, and ignores other columns.
+            starts with one. If the model has column names, it takes its columns from ``from_parquet`` and
+            ``from_arrow`` by name, and ignores all others.
 
         Returns
         -------
@@ -218,10 +218,10 @@ class PosteriorClassifier(LatentClassifier):
         """Posterior mean (n,) and variance (n,), or joint covariance (n, n), of the latent function.
 
         With C latent functions, which are independent, the shapes are (n, C) and (n, n, C). Variances include the
-        variance of a white kernel. ``corrected``, for the Polya-Gamma bound of "logit", corrects mean and variance to
-        second order in the error of the approximation ([1]_, appendix A.6, with a misprint mended); variances that
-        become negative are 0, with a warning. A joint covariance has no correction, and raises a ValueError if it
-        would take more than 3 GB (8600 rows of two classes).
+        variance of a white kernel. ``corrected=True`` is for the Polya-Gamma bound of "logit": it applies the
+        second-order correction of Wenzel et al. (2019), appendix A.6, with a misprint mended. Variances that the
+        correction makes negative become 0, with a warning. A joint covariance has no correction, and raises a
+        ValueError if it would take more than 3 GB (8600 rows of two classes).
         """
         if corrected and return_cov:
             raise ValueError("There is no corrected joint covariance; give either return_cov or corrected.")
@@ -319,10 +319,10 @@ class PosteriorClassifier(LatentClassifier):
     def feature_importances_(self) -> np.ndarray:
         """Relevance (d,) of the features, with sum 1: inverse length scale times the spread of the feature.
 
-        The spread is ``feature_spread_``, the standard deviation over the training rows. Of several factors of a kernel
-        the inverse length scale is the root of the sum of variance / length_scale^2, the prior's root mean squared
-        slope up to the kernels' smoothness. Kernels of several classes are averaged. If a table's column became several
-        features, such as one for each level, its value is the root of the sum of their squares.
+        The spread is ``feature_spread_``, the standard deviation over the training rows. If a kernel has several
+        factors, the root of the sum of variance / length_scale^2 takes the place of the inverse length scale. Kernels
+        of several classes are averaged. If a table's column became several features, such as one for each level, its
+        value is the root of the sum of their squares.
 
         The latent function may change along a relevant feature, but this need not improve predictions; permutation
         importance on other rows measures that (``sklearn.inspection.permutation_importance``).
@@ -399,8 +399,8 @@ class PosteriorClassifier(LatentClassifier):
     def bound_gap(self) -> float:
         """Nats by which the exact bound exceeds the augmented one on the training data, at the same posterior.
 
-        The gap is the expected divergence of the augmenting variables from their conditional posterior ([1]_, section
-        4.2); 0 for "exact".
+        The gap is the expected Kullback-Leibler divergence between the fitted distribution of the auxiliary variables
+        and their exact conditional distribution ([1]_, section 4.2); for "exact" it is 0.
         """
         check_is_fitted(self)
         self._without_neighbors()

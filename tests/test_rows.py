@@ -114,7 +114,7 @@ def calls(kind):
         assert q is not first
         point = update(training, q, site)
         found = {
-            statistics.update: point.sites,
+            statistics.update_sums: point.sites,
             statistics.block_sites: point.sites,
             statistics.log_likelihood: point.sites,
             statistics.quadratic_constant: point.sites,

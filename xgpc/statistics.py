@@ -195,7 +195,7 @@ class Gradients(list[KernelGradient]):
         return self
 
 
-def update(block: Block, state: SitesAtPosterior) -> Moments:
+def update_sums(block: Block, state: SitesAtPosterior) -> Moments:
     """Marginals and sites at a posterior, not rescaled, and the sites' natural parameters."""
     sites, P, h = state.marginalizer.update(block, state.site)
     block.cache.keep(SITES, state.marginalizer, ((state.site.key, AS_EVALUATED), sites))

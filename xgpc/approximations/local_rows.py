@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 
 from .. import _local
 from .._kernels import FAMILIES, InducingKernel
+from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_of
 from .base import cholesky_and_inverse
 from .sparse import SparsePrior
@@ -25,8 +26,6 @@ from .sparse import SparsePrior
 CACHE_LINE = 64
 # Seed of the random order of the training rows, see ``in_order``.
 ORDER_SEED = 0
-# Precisions and linear terms (C, n) of the training rows' sites.
-Sites = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from ..statistics import (
     curvature_product,
     mean_gradient,
     project_sites,
+    update_sums,
 )
-from ..statistics import update as statistics_of_update
 from .history import History
 
 # A fall of the bound by less than this share is round-off, not a step that is too long.
@@ -83,7 +83,7 @@ class Point(Generic[Q]):
 def update(training: Training, q: Q, site: Site) -> Point[Q]:
     """Make a pass: marginals and sites of all rows under q, and the sites' natural parameters."""
     sites = SitesAtPosterior(q.marginalizer, site)
-    sums = training.executor.reduce(statistics_of_update, training.source, sites)
+    sums = training.executor.reduce(update_sums, training.source, sites)
     P, h = of_latents(training.n_latents, sums)
     log_likelihood, curved = sums.log_likelihood, sums.curved
     if site.learned:

@@ -16,13 +16,13 @@ Decisions
     kernel for each class, the start kernel, a kernel or posterior that is kept from before, a warm start that is not
     possible, a checkpoint that is resumed, parts skipped for lack of time, and columns that are the index of a table.
 Rounds with neighbours
-    A round takes ``n_rows`` rows, of which some are held out and predicted from ``n_neighbors`` of the others. It
-    makes ``searches`` for neighbours and ``sweeps`` over their sites, then maximises the mean log probability of the
-    held-out rows: ``query_score`` before and ``learned_score`` after ``evaluations`` of the score and its gradient
-    (a count, whereas ``evaluation`` is a number). The first of these rows are starts, without evaluations, and kernels
-    of different roughness; the last is the second round, if there is one.
+    A round takes ``n_rows`` rows, of which some are held out and predicted from ``n_neighbors`` of the others. It makes
+    ``sweeps`` over the sites of these, then maximises the mean log probability of the held-out rows: ``query_score``
+    before and ``learned_score`` after ``evaluations`` of the score and its gradient (their count, whereas
+    ``evaluation`` is the number of one evaluation). The first of these rows are starts, without evaluations, and
+    kernels of different roughness; the last is the second round, if there is one.
 Sites of all rows
-    ``n_neighbors``, ``searches`` and ``sweeps``, alone or with the decision by held-out rows.
+    ``n_neighbors`` and ``sweeps``, alone or with the decision by held-out rows.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ import numpy as np
 
 from .. import _local, _sites
 from .._sites import Site
-from ..approximations.local_rows import Sites
 from ..likelihoods import record_of
 from ..likelihoods.curvature import Curvature
+from ..rows.coinciding import Sites
 
 # Initial precision of a site, near that of the logistic function at zero.
 START_PRECISION = 0.2

@@ -19,7 +19,6 @@ from ..approximations.local_rows import (
     Conditional,
     LocalRows,
     Neighbourhoods,
-    Sites,
     by_parts,
     moments,
     neighbour_matrices,
@@ -27,6 +26,7 @@ from ..approximations.local_rows import (
     site_terms_vjp,
 )
 from ..likelihoods.curvature import Curvature
+from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_of
 from ..rows.source import ArraySource, labels_and_weights
 from .links import Link, centred

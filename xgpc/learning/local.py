@@ -10,13 +10,13 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Produc
 
 from ..approximations.base import KernelPosterior, KernelPrior
 from ..approximations.local import LocalPosterior
-from ..approximations.local_rows import Sites, in_order, local_rows, metric
+from ..approximations.local_rows import in_order, local_rows, metric
 from ..approximations.sparse import SparsePrior
 from ..inference.links import LINKS, Link, centred
 from ..inference.local_sites import Local, Sweeps, converged_sites, start_sites
 from ..inference.run import Run
 from ..kernels.spec import KernelSpec
-from ..rows.coinciding import Distinct
+from ..rows.coinciding import Distinct, Sites
 from ..rows.deadline import OutOfTime
 from ..rows.executor import Executor
 from ..rows.neighbours import Neighbours
@@ -291,7 +291,7 @@ def _round(task: Task, start: LocalFit, support: np.ndarray, held_out: np.ndarra
         parameters, n_iter, n_evaluations = found.x, found.nit, found.nfev
         prior = prior.rebuilt([prior.spec.with_theta(parameters[:-1])], prior.Z)
         learned = score.at(parameters).scores
-    work = {"n_neighbors": k, "sweeps": sweeps.n_sweeps, "searches": 1, "evaluations": n_evaluations}
+    work = {"n_neighbors": k, "sweeps": sweeps.n_sweeps, "evaluations": n_evaluations}
     history.add(**size, **work, query_score=before.mean, learned_score=learned.mean)
     sites = start.sites[0].copy(), start.sites[1].copy()
     for all_rows, part in zip(sites, distinct.parts(sweeps.sites), strict=True):
@@ -322,7 +322,7 @@ def fit_sites(task: Task, local_fit: LocalFit, is_last: bool = True) -> tuple[Lo
     k = min(task.n_neighbors, distinct.source.n_rows)
     near, local = _among(task, local_fit, distinct, k)
     sweeps = converged_sites(local, distinct.sums(local_fit.sites), None if is_last else _round_tolerance(local.link))
-    history.add(**size, n_neighbors=k, sweeps=sweeps.n_sweeps, searches=1)
+    history.add(**size, n_neighbors=k, sweeps=sweeps.n_sweeps)
     # The model keeps its own read-only copy of the rows.
     X, scale = np.array(distinct.source.X, order="C"), float(np.exp(local_fit.log_scale))
     posterior = LocalPosterior(prior, X, *sweeps.sites, sweeps.q.w, sweeps.q.V, k, task.n_latents, scale)

@@ -28,7 +28,7 @@ from ..rows.coinciding import Distinct
 from ..rows.deadline import Deadline, OutOfTime, during, stopped_by_interrupts
 from ..rows.executor import Executor, Threads
 from ..rows.source import labels_and_weights
-from ..statistics import update
+from ..statistics import update_sums
 from .inducing import MAX_INDUCING, with_more_points
 from .learn import learn
 from .optimizer import Model
@@ -66,7 +66,7 @@ def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads
     with executing(run, data.config, threads) as executor:
         initial = start(data, run, executor, previous)
         try:
-            with run.deadline.reserving(data.n_rows, update), during("learning"):
+            with run.deadline.reserving(data.n_rows, update_sums), during("learning"):
                 learned = learn(data, run, initial)
         except OutOfTime as end:
             run.skip(end.where)

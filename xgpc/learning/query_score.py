@@ -19,7 +19,6 @@ from ..approximations.local_rows import (
     Coefficients,
     Conditional,
     Neighbourhoods,
-    Sites,
     local_rows,
     moments,
     site_terms,
@@ -29,6 +28,7 @@ from ..approximations.sparse import SparsePrior
 from ..inference.links import Link
 from ..inference.local_sites import Local, Sweep
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
+from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_of, workspace
 from ..rows.source import ArraySource, labels_and_weights
 from .candidates import Scores
@@ -151,9 +151,8 @@ class Evaluated:
         pulled = conditional_vjp(executor, at, 1, given)
         by_q = by_coefficients(executor, b, self.d_mean, self.d_variance)
         support, pairs = self._through_sweep(pulled.sites, by_q)
-        support += pulled.support
         parts = [
-            (self.problem.support.X, at.support.a, support),
+            (self.problem.support.X, at.support.a, support + pulled.support),
             (self.problem.queries.X, at.rows.a, pulled.rows),
         ]
         pairs = [of_queries + other for of_queries, other in zip(pulled.pairs, pairs, strict=True)]
@@ -175,9 +174,7 @@ class Evaluated:
             return [(d_b, d_variance[:, rows].copy(), d_mean[:, rows].copy()), of_earlier]
 
         pulled = conditional_vjp(executor, among, 2, given)
-        support = pulled.rows
-        support += pulled.support
-        return support, pulled.pairs
+        return pulled.rows + pulled.support, pulled.pairs
 
 
 @dataclass(frozen=True)
@@ -187,10 +184,8 @@ class ByRows:
     a: np.ndarray
     diagonal: np.ndarray
 
-    def __iadd__(self, other: ByRows) -> ByRows:
-        np.add(self.a, other.a, out=self.a)
-        np.add(self.diagonal, other.diagonal, out=self.diagonal)
-        return self
+    def __add__(self, other: ByRows) -> ByRows:
+        return ByRows(self.a + other.a, self.diagonal + other.diagonal)
 
 
 class Pulled(NamedTuple):

@@ -29,6 +29,7 @@ from ..rows.deadline import Deadline, OutOfTime, during, stopped_by_interrupts
 from ..rows.executor import Executor, Threads
 from ..rows.source import labels_and_weights
 from ..statistics import update_sums
+from .candidates import Scores
 from .inducing import MAX_INDUCING, with_more_points
 from .learn import learn
 from .optimizer import Model
@@ -74,7 +75,19 @@ def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads
         if learned.n_iter:
             kernels = ", ".join(str(group.spec.kernel) for group in learned.model.prior.groups)
             run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
+        if learned.local is not None:
+            return with_neighbors(data, run, learned, *learned.local)
         return infer(data, run, initial, learned)
+
+
+def with_neighbors(
+    data: Data, run: Run, learned: HyperparameterFit, local: LocalPosterior, scores: Scores
+) -> FitResult:
+    """The result of learning that kept neighbours, and so has found the posterior of all rows already."""
+    run.history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=local.prior.n_inducing)
+    site = data.prior_mean.scaled(local.variance_scale).site(learned.model.site, local.prior)
+    told, labels = _messages(data, run, learned, local, learned.problems), Distinct.of(data.source).source
+    return FitResult(local, site, learned.n_iter, *told, None, labels_and_weights(labels), scores)
 
 
 def infer(
@@ -82,13 +95,6 @@ def infer(
 ) -> FitResult:
     """The posterior of all rows and its evidence; ``leaves_prior`` takes a first step even if its gain is below tol."""
     history, config, training, (prior, q, site) = run.history, data.config, initial.training, learned.model
-    if learned.local is not None:
-        # Learning has found the posterior of all rows already.
-        local, scores = learned.local
-        history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=local.prior.n_inducing)
-        site = data.prior_mean.scaled(local.variance_scale).site(site, local.prior)
-        told, labels = _messages(data, run, learned, local, learned.problems), Distinct.of(data.source).source
-        return FitResult(local, site, learned.n_iter, *told, None, labels_and_weights(labels), scores)
     history.context.update(n_rows=len(training), n_inducing=prior.n_inducing)
     history.tell(stage="posterior", n_rows=data.n_rows, n_inducing=prior.n_inducing)
     # Learned hyperparameters must beat those of the previous fit, unless inducing points were added.
@@ -126,7 +132,9 @@ def infer(
     point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, options)
     if not np.isfinite(point.elbo):
         raise ValueError(f"The bound is {point.elbo}: scale the features and the sample weights to moderate values.")
-    history.tell(decision=f"The posterior has a bound of {point.elbo:.2f} nats after {n_steps} iterations.")
+    history.tell(
+        decision=f"The posterior of all rows has a bound of {point.elbo:.2f} nats, after {n_steps} more iterations."
+    )
     evidence, problems = Evidence(point.elbo, *correction_and_gap(training, point)), list(learned.problems)
     # A step that time did not permit would have taken at most as long as all steps before it together.
     if not converged and n_steps < max_iter and not run.deadline.allows_again(began):

@@ -51,8 +51,6 @@ def run(study, options):
         if not options.quick:
             records.store(study.NAME, part.name, record, folder)
         print(f"{study.NAME}, {part.name}: others took {record['others']:.2f} cores", file=sys.stderr, flush=True)
-    if not options.quick and hasattr(study, "draw"):
-        study.draw(records.holding(study, outputs, folder), folder)
     minutes = (time.perf_counter() - start) / 60
     print(f"## {study.NAME}: {minutes:.1f} minutes, planned {study.MINUTES}\n\n{study.report(found)}\n", flush=True)
 

@@ -4,7 +4,6 @@ MINUTES : planned time on two cores; all studies together take at most 75
 EXPIRES : what the numbers of xgpc expire with (records.expired)
 parts(data, quick) : list of Part, each one record; ``data`` is the folder of the data sets, None if none was given
 report(records) : Markdown of the records that hold, dict of name -> record
-draw(records, folder) : pictures, if it has any; returns their names
 
 and a docstring, which is its text in docs/benchmarks.md: a title, and what is measured. ``quick`` parts have tiny sizes
 and show that the study works.

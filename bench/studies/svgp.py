@@ -93,30 +93,3 @@ def report(records):
     lost = [name for name, ratio in ratios(records).items() if ratio is None]
     text = f"\n\nxgpc never reaches the target on {', '.join(lost)}." if lost else ""
     return table(header, rows) + text
-
-
-def draw(records, folder):
-    """NLL above, error below, against training seconds; a column for each set."""
-    from matplotlib.figure import Figure
-
-    curves = curves_of(records)
-    if not curves:
-        return []
-    figure = Figure(figsize=(2.6 * len(curves), 5.0), layout="constrained")
-    axes = figure.subplots(2, len(curves), sharex="col", squeeze=False)
-    # Okabe and Ito's blue, orange and green, told apart with any colour vision.
-    colours = dict(zip(NAMES, ("#0072B2", "#D55E00", "#009E73"), strict=True))
-    for column, (set_name, paths) in zip(axes.T, curves.items(), strict=True):
-        for ax, score in zip(column, ("nll", "error"), strict=True):
-            for name, points in paths.items():
-                values = [[point[key] for point in points] for key in ("seconds", score)]
-                ax.plot(*values, ".-", color=colours[name], label=METHODS[name].title)
-            ax.set(xscale="log")
-            ax.grid(alpha=0.3)
-        column[0].set_title(set_name, fontsize=10)
-        column[1].set_xlabel("training seconds")
-    axes[0, 0].set_ylabel("test NLL, nats a row")
-    axes[1, 0].set_ylabel("test error")
-    axes[0, 0].legend(fontsize=8)
-    figure.savefig(folder / "svgp.png", dpi=80)
-    return ["svgp.png"]

@@ -3,6 +3,7 @@
 import gzip
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -206,6 +207,16 @@ BROKEN = {
     "UTF-16.csv": "a,y\n1,u\n".encode("utf-16"),
     "open quote.csv": b'a,b,y\n1,2,"u\n2,3,v\n',
 }
+
+
+def test_a_missing_quotation_mark_in_a_column_that_is_not_used_is_refused(tmp_path, model, run):
+    """It would join rows, and a prediction would have fewer rows than the file."""
+    (tmp_path / "train.csv").write_text("a,y,note\n" + "1,no,x\n2,yes,y\n" * 20)
+    assert run("fit", tmp_path / "train.csv", "--target", "y", "--drop", "note", "--model", model)[0] == 0
+    (tmp_path / "new.csv").write_text('a,note\n1,x\n1,"x\n' + "2,x\n" * 9 + '3,y"\n')
+    status, out, err = run("predict", model, tmp_path / "new.csv")
+    assert (status, out) == (2, "")
+    assert re.search("row 2, column 'note': several lines", err)
 
 
 @pytest.mark.parametrize("name", BROKEN)

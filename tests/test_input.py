@@ -307,6 +307,8 @@ KINDS = {
     "a mixture": np.array([1, "a"], dtype=object)[CODES],
     "bytes as objects": np.array([b"a", b"b"], dtype=object)[CODES],
     "complex numbers": 1j * CODES,
+    "dates": np.array(["2026-01-01", "2026-01-02"], dtype="datetime64[D]")[CODES],
+    "durations": np.array([1, 2], dtype="timedelta64[s]")[CODES],
 }
 
 

@@ -65,6 +65,15 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
+def auto_or_integer(text: str) -> str | int:
+    if text == "auto":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor 'auto'") from None
+
+
 def _add_options(fit: argparse.ArgumentParser) -> None:
     """Add the options of ``xgpc fit``; None stands for the default of ``GPClassifier``."""
     add = fit.add_argument
@@ -72,7 +81,7 @@ def _add_options(fit: argparse.ArgumentParser) -> None:
     columns = partial(add, nargs="+", action="extend", default=[], metavar="COLUMN")
     columns("--drop", help="columns that are no features, such as numbers of the rows")
     columns("--categorical", help="columns of names that look like numbers, such as postcodes")
-    number = partial(add, type=lambda text: text if text == "auto" else int(text), metavar="N")
+    number = partial(add, type=auto_or_integer, metavar="N")
     number("--inducing", dest="n_inducing", help="number of inducing points (default: auto, up to 2048)")
     near = "near rows that a prediction also looks at; 0: none, and the model holds no training rows (default: auto)"
     number("--neighbors", dest="n_neighbors", help=near)

@@ -70,14 +70,21 @@ class Rows:
         return pa.schema(zip(first.schema.names, types, strict=True))
 
     def _read(self, names: list[str], types: Types) -> pa.RecordBatchReader:
-        """Return an iterator over record batches of some columns, or of all if there are no names, in order."""
+        """Return an iterator over record batches of some columns, or of all if there are no names, in order.
+
+        Of CSV, the batches also have the bytes of all other columns: a quotation mark that is missing there joins rows.
+        """
         if self._dataset is not None:
             return self._dataset.to_batches(columns=names, **in_order())
         known = {field.name: field.type for field in self.schema}
         # Truth values are numbers, too.
         known |= {name: kind for name, kind in types.items() if (known[name], kind) != (pa.bool_(), pa.float64())}
+        others = [name for name in known if names and name not in names]
         options = csv.ConvertOptions(
-            include_columns=names, column_types=known, null_values=MISSING, strings_can_be_null=True
+            include_columns=[*names, *others],
+            column_types=known | dict.fromkeys(others, pa.binary()),
+            null_values=MISSING,
+            strings_can_be_null=True,
         )
         # With threads Arrow does not know the rows of wrong cells.
         how = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
@@ -117,10 +124,10 @@ class Rows:
                 for field, column in zip(batch.schema, batch.columns, strict=True):
                     if field.type in (pa.float32(), pa.float64()):
                         refuse(compute.is_inf(column), n_rows, field.name, "an infinite number")
-                    if pa.types.is_string(field.type) and self._dataset is None:
+                    if field.type in (pa.string(), pa.binary()) and self._dataset is None:
                         what = "several lines of text, perhaps for want of a quotation mark"
                         refuse(compute.match_substring(column, "\n"), n_rows, field.name, what)
-                    if field.name == self.target or not may_miss:
+                    if field.name == self.target or (field.name in names and not may_miss):
                         refuse(column.is_null(nan_is_null=True), n_rows, field.name, "a missing value")
                 n_rows += batch.num_rows
                 yield batch.select(features), None if self.target is None else batch[self.target]

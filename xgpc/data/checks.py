@@ -105,10 +105,10 @@ def kind_of(dtype: np.dtype) -> str:
 
 def _refuse_kinds(labels: np.ndarray) -> None:
     """Raise ValueError for labels (n,) other than text, whole numbers and truth values."""
-    if labels.dtype.kind in "Sc":
+    if labels.dtype.kind in "ScmM":
         raise ValueError(
-            f"Labels must be text, whole numbers or truth values; got an array of {labels.dtype}. np.char.decode(y) "
-            "makes text of bytes."
+            f"Labels must be text, whole numbers or truth values; got an array of {labels.dtype}. y.astype(str) "
+            "makes text of them."
         )
     other = next((one for one in labels.tolist() if not isinstance(one, str)), "") if labels.dtype.kind == "O" else ""
     if other != "":

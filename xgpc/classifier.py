@@ -79,8 +79,8 @@ class GPClassifier(PosteriorClassifier):
     n_restarts_optimizer : int, default=0
         Number of further starts, with kernel parameters drawn within their bounds. The fit keeps the best start.
     length_scale_prior : "auto", float or None, default="auto"
-        A normal prior keeps the logarithms of the length scales, each divided by its feature's spread, near their
-        common mean, which prevents overfitting to few rows. This is its standard deviation. "auto": 1 with
+        Standard deviation of a normal prior that prevents overfitting to few rows: each length scale is divided by its
+        feature's spread, and the prior keeps the logarithms of these ratios near their common mean. "auto": 1 with
         ``kernel=None``, otherwise no prior.
     subset_sizes : "auto", None or increasing integers, default="auto"
         Sizes of the random subsets of rows from which kernel and inducing points are learned, one after the other.
@@ -100,8 +100,8 @@ class GPClassifier(PosteriorClassifier):
         Step size of the posterior with mini-batches: adaptive [2]_; a constant in (0, 1]; or
         (t + delay)^-forgetting at step t.
     max_iter : int, default=200
-        Largest number of iterations of the optimizer on the last subset of rows, and of the final posterior (passes
-        over the rows, or epochs of mini-batches).
+        Largest number of iterations of the optimizer on the last subset of rows; earlier subsets have limits of their
+        own. Also the largest number of passes, or epochs of mini-batches, of the final posterior.
     tol : float, default=1e-4
         Optimizer and posterior stop once the bound rises by less than about ``tol``, relative to its size; mini-batches
         once the posterior's parameters change by less than ``tol``.
@@ -114,8 +114,8 @@ class GPClassifier(PosteriorClassifier):
         Columns whose values are levels without an order. "from_dtype": text and categorical columns of data frames. A
         list has names, positions, or True and False for each column. A column has 255 levels at most.
     feature_transform : "auto" or None, default="auto"
-        "auto" treats a value that a wide gap separates from all others, such as -9999, as missing, when fitting and
-        when predicting; ``encoding_.limits`` has the limits. None: no value is changed.
+        "auto" replaces a value that a wide gap separates from all others, such as -9999, when fitting and when
+        predicting; ``encoding_.limits`` has the limits. None: no value is changed.
     warm_start : bool, default=False
         Whether to start from the previous fit's kernel, inducing points, posterior and label noise. If features or
         classes differ from those of the previous fit, the fit starts anew, and ``decisions_`` says so.
@@ -185,9 +185,9 @@ class GPClassifier(PosteriorClassifier):
 
     Notes
     -----
-    A pass over n rows takes O(n (m^2 + m d)) time, and O(n (C m^2 + m d)) for C > 2 classes that share a
-    kernel. Memory beyond the inputs is O(n + m^2), and a cache of 8 n m bytes if these are less than 512 MB. Inputs in
-    float32 stay in float32.
+    A pass over n rows takes O(n (m^2 + m d)) time, and O(n (C m^2 + m d)) for C > 2 classes that share a kernel. Memory
+    beyond the inputs is O(n + m^2), plus a cache of 8 n m bytes if the cache is smaller than 512 MB. Inputs in float32
+    stay in float32.
 
     References
     ----------

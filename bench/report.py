@@ -60,14 +60,12 @@ def section(name, found):
     title, text = studies.title_and_text(study)
     pieces = [f"## {title}", text]
     if found:
-        pieces += [study.report(found), source(found)]
+        # The papers' tables have a page of their own.
+        pieces += [*([] if name == "papers" else [study.report(found)]), source(found)]
     missing = [part.name for part in study.parts(None, quick=False) if part.name not in found]
     if missing:
         which = f'{len(missing)} parts, from "{missing[0]}" to "{missing[-1]}"' if found else "these tables"
         pieces.append(MEASURES.format(which, name))
-    picture = f"{name}.png"
-    if found and (records.RESULTS / picture).exists():
-        pieces.append(f"![{title}](../bench/results/{picture})")
     return re.sub(r"\n{3,}", "\n\n", "\n\n".join(pieces)) + "\n"
 
 

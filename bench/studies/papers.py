@@ -1,11 +1,8 @@
 """The papers' numbers beside ours
 
-The systems of the papers (`xgpc.systems`) with one thread. Features are divided by the standard deviations of the
-training rows. [The guide](guide/papers.md) has all tables and the reasons for the differences. Here are the errors and
-times of X-GPC, and a comparison of X-GPC with the SVGP of GPyTorch and GPflow, with mini-batches of 100 rows as in the
-paper. Each method has two targets: the test NLL at the maximum of its own bound, plus .005; and the lowest test NLL
-that it reaches, plus .005. HIGGS, SUSY and covtype are samples; in statlog-shuttle the classes are class 0 and all
-others.
+The systems of the papers (`xgpc.systems`) with one thread, and X-GPC beside the SVGP of GPyTorch and GPflow. [The
+guide](guide/papers.md) has the tables, and the reasons for the differences. HIGGS, SUSY and covtype are samples; in
+statlog-shuttle the classes are class 0 and all others.
 """
 
 import time

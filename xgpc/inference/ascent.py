@@ -280,6 +280,17 @@ def best_rate(rate: float, promised: float, gain: float) -> float:
     return min(1.0, growth * rate)
 
 
+def gains_to_expect(point: Point[Q], trial: Q, rate: float) -> tuple[float, float]:
+    """First-order gain of a step, in nats (NaN if its length is not measured), and the gain that a unit step can have.
+
+    On a parabola, a unit step gains half of its first-order gain. A conjugate bound gains KL(q, trial) by a unit step.
+    """
+    if has_measured_steps(point.site):
+        promised = point.q.first_order_gain(point.target, trial)
+        return promised, 0.5 * promised / rate
+    return math.nan, point.q.kl_to(trial) if rate == 1.0 else math.inf
+
+
 def coordinate_ascent(
     training: Training,
     q: Q,
@@ -321,13 +332,7 @@ def coordinate_ascent(
             trial = steps(rate)
         reached, gain, promised = point, -math.inf, math.nan
         if trial is not None:
-            if measured:
-                promised = point.q.first_order_gain(point.target, trial)
-                # On a parabola, a unit step gains half of what it promises.
-                expected = 0.5 * promised / rate
-            else:
-                # The gain of a unit step is known for a conjugate bound.
-                expected = point.q.kl_to(trial) if rate == 1.0 else math.inf
+            promised, expected = gains_to_expect(point, trial, rate)
             # A gain below the tolerance is not worth a pass over the data.
             if not failures and not must_step and is_small(expected, point.elbo, tol):
                 return Ascent(point, iteration - 1, True, first_rate)

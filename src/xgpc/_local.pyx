@@ -156,13 +156,13 @@ cdef class Neighbourhoods:
         if len(out) == 1:
             rows.n_earlier = NULL
         for i, (b, gamma, variance, mean, slopes) in enumerate(out):
-            sets[i].first, sets[i].n = self.place(first, last, np.shape(variance)[1]), np.shape(variance)[1]
+            sets[i].first, sets[i].n = self.first_row(first, last, np.shape(variance)[1]), np.shape(variance)[1]
             sets[i].b, sets[i].gamma, sets[i].slopes = start_of_all(b), start_of_all(gamma), start_of_all(slopes)
             sets[i].variance, sets[i].mean = start_of(variance), start_of(mean)
         with nogil:
             xg_local_condition(&self.kernel, &self.support, &rows, first, last, &scratch[0], sets, NULL)
 
-    cdef Py_ssize_t place(self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t n) except -1:
+    cdef Py_ssize_t first_row(self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t n) except -1:
         # The row that arrays of n rows begin with.
         if n not in (self.rows.n, last - first) or not 0 <= first <= last <= self.rows.n:
             raise ValueError(f"Arrays must have all {self.rows.n} rows or {last - first}; got {n}.")
@@ -187,7 +187,7 @@ cdef class Neighbourhoods:
         if len(out) == 1:
             rows.n_earlier = NULL
         for i, ((d_b, d_variance, d_mean), (gamma, chi, b, u, d_precision, d_linear)) in enumerate(zip(given, out)):
-            gradient.set[i].first = self.place(first, last, np.shape(d_mean)[1])
+            gradient.set[i].first = self.first_row(first, last, np.shape(d_mean)[1])
             gradient.set[i].n = np.shape(d_mean)[1]
             gradient.set[i].d_b = start_of_all(d_b)
             gradient.set[i].d_variance, gradient.set[i].d_mean = start_of(d_variance), start_of(d_mean)

@@ -66,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def auto_or_integer(text: str) -> str | int:
+    """The value of an option that is "auto" or a whole number."""
     if text == "auto":
         return text
     try:

@@ -72,7 +72,8 @@ class Rows:
     def _read(self, names: list[str], types: Types) -> pa.RecordBatchReader:
         """Return an iterator over record batches of some columns, or of all if there are no names, in order.
 
-        Of CSV, the batches also have the bytes of all other columns: a quotation mark that is missing there joins rows.
+        Batches of a CSV file also contain all other columns, as bytes: a missing quotation mark in one of these columns
+        would join rows, which ``batches`` refuses.
         """
         if self._dataset is not None:
             return self._dataset.to_batches(columns=names, **in_order())

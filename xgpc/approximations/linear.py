@@ -46,7 +46,7 @@ class RowSpan(Value):
             return cls(None), X
         dense = np.array(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
         Q, R, order = qr(dense.T, overwrite_a=True, mode="economic", pivoting=True)
-        # Squared norms of what the first r directions leave of each row; d eps of a row is rounding.
+        # left[r]: squared distance of each row from the first r directions, relative; d eps of a row is rounding.
         largest = np.max(np.abs(R), axis=0)
         squares = np.divide(R, largest, out=np.zeros_like(R), where=largest > 0.0) ** 2
         left = np.cumsum(squares[::-1], axis=0)[::-1]
@@ -56,7 +56,7 @@ class RowSpan(Value):
         return cls(Q[:, :r]), coordinates
 
     def coordinates(self, X: MatrixLike) -> tuple[MatrixLike, np.ndarray | float]:
-        """Coordinates of the rows of X (b, d), and the squared norms (b,) of what they leave out; 0 if that is none."""
+        """Coordinates of the rows of X (b, d), and squared distances (b,) of rows from the span; 0 without a basis."""
         if self.basis is None:
             return X, 0.0
         inside = X @ self.basis

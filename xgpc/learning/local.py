@@ -249,7 +249,7 @@ def second_round(task: Task, local_fit: LocalFit, max_iter: int) -> LocalFit:
 
 
 def _among(task: Task, start: LocalFit, distinct: Distinct, k: int) -> tuple[Neighbours, Local]:
-    """Search the k neighbours of distinct rows among themselves."""
+    """The search for neighbours of distinct rows, and these rows with their k neighbours, whitened rows and link."""
     prior, rows = start.prior, distinct.source
     near = Neighbours(rows.X * metric(prior.core))
     # Another row can have all rows as neighbours, a row itself only the others.

@@ -144,6 +144,7 @@ class Evaluated:
         """Gradient of the mean score with respect to the parameters; it takes about four times as long as the score."""
         executor, at, q, b = self.problem.executor, self.at, self.sweep.q, self.answer.b
 
+        # The core takes arrays without gaps, hence the copies.
         def given(rows: slice) -> list[ByConditional]:
             d_mean, d_variance = self.d_mean[:, rows].copy(), self.d_variance[:, rows].copy()
             return [(moments_vjp(b[:, rows], q, d_mean, d_variance), d_variance, d_mean)]

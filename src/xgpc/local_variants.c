@@ -1,5 +1,6 @@
 /* Which of the builds of local.c a machine takes. */
 #include "local.h"
+#include "variants.h"
 
 #define XG_DECLARED(variant)                                                                                         \
     ptrdiff_t xg_local_scratch_##variant(const xg_local_kernel *, const xg_local_support *, ptrdiff_t);              \
@@ -10,12 +11,6 @@ XG_DECLARED(base)
 #ifdef XG_HAVE_TARGET_CLONES
 XG_DECLARED(v3)
 XG_DECLARED(v4)
-#define XG_CHOSEN(call)                                                                                              \
-    (__builtin_cpu_supports("x86-64-v4")   ? call(v4)                                                                \
-     : __builtin_cpu_supports("x86-64-v3") ? call(v3)                                                                \
-                                           : call(base))
-#else
-#define XG_CHOSEN(call) call(base)
 #endif
 
 ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k)

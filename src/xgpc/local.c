@@ -3,7 +3,7 @@
 #include "lanes.h"
 #include "profiles.h"
 
-/* Compiled once for each instruction set, with its own width and names; see local_variants.c. */
+/* Compiled once for each instruction set, with its own width and names; see variants.c. */
 #define XG_JOINED(name, variant) name##_##variant
 #define XG_EXPANDED(name, variant) XG_JOINED(name, variant)
 #define XG_VARIANT(name) XG_EXPANDED(name, XG_INSTRUCTIONS)

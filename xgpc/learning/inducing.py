@@ -7,7 +7,6 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.cluster import KMeans
-from sklearn.preprocessing import StandardScaler
 from threadpoolctl import ThreadpoolController
 
 from ..approximations.base import KernelPrior
@@ -16,7 +15,7 @@ from ..data.far_values import limits_of, within
 from ..kernels.spec import Groups, KernelSpec
 from ..names import MatrixLike
 from ..ranges import LARGEST_FEATURE, largest_size, refuse_masked
-from ..rows.source import RowSource, dense
+from ..rows.source import RowSource, dense, labels_and_weights
 from ..status import warn_user
 
 # n_inducing="auto" starts with FIRST_INDUCING points, or with FIRST_OF_FEW for fewer than FEW_ROWS rows, where fewer
@@ -89,10 +88,15 @@ def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np
 
 def mean_and_spread(source: RowSource) -> tuple[np.ndarray, np.ndarray]:
     """Weighted mean and standard deviation (d,) of all rows; constant features have deviation 0."""
-    scaler = StandardScaler()
-    for block in source.blocks():
-        scaler.partial_fit(block.X, sample_weight=block.weight if len(block.weight) else None)
-    return np.asarray(scaler.mean_), np.sqrt(scaler.var_)
+    weight = labels_and_weights(source)[1]
+
+    def average(origin: np.ndarray, power: int) -> np.ndarray:
+        parts = (weight[block.rows] @ (block.X - origin) ** power for block in source.blocks())
+        return np.asarray(sum(parts)) / source.total_weight
+
+    first = np.asarray(source.sample(np.arange(1)).X[0], dtype=np.float64)
+    mean = first + average(first, 1)
+    return mean, np.sqrt(average(mean, 2))
 
 
 def sample_size(n_inducing: int | str) -> int:

@@ -182,7 +182,7 @@ XG_INLINE void add_dots(const int R, const int C, ptrdiff_t size, double factor,
 
 /* Columns of rows that are multiplied at a time: of some 34 rows they stay in a first-level cache. Sums are read and
  * written once for so many, and of each row two lines of memory are read at once: with 8 columns a sweep of 32
- * neighbours takes 7 to 10 % longer, with 32 or 64 0 to 5 %. Fetching the next rows' lines ahead gained nothing. */
+ * neighbours takes 7 to 10 % longer, with 32 or 64 0 to 5 %. */
 #define CHUNK 16
 
 /* What is summed over the columns of each two rows: their products, or the squares of their differences. */
@@ -240,10 +240,11 @@ XG_INLINE void pair_sums_rows(const int kind, const int R, ptrdiff_t i, const la
             at[r][c] += factor * s[r][c];
 }
 
-/* out, a packed lower triangle without its diagonal, += factor times the sums for each two rows, CHUNK apart */
-XG_CALLED void pair_sums(const int kind, ptrdiff_t count, const lanes *x, ptrdiff_t size, double factor, lanes *out)
+/* out, rows i, ..., count - 1 of a packed lower triangle without its diagonal, += factor times the sums for each two
+ * rows, CHUNK apart; i is a multiple of 4 */
+XG_CALLED void pair_sums(const int kind, ptrdiff_t i, ptrdiff_t count, const lanes *x, ptrdiff_t size, double factor,
+                         lanes *out)
 {
-    ptrdiff_t i = 0;
     for (; i + 4 <= count; i += 4)
         if (size == CHUNK) /* unrolled */
             pair_sums_rows(kind, 4, i, x, CHUNK, factor, out);

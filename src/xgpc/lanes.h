@@ -258,33 +258,21 @@ XG_CALLED void pair_sums(const int kind, ptrdiff_t i, ptrdiff_t count, const lan
         pair_sums_rows(kind, 1, i, x, size, factor, out);
 }
 
-/* out = S x for the same row-major (n, n) matrix in all lanes; with y not NULL also out_y = S y */
-XG_CALLED void shared_times(ptrdiff_t n, const double *S, const lanes *x, const lanes *y, lanes *out, lanes *out_y)
+/* out = S x for the same row-major (n, n) matrix in all lanes */
+XG_CALLED void shared_times(ptrdiff_t n, const double *S, const lanes *x, lanes *out)
 {
     for (ptrdiff_t i = 0; i < n; i += 4) {
-        ptrdiff_t rows = SMALLER(n - i, 4);
         const double *row[4];
-        lanes s[4], t[4];
+        lanes s[4];
         for (int r = 0; r < 4; ++r) {
-            row[r] = S + (i + SMALLER(r, rows - 1)) * n;
-            s[r] = t[r] = (lanes){0.0};
+            row[r] = S + SMALLER(i + r, n - 1) * n;
+            s[r] = (lanes){0.0};
         }
-        if (y)
-            for (ptrdiff_t j = 0; j < n; ++j)
-                for (int r = 0; r < 4; ++r) {
-                    s[r] += row[r][j] * x[j];
-                    t[r] += row[r][j] * y[j];
-                }
-        else
-            for (ptrdiff_t j = 0; j < n; ++j)
-                for (int r = 0; r < 4; ++r)
-                    s[r] += row[r][j] * x[j];
-        for (int r = 0; r < 4; ++r)
-            if (r < rows) {
-                out[i + r] = s[r];
-                if (y)
-                    out_y[i + r] = t[r];
-            }
+        for (ptrdiff_t j = 0; j < n; ++j)
+            for (int r = 0; r < 4; ++r)
+                s[r] += row[r][j] * x[j];
+        for (int r = 0; r < SMALLER(n - i, 4); ++r)
+            out[i + r] = s[r];
     }
 }
 

@@ -25,8 +25,18 @@ class Neighbourhoods:
         given: Sequence[tuple[np.ndarray, ...]],
         out: Sequence[tuple[np.ndarray, ...]],
         d_a: np.ndarray,
+        d_diagonal: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
-    def spread(self, first: int, last: int, pulled: Sequence[tuple[np.ndarray, ...]], d_a: np.ndarray) -> None: ...
+    def spread(
+        self,
+        first: int,
+        last: int,
+        pulled: Sequence[tuple[np.ndarray, ...]],
+        d_a: np.ndarray,
+        d_diagonal: np.ndarray,
+        d_precision: np.ndarray,
+        d_linear: np.ndarray,
+    ) -> None: ...
 
 def cavity_scores(
     link: int, mean: np.ndarray, variance: np.ndarray, y: np.ndarray

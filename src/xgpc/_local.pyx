@@ -40,8 +40,10 @@ cdef extern from "local.h" nogil:
         double* mean
         double* slopes
     ctypedef struct xg_local_pulled:
-        Py_ssize_t first, n
-        const double* d_b
+        const double* S
+        const double* v
+        const double* d_form
+        const double* d_dot
         const double* d_variance
         const double* d_mean
         double* gamma
@@ -53,6 +55,7 @@ cdef extern from "local.h" nogil:
     ctypedef struct xg_local_gradient:
         xg_local_pulled set[2]
         double* d_a
+        double* d_diagonal
         double* terms
         double* shapes
         double* scales
@@ -72,15 +75,27 @@ cdef extern from "cavity.h" nogil:
 
 cdef extern from "spread.h" nogil:
     ctypedef struct xg_spread_rows:
-        Py_ssize_t n, k, m
+        Py_ssize_t n, k, m, n_classes
         const int64_t* index
         const double* gamma
         const double* chi
         const double* b
         const double* u
-    void xg_spread(const xg_spread_rows* rows, Py_ssize_t first, Py_ssize_t last, double* d_a)
+        const double* d_precision
+        const double* d_linear
+    ctypedef struct xg_spread_sums:
+        Py_ssize_t n
+        double* a
+        double* diagonal
+        double* precision
+        double* linear
+    void xg_spread(const xg_spread_rows* rows, const xg_spread_sums* sums)
 
 LINKS = {"logit": XG_CAVITY_LOGIT, "probit": XG_CAVITY_PROBIT}
+
+
+cdef double* start_of_one(double[::1] values) noexcept nogil:
+    return &values[0] if values.shape[0] else NULL
 
 
 cdef double* start_of(double[:, ::1] values) noexcept nogil:
@@ -147,7 +162,7 @@ cdef class Neighbourhoods:
     def condition(self, Py_ssize_t first, Py_ssize_t last, out):
         """Write the conditionals of the rows first, ..., last - 1 given each set of neighbours; see local.h.
 
-        ``out`` has for each set arrays b (C, s, m), gamma (C, s, k), variance and mean (C, s), and slopes (C, s, k) or
+        ``out`` has for each set arrays b (C, s, m), variance and mean (C, s), and gamma and slopes (C, s, k) or
         (C, s, 0), for all rows or for these rows alone.
         """
         cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, self.rows.k))
@@ -155,7 +170,7 @@ cdef class Neighbourhoods:
         cdef xg_local_rows rows = self.rows
         if len(out) == 1:
             rows.n_earlier = NULL
-        for i, (b, gamma, variance, mean, slopes) in enumerate(out):
+        for i, (b, variance, mean, gamma, slopes) in enumerate(out):
             sets[i].first, sets[i].n = self.first_row(first, last, np.shape(variance)[1]), np.shape(variance)[1]
             sets[i].b, sets[i].gamma, sets[i].slopes = start_of_all(b), start_of_all(gamma), start_of_all(slopes)
             sets[i].variance, sets[i].mean = start_of(variance), start_of(mean)
@@ -168,13 +183,13 @@ cdef class Neighbourhoods:
             raise ValueError(f"Arrays must have all {self.rows.n} rows or {last - first}; got {n}.")
         return 0 if n == self.rows.n else first
 
-    def vjp(self, Py_ssize_t first, Py_ssize_t last, given, out, double[:, ::1] d_a):
+    def vjp(self, Py_ssize_t first, Py_ssize_t last, given, out, double[:, ::1] d_a, double[::1] d_diagonal):
         """Pull gradients by conditionals of the rows first, ..., last - 1 back; see local.h.
 
-        ``given`` are gradients by each set's b (C, s, m), variance and mean (C, s), for all rows or for these alone.
-        For each set ``out`` has arrays gamma, chi (C, r, k), b, u (C, r, m), d_precision and d_linear (C, r, k) of all
-        rows to be written, as has ``d_a`` (r, m). Returns the sums over these rows by the kernel's terms, shapes and
-        scales.
+        ``given`` are for each set S (C, m, m), v (C, m), and gradients by b.S b, b.v, variance and mean (C, r) of all
+        rows; or only S and v. For each set ``out`` has arrays gamma, chi (C, s, k), b, u (C, s, m), d_precision and
+        d_linear (C, s, k) of these rows to be written, as have ``d_a`` (s, m) and ``d_diagonal`` (s,). Returns the sums
+        over these rows by the kernel's terms, shapes and scales.
         """
         cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, self.rows.k))
         cdef xg_local_gradient gradient
@@ -186,39 +201,38 @@ cdef class Neighbourhoods:
         cdef double[:, ::1] scales = sums[2]
         if len(out) == 1:
             rows.n_earlier = NULL
-        for i, ((d_b, d_variance, d_mean), (gamma, chi, b, u, d_precision, d_linear)) in enumerate(zip(given, out)):
-            gradient.set[i].first = self.first_row(first, last, np.shape(d_mean)[1])
-            gradient.set[i].n = np.shape(d_mean)[1]
-            gradient.set[i].d_b = start_of_all(d_b)
-            gradient.set[i].d_variance, gradient.set[i].d_mean = start_of(d_variance), start_of(d_mean)
+        for i, ((S, v, *by), (gamma, chi, b, u, d_precision, d_linear)) in enumerate(zip(given, out)):
+            gradient.set[i].S, gradient.set[i].v, gradient.set[i].d_form = start_of_all(S), start_of(v), NULL
+            if by:
+                gradient.set[i].d_form, gradient.set[i].d_dot = start_of(by[0]), start_of(by[1])
+                gradient.set[i].d_variance, gradient.set[i].d_mean = start_of(by[2]), start_of(by[3])
             gradient.set[i].gamma, gradient.set[i].chi = start_of_all(gamma), start_of_all(chi)
             gradient.set[i].b, gradient.set[i].u = start_of_all(b), start_of_all(u)
             gradient.set[i].d_precision, gradient.set[i].d_linear = start_of_all(d_precision), start_of_all(d_linear)
-        gradient.d_a = start_of(d_a)
+        gradient.d_a, gradient.d_diagonal = start_of(d_a), start_of_one(d_diagonal)
         gradient.terms, gradient.shapes, gradient.scales = &terms[0], &shapes[0], &scales[0, 0]
         with nogil:
             xg_local_condition(&self.kernel, &self.support, &rows, first, last, &scratch[0], NULL, &gradient)
         return sums[0], sums[1][:F], sums[2][:F]
 
-    def spread(self, Py_ssize_t first, Py_ssize_t last, pulled, double[:, ::1] d_a):
-        """Add gamma u - chi b of all rows, classes and sets of neighbours to the neighbours' rows of ``d_a`` (n, m).
+    def spread(self, Py_ssize_t first, Py_ssize_t last, pulled, double[:, ::1] d_a, double[::1] d_diagonal,
+               double[:, ::1] d_precision, double[:, ::1] d_linear):
+        """Add what ``vjp`` has written for the rows first, ..., last - 1 to gradients by the training rows.
 
-        Only the columns first, ..., last - 1 are summed, and their sums have the same bits for any such range.
-        ``pulled`` are the arrays that ``vjp`` has written.
+        These are the ones by whitened rows (n, m), k(x, x) (n,), and sites (C, n).
         """
         cdef xg_spread_rows rows
-        cdef Py_ssize_t c, k = self.rows.k, m = self.support.m, r = self.rows.n
-        cdef double* total = start_of(d_a)
-        cdef double* starts[4]
-        rows.n, rows.k, rows.m, rows.index = r, k, m, self.rows.index
-        for gamma, chi, b, u, _, _ in pulled:
-            starts[0], starts[1] = start_of_all(gamma), start_of_all(chi)
-            starts[2], starts[3] = start_of_all(b), start_of_all(u)
+        cdef xg_spread_sums sums
+        rows.n, rows.k, rows.m, rows.n_classes = last - first, self.rows.k, self.support.m, self.support.n_classes
+        rows.index = self.rows.index + first * self.rows.k
+        sums.n, sums.a, sums.diagonal = self.support.n, start_of(d_a), start_of_one(d_diagonal)
+        sums.precision, sums.linear = start_of(d_precision), start_of(d_linear)
+        for gamma, chi, b, u, of_precision, of_linear in pulled:
+            rows.gamma, rows.chi, rows.b, rows.u = (start_of_all(gamma), start_of_all(chi), start_of_all(b),
+                                                    start_of_all(u))
+            rows.d_precision, rows.d_linear = start_of_all(of_precision), start_of_all(of_linear)
             with nogil:
-                for c in range(self.support.n_classes):
-                    rows.gamma, rows.chi = starts[0] + c * r * k, starts[1] + c * r * k
-                    rows.b, rows.u = starts[2] + c * r * m, starts[3] + c * r * m
-                    xg_spread(&rows, first, last, total)
+                xg_spread(&rows, &sums)
 
 
 def cavity_scores(int link, const double[::1] mean, const double[::1] variance, const double[::1] y):

@@ -19,13 +19,18 @@ cdef extern from "nearest.h" nogil:
         const float* panels
         const float* leaves
         const float* groups
+    ctypedef struct xg_nearest_arrays:
+        int64_t* order
+        float* panels
+        float* leaves
+        float* groups
+        float* coordinates
+        double* along
+        xg_keyed* items
     Py_ssize_t xg_panels(Py_ssize_t n)
     Py_ssize_t xg_leaves(Py_ssize_t n)
     Py_ssize_t xg_coordinates(const xg_nearest* tree)
-    void xg_nearest_coordinates(const xg_nearest* tree, Py_ssize_t n, const double* rows, double* scratch, float* out)
-    void xg_nearest_order(Py_ssize_t n, Py_ssize_t c, const float* coordinates, xg_keyed* items)
-    void xg_nearest_fill(Py_ssize_t n, Py_ssize_t c, const float* coordinates, const int64_t* order, float* panels,
-                         float* leaves, float* groups)
+    void xg_nearest_build(xg_nearest* tree, const double* rows, const xg_nearest_arrays* to)
     size_t xg_nearest_scratch(const xg_nearest* tree, Py_ssize_t k)
     void xg_nearest_of(const xg_nearest* tree, const double* points, Py_ssize_t first, Py_ssize_t r, Py_ssize_t k,
                        void* scratch, int64_t* out)
@@ -52,35 +57,24 @@ cdef class Tree:
     def __init__(self, const double[:, ::1] rows, const double[::1] mean, const double[:, ::1] directions,
                  Py_ssize_t most):
         cdef xg_nearest* tree = &self.tree
-        cdef Py_ssize_t n = rows.shape[0], d = rows.shape[1], i, j, c, n_groups = xg_panels(xg_leaves(n))
-        cdef double square, radius = 0.0
-        tree.n, tree.d, tree.p, tree.most = n, d, directions.shape[1], most
+        cdef Py_ssize_t n = rows.shape[0], d = rows.shape[1], p = directions.shape[1]
+        cdef Py_ssize_t n_groups = xg_panels(xg_leaves(n))
+        tree.n, tree.d, tree.p, tree.most = n, d, p, most
         tree.mean, tree.directions = &mean[0], &directions[0, 0]
-        c = xg_coordinates(tree)
-        coordinates = np.empty((n, c), dtype=np.float32)
-        panels = np.empty(xg_panels(n) * c * XG_PANEL, dtype=np.float32)
-        boxes = np.empty((n_groups + xg_panels(n_groups)) * 2 * c * XG_PANEL, dtype=np.float32)
+        cdef Py_ssize_t c = xg_coordinates(tree), box = 2 * c * XG_PANEL
         self.order = np.empty(n, dtype=np.int64)
-        cdef float[:, ::1] at = coordinates
-        cdef float[::1] panel = panels, box = boxes
         cdef int64_t[::1] order = self.order
-        cdef double[::1] scratch = np.empty(d + tree.p)
+        cdef float[::1] panels = np.empty(xg_panels(n) * c * XG_PANEL, dtype=np.float32)
+        cdef float[::1] boxes = np.empty((n_groups + xg_panels(n_groups)) * box, dtype=np.float32)
+        cdef float[:, ::1] coordinates = np.empty((n, c), dtype=np.float32)
+        cdef double[::1] along = np.empty(p)
         cdef xg_keyed[::1] items = np.empty(n, dtype=[("key", "f8"), ("number", "i8")])
+        cdef xg_nearest_arrays arrays = xg_nearest_arrays(
+            &order[0], &panels[0], &boxes[0], &boxes[n_groups * box], &coordinates[0, 0], &along[0], &items[0])
         with nogil:
-            for i in range(n):
-                square = 0.0
-                for j in range(d):
-                    square += (rows[i, j] - mean[j]) ** 2
-                radius = max(radius, square)
-            tree.radius = radius ** 0.5 if radius > 0.0 else 1.0
-            xg_nearest_coordinates(tree, n, &rows[0, 0], &scratch[0], &at[0, 0])
-            xg_nearest_order(n, c, &at[0, 0], &items[0])
-            for i in range(n):
-                order[i] = items[i].number
-            xg_nearest_fill(n, c, &at[0, 0], &order[0], &panel[0], &box[0], &box[n_groups * 2 * c * XG_PANEL])
+            xg_nearest_build(tree, &rows[0, 0], &arrays)
         cdef const double[:, ::1] in_order = np.asarray(rows)[self.order]
-        tree.rows, tree.order, tree.panels = &in_order[0, 0], &order[0], &panel[0]
-        tree.leaves, tree.groups = &box[0], &box[n_groups * 2 * c * XG_PANEL]
+        tree.rows = &in_order[0, 0]
         self._alive = mean, directions, in_order, panels, boxes
 
     def of(self, const double[:, ::1] points, Py_ssize_t k):

@@ -182,7 +182,7 @@ XG_INLINE void add_dots(const int R, const int C, ptrdiff_t size, double factor,
 
 /* Columns of rows that are multiplied at a time: of some 34 rows they stay in a first-level cache. Sums are read and
  * written once for so many, and of each row two lines of memory are read at once: with 8 columns a sweep of 32
- * neighbours takes 7 to 10 % longer, with 32 or 64 0 to 5 %. Fetching the next rows' lines ahead gained nothing. */
+ * neighbours takes 7 to 10 % longer, with 32 or 64 0 to 5 %. */
 #define CHUNK 16
 
 /* What is summed over the columns of each two rows: their products, or the squares of their differences. */
@@ -240,10 +240,11 @@ XG_INLINE void pair_sums_rows(const int kind, const int R, ptrdiff_t i, const la
             at[r][c] += factor * s[r][c];
 }
 
-/* out, a packed lower triangle without its diagonal, += factor times the sums for each two rows, CHUNK apart */
-XG_CALLED void pair_sums(const int kind, ptrdiff_t count, const lanes *x, ptrdiff_t size, double factor, lanes *out)
+/* out, rows i, ..., count - 1 of a packed lower triangle without its diagonal, += factor times the sums for each two
+ * rows, CHUNK apart; i is a multiple of 4 */
+XG_CALLED void pair_sums(const int kind, ptrdiff_t i, ptrdiff_t count, const lanes *x, ptrdiff_t size, double factor,
+                         lanes *out)
 {
-    ptrdiff_t i = 0;
     for (; i + 4 <= count; i += 4)
         if (size == CHUNK) /* unrolled */
             pair_sums_rows(kind, 4, i, x, CHUNK, factor, out);
@@ -257,33 +258,21 @@ XG_CALLED void pair_sums(const int kind, ptrdiff_t count, const lanes *x, ptrdif
         pair_sums_rows(kind, 1, i, x, size, factor, out);
 }
 
-/* out = S x for the same row-major (n, n) matrix in all lanes; with y not NULL also out_y = S y */
-XG_CALLED void shared_times(ptrdiff_t n, const double *S, const lanes *x, const lanes *y, lanes *out, lanes *out_y)
+/* out = S x for the same row-major (n, n) matrix in all lanes */
+XG_CALLED void shared_times(ptrdiff_t n, const double *S, const lanes *x, lanes *out)
 {
     for (ptrdiff_t i = 0; i < n; i += 4) {
-        ptrdiff_t rows = SMALLER(n - i, 4);
         const double *row[4];
-        lanes s[4], t[4];
+        lanes s[4];
         for (int r = 0; r < 4; ++r) {
-            row[r] = S + (i + SMALLER(r, rows - 1)) * n;
-            s[r] = t[r] = (lanes){0.0};
+            row[r] = S + SMALLER(i + r, n - 1) * n;
+            s[r] = (lanes){0.0};
         }
-        if (y)
-            for (ptrdiff_t j = 0; j < n; ++j)
-                for (int r = 0; r < 4; ++r) {
-                    s[r] += row[r][j] * x[j];
-                    t[r] += row[r][j] * y[j];
-                }
-        else
-            for (ptrdiff_t j = 0; j < n; ++j)
-                for (int r = 0; r < 4; ++r)
-                    s[r] += row[r][j] * x[j];
-        for (int r = 0; r < 4; ++r)
-            if (r < rows) {
-                out[i + r] = s[r];
-                if (y)
-                    out_y[i + r] = t[r];
-            }
+        for (ptrdiff_t j = 0; j < n; ++j)
+            for (int r = 0; r < 4; ++r)
+                s[r] += row[r][j] * x[j];
+        for (int r = 0; r < SMALLER(n - i, 4); ++r)
+            out[i + r] = s[r];
     }
 }
 

@@ -1,250 +1,13 @@
-#include "local.h"
-
-#include "lanes.h"
-#include "profiles.h"
+#include "neighbourhood.h"
 #include "variants.h"
 
 ptrdiff_t XG_VARIANT(xg_local_scratch)(const xg_local_kernel *, const xg_local_support *, ptrdiff_t);
 void XG_VARIANT(xg_local_condition)(const xg_local_kernel *, const xg_local_support *, const xg_local_rows *, ptrdiff_t,
                                     ptrdiff_t, double *, const xg_local_conditional *, const xg_local_gradient *);
 
-#define ALIGNMENT (XG_WIDTH * sizeof(double))
-
-/* XG_WIDTH rows at work. */
-typedef struct {
-    ptrdiff_t n_lanes; /* rows in use; the others repeat the last */
-    int64_t row[XG_WIDTH], place[XG_WIDTH];
-    int64_t *index; /* (k, XG_WIDTH), neighbours */
-    lanes *chunk, *a, *h, *value, *slope, *shaped, *D, *B, *G;
-    lanes *precision, *root, *linear, *gamma, *eta, *Dr, *f, *e, *De, *chi, *counts;
-    lanes *b, *beta, *s, *d_a, *rows;
-} group;
-
-static ptrdiff_t lanes_of(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k, group *g,
-                          lanes *scratch)
-{
-    ptrdiff_t used = 0, T = PACKED(k + 1) + k + 1, F = kernel->n_factors, m = support->m;
-#define TAKE(name, size)                                                                                             \
-    if (g)                                                                                                           \
-        g->name = scratch + used;                                                                                    \
-    used += (size);
-    TAKE(chunk, (k + 1) * CHUNK)
-    TAKE(a, m)
-    TAKE(h, T)
-    TAKE(value, F * T)
-    TAKE(slope, F * T)
-    TAKE(shaped, F * T)
-    TAKE(D, T)
-    TAKE(B, T)
-    TAKE(G, T)
-    TAKE(precision, k)
-    TAKE(root, k)
-    TAKE(linear, k)
-    TAKE(gamma, k)
-    TAKE(eta, k)
-    TAKE(Dr, k)
-    TAKE(f, k)
-    TAKE(e, k)
-    TAKE(De, k)
-    TAKE(chi, k)
-    TAKE(counts, k)
-    TAKE(b, m)
-    TAKE(beta, m)
-    TAKE(s, m)
-    TAKE(d_a, m)
-    TAKE(rows, m)
-#undef TAKE
-    if (g)
-        g->index = (int64_t *)(scratch + used);
-    return used + k;
-}
-
 ptrdiff_t XG_VARIANT(xg_local_scratch)(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k)
 {
     return XG_WIDTH * (1 + lanes_of(kernel, support, k, NULL, NULL));
-}
-
-/* Scratch from the next full cache line: vectors that span two lines take twice as long. */
-static lanes *aligned(double *scratch)
-{
-    return (lanes *)(((uintptr_t)scratch + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-}
-
-/* Rows of the support, (., width), that are neighbours, and of those to predict. */
-XG_INLINE lane_rows neighbours(const xg_local_rows *rows, const group *g, const double *values, ptrdiff_t width)
-{
-    return (lane_rows){rows->k, width, g->index, values};
-}
-
-XG_INLINE lane_rows own_rows(const group *g, const double *values, ptrdiff_t width)
-{
-    return (lane_rows){1, width, g->row, values};
-}
-
-/* Arguments h of factor f for all pairs of the neighbours, and of these and x, which is the last. */
-XG_CALLED void arguments(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
-                         ptrdiff_t f, group *g)
-{
-    ptrdiff_t k = rows->k, d = kernel->n_features, T = PACKED(k + 1);
-    lane_rows near = neighbours(rows, g, support->x + f * support->n * d, d);
-    lane_rows here = own_rows(g, rows->x + f * rows->n * d, d);
-    for (ptrdiff_t p = 0; p < T; ++p)
-        g->h[p] = (lanes){0.0};
-    for (ptrdiff_t first = 0; first < d; first += CHUNK) {
-        ptrdiff_t size = SMALLER(d - first, CHUNK);
-        gather(&near, first, size, g->chunk, CHUNK, 1);
-        gather(&here, first, size, g->chunk + k * CHUNK, CHUNK, 1);
-        /* Differences, and not squares and products of the rows: of these nothing is left far from an origin. */
-        if (kernel->family[f] == XG_DOT_PRODUCT)
-            pair_sums(XG_PRODUCTS, k + 1, g->chunk, size, 1.0, g->h);
-        else
-            pair_sums(XG_SQUARES, k + 1, g->chunk, size, -0.5, g->h);
-    }
-}
-
-/* out = the sum so far, if there is one, plus variance times the product of factors' values, T apart */
-XG_INLINE void add_term(double variance, ptrdiff_t factors, const lanes *value, ptrdiff_t T, ptrdiff_t size,
-                        const lanes *sum, lanes *out)
-{
-    const lanes zero = {0.0};
-    for (ptrdiff_t p = 0; p < size; ++p) {
-        lanes term = zero + variance;
-        for (ptrdiff_t f = 0; f < factors; ++f)
-            term *= value[f * T + p];
-        if (sum)
-            term += sum[p];
-        out[p] = term;
-    }
-}
-
-/* K of the neighbours and x, packed; the kernel's profiles stay in value, slope and shaped. */
-XG_CALLED void kernel_block(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
-                            int with_slopes, group *g)
-{
-    ptrdiff_t k = rows->k, size = PACKED(k + 1), T = size + k + 1;
-    for (ptrdiff_t f = 0; f < kernel->n_factors; ++f) {
-        double *slope = with_slopes ? (double *)(g->slope + f * T) : NULL;
-        arguments(kernel, support, rows, f, g);
-        xg_profile_array(kernel->family[f], kernel->shape[f], XG_WIDTH * size, (const double *)g->h,
-                         (double *)(g->value + f * T), slope, (double *)(g->shaped + f * T));
-    }
-    const lanes *sum = NULL; /* of the terms before */
-    for (ptrdiff_t t = 0; t < kernel->n_terms; ++t) {
-        ptrdiff_t start = kernel->first[t], factors = kernel->first[t + 1] - start;
-        const lanes *value = g->value + start * T;
-        if (kernel->noise[t])
-            continue;
-        if (factors == 1) /* as most kernels have it: without loops inside */
-            add_term(kernel->variance[t], 1, value, T, size, sum, g->D);
-        else
-            add_term(kernel->variance[t], factors, value, T, size, sum, g->D);
-        sum = g->D;
-    }
-    for (ptrdiff_t p = 0; p < (sum ? 0 : size); ++p)
-        g->D[p] = (lanes){0.0};
-}
-
-/* D, and a: D <- K - A A^T */
-XG_CALLED void residual_block(const xg_local_support *support, const xg_local_rows *rows, group *g)
-{
-    ptrdiff_t k = rows->k, m = support->m;
-    lane_rows near = neighbours(rows, g, support->a, m), here = own_rows(g, rows->a, m);
-    gather(&here, 0, m, g->a, m, 1);
-    for (ptrdiff_t first = 0; first < m; first += CHUNK) {
-        ptrdiff_t size = SMALLER(m - first, CHUNK);
-        gather(&near, first, size, g->chunk, CHUNK, 1);
-        for (ptrdiff_t q = 0; q < size; ++q)
-            g->chunk[k * CHUNK + q] = g->a[first + q];
-        pair_sums(XG_PRODUCTS, k + 1, g->chunk, size, -1.0, g->D);
-    }
-    for (int l = 0; l < XG_WIDTH; ++l) {
-        for (ptrdiff_t j = 0; j < k; ++j)
-            g->D[PACKED(j) + j][l] = support->residual[g->index[j * XG_WIDTH + l]];
-        g->D[PACKED(k) + k][l] = rows->residual[g->row[l]];
-    }
-}
-
-/* Sites of class c, and B <- the Cholesky factor of I + lambda^1/2 D lambda^1/2, with lambda^1/2 D_x in row k. */
-XG_CALLED void factorise(const xg_local_support *support, ptrdiff_t k, ptrdiff_t c, group *g)
-{
-    const double *precision = support->precision + c * support->n, *linear = support->linear + c * support->n;
-    for (ptrdiff_t j = 0; j < k; ++j)
-        for (int l = 0; l < XG_WIDTH; ++l) {
-            g->precision[j][l] = precision[g->index[j * XG_WIDTH + l]];
-            g->linear[j][l] = linear[g->index[j * XG_WIDTH + l]];
-        }
-    for (ptrdiff_t i = 0; i < k; ++i) {
-        const lanes *row = g->D + PACKED(i);
-        g->root[i] = root_of(g->precision[i]);
-        for (ptrdiff_t j = 0; j < i; ++j)
-            g->B[PACKED(i) + j] = g->root[i] * g->root[j] * row[j];
-        g->B[PACKED(i) + i] = 1.0 + g->precision[i] * row[i];
-        g->B[PACKED(k) + i] = g->root[i] * g->D[PACKED(k) + i];
-    }
-    cholesky(k, g->B);
-}
-
-/* sum_j weights[j] a_j of the neighbours */
-XG_CALLED void combine_neighbours(const xg_local_support *support, const xg_local_rows *rows, const lanes *weights,
-                                  group *g, lanes *out)
-{
-    lane_rows near = neighbours(rows, g, support->a, support->m);
-    lane_rows combined = {1, support->m, g->place, (const double *)g->rows};
-    combine(&near, weights, (double *)g->rows);
-    gather(&combined, 0, support->m, out, support->m, 1);
-}
-
-/* Which neighbours count, ones and zeros: all, or the earlier ones, which come first. */
-XG_INLINE void count_neighbours(const xg_local_rows *rows, int earlier, group *g)
-{
-    for (ptrdiff_t j = 0; j < rows->k; ++j)
-        for (int l = 0; l < XG_WIDTH; ++l)
-            g->counts[j][l] = !earlier || j < rows->n_earlier[g->row[l]];
-}
-
-/* x_j <- 0 where j does not count. Those that do come first: triangular solves and products with the others' elements
- * zero are those of the leading block. */
-XG_INLINE void leave_out(ptrdiff_t k, const lanes *counts, lanes *x)
-{
-    for (ptrdiff_t j = 0; j < k; ++j)
-        x[j] *= counts[j];
-}
-
-typedef struct {
-    lanes mean, variance;
-} conditional;
-
-/* What the neighbours that count say of the residual; gamma, eta = D_x - D gamma and b stay in the group. */
-XG_CALLED conditional condition(const xg_local_support *support, const xg_local_rows *rows, group *g)
-{
-    ptrdiff_t k = rows->k, m = support->m;
-    const lanes *D_x = g->D + PACKED(k);
-    conditional found;
-    for (ptrdiff_t j = 0; j < k; ++j)
-        g->gamma[j] = g->B[PACKED(k) + j];
-    leave_out(k, g->counts, g->gamma);
-    found.variance = g->D[PACKED(k) + k] - dot(k, g->gamma, g->gamma);
-    for (int l = 0; l < XG_WIDTH; ++l)
-        found.variance[l] = xg_max(found.variance[l], 0.0);
-    solve_upper(k, g->B, g->gamma);
-    for (ptrdiff_t j = 0; j < k; ++j)
-        g->gamma[j] *= g->root[j];
-    /* eta = gamma / lambda, for lambda = 0, too. */
-    symmetric_times(k, g->D, g->gamma, g->eta);
-    for (ptrdiff_t j = 0; j < k; ++j)
-        g->eta[j] = D_x[j] - g->eta[j];
-    leave_out(k, g->counts, g->eta);
-    found.mean = dot(k, g->eta, g->linear);
-    combine_neighbours(support, rows, g->gamma, g, g->b);
-    for (ptrdiff_t q = 0; q < m; ++q)
-        g->b[q] = g->a[q] - g->b[q];
-    return found;
-}
-
-/* Row i of the group's lanes becomes row row[i] of a row-major (., width) */
-XG_INLINE void write_rows(const group *g, ptrdiff_t width, const lanes *values, double *out)
-{
-    scatter(g->n_lanes, width, values, out + g->row[0] * width);
 }
 
 /* gamma, chi and the sites' gradients: of beta = dF/db they need A_N beta. */
@@ -278,38 +41,70 @@ XG_CALLED void vjp_sites(const xg_local_support *support, const xg_local_rows *r
     }
 }
 
-/* Outputs of class c by one set of neighbours, and its part of G = dF/dK of the pairs and of d_a. */
-XG_CALLED void vjp(const xg_local_support *support, const xg_local_rows *rows, ptrdiff_t c,
-                         const xg_local_pulled *pulled, group *g)
+/* F's gradient by b, in beta, and by the mean and variance ``here``; zeros in lanes that are not in use. */
+XG_CALLED conditional by_conditional(const xg_local_support *support, const xg_local_rows *rows, ptrdiff_t c,
+                                     const xg_local_pulled *pulled, conditional here, group *g)
 {
-    ptrdiff_t k = rows->k, m = support->m, at = c * rows->n, of_given = c * pulled->n - pulled->first;
-    lane_rows given = {1, m, g->row, pulled->d_b + of_given * m};
-    lanes used, g_mean, g_variance;
-    gather(&given, 0, m, g->beta, m, 1);
+    ptrdiff_t m = support->m;
+    const double *v = pulled->v + c * m;
+    lanes used, d_form, d_dot;
+    conditional by;
+    shared_times(m, pulled->S + c * m * m, g->b, g->beta);
+    if (!pulled->d_form) {
+        lanes precision, linear, along = {0.0};
+        for (int l = 0; l < XG_WIDTH; ++l) {
+            precision[l] = support->precision[c * support->n + g->row[l]];
+            linear[l] = support->linear[c * support->n + g->row[l]];
+        }
+        for (ptrdiff_t q = 0; q < m; ++q)
+            along += v[q] * g->b[q];
+        d_form = precision / (1.0 + precision * here.variance);
+        d_dot = (linear - precision * here.mean) / (1.0 + precision * here.variance);
+        by.variance = -d_form * (d_form * dot(m, g->b, g->beta) + d_dot * along);
+        by.mean = -d_form * along;
+    }
     for (int l = 0; l < XG_WIDTH; ++l) {
+        ptrdiff_t at = c * rows->n + g->row[l];
         used[l] = l < g->n_lanes;
-        g_mean[l] = used[l] * pulled->d_mean[of_given + g->row[l]];
-        g_variance[l] = used[l] * pulled->d_variance[of_given + g->row[l]];
+        if (pulled->d_form) {
+            d_form[l] = pulled->d_form[at];
+            d_dot[l] = pulled->d_dot[at];
+            by.variance[l] = pulled->d_variance[at];
+            by.mean[l] = pulled->d_mean[at];
+        }
     }
     for (ptrdiff_t q = 0; q < m; ++q)
-        g->beta[q] *= used;
-    vjp_sites(support, rows, g_mean, g_variance, g);
-    write_rows(g, k, g->gamma, pulled->gamma + at * k);
-    write_rows(g, k, g->chi, pulled->chi + at * k);
-    write_rows(g, k, g->f, pulled->d_precision + at * k);
-    write_rows(g, k, g->eta, pulled->d_linear + at * k);
+        g->beta[q] = used * (2.0 * d_form * g->beta[q] + d_dot * v[q]);
+    by.variance *= used;
+    by.mean *= used;
+    return by;
+}
+
+/* Outputs of class c by one set of neighbours, and its part of G = dF/dK of the pairs and of d_a. ``at`` is the place of
+ * row g->row[0] and this class in them. */
+XG_CALLED void vjp(const xg_local_support *support, const xg_local_rows *rows, ptrdiff_t c, ptrdiff_t at,
+                   const xg_local_pulled *pulled, conditional here, group *g)
+{
+    ptrdiff_t k = rows->k, m = support->m;
+    conditional by = by_conditional(support, rows, c, pulled, here, g);
+    vjp_sites(support, rows, by.mean, by.variance, g);
+    g->diagonal += by.variance;
+    scatter(g->n_lanes, k, g->gamma, pulled->gamma + at * k);
+    scatter(g->n_lanes, k, g->chi, pulled->chi + at * k);
+    scatter(g->n_lanes, k, g->f, pulled->d_precision + at * k);
+    scatter(g->n_lanes, k, g->eta, pulled->d_linear + at * k);
     combine_neighbours(support, rows, g->chi, g, g->s);
     for (ptrdiff_t q = 0; q < m; ++q) {
-        g->d_a[q] += g->beta[q] - g->s[q] - g_variance * (g->a[q] + g->b[q]);
-        g->s[q] += g_variance * g->a[q] - g->beta[q];
+        g->d_a[q] += g->beta[q] - g->s[q] - by.variance * (g->a[q] + g->b[q]);
+        g->s[q] += by.variance * g->a[q] - g->beta[q];
     }
-    write_rows(g, m, g->b, pulled->b + at * m);
-    write_rows(g, m, g->s, pulled->u + at * m);
+    scatter(g->n_lanes, m, g->b, pulled->b + at * m);
+    scatter(g->n_lanes, m, g->s, pulled->u + at * m);
     for (ptrdiff_t i = 0; i < k; ++i)
         for (ptrdiff_t j = 0; j < i; ++j)
             g->G[PACKED(i) + j] -= g->chi[i] * g->gamma[j] + g->gamma[i] * g->chi[j];
     for (ptrdiff_t j = 0; j < k; ++j)
-        g->G[PACKED(k) + j] += g->chi[j] - g_variance * g->gamma[j];
+        g->G[PACKED(k) + j] += g->chi[j] - by.variance * g->gamma[j];
 }
 
 XG_INLINE double sum_of(lanes x)
@@ -416,15 +211,14 @@ XG_CALLED void by_parameters(const xg_local_kernel *kernel, const xg_local_suppo
 XG_INLINE void write_conditional(const xg_local_support *support, const xg_local_rows *rows, ptrdiff_t c,
                                  conditional here, const xg_local_conditional *out, const group *g)
 {
-    ptrdiff_t at = c * out->n - out->first;
-    write_rows(g, support->m, g->b, out->b + at * support->m);
-    write_rows(g, rows->k, g->gamma, out->gamma + at * rows->k);
-    if (out->slopes)
-        write_rows(g, rows->k, g->eta, out->slopes + at * rows->k);
-    for (ptrdiff_t l = 0; l < g->n_lanes; ++l) {
-        out->mean[at + g->row[l]] = here.mean[l];
-        out->variance[at + g->row[l]] = here.variance[l];
+    ptrdiff_t k = rows->k, m = support->m, at = c * out->n - out->first + g->row[0];
+    scatter(g->n_lanes, m, g->b, out->b + at * m);
+    if (out->gamma) {
+        scatter(g->n_lanes, k, g->gamma, out->gamma + at * k);
+        scatter(g->n_lanes, k, g->eta, out->slopes + at * k);
     }
+    scatter(g->n_lanes, 1, &here.mean, out->mean + at);
+    scatter(g->n_lanes, 1, &here.variance, out->variance + at);
 }
 
 void XG_VARIANT(xg_local_condition)(const xg_local_kernel *kernel, const xg_local_support *support,
@@ -444,12 +238,13 @@ void XG_VARIANT(xg_local_condition)(const xg_local_kernel *kernel, const xg_loca
                 g->index[j * XG_WIDTH + l] = rows->index[g->row[l] * k + j];
         }
         kernel_block(kernel, support, rows, gradient != NULL, g);
-        residual_block(support, rows, g);
+        residual_block(kernel, support, rows, g);
         if (gradient) {
             for (ptrdiff_t p = 0; p < PACKED(k + 1); ++p)
                 g->G[p] = (lanes){0.0};
             for (ptrdiff_t q = 0; q < m; ++q)
                 g->d_a[q] = (lanes){0.0};
+            g->diagonal = (lanes){0.0};
         }
         for (ptrdiff_t c = 0; c < support->n_classes; ++c) {
             factorise(support, k, c, g);
@@ -457,13 +252,14 @@ void XG_VARIANT(xg_local_condition)(const xg_local_kernel *kernel, const xg_loca
                 count_neighbours(rows, set == 1, g);
                 conditional here = condition(support, rows, g);
                 if (gradient)
-                    vjp(support, rows, c, gradient->set + set, g);
+                    vjp(support, rows, c, c * (last - first) + i - first, gradient->set + set, here, g);
                 else
                     write_conditional(support, rows, c, here, out + set, g);
             }
         }
         if (gradient) {
-            write_rows(g, m, g->d_a, gradient->d_a);
+            scatter(g->n_lanes, m, g->d_a, gradient->d_a + (i - first) * m);
+            scatter(g->n_lanes, 1, &g->diagonal, gradient->d_diagonal + i - first);
             by_parameters(kernel, support, rows, gradient, g);
         }
     }

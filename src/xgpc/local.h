@@ -37,30 +37,32 @@ typedef struct {
     const int64_t *index, *n_earlier;
 } xg_local_rows;
 
-/* The conditional given a set of neighbours, for n rows from ``first`` on: b (classes, n, m), gamma (classes, n, k), and
- * variance and mean (classes, n) of the value at z = 0; and slopes (classes, n, k) of the mean, which is slopes.r, or
- * NULL. */
+/* The conditional given a set of neighbours, for n rows from ``first`` on: b (classes, n, m), variance and mean
+ * (classes, n) of the value at z = 0; and gamma and slopes (classes, n, k) of the mean, which is slopes.r, or NULL. */
 typedef struct {
     ptrdiff_t first, n;
     double *b, *gamma, *variance, *mean, *slopes;
 } xg_local_conditional;
 
-/* What a gradient by these, of the same shapes, makes of other quantities; for row i, class c:
+/* A gradient by conditionals, for rows that xg_local_condition is called for. It is given as S (classes, m, m),
+ * symmetric, v (classes, m), and F's gradients by b.S b, b.v, variance and mean, (classes, rows->n). Where these are
+ * NULL, the rows are those of the support, and S and v the gradient by P = sum s b b^T and h = sum g b, with
+ * s = 1 / (1 / lambda + variance), g = s (r / lambda - mean), and the row's own site as it is.
+ * What it makes of other quantities is written; for row i, class c:
  *   gamma, chi (classes, n, k)      dF/dK_NN = -(chi gamma^T + gamma chi^T) / 2, dF/dk_N(x) = chi - d_variance gamma
  *   b, u (classes, n, m)            dF/dA_N = -chi b^T + gamma u^T
  *   d_precision, d_linear (classes, n, k)  by the neighbours' sites */
 typedef struct {
-    ptrdiff_t first, n; /* rows of the arrays that are given, as above; the others have all rows */
-    const double *d_b, *d_variance, *d_mean;
+    const double *S, *v, *d_form, *d_dot, *d_variance, *d_mean;
     double *gamma, *chi, *b, *u, *d_precision, *d_linear;
 } xg_local_pulled;
 
-/* Of each set of neighbours; of all sets and classes d_a (n, m), dF/da; and sums over rows, added: terms (n_terms,) and
- * shapes, scales (n_factors, d) by the logarithms of variances, shapes and length scales, of what is off the diagonal
- * of K. */
+/* Of each set of neighbours; of all sets and classes, for these rows, d_a (n, m), dF/da, and d_diagonal (n,), the sum of
+ * d_variance; and sums over rows, added: terms (n_terms,) and shapes, scales (n_factors, d) by the logarithms of
+ * variances, shapes and length scales, of what is off the diagonal of K. */
 typedef struct {
     xg_local_pulled set[2];
-    double *d_a, *terms, *shapes, *scales;
+    double *d_a, *d_diagonal, *terms, *shapes, *scales;
 } xg_local_gradient;
 
 /* Scratch, in doubles, of the function below. */

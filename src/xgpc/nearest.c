@@ -1,11 +1,13 @@
 #include "nearest.h"
-
 #include "variants.h"
 #include "vmath.h"
 
 #if XG_WIDTH > 2
 #include <immintrin.h>
 #endif
+
+void XG_VARIANT(xg_nearest_build)(xg_nearest *, const double *, const xg_nearest_arrays *);
+void XG_VARIANT(xg_nearest_of)(const xg_nearest *, const double *, ptrdiff_t, ptrdiff_t, ptrdiff_t, void *, int64_t *);
 
 #define WIDTH (2 * XG_WIDTH)
 #define VECTORS (XG_PANEL / WIDTH)
@@ -100,45 +102,32 @@ static void divide(xg_keyed *items, ptrdiff_t n, ptrdiff_t c, const float *coord
     }
 }
 
-void XG_VARIANT(xg_nearest_order)(ptrdiff_t n, ptrdiff_t c, const float *coordinates, xg_keyed *items)
-{
-    for (ptrdiff_t i = 0; i < n; ++i)
-        items[i].number = i;
-    divide(items, n, c, coordinates);
-}
-
 static void empty_boxes(ptrdiff_t n_panels, ptrdiff_t c, float *boxes)
 {
     for (ptrdiff_t i = 0; i < n_panels * 2 * c * XG_PANEL; ++i)
         boxes[i] = i / XG_PANEL % 2 ? -INFINITY : INFINITY;
 }
 
-void XG_VARIANT(xg_nearest_fill)(ptrdiff_t n, ptrdiff_t c, const float *coordinates, const int64_t *order,
-                                 float *panels, float *leaves, float *groups)
+static double square_of(const double *x, const double *y, ptrdiff_t d)
 {
-    ptrdiff_t n_groups = xg_panels(xg_leaves(n));
-    empty_boxes(n_groups, c, leaves);
-    empty_boxes(xg_panels(n_groups), c, groups);
-    memset(panels, 0, (size_t)(xg_panels(n) * c * XG_PANEL) * sizeof *panels);
-    for (ptrdiff_t i = 0; i < n; ++i) {
-        ptrdiff_t leaf = i / XG_LEAF, group = leaf / XG_PANEL;
-        for (ptrdiff_t j = 0; j < c; ++j) {
-            float x = coordinates[order[i] * c + j];
-            float *of_leaf = leaves + (group * c + j) * 2 * XG_PANEL + leaf % XG_PANEL;
-            float *of_group = groups + (group / XG_PANEL * c + j) * 2 * XG_PANEL + group % XG_PANEL;
-            panels[(i / XG_PANEL * c + j) * XG_PANEL + i % XG_PANEL] = x;
-            of_leaf[0] = fminf(of_leaf[0], x), of_leaf[XG_PANEL] = fmaxf(of_leaf[XG_PANEL], x);
-            of_group[0] = fminf(of_group[0], x), of_group[XG_PANEL] = fmaxf(of_group[XG_PANEL], x);
-        }
-    }
+    double lane[XG_WIDTH] = {0.0}, total = 0.0;
+    ptrdiff_t j = 0;
+    for (; j + XG_WIDTH <= d; j += XG_WIDTH)
+        for (int l = 0; l < XG_WIDTH; ++l)
+            lane[l] += (x[j + l] - y[j + l]) * (x[j + l] - y[j + l]);
+    for (; j < d; ++j)
+        total += (x[j] - y[j]) * (x[j] - y[j]);
+    for (int l = 0; l < XG_WIDTH; ++l)
+        total += lane[l];
+    return total;
 }
 
-/* out (c) = coordinates of a point; scratch (d + p). Returns its distance from the mean, in radii. */
-static double coordinates_of(const xg_nearest *tree, const double *restrict point, double *restrict scratch,
+/* out (c) = coordinates of a point; scratch (p). Returns its distance from the mean, in radii. */
+static double coordinates_of(const xg_nearest *tree, const double *restrict point, double *restrict along,
                              float *restrict out)
 {
     ptrdiff_t d = tree->d, p = tree->p;
-    double *restrict along = scratch, square = 0.0, rest;
+    double square = 0.0, rest;
     memset(along, 0, (size_t)p * sizeof *along);
     for (ptrdiff_t i = 0; i < d; ++i) {
         double x = point[i] - tree->mean[i];
@@ -157,11 +146,42 @@ static double coordinates_of(const xg_nearest *tree, const double *restrict poin
     return sqrt(square) / tree->radius;
 }
 
-void XG_VARIANT(xg_nearest_coordinates)(const xg_nearest *tree, ptrdiff_t n, const double *rows, double *scratch,
-                                        float *out)
+/* Write panels and boxes of rows. */
+static void fill(const xg_nearest *tree, const xg_nearest_arrays *to)
 {
+    ptrdiff_t n = tree->n, c = xg_coordinates(tree), n_groups = xg_panels(xg_leaves(n));
+    empty_boxes(n_groups, c, to->leaves);
+    empty_boxes(xg_panels(n_groups), c, to->groups);
+    memset(to->panels, 0, (size_t)(xg_panels(n) * c * XG_PANEL) * sizeof(float));
+    for (ptrdiff_t i = 0; i < n; ++i) {
+        ptrdiff_t leaf = i / XG_LEAF, group = leaf / XG_PANEL;
+        for (ptrdiff_t j = 0; j < c; ++j) {
+            float x = to->coordinates[to->order[i] * c + j];
+            float *of_leaf = to->leaves + (group * c + j) * 2 * XG_PANEL + leaf % XG_PANEL;
+            float *of_group = to->groups + (group / XG_PANEL * c + j) * 2 * XG_PANEL + group % XG_PANEL;
+            to->panels[(i / XG_PANEL * c + j) * XG_PANEL + i % XG_PANEL] = x;
+            of_leaf[0] = fminf(of_leaf[0], x), of_leaf[XG_PANEL] = fmaxf(of_leaf[XG_PANEL], x);
+            of_group[0] = fminf(of_group[0], x), of_group[XG_PANEL] = fmaxf(of_group[XG_PANEL], x);
+        }
+    }
+}
+
+void XG_VARIANT(xg_nearest_build)(xg_nearest *tree, const double *rows, const xg_nearest_arrays *to)
+{
+    ptrdiff_t n = tree->n, d = tree->d, c = xg_coordinates(tree);
+    double radius = 0.0;
     for (ptrdiff_t i = 0; i < n; ++i)
-        coordinates_of(tree, rows + i * tree->d, scratch, out + i * xg_coordinates(tree));
+        radius = xg_max(radius, square_of(rows + i * d, tree->mean, d));
+    tree->radius = radius > 0.0 ? sqrt(radius) : 1.0;
+    for (ptrdiff_t i = 0; i < n; ++i) {
+        coordinates_of(tree, rows + i * d, to->along, to->coordinates + i * c);
+        to->items[i].number = i;
+    }
+    divide(to->items, n, c, to->coordinates);
+    for (ptrdiff_t i = 0; i < n; ++i)
+        to->order[i] = to->items[i].number;
+    fill(tree, to);
+    tree->order = to->order, tree->panels = to->panels, tree->leaves = to->leaves, tree->groups = to->groups;
 }
 
 /* A bit for each element that is not above a value; NaN is not. */
@@ -235,20 +255,6 @@ static float limit(const search *s, double distance)
     return (float)(most * most * (1.0 + SQUARE_ERROR * (double)(xg_coordinates(s->tree) + 4)));
 }
 
-static double square_of(const double *x, const double *y, ptrdiff_t d)
-{
-    double lane[XG_WIDTH] = {0.0}, total = 0.0;
-    ptrdiff_t j = 0;
-    for (; j + XG_WIDTH <= d; j += XG_WIDTH)
-        for (int l = 0; l < XG_WIDTH; ++l)
-            lane[l] += (x[j + l] - y[j + l]) * (x[j + l] - y[j + l]);
-    for (; j < d; ++j)
-        total += (x[j] - y[j]) * (x[j] - y[j]);
-    for (int l = 0; l < XG_WIDTH; ++l)
-        total += lane[l];
-    return total;
-}
-
 static void consider(search *s, ptrdiff_t place)
 {
     const xg_nearest *tree = s->tree;
@@ -313,14 +319,6 @@ static void begin(search *s, ptrdiff_t leaf, xg_keyed *items)
     s->most = limit(s, sqrt(items[rank].key * (1.0 + SQUARE_ERROR * (double)(c + 4))) + s->slack);
 }
 
-size_t XG_VARIANT(xg_nearest_scratch)(const xg_nearest *tree, ptrdiff_t k)
-{
-    ptrdiff_t n_leaves = xg_leaves(tree->n), n_groups = xg_panels(n_leaves);
-    size_t items = (size_t)(k + n_leaves + XG_LEAF) * sizeof(xg_keyed);
-    return items + (size_t)(tree->d + tree->p) * sizeof(double) +
-           (size_t)((xg_panels(n_groups) + 1) * XG_PANEL + tree->p + 1) * sizeof(float);
-}
-
 static void of_point(search *s, xg_keyed *items, float *bounds)
 {
     const xg_nearest *tree = s->tree;
@@ -361,7 +359,7 @@ void XG_VARIANT(xg_nearest_of)(const xg_nearest *tree, const double *points, ptr
     ptrdiff_t d = tree->d, n_leaves = xg_leaves(tree->n);
     xg_keyed *found = scratch, *items = found + k;
     double *along = (double *)(items + n_leaves + XG_LEAF);
-    float *q = (float *)(along + d + tree->p), *bounds = q + xg_coordinates(tree);
+    float *q = (float *)(along + tree->p), *bounds = q + xg_coordinates(tree);
     for (ptrdiff_t i = 0; i < r; ++i) {
         search s = {tree, points ? points + i * d : tree->rows + (first + i) * d, q, points ? -1 : first + i, k, 0,
                     found, 0.0, INFINITY};

@@ -1,10 +1,10 @@
 /* The nearest rows of points, by Euclidean distance in double precision; of equally near rows those with the smaller
  * numbers.
  *
- * The rows are ordered by place, in leaves of XG_LEAF rows: a half of the rows, a half of that half, and so on. Distances
- * along p orthogonal directions, and the difference of what is left if p < d, are no longer than distances. By them, in
- * single precision, boxes around leaves and then rows are left out; the others are compared in double precision. The
- * limits allow for rounding, so no nearer row is missed, unless more than ``most`` rows would have to be compared. */
+ * The rows are ordered by place, in leaves of XG_LEAF rows: a half of the rows, a half of that half, and so on. Lengths
+ * along p orthogonal directions, and the difference of the rests if p < d, bound distances from below. By them, in
+ * single precision, boxes around leaves and then rows are left out; the others are compared in double precision. Limits
+ * allow for rounding, so no nearer row is missed, unless more than ``most`` rows would have to be compared. */
 #ifndef XGPC_NEAREST_H
 #define XGPC_NEAREST_H
 
@@ -39,18 +39,25 @@ static inline ptrdiff_t xg_leaves(ptrdiff_t n) { return (n + XG_LEAF - 1) / XG_L
 /* Number c of coordinates. */
 static inline ptrdiff_t xg_coordinates(const xg_nearest *tree) { return tree->p + (tree->p < tree->d); }
 
-/* out (n, c) = coordinates of n rows (n, d); needs the fields to ``radius``; scratch (d + p) */
-void xg_nearest_coordinates(const xg_nearest *tree, ptrdiff_t n, const double *rows, double *scratch, float *out);
+/* Arrays that a tree points to, and scratch. */
+typedef struct {
+    int64_t *order;
+    float *panels, *leaves, *groups;
+    float *coordinates; /* scratch (n, c) */
+    double *along;      /* scratch (p,) */
+    xg_keyed *items;    /* scratch (n,) */
+} xg_nearest_arrays;
 
-/* Order n rows by their coordinates (n, c): items (n,) then have their numbers. */
-void xg_nearest_order(ptrdiff_t n, ptrdiff_t c, const float *coordinates, xg_keyed *items);
+/* Fill the arrays, radius, order, panels, leaves and groups of a tree of rows (n, d); its field rows is left. */
+void xg_nearest_build(xg_nearest *tree, const double *rows, const xg_nearest_arrays *arrays);
 
-/* Write panels and boxes of coordinates (n, c) of rows in the given order; padded boxes are empty. */
-void xg_nearest_fill(ptrdiff_t n, ptrdiff_t c, const float *coordinates, const int64_t *order, float *panels,
-                     float *leaves, float *groups);
-
-/* Bytes of scratch of the search. */
-size_t xg_nearest_scratch(const xg_nearest *tree, ptrdiff_t k);
+/* Bytes of scratch of a search. */
+static inline size_t xg_nearest_scratch(const xg_nearest *tree, ptrdiff_t k)
+{
+    ptrdiff_t n_leaves = xg_leaves(tree->n), n_groups = xg_panels(n_leaves);
+    return (size_t)(k + n_leaves + XG_LEAF) * sizeof(xg_keyed) + (size_t)tree->p * sizeof(double) +
+           (size_t)((xg_panels(n_groups) + 1) * XG_PANEL + tree->p + 1) * sizeof(float);
+}
 
 /* out (r, k) = numbers of the k nearest rows of points (r, d), the nearest first; or, if points are NULL, of the other
  * rows that are nearest to the rows first, ..., first + r - 1 in their order. */

@@ -7,7 +7,7 @@ b = a(x) - sum of gamma_j a_j over the neighbours j, and gamma = (D_NN + diag(1 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -95,9 +95,9 @@ class Conditional(NamedTuple):
     """Latent values given z and the neighbours' sites: normal with mean b.z + mean; see the head of the module."""
 
     b: np.ndarray  # (C, r, m)
-    gamma: np.ndarray  # (C, r, k)
     variance: np.ndarray  # (C, r)
     mean: np.ndarray  # (C, r)
+    gamma: np.ndarray  # (C, r, k)
     slopes: np.ndarray  # (C, r, k), of the means by the neighbours' linear terms, in which they are linear
 
 
@@ -118,6 +118,11 @@ class Coefficients:
                 raise ValueError("The precision of the sites is not positive definite; give moderate sample weights.")
             V[c] = factors[1].T @ factors[1]
         return cls((V @ h[..., None])[..., 0], V)
+
+    @classmethod
+    def sum(cls, parts: Sequence[Coefficients]) -> Coefficients:
+        """Sum of gradients."""
+        return cls(np.sum([part.w for part in parts], axis=0), np.sum([part.V for part in parts], axis=0))
 
     def moments(self, b: np.ndarray) -> Sites:
         """Means and variances (C, r) of b.z for b (C, r, m)."""
@@ -144,15 +149,15 @@ class Neighbourhoods:
             self.core, self.support.arrays, self.rows.arrays, self.sites, self.index, self.n_earlier
         )
 
-    def empty(self, n_rows: int, with_slopes: bool = False) -> Conditional:
-        """Arrays for the conditionals of so many rows."""
-        (_, k), m, C = self.index.shape, self.support.a.shape[1], len(self.sites[0])
-        shapes = (C, n_rows, m), (C, n_rows, k), (C, n_rows), (C, n_rows), (C, n_rows, k if with_slopes else 0)
+    def empty(self, n_rows: int, with_weights: bool = False) -> Conditional:
+        """Arrays for the conditionals of so many rows; unless ``with_weights``, those of gamma and slopes are empty."""
+        k, m, C = self.index.shape[1] if with_weights else 0, self.support.a.shape[1], len(self.sites[0])
+        shapes = (C, n_rows, m), (C, n_rows), (C, n_rows), (C, n_rows, k), (C, n_rows, k)
         return Conditional(*map(np.empty, shapes))
 
     def conditional(self, executor: Executor) -> Conditional:
         """The conditionals of all rows by all neighbours; O(k^2 (m + d) + C (k^3 + k m)) a row."""
-        found = self.empty(len(self.index))
+        found = self.empty(len(self.index), with_weights=True)
         executor.each(lambda here: self.compiled.condition(here.start, here.stop, [found]), parts_of(len(self.index)))
         return found
 

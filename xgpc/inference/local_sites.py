@@ -125,10 +125,10 @@ class Sweep:
 
         By the chain rule of probabilities each row's site, given those of its earlier neighbours, adds s b b^T and g b
         to the natural parameters of q(z). ``keep_all`` also keeps the conditionals given earlier neighbours, and the
-        slopes of both. ValueError if q(z) is not proper.
+        weights of both. ValueError if q(z) is not proper.
         """
         at, n = local.neighbourhoods(sites), len(local.index)
-        neighbours, all_earlier = at.empty(n, with_slopes=keep_all), at.empty(n, with_slopes=True) if keep_all else None
+        neighbours, all_earlier = at.empty(n, keep_all), at.empty(n, with_weights=True) if keep_all else None
 
         def part(rows: slice) -> Sites:
             earlier = all_earlier or at.empty(rows.stop - rows.start)

@@ -6,10 +6,8 @@ sites of the training rows; then through q(z), the sweep's sites and the whiteni
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,12 +15,8 @@ from .. import _local
 from .._kernels import KernelGradient
 from ..approximations.local_rows import (
     Coefficients,
-    Conditional,
     Neighbourhoods,
     local_rows,
-    moments,
-    site_terms,
-    site_terms_vjp,
 )
 from ..approximations.sparse import SparsePrior
 from ..inference.links import Link
@@ -38,8 +32,6 @@ WORST_SCORE = -1e3
 # Standard deviation of the log-normal prior, centred at 1, of the variance factor. Without this prior few query rows
 # overfit the factor: ringnorm, 500 rows, had NLL .205 with .3 and .219 with 1.
 LOG_SCALE_SPREAD = 0.3
-# Gradients by b (C, r, m), and by the variance and mean (C, r) of a conditional.
-ByConditional = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -82,17 +74,25 @@ class QueryScore:
         prior = self.prior.rebuilt([self.prior.spec.with_theta(theta)], self.prior.Z)
         rows, query_rows = (local_rows(self.executor, prior, source.X) for source in (self.support, self.queries))
         local = Local(self.executor, self.support, prior.core, rows, self.index, self.n_earlier, self.link)
-        sweep = Sweep.of(local, self.sites, keep_all=True)
+        sweep = Sweep.of(local, self.sites)
         at = Neighbourhoods(prior.core, rows, sweep.sites(), query_rows, self.query_index)
-        answer = at.conditional(self.executor)
-        b_mean, b_variance = moments(self.executor, answer.b, sweep.q)
-        mean, variance = answer.mean + b_mean, answer.variance + b_variance
         y, weight = self.labels
-        values, (d_mean, d_variance) = self.link.scores(mean, scale * variance, y)
         share = weight / np.sum(weight)
-        d_mean, d_variance = share * d_mean, scale * share * d_variance
-        by_score = d_mean, d_variance, float(np.sum(d_variance * variance))
-        return Evaluated(self, prior, sweep, at, answer, Scores(values, weight), *by_score)
+
+        def part(here: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, Coefficients]:
+            given = at.empty(here.stop - here.start)
+            at.compiled.condition(here.start, here.stop, [given])
+            b_mean, b_variance = sweep.q.moments(given.b)
+            variance = given.variance + b_variance
+            values, (d_mean, d_variance) = self.link.scores(given.mean + b_mean, scale * variance, y[here])
+            d_mean, d_variance = share[here] * d_mean, scale * share[here] * d_variance
+            by_q = by_coefficients(given.b, d_mean, d_variance)
+            return values, d_mean, d_variance, float(np.sum(d_variance * variance)), by_q
+
+        values, d_mean, d_variance, d_log_scale, by_q = zip(*self.executor.each(part, parts_of(len(y))), strict=True)
+        by_moments = np.concatenate(d_mean, axis=1), np.concatenate(d_variance, axis=1)
+        scores = Scores(np.concatenate(values), weight)
+        return Evaluated(self, prior, sweep, at, scores, *by_moments, sum(d_log_scale), Coefficients.sum(by_q))
 
     def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """Negative of the mean score plus log priors of factor and length scales, and its gradient, for a minimiser.
@@ -125,57 +125,40 @@ class Evaluated:
     ----------
     prior : SparsePrior, at these parameters
     sweep : Sweep of the support rows, from the given sites
-    at, answer : neighbourhoods of the query rows, and the conditionals given their neighbours
+    at : neighbourhoods of the query rows
     d_mean, d_variance, d_log_scale : (C, q), (C, q) and a number, derivatives of the mean score with respect to the
         predicted means and unscaled variances, and to the logarithm of the factor
+    by_q : its gradient by q(z), as far as that gives the predictions
     """
 
     problem: QueryScore
     prior: SparsePrior
     sweep: Sweep
     at: Neighbourhoods
-    answer: Conditional
     scores: Scores
     d_mean: np.ndarray
     d_variance: np.ndarray
     d_log_scale: float
+    by_q: Coefficients
 
     def gradient(self) -> np.ndarray:
         """Gradient of the mean score with respect to the parameters; it takes about four times as long as the score."""
-        executor, at, q, b = self.problem.executor, self.at, self.sweep.q, self.answer.b
-
-        # The core takes arrays without gaps, hence the copies.
-        def given(rows: slice) -> list[ByConditional]:
-            d_mean, d_variance = self.d_mean[:, rows].copy(), self.d_variance[:, rows].copy()
-            return [(moments_vjp(b[:, rows], q, d_mean, d_variance), d_variance, d_mean)]
-
-        pulled = conditional_vjp(executor, at, 1, given)
-        by_q = by_coefficients(executor, b, self.d_mean, self.d_variance)
-        support, pairs = self._through_sweep(pulled.sites, by_q)
-        parts = [
-            (self.problem.support.X, at.support.a, support + pulled.support),
-            (self.problem.queries.X, at.rows.a, pulled.rows),
-        ]
-        pairs = [of_queries + other for of_queries, other in zip(pulled.pairs, pairs, strict=True)]
-        return np.append(kernel_gradient(executor, self.prior, parts, pairs), self.d_log_scale)
-
-    def _through_sweep(self, by_sites: Sites, by_q: Coefficients) -> tuple[ByRows, list[np.ndarray]]:
-        """Back-propagate through the sweep's sites and q(z); the sites before the sweep are constants."""
-        sweep, sites, executor = self.sweep, self.problem.sites, self.problem.executor
-        neighbours, earlier, q, among = sweep.neighbours, sweep.earlier, sweep.q, sweep.local.neighbourhoods(sites)
-        assert earlier is not None
+        problem, executor, q, sweep, by = self.problem, self.problem.executor, self.sweep.q, self.sweep, self.at
+        support, queries = ByRows.zeros(by.support.a), ByRows.zeros(by.rows.a)
+        given = q.V, q.w, self.d_variance, self.d_mean, self.d_variance, self.d_mean
+        by_sites, pairs = conditional_vjp(executor, by, [given], queries, support)
+        # Through the sweep's sites and q(z); the sites before the sweep are constants.
         d_b_mean, d_b_variance, d_variance, d_mean = sweep.vjp(by_sites)
-        more = by_coefficients(executor, neighbours.b, d_b_mean, d_b_variance)
-        natural = by_natural(q, Coefficients(by_q.w + more.w, by_q.V + more.V))
-        s, g = site_terms(earlier.variance, earlier.mean, sites)
-
-        def given(rows: slice) -> list[ByConditional]:
-            d_b = moments_vjp(neighbours.b[:, rows], q, d_b_mean[:, rows], d_b_variance[:, rows])
-            of_earlier = by_earlier(earlier.b[:, rows], (s[:, rows], g[:, rows]), *natural)
-            return [(d_b, d_variance[:, rows].copy(), d_mean[:, rows].copy()), of_earlier]
-
-        pulled = conditional_vjp(executor, among, 2, given)
-        return pulled.rows + pulled.support, pulled.pairs
+        by_q = Coefficients.sum([self.by_q, *executor.each(
+            lambda rows: by_coefficients(sweep.neighbours.b[:, rows], d_b_mean[:, rows], d_b_variance[:, rows]),
+            parts_of(len(sweep.neighbours.b[0])),
+        )])  # fmt: skip
+        of_neighbours = q.V, q.w, d_b_variance, d_b_mean, d_variance, d_mean
+        among = sweep.local.neighbourhoods(problem.sites)
+        _, more = conditional_vjp(executor, among, [of_neighbours, by_natural(q, by_q)], support, support)
+        parts = [(problem.support.X, by.support.a, support), (problem.queries.X, by.rows.a, queries)]
+        pairs = [of_queries + other for of_queries, other in zip(pairs, more, strict=True)]
+        return np.append(kernel_gradient(executor, self.prior, parts, pairs), self.d_log_scale)
 
 
 @dataclass(frozen=True)
@@ -185,34 +168,15 @@ class ByRows:
     a: np.ndarray
     diagonal: np.ndarray
 
-    def __add__(self, other: ByRows) -> ByRows:
-        return ByRows(self.a + other.a, self.diagonal + other.diagonal)
+    @classmethod
+    def zeros(cls, a: np.ndarray) -> ByRows:
+        return cls(np.zeros_like(a), np.zeros(len(a)))
 
 
-class Pulled(NamedTuple):
-    """A gradient by conditionals as gradients by other quantities."""
-
-    support: ByRows  # by the rows that are neighbours, and by those that they predict
-    rows: ByRows
-    sites: Sites  # by the neighbours' sites, (C, n)
-    pairs: list[np.ndarray]  # by terms, shapes and scales of the kernel, as far as pairs of rows depend on them
-
-
-def moments_vjp(b: np.ndarray, q: Coefficients, d_mean: np.ndarray, d_variance: np.ndarray) -> np.ndarray:
-    """Gradient (C, r, m) by b, from those by the means and variances (C, r) of b.z."""
-    return d_mean[..., None] * q.w[:, None] + 2.0 * d_variance[..., None] * (b @ q.V)
-
-
-def by_coefficients(executor: Executor, b: np.ndarray, d_mean: np.ndarray, d_variance: np.ndarray) -> Coefficients:
+def by_coefficients(b: np.ndarray, d_mean: np.ndarray, d_variance: np.ndarray) -> Coefficients:
     """Gradient by w and V, from those by the means and variances (C, r) of b.z for b (C, r, m)."""
-
-    def part(rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        here = b[:, rows]
-        by_w = np.einsum("cr,crm->cm", d_mean[:, rows], here)
-        return by_w, np.swapaxes(here * d_variance[:, rows, None], 1, 2) @ here
-
-    d_w, d_V = zip(*executor.each(part, parts_of(b.shape[1])), strict=True)
-    return Coefficients(np.sum(d_w, axis=0), np.sum(d_V, axis=0))
+    by_V = np.swapaxes(b * d_variance[..., None], 1, 2) @ b
+    return Coefficients(np.einsum("cr,crm->cm", d_mean, b), by_V)
 
 
 def by_natural(q: Coefficients, by_q: Coefficients) -> tuple[np.ndarray, np.ndarray]:
@@ -222,42 +186,33 @@ def by_natural(q: Coefficients, by_q: Coefficients) -> tuple[np.ndarray, np.ndar
     return -q.V @ by_q.V @ q.V - 0.5 * (outer + np.swapaxes(outer, 1, 2)), u
 
 
-def by_earlier(b: np.ndarray, terms: Sites, d_P: np.ndarray, d_h: np.ndarray) -> ByConditional:
-    """Gradient by rows' conditionals given earlier neighbours, from the one by P = I + sum s b b^T and h = sum g b.
-
-    ``terms`` are the rows' s and g, see ``site_terms``; the sites are constants.
-    """
-    s, g = terms
-    product = b @ d_P
-    d_s, d_g = np.einsum("crm,crm->cr", product, b), np.einsum("crm,cm->cr", b, d_h)
-    d_b = 2.0 * s[..., None] * product + g[..., None] * d_h[:, None]
-    return d_b, *site_terms_vjp(terms, d_s, d_g)
-
-
 def conditional_vjp(
-    executor: Executor, at: Neighbourhoods, n_sets: int, given: Callable[[slice], list[ByConditional]]
-) -> Pulled:
-    """Pull a gradient by conditionals back; ``given`` makes that of some rows, by each set of neighbours.
+    executor: Executor, at: Neighbourhoods, given: list[tuple[np.ndarray, ...]], rows: ByRows, support: ByRows
+) -> tuple[Sites, list[np.ndarray]]:
+    """Pull a gradient by conditionals back: add to the gradients by the rows and by those that are their neighbours.
 
-    It takes three times as long as the conditionals.
+    ``given`` is for each set of neighbours as in ``_local.Neighbourhoods.vjp``. Returns the gradient by the neighbours'
+    sites, and by terms, shapes and scales of the kernel, as far as pairs of rows depend on them. It takes three times
+    as long as the conditionals.
     """
     (r, k), (n, m), C = at.index.shape, at.support.a.shape, len(at.sites[0])
-    pulled = [tuple(np.empty((C, r, width)) for width in (k, k, m, m, k, k)) for _ in range(n_sets)]
-    rows, support = ByRows(np.empty((r, m)), np.empty(r)), ByRows(np.zeros((n, m)), np.zeros(n))
+    sites, pairs = (np.zeros((C, n)), np.zeros((C, n))), []
 
-    def part(here: slice) -> tuple[np.ndarray, ...]:
-        of_sets = given(here)
-        rows.diagonal[here] = np.sum([d_variance for _, d_variance, _ in of_sets], axis=(0, 1))
-        return at.compiled.vjp(here.start, here.stop, of_sets, pulled, rows.a)
+    def part(here: slice) -> tuple[slice, list[tuple[np.ndarray, ...]], ByRows, tuple[np.ndarray, ...]]:
+        size = here.stop - here.start
+        pulled = [tuple(np.empty((C, size, width)) for width in (k, k, m, m, k, k)) for _ in given]
+        own = ByRows(np.empty((size, m)), np.empty(size))
+        return here, pulled, own, at.compiled.vjp(here.start, here.stop, given, pulled, own.a, own.diagonal)
 
-    pairs = executor.each(part, parts_of(r))
-    width = -(-m // executor.n_threads)
-    executor.each(lambda first: at.compiled.spread(first, min(first + width, m), pulled, support.a), range(0, m, width))
-    sites, flat = np.zeros((2, C, n)), at.index.ravel()
-    for gamma, chi, _, _, *by_sites in pulled:
-        support.diagonal[:] -= np.bincount(flat, np.sum(chi * gamma, axis=0).ravel(), minlength=n)
-        sites += [[np.bincount(flat, one.ravel(), minlength=n) for one in values] for values in by_sites]
-    return Pulled(support, rows, (sites[0], sites[1]), [np.sum(each, axis=0) for each in zip(*pairs, strict=True)])
+    def add(found: tuple[slice, list[tuple[np.ndarray, ...]], ByRows, tuple[np.ndarray, ...]]) -> None:
+        here, pulled, own, sums = found
+        rows.a[here] += own.a
+        rows.diagonal[here] += own.diagonal
+        at.compiled.spread(here.start, here.stop, pulled, support.a, support.diagonal, *sites)
+        pairs.append(sums)
+
+    executor.fold(part, parts_of(r), add)
+    return sites, [np.sum(each, axis=0) for each in zip(*pairs, strict=True)]
 
 
 def kernel_gradient(

@@ -119,12 +119,18 @@ class Executor:
 
     def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Values of a function at each item, in order; the function may write to arrays."""
+        values: list[Result] = []
+        self.fold(function, items, values.append)
+        return values
+
+    def fold(self, function: Callable[[Item], Result], items: Sequence[Item], use: Callable[[Result], object]) -> None:
+        """Call ``use`` in the calling thread with the values of a function at each item, in order."""
         self.deadline.check()
         with single_threaded_blas():
-            values = list(self._map(len(items))(function, items))
+            for value in self._map(len(items))(function, items):
+                use(value)
         self.deadline.report()
         self.deadline.check()
-        return values
 
     def _map(self, n_items: int) -> Callable[..., Iterator[Any]]:
         """The function ``map`` for so many items."""

@@ -1,0 +1,265 @@
+/* Neighbourhoods of XG_WIDTH rows at work, and the conditionals given them; for the notation see local.h. */
+#ifndef XGPC_NEIGHBOURHOOD_H
+#define XGPC_NEIGHBOURHOOD_H
+
+#include "local.h"
+
+#include "lanes.h"
+#include "profiles.h"
+
+#define ALIGNMENT (XG_WIDTH * sizeof(double))
+#define LINE 64 /* bytes of a cache line */
+
+/* XG_WIDTH rows at work. */
+typedef struct {
+    ptrdiff_t n_lanes; /* rows in use; the others repeat the last */
+    int64_t row[XG_WIDTH], place[XG_WIDTH];
+    int64_t *index; /* (k, XG_WIDTH), neighbours */
+    lanes *chunk, *a, *h, *value, *slope, *shaped, *D, *B, *G;
+    lanes *precision, *root, *linear, *gamma, *eta, *Dr, *f, *e, *De, *chi, *counts;
+    lanes *b, *beta, *s, *d_a, *rows, diagonal;
+} group;
+
+static ptrdiff_t lanes_of(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k, group *g,
+                          lanes *scratch)
+{
+    ptrdiff_t used = 0, T = PACKED(k + 1) + k + 1, F = kernel->n_factors, m = support->m;
+#define TAKE(name, size)                                                                                             \
+    if (g)                                                                                                           \
+        g->name = scratch + used;                                                                                    \
+    used += (size);
+    TAKE(chunk, (k + 1) * CHUNK)
+    TAKE(a, m)
+    TAKE(h, T)
+    TAKE(value, F * T)
+    TAKE(slope, F * T)
+    TAKE(shaped, F * T)
+    TAKE(D, T)
+    TAKE(B, T)
+    TAKE(G, T)
+    TAKE(precision, k)
+    TAKE(root, k)
+    TAKE(linear, k)
+    TAKE(gamma, k)
+    TAKE(eta, k)
+    TAKE(Dr, k)
+    TAKE(f, k)
+    TAKE(e, k)
+    TAKE(De, k)
+    TAKE(chi, k)
+    TAKE(counts, k)
+    TAKE(b, m)
+    TAKE(beta, m)
+    TAKE(s, m)
+    TAKE(d_a, m)
+    TAKE(rows, m)
+#undef TAKE
+    if (g)
+        g->index = (int64_t *)(scratch + used);
+    return used + k;
+}
+
+/* Scratch from the next full cache line: vectors that span two lines take twice as long. */
+static lanes *aligned(double *scratch)
+{
+    return (lanes *)(((uintptr_t)scratch + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+}
+
+/* Rows of the support, (., width), that are neighbours, and of those to predict. */
+XG_INLINE lane_rows neighbours(const xg_local_rows *rows, const group *g, const double *values, ptrdiff_t width)
+{
+    return (lane_rows){rows->k, width, g->index, values};
+}
+
+XG_INLINE lane_rows own_rows(const group *g, const double *values, ptrdiff_t width)
+{
+    return (lane_rows){1, width, g->row, values};
+}
+
+/* Arguments h of factor f for all pairs of the neighbours, and of these and x, which is the last. */
+XG_CALLED void arguments(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
+                         ptrdiff_t f, group *g)
+{
+    ptrdiff_t k = rows->k, d = kernel->n_features, T = PACKED(k + 1);
+    lane_rows near = neighbours(rows, g, support->x + f * support->n * d, d);
+    lane_rows here = own_rows(g, rows->x + f * rows->n * d, d);
+    for (ptrdiff_t p = 0; p < T; ++p)
+        g->h[p] = (lanes){0.0};
+    for (ptrdiff_t first = 0; first < d; first += CHUNK) {
+        ptrdiff_t size = SMALLER(d - first, CHUNK);
+        gather(&near, first, size, g->chunk, CHUNK, 1);
+        gather(&here, first, size, g->chunk + k * CHUNK, CHUNK, 1);
+        /* Differences, and not squares and products of the rows: of these nothing is left far from an origin. */
+        if (kernel->family[f] == XG_DOT_PRODUCT)
+            pair_sums(XG_PRODUCTS, 0, k + 1, g->chunk, size, 1.0, g->h);
+        else
+            pair_sums(XG_SQUARES, 0, k + 1, g->chunk, size, -0.5, g->h);
+    }
+}
+
+/* out = the sum so far, if there is one, plus variance times the product of factors' values, T apart */
+XG_INLINE void add_term(double variance, ptrdiff_t factors, const lanes *value, ptrdiff_t T, ptrdiff_t size,
+                        const lanes *sum, lanes *out)
+{
+    const lanes zero = {0.0};
+    for (ptrdiff_t p = 0; p < size; ++p) {
+        lanes term = zero + variance;
+        for (ptrdiff_t f = 0; f < factors; ++f)
+            term *= value[f * T + p];
+        if (sum)
+            term += sum[p];
+        out[p] = term;
+    }
+}
+
+/* K of the neighbours and x, packed; the kernel's profiles stay in value, slope and shaped. */
+XG_CALLED void kernel_block(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
+                            int with_slopes, group *g)
+{
+    ptrdiff_t k = rows->k, size = PACKED(k + 1), T = size + k + 1;
+    for (ptrdiff_t f = 0; f < kernel->n_factors; ++f) {
+        double *slope = with_slopes ? (double *)(g->slope + f * T) : NULL;
+        arguments(kernel, support, rows, f, g);
+        xg_profile_array(kernel->family[f], kernel->shape[f], XG_WIDTH * size, (const double *)g->h,
+                         (double *)(g->value + f * T), slope, (double *)(g->shaped + f * T));
+    }
+    const lanes *sum = NULL; /* of the terms before */
+    for (ptrdiff_t t = 0; t < kernel->n_terms; ++t) {
+        ptrdiff_t start = kernel->first[t], factors = kernel->first[t + 1] - start;
+        const lanes *value = g->value + start * T;
+        if (kernel->noise[t])
+            continue;
+        if (factors == 1) /* as most kernels have it: without loops inside */
+            add_term(kernel->variance[t], 1, value, T, size, sum, g->D);
+        else
+            add_term(kernel->variance[t], factors, value, T, size, sum, g->D);
+        sum = g->D;
+    }
+    for (ptrdiff_t p = 0; p < (sum ? 0 : size); ++p)
+        g->D[p] = (lanes){0.0};
+}
+
+/* Asks for columns of the rows, (., width), that are neighbours j, ..., j + 3 of the rows row, ..., row + XG_WIDTH - 1. */
+XG_INLINE void fetch(const xg_local_rows *rows, ptrdiff_t row, ptrdiff_t j, const double *values, ptrdiff_t width,
+                     ptrdiff_t first, ptrdiff_t size)
+{
+    for (int l = 0; l < XG_WIDTH; ++l) {
+        const int64_t *index = rows->index + SMALLER(row + l, rows->n - 1) * rows->k;
+        for (ptrdiff_t i = j; i < SMALLER(j + 4, rows->k); ++i) {
+            const char *start = (const char *)(values + index[i] * width + first);
+            for (ptrdiff_t line = -((uintptr_t)start % LINE); line < size * (ptrdiff_t)sizeof(double); line += LINE)
+                __builtin_prefetch(start + line, 0, 2);
+        }
+    }
+}
+
+/* D, and a: D <- K - A A^T */
+XG_CALLED void residual_block(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
+                              group *g)
+{
+    ptrdiff_t k = rows->k, m = support->m;
+    lane_rows near = neighbours(rows, g, support->a, m), here = own_rows(g, rows->a, m);
+    gather(&here, 0, m, g->a, m, 1);
+    for (ptrdiff_t first = 0; first < m; first += CHUNK) {
+        ptrdiff_t size = SMALLER(m - first, CHUNK);
+        gather(&near, first, size, g->chunk, CHUNK, 1);
+        for (ptrdiff_t q = 0; q < size; ++q)
+            g->chunk[k * CHUNK + q] = g->a[first + q];
+        ptrdiff_t next = first + CHUNK, d = kernel->n_features;
+        /* Memory is read ahead, between sums: waiting for it takes up to half of a sweep (8000 rows, 2 MB of cache). */
+        for (ptrdiff_t i = 0; i < k + 1; i += 4) {
+            if (next < m)
+                fetch(rows, g->row[0], i, support->a, m, next, SMALLER(m - next, CHUNK));
+            else {
+                fetch(rows, g->row[0] + XG_WIDTH, i, support->a, m, 0, SMALLER(m, CHUNK));
+                for (ptrdiff_t f = 0; f < kernel->n_factors; ++f)
+                    fetch(rows, g->row[0] + XG_WIDTH, i, support->x + f * support->n * d, d, 0, d);
+            }
+            pair_sums(XG_PRODUCTS, i, SMALLER(i + 4, k + 1), g->chunk, size, -1.0, g->D);
+        }
+    }
+    for (int l = 0; l < XG_WIDTH; ++l) {
+        for (ptrdiff_t j = 0; j < k; ++j)
+            g->D[PACKED(j) + j][l] = support->residual[g->index[j * XG_WIDTH + l]];
+        g->D[PACKED(k) + k][l] = rows->residual[g->row[l]];
+    }
+}
+
+/* Sites of class c, and B <- the Cholesky factor of I + lambda^1/2 D lambda^1/2, with lambda^1/2 D_x in row k. */
+XG_CALLED void factorise(const xg_local_support *support, ptrdiff_t k, ptrdiff_t c, group *g)
+{
+    const double *precision = support->precision + c * support->n, *linear = support->linear + c * support->n;
+    for (ptrdiff_t j = 0; j < k; ++j)
+        for (int l = 0; l < XG_WIDTH; ++l) {
+            g->precision[j][l] = precision[g->index[j * XG_WIDTH + l]];
+            g->linear[j][l] = linear[g->index[j * XG_WIDTH + l]];
+        }
+    for (ptrdiff_t i = 0; i < k; ++i) {
+        const lanes *row = g->D + PACKED(i);
+        g->root[i] = root_of(g->precision[i]);
+        for (ptrdiff_t j = 0; j < i; ++j)
+            g->B[PACKED(i) + j] = g->root[i] * g->root[j] * row[j];
+        g->B[PACKED(i) + i] = 1.0 + g->precision[i] * row[i];
+        g->B[PACKED(k) + i] = g->root[i] * g->D[PACKED(k) + i];
+    }
+    cholesky(k, g->B);
+}
+
+/* sum_j weights[j] a_j of the neighbours */
+XG_CALLED void combine_neighbours(const xg_local_support *support, const xg_local_rows *rows, const lanes *weights,
+                                  group *g, lanes *out)
+{
+    lane_rows near = neighbours(rows, g, support->a, support->m);
+    lane_rows combined = {1, support->m, g->place, (const double *)g->rows};
+    combine(&near, weights, (double *)g->rows);
+    gather(&combined, 0, support->m, out, support->m, 1);
+}
+
+/* Which neighbours count, ones and zeros: all, or the earlier ones, which come first. */
+XG_INLINE void count_neighbours(const xg_local_rows *rows, int earlier, group *g)
+{
+    for (ptrdiff_t j = 0; j < rows->k; ++j)
+        for (int l = 0; l < XG_WIDTH; ++l)
+            g->counts[j][l] = !earlier || j < rows->n_earlier[g->row[l]];
+}
+
+/* x_j <- 0 where j does not count. Those that do come first: triangular solves and products with the others' elements
+ * zero are those of the leading block. */
+XG_INLINE void leave_out(ptrdiff_t k, const lanes *counts, lanes *x)
+{
+    for (ptrdiff_t j = 0; j < k; ++j)
+        x[j] *= counts[j];
+}
+
+typedef struct {
+    lanes mean, variance;
+} conditional;
+
+/* What the neighbours that count say of the residual; gamma, eta = D_x - D gamma and b stay in the group. */
+XG_CALLED conditional condition(const xg_local_support *support, const xg_local_rows *rows, group *g)
+{
+    ptrdiff_t k = rows->k, m = support->m;
+    const lanes *D_x = g->D + PACKED(k);
+    conditional found;
+    for (ptrdiff_t j = 0; j < k; ++j)
+        g->gamma[j] = g->B[PACKED(k) + j];
+    leave_out(k, g->counts, g->gamma);
+    found.variance = g->D[PACKED(k) + k] - dot(k, g->gamma, g->gamma);
+    for (int l = 0; l < XG_WIDTH; ++l)
+        found.variance[l] = xg_max(found.variance[l], 0.0);
+    solve_upper(k, g->B, g->gamma);
+    for (ptrdiff_t j = 0; j < k; ++j)
+        g->gamma[j] *= g->root[j];
+    /* eta = gamma / lambda, for lambda = 0, too. */
+    symmetric_times(k, g->D, g->gamma, g->eta);
+    for (ptrdiff_t j = 0; j < k; ++j)
+        g->eta[j] = D_x[j] - g->eta[j];
+    leave_out(k, g->counts, g->eta);
+    found.mean = dot(k, g->eta, g->linear);
+    combine_neighbours(support, rows, g->gamma, g, g->b);
+    for (ptrdiff_t q = 0; q < m; ++q)
+        g->b[q] = g->a[q] - g->b[q];
+    return found;
+}
+
+#endif

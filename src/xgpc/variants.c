@@ -1,0 +1,59 @@
+/* Which of the builds of local.c, nearest.c and triangles.c a machine takes. */
+#include "local.h"
+#include "nearest.h"
+#include "triangles.h"
+
+#ifdef XG_HAVE_TARGET_CLONES
+#define XG_BUILDS(result, name, parameters)                                                                          \
+    result name##_base parameters;                                                                                   \
+    result name##_v3 parameters;                                                                                     \
+    result name##_v4 parameters;
+#define XG_CHOSEN(name)                                                                                              \
+    (__builtin_cpu_supports("x86-64-v4")   ? name##_v4                                                               \
+     : __builtin_cpu_supports("x86-64-v3") ? name##_v3                                                               \
+                                           : name##_base)
+#else
+#define XG_BUILDS(result, name, parameters) result name##_base parameters;
+#define XG_CHOSEN(name) name##_base
+#endif
+
+XG_BUILDS(ptrdiff_t, xg_local_scratch, (const xg_local_kernel *, const xg_local_support *, ptrdiff_t))
+ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k)
+{
+    return XG_CHOSEN(xg_local_scratch)(kernel, support, k);
+}
+
+XG_BUILDS(void, xg_local_condition, (const xg_local_kernel *, const xg_local_support *, const xg_local_rows *, ptrdiff_t,
+                                     ptrdiff_t, double *, const xg_local_conditional *, const xg_local_gradient *))
+void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
+                        ptrdiff_t first, ptrdiff_t last, double *scratch, const xg_local_conditional *out,
+                        const xg_local_gradient *gradient)
+{
+    XG_CHOSEN(xg_local_condition)(kernel, support, rows, first, last, scratch, out, gradient);
+}
+
+XG_BUILDS(void, xg_nearest_build, (xg_nearest *, const double *, const xg_nearest_arrays *))
+void xg_nearest_build(xg_nearest *tree, const double *rows, const xg_nearest_arrays *arrays)
+{
+    XG_CHOSEN(xg_nearest_build)(tree, rows, arrays);
+}
+
+XG_BUILDS(void, xg_nearest_of,
+          (const xg_nearest *, const double *, ptrdiff_t, ptrdiff_t, ptrdiff_t, void *, int64_t *))
+void xg_nearest_of(const xg_nearest *tree, const double *points, ptrdiff_t first, ptrdiff_t r, ptrdiff_t k,
+                   void *scratch, int64_t *out)
+{
+    XG_CHOSEN(xg_nearest_of)(tree, points, first, r, k, scratch, out);
+}
+
+XG_BUILDS(ptrdiff_t, xg_triangle_scratch, (ptrdiff_t, ptrdiff_t))
+ptrdiff_t xg_triangle_scratch(ptrdiff_t n, ptrdiff_t m)
+{
+    return XG_CHOSEN(xg_triangle_scratch)(n, m);
+}
+
+#define XG_TRIANGLE_DISPATCHED(name, parameters, arguments)                                                          \
+    XG_BUILDS(void, name, parameters)                                                                                \
+    void name parameters { XG_CHOSEN(name) arguments; }
+XG_TRIANGLE_LIST(XG_TRIANGLE_DISPATCHED, double, XG_DOUBLE)
+XG_TRIANGLE_LIST(XG_TRIANGLE_DISPATCHED, float, XG_SINGLE)

@@ -235,6 +235,33 @@ cdef class Neighbourhoods:
                 xg_spread(&rows, &sums)
 
 
+def neighbour_sums(const int64_t[:, ::1] index, const double[:, :, ::1] weights, const double[:, ::1] x):
+    """Sums over j of weights[c, i, j] x[c, index[i, j]], (C, r)."""
+    cdef Py_ssize_t c, i, j
+    cdef double total
+    out = np.empty((weights.shape[0], index.shape[0]))
+    cdef double[:, ::1] o = out
+    with nogil:
+        for c in range(weights.shape[0]):
+            for i in range(index.shape[0]):
+                total = 0.0
+                for j in range(index.shape[1]):
+                    total += weights[c, i, j] * x[c, index[i, j]]
+                o[c, i] = total
+    return out
+
+
+def subtract_from_neighbours(const int64_t[:, ::1] index, const double[:, :, ::1] weights, const double[:, ::1] x,
+                             double[:, ::1] out):
+    """out[c, index[i, j]] -= weights[c, i, j] x[c, i]"""
+    cdef Py_ssize_t c, i, j
+    with nogil:
+        for c in range(weights.shape[0]):
+            for i in range(index.shape[0]):
+                for j in range(index.shape[1]):
+                    out[c, index[i, j]] -= weights[c, i, j] * x[c, i]
+
+
 def cavity_scores(int link, const double[::1] mean, const double[::1] variance, const double[::1] y):
     """log E[p(y | f)] (n,) for f ~ N(mean, variance), and its derivatives by these."""
     out = np.empty((3, len(mean)))

@@ -2,11 +2,6 @@
 # points, and products with small matrices from the right run fastest that way. A square or small matrix is row-major;
 # "lower" refers to its row-major triangle.
 
-# Type of whitened rows and their products.
-ctypedef fused number:
-    float
-    double
-
 cdef void gemm_tile(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, const double* a, const double* b, bint transposed,
                     double* c) noexcept nogil
 cdef void gemm_products(Py_ssize_t n, Py_ssize_t m, Py_ssize_t classes, const double* a, const double* w,
@@ -15,9 +10,8 @@ cdef void gemm_sums(Py_ssize_t n, Py_ssize_t m, Py_ssize_t classes, const double
                     Py_ssize_t stride, double* sums) noexcept nogil
 cdef void gemm_inner(Py_ssize_t n, Py_ssize_t m, Py_ssize_t d, const double* a, const double* x,
                      double* c) noexcept nogil
-cdef void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const number* lower, number* b) noexcept nogil
+cdef void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil
 cdef void trmm_lower(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil
-cdef void syrk_lower(Py_ssize_t n, Py_ssize_t m, number alpha, const number* a, number beta, number* c) noexcept nogil
 cdef void trsv_lower(Py_ssize_t m, bint transposed, const double* lower, double* x) noexcept nogil
 cdef int potrf_lower(Py_ssize_t m, double* a) noexcept nogil
 cdef int trtri_lower(Py_ssize_t m, double* a) noexcept nogil

@@ -68,14 +68,11 @@ cdef void gemm_inner(Py_ssize_t n, Py_ssize_t m, Py_ssize_t d, const double* a, 
                       &one, c, &features)
 
 
-cdef void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const number* lower, number* b) noexcept nogil:
+cdef void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil:
     # tile b (n, m) <- b lower^T
     cdef int rows = <int>n, columns = <int>m
-    cdef number one = 1.0
-    if number is double:
-        cython_blas.dtrmm(b"R", b"U", b"N", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
-    else:
-        cython_blas.strmm(b"R", b"U", b"N", b"N", &rows, &columns, &one, <float*>lower, &columns, b, &rows)
+    cdef double one = 1.0
+    cython_blas.dtrmm(b"R", b"U", b"N", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
 
 
 cdef void trmm_lower(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil:
@@ -83,16 +80,6 @@ cdef void trmm_lower(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b)
     cdef int rows = <int>n, columns = <int>m
     cdef double one = 1.0
     cython_blas.dtrmm(b"R", b"U", b"T", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
-
-
-cdef void syrk_lower(Py_ssize_t n, Py_ssize_t m, number alpha, const number* a, number beta,
-                     number* c) noexcept nogil:
-    # lower triangle of c (m, m) = alpha a^T a + beta c, tile a (n, m)
-    cdef int rows = <int>n, columns = <int>m
-    if number is double:
-        cython_blas.dsyrk(b"U", b"T", &columns, &rows, &alpha, <double*>a, &rows, &beta, c, &columns)
-    else:
-        cython_blas.ssyrk(b"U", b"T", &columns, &rows, &alpha, <float*>a, &rows, &beta, c, &columns)
 
 
 cdef void trsv_lower(Py_ssize_t m, bint transposed, const double* lower, double* x) noexcept nogil:

@@ -5,8 +5,8 @@ cdef class Workspace:
     cdef readonly Py_ssize_t rows, n_inducing, n_features, n_latents
     cdef double[::1] a, b, term, factor, rest, x, x2, row_sum, diagonal, residual
     cdef double[::1] mean, variance, ell, precision, linear, site
-    cdef Py_ssize_t[::1] index
-    cdef float[::1] single_a, single_factors, single_sum
+    cdef double[::1] triangle
+    cdef float[::1] single_a, single_factors
     cdef KernelScratch kernel
 
 
@@ -28,7 +28,7 @@ cdef class WhitenedRows:
     cdef Py_ssize_t n
 
 
-cdef void project(InducingKernel kernel, const double* Linv, const Rows* rows, KernelScratch* scratch,
+cdef void project(InducingKernel kernel, const double* Linv, const Rows* rows, Workspace work,
                   double* a) noexcept nogil
 cdef void add_gradient(InducingKernel kernel, const Rows* rows, const double* by_diagonal, bint is_noise,
                        Workspace work, KernelGradient total) noexcept nogil

@@ -12,17 +12,16 @@ including sums over tiles, is double.
 """
 import numpy as np
 
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from . cimport _blas
-from ._blas cimport number
 from ._kernels cimport (
     InducingKernel, KernelGradient, KernelScratch, Rows, cross_block, diagonal_block, diagonal_gradient_block,
     gradient_block, inducing_rows, rows_from, rows_of,
 )
 from ._sites cimport Site, entry, evaluate, xg_moments, xg_multiclass_scratch, xg_site_arrays
 from ._tiles cimport (
-    negative_rows, norms_and_means, scale_and_sum, squared_norms, widened, xg_add_lower, xg_gradient_tile, xg_narrow,
+    add_outer, number, row_marginals, xg_gradient_tile, xg_narrow, xg_times_lower_t, xg_triangle_scratch, xg_widen,
 )
 
 
@@ -48,10 +47,9 @@ cdef class Workspace:
         self.x2, self.row_sum, self.diagonal, self.residual, self.ell = np.empty((5, rows))
         self.mean, self.variance, self.precision, self.linear = np.empty((4, rows * n_latents))
         self.site = np.empty(xg_multiclass_scratch(n_latents))
-        self.index = np.empty(rows, dtype=np.intp)
+        self.triangle = np.empty(xg_triangle_scratch(rows, n_inducing))
         self.single_a = np.empty(rows * n_inducing, dtype=np.float32)
         self.single_factors = np.empty(n_latents * n_inducing**2, dtype=np.float32)
-        self.single_sum = np.empty(n_inducing**2, dtype=np.float32)
         self.kernel.x, self.kernel.x2, self.kernel.row_sum = &self.x[0], &self.x2[0], &self.row_sum[0]
         self.kernel.term, self.kernel.factor, self.kernel.rest = &self.term[0], &self.factor[0], &self.rest[0]
 
@@ -105,11 +103,11 @@ cdef class WhitenedRows:
             self.X, self.rows, self.n = X, rows_of(X), len(X)
 
 
-cdef void project(InducingKernel kernel, const double* Linv, const Rows* rows, KernelScratch* scratch,
+cdef void project(InducingKernel kernel, const double* Linv, const Rows* rows, Workspace work,
                   double* a) noexcept nogil:
     # tile a (n, m) = k(X, Z) L^{-T}
-    cross_block(kernel, rows, scratch, a)
-    _blas.trmm_lower_t(rows.n, kernel.n_inducing, Linv, a)
+    cross_block(kernel, rows, &work.kernel, a)
+    xg_times_lower_t(rows.n, kernel.n_inducing, Linv, a, &work.triangle[0])
 
 
 cdef Tile whitened(WhitenedRows block, Py_ssize_t t) noexcept nogil:
@@ -123,7 +121,7 @@ cdef Tile whitened(WhitenedRows block, Py_ssize_t t) noexcept nogil:
     if block.cache.is_single:
         single = &block.work.single_a[0] if block.cache.single == NULL else block.cache.single + start * m
     if not block.cache.is_filled:
-        project(block.kernel, &block.Linv[0, 0], &here, &block.work.kernel, wide)
+        project(block.kernel, &block.Linv[0, 0], &here, block.work, wide)
         if single != NULL:
             xg_narrow(rows * m, wide, single)
         # Tiles come in order, so that the last one completes the cache.
@@ -139,7 +137,8 @@ cdef const double* in_double(Tile tile, Workspace work) noexcept nogil:
     # The tile in double precision: itself, or in scratch.
     if tile.a != NULL:
         return tile.a
-    return widened(tile.rows * work.n_inducing, tile.single_a, &work.a[0])
+    xg_widen(tile.rows * work.n_inducing, tile.single_a, &work.a[0])
+    return &work.a[0]
 
 
 cdef void prior_variances(WhitenedRows block, Tile tile, Workspace work) noexcept nogil:
@@ -154,25 +153,13 @@ cdef void prior_variances(WhitenedRows block, Tile tile, Workspace work) noexcep
 cdef void marginals_of(Py_ssize_t rows, const number* a, const number* Rinv, const double[:, ::1] w, Workspace work,
                        Py_ssize_t stride, double* mean, double* variance) noexcept nogil:
     # For each class, ``stride`` apart: mean = a.w, variance = k_ii - |a|^2 clipped at 0, plus |R^{-1} a|^2; k_ii is in
-    # work.diagonal. For one class, one pass over the tile computes mean, norms and copy. For several classes, the means
-    # are a matrix product, and the norms are the same for all.
-    cdef Py_ssize_t i, c, classes = w.shape[0], m = w.shape[1]
-    cdef double* spread = variance
-    cdef double* norms = &work.x2[0]
-    cdef number* b = <number*>&work.b[0]
-    if classes > 1:
-        squared_norms(rows, m, a, norms)
-        _blas.gemm_products(rows, m, classes, widened(rows * m, a, &work.a[0]), &w[0, 0], mean, stride)
-    for c in range(classes):
-        if classes > 1:
-            memcpy(b, a, rows * m * sizeof(number))
-        else:
-            norms_and_means(rows, m, a, &w[0, 0], b, norms, mean)
-        _blas.trmm_lower_t(rows, m, Rinv + c * m * m, b)
-        spread = variance + c * stride
-        squared_norms(rows, m, <const number*>b, spread)
+    # work.diagonal.
+    cdef Py_ssize_t i, c, m = w.shape[1]
+    for c in range(w.shape[0]):
+        row_marginals(rows, m, a, &w[c, 0], Rinv + c * m * m, NULL, mean, &work.x2[0], variance, &work.triangle[0])
         for i in range(rows):
-            spread[i] += max(work.diagonal[i] - norms[i], 0.0)
+            variance[i] += max(work.diagonal[i] - work.x2[i], 0.0)
+        mean, variance = mean + stride, variance + stride
 
 
 cdef void narrow_factors(WhitenedRows block, const double[:, :, ::1] Rinv) noexcept nogil:
@@ -194,38 +181,17 @@ cdef void tile_marginals(WhitenedRows block, Tile tile, const double[:, :, ::1] 
                      variances)
 
 
-cdef void statistics_of(Py_ssize_t rows, const number* a, const double* precision, const double* linear, bint first,
-                        Workspace work, double* P, double* h) noexcept nogil:
-    # P (lower) (+)= sum_i precision_i a_i a_i^T, h (+)= sum_i linear_i a_i
-    cdef Py_ssize_t negative, m = work.n_inducing
-    cdef number* b = <number*>&work.b[0]
-    cdef number* total
-    cdef number before
-    if number is double:
-        total, before = P, 0.0 if first else 1.0
-    else:
-        total, before = &work.single_sum[0], 0.0
-    if first:
-        memset(h, 0, m * sizeof(double))
-    scale_and_sum(rows, m, a, precision, linear, &work.x2[0], b, h)
-    _blas.syrk_lower(rows, m, <number>1.0, <const number*>b, before, total)
-    negative = negative_rows(rows, m, a, precision, &work.index[0], b)
-    if negative:
-        _blas.syrk_lower(negative, m, <number>-1.0, <const number*>b, <number>1.0, total)
-    if number is float:
-        xg_add_lower(m, total, not first, P)
-
-
 cdef void tile_statistics(WhitenedRows block, Tile tile, const double[:, ::1] precision, const double[:, ::1] linear,
                           double[:, :, ::1] P, double[:, ::1] h) noexcept nogil:
-    # The statistics of the sites of a tile, for each class; the first tile overwrites them
-    cdef Py_ssize_t c, i = tile.start
+    # Adds the statistics of the sites of a tile, for each class: P (lower) += sum_i precision_i a_i a_i^T and
+    # h += sum_i linear_i a_i
+    cdef Py_ssize_t c, i = tile.start, m = h.shape[1]
+    cdef double* scratch = &block.work.triangle[0]
     for c in range(h.shape[0]):
         if tile.a != NULL:
-            statistics_of(tile.rows, tile.a, &precision[c, i], &linear[c, i], i == 0, block.work, &P[c, 0, 0], &h[c, 0])
+            add_outer(tile.rows, m, tile.a, &precision[c, i], &linear[c, i], &P[c, 0, 0], &h[c, 0], scratch)
         else:
-            statistics_of(tile.rows, tile.single_a, &precision[c, i], &linear[c, i], i == 0, block.work, &P[c, 0, 0],
-                          &h[c, 0])
+            add_outer(tile.rows, m, tile.single_a, &precision[c, i], &linear[c, i], &P[c, 0, 0], &h[c, 0], scratch)
 
 
 def marginals_block(WhitenedRows block, const double[:, :, ::1] Rinv, const double[:, ::1] w):
@@ -244,8 +210,8 @@ def update_block(WhitenedRows block, const double[:, :, ::1] Rinv, const double[
                  const double[::1] y, const double[::1] weight, double[:, :, ::1] P, double[:, ::1] h):
     """Marginals and sites of rows under coefficients as in ``marginals_block``, and the statistics of the next step.
 
-    Writes P (C, m, m; lower triangles) and h (C, m). Returns means, variances, precisions and linear terms (4, C, n),
-    and the expected log likelihood of the rows.
+    These are added to P (C, m, m; lower triangles) and h (C, m). Returns means, variances, precisions and linear terms
+    (4, C, n), and the expected log likelihood of the rows.
     """
     sites = np.empty((4, w.shape[0], block.n))
     cdef double[:, ::1] mean = sites[0], variance = sites[1], precision = sites[2], linear = sites[3]
@@ -272,7 +238,7 @@ def update_block(WhitenedRows block, const double[:, :, ::1] Rinv, const double[
 
 def statistics_block(WhitenedRows block, const double[:, ::1] precision, const double[:, ::1] linear,
                      double[:, :, ::1] P, double[:, ::1] h):
-    """Writes the statistics P (C, m, m; lower triangles) and h (C, m) of sites (C, n)."""
+    """Adds the statistics of sites (C, n) to P (C, m, m; lower triangles) and h (C, m)."""
     cdef Py_ssize_t t
     with nogil:
         for t in range(tiles(0, block.n, block.work)):

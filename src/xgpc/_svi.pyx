@@ -14,7 +14,7 @@ from ._engine cimport Workspace, project
 from ._kernels cimport InducingKernel, Rows, diagonal_block, read_feature, rows_of
 from ._moving cimport GradientSums, LatentRows, MovingPrior, weight_of_latest
 from ._sites cimport Site, evaluate, xg_moments, xg_site_arrays
-from ._tiles cimport xg_norms_and_means, xg_scale_and_sum, xg_squared_norms
+from ._tiles cimport xg_add_outer, xg_marginals
 
 cdef extern from "vmath.h" nogil:
     double xg_natural_gradient(Py_ssize_t n, double scale, const double* target, const double* current, double* g)
@@ -195,11 +195,9 @@ cdef class NaturalGradient:
                         double* spread) noexcept nogil:
         # Of latent function c, for the tile a (rows, m) of its whitened rows; the tile a R^{-T} is kept in ``spread``.
         cdef Py_ssize_t i, m = self.n_inducing
-        cdef double* b = spread + c * work.rows * m
         cdef double* variance = &work.variance[c * rows]
-        xg_norms_and_means(rows, m, a, &self.w[c * m], b, &work.x2[0], &work.mean[c * rows])
-        _blas.trmm_lower_t(rows, m, &self.factor[c * m * m], b)
-        xg_squared_norms(rows, m, b, variance)
+        xg_marginals(rows, m, a, &self.w[c * m], &self.factor[c * m * m], spread + c * work.rows * m,
+                     &work.mean[c * rows], &work.x2[0], variance, &work.triangle[0])
         for i in range(rows):
             variance[i] += max(work.diagonal[i] - work.x2[i], 0.0)
 
@@ -258,7 +256,7 @@ cdef class NaturalGradient:
                                 read_feature(&rows, i, a + i * n)
                             memset(&work.diagonal[0], 0, n * sizeof(double))
                         else:
-                            project(kernel, inverse, &rows, &work.kernel, a)
+                            project(kernel, inverse, &rows, work, a)
                             diagonal_block(kernel, &rows, &work.kernel, &work.diagonal[0])
                     self.marginals(c, n, a, work, &part.spread[0])
                 for i in range(n):
@@ -281,9 +279,8 @@ cdef class NaturalGradient:
                 xg_clip_precision(self.n_latents * n, &work.mean[0], &work.precision[0], &work.linear[0])
                 for c in range(self.n_latents):
                     g = c if n_groups > 1 else 0
-                    xg_scale_and_sum(n, m, &work.a[g * tile * m], &work.precision[c * n], &work.linear[c * n],
-                                     &work.x2[0], &work.b[0], &part.target[c * size + m * m])
-                    _blas.syrk_lower(n, m, 1.0, &work.b[0], 1.0, &part.target[c * size])
+                    xg_add_outer(n, m, &work.a[g * tile * m], &work.precision[c * n], &work.linear[c * n],
+                                 &part.target[c * size], &part.target[c * size + m * m], &work.triangle[0])
 
     cdef finish(self, BatchPart part, double[:, ::1] records, Py_ssize_t step):
         # The step of the posterior and of the moving priors, from the sums over all rows of the mini-batch.

@@ -11,11 +11,6 @@
 #error "XG_WIDTH must be 2, 4 or 8"
 #endif
 
-/* Files with lanes are compiled once for each instruction set, with its own width and names; see local_variants.c. */
-#define XG_JOINED(name, variant) name##_##variant
-#define XG_EXPANDED(name, variant) XG_JOINED(name, variant)
-#define XG_VARIANT(name) XG_EXPANDED(name, XG_INSTRUCTIONS)
-
 /* Phases of the work are called: all inlined into one function, their loops are short of registers, which costs 3 to
  * 4 % of a sweep. */
 #define XG_CALLED static __attribute__((noinline, unused))

@@ -1,0 +1,257 @@
+/* The functions of triangles.h for one type; triangles.c includes this file for each type, with REAL, SIZE, PARTS and
+ * NAME defined. */
+
+typedef REAL NAME(vector) __attribute__((vector_size(sizeof(REAL) * SIZE), aligned(sizeof(REAL)), may_alias));
+#define VECTOR NAME(vector)
+#define AT(p) (*(VECTOR *)(p))
+#define READ(p) (*(const VECTOR *)(p))
+
+/* The numbers of a register in double precision */
+XG_INLINE void NAME(in_double)(VECTOR x, doubles *out)
+{
+#if PARTS == 1
+    out[0] = x;
+#else
+    half_single halves[2];
+    memcpy(halves, &x, sizeof x);
+    out[0] = __builtin_convertvector(halves[0], doubles);
+    out[1] = __builtin_convertvector(halves[1], doubles);
+#endif
+}
+
+/* Blocks on the diagonal of a triangle, COLUMNS x COLUMNS each, transposed, with zeros beyond the triangle. The last
+ * block ends with the triangle, so that it may overlap the one before. */
+static void NAME(read_diagonal)(ptrdiff_t m, const REAL *lower, REAL *out)
+{
+    for (ptrdiff_t block = 0; block * COLUMNS < m; ++block) {
+        ptrdiff_t first = m < COLUMNS ? 0 : block * COLUMNS < m - COLUMNS ? block * COLUMNS : m - COLUMNS;
+        for (ptrdiff_t k = 0; k < COLUMNS; ++k)
+            for (ptrdiff_t c = 0; c < COLUMNS; ++c, ++out)
+                *out = k <= c && first + c < m ? lower[(first + c) * m + first + k] : 0;
+    }
+}
+
+/* x (vectors SIZE, m) = the first rows of a (n, m), zeros if there are fewer */
+XG_INLINE void NAME(pack)(int vectors, ptrdiff_t rows, ptrdiff_t n, ptrdiff_t m, const REAL *a, REAL *x)
+{
+    ptrdiff_t size = vectors * SIZE;
+    for (ptrdiff_t k = 0; k < m; ++k)
+        if (rows == size)
+            UNROLLED for (int v = 0; v < vectors; ++v)
+                AT(x + k * size + v * SIZE) = READ(a + k * n + v * SIZE);
+        else
+            for (ptrdiff_t i = 0; i < size; ++i)
+                x[k * size + i] = i < rows ? a[k * n + i] : 0;
+}
+
+/* COLUMNS of x lower^T from ``first`` on */
+XG_INLINE void NAME(product)(int vectors, ptrdiff_t m, ptrdiff_t first, const REAL *x, const REAL *lower,
+                             const REAL *diagonal, VECTOR sum[COLUMNS][VECTORS])
+{
+    ptrdiff_t size = vectors * SIZE, last = first + COLUMNS < m ? first + COLUMNS : m;
+    UNROLLED for (int c = 0; c < COLUMNS; ++c)
+        UNROLLED for (int v = 0; v < vectors; ++v)
+            sum[c][v] = (VECTOR){0};
+    lower += first * m;
+#define ADD(value)                                                                                                   \
+    {                                                                                                                \
+        VECTOR y[VECTORS];                                                                                           \
+        UNROLLED for (int v = 0; v < vectors; ++v)                                                                   \
+            y[v] = READ(x + k * size + v * SIZE);                                                                    \
+        UNROLLED for (int c = 0; c < COLUMNS; ++c)                                                                   \
+            UNROLLED for (int v = 0; v < vectors; ++v)                                                               \
+                sum[c][v] += y[v] * (value);                                                                         \
+    }
+    for (ptrdiff_t k = 0; k < first; ++k)
+        ADD(lower[c * m + k])
+    for (ptrdiff_t k = first; k < last; ++k)
+        ADD(diagonal[(k - first) * COLUMNS + c])
+#undef ADD
+}
+
+/* Columns from ``first`` on of b = x lower^T, and their squares added to sums; either may be NULL. The columns before
+ * ``begin`` and those from ``end`` on are left out. */
+XG_INLINE void NAME(columns)(int vectors, ptrdiff_t rows, ptrdiff_t n, ptrdiff_t m, ptrdiff_t first, ptrdiff_t begin,
+                             ptrdiff_t end, const REAL *x, const REAL *lower, const REAL *diagonal, REAL *b,
+                             doubles *sums)
+{
+    VECTOR found[COLUMNS][VECTORS];
+    NAME(product)(vectors, m, first, x, lower, diagonal, found);
+    UNROLLED for (ptrdiff_t c = begin; c < end; ++c) {
+        REAL *column = b + (first + c) * n;
+        if (sums)
+            UNROLLED for (int v = 0; v < vectors; ++v) {
+                doubles value[PARTS];
+                NAME(in_double)(found[c][v], value);
+                UNROLLED for (int p = 0; p < PARTS; ++p)
+                    sums[PARTS * v + p] += value[p] * value[p];
+            }
+        if (b && rows == vectors * SIZE)
+            UNROLLED for (int v = 0; v < vectors; ++v)
+                AT(column + v * SIZE) = found[c][v];
+        else if (b)
+            memcpy(column, found[c], (size_t)rows * sizeof(REAL));
+    }
+}
+
+/* The rows of a strip, at most vectors SIZE: those of b, and the sums of their squares. */
+XG_INLINE void NAME(strip)(int vectors, ptrdiff_t rows, ptrdiff_t n, ptrdiff_t m, const REAL *x, const REAL *lower,
+                           const REAL *diagonal, REAL *b, double *squares)
+{
+    doubles sums[PARTS * VECTORS] = {{0.0}};
+    ptrdiff_t first = 0, left = m;
+    for (; left >= COLUMNS; first += COLUMNS, left -= COLUMNS, diagonal += COLUMNS * COLUMNS)
+        NAME(columns)(vectors, rows, n, m, first, 0, COLUMNS, x, lower, diagonal, b, squares ? sums : NULL);
+    if (left && m > COLUMNS)
+        NAME(columns)(vectors, rows, n, m, m - COLUMNS, COLUMNS - left, COLUMNS, x, lower, diagonal, b,
+                      squares ? sums : NULL);
+    else if (left)
+        NAME(columns)(vectors, rows, n, m, 0, 0, left, x, lower, diagonal, b, squares ? sums : NULL);
+    if (squares)
+        memcpy(squares, sums, (size_t)rows * sizeof(double));
+}
+
+/* mean[i] = sum_k x[i, k] w[k], norms[i] = sum_k x[i, k]^2 of the rows of a strip */
+XG_INLINE void NAME(sums_of_strip)(int vectors, ptrdiff_t rows, ptrdiff_t m, const REAL *x, const double *w,
+                                   double *mean, double *norms)
+{
+    doubles by_w[PARTS * VECTORS] = {{0.0}}, squares[PARTS * VECTORS] = {{0.0}};
+    for (ptrdiff_t k = 0; k < m; ++k)
+        UNROLLED for (int v = 0; v < vectors; ++v) {
+            doubles value[PARTS];
+            NAME(in_double)(READ(x + (k * vectors + v) * SIZE), value);
+            UNROLLED for (int p = 0; p < PARTS; ++p) {
+                by_w[PARTS * v + p] += value[p] * w[k];
+                squares[PARTS * v + p] += value[p] * value[p];
+            }
+        }
+    memcpy(mean, by_w, (size_t)rows * sizeof(double));
+    memcpy(norms, squares, (size_t)rows * sizeof(double));
+}
+
+/* Applies OF_STRIP(vectors, rows) to strips of all rows i..., and to narrower ones at the end. */
+#define STRIPS(OF_STRIP)                                                                                             \
+    for (ptrdiff_t i = 0; i < n;) {                                                                                  \
+        ptrdiff_t left = n - i;                                                                                      \
+        if (left >= VECTORS * SIZE) {                                                                                \
+            OF_STRIP(VECTORS, VECTORS * SIZE)                                                                        \
+            i += VECTORS * SIZE;                                                                                     \
+        } else if (left >= SIZE) {                                                                                   \
+            OF_STRIP(1, SIZE)                                                                                        \
+            i += SIZE;                                                                                               \
+        } else {                                                                                                     \
+            OF_STRIP(1, left)                                                                                        \
+            i += left;                                                                                               \
+        }                                                                                                            \
+    }
+
+void XG_VARIANT(NAME(xg_times_lower_t))(ptrdiff_t n, ptrdiff_t m, const REAL *lower, REAL *a, double *scratch);
+void XG_VARIANT(NAME(xg_times_lower_t))(ptrdiff_t n, ptrdiff_t m, const REAL *lower, REAL *a, double *scratch)
+{
+    REAL *x = aligned(scratch), *diagonal = aligned(x + VECTORS * SIZE * m);
+    NAME(read_diagonal)(m, lower, diagonal);
+#define OF_STRIP(vectors, rows)                                                                                      \
+    NAME(pack)(vectors, rows, n, m, a + i, x);                                                                       \
+    NAME(strip)(vectors, rows, n, m, x, lower, diagonal, a + i, NULL);
+    STRIPS(OF_STRIP)
+#undef OF_STRIP
+}
+
+void XG_VARIANT(NAME(xg_marginals))(ptrdiff_t n, ptrdiff_t m, const REAL *a, const double *w, const REAL *lower,
+                                    REAL *b, double *mean, double *norms, double *spread, double *scratch);
+void XG_VARIANT(NAME(xg_marginals))(ptrdiff_t n, ptrdiff_t m, const REAL *a, const double *w, const REAL *lower,
+                                    REAL *b, double *mean, double *norms, double *spread, double *scratch)
+{
+    REAL *x = aligned(scratch), *diagonal = aligned(x + VECTORS * SIZE * m);
+    NAME(read_diagonal)(m, lower, diagonal);
+#define OF_STRIP(vectors, rows)                                                                                      \
+    NAME(pack)(vectors, rows, n, m, a + i, x);                                                                       \
+    NAME(sums_of_strip)(vectors, rows, m, x, w, mean + i, norms + i);                                                \
+    NAME(strip)(vectors, rows, n, m, x, lower, diagonal, b ? b + i : NULL, spread + i);
+    STRIPS(OF_STRIP)
+#undef OF_STRIP
+}
+
+/* scaled = s a for one column a (n,); returns sum_i r[i] a[i] */
+XG_INLINE double NAME(scale_and_sum)(ptrdiff_t n, const REAL *restrict a, const double *restrict s,
+                                     const double *restrict r, REAL *restrict scaled)
+{
+    double lane[XG_LANES] = {0.0}, total = 0.0;
+    ptrdiff_t i = 0;
+    for (; i + XG_LANES <= n; i += XG_LANES)
+        for (int l = 0; l < XG_LANES; ++l) {
+            scaled[i + l] = (REAL)(s[i + l] * a[i + l]);
+            lane[l] += r[i + l] * a[i + l];
+        }
+    for (; i < n; ++i) {
+        scaled[i] = (REAL)(s[i] * a[i]);
+        total += r[i] * a[i];
+    }
+    for (int l = 0; l < XG_LANES; ++l)
+        total += lane[l];
+    return total;
+}
+
+/* Adds inner products of HIGH columns of b and 4 of a, n numbers each, to rows of P. Of row p, the first ``wanted`` + p
+ * are added; fewer rows or columns than there might be are repeated, and not added. */
+XG_INLINE void NAME(add_products)(ptrdiff_t n, ptrdiff_t m, ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t wanted,
+                                  const REAL *b, const REAL *a, double *P)
+{
+    const REAL *left[HIGH], *right[4];
+    VECTOR sum[HIGH][4];
+    double ends[HIGH][4] = {{0.0}};
+    UNROLLED for (int q = 0; q < 4; ++q)
+        right[q] = a + (q < columns ? q : 0) * n;
+    UNROLLED for (int p = 0; p < HIGH; ++p) {
+        left[p] = b + (p < rows ? p : 0) * n;
+        UNROLLED for (int q = 0; q < 4; ++q)
+            sum[p][q] = (VECTOR){0};
+    }
+    ptrdiff_t i = 0;
+    for (; i + SIZE <= n; i += SIZE) {
+        VECTOR x[4];
+        UNROLLED for (int q = 0; q < 4; ++q)
+            x[q] = READ(right[q] + i);
+        UNROLLED for (int p = 0; p < HIGH; ++p)
+            UNROLLED for (int q = 0; q < 4; ++q)
+                sum[p][q] += READ(left[p] + i) * x[q];
+    }
+    for (; i < n; ++i)
+        for (int p = 0; p < HIGH; ++p)
+            for (int q = 0; q < 4; ++q)
+                ends[p][q] += (double)left[p][i] * right[q][i];
+    UNROLLED for (int p = 0; p < HIGH; ++p) {
+        doubles part[4][PARTS];
+        UNROLLED for (int q = 0; q < 4; ++q) {
+            NAME(in_double)(sum[p][q], part[q]);
+            part[q][0] += PARTS > 1 ? part[q][PARTS - 1] : (doubles){0.0};
+        }
+        four total = sums_of(part[0][0], part[1][0], part[2][0], part[3][0]) + *(const four *)ends[p];
+        ptrdiff_t most = wanted + p < columns ? wanted + p : columns;
+        if (p < rows && most == 4)
+            *(four *)(P + p * m) += total;
+        else if (p < rows)
+            for (ptrdiff_t q = 0; q < most; ++q)
+                P[p * m + q] += total[q];
+    }
+}
+
+void XG_VARIANT(NAME(xg_add_outer))(ptrdiff_t n, ptrdiff_t m, const REAL *a, const double *s, const double *r,
+                                    double *P, double *h, double *scratch);
+void XG_VARIANT(NAME(xg_add_outer))(ptrdiff_t n, ptrdiff_t m, const REAL *a, const double *s, const double *r,
+                                    double *P, double *h, double *scratch)
+{
+    REAL *scaled = aligned(scratch);
+    for (ptrdiff_t j = 0; j < m; j += HIGH) {
+        ptrdiff_t rows = m - j < HIGH ? m - j : HIGH;
+        for (ptrdiff_t p = 0; p < rows; ++p)
+            h[j + p] += NAME(scale_and_sum)(n, a + (j + p) * n, s, r, scaled + p * n);
+        for (ptrdiff_t k = 0; k < j + rows; k += 4)
+            NAME(add_products)(n, m, rows, m - k < 4 ? m - k : 4, j - k + 1, scaled, a + k * n, P + j * m + k);
+    }
+}
+
+#undef STRIPS
+#undef VECTOR
+#undef AT
+#undef READ

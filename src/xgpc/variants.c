@@ -1,0 +1,51 @@
+/* Which of the builds of local.c, spread.c and triangles.c a machine takes. */
+#include "local.h"
+#include "spread.h"
+#include "triangles.h"
+
+#ifdef XG_HAVE_TARGET_CLONES
+#define XG_BUILDS(result, name, parameters)                                                                          \
+    result name##_base parameters;                                                                                   \
+    result name##_v3 parameters;                                                                                     \
+    result name##_v4 parameters;
+#define XG_CHOSEN(name)                                                                                              \
+    (__builtin_cpu_supports("x86-64-v4")   ? name##_v4                                                               \
+     : __builtin_cpu_supports("x86-64-v3") ? name##_v3                                                               \
+                                           : name##_base)
+#else
+#define XG_BUILDS(result, name, parameters) result name##_base parameters;
+#define XG_CHOSEN(name) name##_base
+#endif
+
+XG_BUILDS(ptrdiff_t, xg_local_scratch, (const xg_local_kernel *, const xg_local_support *, ptrdiff_t))
+ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k)
+{
+    return XG_CHOSEN(xg_local_scratch)(kernel, support, k);
+}
+
+XG_BUILDS(void, xg_local_condition, (const xg_local_kernel *, const xg_local_support *, const xg_local_rows *, ptrdiff_t,
+                                     ptrdiff_t, double *, const xg_local_conditional *, const xg_local_gradient *))
+void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
+                        ptrdiff_t first, ptrdiff_t last, double *scratch, const xg_local_conditional *out,
+                        const xg_local_gradient *gradient)
+{
+    XG_CHOSEN(xg_local_condition)(kernel, support, rows, first, last, scratch, out, gradient);
+}
+
+XG_BUILDS(void, xg_spread, (const xg_spread_rows *, const xg_spread_sums *))
+void xg_spread(const xg_spread_rows *rows, const xg_spread_sums *sums)
+{
+    XG_CHOSEN(xg_spread)(rows, sums);
+}
+
+XG_BUILDS(ptrdiff_t, xg_triangle_scratch, (ptrdiff_t, ptrdiff_t))
+ptrdiff_t xg_triangle_scratch(ptrdiff_t n, ptrdiff_t m)
+{
+    return XG_CHOSEN(xg_triangle_scratch)(n, m);
+}
+
+#define XG_TRIANGLE_DISPATCHED(name, parameters, arguments)                                                          \
+    XG_BUILDS(void, name, parameters)                                                                                \
+    void name parameters { XG_CHOSEN(name) arguments; }
+XG_TRIANGLE_LIST(XG_TRIANGLE_DISPATCHED, double, XG_DOUBLE)
+XG_TRIANGLE_LIST(XG_TRIANGLE_DISPATCHED, float, XG_SINGLE)

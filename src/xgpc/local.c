@@ -1,5 +1,4 @@
 #include "neighbourhood.h"
-#include "variants.h"
 
 ptrdiff_t XG_VARIANT(xg_local_scratch)(const xg_local_kernel *, const xg_local_support *, ptrdiff_t);
 void XG_VARIANT(xg_local_condition)(const xg_local_kernel *, const xg_local_support *, const xg_local_rows *, ptrdiff_t,

@@ -1,5 +1,4 @@
 #include "nearest.h"
-#include "variants.h"
 #include "vmath.h"
 
 #if XG_WIDTH > 2

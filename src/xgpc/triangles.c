@@ -1,6 +1,5 @@
 #include "triangles.h"
 
-#include "variants.h"
 #include "vmath.h"
 
 /* A strip has VECTORS registers of rows, and COLUMNS of its columns are computed at a time; of the sums of outer products

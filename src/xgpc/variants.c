@@ -1,6 +1,7 @@
-/* Which of the builds of local.c, nearest.c and triangles.c a machine takes. */
+/* Which of the builds of local.c, nearest.c, spread.c and triangles.c a machine takes. */
 #include "local.h"
 #include "nearest.h"
+#include "spread.h"
 #include "triangles.h"
 
 #ifdef XG_HAVE_TARGET_CLONES
@@ -44,6 +45,12 @@ void xg_nearest_of(const xg_nearest *tree, const double *points, ptrdiff_t first
                    void *scratch, int64_t *out)
 {
     XG_CHOSEN(xg_nearest_of)(tree, points, first, r, k, scratch, out);
+}
+
+XG_BUILDS(void, xg_spread, (const xg_spread_rows *, const xg_spread_sums *))
+void xg_spread(const xg_spread_rows *rows, const xg_spread_sums *sums)
+{
+    XG_CHOSEN(xg_spread)(rows, sums);
 }
 
 XG_BUILDS(ptrdiff_t, xg_triangle_scratch, (ptrdiff_t, ptrdiff_t))

@@ -387,7 +387,7 @@ def local_problem(kernel, X, y, Z, k, weight=None):
     def moments_at(T, sweeps):
         of_T = local_rows(executor, prior, T)
         at = Neighbourhoods(prior.core, rows, sweeps.sites, of_T, near.of(T, min(k, len(X))))
-        return predicted(executor, at, sweeps.q)
+        return predicted(at, sweeps.q)
 
     return local, moments_at
 

@@ -75,14 +75,9 @@ cdef extern from "cavity.h" nogil:
 
 cdef extern from "spread.h" nogil:
     ctypedef struct xg_spread_rows:
-        Py_ssize_t n, k, m, n_classes
+        Py_ssize_t n, k, m, n_classes, n_sets
         const int64_t* index
-        const double* gamma
-        const double* chi
-        const double* b
-        const double* u
-        const double* d_precision
-        const double* d_linear
+        const xg_local_pulled* set
     ctypedef struct xg_spread_sums:
         Py_ssize_t n
         double* a
@@ -104,6 +99,14 @@ cdef double* start_of(double[:, ::1] values) noexcept nogil:
 
 cdef double* start_of_all(double[:, :, ::1] values) noexcept nogil:
     return &values[0, 0, 0] if values.shape[0] and values.shape[1] and values.shape[2] else NULL
+
+
+cdef xg_local_pulled outputs_of(arrays):
+    cdef xg_local_pulled out
+    gamma, chi, b, u, d_precision, d_linear = arrays
+    out.gamma, out.chi, out.b, out.u = start_of_all(gamma), start_of_all(chi), start_of_all(b), start_of_all(u)
+    out.d_precision, out.d_linear = start_of_all(d_precision), start_of_all(d_linear)
+    return out
 
 
 cdef class Neighbourhoods:
@@ -201,14 +204,12 @@ cdef class Neighbourhoods:
         cdef double[:, ::1] scales = sums[2]
         if len(out) == 1:
             rows.n_earlier = NULL
-        for i, ((S, v, *by), (gamma, chi, b, u, d_precision, d_linear)) in enumerate(zip(given, out)):
+        for i, ((S, v, *by), arrays) in enumerate(zip(given, out)):
+            gradient.set[i] = outputs_of(arrays)
             gradient.set[i].S, gradient.set[i].v, gradient.set[i].d_form = start_of_all(S), start_of(v), NULL
             if by:
                 gradient.set[i].d_form, gradient.set[i].d_dot = start_of(by[0]), start_of(by[1])
                 gradient.set[i].d_variance, gradient.set[i].d_mean = start_of(by[2]), start_of(by[3])
-            gradient.set[i].gamma, gradient.set[i].chi = start_of_all(gamma), start_of_all(chi)
-            gradient.set[i].b, gradient.set[i].u = start_of_all(b), start_of_all(u)
-            gradient.set[i].d_precision, gradient.set[i].d_linear = start_of_all(d_precision), start_of_all(d_linear)
         gradient.d_a, gradient.d_diagonal = start_of(d_a), start_of_one(d_diagonal)
         gradient.terms, gradient.shapes, gradient.scales = &terms[0], &shapes[0], &scales[0, 0]
         with nogil:
@@ -223,16 +224,42 @@ cdef class Neighbourhoods:
         """
         cdef xg_spread_rows rows
         cdef xg_spread_sums sums
+        cdef xg_local_pulled sets[2]
         rows.n, rows.k, rows.m, rows.n_classes = last - first, self.rows.k, self.support.m, self.support.n_classes
-        rows.index = self.rows.index + first * self.rows.k
+        rows.n_sets, rows.index, rows.set = len(pulled), self.rows.index + first * self.rows.k, sets
+        for i, arrays in enumerate(pulled):
+            sets[i] = outputs_of(arrays)
         sums.n, sums.a, sums.diagonal = self.support.n, start_of(d_a), start_of_one(d_diagonal)
         sums.precision, sums.linear = start_of(d_precision), start_of(d_linear)
-        for gamma, chi, b, u, of_precision, of_linear in pulled:
-            rows.gamma, rows.chi, rows.b, rows.u = (start_of_all(gamma), start_of_all(chi), start_of_all(b),
-                                                    start_of_all(u))
-            rows.d_precision, rows.d_linear = start_of_all(of_precision), start_of_all(of_linear)
-            with nogil:
-                xg_spread(&rows, &sums)
+        with nogil:
+            xg_spread(&rows, &sums)
+
+
+def neighbour_sums(const int64_t[:, ::1] index, const double[:, :, ::1] weights, const double[:, ::1] x):
+    """Sums over j of weights[c, i, j] x[c, index[i, j]], (C, r)."""
+    cdef Py_ssize_t c, i, j
+    cdef double total
+    out = np.empty((weights.shape[0], index.shape[0]))
+    cdef double[:, ::1] o = out
+    with nogil:
+        for c in range(weights.shape[0]):
+            for i in range(index.shape[0]):
+                total = 0.0
+                for j in range(index.shape[1]):
+                    total += weights[c, i, j] * x[c, index[i, j]]
+                o[c, i] = total
+    return out
+
+
+def subtract_from_neighbours(const int64_t[:, ::1] index, const double[:, :, ::1] weights, const double[:, ::1] x,
+                             double[:, ::1] out):
+    """out[c, index[i, j]] -= weights[c, i, j] x[c, i]"""
+    cdef Py_ssize_t c, i, j
+    with nogil:
+        for c in range(weights.shape[0]):
+            for i in range(index.shape[0]):
+                for j in range(index.shape[1]):
+                    out[c, index[i, j]] -= weights[c, i, j] * x[c, i]
 
 
 def cavity_scores(int link, const double[::1] mean, const double[::1] variance, const double[::1] y):

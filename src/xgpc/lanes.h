@@ -19,6 +19,7 @@
 typedef double lanes __attribute__((vector_size(8 * XG_WIDTH), aligned(8), may_alias));
 typedef double four_lanes __attribute__((vector_size(32), aligned(8), may_alias));
 
+#define LINE 64 /* bytes of a cache line */
 #define PACKED(i) ((i) * ((i) + 1) / 2)
 #define LANES(p) ((lanes *)(p))
 #define SMALLER(a, b) ((a) < (b) ? (a) : (b))

@@ -1,10 +1,5 @@
 #include "neighbourhood.h"
 
-/* Compiled once for each instruction set, with its own width and names; see variants.c. */
-#define XG_JOINED(name, variant) name##_##variant
-#define XG_EXPANDED(name, variant) XG_JOINED(name, variant)
-#define XG_VARIANT(name) XG_EXPANDED(name, XG_INSTRUCTIONS)
-
 ptrdiff_t XG_VARIANT(xg_local_scratch)(const xg_local_kernel *, const xg_local_support *, ptrdiff_t);
 void XG_VARIANT(xg_local_condition)(const xg_local_kernel *, const xg_local_support *, const xg_local_rows *, ptrdiff_t,
                                     ptrdiff_t, double *, const xg_local_conditional *, const xg_local_gradient *);

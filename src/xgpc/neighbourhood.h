@@ -8,7 +8,6 @@
 #include "profiles.h"
 
 #define ALIGNMENT (XG_WIDTH * sizeof(double))
-#define LINE 64 /* bytes of a cache line */
 
 /* XG_WIDTH rows at work. */
 typedef struct {

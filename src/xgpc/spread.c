@@ -1,30 +1,85 @@
 #include "spread.h"
 
-#include "vmath.h"
+#include "lanes.h"
 
-#define LINE_DOUBLES 8 /* of a cache line */
+void XG_VARIANT(xg_spread)(const xg_spread_rows *, const xg_spread_sums *);
 
-XG_CLONES
-void xg_spread(const xg_spread_rows *rows, const xg_spread_sums *sums)
+/* Q vectors from column q on of R rows, neighbours j, ... of row i; R and Q are constants, so that all sums stay in
+ * registers. */
+XG_INLINE void add_columns(const int R, const int Q, const xg_spread_rows *rows, ptrdiff_t i, ptrdiff_t j, ptrdiff_t q,
+                           double *const *near)
 {
-    ptrdiff_t n = rows->n, k = rows->k, m = rows->m;
-    for (ptrdiff_t i = 0; i < n; ++i)
-        for (ptrdiff_t j = i * k; j < (i + 1) * k; ++j) {
-            ptrdiff_t to = rows->index[j];
-            double *restrict near = sums->a + to * m;
-            /* Memory for the next row, which takes longer than this one's sums. */
-            const double *next = sums->a + rows->index[i + 1 < n ? j + k : j] * m;
-            for (ptrdiff_t q = 0; q < m; q += LINE_DOUBLES)
-                __builtin_prefetch(next + q, 1, 2);
-            for (ptrdiff_t c = 0; c < rows->n_classes; ++c) {
-                const double *restrict b = rows->b + (c * n + i) * m, *restrict u = rows->u + (c * n + i) * m;
-                ptrdiff_t at = c * n * k + j;
-                double gamma = rows->gamma[at], chi = rows->chi[at];
-                sums->diagonal[to] -= gamma * chi;
-                sums->precision[c * sums->n + to] += rows->d_precision[at];
-                sums->linear[c * sums->n + to] += rows->d_linear[at];
-                for (ptrdiff_t q = 0; q < m; ++q)
-                    near[q] += gamma * u[q] - chi * b[q];
+    lanes s[2][4];
+    for (int r = 0; r < R; ++r)
+        for (int x = 0; x < Q; ++x)
+            s[r][x] = LANES(near[r] + q)[x];
+    for (ptrdiff_t set = 0; set < rows->n_sets; ++set)
+        for (ptrdiff_t c = 0; c < rows->n_classes; ++c) {
+            const xg_local_pulled *from = rows->set + set;
+            ptrdiff_t row = c * rows->n + i;
+            const double *gamma = from->gamma + row * rows->k + j, *chi = from->chi + row * rows->k + j;
+            const lanes *b = LANES(from->b + row * rows->m + q), *u = LANES(from->u + row * rows->m + q);
+            for (int x = 0; x < Q; ++x)
+                for (int r = 0; r < R; ++r)
+                    s[r][x] += gamma[r] * u[x] - chi[r] * b[x];
+        }
+    for (int r = 0; r < R; ++r)
+        for (int x = 0; x < Q; ++x)
+            LANES(near[r] + q)[x] = s[r][x];
+}
+
+/* The same for all columns */
+XG_INLINE void add_rows(const int R, const xg_spread_rows *rows, ptrdiff_t i, ptrdiff_t j, double *const *near)
+{
+    ptrdiff_t q = 0;
+    for (; q + 4 * XG_WIDTH <= rows->m; q += 4 * XG_WIDTH)
+        add_columns(R, 4, rows, i, j, q, near);
+    for (; q + XG_WIDTH <= rows->m; q += XG_WIDTH)
+        add_columns(R, 1, rows, i, j, q, near);
+    for (; q < rows->m; ++q)
+        for (ptrdiff_t set = 0; set < rows->n_sets; ++set)
+            for (ptrdiff_t row = i; row < rows->n_classes * rows->n; row += rows->n) {
+                const xg_local_pulled *from = rows->set + set;
+                for (int r = 0; r < R; ++r)
+                    near[r][q] += from->gamma[row * rows->k + j + r] * from->u[row * rows->m + q]
+                                  - from->chi[row * rows->k + j + r] * from->b[row * rows->m + q];
+            }
+}
+
+/* What has one number for each neighbour */
+static void add_numbers(const xg_spread_rows *rows, const xg_spread_sums *sums)
+{
+    ptrdiff_t size = rows->n * rows->k;
+    for (ptrdiff_t set = 0; set < rows->n_sets; ++set)
+        for (ptrdiff_t c = 0; c < rows->n_classes; ++c) {
+            const xg_local_pulled *from = rows->set + set;
+            const double *gamma = from->gamma + c * size, *chi = from->chi + c * size;
+            const double *d_precision = from->d_precision + c * size, *d_linear = from->d_linear + c * size;
+            double *precision = sums->precision + c * sums->n, *linear = sums->linear + c * sums->n;
+            for (ptrdiff_t j = 0; j < size; ++j) {
+                sums->diagonal[rows->index[j]] -= gamma[j] * chi[j];
+                precision[rows->index[j]] += d_precision[j];
+                linear[rows->index[j]] += d_linear[j];
             }
         }
+}
+
+void XG_VARIANT(xg_spread)(const xg_spread_rows *rows, const xg_spread_sums *sums)
+{
+    ptrdiff_t k = rows->k, m = rows->m;
+    add_numbers(rows, sums);
+    for (ptrdiff_t i = 0; i < rows->n; ++i) {
+        const int64_t *index = rows->index + i * k, *next = i + 1 < rows->n ? index + k : index;
+        for (ptrdiff_t j = 0; j < k; j += 2) {
+            double *near[2] = {sums->a + index[j] * m, sums->a + index[SMALLER(j + 1, k - 1)] * m};
+            /* Memory for the next row is read ahead, which takes longer than this one's sums. */
+            for (ptrdiff_t r = j; r < SMALLER(j + 2, k); ++r)
+                for (ptrdiff_t q = 0; q < m; q += LINE / (ptrdiff_t)sizeof(double))
+                    __builtin_prefetch(sums->a + next[r] * m + q, 1, 2);
+            if (j + 1 < k)
+                add_rows(2, rows, i, j, near);
+            else
+                add_rows(1, rows, i, j, near);
+        }
+    }
 }

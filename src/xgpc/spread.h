@@ -2,14 +2,14 @@
 #ifndef XGPC_SPREAD_H
 #define XGPC_SPREAD_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "local.h"
 
-/* n rows with k neighbours each, index (n, k), and for all classes their arrays of xg_local_pulled. */
+/* n rows with k neighbours each, all different, index (n, k), and what each set of neighbours and class makes of the
+ * gradient. */
 typedef struct {
-    ptrdiff_t n, k, m, n_classes;
+    ptrdiff_t n, k, m, n_classes, n_sets;
     const int64_t *index;
-    const double *gamma, *chi, *b, *u, *d_precision, *d_linear;
+    const xg_local_pulled *set;
 } xg_spread_rows;
 
 /* Gradients by N rows' whitened rows a (N, m), k(x, x) (N,), and sites (classes, N). */

@@ -2,11 +2,6 @@
 
 #include "vmath.h"
 
-/* Compiled once for each instruction set, with its own width and names; see variants.c. */
-#define XG_JOINED(name, variant) name##_##variant
-#define XG_EXPANDED(name, variant) XG_JOINED(name, variant)
-#define XG_VARIANT(name) XG_EXPANDED(name, XG_INSTRUCTIONS)
-
 /* A strip has VECTORS registers of rows, and COLUMNS of its columns are computed at a time; of the sums of outer products
  * HIGH rows and 4 columns. AVX-512 has 32 registers, others have 16. */
 enum { VECTORS = 3, COLUMNS = 4, HIGH = XG_WIDTH == 8 ? 4 : 3 };

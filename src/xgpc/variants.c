@@ -1,5 +1,6 @@
-/* Which of the builds of local.c and triangles.c a machine takes. */
+/* Which of the builds of local.c, spread.c and triangles.c a machine takes. */
 #include "local.h"
+#include "spread.h"
 #include "triangles.h"
 
 #ifdef XG_HAVE_TARGET_CLONES
@@ -29,6 +30,12 @@ void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *s
                         const xg_local_gradient *gradient)
 {
     XG_CHOSEN(xg_local_condition)(kernel, support, rows, first, last, scratch, out, gradient);
+}
+
+XG_BUILDS(void, xg_spread, (const xg_spread_rows *, const xg_spread_sums *))
+void xg_spread(const xg_spread_rows *rows, const xg_spread_sums *sums)
+{
+    XG_CHOSEN(xg_spread)(rows, sums);
 }
 
 XG_BUILDS(ptrdiff_t, xg_triangle_scratch, (ptrdiff_t, ptrdiff_t))

@@ -10,6 +10,11 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Functions of files that are compiled once for each instruction set, with its own width and names; see variants.c. */
+#define XG_JOINED(name, variant) name##_##variant
+#define XG_EXPANDED(name, variant) XG_JOINED(name, variant)
+#define XG_VARIANT(name) XG_EXPANDED(name, XG_INSTRUCTIONS)
+
 /* These functions must be inlined into every clone of a loop, or the loops below do not vectorise. */
 #if defined(__GNUC__) || defined(__clang__)
 #define XG_INLINE static inline __attribute__((always_inline))

@@ -10,9 +10,9 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator, gmres
 
+from .. import _local
 from .._kernels import InducingKernel
 from ..approximations.local_rows import (
     Coefficients,
@@ -21,7 +21,6 @@ from ..approximations.local_rows import (
     Neighbourhoods,
     by_parts,
     moments,
-    neighbour_matrices,
     site_terms,
     site_terms_vjp,
 )
@@ -51,6 +50,8 @@ LEAST_WITHOUT = 1e-3
 # steps of these lengths; each step uses GMRES with this tolerance and number of products. More accurate solves took as
 # many sweeps and more time (pendigits: 1.17 and 1.59 s).
 BALANCED, NEWTON_STEPS, NEWTON_RATES, GMRES_TOL, GMRES_ITER = 0.1, 2, (1.0, 0.5, 0.25), 0.3, 20
+# Classes whose means a thread computes at a time: products with the whitened rows read these once for so many.
+GROUP = 8
 # Step length of the precisions: with full steps a few rows of pendigits oscillated for over fifty sweeps.
 PRECISION_DAMPING = 0.7
 # With several classes, sweeps end when no training row's expected probabilities change by more than this; other rows'
@@ -215,39 +216,42 @@ class GivenPrecisions:
     variance: np.ndarray  # (C, n), of the marginals
     # (C, n) each, of the marginals' means by those given the neighbours, by those of b.z, and by the linear terms.
     slopes: tuple[np.ndarray, np.ndarray, np.ndarray]
-    # For each class slopes and gamma (n, n), given all neighbours and given earlier ones.
-    matrices: list[tuple[csr_array, ...]]
+    # (C, n, k) each, slopes and gamma, given all neighbours and given earlier ones.
+    weights: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
     @classmethod
     def of(cls, local: Local, sites: Sites) -> GivenPrecisions:
         """Compute what does not depend on the linear terms; O(n (k^2 (m + d) + C (k^3 + m^2)))."""
-        sweep, index = Sweep.of(local, sites, keep_all=True), local.index
+        sweep = Sweep.of(local, sites, keep_all=True)
         neighbours, earlier, (part, share) = sweep.neighbours, sweep.earlier, sweep.kept
         assert earlier is not None
         (s, _), b_variance = sweep.terms, sweep.b_variance / sweep.left
         by_linear = sweep.variance * part * sweep.own_share - b_variance / (1.0 + sites[0] * neighbours.variance)
         slopes = share * (1.0 + b_variance * s), share / sweep.left, share * by_linear
         weights = neighbours.slopes, neighbours.gamma, earlier.slopes, earlier.gamma
-        matrices = list(zip(*(neighbour_matrices(index, one, len(index)) for one in weights), strict=True))
-        return cls(local, sites[0], sweep.q, earlier.variance, sweep.variance * share, slopes, matrices)
+        return cls(local, sites[0], sweep.q, earlier.variance, sweep.variance * share, slopes, weights)
 
     def _means(self, linear: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean of q(z), and marginal means (C, n) for linear terms (C, n); O(C n (k + m))."""
-        A = self.local.rows.a
+        A, index = self.local.rows.a, self.local.index
 
-        def of_class(c: int) -> tuple[np.ndarray, np.ndarray]:
-            slopes, gamma, earlier_slopes, earlier_gamma = self.matrices[c]
-            terms = self.earlier_variance[c], earlier_slopes @ linear[c], (self.precision[c], linear[c])
-            _, g = site_terms(*terms)
+        def of_classes(here: slice) -> tuple[np.ndarray, np.ndarray]:
+            slopes, gamma, earlier_slopes, earlier_gamma = (weights[here] for weights in self.weights)
+            by_mean, by_b_mean, by_linear = (slope[here] for slope in self.slopes)
+            given = linear[here]
+            earlier_mean = _local.neighbour_sums(index, earlier_slopes, given)
+            _, g = site_terms(self.earlier_variance[here], earlier_mean, (self.precision[here], given))
             # The matrix of all b is A - gamma A.
-            w = self.q.V[c] @ (A.T @ (g - earlier_gamma.T @ g))
-            a_mean = A @ w
-            by_mean, by_b_mean, by_linear = (slope[c] for slope in self.slopes)
-            mean = by_mean * (slopes @ linear[c]) + by_b_mean * (a_mean - gamma @ a_mean) + by_linear * linear[c]
-            return w, mean
+            by_a = g.copy()
+            _local.subtract_from_neighbours(index, earlier_gamma, g, by_a)
+            w = (self.q.V[here] @ (by_a @ A)[..., None])[..., 0]
+            a_mean = w @ A.T
+            b_mean = a_mean - _local.neighbour_sums(index, gamma, a_mean)
+            return w, by_mean * _local.neighbour_sums(index, slopes, given) + by_b_mean * b_mean + by_linear * given
 
-        w, mean = zip(*self.local.executor.each(of_class, range(len(linear))), strict=True)
-        return np.stack(w), np.stack(mean)
+        groups = [slice(c, c + GROUP) for c in range(0, len(linear), GROUP)]
+        w, mean = zip(*self.local.executor.each(of_classes, groups), strict=True)
+        return np.concatenate(w), np.concatenate(mean)
 
     def marginal(self, given: np.ndarray) -> Marginal:
         w, mean = self._means(given)

@@ -23,7 +23,7 @@ from ..inference.links import Link
 from ..inference.local_sites import Local, Sweep
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.coinciding import Sites
-from ..rows.executor import Executor, parts_of, workspace
+from ..rows.executor import Executor, parts_of, parts_of_size, workspace
 from ..rows.source import ArraySource, labels_and_weights
 from .candidates import Scores
 
@@ -32,6 +32,8 @@ WORST_SCORE = -1e3
 # Standard deviation of the log-normal prior, centred at 1, of the variance factor. Without this prior few query rows
 # overfit the factor: ringnorm, 500 rows, had NLL .205 with .3 and .219 with 1.
 LOG_SCALE_SPREAD = 0.3
+# Rows of a part of a gradient, divided by the number of classes, but at least this many: its arrays stay in a cache.
+VJP_ROWS, LEAST_ROWS = 512, 32
 
 
 @dataclass(frozen=True)
@@ -196,22 +198,28 @@ def conditional_vjp(
     as long as the conditionals.
     """
     (r, k), (n, m), C = at.index.shape, at.support.a.shape, len(at.sites[0])
-    sites, pairs = (np.zeros((C, n)), np.zeros((C, n))), []
+    parts, sites, pairs = parts_of_size(r, max(LEAST_ROWS, VJP_ROWS // C)), (np.zeros((C, n)), np.zeros((C, n))), []
+    size, spare = parts[0].stop, list[list[tuple[np.ndarray, ...]]]()
 
-    def part(here: slice) -> tuple[slice, list[tuple[np.ndarray, ...]], ByRows, tuple[np.ndarray, ...]]:
-        size = here.stop - here.start
-        pulled = [tuple(np.empty((C, size, width)) for width in (k, k, m, m, k, k)) for _ in given]
-        own = ByRows(np.empty((size, m)), np.empty(size))
-        return here, pulled, own, at.compiled.vjp(here.start, here.stop, given, pulled, own.a, own.diagonal)
+    def part(here: slice) -> tuple[slice, list[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]:
+        # Memory that is new to the process takes longer to write than to compute what is written.
+        try:
+            pulled = spare.pop()
+        except IndexError:
+            pulled = [tuple(np.empty((C, size, width)) for width in (k, k, m, m, k, k)) for _ in given]
+            pulled.append((np.empty((size, m)), np.empty(size)))
+        return here, pulled, at.compiled.vjp(here.start, here.stop, given, pulled[:-1], *pulled[-1])
 
-    def add(found: tuple[slice, list[tuple[np.ndarray, ...]], ByRows, tuple[np.ndarray, ...]]) -> None:
-        here, pulled, own, sums = found
-        rows.a[here] += own.a
-        rows.diagonal[here] += own.diagonal
-        at.compiled.spread(here.start, here.stop, pulled, support.a, support.diagonal, *sites)
+    def add(found: tuple[slice, list[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]) -> None:
+        here, pulled, sums = found
+        own_a, own_diagonal = pulled[-1]
+        rows.a[here] += own_a[: here.stop - here.start]
+        rows.diagonal[here] += own_diagonal[: here.stop - here.start]
+        at.compiled.spread(here.start, here.stop, pulled[:-1], support.a, support.diagonal, *sites)
         pairs.append(sums)
+        spare.append(pulled)
 
-    executor.fold(part, parts_of(r), add)
+    executor.fold(part, parts, add)
     return sites, [np.sum(each, axis=0) for each in zip(*pairs, strict=True)]
 
 

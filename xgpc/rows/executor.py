@@ -180,7 +180,11 @@ def is_small(source: RowSource, state: State) -> bool:
 
 def parts_of(n_rows: int) -> list[slice]:
     """Parts of the rows, for ``Executor.each``."""
-    size = max(PART_ROWS, -(-n_rows // MOST_PARTS))
+    return parts_of_size(n_rows, max(PART_ROWS, -(-n_rows // MOST_PARTS)))
+
+
+def parts_of_size(n_rows: int, size: int) -> list[slice]:
+    """Parts of so many of the rows."""
     return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 

@@ -30,12 +30,9 @@ XG_CALLED void vjp_sites(const xg_local_support *support, const xg_local_rows *r
     solve_lower(k, g->B, g->e);
     leave_out(k, g->counts, g->e);
     solve_upper(k, g->B, g->e);
-    for (ptrdiff_t j = 0; j < k; ++j)
-        g->e[j] *= g->root[j];
-    symmetric_times(k, g->D, g->e, g->De);
     for (ptrdiff_t j = 0; j < k; ++j) {
-        g->chi[j] += g->e[j];
-        g->f[j] = g->eta[j] * (g->f[j] - g->De[j]);
+        g->chi[j] += g->root[j] * g->e[j];
+        g->f[j] = g->eta[j] * g->e[j] / g->root[j];
         g->eta[j] *= g_mean;
     }
 }

@@ -45,19 +45,47 @@ def rows_of(n, d, kind):
     return rows
 
 
-@pytest.mark.parametrize("kind", ["distinct", "rounded", "repeated", "constant"])
-@pytest.mark.parametrize(("d", "method"), [(1, "tree"), (3, "tree"), (25, "all")])
+KINDS = ["distinct", "rounded", "repeated", "constant"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+# More features than there are principal directions, and fewer.
+@pytest.mark.parametrize("d", [1, 3, 25, 70])
 @pytest.mark.parametrize("k", [1, 2, 24])
-def test_the_nearest_are_found(kind, d, method, k):
-    rows = rows_of(700, d, kind)
-    near = Neighbours(rows)
-    # Of equal rows any tree has few to look at.
-    assert near.method == method or kind in ("repeated", "constant")
-    points = np.random.default_rng(1).normal(size=(30, d))
+def test_the_nearest_are_found(kind, d, k):
+    rows, points = rows_of(700, d, kind), np.random.default_rng(1).normal(size=(30, d))
+    assert_nearest(rows, points, Neighbours(rows).of(points, k))
+
+
+@pytest.mark.parametrize("n", [1, 2, 127, 129, 2048, 2049, 5000])
+@pytest.mark.parametrize("d", [2, 30])
+def test_the_nearest_of_any_number_of_rows(n, d):
+    rows, points = rows_of(n, d, "distinct"), np.random.default_rng(1).normal(size=(9, d))
+    near, k = Neighbours(rows), min(n, 13)
     assert_nearest(rows, points, near.of(points, k))
+    assert np.array_equal(np.sort(near.order), np.arange(n))
 
 
-@pytest.mark.parametrize("kind", ["distinct", "rounded", "repeated", "constant"])
+def test_of_equally_near_rows_the_first_are_found():
+    """Whole numbers have exact distances."""
+    rows = np.random.default_rng(0).integers(-3, 4, size=(3000, 3)).astype(float)
+    points, index = rows[:50] + 0.5, Neighbours(rows).of(rows[:50] + 0.5, 20)
+    squares = np.sum((points[:, None] - rows) ** 2, axis=2)
+    assert np.array_equal(index, np.argsort(squares, axis=1, kind="stable")[:, :20])
+
+
+def test_near_rows_far_from_others():
+    """Their distances are below the rounding errors of single precision, which compares rows first."""
+    rows = 1e-9 * rows_of(500, 5, "distinct")
+    rows[7] = 1e3
+    index = Neighbours(rows).of_rows(6)
+    squares = np.sum((rows[:, None] - rows) ** 2, axis=2)
+    np.fill_diagonal(squares, np.inf)
+    expected = np.sort(squares, axis=1)[:, :6]
+    assert_allclose(np.take_along_axis(squares, index, axis=1), expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("d", [2, 25])
 @pytest.mark.parametrize("k", [1, 7, 299])
 def test_a_row_is_not_among_its_neighbours(kind, d, k):
@@ -74,50 +102,45 @@ def test_a_row_is_not_among_its_neighbours(kind, d, k):
         assert np.array_equal(np.sort(index, axis=1), [np.delete(np.arange(300), i) for i in range(300)])
 
 
-def test_clusters_find_most_of_the_nearest():
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(31_000, 12))
-    near = Neighbours(rows)
-    assert near.method == "clusters"
-    some = rng.choice(len(rows), 40, replace=False)
-    found = near.of(rows[some], 24)
-    squares = np.sum((rows[some][:, None] - rows) ** 2, axis=2)
-    exact = np.argsort(squares, axis=1)[:, :24]
-    shares = [len(np.intersect1d(*pair)) / 24 for pair in zip(found, exact, strict=True)]
-    assert np.mean(shares) > 0.5
+def test_if_few_rows_are_compared_most_of_the_nearest_are_found(monkeypatch):
+    monkeypatch.setattr(neighbours, "MOST_COMPARED", 3000)
+    rows = rows_of(31_000, 12, "distinct")
+    some = np.random.default_rng(0).choice(len(rows), 40, replace=False)
+    found, exact = Neighbours(rows).of(rows[some], 24), nearest_distances(rows, rows[some], 24)
+    found_distances = distances(rows, rows[some], found)
+    assert 0.7 < np.mean(found_distances <= exact[:, -1:]) < 1.0
     assert np.array_equal(found[:, 0], some)
     assert all(len(np.unique(row)) == 24 for row in found)
-    sorted_distances = distances(rows, rows[some], found)
-    assert np.all(np.diff(sorted_distances, axis=1) >= 0.0)
+    assert np.all(np.diff(found_distances, axis=1) >= 0.0)
 
 
-def test_clusters_of_equal_rows(monkeypatch):
-    """All of them are in one cluster, which is searched whole; so are many neighbours."""
-    monkeypatch.setattr(neighbours, "EXACT_ROWS", 100)
-    monkeypatch.setattr(neighbours, "COMPARED_ROWS", 64)
+@pytest.mark.parametrize("most", [1, 30_000])
+def test_neighbours_of_equal_rows(most, monkeypatch):
+    """As many as are asked for, however few rows are compared."""
+    monkeypatch.setattr(neighbours, "MOST_COMPARED", most)
     rows = rows_of(400, 25, "distinct")
     rows[100:300] = rows[0]
     near = Neighbours(rows)
-    assert near.method == "clusters"
     for k in (1, 12, 60, 399):
         index = near.of_rows(k)
         assert not np.any(index == np.arange(400)[:, None])
         assert all(len(np.unique(found)) == k for found in index)
         twins = np.concatenate([[0], np.arange(100, 300)])
-        assert np.all(np.isin(index[twins][:, : min(k, 200)], twins))
+        assert np.all(np.isin(index[twins][:, : min(k, 60)], twins))
 
 
-@pytest.mark.parametrize("method", ["tree", "all", "clusters"])
-def test_any_number_of_threads_finds_the_same(method, monkeypatch):
-    """Of equally near rows, too."""
-    if method == "clusters":
-        monkeypatch.setattr(neighbours, "EXACT_ROWS", 100)
-        monkeypatch.setattr(neighbours, "COMPARED_ROWS", 500)
-    rows = rows_of(2500, 2 if method == "tree" else 25, "rounded")
-    near = Neighbours(rows)
-    assert near.method == method
-    one = near.of_rows(20, 1)
-    assert all(np.array_equal(one, near.of_rows(20, n_threads)) for n_threads in (2, 3))
+@pytest.mark.parametrize("most", [500, 30_000])
+@pytest.mark.parametrize("d", [2, 25])
+def test_any_number_of_threads_finds_the_same(d, most, monkeypatch):
+    """So do other points that are given with them."""
+    monkeypatch.setattr(neighbours, "MOST_COMPARED", most)
+    rows = rows_of(2500, d, "rounded")
+    near, points = Neighbours(rows), rows[:1300] + 0.3
+    one, others = near.of_rows(20, 1), near.of(points, 20)
+    for n_threads in (2, 3):
+        assert np.array_equal(one, near.of_rows(20, n_threads))
+        assert np.array_equal(others, near.of(points, 20, n_threads))
+    assert all(np.array_equal(others[i : i + 1], near.of(points[i : i + 1], 20)) for i in range(0, 1300, 100))
 
 
 @pytest.mark.parametrize("d", [2, 25])

@@ -1,5 +1,6 @@
-/* Which of the builds of local.c, spread.c and triangles.c a machine takes. */
+/* Which of the builds of local.c, nearest.c, spread.c and triangles.c a machine takes. */
 #include "local.h"
+#include "nearest.h"
 #include "spread.h"
 #include "triangles.h"
 
@@ -30,6 +31,20 @@ void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *s
                         const xg_local_gradient *gradient)
 {
     XG_CHOSEN(xg_local_condition)(kernel, support, rows, first, last, scratch, out, gradient);
+}
+
+XG_BUILDS(void, xg_nearest_build, (xg_nearest *, const double *, const xg_nearest_arrays *))
+void xg_nearest_build(xg_nearest *tree, const double *rows, const xg_nearest_arrays *arrays)
+{
+    XG_CHOSEN(xg_nearest_build)(tree, rows, arrays);
+}
+
+XG_BUILDS(void, xg_nearest_of,
+          (const xg_nearest *, const double *, ptrdiff_t, ptrdiff_t, ptrdiff_t, void *, int64_t *))
+void xg_nearest_of(const xg_nearest *tree, const double *points, ptrdiff_t first, ptrdiff_t r, ptrdiff_t k,
+                   void *scratch, int64_t *out)
+{
+    XG_CHOSEN(xg_nearest_of)(tree, points, first, r, k, scratch, out);
 }
 
 XG_BUILDS(void, xg_spread, (const xg_spread_rows *, const xg_spread_sums *))

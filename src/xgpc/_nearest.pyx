@@ -1,0 +1,96 @@
+"""The nearest rows of points, see nearest.h."""
+import numpy as np
+
+from libc.stdint cimport int64_t
+
+cdef extern from "nearest.h" nogil:
+    enum:
+        XG_PANEL
+    ctypedef struct xg_keyed:
+        double key
+        int64_t number
+    ctypedef struct xg_nearest:
+        Py_ssize_t n, d, p, most
+        const double* mean
+        const double* directions
+        double radius
+        const double* rows
+        const int64_t* order
+        const float* panels
+        const float* leaves
+        const float* groups
+    ctypedef struct xg_nearest_arrays:
+        int64_t* order
+        float* panels
+        float* leaves
+        float* groups
+        float* coordinates
+        double* along
+        xg_keyed* items
+    Py_ssize_t xg_panels(Py_ssize_t n)
+    Py_ssize_t xg_leaves(Py_ssize_t n)
+    Py_ssize_t xg_coordinates(const xg_nearest* tree)
+    void xg_nearest_build(xg_nearest* tree, const double* rows, const xg_nearest_arrays* to)
+    size_t xg_nearest_scratch(const xg_nearest* tree, Py_ssize_t k)
+    void xg_nearest_of(const xg_nearest* tree, const double* points, Py_ssize_t first, Py_ssize_t r, Py_ssize_t k,
+                       void* scratch, int64_t* out)
+
+
+cdef class Tree:
+    """Rows in an order by place, among which the nearest are searched.
+
+    Parameters
+    ----------
+    rows : (n, d)
+    mean : (d,), a point in their middle
+    directions : (d, p), orthonormal columns, along which the rows are spread most
+    most : about so many rows are compared with a point at most, before others are left out
+
+    Attributes
+    ----------
+    order : (n,) int64, the numbers of the rows in an order in which near rows are near each other
+    """
+    cdef xg_nearest tree
+    cdef readonly object order
+    cdef object _alive
+
+    def __init__(self, const double[:, ::1] rows, const double[::1] mean, const double[:, ::1] directions,
+                 Py_ssize_t most):
+        cdef xg_nearest* tree = &self.tree
+        cdef Py_ssize_t n = rows.shape[0], d = rows.shape[1], p = directions.shape[1]
+        cdef Py_ssize_t n_groups = xg_panels(xg_leaves(n))
+        tree.n, tree.d, tree.p, tree.most = n, d, p, most
+        tree.mean, tree.directions = &mean[0], &directions[0, 0]
+        cdef Py_ssize_t c = xg_coordinates(tree), box = 2 * c * XG_PANEL
+        self.order = np.empty(n, dtype=np.int64)
+        cdef int64_t[::1] order = self.order
+        cdef float[::1] panels = np.empty(xg_panels(n) * c * XG_PANEL, dtype=np.float32)
+        cdef float[::1] boxes = np.empty((n_groups + xg_panels(n_groups)) * box, dtype=np.float32)
+        cdef float[:, ::1] coordinates = np.empty((n, c), dtype=np.float32)
+        cdef double[::1] along = np.empty(p)
+        cdef xg_keyed[::1] items = np.empty(n, dtype=[("key", "f8"), ("number", "i8")])
+        cdef xg_nearest_arrays arrays = xg_nearest_arrays(
+            &order[0], &panels[0], &boxes[0], &boxes[n_groups * box], &coordinates[0, 0], &along[0], &items[0])
+        with nogil:
+            xg_nearest_build(tree, &rows[0, 0], &arrays)
+        cdef const double[:, ::1] in_order = np.asarray(rows)[self.order]
+        tree.rows = &in_order[0, 0]
+        self._alive = mean, directions, in_order, panels, boxes
+
+    def of(self, const double[:, ::1] points, Py_ssize_t k):
+        """Numbers (r, k) of the k nearest rows of each point (r, d), the nearest first."""
+        cdef Py_ssize_t r = points.shape[0]
+        index = np.empty((r, k), dtype=np.int64)
+        cdef int64_t[:, ::1] out = index
+        cdef char[::1] scratch = np.empty(xg_nearest_scratch(&self.tree, k), dtype=np.int8)
+        if r and k:
+            with nogil:
+                xg_nearest_of(&self.tree, &points[0, 0], 0, r, k, &scratch[0], &out[0, 0])
+        return index
+
+    def of_rows(self, Py_ssize_t first, Py_ssize_t last, int64_t[:, ::1] index):
+        """Write the nearest other rows of the rows ``order[first:last]`` to these rows of ``index`` (n, k)."""
+        cdef char[::1] scratch = np.empty(xg_nearest_scratch(&self.tree, index.shape[1]), dtype=np.int8)
+        if index.shape[1] and first < last:
+            with nogil:
+                xg_nearest_of(&self.tree, NULL, first, last - first, index.shape[1], &scratch[0], &index[0, 0])

@@ -1,0 +1,375 @@
+#include "nearest.h"
+#include "vmath.h"
+
+#if XG_WIDTH > 2
+#include <immintrin.h>
+#endif
+
+void XG_VARIANT(xg_nearest_build)(xg_nearest *, const double *, const xg_nearest_arrays *);
+void XG_VARIANT(xg_nearest_of)(const xg_nearest *, const double *, ptrdiff_t, ptrdiff_t, ptrdiff_t, void *, int64_t *);
+
+#define WIDTH (2 * XG_WIDTH)
+#define VECTORS (XG_PANEL / WIDTH)
+/* Coordinates after which rows of a panel may be left out. */
+#define CHUNK 8
+/* Rows of which the spread of a part is computed. */
+#define SPREAD_ROWS 64
+/* Least relative errors of squared distances, for each coordinate, and of distances, in single precision. */
+#define SQUARE_ERROR 0x1p-22
+#define DISTANCE_ERROR 0x1p-21
+
+typedef float floats __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+#define FLOATS(p) (*(const floats *)(p))
+
+static int is_less(xg_keyed a, xg_keyed b) { return a.key < b.key || (a.key == b.key && a.number < b.number); }
+
+/* Restore the heap, whose largest item comes first, below place i. */
+static void sift_down(xg_keyed *heap, ptrdiff_t n, ptrdiff_t i)
+{
+    xg_keyed item = heap[i];
+    for (ptrdiff_t child; (child = 2 * i + 1) < n; i = child) {
+        child += child + 1 < n && is_less(heap[child], heap[child + 1]);
+        if (!is_less(item, heap[child]))
+            break;
+        heap[i] = heap[child];
+    }
+    heap[i] = item;
+}
+
+static void make_heap(xg_keyed *items, ptrdiff_t n)
+{
+    for (ptrdiff_t i = n / 2; i-- > 0;)
+        sift_down(items, n, i);
+}
+
+/* Move the first items in the order of their keys, which are numbers, before all others. */
+static void split(xg_keyed *items, ptrdiff_t n, ptrdiff_t first)
+{
+    ptrdiff_t low = 0, high = n - 1;
+    while (low < high) {
+        double a = items[low].key, b = items[low + (high - low) / 2].key, c = items[high].key;
+        double pivot = a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b);
+        ptrdiff_t i = low, j = high;
+        while (i <= j) {
+            while (items[i].key < pivot)
+                ++i;
+            while (items[j].key > pivot)
+                --j;
+            if (i <= j) {
+                xg_keyed item = items[i];
+                items[i++] = items[j];
+                items[j--] = item;
+            }
+        }
+        if (first <= j)
+            high = j;
+        else if (first >= i)
+            low = i;
+        else
+            return;
+    }
+}
+
+/* The direction along which the items are spread most. */
+static ptrdiff_t widest(const xg_keyed *items, ptrdiff_t n, ptrdiff_t c, const float *coordinates)
+{
+    ptrdiff_t step = (n + SPREAD_ROWS - 1) / SPREAD_ROWS, best = 0;
+    double most = -1.0;
+    for (ptrdiff_t j = 0; j < c; ++j) {
+        double sum = 0.0, square = 0.0, count = 0.0;
+        for (ptrdiff_t i = 0; i < n; i += step) {
+            double x = coordinates[items[i].number * c + j];
+            sum += x, square += x * x, count += 1.0;
+        }
+        double spread = square - sum * sum / count;
+        if (spread > most)
+            most = spread, best = j;
+    }
+    return best;
+}
+
+static void divide(xg_keyed *items, ptrdiff_t n, ptrdiff_t c, const float *coordinates)
+{
+    while (n > XG_LEAF) {
+        ptrdiff_t part = n > XG_LEAF * XG_PANEL ? XG_LEAF * XG_PANEL : XG_LEAF, half = (n + part - 1) / part / 2 * part;
+        ptrdiff_t direction = widest(items, n, c, coordinates);
+        for (ptrdiff_t i = 0; i < n; ++i)
+            items[i].key = coordinates[items[i].number * c + direction];
+        split(items, n, half);
+        divide(items, half, c, coordinates);
+        items += half, n -= half;
+    }
+}
+
+static void empty_boxes(ptrdiff_t n_panels, ptrdiff_t c, float *boxes)
+{
+    for (ptrdiff_t i = 0; i < n_panels * 2 * c * XG_PANEL; ++i)
+        boxes[i] = i / XG_PANEL % 2 ? -INFINITY : INFINITY;
+}
+
+static double square_of(const double *x, const double *y, ptrdiff_t d)
+{
+    double lane[XG_WIDTH] = {0.0}, total = 0.0;
+    ptrdiff_t j = 0;
+    for (; j + XG_WIDTH <= d; j += XG_WIDTH)
+        for (int l = 0; l < XG_WIDTH; ++l)
+            lane[l] += (x[j + l] - y[j + l]) * (x[j + l] - y[j + l]);
+    for (; j < d; ++j)
+        total += (x[j] - y[j]) * (x[j] - y[j]);
+    for (int l = 0; l < XG_WIDTH; ++l)
+        total += lane[l];
+    return total;
+}
+
+/* out (c) = coordinates of a point; scratch (p). Returns its distance from the mean, in radii. */
+static double coordinates_of(const xg_nearest *tree, const double *restrict point, double *restrict along,
+                             float *restrict out)
+{
+    ptrdiff_t d = tree->d, p = tree->p;
+    double square = 0.0, rest;
+    memset(along, 0, (size_t)p * sizeof *along);
+    for (ptrdiff_t i = 0; i < d; ++i) {
+        double x = point[i] - tree->mean[i];
+        const double *restrict direction = tree->directions + i * p;
+        square += x * x;
+        for (ptrdiff_t j = 0; j < p; ++j)
+            along[j] += x * direction[j];
+    }
+    rest = square;
+    for (ptrdiff_t j = 0; j < p; ++j) {
+        rest -= along[j] * along[j];
+        out[j] = (float)(along[j] / tree->radius);
+    }
+    if (p < d)
+        out[p] = (float)(sqrt(xg_max(rest, 0.0)) / tree->radius);
+    return sqrt(square) / tree->radius;
+}
+
+/* Write panels and boxes of rows. */
+static void fill(const xg_nearest *tree, const xg_nearest_arrays *to)
+{
+    ptrdiff_t n = tree->n, c = xg_coordinates(tree), n_groups = xg_panels(xg_leaves(n));
+    empty_boxes(n_groups, c, to->leaves);
+    empty_boxes(xg_panels(n_groups), c, to->groups);
+    memset(to->panels, 0, (size_t)(xg_panels(n) * c * XG_PANEL) * sizeof(float));
+    for (ptrdiff_t i = 0; i < n; ++i) {
+        ptrdiff_t leaf = i / XG_LEAF, group = leaf / XG_PANEL;
+        for (ptrdiff_t j = 0; j < c; ++j) {
+            float x = to->coordinates[to->order[i] * c + j];
+            float *of_leaf = to->leaves + (group * c + j) * 2 * XG_PANEL + leaf % XG_PANEL;
+            float *of_group = to->groups + (group / XG_PANEL * c + j) * 2 * XG_PANEL + group % XG_PANEL;
+            to->panels[(i / XG_PANEL * c + j) * XG_PANEL + i % XG_PANEL] = x;
+            of_leaf[0] = fminf(of_leaf[0], x), of_leaf[XG_PANEL] = fmaxf(of_leaf[XG_PANEL], x);
+            of_group[0] = fminf(of_group[0], x), of_group[XG_PANEL] = fmaxf(of_group[XG_PANEL], x);
+        }
+    }
+}
+
+void XG_VARIANT(xg_nearest_build)(xg_nearest *tree, const double *rows, const xg_nearest_arrays *to)
+{
+    ptrdiff_t n = tree->n, d = tree->d, c = xg_coordinates(tree);
+    double radius = 0.0;
+    for (ptrdiff_t i = 0; i < n; ++i)
+        radius = xg_max(radius, square_of(rows + i * d, tree->mean, d));
+    tree->radius = radius > 0.0 ? sqrt(radius) : 1.0;
+    for (ptrdiff_t i = 0; i < n; ++i) {
+        coordinates_of(tree, rows + i * d, to->along, to->coordinates + i * c);
+        to->items[i].number = i;
+    }
+    divide(to->items, n, c, to->coordinates);
+    for (ptrdiff_t i = 0; i < n; ++i)
+        to->order[i] = to->items[i].number;
+    fill(tree, to);
+    tree->order = to->order, tree->panels = to->panels, tree->leaves = to->leaves, tree->groups = to->groups;
+}
+
+/* A bit for each element that is not above a value; NaN is not. */
+XG_INLINE unsigned not_above(floats x, float most)
+{
+#if XG_WIDTH == 8
+    return _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(most), _CMP_NGT_UQ);
+#elif XG_WIDTH == 4
+    return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps((__m256)x, _mm256_set1_ps(most), _CMP_NGT_UQ));
+#else
+    unsigned bits = 0;
+    for (int l = 0; l < WIDTH; ++l)
+        bits |= (unsigned)!(x[l] > most) << l;
+    return bits;
+#endif
+}
+
+/* The larger element of each pair; of a pair with NaN the second. */
+XG_INLINE floats larger(floats a, floats b)
+{
+#if XG_WIDTH == 8
+    return (floats)_mm512_max_ps((__m512)a, (__m512)b);
+#elif XG_WIDTH == 4
+    return (floats)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    for (int l = 0; l < WIDTH; ++l)
+        a[l] = a[l] > b[l] ? a[l] : b[l];
+    return a;
+#endif
+}
+
+/* Add squared distances of a panel's rows from q along the coordinates first, ..., last - 1. */
+XG_INLINE void add_squares(const float *panel, const float *q, ptrdiff_t first, ptrdiff_t last, floats *sum)
+{
+    for (ptrdiff_t j = first; j < last; ++j)
+        for (int v = 0; v < VECTORS; ++v) {
+            floats x = FLOATS(panel + j * XG_PANEL + v * WIDTH) - q[j];
+            sum[v] += x * x;
+        }
+}
+
+/* out (XG_PANEL) = squared distances of q from a panel of boxes */
+static void box_squares(const float *panel, const float *q, ptrdiff_t c, float *out)
+{
+    floats sum[VECTORS] = {{0.0f}};
+    for (ptrdiff_t j = 0; j < c; ++j)
+        for (int v = 0; v < VECTORS; ++v) {
+            floats low = FLOATS(panel + 2 * j * XG_PANEL + v * WIDTH) - q[j];
+            floats high = q[j] - FLOATS(panel + (2 * j + 1) * XG_PANEL + v * WIDTH);
+            floats x = larger(larger(low, high), (floats){0.0f});
+            sum[v] += x * x;
+        }
+    memcpy(out, sum, sizeof sum);
+}
+
+/* What is known of a point's nearest rows: a heap of squared distances and numbers. */
+typedef struct {
+    const xg_nearest *tree;
+    const double *point;
+    const float *q;      /* (c,), its coordinates */
+    ptrdiff_t own, k, n; /* the place of the point among the rows, or -1; rows to find, and found */
+    xg_keyed *found;     /* (k,) */
+    double slack;        /* error of its distances in single precision, in radii */
+    float most;          /* rows with larger squared distances in single precision are not among the nearest */
+} search;
+
+/* The limit in single precision for rows at a distance, in radii. */
+static float limit(const search *s, double distance)
+{
+    double most = distance + s->slack;
+    return (float)(most * most * (1.0 + SQUARE_ERROR * (double)(xg_coordinates(s->tree) + 4)));
+}
+
+static void consider(search *s, ptrdiff_t place)
+{
+    const xg_nearest *tree = s->tree;
+    if (place == s->own || place >= tree->n)
+        return;
+    xg_keyed item = {square_of(tree->rows + place * tree->d, s->point, tree->d), tree->order[place]};
+    if (s->n < s->k) {
+        s->found[s->n++] = item;
+        if (s->n < s->k)
+            return;
+        make_heap(s->found, s->k);
+    } else {
+        if (!is_less(item, s->found[0]))
+            return;
+        s->found[0] = item;
+        sift_down(s->found, s->k, 0);
+    }
+    float most = limit(s, sqrt(s->found[0].key) / tree->radius);
+    s->most = most < s->most ? most : s->most;
+}
+
+static void compare(search *s, ptrdiff_t leaf)
+{
+    ptrdiff_t c = xg_coordinates(s->tree), n = s->tree->n, last = (leaf + 1) * XG_LEAF < n ? (leaf + 1) * XG_LEAF : n;
+    for (ptrdiff_t row = leaf * XG_LEAF; row < last; row += XG_PANEL) {
+        const float *panel = s->tree->panels + row * c;
+        floats sum[VECTORS] = {{0.0f}};
+        unsigned near = 0;
+        for (ptrdiff_t j = 0; j < c; j += CHUNK) {
+            if (j + CHUNK <= c)
+                add_squares(panel, s->q, j, j + CHUNK, sum);
+            else
+                add_squares(panel, s->q, j, c, sum);
+            near = 0;
+            for (int v = 0; v < VECTORS; ++v)
+                near |= not_above(sum[v], s->most) << (v * WIDTH);
+            if (!near)
+                break;
+        }
+        for (; near; near &= near - 1) {
+            int lane = __builtin_ctz(near);
+            if (!(((const float *)sum)[lane] > s->most))
+                consider(s, row + lane);
+        }
+    }
+}
+
+/* A limit from single precision alone, so that few rows of the first leaf need distances in double precision. */
+static void begin(search *s, ptrdiff_t leaf, xg_keyed *items)
+{
+    ptrdiff_t c = xg_coordinates(s->tree), first = leaf * XG_LEAF, rank = s->k - (s->own < 0), n;
+    n = s->tree->n - first < XG_LEAF ? s->tree->n - first : XG_LEAF;
+    if (s->tree->p < s->tree->d || rank >= n)
+        return;
+    for (ptrdiff_t row = 0; row < n; row += XG_PANEL) {
+        floats sum[VECTORS] = {{0.0f}};
+        add_squares(s->tree->panels + (first + row) * c, s->q, 0, c, sum);
+        for (int l = 0; l < XG_PANEL; ++l)
+            items[row + l].key = ((const float *)sum)[l];
+    }
+    split(items, n, rank);
+    s->most = limit(s, sqrt(items[rank].key * (1.0 + SQUARE_ERROR * (double)(c + 4))) + s->slack);
+}
+
+static void of_point(search *s, xg_keyed *items, float *bounds)
+{
+    const xg_nearest *tree = s->tree;
+    ptrdiff_t c = xg_coordinates(tree), n_leaves = xg_leaves(tree->n), n_groups = xg_panels(n_leaves), n = 0, best = 0;
+    float *of_leaves = bounds + xg_panels(n_groups) * XG_PANEL;
+    for (ptrdiff_t panel = 0; panel < xg_panels(n_groups); ++panel)
+        box_squares(tree->groups + panel * 2 * c * XG_PANEL, s->q, c, bounds + panel * XG_PANEL);
+    for (ptrdiff_t group = 1; group < n_groups; ++group)
+        best = bounds[group] < bounds[best] ? group : best;
+    box_squares(tree->leaves + best * 2 * c * XG_PANEL, s->q, c, of_leaves);
+    ptrdiff_t home = 0, compared = XG_LEAF;
+    for (ptrdiff_t leaf = 1; leaf < XG_PANEL; ++leaf)
+        home = of_leaves[leaf] < of_leaves[home] ? leaf : home;
+    home += best * XG_PANEL;
+    begin(s, home, items);
+    compare(s, home);
+    for (ptrdiff_t group = 0; group < n_groups; ++group) {
+        if (bounds[group] > s->most)
+            continue;
+        box_squares(tree->leaves + group * 2 * c * XG_PANEL, s->q, c, of_leaves);
+        for (ptrdiff_t l = 0; l < XG_PANEL; ++l) {
+            ptrdiff_t leaf = group * XG_PANEL + l;
+            if (!(of_leaves[l] > s->most) && leaf < n_leaves && leaf != home)
+                items[n++] = (xg_keyed){-of_leaves[l], leaf};
+        }
+    }
+    make_heap(items, n);
+    for (; n && !(-items[0].key > s->most) && (compared < tree->most || s->n < s->k); compared += XG_LEAF) {
+        compare(s, items[0].number);
+        items[0] = items[--n];
+        sift_down(items, n, 0);
+    }
+}
+
+void XG_VARIANT(xg_nearest_of)(const xg_nearest *tree, const double *points, ptrdiff_t first, ptrdiff_t r, ptrdiff_t k,
+                               void *scratch, int64_t *out)
+{
+    ptrdiff_t d = tree->d, n_leaves = xg_leaves(tree->n);
+    xg_keyed *found = scratch, *items = found + k;
+    double *along = (double *)(items + n_leaves + XG_LEAF);
+    float *q = (float *)(along + tree->p), *bounds = q + xg_coordinates(tree);
+    for (ptrdiff_t i = 0; i < r; ++i) {
+        search s = {tree, points ? points + i * d : tree->rows + (first + i) * d, q, points ? -1 : first + i, k, 0,
+                    found, 0.0, INFINITY};
+        double distance = coordinates_of(tree, s.point, along, q);
+        s.slack = (DISTANCE_ERROR + 2e-8 * sqrt((double)d)) * (1.0 + distance);
+        of_point(&s, items, bounds);
+        int64_t *near = out + (points ? i : tree->order[first + i]) * k;
+        for (ptrdiff_t j = k; j-- > 0;) {
+            near[j] = found[0].number;
+            found[0] = found[j];
+            sift_down(found, j, 0);
+        }
+    }
+}

@@ -33,12 +33,11 @@ cdef extern from "local.h" nogil:
         const int64_t* index
         const int64_t* n_earlier
     ctypedef struct xg_local_conditional:
-        Py_ssize_t first, n
+        Py_ssize_t first, n, b_first, b_n
         double* b
-        double* gamma
         double* variance
         double* mean
-        double* slopes
+        double* gamma
     ctypedef struct xg_local_pulled:
         const double* S
         const double* v
@@ -165,17 +164,18 @@ cdef class Neighbourhoods:
     def condition(self, Py_ssize_t first, Py_ssize_t last, out):
         """Write the conditionals of the rows first, ..., last - 1 given each set of neighbours; see local.h.
 
-        ``out`` has for each set arrays b (C, s, m), variance and mean (C, s), and gamma and slopes (C, s, k) or
-        (C, s, 0), for all rows or for these rows alone.
+        ``out`` has for each set arrays b (C, s, m), variance and mean (C, s), and gamma (C, s, k) or (C, s, 0): b, and
+        the others, for all rows or for these rows alone.
         """
         cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, self.rows.k))
         cdef xg_local_conditional sets[2]
         cdef xg_local_rows rows = self.rows
         if len(out) == 1:
             rows.n_earlier = NULL
-        for i, (b, variance, mean, gamma, slopes) in enumerate(out):
-            sets[i].first, sets[i].n = self.first_row(first, last, np.shape(variance)[1]), np.shape(variance)[1]
-            sets[i].b, sets[i].gamma, sets[i].slopes = start_of_all(b), start_of_all(gamma), start_of_all(slopes)
+        for i, (b, variance, mean, gamma) in enumerate(out):
+            sets[i].first, sets[i].n = self.first_row(first, last, np.shape(mean)[1]), np.shape(mean)[1]
+            sets[i].b_first, sets[i].b_n = self.first_row(first, last, np.shape(b)[1]), np.shape(b)[1]
+            sets[i].b, sets[i].gamma = start_of_all(b), start_of_all(gamma)
             sets[i].variance, sets[i].mean = start_of(variance), start_of(mean)
         with nogil:
             xg_local_condition(&self.kernel, &self.support, &rows, first, last, &scratch[0], sets, NULL)
@@ -235,31 +235,47 @@ cdef class Neighbourhoods:
             xg_spread(&rows, &sums)
 
 
-def neighbour_sums(const int64_t[:, ::1] index, const double[:, :, ::1] weights, const double[:, ::1] x):
-    """Sums over j of weights[c, i, j] x[c, index[i, j]], (C, r)."""
+def chain_terms(const int64_t[:, ::1] index, const int64_t[::1] n_earlier, const double[:, :, ::1] gamma,
+                const double[:, ::1] variance, const double[:, ::1] precision, const double[:, ::1] linear,
+                const double[:, ::1] targets):
+    """Weights (C, n) of the whitened rows in h = sum g b, b given the earlier neighbours, g as in ``site_terms``.
+
+    ``gamma`` (C, n, k) and ``variance`` (C, n) are those given the earlier neighbours; of the sites ``targets`` are
+    linear / precision.
+    """
     cdef Py_ssize_t c, i, j
-    cdef double total
-    out = np.empty((weights.shape[0], index.shape[0]))
+    cdef double mean, g
+    out = np.zeros((gamma.shape[0], gamma.shape[1]))
     cdef double[:, ::1] o = out
     with nogil:
-        for c in range(weights.shape[0]):
-            for i in range(index.shape[0]):
-                total = 0.0
-                for j in range(index.shape[1]):
-                    total += weights[c, i, j] * x[c, index[i, j]]
-                o[c, i] = total
+        for c in range(gamma.shape[0]):
+            for i in range(gamma.shape[1]):
+                mean = 0.0
+                for j in range(n_earlier[i]):
+                    mean += gamma[c, i, j] * targets[c, index[i, j]]
+                g = (linear[c, i] - precision[c, i] * mean) / (1.0 + precision[c, i] * variance[c, i])
+                o[c, i] += g
+                for j in range(n_earlier[i]):
+                    o[c, index[i, j]] -= gamma[c, i, j] * g
     return out
 
 
-def subtract_from_neighbours(const int64_t[:, ::1] index, const double[:, :, ::1] weights, const double[:, ::1] x,
-                             double[:, ::1] out):
-    """out[c, index[i, j]] -= weights[c, i, j] x[c, i]"""
+def neighbour_sums(const int64_t[:, ::1] index, const double[:, :, ::1] gamma, const double[:, ::1] x,
+                   const double[:, ::1] y):
+    """Sums over j of gamma[c, i, j] x[c, index[i, j]], and of the same for y, (2, C, n)."""
     cdef Py_ssize_t c, i, j
+    cdef double of_x, of_y
+    out = np.empty((2, gamma.shape[0], gamma.shape[1]))
+    cdef double[:, :, ::1] o = out
     with nogil:
-        for c in range(weights.shape[0]):
-            for i in range(index.shape[0]):
-                for j in range(index.shape[1]):
-                    out[c, index[i, j]] -= weights[c, i, j] * x[c, i]
+        for c in range(gamma.shape[0]):
+            for i in range(gamma.shape[1]):
+                of_x = of_y = 0.0
+                for j in range(gamma.shape[2]):
+                    of_x += gamma[c, i, j] * x[c, index[i, j]]
+                    of_y += gamma[c, i, j] * y[c, index[i, j]]
+                o[0, c, i], o[1, c, i] = of_x, of_y
+    return out
 
 
 def cavity_scores(int link, const double[::1] mean, const double[::1] variance, const double[::1] y):

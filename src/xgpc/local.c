@@ -30,12 +30,9 @@ XG_CALLED void vjp_sites(const xg_local_support *support, const xg_local_rows *r
     solve_lower(k, g->B, g->e);
     leave_out(k, g->counts, g->e);
     solve_upper(k, g->B, g->e);
-    for (ptrdiff_t j = 0; j < k; ++j)
-        g->e[j] *= g->root[j];
-    symmetric_times(k, g->D, g->e, g->De);
     for (ptrdiff_t j = 0; j < k; ++j) {
-        g->chi[j] += g->e[j];
-        g->f[j] = g->eta[j] * (g->f[j] - g->De[j]);
+        g->chi[j] += g->root[j] * g->e[j];
+        g->f[j] = g->eta[j] * g->e[j] / g->root[j];
         g->eta[j] *= g_mean;
     }
 }
@@ -211,11 +208,9 @@ XG_INLINE void write_conditional(const xg_local_support *support, const xg_local
                                  conditional here, const xg_local_conditional *out, const group *g)
 {
     ptrdiff_t k = rows->k, m = support->m, at = c * out->n - out->first + g->row[0];
-    scatter(g->n_lanes, m, g->b, out->b + at * m);
-    if (out->gamma) {
+    scatter(g->n_lanes, m, g->b, out->b + (c * out->b_n - out->b_first + g->row[0]) * m);
+    if (out->gamma)
         scatter(g->n_lanes, k, g->gamma, out->gamma + at * k);
-        scatter(g->n_lanes, k, g->eta, out->slopes + at * k);
-    }
     scatter(g->n_lanes, 1, &here.mean, out->mean + at);
     scatter(g->n_lanes, 1, &here.variance, out->variance + at);
 }

@@ -37,11 +37,11 @@ typedef struct {
     const int64_t *index, *n_earlier;
 } xg_local_rows;
 
-/* The conditional given a set of neighbours, for n rows from ``first`` on: b (classes, n, m), variance and mean
- * (classes, n) of the value at z = 0; and gamma and slopes (classes, n, k) of the mean, which is slopes.r, or NULL. */
+/* The conditional given a set of neighbours: variance and mean (classes, n) of the value at z = 0, and gamma
+ * (classes, n, k) or NULL, for n rows from ``first`` on; and b (classes, b_n, m) from b_first on. */
 typedef struct {
-    ptrdiff_t first, n;
-    double *b, *gamma, *variance, *mean, *slopes;
+    ptrdiff_t first, n, b_first, b_n;
+    double *b, *variance, *mean, *gamma;
 } xg_local_conditional;
 
 /* A gradient by conditionals, for rows that xg_local_condition is called for. It is given as S (classes, m, m),

@@ -7,6 +7,8 @@
 #include "lanes.h"
 #include "profiles.h"
 
+/* Sites without precision have this: roots of it and their reciprocals are exact enough, and without overflow. */
+#define LEAST_PRECISION 1e-300
 #define ALIGNMENT (XG_WIDTH * sizeof(double))
 
 /* XG_WIDTH rows at work. */
@@ -15,7 +17,7 @@ typedef struct {
     int64_t row[XG_WIDTH], place[XG_WIDTH];
     int64_t *index; /* (k, XG_WIDTH), neighbours */
     lanes *chunk, *a, *h, *value, *slope, *shaped, *D, *B, *G;
-    lanes *precision, *root, *linear, *gamma, *eta, *Dr, *f, *e, *De, *chi, *counts;
+    lanes *precision, *root, *linear, *gamma, *eta, *Dr, *f, *e, *chi, *counts;
     lanes *b, *beta, *s, *d_a, *rows, diagonal;
 } group;
 
@@ -44,7 +46,6 @@ static ptrdiff_t lanes_of(const xg_local_kernel *kernel, const xg_local_support 
     TAKE(Dr, k)
     TAKE(f, k)
     TAKE(e, k)
-    TAKE(De, k)
     TAKE(chi, k)
     TAKE(counts, k)
     TAKE(b, m)
@@ -190,7 +191,7 @@ XG_CALLED void factorise(const xg_local_support *support, ptrdiff_t k, ptrdiff_t
     const double *precision = support->precision + c * support->n, *linear = support->linear + c * support->n;
     for (ptrdiff_t j = 0; j < k; ++j)
         for (int l = 0; l < XG_WIDTH; ++l) {
-            g->precision[j][l] = precision[g->index[j * XG_WIDTH + l]];
+            g->precision[j][l] = xg_max(precision[g->index[j * XG_WIDTH + l]], LEAST_PRECISION);
             g->linear[j][l] = linear[g->index[j * XG_WIDTH + l]];
         }
     for (ptrdiff_t i = 0; i < k; ++i) {
@@ -234,11 +235,10 @@ typedef struct {
     lanes mean, variance;
 } conditional;
 
-/* What the neighbours that count say of the residual; gamma, eta = D_x - D gamma and b stay in the group. */
+/* What the neighbours that count say of the residual; gamma, eta = gamma / lambda = D_x - D gamma and b stay in the group. */
 XG_CALLED conditional condition(const xg_local_support *support, const xg_local_rows *rows, group *g)
 {
     ptrdiff_t k = rows->k, m = support->m;
-    const lanes *D_x = g->D + PACKED(k);
     conditional found;
     for (ptrdiff_t j = 0; j < k; ++j)
         g->gamma[j] = g->B[PACKED(k) + j];
@@ -247,13 +247,10 @@ XG_CALLED conditional condition(const xg_local_support *support, const xg_local_
     for (int l = 0; l < XG_WIDTH; ++l)
         found.variance[l] = xg_max(found.variance[l], 0.0);
     solve_upper(k, g->B, g->gamma);
-    for (ptrdiff_t j = 0; j < k; ++j)
+    for (ptrdiff_t j = 0; j < k; ++j) {
+        g->eta[j] = g->gamma[j] / g->root[j];
         g->gamma[j] *= g->root[j];
-    /* eta = gamma / lambda, for lambda = 0, too. */
-    symmetric_times(k, g->D, g->gamma, g->eta);
-    for (ptrdiff_t j = 0; j < k; ++j)
-        g->eta[j] = D_x[j] - g->eta[j];
-    leave_out(k, g->counts, g->eta);
+    }
     found.mean = dot(k, g->eta, g->linear);
     combine_neighbours(support, rows, g->gamma, g, g->b);
     for (ptrdiff_t q = 0; q < m; ++q)

@@ -7,7 +7,7 @@ b = a(x) - sum of gamma_j a_j over the neighbours j, and gamma = (D_NN + diag(1 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -103,7 +103,6 @@ class Conditional(NamedTuple):
     variance: np.ndarray  # (C, r)
     mean: np.ndarray  # (C, r)
     gamma: np.ndarray  # (C, r, k)
-    slopes: np.ndarray  # (C, r, k), of the means by the neighbours' linear terms, in which they are linear
 
 
 @dataclass(frozen=True)
@@ -125,13 +124,26 @@ class Coefficients:
         return cls((V @ h[..., None])[..., 0], V)
 
     @classmethod
-    def sum(cls, parts: Sequence[Coefficients]) -> Coefficients:
-        """Sum of gradients."""
-        return cls(np.sum([part.w for part in parts], axis=0), np.sum([part.V for part in parts], axis=0))
+    def zeros(cls, C: int, m: int) -> Coefficients:
+        return cls(np.zeros((C, m)), np.zeros((C, m, m)))
+
+    def add(self, other: Coefficients) -> None:
+        """Add a gradient to this one."""
+        self.w[:] += other.w
+        self.V[:] += other.V
 
     def moments(self, b: np.ndarray) -> Sites:
         """Means and variances (C, r) of b.z for b (C, r, m)."""
         return np.einsum("crm,cm->cr", b, self.w), np.einsum("crm,crm->cr", b @ self.V, b)
+
+
+def by_coefficients(b: np.ndarray, d_mean: np.ndarray, d_variance: np.ndarray) -> Coefficients:
+    """Gradient by w and V, from those by the means and variances (C, r) of b.z for b (C, r, m).
+
+    It is sum d_mean b and sum d_variance b b^T.
+    """
+    by_V = np.swapaxes(b * d_variance[..., None], 1, 2) @ b
+    return Coefficients(np.einsum("cr,crm->cm", d_mean, b), by_V)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,15 +166,15 @@ class Neighbourhoods:
             self.core, self.support.arrays, self.rows.arrays, self.sites, self.index, self.n_earlier
         )
 
-    def empty(self, n_rows: int, with_weights: bool = False) -> Conditional:
-        """Arrays for the conditionals of so many rows; unless ``with_weights``, those of gamma and slopes are empty."""
-        k, m, C = self.index.shape[1] if with_weights else 0, self.support.a.shape[1], len(self.sites[0])
-        shapes = (C, n_rows, m), (C, n_rows), (C, n_rows), (C, n_rows, k), (C, n_rows, k)
+    def empty(self, n_rows: int, with_gamma: bool = False) -> Conditional:
+        """Arrays for the conditionals of so many rows; that of gamma is empty unless ``with_gamma``."""
+        k, m, C = self.index.shape[1] if with_gamma else 0, self.support.a.shape[1], len(self.sites[0])
+        shapes = (C, n_rows, m), (C, n_rows), (C, n_rows), (C, n_rows, k)
         return Conditional(*map(np.empty, shapes))
 
     def conditional(self, executor: Executor) -> Conditional:
         """The conditionals of all rows by all neighbours; O(k^2 (m + d) + C (k^3 + k m)) a row."""
-        found = self.empty(len(self.index), with_weights=True)
+        found = self.empty(len(self.index), with_gamma=True)
         executor.each(lambda here: self.compiled.condition(here.start, here.stop, [found]), parts_of(len(self.index)))
         return found
 

@@ -19,6 +19,7 @@ from ..approximations.local_rows import (
     Conditional,
     LocalRows,
     Neighbourhoods,
+    by_coefficients,
     by_parts,
     moments,
     site_terms,
@@ -26,7 +27,7 @@ from ..approximations.local_rows import (
 )
 from ..likelihoods.curvature import Curvature
 from ..rows.coinciding import Sites
-from ..rows.executor import Executor, parts_of
+from ..rows.executor import Executor, parts_for
 from ..rows.source import ArraySource, labels_and_weights
 from .links import Link, centred
 
@@ -52,6 +53,8 @@ LEAST_WITHOUT = 1e-3
 BALANCED, NEWTON_STEPS, NEWTON_RATES, GMRES_TOL, GMRES_ITER = 0.1, 2, (1.0, 0.5, 0.25), 0.3, 20
 # Classes whose means a thread computes at a time: products with the whitened rows read these once for so many.
 GROUP = 8
+# Least precision that linear terms are divided by; gamma is in proportion to the precision, so no product overflows.
+LEAST_PRECISION = 1e-300
 # Step length of the precisions: with full steps a few rows of pendigits oscillated for over fifty sweeps.
 PRECISION_DAMPING = 0.7
 # With several classes, sweeps end when no training row's expected probabilities change by more than this; other rows'
@@ -113,7 +116,7 @@ class Sweep:
     local: Local
     given: Sites
     neighbours: Conditional  # given all neighbours of a row
-    earlier: Conditional | None  # given only the neighbours that precede the row
+    earlier: Conditional | None  # given only the neighbours that precede the row; without b
     q: Coefficients  # q(z), which the given sites determine
     terms: Sites  # s and g (C, n)
     b_mean: np.ndarray  # b.w (C, n)
@@ -125,21 +128,24 @@ class Sweep:
         """Predict all rows: O(n (k^2 (m + d) + C (k^3 + m^2))).
 
         By the chain rule of probabilities each row's site, given those of its earlier neighbours, adds s b b^T and g b
-        to the natural parameters of q(z). ``keep_all`` also keeps the conditionals given earlier neighbours, and the
-        weights of both. ValueError if q(z) is not proper.
+        to the natural parameters of q(z). ``keep_all`` also keeps the conditionals given earlier neighbours but
+        for b, and gamma of both. ValueError if q(z) is not proper.
         """
         at, n = local.neighbourhoods(sites), len(local.index)
-        neighbours, all_earlier = at.empty(n, keep_all), at.empty(n, with_weights=True) if keep_all else None
+        neighbours, all_earlier = at.empty(n, keep_all), at.empty(n, with_gamma=True) if keep_all else None
+        natural = Coefficients.zeros(len(sites[0]), local.rows.a.shape[1])
 
-        def part(rows: slice) -> Sites:
-            earlier = all_earlier or at.empty(rows.stop - rows.start)
-            at.compiled.condition(rows.start, rows.stop, [neighbours, earlier])
-            b, variance, mean = (x[:, rows] if all_earlier else x for x in (earlier.b, earlier.variance, earlier.mean))
-            s, g = site_terms(variance, mean, (sites[0][:, rows], sites[1][:, rows]))
-            return np.swapaxes(b * s[..., None], 1, 2) @ b, np.einsum("crm,cr->cm", b, g)
+        def part(rows: slice) -> Coefficients:
+            out = given = at.empty(rows.stop - rows.start)
+            if all_earlier:
+                out = all_earlier._replace(b=given.b)
+                given = Conditional(given.b, *(array[:, rows] for array in out[1:]))
+            at.compiled.condition(rows.start, rows.stop, [neighbours, out])
+            s, g = site_terms(given.variance, given.mean, (sites[0][:, rows], sites[1][:, rows]))
+            return by_coefficients(given.b, g, s)
 
-        P, h = zip(*local.executor.each(part, parts_of(n)), strict=True)
-        q = Coefficients.of(np.sum(P, axis=0), np.sum(h, axis=0))
+        local.executor.fold(part, parts_for(n, len(sites[0])), natural.add)
+        q = Coefficients.of(natural.V, natural.w)
         terms = site_terms(neighbours.variance, neighbours.mean, sites)
         own_share = local.link.own_share(local.labels[1])
         b_mean, b_variance = moments(local.executor, neighbours.b, q)
@@ -216,8 +222,8 @@ class GivenPrecisions:
     variance: np.ndarray  # (C, n), of the marginals
     # (C, n) each, of the marginals' means by those given the neighbours, by those of b.z, and by the linear terms.
     slopes: tuple[np.ndarray, np.ndarray, np.ndarray]
-    # (C, n, k) each, slopes and gamma, given all neighbours and given earlier ones.
-    weights: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+    gamma: np.ndarray  # (C, n, k), given all neighbours
+    earlier_gamma: np.ndarray  # given earlier ones
 
     @classmethod
     def of(cls, local: Local, sites: Sites) -> GivenPrecisions:
@@ -228,26 +234,24 @@ class GivenPrecisions:
         (s, _), b_variance = sweep.terms, sweep.b_variance / sweep.left
         by_linear = sweep.variance * part * sweep.own_share - b_variance / (1.0 + sites[0] * neighbours.variance)
         slopes = share * (1.0 + b_variance * s), share / sweep.left, share * by_linear
-        weights = neighbours.slopes, neighbours.gamma, earlier.slopes, earlier.gamma
-        return cls(local, sites[0], sweep.q, earlier.variance, sweep.variance * share, slopes, weights)
+        weights = neighbours.gamma, earlier.gamma
+        return cls(local, sites[0], sweep.q, earlier.variance, sweep.variance * share, slopes, *weights)
 
     def _means(self, linear: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean of q(z), and marginal means (C, n) for linear terms (C, n); O(C n (k + m))."""
         A, index = self.local.rows.a, self.local.index
 
         def of_classes(here: slice) -> tuple[np.ndarray, np.ndarray]:
-            slopes, gamma, earlier_slopes, earlier_gamma = (weights[here] for weights in self.weights)
+            precision, given, gamma = self.precision[here], linear[here], self.gamma[here]
             by_mean, by_b_mean, by_linear = (slope[here] for slope in self.slopes)
-            given = linear[here]
-            earlier_mean = _local.neighbour_sums(index, earlier_slopes, given)
-            _, g = site_terms(self.earlier_variance[here], earlier_mean, (self.precision[here], given))
+            targets = given / np.maximum(precision, LEAST_PRECISION)
+            earlier = self.earlier_gamma[here], self.earlier_variance[here]
             # The matrix of all b is A - gamma A.
-            by_a = g.copy()
-            _local.subtract_from_neighbours(index, earlier_gamma, g, by_a)
+            by_a = _local.chain_terms(index, self.local.n_earlier, *earlier, precision, given, targets)
             w = (self.q.V[here] @ (by_a @ A)[..., None])[..., 0]
             a_mean = w @ A.T
-            b_mean = a_mean - _local.neighbour_sums(index, gamma, a_mean)
-            return w, by_mean * _local.neighbour_sums(index, slopes, given) + by_b_mean * b_mean + by_linear * given
+            near_mean, near_a_mean = _local.neighbour_sums(index, gamma, targets, a_mean)
+            return w, by_mean * near_mean + by_b_mean * (a_mean - near_a_mean) + by_linear * given
 
         groups = [slice(c, c + GROUP) for c in range(0, len(linear), GROUP)]
         w, mean = zip(*self.local.executor.each(of_classes, groups), strict=True)

@@ -16,6 +16,7 @@ from .._kernels import KernelGradient
 from ..approximations.local_rows import (
     Coefficients,
     Neighbourhoods,
+    by_coefficients,
     local_rows,
 )
 from ..approximations.sparse import SparsePrior
@@ -23,7 +24,7 @@ from ..inference.links import Link
 from ..inference.local_sites import Local, Sweep
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.coinciding import Sites
-from ..rows.executor import Executor, parts_of, parts_of_size, workspace
+from ..rows.executor import Executor, parts_for, parts_of, workspace
 from ..rows.source import ArraySource, labels_and_weights
 from .candidates import Scores
 
@@ -32,8 +33,6 @@ WORST_SCORE = -1e3
 # Standard deviation of the log-normal prior, centred at 1, of the variance factor. Without this prior few query rows
 # overfit the factor: ringnorm, 500 rows, had NLL .205 with .3 and .219 with 1.
 LOG_SCALE_SPREAD = 0.3
-# Rows of a part of a gradient, divided by the number of classes, but at least this many: its arrays stay in a cache.
-VJP_ROWS, LEAST_ROWS = 512, 32
 
 
 @dataclass(frozen=True)
@@ -81,20 +80,23 @@ class QueryScore:
         y, weight = self.labels
         share = weight / np.sum(weight)
 
-        def part(here: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, Coefficients]:
+        C, m = sweep.q.w.shape
+        values, scaled, by_q = np.empty(len(y)), np.empty(len(y)), Coefficients.zeros(C, m)
+        d_mean, d_variance = np.empty((2, C, len(y)))
+
+        def part(here: slice) -> Coefficients:
             given = at.empty(here.stop - here.start)
             at.compiled.condition(here.start, here.stop, [given])
             b_mean, b_variance = sweep.q.moments(given.b)
-            variance = given.variance + b_variance
-            values, (d_mean, d_variance) = self.link.scores(given.mean + b_mean, scale * variance, y[here])
-            d_mean, d_variance = share[here] * d_mean, scale * share[here] * d_variance
-            by_q = by_coefficients(given.b, d_mean, d_variance)
-            return values, d_mean, d_variance, float(np.sum(d_variance * variance)), by_q
+            mean, variance = given.mean + b_mean, scale * (given.variance + b_variance)
+            values[here], by_moments = self.link.scores(mean, variance, y[here])
+            d_mean[:, here], d_variance[:, here] = share[here] * by_moments[0], scale * share[here] * by_moments[1]
+            scaled[here] = np.sum(by_moments[1] * variance, axis=0)
+            return by_coefficients(given.b, d_mean[:, here], d_variance[:, here])
 
-        values, d_mean, d_variance, d_log_scale, by_q = zip(*self.executor.each(part, parts_of(len(y))), strict=True)
-        by_moments = np.concatenate(d_mean, axis=1), np.concatenate(d_variance, axis=1)
-        scores = Scores(np.concatenate(values), weight)
-        return Evaluated(self, prior, sweep, at, scores, *by_moments, sum(d_log_scale), Coefficients.sum(by_q))
+        self.executor.fold(part, parts_for(len(y), C), by_q.add)
+        scores = Scores(values, weight)
+        return Evaluated(self, prior, sweep, at, scores, d_mean, d_variance, float(share @ scaled), by_q)
 
     def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """Negative of the mean score plus log priors of factor and length scales, and its gradient, for a minimiser.
@@ -151,10 +153,14 @@ class Evaluated:
         by_sites, pairs = conditional_vjp(executor, by, [given], queries, support)
         # Through the sweep's sites and q(z); the sites before the sweep are constants.
         d_b_mean, d_b_variance, d_variance, d_mean = sweep.vjp(by_sites)
-        by_q = Coefficients.sum([self.by_q, *executor.each(
-            lambda rows: by_coefficients(sweep.neighbours.b[:, rows], d_b_mean[:, rows], d_b_variance[:, rows]),
-            parts_of(len(sweep.neighbours.b[0])),
-        )])  # fmt: skip
+        b = sweep.neighbours.b
+        C, n, _ = b.shape
+        by_q = Coefficients(self.by_q.w.copy(), self.by_q.V.copy())
+        executor.fold(
+            lambda rows: by_coefficients(b[:, rows], d_b_mean[:, rows], d_b_variance[:, rows]),
+            parts_for(n, C),
+            by_q.add,
+        )
         of_neighbours = q.V, q.w, d_b_variance, d_b_mean, d_variance, d_mean
         among = sweep.local.neighbourhoods(problem.sites)
         _, more = conditional_vjp(executor, among, [of_neighbours, by_natural(q, by_q)], support, support)
@@ -175,12 +181,6 @@ class ByRows:
         return cls(np.zeros_like(a), np.zeros(len(a)))
 
 
-def by_coefficients(b: np.ndarray, d_mean: np.ndarray, d_variance: np.ndarray) -> Coefficients:
-    """Gradient by w and V, from those by the means and variances (C, r) of b.z for b (C, r, m)."""
-    by_V = np.swapaxes(b * d_variance[..., None], 1, 2) @ b
-    return Coefficients(np.einsum("cr,crm->cm", d_mean, b), by_V)
-
-
 def by_natural(q: Coefficients, by_q: Coefficients) -> tuple[np.ndarray, np.ndarray]:
     """Gradients by P and h, where w = V h and V = P^-1, from those by w and V."""
     u = np.einsum("cij,cj->ci", q.V, by_q.w)
@@ -198,7 +198,7 @@ def conditional_vjp(
     as long as the conditionals.
     """
     (r, k), (n, m), C = at.index.shape, at.support.a.shape, len(at.sites[0])
-    parts, sites, pairs = parts_of_size(r, max(LEAST_ROWS, VJP_ROWS // C)), (np.zeros((C, n)), np.zeros((C, n))), []
+    parts, sites, pairs = parts_for(r, C), (np.zeros((C, n)), np.zeros((C, n))), []
     size, spare = parts[0].stop, list[list[tuple[np.ndarray, ...]]]()
 
     def part(here: slice) -> tuple[slice, list[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]:

@@ -28,7 +28,7 @@ from .source import RowSource
 TILE_ROWS = 384
 # Rows of a part of arrays in memory. More than MOST_PARTS parts become larger parts, because the result of each, such
 # as an (m, m) matrix, is kept until all are done.
-PART_ROWS, MOST_PARTS = 512, 64
+PART_ROWS, MOST_PARTS, LEAST_ROWS = 512, 64, 32
 # Blocks after which the calling thread wakes: waking for each costs some percent. Fewer if their records would take
 # more memory than GROUP_BYTES.
 GROUP, GROUP_BYTES = 8, 2**23
@@ -180,11 +180,15 @@ def is_small(source: RowSource, state: State) -> bool:
 
 def parts_of(n_rows: int) -> list[slice]:
     """Parts of the rows, for ``Executor.each``."""
-    return parts_of_size(n_rows, max(PART_ROWS, -(-n_rows // MOST_PARTS)))
+    return _parts(n_rows, max(PART_ROWS, -(-n_rows // MOST_PARTS)))
 
 
-def parts_of_size(n_rows: int, size: int) -> list[slice]:
-    """Parts of so many of the rows."""
+def parts_for(n_rows: int, n_classes: int) -> list[slice]:
+    """Parts of the rows for ``Executor.fold``, smaller with more classes: their arrays stay in a cache."""
+    return _parts(n_rows, max(LEAST_ROWS, PART_ROWS // n_classes))
+
+
+def _parts(n_rows: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 

@@ -60,8 +60,9 @@ class GPClassifier(PosteriorClassifier):
         up to 2048 while more points raise the bound enough.
     n_neighbors : int or "auto", default="auto"
         Number of nearest training rows that correct each prediction, for classes that change over short distances [7]_.
-        "auto": with 2000 or more rows, 24 if these improve the predictions of held-out rows; otherwise 0. Only for the
-        bound "exact" of "logit", "probit" and "softmax". The fitted model then contains the training rows.
+        "auto": with 300 or more rows, 24 if a score test and, from 2000 rows on, the predictions of held-out rows say
+        that these help; otherwise 0. Only for the bound "exact" of "logit", "probit" and "softmax". The fitted model
+        then contains the training rows.
     query_split : splitter of scikit-learn or None, default=None
         How the fit chooses held-out rows, whose predictions decide between models. None: at random, or by ``groups``.
         If the rows are in the order of time, give ``TimeSeriesSplit()``. A splitter that shuffles needs its own

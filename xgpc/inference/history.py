@@ -12,9 +12,10 @@ Iterations of the posterior
     ``log_likelihood``.
 Decisions
     ``decision``, a sentence, empty in all other rows (``decisions_`` lists them), with ``gain_per_point`` of more
-    inducing points, or ``query_score`` of neighbours. Decisions are about the number of inducing points, neighbours, a
-    kernel for each class, the start kernel, a kernel or posterior that is kept from before, a warm start that is not
-    possible, a checkpoint that is resumed, parts skipped for lack of time, and columns that are the index of a table.
+    inducing points, ``score_test`` (z) before neighbours are tried, or ``query_score`` of neighbours. Decisions are
+    about the number of inducing points, neighbours, a kernel for each class, the start kernel, a kernel or posterior
+    that is kept from before, a warm start that is not possible, a checkpoint that is resumed, parts skipped for lack of
+    time, and columns that are the index of a table.
 Rounds with neighbours
     A round takes ``n_rows`` rows, of which some are held out and predicted from ``n_neighbors`` of the others. It makes
     ``sweeps`` over the sites of these, then maximises the mean log probability of the held-out rows: ``query_score``

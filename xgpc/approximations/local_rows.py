@@ -41,12 +41,17 @@ class LocalRows:
         return self.x, self.a, self.residual
 
 
-def local_rows(executor: Executor, prior: SparsePrior, X: np.ndarray) -> LocalRows:
-    """Transform the rows X (n, d); O(n m (m + d))."""
-    core, n, m = prior.core, len(X), prior.n_inducing
+def aligned(n: int, m: int) -> np.ndarray:
+    """Memory for numbers (n, m)."""
     memory = np.empty(8 * n * m + CACHE_LINE, dtype=np.uint8)
     start = -memory.ctypes.data % CACHE_LINE
-    a = memory[start : start + 8 * n * m].view(np.float64).reshape(n, m)
+    return memory[start : start + 8 * n * m].view(np.float64).reshape(n, m)
+
+
+def local_rows(executor: Executor, prior: SparsePrior, X: np.ndarray) -> LocalRows:
+    """Transform the rows X (n, d); O(n m (m + d))."""
+    core, n = prior.core, len(X)
+    a = aligned(n, prior.n_inducing)
     x, residual = np.empty((core.n_factors, *X.shape)), np.empty(n)
 
     def fill(rows: slice) -> None:
@@ -154,11 +159,12 @@ class Neighbourhoods:
     rows: LocalRows  # the rows to predict
     index: np.ndarray  # (r, k), numbers of the training rows that are near
     n_earlier: np.ndarray | None = None
+    blocks: np.ndarray | None = None  # memory for the residuals' covariances, see ``Local``
 
     @cached_property
     def compiled(self) -> _local.Neighbourhoods:
         return _local.Neighbourhoods(
-            self.core, self.support.arrays, self.rows.arrays, self.sites, self.index, self.n_earlier
+            self.core, self.support.arrays, self.rows.arrays, self.sites, self.index, self.n_earlier, self.blocks
         )
 
     def empty(self, n_rows: int, with_gamma: bool = False) -> Conditional:

@@ -21,7 +21,8 @@ from ._kernels cimport (
 )
 from ._sites cimport Site, entry, evaluate, xg_moments, xg_multiclass_scratch, xg_site_arrays
 from ._tiles cimport (
-    add_outer, number, row_marginals, xg_gradient_tile, xg_narrow, xg_times_lower_t, xg_triangle_scratch, xg_widen,
+    add_outer, number, row_marginals, xg_gradient_tile, xg_means, xg_narrow, xg_times_lower_t, xg_triangle_scratch,
+    xg_widen,
 )
 
 
@@ -298,11 +299,11 @@ def gradient_of_block(WhitenedRows block, const double[:, :, ::1] M, const doubl
             tile = whitened(block, t)
             i, rows = tile.start, tile.rows
             a = in_double(tile, work)
-            _blas.gemm_products(rows, m, w.shape[0], a, &w[0, 0], &work.mean[0], rows)
             for c in range(w.shape[0]):
+                xg_means(rows, m, a, &w[c, 0], &work.mean[0])
                 _blas.gemm_tile(rows, m, m, a, &M[c, 0, 0], False, &work.term[0])
                 for j in range(rows):
-                    work.linear[j] = linear[c, i + j] - precision[c, i + j] * work.mean[c * rows + j]
+                    work.linear[j] = linear[c, i + j] - precision[c, i + j] * work.mean[j]
                     work.residual[j] = (0.0 if c == 0 else work.residual[j]) - 0.5 * precision[c, i + j]
                 xg_gradient_tile(rows, m, &precision[c, i], &work.linear[0], &alpha[c, 0], &work.term[0], c > 0,
                                  &work.b[0])

@@ -14,13 +14,13 @@ cdef class InducingKernel:
     cdef double _diagonal
 
 
-cdef struct Rows:
-    # n rows of X (any number, d), float32 or float64: at ``index``, or from ``start`` on if index is NULL
-    const char* X
-    Py_ssize_t row_stride, feature_stride  # in bytes
-    bint is_single
-    const Py_ssize_t* index
-    Py_ssize_t start, n
+cdef extern from "profiles.h" nogil:
+    ctypedef struct Rows "xg_rows":
+        const char* X
+        Py_ssize_t row_stride, feature_stride
+        bint is_single
+        const Py_ssize_t* index
+        Py_ssize_t start, n
 
 
 cdef struct KernelScratch:

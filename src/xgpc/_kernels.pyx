@@ -28,6 +28,9 @@ cdef extern from "profiles.h" nogil:
     void xg_profile_slopes(const xg_profile_tile* tile, double scale, const double* g, double* out, double* row_sum,
                            double* column_sum, double* sums)
     void xg_half_distances(Py_ssize_t rows, Py_ssize_t m, Py_ssize_t d, const double* x, const double* z, double* out)
+    double xg_scale_rows(const Rows* rows, Py_ssize_t d, const double* centre, const double* scale, double* x,
+                         double* x2)
+    void xg_add_squares(Py_ssize_t n, Py_ssize_t d, const double* weight, const double* x, double* sum)
     void xg_multiply(Py_ssize_t size, const double* g, double* out)
 
 # |x|^2 + |z|^2 - 2 x.z loses eps (|x|^2 + |z|^2) of the squared distance. Above this squared norm (an error of
@@ -217,30 +220,11 @@ cdef void read_feature(const Rows* rows, Py_ssize_t j, double* out) noexcept nog
             out[i] = (<const double*>(feature + row * rows.row_stride))[0]
 
 
-cdef double scale_rows(InducingKernel kernel, Py_ssize_t f, const Rows* rows, double* x, double* x2) noexcept nogil:
-    # tile x (n, d) = (X - centre) / length scale, x2 (n,) its squared norms; returns the largest of them.
-    cdef Py_ssize_t i, j, n = rows.n
-    cdef double value, centre, scale, largest = 0.0
-    for i in range(n):
-        x2[i] = 0.0
-    for j in range(kernel.n_features):
-        centre = kernel._centre[f, j]
-        scale = kernel._scale[f, j]
-        read_feature(rows, j, x + j * n)
-        for i in range(n):
-            value = (x[j * n + i] - centre) * scale
-            x[j * n + i] = value
-            x2[i] += value * value
-    for i in range(n):
-        largest = max(largest, x2[i])
-    return largest
-
-
 cdef xg_profile_tile profile_tile(InducingKernel kernel, Py_ssize_t f, const Rows* rows, KernelScratch* scratch,
                                   double* products) noexcept nogil:
     # The scaled rows and the tile products (n, m), as arguments of the profile of factor f
     cdef Py_ssize_t i, n = rows.n, m = kernel.n_inducing, d = kernel.n_features
-    cdef double largest = scale_rows(kernel, f, rows, scratch.x, scratch.x2)
+    cdef double largest = xg_scale_rows(rows, d, &kernel._centre[f, 0], &kernel._scale[f, 0], scratch.x, scratch.x2)
     cdef int family = kernel._family[f]
     cdef xg_profile_tile tile = xg_profile_tile(family, kernel._shape[f], n, m, scratch.x2, &kernel._z2[f, 0], products)
     if family == XG_MATERN_12 or (family != XG_DOT_PRODUCT and largest + kernel._z2_max[f] > CANCELLATION_LIMIT):
@@ -329,7 +313,7 @@ cdef void gradient_block(InducingKernel kernel, const Rows* rows, const double* 
     #   products (n_factors, m, d) sum_i W_ik x_ij, x the scaled rows
     #   squares (n_factors, d)     sum_ik W_ik x_ij^2
     # h is -r^2 / 2 or x.z. The tile weighted is scratch.
-    cdef Py_ssize_t t, f, other, i, j, first, last, n = rows.n, m = kernel.n_inducing, d = kernel.n_features
+    cdef Py_ssize_t t, f, other, i, first, last, n = rows.n, m = kernel.n_inducing, d = kernel.n_features
     cdef double sum_of_G
     cdef double[2] sums
     cdef xg_profile_tile tile
@@ -359,9 +343,7 @@ cdef void gradient_block(InducingKernel kernel, const Rows* rows, const double* 
                 total.terms[t] += sums[0]
             total.shapes[f] += sums[1]
             if kernel._family[f] != XG_DOT_PRODUCT:
-                for j in range(d):
-                    for i in range(n):
-                        total.squares[f * d + j] += scratch.row_sum[i] * scratch.x[j * n + i] * scratch.x[j * n + i]
+                xg_add_squares(n, d, scratch.row_sum, scratch.x, total.squares + f * d)
             _blas.gemm_inner(n, m, d, weighted, scratch.x, total.products + f * m * d)
 
 

@@ -1,5 +1,13 @@
 #include "profiles.h"
 
+XG_INLINE double sum_of_lanes(double *lane)
+{
+    for (int half = XG_LANES / 2; half; half /= 2)
+        for (int l = 0; l < half; ++l)
+            lane[l] += lane[l + half];
+    return lane[0];
+}
+
 #define XG_STATIONARY(i) xg_min(c[i] - 0.5 * (x2[i] + z), 0.0)
 #define XG_BILINEAR(i) c[i]
 #define XG_SLOPE(function, argument, at, lane)                                                                       \
@@ -47,24 +55,23 @@
                                      double *restrict row_sum, double *restrict column_sum, double *restrict sums)   \
     {                                                                                                                \
         XG_TILE_FIELDS                                                                                               \
+        double value[XG_LANES] = {0.0}, shapes[XG_LANES] = {0.0};                                                    \
         for (ptrdiff_t k = 0; k < m; ++k) {                                                                          \
             const double *c = cross + k * n, *gk = g + k * n;                                                        \
             double *o = out + k * n;                                                                                 \
             double z = z2[k];                                                                                        \
             (void)z;                                                                                                 \
-            double column[XG_LANES] = {0.0}, value[XG_LANES] = {0.0}, shapes[XG_LANES] = {0.0};                      \
+            double column[XG_LANES] = {0.0};                                                                         \
             ptrdiff_t i = 0;                                                                                         \
             for (; i + XG_LANES <= n; i += XG_LANES)                                                                 \
                 for (int l = 0; l < XG_LANES; ++l)                                                                   \
                     XG_SLOPE(function, argument, i + l, l)                                                           \
             for (; i < n; ++i)                                                                                       \
                 XG_SLOPE(function, argument, i, 0)                                                                   \
-            for (int l = 0; l < XG_LANES; ++l) {                                                                     \
-                column_sum[k] += column[l];                                                                          \
-                sums[0] += value[l];                                                                                 \
-                sums[1] += shapes[l];                                                                                \
-            }                                                                                                        \
+            column_sum[k] += sum_of_lanes(column);                                                                   \
         }                                                                                                            \
+        sums[0] += sum_of_lanes(value);                                                                              \
+        sums[1] += sum_of_lanes(shapes);                                                                             \
     }
 
 #define XG_FAMILY_ARRAYS(number, name, function, argument)                                                            \
@@ -147,4 +154,63 @@ void xg_multiply(ptrdiff_t size, const double *restrict g, double *restrict out)
 {
     for (ptrdiff_t i = 0; i < size; ++i)
         out[i] *= g[i];
+}
+
+/* Rows that are read together, feature by feature: their numbers stay in the first-level cache. */
+enum { TOGETHER = 16 };
+
+#define XG_SCALE(REAL)                                                                                               \
+    XG_INLINE void scale_##REAL(const xg_rows *rows, ptrdiff_t first, ptrdiff_t size, ptrdiff_t d,                   \
+                                const double *restrict centre, const double *restrict scale, double *restrict x,     \
+                                double *restrict x2)                                                                 \
+    {                                                                                                                \
+        const char *row[TOGETHER];                                                                                   \
+        for (ptrdiff_t l = 0; l < size; ++l)                                                                         \
+            row[l] = rows->X + rows->row_stride * (rows->index ? rows->index[first + l] : rows->start + first + l);  \
+        for (ptrdiff_t j = 0; j < d; ++j)                                                                            \
+            for (ptrdiff_t l = 0; l < size; ++l) {                                                                   \
+                double value = (*(const REAL *)(row[l] + j * rows->feature_stride) - centre[j]) * scale[j];          \
+                x[j * rows->n + first + l] = value;                                                                  \
+                x2[first + l] += value * value;                                                                      \
+            }                                                                                                        \
+    }
+XG_SCALE(float)
+XG_SCALE(double)
+
+XG_CLONES
+double xg_scale_rows(const xg_rows *rows, ptrdiff_t d, const double *centre, const double *scale, double *x,
+                     double *restrict x2)
+{
+    double largest = 0.0;
+    memset(x2, 0, (size_t)rows->n * sizeof *x2);
+    for (ptrdiff_t i = 0; i < rows->n; i += TOGETHER) {
+        ptrdiff_t left = rows->n - i;
+        if (left >= TOGETHER && rows->is_single)
+            scale_float(rows, i, TOGETHER, d, centre, scale, x, x2);
+        else if (left >= TOGETHER)
+            scale_double(rows, i, TOGETHER, d, centre, scale, x, x2);
+        else if (rows->is_single)
+            scale_float(rows, i, left, d, centre, scale, x, x2);
+        else
+            scale_double(rows, i, left, d, centre, scale, x, x2);
+    }
+    for (ptrdiff_t i = 0; i < rows->n; ++i)
+        largest = xg_max(largest, x2[i]);
+    return largest;
+}
+
+XG_CLONES
+void xg_add_squares(ptrdiff_t n, ptrdiff_t d, const double *restrict weight, const double *restrict x,
+                    double *restrict sum)
+{
+    for (ptrdiff_t j = 0; j < d; ++j) {
+        double lane[XG_LANES] = {0.0};
+        ptrdiff_t i = 0;
+        for (; i + XG_LANES <= n; i += XG_LANES)
+            for (int l = 0; l < XG_LANES; ++l)
+                lane[l] += weight[i + l] * x[j * n + i + l] * x[j * n + i + l];
+        for (; i < n; ++i)
+            lane[0] += weight[i] * x[j * n + i] * x[j * n + i];
+        sum[j] += sum_of_lanes(lane);
+    }
 }

@@ -100,6 +100,20 @@ void xg_half_distances(ptrdiff_t n, ptrdiff_t m, ptrdiff_t d, const double *x, c
  * If slope is NULL, only the value. */
 void xg_profile_array(int family, double shape, ptrdiff_t n, const double *h, double *value, double *slope,
                       double *shaped);
+/* n rows of X (any number, d), float or double: at ``index``, or from ``start`` on if index is NULL. Strides in bytes. */
+typedef struct {
+    const char *X;
+    ptrdiff_t row_stride, feature_stride;
+    int is_single;
+    const ptrdiff_t *index;
+    ptrdiff_t start, n;
+} xg_rows;
+
+/* Tile x (n, d) = (X - centre) scale and x2 (n,) its squared norms; returns the largest of these. */
+double xg_scale_rows(const xg_rows *rows, ptrdiff_t d, const double *centre, const double *scale, double *x,
+                     double *x2);
+/* sum[j] += sum_i weight[i] x[i, j]^2 for a tile x (n, d) */
+void xg_add_squares(ptrdiff_t n, ptrdiff_t d, const double *weight, const double *x, double *sum);
 /* out *= g, elementwise */
 void xg_multiply(ptrdiff_t size, const double *g, double *out);
 

@@ -44,29 +44,27 @@ XG_INLINE void NAME(pack)(int vectors, ptrdiff_t rows, ptrdiff_t n, ptrdiff_t m,
                 x[k * size + i] = i < rows ? a[k * n + i] : 0;
 }
 
-/* COLUMNS of x lower^T from ``first`` on */
-XG_INLINE void NAME(product)(int vectors, ptrdiff_t m, ptrdiff_t first, const REAL *x, const REAL *lower,
-                             const REAL *diagonal, VECTOR sum[COLUMNS][VECTORS])
+/* sum[c] += sum_k x[k] b[c down + k along] for COLUMNS numbers c: x (vectors SIZE, inner) times a part of a matrix */
+XG_INLINE void NAME(add_columns)(int vectors, ptrdiff_t inner, const REAL *x, const REAL *b, ptrdiff_t down,
+                                 ptrdiff_t along, VECTOR sum[COLUMNS][VECTORS])
 {
-    ptrdiff_t size = vectors * SIZE, last = first + COLUMNS < m ? first + COLUMNS : m;
-    UNROLLED for (int c = 0; c < COLUMNS; ++c)
+    for (ptrdiff_t k = 0; k < inner; ++k, x += vectors * SIZE, b += along) {
+        VECTOR y[VECTORS];
         UNROLLED for (int v = 0; v < vectors; ++v)
-            sum[c][v] = (VECTOR){0};
-    lower += first * m;
-#define ADD(value)                                                                                                   \
-    {                                                                                                                \
-        VECTOR y[VECTORS];                                                                                           \
-        UNROLLED for (int v = 0; v < vectors; ++v)                                                                   \
-            y[v] = READ(x + k * size + v * SIZE);                                                                    \
-        UNROLLED for (int c = 0; c < COLUMNS; ++c)                                                                   \
-            UNROLLED for (int v = 0; v < vectors; ++v)                                                               \
-                sum[c][v] += y[v] * (value);                                                                         \
+            y[v] = READ(x + v * SIZE);
+        UNROLLED for (int c = 0; c < COLUMNS; ++c)
+            UNROLLED for (int v = 0; v < vectors; ++v)
+                sum[c][v] += y[v] * b[c * down];
     }
-    for (ptrdiff_t k = 0; k < first; ++k)
-        ADD(lower[c * m + k])
-    for (ptrdiff_t k = first; k < last; ++k)
-        ADD(diagonal[(k - first) * COLUMNS + c])
-#undef ADD
+}
+
+XG_INLINE void NAME(store)(int vectors, ptrdiff_t rows, const VECTOR *values, REAL *out)
+{
+    if (rows == vectors * SIZE)
+        UNROLLED for (int v = 0; v < vectors; ++v)
+            AT(out + v * SIZE) = values[v];
+    else
+        memcpy(out, values, (size_t)rows * sizeof(REAL));
 }
 
 /* Columns from ``first`` on of b = x lower^T, and their squares added to sums; either may be NULL. The columns before
@@ -75,10 +73,11 @@ XG_INLINE void NAME(columns)(int vectors, ptrdiff_t rows, ptrdiff_t n, ptrdiff_t
                              ptrdiff_t end, const REAL *x, const REAL *lower, const REAL *diagonal, REAL *b,
                              doubles *sums)
 {
-    VECTOR found[COLUMNS][VECTORS];
-    NAME(product)(vectors, m, first, x, lower, diagonal, found);
+    VECTOR found[COLUMNS][VECTORS] = {{{0}}};
+    NAME(add_columns)(vectors, first, x, lower + first * m, m, 1, found);
+    NAME(add_columns)(vectors, m - first < COLUMNS ? m - first : COLUMNS, x + first * vectors * SIZE, diagonal, 1,
+                      COLUMNS, found);
     UNROLLED for (ptrdiff_t c = begin; c < end; ++c) {
-        REAL *column = b + (first + c) * n;
         if (sums)
             UNROLLED for (int v = 0; v < vectors; ++v) {
                 doubles value[PARTS];
@@ -86,11 +85,8 @@ XG_INLINE void NAME(columns)(int vectors, ptrdiff_t rows, ptrdiff_t n, ptrdiff_t
                 UNROLLED for (int p = 0; p < PARTS; ++p)
                     sums[PARTS * v + p] += value[p] * value[p];
             }
-        if (b && rows == vectors * SIZE)
-            UNROLLED for (int v = 0; v < vectors; ++v)
-                AT(column + v * SIZE) = found[c][v];
-        else if (b)
-            memcpy(column, found[c], (size_t)rows * sizeof(REAL));
+        if (b)
+            NAME(store)(vectors, rows, found[c], b + (first + c) * n);
     }
 }
 

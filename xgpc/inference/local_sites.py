@@ -85,7 +85,7 @@ class Local:
         if 8 * n * size > BLOCK_BYTES:
             return self
         blocks = aligned(n + 8, size)
-        blocks[::8, 0] = -1.0
+        blocks[:, 0] = -1.0
         return replace(self, blocks=blocks)
 
     @cached_property

@@ -59,7 +59,7 @@ def test_predictions_are_those_of_the_formula(kernel, k):
     problem = Problem(kernel, n=40, k=k, n_latents=2)
     T = np.random.default_rng(1).normal(size=(11, 2))
     at = problem.neighbourhoods(T)
-    means, variances = predicted(problem.executor, at, problem.q)
+    means, variances = predicted(at, problem.q)
     for c in range(2):
         reference = dense(problem, c)
         expected = np.array([reference.predict(x, near) for x, near in zip(T, at.index, strict=True)]).T
@@ -90,7 +90,7 @@ def test_with_all_neighbours_predictions_and_cavities_are_those_of_the_full_proc
     a, A = reference.whiten(T), reference.A
     # The model's process: of K with the jitter of the inducing points.
     across, noisy = problem.kernel(T, problem.X), problem.kernel(problem.X) + np.diag(1.0 / precision)
-    mean, variance = predicted(problem.executor, problem.neighbourhoods(T), problem.q)
+    mean, variance = predicted(problem.neighbourhoods(T), problem.q)
     assert a.shape[1] == A.shape[1]
     assert_allclose(mean[0], across @ np.linalg.solve(noisy, linear / precision), rtol=1e-8, atol=1e-8)
     expected = problem.kernel.diag(T) - np.sum(across * np.linalg.solve(noisy, across.T).T, axis=1)
@@ -122,7 +122,7 @@ def test_sites_without_precision_say_nothing():
     problem = Problem(KERNELS["matern-3/2"])
     problem.sites = np.zeros((1, 60)), np.zeros((1, 60))
     T = problem.X[:9] + 0.1
-    mean, variance = predicted(problem.executor, problem.neighbourhoods(T), problem.q)
+    mean, variance = predicted(problem.neighbourhoods(T), problem.q)
     assert np.array_equal(mean, np.zeros((1, 9)))
     assert_allclose(variance[0], problem.kernel.diag(T), rtol=1e-12)
 
@@ -255,7 +255,7 @@ def test_with_all_neighbours_it_is_expectation_propagation(name, link, weighted,
     assert_allclose(sweeps.sites[1][0], linear, rtol=rtol, atol=rtol)
     problem.sites = sweeps.sites
     T = np.random.default_rng(1).normal(size=(30, 2))
-    mean, variance = predicted(problem.executor, problem.neighbourhoods(T), problem.q)
+    mean, variance = predicted(problem.neighbourhoods(T), problem.q)
     noisy, across = K + np.diag(1.0 / precision), problem.kernel(T, problem.X)
     assert_allclose(mean[0], across @ np.linalg.solve(noisy, linear / precision), rtol=1e-6, atol=1e-6)
     expected = problem.kernel.diag(T) - np.sum(across * np.linalg.solve(noisy, across.T).T, axis=1)
@@ -289,7 +289,7 @@ def test_a_row_is_its_parts_whose_weights_sum_to_its_own(parts, link, variance):
         sweeps = converged_sites(problem.local, start_sites(problem.source, problem.link), 1e-9, 500)
         assert sweeps.converged
         problem.sites = sweeps.sites
-        found.append(predicted(problem.executor, problem.neighbourhoods(T), sweeps.q))
+        found.append(predicted(problem.neighbourhoods(T), sweeps.q))
     (mean, variance), (mean_of_parts, variance_of_parts) = found
     assert_allclose(mean_of_parts, mean, rtol=1e-3, atol=1e-3)
     assert_allclose(variance_of_parts, variance, rtol=1e-3)
@@ -399,7 +399,7 @@ def local_problem(kernel, X, y, Z, k, weight=None):
     def moments_at(T, sweeps):
         of_T = local_rows(executor, prior, T)
         at = Neighbourhoods(prior.core, rows, sweeps.sites, of_T, near.of(T, min(k, len(X))))
-        return predicted(executor, at, sweeps.q)
+        return predicted(at, sweeps.q)
 
     return local, moments_at
 

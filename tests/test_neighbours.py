@@ -103,7 +103,7 @@ def test_a_row_is_not_among_its_neighbours(kind, d, k):
 
 
 def test_if_few_rows_are_compared_most_of_the_nearest_are_found(monkeypatch):
-    monkeypatch.setattr(neighbours, "MOST_COMPARED", 3000)
+    monkeypatch.setattr(neighbours, "COMPARED_ROWS", 3000)
     rows = rows_of(31_000, 12, "distinct")
     some = np.random.default_rng(0).choice(len(rows), 40, replace=False)
     found, exact = Neighbours(rows).of(rows[some], 24), nearest_distances(rows, rows[some], 24)
@@ -114,10 +114,11 @@ def test_if_few_rows_are_compared_most_of_the_nearest_are_found(monkeypatch):
     assert np.all(np.diff(found_distances, axis=1) >= 0.0)
 
 
-@pytest.mark.parametrize("most", [1, 30_000])
-def test_neighbours_of_equal_rows(most, monkeypatch):
+@pytest.mark.parametrize("exact", [1, 30_000])
+def test_neighbours_of_equal_rows(exact, monkeypatch):
     """As many as are asked for, however few rows are compared."""
-    monkeypatch.setattr(neighbours, "MOST_COMPARED", most)
+    monkeypatch.setattr(neighbours, "EXACT_ROWS", exact)
+    monkeypatch.setattr(neighbours, "COMPARED_ROWS", 1)
     rows = rows_of(400, 25, "distinct")
     rows[100:300] = rows[0]
     near = Neighbours(rows)
@@ -129,11 +130,12 @@ def test_neighbours_of_equal_rows(most, monkeypatch):
         assert np.all(np.isin(index[twins][:, : min(k, 60)], twins))
 
 
-@pytest.mark.parametrize("most", [500, 30_000])
+@pytest.mark.parametrize("exact", [500, 30_000])
 @pytest.mark.parametrize("d", [2, 25])
-def test_any_number_of_threads_finds_the_same(d, most, monkeypatch):
-    """So do other points that are given with them."""
-    monkeypatch.setattr(neighbours, "MOST_COMPARED", most)
+def test_any_number_of_threads_finds_the_same(d, exact, monkeypatch):
+    """Whatever other points are given with them."""
+    monkeypatch.setattr(neighbours, "EXACT_ROWS", exact)
+    monkeypatch.setattr(neighbours, "COMPARED_ROWS", 500)
     rows = rows_of(2500, d, "rounded")
     near, points = Neighbours(rows), rows[:1300] + 0.3
     one, others = near.of_rows(20, 1), near.of(points, 20)

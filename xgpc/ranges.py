@@ -40,7 +40,7 @@ def check_latent(mean: np.ndarray, variance: np.ndarray, X: MatrixLike, first: i
 
     Only kernels with ``DotProduct`` and linear models grow so large within the range of features.
     """
-    if np.abs(mean).max(initial=0.0) <= LARGEST_MEAN and variance.max(initial=0.0) <= LARGEST_VARIANCE:
+    if largest_size(mean) <= LARGEST_MEAN and variance.max(initial=0.0) <= LARGEST_VARIANCE:
         return
     proper = (np.abs(mean) <= LARGEST_MEAN) & (variance <= LARGEST_VARIANCE)
     row = int(np.argmin(np.all(proper.reshape(-1, proper.shape[-1]), axis=0)))

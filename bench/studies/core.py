@@ -4,8 +4,8 @@ Fits and predictions of synthetic rows with a given kernel and given inducing po
 features, and C latent functions that share a kernel, a pass takes 2 n m d + n m^2 + 2 C n m^2 floating-point
 operations, and a prediction 2 n m d + n m^2 + C n m^2. The *ideal* time is this number divided by the rate of a product
 of two 1024 x 1024 matrices in double precision, also for mixed precision, and by the number of threads. The time of an
-iteration is half the difference between a fit of three iterations and a fit of one. "Its BLAS calls" is the time of the
-matrix products of a pass alone; no code around these products can be nearer to the ideal. Ratios are medians over calls
+iteration is half the difference between a fit of three iterations and a fit of one. "Its BLAS calls" is the time that
+BLAS takes for the matrix products of a pass; all but the first are loops of the core. Ratios are medians over calls
 that alternate. The goals are an iteration in 1.6 times the ideal time, and a fit with two threads 1.8 times as fast as
 with one. [The guide](guide/papers.md#steps-a-second) has the speed of mini-batches.
 

@@ -318,37 +318,49 @@ static void begin(search *s, ptrdiff_t leaf, xg_keyed *items)
     s->most = limit(s, sqrt(items[rank].key * (1.0 + SQUARE_ERROR * (double)(c + 4))) + s->slack);
 }
 
-static void of_point(search *s, xg_keyed *items, float *bounds)
+/* Boxes of leaves, or ~number of groups, whose rows may be near: a heap, the nearest box first. */
+static void push(xg_keyed *boxes, ptrdiff_t *n, float square, int64_t number)
+{
+    xg_keyed box = {-square, number};
+    ptrdiff_t i = (*n)++;
+    for (; i && is_less(boxes[(i - 1) / 2], box); i = (i - 1) / 2)
+        boxes[i] = boxes[(i - 1) / 2];
+    boxes[i] = box;
+}
+
+static void of_point(search *s, xg_keyed *boxes, float *bounds)
 {
     const xg_nearest *tree = s->tree;
     ptrdiff_t c = xg_coordinates(tree), n_leaves = xg_leaves(tree->n), n_groups = xg_panels(n_leaves), n = 0, best = 0;
+    ptrdiff_t home = 0, compared = XG_LEAF;
     float *of_leaves = bounds + xg_panels(n_groups) * XG_PANEL;
     for (ptrdiff_t panel = 0; panel < xg_panels(n_groups); ++panel)
         box_squares(tree->groups + panel * 2 * c * XG_PANEL, s->q, c, bounds + panel * XG_PANEL);
     for (ptrdiff_t group = 1; group < n_groups; ++group)
         best = bounds[group] < bounds[best] ? group : best;
     box_squares(tree->leaves + best * 2 * c * XG_PANEL, s->q, c, of_leaves);
-    ptrdiff_t home = 0, compared = XG_LEAF;
     for (ptrdiff_t leaf = 1; leaf < XG_PANEL; ++leaf)
         home = of_leaves[leaf] < of_leaves[home] ? leaf : home;
     home += best * XG_PANEL;
-    begin(s, home, items);
+    begin(s, home, boxes);
     compare(s, home);
-    for (ptrdiff_t group = 0; group < n_groups; ++group) {
-        if (bounds[group] > s->most)
+    for (ptrdiff_t group = 0; group < n_groups; ++group)
+        if (!(bounds[group] > s->most))
+            boxes[n++] = (xg_keyed){-bounds[group], ~group};
+    make_heap(boxes, n);
+    while (n && !(-boxes[0].key > s->most) && (compared < tree->most || s->n < s->k)) {
+        ptrdiff_t nearest = boxes[0].number, group = ~nearest;
+        boxes[0] = boxes[--n];
+        sift_down(boxes, n, 0);
+        if (nearest >= 0) {
+            compare(s, nearest);
+            compared += XG_LEAF;
             continue;
-        box_squares(tree->leaves + group * 2 * c * XG_PANEL, s->q, c, of_leaves);
-        for (ptrdiff_t l = 0; l < XG_PANEL; ++l) {
-            ptrdiff_t leaf = group * XG_PANEL + l;
-            if (!(of_leaves[l] > s->most) && leaf < n_leaves && leaf != home)
-                items[n++] = (xg_keyed){-of_leaves[l], leaf};
         }
-    }
-    make_heap(items, n);
-    for (; n && !(-items[0].key > s->most) && (compared < tree->most || s->n < s->k); compared += XG_LEAF) {
-        compare(s, items[0].number);
-        items[0] = items[--n];
-        sift_down(items, n, 0);
+        box_squares(tree->leaves + group * 2 * c * XG_PANEL, s->q, c, of_leaves);
+        for (ptrdiff_t l = 0, leaf = group * XG_PANEL; l < XG_PANEL && leaf < n_leaves; ++l, ++leaf)
+            if (!(of_leaves[l] > s->most) && leaf != home)
+                push(boxes, &n, of_leaves[l], leaf);
     }
 }
 
@@ -356,15 +368,15 @@ void XG_VARIANT(xg_nearest_of)(const xg_nearest *tree, const double *points, ptr
                                void *scratch, int64_t *out)
 {
     ptrdiff_t d = tree->d, n_leaves = xg_leaves(tree->n);
-    xg_keyed *found = scratch, *items = found + k;
-    double *along = (double *)(items + n_leaves + XG_LEAF);
+    xg_keyed *found = scratch, *boxes = found + k;
+    double *along = (double *)(boxes + n_leaves + xg_panels(n_leaves) + XG_LEAF);
     float *q = (float *)(along + tree->p), *bounds = q + xg_coordinates(tree);
     for (ptrdiff_t i = 0; i < r; ++i) {
         search s = {tree, points ? points + i * d : tree->rows + (first + i) * d, q, points ? -1 : first + i, k, 0,
                     found, 0.0, INFINITY};
         double distance = coordinates_of(tree, s.point, along, q);
         s.slack = (DISTANCE_ERROR + 2e-8 * sqrt((double)d)) * (1.0 + distance);
-        of_point(&s, items, bounds);
+        of_point(&s, boxes, bounds);
         int64_t *near = out + (points ? i : tree->order[first + i]) * k;
         for (ptrdiff_t j = k; j-- > 0;) {
             near[j] = found[0].number;

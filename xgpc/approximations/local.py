@@ -13,17 +13,19 @@ from functools import cached_property
 
 import numpy as np
 
-from ..rows.executor import Executor, Threads
+from ..rows.executor import Threads
 from ..rows.neighbours import Neighbours
 from .base import ColumnOf, Value, kernel_sums, noise_variances
 from .local_rows import (
     Coefficients,
     LocalRows,
     Neighbourhoods,
+    by_parts,
     local_rows,
     metric,
     neighbour_matrices,
     predicted,
+    transformed,
 )
 from .sparse import SparsePosterior, SparsePrior
 
@@ -74,8 +76,12 @@ class LocalPosterior(Value):
         return Coefficients(self.w, self.V)
 
     @cached_property
+    def metric(self) -> np.ndarray:
+        return metric(self.prior.core)
+
+    @cached_property
     def neighbours(self) -> Neighbours:
-        return Neighbours(self.X * metric(self.prior.core))
+        return Neighbours(self.X * self.metric)
 
     @cached_property
     def whitened_rows(self) -> LocalRows:
@@ -91,18 +97,20 @@ class LocalPosterior(Value):
             raise ValueError("The covariance of the inducing points' values is not positive definite.")
         return found
 
-    def at(self, executor: Executor, X: np.ndarray) -> Neighbourhoods:
+    def at(self, X: np.ndarray) -> Neighbourhoods:
         """Rows of X (r, d), and their neighbours."""
-        rows = local_rows(executor, self.prior, X)
-        index = self.neighbours.of(X * metric(self.prior.core), self.n_neighbors, executor.n_threads)
-        return Neighbourhoods(self.prior.core, self.whitened_rows, (self.precision, self.linear), rows, index)
+        index = self.neighbours.of(X * self.metric, self.n_neighbors)
+        sites = self.precision, self.linear
+        return Neighbourhoods(self.prior.core, self.whitened_rows, sites, transformed(self.prior, X), index)
 
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """A search, and O(r (k^2 (m + d) + C (k^3 + m^2)))."""
         if not len(X):
             return np.empty((*self.shape, 0)), np.empty((*self.shape, 0))
         with Threads(n_jobs) as executor:
-            mean, variance = predicted(executor, self.at(executor, X), self.coefficients)
+            # Both are made here, once, not by each thread.
+            _, q = (self.neighbours, self.whitened_rows), self.coefficients
+            mean, variance = by_parts(executor, lambda rows: predicted(self.at(X[rows]), q), len(X))
         variance *= self.variance_scale
         return mean.reshape(*self.shape, len(X)), variance.reshape(*self.shape, len(X))
 
@@ -124,8 +132,8 @@ class LocalPosterior(Value):
         """
         X = np.asarray(X, dtype=np.float64)
         with Threads(1) as executor:
-            at = self.at(executor, X)
-            _, variances = predicted(executor, at, self.coefficients)
+            at = self.at(X)
+            _, variances = predicted(at, self.coefficients)
             found = at.conditional(executor)
         seen, places = np.unique(at.index, return_inverse=True)
         near, near_a, a = np.asarray(self.X[seen], dtype=np.float64), at.support.a[seen], at.rows.a
@@ -158,7 +166,7 @@ class LocalPosterior(Value):
         """
         X = np.ascontiguousarray(X, dtype=np.float64)
         with Threads(n_jobs) as executor:
-            at = self.at(executor, X)
+            at = self.at(X)
             gamma = at.conditional(executor).gamma
         seen, places = np.unique(at.index, return_inverse=True)
         places, near = places.reshape(at.index.shape), np.asarray(self.X[seen], dtype=np.float64)

@@ -48,17 +48,22 @@ def aligned(n: int, m: int) -> np.ndarray:
     return memory[start : start + 8 * n * m].view(np.float64).reshape(n, m)
 
 
+def transformed(prior: SparsePrior, X: np.ndarray) -> LocalRows:
+    """Transform some rows X (n, d); O(n m (m + d))."""
+    core, X = prior.core, np.ascontiguousarray(X, dtype=np.float64)
+    a = core.cross(X) @ prior.Linv.T
+    residual = np.maximum(core.diagonals(X) - np.einsum("ij,ij->i", a, a), 0.0)
+    return LocalRows(X * core.inverse_length_scale[:, None], a, residual)
+
+
 def local_rows(executor: Executor, prior: SparsePrior, X: np.ndarray) -> LocalRows:
-    """Transform the rows X (n, d); O(n m (m + d))."""
-    core, n = prior.core, len(X)
+    """Transform all rows X (n, d)."""
+    n = len(X)
     a = aligned(n, prior.n_inducing)
-    x, residual = np.empty((core.n_factors, *X.shape)), np.empty(n)
+    x, residual = np.empty((prior.core.n_factors, *X.shape)), np.empty(n)
 
     def fill(rows: slice) -> None:
-        part = np.ascontiguousarray(X[rows], dtype=np.float64)
-        x[:, rows] = part * core.inverse_length_scale[:, None]
-        a[rows] = core.cross(part) @ prior.Linv.T
-        residual[rows] = np.maximum(core.diagonals(part) - np.einsum("ij,ij->i", a[rows], a[rows]), 0.0)
+        x[:, rows], a[rows], residual[rows] = transformed(prior, X[rows]).arrays
 
     executor.each(fill, parts_of(n))
     return LocalRows(x, a, residual)
@@ -180,16 +185,12 @@ class Neighbourhoods:
         return found
 
 
-def predicted(executor: Executor, at: Neighbourhoods, q: Coefficients) -> tuple[np.ndarray, ...]:
+def predicted(at: Neighbourhoods, q: Coefficients) -> Sites:
     """Means and variances (C, r) of the latent values; O(r (k^2 (m + d) + C (k^3 + m^2)))."""
-
-    def part(here: slice) -> Sites:
-        given = at.empty(here.stop - here.start)
-        at.compiled.condition(here.start, here.stop, [given])
-        mean, variance = q.moments(given.b)
-        return given.mean + mean, given.variance + variance
-
-    return by_parts(executor, part, len(at.index))
+    given = at.empty(len(at.index))
+    at.compiled.condition(0, len(at.index), [given])
+    mean, variance = q.moments(given.b)
+    return given.mean + mean, given.variance + variance
 
 
 def moments(executor: Executor, b: np.ndarray, q: Coefficients) -> tuple[np.ndarray, ...]:

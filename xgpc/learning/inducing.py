@@ -89,14 +89,14 @@ def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np
 def mean_and_spread(source: RowSource) -> tuple[np.ndarray, np.ndarray]:
     """Weighted mean and standard deviation (d,) of all rows; constant features have deviation 0."""
     weight = labels_and_weights(source)[1]
-
-    def average(origin: np.ndarray, power: int) -> np.ndarray:
-        parts = (weight[block.rows] @ (block.X - origin) ** power for block in source.blocks())
-        return np.asarray(sum(parts)) / source.total_weight
-
+    # Sums of deviations from one of the rows: their squares lose at most n eps, and those of constant features are 0.
     first = np.asarray(source.sample(np.arange(1)).X[0], dtype=np.float64)
-    mean = first + average(first, 1)
-    return mean, np.sqrt(average(mean, 2))
+    sums = np.zeros((2, source.n_features))
+    for block in source.blocks():
+        deviation = block.X - first
+        sums += weight[block.rows] @ np.stack([deviation, deviation**2])
+    shift, square = sums / source.total_weight
+    return first + shift, np.sqrt(np.maximum(square - shift**2, 0.0))
 
 
 def sample_size(n_inducing: int | str) -> int:

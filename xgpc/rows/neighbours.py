@@ -7,9 +7,9 @@ import numpy as np
 from .._nearest import Tree
 from .executor import on_threads, parts_of
 
-# About so many rows are compared with a point at most: with more rows, and if neither boxes nor single coordinates tell
-# that rows are far, some of the nearest are missed.
-MOST_COMPARED = 30_000
+# With more than EXACT_ROWS rows, about COMPARED_ROWS of them at most are compared with a point, those in the nearest
+# boxes. Of 24 nearest neighbours .99 were found and more (.96 among 200 000 rows of 10 equal features, .56 of 28).
+EXACT_ROWS, COMPARED_ROWS = 30_000, 8192
 # Principal directions of DIRECTION_ROWS rows, along which rows are compared first.
 MOST_DIRECTIONS, DIRECTION_ROWS = 64, 512
 # Coordinates are clipped here: larger ones make squared distances overflow.
@@ -29,7 +29,8 @@ class Neighbours:
         some = rows[:: 1 + (len(rows) - 1) // DIRECTION_ROWS]
         mean = np.mean(some, axis=0)
         _, _, directions = np.linalg.svd(some - mean, full_matrices=False)
-        self._tree = Tree(rows, mean, np.ascontiguousarray(directions[:MOST_DIRECTIONS].T), MOST_COMPARED)
+        most = len(rows) if len(rows) <= EXACT_ROWS else COMPARED_ROWS
+        self._tree = Tree(rows, mean, np.ascontiguousarray(directions[:MOST_DIRECTIONS].T), most)
         self.n_rows, self.order = len(rows), self._tree.order
 
     def of(self, points: np.ndarray, k: int, n_threads: int = 1) -> np.ndarray:

@@ -12,6 +12,7 @@ cdef void gemm_inner(Py_ssize_t n, Py_ssize_t m, Py_ssize_t d, const double* a, 
                      double* c) noexcept nogil
 cdef void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil
 cdef void trmm_lower(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil
+cdef void add_syrk_lower(Py_ssize_t n, Py_ssize_t m, double alpha, const double* a, double* c) noexcept nogil
 cdef void trsv_lower(Py_ssize_t m, bint transposed, const double* lower, double* x) noexcept nogil
 cdef int potrf_lower(Py_ssize_t m, double* a) noexcept nogil
 cdef int trtri_lower(Py_ssize_t m, double* a) noexcept nogil

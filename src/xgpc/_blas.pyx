@@ -82,6 +82,13 @@ cdef void trmm_lower(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b)
     cython_blas.dtrmm(b"R", b"U", b"T", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
 
 
+cdef void add_syrk_lower(Py_ssize_t n, Py_ssize_t m, double alpha, const double* a, double* c) noexcept nogil:
+    # lower triangle of c (m, m) += alpha a^T a, tile a (n, m)
+    cdef int rows = <int>n, columns = <int>m
+    cdef double one = 1.0
+    cython_blas.dsyrk(b"U", b"T", &columns, &rows, &alpha, <double*>a, &rows, &one, c, &columns)
+
+
 cdef void trsv_lower(Py_ssize_t m, bint transposed, const double* lower, double* x) noexcept nogil:
     # x <- lower^{-1} x, or lower^{-T} x
     cdef int size = <int>m, step = 1

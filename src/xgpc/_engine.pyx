@@ -21,7 +21,7 @@ from ._kernels cimport (
 )
 from ._sites cimport Site, entry, evaluate, xg_moments, xg_multiclass_scratch, xg_site_arrays
 from ._tiles cimport (
-    add_outer, number, row_marginals, xg_gradient_tile, xg_means, xg_narrow, xg_times_lower_t, xg_triangle_scratch,
+    add_outer, number, row_marginals, times_lower_t, xg_gradient_tile, xg_means, xg_narrow, xg_triangle_scratch,
     xg_widen,
 )
 
@@ -108,7 +108,7 @@ cdef void project(InducingKernel kernel, const double* Linv, const Rows* rows, W
                   double* a) noexcept nogil:
     # tile a (n, m) = k(X, Z) L^{-T}
     cross_block(kernel, rows, &work.kernel, a)
-    xg_times_lower_t(rows.n, kernel.n_inducing, Linv, a, &work.triangle[0])
+    times_lower_t(rows.n, kernel.n_inducing, Linv, a, &work.triangle[0])
 
 
 cdef Tile whitened(WhitenedRows block, Py_ssize_t t) noexcept nogil:

@@ -14,7 +14,7 @@ from ._engine cimport Workspace, project
 from ._kernels cimport InducingKernel, Rows, diagonal_block, read_feature, rows_of
 from ._moving cimport GradientSums, LatentRows, MovingPrior, weight_of_latest
 from ._sites cimport Site, evaluate, xg_moments, xg_site_arrays
-from ._tiles cimport xg_add_outer, xg_marginals
+from ._tiles cimport add_outer, row_marginals
 
 cdef extern from "vmath.h" nogil:
     double xg_natural_gradient(Py_ssize_t n, double scale, const double* target, const double* current, double* g)
@@ -196,8 +196,8 @@ cdef class NaturalGradient:
         # Of latent function c, for the tile a (rows, m) of its whitened rows; the tile a R^{-T} is kept in ``spread``.
         cdef Py_ssize_t i, m = self.n_inducing
         cdef double* variance = &work.variance[c * rows]
-        xg_marginals(rows, m, a, &self.w[c * m], &self.factor[c * m * m], spread + c * work.rows * m,
-                     &work.mean[c * rows], &work.x2[0], variance, &work.triangle[0])
+        row_marginals(rows, m, a, <const double*>&self.w[c * m], <const double*>&self.factor[c * m * m],
+                      spread + c * work.rows * m, &work.mean[c * rows], &work.x2[0], variance, &work.triangle[0])
         for i in range(rows):
             variance[i] += max(work.diagonal[i] - work.x2[i], 0.0)
 
@@ -279,8 +279,8 @@ cdef class NaturalGradient:
                 xg_clip_precision(self.n_latents * n, &work.mean[0], &work.precision[0], &work.linear[0])
                 for c in range(self.n_latents):
                     g = c if n_groups > 1 else 0
-                    xg_add_outer(n, m, &work.a[g * tile * m], &work.precision[c * n], &work.linear[c * n],
-                                 &part.target[c * size], &part.target[c * size + m * m], &work.triangle[0])
+                    add_outer(n, m, <const double*>&work.a[g * tile * m], &work.precision[c * n], &work.linear[c * n],
+                              &part.target[c * size], &part.target[c * size + m * m], &work.triangle[0])
 
     cdef finish(self, BatchPart part, double[:, ::1] records, Py_ssize_t step):
         # The step of the posterior and of the moving priors, from the sums over all rows of the mini-batch.

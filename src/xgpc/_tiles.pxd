@@ -1,4 +1,8 @@
 # Of tiles.h and triangles.h, with the precision of the tile chosen by its type.
+from libc.math cimport sqrt
+from libc.string cimport memcpy
+
+from . cimport _blas
 
 # Type of whitened rows and their products.
 ctypedef fused number:
@@ -14,6 +18,7 @@ cdef extern from "tiles.h" nogil:
     void xg_widen(Py_ssize_t n, const float* x, double* out)
 
 cdef extern from "triangles.h" nogil:
+    bint xg_is_wide()
     Py_ssize_t xg_triangle_scratch(Py_ssize_t rows, Py_ssize_t m)
     void xg_times_lower_t(Py_ssize_t rows, Py_ssize_t m, const double* lower, double* a, double* scratch)
     void xg_marginals(Py_ssize_t rows, Py_ssize_t m, const double* a, const double* w, const double* lower, double* b,
@@ -26,18 +31,51 @@ cdef extern from "triangles.h" nogil:
                              double* P, double* h, double* scratch)
 
 
+# In double precision, BLAS stands in where the functions of triangles.h lack wide registers.
+
+cdef inline void times_lower_t(Py_ssize_t rows, Py_ssize_t m, const double* lower, double* a,
+                               double* scratch) noexcept nogil:
+    if xg_is_wide():
+        xg_times_lower_t(rows, m, lower, a, scratch)
+    else:
+        _blas.trmm_lower_t(rows, m, lower, a)
+
+
 cdef inline void row_marginals(Py_ssize_t rows, Py_ssize_t m, const number* a, const double* w, const number* lower,
                                number* b, double* mean, double* norms, double* spread,
                                double* scratch) noexcept nogil:
-    if number is double:
+    if number is float:
+        xg_marginals_single(rows, m, a, w, lower, b, mean, norms, spread, scratch)
+    elif xg_is_wide():
         xg_marginals(rows, m, a, w, lower, b, mean, norms, spread, scratch)
     else:
-        xg_marginals_single(rows, m, a, w, lower, b, mean, norms, spread, scratch)
+        b = scratch if b == NULL else b
+        memcpy(b, a, rows * m * sizeof(double))
+        _blas.trmm_lower_t(rows, m, lower, b)
+        xg_means(rows, m, a, w, mean)
+        xg_squared_norms(rows, m, a, norms)
+        xg_squared_norms(rows, m, b, spread)
 
 
 cdef inline void add_outer(Py_ssize_t rows, Py_ssize_t m, const number* a, const double* s, const double* r, double* P,
                            double* h, double* scratch) noexcept nogil:
-    if number is double:
+    cdef Py_ssize_t i, k
+    cdef double sign
+    cdef double* root = scratch + rows * m
+    cdef bint is_found
+    if number is float:
+        xg_add_outer_single(rows, m, a, s, r, P, h, scratch)
+    elif xg_is_wide():
         xg_add_outer(rows, m, a, s, r, P, h, scratch)
     else:
-        xg_add_outer_single(rows, m, a, s, r, P, h, scratch)
+        _blas.gemm_sums(rows, m, 1, a, r, rows, h)
+        for sign in (1.0, -1.0):
+            is_found = False
+            for i in range(rows):
+                is_found |= sign * s[i] > 0.0
+                root[i] = sqrt(max(sign * s[i], 0.0))
+            if is_found:
+                for k in range(m):
+                    for i in range(rows):
+                        scratch[k * rows + i] = root[i] * a[k * rows + i]
+                _blas.add_syrk_lower(rows, m, sign, scratch, P)

@@ -36,5 +36,8 @@
 XG_TRIANGLE_LIST(XG_TRIANGLE_DECLARED, double, XG_DOUBLE)
 XG_TRIANGLE_LIST(XG_TRIANGLE_DECLARED, float, XG_SINGLE)
 ptrdiff_t xg_triangle_scratch(ptrdiff_t n, ptrdiff_t m);
+/* Whether these functions have registers of 256 bits or more. Else a BLAS that has them is faster in double precision,
+ * and _tiles.pxd calls it. */
+int xg_is_wide(void);
 
 #endif

@@ -56,7 +56,13 @@ void xg_spread(const xg_spread_rows *rows, const xg_spread_sums *sums)
 XG_BUILDS(ptrdiff_t, xg_triangle_scratch, (ptrdiff_t, ptrdiff_t))
 ptrdiff_t xg_triangle_scratch(ptrdiff_t n, ptrdiff_t m)
 {
-    return XG_CHOSEN(xg_triangle_scratch)(n, m);
+    ptrdiff_t size = XG_CHOSEN(xg_triangle_scratch)(n, m), of_blas = n * m + n;
+    return xg_is_wide() || size > of_blas ? size : of_blas;
+}
+
+int xg_is_wide(void)
+{
+    return XG_CHOSEN(xg_triangle_scratch) != xg_triangle_scratch_base;
 }
 
 #define XG_TRIANGLE_DISPATCHED(name, parameters, arguments)                                                          \

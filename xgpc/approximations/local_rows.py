@@ -84,9 +84,13 @@ def in_order(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     random order loses less than one along coordinates (Guinness 2018, arXiv 1609.05372).
     """
     rank = np.random.default_rng(ORDER_SEED).permutation(len(index))
-    is_later = rank[index] > rank[:, None]
-    places = np.argsort(is_later, axis=1, kind="stable")
-    return np.take_along_axis(index, places, axis=1), index.shape[1] - np.sum(is_later, axis=1)
+    found, n_earlier = np.empty_like(index), np.empty(len(index), dtype=np.int64)
+    # Part by part: of a million rows, each array in between would take 200 MB.
+    for rows in parts_of(len(index)):
+        is_later = rank[index[rows]] > rank[rows, None]
+        found[rows] = np.take_along_axis(index[rows], np.argsort(is_later, axis=1, kind="stable"), axis=1)
+        n_earlier[rows] = np.count_nonzero(~is_later, axis=1)
+    return found, n_earlier
 
 
 def neighbour_matrices(index: np.ndarray, weights: np.ndarray, n: int) -> list[csr_array]:

@@ -15,7 +15,7 @@ import numpy as np
 from .. import _local, _sites
 from .._sites import Site
 from ..likelihoods import record_of
-from ..likelihoods.curvature import Curvature
+from ..likelihoods.curvature import LEAST_WEIGHT, Curvature
 from ..rows.coinciding import Sites
 
 # Initial precision of a site, near that of the logistic function at zero.
@@ -108,7 +108,8 @@ class TwoClasses(Link):
         of a divided row, whose cavities contain the sites of the other parts, give the same result as the whole row.
         Rows of equal features and different labels have separate sites and are ordinary neighbours.
         """
-        return (weight - 1.0) / weight
+        # The site of a row of weight zero is zero, whatever the share.
+        return (weight - 1.0) / np.maximum(weight, LEAST_WEIGHT)
 
     def _start(self, y: np.ndarray) -> Sites:
         return np.full((1, len(y)), START_PRECISION), 0.5 * y[None]

@@ -26,7 +26,7 @@ from ..approximations.local_rows import (
     site_terms,
     site_terms_vjp,
 )
-from ..likelihoods.curvature import Curvature
+from ..likelihoods.curvature import LEAST_WEIGHT, Curvature
 from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_for
 from ..rows.source import ArraySource, labels_and_weights
@@ -42,7 +42,7 @@ TOLERANCE, MAX_SWEEPS = 1e-3, 50
 # Without convergence, the sites with the least change are accepted within this many tolerances (.002 nats on average).
 NEAR = 5.0
 # Anderson's acceleration starts when a sweep changes less than this, and combines this many earlier sweeps.
-EXTRAPOLATED_BELOW, MEMORY = 0.02, 4
+EXTRAPOLATED_BELOW, MEMORY = 0.1, 4
 # Ridge, relative to the steps' mean square, against nearly parallel steps; 0 to 1e-6 took the same number of sweeps. An
 # extrapolated precision stays within this factor of a plain step's; with 2 separable classes took 34 sweeps, not 19.
 RIDGE, MOST_FACTOR = 1e-10, 1e3
@@ -191,6 +191,12 @@ class Sweep:
         linear = part * self.own_share * self.given[1]
         return (self.mean + self.variance * linear) * share, self.variance * share
 
+    def predicted(self) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances (C, n) with the whole own sites."""
+        precision, linear = self.given
+        share = 1.0 / (1.0 + precision * self.variance)
+        return (self.mean + self.variance * linear) * share, self.variance * share
+
     def sites(self) -> Sites:
         return self.local.sites_at(*self.marginals())
 
@@ -223,6 +229,9 @@ class Marginal(NamedTuple):
     linear: np.ndarray
     gradient: np.ndarray  # of each row's expected log likelihood by the mean
     missing: np.ndarray  # gradient + (given precision) mean - given, zero where sites agree
+
+    def predicted(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.mean, self.variance
 
 
 @dataclass(frozen=True)
@@ -319,10 +328,17 @@ def start_sites(source: ArraySource, link: Link) -> Sites:
 
 @dataclass(frozen=True)
 class Sweeps:
-    """Sites, the q(z) that they give, the number of sweeps, and whether these converged at least nearly."""
+    """Sites, what follows from them, the number of sweeps, and whether these converged at least nearly.
+
+    Attributes
+    ----------
+    q : Coefficients, q(z)
+    predicted : means and variances (C, n) of the rows, each from all sites and its own
+    """
 
     sites: Sites
     q: Coefficients
+    predicted: tuple[np.ndarray, np.ndarray]
     n_sweeps: int
     converged: bool
 
@@ -355,32 +371,41 @@ def converged_sites(local: Local, sites: Sites, tol: float | None = None, max_sw
     sweeps = _extrapolated(local, sites) if curvature is None else _balanced(local, sites, curvature)
     usual, near = (TOLERANCE, NEAR) if curvature is None else (CLASSES_TOLERANCE, 1.0)
     tol, least = usual if tol is None else tol, np.inf
-    for n_sweeps, (change, now, q_now) in enumerate(islice(sweeps, max_sweeps), 1):
-        if n_sweeps == 1 or change < least:
-            least, nearest, q = change, now, q_now
-        if change < tol or not np.isfinite(change):
+    for n_sweeps, swept in enumerate(islice(sweeps, max_sweeps), 1):
+        if n_sweeps == 1 or swept.change < least:
+            least, nearest = swept.change, swept
+        if swept.change < tol or not np.isfinite(swept.change):
             break
-    return Sweeps(nearest, q, n_sweeps, least < near * tol)
+    return Sweeps(nearest.sites, nearest.q, nearest.predicted(), n_sweeps, least < near * tol)
 
 
-def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[tuple[float, Sites, Coefficients]]:
+class Swept(NamedTuple):
+    """The change that a sweep makes to sites, these sites, and what follows from them."""
+
+    change: float
+    sites: Sites
+    q: Coefficients
+    predicted: Callable[[], tuple[np.ndarray, np.ndarray]]
+
+
+def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[Swept]:
     """Sweeps that solve for the linear terms that are consistent with their precisions, then update the sites.
 
     Plain sweeps would take hundreds: the labels do not determine a common shift of all classes, so it decays slowly.
     """
     # No row's gradient is larger than this start value.
-    before, (_, weight) = np.full_like(sites[0], 2.0), local.labels
+    before, weight = np.full_like(sites[0], 2.0), np.maximum(local.labels[1], LEAST_WEIGHT)
     while True:
         given = GivenPrecisions.of(local, sites)
         here = given.balanced(sites[1], curvature)
         gradient = here.gradient / weight
         change = float(np.max(np.maximum(np.abs(gradient - before), np.abs(here.missing / weight))))
-        yield change, (sites[0], here.given), Coefficients(here.w, given.q.V)
+        yield Swept(change, (sites[0], here.given), Coefficients(here.w, given.q.V), here.predicted)
         precision = sites[0] + PRECISION_DAMPING * (here.precision - sites[0])
         before, sites = gradient, (precision, here.gradient + precision * here.mean)
 
 
-def _extrapolated(local: Local, sites: Sites) -> Iterator[tuple[float, Sites, Coefficients]]:
+def _extrapolated(local: Local, sites: Sites) -> Iterator[Swept]:
     """Damped sweeps, with extrapolation once they change little.
 
     If a sweep changes more than the one before, the next step is plain, with more damping if the last one was plain
@@ -393,7 +418,7 @@ def _extrapolated(local: Local, sites: Sites) -> Iterator[tuple[float, Sites, Co
         sweep = Sweep.of(local, sites)
         step = np.stack(sweep.sites()) - point
         change = 2.0 * float(np.mean(np.abs(step)))
-        yield change, sites, sweep.q
+        yield Swept(change, sites, sweep.q, sweep.predicted)
         if change > before:
             if len(points) < 2:
                 damping = max(LEAST_DAMPING, 0.5 * damping)

@@ -26,18 +26,19 @@ from .hold_out import Split
 from .inducing import MOST_BYTES, fit_bytes
 from .local import (
     LEAST_QUERIES,
+    AllRows,
     LocalFit,
     Task,
     base_rate_scores,
     beats_base_rate,
     chosen,
     first_round,
-    fit_sites,
     predict_held_out,
     rows_of_round,
     second_round,
 )
 from .optimizer import Model, Options, profile
+from .score_test import score_test
 from .stages import MAX_MOVING, Subsets, learn_in_stages, posterior_of, subset_sizes
 from .start import Data, HyperparameterFit, InitialState
 
@@ -49,9 +50,14 @@ ONE_CLASS = (
 DEFAULT_NEIGHBORS, MANY_NEIGHBORS = 24, 200
 # Rows for each class and in total, and iterations, for learning without neighbours before they are tried; if neighbours
 # gain little, learning continues on all rows. This halves the time of some fits.
-START_CLASS_ROWS, START_ROWS, START_ITERATIONS, GROWN_ITERATIONS = 2000, 16_000, 30, 40
-# With fewer rows, a few per cent of them cannot show whether neighbours pay.
-MIN_ROWS = 2000
+START_CLASS_ROWS, START_ROWS, START_ITERATIONS, GROWN_ITERATIONS = 2000, 16_000, 30, 5
+# Least rows with neighbours by default; below FEW_ROWS the score test decides, because held-out rows, a few per cent,
+# cannot show whether neighbours pay.
+MIN_ROWS, FEW_ROWS = 300, 2000
+# Neighbours are tried from this value of the score test on: below 1.5 on thirteen sets where they gain nothing.
+LEAST_Z, LEAST_Z_OF_FEW = 2.0, 1.5
+# Neighbours gain much if the test's value is that large, whatever the first round's gain is.
+LARGE_Z = 15.0
 # If neighbours gain less than this, in nats, for the first round's held-out rows, inducing points are added before
 # learning continues: they then help, too.
 SMALL_GAIN = 0.05
@@ -89,29 +95,34 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
     if resumed is not None and is_decided and len(resumed.q.prior.groups) != n_kernels:
         start = replace(initial, model=initial.model._replace(prior=resumed.q.prior))
         return learn_in_stages(data, run, start, EACH_ITERATIONS)
-    split = None
+    split, incomplete, learned = None, None, None
     # A warm start may have a kernel for each class; the number of kernels is decided only without neighbours.
     if k and n_kernels == 1 and not is_decided:
-        split = data.hold_out.decision()
-        if data.config.has_auto_neighbors and not len(split[1]):
-            run.history.add(decision="No neighbours: there are too few rows, or groups of rows, to hold some out.")
-            split = None
+        split = _split(data, run)
     if split is None:
         learned = learn_in_stages(data, run, initial)
     else:
+        rows, held_out = split
+        part = initial.training.part(rows if len(held_out) else None)
+        task = Task(data, run, replace(initial, training=part), data.hold_out.among(rows), k)
         try:
             with during("neighbours"):
-                rows, held_out = split
-                part = initial.training.part(rows if len(held_out) else None)
-                task = Task(data, run, replace(initial, training=part), data.hold_out.among(rows), k)
-                learned = accept_neighbors(task, propose_neighbors(task), initial, split)
+                found = start_without_neighbors(task)
+                if found.z > -np.inf or np.isnan(found.z):
+                    learned = accept_neighbors(task, propose_neighbors(task, found), initial, split)
+                elif found.is_done and not len(held_out):
+                    learned = found.sparse
+                else:
+                    incomplete = found.sparse
         except OutOfTime:
             # Learning without neighbours may still end in time.
             run.skip("neighbours")
-            latest = run.best
-            if latest is None:
+            if run.best is None:
                 raise
-            learned = learn_in_stages(data, run, initial.going_on(HyperparameterFit(Model.of(latest))))
+            incomplete = HyperparameterFit(Model.of(run.best))
+    if incomplete is not None:
+        learned = learn_in_stages(data, run, initial.going_on(incomplete))
+    assert learned is not None
     if is_decided or learned.local is not None or not _are_own_kernels_open(data, run, initial, learned):
         return learned
     return learn_own_kernels(data, run, initial, learned)
@@ -129,9 +140,9 @@ def n_neighbors(data: Data, run: Run) -> int:
     # All levels of a column are equally far apart, so many rows tie as neighbours.
     if is_auto and data.encoding is not None and data.encoding.has_levels:
         note = "with categorical columns, many rows are equally near."
-    elif data.source.makes_dense and n_rows >= MIN_ROWS:
+    elif data.source.makes_dense and n_rows >= FEW_ROWS:
         note = "the distances need dense rows, and these are sparse."
-    elif reason or (is_auto and n_rows < MIN_ROWS):
+    elif reason or (is_auto and n_rows < (MIN_ROWS if _may_test(data) else FEW_ROWS)):
         return 0
     elif data.config.has_batches(n_rows):
         note = "fits in mini-batches do not support them."
@@ -157,6 +168,13 @@ def n_neighbors(data: Data, run: Run) -> int:
     return k
 
 
+def _may_test(data: Data) -> bool:
+    """Whether the score test alone may decide for few rows: all of them are learned from, and none are apart."""
+    config, hold_out = data.config, data.hold_out
+    is_random = hold_out.groups is None and hold_out.splitter is None
+    return is_random and config.optimizer is not None and isinstance(config.subset_sizes, str)
+
+
 def _why_not(data: Data) -> str:
     """Why the model cannot have neighbours; empty if it can."""
     name, bound = data.record.key
@@ -172,41 +190,87 @@ def _why_not(data: Data) -> str:
     return ""
 
 
+def _split(data: Data, run: Run) -> Split | None:
+    """Rows to learn from and held-out rows, which decide whether "auto" keeps neighbours; None: no neighbours."""
+    if data.config.has_auto_neighbors and data.source.n_rows < FEW_ROWS:
+        # A few per cent of the rows could not decide; the score test and the rounds do.
+        return np.arange(data.source.n_rows), np.arange(0)
+    split = data.hold_out.decision()
+    if data.config.has_auto_neighbors and not len(split[1]):
+        run.history.add(decision="No neighbours: there are too few rows, or groups of rows, to hold some out.")
+        return None
+    return split
+
+
+class Start(NamedTuple):
+    """Learning without neighbours as far as it goes before these are tried."""
+
+    sparse: HyperparameterFit
+    q: KernelPosterior
+    is_done: bool  # whether learning without neighbours is complete
+    z: float  # of the score test; NaN: not tested, because the user asks for neighbours
+
+
+def _limit(task: Task, iterations: int) -> int | None:
+    """A limit of learning from many rows; with few rows it takes little time."""
+    max_iter = 0 if task.data.config.optimizer is None else task.data.config.max_iter
+    return iterations if task.source.n_rows >= FEW_ROWS and iterations < max_iter else None
+
+
+def start_without_neighbors(task: Task) -> Start:
+    """Learn a sparse posterior from some of the task's rows, and test whether near rows know more."""
+    data, run, rows, source = task.data, task.run, task.initial.training, task.source
+    is_auto, are_few, subset = data.config.has_auto_neighbors, source.n_rows < FEW_ROWS, None
+    if data.config.optimizer is not None and isinstance(data.config.subset_sizes, str):
+        size = min(START_ROWS, START_CLASS_ROWS * len(data.classes))
+        subset = Subsets(source.labels(), run.random_state).rows(size)
+    # Few rows will most likely have no neighbours, so learning is completed first.
+    limit, grow_to = _limit(task, START_ITERATIONS), task.initial.grow_to if is_auto and are_few else 0
+    sparse = learn_in_stages(data, run, replace(task.initial, training=rows.part(subset), grow_to=grow_to), limit)
+    q, is_done = _posterior(task, sparse), subset is None and grow_to == task.initial.grow_to and limit is None
+    if not is_auto:
+        return Start(sparse, q, is_done, np.nan)
+    n_threads, least = task.executor.n_threads, LEAST_Z_OF_FEW if are_few else LEAST_Z
+    some = source.sample(np.linspace(0, source.n_rows - 1, min(source.n_rows, START_ROWS)).astype(np.intp))
+    mean, variance = q.marginals(some.X, n_threads)
+    site = data.prior_mean.site(sparse.model.site, sparse.model.prior)
+    log_p = data.record.log_probabilities(mean.T + site.prior_mean, variance.T, site.parameter)
+    z = score_test(q, np.exp(log_p), some, task.n_neighbors, n_threads)
+    verdict = "are tried" if z >= least else f"are not tried, as at least {least:g} is required"
+    test = f"A score test whether near rows know more of a label than inducing points has z = {z:.2g}"
+    run.history.add(score_test=z, decision=f"{test}: neighbours {verdict}.")
+    return Start(sparse, q, is_done, z if z >= least else -np.inf)
+
+
+def _posterior(task: Task, sparse: HyperparameterFit) -> KernelPosterior:
+    if sparse.model.q is not None:
+        return sparse.model.q
+    return posterior_of(task.initial.training, sparse.model, task.data.prior_mean, task.data.config).q
+
+
 class Pair(NamedTuple):
     """Candidates that learned from the same rows: ``sparse`` without neighbours, and ``local`` with them."""
 
     sparse: HyperparameterFit
-    q: KernelPosterior  # of these rows, without neighbours
+    q: KernelPosterior  # without neighbours
     is_done: bool  # whether learning without neighbours is complete
     local: LocalFit
     notes: tuple[str, ...]  # messages about learning with neighbours
 
 
-def propose_neighbors(task: Task) -> Pair:
-    """Learn with and without neighbours from the task's rows; add inducing points if neighbours gain little."""
-    data, run, initial, rows, n_rows = task.data, task.run, task.initial, task.initial.training, task.source.n_rows
+def propose_neighbors(task: Task, start: Start) -> Pair:
+    """Learn with neighbours from the task's rows; add inducing points to both candidates if neighbours gain little."""
+    data, run, initial, n_rows = task.data, task.run, task.initial, task.source.n_rows
     max_iter = 0 if data.config.optimizer is None else data.config.max_iter
-    subset = None
-    if max_iter and isinstance(data.config.subset_sizes, str):
-        size = min(START_ROWS, START_CLASS_ROWS * len(data.classes))
-        subset = Subsets(task.source.labels(), run.random_state).rows(size)
-
-    def limited(iterations: int) -> int | None:
-        """A limit of learning from many rows; with few rows it takes little time."""
-        return iterations if n_rows >= MIN_ROWS and iterations < max_iter else None
-
-    limit = limited(START_ITERATIONS)
-    start = replace(initial, training=rows.part(subset), grow_to=0)
-    sparse = learn_in_stages(data, run, start, limit)
+    sparse, q, is_done, z = start
     began = run.deadline.now()
     tried = first_round(task, sparse.model.prior.groups[0], initial.model.prior.groups[0].spec, max_iter)
-    q = posterior_of(rows, sparse.model, data.prior_mean, data.config).q
     has_structure = any(beats_base_rate(task, one) for one in tried)
     # With several classes, more points take longer than all other work, so they are added only if neighbours are
     # rejected.
     is_single = task.n_latents is None
-    is_done = subset is None and not initial.grow_to and limit is None
-    if not is_done and (not has_structure or (is_single and _gain(task, tried[0], q) < SMALL_GAIN)):
+    gains_much = has_structure and (not is_single or z >= LARGE_Z or _gain(task, tried[0], q) >= SMALL_GAIN)
+    if not is_done and not gains_much:
         before = sparse.model.prior.n_inducing
         most = allowed = min(initial.grow_to, MOST_POINTS, MOST_VALUES // n_rows) if is_single else 0
         if has_structure and most > before:
@@ -214,14 +278,14 @@ def propose_neighbors(task: Task) -> Pair:
             in_time = POINTS_OF_A_ROUND * run.deadline.left / took if took > 0.0 else MOST_POINTS
             allowed = min(most, int(min(MOST_POINTS, max(0.0, in_time))))
         # If neighbours find no structure, this kernel is final and is learned without a limit.
-        limit = limited(GROWN_ITERATIONS) if has_structure else None
-        start = replace(initial.going_on(sparse), grow_to=allowed if allowed > before else 0)
-        sparse = learn_in_stages(data, run, start, limit)
+        limit = _limit(task, GROWN_ITERATIONS) if has_structure else None
+        further = replace(initial.going_on(sparse), grow_to=allowed if allowed > before else 0)
+        sparse = learn_in_stages(data, run, further, limit)
         n_inducing = sparse.model.prior.n_inducing
         if allowed < most and allowed <= n_inducing:
             run.skip(f"more than {n_inducing} inducing points with neighbours")
         is_done = limit is None and not most <= n_inducing < initial.grow_to
-        q = posterior_of(rows, sparse.model, data.prior_mean, data.config).q
+        q = _posterior(task, sparse)
     doublings = max(0.0, np.log2(n_rows / rows_of_round(0, task.n_latents)))
     errors, nats = ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings
     if sparse.model.prior.n_inducing > tried[0].prior.n_inducing:
@@ -265,25 +329,25 @@ def accept_neighbors(task: Task, pair: Pair, initial: InitialState, split: Split
     """
     data, history, k, (rows, held_out) = task.data, task.run.history, task.n_neighbors, split
     is_auto, sparse, local_fit, scores = data.config.has_auto_neighbors, pair.sparse, pair.local, pair.local.scores
-    local, sweeps = fit_sites(task, local_fit, is_last=not len(held_out))
-    pays = True
-    if sweeps.converged and len(held_out):
-        source = data.source.sample(held_out)
-        predicted = predict_held_out(task, local, source, local_fit.log_scale)
+    all_rows, log_scale = AllRows.of(task, local_fit, data.source), local_fit.log_scale
+    start, pays = start_sites(data.source, all_rows.local.link), True
+    for every, of_rows in zip(start, local_fit.sites, strict=True):
+        every[:, rows] = of_rows
+    sites = all_rows.distinct.sums(start)
+    if len(held_out):
+        sweeps, predicted = all_rows.without(held_out, start)
         scores = predicted.scores
-        if is_auto:
+        if is_auto and sweeps.converged:
             subject = f"With {k} neighbours of each row besides {sparse.model.prior.n_inducing} inducing points,"
             columns = {"n_neighbors": k, "query_score": scores.mean}
-            pays = accept(predict_held_out(task, pair.q, source).scores, scores, subject, history, **columns)
-        if pays:
-            # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
-            log_scale, sites = local_fit.log_scale, start_sites(data.source, predicted.link)
-            if data.config.optimizer is not None:
-                log_scale = predicted.log_scale(log_scale)
-            for all_rows, of_rows, of_held_out in zip(sites, sweeps.sites, predicted.sites, strict=True):
-                all_rows[:, rows], all_rows[:, held_out] = of_rows, of_held_out
-            final = replace(local_fit, sites=sites, log_scale=log_scale)
-            local, sweeps = fit_sites(replace(task, initial=initial), final)
+            simpler = predict_held_out(task, pair.q, data.source.sample(held_out)).scores
+            pays = accept(simpler, scores, subject, history, **columns)
+        # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
+        sites = all_rows.joined(sweeps, held_out, predicted)
+        if data.config.optimizer is not None:
+            log_scale = predicted.log_scale(log_scale)
+    if pays and (not len(held_out) or sweeps.converged):
+        local, sweeps = all_rows.posterior(sites, log_scale)
     if not (pays and sweeps.converged):
         failed = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
         if pays:

@@ -13,6 +13,8 @@ import numpy as np
 
 # The curvature of softmax divides by 1 - p_c, which counts as at least this.
 LEAST_COMPLEMENT = 1e-3
+# Least weight where it is divided by: a row of weight zero has no curvature.
+LEAST_WEIGHT = 1e-300
 
 
 class RowSites(Protocol):
@@ -36,7 +38,7 @@ def softmax_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites) -> Cal
     """
     # The gradient in the mean is weight * (1 - p) for the label and -weight * p for the other classes.
     gradient = sites.linear - sites.precision * sites.mean
-    right = 1.0 + gradient / (weight if len(weight) else 1.0)
+    right = 1.0 + gradient / (np.maximum(weight, LEAST_WEIGHT) if len(weight) else 1.0)
     right[y.astype(np.intp), np.arange(len(y))] -= 1.0
     d = sites.precision / np.clip(right, LEAST_COMPLEMENT, 1.0)
     total = np.maximum(np.sum(d, axis=0), np.finfo(float).tiny)

@@ -18,6 +18,7 @@ from support.internals import (
     QueryScore,
     Softmax,
     SparsePrior,
+    Sweep,
     Threads,
     converged_sites,
     coordinate_ascent,
@@ -124,6 +125,17 @@ def test_sites_without_precision_say_nothing():
     mean, variance = predicted(problem.neighbourhoods(T), problem.q)
     assert np.array_equal(mean, np.zeros((1, 9)))
     assert_allclose(variance[0], problem.kernel.diag(T), rtol=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 8, 39])
+def test_sweeps_that_share_covariances_are_those_of_one_sweep(k):
+    problem = Problem(KERNELS["matern-3/2"], n=61, k=k, n_latents=2)
+    shared = problem.local.with_blocks()
+    for factor in (1.0, 0.5):
+        sites = factor * problem.sites[0], problem.sites[1]
+        alone, found = Sweep.of(problem.local, sites), Sweep.of(shared, sites)
+        assert np.array_equal(found.mean, alone.mean)
+        assert np.array_equal(found.variance, alone.variance)
 
 
 # Cavities.

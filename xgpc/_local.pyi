@@ -16,6 +16,7 @@ class Neighbourhoods:
         sites: tuple[np.ndarray, np.ndarray],
         index: np.ndarray,
         n_earlier: np.ndarray | None = None,
+        blocks: np.ndarray | None = None,
     ) -> None: ...
     def condition(self, first: int, last: int, out: Sequence[tuple[np.ndarray, ...]]) -> None: ...
     def vjp(

@@ -27,6 +27,7 @@ cdef extern from "local.h" nogil:
         const double* linear
     ctypedef struct xg_local_rows:
         Py_ssize_t n, k
+        double* blocks
         const double* x
         const double* a
         const double* residual
@@ -119,6 +120,7 @@ cdef class Neighbourhoods:
     sites : precision and linear term (C, n) of the training rows
     index : (r, k) int64, the neighbours of each row among the training rows
     n_earlier : (r,) int64 or None; with it there are two sets of neighbours: all, and the first so many
+    blocks : (r + 8, (k + 1) (k + 2) / 2) or None; see local.h
     """
     cdef xg_local_kernel kernel
     cdef xg_local_support support
@@ -126,7 +128,8 @@ cdef class Neighbourhoods:
     cdef object _alive
     cdef InducingKernel _kernel
 
-    def __init__(self, InducingKernel kernel, tuple support, tuple rows, tuple sites, index, n_earlier=None):
+    def __init__(self, InducingKernel kernel, tuple support, tuple rows, tuple sites, index, n_earlier=None,
+                 double[:, ::1] blocks=None):
         (n, m), (r, k), C = np.shape(support[1]), np.shape(index), len(sites[0])
         F, d = kernel.n_factors, kernel.n_features
         arrays = [*support, *sites, *rows, index, *([] if n_earlier is None else [n_earlier])]
@@ -135,7 +138,9 @@ cdef class Neighbourhoods:
         if shapes != expected:
             raise ValueError(f"The shapes of x, a, residual, precision, linear of the training rows, x, a, residual of "
                              f"the rows, index and n_earlier must be {expected}; got {shapes}.")
-        self._alive, self._kernel = arrays, kernel
+        if blocks is not None and (blocks.shape[0] != r + 8 or 2 * blocks.shape[1] != (k + 1) * (k + 2)):
+            raise ValueError(f"blocks must be {(r + 8, (k + 1) * (k + 2) // 2)}.")
+        self._alive, self._kernel = (arrays, blocks), kernel
         cdef const double[:, :, ::1] x = support[0], row_x = rows[0]
         cdef const double[:, ::1] a = support[1], row_a = rows[1], precision = sites[0], linear = sites[1]
         cdef const double[::1] residual = support[2], row_residual = rows[2]
@@ -151,7 +156,7 @@ cdef class Neighbourhoods:
         self.support.a = &a[0, 0] if m else NULL
         self.support.residual = &residual[0]
         self.support.precision, self.support.linear = &precision[0, 0], &linear[0, 0]
-        self.rows.n, self.rows.k = r, k
+        self.rows.n, self.rows.k, self.rows.blocks = r, k, NULL if blocks is None else &blocks[0, 0]
         self.rows.x = &row_x[0, 0, 0] if F and r else NULL
         self.rows.a = &row_a[0, 0] if m and r else NULL
         self.rows.residual = &row_residual[0] if r else NULL
@@ -197,6 +202,7 @@ cdef class Neighbourhoods:
         cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, self.rows.k))
         cdef xg_local_gradient gradient
         cdef xg_local_rows rows = self.rows
+        rows.blocks = NULL
         cdef Py_ssize_t F = self.kernel.n_factors
         # One more than there are factors: there may be none.
         sums = np.zeros(self.kernel.n_terms), np.zeros(F + 1), np.zeros((F + 1, self.kernel.n_features))

@@ -223,6 +223,7 @@ void XG_VARIANT(xg_local_condition)(const xg_local_kernel *kernel, const xg_loca
     ptrdiff_t k = rows->k, m = support->m;
     int n_sets = rows->n_earlier ? 2 : 1;
     lanes_of(kernel, support, k, g, aligned(scratch));
+    lanes *D = g->D;
     for (ptrdiff_t i = first; i < last; i += XG_WIDTH) {
         g->n_lanes = SMALLER(last - i, XG_WIDTH);
         for (int l = 0; l < XG_WIDTH; ++l) {
@@ -231,8 +232,16 @@ void XG_VARIANT(xg_local_condition)(const xg_local_kernel *kernel, const xg_loca
             for (ptrdiff_t j = 0; j < k; ++j)
                 g->index[j * XG_WIDTH + l] = rows->index[g->row[l] * k + j];
         }
-        kernel_block(kernel, support, rows, gradient != NULL, g);
-        residual_block(kernel, support, rows, g);
+        lane_rows own = own_rows(g, rows->a, m);
+        gather(&own, 0, m, g->a, m, 1);
+        g->D = rows->blocks ? LANES(rows->blocks + i * PACKED(k + 1)) : D;
+        if (rows->blocks && g->D[0][0] >= 0.0)
+            for (ptrdiff_t j = 0; j < k; j += 4)
+                fetch(rows, i + XG_WIDTH, j, support->a, m, 0, m);
+        else {
+            kernel_block(kernel, support, rows, gradient != NULL, g);
+            residual_block(kernel, support, rows, g);
+        }
         if (gradient) {
             for (ptrdiff_t p = 0; p < PACKED(k + 1); ++p)
                 g->G[p] = (lanes){0.0};

@@ -153,13 +153,12 @@ XG_INLINE void fetch(const xg_local_rows *rows, ptrdiff_t row, ptrdiff_t j, cons
     }
 }
 
-/* D, and a: D <- K - A A^T */
+/* D <- K - A A^T */
 XG_CALLED void residual_block(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
                               group *g)
 {
     ptrdiff_t k = rows->k, m = support->m;
-    lane_rows near = neighbours(rows, g, support->a, m), here = own_rows(g, rows->a, m);
-    gather(&here, 0, m, g->a, m, 1);
+    lane_rows near = neighbours(rows, g, support->a, m);
     for (ptrdiff_t first = 0; first < m; first += CHUNK) {
         ptrdiff_t size = SMALLER(m - first, CHUNK);
         gather(&near, first, size, g->chunk, CHUNK, 1);

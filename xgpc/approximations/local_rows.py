@@ -41,6 +41,13 @@ class LocalRows:
         return self.x, self.a, self.residual
 
 
+def aligned(n: int, m: int) -> np.ndarray:
+    """Memory for numbers (n, m)."""
+    memory = np.empty(8 * n * m + CACHE_LINE, dtype=np.uint8)
+    start = -memory.ctypes.data % CACHE_LINE
+    return memory[start : start + 8 * n * m].view(np.float64).reshape(n, m)
+
+
 def transformed(prior: SparsePrior, X: np.ndarray) -> LocalRows:
     """Transform some rows X (n, d); O(n m (m + d))."""
     core, X = prior.core, np.ascontiguousarray(X, dtype=np.float64)
@@ -51,10 +58,8 @@ def transformed(prior: SparsePrior, X: np.ndarray) -> LocalRows:
 
 def local_rows(executor: Executor, prior: SparsePrior, X: np.ndarray) -> LocalRows:
     """Transform all rows X (n, d)."""
-    n, m = len(X), prior.n_inducing
-    memory = np.empty(8 * n * m + CACHE_LINE, dtype=np.uint8)
-    start = -memory.ctypes.data % CACHE_LINE
-    a = memory[start : start + 8 * n * m].view(np.float64).reshape(n, m)
+    n = len(X)
+    a = aligned(n, prior.n_inducing)
     x, residual = np.empty((prior.core.n_factors, *X.shape)), np.empty(n)
 
     def fill(rows: slice) -> None:
@@ -163,11 +168,12 @@ class Neighbourhoods:
     rows: LocalRows  # the rows to predict
     index: np.ndarray  # (r, k), numbers of the training rows that are near
     n_earlier: np.ndarray | None = None
+    blocks: np.ndarray | None = None  # memory for the residuals' covariances, see ``Local``
 
     @cached_property
     def compiled(self) -> _local.Neighbourhoods:
         return _local.Neighbourhoods(
-            self.core, self.support.arrays, self.rows.arrays, self.sites, self.index, self.n_earlier
+            self.core, self.support.arrays, self.rows.arrays, self.sites, self.index, self.n_earlier, self.blocks
         )
 
     def empty(self, n_rows: int, with_gamma: bool = False) -> Conditional:

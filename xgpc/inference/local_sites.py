@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from ..approximations.local_rows import (
     Conditional,
     LocalRows,
     Neighbourhoods,
+    aligned,
     by_coefficients,
     by_parts,
     moments,
@@ -31,6 +32,8 @@ from ..rows.executor import Executor, parts_for
 from ..rows.source import ArraySource, labels_and_weights
 from .links import Link, centred
 
+# Most memory for the covariances of the neighbourhoods' residuals: then a sweep computes them anew.
+BLOCK_BYTES = 1 << 28
 # Step length of a sweep, and its least value after sweeps that changed more than the one before.
 DAMPING, LEAST_DAMPING = 0.7, 0.1
 # With two classes, sweeps end when the mean change of precision plus linear term is below this; log probabilities are
@@ -73,6 +76,17 @@ class Local:
     index: np.ndarray  # (n, k), with ``n_earlier`` as from ``in_order``
     n_earlier: np.ndarray  # (n,)
     link: Link
+    blocks: np.ndarray | None = None  # covariances of the neighbourhoods' residuals, which sweeps share
+
+    def with_blocks(self) -> Local:
+        """Keep what sweeps have in common, if that takes little memory."""
+        n, k = self.index.shape
+        size = (k + 1) * (k + 2) // 2
+        if 8 * n * size > BLOCK_BYTES:
+            return self
+        blocks = aligned(n + 8, size)
+        blocks[:, 0] = -1.0
+        return replace(self, blocks=blocks)
 
     @cached_property
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
@@ -81,7 +95,7 @@ class Local:
 
     def neighbourhoods(self, sites: Sites) -> Neighbourhoods:
         """Neighbourhoods of the rows among themselves."""
-        return Neighbourhoods(self.core, self.rows, sites, self.rows, self.index, self.n_earlier)
+        return Neighbourhoods(self.core, self.rows, sites, self.rows, self.index, self.n_earlier, self.blocks)
 
     def sites_at(self, mean: np.ndarray, variance: np.ndarray) -> Sites:
         """The sites that predictions (C, n) of the rows make."""
@@ -353,7 +367,7 @@ def converged_sites(local: Local, sites: Sites, tol: float | None = None, max_sw
     ``tol`` is the change of sites, or of expected probabilities with several classes. Without convergence in
     ``max_sweeps``, the sites that changed least are returned.
     """
-    curvature = local.link.curvature
+    curvature, local = local.link.curvature, local.with_blocks()
     sweeps = _extrapolated(local, sites) if curvature is None else _balanced(local, sites, curvature)
     usual, near = (TOLERANCE, NEAR) if curvature is None else (CLASSES_TOLERANCE, 1.0)
     tol, least = usual if tol is None else tol, np.inf

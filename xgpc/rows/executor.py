@@ -189,6 +189,7 @@ def parts_for(n_rows: int, n_classes: int) -> list[slice]:
 
 
 def _parts(n_rows: int, size: int) -> list[slice]:
+    size += -size % 8  # the core works on so many rows at a time
     return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 

@@ -51,6 +51,8 @@ DEFAULT_NEIGHBORS, MANY_NEIGHBORS = 24, 200
 # Rows for each class and in total, and iterations, for learning without neighbours before they are tried; if neighbours
 # gain little, learning continues on all rows. This halves the time of some fits.
 START_CLASS_ROWS, START_ROWS, START_ITERATIONS, GROWN_ITERATIONS = 2000, 16_000, 30, 5
+# Most rows times classes for that: with 26 classes 16 000 rows would take as long as all that follows.
+START_VALUES = 100_000
 # Least rows with neighbours by default; below FEW_ROWS the score test decides, because held-out rows, a few per cent,
 # cannot show whether neighbours pay.
 MIN_ROWS, FEW_ROWS = 300, 2000
@@ -222,7 +224,7 @@ def start_without_neighbors(task: Task) -> Start:
     data, run, rows, source = task.data, task.run, task.initial.training, task.source
     is_auto, are_few, subset = data.config.has_auto_neighbors, source.n_rows < FEW_ROWS, None
     if data.config.optimizer is not None and isinstance(data.config.subset_sizes, str):
-        size = min(START_ROWS, START_CLASS_ROWS * len(data.classes))
+        size = min(START_ROWS, START_CLASS_ROWS * len(data.classes), START_VALUES // len(data.classes))
         subset = Subsets(source.labels(), run.random_state).rows(size)
     # Few rows will most likely have no neighbours, so learning is completed first.
     limit, grow_to = _limit(task, START_ITERATIONS), task.initial.grow_to if is_auto and are_few else 0

@@ -112,7 +112,7 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
         try:
             with during("neighbours"):
                 found = start_without_neighbors(task)
-                if found.z > -np.inf or np.isnan(found.z):
+                if found.is_residual_likely:
                     learned = accept_neighbors(task, propose_neighbors(task, found), initial, split)
                 elif found.is_done and not len(held_out):
                     learned = found.sparse
@@ -212,7 +212,8 @@ class Start(NamedTuple):
     sparse: HyperparameterFit
     q: KernelPosterior
     is_done: bool  # whether learning without neighbours is complete
-    z: float  # of the score test; NaN: not tested, because the user asks for neighbours
+    is_residual_likely: bool  # by the score test, or because the user asks for neighbours
+    is_clear: bool  # whether the test leaves no doubt that neighbours gain much
 
 
 def _limit(task: Task, iterations: int) -> int | None:
@@ -233,7 +234,7 @@ def start_without_neighbors(task: Task) -> Start:
     sparse = learn_in_stages(data, run, replace(task.initial, training=rows.part(subset), grow_to=grow_to), limit)
     q, is_done = _posterior(task, sparse), subset is None and grow_to == task.initial.grow_to and limit is None
     if not is_auto:
-        return Start(sparse, q, is_done, np.nan)
+        return Start(sparse, q, is_done, True, False)
     n_threads, least = task.executor.n_threads, LEAST_Z_OF_FEW if are_few else LEAST_Z
     some = source.sample(np.linspace(0, source.n_rows - 1, min(source.n_rows, START_ROWS)).astype(np.intp))
     mean, variance = q.marginals(some.X, n_threads)
@@ -243,7 +244,7 @@ def start_without_neighbors(task: Task) -> Start:
     verdict = "are tried" if z >= least else f"are not tried, as at least {least:g} is required"
     test = f"A score test whether near rows know more of a label than inducing points has z = {z:.2g}"
     run.history.add(score_test=z, decision=f"{test}: neighbours {verdict}.")
-    return Start(sparse, q, is_done, z if z >= least else -np.inf)
+    return Start(sparse, q, is_done, z >= least, z >= LARGE_Z)
 
 
 def _posterior(task: Task, sparse: HyperparameterFit) -> KernelPosterior:
@@ -266,14 +267,14 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
     """Learn with neighbours from the task's rows; add inducing points to both candidates if neighbours gain little."""
     data, run, initial, n_rows = task.data, task.run, task.initial, task.source.n_rows
     max_iter = 0 if data.config.optimizer is None else data.config.max_iter
-    sparse, q, is_done, z = start
+    sparse, q, is_done, _, is_clear = start
     began = run.deadline.now()
     tried = first_round(task, sparse.model.prior.groups[0], initial.model.prior.groups[0].spec, max_iter)
     has_structure = any(beats_base_rate(task, one) for one in tried)
     # With several classes, more points take longer than all other work, so they are added only if neighbours are
     # rejected.
     is_single = task.n_latents is None
-    gains_much = has_structure and (not is_single or z >= LARGE_Z or _gain(task, tried[0], q) >= SMALL_GAIN)
+    gains_much = has_structure and (not is_single or is_clear or _gain(task, tried[0], q) >= SMALL_GAIN)
     if not is_done and not gains_much:
         before = sparse.model.prior.n_inducing
         most = allowed = min(initial.grow_to, MOST_POINTS, MOST_VALUES // n_rows) if is_single else 0

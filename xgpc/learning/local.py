@@ -353,10 +353,8 @@ class AllRows:
 
     def sweep(self, local: Local, sites: Sites, is_last: bool) -> Sweeps:
         """Sweep until the sites of the distinct rows, from ``sites``, are consistent; or as accurate as in rounds."""
-        history, size = (
-            self.task.run.history,
-            {"n_rows": len(self.weight), "n_inducing": self.local_fit.prior.n_inducing},
-        )
+        history, n_inducing = self.task.run.history, self.local_fit.prior.n_inducing
+        size = {"n_rows": len(self.weight), "n_inducing": n_inducing}
         history.tell(stage="neighbours", **size)
         sweeps = converged_sites(local, sites, None if is_last else _round_tolerance(local.link))
         history.add(**size, n_neighbors=local.index.shape[1], sweeps=sweeps.n_sweeps)

@@ -20,6 +20,7 @@ from support.internals import (
     SparsePrior,
     Sweep,
     Threads,
+    TwoClasses,
     converged_sites,
     coordinate_ascent,
     in_order,
@@ -437,3 +438,41 @@ def test_a_fit_with_a_number_of_neighbours():
     probabilities = model.predict_proba(X)
     assert_allclose(probabilities.sum(axis=1), 1.0)
     assert np.mean(probabilities.argmax(axis=1) == y) > 0.9
+
+
+# Rows of weight zero.
+
+
+@pytest.mark.parametrize("link", [TwoClasses(_local.LINKS["logit"]), TwoClasses(_local.LINKS["probit"]), Softmax.of(3)])
+def test_rows_of_weight_zero_are_predicted_and_change_nothing(link):
+    """With all rows as neighbours: sites and predictions are those of the other rows alone."""
+    rng, n, n_held_out = np.random.default_rng(0), 30, 6
+    X, executor = rng.normal(size=(n, 2)), Threads(1)
+    y = rng.integers(0, 3, n).astype(float) if link.curvature else np.where(rng.random(n) < 0.5, -1.0, 1.0)
+    prior = SparsePrior.build(KernelSpec(KERNELS["matern-3/2"], 2), rng.normal(size=(5, 2)))
+
+    def problem(rows, weight):
+        near, whitened = Neighbours(X[rows]), local_rows(executor, prior, X[rows])
+        source = ArraySource(X[rows], y[rows], weight)
+        k = len(whitened.a) - 1
+        return Local(executor, source, prior.core, whitened, *in_order(near.of_rows(k)), link), near
+
+    kept = slice(n_held_out, n)
+    whole, _ = problem(slice(n), np.where(np.arange(n) < n_held_out, 0.0, 1.0))
+    alone, near = problem(kept, np.ones(n - n_held_out))
+    found = converged_sites(whole, start_sites(whole.source, link), 1e-10, 500)
+    expected = converged_sites(alone, start_sites(alone.source, link), 1e-10, 500)
+    for part, of_alone in zip(found.sites, expected.sites, strict=True):
+        assert np.all(part[:, :n_held_out] == 0.0)
+        assert_allclose(part[:, kept], of_alone, rtol=1e-6, atol=1e-7)
+    of_held_out = local_rows(executor, prior, X[:n_held_out])
+    index = near.of(X[:n_held_out], n - n_held_out)
+    mean, variance = predicted(Neighbourhoods(prior.core, alone.rows, expected.sites, of_held_out, index), expected.q)
+    assert_allclose(found.predicted[0][:, :n_held_out] - centred_of(link, found.predicted[0], n_held_out),
+                    mean - centred_of(link, mean, n_held_out), rtol=1e-6, atol=1e-7)  # fmt: skip
+    assert_allclose(found.predicted[1][:, :n_held_out], variance, rtol=1e-6, atol=1e-7)
+
+
+def centred_of(link, mean, count):
+    """What labels do not determine of several classes: the average over these."""
+    return np.mean(mean[:, :count], axis=0) if link.curvature else 0.0

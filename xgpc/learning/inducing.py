@@ -94,7 +94,8 @@ def mean_and_spread(source: RowSource) -> tuple[np.ndarray, np.ndarray]:
     sums = np.zeros((2, source.n_features))
     for block in source.blocks():
         deviation = block.X - first
-        sums += weight[block.rows] @ np.stack([deviation, deviation**2])
+        sums[0] += weight[block.rows] @ deviation
+        sums[1] += weight[block.rows] @ np.square(deviation, out=deviation)
     shift, square = sums / source.total_weight
     return first + shift, np.sqrt(np.maximum(square - shift**2, 0.0))
 

@@ -245,7 +245,7 @@ def test_slope_of_the_sites_precision():
 def is_accepted(gains, weight):
     """Whether a model that gains so much for held-out rows is kept, and the sentence that says so."""
     history = History()
-    found = accept(Scores(np.zeros(len(gains)), weight), Scores(gains, weight), "It:", history)
+    found = accept(Scores(gains, weight).rise_from(Scores(np.zeros(len(gains)), weight)), "It:", history)
     return found, history.arrays()["decision"][0]
 
 
@@ -258,6 +258,17 @@ def test_weights_count_in_the_comparison():
     better, words = is_accepted(np.array([0.0, 2.0]), np.ones(2))
     assert not better
     assert words.startswith("It: the mean log probability of 2 held-out rows changes by +1 +- 1 nats: not taken, as ")
+
+
+def test_a_model_that_a_test_speaks_for_is_kept_unless_it_falls_clearly():
+    simpler, weight = Scores(np.zeros(4), np.ones(4)), np.ones(4)
+    gains = np.array([0.3, 0.1, -0.5, 0.05])
+    assert Scores(gains, weight).no_fall_from(simpler)[0]
+    assert not Scores(gains, weight).rise_from(simpler)[0]
+    is_kept, words, required = Scores(gains - 0.5, weight).no_fall_from(simpler)
+    assert not is_kept
+    assert words.startswith("the mean log probability of 4 held-out rows changes by -0.51")
+    assert "must not fall" in required
 
 
 @pytest.mark.parametrize("n_latents", [1, 3])

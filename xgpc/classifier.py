@@ -60,8 +60,8 @@ class GPClassifier(PosteriorClassifier):
         up to 2048 while more points raise the bound enough.
     n_neighbors : int or "auto", default="auto"
         Number of nearest training rows that correct each prediction, for classes that change over short distances [7]_.
-        "auto": with 300 or more rows, 24 if a score test and, from 2000 rows on, the predictions of held-out rows say
-        that these help; otherwise 0. Only for the bound "exact" of "logit", "probit" and "softmax". The fitted model
+        "auto": with 300 or more rows, 24 if a score test says that these help and, from 2000 rows on, held-out rows do
+        not contradict; otherwise 0. Only for the bound "exact" of "logit", "probit" and "softmax". The fitted model
         then contains the training rows.
     query_split : splitter of scikit-learn or None, default=None
         How the fit chooses held-out rows, whose predictions decide between models. None: at random, or by ``groups``.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
@@ -45,10 +44,19 @@ class Scores:
 
     def rise_from(self, simpler: Scores) -> Rise:
         gains = self - simpler
-        mean, error = gains.mean, gains.error
-        of_rows = f"the mean log probability of {len(gains.values)} held-out rows changes by {mean:+.3g} +- {error:.2g}"
         required = f"it must rise by more than {LEAST_GAIN:g} and its standard error"
-        return mean > max(error, LEAST_GAIN), f"{of_rows} nats", required
+        return gains.mean > max(gains.error, LEAST_GAIN), gains.words, required
+
+    def no_fall_from(self, simpler: Scores) -> Rise:
+        """As ``rise_from`` for a richer model that something else speaks for: only a clear fall speaks against it."""
+        gains = self - simpler
+        return gains.mean > -gains.error, gains.words, "it must not fall by more than its standard error"
+
+    @property
+    def words(self) -> str:
+        """These differences as the end of a sentence."""
+        rows = f"the mean log probability of {len(self.values)} held-out rows"
+        return f"{rows} changes by {self.mean:+.3g} +- {self.error:.2g} nats"
 
 
 @dataclass(frozen=True)
@@ -70,15 +78,9 @@ class Bound:
         return gain >= MIN_GAIN, words, f"at least {MIN_GAIN:g} is required"
 
 
-Value = TypeVar("Value", Scores, Bound)
-
-
-def accept(simpler: Value, richer: Value, subject: str, history: History, **columns: float) -> bool:
-    """Whether the richer model is kept, by the values of both on the same rows.
-
-    The history records why, in a sentence that begins with ``subject``.
-    """
-    is_enough, words, required = richer.rise_from(simpler)
+def accept(rise: Rise, subject: str, history: History, **columns: float) -> bool:
+    """Whether the richer model is kept; the history records why, in a sentence that begins with ``subject``."""
+    is_enough, words, required = rise
     verdict = "taken" if is_enough else f"not taken, as {required}"
     history.add(**columns, decision=f"{subject} {words}: {verdict}.")
     return is_enough

@@ -32,6 +32,11 @@ class HoldOut:
     labels: np.ndarray  # (n,) class numbers, for splitters that stratify
     random_state: np.random.RandomState
 
+    @property
+    def is_random(self) -> bool:
+        """Whether neither groups nor a splitter restrict the splits."""
+        return self.groups is None and self.splitter is None
+
     def among(self, rows: np.ndarray) -> HoldOut:
         """The same for a subset of the rows, ascending, which are numbered anew."""
         groups = None if self.groups is None else self.groups[rows]

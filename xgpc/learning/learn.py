@@ -174,9 +174,8 @@ def n_neighbors(data: Data, run: Run) -> int:
 
 def _may_test(data: Data) -> bool:
     """Whether the score test alone may decide for few rows: all of them are learned from, and none are apart."""
-    config, hold_out = data.config, data.hold_out
-    is_random = hold_out.groups is None and hold_out.splitter is None
-    return is_random and config.optimizer is not None and isinstance(config.subset_sizes, str)
+    learns_freely = data.config.optimizer is not None and isinstance(data.config.subset_sizes, str)
+    return learns_freely and data.hold_out.is_random
 
 
 def _why_not(data: Data) -> str:
@@ -346,7 +345,9 @@ def accept_neighbors(task: Task, pair: Pair, initial: InitialState, split: Split
             subject = f"With {k} neighbours of each row besides {sparse.model.prior.n_inducing} inducing points,"
             columns = {"n_neighbors": k, "query_score": scores.mean}
             simpler = predict_held_out(task, pair.q, data.source.sample(held_out)).scores
-            pays = accept(simpler, scores, subject, history, **columns)
+            # The score test speaks for neighbours already, but it knows nothing of groups and splitters.
+            rise = scores.no_fall_from(simpler) if data.hold_out.is_random else scores.rise_from(simpler)
+            pays = accept(rise, subject, history, **columns)
         # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
         sites = all_rows.joined(sweeps, held_out, predicted)
         if data.config.optimizer is not None:
@@ -386,7 +387,7 @@ def learn_own_kernels(data: Data, run: Run, initial: InitialState, one: Hyperpar
     with during("the trial of a kernel for each class"):
         candidates = _propose_own_kernels(data, initial, one.model)
     subject = "With a kernel for each class in place of one for all,"
-    if candidates is None or not accept(candidates[0][1], candidates[1][1], subject, run.history):
+    if candidates is None or not accept(candidates[1][1].rise_from(candidates[0][1]), subject, run.history):
         assert run.best is not None
         run.update(replace(run.best, is_decided=True), at_once=True)
         return one

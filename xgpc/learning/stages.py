@@ -292,7 +292,7 @@ class Learner:
         simpler, richer = Bound(before.point.elbo, model.prior), Bound(after.point.elbo, larger)
         columns = {"elbo": richer.elbo, "gain_per_point": richer.gain_per_point(simpler)}
         subject = f"Adding {n_more} inducing points to {m}"
-        return after if accept(simpler, richer, subject, self.history, **columns) else None
+        return after if accept(richer.rise_from(simpler), subject, self.history, **columns) else None
 
 
 def _are_all_rows(prior: KernelPrior, training: Training) -> bool:

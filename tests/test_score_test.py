@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF
 from support.fits import quietly
-from support.internals import ArraySource, score_test
+from support.internals import ArraySource, metric, score_test
 
 from xgpc import GPClassifier
 
@@ -16,7 +16,7 @@ def z_of(X, y, n_neighbors):
     model = quietly(GPClassifier(**FIXED), X, y)
     p, labels = model.predict_proba(X), np.searchsorted(model.classes_, y).astype(float)
     source = ArraySource(np.ascontiguousarray(X), labels, np.empty(0))
-    return p, score_test(model.posterior_, p, source, n_neighbors, 1)
+    return p, score_test(metric(model.posterior_.prior.core), p, source, n_neighbors, 1)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -44,6 +44,29 @@ def test_it_is_about_standard_normal_if_labels_do_not_depend_on_place():
     # Inducing points explain a part of the labels, so that the mean is below zero.
     assert -1.5 < np.mean(found) < 0.5
     assert np.std(found) < 1.3
+
+
+def test_classes_that_no_row_has_change_nothing():
+    """As in a sample of many rows that misses a rare class."""
+    rng = np.random.default_rng(2)
+    X, y, p = rng.normal(size=(60, 2)), rng.integers(0, 2, 60), rng.dirichlet(np.ones(3), 60)
+    one = np.ones(2)
+
+    def z(classes):
+        source = ArraySource(X, np.asarray(classes)[y].astype(float), np.empty(0))
+        return score_test(one, p[:, np.argsort([*classes, 3 - sum(classes)])], source, 5, 1)
+
+    assert z([0, 2]) == pytest.approx(z([0, 1]), rel=1e-12)
+    of_signs = score_test(one, p[:, :2], ArraySource(X, np.ones(60), np.empty(0)), 5, 1)
+    both = score_test(one, p[:, 1::-1], ArraySource(X, -np.ones(60), np.empty(0)), 5, 1)
+    assert of_signs == pytest.approx(both, rel=1e-12)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e140])
+def test_few_rows_and_large_features_have_a_finite_value(size):
+    X = size * np.random.default_rng(3).normal(size=(8, 2))
+    y = np.repeat([-1.0, 1.0], 4)
+    assert np.isfinite(score_test(np.full(2, 1e5), np.full((8, 2), 0.5), ArraySource(X, y, np.empty(0)), 24, 1))
 
 
 def fields(n, size, seed=0):

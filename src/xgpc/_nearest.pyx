@@ -80,6 +80,8 @@ cdef class Tree:
     def of(self, const double[:, ::1] points, Py_ssize_t k):
         """Numbers (r, k) of the k nearest rows of each point (r, d), the nearest first."""
         cdef Py_ssize_t r = points.shape[0]
+        if k > self.tree.n:
+            raise ValueError(f"There are {self.tree.n} rows, so {k} nearest ones cannot be found.")
         index = np.empty((r, k), dtype=np.int64)
         cdef int64_t[:, ::1] out = index
         cdef char[::1] scratch = np.empty(xg_nearest_scratch(&self.tree, k), dtype=np.int8)

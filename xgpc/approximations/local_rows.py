@@ -116,7 +116,10 @@ class Conditional(NamedTuple):
 
 @dataclass(frozen=True)
 class Coefficients:
-    """q(z) = N(w, V) of C latent functions, or a gradient by w and V: (C, m) and (C, m, m)."""
+    """q(z) = N(w, V) of C latent functions, or a gradient by w and V, or natural parameters h and P in their place.
+
+    The shapes are (C, m) and (C, m, m).
+    """
 
     w: np.ndarray
     V: np.ndarray
@@ -137,7 +140,7 @@ class Coefficients:
         return cls(np.zeros((C, m)), np.zeros((C, m, m)))
 
     def add(self, other: Coefficients) -> None:
-        """Add a gradient to this one."""
+        """Add w and V of another one."""
         self.w[:] += other.w
         self.V[:] += other.V
 
@@ -147,9 +150,9 @@ class Coefficients:
 
 
 def by_coefficients(b: np.ndarray, d_mean: np.ndarray, d_variance: np.ndarray) -> Coefficients:
-    """Gradient by w and V, from those by the means and variances (C, r) of b.z for b (C, r, m).
+    """Sums over rows of d_mean b and of d_variance b b^T for b (C, r, m).
 
-    It is sum d_mean b and sum d_variance b b^T.
+    They are the gradient by w and V, from those by the means and variances (C, r) of b.z.
     """
     by_V = np.swapaxes(b * d_variance[..., None], 1, 2) @ b
     return Coefficients(np.einsum("cr,crm->cm", d_mean, b), by_V)

@@ -109,7 +109,7 @@ class TwoClasses(Link):
         Rows of equal features and different labels have separate sites and are ordinary neighbours.
         """
         # The site of a row of weight zero is zero, whatever the share.
-        return (weight - 1.0) / np.maximum(weight, LEAST_WEIGHT)
+        return np.where(weight > 0.0, (weight - 1.0) / np.maximum(weight, LEAST_WEIGHT), 0.0)
 
     def _start(self, y: np.ndarray) -> Sites:
         return np.full((1, len(y)), START_PRECISION), 0.5 * y[None]

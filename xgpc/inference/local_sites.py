@@ -32,7 +32,7 @@ from ..rows.executor import Executor, parts_for
 from ..rows.source import ArraySource, labels_and_weights
 from .links import Link, centred
 
-# Most memory for the covariances of the neighbourhoods' residuals: then a sweep computes them anew.
+# Largest memory for the covariances of the neighbourhoods' residuals; if they need more, each sweep computes them anew.
 BLOCK_BYTES = 1 << 28
 # Step length of a sweep, and its least value after sweeps that changed more than the one before.
 DAMPING, LEAST_DAMPING = 0.7, 0.1
@@ -84,6 +84,7 @@ class Local:
         size = (k + 1) * (k + 2) // 2
         if 8 * n * size > BLOCK_BYTES:
             return self
+        # Eight more rows, as the core writes up to eight at a time; a negative first element: not computed yet.
         blocks = aligned(n + 8, size)
         blocks[:, 0] = -1.0
         return replace(self, blocks=blocks)
@@ -181,7 +182,7 @@ class Sweep:
     @cached_property
     def kept(self) -> tuple[np.ndarray, np.ndarray]:
         """Part of ``own_share`` that leaves a positive variance, and the share of the variance that is left by it."""
-        most, own = 1.0 - LEAST_WITHOUT, self.variance * self.own_share * self.given[0]
+        most, own = 1.0 - LEAST_WITHOUT, self.variance * (self.own_share * self.given[0])
         part = most / np.maximum(most, -own)
         return part, 1.0 / (1.0 + part * own)
 

@@ -48,7 +48,7 @@ class Scores:
         return gains.mean > max(gains.error, LEAST_GAIN), gains.words, required
 
     def no_fall_from(self, simpler: Scores) -> Rise:
-        """As ``rise_from`` for a richer model that something else speaks for: only a clear fall speaks against it."""
+        """As ``rise_from`` for a richer model that another test supports: only a clear fall rejects it."""
         gains = self - simpler
         return gains.mean > -gains.error, gains.words, "it must not fall by more than its standard error"
 

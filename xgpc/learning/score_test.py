@@ -1,43 +1,41 @@
-"""A test of whether near rows know more of a row's label than a sparse posterior does, before anything is learned."""
+"""A test whether the labels of near rows contain information that a sparse posterior misses."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..approximations.base import KernelPosterior
-from ..approximations.local_rows import metric
-from ..rows.neighbours import Neighbours
+from ..rows.neighbours import LARGEST, Neighbours
 from ..rows.source import ArraySource, labels_and_weights
 
-# Rows whose neighbours are searched, and the rows to search among.
-TESTED_ROWS, SEARCHED_ROWS = 4000, 16_000
+# Rows whose neighbours are searched.
+TESTED_ROWS = 4000
 
 
-def score_test(q: KernelPosterior, probabilities: np.ndarray, source: ArraySource, k: int, n_threads: int) -> float:
-    """The score test of a variance component: of a residual with covariances R between a row and its k nearest.
+def score_test(
+    metric: np.ndarray, probabilities: np.ndarray, source: ArraySource, n_neighbors: int, n_threads: int
+) -> float:
+    """Score test for a residual process: are the labels of near rows more alike than the probabilities explain?
 
-    With e = 1(label) - p, T = sum R_ij e_i.e_j over rows i and their neighbours j. Without a residual, z = T / sqrt(Var
-    T) is about standard normal; R falls exponentially with the distance, by its median at the k-th neighbour.
+    With e_i = 1(label) - p_i, T is the sum of R_ij e_i.e_j over tested rows i and their k nearest rows j, where R_ij =
+    w_i w_j exp(-distance / s), and s is the median distance of the k-th nearest row. Returns T divided by an upper
+    bound of its standard deviation: about standard normal, or narrower, if there is no residual. O(r k (d + C)) and a
+    search.
 
     Parameters
     ----------
-    q : posterior whose metric the distances have
+    metric : (d,), factors of the features in distances
     probabilities : (r, C), of the classes of the source's rows
-    source : ArraySource with r rows
+    source : ArraySource with r rows, labels -1 or +1, or 0, ..., C - 1
     """
-    X = source.X * metric(q.prior.groups[0].core)
+    X, n_classes = np.clip(source.X * metric, -LARGEST, LARGEST), probabilities.shape[1]
     tested = np.linspace(0, len(X) - 1, min(len(X), TESTED_ROWS)).astype(np.intp)
-    near = Neighbours(X).of(X[tested], k + 1, n_threads)
-    is_other, (y, weight) = near != tested[:, None], labels_and_weights(source)
-    labels = np.searchsorted(np.unique(y), y)
-    e = (labels[:, None] == np.arange(probabilities.shape[1])) - probabilities
-    distance = np.sqrt(np.sum((X[near] - X[tested][:, None]) ** 2, axis=2))
-    scale = np.median(distance[:, -1])
-    R = (
-        np.where(is_other, np.exp(-distance / (scale if scale > 0.0 else 1.0)), 0.0)
-        * weight[tested][:, None]
-        * weight[near]
-    )
+    near = Neighbours(X).of(X[tested], min(n_neighbors + 1, len(X)), n_threads)
+    y, weight = labels_and_weights(source)
+    labels = (y > 0.0).astype(np.intp) if n_classes == 2 else y.astype(np.intp)
+    e = (labels[:, None] == np.arange(n_classes)) - probabilities
+    distance = np.stack([np.sqrt(np.sum((X[rows] - X[tested]) ** 2, axis=1)) for rows in near.T], axis=1)
+    scale = max(float(np.median(distance[:, -1])), np.finfo(float).tiny)
+    R = (near != tested[:, None]) * np.exp(-distance / scale) * weight[tested][:, None] * weight[near]
     p, p_near = probabilities[tested][:, None], probabilities[near]
     both = p * p_near
     traces = np.sum(both * (1.0 - p - p_near), axis=2) + np.sum(both, axis=2) ** 2

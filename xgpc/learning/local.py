@@ -368,11 +368,26 @@ class AllRows:
         weight, apart = self.weight.copy(), (sites[0].copy(), sites[1].copy())
         weight[held_out] = apart[0][:, held_out] = apart[1][:, held_out] = 0.0
         rows, place = self.distinct.source, self.distinct.place[held_out]
-        source = ArraySource(rows.X, rows.y, np.bincount(self.distinct.place, weight))
-        sweeps = self.sweep(replace(self.local, source=source), self.distinct.sums(apart), is_last=False)
+        weight = np.bincount(self.distinct.place, weight)
+        local = replace(self.local, source=ArraySource(rows.X, rows.y, weight))
+        if not self.task.data.hold_out.is_random:
+            # Rows of a group or a time are near each other: those without sites would take the place of others.
+            index, n_earlier = self._nearest_among(weight > 0.0)
+            local = replace(local, index=index, n_earlier=n_earlier)
+        sweeps = self.sweep(local, self.distinct.sums(apart), is_last=False)
         mean, variance = (part[:, place] for part in sweeps.predicted)
         variance, (y, _) = np.exp(self.local_fit.log_scale) * variance, labels_and_weights(rows)
         return sweeps, HeldOutPredictions(mean, variance, self.local.link, y[place], self.weight[held_out])
+
+    def _nearest_among(self, is_support: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Neighbours of all distinct rows among some of them, as from ``in_order``."""
+        X, n_threads = self.distinct.source.X * metric(self.local.core), self.task.executor.n_threads
+        support, others = np.flatnonzero(is_support), np.flatnonzero(~is_support)
+        near, k = Neighbours(X[support]), min(self.local.index.shape[1], len(support) - 1)
+        index = np.empty((len(X), k), dtype=np.int64)
+        index[support] = support[near.of_rows(k, n_threads)]
+        index[others] = support[near.of(X[others], k, n_threads)]
+        return in_order(index)
 
     def joined(self, sweeps: Sweeps, held_out: np.ndarray, predicted: HeldOutPredictions) -> Sites:
         """Sites of the distinct rows once the held-out rows have those at their predictions."""

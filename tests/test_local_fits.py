@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, SkipTestWarning
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from sklearn.model_selection import GroupKFold, KFold
+from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit
 from sklearn.utils.estimator_checks import check_estimator
 from support.fits import quietly
 from support.reference import moons
@@ -317,3 +317,21 @@ def test_sites_that_go_on_leave_what_is_learned_without(n_neighbors, monkeypatch
     assert model.n_neighbors_ == 0
     # Learned from other random parts of the rows.
     assert_allclose(model.elbo_, expected.elbo_, rtol=0.02)
+
+
+def test_with_a_splitter_held_out_rows_are_predicted_from_the_other_rows_alone():
+    """Rows in the order of time: the nearest rows of a held-out row are held out, too, and must not take its places."""
+    rng = np.random.default_rng(0)
+    X = np.sort(rng.uniform(0.0, 12.0, (240, 1)), axis=0)
+    y = (np.sin(3.0 * X[:, 0]) + 0.3 * rng.normal(size=240) > 0.0).astype(int)
+    given = {"kernel": C(4.0) * RBF(0.7), "optimizer": None, "inducing_points": X[::60], "n_neighbors": 8}
+    split, (others, held_out) = TimeSeriesSplit(12), list(TimeSeriesSplit(12).split(X))[-1]
+    whole = quietly(GPClassifier(**given, query_split=split, random_state=0), X, y)
+    alone = quietly(GPClassifier(**given, random_state=0), X[others], y[others])
+    p = alone.predict_proba(X[held_out])
+    expected = np.mean(np.log(p[np.arange(len(p)), y[held_out]]))
+    # Sweeps end within .003 nats.
+    assert whole.query_score_[0] == pytest.approx(expected, abs=5e-3)
+    sparse = quietly(GPClassifier(**{**given, "n_neighbors": 0}, random_state=0), X[others], y[others])
+    of_sparse = sparse.predict_proba(X[held_out])
+    assert abs(np.mean(np.log(of_sparse[np.arange(len(p)), y[held_out]])) - expected) > 0.02

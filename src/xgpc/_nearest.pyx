@@ -39,6 +39,9 @@ cdef extern from "nearest.h" nogil:
 cdef class Tree:
     """Rows in an order by place, among which the nearest are searched.
 
+    Building takes O(n d p + n log n) time and O(n (d + p)) memory. A search raises ValueError if there are fewer rows
+    than are asked for.
+
     Parameters
     ----------
     rows : (n, d)
@@ -92,6 +95,8 @@ cdef class Tree:
 
     def of_rows(self, Py_ssize_t first, Py_ssize_t last, int64_t[:, ::1] index):
         """Write the nearest other rows of the rows ``order[first:last]`` to these rows of ``index`` (n, k)."""
+        if index.shape[1] >= self.tree.n:
+            raise ValueError(f"A row has {self.tree.n - 1} other rows, so {index.shape[1]} cannot be found.")
         cdef char[::1] scratch = np.empty(xg_nearest_scratch(&self.tree, index.shape[1]), dtype=np.int8)
         if index.shape[1] and first < last:
             with nogil:

@@ -17,6 +17,7 @@ from ..rows.executor import Threads
 from ..rows.neighbours import Neighbours
 from .base import ColumnOf, Value, kernel_sums, noise_variances
 from .local_rows import (
+    LEAST_PRECISION,
     Coefficients,
     LocalRows,
     Neighbourhoods,
@@ -31,8 +32,6 @@ from .sparse import SparsePosterior, SparsePrior
 
 # Rows whose covariances with all neighbours are computed at a time.
 CHUNK = 512
-# A site's precision counts as so much at least where it is divided by.
-LEAST_PRECISION = 1e-300
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,9 @@ from .sparse import SparsePrior
 
 # Bytes of a cache line. Whitened rows begin with one: reading vectors that span two costs 4 to 5 % of a sweep.
 CACHE_LINE = 64
+# A site's precision counts as so much at least where it is divided by. Weights gamma are in proportion to the
+# precision, so no product with them overflows.
+LEAST_PRECISION = 1e-300
 # Seed of the random order of the training rows, see ``in_order``.
 ORDER_SEED = 0
 

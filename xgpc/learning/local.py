@@ -36,14 +36,15 @@ ROUNDS = ((8000, 15), (16_000, 20))
 FULL_CLASSES, LEAST_ROUND = 5, 4
 # Most neighbours in a round: 16 teach a kernel as well as 24 (NLL on magic .294 and .299) in two thirds of the time.
 ROUND_NEIGHBORS = 16
-# Changes of the sites, and of expected probabilities with several classes, that end sweeps for scores. Half as many
-# sweeps are enough; log probabilities then have errors of .003 nats at most.
+# Changes of the sites, and of expected probabilities with several classes, that end sweeps for scores. With two classes
+# this saves a few sweeps of eight; with several it halves them, with errors of log probabilities of at most .003 nats.
 ROUND_TOLERANCE, CLASSES_ROUND_TOLERANCE = 2e-3, 1e-2
 # Least initial precision of predicted rows with several classes: where a wrong class is nearly certain it almost
 # vanishes, and without this limit 18 of 188 fits did not converge.
 LEAST_FIRST = 0.01
 # L-BFGS ends a round when so many iterations together raise the score by less than this share of it. (The paired
-# standard error of the rise is no limit: it falls as fast as the steps.)
+# standard error of the rise is no limit: it falls as fast as the steps.) With 5e-3 higgs ended too early (NLL .540,
+# .534 with 1e-3).
 PATIENCE, LEAST_RISE = 3, 1e-3
 # Largest change of a log parameter in a round, as the sites are only one sweep from its start: electricity's variance
 # rises from 4 to 2500 (NLL .085, against .099 if it may rise to 80).
@@ -331,7 +332,9 @@ def _limits(task: Task, start: LocalFit) -> np.ndarray:
 
 @dataclass(frozen=True)
 class AllRows:
-    """All rows of the data with their neighbours: held-out rows have no sites, and then join with those they predict.
+    """All rows of the data with their neighbours, to predict held-out rows, and then to fit the final posterior.
+
+    One search serves both: held-out rows have weight zero, and so no sites, until they join the others.
 
     Attributes
     ----------
@@ -361,9 +364,10 @@ class AllRows:
         return sweeps
 
     def without(self, held_out: np.ndarray, sites: Sites) -> tuple[Sweeps, HeldOutPredictions]:
-        """The sites, from those of the data's rows, if the held-out rows have the weight zero; and their predictions.
+        """The sites of the distinct rows if held-out rows have weight zero, and the predictions of the held-out rows.
 
-        A held-out row with a copy among the other rows is predicted from this copy's site, too.
+        ``sites`` are those of the data's rows, from which the sweeps start. A held-out row with a copy among the other
+        rows is predicted from this copy's site, too.
         """
         weight, apart = self.weight.copy(), (sites[0].copy(), sites[1].copy())
         weight[held_out] = apart[0][:, held_out] = apart[1][:, held_out] = 0.0
@@ -371,7 +375,8 @@ class AllRows:
         weight = np.bincount(self.distinct.place, weight)
         local = replace(self.local, source=ArraySource(rows.X, rows.y, weight))
         if not self.task.data.hold_out.is_random:
-            # Rows of a group or a time are near each other: those without sites would take the place of others.
+            # Held-out rows are near each other here: without sites they would take the place of rows with sites. A
+            # random tenth takes a tenth of the places, which is not worth a search of its own.
             index, n_earlier = self._nearest_among(weight > 0.0)
             local = replace(local, index=index, n_earlier=n_earlier)
         sweeps = self.sweep(local, self.distinct.sums(apart), is_last=False)

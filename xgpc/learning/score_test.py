@@ -19,7 +19,7 @@ def score_test(
     With e_i = 1(label) - p_i, T is the sum of R_ij e_i.e_j over tested rows i and their k nearest rows j, where R_ij =
     w_i w_j exp(-distance / s), and s is the median distance of the k-th nearest row. Returns T divided by an upper
     bound of its standard deviation: about standard normal, or narrower, if there is no residual. O(r k (d + C)) and a
-    search.
+    search. It is the test of a variance component of X. Lin (Biometrika 84, 1997), without the terms i = j.
 
     Parameters
     ----------

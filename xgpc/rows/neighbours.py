@@ -18,12 +18,7 @@ LARGEST = 1e150
 
 
 class Neighbours:
-    """Rows (n, d) among which the nearest are searched, by Euclidean distance; of equally near ones the first.
-
-    Attributes
-    ----------
-    order : (n,) numbers of the rows in an order in which near rows are near each other
-    """
+    """Rows (n, d) among which the nearest are searched, by Euclidean distance; of equally near rows the first."""
 
     def __init__(self, rows: np.ndarray):
         rows = _limited(rows)
@@ -32,7 +27,7 @@ class Neighbours:
         _, _, directions = np.linalg.svd(some - mean, full_matrices=False)
         most = len(rows) if len(rows) <= EXACT_ROWS else COMPARED_ROWS
         self._tree = Tree(rows, mean, np.ascontiguousarray(directions[:MOST_DIRECTIONS].T), most)
-        self.n_rows, self.order = len(rows), self._tree.order
+        self.n_rows = len(rows)
 
     def of(self, points: np.ndarray, k: int, n_threads: int = 1) -> np.ndarray:
         """Numbers (r, k) of the k nearest rows of each point (r, d), the nearest first."""

@@ -296,15 +296,15 @@ def test_learning_steps_back_from_what_overflows():
     """A kernel so large that nothing can be factorised ends an iteration, not the fit."""
     _, score = score_of(KERNELS["rbf"], tol=1e-3)
     with np.errstate(all="ignore"):
-        value, gradient = score.objective(np.array([700.0, 0.0, 0.0, 0.0]))
-    assert value == -WORST_SCORE
+        value, gradient, scores = score.objective(np.array([700.0, 0.0, 0.0, 0.0]))
+    assert value == -WORST_SCORE == -scores.mean
     assert np.array_equal(gradient, np.zeros(4))
 
 
 def test_the_factor_of_the_variances_has_a_normal_prior_for_its_logarithm():
     problem, score = score_of(KERNELS["rbf"], tol=1e-3)
     point = np.append(problem.prior.spec.theta, -0.7)
-    value, gradient = score.objective(point)
+    value, gradient, _ = score.objective(point)
     prior = norm(scale=LOG_SCALE_SPREAD)
     n = score.queries.n_rows
     assert value == pytest.approx(-score.at(point).scores.mean - (prior.logpdf(-0.7) - prior.logpdf(0.0)) / n)

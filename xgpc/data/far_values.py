@@ -62,7 +62,8 @@ def limits_of(X: np.ndarray, weight: np.ndarray) -> tuple[Limit, ...]:
     chosen = slice(None, None, -(-len(X) // LOOKED_AT))
     X = X[chosen]
     weight = weight[chosen] if len(weight) else np.ones(len(X))
-    ends = [(j, *limits(np.asarray(X[:, j], dtype=np.float64), weight)) for j in range(X.shape[1])]
+    counted = None if np.all(weight == 1.0) else weight
+    ends = [(j, *limits(np.asarray(X[:, j], dtype=np.float64), counted)) for j in range(X.shape[1])]
     found = tuple(Limit(*one) for one in ends if np.any(np.isfinite(one[1:])))
     return _predicting(found, X, weight) if found and X.shape[1] in FEATURES else found
 
@@ -100,12 +101,16 @@ def _predicting(found: Sequence[Limit], X: np.ndarray, weight: np.ndarray) -> tu
     return tuple(map(predicting, found))
 
 
-def limits(values: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
-    """Return the limits of values (n,) with weights (n,); infinite on a side without far values."""
-    values, place = np.unique(values, return_inverse=True)
+def limits(values: np.ndarray, weight: np.ndarray | None) -> tuple[float, float]:
+    """Return the limits of values (n,) with weights (n,), None for ones; infinite on a side without far values."""
+    if weight is None:
+        # This takes a tenth of the time.
+        values, mass = np.unique(values, return_counts=True)
+    else:
+        values, place = np.unique(values, return_inverse=True)
+        mass = np.bincount(place, weight)
     if len(values) < 3:
         return -np.inf, np.inf
-    mass = np.bincount(place, weight)
     others, most = mass.copy(), int(np.argmax(mass))
     is_repeated = mass[most] >= REPEATED * np.sum(mass)
     if is_repeated:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize, minimize_scalar
@@ -111,6 +112,7 @@ class LocalFit:
     Attributes
     ----------
     log_scale : float, logarithm of the factor
+    scale : (p,), by which learning divides the parameters, so that all have about the same curvature
     held_out : (q,), numbers of the last round's held-out rows
     scores, learned : their scores before and after the round's learning
     """
@@ -118,6 +120,7 @@ class LocalFit:
     prior: SparsePrior
     sites: Sites
     log_scale: float
+    scale: np.ndarray
     held_out: np.ndarray
     scores: Scores
     learned: Scores
@@ -170,7 +173,8 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int
 
     def start(spec: KernelSpec) -> LocalFit:
         at = prior.rebuilt([spec], prior.Z)
-        return LocalFit(at, start_sites(task.source, task.link(at, 0.0)), 0.0, np.arange(0), none, none, 0)
+        sites, scale = start_sites(task.source, task.link(at, 0.0)), np.ones(len(spec.theta) + 1)
+        return LocalFit(at, sites, 0.0, scale, np.arange(0), none, none, 0)
 
     began = task.run.deadline.now()
     unchanged = _round(task, start(prior.spec), support, held_out, 0)
@@ -280,43 +284,66 @@ def _round(task: Task, start: LocalFit, support: np.ndarray, held_out: np.ndarra
     query_index = near.of(queries.X * metric(prior.core), k, executor.n_threads)
     among = local.index, local.n_earlier, query_index, sweeps.sites
     score = QueryScore(executor, prior, local.source, queries, *among, local.link, task.initial.length_scale_prior)
-    parameters, n_iter, n_evaluations = start.parameters, 0, 0
-    before = learned = score.at(parameters).scores
     # A single support row has no neighbours.
     if max_iter and local.index.shape[1]:
-        found = _maximised(score, parameters, _limits(task, start), max_iter, history)
-        parameters, n_iter, n_evaluations = found.x, found.nit, found.nfev
-        prior = prior.rebuilt([prior.spec.with_theta(parameters[:-1])], prior.Z)
-        learned = score.at(parameters).scores
-    work = {"n_neighbors": k, "sweeps": sweeps.n_sweeps, "evaluations": n_evaluations}
-    history.add(**size, **work, query_score=before.mean, learned_score=learned.mean)
+        best = _maximised(score, start.parameters, start.scale, _limits(task, start), max_iter, history)
+    else:
+        scores = score.at(start.parameters).scores
+        best = Maximum(start.parameters, start.scale, scores, scores, 0, 0)
+    prior = prior.rebuilt([prior.spec.with_theta(best.parameters[:-1])], prior.Z)
+    work = {"n_neighbors": k, "sweeps": sweeps.n_sweeps, "evaluations": best.n_evaluations}
+    history.add(**size, **work, query_score=best.before.mean, learned_score=best.scores.mean)
     sites = start.sites[0].copy(), start.sites[1].copy()
     for all_rows, part in zip(sites, distinct.parts(sweeps.sites), strict=True):
         all_rows[:, support] = part
-    return LocalFit(prior, sites, float(parameters[-1]), held_out, before, learned, start.n_iter + n_iter)
+    log_scale, n_iter = float(best.parameters[-1]), start.n_iter + best.n_iter
+    return LocalFit(prior, sites, log_scale, best.scale, held_out, best.before, best.scores, n_iter)
+
+
+class Maximum(NamedTuple):
+    """Where a score is largest: parameters and scores there, the scores before, and as in ``LocalFit`` the scale."""
+
+    parameters: np.ndarray
+    scale: np.ndarray
+    before: Scores
+    scores: Scores
+    n_iter: int
+    n_evaluations: int
 
 
 def _maximised(
-    score: QueryScore, start: np.ndarray, limits: np.ndarray, max_iter: int, history: History
-) -> OptimizeResult:
-    """Maximise a score by L-BFGS until ``PATIENCE`` iterations raise it by less than a share."""
-    first = score.objective(start)
-    # The first step has a length of about one.
-    unit = max(float(np.linalg.norm(first[1])), np.finfo(float).tiny)
-    recent = deque[float](maxlen=PATIENCE + 1)
+    score: QueryScore, start: np.ndarray, scale: np.ndarray, limits: np.ndarray, max_iter: int, history: History
+) -> Maximum:
+    """Maximise a score by L-BFGS until ``PATIENCE`` iterations raise it by less than a share.
 
-    def objective(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = first if np.array_equal(parameters, start) else score.objective(parameters)
-        history.tell(query_score=-value)
-        return value / unit, gradient / unit
+    The variables are the parameters divided by ``scale``.
+    """
+    value, gradient, before = score.objective(start)
+    # The first step has a length of about one.
+    unit = max(float(np.linalg.norm(scale * gradient)), np.finfo(float).tiny)
+    recent, best = deque[float](maxlen=PATIENCE + 1), (value, start, before)
+
+    def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal best
+        if np.array_equal(x, start / scale):
+            return value / unit, scale * gradient / unit
+        here, by_parameters, scores = score.objective(scale * x)
+        best = min(best, (here, scale * x, scores), key=lambda one: one[0])
+        history.tell(query_score=-here)
+        return here / unit, scale * by_parameters / unit
 
     def look(*, intermediate_result: OptimizeResult) -> None:
         recent.append(float(intermediate_result.fun))
         if len(recent) > PATIENCE and recent[0] - recent[-1] < LEAST_RISE * abs(recent[-1]):
             raise StopIteration
 
-    options = {"maxiter": max_iter, "ftol": 0.0}
-    return minimize(objective, start, jac=True, method="L-BFGS-B", bounds=limits, callback=look, options=options)
+    options, bounds = {"maxiter": max_iter, "ftol": 0.0}, limits / scale[:, None]
+    found = minimize(
+        objective, start / scale, jac=True, method="L-BFGS-B", bounds=bounds, callback=look, options=options
+    )
+    curved = scale * np.sqrt(np.diag(found.hess_inv.todense()))
+    scale = curved / np.median(curved)
+    return Maximum(best[1], scale, before, best[2], found.nit, found.nfev)
 
 
 def _limits(task: Task, start: LocalFit) -> np.ndarray:

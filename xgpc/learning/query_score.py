@@ -98,18 +98,20 @@ class QueryScore:
         scores = Scores(values, weight)
         return Evaluated(self, prior, sweep, at, scores, d_mean, d_variance, float(share @ scaled), by_q)
 
-    def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        """Negative of the mean score plus log priors of factor and length scales, and its gradient, for a minimiser.
+    def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray, Scores]:
+        """Negative of the mean score plus log priors of factor and length scales, its gradient, and the scores.
 
-        If a factorisation fails, the score is ``WORST_SCORE``, so that the line search steps back.
+        If a factorisation fails, the scores are ``WORST_SCORE``, so that the line search steps back.
         """
+        _, weight = self.labels
+        failed = -WORST_SCORE, np.zeros_like(parameters), Scores(np.full_like(weight, WORST_SCORE), weight)
         try:
             evaluated = self.at(parameters)
             value, gradient = evaluated.scores.mean, evaluated.gradient()
         except ValueError:
-            return -WORST_SCORE, np.zeros_like(parameters)
+            return failed
         if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
-            return -WORST_SCORE, np.zeros_like(parameters)
+            return failed
         # The score is a mean over rows, so the log priors are divided by the total weight.
         share = 1.0 / float(np.sum(self.labels[1]))
         of_factor = share / LOG_SCALE_SPREAD**2
@@ -118,7 +120,7 @@ class QueryScore:
         log_prior, by_theta = self.length_scale_prior.at(evaluated.prior.spec)
         value += share * log_prior
         gradient[:-1] += share * by_theta
-        return -value, -gradient
+        return -value, -gradient, evaluated.scores
 
 
 @dataclass(frozen=True)

@@ -118,8 +118,11 @@ def posterior_of(
 class Learner:
     """Learns hyperparameters, inducing points and their number on subsets of the rows."""
 
-    def __init__(self, data: Data, run: Run, initial: InitialState, max_iter: int):
+    def __init__(self, data: Data, run: Run, initial: InitialState, most_iterations: int | None):
         config, n_rows, is_full = data.config, len(initial.training), initial.model.prior.is_full
+        # What is learned with a limit of iterations is learned further in other ways: larger subsets are not needed.
+        self._is_interim = most_iterations is not None
+        max_iter = config.max_iter if most_iterations is None else min(most_iterations, config.max_iter)
         self.training, self.history, self.random_state = initial.training, run.history, run.random_state
         # Improvements are kept, but for those of a restart; ``n_iter`` counts iterations of the optimizer.
         self.run, self.is_restart, self.prior_mean, self.n_iter = run, False, data.prior_mean, 0
@@ -218,7 +221,7 @@ class Learner:
     def _sizes_after(self, size: int, prior: KernelPrior) -> list[int]:
         """Subsets that remain after the number of points was chosen on ``size`` rows."""
         # Without an optimizer nothing is learned; with many points the iterations that they can afford are used up.
-        if self.optimize is None or prior.n_inducing > MAX_MOVING:
+        if self.optimize is None or self._is_interim or prior.n_inducing > MAX_MOVING:
             return []
         return [larger for larger in self.sizes(prior) if larger > size]
 
@@ -231,7 +234,7 @@ class Learner:
         if m > MAX_MOVING:
             iterations = min(most, max(MIN_ITERATIONS, GROWING_ITERATIONS * MAX_MOVING // m))
             return size, replace(self.early, learn_inducing=False, max_iter=iterations)
-        if not self._sizes_after(size, prior):
+        if not (self._is_interim or self._sizes_after(size, prior)):
             return size, self.options
         return size, replace(self.early, max_iter=min(GROWING_ITERATIONS, most))
 
@@ -314,8 +317,7 @@ def learn_in_stages(
     learns = config.optimizer is not None
     if not learns and not grow_to:
         return HyperparameterFit(model, initial.n_iter)
-    max_iter = config.max_iter if most_iterations is None else min(most_iterations, config.max_iter)
-    learner = Learner(data, run, initial, max_iter)
+    learner = Learner(data, run, initial, most_iterations)
     if resumed is not None:
         model, learner.state, done = Model.of(resumed), resumed.state, resumed.n_rows
         grow_to = grow_to if resumed.is_growing else 0
@@ -334,5 +336,6 @@ def learn_in_stages(
         outcome = max(outcome, other, key=learner.comparable)
         best, n_rows = outcome.point, learner.sizes(outcome.model.prior)[-1]
         run.update(BestSoFar(best.q, best.site, n_rows, bool(initial.grow_to), number + 1))
-    problems = (outcome.problem,) if outcome.problem and max_iter == config.max_iter else ()
+    is_users = learner.options.max_iter == config.max_iter
+    problems = (outcome.problem,) if outcome.problem and is_users else ()
     return HyperparameterFit(outcome.model, initial.n_iter + learner.n_iter, problems)

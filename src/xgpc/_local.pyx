@@ -202,7 +202,6 @@ cdef class Neighbourhoods:
         cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, self.rows.k))
         cdef xg_local_gradient gradient
         cdef xg_local_rows rows = self.rows
-        rows.blocks = NULL
         cdef Py_ssize_t F = self.kernel.n_factors
         # One more than there are factors: there may be none.
         sums = np.zeros(self.kernel.n_terms), np.zeros(F + 1), np.zeros((F + 1, self.kernel.n_features))

@@ -259,20 +259,21 @@ XG_CALLED void pair_sums(const int kind, ptrdiff_t i, ptrdiff_t count, const lan
         pair_sums_rows(kind, 1, i, x, size, factor, out);
 }
 
-/* out = S x for the same row-major (n, n) matrix in all lanes */
+/* out = S x for the same row-major (n, n) matrix in all lanes, eight rows at a time: as many sums are under way as the
+ * latency of multiply-adds needs. */
 XG_CALLED void shared_times(ptrdiff_t n, const double *S, const lanes *x, lanes *out)
 {
-    for (ptrdiff_t i = 0; i < n; i += 4) {
-        const double *row[4];
-        lanes s[4];
-        for (int r = 0; r < 4; ++r) {
+    for (ptrdiff_t i = 0; i < n; i += 8) {
+        const double *row[8];
+        lanes s[8];
+        for (int r = 0; r < 8; ++r) {
             row[r] = S + SMALLER(i + r, n - 1) * n;
             s[r] = (lanes){0.0};
         }
         for (ptrdiff_t j = 0; j < n; ++j)
-            for (int r = 0; r < 4; ++r)
+            for (int r = 0; r < 8; ++r)
                 s[r] += row[r][j] * x[j];
-        for (int r = 0; r < SMALLER(n - i, 4); ++r)
+        for (int r = 0; r < SMALLER(n - i, 8); ++r)
             out[i + r] = s[r];
     }
 }

@@ -235,11 +235,14 @@ void XG_VARIANT(xg_local_condition)(const xg_local_kernel *kernel, const xg_loca
         lane_rows own = own_rows(g, rows->a, m);
         gather(&own, 0, m, g->a, m, 1);
         g->D = rows->blocks ? LANES(rows->blocks + i * PACKED(k + 1)) : D;
-        if (rows->blocks && g->D[0][0] >= 0.0)
+        int is_known = rows->blocks && g->D[0][0] > 0.0;
+        if (gradient || !is_known)
+            profiles(kernel, support, rows, gradient != NULL, g);
+        if (is_known)
             for (ptrdiff_t j = 0; j < k; j += 4)
                 fetch(rows, i + XG_WIDTH, j, support->a, m, 0, m);
         else {
-            kernel_block(kernel, support, rows, gradient != NULL, g);
+            kernel_block(kernel, k, g);
             residual_block(kernel, support, rows, g);
         }
         if (gradient) {

@@ -112,17 +112,23 @@ XG_INLINE void add_term(double variance, ptrdiff_t factors, const lanes *value, 
     }
 }
 
-/* K of the neighbours and x, packed; the kernel's profiles stay in value, slope and shaped. */
-XG_CALLED void kernel_block(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
-                            int with_slopes, group *g)
+/* The kernel's profiles of all pairs of the neighbours and x, packed, in value, slope and shaped. */
+XG_CALLED void profiles(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
+                        int with_slopes, group *g)
 {
-    ptrdiff_t k = rows->k, size = PACKED(k + 1), T = size + k + 1;
+    ptrdiff_t size = PACKED(rows->k + 1), T = size + rows->k + 1;
     for (ptrdiff_t f = 0; f < kernel->n_factors; ++f) {
         double *slope = with_slopes ? (double *)(g->slope + f * T) : NULL;
         arguments(kernel, support, rows, f, g);
         xg_profile_array(kernel->family[f], kernel->shape[f], XG_WIDTH * size, (const double *)g->h,
                          (double *)(g->value + f * T), slope, (double *)(g->shaped + f * T));
     }
+}
+
+/* D <- K of the neighbours and x, packed, from the profiles. */
+XG_CALLED void kernel_block(const xg_local_kernel *kernel, ptrdiff_t k, group *g)
+{
+    ptrdiff_t size = PACKED(k + 1), T = size + k + 1;
     const lanes *sum = NULL; /* of the terms before */
     for (ptrdiff_t t = 0; t < kernel->n_terms; ++t) {
         ptrdiff_t start = kernel->first[t], factors = kernel->first[t + 1] - start;

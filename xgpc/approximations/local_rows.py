@@ -24,6 +24,9 @@ from .sparse import SparsePrior
 
 # Bytes of a cache line. Whitened rows begin with one: reading vectors that span two costs 4 to 5 % of a sweep.
 CACHE_LINE = 64
+# Largest memory for the covariances of the neighbourhoods' residuals, which is that of 288 000 rows with 24 neighbours;
+# if they need more, each sweep computes them anew, which takes a third longer.
+BLOCK_BYTES = 750_000_000
 # A site's precision counts as so much at least where it is divided by. Weights gamma are in proportion to the
 # precision, so no product with them overflows.
 LEAST_PRECISION = 1e-300
@@ -45,8 +48,8 @@ class LocalRows:
 
 
 def aligned(n: int, m: int) -> np.ndarray:
-    """Memory for numbers (n, m)."""
-    memory = np.empty(8 * n * m + CACHE_LINE, dtype=np.uint8)
+    """Zeros (n, m)."""
+    memory = np.zeros(8 * n * m + CACHE_LINE, dtype=np.uint8)
     start = -memory.ctypes.data % CACHE_LINE
     return memory[start : start + 8 * n * m].view(np.float64).reshape(n, m)
 
@@ -106,6 +109,13 @@ def by_parts(executor: Executor, function: Callable[[slice], Any], n_rows: int) 
     """Arrays (C, n, ...), joined from the arrays that a function makes for parts of the rows."""
     parts = zip(*executor.each(function, parts_of(n_rows)), strict=True)
     return tuple(np.concatenate(arrays, axis=1) for arrays in parts)
+
+
+def blocks_for(n: int, k: int) -> np.ndarray | None:
+    """Memory for the covariances of n neighbourhoods' residuals, which conditionals share; None if it is too large."""
+    size = (k + 1) * (k + 2) // 2
+    # Eight more rows, as the core writes up to eight at a time.
+    return aligned(n + 8, size) if 8 * n * size <= BLOCK_BYTES else None
 
 
 class Conditional(NamedTuple):

@@ -379,7 +379,7 @@ class AllRows:
     def of(cls, task: Task, local_fit: LocalFit, source: ArraySource) -> AllRows:
         distinct = Distinct.of(source)
         near, local = _among(task, local_fit, distinct, min(task.n_neighbors, distinct.source.n_rows))
-        return cls(task, local_fit, distinct, labels_and_weights(source)[1], near, local)
+        return cls(task, local_fit, distinct, labels_and_weights(source)[1], near, local.with_blocks())
 
     def sweep(self, local: Local, sites: Sites, is_last: bool) -> Sweeps:
         """Sweep until the sites of the distinct rows, from ``sites``, are consistent; or as accurate as in rounds."""
@@ -405,7 +405,7 @@ class AllRows:
             # Held-out rows are near each other here: without sites they would take the place of rows with sites. A
             # random tenth takes a tenth of the places, which is not worth a search of its own.
             index, n_earlier = self._nearest_among(weight > 0.0)
-            local = replace(local, index=index, n_earlier=n_earlier)
+            local = replace(local, index=index, n_earlier=n_earlier, blocks=None)
         sweeps = self.sweep(local, self.distinct.sums(apart), is_last=False)
         mean, variance = (part[:, place] for part in sweeps.predicted)
         variance, (y, _) = np.exp(self.local_fit.log_scale) * variance, labels_and_weights(rows)

@@ -16,6 +16,7 @@ from .._kernels import KernelGradient
 from ..approximations.local_rows import (
     Coefficients,
     Neighbourhoods,
+    blocks_for,
     by_coefficients,
     local_rows,
 )
@@ -74,9 +75,10 @@ class QueryScore:
         theta, scale = parameters[:-1], float(np.exp(parameters[-1]))
         prior = self.prior.rebuilt([self.prior.spec.with_theta(theta)], self.prior.Z)
         rows, query_rows = (local_rows(self.executor, prior, source.X) for source in (self.support, self.queries))
+        # The gradient needs the neighbourhoods' covariances, too.
         local = Local(self.executor, self.support, prior.core, rows, self.index, self.n_earlier, self.link)
-        sweep = Sweep.of(local, self.sites)
-        at = Neighbourhoods(prior.core, rows, sweep.sites(), query_rows, self.query_index)
+        sweep, blocks = Sweep.of(local.with_blocks(), self.sites), blocks_for(*self.query_index.shape)
+        at = Neighbourhoods(prior.core, rows, sweep.sites(), query_rows, self.query_index, blocks=blocks)
         y, weight = self.labels
         share = weight / np.sum(weight)
 

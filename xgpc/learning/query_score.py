@@ -182,7 +182,8 @@ class ByRows:
 
     @classmethod
     def zeros(cls, a: np.ndarray) -> ByRows:
-        return cls(np.zeros_like(a), np.zeros(len(a)))
+        # Memory of np.zeros_like would be written here, by one thread.
+        return cls(np.zeros(a.shape), np.zeros(len(a)))
 
 
 def by_natural(q: Coefficients, by_q: Coefficients) -> tuple[np.ndarray, np.ndarray]:

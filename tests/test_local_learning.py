@@ -128,6 +128,16 @@ def test_neighbours_are_taken_where_classes_change_quickly():
     assert len(model.posterior_.X) == 4000
 
 
+def test_kernels_of_the_first_round_take_turns():
+    """The rough kernel, a smooth one from its parameters, the rough one again: the turns have raised its variance."""
+    model = fit(*checkerboard(4000, np.random.default_rng(0)), n_inducing=32)
+    turns = model.history_["evaluations"] > 0
+    learned, n_rows = (model.history_[name][turns] for name in ("learned_score", "n_rows"))
+    assert len(learned) == 4
+    assert len(set(n_rows[:3])) == 1
+    assert learned[2] > learned[0]
+
+
 @pytest.mark.parametrize("n_neighbors", ["auto", 24])
 def test_random_labels_are_not_predicted(n_neighbors):
     """Nothing leaks: neither queries nor rows of the decision are better known than fresh rows."""

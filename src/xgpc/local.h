@@ -32,7 +32,7 @@ typedef struct {
 /* Rows x (n_factors, n, d), a (n, m), residual variances (n,), and their neighbours index (n, k). With n_earlier (n,),
  * or NULL, there are two sets of neighbours: all, and the first so many. Conditionals with the same kernel and rows can
  * share ``blocks``, or NULL: memory for D of each neighbourhood, (n + 8, (k + 1) (k + 2) / 2), that depends on no site. A
- * zero where that of a row begins says that it has not been computed. */
+ * zero where that of a row begins says that it has not been computed. All calls then begin at multiples of eight rows. */
 typedef struct {
     ptrdiff_t n, k;
     double *blocks;

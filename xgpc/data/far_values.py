@@ -104,7 +104,7 @@ def _predicting(found: Sequence[Limit], X: np.ndarray, weight: np.ndarray) -> tu
 def limits(values: np.ndarray, weight: np.ndarray | None) -> tuple[float, float]:
     """Return the limits of values (n,) with weights (n,), None for ones; infinite on a side without far values."""
     if weight is None:
-        # This takes a tenth of the time.
+        # Counts take a tenth of the time of places.
         values, mass = np.unique(values, return_counts=True)
     else:
         values, place = np.unique(values, return_inverse=True)

@@ -20,8 +20,8 @@ Rounds with neighbours
     A round takes ``n_rows`` rows, of which some are held out and predicted from ``n_neighbors`` of the others. It makes
     ``sweeps`` over the sites of these, then maximises the mean log probability of the held-out rows: ``query_score``
     before and ``learned_score`` after ``evaluations`` of the score and its gradient (their count, whereas
-    ``evaluation`` is the number of one evaluation). The first of these rows are starts, without evaluations, and
-    kernels of different roughness; the last is the second round, if there is one.
+    ``evaluation`` is the number of one evaluation). The first of these rows are starts, without evaluations; then
+    kernels of different roughness, if the kernel is the default one, take turns; the last is the second round, if any.
 Sites of all rows
     ``n_neighbors`` and ``sweeps``, alone or with the decision by held-out rows.
 """

@@ -118,11 +118,8 @@ def posterior_of(
 class Learner:
     """Learns hyperparameters, inducing points and their number on subsets of the rows."""
 
-    def __init__(self, data: Data, run: Run, initial: InitialState, most_iterations: int | None):
+    def __init__(self, data: Data, run: Run, initial: InitialState, max_iter: int):
         config, n_rows, is_full = data.config, len(initial.training), initial.model.prior.is_full
-        # What is learned with a limit of iterations is learned further in other ways: larger subsets are not needed.
-        self._is_interim = most_iterations is not None
-        max_iter = config.max_iter if most_iterations is None else min(most_iterations, config.max_iter)
         self.training, self.history, self.random_state = initial.training, run.history, run.random_state
         # Improvements are kept, but for those of a restart; ``n_iter`` counts iterations of the optimizer.
         self.run, self.is_restart, self.prior_mean, self.n_iter = run, False, data.prior_mean, 0
@@ -152,11 +149,11 @@ class Learner:
         """Sizes of the successive subsets."""
         return subset_sizes(len(self.training), prior.n_inducing, self._sizes)
 
-    def learn(self, model: Model, grow_to: int, done: int = 0) -> Outcome:
+    def learn(self, model: Model, grow_to: int, done: int = 0, only_grows: bool = False) -> Outcome:
         """Learn in stages, each from the result of the one before; returns the outcome of the last.
 
-        First the inducing points are doubled while this pays, up to ``grow_to`` (0: never), then the subsets grow.
-        Subsets of less than ``done`` rows, which a resumed fit had reached, are skipped.
+        First the inducing points are doubled while this pays, up to ``grow_to`` (0: never); then the subsets grow,
+        unless ``only_grows``. Subsets of less than ``done`` rows, which a resumed fit had reached, are skipped.
         """
         sizes = self.sizes(model.prior)
         plan = self._planned([size for size in sizes if size >= done] or sizes[-1:])
@@ -186,7 +183,7 @@ class Learner:
             took, began = self.history.seconds - began, self.history.seconds
             richer = self._more_points(outcome, size, grow_to, took)
             if richer is None:
-                is_growing, plan = False, self._planned(self._sizes_after(size, model.prior))
+                is_growing, plan = False, [] if only_grows else self._planned(self._sizes_after(size, model.prior))
             else:
                 model = richer.model
                 # Without an optimizer the trial equals the next stage on the same rows.
@@ -221,7 +218,7 @@ class Learner:
     def _sizes_after(self, size: int, prior: KernelPrior) -> list[int]:
         """Subsets that remain after the number of points was chosen on ``size`` rows."""
         # Without an optimizer nothing is learned; with many points the iterations that they can afford are used up.
-        if self.optimize is None or self._is_interim or prior.n_inducing > MAX_MOVING:
+        if self.optimize is None or prior.n_inducing > MAX_MOVING:
             return []
         return [larger for larger in self.sizes(prior) if larger > size]
 
@@ -234,7 +231,7 @@ class Learner:
         if m > MAX_MOVING:
             iterations = min(most, max(MIN_ITERATIONS, GROWING_ITERATIONS * MAX_MOVING // m))
             return size, replace(self.early, learn_inducing=False, max_iter=iterations)
-        if not (self._is_interim or self._sizes_after(size, prior)):
+        if not self._sizes_after(size, prior):
             return size, self.options
         return size, replace(self.early, max_iter=min(GROWING_ITERATIONS, most))
 
@@ -307,23 +304,25 @@ def _are_all_rows(prior: KernelPrior, training: Training) -> bool:
 
 
 def learn_in_stages(
-    data: Data, run: Run, initial: InitialState, most_iterations: int | None = None
+    data: Data, run: Run, initial: InitialState, most_iterations: int | None = None, only_grows: bool = False
 ) -> HyperparameterFit:
     """Learn hyperparameters and inducing points from all starts, and return the best result.
 
-    ``most_iterations`` limits each stage; it is the library's limit, so the user is not warned if it is reached.
+    ``most_iterations`` limits each stage; it is the library's limit, so the user is not warned if it is reached. With
+    ``only_grows`` learning ends when the number of inducing points is chosen, on a subset of the rows.
     """
     config, model, resumed, grow_to, done = data.config, initial.model, initial.resumed, initial.grow_to, 0
     learns = config.optimizer is not None
     if not learns and not grow_to:
         return HyperparameterFit(model, initial.n_iter)
-    learner = Learner(data, run, initial, most_iterations)
+    max_iter = config.max_iter if most_iterations is None else min(most_iterations, config.max_iter)
+    learner = Learner(data, run, initial, max_iter)
     if resumed is not None:
         model, learner.state, done = Model.of(resumed), resumed.state, resumed.n_rows
         grow_to = grow_to if resumed.is_growing else 0
     elif learns and config.kernel is None and model.q is None and len(initial.training) <= ROWS_OF_STARTS:
         model = learner.best_start(model)
-    outcome = learner.learn(model, grow_to, done)
+    outcome = learner.learn(model, grow_to, done, only_grows)
     # Restarts report only the best result, after each of them.
     learner.is_restart, prior = True, initial.model.prior
     for number in range(1, config.n_restarts_optimizer + 1 if learns else 1):
@@ -332,10 +331,10 @@ def learn_in_stages(
         ]
         if resumed is not None and number < resumed.n_starts:
             continue
-        other = learner.learn(Model(prior.rebuilt(specs, prior.Z), None, initial.model.site), initial.grow_to)
+        begin = Model(prior.rebuilt(specs, prior.Z), None, initial.model.site)
+        other = learner.learn(begin, initial.grow_to, only_grows=only_grows)
         outcome = max(outcome, other, key=learner.comparable)
         best, n_rows = outcome.point, learner.sizes(outcome.model.prior)[-1]
         run.update(BestSoFar(best.q, best.site, n_rows, bool(initial.grow_to), number + 1))
-    is_users = learner.options.max_iter == config.max_iter
-    problems = (outcome.problem,) if outcome.problem and is_users else ()
+    problems = (outcome.problem,) if outcome.problem and max_iter == config.max_iter else ()
     return HyperparameterFit(outcome.model, initial.n_iter + learner.n_iter, problems)

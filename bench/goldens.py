@@ -36,6 +36,7 @@ FITS = {
     "defaults": ("breast-cancer", GPClassifier()),
     "defaults, several classes": ("wine", GPClassifier()),
     "defaults, neighbours": ("moons", GPClassifier(n_inducing=32)),
+    "defaults, rounds with neighbours": ("checkerboard", GPClassifier(n_inducing=32)),
     "neighbours, given kernel": ("moons", GPClassifier(kernel(2), n_inducing=32, n_neighbors=16, optimizer=None)),
     "exact bound": ("breast-cancer", GPClassifier(Matern(5.0, nu=1.5), **GIVEN)),
     "full process": ("wine", GPClassifier(kernel(13), inducing_points="all", optimizer=None)),

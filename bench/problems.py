@@ -48,6 +48,13 @@ def ringnorm(n=7400, seed=0, is_ring=True):
     return np.where(y[:, None], X + a, 2 * X if is_ring else X - a), y
 
 
+def checkerboard(n=3200):
+    """Classes of the fields of a square of 8 by 8, one label in twenty flipped."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(n, 2))
+    return X, ((np.floor(8 * X).sum(axis=1) % 2) != (rng.random(n) < 0.05)).astype(int)
+
+
 def table():
     """A small table: a number, and a category of four levels that matters."""
     rng = np.random.default_rng(0)
@@ -58,6 +65,7 @@ def table():
 MADE = {
     "ringnorm": ringnorm,
     "twonorm": functools.partial(ringnorm, is_ring=False),
+    "checkerboard": checkerboard,
     "table": table,
     "moons": lambda: datasets.make_moons(2800, noise=0.25, random_state=0),
     "breast-cancer": functools.partial(datasets.load_breast_cancer, return_X_y=True),

@@ -48,7 +48,7 @@ class LocalRows:
 
 
 def aligned(n: int, m: int) -> np.ndarray:
-    """Zeros (n, m)."""
+    """Zeros (n, m), the first at the start of a cache line."""
     memory = np.zeros(8 * n * m + CACHE_LINE, dtype=np.uint8)
     start = -memory.ctypes.data % CACHE_LINE
     return memory[start : start + 8 * n * m].view(np.float64).reshape(n, m)

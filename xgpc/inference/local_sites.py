@@ -33,9 +33,9 @@ from ..rows.executor import Executor, parts_for
 from ..rows.source import ArraySource, labels_and_weights
 from .links import Link, centred
 
-# Step length of the first sweeps, and its least value after sweeps that changed more than the one before. (From .7 on
-# sweeps took a third longer.)
-DAMPING, LEAST_DAMPING = 1.0, 0.1
+# Length of the first steps, and the least length after sweeps that changed more than the one before. (With first steps
+# of .7, eight data sets took a third more sweeps.)
+FIRST_STEP, LEAST_STEP = 1.0, 0.1
 # With two classes, sweeps end when the mean change of precision plus linear term is below this; log probabilities are
 # then within .0004 nats of the limit on average (electricity, 18 000 rows).
 TOLERANCE, MAX_SWEEPS = 1e-3, 50
@@ -44,8 +44,8 @@ NEAR = 5.0
 # Anderson's acceleration starts when a sweep changes less than this, and combines this many earlier sweeps. (With .3
 # bank-marketing takes 15 sweeps, not 8; with six earlier sweeps none takes fewer.)
 EXTRAPOLATED_BELOW, MEMORY = 0.1, 4
-# An extrapolation after which a sweep changes so many times as much as before is taken back. (With 2, cod-rna takes 22
-# sweeps and not 11; without this rule skin_nonskin did not converge in 50.)
+# The plain step replaces an extrapolated one after which a sweep changes more than so many times as much as before.
+# (With 2, cod-rna takes 22 sweeps and not 11; without this rule skin_nonskin did not converge in 50.)
 TAKEN_BACK = 1.2
 # Ridge, relative to the steps' mean square, against nearly parallel steps; 0 to 1e-6 took the same number of sweeps. An
 # extrapolated precision stays within this factor of a plain step's; without this limit two separable classes took 34
@@ -61,8 +61,8 @@ LEAST_WITHOUT = 1e-3
 BALANCED, NEWTON_STEPS, NEWTON_RATES, GMRES_TOL, GMRES_ITER = 0.1, 2, (1.0, 0.5, 0.25), 0.3, 20
 # Classes whose means a thread computes at a time: products with the whitened rows read these once for so many.
 GROUP = 8
-# Step length of the precisions: with full steps a few rows of pendigits oscillated for over fifty sweeps.
-PRECISION_DAMPING = 0.7
+# Length of the precisions' steps: with full steps a few rows of pendigits oscillated for over fifty sweeps.
+PRECISION_STEP = 0.7
 # With several classes, sweeps end when no training row's expected probabilities change by more than this; other rows'
 # probabilities are then within .003 of the limit (six data sets, 7 to 12 sweeps).
 CLASSES_TOLERANCE = 3e-4
@@ -340,20 +340,20 @@ class Sweeps:
     converged: bool
 
 
-def extrapolated(points: Sequence[np.ndarray], steps: Sequence[np.ndarray], damping: float) -> np.ndarray:
-    """Anderson's acceleration of x <- x + damping f(x): the next x from the last ones (2, C, n) and their steps f(x).
+def extrapolated(points: Sequence[np.ndarray], steps: Sequence[np.ndarray], length: float) -> np.ndarray:
+    """Anderson's acceleration of x <- x + length f(x): the next x from the last ones (2, C, n) and their steps f(x).
 
     It is the combination of the last iterates whose combined step is smallest; precisions stay near a plain step's.
     """
     point, step = points[-1], steps[-1]
-    plain = point + damping * step
+    plain = point + length * step
     if len(points) == 1:
         return plain
     by_point, by_step = (np.array([(all_[-1] - one).ravel() for one in all_][:-1]) for all_ in (points, steps))
     products = by_step @ by_step.T
     products[np.diag_indices_from(products)] += RIDGE * np.trace(products)
     share = np.linalg.solve(products, by_step @ step.ravel())
-    found = plain - (share @ (by_point + damping * by_step)).reshape(point.shape)
+    found = plain - (share @ (by_point + length * by_step)).reshape(point.shape)
     np.clip(found[0], plain[0] / MOST_FACTOR, plain[0] * MOST_FACTOR, out=found[0])
     return found
 
@@ -398,17 +398,17 @@ def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[Swep
         gradient = here.gradient / weight
         change = float(np.max(np.maximum(np.abs(gradient - before), np.abs(here.missing / weight))))
         yield Swept(change, (sites[0], here.given), Coefficients(here.w, given.q.V), here.predicted)
-        precision = sites[0] + PRECISION_DAMPING * (here.precision - sites[0])
+        precision = sites[0] + PRECISION_STEP * (here.precision - sites[0])
         before, sites = gradient, (precision, here.gradient + precision * here.mean)
 
 
 def _extrapolated(local: Local, sites: Sites) -> Iterator[Swept]:
     """Sweeps with full steps, and with extrapolation once they change little.
 
-    If a sweep changes more than the one before, the next step is plain, with more damping if the last one was plain
-    too; a step that was extrapolated is replaced by the plain one, if the change is much larger.
+    If a sweep changes more than the one before, the next step is plain: half as long if the last one was plain, too. An
+    extrapolated step after which the change is much larger is replaced by the plain step.
     """
-    damping, before, point = DAMPING, np.inf, np.stack(sites)
+    length, before, point = FIRST_STEP, np.inf, np.stack(sites)
     points, steps = deque[np.ndarray](maxlen=MEMORY + 1), deque[np.ndarray](maxlen=MEMORY + 1)
     while True:
         sites = point[0], point[1]
@@ -418,7 +418,7 @@ def _extrapolated(local: Local, sites: Sites) -> Iterator[Swept]:
         yield Swept(change, sites, sweep.q, sweep.predicted)
         if change > before:
             if len(points) < 2:
-                damping = max(LEAST_DAMPING, 0.5 * damping)
+                length = max(LEAST_STEP, 0.5 * length)
             elif change > TAKEN_BACK * before:
                 point, step, change = points[-1], steps[-1], before
             points.clear()
@@ -427,6 +427,6 @@ def _extrapolated(local: Local, sites: Sites) -> Iterator[Swept]:
         if change < EXTRAPOLATED_BELOW:
             points.append(point)
             steps.append(step)
-            point = extrapolated(points, steps, damping)
+            point = extrapolated(points, steps, length)
         else:
-            point = point + damping * step
+            point = point + length * step

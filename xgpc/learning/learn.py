@@ -71,7 +71,8 @@ LARGE_Z = 15.0
 # If neighbours gain less than this, in nats, for the first round's held-out rows, inducing points are added before
 # learning continues: they then help, too.
 SMALL_GAIN = 0.05
-# For every 32 inducing points, the rest of the fit takes at most as long as the first round (measured: .4 to 1 times).
+# For every 32 inducing points, the rest of a fit to which points are added takes at most as long as the first round
+# (measured: .5 to 1 times).
 POINTS_OF_A_ROUND = 32.0
 # Most rows times classes by default: the memory of a million rows of two classes, 2.5 GB.
 MOST_CLASS_ROWS = 1_000_000
@@ -81,7 +82,8 @@ MOST_POINTS, MOST_VALUES = 256, 6_000_000
 # more rows favour the rougher one. If points are added, it may lose by one standard error, as they suit smooth
 # functions.
 ERRORS_PER_DOUBLING, NATS_PER_DOUBLING, ERRORS_WITH_POINTS = 0.5, 0.003, -1.0
-# Accuracy, in nats a row, of the posterior that neighbours are compared with after points were added.
+# Accuracy, in nats a row, of the posterior that neighbours are compared with after points were added: the standard
+# errors of these comparisons are .001 and more.
 NATS_OF_ROW = 5e-4
 # With fewer rows, held-out rows cannot decide about own kernels, and the bound never can, because it rewards kernels
 # that overfit.
@@ -295,15 +297,17 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
         # round learns the kernel, and the posterior without neighbours is only what theirs is compared with.
         limit, grows = _limit(task, GROWN_ITERATIONS) if has_structure else None, allowed > before
         further = replace(initial.going_on(sparse), grow_to=allowed if grows else 0)
-        if grows or limit is None:
-            sparse = learn_in_stages(data, run, further, limit, only_grows=limit is not None)
+        if limit is None:
+            sparse = learn_in_stages(data, run, further)
             q = _posterior(task, sparse)
+        elif grows:
+            sparse = learn_in_stages(data, run, further, limit, only_grows=True)
+            nats = NATS_OF_ROW * n_rows
+            q = posterior_of(initial.training, sparse.model, data.prior_mean, data.config, nats).q
         n_inducing = sparse.model.prior.n_inducing
         if allowed < most and allowed <= n_inducing:
             run.skip(f"more than {n_inducing} inducing points with neighbours")
         is_done = limit is None and not most <= n_inducing < initial.grow_to
-        if grows and not is_done:
-            q = posterior_of(initial.training, sparse.model, data.prior_mean, data.config, NATS_OF_ROW * n_rows).q
     doublings = max(0.0, np.log2(n_rows / size_of_round(0, task.n_latents)[0]))
     errors, nats = ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings
     if sparse.model.prior.n_inducing > tried[0].prior.n_inducing:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import OptimizeResult, minimize, minimize_scalar
+from scipy.optimize import minimize_scalar
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Product
 
 from ..approximations.base import KernelPosterior, KernelPrior
 from ..approximations.local import LocalPosterior
 from ..approximations.local_rows import in_order, local_rows, metric
 from ..approximations.sparse import SparsePrior
-from ..inference.history import History
 from ..inference.links import LINKS, Link, centred
 from ..inference.local_sites import Local, Sweeps, converged_sites, start_sites
 from ..inference.run import Run
@@ -26,7 +23,7 @@ from ..rows.neighbours import Neighbours
 from ..rows.source import ArraySource, labels_and_weights
 from .candidates import Scores
 from .hold_out import HoldOut
-from .query_score import QueryScore
+from .query_score import QueryScore, maximised
 from .start import Data, InitialState
 
 # Rounds of learning: number of rows, half of them held out, and L-BFGS iterations. Each draws new rows. In the second,
@@ -35,7 +32,7 @@ from .start import Data, InitialState
 ROUNDS, CLASSES_ROUNDS = ((8000, 15), (32_000, 6)), ((8000, 15), (16_000, 20))
 # The candidate kernels take turns in the first round: number of the kernel, and most iterations. All have about the
 # same length scales and variance, and a variance that has to rise takes more than fifteen iterations: kernels that each
-# began anew were compared too early (NLL on cod-rna .074, with turns .053).
+# began anew were compared too early (NLL on cod-rna .074, with turns .054).
 TURNS = ((0, 5), (1, 15), (0, 15))
 # With more than FULL_CLASSES classes a round has fewer rows, but at least 1 / LEAST_ROUND of them: each takes longer.
 FULL_CLASSES, LEAST_ROUND = 5, 4
@@ -47,10 +44,6 @@ ROUND_TOLERANCE, CLASSES_ROUND_TOLERANCE = 2e-3, 1e-2
 # Least initial precision of predicted rows with several classes: where a wrong class is nearly certain it almost
 # vanishes, and without this limit 18 of 188 fits did not converge.
 LEAST_FIRST = 0.01
-# L-BFGS ends a round when so many iterations together raise the score by less than this share of it. (The paired
-# standard error of the rise is no limit: it falls as fast as the steps.) With two iterations in place of three magic
-# ended too early (NLL on three splits .2859, .2850 with three).
-PATIENCE, LEAST_RISE = 3, 1e-3
 # Largest change of a log parameter in a round or turn, as the sites are only one sweep from its start: electricity's
 # variance rises from 4 to 2500 or more (NLL .085, against .099 if it may rise to 80).
 MAX_STEP = 8.0
@@ -116,8 +109,7 @@ class LocalFit:
     Attributes
     ----------
     log_scale : float, logarithm of the factor
-    scale : (p,), by which learning divides the parameters, so that the score has about the same curvature along each,
-        as far as earlier steps have shown it
+    scale : (p,), as in ``Maximum``; learning divides the parameters by it
     held_out : (q,), numbers of the last round's held-out rows
     scores, learned : their scores before and after the round's learning
     """
@@ -155,7 +147,7 @@ def nearer(spec: KernelSpec, X: np.ndarray, k: int, n_threads: int) -> KernelSpe
 
 
 def size_of_round(number: int, n_latents: int | None) -> tuple[int, int]:
-    """Number of support and held-out rows of a round together, and of iterations; ``n_latents`` as in ``Task``."""
+    """Number of support and held-out rows of a round together, and most iterations; ``n_latents`` as in ``Task``."""
     if n_latents is None:
         return ROUNDS[number]
     size, iterations = CLASSES_ROUNDS[number]
@@ -300,12 +292,9 @@ def _round(task: Task, start: LocalFit, support: np.ndarray, held_out: np.ndarra
     query_index = near.of(queries.X * metric(prior.core), k, executor.n_threads)
     among = local.index, local.n_earlier, query_index, sweeps.sites
     score = QueryScore(executor, prior, local.source, queries, *among, local.link, task.initial.length_scale_prior)
-    # A single support row has no neighbours.
-    if max_iter and local.index.shape[1]:
-        best = _maximised(score, start.parameters, start.scale, _limits(task, start), max_iter, history)
-    else:
-        scores = score.at(start.parameters).scores
-        best = Maximum(start.parameters, start.scale, scores, scores, 0, 0)
+    # A single support row has no neighbours, so there is nothing to learn.
+    most = max_iter if local.index.shape[1] else 0
+    best = maximised(score, start.parameters, start.scale, _limits(task, start), most, history)
     prior = prior.rebuilt([prior.spec.with_theta(best.parameters[:-1])], prior.Z)
     work = {"n_neighbors": k, "sweeps": sweeps.n_sweeps, "evaluations": best.n_evaluations}
     history.add(**size, **work, query_score=best.before.mean, learned_score=best.scores.mean)
@@ -314,56 +303,6 @@ def _round(task: Task, start: LocalFit, support: np.ndarray, held_out: np.ndarra
         all_rows[:, support] = part
     log_scale, n_iter = float(best.parameters[-1]), start.n_iter + best.n_iter
     return LocalFit(prior, sites, log_scale, best.scale, held_out, best.before, best.scores, n_iter)
-
-
-class Maximum(NamedTuple):
-    """Where a score is largest: parameters and scores there, the scores before, and as in ``LocalFit`` the scale."""
-
-    parameters: np.ndarray
-    scale: np.ndarray
-    before: Scores
-    scores: Scores
-    n_iter: int
-    n_evaluations: int
-
-
-def _maximised(
-    score: QueryScore, start: np.ndarray, scale: np.ndarray, limits: np.ndarray, max_iter: int, history: History
-) -> Maximum:
-    """Maximise a score by L-BFGS until ``PATIENCE`` iterations raise it by less than a share.
-
-    The variables are the parameters divided by ``scale``. The scale of the result has the roots of the diagonal of the
-    inverse Hessian that the optimizer found.
-    """
-    value, gradient, before = score.objective(start)
-    # The first step has a length of about one.
-    unit, recent = float(np.linalg.norm(scale * gradient)), deque[float](maxlen=PATIENCE + 1)
-    best = value, start, before
-    if not unit:
-        return Maximum(start, scale, before, before, 0, 1)
-
-    def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal best
-        if np.array_equal(x, start / scale):
-            return value / unit, scale * gradient / unit
-        parameters = np.clip(scale * x, *limits.T)
-        here, by_parameters, scores = score.objective(parameters)
-        best = min(best, (here, parameters, scores), key=lambda one: one[0])
-        history.tell(query_score=-here)
-        return here / unit, scale * by_parameters / unit
-
-    def look(*, intermediate_result: OptimizeResult) -> None:
-        recent.append(float(intermediate_result.fun))
-        if len(recent) > PATIENCE and recent[0] - recent[-1] < LEAST_RISE * abs(recent[-1]):
-            raise StopIteration
-
-    options, bounds = {"maxiter": max_iter, "maxcor": max_iter, "ftol": 0.0}, limits / scale[:, None]
-    found = minimize(
-        objective, start / scale, jac=True, method="L-BFGS-B", bounds=bounds, callback=look, options=options
-    )
-    inverse = np.maximum(np.diag(found.hess_inv.todense()), np.finfo(float).eps)
-    curved = scale * np.sqrt(inverse)
-    return Maximum(best[1], curved / np.median(curved), before, best[2], found.nit, found.nfev)
 
 
 def _limits(task: Task, start: LocalFit) -> np.ndarray:

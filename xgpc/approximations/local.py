@@ -13,7 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ..rows.executor import Threads
+from ..rows.blas import single_threaded_blas
+from ..rows.executor import Threads, on_threads, parts_of
 from ..rows.neighbours import Neighbours
 from .base import ColumnOf, Value, kernel_sums, noise_variances
 from .local_rows import (
@@ -21,7 +22,6 @@ from .local_rows import (
     Coefficients,
     LocalRows,
     Neighbourhoods,
-    by_parts,
     local_rows,
     metric,
     neighbour_matrices,
@@ -106,10 +106,11 @@ class LocalPosterior(Value):
         """A search, and O(r (k^2 (m + d) + C (k^3 + m^2)))."""
         if not len(X):
             return np.empty((*self.shape, 0)), np.empty((*self.shape, 0))
-        with Threads(n_jobs) as executor:
-            # Both are made here, once, not by each thread.
-            _, q = (self.neighbours, self.whitened_rows), self.coefficients
-            mean, variance = by_parts(executor, lambda rows: predicted(self.at(X[rows]), q), len(X))
+        # Both are made here, once, not by each thread.
+        _, q, parts = (self.neighbours, self.whitened_rows), self.coefficients, parts_of(len(X))
+        with single_threaded_blas():
+            found = on_threads(n_jobs)(lambda rows: predicted(self.at(X[rows]), q), parts)
+        mean, variance = (np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
         variance *= self.variance_scale
         return mean.reshape(*self.shape, len(X)), variance.reshape(*self.shape, len(X))
 

@@ -278,11 +278,33 @@ def test_tables_that_cannot_be_used_are_refused(kind):
         small().fit(table, Y[: 0 if kind == "no rows" else 6])
 
 
-def test_levels_are_255_at_most():
-    table = pd.DataFrame({"name": [f"row {i}" for i in range(300)], "x": np.arange(300.0)})
-    with pytest.raises(ValueError, match=r"'name' has 300 distinct levels, such as 'row 0'.*at most 255"):
-        small().fit(table, np.arange(300) % 2)
-    assert fitted(table.assign(name=[f"row {i % 255}" for i in range(300)]), np.arange(300) % 2).n_features_in_ == 2
+def test_rare_levels_count_as_one_where_there_are_more_than_255():
+    rng = np.random.default_rng(0)
+    # Four frequent levels decide the class; the other 281 have 300 of the 700 rows.
+    town = np.concatenate([rng.choice(["a", "b", "c", "d"], 400), [f"rare {min(i, 280)}" for i in range(300)]])
+    y = np.where(np.isin(town, ["a", "b"]), 1, 0)
+    y[400:] = rng.random(300) < 0.3
+    table = pd.DataFrame({"town": town, "x": rng.normal(size=700)})
+    assert table["town"].nunique() > 255
+    model = fitted(table, y)
+    (levels,) = (one.levels for one in model.encoding_.columns if one.is_categorical)
+    assert len(levels) <= 255
+    assert {"a", "b", "c", "d"} <= set(levels)
+    assert min(table["town"].value_counts()[list(levels)]) >= 2
+    rest = np.count_nonzero(~table["town"].isin(levels))
+    assert any(f"{rest} of 700 rows have levels of the column 'town'" in text for text in model.decisions_)
+    rare = next(level for level in table["town"] if level not in levels)
+    p = model.predict_proba(pd.DataFrame({"town": ["a", "c", rare, "never seen"], "x": np.zeros(4)}))[:, 1]
+    assert p[2] == p[3]
+    assert p[1] < 0.1 < p[2] < 0.5 < 0.9 < p[0]
+
+
+def test_a_column_that_names_the_rows_does_no_harm():
+    table, y = pd.DataFrame({"x": np.linspace(-1.0, 1.0, 300)}), np.arange(300) >= 150
+    named = table.assign(name=[f"row {i}" for i in range(300)])
+    without, beside = (fitted(one, y).predict_proba(one)[:, 1] for one in (table, named))
+    assert np.mean(np.abs(beside - without)) < 0.02
+    assert np.mean((beside > 0.5) == y) > 0.98
 
 
 NO_TABLES = ([1.0, 2.0], None, "down", np.zeros((2, 2, 2)), pd.Series([1.0, 2.0]), {"a": [1.0]}, iter([1.0]))

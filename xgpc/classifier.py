@@ -113,7 +113,8 @@ class GPClassifier(PosteriorClassifier):
         Factors of the sample weights, for each class. "balanced": n / (C n_c) as in SVC, with n_c rows of class c.
     categorical_features : "from_dtype", None, or list, default="from_dtype"
         Columns whose values are levels without an order. "from_dtype": text and categorical columns of data frames. A
-        list has names, positions, or True and False for each column. A column has 255 levels at most.
+        list has names, positions, or True and False for each column. If a
+        column has more than 255 levels, the rare ones count as one.
     feature_transform : "auto" or None, default="auto"
         "auto" replaces a value that a wide gap separates from all others, such as -9999, when fitting and when
         predicting; ``encoding_.limits`` has the limits. None: no value is changed.

@@ -135,6 +135,8 @@ def _data(
     mean = checked_mean(config.mean, record, len(classes))
     labels = site_labels(np.arange(len(classes)), record.n_latents(len(classes)))
     X, encoding = rows.X, columns.encoding
+    for sentence in () if encoding is None else encoding.described_levels(X):
+        run.history.add(decision=sentence)
     if config.feature_transform is not None:
         X, encoding, told = with_limits(rows, encoding, columns.described)
         if told:

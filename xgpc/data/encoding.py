@@ -24,8 +24,9 @@ from .frames import Column, Level, as_levels, as_numbers, columns_of, is_table, 
 
 # Each level has this in its own column of the matrix and 0 in the others, so that two levels are at a distance of 1.
 IN_OWN_COLUMN = math.sqrt(0.5)
-# Most levels of a column, as in HistGradientBoostingClassifier: each takes a column of the matrix.
-MAX_LEVELS = 255
+# Most levels of a column, as in HistGradientBoostingClassifier: each takes a column of the matrix. If there are more,
+# those of fewer than LEAST_OF_LEVEL rows have none, as a single row says nothing of others.
+MAX_LEVELS, LEAST_OF_LEVEL = 255, 2
 INDICATOR, REPEATED = "missingindicator_", "repeated_"
 # A number that more than this share of the rows have is a state rather than a measure, and the others are often amounts
 # that rules fix (NLL of adult's test rows .285 with such levels, .305 without). Values of fewer than ten rows share one
@@ -102,19 +103,20 @@ class ColumnEncoding:
 
 
 def learned_levels(column: Column, rows: np.ndarray) -> ColumnEncoding:
-    """Return the encoding of a categorical column with the levels of some rows."""
+    """Return the encoding of a categorical column with the levels of some rows, or the most frequent if they are many.
+
+    The other levels count as unknown.
+    """
     codes, levels = as_levels(column)
     counts = np.bincount(codes[rows] + 1, minlength=len(levels) + 1)
-    present = sorted(level for level, count in zip(levels, counts[1:], strict=True) if count)
-    if not present:
+    n_rows = {level: count for level, count in zip(levels, counts[1:], strict=True) if count}
+    if not n_rows:
         raise ValueError(f"The column {column.name!r} has no values; leave it out.")
-    if len(present) > MAX_LEVELS:
-        raise ValueError(
-            f"The column {column.name!r} has {len(present)} distinct levels, such as {present[0]!r}; a categorical "
-            f"column has at most {MAX_LEVELS}. Leave it out if it names the rows; else put rare levels together, or "
-            "make a number of it, as sklearn.preprocessing.TargetEncoder does."
-        )
-    return ColumnEncoding(column.name, tuple(present), bool(counts[0]), None)
+    kept = list(n_rows)
+    if len(kept) > MAX_LEVELS:
+        frequent = sorted(kept, key=lambda level: (-n_rows[level], level))[:MAX_LEVELS]
+        kept = [level for level in frequent if n_rows[level] >= LEAST_OF_LEVEL] or frequent[:1]
+    return ColumnEncoding(column.name, tuple(sorted(kept)), bool(counts[0]), None)
 
 
 def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> ColumnEncoding:
@@ -169,7 +171,7 @@ class Encoding:
     ) -> Encoding:
         """Learn the encoding of a table's columns from the rows with these numbers (r,), and weights, (r,) or (0,).
 
-        Columns of too many levels, of text that is not categorical, or without any number raise ValueError.
+        Columns of text that is not categorical, or without any value, raise ValueError.
         """
         found = tuple(
             learned_levels(column, rows) if categorical else learned_numbers(column, rows, weight)
@@ -204,6 +206,18 @@ class Encoding:
     def has_levels(self) -> bool:
         """Whether there are categorical columns."""
         return any(one.is_categorical for one in self.columns)
+
+    def described_levels(self, X: np.ndarray) -> list[str]:
+        """Return a sentence on each column of which rows, as the matrix X (n, d), have levels that count as unknown."""
+        found, ends = [], np.cumsum([len(labels) for *_, labels in self._parts])
+        for (j, prefix, _), end in zip(self._parts, ends, strict=True):
+            one = self.columns[j]
+            if one.is_categorical and not prefix and (n_rows := np.count_nonzero(X[:, end - 1])):
+                found.append(
+                    f"{n_rows} of {len(X)} rows have levels of the column {one.name!r} that count as one, as unknown "
+                    f"levels do: the model has the {len(one.levels)} levels that are most frequent in the first fit."
+                )
+        return found
 
     @property
     def length_scale_names(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
 
 from xgpc import BayesianLinearClassifier, GPClassifier
-from xgpc.explain import shapley_values
+from xgpc.explain import relevance, shapley_values
 
 D = 6
 SCALES = np.array([1.0, 2.0, 0.7, 3.0, 1.5, 1.0])
@@ -215,3 +215,17 @@ def test_what_cannot_be_explained_is_refused_with_what_can():
     pipeline = make_pipeline(StandardScaler(), BayesianLinearClassifier()).fit(X, score > 0.0)
     with pytest.raises(ValueError, match=r"got Pipeline\. For a pipeline give the last step"):
         shapley_values(pipeline, X)
+
+
+def test_the_deviation_of_a_mean_size_is_at_most_what_relevance_says():
+    model, _ = fitted(n_inducing=8)
+    size, most = relevance(model)
+    # Shapley values of draws of the function at all rows that the games need.
+    points, baseline = model.inducing_points_, model.feature_mean_[None]
+    each = [by_subsets(x, baseline, np.arange(D)) for x in points]
+    rows, index = np.unique(np.concatenate([rows for rows, _ in each]), axis=0, return_inverse=True)
+    draws = model.sample_latent(rows, 400, random_state=0)[index].reshape(len(points), -1, 400)
+    values = np.stack([weights @ one for (_, weights), one in zip(each, draws, strict=True)])
+    error = np.sqrt(np.mean((np.mean(np.abs(values), axis=0) - size[:, None]) ** 2, axis=1))
+    assert np.all(error < 1.1 * most)
+    assert np.max(error) > 0.1 * np.max(most)

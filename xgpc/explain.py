@@ -30,14 +30,16 @@ from ._vmath import exp
 from .approximations.base import CovarianceForm, KernelPosterior
 from .approximations.local import LocalPosterior
 from .data.encoding import of_table
+from .estimator import LatentClassifier
 from .kernels.spec import KernelSpec, Term
 from .linear import BayesianLinearClassifier
 from .names import MatrixLike
-from .predict import PosteriorClassifier
 from .rows.blas import single_threaded_blas
 from .rows.executor import on_threads
 from .rows.source import dense
 
+# Operations for the relevance of features: a tenth of a second. Relevance takes from LEAST to MOST inducing points.
+RELEVANCE_FLOPS, LEAST, MOST = 5e9, 10, 100
 # Most numbers (features, rows, points) of a block, unless a row has more. With 2^15 or 2^20 a row takes 1.2 times as
 # long.
 BLOCK_NUMBERS = 2**17
@@ -65,6 +67,10 @@ class ShapleyValues:
     std: np.ndarray
     baseline_value: Any
     residual: np.ndarray
+
+
+class NotAProduct(ValueError):
+    """A kernel is no product over features."""
 
 
 class Quadrature(NamedTuple):
@@ -220,12 +226,12 @@ def shapley_values(
     >>> shapley_values(model, X[:5]).values.shape
     (5, 30)
     """
-    if not isinstance(model, PosteriorClassifier | BayesianLinearClassifier):
+    check_is_fitted(model)
+    if not hasattr(model, "_record"):
         raise ValueError(
             f"model must be a fitted GPClassifier or BayesianLinearClassifier; got {type(model).__name__}. For a "
             "pipeline give the last step, and rows transformed by the other steps."
         )
-    check_is_fitted(model)
     rows = np.asarray(dense(model._rows(X)), dtype=np.float64)
     start = _baseline_rows(model, baseline)
     if isinstance(model, BayesianLinearClassifier):
@@ -233,14 +239,15 @@ def shapley_values(
     return _of_kernel(model, rows, start)
 
 
-def _baseline_rows(model: PosteriorClassifier | BayesianLinearClassifier, baseline: Any) -> np.ndarray:
+def _baseline_rows(model: LatentClassifier, baseline: Any) -> np.ndarray:
     """The rows (b, d) to compare with, encoded."""
     if baseline is None:
         if not hasattr(model, "feature_mean_"):
             raise ValueError(
                 f"A {type(model).__name__} keeps no mean of its features: give baseline, such as X_train.mean(axis=0)."
             )
-        return model.feature_mean_[None]
+        mean: np.ndarray = model.feature_mean_
+        return mean[None]
     with warnings.catch_warnings():
         if np.ndim(baseline) == 1:
             # A row has no column names.
@@ -259,7 +266,7 @@ def _of_linear(model: BayesianLinearClassifier, X: np.ndarray, baseline: np.ndar
     return ShapleyValues(difference * coef, std, value, np.zeros(len(X)))
 
 
-def _of_kernel(model: PosteriorClassifier, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues:
+def _of_kernel(model: Any, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues:
     q, table = model.posterior_, of_table(model.encoding_)
     players = np.arange(X.shape[1]) if table is None else table.column_of_matrix
     is_local, n_players = isinstance(q, LocalPosterior), model.n_features_in_
@@ -270,7 +277,7 @@ def _of_kernel(model: PosteriorClassifier, X: np.ndarray, baseline: np.ndarray) 
     size, found = len(forms) // len(groups), []
     with single_threaded_blas():
         for g, group in enumerate(groups):
-            game = Game(_explainable(group.spec, n_players), players, baseline, rule)
+            game = Game(_product(group.spec, n_players), players, baseline, rule)
             n_rows = max(1, BLOCK_NUMBERS // (len(group.Z) * len(players)))
             blocks = [X[first : first + n_rows] for first in range(0, max(1, len(X)), n_rows)]
             block = partial(_block, game, forms[g * size : (g + 1) * size], group.Z, not is_local)
@@ -286,17 +293,34 @@ def _of_kernel(model: PosteriorClassifier, X: np.ndarray, baseline: np.ndarray) 
     return ShapleyValues(values, std, at_baseline if q.shape else float(at_baseline), residual)
 
 
-def _explainable(spec: KernelSpec, n_players: int) -> KernelSpec:
-    """The kernel without noise; ValueError if it is no product over features."""
+def _product(spec: KernelSpec, n_players: int) -> KernelSpec:
+    """The kernel without noise; NotAProduct if it is no product over features."""
     spec = spec.without_noise()
     try:
         for term in spec.terms:
             spec.by_feature(term)
     except ValueError as error:
         n_scales = spec.n_features if spec.groups is None else len(spec.groups.names)
-        raise ValueError(
+        raise NotAProduct(
             f"{error}, so that exact Shapley values would take 2^{n_players} evaluations. Allowed are RBF, Matern with "
             "nu=inf, constants, WhiteKernel, and their sums, products and powers. Fit with kernel=ConstantKernel() * "
             f"RBF(np.ones({n_scales})): a fit with neighbours chooses a Matern kernel only if none is given."
         ) from error
     return spec
+
+
+def relevance(model: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Mean absolute Shapley values (p,) at some inducing points, over all latent functions, and their mean deviations.
+
+    The latter are at least the deviations of the former: |mean |a_i| - mean |b_i|| is at most mean |a_i - b_i|, whose
+    root mean square is at most the mean of the root mean squares. Both are empty where they would take long. A kernel
+    that is no product over features raises NotAProduct.
+    """
+    points = np.reshape(model.inducing_points_, (-1, model.inducing_points_.shape[-1]))
+    n_rows = int(RELEVANCE_FLOPS / (model.n_features_in_ * model.inducing_points_.shape[-2] ** 2 * len(model.classes_)))
+    if n_rows < LEAST:
+        return np.empty(0), np.empty(0)
+    some = points[np.unique(np.linspace(0, len(points) - 1, min(n_rows, MOST)).astype(int))]
+    found = _of_kernel(model, some, model.feature_mean_[None])
+    sizes, std = (np.moveaxis(part, 1, 0).reshape(model.n_features_in_, -1) for part in (found.values, found.std))
+    return np.mean(np.abs(sizes), axis=1), np.mean(std, axis=1)

@@ -28,11 +28,11 @@ from sklearn.utils.validation import check_is_fitted
 from ._shapley import product_games
 from ._vmath import exp
 from .approximations.base import CovarianceForm, KernelPosterior
+from .approximations.linear import LinearPosterior
 from .approximations.local import LocalPosterior
 from .data.encoding import of_table
 from .estimator import LatentClassifier
 from .kernels.spec import KernelSpec, Term
-from .linear import BayesianLinearClassifier
 from .names import MatrixLike
 from .rows.blas import single_threaded_blas
 from .rows.executor import on_threads
@@ -234,7 +234,7 @@ def shapley_values(
         )
     rows = np.asarray(dense(model._rows(X)), dtype=np.float64)
     start = _baseline_rows(model, baseline)
-    if isinstance(model, BayesianLinearClassifier):
+    if isinstance(model.posterior_, LinearPosterior):
         return _of_linear(model, rows, np.mean(start, axis=0))
     return _of_kernel(model, rows, start)
 
@@ -259,7 +259,7 @@ def _baseline_rows(model: LatentClassifier, baseline: Any) -> np.ndarray:
     return found
 
 
-def _of_linear(model: BayesianLinearClassifier, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues:
+def _of_linear(model: Any, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues:
     difference, (coef,) = X - baseline, model.coef_
     std = np.abs(difference) * np.sqrt(np.diag(model.coef_covariance_)[: len(coef)])
     value = float(coef @ baseline + model.intercept_[0])

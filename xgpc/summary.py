@@ -74,15 +74,16 @@ def features_that_matter(model: BaseEstimator) -> tuple[Rows, list[str]]:
         size, std = relevance(model)
         if len(size) and np.any(size):
             order = np.argsort(-size, kind="stable")
-            listed = ", ".join(f"{names[j]} {size[j]:.3g} +- {std[j]:.2g}" for j in order[:LISTED])
-            rows.append(("features that matter", f"{listed} (mean size of their Shapley values)"))
+            rows.append(("features that matter", ", ".join(names[j] for j in order[:LISTED])))
+            listed = ", ".join(f"{size[j]:.3g} +- {std[j]:.2g}" for j in order[:LISTED])
+            rows.append(("mean |Shapley value|", listed))
             small = [names[j] for j in order if size[j] < SMALL_SHARE * np.max(size)]
             if small:
                 more = f" and {len(small) - LISTED} more" if len(small) > LISTED else ""
                 to_try.append(f"Leave out features that hardly change predictions: {', '.join(small[:LISTED])}{more}.")
         to_try.append("xgpc.explain.shapley_values(model, X) says which features gave a row its prediction.")
-    except NotAProduct as error:
-        to_try.append(f"To learn which features gave a row its prediction takes another kernel: {error}")
+    except NotAProduct:
+        to_try.append("Give a kernel of RBF and constants if xgpc.explain.shapley_values is to explain predictions.")
     if model.n_samples_seen_ <= FEW_ROWS and not model.posterior_.prior.is_full:
         to_try.append("Few rows allow a fit without the approximation by inducing points: inducing_points='all'.")
     return rows, to_try

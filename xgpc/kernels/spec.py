@@ -325,7 +325,7 @@ class KernelSpec:
         for leaf in term.factors:
             family = FACTORS[type(leaf.kernel)].family(leaf.kernel)
             if family not in LOG_FACTORS:
-                raise ValueError(f"{leaf.kernel} is no product over features")
+                raise ValueError(f"{type(leaf.kernel).__name__} is no product over features")
             found.append((LOG_FACTORS[family], self._length_scale(leaf)))
         return found
 

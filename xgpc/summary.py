@@ -64,12 +64,16 @@ def summary(model: BaseEstimator) -> Summary:
     return Summary(aligned([*summary_rows(model), *matter]) + said + sentences("What to try next", to_try))
 
 
+def feature_names(model: BaseEstimator) -> list[str]:
+    """Names of the features, or of the columns of a table."""
+    names = getattr(model, "feature_names_in_", [f"feature {j}" for j in range(model.n_features_in_)])
+    return [str(name) for name in names]
+
+
 def features_that_matter(model: BaseEstimator) -> tuple[Rows, list[str]]:
     """The features with the largest Shapley values, and sentences on what to try next."""
     rows, to_try = [], []
-    names = [
-        str(name) for name in getattr(model, "feature_names_in_", map("feature {}".format, range(model.n_features_in_)))
-    ]
+    names = feature_names(model)
     try:
         size, std = relevance(model)
         if len(size) and np.any(size):
@@ -138,8 +142,7 @@ def kernels_rows(model: BaseEstimator) -> Rows:
     """The kernel of a model, or the kernels of its first classes."""
     specs = [group.spec for group in model.posterior_.prior.groups]
     encoding, spread = of_table(model.encoding_), model.feature_spread_
-    names = getattr(model, "feature_names_in_", [f"feature {j}" for j in range(len(spread))])
-    names = [str(name) for name in (names if encoding is None else encoding.matrix_names)]
+    names = feature_names(model) if encoding is None else list(encoding.matrix_names)
     if len(specs) == 1:
         return kernel_rows(specs[0], names, spread)
     rows = [

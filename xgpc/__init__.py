@@ -19,7 +19,7 @@ from .linear import BayesianLinearClassifier
 __version__ = version("xgpc")
 __all__ = ["BayesianLinearClassifier", "GPClassifier", "__version__", "systems"]
 # Modules that are imported where they are first asked for.
-_LAZY = ("acquisition", "explain")
+_LAZY = ("acquisition",)
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -38,10 +38,10 @@ from .rows.blas import single_threaded_blas
 from .rows.executor import on_threads
 from .rows.source import dense
 
-# Operations for the relevance of features: a tenth of a second. Relevance takes from LEAST to MOST inducing points.
+# Operations for the relevance of features, some tenths of a second, which takes from LEAST to MOST inducing points.
 RELEVANCE_FLOPS, LEAST, MOST = 5e9, 10, 100
-# Most numbers (features, rows, points) of a block, unless a row has more. With 2^15 or 2^20 a row takes 1.2 times as
-# long.
+# Most numbers (features, rows, points) of a block, unless a row has more. With 2^15 or 2^20 a row takes 1.2 to 1.3
+# times as long.
 BLOCK_NUMBERS = 2**17
 
 
@@ -317,7 +317,8 @@ def relevance(model: Any) -> tuple[np.ndarray, np.ndarray]:
     that is no product over features raises NotAProduct.
     """
     points = np.reshape(model.inducing_points_, (-1, model.inducing_points_.shape[-1]))
-    n_rows = int(RELEVANCE_FLOPS / (model.n_features_in_ * model.inducing_points_.shape[-2] ** 2 * len(model.classes_)))
+    m, n_latents = model.inducing_points_.shape[-2], model.posterior_.n_latents or 1
+    n_rows = int(RELEVANCE_FLOPS / (4.0 * n_latents * model.n_features_in_ * m**2))
     if n_rows < LEAST:
         return np.empty(0), np.empty(0)
     some = points[np.unique(np.linspace(0, len(points) - 1, min(n_rows, MOST)).astype(int))]

@@ -26,7 +26,7 @@ IN_DEVIATIONS = "in standard deviations of their features: "
 LISTED_CLASSES = 10
 # A feature with less than this share of the largest mean Shapley value hardly changes predictions.
 SMALL_SHARE = 0.01
-# A full process of so many rows is fitted in seconds.
+# A full process of so many rows is fitted in a second (docs/benchmarks.md).
 FEW_ROWS = 1000
 
 

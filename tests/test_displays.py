@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from support.fits import quietly
 
 from xgpc import GPClassifier
+from xgpc.explain import shapley_values
 from xgpc.metrics import expected_calibration_error, scores
 from xgpc.plotting import (
     CoverageDisplay,
@@ -19,6 +20,7 @@ from xgpc.plotting import (
     ImportanceDisplay,
     LearningDisplay,
     ReliabilityDisplay,
+    ShapleyDisplay,
     reliability_diagram,
 )
 
@@ -158,6 +160,61 @@ def test_importances_are_bars_by_name_the_largest_on_top(iris, model):
     assert named.names == list("abcd")
     with pytest.raises(ValueError, match="names must be as many as importances, 4; got 2"):
         ImportanceDisplay.from_estimator(model, names=["a", "b"])
+
+
+def test_shapley_values_of_one_row_are_bars_with_intervals_the_largest_on_top(iris, model):
+    X, _ = iris
+    found, c = shapley_values(model, X[:1]), list(model.classes_).index("setosa")
+    order = np.argsort(np.abs(found.values[0, :, c]))[-3:]
+    display = drawn(ShapleyDisplay.from_estimator(model, X[:1], n_features=3))
+    assert display.label == model.predict(X[:1])[0] == "setosa"
+    names = [f"{X.columns[j]} = {X.iloc[0, j]:.4g}" for j in order]
+    assert [text.get_text() for text in display.ax_.get_yticklabels()] == names
+    assert [bar.get_width() for bar in display.ax_.patches] == found.values[0, order, c].tolist()
+    (intervals,) = display.ax_.collections
+    half = [np.ptp(line[:, 0]) / 2 for line in intervals.get_segments()]
+    np.testing.assert_allclose(half, 1.96 * found.std[0, order, c])
+    other = ShapleyDisplay.from_estimator(model, X[:1], label="virginica", baseline=X[60:61])
+    assert np.array_equal(other.values, shapley_values(model, X[:1], X[60:61]).values[:, :, 2])
+
+
+def test_shapley_values_of_several_rows_are_points_whose_colours_are_the_order_of_the_values():
+    random = np.random.default_rng(0)
+    X = pd.DataFrame({"a": random.normal(size=80), "b": random.choice(["x", "y"], 80), "c": random.normal(size=80)})
+    y = np.where(X["a"] + (X["b"] == "x") > 0.5, "yes", "no")
+    X.loc[:9, "c"] = np.nan
+    model = quietly(GPClassifier(n_inducing=10, n_neighbors=0, max_iter=20, random_state=0), X, y)
+    display = drawn(ShapleyDisplay.from_estimator(model, X))
+    found = shapley_values(model, X).values
+    assert np.array_equal(display.values, found)
+    assert display.label == "yes"
+    labels = [text.get_text() for text in display.ax_.get_yticklabels()]
+    assert labels == [X.columns[j] for j in np.argsort(np.mean(np.abs(found), axis=0))]
+    for place, (name, points) in enumerate(zip(labels, display.ax_.collections, strict=True)):
+        x, height = points.get_offsets().T
+        assert np.array_equal(x, found[:, X.columns.get_loc(name)])
+        assert np.all(np.abs(height - place) <= 0.4)
+        # No two points are in the same place.
+        assert len(np.unique(np.column_stack([x, height]), axis=0)) == 80
+    # Ranks are colours, and missing numbers have none.
+    ranks = display.ax_.collections[labels.index("a")].get_array()
+    assert np.array_equal(np.argsort(ranks), np.argsort(X["a"].to_numpy()))
+    assert np.isnan(np.ma.filled(display.ax_.collections[labels.index("c")].get_array(), np.nan)[:10]).all()
+    # Values for the other of two classes have the other sign.
+    assert np.array_equal(ShapleyDisplay.from_estimator(model, X, label="no").values, -found)
+    one = ShapleyDisplay.from_estimator(model, X[:1])
+    shown = [text.get_text() for text in one.ax_.get_yticklabels()]
+    assert {"c = missing", f"b = {X['b'][0]}", f"a = {X['a'][0]:.4g}"} == set(shown)
+
+
+def test_a_picture_of_shapley_values_needs_one_class(iris, model):
+    X, _ = iris
+    with pytest.raises(ValueError, match="Several rows have values for each class: give label, one of"):
+        ShapleyDisplay.from_estimator(model, X)
+    with pytest.raises(
+        ValueError, match=r"label must be one of \['setosa', 'versicolor', 'virginica'\] or None; got 'rose'"
+    ):
+        ShapleyDisplay.from_estimator(model, X, label="rose")
 
 
 def test_displays_of_a_pipeline_are_those_of_its_last_step(iris):

@@ -1,5 +1,7 @@
 """Decisions and the summary of a fit: sentences, and lines that agree with the model's attributes."""
 
+from xml.etree import ElementTree
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,7 @@ from sklearn.metrics import log_loss
 from support.reference import moons
 
 from xgpc import GPClassifier
+from xgpc.explain import shapley_values
 
 IN_DEVIATIONS = "in standard deviations of their features: "
 
@@ -64,7 +67,10 @@ def test_the_summary_says_what_the_model_says(model, table):
     # Length scales have the names of columns and levels; along what is constant no row differs.
     names = names_of_scales(values)
     assert sorted(names) == ["colour=green", "colour=red", "width"]
-    assert said == {"Warnings": model.warnings_, "Decisions": model.decisions_}
+    assert {title: said[title] for title in ("Warnings", "Decisions")} == {
+        "Warnings": model.warnings_,
+        "Decisions": model.decisions_,
+    }
     assert any("max_iter=3 was reached" in message for message in model.warnings_)
 
 
@@ -80,6 +86,43 @@ def test_length_scales_are_in_standard_deviations_and_the_shortest_come_first():
     shortest = values["the shortest"].removeprefix(IN_DEVIATIONS).split(", ")
     assert sorted(shortest[:2]) == ["b 0.5", "e 0.5"]
     assert [text.split()[1] for text in shortest] == ["0.5", "0.5", "3", "4", "4"]
+
+
+def test_features_matter_by_their_shapley_values_at_the_inducing_points():
+    X, y = moons(300)
+    X = pd.DataFrame(np.column_stack([X, np.zeros(300), X[:, 0]]), columns=["a", "b", "none", "a too"])
+    kernel = ConstantKernel(4.0) * RBF([0.5, 0.5, 1.0, 1.5])
+    model = GPClassifier(kernel, optimizer=None, n_inducing=20, n_neighbors=0, random_state=0).fit(X, y)
+    values, said = lines_of(model)
+    points = pd.DataFrame(model.inducing_points_, columns=X.columns)
+    found = shapley_values(model, points)
+    size, std = np.abs(found.values).mean(axis=0), found.std.mean(axis=0)
+    order = np.argsort(-size)
+    assert values["features that matter"] == ", ".join(X.columns[order])
+    assert values["mean |Shapley value|"] == ", ".join(f"{size[j]:.3g} +- {std[j]:.2g}" for j in order)
+    leave_out, explain, full = said["What to try next"]
+    assert leave_out == "Leave out features that hardly change predictions: none."
+    assert "shapley_values(model, X)" in explain
+    assert "inducing_points='all'" in full
+    rough = GPClassifier(Matern([0.5, 0.5, 1.0, 5.0]), optimizer=None, inducing_points="all").fit(X, y)
+    values, said = lines_of(rough)
+    assert "features that matter" not in values
+    (other,) = said["What to try next"]
+    assert other == "Give a kernel of RBF and constants if xgpc.explain.shapley_values is to explain predictions."
+
+
+def test_a_notebook_shows_the_summary_as_a_table_and_lists():
+    X, y = moons(100)
+    labels = np.where(y > 0, "<b>", "&")
+    text = GPClassifier(optimizer=None, n_inducing=5).fit(X, labels).summary()
+    shown = text._repr_html_()
+    assert shown.startswith("<table>")
+    assert "&lt;b&gt; 50.0%" in shown
+    assert "<b>What to try next:</b>" in shown
+    root = ElementTree.fromstring(f"<div>{shown}</div>")
+    cells = ["".join(one.itertext()).strip() for one in root.iter("td")]
+    assert cells == [line.strip().split("  ", 1)[1].strip() for line in text.splitlines() if line.startswith("  ")]
+    assert len(list(root.iter("li"))) == text.count("\n- ")
 
 
 def test_decisions_are_sentences_of_the_history_in_their_order():

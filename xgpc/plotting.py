@@ -10,6 +10,7 @@ from __future__ import annotations
 from .pictures.base import Display
 from .pictures.boundary import DecisionBoundaryDisplay, decision_contours
 from .pictures.calibration import CoverageDisplay, ReliabilityDisplay, reliability_diagram
+from .pictures.explain import ShapleyDisplay
 from .pictures.learning import ImportanceDisplay, LearningDisplay
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "ImportanceDisplay",
     "LearningDisplay",
     "ReliabilityDisplay",
+    "ShapleyDisplay",
     "decision_contours",
     "reliability_diagram",
 ]

@@ -125,11 +125,14 @@ class PosteriorClassifier(LatentClassifier):
         return [str(text) for text in self.history_.get("decision", ()) if text]
 
     def summary(self) -> str:
-        """Text that summarises the fit: rows, kernel with named length scales, bound, warnings and decisions.
+        """Text that summarises the fit: rows, kernel with named length scales, bound, features that matter, warnings,
+        decisions, and what to try next. A notebook shows it as a table.
 
         Length scales are in standard deviations of their features (``feature_spread_``). For comparison, the text gives
         the mean log probability of the labels under the class frequencies alone; a useful model has a higher bound per
-        row. After ``partial_fit``, bound, warnings and decisions are those of the last call.
+        row. Features matter by the mean absolute value of their Shapley values (``xgpc.explain``) at inducing points,
+        given with an upper bound of its standard deviation. After ``partial_fit``, bound, warnings and decisions are
+        those of the last call.
         """
         check_is_fitted(self)
         return summary(self)

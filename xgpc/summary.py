@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from scipy.special import xlogy
 from sklearn.base import BaseEstimator
 
 from .data.encoding import of_table
+from .explain import NotAProduct, relevance
 from .kernels.spec import KernelSpec
 
 # One (name, value) for each line.
@@ -22,6 +24,27 @@ LISTED = 5
 IN_DEVIATIONS = "in standard deviations of their features: "
 # Largest number of classes to list with their shares.
 LISTED_CLASSES = 10
+# A feature with less than this share of the largest mean Shapley value hardly changes predictions.
+SMALL_SHARE = 0.01
+# A full process of so many rows is fitted in a second (docs/benchmarks.md).
+FEW_ROWS = 1000
+
+
+class Summary(str):
+    """Text, which a notebook shows as a table and lists."""
+
+    def _repr_html_(self) -> str:
+        table, lists = [], []
+        for line in html.escape(self).splitlines():
+            if line.startswith("  "):
+                name, _, value = line.strip().partition("  ")
+                table.append(f"<tr><th style='text-align: left'>{name}</th>")
+                table.append(f"<td style='text-align: left'>{value.strip()}</td></tr>")
+            elif line.startswith("- "):
+                lists.append(f"<li>{line[2:]}</li>")
+            else:
+                lists.append(f"</ul><b>{line}</b><ul>")
+        return f"<table>{''.join(table)}</table><ul>{''.join(lists)}</ul>"
 
 
 def aligned(rows: Sequence[tuple[str, str]]) -> str:
@@ -34,10 +57,40 @@ def sentences(title: str, found: Sequence[str]) -> str:
     return "".join([f"\n{title}:", *(f"\n- {one}" for one in found)]) if found else ""
 
 
-def summary(model: BaseEstimator) -> str:
-    """The summary of a fitted GPClassifier as text: data and model, then warnings and decisions."""
+def summary(model: BaseEstimator) -> Summary:
+    """The summary of a fitted GPClassifier: data and model, then warnings, decisions and what to try next."""
+    matter, to_try = features_that_matter(model)
     said = sentences("Warnings", model.warnings_) + sentences("Decisions", model.decisions_)
-    return aligned(summary_rows(model)) + said
+    return Summary(aligned([*summary_rows(model), *matter]) + said + sentences("What to try next", to_try))
+
+
+def feature_names(model: BaseEstimator) -> list[str]:
+    """Names of the features, or of the columns of a table."""
+    names = getattr(model, "feature_names_in_", [f"feature {j}" for j in range(model.n_features_in_)])
+    return [str(name) for name in names]
+
+
+def features_that_matter(model: BaseEstimator) -> tuple[Rows, list[str]]:
+    """The features with the largest Shapley values, and sentences on what to try next."""
+    rows, to_try = [], []
+    names = feature_names(model)
+    try:
+        size, std = relevance(model)
+        if len(size) and np.any(size):
+            order = np.argsort(-size, kind="stable")
+            rows.append(("features that matter", ", ".join(names[j] for j in order[:LISTED])))
+            listed = ", ".join(f"{size[j]:.3g} +- {std[j]:.2g}" for j in order[:LISTED])
+            rows.append(("mean |Shapley value|", listed))
+            small = [names[j] for j in order if size[j] < SMALL_SHARE * np.max(size)]
+            if small:
+                more = f" and {len(small) - LISTED} more" if len(small) > LISTED else ""
+                to_try.append(f"Leave out features that hardly change predictions: {', '.join(small[:LISTED])}{more}.")
+        to_try.append("xgpc.explain.shapley_values(model, X) says which features gave a row its prediction.")
+    except NotAProduct:
+        to_try.append("Give a kernel of RBF and constants if xgpc.explain.shapley_values is to explain predictions.")
+    if model.n_samples_seen_ <= FEW_ROWS and not model.posterior_.prior.is_full:
+        to_try.append("Few rows allow a fit without the approximation by inducing points: inducing_points='all'.")
+    return rows, to_try
 
 
 def summary_rows(model: BaseEstimator) -> Rows:
@@ -89,8 +142,7 @@ def kernels_rows(model: BaseEstimator) -> Rows:
     """The kernel of a model, or the kernels of its first classes."""
     specs = [group.spec for group in model.posterior_.prior.groups]
     encoding, spread = of_table(model.encoding_), model.feature_spread_
-    names = getattr(model, "feature_names_in_", [f"feature {j}" for j in range(len(spread))])
-    names = [str(name) for name in (names if encoding is None else encoding.matrix_names)]
+    names = feature_names(model) if encoding is None else list(encoding.matrix_names)
     if len(specs) == 1:
         return kernel_rows(specs[0], names, spread)
     rows = [

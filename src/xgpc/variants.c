@@ -1,6 +1,7 @@
-/* Which of the builds of local.c, nearest.c, spread.c and triangles.c a machine takes. */
+/* Which of the builds of local.c, nearest.c, shapley.c, spread.c and triangles.c a machine takes. */
 #include "local.h"
 #include "nearest.h"
+#include "shapley.h"
 #include "spread.h"
 #include "triangles.h"
 
@@ -45,6 +46,18 @@ void xg_nearest_of(const xg_nearest *tree, const double *points, ptrdiff_t first
                    void *scratch, int64_t *out)
 {
     XG_CHOSEN(xg_nearest_of)(tree, points, first, r, k, scratch, out);
+}
+
+XG_BUILDS(ptrdiff_t, xg_shapley_scratch, (const xg_product_games *))
+ptrdiff_t xg_shapley_scratch(const xg_product_games *games)
+{
+    return XG_CHOSEN(xg_shapley_scratch)(games);
+}
+
+XG_BUILDS(void, xg_shapley, (const xg_product_games *, double *, double *))
+void xg_shapley(const xg_product_games *games, double *scratch, double *out)
+{
+    XG_CHOSEN(xg_shapley)(games, scratch, out);
 }
 
 XG_BUILDS(void, xg_spread, (const xg_spread_rows *, const xg_spread_sums *))

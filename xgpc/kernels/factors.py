@@ -12,6 +12,8 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, Kernel, Matern, Ra
 
 # (random state, size) -> array of that size
 Draw = Callable[[np.random.RandomState, tuple[int, ...]], np.ndarray]
+# Scaled differences of features -> logarithms of the factors, an array of the same shape
+LogFactor = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -68,3 +70,7 @@ PROFILES: dict[str, Callable[[Any, Any, float], Any]] = {
     "rational-quadratic": lambda xp, h, shape: xp.exp(-shape * xp.log(1.0 - h / shape)),
     "dot-product": lambda xp, h, shape: shape + h,
 }
+
+# log kappa of the families that are products over features of kappa(t_j), with the scaled differences t_j = (x_j - z_j)
+# / l_j of two rows; kappa(0) = 1. ``xgpc.explain`` can explain these.
+LOG_FACTORS: dict[str, LogFactor] = {"rbf": lambda t: -0.5 * t * t}

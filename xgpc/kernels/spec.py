@@ -22,7 +22,7 @@ from sklearn.gaussian_process.kernels import (
 
 from .._kernels import FAMILIES, InducingKernel, KernelGradient
 from .._moving import vjp
-from .factors import FACTORS, Draw
+from .factors import FACTORS, LOG_FACTORS, Draw, LogFactor
 
 COMPOSITIONS = (Sum, Product, Exponentiation)
 # All supported kernel classes by name; saved models may contain these only.
@@ -316,6 +316,17 @@ class KernelSpec:
                 return None
             shape = 1.0 if factor.shape is None else float(leaf.value(factor.shape, self._values)[0])
             found.append((factor.mixing(leaf.kernel, shape), self._length_scale(leaf)))
+        return found
+
+    def by_feature(self, term: Term) -> list[tuple[LogFactor, np.ndarray]]:
+        """For each factor of a term, log kappa and length scales (d,); ValueError for one that is no product over
+        features."""
+        found = []
+        for leaf in term.factors:
+            family = FACTORS[type(leaf.kernel)].family(leaf.kernel)
+            if family not in LOG_FACTORS:
+                raise ValueError(f"{type(leaf.kernel).__name__} is no product over features")
+            found.append((LOG_FACTORS[family], self._length_scale(leaf)))
         return found
 
     def variance(self, term: Term) -> float:

@@ -1,0 +1,3 @@
+import numpy as np
+
+def product_games(parts: np.ndarray, nodes: np.ndarray, weights: np.ndarray, slopes: np.ndarray) -> np.ndarray: ...

@@ -1,0 +1,327 @@
+"""Why a row has its prediction: exact Shapley values of the latent mean, with their uncertainty.
+
+With a kernel that is a product over features, the mean over all subsets of the features is an integral of a polynomial,
+so that nothing is sampled.
+
+References
+----------
+.. [1] Owen. Multilinear extensions of games. Management Science 18, 1972.
+.. [2] Lundberg, Lee. A unified approach to interpreting model predictions. NIPS 2017.
+.. [3] Mohammadi, Chau, Muandet. Computing exact Shapley values in polynomial time for product-kernel methods. 2025,
+   arXiv 2505.16516. There, absent features have the factor 1.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import roots_sh_legendre
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from ._shapley import product_games
+from ._vmath import exp
+from .approximations.base import CovarianceForm, KernelPosterior
+from .approximations.linear import LinearPosterior
+from .approximations.local import LocalPosterior
+from .data.encoding import of_table
+from .estimator import LatentClassifier
+from .kernels.spec import KernelSpec, Term
+from .names import MatrixLike
+from .rows.blas import single_threaded_blas
+from .rows.executor import on_threads
+from .rows.source import dense
+
+# Operations for the relevance of features, some tenths of a second, which takes from LEAST to MOST inducing points.
+RELEVANCE_FLOPS, LEAST, MOST = 5e9, 10, 100
+# Most numbers (features, rows, points) of a block, unless a row has more. With 2^15 or 2^20 a row takes 1.2 to 1.3
+# times as long.
+BLOCK_NUMBERS = 2**17
+
+
+@dataclass(frozen=True, eq=False)
+class ShapleyValues:
+    """Shapley values of the latent mean at n rows; arrays of C latent functions have a last axis (C,).
+
+    ``baseline_value + values.sum(axis=1) + residual`` is the latent mean, ``model.predict_latent(X)[0]``.
+
+    Attributes
+    ----------
+    values : (n, p) or (n, p, C) array
+        What each of the p features, or columns of a table, adds to the latent mean.
+    std : (n, p) or (n, p, C) array
+        Posterior standard deviations: a value is normal, because it is linear in the latent function.
+    baseline_value : float or (C,) array
+        Latent mean at the baseline, averaged over its rows.
+    residual : (n,) or (n, C) array
+        What the nearest rows add to the latent mean, which belongs to no feature; zeros without neighbours.
+    """
+
+    values: np.ndarray
+    std: np.ndarray
+    baseline_value: Any
+    residual: np.ndarray
+
+
+class NotAProduct(ValueError):
+    """A kernel is no product over features."""
+
+
+class Quadrature(NamedTuple):
+    """Nodes (g, K), weights (g,) and slopes (K,) of ``product_games``."""
+
+    nodes: np.ndarray
+    weights: np.ndarray
+    slopes: np.ndarray
+
+    @classmethod
+    def of(cls, n_players: int) -> Self:
+        """Gauss's rule over t in [0, 1], exact for the polynomials of degree n_players - 1 of a game."""
+        t, weights = roots_sh_legendre((n_players + 1) // 2)
+        return cls(np.column_stack([t, 1.0 - t]), weights, np.array([1.0, -1.0]))
+
+    def squared(self) -> Quadrature:
+        """The rule over two such t, for the covariance of two games' values."""
+        return Quadrature(*(np.kron(part, part) for part in self))
+
+
+class Game(NamedTuple):
+    """The features of a model's kernel as players, against baselines."""
+
+    spec: KernelSpec
+    players: np.ndarray  # (d,) player of each feature, from 0
+    baseline: np.ndarray  # (b, d)
+    rule: Quadrature
+
+    @property
+    def n_players(self) -> int:
+        return int(np.max(self.players)) + 1
+
+    def factors(self, term: Term, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        """Each player's factor (p, r, m) of a term between rows X (r, d) and Z (m, d)."""
+        logs = np.zeros((len(self.players), len(X), len(Z)))
+        for log_kappa, scale in self.spec.by_feature(term):
+            logs += log_kappa((X / scale).T[:, :, None] - (Z / scale).T[:, None, :])
+        # The columns that a column of a table became are one player.
+        order = np.argsort(self.players, kind="stable")
+        if np.any(np.diff(self.players) != 1):
+            first = np.flatnonzero(np.diff(self.players[order], prepend=-1))
+            logs = np.add.reduceat(logs[order], first, axis=0)
+        return exp(logs.ravel()).reshape(logs.shape)
+
+    def weights(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        """Shapley values (p, r, m) of k(x, z) for rows X (r, d) and points Z (m, d), averaged over the baselines."""
+        total = np.zeros((self.n_players, len(X) * len(Z)))
+        for term in self.spec.terms:
+            here, there = self.factors(term, X, Z), self.factors(term, self.baseline, Z)
+            parts = np.empty((2, *here.shape))
+            parts[0] = here
+            for b in range(len(self.baseline)):
+                parts[1] = there[:, b, None]
+                share = self.spec.variance(term) / len(self.baseline)
+                total += share * product_games(parts.reshape(2, len(here), -1), *self.rule)
+        return total.reshape(self.n_players, len(X), len(Z))
+
+    def prior_variances(self, X: np.ndarray) -> np.ndarray:
+        """Prior variances (p, r) of the Shapley values of rows X (r, d).
+
+        A value is a mean of differences of the latent function at rows that take some features from x, the others from
+        b. In the covariance of two such means each feature is in both, in one or in neither set.
+        """
+        total, rule, n = np.zeros((self.n_players, len(X))), self.rule.squared(), len(self.baseline)
+        for term in self.spec.terms:
+            one, none = self.factors(term, X, self.baseline), self.factors(term, self.baseline, self.baseline)
+            share = self.spec.variance(term) / n**2
+            for b in range(n):
+                for c in range(n):
+                    neither = np.broadcast_to(none[:, b, c, None], one.shape[:2])
+                    parts = np.stack([np.ones(one.shape[:2]), one[:, :, c], one[:, :, b], neither])
+                    total += share * product_games(parts, *rule)
+        return total
+
+
+def _block(
+    game: Game, forms: Sequence[CovarianceForm], Z: np.ndarray, with_prior: bool, X: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances (forms, p, r) of Shapley values of a block of rows; those of the points' values alone, or
+    ``with_prior`` with what the points leave open."""
+    W = game.weights(X, Z)
+    flat = W.reshape(-1, W.shape[2])
+    means = [W @ form.weights for form in forms]
+    variances = [np.sum((flat @ form.added.T) ** 2, axis=1).reshape(W.shape[:2]) for form in forms]
+    if with_prior:
+        prior, before = game.prior_variances(X), None
+        for form, variance in zip(forms, variances, strict=True):
+            # Latent functions that share a kernel share this matrix.
+            if before is not form.explained:
+                left = np.maximum(prior - np.sum((flat @ form.explained.T) ** 2, axis=1).reshape(prior.shape), 0.0)
+            variance += left
+            before = form.explained
+    return np.stack(means), np.stack(variances)
+
+
+def shapley_values(
+    model: BaseEstimator, X: MatrixLike, baseline: MatrixLike | ArrayLike | None = None
+) -> ShapleyValues:
+    """Exact Shapley values of the latent mean at rows, against a baseline.
+
+    With v(S) the latent mean at a row that takes the features in S from x and the others from the baseline, the value
+    of feature j is the mean of v(S and j) - v(S) over all orders in which features may join [1]_, the baseline game of
+    [2]_. The values of a row sum to the difference of the latent means of the row and the baseline. For two classes,
+    positive values speak for ``classes_[1]``.
+
+    Parameters
+    ----------
+    model : fitted GPClassifier or BayesianLinearClassifier
+        The kernel must be a product over features: RBF (or Matern with nu=inf) and constants, with or without a
+        WhiteKernel, and sums, products and powers of them. A default fit without neighbours has such a kernel.
+    X : (n, p) array, sparse matrix or table, as for ``predict``
+        Of a table, each column has one value, however many columns of ``encoding_`` it became.
+    baseline : (p,) array, or (b, p) array or table, default=None
+        The row to compare with. With several rows the game is averaged over them, as in SHAP's interventional game;
+        time grows with their number, and that of ``std`` with its square. None is the mean of the training rows,
+        ``feature_mean_``; of a table, after encoding, so that a level counts by its share.
+
+    Returns
+    -------
+    ShapleyValues
+        ``values`` and ``std`` (n, p) or (n, p, C), ``baseline_value``, and ``residual``. ``std`` is the exact posterior
+        standard deviation. With neighbours, values and ``std`` explain the function that the inducing points' values
+        determine, and ``residual`` is what the nearest rows add.
+
+    Raises
+    ------
+    ValueError
+        If a kernel is no product over features, for another kind of model, for rows that do not fit it, and if a
+        BayesianLinearClassifier, which keeps no mean, gets no baseline.
+
+    Notes
+    -----
+    A term of the kernel between x and an inducing point is a product game, whose Shapley values are integrals of
+    polynomials; Gauss's rule with p / 2 nodes is exact. Without any division, zeros do no harm. Time is O(n b p^2 m)
+    for the values and O(n (C p m^2 + b^2 p^3)) for their variances, with m inducing points. Of a linear model with
+    baseline mean b, they are coef_j (x_j - b_j).
+
+    Latent values are log odds for "logit", in standard deviations for "probit". Features that go together in the data
+    are mixed from x and the baseline all the same: v(S) may be the model's opinion of a row that never occurs.
+
+    References
+    ----------
+    .. [1] Owen. Multilinear extensions of games. Management Science 18, 1972.
+    .. [2] Lundberg, Lee. A unified approach to interpreting model predictions. NIPS 2017.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from xgpc import GPClassifier
+    >>> from xgpc.explain import shapley_values
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = GPClassifier(n_inducing=32, random_state=0).fit(X, y)
+    >>> shapley_values(model, X[:5]).values.shape
+    (5, 30)
+    """
+    check_is_fitted(model)
+    if not hasattr(model, "_record"):
+        raise ValueError(
+            f"model must be a fitted GPClassifier or BayesianLinearClassifier; got {type(model).__name__}. For a "
+            "pipeline give the last step, and rows transformed by the other steps."
+        )
+    rows = np.asarray(dense(model._rows(X)), dtype=np.float64)
+    start = _baseline_rows(model, baseline)
+    if isinstance(model.posterior_, LinearPosterior):
+        return _of_linear(model, rows, np.mean(start, axis=0))
+    return _of_kernel(model, rows, start)
+
+
+def _baseline_rows(model: LatentClassifier, baseline: Any) -> np.ndarray:
+    """The rows (b, d) to compare with, encoded."""
+    if baseline is None:
+        if not hasattr(model, "feature_mean_"):
+            raise ValueError(
+                f"A {type(model).__name__} keeps no mean of its features: give baseline, such as X_train.mean(axis=0)."
+            )
+        mean: np.ndarray = model.feature_mean_
+        return mean[None]
+    with warnings.catch_warnings():
+        if np.ndim(baseline) == 1:
+            # A row has no column names.
+            warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+            baseline = np.reshape(np.asarray(baseline), (1, -1))
+        found = np.asarray(dense(model._rows(baseline)), dtype=np.float64)
+    if not len(found):
+        raise ValueError("baseline must have at least one row; got none. None is the mean of the training rows.")
+    return found
+
+
+def _of_linear(model: Any, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues:
+    difference, (coef,) = X - baseline, model.coef_
+    std = np.abs(difference) * np.sqrt(np.diag(model.coef_covariance_)[: len(coef)])
+    value = float(coef @ baseline + model.intercept_[0])
+    return ShapleyValues(difference * coef, std, value, np.zeros(len(X)))
+
+
+def _of_kernel(model: Any, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues:
+    q, table = model.posterior_, of_table(model.encoding_)
+    players = np.arange(X.shape[1]) if table is None else table.column_of_matrix
+    is_local, n_players = isinstance(q, LocalPosterior), model.n_features_in_
+    # Which neighbours a row has depends on all of its features: their part is no sum over products.
+    explained = q.without_neighbors() if isinstance(q, LocalPosterior) else q
+    assert isinstance(explained, KernelPosterior)
+    forms, groups, rule = explained.covariance_forms(), explained.prior.groups, Quadrature.of(n_players)
+    size, found = len(forms) // len(groups), []
+    with single_threaded_blas():
+        for g, group in enumerate(groups):
+            game = Game(_product(group.spec, n_players), players, baseline, rule)
+            n_rows = max(1, BLOCK_NUMBERS // (len(group.Z) * len(players)))
+            blocks = [X[first : first + n_rows] for first in range(0, max(1, len(X)), n_rows)]
+            block = partial(_block, game, forms[g * size : (g + 1) * size], group.Z, not is_local)
+            parts = on_threads(model.n_jobs)(block, blocks)
+            found.append([np.concatenate(arrays, axis=2) for arrays in zip(*parts, strict=True)])
+    values, variances = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    variances *= q.variance_scale if isinstance(q, LocalPosterior) else 1.0
+    values, std = (np.reshape(part.T, (len(X), n_players, *q.shape)) for part in (values, np.sqrt(variances)))
+    at_baseline = np.mean(explained.marginals(baseline, model.n_jobs)[0], axis=-1) + model.mean_
+    residual = np.zeros((len(X), *q.shape))
+    if is_local:
+        residual = model._latent_at(X)[0].T - at_baseline - np.sum(values, axis=1)
+    return ShapleyValues(values, std, at_baseline if q.shape else float(at_baseline), residual)
+
+
+def _product(spec: KernelSpec, n_players: int) -> KernelSpec:
+    """The kernel without noise; NotAProduct if it is no product over features."""
+    spec = spec.without_noise()
+    try:
+        for term in spec.terms:
+            spec.by_feature(term)
+    except ValueError as error:
+        n_scales = spec.n_features if spec.groups is None else len(spec.groups.names)
+        raise NotAProduct(
+            f"{error}, so that exact Shapley values would take 2^{n_players} evaluations. Allowed are RBF, Matern with "
+            "nu=inf, constants, WhiteKernel, and their sums, products and powers. Fit with kernel=ConstantKernel() * "
+            f"RBF(np.ones({n_scales})): a fit with neighbours chooses a Matern kernel only if none is given."
+        ) from error
+    return spec
+
+
+def relevance(model: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Mean absolute Shapley values (p,) at some inducing points, over all latent functions, and their mean deviations.
+
+    The latter are at least the deviations of the former: |mean |a_i| - mean |b_i|| is at most mean |a_i - b_i|, whose
+    root mean square is at most the mean of the root mean squares. Both are empty where they would take long. A kernel
+    that is no product over features raises NotAProduct.
+    """
+    points = np.reshape(model.inducing_points_, (-1, model.inducing_points_.shape[-1]))
+    m, n_latents = model.inducing_points_.shape[-2], model.posterior_.n_latents or 1
+    n_rows = int(RELEVANCE_FLOPS / (4.0 * n_latents * model.n_features_in_ * m**2))
+    if n_rows < LEAST:
+        return np.empty(0), np.empty(0)
+    some = points[np.unique(np.linspace(0, len(points) - 1, min(n_rows, MOST)).astype(int))]
+    found = _of_kernel(model, some, model.feature_mean_[None])
+    sizes, std = (np.moveaxis(part, 1, 0).reshape(model.n_features_in_, -1) for part in (found.values, found.std))
+    return np.mean(np.abs(sizes), axis=1), np.mean(std, axis=1)

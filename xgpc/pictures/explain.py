@@ -1,0 +1,162 @@
+"""Pictures of Shapley values: one row with intervals, or many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import issparse
+from scipy.stats import rankdata
+from sklearn.base import BaseEstimator
+
+from ..data.frames import Column, columns_of, is_table
+from ..explain import shapley_values
+from ..names import MatrixLike
+from .base import COLOURS, Display, feature_names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Standard deviations in a 95 % interval of a normal variable.
+WIDTH = 1.96
+# Points of a feature in the same of so many bins are drawn above each other, in this part of the feature's height.
+BINS, HEIGHT = 60, 0.8
+
+
+@dataclass(eq=False)
+class ShapleyDisplay(Display):
+    """Shapley values of the latent mean: bars with 95 % intervals for one row, a point for each of several rows.
+
+    Features with the largest mean absolute value are at the top. The colour of a point is the place of the feature's
+    value among those of the other rows; levels are grey.
+
+    Parameters
+    ----------
+    values, std : (n, p) arrays
+        Shapley values and their posterior standard deviations.
+    names : p names
+    columns : p ``xgpc.data.frames.Column``
+        Values of the features.
+    label : str
+        The class for which positive values speak.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from xgpc import GPClassifier
+    >>> from xgpc.plotting import ShapleyDisplay
+    >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    >>> model = GPClassifier(n_inducing=32, random_state=0).fit(X, y)
+    >>> display = ShapleyDisplay.from_estimator(model, X[:1])
+    """
+
+    values: np.ndarray
+    std: np.ndarray
+    _: KW_ONLY
+    names: Sequence[str]
+    columns: Sequence[Column]
+    label: str
+
+    @classmethod
+    def from_estimator(
+        cls,
+        model: BaseEstimator,
+        X: MatrixLike,
+        *,
+        baseline: MatrixLike | ArrayLike | None = None,
+        label: object = None,
+        n_features: int = 10,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Explain and draw.
+
+        Parameters
+        ----------
+        model, X, baseline : as for ``xgpc.explain.shapley_values``
+        label : one of ``classes_``, default=None
+            The class for which positive values speak; None is the second of two classes, and the most probable class of
+            a single row. ValueError if several rows and several latent functions leave it open.
+        n_features : int, default=10
+            Largest number of features.
+        ax : matplotlib.axes.Axes, default=None
+            Axes to draw on; None makes a new figure.
+        """
+        found, classes = shapley_values(model, X, baseline), model.classes_.tolist()
+        values, std = found.values, found.std
+        if label is None:
+            if values.ndim == 3 and len(values) > 1:
+                raise ValueError(f"Several rows have values for each class: give label, one of {classes}.")
+            label = model.predict(X)[0] if values.ndim == 3 else classes[1]
+        if label not in classes:
+            raise ValueError(f"label must be one of {classes} or None; got {label!r}.")
+        c = classes.index(label)
+        if values.ndim == 3:
+            values, std = values[:, :, c], std[:, :, c]
+        elif c == 0:
+            values = -values
+        rows = X if is_table(X) else np.asarray(X.toarray() if issparse(X) else X)
+        names = feature_names(model, X, values.shape[1])
+        return cls(values, std, names=names, columns=columns_of(rows), label=str(label)).plot(
+            n_features=n_features, ax=ax
+        )
+
+    def plot(self, *, n_features: int = 10, ax: Axes | None = None) -> Self:
+        """Draw on the given axes, or on new ones."""
+        order = np.argsort(-np.mean(np.abs(self.values), axis=0), kind="stable")[:n_features][::-1]
+        ax = self._on(ax, height=1.4 + 0.32 * len(order))
+        if len(self.values) == 1:
+            self._draw_row(ax, order)
+        else:
+            self._draw_rows(ax, order)
+        ax.axvline(0.0, color="0.35", linewidth=1.0)
+        ax.set(xlabel=f"Change of the latent mean towards {self.label}")
+        if len(order) < len(self.names):
+            ax.set_title(f"The {len(order)} features of {len(self.names)} with the largest Shapley values")
+        ax.grid(axis="x", alpha=0.3)
+        ax.set_axisbelow(True)
+        return self
+
+    def _draw_row(self, ax: Axes, order: np.ndarray) -> None:
+        values = self.values[0, order]
+        labels = [f"{self.names[j]} = {_shown(self.columns[j])}" for j in order]
+        bars: dict[str, Any] = {"color": [COLOURS[1] if value > 0.0 else COLOURS[0] for value in values], "alpha": 0.75}
+        ax.barh(labels, values, xerr=WIDTH * self.std[0, order], capsize=3.0, ecolor="0.25", **bars)
+
+    def _draw_rows(self, ax: Axes, order: np.ndarray) -> None:
+        edges = np.linspace(np.min(self.values), np.max(self.values), BINS + 1)
+        points = None
+        for place, j in enumerate(order):
+            value, column = self.values[:, j], self.columns[j]
+            style: dict[str, Any] = {"s": 10.0, "linewidths": 0.0}
+            at = place + _above_each_other(np.digitize(value, edges))
+            if column.levels is not None:
+                ax.scatter(value, at, color="0.5", **style)
+                continue
+            # Missing numbers have the colour for bad values.
+            ranks = rankdata(column.values, nan_policy="omit") / len(value)
+            points = ax.scatter(value, at, c=ranks, cmap="viridis", vmin=0.0, vmax=1.0, plotnonfinite=True, **style)
+        ax.set_yticks(range(len(order)), [self.names[j] for j in order])
+        if points is not None:
+            bar = ax.figure.colorbar(points, ax=ax, label="Value of the feature", ticks=[0.0, 1.0])
+            bar.set_ticklabels(["low", "high"])
+
+
+def _shown(column: Column) -> str:
+    """The only value of a column as text."""
+    value = column.values[0]
+    if column.levels is not None:
+        return str(column.levels[value]) if value >= 0 else "missing"
+    return "missing" if np.isnan(value) else f"{value:.4g}"
+
+
+def _above_each_other(bins: np.ndarray) -> np.ndarray:
+    """Heights (n,) about 0 of points in these bins; the fullest bin takes ``HEIGHT``."""
+    order = np.argsort(bins, kind="stable")
+    _, first, counts = np.unique(bins[order], return_index=True, return_counts=True)
+    ranks = np.arange(len(bins)) - np.repeat(first + 0.5 * (counts - 1), counts)
+    height = np.empty(len(bins))
+    height[order] = ranks
+    return height * (HEIGHT / float(np.max(counts)))

@@ -11,6 +11,7 @@ cdef extern from "nearest.h" nogil:
         int64_t number
     ctypedef struct xg_nearest:
         Py_ssize_t n, d, p, most
+        int power
         const double* mean
         const double* directions
         double radius
@@ -46,7 +47,8 @@ cdef class Tree:
     ----------
     rows : (n, d)
     mean : (d,), a point in their middle
-    directions : (d, p), orthonormal columns, along which the rows are spread most
+    directions : (d, p), orthonormal columns, along which the rows are spread most; with power 1 unit vectors
+    power : of the differences, 2 for Euclidean distances, 1 for sums of absolute differences
     most : about so many rows are compared with a point at most, before others are left out
 
     Attributes
@@ -58,11 +60,11 @@ cdef class Tree:
     cdef object _alive
 
     def __init__(self, const double[:, ::1] rows, const double[::1] mean, const double[:, ::1] directions,
-                 Py_ssize_t most):
+                 int power, Py_ssize_t most):
         cdef xg_nearest* tree = &self.tree
         cdef Py_ssize_t n = rows.shape[0], d = rows.shape[1], p = directions.shape[1]
         cdef Py_ssize_t n_groups = xg_panels(xg_leaves(n))
-        tree.n, tree.d, tree.p, tree.most = n, d, p, most
+        tree.n, tree.d, tree.p, tree.most, tree.power = n, d, p, most, power
         tree.mean, tree.directions = &mean[0], &directions[0, 0]
         cdef Py_ssize_t c = xg_coordinates(tree), box = 2 * c * XG_PANEL
         self.order = np.empty(n, dtype=np.int64)

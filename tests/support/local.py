@@ -61,7 +61,7 @@ class Problem:
         self.source = ArraySource(self.X, self.y, np.empty(0) if weight is None else weight)
         self.rows = local_rows(self.executor, self.prior, self.X)
         self.sites = np.exp(rng.normal(size=(n_latents, n)) - 1.0), rng.normal(size=(n_latents, n))
-        self.near = Neighbours(self.X * metric(self.prior.core))
+        self.near = Neighbours(self.X, metric(self.prior.core))
         self.index, self.n_earlier = in_order(self.near.of_rows(min(k, n - 1)))
 
     @property
@@ -83,7 +83,7 @@ class Problem:
     def neighbourhoods(self, T):
         """Of new rows (r, d)."""
         rows = local_rows(self.executor, self.prior, T)
-        index = self.near.of(T * metric(self.prior.core), self.n_neighbors)
+        index = self.near.of(T, self.n_neighbors)
         return Neighbourhoods(self.prior.core, self.rows, self.sites, rows, index)
 
 

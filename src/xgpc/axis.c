@@ -98,26 +98,34 @@ void XG_VARIANT(xg_axis_logarithms)(const xg_axis_tile *tile, double *out)
         all_logarithms(0, tile, out);
 }
 
+/* Adds what ``size`` rows from i on, at most a vector, contribute for feature j and C points from k on. */
+XG_INLINE void add_slopes(const int is_smooth, const int C, const xg_axis_tile *tile, ptrdiff_t k, ptrdiff_t j,
+                          ptrdiff_t i, ptrdiff_t size, const double *weight, lanes *by_point, lanes *by_scale)
+{
+    ptrdiff_t n = tile->n, d = tile->d;
+    lanes here = load(tile->x + j * n + i, size);
+    for (int c = 0; c < C; ++c) {
+        lanes difference = here - tile->z[(k + c) * d + j];
+        lanes slope = log_slope(is_smooth, load(weight + (k + c) * n + i, size), difference);
+        by_point[c] += slope;
+        by_scale[c] += slope * difference;
+    }
+}
+
 /* Sums over the rows for feature j and C points from k on; is_smooth and C are constants. */
 XG_INLINE void slopes(const int is_smooth, const int C, const xg_axis_tile *tile, ptrdiff_t k, ptrdiff_t j,
                       const double *weight, double *by_points, double *by_scales)
 {
-    ptrdiff_t n = tile->n, d = tile->d;
-    const double *x = tile->x + j * n, *z = tile->z + k * d + j;
+    ptrdiff_t n = tile->n, i = 0;
     lanes by_point[POINTS], by_scale[POINTS];
     for (int c = 0; c < C; ++c)
         by_point[c] = by_scale[c] = (lanes){0.0};
-    for (ptrdiff_t i = 0; i < n; i += XG_WIDTH) {
-        lanes here = load(x + i, n - i);
-        for (int c = 0; c < C; ++c) {
-            lanes difference = here - z[c * d];
-            lanes slope = log_slope(is_smooth, load(weight + (k + c) * n + i, n - i), difference);
-            by_point[c] += slope;
-            by_scale[c] += slope * difference;
-        }
-    }
+    for (; i + XG_WIDTH <= n; i += XG_WIDTH)
+        add_slopes(is_smooth, C, tile, k, j, i, XG_WIDTH, weight, by_point, by_scale);
+    if (i < n)
+        add_slopes(is_smooth, C, tile, k, j, i, n - i, weight, by_point, by_scale);
     for (int c = 0; c < C; ++c) {
-        by_points[(k + c) * d + j] += sum_of(by_point[c]);
+        by_points[(k + c) * tile->d + j] += sum_of(by_point[c]);
         by_scales[j] += sum_of(by_scale[c]);
     }
 }

@@ -200,18 +200,14 @@ XG_INLINE double sum_of(lanes x)
     return total;
 }
 
-/* Of axis-aligned kernels, see axis.h. A product of CHUNK growths does not overflow; at the largest distance counted the
- * kernel is 0. */
+/* Of axis-aligned kernels, see axis.h */
 #define ROOT_3 1.73205080756887729353
-#define MOST_GROWTH 1e18
 
-/* 1 + sqrt(3) |difference| */
+/* 1 + sqrt(3) |difference|. If a product of CHUNK growths overflows, one of the differences is above 2^63, where the
+ * kernel is 0, whatever finite logarithm ``xg_log1p`` has for infinity. */
 XG_INLINE lanes growth_of(lanes difference)
 {
-    lanes a = ROOT_3 * absolute(difference);
-    for (int l = 0; l < XG_WIDTH; ++l)
-        a[l] = xg_min(a[l], MOST_GROWTH);
-    return 1.0 + a;
+    return 1.0 + ROOT_3 * absolute(difference);
 }
 
 /* weight times the derivative of log kappa(|x - z|) by z, for the difference x - z: for nu = 1/2 its sign, for nu = 3/2,
@@ -220,8 +216,7 @@ XG_INLINE lanes log_slope(const int is_smooth, lanes weight, lanes difference)
 {
     if (is_smooth)
         return 3.0 * weight * difference / (1.0 + ROOT_3 * absolute(difference));
-    lane_bits bits = (lane_bits)weight;
-    return (lanes)(bits & (difference > 0.0)) - (lanes)(bits & (difference < 0.0));
+    return (lanes)(((lane_bits)weight ^ ((lane_bits)difference & INT64_MIN)) & (difference != 0.0));
 }
 
 /* What is summed over the columns of each two rows: their products, the squares or the absolute values of their

@@ -71,8 +71,8 @@ static void split(xg_keyed *items, ptrdiff_t n, ptrdiff_t first)
     }
 }
 
-/* The direction along which the items are spread most. */
-static ptrdiff_t widest(const xg_keyed *items, ptrdiff_t n, ptrdiff_t c, const float *coordinates)
+/* The direction along which the items are spread most: by squares about the mean, or by absolute differences. */
+static ptrdiff_t widest(int power, const xg_keyed *items, ptrdiff_t n, ptrdiff_t c, const float *coordinates)
 {
     ptrdiff_t step = (n + SPREAD_ROWS - 1) / SPREAD_ROWS, best = 0;
     double most = -1.0;
@@ -83,21 +83,26 @@ static ptrdiff_t widest(const xg_keyed *items, ptrdiff_t n, ptrdiff_t c, const f
             sum += x, square += x * x, count += 1.0;
         }
         double spread = square - sum * sum / count;
+        if (power == 1) {
+            spread = 0.0;
+            for (ptrdiff_t i = 0; i < n; i += step)
+                spread += fabs(coordinates[items[i].number * c + j] - sum / count);
+        }
         if (spread > most)
             most = spread, best = j;
     }
     return best;
 }
 
-static void divide(xg_keyed *items, ptrdiff_t n, ptrdiff_t c, const float *coordinates)
+static void divide(int power, xg_keyed *items, ptrdiff_t n, ptrdiff_t c, const float *coordinates)
 {
     while (n > XG_LEAF) {
         ptrdiff_t part = n > XG_LEAF * XG_PANEL ? XG_LEAF * XG_PANEL : XG_LEAF, half = (n + part - 1) / part / 2 * part;
-        ptrdiff_t direction = widest(items, n, c, coordinates);
+        ptrdiff_t direction = widest(power, items, n, c, coordinates);
         for (ptrdiff_t i = 0; i < n; ++i)
             items[i].key = coordinates[items[i].number * c + direction];
         split(items, n, half);
-        divide(items, half, c, coordinates);
+        divide(power, items, half, c, coordinates);
         items += half, n -= half;
     }
 }
@@ -193,7 +198,10 @@ void XG_VARIANT(xg_nearest_build)(xg_nearest *tree, const double *rows, const xg
         coordinates_of(tree, rows + i * d, to->along, to->coordinates + i * c);
         to->items[i].number = i;
     }
-    divide(to->items, n, c, to->coordinates);
+    if (to->places)
+        divide(tree->power, to->items, n, to->n_places, to->places);
+    else
+        divide(tree->power, to->items, n, c, to->coordinates);
     for (ptrdiff_t i = 0; i < n; ++i)
         to->order[i] = to->items[i].number;
     fill(tree, to);

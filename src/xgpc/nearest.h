@@ -48,6 +48,8 @@ typedef struct {
     float *coordinates; /* scratch (n, c) */
     double *along;      /* scratch (p,) */
     xg_keyed *items;    /* scratch (n,) */
+    const float *places; /* (n, n_places), by which rows are divided; NULL: by their coordinates */
+    ptrdiff_t n_places;
 } xg_nearest_arrays;
 
 /* Fill the arrays, radius, order, panels, leaves and groups of a tree of rows (n, d); its field rows is left. */

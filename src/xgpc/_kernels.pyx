@@ -2,7 +2,8 @@
 
 A kernel is a sum of terms variance_t * prod_f factor_f; a noise term is part of the diagonal of k(X, X) only. A
 factor is a stationary profile p(r), r^2 = sum_j ((x_j - z_j) s_fj)^2, the dot product shape + x.z, or axis-aligned: a
-product over features of functions of |x_j - z_j| s_fj. Adding a family takes a function and a line of the list in profiles.h, and its entries in xgpc/kernels/factors.py.
+product over features of functions of |x_j - z_j| s_fj. Adding a stationary family takes a function and a line of the
+list in profiles.h, and its entries in xgpc/kernels/factors.py.
 """
 import numpy as np
 
@@ -333,7 +334,7 @@ cdef void gradient_block(InducingKernel kernel, const Rows* rows, const double* 
     #   sums (n_factors, m)        sum_i W_ik
     #   products (n_factors, m, d) sum_i W_ik x_ij, x the scaled rows
     #   squares (n_factors, d)     sum_ik W_ik x_ij^2
-    # h is -r^2 / 2 or x.z. Of an axis-aligned factor, of which h is the logarithm, there are in the place of the last two
+    # h is -r^2 / 2 or x.z. Of an axis-aligned factor h is the logarithm; in the place of the last two there are
     #   products (n_factors, m, d) sum_i W_ik dh_ik / dz_kj, z the scaled inducing points
     #   squares (n_factors, d)     sum_ik W_ik dh_ik / dlog(length scale j)
     # The tile weighted is scratch.

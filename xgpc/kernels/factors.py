@@ -72,7 +72,8 @@ def _matern(xp: Any, a: Any, square: float) -> Any:
 
 
 # The covariance of each family as a function of (xp, h, shape), as in ``src/xgpc/profiles.h``: h = -r^2 / 2, or x.z for
-# a dot product; or a sum over features, see ``LOGARITHMS``. The module xp has exp, log and sqrt of h: NumPy, or ``xgpc.onnx.graph``.
+# a dot product, or a sum over features, see ``LOGARITHMS``. The module xp has exp, log and sqrt of h: NumPy, or
+# ``xgpc.onnx.graph``.
 PROFILES: dict[str, Callable[[Any, Any, float], Any]] = {
     "rbf": lambda xp, h, shape: xp.exp(h),
     "matern-1/2": lambda xp, h, shape: xp.exp(-xp.sqrt(-2.0 * h)),

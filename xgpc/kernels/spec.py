@@ -30,7 +30,8 @@ COMPOSITIONS = (Sum, Product, Exponentiation)
 KERNELS = {kind.__name__: kind for kind in (ConstantKernel, WhiteKernel, *FACTORS, *COMPOSITIONS)}
 SUPPORTED = (
     f"{', '.join(kind.__name__ for kind in (ConstantKernel, *FACTORS))} and WhiteKernel (Matern with nu = 0.5, 1.5, "
-    "2.5 or inf, AxisMatern with nu = 0.5 or 1.5), their sums and products, and their powers with a positive integer exponent (any for constants)"
+    "2.5 or inf, AxisMatern with nu = 0.5 or 1.5), their sums and products, and their powers with a positive integer "
+    "exponent (any for constants)"
 )
 # The reciprocal of a smaller number overflows.
 LEAST_PARAMETER = 1e-300

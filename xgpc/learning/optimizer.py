@@ -53,10 +53,10 @@ Limits = list[tuple[float | None, float | None]]
 class Coordinates:
     """Kernel parameters and, if they are learned, inducing points as one vector for an optimizer.
 
-    Kernel parameters are logarithms, as in scikit-learn, kernel by kernel. Inducing points are divided by ``unit``; they
-    stay if the bound's gradient by them would jump wherever a point has a feature in common with a row. The
-    last coordinate is free and has no effect: if all were bounded, L-BFGS-B's first step would be the whole gradient
-    instead of one of length one, and may end in a corner of the box where gradients vanish.
+    Kernel parameters are logarithms, as in scikit-learn, kernel by kernel. Inducing points are divided by ``unit``; if
+    the gradient by them would jump wherever a point and a row agree in a feature, they stay. The last coordinate is
+    free and has no effect: if all were bounded, L-BFGS-B's first step would be the whole gradient instead of one of
+    length one, and may end in a corner of the box where gradients vanish.
     """
 
     def __init__(self, start: KernelPrior, learn_inducing: bool):

@@ -15,9 +15,9 @@ from .executor import on_threads, parts_of
 EXACT_ROWS, COMPARED_ROWS = 30_000, 8192
 # Principal directions of DIRECTION_ROWS rows, along which rows are compared first.
 MOST_DIRECTIONS, DIRECTION_ROWS = 64, 512
-# With more features, many of them rare levels, rows that are near by absolute differences are kept together by principal
-# directions (of the 32 nearest of 85 000 rows with 54 features all were found, by the features themselves two thirds);
-# with fewer by the features, which takes half of the comparisons.
+# Rows with more features, of which many may be rare levels, are ordered by principal directions for sums of absolute
+# differences, too: of 32 nearest ones of 85 000 rows with 54 features all were found, and two thirds in an order by the
+# features. With fewer features, the order by features halves the comparisons.
 FEW_FEATURES = 16
 # Coordinates are clipped here: larger ones make squared distances overflow.
 LARGEST = 1e150

@@ -159,7 +159,7 @@ def test_taylors_fixed_point_is_the_mode_of_the_posterior(weighted):
     rows = problem.training()
     for start in (prior.at_prior(None), far):
         values = [log_joint(start.w)]
-        for steps in range(1, 60):
+        for steps in range(1, 80):
             # Each from the same start: the iterates of one ascent.
             q, *_ = ascended(rows, start, TAYLOR, tol=0.0, max_iter=steps, history=History())
             values.append(log_joint(q.w))

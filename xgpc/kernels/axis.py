@@ -10,10 +10,10 @@ from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, NormalizedK
 class AxisMatern(StationaryKernelMixin, NormalizedKernelMixin, Kernel):
     """Product over the features of one-dimensional Matern kernels.
 
-    k(x, z) = prod_j kappa(|x_j - z_j| / l_j) with kappa(t) = exp(-t) for ``nu=0.5``, which is the Laplace kernel of the
-    sum of absolute differences, and kappa(t) = (1 + sqrt(3) t) exp(-sqrt(3) t) for ``nu=1.5``. Its functions may change
-    at thresholds of single features, as decision trees do; those of scikit-learn's ``Matern`` are alike in all
-    directions. With one feature both are the same.
+    The covariance is the product over j of ``kappa(|x_j - z_j| / l_j)``, with ``kappa(t) = exp(-t)`` for ``nu=0.5``,
+    which is the Laplace kernel of the sum of absolute differences, and ``kappa(t) = (1 + sqrt(3) t) exp(-sqrt(3) t)``
+    for ``nu=1.5``. Its functions may change at thresholds of single features, as decision trees do; those of
+    scikit-learn's ``Matern`` are alike in all directions. With one feature both are the same.
 
     Parameters
     ----------

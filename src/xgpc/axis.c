@@ -53,10 +53,11 @@ XG_INLINE void logarithms(const int is_smooth, const int V, const int C, const x
                         growth[v][c] *= growth_of(here - z[c * d + j]);
                 }
             }
-        if (is_smooth) {
-            double *value = (double *)growth, *to = (double *)sum;
-            for (int e = 0; e < V * POINTS * XG_WIDTH; ++e)
-                to[e] += xg_log1p(value[e] - 1.0);
+        for (int v = 0; is_smooth && v < V; ++v) {
+            const double *product = (const double *)growth[v];
+            double *to = (double *)sum[v];
+            for (int e = 0; e < C * XG_WIDTH; ++e)
+                to[e] += xg_log1p(product[e] - 1.0);
         }
     }
     for (int v = 0; v < V; ++v)

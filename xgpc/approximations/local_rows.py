@@ -78,8 +78,10 @@ def local_rows(executor: Executor, prior: SparsePrior, X: np.ndarray) -> LocalRo
 
 
 def metric(core: InducingKernel) -> Metric:
-    """How near rows are: by all inverse length scales of the kernel, and by the sum of absolute differences if a factor
-    is axis-aligned, as of a sum of kernels the rough ones are those that neighbours know."""
+    """In which metric neighbours are searched: by all inverse length scales of the kernel.
+
+    If a factor is axis-aligned, it is the sum of absolute differences: neighbours help most with the roughest factor.
+    """
     scales = core.inverse_length_scale[core.family != FAMILIES["dot-product"]]
     if not len(scales):
         return Metric(np.ones(core.n_features))

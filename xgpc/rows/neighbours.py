@@ -47,17 +47,17 @@ class Neighbours:
         rows, self.metric = metric.scaled(rows), metric
         some = rows[:: 1 + (len(rows) - 1) // DIRECTION_ROWS]
         mean = np.mean(some, axis=0)
-        _, _, directions = np.linalg.svd(some - mean, full_matrices=False)
-        directions, places = np.ascontiguousarray(directions[:MOST_DIRECTIONS].T), rows[:, :0]
+        directions, places = np.linalg.svd(some - mean, full_matrices=False)[2][:MOST_DIRECTIONS].T, rows[:, :0]
         if metric.power == 1:
             if rows.shape[1] > FEW_FEATURES:
                 places = (rows - mean) @ directions
                 places /= max(float(np.max(np.abs(places))), np.finfo(float).tiny)
-            # Only differences along features bound sums of absolute differences well: those that are spread most.
+            # Differences along features bound the sum of all, those along other directions only their squares' sum.
             spread = np.mean(np.abs(some - mean), axis=0)
-            directions = np.eye(len(spread))[:, np.argsort(-spread, kind="stable")[:MOST_DIRECTIONS]].copy()
+            directions = np.eye(len(spread))[:, np.argsort(-spread, kind="stable")[:MOST_DIRECTIONS]]
         most = len(rows) if len(rows) <= EXACT_ROWS else COMPARED_ROWS
-        self._tree = Tree(rows, mean, directions, metric.power, places.astype(np.float32), most)
+        directions, places = np.ascontiguousarray(directions), places.astype(np.float32)
+        self._tree = Tree(rows, mean, directions, metric.power, places, most)
         self.n_rows = len(rows)
 
     def of(self, points: np.ndarray, k: int, n_threads: int = 1) -> np.ndarray:

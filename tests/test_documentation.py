@@ -10,7 +10,7 @@ import matplotlib
 import pytest
 
 import xgpc
-from xgpc import gibbs, metrics, plotting, rows
+from xgpc import gibbs, kernels, metrics, plotting, rows
 
 # Of pages and of dask's data frames.
 pytest.importorskip("pandas")
@@ -57,6 +57,7 @@ def public_names():
     """Names as they stand in docs/api.md: those of modules that say so, and the functions of two modules."""
     names = {name for name in xgpc.__all__ if not name.startswith("_")}
     names |= {f"rows.{name}" for name in rows.__all__} | {f"gibbs.{name}" for name in gibbs.__all__}
+    names |= {f"kernels.{name}" for name in kernels.__all__}
     names.add(f"dask.{dask.DaskGPClassifier.__name__}")
     for module in (metrics, plotting):
         short = module.__name__.removeprefix("xgpc.")

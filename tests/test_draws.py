@@ -15,6 +15,7 @@ from sklearn.gaussian_process.kernels import (
 from support.fits import quietly
 
 from xgpc import GPClassifier
+from xgpc.kernels import AxisMatern
 
 KERNELS = {
     "matern-1/2": Matern(0.8, nu=0.5),
@@ -23,6 +24,8 @@ KERNELS = {
     "rational quadratic": RationalQuadratic(0.9, 0.7),
     "sum": ConstantKernel(0.5) + ConstantKernel(1.3) * RBF([0.7, 1.2]) + Matern(0.4, nu=1.5),
     "product": RBF([0.7, 1.2]) * RationalQuadratic(0.9, 0.7) * Matern(2.0, nu=0.5),
+    "axis-1/2": ConstantKernel(1.5) * AxisMatern([1.2, 2.0]),
+    "axis-3/2 and a sum": ConstantKernel(1.5) * AxisMatern(1.5, nu=1.5) + AxisMatern(1.0) * RBF(2.0),
     "power": Exponentiation(RBF(1.0) + ConstantKernel(0.3), 2),
 }
 LEVEL = 5.0

@@ -13,6 +13,7 @@ from support.fits import quietly
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.explain import relevance, shapley_values
+from xgpc.kernels import AxisMatern
 
 D = 6
 SCALES = np.array([1.0, 2.0, 0.7, 3.0, 1.5, 1.0])
@@ -58,6 +59,7 @@ KERNELS = {
     "a length scale each": 2.0 * RBF(SCALES),
     "one length scale": ConstantKernel(3.0) * RBF(2.0),
     "Matern": 2.0 * Matern(SCALES, nu=math.inf),
+    "axis-aligned": 2.0 * AxisMatern(SCALES, nu=1.5) + AxisMatern(2.0 * SCALES),
     "sums, products, powers": 2.0 * RBF(SCALES) + RBF(2.0) * RBF(4.0 * SCALES) ** 2 + ConstantKernel(0.3),
 }
 

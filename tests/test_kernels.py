@@ -22,6 +22,7 @@ from sklearn.gaussian_process.kernels import WhiteKernel as White
 from support.dense import MATERN, assert_equals_scikit_learn, compiled, kernel_trees
 
 from xgpc._kernels import InducingKernel
+from xgpc.kernels import AxisMatern
 from xgpc.kernels.spec import MAX_FACTORS, MAX_NOISE, KernelSpec
 
 EPS = np.finfo(np.float64).eps
@@ -50,6 +51,10 @@ KERNELS = {
     "matern 5/2": Matern(1.3, nu=2.5),
     "matern 5/2 ard": C(2.0) * Matern(ARD, "fixed", nu=2.5),
     "matern infinity": C(2.0) * Matern(ARD, nu=np.inf),
+    "axis 1/2": C(2.0) * AxisMatern(ARD) + White(0.1),
+    "axis 1/2 isotropic": AxisMatern(1.3),
+    "axis 3/2": C(2.0) * AxisMatern(ARD, nu=1.5),
+    "axis, sum and product": RBF(ARD) * AxisMatern(2.0) + C(0.3) * DotProduct(0.6) * AxisMatern(ARD, "fixed", nu=1.5),
     "rational quadratic": C(2.0) * RationalQuadratic(1.3, 0.7),
     "dot product": DotProduct(0.6),
     "scaled dot product": C(2.0) * DotProduct(1.5, "fixed") + White(0.1),
@@ -62,7 +67,16 @@ KERNELS = {
 }
 STATIONARY = {
     name: KERNELS[name]
-    for name in ("sum", "matern 1/2 ard", "matern 3/2 ard", "matern 5/2 ard", "matern infinity", "rational quadratic")
+    for name in (
+        "sum",
+        "matern 1/2 ard",
+        "matern 3/2 ard",
+        "matern 5/2 ard",
+        "matern infinity",
+        "rational quadratic",
+        "axis 1/2",
+        "axis 3/2",
+    )
 }
 every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 every_stationary = pytest.mark.parametrize("kernel", STATIONARY.values(), ids=STATIONARY)
@@ -128,7 +142,9 @@ def test_an_offset_costs_no_digits(kernel, offset, X, Z):
 
 
 @pytest.mark.parametrize("scale", [1e4, 1e9, 1e100])
-@pytest.mark.parametrize("kernel", [RBF(1.0), C(2.5) * RBF(ARD), Matern(1.0, nu=0.5), Matern(ARD, nu=2.5)], ids=str)
+@pytest.mark.parametrize(
+    "kernel", [RBF(1.0), C(2.5) * RBF(ARD), Matern(1.0, nu=0.5), Matern(ARD, nu=2.5), AxisMatern(ARD, nu=1.5)], ids=str
+)
 def test_distances_of_huge_rows_do_not_cancel(scale, kernel, X):
     """Equal rows have exactly the variance, all others none."""
     rows = X * scale
@@ -269,7 +285,8 @@ NO_POWER = r"The exponent \S+ of .* is not supported\. Supported: .* integer exp
 TOO_MANY = rf"multiplies out to more than {MAX_FACTORS} factors; simplify it"
 REFUSED = {
     UNSUPPORTED: [
-        Matern(nu=1.0), RBF(1.0) + Matern(nu=3.5), C(2.0) * ExpSineSquared(), CompoundKernel([RBF(1.0), RBF(2.0)]),
+        Matern(nu=1.0), AxisMatern(nu=2.5),
+        RBF(1.0) + Matern(nu=3.5), C(2.0) * ExpSineSquared(), CompoundKernel([RBF(1.0), RBF(2.0)]),
         PairwiseKernel(), Doubled(1.0), C(2.0) * (Doubled(1.0) + C(1.0)) ** 2,
     ],
     NO_POWER: [

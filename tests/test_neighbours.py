@@ -12,24 +12,24 @@ from support.fits import quietly
 from xgpc import GPClassifier
 from xgpc.learning.hold_out import HoldOut
 from xgpc.rows import neighbours
-from xgpc.rows.neighbours import Neighbours
+from xgpc.rows.neighbours import Metric, Neighbours
 
 
-def distances(rows, points, index):
-    return np.sqrt(np.sum((rows[index] - points[:, None]) ** 2, axis=2))
+def distances(rows, points, index, power=2):
+    return np.linalg.norm(rows[index] - points[:, None], ord=power, axis=2)
 
 
-def nearest_distances(rows, points, k):
+def nearest_distances(rows, points, k, power=2):
     """Of the k nearest, by comparing all."""
-    squares = np.sum((points[:, None] - rows) ** 2, axis=2)
-    return np.sqrt(np.sort(squares, axis=1)[:, :k])
+    return np.sort(np.linalg.norm(points[:, None] - rows, ord=power, axis=2), axis=1)[:, :k]
 
 
-def assert_nearest(rows, points, index):
+def assert_nearest(rows, points, index, power):
     """Which of equally near rows they are does not matter."""
     r, k = index.shape
     assert all(len(np.unique(found)) == k for found in index)
-    assert_allclose(distances(rows, points, index), nearest_distances(rows, points, k), rtol=1e-7, atol=1e-7)
+    expected = nearest_distances(rows, points, k, power)
+    assert_allclose(distances(rows, points, index, power), expected, rtol=1e-7, atol=1e-7)
     assert r == len(points)
 
 
@@ -46,43 +46,51 @@ def rows_of(n, d, kind):
 
 
 KINDS = ["distinct", "rounded", "repeated", "constant"]
+every_power = pytest.mark.parametrize("power", [2, 1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 # More features than there are principal directions, and fewer.
 @pytest.mark.parametrize("d", [1, 3, 25, 70])
 @pytest.mark.parametrize("k", [1, 2, 24])
-def test_the_nearest_are_found(kind, d, k):
+@every_power
+def test_the_nearest_are_found(kind, d, k, power):
     rows, points = rows_of(700, d, kind), np.random.default_rng(1).normal(size=(30, d))
-    assert_nearest(rows, points, Neighbours(rows).of(points, k))
+    assert_nearest(rows, points, Neighbours(rows, Metric(power=power)).of(points, k), power)
 
 
 @pytest.mark.parametrize("n", [1, 2, 127, 129, 2048, 2049, 5000])
 @pytest.mark.parametrize("d", [2, 30])
-def test_the_nearest_of_any_number_of_rows(n, d):
+@every_power
+def test_the_nearest_of_any_number_of_rows(n, d, power):
+    """Of rows whose features are multiplied."""
     rows, points = rows_of(n, d, "distinct"), np.random.default_rng(1).normal(size=(9, d))
-    near, k = Neighbours(rows), min(n, 13)
-    assert_nearest(rows, points, near.of(points, k))
+    scale = np.linspace(0.5, 4.0, d)
+    near, k = Neighbours(rows, Metric(scale, power)), min(n, 13)
+    assert_nearest(scale * rows, scale * points, near.of(points, k), power)
+    assert_allclose(near.metric.distances(rows[:1], points), np.linalg.norm(scale * (rows[0] - points), power, axis=1))
     assert np.array_equal(near.of(rows, 1)[:, 0], np.arange(n))
 
 
-def test_of_equally_near_rows_the_first_are_found():
+@every_power
+def test_of_equally_near_rows_the_first_are_found(power):
     """Whole numbers have exact distances."""
     rows = np.random.default_rng(0).integers(-3, 4, size=(3000, 3)).astype(float)
-    points, index = rows[:50] + 0.5, Neighbours(rows).of(rows[:50] + 0.5, 20)
-    squares = np.sum((points[:, None] - rows) ** 2, axis=2)
-    assert np.array_equal(index, np.argsort(squares, axis=1, kind="stable")[:, :20])
+    points, index = rows[:50] + 0.5, Neighbours(rows, Metric(power=power)).of(rows[:50] + 0.5, 20)
+    sums = np.sum(np.abs(points[:, None] - rows) ** power, axis=2)
+    assert np.array_equal(index, np.argsort(sums, axis=1, kind="stable")[:, :20])
 
 
-def test_near_rows_far_from_others():
+@every_power
+def test_near_rows_far_from_others(power):
     """Their distances are below the rounding errors of single precision, which compares rows first."""
     rows = 1e-9 * rows_of(500, 5, "distinct")
     rows[7] = 1e3
-    index = Neighbours(rows).of_rows(6)
-    squares = np.sum((rows[:, None] - rows) ** 2, axis=2)
-    np.fill_diagonal(squares, np.inf)
-    expected = np.sort(squares, axis=1)[:, :6]
-    assert_allclose(np.take_along_axis(squares, index, axis=1), expected, rtol=1e-7)
+    index = Neighbours(rows, Metric(power=power)).of_rows(6)
+    sums = np.sum(np.abs(rows[:, None] - rows) ** power, axis=2)
+    np.fill_diagonal(sums, np.inf)
+    expected = np.sort(sums, axis=1)[:, :6]
+    assert_allclose(np.take_along_axis(sums, index, axis=1), expected, rtol=1e-7)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -102,12 +110,13 @@ def test_a_row_is_not_among_its_neighbours(kind, d, k):
         assert np.array_equal(np.sort(index, axis=1), [np.delete(np.arange(300), i) for i in range(300)])
 
 
-def test_if_few_rows_are_compared_most_of_the_nearest_are_found(monkeypatch):
+@every_power
+def test_if_few_rows_are_compared_most_of_the_nearest_are_found(monkeypatch, power):
     monkeypatch.setattr(neighbours, "COMPARED_ROWS", 3000)
     rows = rows_of(31_000, 12, "distinct")
     some = np.random.default_rng(0).choice(len(rows), 40, replace=False)
-    found, exact = Neighbours(rows).of(rows[some], 24), nearest_distances(rows, rows[some], 24)
-    found_distances = distances(rows, rows[some], found)
+    found = Neighbours(rows, Metric(power=power)).of(rows[some], 24)
+    exact, found_distances = nearest_distances(rows, rows[some], 24, power), distances(rows, rows[some], found, power)
     assert 0.7 < np.mean(found_distances <= exact[:, -1:]) < 1.0
     assert np.array_equal(found[:, 0], some)
     assert all(len(np.unique(row)) == 24 for row in found)
@@ -132,12 +141,13 @@ def test_neighbours_of_equal_rows(exact, monkeypatch):
 
 @pytest.mark.parametrize("exact", [500, 30_000])
 @pytest.mark.parametrize("d", [2, 25])
-def test_any_number_of_threads_finds_the_same(d, exact, monkeypatch):
+@every_power
+def test_any_number_of_threads_finds_the_same(d, exact, power, monkeypatch):
     """Whatever other points are given with them."""
     monkeypatch.setattr(neighbours, "EXACT_ROWS", exact)
     monkeypatch.setattr(neighbours, "COMPARED_ROWS", 500)
     rows = rows_of(2500, d, "rounded")
-    near, points = Neighbours(rows), rows[:1300] + 0.3
+    near, points = Neighbours(rows, Metric(power=power)), rows[:1300] + 0.3
     one, others = near.of_rows(20, 1), near.of(points, 20)
     for n_threads in (2, 3):
         assert np.array_equal(one, near.of_rows(20, n_threads))
@@ -147,10 +157,11 @@ def test_any_number_of_threads_finds_the_same(d, exact, monkeypatch):
 
 @pytest.mark.parametrize("d", [2, 25])
 @pytest.mark.parametrize("scale", [1e-300, 1e100, 1e160, 1e300])
-def test_neighbours_of_far_points_are_rows(d, scale):
+@every_power
+def test_neighbours_of_far_points_are_rows(d, scale, power):
     """Whatever overflows: the compiled predictions read the rows that they are told to."""
-    rows = rows_of(300, d, "distinct")
-    for near, points in ((Neighbours(rows), scale * rows[:5]), (Neighbours(scale * rows), rows[:5])):
+    rows, metric = rows_of(300, d, "distinct"), Metric(power=power)
+    for near, points in ((Neighbours(rows, metric), scale * rows[:5]), (Neighbours(scale * rows, metric), rows[:5])):
         for index in (near.of(points, 7), near.of_rows(7)):
             assert index.min() >= 0
             assert index.max() < 300

@@ -13,6 +13,7 @@ from support.fits import without_warnings
 from support.reference import moons
 
 from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc.kernels import AxisMatern
 from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of
 from xgpc.onnx import to_onnx
 from xgpc.onnx.export import IR_VERSION, OPSET
@@ -31,6 +32,8 @@ KERNELS = {
     "matern 5/2, power": Matern([0.5, 2.0], nu=2.5) ** 2,
     "rational quadratic": ConstantKernel(3.0) ** 0.5 * RationalQuadratic(0.8, 1.3) + ConstantKernel(0.5),
     "dot product, with noise": DotProduct(0.5) * RBF() + WhiteKernel(0.1) * DotProduct(0.2),
+    "axis 1/2": 2.0 * AxisMatern([0.8, 1.4]),
+    "axis 3/2, in a sum": 2.0 * AxisMatern(0.8, nu=1.5) + RBF() * AxisMatern(2.0) + WhiteKernel(0.1),
     "power of a sum": (RBF() + DotProduct(0.0, "fixed")) ** 2,
 }
 RECORDS = [(name, bound) for name, bounds in LIKELIHOODS.items() for bound in bounds]

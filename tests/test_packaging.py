@@ -101,7 +101,7 @@ def test_the_list_of_public_names_is_that_of_the_package():
     for name in listed:
         module, _, last = name.rpartition(".")
         assert hasattr(import_module(module), last) or find_spec(name), name
-    for module in ("xgpc", "xgpc.gibbs", "xgpc.onnx", "xgpc.rows"):
+    for module in ("xgpc", "xgpc.gibbs", "xgpc.kernels", "xgpc.onnx", "xgpc.rows"):
         assert {f"{module}.{name}" for name in import_module(module).__all__} <= set(listed)
 
 

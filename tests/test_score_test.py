@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF
 from support.fits import quietly
-from support.internals import ArraySource, metric, score_test
+from support.internals import ArraySource, Metric, metric, score_test
 
 from xgpc import GPClassifier
 
@@ -50,7 +50,7 @@ def test_classes_that_no_row_has_change_nothing():
     """As in a sample of many rows that misses a rare class."""
     rng = np.random.default_rng(2)
     X, y, p = rng.normal(size=(60, 2)), rng.integers(0, 2, 60), rng.dirichlet(np.ones(3), 60)
-    one = np.ones(2)
+    one = Metric(np.ones(2))
 
     def z(classes):
         source = ArraySource(X, np.asarray(classes)[y].astype(float), np.empty(0))
@@ -66,7 +66,7 @@ def test_classes_that_no_row_has_change_nothing():
 def test_few_rows_and_large_features_have_a_finite_value(size):
     X = size * np.random.default_rng(3).normal(size=(8, 2))
     y = np.repeat([-1.0, 1.0], 4)
-    assert np.isfinite(score_test(np.full(2, 1e5), np.full((8, 2), 0.5), ArraySource(X, y, np.empty(0)), 24, 1))
+    assert np.isfinite(score_test(Metric(np.full(2, 1e5)), np.full((8, 2), 0.5), ArraySource(X, y, np.empty(0)), 24, 1))
 
 
 def fields(n, size, seed=0):

@@ -107,7 +107,7 @@ class Game(NamedTuple):
         """Each player's factor (p, r, m) of a term between rows X (r, d) and Z (m, d)."""
         logs = np.zeros((len(self.players), len(X), len(Z)))
         for log_kappa, scale in self.spec.by_feature(term):
-            logs += log_kappa((X / scale).T[:, :, None] - (Z / scale).T[:, None, :])
+            logs += log_kappa(np, np.abs((X / scale).T[:, :, None] - (Z / scale).T[:, None, :]))
         # The columns that a column of a table became are one player.
         order = np.argsort(self.players, kind="stable")
         if np.any(np.diff(self.players) != 1):
@@ -179,8 +179,8 @@ def shapley_values(
     Parameters
     ----------
     model : fitted GPClassifier or BayesianLinearClassifier
-        The kernel must be a product over features: RBF (or Matern with nu=inf) and constants, with or without a
-        WhiteKernel, and sums, products and powers of them. A default fit without neighbours has such a kernel.
+        The kernel must be a product over features: RBF (or Matern with nu=inf), AxisMatern and constants, with or
+        without a WhiteKernel, and sums, products and powers of them. A default fit without neighbours has one.
     X : (n, p) array, sparse matrix or table, as for ``predict``
         Of a table, each column has one value, however many columns of ``encoding_`` it became.
     baseline : (p,) array, or (b, p) array or table, default=None
@@ -302,9 +302,10 @@ def _product(spec: KernelSpec, n_players: int) -> KernelSpec:
     except ValueError as error:
         n_scales = spec.n_features if spec.groups is None else len(spec.groups.names)
         raise NotAProduct(
-            f"{error}, so that exact Shapley values would take 2^{n_players} evaluations. Allowed are RBF, Matern with "
-            "nu=inf, constants, WhiteKernel, and their sums, products and powers. Fit with kernel=ConstantKernel() * "
-            f"RBF(np.ones({n_scales})): a fit with neighbours chooses a Matern kernel only if none is given."
+            f"{error}, so that exact Shapley values would take 2^{n_players} evaluations. Allowed are RBF, AxisMatern, "
+            "Matern with nu=inf, constants, WhiteKernel, their sums, products and powers. Fit with "
+            f"kernel=ConstantKernel() * RBF(np.ones({n_scales})): neighbours choose a Matern kernel only if "
+            "none is given."
         ) from error
     return spec
 

@@ -273,7 +273,8 @@ class PosteriorClassifier(LatentClassifier):
             from the prior by random cosines and corrects the draws at the inducing points (Wilson et al., ICML 2020,
             equations (12) and (13)): mean, covariance and the distribution at a single row are exact, the joint
             distribution of several rows is nearly normal. It needs inducing points, no neighbours, and a kernel made
-            of RBF, Matern and RationalQuadratic by sums, products and constants, with or without white noise. "auto"
+            of RBF, Matern, AxisMatern and RationalQuadratic by sums, products and constants, with or without white
+            noise. "auto"
             takes "pathwise" for more than 3000 rows where it is possible, else "exact".
 
         Returns

@@ -145,10 +145,10 @@ def sweeps(n, k, m, d, profile, repeats):
     executor, link = Threads(1), TwoClasses(_local.LINKS["logit"])
     prior = SparsePrior.build(KernelSpec(kernel, d), X[:m].copy())
     support, queries = ArraySource(X[:n], y[:n]), ArraySource(X[n:], y[n:])
-    near, rows = Neighbours(X[:n] * metric(prior.core)), local_rows(executor, prior, support.X)
+    near, rows = Neighbours(X[:n], metric(prior.core)), local_rows(executor, prior, support.X)
     among = in_order(near.of_rows(k))
     local, sites = Local(executor, support, prior.core, rows, *among, link), start_sites(support, link)
-    index = near.of(X[n:] * metric(prior.core), k)
+    index = near.of(X[n:], k)
     score = QueryScore(executor, prior, support, queries, *among, index, sites, link)
     evaluated, (gemm, gemm_flops) = score.at(np.append(prior.spec.theta, 0.0)), gemm_call()
     calls = {"sweep": lambda: Sweep.of(local, sites).sites(), "gradient": evaluated.gradient, "gemm": gemm}

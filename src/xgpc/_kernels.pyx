@@ -1,8 +1,9 @@
 """Covariance blocks k(X, Z) of sums of products, and the contractions of a gradient with their derivatives.
 
 A kernel is a sum of terms variance_t * prod_f factor_f; a noise term is part of the diagonal of k(X, X) only. A
-factor is a stationary profile p(r), r^2 = sum_j ((x_j - z_j) s_fj)^2, or the dot product shape + x.z. Adding a family
-takes a function and a line of the list in profiles.h, and its entries in xgpc/kernels/factors.py.
+factor is a stationary profile p(r), r^2 = sum_j ((x_j - z_j) s_fj)^2, the dot product shape + x.z, or axis-aligned: a
+product over features of functions of |x_j - z_j| s_fj. Adding a stationary family takes a function and a line of the
+list in profiles.h, and its entries in xgpc/kernels/factors.py.
 """
 import numpy as np
 
@@ -12,11 +13,13 @@ cdef extern from "profiles.h" nogil:
     enum:
         XG_MATERN_12
         XG_DOT_PRODUCT
+        XG_AXIS_MATERN_32
         XG_FAMILY_COUNT
         XG_SET
         XG_ADD
         XG_MULTIPLY
     const char* xg_family_name(int i)
+    bint xg_is_axis_aligned(int family)
     ctypedef struct xg_profile_tile:
         int family
         double shape
@@ -32,6 +35,15 @@ cdef extern from "profiles.h" nogil:
                          double* x2)
     void xg_add_squares(Py_ssize_t n, Py_ssize_t d, const double* weight, const double* x, double* sum)
     void xg_multiply(Py_ssize_t size, const double* g, double* out)
+
+cdef extern from "axis.h" nogil:
+    ctypedef struct xg_axis_tile:
+        bint is_smooth
+        Py_ssize_t n, m, d
+        const double* x
+        const double* z
+    void xg_axis_logarithms(const xg_axis_tile* tile, double* out)
+    void xg_axis_slopes(const xg_axis_tile* tile, const double* weight, double* by_points, double* by_scales)
 
 # |x|^2 + |z|^2 - 2 x.z loses eps (|x|^2 + |z|^2) of the squared distance. Above this squared norm (an error of
 # about 1e-10) the differences are formed instead; Matern 1/2, which takes the root of what is lost, always needs them.
@@ -220,6 +232,12 @@ cdef void read_feature(const Rows* rows, Py_ssize_t j, double* out) noexcept nog
             out[i] = (<const double*>(feature + row * rows.row_stride))[0]
 
 
+cdef xg_axis_tile axis_tile(InducingKernel kernel, Py_ssize_t f, Py_ssize_t n, const double* x) noexcept nogil:
+    # n scaled rows and the scaled inducing points, for an axis-aligned factor f
+    return xg_axis_tile(kernel._family[f] == XG_AXIS_MATERN_32, n, kernel.n_inducing, kernel.n_features, x,
+                        &kernel._z[f, 0, 0])
+
+
 cdef xg_profile_tile profile_tile(InducingKernel kernel, Py_ssize_t f, const Rows* rows, KernelScratch* scratch,
                                   double* products) noexcept nogil:
     # The scaled rows and the tile products (n, m), as arguments of the profile of factor f
@@ -227,7 +245,11 @@ cdef xg_profile_tile profile_tile(InducingKernel kernel, Py_ssize_t f, const Row
     cdef double largest = xg_scale_rows(rows, d, &kernel._centre[f, 0], &kernel._scale[f, 0], scratch.x, scratch.x2)
     cdef int family = kernel._family[f]
     cdef xg_profile_tile tile = xg_profile_tile(family, kernel._shape[f], n, m, scratch.x2, &kernel._z2[f, 0], products)
-    if family == XG_MATERN_12 or (family != XG_DOT_PRODUCT and largest + kernel._z2_max[f] > CANCELLATION_LIMIT):
+    cdef xg_axis_tile axes
+    if xg_is_axis_aligned(family):
+        axes = axis_tile(kernel, f, n, scratch.x)
+        xg_axis_logarithms(&axes, products)
+    elif family == XG_MATERN_12 or (family != XG_DOT_PRODUCT and largest + kernel._z2_max[f] > CANCELLATION_LIMIT):
         xg_half_distances(n, m, d, scratch.x, &kernel._z[f, 0, 0], products)
         for i in range(n):
             scratch.x2[i] = 0.0
@@ -312,11 +334,15 @@ cdef void gradient_block(InducingKernel kernel, const Rows* rows, const double* 
     #   sums (n_factors, m)        sum_i W_ik
     #   products (n_factors, m, d) sum_i W_ik x_ij, x the scaled rows
     #   squares (n_factors, d)     sum_ik W_ik x_ij^2
-    # h is -r^2 / 2 or x.z. The tile weighted is scratch.
+    # h is -r^2 / 2 or x.z. Of an axis-aligned factor h is the logarithm; in the place of the last two there are
+    #   products (n_factors, m, d) sum_i W_ik dh_ik / dz_kj, z the scaled inducing points
+    #   squares (n_factors, d)     sum_ik W_ik dh_ik / dlog(length scale j)
+    # The tile weighted is scratch.
     cdef Py_ssize_t t, f, other, i, first, last, n = rows.n, m = kernel.n_inducing, d = kernel.n_features
     cdef double sum_of_G
     cdef double[2] sums
     cdef xg_profile_tile tile
+    cdef xg_axis_tile axes
     cdef const double* rest
     for t in range(kernel.n_terms):
         if kernel._noise[t]:
@@ -342,6 +368,10 @@ cdef void gradient_block(InducingKernel kernel, const Rows* rows, const double* 
             if f == first:
                 total.terms[t] += sums[0]
             total.shapes[f] += sums[1]
+            if xg_is_axis_aligned(kernel._family[f]):
+                axes = axis_tile(kernel, f, n, scratch.x)
+                xg_axis_slopes(&axes, weighted, total.products + f * m * d, total.squares + f * d)
+                continue
             if kernel._family[f] != XG_DOT_PRODUCT:
                 xg_add_squares(n, d, scratch.row_sum, scratch.x, total.squares + f * d)
             _blas.gemm_inner(n, m, d, weighted, scratch.x, total.products + f * m * d)

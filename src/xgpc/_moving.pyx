@@ -22,6 +22,7 @@ from ._tiles cimport xg_gradient_tile
 cdef extern from "profiles.h" nogil:
     enum:
         XG_DOT_PRODUCT
+    bint xg_is_axis_aligned(int family)
 
 # Kingma & Ba 2015.
 cdef double BETA_1 = 0.9, BETA_2 = 0.999, EPSILON = 1e-8
@@ -42,7 +43,7 @@ cdef void by_parameters(InducingKernel kernel, double sides, const Contractions*
     # (n_factors, d), and by the inducing points (m, d), from the contractions. ``sides`` of k(Z, Z) are both.
     cdef Py_ssize_t t, f, k, j, e, m = kernel.n_inducing, d = kernel.n_features
     cdef double toward, z
-    cdef bint is_dot
+    cdef bint is_dot, is_axis_aligned
     cdef double* by_scale = by_value + kernel.n_terms + kernel.n_factors
     for t in range(kernel.n_terms):
         by_value[t] += found.terms[t]
@@ -51,15 +52,16 @@ cdef void by_parameters(InducingKernel kernel, double sides, const Contractions*
             if kernel._noise[t]:
                 continue
             is_dot = kernel._family[f] == XG_DOT_PRODUCT
+            is_axis_aligned = xg_is_axis_aligned(kernel._family[f])
             for j in range(d):
                 if not is_dot:
                     by_scale[f * d + j] += found.squares[f * d + j]
             for k in range(m):
                 for j in range(d):
                     e = (f * m + k) * d + j
-                    # By z of h = x.z, or of h = -|x - z|^2 / 2.
+                    # By z of h = x.z, or of h = -|x - z|^2 / 2; of an axis-aligned factor it is known.
                     toward = found.products[e]
-                    if not is_dot:
+                    if not (is_dot or is_axis_aligned):
                         z = kernel._z[f, k, j]
                         toward -= found.sums[f * m + k] * z
                         by_scale[f * d + j] -= z * (found.products[e] + toward)

@@ -11,6 +11,7 @@ cdef extern from "nearest.h" nogil:
         int64_t number
     ctypedef struct xg_nearest:
         Py_ssize_t n, d, p, most
+        int power
         const double* mean
         const double* directions
         double radius
@@ -27,6 +28,8 @@ cdef extern from "nearest.h" nogil:
         float* coordinates
         double* along
         xg_keyed* items
+        const float* places
+        Py_ssize_t n_places
     Py_ssize_t xg_panels(Py_ssize_t n)
     Py_ssize_t xg_leaves(Py_ssize_t n)
     Py_ssize_t xg_coordinates(const xg_nearest* tree)
@@ -46,7 +49,9 @@ cdef class Tree:
     ----------
     rows : (n, d)
     mean : (d,), a point in their middle
-    directions : (d, p), orthonormal columns, along which the rows are spread most
+    directions : (d, p), orthonormal columns, along which the rows are spread most; with power 1 unit vectors
+    power : of the differences, 2 for Euclidean distances, 1 for sums of absolute differences
+    places : (n, q) float32, by which the rows are ordered; with q = 0 by lengths along the directions
     most : about so many rows are compared with a point at most, before others are left out
 
     Attributes
@@ -58,11 +63,11 @@ cdef class Tree:
     cdef object _alive
 
     def __init__(self, const double[:, ::1] rows, const double[::1] mean, const double[:, ::1] directions,
-                 Py_ssize_t most):
+                 int power, const float[:, ::1] places, Py_ssize_t most):
         cdef xg_nearest* tree = &self.tree
         cdef Py_ssize_t n = rows.shape[0], d = rows.shape[1], p = directions.shape[1]
         cdef Py_ssize_t n_groups = xg_panels(xg_leaves(n))
-        tree.n, tree.d, tree.p, tree.most = n, d, p, most
+        tree.n, tree.d, tree.p, tree.most, tree.power = n, d, p, most, power
         tree.mean, tree.directions = &mean[0], &directions[0, 0]
         cdef Py_ssize_t c = xg_coordinates(tree), box = 2 * c * XG_PANEL
         self.order = np.empty(n, dtype=np.int64)
@@ -73,7 +78,10 @@ cdef class Tree:
         cdef double[::1] along = np.empty(p)
         cdef xg_keyed[::1] items = np.empty(n, dtype=[("key", "f8"), ("number", "i8")])
         cdef xg_nearest_arrays arrays = xg_nearest_arrays(
-            &order[0], &panels[0], &boxes[0], &boxes[n_groups * box], &coordinates[0, 0], &along[0], &items[0])
+            &order[0], &panels[0], &boxes[0], &boxes[n_groups * box], &coordinates[0, 0], &along[0], &items[0],
+            NULL, places.shape[1])
+        if places.shape[1]:
+            arrays.places = &places[0, 0]
         with nogil:
             xg_nearest_build(tree, &rows[0, 0], &arrays)
         cdef const double[:, ::1] in_order = np.asarray(rows)[self.order]

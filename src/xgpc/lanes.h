@@ -17,6 +17,7 @@
 
 /* In memory like so many doubles, and like four. */
 typedef double lanes __attribute__((vector_size(8 * XG_WIDTH), aligned(8), may_alias));
+typedef int64_t lane_bits __attribute__((vector_size(8 * XG_WIDTH), aligned(8), may_alias));
 typedef double four_lanes __attribute__((vector_size(32), aligned(8), may_alias));
 
 #define LINE 64 /* bytes of a cache line */
@@ -186,34 +187,81 @@ XG_INLINE void add_dots(const int R, const int C, ptrdiff_t size, double factor,
  * neighbours takes 7 to 10 % longer, with 32 or 64 0 to 5 %. */
 #define CHUNK 16
 
-/* What is summed over the columns of each two rows: their products, or the squares of their differences. */
-enum { XG_PRODUCTS, XG_SQUARES };
+XG_INLINE lanes absolute(lanes x)
+{
+    return (lanes)((lane_bits)x & INT64_MAX);
+}
 
-/* What two elements add to that sum */
-XG_INLINE lanes pair_term(const int kind, lanes x, lanes y)
+XG_INLINE double sum_of(lanes x)
+{
+    double total = 0.0;
+    for (int l = 0; l < XG_WIDTH; ++l)
+        total += x[l];
+    return total;
+}
+
+/* Of axis-aligned kernels, see axis.h */
+#define ROOT_3 1.73205080756887729353
+
+/* 1 + sqrt(3) |difference|. If a product of CHUNK growths overflows, one of the differences is above 2^63, where the
+ * kernel is 0, whatever finite logarithm ``xg_log1p`` has for infinity. */
+XG_INLINE lanes growth_of(lanes difference)
+{
+    return 1.0 + ROOT_3 * absolute(difference);
+}
+
+/* weight times the derivative of log kappa(|x - z|) by z, for the difference x - z: for nu = 1/2 its sign, for nu = 3/2,
+ * which is_smooth says, 3 (x - z) / (1 + sqrt(3) |x - z|) */
+XG_INLINE lanes log_slope(const int is_smooth, lanes weight, lanes difference)
+{
+    if (is_smooth)
+        return 3.0 * weight * difference / (1.0 + ROOT_3 * absolute(difference));
+    return (lanes)(((lane_bits)weight ^ ((lane_bits)difference & INT64_MIN)) & (difference != 0.0));
+}
+
+/* What is summed over the columns of each two rows: their products, the squares or the absolute values of their
+ * differences; or, in place of a sum, the product of ``growth_of`` their differences. */
+enum { XG_PRODUCTS, XG_SQUARES, XG_DISTANCES, XG_GROWTHS };
+
+XG_INLINE lanes pair_start(const int kind)
+{
+    return (lanes){0.0} + (kind == XG_GROWTHS ? 1.0 : 0.0);
+}
+
+/* The sum, or product, with two elements more */
+XG_INLINE lanes pair_step(const int kind, lanes sum, lanes x, lanes y)
 {
     lanes difference = x - y;
     if (kind == XG_SQUARES)
-        return difference * difference;
-    return x * y;
+        return sum + difference * difference;
+    if (kind == XG_DISTANCES)
+        return sum + absolute(difference);
+    if (kind == XG_GROWTHS)
+        return sum * growth_of(difference);
+    return sum + x * y;
 }
 
-/* out[r][c] += factor times the sum for x_r and y_c, r < R, c < C, over size columns; rows are CHUNK apart, so that they
- * need no pointers of their own: those of ``add_dots`` cost 5 % of a sweep. */
+XG_INLINE lanes pair_end(const int kind, lanes out, double factor, lanes sum)
+{
+    return kind == XG_GROWTHS ? out * sum : out + factor * sum;
+}
+
+/* out[r][c] += factor times the sum for x_r and y_c, or *= the product, r < R, c < C, over size columns; rows are CHUNK
+ * apart, so that they need no pointers of their own: those of ``add_dots`` cost 5 % of a sweep. */
 XG_INLINE void add_sums(const int kind, const int R, const int C, ptrdiff_t size, double factor, const lanes *x,
                         const lanes *y, lanes *const *out)
 {
     lanes s[4][4];
     for (int r = 0; r < R; ++r)
         for (int c = 0; c < C; ++c)
-            s[r][c] = (lanes){0.0};
+            s[r][c] = pair_start(kind);
     for (ptrdiff_t q = 0; q < size; ++q)
         for (int c = 0; c < C; ++c)
             for (int r = 0; r < R; ++r)
-                s[r][c] += pair_term(kind, x[r * CHUNK + q], y[c * CHUNK + q]);
+                s[r][c] = pair_step(kind, s[r][c], x[r * CHUNK + q], y[c * CHUNK + q]);
     for (int r = 0; r < R; ++r)
         for (int c = 0; c < C; ++c)
-            out[r][c] += factor * s[r][c];
+            out[r][c] = pair_end(kind, out[r][c], factor, s[r][c]);
 }
 
 /* Rows i, ..., i + R - 1 of ``pair_sums``; R and kind are constants. */
@@ -231,18 +279,18 @@ XG_INLINE void pair_sums_rows(const int kind, const int R, ptrdiff_t i, const la
     }
     for (int r = 0; r < R; ++r)
         for (int c = 0; c < r; ++c)
-            s[r][c] = (lanes){0.0};
+            s[r][c] = pair_start(kind);
     for (ptrdiff_t q = 0; q < size; ++q)
         for (int r = 0; r < R; ++r)
             for (int c = 0; c < r; ++c)
-                s[r][c] += pair_term(kind, left[r * CHUNK + q], left[c * CHUNK + q]);
+                s[r][c] = pair_step(kind, s[r][c], left[r * CHUNK + q], left[c * CHUNK + q]);
     for (int r = 0; r < R; ++r)
         for (int c = 0; c < r; ++c)
-            at[r][c] += factor * s[r][c];
+            at[r][c] = pair_end(kind, at[r][c], factor, s[r][c]);
 }
 
 /* out, rows i, ..., count - 1 of a packed lower triangle without its diagonal, += factor times the sums for each two
- * rows, CHUNK apart; i is a multiple of 4 */
+ * rows, CHUNK apart, or *= the products; i is a multiple of 4 */
 XG_CALLED void pair_sums(const int kind, ptrdiff_t i, ptrdiff_t count, const lanes *x, ptrdiff_t size, double factor,
                          lanes *out)
 {

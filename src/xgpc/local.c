@@ -103,14 +103,6 @@ XG_CALLED void vjp(const xg_local_support *support, const xg_local_rows *rows, p
         g->G[PACKED(k) + j] += g->chi[j] - by.variance * g->gamma[j];
 }
 
-XG_INLINE double sum_of(lanes x)
-{
-    double total = 0.0;
-    for (int l = 0; l < XG_WIDTH; ++l)
-        total += x[l];
-    return total;
-}
-
 /* sums[q] += sum_ij W_ij (x_iq - x_jq)^2 / 2 for some columns of the rows x (size, k), x the origin, row_sum of W:
  * it is sum_i row_sum_i x_i^2 - 2 sum_{i > j} W_ij x_i x_j. */
 XG_CALLED void squared_differences(ptrdiff_t k, const lanes *W, const lanes *row_sum, ptrdiff_t size, const lanes *x,
@@ -138,6 +130,44 @@ XG_CALLED void squared_differences(ptrdiff_t k, const lanes *W, const lanes *row
         }
         for (ptrdiff_t c = 0; c < SMALLER(size - q, 4); ++c)
             sums[q + c] += sum_of(total[c]);
+    }
+}
+
+/* sums[q] += sum_ij W_ij dlog kappa / dlog(length scale) for columns q of the rows x (count, CHUNK); see axis.h */
+XG_INLINE void log_slopes(const int is_smooth, ptrdiff_t count, const lanes *W, ptrdiff_t size, const lanes *x,
+                          double *sums)
+{
+    for (ptrdiff_t q = 0; q < size; q += 4) {
+        lanes total[4] = {{0.0}, {0.0}, {0.0}, {0.0}};
+        for (ptrdiff_t i = 1; i < count; ++i)
+            for (ptrdiff_t j = 0; j < i; ++j)
+                for (int c = 0; c < 4; ++c) {
+                    lanes difference = x[i * CHUNK + q + c] - x[j * CHUNK + q + c];
+                    if (is_smooth)
+                        total[c] += log_slope(1, W[PACKED(i) + j], difference) * difference;
+                    else
+                        total[c] += W[PACKED(i) + j] * absolute(difference);
+                }
+        for (ptrdiff_t c = 0; c < SMALLER(size - q, 4); ++c)
+            sums[q + c] += sum_of(total[c]);
+    }
+}
+
+/* As ``by_length_scales``, for axis-aligned kernels */
+XG_CALLED void by_axis_scales(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
+                              ptrdiff_t f, group *g, double *scales)
+{
+    ptrdiff_t k = rows->k, d = kernel->n_features;
+    lane_rows near = neighbours(rows, g, support->x + f * support->n * d, d);
+    lane_rows here = own_rows(g, rows->x + f * rows->n * d, d);
+    for (ptrdiff_t first = 0; first < d; first += CHUNK) {
+        ptrdiff_t size = SMALLER(d - first, CHUNK);
+        gather(&near, first, size, g->chunk, CHUNK, 1);
+        gather(&here, first, size, g->chunk + k * CHUNK, CHUNK, 1);
+        if (kernel->family[f] == XG_AXIS_MATERN_32)
+            log_slopes(1, k + 1, g->h, size, g->chunk, scales + f * d + first);
+        else
+            log_slopes(0, k + 1, g->h, size, g->chunk, scales + f * d + first);
     }
 }
 
@@ -196,7 +226,9 @@ XG_CALLED void by_parameters(const xg_local_kernel *kernel, const xg_local_suppo
                 g->h[p] = weight * g->slope[f * T + p];
             }
             gradient->shapes[f] += sum_of(shaped);
-            if (kernel->family[f] != XG_DOT_PRODUCT)
+            if (xg_is_axis_aligned(kernel->family[f]))
+                by_axis_scales(kernel, support, rows, f, g, gradient->scales);
+            else if (kernel->family[f] != XG_DOT_PRODUCT)
                 by_length_scales(kernel, support, rows, f, g, gradient->scales);
         }
         gradient->terms[t] += sum_of(total);

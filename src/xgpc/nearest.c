@@ -14,10 +14,11 @@ void XG_VARIANT(xg_nearest_of)(const xg_nearest *, const double *, ptrdiff_t, pt
 #define CHUNK 8
 /* Rows of which the spread of a part is computed. */
 #define SPREAD_ROWS 64
-/* Least relative errors of squared distances, for each coordinate, and of distances, in single precision. */
-#define SQUARE_ERROR 0x1p-22
+/* Least relative errors of the sums that are compared, for each coordinate, and of distances, in single precision. */
+#define SUM_ERROR 0x1p-22
 #define DISTANCE_ERROR 0x1p-21
 
+typedef int32_t float_bits __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 typedef float floats __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 #define FLOATS(p) (*(const floats *)(p))
 
@@ -70,8 +71,8 @@ static void split(xg_keyed *items, ptrdiff_t n, ptrdiff_t first)
     }
 }
 
-/* The direction along which the items are spread most. */
-static ptrdiff_t widest(const xg_keyed *items, ptrdiff_t n, ptrdiff_t c, const float *coordinates)
+/* The direction along which the items are spread most: by squares about the mean, or by absolute differences. */
+static ptrdiff_t widest(int power, const xg_keyed *items, ptrdiff_t n, ptrdiff_t c, const float *coordinates)
 {
     ptrdiff_t step = (n + SPREAD_ROWS - 1) / SPREAD_ROWS, best = 0;
     double most = -1.0;
@@ -82,21 +83,26 @@ static ptrdiff_t widest(const xg_keyed *items, ptrdiff_t n, ptrdiff_t c, const f
             sum += x, square += x * x, count += 1.0;
         }
         double spread = square - sum * sum / count;
+        if (power == 1) {
+            spread = 0.0;
+            for (ptrdiff_t i = 0; i < n; i += step)
+                spread += fabs(coordinates[items[i].number * c + j] - sum / count);
+        }
         if (spread > most)
             most = spread, best = j;
     }
     return best;
 }
 
-static void divide(xg_keyed *items, ptrdiff_t n, ptrdiff_t c, const float *coordinates)
+static void divide(int power, xg_keyed *items, ptrdiff_t n, ptrdiff_t c, const float *coordinates)
 {
     while (n > XG_LEAF) {
         ptrdiff_t part = n > XG_LEAF * XG_PANEL ? XG_LEAF * XG_PANEL : XG_LEAF, half = (n + part - 1) / part / 2 * part;
-        ptrdiff_t direction = widest(items, n, c, coordinates);
+        ptrdiff_t direction = widest(power, items, n, c, coordinates);
         for (ptrdiff_t i = 0; i < n; ++i)
             items[i].key = coordinates[items[i].number * c + direction];
         split(items, n, half);
-        divide(items, half, c, coordinates);
+        divide(power, items, half, c, coordinates);
         items += half, n -= half;
     }
 }
@@ -107,18 +113,34 @@ static void empty_boxes(ptrdiff_t n_panels, ptrdiff_t c, float *boxes)
         boxes[i] = i / XG_PANEL % 2 ? -INFINITY : INFINITY;
 }
 
-static double square_of(const double *x, const double *y, ptrdiff_t d)
+/* The distance of which a sum of powers is the key, and the key of a distance. */
+static double distance_of(const xg_nearest *tree, double key) { return tree->power == 1 ? key : sqrt(key); }
+static double key_of(const xg_nearest *tree, double distance)
+{
+    return tree->power == 1 ? distance : distance * distance;
+}
+
+/* What a difference adds to a sum; power is a constant in loops. */
+XG_INLINE double term_of(const int power, double x) { return power == 1 ? fabs(x) : x * x; }
+
+XG_INLINE double sum_of(const int power, const double *x, const double *y, ptrdiff_t d)
 {
     double lane[XG_WIDTH] = {0.0}, total = 0.0;
     ptrdiff_t j = 0;
     for (; j + XG_WIDTH <= d; j += XG_WIDTH)
         for (int l = 0; l < XG_WIDTH; ++l)
-            lane[l] += (x[j + l] - y[j + l]) * (x[j + l] - y[j + l]);
+            lane[l] += term_of(power, x[j + l] - y[j + l]);
     for (; j < d; ++j)
-        total += (x[j] - y[j]) * (x[j] - y[j]);
+        total += term_of(power, x[j] - y[j]);
     for (int l = 0; l < XG_WIDTH; ++l)
         total += lane[l];
     return total;
+}
+
+/* The sum of powers of the differences of x (d,) and y */
+static double exact_key(const xg_nearest *tree, const double *x, const double *y)
+{
+    return tree->power == 1 ? sum_of(1, x, y, tree->d) : sum_of(2, x, y, tree->d);
 }
 
 /* out (c) = coordinates of a point; scratch (p). Returns its distance from the mean, in radii. */
@@ -126,23 +148,23 @@ static double coordinates_of(const xg_nearest *tree, const double *restrict poin
                              float *restrict out)
 {
     ptrdiff_t d = tree->d, p = tree->p;
-    double square = 0.0, rest;
+    double sum = 0.0, rest;
     memset(along, 0, (size_t)p * sizeof *along);
     for (ptrdiff_t i = 0; i < d; ++i) {
         double x = point[i] - tree->mean[i];
         const double *restrict direction = tree->directions + i * p;
-        square += x * x;
+        sum += term_of(tree->power, x);
         for (ptrdiff_t j = 0; j < p; ++j)
             along[j] += x * direction[j];
     }
-    rest = square;
+    rest = sum;
     for (ptrdiff_t j = 0; j < p; ++j) {
-        rest -= along[j] * along[j];
+        rest -= term_of(tree->power, along[j]);
         out[j] = (float)(along[j] / tree->radius);
     }
     if (p < d)
-        out[p] = (float)(sqrt(xg_max(rest, 0.0)) / tree->radius);
-    return sqrt(square) / tree->radius;
+        out[p] = (float)(distance_of(tree, xg_max(rest, 0.0)) / tree->radius);
+    return distance_of(tree, sum) / tree->radius;
 }
 
 /* Write panels and boxes of rows. */
@@ -170,13 +192,16 @@ void XG_VARIANT(xg_nearest_build)(xg_nearest *tree, const double *rows, const xg
     ptrdiff_t n = tree->n, d = tree->d, c = xg_coordinates(tree);
     double radius = 0.0;
     for (ptrdiff_t i = 0; i < n; ++i)
-        radius = xg_max(radius, square_of(rows + i * d, tree->mean, d));
-    tree->radius = radius > 0.0 ? sqrt(radius) : 1.0;
+        radius = xg_max(radius, exact_key(tree, rows + i * d, tree->mean));
+    tree->radius = radius > 0.0 ? distance_of(tree, radius) : 1.0;
     for (ptrdiff_t i = 0; i < n; ++i) {
         coordinates_of(tree, rows + i * d, to->along, to->coordinates + i * c);
         to->items[i].number = i;
     }
-    divide(to->items, n, c, to->coordinates);
+    if (to->places)
+        divide(tree->power, to->items, n, to->n_places, to->places);
+    else
+        divide(tree->power, to->items, n, c, to->coordinates);
     for (ptrdiff_t i = 0; i < n; ++i)
         to->order[i] = to->items[i].number;
     fill(tree, to);
@@ -212,18 +237,26 @@ XG_INLINE floats larger(floats a, floats b)
 #endif
 }
 
-/* Add squared distances of a panel's rows from q along the coordinates first, ..., last - 1. */
-XG_INLINE void add_squares(const float *panel, const float *q, ptrdiff_t first, ptrdiff_t last, floats *sum)
+/* As ``term_of``, for differences in single precision */
+XG_INLINE floats terms_of(const int power, floats x)
+{
+    if (power == 1)
+        return (floats)((float_bits)x & INT32_MAX);
+    return x * x;
+}
+
+/* Add keys of a panel's rows from q along the coordinates first, ..., last - 1; power is a constant. */
+XG_INLINE void add_keys(const int power, const float *panel, const float *q, ptrdiff_t first, ptrdiff_t last, floats *sum)
 {
     for (ptrdiff_t j = first; j < last; ++j)
         for (int v = 0; v < VECTORS; ++v) {
             floats x = FLOATS(panel + j * XG_PANEL + v * WIDTH) - q[j];
-            sum[v] += x * x;
+            sum[v] += terms_of(power, x);
         }
 }
 
-/* out (XG_PANEL) = squared distances of q from a panel of boxes */
-static void box_squares(const float *panel, const float *q, ptrdiff_t c, float *out)
+/* out (XG_PANEL) = keys of q from a panel of boxes; power is a constant. */
+XG_INLINE void keys_of_boxes(const int power, const float *panel, const float *q, ptrdiff_t c, float *out)
 {
     floats sum[VECTORS] = {{0.0f}};
     for (ptrdiff_t j = 0; j < c; ++j)
@@ -231,12 +264,20 @@ static void box_squares(const float *panel, const float *q, ptrdiff_t c, float *
             floats low = FLOATS(panel + 2 * j * XG_PANEL + v * WIDTH) - q[j];
             floats high = q[j] - FLOATS(panel + (2 * j + 1) * XG_PANEL + v * WIDTH);
             floats x = larger(larger(low, high), (floats){0.0f});
-            sum[v] += x * x;
+            sum[v] += terms_of(power, x);
         }
     memcpy(out, sum, sizeof sum);
 }
 
-/* What is known of a point's nearest rows: a heap of squared distances and numbers. */
+static void box_keys(const xg_nearest *tree, const float *panel, const float *q, float *out)
+{
+    if (tree->power == 1)
+        keys_of_boxes(1, panel, q, xg_coordinates(tree), out);
+    else
+        keys_of_boxes(2, panel, q, xg_coordinates(tree), out);
+}
+
+/* What is known of a point's nearest rows: a heap of keys and numbers. */
 typedef struct {
     const xg_nearest *tree;
     const double *point;
@@ -244,14 +285,13 @@ typedef struct {
     ptrdiff_t own, k, n; /* the place of the point among the rows, or -1; rows to find, and found */
     xg_keyed *found;     /* (k,) */
     double slack;        /* error of its distances in single precision, in radii */
-    float most;          /* rows with larger squared distances in single precision are not among the nearest */
+    float most;          /* rows with larger keys in single precision are not among the nearest */
 } search;
 
 /* The limit in single precision for rows at a distance, in radii. */
 static float limit(const search *s, double distance)
 {
-    double most = distance + s->slack;
-    return (float)(most * most * (1.0 + SQUARE_ERROR * (double)(xg_coordinates(s->tree) + 4)));
+    return (float)(key_of(s->tree, distance + s->slack) * (1.0 + SUM_ERROR * (double)(xg_coordinates(s->tree) + 4)));
 }
 
 static void consider(search *s, ptrdiff_t place)
@@ -259,7 +299,7 @@ static void consider(search *s, ptrdiff_t place)
     const xg_nearest *tree = s->tree;
     if (place == s->own || place >= tree->n)
         return;
-    xg_keyed item = {square_of(tree->rows + place * tree->d, s->point, tree->d), tree->order[place]};
+    xg_keyed item = {exact_key(tree, tree->rows + place * tree->d, s->point), tree->order[place]};
     if (s->n < s->k) {
         s->found[s->n++] = item;
         if (s->n < s->k)
@@ -271,11 +311,11 @@ static void consider(search *s, ptrdiff_t place)
         s->found[0] = item;
         sift_down(s->found, s->k, 0);
     }
-    float most = limit(s, sqrt(s->found[0].key) / tree->radius);
+    float most = limit(s, distance_of(tree, s->found[0].key) / tree->radius);
     s->most = most < s->most ? most : s->most;
 }
 
-static void compare(search *s, ptrdiff_t leaf)
+XG_INLINE void compare_by(const int power, search *s, ptrdiff_t leaf)
 {
     ptrdiff_t c = xg_coordinates(s->tree), n = s->tree->n, last = (leaf + 1) * XG_LEAF < n ? (leaf + 1) * XG_LEAF : n;
     for (ptrdiff_t row = leaf * XG_LEAF; row < last; row += XG_PANEL) {
@@ -284,9 +324,9 @@ static void compare(search *s, ptrdiff_t leaf)
         unsigned near = 0;
         for (ptrdiff_t j = 0; j < c; j += CHUNK) {
             if (j + CHUNK <= c)
-                add_squares(panel, s->q, j, j + CHUNK, sum);
+                add_keys(power, panel, s->q, j, j + CHUNK, sum);
             else
-                add_squares(panel, s->q, j, c, sum);
+                add_keys(power, panel, s->q, j, c, sum);
             near = 0;
             for (int v = 0; v < VECTORS; ++v)
                 near |= not_above(sum[v], s->most) << (v * WIDTH);
@@ -301,6 +341,14 @@ static void compare(search *s, ptrdiff_t leaf)
     }
 }
 
+static void compare(search *s, ptrdiff_t leaf)
+{
+    if (s->tree->power == 1)
+        compare_by(1, s, leaf);
+    else
+        compare_by(2, s, leaf);
+}
+
 /* A limit from single precision alone, so that few rows of the first leaf need distances in double precision. */
 static void begin(search *s, ptrdiff_t leaf, xg_keyed *items)
 {
@@ -310,18 +358,21 @@ static void begin(search *s, ptrdiff_t leaf, xg_keyed *items)
         return;
     for (ptrdiff_t row = 0; row < n; row += XG_PANEL) {
         floats sum[VECTORS] = {{0.0f}};
-        add_squares(s->tree->panels + (first + row) * c, s->q, 0, c, sum);
+        if (s->tree->power == 1)
+            add_keys(1, s->tree->panels + (first + row) * c, s->q, 0, c, sum);
+        else
+            add_keys(2, s->tree->panels + (first + row) * c, s->q, 0, c, sum);
         for (int l = 0; l < XG_PANEL; ++l)
             items[row + l].key = ((const float *)sum)[l];
     }
     split(items, n, rank);
-    s->most = limit(s, sqrt(items[rank].key * (1.0 + SQUARE_ERROR * (double)(c + 4))) + s->slack);
+    s->most = limit(s, distance_of(s->tree, items[rank].key * (1.0 + SUM_ERROR * (double)(c + 4))) + s->slack);
 }
 
 /* Boxes of leaves, or ~number of groups, whose rows may be near: a heap, the nearest box first. */
-static void push(xg_keyed *boxes, ptrdiff_t *n, float square, int64_t number)
+static void push(xg_keyed *boxes, ptrdiff_t *n, float key, int64_t number)
 {
-    xg_keyed box = {-square, number};
+    xg_keyed box = {-key, number};
     ptrdiff_t i = (*n)++;
     for (; i && is_less(boxes[(i - 1) / 2], box); i = (i - 1) / 2)
         boxes[i] = boxes[(i - 1) / 2];
@@ -335,10 +386,10 @@ static void of_point(search *s, xg_keyed *boxes, float *bounds)
     ptrdiff_t home = 0, compared = XG_LEAF;
     float *of_leaves = bounds + xg_panels(n_groups) * XG_PANEL;
     for (ptrdiff_t panel = 0; panel < xg_panels(n_groups); ++panel)
-        box_squares(tree->groups + panel * 2 * c * XG_PANEL, s->q, c, bounds + panel * XG_PANEL);
+        box_keys(tree, tree->groups + panel * 2 * c * XG_PANEL, s->q, bounds + panel * XG_PANEL);
     for (ptrdiff_t group = 1; group < n_groups; ++group)
         best = bounds[group] < bounds[best] ? group : best;
-    box_squares(tree->leaves + best * 2 * c * XG_PANEL, s->q, c, of_leaves);
+    box_keys(tree, tree->leaves + best * 2 * c * XG_PANEL, s->q, of_leaves);
     for (ptrdiff_t leaf = 1; leaf < XG_PANEL; ++leaf)
         home = of_leaves[leaf] < of_leaves[home] ? leaf : home;
     home += best * XG_PANEL;
@@ -357,7 +408,7 @@ static void of_point(search *s, xg_keyed *boxes, float *bounds)
             compared += XG_LEAF;
             continue;
         }
-        box_squares(tree->leaves + group * 2 * c * XG_PANEL, s->q, c, of_leaves);
+        box_keys(tree, tree->leaves + group * 2 * c * XG_PANEL, s->q, of_leaves);
         for (ptrdiff_t l = 0, leaf = group * XG_PANEL; l < XG_PANEL && leaf < n_leaves; ++l, ++leaf)
             if (!(of_leaves[l] > s->most) && leaf != home)
                 push(boxes, &n, of_leaves[l], leaf);

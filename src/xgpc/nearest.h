@@ -1,8 +1,9 @@
-/* The nearest rows of points, by Euclidean distance in double precision; of equally near rows those with the smaller
- * numbers.
+/* The nearest rows of points, by Euclidean distance or by the sum of absolute differences, in double precision; of
+ * equally near rows those with the smaller numbers.
  *
  * The rows are ordered by place, in leaves of XG_LEAF rows: a half of the rows, a half of that half, and so on. Lengths
- * along p orthogonal directions, and the difference of the rests if p < d, bound distances from below. By them, in
+ * along p orthogonal directions, for absolute differences some of the features, and the difference of the rests if p < d,
+ * bound distances from below. By them, in
  * single precision, boxes around leaves and then rows are left out; the others are compared in double precision. Limits
  * allow for rounding, so no nearer row is missed, unless more than ``most`` rows would have to be compared. */
 #ifndef XGPC_NEAREST_H
@@ -22,6 +23,7 @@ typedef struct {
 
 typedef struct {
     ptrdiff_t n, d, p, most; /* rows, features, directions, rows to compare at most with each point */
+    int power;                /* of the differences that are summed, 2 or 1; keys are these sums */
     const double *mean;       /* (d,) */
     const double *directions; /* (d, p), orthonormal columns */
     double radius;            /* largest distance of a row from the mean, by which coordinates are divided; above 0 */
@@ -46,6 +48,8 @@ typedef struct {
     float *coordinates; /* scratch (n, c) */
     double *along;      /* scratch (p,) */
     xg_keyed *items;    /* scratch (n,) */
+    const float *places; /* (n, n_places), by which rows are divided; NULL: by their coordinates */
+    ptrdiff_t n_places;
 } xg_nearest_arrays;
 
 /* Fill the arrays, radius, order, panels, leaves and groups of a tree of rows (n, d); its field rows is left. */

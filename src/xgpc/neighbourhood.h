@@ -76,6 +76,21 @@ XG_INLINE lane_rows own_rows(const group *g, const double *values, ptrdiff_t wid
     return (lane_rows){1, width, g->row, values};
 }
 
+/* Adds to h the logarithms of an axis-aligned kernel's factors for some features x (count, CHUNK) of all pairs; growth is
+ * scratch. Of rows that are equal but for rounding h may be above 0. */
+XG_CALLED void axis_arguments(int family, ptrdiff_t count, const lanes *x, ptrdiff_t size, lanes *growth, lanes *h)
+{
+    if (family == XG_AXIS_MATERN_12) {
+        pair_sums(XG_DISTANCES, 0, count, x, size, -1.0, h);
+        return;
+    }
+    for (ptrdiff_t p = 0; p < PACKED(count); ++p)
+        growth[p] = (lanes){0.0} + 1.0;
+    pair_sums(XG_DISTANCES, 0, count, x, size, -ROOT_3, h);
+    pair_sums(XG_GROWTHS, 0, count, x, size, 1.0, growth);
+    xg_add_logarithms(XG_WIDTH * PACKED(count), (const double *)growth, (double *)h);
+}
+
 /* Arguments h of factor f for all pairs of the neighbours, and of these and x, which is the last. */
 XG_CALLED void arguments(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
                          ptrdiff_t f, group *g)
@@ -92,6 +107,8 @@ XG_CALLED void arguments(const xg_local_kernel *kernel, const xg_local_support *
         /* Differences, and not squares and products of the rows: of these nothing is left far from an origin. */
         if (kernel->family[f] == XG_DOT_PRODUCT)
             pair_sums(XG_PRODUCTS, 0, k + 1, g->chunk, size, 1.0, g->h);
+        else if (xg_is_axis_aligned(kernel->family[f]))
+            axis_arguments(kernel->family[f], k + 1, g->chunk, size, g->value + f * (T + k + 1), g->h);
         else
             pair_sums(XG_SQUARES, 0, k + 1, g->chunk, size, -0.5, g->h);
     }

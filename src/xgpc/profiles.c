@@ -10,6 +10,7 @@ XG_INLINE double sum_of_lanes(double *lane)
 
 #define XG_STATIONARY(i) xg_min(c[i] - 0.5 * (x2[i] + z), 0.0)
 #define XG_BILINEAR(i) c[i]
+#define XG_ADDITIVE(i) c[i]
 #define XG_SLOPE(function, argument, at, lane)                                                                       \
     {                                                                                                                \
         xg_profile p = function(argument(at), shape);                                                                \
@@ -147,6 +148,13 @@ void xg_half_distances(ptrdiff_t n, ptrdiff_t m, ptrdiff_t d, const double *rest
             }
     for (ptrdiff_t i = 0; i < n * m; ++i)
         out[i] = xg_max(out[i], XG_FARTHEST);
+}
+
+XG_CLONES
+void xg_add_logarithms(ptrdiff_t n, const double *restrict growth, double *restrict h)
+{
+    for (ptrdiff_t i = 0; i < n; ++i)
+        h[i] = xg_min(xg_log1p(growth[i] - 1.0) + h[i], 0.0);
 }
 
 XG_CLONES

@@ -1,4 +1,5 @@
-/* Factors of a kernel: stationary profiles p(h) of h = -r^2 / 2, r the scaled distance, and the dot product.
+/* Factors of a kernel: stationary profiles p(h) of h = -r^2 / 2, r the scaled distance; the dot product; and products
+ * over features, of which h is the logarithm.
  *
  * A profile has a value, a slope d p / d h, and the derivative of p with respect to the logarithm of its shape
  * parameter. */
@@ -8,14 +9,17 @@
 #include "vmath.h"
 
 /* The list of all families; a line of it is FAMILY(number, name, function, argument). The function is below; it
- * takes h and the shape parameter. Its argument is STATIONARY, h = -r^2 / 2, or BILINEAR, h = x.z. */
+ * takes h and the shape parameter. Its argument is STATIONARY, h = -r^2 / 2, BILINEAR, h = x.z, or
+ * ADDITIVE, h a sum over features; see axis.h. */
 #define XG_FAMILY_LIST(FAMILY)                                                                                       \
     FAMILY(XG_RBF, "rbf", xg_rbf, STATIONARY)                                                                        \
     FAMILY(XG_MATERN_12, "matern-1/2", xg_matern_12, STATIONARY)                                                     \
     FAMILY(XG_MATERN_32, "matern-3/2", xg_matern_32, STATIONARY)                                                     \
     FAMILY(XG_MATERN_52, "matern-5/2", xg_matern_52, STATIONARY)                                                     \
     FAMILY(XG_RATIONAL_QUADRATIC, "rational-quadratic", xg_rational_quadratic, STATIONARY)                           \
-    FAMILY(XG_DOT_PRODUCT, "dot-product", xg_dot_product, BILINEAR)
+    FAMILY(XG_DOT_PRODUCT, "dot-product", xg_dot_product, BILINEAR)                                                  \
+    FAMILY(XG_AXIS_MATERN_12, "axis-matern-1/2", xg_axis_matern_12, ADDITIVE)                                        \
+    FAMILY(XG_AXIS_MATERN_32, "axis-matern-3/2", xg_axis_matern_32, ADDITIVE)
 
 #define XG_FAMILY_NUMBER(number, name, function, argument) number,
 enum { XG_FAMILY_LIST(XG_FAMILY_NUMBER) XG_FAMILY_COUNT };
@@ -23,6 +27,11 @@ enum { XG_FAMILY_LIST(XG_FAMILY_NUMBER) XG_FAMILY_COUNT };
 
 /* Name of family 0 <= i < XG_FAMILY_COUNT. */
 const char *xg_family_name(int i);
+
+static inline int xg_is_axis_aligned(int family)
+{
+    return family == XG_AXIS_MATERN_12 || family == XG_AXIS_MATERN_32;
+}
 
 typedef struct {
     double value, slope, shape;
@@ -71,8 +80,18 @@ XG_INLINE xg_profile xg_dot_product(double h, double shape)
     return (xg_profile){shape + h, 1.0, shape};
 }
 
+XG_INLINE xg_profile xg_axis_matern_12(double h, double shape)
+{
+    return xg_rbf(h, shape);
+}
+
+XG_INLINE xg_profile xg_axis_matern_32(double h, double shape)
+{
+    return xg_rbf(h, shape);
+}
+
 /* Tiles: element (i, k) of an (n, m) tile, i < n a row of data, is at [k * n + i]. For a stationary profile h[i, k]
- * = cross[i, k] - (x2[i] + z2[k]) / 2, clipped at 0; for the dot product h = cross. */
+ * = cross[i, k] - (x2[i] + z2[k]) / 2, clipped at 0; otherwise h = cross. */
 
 enum { XG_SET = 0, XG_ADD = 1, XG_MULTIPLY = 2 };
 
@@ -114,6 +133,8 @@ double xg_scale_rows(const xg_rows *rows, ptrdiff_t d, const double *centre, con
                      double *x2);
 /* sum[j] += sum_i weight[i] x[i, j]^2 for a tile x (n, d) */
 void xg_add_squares(ptrdiff_t n, ptrdiff_t d, const double *weight, const double *x, double *sum);
+/* h = log(growth) + h, or 0 where that is above 0, for growths >= 1 */
+void xg_add_logarithms(ptrdiff_t n, const double *growth, double *h);
 /* out *= g, elementwise */
 void xg_multiply(ptrdiff_t size, const double *g, double *out);
 

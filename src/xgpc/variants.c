@@ -1,4 +1,5 @@
-/* Which of the builds of local.c, nearest.c, shapley.c, spread.c and triangles.c a machine takes. */
+/* Which of the builds of axis.c, local.c, nearest.c, shapley.c, spread.c and triangles.c a machine takes. */
+#include "axis.h"
 #include "local.h"
 #include "nearest.h"
 #include "shapley.h"
@@ -18,6 +19,18 @@
 #define XG_BUILDS(result, name, parameters) result name##_base parameters;
 #define XG_CHOSEN(name) name##_base
 #endif
+
+XG_BUILDS(void, xg_axis_logarithms, (const xg_axis_tile *, double *))
+void xg_axis_logarithms(const xg_axis_tile *tile, double *out)
+{
+    XG_CHOSEN(xg_axis_logarithms)(tile, out);
+}
+
+XG_BUILDS(void, xg_axis_slopes, (const xg_axis_tile *, const double *, double *, double *))
+void xg_axis_slopes(const xg_axis_tile *tile, const double *weight, double *by_points, double *by_scales)
+{
+    XG_CHOSEN(xg_axis_slopes)(tile, weight, by_points, by_scales);
+}
 
 XG_BUILDS(ptrdiff_t, xg_local_scratch, (const xg_local_kernel *, const xg_local_support *, ptrdiff_t))
 ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k)

@@ -19,6 +19,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 
 from xgpc import GPClassifier, _sites
+from xgpc.kernels import AxisMatern
 from xgpc.likelihoods import record_of
 
 from .internals import FullPrior, History, KernelSpec, SeparatePriors, SparsePosterior, SparsePrior, coordinate_ascent
@@ -60,6 +61,7 @@ def elementary_kernels(d):
     return st.one_of(
         st.builds(RBF, length, limits),
         st.builds(Matern, length, limits, nu=st.sampled_from(list(MATERN.values()))),
+        st.builds(AxisMatern, length, limits, nu=st.sampled_from([0.5, 1.5])),
         st.builds(RationalQuadratic, scale, value, limits, limits),
         st.builds(DotProduct, value, limits),
         st.builds(C, value, limits),
@@ -121,21 +123,29 @@ KERNELS = {
     "noise by everything": lambda length, s, w: (
         C(s) * Matern(length, nu=0.5) + White(w) * RationalQuadratic(1.3, s) * RBF(length) * DotProduct(0.7, "fixed")
     ),
+    "axis 1/2": lambda length, s, w: C(s) * AxisMatern(2.0 * length) + White(w),
+    "axis 1/2 isotropic": lambda length, s, w: AxisMatern(2.0 * length[0]),
+    "axis 3/2": lambda length, s, w: C(s) * AxisMatern(2.0 * length, nu=1.5),
+    "axis, sum and product": lambda length, s, w: (
+        C(s) * AxisMatern(2.0 * length) * RBF(2.0) + C(w) * Matern(length, nu=1.5) * AxisMatern(3.0, nu=1.5)
+    ),
 }
 SOME_KERNELS = ["isotropic", "ard", "sum", "distributed", "fixed white", "matern 1/2", "rational quadratic", "product"]
-SOME_KERNELS += ["dot product", "power of a sum", "noise by dot product"]
+SOME_KERNELS += ["dot product", "power of a sum", "noise by dot product", "axis 1/2", "axis, sum and product"]
 STENCIL = [(-2, 1 / 12), (-1, -8 / 12), (1, 8 / 12), (2, -1 / 12)]
 
 
 def points_apart(random, m, d):
-    """Inducing points (m, d) at distances that no step of a finite difference comes near."""
-    Z = random.uniform(-2.0, 2.0, size=(m, d))
-    Z[:, 0] = np.linspace(-2.0, 2.0, m) + random.uniform(-0.1, 0.1, m)
+    """Inducing points (m, d) at distances, along each feature, that no step of a finite difference comes near."""
+    Z = np.linspace(-2.0, 2.0, m)[:, None] + min(0.1, 1.0 / m) * random.uniform(-1.0, 1.0, size=(m, d))
+    Z[:, 1:] = random.permuted(Z[:, 1:], axis=0)
     return Z
 
 
 class Problem:
     """Overlapping classes, inducing points that are well apart from each other and, for Matern 1/2, from the rows.
+
+    They have no feature in common, for axis-aligned kernels.
 
     The kernel is one of ``KERNELS``, with moderate length scales, or an object.
     """
@@ -144,7 +154,8 @@ class Problem:
         self.random = random = np.random.default_rng(seed)
         self.Z = points_apart(random, m, d)
         rows = random.normal(size=(8 * n + 40, d))
-        self.X = rows[np.min(np.linalg.norm(rows[:, None] - self.Z, axis=2), axis=1) > 0.1][:n]
+        away = np.abs(rows[:, None] - self.Z)
+        self.X = rows[np.min(np.where(np.linalg.norm(away, axis=2) > 0.1, away.min(axis=2), 0.0), axis=1) > 5e-3][:n]
         assert len(self.X) == n
         self.y = np.where(np.sin(2.0 * self.X[:, 0]) + 0.5 * random.normal(size=n) > 0.0, 1.0, -1.0)
         self.weight = random.uniform(0.2, 3.0, n) if weighted else None

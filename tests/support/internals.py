@@ -49,6 +49,6 @@ from xgpc.rows.blas import single_threaded_blas
 from xgpc.rows.block import BLOCK_ROWS, Block, Cache
 from xgpc.rows.coinciding import Distinct
 from xgpc.rows.executor import Cost, Executor, Pool, Threads, is_small, on_threads
-from xgpc.rows.neighbours import Neighbours
+from xgpc.rows.neighbours import Metric, Neighbours
 from xgpc.rows.source import CACHE_BYTES, ArraySource, Picked
 from xgpc.statistics import FixedSites, SitesAtPosterior, block_sites

@@ -10,6 +10,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 
 from xgpc import _local
+from xgpc.kernels import AxisMatern
 
 from .internals import (
     ArraySource,
@@ -36,6 +37,9 @@ KERNELS = {
     "dot product": C(0.5) * DotProduct(0.8) + C(0.4) * RBF(0.5),
     "sum": C(0.5) + C(1.3) * RBF([0.7, 1.2]) + C(0.3) * Matern(0.4, nu=1.5),
     "product": C(2.0) * RBF([0.7, 1.2]) * RationalQuadratic(0.9, 0.7) * DotProduct(1.0),
+    "axis-1/2": C(2.0) * AxisMatern([1.4, 2.3]),
+    "axis-3/2": C(1.5) * AxisMatern([1.4, 2.3], nu=1.5),
+    "axis, sum and product": C(1.3) * RBF([0.7, 1.2]) * AxisMatern(2.0) + C(0.5) * AxisMatern([1.1, 0.6], nu=1.5),
     "white": C(2.0) * Matern([1.1, 0.6], nu=1.5) + White(0.3),
     "scaled white": (C(0.7) + RBF([0.7, 1.2])) * (C(0.8) + White(0.4)),
 }
@@ -61,7 +65,7 @@ class Problem:
         self.source = ArraySource(self.X, self.y, np.empty(0) if weight is None else weight)
         self.rows = local_rows(self.executor, self.prior, self.X)
         self.sites = np.exp(rng.normal(size=(n_latents, n)) - 1.0), rng.normal(size=(n_latents, n))
-        self.near = Neighbours(self.X * metric(self.prior.core))
+        self.near = Neighbours(self.X, metric(self.prior.core))
         self.index, self.n_earlier = in_order(self.near.of_rows(min(k, n - 1)))
 
     @property
@@ -83,7 +87,7 @@ class Problem:
     def neighbourhoods(self, T):
         """Of new rows (r, d)."""
         rows = local_rows(self.executor, self.prior, T)
-        index = self.near.of(T * metric(self.prior.core), self.n_neighbors)
+        index = self.near.of(T, self.n_neighbors)
         return Neighbourhoods(self.prior.core, self.rows, self.sites, rows, index)
 
 

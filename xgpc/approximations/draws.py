@@ -65,8 +65,8 @@ def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -
     for term in spec.without_noise().terms:
         frequency = np.zeros((*size, d))
         for draw, length_scale in spec.spectrum(term) or []:
-            tau = draw(random, size)
-            frequency += np.sqrt(tau)[..., None] * random.standard_normal((*size, d)) / length_scale
+            tau = draw(random, (*size, d))
+            frequency += np.sqrt(tau) * random.standard_normal((*size, d)) / length_scale
         frequencies.append(frequency)
         # Of a cos + b sin with a, b ~ N(0, variance / N_COSINES).
         phases.append(random.uniform(0.0, 2.0 * np.pi, size))

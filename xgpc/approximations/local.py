@@ -75,12 +75,8 @@ class LocalPosterior(Value):
         return Coefficients(self.w, self.V)
 
     @cached_property
-    def metric(self) -> np.ndarray:
-        return metric(self.prior.core)
-
-    @cached_property
     def neighbours(self) -> Neighbours:
-        return Neighbours(self.X * self.metric)
+        return Neighbours(self.X, metric(self.prior.core))
 
     @cached_property
     def whitened_rows(self) -> LocalRows:
@@ -98,7 +94,7 @@ class LocalPosterior(Value):
 
     def at(self, X: np.ndarray) -> Neighbourhoods:
         """Rows of X (r, d), and their neighbours."""
-        index = self.neighbours.of(X * self.metric, self.n_neighbors)
+        index = self.neighbours.of(X, self.n_neighbors)
         sites = self.precision, self.linear
         return Neighbourhoods(self.prior.core, self.whitened_rows, sites, transformed(self.prior, X), index)
 

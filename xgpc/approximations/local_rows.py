@@ -17,8 +17,10 @@ from scipy.sparse import csr_array
 
 from .. import _local
 from .._kernels import FAMILIES, InducingKernel
+from ..kernels.factors import AXIS_FAMILIES
 from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_of
+from ..rows.neighbours import Metric
 from .base import cholesky_and_inverse
 from .sparse import SparsePrior
 
@@ -75,12 +77,17 @@ def local_rows(executor: Executor, prior: SparsePrior, X: np.ndarray) -> LocalRo
     return LocalRows(x, a, residual)
 
 
-def metric(core: InducingKernel) -> np.ndarray:
-    """Factors (d,) of features whose distances are compared: all inverse length scales of the kernel."""
-    has_scale = core.family != FAMILIES["dot-product"]
-    if not np.any(has_scale):
-        return np.ones(core.n_features)
-    return np.asarray(np.hypot.reduce(core.inverse_length_scale[has_scale], axis=0))
+def metric(core: InducingKernel) -> Metric:
+    """In which metric neighbours are searched: by all inverse length scales of the kernel.
+
+    If a factor is axis-aligned, it is the sum of absolute differences: neighbours help most with the roughest factor.
+    """
+    scales = core.inverse_length_scale[core.family != FAMILIES["dot-product"]]
+    if not len(scales):
+        return Metric(np.ones(core.n_features))
+    if np.any(np.isin(core.family, [FAMILIES[name] for name in AXIS_FAMILIES.values()])):
+        return Metric(np.sum(scales, axis=0), 1)
+    return Metric(np.asarray(np.hypot.reduce(scales, axis=0)))
 
 
 def in_order(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

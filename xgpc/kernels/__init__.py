@@ -1,1 +1,5 @@
-"""scikit-learn's kernels: compilation, gradients, and the prior of length scales."""
+"""A kernel for classes that are rules on single features; within the package, scikit-learn's kernels, compiled."""
+
+from .axis import AxisMatern
+
+__all__ = ["AxisMatern"]

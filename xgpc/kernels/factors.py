@@ -10,39 +10,48 @@ from typing import Any
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Kernel, Matern, RationalQuadratic
 
-# (random state, size) -> array of that size
+from .axis import AxisMatern
+
+# (random state, size (..., d)) -> array of that size, or (..., 1)
 Draw = Callable[[np.random.RandomState, tuple[int, ...]], np.ndarray]
-# Scaled differences of features -> logarithms of the factors, an array of the same shape
-LogFactor = Callable[[np.ndarray], np.ndarray]
+# (module, scaled distances along features) -> logarithms of the factors; see ``PROFILES`` for the module
+LogFactor = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
 class Factor:
-    """How a scikit-learn kernel maps to a family of ``src/xgpc/profiles.h``."""
+    """How a kernel maps to a family of ``src/xgpc/profiles.h``."""
 
     family: Callable[[Kernel], str]  # a key of ``PROFILES``, or "" for parameters that have no family
     shape: str | None = None  # name of the parameter whose ``power`` is the shape of the family
     power: float = 1.0
     has_length_scale: bool = True  # False for kernels of the inner product x.z
     # From a kernel and its shape, a function that draws tau: the kernel is a mixture over tau of exp(-tau r^2 / 2), r
-    # the scaled distance, and its frequencies are sqrt(tau) times a standard normal vector. None without a spectrum.
+    # the scaled distance, or a product over features of such mixtures, each with a tau of its own. Its frequencies are
+    # sqrt(tau) times a standard normal vector. None without a spectrum.
     mixing: Callable[[Kernel, float], Draw] | None = None
 
 
 def _no_mixture(random_state: np.random.RandomState, size: tuple[int, ...]) -> np.ndarray:
-    return np.ones(size)
+    return np.ones((*size[:-1], 1))
 
 
 def _inverse_gamma(shape: float) -> Draw:
     """1 / tau has a gamma distribution with mean 1, and frequencies Student's t with 2 ``shape`` degrees of freedom."""
+    return lambda random_state, size: shape / random_state.standard_gamma(shape, (*size[:-1], 1))
+
+
+def _inverse_gamma_of_features(shape: float) -> Draw:
+    """The same for each feature by itself."""
     return lambda random_state, size: shape / random_state.standard_gamma(shape, size)
 
 
 def _gamma(shape: float) -> Draw:
     """tau has a gamma distribution with mean 1."""
-    return lambda random_state, size: random_state.standard_gamma(shape, size) / shape
+    return lambda random_state, size: random_state.standard_gamma(shape, (*size[:-1], 1)) / shape
 
 
+AXIS_FAMILIES = {0.5: "axis-matern-1/2", 1.5: "axis-matern-3/2"}
 MATERN_FAMILIES = {0.5: "matern-1/2", 1.5: "matern-3/2", 2.5: "matern-5/2", math.inf: "rbf"}
 # Spectra: Rasmussen & Williams 2006, section 4.2.1, with equations (4.15) of Matern and (4.20) of RationalQuadratic.
 FACTORS = {
@@ -53,6 +62,10 @@ FACTORS = {
     ),
     RationalQuadratic: Factor(lambda kernel: "rational-quadratic", "alpha", mixing=lambda kernel, alpha: _gamma(alpha)),
     DotProduct: Factor(lambda kernel: "dot-product", "sigma_0", 2.0, has_length_scale=False),
+    AxisMatern: Factor(
+        lambda kernel: AXIS_FAMILIES.get(float(kernel.nu), ""),
+        mixing=lambda kernel, _: _inverse_gamma_of_features(float(kernel.nu)),
+    ),
 }
 
 
@@ -61,7 +74,8 @@ def _matern(xp: Any, a: Any, square: float) -> Any:
 
 
 # The covariance of each family as a function of (xp, h, shape), as in ``src/xgpc/profiles.h``: h = -r^2 / 2, or x.z for
-# a dot product. The module xp has exp, log and sqrt of h: NumPy, or ``xgpc.onnx.graph``.
+# a dot product, or a sum over features, see ``LOG_FACTORS``. The module xp has exp, log and sqrt of h: NumPy, or
+# ``xgpc.onnx.graph``.
 PROFILES: dict[str, Callable[[Any, Any, float], Any]] = {
     "rbf": lambda xp, h, shape: xp.exp(h),
     "matern-1/2": lambda xp, h, shape: xp.exp(-xp.sqrt(-2.0 * h)),
@@ -69,8 +83,12 @@ PROFILES: dict[str, Callable[[Any, Any, float], Any]] = {
     "matern-5/2": lambda xp, h, shape: _matern(xp, xp.sqrt(-10.0 * h), 1.0 / 3.0),
     "rational-quadratic": lambda xp, h, shape: xp.exp(-shape * xp.log(1.0 - h / shape)),
     "dot-product": lambda xp, h, shape: shape + h,
+    **{family: lambda xp, h, shape: xp.exp(h) for family in AXIS_FAMILIES.values()},
 }
-
-# log kappa of the families that are products over features of kappa(t_j), with the scaled differences t_j = (x_j - z_j)
-# / l_j of two rows; kappa(0) = 1. ``xgpc.explain`` can explain these.
-LOG_FACTORS: dict[str, LogFactor] = {"rbf": lambda t: -0.5 * t * t}
+# Of families that are products over features, the logarithm of a feature's factor as a function of (xp, t), with t the
+# scaled distance along it; axis-aligned ones have the sum of these as h. ``xgpc.explain`` can explain all of them.
+LOG_FACTORS: dict[str, LogFactor] = {
+    "rbf": lambda xp, t: -0.5 * t * t,
+    "axis-matern-1/2": lambda xp, t: -t,
+    "axis-matern-3/2": lambda xp, t: xp.log(1.0 + math.sqrt(3.0) * t) - math.sqrt(3.0) * t,
+}

@@ -22,6 +22,7 @@ from sklearn.gaussian_process.kernels import (
 
 from .._kernels import FAMILIES, InducingKernel, KernelGradient
 from .._moving import vjp
+from .axis import AxisMatern
 from .factors import FACTORS, LOG_FACTORS, Draw, LogFactor
 
 COMPOSITIONS = (Sum, Product, Exponentiation)
@@ -29,7 +30,8 @@ COMPOSITIONS = (Sum, Product, Exponentiation)
 KERNELS = {kind.__name__: kind for kind in (ConstantKernel, WhiteKernel, *FACTORS, *COMPOSITIONS)}
 SUPPORTED = (
     f"{', '.join(kind.__name__ for kind in (ConstantKernel, *FACTORS))} and WhiteKernel (Matern with nu = 0.5, 1.5, "
-    "2.5 or inf), their sums and products, and their powers with a positive integer exponent (any for constants)"
+    "2.5 or inf, AxisMatern with nu = 0.5 or 1.5), their sums and products, and their powers with a positive integer "
+    "exponent (any for constants)"
 )
 # The reciprocal of a smaller number overflows.
 LEAST_PARAMETER = 1e-300
@@ -307,8 +309,16 @@ class KernelSpec:
         scales = [self._length_scale(leaf) for _, leaf in self.factors if FACTORS[type(leaf.kernel)].has_length_scale]
         return np.min(scales, axis=0) if scales else otherwise
 
+    @property
+    def has_slopes(self) -> bool:
+        """Whether the gradient of k(x, z) in z does not jump where x and z agree in a feature, but are not equal."""
+        return not any(isinstance(leaf.kernel, AxisMatern) and leaf.kernel.nu == 0.5 for _, leaf in self.factors)
+
     def spectrum(self, term: Term) -> list[tuple[Draw, np.ndarray]] | None:
-        """For each factor of a term, a function that draws tau, and length scales (d,); None without a spectrum."""
+        """For each factor of a term, a function that draws tau, and length scales (d,); None without a spectrum.
+
+        See ``Factor.mixing``.
+        """
         found = []
         for leaf in term.factors:
             factor = FACTORS[type(leaf.kernel)]

@@ -249,8 +249,8 @@ def start_without_neighbors(task: Task) -> Start:
     mean, variance = q.marginals(some.X, n_threads)
     site = data.prior_mean.site(sparse.model.site, sparse.model.prior)
     log_p = data.record.log_probabilities(mean.T + site.prior_mean, variance.T, site.parameter)
-    scale = metric(sparse.model.prior.groups[0].core)
-    z = round(score_test(scale, np.exp(log_p), some, task.n_neighbors, n_threads), 2)
+    near = metric(sparse.model.prior.groups[0].core)
+    z = round(score_test(near, np.exp(log_p), some, task.n_neighbors, n_threads), 2)
     verdict = "are tried" if z >= least else f"are not tried, as at least {least:g} is required"
     test = "The score test for labels of near rows that are more alike than the inducing points explain has"
     run.history.add(score_test=z, decision=f"{test} z = {z:.2f}: neighbours {verdict}.")

@@ -137,9 +137,8 @@ def nearer(spec: KernelSpec, X: np.ndarray, k: int, n_threads: int) -> KernelSpe
     """
     if not k:
         return spec
-    scaled = X * metric(spec.at(X[:1]))
-    last = scaled[Neighbours(scaled).of_rows(k, n_threads)[:, -1]]
-    distance = float(np.median(np.sqrt(np.sum((scaled - last) ** 2, axis=1))))
+    near = Neighbours(X, metric(spec.at(X[:1])))
+    distance = float(np.median(near.metric.distances(X, X[near.of_rows(k, n_threads)[:, -1]])))
     is_length = np.array(["length_scale" in name for name in spec.names], dtype=bool)
     if not 0.0 < distance < 1.0:
         return spec
@@ -268,7 +267,7 @@ def second_round(task: Task, local_fit: LocalFit, max_iter: int) -> LocalFit:
 def _among(task: Task, start: LocalFit, distinct: Distinct, k: int) -> tuple[Neighbours, Local]:
     """The search for neighbours of distinct rows, and these rows with their k neighbours, whitened rows and link."""
     prior, rows = start.prior, distinct.source
-    near = Neighbours(rows.X * metric(prior.core))
+    near = Neighbours(rows.X, metric(prior.core))
     # Another row can have all rows as neighbours, a row itself only the others.
     index, n_earlier = in_order(near.of_rows(min(k, rows.n_rows - 1), task.executor.n_threads))
     whitened = local_rows(task.executor, prior, rows.X)
@@ -289,7 +288,7 @@ def _round(task: Task, start: LocalFit, support: np.ndarray, held_out: np.ndarra
     here = start.sites[0][:, support], start.sites[1][:, support]
     near, local = _among(task, start, distinct, k)
     sweeps = converged_sites(local, distinct.sums(here), _round_tolerance(local.link))
-    query_index = near.of(queries.X * metric(prior.core), k, executor.n_threads)
+    query_index = near.of(queries.X, k, executor.n_threads)
     among = local.index, local.n_earlier, query_index, sweeps.sites
     score = QueryScore(executor, prior, local.source, queries, *among, local.link, task.initial.length_scale_prior)
     # A single support row has no neighbours, so there is nothing to learn.
@@ -372,9 +371,9 @@ class AllRows:
 
     def _nearest_among(self, is_support: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Neighbours of all distinct rows among some of them, as from ``in_order``."""
-        X, n_threads = self.distinct.source.X * metric(self.local.core), self.task.executor.n_threads
+        X, n_threads = self.distinct.source.X, self.task.executor.n_threads
         support, others = np.flatnonzero(is_support), np.flatnonzero(~is_support)
-        near, k = Neighbours(X[support]), min(self.local.index.shape[1], len(support) - 1)
+        near, k = Neighbours(X[support], self.near.metric), min(self.local.index.shape[1], len(support) - 1)
         index = np.empty((len(X), k), dtype=np.int64)
         index[support] = support[near.of_rows(k, n_threads)]
         index[others] = support[near.of(X[others], k, n_threads)]

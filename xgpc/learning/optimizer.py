@@ -53,15 +53,17 @@ Limits = list[tuple[float | None, float | None]]
 class Coordinates:
     """Kernel parameters and, if they are learned, inducing points as one vector for an optimizer.
 
-    Kernel parameters are logarithms, as in scikit-learn, kernel by kernel. Inducing points are divided by ``unit``. The
-    last coordinate is free and has no effect: if all were bounded, L-BFGS-B's first step would be the whole gradient
-    instead of one of length one, and may end in a corner of the box where gradients vanish.
+    Kernel parameters are logarithms, as in scikit-learn, kernel by kernel. Inducing points are divided by ``unit``; if
+    the gradient by them would jump wherever a point and a row agree in a feature, they stay. The last coordinate is
+    free and has no effect: if all were bounded, L-BFGS-B's first step would be the whole gradient instead of one of
+    length one, and may end in a corner of the box where gradients vanish.
     """
 
     def __init__(self, start: KernelPrior, learn_inducing: bool):
-        self.start, self.learn_inducing = start, learn_inducing
+        self.start = start
+        self.learn_inducing = learn_inducing and all(group.spec.has_slopes for group in start.groups)
         sizes = [len(group.spec.theta) for group in start.groups]
-        self._ends = np.cumsum([*sizes, start.Z.size if learn_inducing else 0])
+        self._ends = np.cumsum([*sizes, start.Z.size if self.learn_inducing else 0])
         units = []
         for group in start.groups:
             spread = mean_and_scale(group.Z, np.ones(len(group.Z)))[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..rows.neighbours import LARGEST, Neighbours
+from ..rows.neighbours import Metric, Neighbours
 from ..rows.source import ArraySource, labels_and_weights
 
 # Rows whose neighbours are searched.
@@ -12,7 +12,7 @@ TESTED_ROWS = 4000
 
 
 def score_test(
-    metric: np.ndarray, probabilities: np.ndarray, source: ArraySource, n_neighbors: int, n_threads: int
+    metric: Metric, probabilities: np.ndarray, source: ArraySource, n_neighbors: int, n_threads: int
 ) -> float:
     """Score test for a residual process: are the labels of near rows more alike than the probabilities explain?
 
@@ -23,17 +23,16 @@ def score_test(
 
     Parameters
     ----------
-    metric : (d,), factors of the features in distances
     probabilities : (r, C), of the classes of the source's rows
     source : ArraySource with r rows, labels -1 or +1, or 0, ..., C - 1
     """
-    X, n_classes = np.clip(source.X * metric, -LARGEST, LARGEST), probabilities.shape[1]
+    X, n_classes = source.X, probabilities.shape[1]
     tested = np.linspace(0, len(X) - 1, min(len(X), TESTED_ROWS)).astype(np.intp)
-    near = Neighbours(X).of(X[tested], min(n_neighbors + 1, len(X)), n_threads)
+    near = Neighbours(X, metric).of(X[tested], min(n_neighbors + 1, len(X)), n_threads)
     y, weight = labels_and_weights(source)
     labels = (y > 0.0).astype(np.intp) if n_classes == 2 else y.astype(np.intp)
     e = (labels[:, None] == np.arange(n_classes)) - probabilities
-    distance = np.stack([np.sqrt(np.sum((X[rows] - X[tested]) ** 2, axis=1)) for rows in near.T], axis=1)
+    distance = np.stack([metric.distances(X[rows], X[tested]) for rows in near.T], axis=1)
     scale = max(float(np.median(distance[:, -1])), np.finfo(float).tiny)
     R = (near != tested[:, None]) * np.exp(-distance / scale) * weight[tested][:, None] * weight[near]
     p, p_near = probabilities[tested][:, None], probabilities[near]

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._kernels import FAMILIES, InducingKernel
 from ..approximations.base import CovarianceForm
-from ..kernels.factors import PROFILES
+from ..kernels.factors import AXIS_FAMILIES, LOG_FACTORS, PROFILES
 from . import graph
 from .graph import Tensor, concatenated, maximum, minimum
 
@@ -21,12 +21,16 @@ DOT_PRODUCT = FAMILIES["dot-product"]
 CANCELLATION_LIMIT = 1e6
 
 
+def _differences(x: Tensor, z: np.ndarray) -> list[Tensor]:
+    """x_j - z_j (rows, m) for each feature j of scaled rows x (rows, d) and points z (m, d)."""
+    # One feature at a time, because differences (rows, m, d) would take much memory.
+    return [x.slice(1, j, j + 1) - z[None, :, j] for j in range(z.shape[1])]
+
+
 def _half_distances(x: Tensor, z: np.ndarray, by_differences: bool) -> Tensor:
     """-|x - z|^2 / 2 (rows, m) for scaled rows x (rows, d) and points z (m, d)."""
     if by_differences:
-        # One feature at a time, because differences (rows, m, d) would take much memory.
-        differences = [x.slice(1, j, j + 1) - z[None, :, j] for j in range(z.shape[1])]
-        return -0.5 * reduce(add, [one * one for one in differences])
+        return -0.5 * reduce(add, [one * one for one in _differences(x, z)])
     return minimum(x @ z.T.copy() - 0.5 * ((x * x).sum(1) + np.sum(z**2, axis=1)), 0.0)
 
 
@@ -37,9 +41,12 @@ def _factor(core: InducingKernel, f: int, X: Tensor) -> Tensor:
         return PROFILES[name](graph, X @ Z.T.copy(), shape)
     # Distances lose the fewest digits if the points are centred.
     centre, scale = Z.mean(axis=0), core.inverse_length_scale[f]
-    z = (Z - centre) * scale
+    x, z = (X - centre) * scale, (Z - centre) * scale
+    if name in AXIS_FAMILIES.values():
+        of_features = [LOG_FACTORS[name](graph, graph.absolute(one)) for one in _differences(x, z)]
+        return PROFILES[name](graph, reduce(add, of_features), shape)
     by_differences = name == "matern-1/2" or float(np.max(np.sum(z**2, axis=1))) > CANCELLATION_LIMIT
-    return PROFILES[name](graph, _half_distances((X - centre) * scale, z, by_differences), shape)
+    return PROFILES[name](graph, _half_distances(x, z, by_differences), shape)
 
 
 def covariances(core: InducingKernel, X: Tensor) -> Tensor:

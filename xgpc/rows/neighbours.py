@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from .._nearest import Tree
@@ -13,25 +15,54 @@ from .executor import on_threads, parts_of
 EXACT_ROWS, COMPARED_ROWS = 30_000, 8192
 # Principal directions of DIRECTION_ROWS rows, along which rows are compared first.
 MOST_DIRECTIONS, DIRECTION_ROWS = 64, 512
+# Rows with more features, of which many may be rare levels, are ordered by principal directions for sums of absolute
+# differences, too: of 32 nearest ones of 85 000 rows with 54 features all were found, and two thirds in an order by the
+# features. With fewer features, the order by features halves the comparisons.
+FEW_FEATURES = 16
 # Coordinates are clipped here: larger ones make squared distances overflow.
 LARGEST = 1e150
 
 
-class Neighbours:
-    """Rows (n, d) among which the nearest are searched, by Euclidean distance; of equally near rows the first."""
+class Metric(NamedTuple):
+    """Distances of rows whose features are multiplied by ``scale``: by squared differences, or absolute ones."""
 
-    def __init__(self, rows: np.ndarray):
-        rows = _limited(rows)
+    scale: np.ndarray | float = 1.0  # (d,)
+    power: int = 2  # 1: the sum of absolute differences
+
+    def scaled(self, rows: np.ndarray) -> np.ndarray:
+        return np.clip(np.ascontiguousarray(rows * self.scale, dtype=np.float64), -LARGEST, LARGEST)
+
+    def distances(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Distances (n,) of rows (n, d) from others (n, d) or (d,)."""
+        return np.asarray(np.linalg.norm(self.scaled(rows) - self.scaled(others), ord=self.power, axis=1))
+
+
+EUCLIDEAN = Metric()
+
+
+class Neighbours:
+    """Rows (n, d) among which the nearest are searched; of equally near rows the first."""
+
+    def __init__(self, rows: np.ndarray, metric: Metric = EUCLIDEAN):
+        rows, self.metric = metric.scaled(rows), metric
         some = rows[:: 1 + (len(rows) - 1) // DIRECTION_ROWS]
         mean = np.mean(some, axis=0)
-        _, _, directions = np.linalg.svd(some - mean, full_matrices=False)
+        directions, places = np.linalg.svd(some - mean, full_matrices=False)[2][:MOST_DIRECTIONS].T, rows[:, :0]
+        if metric.power == 1:
+            if rows.shape[1] > FEW_FEATURES:
+                places = (rows - mean) @ directions
+                places /= max(float(np.max(np.abs(places))), np.finfo(float).tiny)
+            # Differences along features bound the sum of all, those along other directions only their squares' sum.
+            spread = np.mean(np.abs(some - mean), axis=0)
+            directions = np.eye(len(spread))[:, np.argsort(-spread, kind="stable")[:MOST_DIRECTIONS]]
         most = len(rows) if len(rows) <= EXACT_ROWS else COMPARED_ROWS
-        self._tree = Tree(rows, mean, np.ascontiguousarray(directions[:MOST_DIRECTIONS].T), most)
+        directions, places = np.ascontiguousarray(directions), places.astype(np.float32)
+        self._tree = Tree(rows, mean, directions, metric.power, places, most)
         self.n_rows = len(rows)
 
     def of(self, points: np.ndarray, k: int, n_threads: int = 1) -> np.ndarray:
         """Numbers (r, k) of the k nearest rows of each point (r, d), the nearest first."""
-        points = _limited(points)
+        points = self.metric.scaled(points)
         return np.concatenate(on_threads(n_threads)(lambda part: self._tree.of(points[part], k), parts_of(len(points))))
 
     def of_rows(self, k: int, n_threads: int = 1) -> np.ndarray:
@@ -39,7 +70,3 @@ class Neighbours:
         index = np.empty((self.n_rows, k), dtype=np.int64)
         on_threads(n_threads)(lambda part: self._tree.of_rows(part.start, part.stop, index), parts_of(self.n_rows))
         return index
-
-
-def _limited(points: np.ndarray) -> np.ndarray:
-    return np.clip(np.ascontiguousarray(points, dtype=np.float64), -LARGEST, LARGEST)

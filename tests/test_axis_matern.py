@@ -1,0 +1,219 @@
+"""Products over the features of one-dimensional Matern kernels: the class, what is compiled of it, and fits with it."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF, Matern
+from sklearn.gaussian_process.kernels import ConstantKernel as C
+from sklearn.gaussian_process.kernels import WhiteKernel as White
+from support.dense import compiled, derivative, points_apart
+from support.fits import quietly
+from support.internals import KernelGradient, KernelSpec, metric
+from support.local import Problem
+
+from xgpc import GPClassifier, _engine
+from xgpc.kernels import AxisMatern
+from xgpc.onnx import to_onnx
+
+NU = pytest.mark.parametrize("nu", [0.5, 1.5])
+
+
+def kappa(t, nu):
+    return np.exp(-t) if nu == 0.5 else (1.0 + np.sqrt(3.0) * t) * np.exp(-np.sqrt(3.0) * t)
+
+
+def formula(X, Z, length_scale, nu):
+    """One feature at a time, without logarithms."""
+    t = np.abs(X[:, None] - Z) / length_scale
+    return np.prod(kappa(t, nu), axis=2)
+
+
+def rules(n, seed=0, d=4):
+    """Classes that are thresholds of single features."""
+    X = np.random.default_rng(seed).uniform(-1.0, 1.0, size=(n, d))
+    return X, ((X[:, 0] > 0.2) ^ (X[:, 1] > -0.3)).astype(int)
+
+
+# The class.
+
+
+@NU
+@pytest.mark.parametrize("length_scale", [0.8, [0.8], [0.8, 2.0, 1.3]], ids=str)
+def test_values_and_gradient(nu, length_scale):
+    """Of rows of which some agree in a feature, or in all."""
+    X = np.random.default_rng(0).normal(size=(12, 3))
+    X[6:9, 0], X[9] = X[:3, 0], X[0]
+    kernel = AxisMatern(length_scale, nu=nu)
+    K, gradient = kernel(X, eval_gradient=True)
+    np.testing.assert_allclose(K, formula(X, X, np.asarray(length_scale), nu), rtol=1e-13)
+    assert np.array_equal(kernel(X, X[:5]), K[:, :5])
+    assert np.array_equal(kernel.diag(X), np.diag(K))
+    assert gradient.shape == (12, 12, kernel.n_dims)
+    for number, step in enumerate(np.eye(kernel.n_dims)):
+        expected = derivative(lambda h, step=step: kernel.clone_with_theta(kernel.theta + h * step)(X), 1e-3)
+        np.testing.assert_allclose(gradient[..., number], expected, rtol=0.0, atol=1e-9)
+    fixed = AxisMatern(length_scale, "fixed", nu)
+    assert fixed(X, eval_gradient=True)[1].shape == (12, 12, 0)
+    assert kernel.is_stationary()
+
+
+@NU
+def test_it_is_a_product_of_materns_of_single_features(nu):
+    """A feature with a length scale of 1e8 adds nothing to a distance. Of one feature it is Matern itself."""
+    rng = np.random.default_rng(0)
+    X, Z, scales = rng.normal(size=(30, 3)), rng.normal(size=(20, 3)), np.array([0.7, 2.0, 1.1])
+    product = np.prod([Matern(np.where(np.eye(3)[j], scales, 1e8), nu=nu)(X, Z) for j in range(3)], axis=0)
+    np.testing.assert_allclose(AxisMatern(scales, nu=nu)(X, Z), product, rtol=1e-6)
+    one, other = AxisMatern(0.7, nu=nu), Matern(0.7, nu=nu)
+    np.testing.assert_allclose(one(X[:, :1], Z[:, :1]), other(X[:, :1], Z[:, :1]), rtol=1e-12)
+    np.testing.assert_allclose(compiled(one, Z[:, :1]).cross(X[:, :1]), other(X[:, :1], Z[:, :1]), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "text"),
+    [
+        (AxisMatern(), "AxisMatern(length_scale=1, nu=0.5)"),
+        (AxisMatern([0.5, 2.0], (0.1, 10.0), nu=1.5), "AxisMatern(length_scale=[0.5, 2], nu=1.5)"),
+        (AxisMatern(2.0, "fixed"), "AxisMatern(length_scale=2, nu=0.5)"),
+    ],
+)
+def test_it_is_a_kernel_of_scikit_learn(kernel, text):
+    copy = clone(kernel)
+    assert copy is not kernel
+    assert copy == kernel
+    assert pickle.loads(pickle.dumps(kernel)) == kernel
+    assert kernel != AxisMatern(3.0)
+    assert set(kernel.get_params()) == {"length_scale", "length_scale_bounds", "nu"}
+    assert repr(kernel) == text
+    composed = 2.0 * kernel + White(0.1)
+    assert len(composed.theta) == 2 + kernel.n_dims
+    X, y = rules(60, d=2)
+    model = quietly(GaussianProcessClassifier(composed, random_state=0), X, y)
+    assert model.score(X, y) > 0.8
+    assert type(model.kernel_.k1.k2) is AxisMatern
+
+
+def test_what_it_refuses():
+    X = np.zeros((3, 2))
+    with pytest.raises(ValueError, match=r"nu must be 0\.5 or 1\.5; got 2\.5"):
+        AxisMatern(nu=2.5)(X)
+    with pytest.raises(ValueError, match=r"one for each of the 2 features; got shape \(3,\)"):
+        AxisMatern([1.0, 2.0, 3.0])(X)
+    with pytest.raises(ValueError, match="leave out Y"):
+        AxisMatern()(X, X, eval_gradient=True)
+    with pytest.raises(ValueError, match=r"3 length scales but X has 2 features"):
+        GPClassifier(AxisMatern([1.0, 2.0, 3.0])).fit(X, [0, 1, 0])
+    with pytest.raises(ValueError, match=r"not supported.*AxisMatern with nu = 0\.5 or 1\.5"):
+        GPClassifier(AxisMatern(nu=2.5)).fit(X, [0, 1, 0])
+
+
+# What is compiled.
+
+
+@NU
+@pytest.mark.parametrize("d", [1, 2, 15, 16, 17, 40])
+def test_compiled_values(nu, d):
+    """Any number of rows and points, which fill registers or do not; some coordinates are shared."""
+    rng = np.random.default_rng(d)
+    scale = d * rng.uniform(0.5, 2.0, d)
+    for n, m in ((1, 1), (3, 4), (8, 5), (13, 3), (16, 8), (61, 9)):
+        X, Z = rng.normal(size=(n, d)), rng.normal(size=(m, d))
+        Z[: min(n, m), ::2] = X[: min(n, m), ::2]
+        core = compiled(2.5 * AxisMatern(scale, nu=nu), Z)
+        np.testing.assert_allclose(core.cross(X), 2.5 * formula(X, Z, scale, nu), rtol=1e-12)
+        single = X.astype(np.float32)
+        np.testing.assert_allclose(core.cross(single), 2.5 * formula(single.astype(float), Z, scale, nu), rtol=1e-12)
+        assert np.array_equal(core.cross(X[-1:]), core.cross(X)[-1:])
+
+
+@NU
+@pytest.mark.parametrize("scale", [1e4, 1e20, 1e100, 1e150])
+def test_far_rows_have_no_covariance(nu, scale):
+    """Products of 1 + sqrt(3) t over features overflow."""
+    X = scale * np.random.default_rng(0).normal(size=(20, 30))
+    assert np.array_equal(compiled(AxisMatern(nu=nu), X).cross(X), np.eye(20))
+
+
+@NU
+def test_gradient_where_rows_and_points_share_features(nu):
+    """Central differences are the means of the slopes on both sides of a jump, which are opposite."""
+    Z = points_apart(np.random.default_rng(0), 6, 3)
+    Z[3:5, 1], Z[5, 2] = Z[:2, 1], Z[0, 2]
+    G = np.random.default_rng(1).normal(size=(6, 6))
+    G += G.T
+    spec = KernelSpec(C(1.7) * AxisMatern([2.0, 3.0, 1.5], nu=nu), 3)
+    core = spec.at(Z)
+    gram = KernelGradient.empty(core)
+    _engine.gradient_of_gram(core, G, gram)
+    by_theta, by_Z = spec.gradient(core, KernelGradient.empty(core), gram)
+
+    def contraction(theta, Z):
+        return np.sum(G * spec.kernel.clone_with_theta(theta)(Z, Z))
+
+    expected = [derivative(lambda h, s=s: contraction(spec.theta + h * s, Z), 1e-3) for s in np.eye(4)]
+    np.testing.assert_allclose(by_theta, expected, rtol=0.0, atol=1e-8)
+    steps = np.eye(18).reshape(-1, 6, 3)
+    expected = [derivative(lambda h, s=s: contraction(spec.theta, Z + h * s), 1e-4) for s in steps]
+    # At a jump of the second derivative, which nu = 3/2 has there, the error is in proportion to the step.
+    np.testing.assert_allclose(by_Z.ravel(), expected, rtol=0.0, atol=1e-7 if nu == 0.5 else 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "power"),
+    [
+        (AxisMatern([0.5, 3.0]), 1),
+        (2.0 * AxisMatern([0.5, 3.0], nu=1.5) + White(0.1), 1),
+        (RBF([0.5, 3.0]) + 0.5 * AxisMatern([2.0, 1.0]), 1),
+        (RBF([0.5, 3.0]), 2),
+    ],
+    ids=str,
+)
+def test_neighbours_are_those_in_the_metric_of_the_kernel(kernel, power):
+    problem = Problem(kernel, n=80, k=7)
+    found = metric(problem.prior.core)
+    assert found.power == power
+    difference = np.abs(problem.X[:, None] - problem.X) * found.scale
+    distance = np.sum(difference**power, axis=2)
+    np.fill_diagonal(distance, np.inf)
+    expected = np.argsort(distance, axis=1)[:, :7]
+    assert np.array_equal(np.sort(problem.index, axis=1), np.sort(expected, axis=1))
+    scales = [1.0 / np.array(one) for name, one in kernel.get_params().items() if name.endswith("length_scale")]
+    np.testing.assert_allclose(found.scale, np.sum(scales, axis=0))
+
+
+# Fits.
+
+
+@NU
+@pytest.mark.parametrize("options", [{"n_neighbors": 0}, {"inducing_points": "all"}, {"n_neighbors": 8}], ids=str)
+def test_fits_are_the_same_after_a_file(nu, options, tmp_path):
+    X, y = rules(150)
+    kernel = 4.0 * AxisMatern(np.full(4, 2.0), nu=nu)
+    options = {"max_iter": 10, "random_state": 0, "n_inducing": 20, **options}
+    model = quietly(GPClassifier(kernel, **options), X, y)
+    T, labels = rules(400, seed=1)
+    assert type(model.kernel_.k2) is AxisMatern
+    assert model.kernel_.k2.nu == nu
+    assert model.score(T, labels) > 0.85
+    model.save(tmp_path / "model.npz")
+    again = GPClassifier.load(tmp_path / "model.npz")
+    assert again.kernel_ == model.kernel_
+    assert np.array_equal(again.predict_proba(T), model.predict_proba(T))
+    assert np.array_equal(
+        model.predict_proba(T.astype(np.float32)), model.predict_proba(T.astype(np.float32).astype(float))
+    )
+    if not options.get("n_neighbors"):
+        assert to_onnx(model).graph.node
+
+
+@pytest.mark.parametrize("optimizer", ["profile", "adam"])
+@pytest.mark.parametrize(("nu", "moves"), [(0.5, False), (1.5, True)])
+def test_inducing_points_move_where_the_kernel_has_slopes(nu, moves, optimizer):
+    X, y = rules(200)
+    options = {"inducing_points": X[:10], "optimizer": optimizer, "n_neighbors": 0, "max_iter": 5, "random_state": 0}
+    model = quietly(GPClassifier(C(4.0) * AxisMatern(np.full(4, 2.0), nu=nu), **options), X, y)
+    assert np.any(model.kernel_.theta != np.log([4.0, 2.0, 2.0, 2.0, 2.0]))
+    assert np.array_equal(model.inducing_points_, X[:10]) != moves

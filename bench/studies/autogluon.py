@@ -24,7 +24,7 @@ MINUTES, EXPIRES = 10, {OUTPUTS}
 SETS = ("adult", "electricity", "magic", "statlog-landsat", "waveform")
 # Training rows, seconds for all models, and folds.
 ROWS, LIMIT, FOLDS = 3000, 120, 8
-# Where other processes work, LightGBM with two threads took 100 times as long as with one, and left no time for others.
+# Where other processes work, LightGBM with two threads took 20 times as long as with one, and left no time for others.
 THREADS = 1
 MOST_TEST_ROWS = 5000
 OTHERS = {"GBM": {}, "CAT": {}, "RF": {}, "LR": {}}

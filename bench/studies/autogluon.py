@@ -2,10 +2,10 @@
 
 AutoGluon fits xgpc, LightGBM, CatBoost, a random forest and a linear model to at most 3000 training rows of each set,
 eight folds of each model one after the other, with one thread. It then chooses the weights of the models in its
-ensemble by the log loss of the held-out rows of the folds. The time limit is for all models together; AutoGluon may
-exceed it by a second, after CatBoost. The goal is that xgpc ends in time, and has a weight above 0 on at least three of
-the five sets. NLL is the mean negative log likelihood of the test rows, of the ensemble, of an ensemble of the same
-fits without those of xgpc, and of xgpc alone.
+ensemble by the log loss of the held-out rows of the folds. The time limit is for all models together. The goal is
+that AutoGluon ends within it, and that xgpc has a weight above 0 on at least three of the five sets. NLL is the mean
+negative log likelihood of the test rows, of the ensemble, of an ensemble of the same fits without those of xgpc, and of
+xgpc alone.
 """
 
 import tempfile

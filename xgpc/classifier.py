@@ -443,7 +443,7 @@ class GPClassifier(PosteriorClassifier):
         """Fit to a source of batches; ``threads`` creates the executor, from ``n_jobs`` and the run."""
         config = FitConfig.of(self)
         with new_run(config, self._deadline()) as run:
-            data = rows_in_batches(config, run, source, classes)
+            data = rows_in_batches(self, config, run, source, classes)
             result = pipeline.fit(data, run, self._previous(data, run), threads)
         publish(self, data, run, result)
 

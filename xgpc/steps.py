@@ -56,9 +56,11 @@ def rows_in_memory(
     note = note_of_index(index_columns(X))
     if note:
         run.history.add(decision=note)
+    # The checks keep the columns of these rows in the model.
+    before = _columns_before(model, config)
     checked = training_data(model, X, y, sample_weight, classes)
     groups = None if groups is None else checked_groups(groups, np.shape(y)[0], sample_weight)
-    return _data(config, run, *checked, before=_columns_before(model, config), groups=groups)
+    return _data(config, run, *checked, before=before, groups=groups)
 
 
 def _columns_before(model: PosteriorClassifier, config: FitConfig) -> Columns | None:

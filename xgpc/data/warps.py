@@ -10,7 +10,7 @@ import numpy as np
 
 from ..names import MatrixLike
 from ..rows.source import dense
-from .far_values import LEAST_ROWS, LOOKED_AT, REPEATED, Limit
+from .far_values import LEAST_ROWS, LOOKED_AT, Limit
 
 # Excess kurtosis of heavy tails: 0 for a normal distribution, 3 for a Laplace, 6 for an exponential one.
 HEAVY = 5.0
@@ -18,8 +18,9 @@ HEAVY = 5.0
 LEAST_DISTINCT = 11
 # The median absolute deviation times this is the standard deviation of a normal distribution.
 NORMAL = 1.4826
-# The warp is nearly the identity up to so many of these deviations from the median.
-LINEAR = 1.0
+# Where more than half of the rows have the median, this quantile of the other deviations is the scale: zeros are then
+# clearly apart from the amounts of other rows.
+NEAR = 0.25
 # A smaller part of the largest deviation is no scale: the ratio would be beyond what rounding leaves.
 LEAST_SCALE = 1e-12
 
@@ -60,20 +61,18 @@ def _warp(feature: int, values: np.ndarray, weight: np.ndarray) -> Warp | None:
     variance = np.average(squares, weights=weight)
     if np.average(squares**2, weights=weight) <= (3.0 + HEAVY) * variance**2 or len(np.unique(values)) < LEAST_DISTINCT:
         return None
-    centre = _median(values, weight)
+    centre = _quantile(values, weight, 0.5)
     size = np.abs(values - centre)
-    # More than half of the rows may have the same value: then the others tell how far values are from it.
-    is_other = size > 0.0
-    if np.sum(weight[is_other]) > REPEATED * np.sum(weight):
-        is_other[:] = True
-    scale = LINEAR * NORMAL * _median(size[is_other], weight[is_other])
-    return Warp(feature, centre, float(max(scale, LEAST_SCALE * largest)))
+    scale = NORMAL * _quantile(size, weight, 0.5)
+    if scale == 0.0:
+        scale = _quantile(size[size > 0.0], weight[size > 0.0], NEAR)
+    return Warp(feature, centre, max(scale, LEAST_SCALE * float(largest)))
 
 
-def _median(values: np.ndarray, weight: np.ndarray) -> float:
+def _quantile(values: np.ndarray, weight: np.ndarray, share: float) -> float:
     order = np.argsort(values)
     mass = np.cumsum(weight[order])
-    return float(values[order[np.searchsorted(mass, 0.5 * mass[-1])]])
+    return float(values[order[np.searchsorted(mass, share * mass[-1])]])
 
 
 def warped(X: MatrixLike, warps: Sequence[Warp], function: Callable[..., np.ndarray] = np.arcsinh) -> MatrixLike:

@@ -115,8 +115,9 @@ class GPClassifier(PosteriorClassifier):
         Columns whose values are levels without an order. "from_dtype": text and categorical columns of data frames. A
         list has names, positions, or True and False for each column. A column has 255 levels at most.
     feature_transform : "auto" or None, default="auto"
-        "auto" replaces a value that a wide gap separates from all others, such as -9999, when fitting and when
-        predicting; ``encoding_.limits`` has the limits. None: no value is changed.
+        "auto" replaces a value that a wide gap separates from all others, such as -9999, and warps features with heavy
+        tails by arcsinh; a given kernel has length scales in the features' units, so it warps none. Predictions are
+        made alike; ``encoding_`` has the ``limits`` and ``warps``. None: no value is changed.
     warm_start : bool, default=False
         Whether to start from the previous fit's kernel, inducing points, posterior and label noise. If features or
         classes differ from those of the previous fit, the fit starts anew, and ``decisions_`` says so.
@@ -147,7 +148,7 @@ class GPClassifier(PosteriorClassifier):
     feature_names_in_ : array of str
         Column names, if X had names.
     feature_mean_, feature_spread_ : (d,) arrays
-        Means and standard deviations of the features in the training rows; of a table, after encoding.
+        Means and standard deviations of the features in the training rows, after encoding (``encoding_``).
     feature_importances_ : (d,) array
         Relevance of each feature, from kernels with one length scale for each feature.
     share_ : "kernel" or "none"
@@ -155,9 +156,9 @@ class GPClassifier(PosteriorClassifier):
     kernel_ : Kernel, or list of C kernels where ``share_`` is "none"
         Kernel with the learned parameters.
     encoding_ : Encoding or None
-        How a table becomes a matrix (``encode(X)``, columns ``matrix_names``), and its ``limits``.
+        How a table becomes a matrix (``encode(X)``, columns ``matrix_names``), its ``limits`` and ``warps``.
     inducing_points_ : (m, d) array; (C, m, d) where ``share_`` is "none"
-        Inducing points; distinct rows of a full Gaussian process.
+        Inducing points, or the distinct rows of a full Gaussian process, as ``encoding_`` encodes and warps rows.
     label_noise_ : float
         Probability of a wrong label, for bounds that have one.
     mean_ : float, or (C,) array

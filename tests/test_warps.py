@@ -87,9 +87,25 @@ def test_the_warp_is_an_inverse_hyperbolic_sine(fitted):
     assert [one.feature for one in fitted.encoding_.warps] == [0, 1]
     for j, centre, scale in fitted.encoding_.warps:
         expected[:, j] = centre + scale * np.arcsinh((OTHERS[:, j] - centre) / scale)
-    near = fitted.encoding_.within_limits(OTHERS) == OTHERS
-    np.testing.assert_allclose(fitted.encoding_.encode(OTHERS)[near], expected[near], rtol=1e-14)
-    assert np.mean(near) > 0.99
+    assert fitted.encoding_.limits == ()
+    np.testing.assert_allclose(fitted.encoding_.encode(OTHERS), expected, rtol=1e-14)
+
+
+def test_codes_in_heavy_tails_are_far_from_all_others_and_the_largest_values_are_not():
+    values = HEAVY["log-normal"].copy()
+    values[:3] = 1e5, 3e5, 7e5
+    rows = np.column_stack([LIGHT["normal"], values])
+    tail = encoding_of(rows)
+    assert [one.feature for one in tail.warps] == [1]
+    assert tail.limits == ()
+    assert [one.feature for one in encoding_of(rows, feature_transform="auto", kernel=RBF([1.0, 1.0])).limits] == [1]
+    rows[3:23, 1] = -9999.0
+    coded = encoding_of(rows)
+    (limit,) = coded.limits
+    assert [one.feature for one in coded.warps] == [limit.feature] == [1]
+    assert limit.low > -9999.0
+    assert coded.encode(rows)[3, 1] == coded.encode(np.array([[0.0, limit.low]]))[0, 1]
+    np.testing.assert_allclose([coded.warps[0].centre, coded.warps[0].scale], tail.warps[0][1:], rtol=0.1)
 
 
 @settings(deadline=None, max_examples=40)

@@ -273,24 +273,25 @@ def transformed(
     X, encoding = rows.X, columns.encoding
     if sparse.issparse(X):
         return X, encoding, []
-    limits = limits_of(X, rows.weight)
-    if before is not None and before.described == columns.described:
-        warps = before.warps if may_warp else ()
-    else:
-        warps = warps_of(X, rows.weight, limits) if may_warp else ()
     base: object = X
     while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
         base = base.base
     is_kept, told = base is not None, []
     off = "stay, because X is a memory map" if is_kept else "{} (feature_transform=None leaves them)"
-    if limits:
-        how = off.format("are predicted from the other features" if limits[0].slopes else "are moved to limits")
-        where = described(limits, columns.described, LISTED)
-        told.append(f"Values that a wide gap separates from all others {how}: {where}.")
+    limits = limits_of(X, rows.weight)
+    if before is not None and before.described == columns.described:
+        warps = before.warps if may_warp else ()
+    else:
+        warps = warps_of(X, rows.weight, limits) if may_warp else ()
     if warps:
         names = [columns.described[one.feature] for one in warps]
         more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
         told.append(f"Features with heavy tails {off.format('are warped')}: {', '.join(names[:LISTED])}{more}.")
+        limits = limits_of(X, rows.weight, [one.feature for one in warps]) if limits else limits
+    if limits:
+        how = off.format("are predicted from the other features" if limits[0].slopes else "are moved to limits")
+        where = described(limits, columns.described, LISTED)
+        told.append(f"Values that a wide gap separates from all others {how}: {where}.")
     if is_kept or not told:
         return X, encoding, told
     encoding = replace(encoding or Encoding((), ""), limits=limits, warps=warps)

@@ -117,8 +117,9 @@ class GPClassifier(PosteriorClassifier):
         list has names, positions, or True and False for each column. If a
         column has more than 255 levels, the rare ones count as one.
     feature_transform : "auto" or None, default="auto"
-        "auto" replaces a value that a wide gap separates from all others, such as -9999, when fitting and when
-        predicting; ``encoding_.limits`` has the limits. None: no value is changed.
+        "auto" replaces a value that a wide gap separates from all others, such as -9999, and warps features with heavy
+        tails by arcsinh; a given kernel has length scales in the features' units, so it warps none. Predictions are
+        made alike; ``encoding_`` has the ``limits`` and ``warps``. None: no value is changed.
     warm_start : bool, default=False
         Whether to start from the previous fit's kernel, inducing points, posterior and label noise. If features or
         classes differ from those of the previous fit, the fit starts anew, and ``decisions_`` says so.
@@ -149,7 +150,7 @@ class GPClassifier(PosteriorClassifier):
     feature_names_in_ : array of str
         Column names, if X had names.
     feature_mean_, feature_spread_ : (d,) arrays
-        Means and standard deviations of the features in the training rows; of a table, after encoding.
+        Means and standard deviations of the features in the training rows, after encoding (``encoding_``).
     feature_importances_ : (d,) array
         Relevance of each feature, from kernels with one length scale for each feature.
     share_ : "kernel" or "none"
@@ -157,9 +158,9 @@ class GPClassifier(PosteriorClassifier):
     kernel_ : Kernel, or list of C kernels where ``share_`` is "none"
         Kernel with the learned parameters.
     encoding_ : Encoding or None
-        How a table becomes a matrix (``encode(X)``, columns ``matrix_names``), and its ``limits``.
+        How a table becomes a matrix (``encode(X)``, columns ``matrix_names``), its ``limits`` and ``warps``.
     inducing_points_ : (m, d) array; (C, m, d) where ``share_`` is "none"
-        Inducing points; distinct rows of a full Gaussian process.
+        Inducing points, or the distinct rows of a full Gaussian process, as ``encoding_`` encodes and warps rows.
     label_noise_ : float
         Probability of a wrong label, for bounds that have one.
     mean_ : float, or (C,) array
@@ -445,7 +446,7 @@ class GPClassifier(PosteriorClassifier):
         """Fit to a source of batches; ``threads`` creates the executor, from ``n_jobs`` and the run."""
         config = FitConfig.of(self)
         with new_run(config, self._deadline()) as run:
-            data = rows_in_batches(config, run, source, classes)
+            data = rows_in_batches(self, config, run, source, classes)
             result = pipeline.fit(data, run, self._previous(data, run), threads)
         publish(self, data, run, result)
 

@@ -267,11 +267,12 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     record = resolve(likelihood, bound, len(classes))
     n_latents, d = record.n_latents(len(classes)), arrays["Z"].shape[-1]
     encoding = None if header["encoding"] is None else Encoding.from_data(header["encoding"])
-    table, limits = of_table(encoding), () if encoding is None else encoding.limits
+    table, limits, warps = of_table(encoding), *(((), ()) if encoding is None else (encoding.limits, encoding.warps))
     n_columns = d if table is None else len(table.columns)
     check_arrays(arrays, n_latents, header["full"], len(classes), n_columns)
     fits = table is None or d == len(table.groups.index)
-    if not fits or any(one.feature >= d or len(one.slopes) not in (0, d) for one in limits):
+    fits &= all(one.feature < d and len(one.slopes) in (0, d) for one in limits)
+    if not fits or any(one.feature >= d for one in warps):
         raise ValueError("its encoding does not fit its arrays")
     if len(classes) < 2 or not np.all(classes[:-1] < classes[1:]):
         raise ValueError(f"the order of its classes is not valid: {reprlib.repr(classes.tolist())}")

@@ -14,7 +14,7 @@ from .data.checks import checked_classes, checked_groups, site_labels
 from .data.frames import index_columns, note_of_index
 from .data.partitions import Partitions, survey_partitions
 from .data.survey import Streamed, seed_of_keys, survey
-from .data.training import Columns, training_data, with_limits
+from .data.training import Columns, training_data, transformed
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import Run
 from .learning import stages
@@ -56,12 +56,21 @@ def rows_in_memory(
     note = note_of_index(index_columns(X))
     if note:
         run.history.add(decision=note)
+    # The checks keep the columns of these rows in the model.
+    before = _columns_before(model, config)
     checked = training_data(model, X, y, sample_weight, classes)
     groups = None if groups is None else checked_groups(groups, np.shape(y)[0], sample_weight)
-    return _data(config, run, *checked, groups=groups)
+    return _data(config, run, *checked, before=before, groups=groups)
 
 
-def rows_in_batches(config: FitConfig, run: Run, source: object, classes: ArrayLike | None) -> Data:
+def _columns_before(model: PosteriorClassifier, config: FitConfig) -> Columns | None:
+    """The columns of the previous fit that a warm start continues."""
+    return model._columns if config.warm_start and hasattr(model, "posterior_") else None
+
+
+def rows_in_batches(
+    model: PosteriorClassifier, config: FitConfig, run: Run, source: object, classes: ArrayLike | None
+) -> Data:
     """Check rows that may not fit into memory: the first reading counts them and draws a sample to learn from."""
     if isinstance(source, ArrowRows) and source.index:
         run.history.add(decision=note_of_index(source.index))
@@ -77,11 +86,12 @@ def rows_in_batches(config: FitConfig, run: Run, source: object, classes: ArrayL
     size = stages.LAST_ROWS
     how = given, config.class_weight, size, run.random_state, progress
     found, sample, stream = survey_partitions(source, *how) if isinstance(source, Partitions) else survey(source, *how)
+    before = _columns_before(model, config)
     if found.n_rows <= size:
-        return _data(config, run, sample, found.classes, found.columns)
+        return _data(config, run, sample, found.classes, found.columns, before)
     n_sample = len(sample.X)
     run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")
-    return _data(config, run, sample, found.classes, found.columns, stream=stream, class_totals=found.totals)
+    return _data(config, run, sample, found.classes, found.columns, before, stream=stream, class_totals=found.totals)
 
 
 def further_rows(
@@ -118,6 +128,7 @@ def _data(
     rows: Rows,
     classes: np.ndarray,
     columns: Columns,
+    before: Columns | None,
     groups: np.ndarray | None = None,
     stream: Streamed | None = None,
     class_totals: np.ndarray | None = None,
@@ -138,12 +149,12 @@ def _data(
     for sentence in () if encoding is None else encoding.described_levels(X):
         run.history.add(decision=sentence)
     if config.feature_transform is not None:
-        X, encoding, told = with_limits(rows, encoding, columns.described)
-        if told:
-            run.history.add(decision=told)
+        X, encoding, told = transformed(rows, columns, config.kernel is None, before)
+        for decision in told:
+            run.history.add(decision=decision)
     source = source_of(X, labels[rows.y], rows.weight)
     mean_of_rows, spread = mean_and_spread(source)
-    everything = None if stream is None else stream(labels, () if encoding is None else encoding.limits)
+    everything = None if stream is None else stream(labels, encoding)
     return Data(
         config,
         source,

@@ -1,6 +1,7 @@
 """Encode tables as matrices of numbers: a column for each level of a categorical column, and for missing numbers.
 
-An encoding also holds the limits of features that have values far from all others; an array has limits alone.
+An encoding also holds the limits of features that have values far from all others, and the warps of features with heavy
+tails; an array has these alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ..status import warn_user
 from .checks import LISTED, check_features, said_missing
 from .far_values import Limit, limits, limits_from_data, within
 from .frames import Column, Level, as_levels, as_numbers, columns_of, is_table, with_names
+from .warps import Warp, warped, warps_from_data
 
 # Each level has this in its own column of the matrix and 0 in the others, so that two levels are at a distance of 1.
 IN_OWN_COLUMN = math.sqrt(0.5)
@@ -154,16 +156,19 @@ class Encoding:
 
     Attributes
     ----------
-    columns : tuple of ColumnEncoding; empty for an array, whose features stay as they are but for limits
+    columns : tuple of ColumnEncoding; empty for an array, whose features stay as they are but for limits and warps
     dtype : "float32", if all numbers are, or "float64"; empty for an array
     limits : tuple of Limit
         Of the columns of the matrix that had values far from all others, and what stands for values beyond these: the
         prediction of a linear regression on the other columns, or the limit.
+    warps : tuple of Warp
+        Of the columns of the matrix that have heavy tails: centre + scale * arcsinh((x - centre) / scale) stands for x.
     """
 
     columns: tuple[ColumnEncoding, ...]
     dtype: str
     limits: tuple[Limit, ...] = ()
+    warps: tuple[Warp, ...] = ()
 
     @classmethod
     def learn(
@@ -249,15 +254,23 @@ class Encoding:
             For such numbers of a table.
         """
         if not self.columns:
-            return self.within_limits(as_array(X))
+            return self.transform(as_array(X))
         if not len(X):
             return np.empty((0, len(self.groups.index)), dtype=self.dtype)
         X = with_names(X, [one.name for one in self.columns]) if is_table(X) else as_array(X)
-        return self.within_limits(self.matrix(columns_of(X), allow_missing=is_table(X)))
+        return self.transform(self.matrix(columns_of(X), allow_missing=is_table(X)))
 
     def within_limits(self, X: MatrixLike) -> np.ndarray:
         """Return rows (n, d) of the matrix, or of an array, with values beyond the limits replaced."""
         return within(X, self.limits)
+
+    def transform(self, X: MatrixLike) -> MatrixLike:
+        """Return rows (n, d) of the matrix, or of an array, within the limits and warped."""
+        return warped(self.within_limits(X), self.warps)
+
+    def inverse(self, X: MatrixLike) -> MatrixLike:
+        """Return rows (n, d), such as inducing points, with the features in the units of the data."""
+        return warped(X, self.warps, np.sinh)
 
     def matrix(self, columns: Sequence[Column], allow_missing: bool = True) -> np.ndarray:
         """Encode columns; see ``encode``."""
@@ -286,24 +299,26 @@ class Encoding:
 
     def to_data(self) -> dict[str, Any]:
         """Return the encoding as values that JSON can hold."""
-        return {"dtype": self.dtype, "columns": [asdict(one) for one in self.columns], "limits": list(self.limits)}
+        columns, warps = [asdict(one) for one in self.columns], {"warps": list(self.warps)} if self.warps else {}
+        return {"dtype": self.dtype, "columns": columns, "limits": list(self.limits), **warps}
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Encoding:
         """Return the encoding that ``to_data`` described; raise ValueError for anything else."""
         try:
             columns = tuple(ColumnEncoding(**{**one, "levels": tuple(one["levels"])}) for one in data["columns"])
-            found = cls(columns, data["dtype"], limits_from_data(data.get("limits", ())))
+            limits, warps = limits_from_data(data.get("limits", ())), warps_from_data(data.get("warps", ()))
+            found = cls(columns, data["dtype"], limits, warps)
         except (TypeError, KeyError, IndexError, AttributeError) as error:
             raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}") from error
-        # An array has limits alone.
-        if found.dtype not in (("float32", "float64") if columns else ("",)) or not (columns or found.limits):
+        # An array has limits and warps alone.
+        if found.dtype not in (("float32", "float64") if columns else ("",)) or not (columns or limits or warps):
             raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}")
         return found
 
 
 def of_table(encoding: Encoding | None) -> Encoding | None:
-    """Return the encoding of a table; None for the encoding of an array, which has limits alone."""
+    """Return the encoding of a table; None for the encoding of an array, which has limits and warps alone."""
     return encoding if encoding is not None and encoding.columns else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,10 +52,10 @@ class Limit(NamedTuple):
         return (values < self.low) | (values > self.high)
 
 
-def limits_of(X: np.ndarray, weight: np.ndarray) -> tuple[Limit, ...]:
+def limits_of(X: np.ndarray, weight: np.ndarray, heavy: Collection[int] = ()) -> tuple[Limit, ...]:
     """Return limits of the features that have far values in rows X (n, d), with weights (n,) or empty for ones.
 
-    A row of weight w counts as w rows.
+    A row of weight w counts as w rows. In ``heavy`` features, whose tails are warped, only repeated values can be far.
     """
     if X.shape[0] < LEAST_ROWS:
         return ()
@@ -65,7 +65,13 @@ def limits_of(X: np.ndarray, weight: np.ndarray) -> tuple[Limit, ...]:
     counted = None if np.all(weight == 1.0) else weight
     ends = [(j, *limits(np.asarray(X[:, j], dtype=np.float64), counted)) for j in range(X.shape[1])]
     found = tuple(Limit(*one) for one in ends if np.any(np.isfinite(one[1:])))
+    found = tuple(one for one in found if one.feature not in heavy or _is_repeated(X[one.is_far(X), one.feature]))
     return _predicting(found, X, weight) if found and X.shape[1] in FEATURES else found
+
+
+def _is_repeated(values: np.ndarray) -> bool:
+    """Whether values (r,) are those of two rows each, as codes are, or more; the largest values of a tail differ."""
+    return 2 * len(np.unique(values)) <= len(values)
 
 
 def _predicting(found: Sequence[Limit], X: np.ndarray, weight: np.ndarray) -> tuple[Limit, ...]:

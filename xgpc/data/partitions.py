@@ -21,7 +21,7 @@ from ..rows.batches import BatchSource, Rows, joined
 from ..rows.executor import Function, Result, State, Threads
 from ..rows.source import ArraySource, RowSource
 from .checks import class_numbers
-from .far_values import Limit
+from .encoding import Encoding
 from .survey import (
     Streamed,
     Summary,
@@ -149,10 +149,10 @@ class PartitionedRows(BatchSource):
         places: Sequence[Place],
         found: Survey,
         labels: np.ndarray,
-        limits: Sequence[Limit],
+        encoding: Encoding | None,
     ):
         self._partitions, self._places = partitions, places
-        self._found = replace(found, labels=labels, limits=limits)
+        self._found = replace(found, labels=labels, encoding=encoding)
         super().__init__(self._rows, found.n_given, found.columns.n_features, float(np.sum(found.totals)))
 
     def _rows(self) -> Iterator[Rows]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -25,12 +25,12 @@ from .checks import (
     refuse_rounded,
     times_class_weights,
 )
-from .far_values import Limit, within
+from .encoding import Encoding
 from .training import Columns, training_batch
 
 T = TypeVar("T")
-# Makes the source of all rows of positive weight, from the site labels (C,) of the classes and the limits.
-Streamed = Callable[[np.ndarray, Sequence[Limit]], RowSource]
+# Makes the source of all rows of positive weight, from the site labels (C,) of the classes and the encoding.
+Streamed = Callable[[np.ndarray, Encoding | None], RowSource]
 
 HOW_TO_READ_AGAIN = (
     "A fit reads the rows many times. Give a function that returns a new iterator each time it is called, such as "
@@ -259,7 +259,7 @@ class Survey:
     n_rows, n_given : numbers of rows, and of rows of positive weight
     factors : (C,) weights of the classes, or None
     labels : (C,) y of the rows of each class: class numbers, or site labels
-    limits : of the features
+    encoding : limits and warps of the features, or None
     """
 
     columns: Columns
@@ -272,7 +272,7 @@ class Survey:
     has_weights: bool
     factors: np.ndarray | None
     labels: np.ndarray
-    limits: Sequence[Limit] = ()
+    encoding: Encoding | None = None
 
     @classmethod
     def of(cls, found: Summary, allowed: np.ndarray | None, class_weight: ClassWeight | None) -> Survey:
@@ -299,7 +299,8 @@ class Survey:
         columns, rows = checked
         columns.check_same(self.columns)
         codes = class_numbers(rows.y, self.classes, " The source must give the same rows each time it is read.")
-        keep, X = weights_of(rows) > 0.0, within(rows.X.astype(self.dtype, copy=False), self.limits)
+        keep, X = weights_of(rows) > 0.0, rows.X.astype(self.dtype, copy=False)
+        X = X if self.encoding is None else self.encoding.transform(X)
         kept = self.weighted(X if np.all(keep) else X[keep], codes[keep], weights_of(rows)[keep])
         return keep, kept._replace(y=self.labels[kept.y])
 
@@ -365,13 +366,13 @@ def survey(
     return surveyed, sample, partial(streamed, source, surveyed)
 
 
-def streamed(source: object, found: Survey, labels: np.ndarray, limits: Sequence[Limit]) -> BatchSource:
+def streamed(source: object, found: Survey, labels: np.ndarray, encoding: Encoding | None) -> BatchSource:
     """Return all rows of positive weight of a surveyed source, to be read in every pass.
 
     A reading raises ValueError if the source has other rows than in the first one, as far as number, columns and labels
     tell.
     """
-    found = replace(found, labels=labels, limits=limits)
+    found = replace(found, labels=labels, encoding=encoding)
     begin = reading(source, found.rows)
 
     def read() -> Iterator[Rows]:

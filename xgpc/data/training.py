@@ -37,6 +37,7 @@ from .checks import (
 from .encoding import HOW_TO_MISS, Encoding, as_array, is_categorical, of_table, warn_of_means
 from .far_values import described, limits_of
 from .frames import Column, columns_of, is_table, names_of, refuse_times, with_names
+from .warps import Warp, warps_of
 
 FLOATS = (np.float64, np.float32)
 
@@ -80,6 +81,10 @@ class Columns(NamedTuple):
         if table := of_table(self.encoding):
             return table.described_columns
         return [f"feature {j}" for j in range(self.n_features)] if self.names is None else list(map(repr, self.names))
+
+    @property
+    def warps(self) -> tuple[Warp, ...]:
+        return () if self.encoding is None else self.encoding.warps
 
 
 class TrainingData(NamedTuple):
@@ -206,12 +211,13 @@ def checked_rows(model: BaseEstimator, X: MatrixLike, fitted: Columns | None) ->
     names = None if named is None else list(map(repr, named))
     if len(known.mean) and is_table(X) and math.isnan(largest_size(rows)):
         warn_of_means(missing_numbers(rows, names))
-        rows = np.where(np.isnan(rows), known.mean.astype(rows.dtype), rows)
+        mean = known.mean if known.encoding is None else known.encoding.inverse(known.mean[None])[0]
+        rows = np.where(np.isnan(rows), mean.astype(rows.dtype), rows)
     if takes_tables:
         later = f"{how[:-1]}; or fit to a data frame, or a table of Arrow, whose rows miss some numbers."
         how = later if fitted else HOW_TO_MISS
     check_features(rows, names, how)
-    return rows if known.encoding is None else known.encoding.within_limits(rows)
+    return rows if known.encoding is None else known.encoding.transform(rows)
 
 
 def labels_of(X: MatrixLike) -> tuple[str, ...] | None:
@@ -256,22 +262,37 @@ def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
     return Columns(rows.shape[1], names), Rows(rows, labels, weight)
 
 
-def with_limits(rows: Rows, encoding: Encoding | None, names: list[str]) -> tuple[MatrixLike, Encoding | None, str]:
-    """Return the rows with all values within limits, the encoding with the limits, or None if there is neither, and a
-    sentence on the limits, or an empty one.
+def transformed(
+    rows: Rows, columns: Columns, may_warp: bool, before: Columns | None
+) -> tuple[MatrixLike, Encoding | None, list[str]]:
+    """Return the rows within limits and warped, the encoding with both, or None if there is none, and sentences on it.
 
-    Sparse rows stay unchanged, because zeros would not stay zeros; memory maps, because a copy may not fit into memory.
+    ``before`` are the columns of a previous fit that a warm start continues: alike columns keep its warps. Sparse rows
+    stay unchanged, because zeros would not stay zeros; memory maps, because a copy may not fit into memory.
     """
-    limits = () if sparse.issparse(rows.X) else limits_of(rows.X, rows.weight)
-    if not limits:
-        return rows.X, encoding, ""
-    base: object = rows.X
+    X, encoding = rows.X, columns.encoding
+    if sparse.issparse(X):
+        return X, encoding, []
+    base: object = X
     while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
         base = base.base
-    place = "are predicted from the other features" if limits[0].slopes else "are moved to limits"
-    place = f"{place} (feature_transform=None leaves them)" if base is None else "stay, because X is a memory map"
-    told = f"Values that a wide gap separates from all others {place}: {described(limits, names, LISTED)}."
-    if base is not None:
-        return rows.X, encoding, told
-    encoding = replace(encoding or Encoding((), ""), limits=limits)
-    return encoding.within_limits(rows.X), encoding, told
+    is_kept, told = base is not None, []
+    off = "stay, because X is a memory map" if is_kept else "{} (feature_transform=None leaves them)"
+    limits = limits_of(X, rows.weight)
+    if before is not None and before.described == columns.described:
+        warps = before.warps if may_warp else ()
+    else:
+        warps = warps_of(X, rows.weight, limits) if may_warp else ()
+    if warps:
+        names = [columns.described[one.feature] for one in warps]
+        more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+        told.append(f"Features with heavy tails {off.format('are warped')}: {', '.join(names[:LISTED])}{more}.")
+        limits = limits_of(X, rows.weight, [one.feature for one in warps]) if limits else limits
+    if limits:
+        how = off.format("are predicted from the other features" if limits[0].slopes else "are moved to limits")
+        where = described(limits, columns.described, LISTED)
+        told.append(f"Values that a wide gap separates from all others {how}: {where}.")
+    if is_kept or not told:
+        return X, encoding, told
+    encoding = replace(encoding or Encoding((), ""), limits=limits, warps=warps)
+    return encoding.transform(X), encoding, told

@@ -155,7 +155,7 @@ def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | 
     else:
         Z = inducing_points(sample, config.inducing_points, config.n_inducing, random_state, specs[0])
         if method is None and data.encoding is not None:
-            Z = data.encoding.within_limits(Z)
+            Z = data.encoding.transform(Z)
         if isinstance(config.n_inducing, str) and method is not None:
             grow_to = most_points(source.n_rows, n_latents, n_kernels > 1)
         prior = grouped([SparsePrior.build(specs[0], Z, dtype)] * n_kernels)
@@ -194,10 +194,12 @@ def _number_of_kernels(config: FitConfig, n_latents: int | None, previous: Kerne
 def _posterior_of(fit: PreviousFit, data: Data, d: int, n_latents: int | None) -> KernelPosterior | None:
     """The previous posterior in this fit's precision, or None if the data are not alike."""
     previous = fit.posterior
-    # The columns must be made in the same way; fill values for missing numbers and limits may differ.
+    # The columns must be made and warped in the same way; fill values for missing numbers and limits may differ.
     before, now = (table and table.matrix_names for table in map(of_table, (fit.encoding, data.encoding)))
     shape = previous.n_latents, previous.prior.groups[0].spec.n_features
-    if not np.array_equal(fit.classes, data.classes) or before != now or shape != (n_latents, d):
+    warps = [() if one is None else one.warps for one in (fit.encoding, data.encoding)]
+    is_alike = before == now and warps[0] == warps[1] and shape == (n_latents, d)
+    if not (is_alike and np.array_equal(fit.classes, data.classes)):
         return None
     if isinstance(previous, LocalPosterior):
         previous = previous.without_neighbors()

@@ -14,8 +14,9 @@ from .. import __version__
 from ..classifier import GPClassifier
 from ..data.encoding import of_table
 from ..data.far_values import Limit
+from ..data.warps import Warp
 from ..linear import BayesianLinearClassifier
-from .graph import Graph, Tensor, absolute, concatenated, maximum, minimum, where
+from .graph import Graph, Tensor, absolute, concatenated, log, maximum, minimum, sqrt, where
 from .latent import marginals
 from .links import Latent, probabilities
 
@@ -107,7 +108,8 @@ def _proba(model: BaseEstimator, rows: Tensor) -> Tensor:
             "numbers: encode the table by sklearn.preprocessing.OneHotEncoder, and fit to the result."
         )
     if model.encoding_ is not None:
-        rows = _within(rows, model.encoding_.limits, model.n_features_in_)
+        d = model.n_features_in_
+        rows = _warped(_within(rows, model.encoding_.limits, d), model.encoding_.warps, d)
     mean, variance = marginals(model.posterior_.covariance_forms(), rows)
     latent = Latent(mean + np.atleast_1d(model.mean_), variance, model.posterior_.n_latents or 1)
     return probabilities(model._record, latent, getattr(model, "label_noise_", None))
@@ -126,6 +128,17 @@ def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:
     is_far = (-absolute(rows - moved) < 0.0).apply("And", is_predicted)
     filled = where(is_far, given[0], moved)
     return where(is_far, minimum(maximum(filled @ slopes + given[1], ends[0]), ends[1]), moved)
+
+
+def _warped(rows: Tensor, warps: Sequence[Warp], d: int) -> Tensor:
+    """Rows of d features with warps as in ``xgpc.data.warps``: runtimes have no arcsinh in double precision."""
+    centre, scale, is_warped = np.zeros(d), np.ones(d), np.zeros(d, dtype=bool)
+    for one in warps:
+        centre[one.feature], scale[one.feature], is_warped[one.feature] = one.centre, one.scale, True
+    ratio = (rows - centre) / scale
+    size = absolute(ratio)
+    arcsinh = ratio.apply("Sign") * log(size + sqrt(size * size + 1.0))
+    return rows.graph.apply("Where", is_warped, arcsinh * scale + centre, rows)
 
 
 def _model(graph: Graph, model: BaseEstimator, dtype: int, label: int) -> ModelProto:

@@ -142,6 +142,8 @@ class DecisionBoundaryDisplay(Display):
             warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
             probability = model.predict_proba(grid).reshape(GRID, GRID, -1)
         names, inducing = feature_names(model, X, d), getattr(model, "inducing_points_", None)
+        if inducing is not None:
+            inducing = inducing.reshape(-1, d) if encoding is None else encoding.inverse(inducing.reshape(-1, d))
         display = cls(
             x_axis,
             y_axis,
@@ -150,7 +152,7 @@ class DecisionBoundaryDisplay(Display):
             names=(names[plane[0]], names[plane[1]]),
             points=points,
             codes=codes,
-            inducing_points=None if inducing is None else inducing.reshape(-1, d)[:, plane],
+            inducing_points=None if inducing is None else inducing[:, plane],
         )
         return display.plot(ax=ax)
 

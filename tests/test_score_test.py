@@ -80,11 +80,11 @@ def test_a_fit_tries_neighbours_only_if_near_rows_know_more(n_rows, size):
     X, y = fields(n_rows, size)
     local = quietly(GPClassifier(n_inducing=20, random_state=0), X, y)
     assert np.nanmax(local.history_["score_test"]) > 5.0
-    assert "neighbours are tried" in local.decisions_[0]
+    assert any("neighbours are tried" in text for text in local.decisions_)
     assert local.n_neighbors_ > 0
     smooth = quietly(GPClassifier(n_inducing=20, random_state=0), X, (X[:, 0] > 0.5).astype(int))
     assert np.nanmax(smooth.history_["score_test"]) < 2.0
-    assert "neighbours are not tried" in smooth.decisions_[0]
+    assert any("neighbours are not tried" in text for text in smooth.decisions_)
     assert smooth.n_neighbors_ == 0
     assert "query_score" not in smooth.history_
 

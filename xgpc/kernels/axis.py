@@ -7,6 +7,14 @@ from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, NormalizedKernelMixin, StationaryKernelMixin
 
 
+def ratio_of_distances(n_features: int) -> float:
+    """About how many times as long sums of absolute differences are as Euclidean distances, for normal differences.
+
+    It is 1 for one feature.
+    """
+    return float(np.sqrt(max(1.0, 2.0 * n_features / np.pi)))
+
+
 class AxisMatern(StationaryKernelMixin, NormalizedKernelMixin, Kernel):
     """Product over the features of one-dimensional Matern kernels.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Product
 
+from .axis import AxisMatern, ratio_of_distances
 from .spec import Groups, KernelSpec
 
 # Length scales start at sqrt(d / 2) standard deviations, where the mean scaled squared distance of two rows is 4: from
@@ -22,6 +23,9 @@ START_VARIANCE, VARIANCE_BOUNDS = 2.0, (1e-2, 1e5)
 # Factors of all length scales and of the variance: with few rows, learning starts from the fixed kernel with the
 # highest bound. Classes in a disk or a ball need short scales and large variances.
 STARTS = ((1.0, 1.0), (1.0, 10.0), (0.6, 1.0), (0.6, 10.0))
+# Smoothness of the axis-aligned kernel that may replace the default one: a few inducing points carry it, while the
+# rougher one needs neighbours.
+SMOOTH = 1.5
 
 
 def default_kernel(scale: np.ndarray, groups: Groups | None = None) -> Kernel:
@@ -42,3 +46,25 @@ def other_start(spec: KernelSpec, factors: tuple[float, float]) -> KernelSpec:
     step = np.full(len(spec.theta), np.log(factors[0]))
     step[0] = np.log(factors[1])
     return spec.with_theta(spec.theta + step).within_bounds()
+
+
+def axis_aligned(spec: KernelSpec) -> KernelSpec:
+    """The product over features of Matern kernels with nu = 3/2 that starts like a default kernel.
+
+    Its length scales are longer, as are sums of absolute differences.
+    """
+    kernel = spec.kernel
+    factor = AxisMatern(kernel.k2.length_scale, kernel.k2.length_scale_bounds, nu=SMOOTH)
+    n_scales = len(spec.theta) - 1
+    return other_start(spec.compiled(kernel.k1 * factor), (ratio_of_distances(n_scales), 1.0))
+
+
+def is_of_default_kind(spec: KernelSpec, kind: type[Kernel] = RBF) -> bool:
+    """Whether a kernel is a product of a constant and an RBF, or another ``kind``, as the default kernel is."""
+    kernel = spec.kernel
+    return type(kernel) is Product and type(kernel.k1) is ConstantKernel and type(kernel.k2) is kind
+
+
+def is_axis_aligned(spec: KernelSpec) -> bool:
+    """Whether a kernel is one that ``axis_aligned`` made, with any parameters."""
+    return is_of_default_kind(spec, AxisMatern) and spec.kernel.k2.nu == SMOOTH

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .axis import AxisMatern, ratio_of_distances
 from .default import START_LENGTH_SCALE
 from .spec import KernelSpec
 
@@ -24,7 +25,8 @@ class LengthScalePrior:
     """Log-normal prior of the length scales of each kernel: of their ratios, and of their geometric mean.
 
     With u_j = log(l_j / s_j) for length scales l_1 .. l_k and spreads s_j of their features, the log density is, up to
-    a constant, -1/2 sum_j (u_j - mean(u))^2 / spread^2 - 1/2 (mean(u) - log sqrt(k / 2))^2 / level^2. If several
+    a constant, -1/2 sum_j (u_j - mean(u))^2 / spread^2 - 1/2 (mean(u) - log sqrt(k / 2))^2 / level^2, where an
+    axis-aligned kernel has k / sqrt(pi) in place of sqrt(k / 2). If several
     features share a length scale, as the levels of a column may, s_j belongs to the first; all levels have the same.
     """
 
@@ -42,14 +44,18 @@ class LengthScalePrior:
         if self.is_flat:
             return value, gradient
         # The factors of a power have the same positions in theta.
-        places = [leaf.theta["length_scale"] for _, leaf in spec.factors if "length_scale" in leaf.theta]
-        for place in {place.start: place for place in places}.values():
+        leaves = [leaf for _, leaf in spec.factors if "length_scale" in leaf.theta]
+        for leaf in {leaf.theta["length_scale"].start: leaf for leaf in leaves}.values():
+            place = leaf.theta["length_scale"]
             if place.stop - place.start == 1 and np.isinf(self.level):
                 continue
             first = [0 if features is None else features[0] for features in spec.features[place]]
             u = spec.theta[place] - np.log(self.unit[first])
             ratio = (u - np.mean(u)) / self.spread
-            level = (np.mean(u) - np.log(START_LENGTH_SCALE * np.sqrt(len(u)))) / self.level
+            start = START_LENGTH_SCALE * np.sqrt(len(u))
+            if isinstance(leaf.kernel, AxisMatern):
+                start *= ratio_of_distances(len(u))
+            level = (np.mean(u) - np.log(start)) / self.level
             value -= 0.5 * float(ratio @ ratio + level**2)
             # The derivative of the mean drops out of the first part, as the deviations sum to zero.
             gradient[place] -= ratio / self.spread + level / (self.level * len(u))

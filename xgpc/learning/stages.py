@@ -14,7 +14,7 @@ from ..config import FitConfig
 from ..inference.ascent import Point, coordinate_ascent, starting_posterior, tolerance_unit, update
 from ..inference.prior_mean import PriorMean
 from ..inference.run import BestSoFar, Run, State
-from ..kernels.default import STARTS, other_start
+from ..kernels.default import STARTS, axis_aligned, other_start
 from ..likelihoods import LikelihoodBound
 from ..rows.deadline import OutOfTime, during
 from ..rows.source import dense
@@ -35,6 +35,9 @@ SUBSET_ITERATIONS, SUBSET_FACTOR, SUBSET_LOOSENING = 50, 10, 5.0
 # With at most this many rows, learning starts from the best of several kernels, whose bounds are computed to within
 # this many nats; each start takes a few passes.
 ROWS_OF_STARTS, NATS_OF_STARTS = 4000, 0.3
+# From so many rows on, an axis-aligned kernel is tried in place of the default one: both learn for so many iterations.
+# It is kept if its bound is higher by so many nats in total and for each row.
+ROWS_OF_FAMILIES, ITERATIONS_OF_FAMILIES, NATS_OF_FAMILIES, NATS_OF_ROW = 300, 15, 2.0, 2e-3
 # Mini-batches start from the posterior of this many rows, weighted to stand for all, to save time.
 ROWS_BEFORE_BATCHES = 1000
 # The posterior with more points is fitted to this share of the required gain.
@@ -199,6 +202,27 @@ class Learner:
         best = max(found, key=lambda outcome: self.options.value(outcome.point))
         return best.model._replace(site=model.site)
 
+    def best_family(self, model: Model) -> Model:
+        """The model after some learning, with an axis-aligned kernel in place of the default one if that is better."""
+        assert self.optimize is not None
+        prior, rows = model.prior, self._part(self.sizes(model.prior)[0])
+        (group,) = prior.groups
+        size, early = len(rows), replace(self.early, max_iter=min(ITERATIONS_OF_FAMILIES, self.early.max_iter))
+        other = model._replace(prior=prior.rebuilt([axis_aligned(group.spec)], prior.Z))
+        with during("the choice of a kernel"):
+            default = self.optimize(*self._prepared(size, model, early, True))
+            part, start, site, options = self._prepared(size, other, early, True)
+            # A worse posterior must not become the best so far.
+            axis = self.optimize(part, start, site, replace(options, reached=Options.reached))
+        gain, least = options.value(axis.point) - options.value(default.point), NATS_OF_ROW * rows.total_weight
+        least = max(NATS_OF_FAMILIES, least)
+        rise = gain > least, f"changes the bound by {gain:+.3g} nats", f"it must rise by more than {least:.3g}"
+        subject = f"AxisMatern in place of {type(group.spec.kernel.k2).__name__}, on {size} rows,"
+        best = axis if accept(rise, subject, self.history) else default
+        self._report(size, True, best.point.q, best.point.site, best.state)
+        self.n_iter += best.n_iter
+        return best.model
+
     def comparable(self, outcome: Outcome) -> float:
         """The bound plus log prior on the last stage's rows, so that results from other rows can be compared."""
         model = outcome.model
@@ -320,8 +344,13 @@ def learn_in_stages(
     if resumed is not None:
         model, learner.state, done = Model.of(resumed), resumed.state, resumed.n_rows
         grow_to = grow_to if resumed.is_growing else 0
-    elif learns and config.kernel is None and model.q is None and len(initial.training) <= ROWS_OF_STARTS:
-        model = learner.best_start(model)
+    elif learns and config.kernel is None and model.q is None:
+        if len(initial.training) <= ROWS_OF_STARTS:
+            model = learner.best_start(model)
+        # A full process, or a kernel for each class, would take too long to learn twice.
+        is_quick = not model.prior.is_full and len(model.prior.groups) == 1
+        if config.optimizer == "profile" and len(initial.training) >= ROWS_OF_FAMILIES and is_quick:
+            model = learner.best_family(model)
     outcome = learner.learn(model, grow_to, done, only_grows)
     # Restarts report only the best result, after each of them.
     learner.is_restart, prior = True, initial.model.prior

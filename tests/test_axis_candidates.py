@@ -1,0 +1,90 @@
+"""Fits without a given kernel try an axis-aligned one, and take it where classes are rules on single features."""
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from support.fits import quietly
+
+from xgpc import GPClassifier
+from xgpc.kernels import AxisMatern
+
+D, THRESHOLD = 10, -2.26
+
+
+def rules(n, seed):
+    """Whether a sum of corners in pairs of the first six of ten features is large, as it is for half of the rows."""
+    X, given = np.random.default_rng(seed).normal(size=(n, D)), np.random.default_rng(9)
+    total = np.zeros(n)
+    for _ in range(12):
+        pair, threshold = given.choice(6, 2, replace=False), 0.7 * given.normal(size=2)
+        side = given.choice([-1.0, 1.0], 2)
+        total += given.normal() * np.all(side * (X[:, pair] - threshold) > 0.0, axis=1)
+    return X, (total > THRESHOLD).astype(int)
+
+
+def loss(model, X, y):
+    return -np.mean(np.log(model.predict_proba(X)[np.arange(len(y)), y]))
+
+
+def factor(model):
+    return model.kernel_.k2
+
+
+@pytest.fixture(scope="module")
+def on_rules():
+    return quietly(GPClassifier(random_state=0), *rules(3000, 0))
+
+
+def test_rules_on_single_features_have_an_axis_aligned_kernel(on_rules):
+    assert isinstance(factor(on_rules), AxisMatern)
+    assert any("AxisMatern in place of RBF" in text and text.endswith("taken.") for text in on_rules.decisions_)
+    start = ConstantKernel(2.0) * RBF(np.full(D, np.sqrt(D / 2.0)))
+    others = [start, ConstantKernel(2.0) * Matern(np.full(D, np.sqrt(D / 2.0)), nu=0.5)]
+    test = rules(4000, 1)
+    for kernel in others:
+        assert loss(on_rules, *test) < loss(quietly(GPClassifier(kernel, random_state=0), *rules(3000, 0)), *test)
+
+
+def test_oblique_borders_keep_the_default_kernel():
+    """The classes are those of rows rotated at random: no feature is special."""
+    X = np.random.default_rng(0).normal(size=(2000, D))
+    rotation, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(D, D)))
+    y = (np.sin(1.5 * X @ rotation[0]) + X @ rotation[1] > 0.0).astype(int)
+    model = quietly(GPClassifier(n_neighbors=0, random_state=0), X, y)
+    assert isinstance(factor(model), RBF)
+    (text,) = (text for text in model.decisions_ if "AxisMatern" in text)
+    assert "not taken" in text
+
+
+def test_the_factor_of_a_feature_does_not_matter(on_rules):
+    """Features in other units give the same kernel in these units."""
+    X, y = rules(3000, 0)
+    units = np.logspace(-3.0, 3.0, D)
+    model = quietly(GPClassifier(random_state=0), X * units, y)
+    assert type(factor(model)) is type(factor(on_rules))
+    T, _ = rules(500, 1)
+    np.testing.assert_allclose(model.predict_proba(T * units), on_rules.predict_proba(T), atol=1e-3)
+
+
+def test_few_rows_and_given_kernels_are_not_tried():
+    X, y = rules(290, 0)
+    for model in (GPClassifier(random_state=0), GPClassifier(RBF(np.ones(D)), n_inducing=20, random_state=0)):
+        fitted = quietly(model, X, y)
+        assert isinstance(getattr(fitted.kernel_, "k2", fitted.kernel_), RBF)
+        assert not any("AxisMatern" in text for text in fitted.decisions_)
+
+
+def test_a_warm_start_keeps_the_axis_aligned_kernel(on_rules):
+    X, y = rules(3000, 0)
+    model = quietly(GPClassifier(random_state=0, warm_start=True, n_neighbors=0, max_iter=20), X, y)
+    before = factor(model)
+    again = quietly(model.set_params(max_iter=1), X, y)
+    assert type(factor(again)) is type(before)
+    assert isinstance(before, AxisMatern)
+
+
+def test_a_fit_is_the_same_for_any_number_of_threads(on_rules):
+    X, y = rules(3000, 0)
+    other = quietly(GPClassifier(random_state=0, n_jobs=2), X, y)
+    T, _ = rules(200, 1)
+    assert np.array_equal(other.predict_proba(T), on_rules.predict_proba(T))

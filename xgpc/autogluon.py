@@ -65,7 +65,6 @@ class XGPCModel(AbstractModel):
     number of threads and the time limit. A fit that runs out of time ends with a complete model, and logs what it left
     out. ``refit_full`` fits all rows, with the mean of the folds' time limits.
 
-    A categorical column with more than 255 levels keeps the 255 most frequent ones; the others count as missing.
     Warnings of xgpc are logged and appear with ``verbosity=3``.
 
     Raises
@@ -84,11 +83,6 @@ class XGPCModel(AbstractModel):
     seed_name = "random_state"
     _supported_problem_types = [BINARY, MULTICLASS]  # noqa: RUF012 - as AutoGluon asks
     _default_auxiliary_params_extra = {"valid_raw_types": [R_BOOL, R_INT, R_FLOAT, R_CATEGORY]}  # noqa: RUF012
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        # Levels that are kept, of columns that have too many; None before the fit.
-        self._kept_levels: dict[str, Any] | None = None
 
     def _fit(
         self,
@@ -113,20 +107,6 @@ class XGPCModel(AbstractModel):
             model = GPClassifier().set_params(**params)
             # A part of the rows may lack a class; AutoGluon expects a column for each.
             self.model = model.fit(X, y, sample_weight, classes=np.arange(self.num_classes))
-
-    def _preprocess(self, X: Any, **kwargs: Any) -> Any:
-        X = super()._preprocess(X, **kwargs)
-        if self._kept_levels is None:
-            counts = {name: X[name].value_counts() for name in X.select_dtypes("category")}
-            self._kept_levels = {
-                name: list(count.index[:MAX_LEVELS])
-                for name, count in counts.items() if np.count_nonzero(count) > MAX_LEVELS
-            }  # fmt: skip
-        if self._kept_levels:
-            X = X.copy()
-            for name, levels in self._kept_levels.items():
-                X[name] = X[name].cat.set_categories(levels)
-        return X
 
     def _predict_proba(self, X: Any, **kwargs: Any) -> Any:
         with _logged_warnings():

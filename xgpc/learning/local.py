@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,9 +52,6 @@ LEAST_FIRST = 0.01
 MAX_STEP = 8.0
 # Largest variance with several classes; larger ones with longer length scales are nearly the same process, but slow.
 MOST_VARIANCE = 1e4
-# Paired standard errors by which an axis-aligned kernel must be better. (With 2, one split of electricity has it: NLL
-# .195 in place of .176; on classes by rules it is better by 3 and 6.)
-ERRORS_OF_AXIS = 3.0
 # Fewer held-out rows would be overfitted by a kernel (NLL of fits of 15 rows .72, .63 without neighbours).
 LEAST_QUERIES = 20
 # A kernel has found structure if held-out rows beat the class frequencies by this many paired standard errors. A kernel
@@ -264,16 +262,16 @@ def beats_base_rate(task: Task, local_fit: LocalFit, fitted: int = 0) -> bool:
     return n >= LEAST_QUERIES and gains.mean > max(LEAST_ERRORS * gains.error, fitted / n)
 
 
-def chosen(tried: list[LocalFit], errors: float, nats: float) -> LocalFit:
+def chosen(tried: list[LocalFit], required: Sequence[tuple[float, float]]) -> LocalFit:
     """The candidate of the first round to go on with.
 
-    The smoother kernel must exceed the mean score of the rough one by ``errors`` paired standard errors and ``nats``;
-    the axis-aligned one must exceed the better of both by ``ERRORS_OF_AXIS``.
+    Each candidate after the first must exceed the mean score of the best before by so many paired standard errors, and
+    by so many nats: ``required`` has these pairs.
     """
     best = tried[0]
-    for other, least in zip(tried[1:], ((errors, nats), (ERRORS_OF_AXIS, 0.0)), strict=False):
+    for other, (errors, nats) in zip(tried[1:], required, strict=False):
         gains = other.learned - best.learned
-        if gains.mean > max(least[1], least[0] * gains.error):
+        if gains.mean > max(nats, errors * gains.error):
             best = other
     return best
 

@@ -88,3 +88,49 @@ def test_a_fit_is_the_same_for_any_number_of_threads(on_rules):
     other = quietly(GPClassifier(random_state=0, n_jobs=2), X, y)
     T, _ = rules(200, 1)
     assert np.array_equal(other.predict_proba(T), on_rules.predict_proba(T))
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_fit_that_was_killed_during_the_choice_makes_it_again(tmp_path):
+    """Whenever the fit dies, it ends with the kernel of a fit that was never interrupted."""
+    X, y = rules(1500, 0)
+    settings = {"n_neighbors": 0, "n_inducing": 64, "random_state": 0}
+    whole = quietly(GPClassifier(**settings), X, y)
+    for evaluations in (10, 25, 60):
+        seen = []
+
+        def die(state, seen=seen, most=evaluations):
+            seen.append(state.elbo)
+            if len(seen) == most:
+                raise Killed
+
+        file = tmp_path / f"{evaluations}.ckpt"
+        with pytest.raises(Killed):
+            quietly(GPClassifier(checkpoint=file, callback=die, **settings), X, y)
+        resumed = quietly(GPClassifier(checkpoint=file, **settings), X, y)
+        assert type(factor(resumed)) is type(factor(whole)) is AxisMatern
+
+
+def test_evaluations_of_the_choice_have_their_rows_and_points(on_rules):
+    history = on_rules.history_
+    decided = next(i for i, text in enumerate(history["decision"]) if "AxisMatern in place" in text)
+    tried = history["elbo"][:decided]
+    assert np.count_nonzero(np.isfinite(tried)) >= 20
+    assert set(history["n_rows"][:decided][np.isfinite(tried)]) == {2700}
+
+
+def test_a_fit_of_few_iterations_does_not_exceed_them():
+    X, y = rules(400, 0)
+    model = quietly(GPClassifier(n_neighbors=0, max_iter=2, random_state=0), X, y)
+    assert not any("AxisMatern" in text for text in model.decisions_)
+
+
+def test_restarts_have_the_family_that_was_chosen():
+    X, y = rules(1500, 0)
+    settings = {"n_neighbors": 0, "n_inducing": 64, "random_state": 0}
+    one, more = (quietly(GPClassifier(n_restarts_optimizer=n, **settings), X, y) for n in (0, 1))
+    assert isinstance(factor(more), AxisMatern)
+    assert more.elbo_ >= one.elbo_ - 1e-6 * abs(one.elbo_)

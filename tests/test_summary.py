@@ -108,7 +108,7 @@ def test_features_matter_by_their_shapley_values_at_the_inducing_points():
     values, said = lines_of(rough)
     assert "features that matter" not in values
     (other,) = said["What to try next"]
-    assert other == "Give a kernel of RBF and constants if xgpc.explain.shapley_values is to explain predictions."
+    assert other == "Give a kernel of RBF or AxisMatern if xgpc.explain.shapley_values is to explain predictions."
 
 
 def test_a_notebook_shows_the_summary_as_a_table_and_lists():

@@ -70,8 +70,8 @@ class GPClassifier(PosteriorClassifier):
         ``random_state``.
     inducing_points : {"kmeans", "random", "greedy", "all"} or array of shape (m, d), default="kmeans"
         Where the inducing points start: cluster centres, random rows, rows chosen one by one where the prior variance
-        given the points already chosen is largest, or the given places. "all" fits the full Gaussian process, in O(n^3)
-        time and O(n^2) memory.
+        given the points already chosen is largest, or the given places, in the units of X. "all" fits the full Gaussian
+        process, in O(n^3) time and O(n^2) memory.
     optimizer : {"profile", "alternate", "joint", "hybrid", "adam", "stochastic"} or None, default="profile"
         How kernel parameters and inducing points are learned. "profile": L-BFGS on the bound, where each evaluation
         first finds the best posterior. "stochastic": the mini-batches of X-GPC [1]_; "adam": these, then "profile".
@@ -114,8 +114,8 @@ class GPClassifier(PosteriorClassifier):
         Factors of the sample weights, for each class. "balanced": n / (C n_c) as in SVC, with n_c rows of class c.
     categorical_features : "from_dtype", None, or list, default="from_dtype"
         Columns whose values are levels without an order. "from_dtype": text and categorical columns of data frames. A
-        list has names, positions, or True and False for each column. If a
-        column has more than 255 levels, the rare ones count as one.
+        list has names, positions, or True and False for each column. If a column has more than 255 levels, the rare
+        ones count as one.
     feature_transform : "auto" or None, default="auto"
         "auto" replaces a value that a wide gap separates from all others, such as -9999, and warps features with heavy
         tails by arcsinh; a given kernel has length scales in the features' units, so it warps none. Predictions are

@@ -60,7 +60,7 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
         if nested and params.get("kernel", getattr(self, "kernel", 0)) is None:
             raise ValueError(
                 f"{nested[0]} cannot be set: kernel is None, so each fit chooses its own kernel. Give one first, such "
-                "as set_params(kernel=ConstantKernel() * RBF(np.ones(n_features))), or the kernel_ of a fitted model."
+                "as set_params(kernel=ConstantKernel() * RBF(np.ones(n_features)))."
             )
         return super().set_params(**params)
 

@@ -185,8 +185,9 @@ def shapley_values(
         Of a table, each column has one value, however many columns of ``encoding_`` it became.
     baseline : (p,) array, or (b, p) array or table, default=None
         The row to compare with. With several rows the game is averaged over them, as in SHAP's interventional game;
-        time grows with their number, and that of ``std`` with its square. None is the mean of the training rows,
-        ``feature_mean_``; of a table, after encoding, so that a level counts by its share.
+        time grows with their number, and that of ``std`` with its square. None is the mean of the training rows
+        after encoding (``feature_mean_``): a level counts by its share, and in a feature that ``encoding_`` warps it
+        is the mean of the warped values. A given row has the features' own units.
 
     Returns
     -------
@@ -252,7 +253,8 @@ def _baseline_rows(model: LatentClassifier, baseline: Any) -> np.ndarray:
         if np.ndim(baseline) == 1:
             # A row has no column names.
             warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-            baseline = np.reshape(np.asarray(baseline), (1, -1))
+            has_table = of_table(getattr(model, "encoding_", None)) is not None
+            baseline = np.asarray(baseline, dtype=object if has_table else None).reshape(1, -1)
         found = np.asarray(dense(model._rows(baseline)), dtype=np.float64)
     if not len(found):
         raise ValueError("baseline must have at least one row; got none. None is the mean of the training rows.")

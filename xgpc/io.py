@@ -22,7 +22,7 @@ from .approximations.full import FullPosterior, FullPrior
 from .approximations.local import LocalPosterior
 from .approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
 from .config import PARAMETERS, check_parameters, is_integer, one_of
-from .data.encoding import Encoding, of_table
+from .data.encoding import Encoding, of_table, warps_in
 from .files import KINDS, Arrays, Header, read, refusing, regular, to_json, write
 from .inference.fitting import Evidence
 from .kernels.spec import KERNELS, Groups, KernelSpec, check_tree
@@ -267,12 +267,12 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     record = resolve(likelihood, bound, len(classes))
     n_latents, d = record.n_latents(len(classes)), arrays["Z"].shape[-1]
     encoding = None if header["encoding"] is None else Encoding.from_data(header["encoding"])
-    table, limits, warps = of_table(encoding), *(((), ()) if encoding is None else (encoding.limits, encoding.warps))
+    table, limits = of_table(encoding), () if encoding is None else encoding.limits
     n_columns = d if table is None else len(table.columns)
     check_arrays(arrays, n_latents, header["full"], len(classes), n_columns)
     fits = table is None or d == len(table.groups.index)
     fits &= all(one.feature < d and len(one.slopes) in (0, d) for one in limits)
-    if not fits or any(one.feature >= d for one in warps):
+    if not fits or any(one.feature >= d for one in warps_in(encoding)):
         raise ValueError("its encoding does not fit its arrays")
     if len(classes) < 2 or not np.all(classes[:-1] < classes[1:]):
         raise ValueError(f"the order of its classes is not valid: {reprlib.repr(classes.tolist())}")

@@ -274,8 +274,7 @@ class PosteriorClassifier(LatentClassifier):
             equations (12) and (13)): mean, covariance and the distribution at a single row are exact, the joint
             distribution of several rows is nearly normal. It needs inducing points, no neighbours, and a kernel made
             of RBF, Matern, AxisMatern and RationalQuadratic by sums, products and constants, with or without white
-            noise. "auto"
-            takes "pathwise" for more than 3000 rows where it is possible, else "exact".
+            noise. "auto" takes "pathwise" for more than 3000 rows where it is possible, else "exact".
 
         Returns
         -------

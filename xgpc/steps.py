@@ -64,8 +64,9 @@ def rows_in_memory(
 
 
 def _columns_before(model: PosteriorClassifier, config: FitConfig) -> Columns | None:
-    """The columns of the previous fit that a warm start continues."""
-    return model._columns if config.warm_start and hasattr(model, "posterior_") else None
+    """The columns of the previous fit whose kernel a warm start keeps."""
+    keeps = config.warm_start and (config.kernel is None or config.optimizer is not None)
+    return model._columns if keeps and hasattr(model, "posterior_") else None
 
 
 def rows_in_batches(

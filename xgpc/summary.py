@@ -87,8 +87,10 @@ def features_that_matter(model: BaseEstimator) -> tuple[Rows, list[str]]:
                 to_try.append(f"Leave out features that hardly change predictions: {', '.join(small[:LISTED])}{more}.")
         to_try.append("xgpc.explain.shapley_values(model, X) says which features gave a row its prediction.")
     except NotAProduct:
-        to_try.append("Give a kernel of RBF and constants if xgpc.explain.shapley_values is to explain predictions.")
-    if model.n_samples_seen_ <= FEW_ROWS and not model.posterior_.prior.is_full:
+        to_try.append("Give a kernel of RBF or AxisMatern if xgpc.explain.shapley_values is to explain predictions.")
+    # After partial_fit not all rows are at hand.
+    has_all = int(model.history_["n_rows"][-1]) == model.n_samples_seen_ > model.inducing_points_.shape[-2]
+    if model.n_samples_seen_ <= FEW_ROWS and has_all and not model.posterior_.prior.is_full:
         to_try.append("Few rows allow a fit without the approximation by inducing points: inducing_points='all'.")
     return rows, to_try
 

@@ -27,8 +27,6 @@ ROWS, LIMIT, FOLDS = 3000, 180, 8
 # Where other processes work, LightGBM with two threads took 20 times as long as with one, and left no time for others.
 THREADS = 1
 MOST_TEST_ROWS = 5000
-# Where AutoGluon puts the model once it is registered; it fits other classes last.
-ORDER = {"ag_args": {"priority": 75}}
 OTHERS = {"GBM": {}, "CAT": {}, "RF": {}, "LR": {}}
 TITLES = {"XGPC": "xgpc", "LightGBM": "LightGBM", "CatBoost": "CatBoost", "RandomForest": "random forest",
           "LinearModel": "linear"}  # fmt: skip
@@ -63,6 +61,9 @@ def measure(folder, set_name, rows, limit, folds):
 
     from xgpc.autogluon import XGPCModel
 
+    # Where AutoGluon puts the model once it is registered; it fits other classes last.
+    order = {"ag_args": {"priority": XGPCModel.ag_priority}}
+
     data = problems.draw(problems.load(folder, set_name), 0)[0]
     train = as_frame(data.X, data.y).iloc[:rows]
     test = as_frame(data.X_test, data.y_test).iloc[:MOST_TEST_ROWS]
@@ -70,7 +71,7 @@ def measure(folder, set_name, rows, limit, folds):
         predictor = TabularPredictor(LABEL, eval_metric="log_loss", path=path, verbosity=0)
         start = time.perf_counter()
         predictor.fit(
-            train, hyperparameters={XGPCModel: ORDER, **OTHERS}, time_limit=limit, num_bag_folds=folds, num_bag_sets=1,
+            train, hyperparameters={XGPCModel: order, **OTHERS}, time_limit=limit, num_bag_folds=folds, num_bag_sets=1,
             num_stack_levels=0, dynamic_stacking=False, num_cpus=THREADS, num_gpus=0,
             ag_args_ensemble={"fold_fitting_strategy": "sequential_local"},
         )  # fmt: skip

@@ -104,13 +104,13 @@ class ColumnEncoding:
         return np.array(places, dtype=np.intp)[codes]
 
 
-def learned_levels(column: Column, rows: np.ndarray) -> ColumnEncoding:
+def learned_levels(column: Column, rows: np.ndarray, weight: np.ndarray) -> ColumnEncoding:
     """Return the encoding of a categorical column with the levels of some rows, or the most frequent if they are many.
 
-    The other levels count as unknown.
+    The other levels count as unknown. A row of weight w, (r,) or (0,) for ones, counts as w rows.
     """
     codes, levels = as_levels(column)
-    counts = np.bincount(codes[rows] + 1, minlength=len(levels) + 1)
+    counts = np.bincount(codes[rows] + 1, weight if len(weight) else None, len(levels) + 1)
     n_rows = {level: count for level, count in zip(levels, counts[1:], strict=True) if count}
     if not n_rows:
         raise ValueError(f"The column {column.name!r} has no values; leave it out.")
@@ -179,7 +179,7 @@ class Encoding:
         Columns of text that is not categorical, or without any value, raise ValueError.
         """
         found = tuple(
-            learned_levels(column, rows) if categorical else learned_numbers(column, rows, weight)
+            learned_levels(column, rows, weight) if categorical else learned_numbers(column, rows, weight)
             for column, categorical in zip(columns, is_categorical, strict=True)
         )
         given = [column.values.dtype for column in columns if column.levels is None]
@@ -220,7 +220,7 @@ class Encoding:
             if one.is_categorical and not prefix and (n_rows := np.count_nonzero(X[:, end - 1])):
                 found.append(
                     f"{n_rows} of {len(X)} rows have levels of the column {one.name!r} that count as one, as unknown "
-                    f"levels do: the model has the {len(one.levels)} levels that are most frequent in the first fit."
+                    f"levels do: the model has the {len(one.levels)} levels that are most frequent in these rows."
                 )
         return found
 
@@ -320,6 +320,11 @@ class Encoding:
 def of_table(encoding: Encoding | None) -> Encoding | None:
     """Return the encoding of a table; None for the encoding of an array, which has limits and warps alone."""
     return encoding if encoding is not None and encoding.columns else None
+
+
+def warps_in(encoding: Encoding | None) -> tuple[Warp, ...]:
+    """Return the warps of an encoding, if there is one."""
+    return () if encoding is None else encoding.warps
 
 
 def is_categorical(setting: Sequence[Any] | str | None, X: object, columns: Sequence[Column]) -> list[bool]:

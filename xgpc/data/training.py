@@ -34,7 +34,7 @@ from .checks import (
     said_missing,
     times_class_weights,
 )
-from .encoding import HOW_TO_MISS, Encoding, as_array, is_categorical, of_table, warn_of_means
+from .encoding import HOW_TO_MISS, Encoding, as_array, is_categorical, of_table, warn_of_means, warps_in
 from .far_values import described, limits_of
 from .frames import Column, columns_of, is_table, names_of, refuse_times, with_names
 from .warps import Warp, warps_of
@@ -84,7 +84,7 @@ class Columns(NamedTuple):
 
     @property
     def warps(self) -> tuple[Warp, ...]:
-        return () if self.encoding is None else self.encoding.warps
+        return warps_in(self.encoding)
 
 
 class TrainingData(NamedTuple):
@@ -280,7 +280,7 @@ def transformed(
     off = "stay, because X is a memory map" if is_kept else "{} (feature_transform=None leaves them)"
     limits = limits_of(X, rows.weight)
     if before is not None and before.described == columns.described:
-        warps = before.warps if may_warp else ()
+        warps = before.warps
     else:
         warps = warps_of(X, rows.weight, limits) if may_warp else ()
     if warps:

@@ -42,7 +42,7 @@ def _inverse_gamma(shape: float) -> Draw:
 
 
 def _inverse_gamma_of_features(shape: float) -> Draw:
-    """The same for each feature by itself."""
+    """Each feature has a tau of its own, drawn as by ``_inverse_gamma``."""
     return lambda random_state, size: shape / random_state.standard_gamma(shape, size)
 
 

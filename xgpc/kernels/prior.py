@@ -25,9 +25,9 @@ class LengthScalePrior:
     """Log-normal prior of the length scales of each kernel: of their ratios, and of their geometric mean.
 
     With u_j = log(l_j / s_j) for length scales l_1 .. l_k and spreads s_j of their features, the log density is, up to
-    a constant, -1/2 sum_j (u_j - mean(u))^2 / spread^2 - 1/2 (mean(u) - log sqrt(k / 2))^2 / level^2, where an
-    axis-aligned kernel has k / sqrt(pi) in place of sqrt(k / 2). If several
-    features share a length scale, as the levels of a column may, s_j belongs to the first; all levels have the same.
+    a constant, -1/2 sum_j (u_j - mean(u))^2 / spread^2 - 1/2 (mean(u) - log sqrt(k / 2))^2 / level^2. An axis-aligned
+    kernel has ``ratio_of_distances(k)`` times as long a mean. If several features share a length scale, as the levels
+    of a column may, s_j belongs to the first; all levels have the same.
     """
 
     spread: float = np.inf  # infinity: no prior of the ratios

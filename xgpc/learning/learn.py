@@ -19,6 +19,7 @@ from ..inference.history import History
 from ..inference.links import LINKS
 from ..inference.local_sites import start_sites
 from ..inference.run import BestSoFar, Run
+from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
 from ..rows.deadline import OutOfTime, during
 from ..rows.source import labels_and_weights
 from ..status import warn_user
@@ -286,7 +287,10 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
     max_iter = 0 if data.config.optimizer is None else data.config.max_iter
     sparse, q, is_done, _, is_gain_clear = start
     began = run.deadline.now()
-    tried = first_round(task, sparse.model.prior.groups[0], initial.model.prior.groups[0].spec, max_iter)
+    group, first = sparse.model.prior.groups[0], initial.model.prior.groups[0].spec
+    if is_axis_aligned(group.spec) and is_of_default_kind(first):
+        first = axis_aligned(first)
+    tried = first_round(task, group, first, max_iter)
     has_structure = any(beats_base_rate(task, one) for one in tried)
     # With several classes, more points take longer than all other work, so they are added only if neighbours are
     # rejected.

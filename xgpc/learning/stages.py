@@ -204,24 +204,37 @@ class Learner:
 
     def best_family(self, model: Model) -> Model:
         """The model after some learning, with an axis-aligned kernel in place of the default one if that is better."""
-        assert self.optimize is not None
-        prior, rows = model.prior, self._part(self.sizes(model.prior)[0])
+        prior = model.prior
         (group,) = prior.groups
-        size, early = len(rows), replace(self.early, max_iter=min(ITERATIONS_OF_FAMILIES, self.early.max_iter))
+        size, options = min(self.sizes(prior)[0], FIRST_ROWS), replace(self.early, max_iter=ITERATIONS_OF_FAMILIES)
         other = model._replace(prior=prior.rebuilt([axis_aligned(group.spec)], prior.Z))
-        with during("the choice of a kernel"):
-            default = self.optimize(*self._prepared(size, model, early, True))
-            part, start, site, options = self._prepared(size, other, early, True)
-            # A worse posterior must not become the best so far.
-            axis = self.optimize(part, start, site, replace(options, reached=Options.reached))
-        gain, least = options.value(axis.point) - options.value(default.point), NATS_OF_ROW * rows.total_weight
-        least = max(NATS_OF_FAMILIES, least)
-        rise = gain > least, f"changes the bound by {gain:+.3g} nats", f"it must rise by more than {least:.3g}"
+        self.history.context.update(n_rows=size, n_inducing=prior.n_inducing)
+        self.history.tell(stage="learning", **self.history.context)
+
+        def learned(start: Model) -> Outcome:
+            part, q, site, here = self._prepared(size, start, options, True)
+            # A fit that is resumed must find the choice made, or not yet begun.
+            assert self.optimize is not None
+            return self.optimize(part, q, site, replace(here, reached=Options.reached))
+
+        def keep(outcome: Outcome) -> Model:
+            self._report(size, True, outcome.point.q, outcome.point.site, outcome.state)
+            return outcome.model
+
+        default = learned(model)
+        try:
+            with during("the choice of a kernel"):
+                axis = learned(other)
+        except OutOfTime:
+            keep(default)
+            raise
+        self.n_iter += default.n_iter + axis.n_iter
+        gain = options.value(axis.point) - options.value(default.point)
+        least = max(NATS_OF_FAMILIES, NATS_OF_ROW * self._part(size).total_weight)
+        words = f"changes the bound and the log prior of the length scales by {gain:+.3g} nats"
         subject = f"AxisMatern in place of {type(group.spec.kernel.k2).__name__}, on {size} rows,"
-        best = axis if accept(rise, subject, self.history) else default
-        self._report(size, True, best.point.q, best.point.site, best.state)
-        self.n_iter += best.n_iter
-        return best.model
+        is_better = accept((gain > least, words, f"more than {least:.3g} are required"), subject, self.history)
+        return keep(axis if is_better else default)
 
     def comparable(self, outcome: Outcome) -> float:
         """The bound plus log prior on the last stage's rows, so that results from other rows can be compared."""
@@ -348,16 +361,14 @@ def learn_in_stages(
         if len(initial.training) <= ROWS_OF_STARTS:
             model = learner.best_start(model)
         # A full process, or a kernel for each class, would take too long to learn twice.
-        is_quick = not model.prior.is_full and len(model.prior.groups) == 1
-        if config.optimizer == "profile" and len(initial.training) >= ROWS_OF_FAMILIES and is_quick:
+        is_quick = not model.prior.is_full and len(model.prior.groups) == 1 and config.optimizer == "profile"
+        if is_quick and len(initial.training) >= ROWS_OF_FAMILIES and max_iter >= ITERATIONS_OF_FAMILIES:
             model = learner.best_family(model)
     outcome = learner.learn(model, grow_to, done, only_grows)
     # Restarts report only the best result, after each of them.
-    learner.is_restart, prior = True, initial.model.prior
+    learner.is_restart, prior, groups = True, initial.model.prior, outcome.model.prior.groups
     for number in range(1, config.n_restarts_optimizer + 1 if learns else 1):
-        specs = [
-            group.spec.with_theta(np.asarray(run.random_state.uniform(*group.spec.bounds.T))) for group in prior.groups
-        ]
+        specs = [group.spec.with_theta(np.asarray(run.random_state.uniform(*group.spec.bounds.T))) for group in groups]
         if resumed is not None and number < resumed.n_starts:
             continue
         begin = Model(prior.rebuilt(specs, prior.Z), None, initial.model.site)

@@ -13,7 +13,7 @@ from ..approximations.full import FullPrior
 from ..approximations.local import LocalPosterior
 from ..approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
 from ..config import FitConfig
-from ..data.encoding import Encoding, of_table
+from ..data.encoding import Encoding, of_table, warps_in
 from ..data.training import Columns
 from ..inference.fitting import Evidence
 from ..inference.prior_mean import OF_SITE, PriorMean
@@ -129,7 +129,7 @@ def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | 
         previous = None
     noise = START_NOISE if previous_fit is None or previous is None else previous_fit.label_noise
     if previous_fit is not None and previous is None:
-        what = "features, classes, or number of latent functions or kernels"
+        what = "features, warps of features, classes, or number of latent functions or kernels"
         run.history.add(decision=f"The previous fit had other {what}: this fit begins anew.")
     method = config.inducing_points if isinstance(config.inducing_points, str) else None
     size = source.n_rows if method == "all" else sample_size(config.n_inducing)
@@ -197,8 +197,7 @@ def _posterior_of(fit: PreviousFit, data: Data, d: int, n_latents: int | None) -
     # The columns must be made and warped in the same way; fill values for missing numbers and limits may differ.
     before, now = (table and table.matrix_names for table in map(of_table, (fit.encoding, data.encoding)))
     shape = previous.n_latents, previous.prior.groups[0].spec.n_features
-    warps = [() if one is None else one.warps for one in (fit.encoding, data.encoding)]
-    is_alike = before == now and warps[0] == warps[1] and shape == (n_latents, d)
+    is_alike = before == now and warps_in(fit.encoding) == warps_in(data.encoding) and shape == (n_latents, d)
     if not (is_alike and np.array_equal(fit.classes, data.classes)):
         return None
     if isinstance(previous, LocalPosterior):

@@ -12,6 +12,7 @@ from support.fits import quietly, without_warnings
 from xgpc import GPClassifier
 from xgpc.data.encoding import Encoding
 from xgpc.data.warps import Warp
+from xgpc.explain import shapley_values
 from xgpc.onnx import to_onnx
 from xgpc.plotting import DecisionBoundaryDisplay
 
@@ -268,3 +269,19 @@ def test_columns_of_tables_are_warped():
     mean = plain.encoding_.inverse(plain.feature_mean_[None])[0, 0]
     np.testing.assert_allclose(missing, plain.predict_proba(pd.DataFrame({"income": [mean], "noise": [0.5]})))
     assert warp.centre < mean < np.mean(numbers["income"])
+
+
+def test_a_warm_start_ignores_a_kernel_that_it_is_given():
+    first = quietly(model(), X, Y)
+    warps = first.encoding_.warps
+    again = quietly(first.set_params(warm_start=True, kernel=2.0 * RBF(np.ones(X.shape[1]))), OTHERS, LABELS)
+    assert again.encoding_.warps == warps
+    assert not any("begins anew" in text for text in again.decisions_)
+
+
+def test_the_default_baseline_of_shapley_values_is_the_mean_of_encoded_rows(fitted):
+    found = shapley_values(fitted, X[:3])
+    given = shapley_values(fitted, X[:3], fitted.encoding_.inverse(fitted.feature_mean_[None])[0])
+    np.testing.assert_allclose(found.values, given.values, atol=1e-9)
+    total = given.baseline_value + given.values.sum(axis=1) + given.residual
+    np.testing.assert_allclose(total, fitted.predict_latent(X[:3])[0], atol=1e-9)

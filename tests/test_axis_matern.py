@@ -100,7 +100,7 @@ def test_what_it_refuses():
     X = np.zeros((3, 2))
     with pytest.raises(ValueError, match=r"nu must be 0\.5 or 1\.5; got 2\.5"):
         AxisMatern(nu=2.5)(X)
-    with pytest.raises(ValueError, match=r"one for each of the 2 features; got shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"one for each of the 2 features; got \[1\.0, 2\.0, 3\.0\]"):
         AxisMatern([1.0, 2.0, 3.0])(X)
     with pytest.raises(ValueError, match="leave out Y"):
         AxisMatern()(X, X, eval_gradient=True)
@@ -217,3 +217,26 @@ def test_inducing_points_move_where_the_kernel_has_slopes(nu, moves, optimizer):
     model = quietly(GPClassifier(C(4.0) * AxisMatern(np.full(4, 2.0), nu=nu), **options), X, y)
     assert np.any(model.kernel_.theta != np.log([4.0, 2.0, 2.0, 2.0, 2.0]))
     assert np.array_equal(model.inducing_points_, X[:10]) != moves
+
+
+@pytest.mark.parametrize(
+    "scale", [-1.0, 0.0, np.nan, np.inf, [1.0, 0.0, 1.0], [], [1.0, 1.0], np.ones((3, 1))], ids=str
+)
+def test_wrong_length_scales_are_refused_and_shown(scale):
+    kernel = AxisMatern(scale)
+    assert "AxisMatern(length_scale=" in repr(kernel)
+    with pytest.raises(
+        ValueError, match="length_scale must be positive and finite: a number, or one for each of the 3"
+    ):
+        kernel(np.ones((2, 3)))
+
+
+def test_rows_of_different_features_are_refused():
+    with pytest.raises(ValueError, match="same features; got 3 and 2"):
+        AxisMatern()(np.ones((2, 3)), np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("parameters", [{"nu": "0.5"}, {"length_scale": "a"}], ids=str)
+def test_whatever_is_given_can_be_shown(parameters):
+    ((name, value),) = parameters.items()
+    assert f"{name}={value!r}" in repr(AxisMatern(**parameters))

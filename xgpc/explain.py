@@ -185,7 +185,8 @@ def shapley_values(
         Of a table, each column has one value, however many columns of ``encoding_`` it became.
     baseline : (p,) array, or (b, p) array or table, default=None
         The row to compare with. With several rows the game is averaged over them, as in SHAP's interventional game;
-        time grows with their number, and that of ``std`` with its square. None is the mean of the training rows
+        time grows with their number, and that of ``std`` with its square. Some training rows, such as the first
+        hundred, are a good baseline for tables with levels. None is the mean of the training rows
         after encoding (``feature_mean_``): a level counts by its share, and in a feature that ``encoding_`` warps it
         is the mean of the warped values. A given row has the features' own units.
 
@@ -227,12 +228,12 @@ def shapley_values(
     >>> shapley_values(model, X[:5]).values.shape
     (5, 30)
     """
-    check_is_fitted(model)
-    if not hasattr(model, "_record"):
+    if not isinstance(model, LatentClassifier):
         raise ValueError(
             f"model must be a fitted GPClassifier or BayesianLinearClassifier; got {type(model).__name__}. For a "
             "pipeline give the last step, and rows transformed by the other steps."
         )
+    check_is_fitted(model)
     rows = np.asarray(dense(model._rows(X)), dtype=np.float64)
     start = _baseline_rows(model, baseline)
     if isinstance(model.posterior_, LinearPosterior):
@@ -304,10 +305,9 @@ def _product(spec: KernelSpec, n_players: int) -> KernelSpec:
     except ValueError as error:
         n_scales = spec.n_features if spec.groups is None else len(spec.groups.names)
         raise NotAProduct(
-            f"{error}, so that exact Shapley values would take 2^{n_players} evaluations. Allowed are RBF, AxisMatern, "
-            "Matern with nu=inf, constants, WhiteKernel, their sums, products and powers. Fit with "
-            f"kernel=ConstantKernel() * RBF(np.ones({n_scales})): neighbours choose a Matern kernel only if "
-            "none is given."
+            f"{error}, which exact Shapley values need. Allowed are RBF, AxisMatern, Matern with nu=inf, constants and "
+            "WhiteKernel, and their sums, products and powers. Give such a kernel, as kernel=ConstantKernel() * "
+            f"RBF(np.ones({n_scales})): without one, a fit with neighbours may choose Matern."
         ) from error
     return spec
 

@@ -220,7 +220,7 @@ class Encoding:
             if one.is_categorical and not prefix and (n_rows := np.count_nonzero(X[:, end - 1])):
                 found.append(
                     f"{n_rows} of {len(X)} rows have levels of the column {one.name!r} that count as one, as unknown "
-                    f"levels do: the model has the {len(one.levels)} levels that are most frequent in these rows."
+                    f"levels do; levels that are told apart: {len(one.levels)}. Leave out a column that names the rows."
                 )
         return found
 

@@ -98,16 +98,19 @@ class AxisMatern(StationaryKernelMixin, NormalizedKernelMixin, Kernel):
             Only with ``eval_gradient``; without a last element if the length scales are fixed.
         """
         X = np.atleast_2d(np.asarray(X, dtype=np.float64))
+        Z = X if Y is None else np.atleast_2d(np.asarray(Y, dtype=np.float64))
         if eval_gradient and Y is not None:
             raise ValueError("The gradient is evaluated for Y=None alone; leave out Y, or eval_gradient.")
+        if X.shape[1] != Z.shape[1]:
+            raise ValueError(f"X and Y must have the same features; got {X.shape[1]} and {Z.shape[1]}.")
         if self.nu not in (0.5, 1.5):
             raise ValueError(f"nu must be 0.5 or 1.5; got {self.nu!r}.")
         scale = np.atleast_1d(np.asarray(self.length_scale, dtype=np.float64))
-        if scale.ndim > 1 or len(scale) not in (1, X.shape[1]):
+        if scale.ndim > 1 or len(scale) not in (1, X.shape[1]) or not np.all((scale > 0.0) & np.isfinite(scale)):
             raise ValueError(
-                f"length_scale must be a number, or one for each of the {X.shape[1]} features; got shape {scale.shape}."
+                f"length_scale must be positive and finite: a number, or one for each of the {X.shape[1]} features; "
+                f"got {self.length_scale!r}."
             )
-        Z = X if Y is None else np.atleast_2d(np.asarray(Y, dtype=np.float64))
         is_learned = eval_gradient and not self.hyperparameter_length_scale.fixed
         logarithm, slopes = np.zeros((len(X), len(Z))), []
         for x, z in zip((X / scale).T, (Z / scale).T, strict=True):
@@ -129,6 +132,11 @@ class AxisMatern(StationaryKernelMixin, NormalizedKernelMixin, Kernel):
         return K, K[..., None] * np.stack(slopes, axis=-1)
 
     def __repr__(self) -> str:
-        scales = np.atleast_1d(self.length_scale)
-        listed = f"[{', '.join(f'{one:.3g}' for one in scales)}]" if self.anisotropic else f"{scales[0]:.3g}"
-        return f"{type(self).__name__}(length_scale={listed}, nu={self.nu:.3g})"
+        try:
+            scales = np.asarray(self.length_scale, dtype=np.float64)
+            listed = ", ".join(f"{one:.3g}" for one in scales.ravel())
+            shown = f"[{listed}]" if scales.ndim else listed
+        except (TypeError, ValueError):
+            # Parameters are checked where the kernel is used.
+            shown = repr(self.length_scale)
+        return f"{type(self).__name__}(length_scale={shown}, nu={self.nu!r})"

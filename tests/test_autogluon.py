@@ -74,8 +74,17 @@ def model_of(folder, n_classes=2, **params):
     return XGPCModel(path=str(folder), name="XGPC", problem_type=problem_type, hyperparameters={**SMALL, **params})
 
 
-def test_autogluons_own_checks_of_a_model_pass():
+def test_autogluons_own_checks_of_a_model_pass(monkeypatch):
+    """They raise an error if one fails, and fit data sets of each type of problem that the model supports."""
+    fit, fitted_types = XGPCModel._fit, set()
+
+    def noted(self, *args, **kwargs):
+        fit(self, *args, **kwargs)
+        fitted_types.add(self.problem_type)
+
+    monkeypatch.setattr(XGPCModel, "_fit", noted)
     FitHelper.verify_model(XGPCModel, {}, bag=True, refit_full=True, extra_metrics=True)
+    assert fitted_types == {"binary", "multiclass"}
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -98,6 +98,8 @@ def test_features_matter_by_their_shapley_values_at_the_inducing_points():
     found = shapley_values(model, points)
     size, std = np.abs(found.values).mean(axis=0), found.std.mean(axis=0)
     order = np.argsort(-size)
+    assert X.columns[order[-1]] == "none"
+    order = order[:-1]  # the last one changes hardly anything
     assert values["features that matter"] == ", ".join(X.columns[order])
     assert values["mean |Shapley value|"] == ", ".join(f"{size[j]:.3g} +- {std[j]:.2g}" for j in order)
     leave_out, explain, full = said["What to try next"]

@@ -77,8 +77,7 @@ class XGPCModel(AbstractModel):
 
     ag_key = "XGPC"
     ag_name = "XGPC"
-    # AutoGluon fits models of higher priority first: before CatBoost (70), which took longer on each set of the
-    # benchmarks and may leave no time.
+    # AutoGluon fits models of higher priority first: before CatBoost (70), which may leave no time for others.
     ag_priority = 75
     seed_name = "random_state"
     _supported_problem_types = [BINARY, MULTICLASS]  # noqa: RUF012 - as AutoGluon asks

@@ -77,11 +77,11 @@ def features_that_matter(model: BaseEstimator) -> tuple[Rows, list[str]]:
     try:
         size, std = relevance(model)
         if len(size) and np.any(size):
-            order = np.argsort(-size, kind="stable")
-            rows.append(("features that matter", ", ".join(names[j] for j in order[:LISTED])))
-            listed = ", ".join(f"{size[j]:.3g} +- {std[j]:.2g}" for j in order[:LISTED])
-            rows.append(("mean |Shapley value|", listed))
-            small = [names[j] for j in order if size[j] < SMALL_SHARE * np.max(size)]
+            order, is_small = np.argsort(-size, kind="stable"), size < SMALL_SHARE * np.max(size)
+            large = order[~is_small[order]][:LISTED]
+            rows.append(("features that matter", ", ".join(names[j] for j in large)))
+            rows.append(("mean |Shapley value|", ", ".join(f"{size[j]:.3g} +- {std[j]:.2g}" for j in large)))
+            small = [names[j] for j in order[is_small[order]]]
             if small:
                 more = f" and {len(small) - LISTED} more" if len(small) > LISTED else ""
                 to_try.append(f"Leave out features that hardly change predictions: {', '.join(small[:LISTED])}{more}.")

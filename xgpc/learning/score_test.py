@@ -23,6 +23,7 @@ def score_test(
 
     Parameters
     ----------
+    metric : of the distances between rows
     probabilities : (r, C), of the classes of the source's rows
     source : ArraySource with r rows, labels -1 or +1, or 0, ..., C - 1
     """

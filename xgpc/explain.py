@@ -149,8 +149,11 @@ class Game(NamedTuple):
 def _block(
     game: Game, forms: Sequence[CovarianceForm], Z: np.ndarray, with_prior: bool, X: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances (forms, p, r) of Shapley values of a block of rows; those of the points' values alone, or
-    ``with_prior`` with what the points leave open."""
+    """Return means and variances (forms, p, r) of the Shapley values of a block of rows.
+
+    The variances are those that the inducing points' values cause; ``with_prior`` adds the variance of the latent
+    function given these values.
+    """
     W = game.weights(X, Z)
     flat = W.reshape(-1, W.shape[2])
     means = [W @ form.weights for form in forms]

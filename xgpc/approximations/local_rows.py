@@ -78,9 +78,10 @@ def local_rows(executor: Executor, prior: SparsePrior, X: np.ndarray) -> LocalRo
 
 
 def metric(core: InducingKernel) -> Metric:
-    """In which metric neighbours are searched: by all inverse length scales of the kernel.
+    """Return the metric for the search of neighbours, which divides features by the length scales of all factors.
 
-    If a factor is axis-aligned, it is the sum of absolute differences: neighbours help most with the roughest factor.
+    Distances are sums of absolute differences if any factor is axis-aligned, because neighbours help most with the
+    roughest factor, and Euclidean otherwise.
     """
     scales = core.inverse_length_scale[core.family != FAMILIES["dot-product"]]
     if not len(scales):

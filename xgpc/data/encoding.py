@@ -213,7 +213,7 @@ class Encoding:
         return any(one.is_categorical for one in self.columns)
 
     def described_levels(self, X: np.ndarray) -> list[str]:
-        """Return a sentence on each column of which rows, as the matrix X (n, d), have levels that count as unknown."""
+        """Return a sentence for each column in which some rows of the matrix X (n, d) have unknown or rare levels."""
         found, ends = [], np.cumsum([len(labels) for *_, labels in self._parts])
         for (j, prefix, _), end in zip(self._parts, ends, strict=True):
             one = self.columns[j]

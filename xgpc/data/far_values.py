@@ -70,7 +70,7 @@ def limits_of(X: np.ndarray, weight: np.ndarray, heavy: Collection[int] = ()) ->
 
 
 def _is_repeated(values: np.ndarray) -> bool:
-    """Whether values (r,) are those of two rows each, as codes are, or more; the largest values of a tail differ."""
+    """Whether values (r,) occur twice or more on average, as codes do; the largest values of a tail are unique."""
     return 2 * len(np.unique(values)) <= len(values)
 
 

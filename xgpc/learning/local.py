@@ -146,8 +146,11 @@ def nearer(spec: KernelSpec, X: np.ndarray, k: int, n_threads: int) -> KernelSpe
 
 
 def at_parameters_of(fitted: KernelSpec, other: KernelSpec, X: np.ndarray, k: int, n_threads: int) -> KernelSpec:
-    """Another candidate at the parameters of a fitted one, except that rows X have their k-th neighbours at the same
-    distance: length scales of sums of absolute differences are longer than those of Euclidean distances."""
+    """Give another candidate the parameters of a fitted one.
+
+    If the candidates measure distances differently, all length scales are multiplied by one factor, so that the median
+    distance of the rows X (n, d) to their k-th neighbours stays the same.
+    """
     here, there = metric(fitted.at(X[:1])), metric(other.at(X[:1]))
     change = 0.0
     if here.power != there.power:
@@ -223,8 +226,11 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int
 
 
 def _candidates(task: Task, spec: KernelSpec) -> list[KernelSpec]:
-    """Kernels that the first round fits: in place of the default kernel a rough one, a smoother one, which is
-    axis-aligned if the default one is, and a rough axis-aligned one, for classes that are rules on single features."""
+    """Return the kernels that the first round fits.
+
+    If the user has given no kernel, there are three: a rough one, a smoother one, and a rough axis-aligned one for
+    classes that are rules on single features. The smoother one is axis-aligned if ``spec`` is.
+    """
     kernel, is_axis = spec.kernel, is_axis_aligned(spec)
     if task.data.config.kernel is not None or not (is_axis or is_of_default_kind(spec)):
         return [spec]

@@ -217,7 +217,7 @@ class Learner:
 
         def learned(start: Model) -> Outcome:
             part, q, site, here = self._prepared(size, start, options, True)
-            # A fit that is resumed must find the choice made, or not yet begun.
+            # No checkpoint is written during the choice: a fit that is resumed from one would leave it out.
             assert self.optimize is not None
             return self.optimize(part, q, site, replace(here, reached=Options.reached))
 

@@ -74,15 +74,20 @@ MADE = {
 CATEGORICAL["table"] = (1,)
 
 
+def stem(name):
+    """The set that a problem splits."""
+    return name.removesuffix(IN_TIME).removesuffix(KEPT_APART)
+
+
 @functools.lru_cache(2)
 def load(folder, name):
     """The data set of that name: one that is made here, or arrays X and y of ``folder/name.npz``."""
-    stem = name.removesuffix(IN_TIME).removesuffix(KEPT_APART)
-    if stem in MADE:
-        X, y = MADE[stem]()
+    source = stem(name)
+    if source in MADE:
+        X, y = MADE[source]()
     else:
-        if folder is None or not (path := folder / f"{stem}.npz").is_file():
-            raise SystemExit(f"No data set {stem!r}: give with --data the folder of {stem}.npz, not {folder}.")
+        if folder is None or not (path := folder / f"{source}.npz").is_file():
+            raise SystemExit(f"No data set {source!r}: give with --data the folder of {source}.npz, not {folder}.")
         with np.load(path, allow_pickle=False) as file:
             X, y = file["X"], file["y"]
     return Problem(name, X.astype(np.float64), y.astype(int))
@@ -110,32 +115,34 @@ def folds(problem, n_folds):
     return [standardised(problem.X, problem.y, *part) for part, _ in zip(rows, range(n_folds), strict=False)]
 
 
-def frame(problem):
-    """A set of ``CATEGORICAL`` as a data frame, its codes as levels."""
+def frame(problem, columns):
+    """Rows as a data frame, the codes of some columns as levels."""
     import pandas as pd
 
     made = pd.DataFrame(problem.X, columns=[f"column {j}" for j in range(problem.X.shape[1])])
-    for j in CATEGORICAL[problem.name]:
+    for j in columns:
         made[f"column {j}"] = pd.Series([f"level {code:g}" for code in problem.X[:, j]], dtype="category")
     return made
 
 
 def draw(problem, seed):
     """A split, and what it asks of GPClassifier and of its ``fit``: (Split, parameters, keywords)."""
-    n = len(problem.y)
-    if problem.name in CATEGORICAL:
-        test, train = np.split(np.random.default_rng(seed).permutation(n), [n // 10])
-        rows = [frame(problem).iloc[part].reset_index(drop=True) for part in (train, test)]
-        return Split(rows[0], problem.y[train], rows[1], problem.y[test]), {}, {}
+    X, y, n, columns = problem.X, problem.y, len(problem.y), CATEGORICAL.get(stem(problem.name))
+    rng, settings, keywords = np.random.default_rng(seed), {}, {}
     if problem.name.endswith(IN_TIME):
-        data = standardised(problem.X, problem.y, np.arange(n - n // 10), np.arange(n - n // 10, n))
-        return data, {"query_split": TimeSeriesSplit(5)}, {}
-    if problem.name.endswith(KEPT_APART):
-        groups = np.unique(problem.X, axis=0, return_inverse=True)[1].ravel()
-        train, test = next(GroupShuffleSplit(1, test_size=0.1, random_state=seed).split(problem.X, groups=groups))
-        train = np.random.default_rng(seed).permutation(train)
-        return standardised(problem.X, problem.y, train, test), {}, {"groups": groups[train]}
-    return split(problem, seed), {}, {}
+        train, test = np.split(np.arange(n), [n - n // 10])
+        settings = {"query_split": TimeSeriesSplit(5)}
+    elif problem.name.endswith(KEPT_APART):
+        groups = np.unique(X, axis=0, return_inverse=True)[1].ravel()
+        train, test = next(GroupShuffleSplit(1, test_size=0.1, random_state=seed).split(X, groups=groups))
+        train = rng.permutation(train)
+        keywords = {"groups": groups[train]}
+    else:
+        test, train = np.split(rng.permutation(n), [n // 10])
+    if columns is None:
+        return standardised(X, y, train, test), settings, keywords
+    rows = [frame(problem, columns).iloc[part].reset_index(drop=True) for part in (train, test)]
+    return Split(rows[0], y[train], rows[1], y[test]), settings, keywords
 
 
 def hold_out(X, y):

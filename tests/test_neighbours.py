@@ -190,7 +190,7 @@ def assert_parts(one, n, size=None):
 @pytest.mark.parametrize("size", [8, 400, 1000, 5000])
 def test_rows_ask_at_random(size):
     source = queries()
-    draws = [source.draw(number, size) for number in range(2)]
+    draws = [one for _ in range(2) for one in source.draw(size)]
     for one in draws:
         assert_parts(one, 1000)
         support, asked = one
@@ -207,7 +207,7 @@ def test_rows_ask_at_random(size):
 def test_groups_stay_on_one_side(sizes):
     groups = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
     source = queries(groups=groups)
-    splits = [source.draw(number, size) for number in range(5) for size in (100, 1000)]
+    splits = [one for _ in range(5) for size in (100, 1000) for one in source.draw(size)]
     for one in [*splits, *([source.decision()] if len(sizes) > 2 else [])]:
         assert_parts(one, 1000)
         assert not len(np.intersect1d(*(groups[rows] for rows in one)))
@@ -219,17 +219,46 @@ def test_groups_stay_on_one_side(sizes):
 def test_time_runs_one_way(size):
     """Every row that asks is later than all that answer."""
     source = queries(splitter=TimeSeriesSplit(5))
-    splits = [source.decision(), *(source.draw(number, size) for number in range(7))]
-    for one in splits:
+    draws = source.draw(size)
+    # Each of the splitter's splits has an equal part of the rows.
+    assert len({one[1][0] // 166 for one in draws}) == len(draws) == 5
+    assert sum(len(rows) for one in draws for rows in one) <= size
+    for one in [source.decision(), *draws, *source.folds(None)]:
         assert_parts(one, 1000)
         assert one[0][-1] < one[1][0]
     assert source.decision()[1][-1] == 999
     # What is decided by is later than what is learned from, however that is divided again.
     others, kept = source.decision()
-    again = source.among(others).draw(0, size)
-    assert_parts(again, len(others))
-    assert again[0][-1] < again[1][0]
-    assert others[again[1][-1]] < kept[0]
+    for again in source.among(others).draw(size):
+        assert_parts(again, len(others))
+        assert again[0][-1] < again[1][0]
+        assert others[again[1][-1]] < kept[0]
+
+
+def test_splits_of_some_rows_are_parts_of_those_of_all():
+    some = np.sort(np.random.default_rng(0).choice(1000, 300, replace=False))
+    groups = np.random.default_rng(1).integers(0, 40, 1000)
+    for source in (queries(groups=groups), queries(splitter=TimeSeriesSplit(5))):
+        for (support, held_out), whole in zip(source.folds(some), source.folds(None), strict=True):
+            assert_parts((support, held_out), 300)
+            assert np.all(np.isin(some[support], whole[0]))
+            assert np.all(np.isin(some[held_out], whole[1]))
+    # Each group is held out once.
+    held_out = np.concatenate([rows for _, rows in queries(groups=groups).folds(None)])
+    assert np.array_equal(np.sort(held_out), np.arange(1000))
+    assert queries().folds(some) == queries(groups=np.zeros(1000)).folds(some) == []
+
+
+def test_names_of_groups_change_no_split():
+    groups, names = np.random.default_rng(0).integers(0, 40, 1000), np.random.default_rng(1).permutation(40)
+    one, other = queries(groups=groups), queries(groups=names[groups])
+    for a, b in zip(
+        [one.decision(), *one.draw(300), *one.folds(None)],
+        [other.decision(), *other.draw(300), *other.folds(None)],
+        strict=True,
+    ):
+        assert np.array_equal(a[0], b[0])
+        assert np.array_equal(a[1], b[1])
 
 
 # Splitters of others.

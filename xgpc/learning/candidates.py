@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,14 +21,15 @@ Rise = tuple[bool, str, str]
 
 @dataclass(frozen=True)
 class Scores:
-    """log p(y) (r,) of held-out rows, in nats, and the rows' weights (r,)."""
+    """log p(y) (r,) of held-out rows, in nats, the rows' weights (r,), and their groups (r,) if rows of one depend."""
 
     values: np.ndarray
     weight: np.ndarray
+    groups: np.ndarray | None = None
 
     def __sub__(self, other: Scores) -> Scores:
         """Paired differences for the same rows."""
-        return Scores(self.values - other.values, self.weight)
+        return replace(self, values=self.values - other.values)
 
     @property
     def mean(self) -> float:
@@ -35,12 +37,13 @@ class Scores:
 
     @property
     def error(self) -> float:
-        """Standard error of the mean; NaN for a single row."""
-        n = len(self.values)
-        if n < 2:
-            return float("nan")
+        """Standard error of the mean, from sums over groups if there are groups; NaN for a single row or group."""
         share = self.weight / np.sum(self.weight)
-        return float(np.sqrt(np.sum((share * (self.values - share @ self.values)) ** 2) * n / (n - 1)))
+        parts = share * (self.values - share @ self.values)
+        if self.groups is not None:
+            parts = np.bincount(np.unique(self.groups, return_inverse=True)[1], parts)
+        n = len(parts)
+        return float(np.sqrt(np.sum(parts**2) * n / (n - 1))) if n > 1 else float("nan")
 
     def rise_from(self, simpler: Scores) -> Rise:
         gains = self - simpler
@@ -57,6 +60,13 @@ class Scores:
         """These differences as the end of a sentence."""
         rows = f"the mean log probability of {len(self.values)} held-out rows"
         return f"{rows} changes by {self.mean:+.3g} +- {self.error:.2g} nats"
+
+
+def joined(scores: Sequence[Scores]) -> Scores:
+    """The scores of the rows of several splits."""
+    groups = [one.groups for one in scores if one.groups is not None]
+    values, weights = np.concatenate([one.values for one in scores]), np.concatenate([one.weight for one in scores])
+    return Scores(values, weights, np.concatenate(groups) if groups else None)
 
 
 @dataclass(frozen=True)

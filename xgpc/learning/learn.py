@@ -21,7 +21,6 @@ from ..inference.local_sites import start_sites
 from ..inference.run import BestSoFar, Run
 from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
 from ..rows.deadline import OutOfTime, during
-from ..rows.source import labels_and_weights
 from ..status import warn_user
 from .candidates import Scores, accept
 from .hold_out import Split
@@ -41,7 +40,7 @@ from .local import (
 )
 from .optimizer import Model, Options, profile
 from .score_test import score_test
-from .stages import MAX_MOVING, Subsets, learn_in_stages, posterior_of, subset_sizes
+from .stages import MAX_MOVING, Subsets, learn_in_stages, posterior_of, predicted, subset_sizes
 from .start import Data, HyperparameterFit, InitialState
 
 ONE_CLASS = (
@@ -123,8 +122,7 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
         learned = learn_in_stages(data, run, initial)
     else:
         rows, held_out = split
-        part = initial.training.part(rows if len(held_out) else None)
-        task = Task(data, run, replace(initial, training=part), data.hold_out.among(rows), k)
+        task = Task(data, run, initial.part(rows if len(held_out) else None), k)
         try:
             with during("neighbours"):
                 found = start_without_neighbors(task)
@@ -239,14 +237,14 @@ def _limit(task: Task, iterations: int) -> int | None:
 
 def start_without_neighbors(task: Task) -> Start:
     """Learn a sparse posterior from some of the task's rows, and test whether near rows know more."""
-    data, run, rows, source = task.data, task.run, task.initial.training, task.source
+    data, run, source = task.data, task.run, task.source
     is_auto, are_few, subset = data.config.has_auto_neighbors, data.source.n_rows < FEW_ROWS, None
     if data.config.optimizer is not None and isinstance(data.config.subset_sizes, str):
         size = min(START_ROWS, START_CLASS_ROWS * len(data.classes), START_VALUES // len(data.classes))
         subset = Subsets(source.labels(), run.random_state).rows(size)
     # Few rows will most likely have no neighbours, so learning is completed first.
     limit, grow_to = _limit(task, START_ITERATIONS), task.initial.grow_to if is_auto and are_few else 0
-    sparse = learn_in_stages(data, run, replace(task.initial, training=rows.part(subset), grow_to=grow_to), limit)
+    sparse = learn_in_stages(data, run, replace(task.initial.part(subset), grow_to=grow_to), limit)
     q, is_done = _posterior(task, sparse), subset is None and grow_to == task.initial.grow_to and limit is None
     if not is_auto:
         return Start(sparse, q, is_done, True, False)
@@ -376,6 +374,7 @@ def accept_neighbors(task: Task, pair: Pair, initial: InitialState, split: Split
             subject = f"With {k} neighbours of each row besides {sparse.model.prior.n_inducing} inducing points,"
             columns = {"n_neighbors": k, "query_score": scores.mean}
             simpler = predict_held_out(task, pair.q, data.source.sample(held_out)).scores
+            scores = replace(scores, groups=data.hold_out.groups_of(held_out))
             # The score test speaks for neighbours already, but it ignores groups and splitters.
             is_likely = data.hold_out.is_random and pair.has_structure
             rise = scores.no_fall_from(simpler) if is_likely else scores.rise_from(simpler)
@@ -479,15 +478,12 @@ def _propose_own_kernels(data: Data, initial: InitialState, model: Model) -> tup
     if not len(held_out):
         return None
     part, source = training.part(rows if some is None else rows[some]), data.source.sample(held_out)
-    y, weight = labels_and_weights(source)
+    groups = data.hold_out.groups_of(held_out)
     learns_points, log_prior = config.learn_inducing and n_inducing <= MAX_MOVING, initial.length_scale_prior
     options = Options(learns_points, config.tol, TRIAL_ITERATIONS, History(), length_scale_prior=log_prior)
 
     def tried(prior: KernelPrior) -> Candidate:
         point = profile(part, starting_posterior(part, model.q, prior, site), site, options).point
-        mean, variance = point.q.marginals(source.X, training.executor.n_threads)
-        mean = mean.T + point.site.prior_mean
-        found = data.record.log_probabilities(mean, variance.T, point.site.parameter)
-        return point, Scores(np.asarray(found[np.arange(len(y)), y.astype(np.intp)]), weight)
+        return point, predicted(data.record, point, source, groups, training.executor.n_threads)
 
     return tried(model.prior), tried(SeparatePriors((model.prior.groups[0],) * len(data.classes)))

@@ -25,8 +25,8 @@ from ..rows.executor import Executor
 from ..rows.neighbours import Neighbours
 from ..rows.source import ArraySource, labels_and_weights
 from .candidates import Scores
-from .hold_out import HoldOut
-from .query_score import QueryScore, maximised
+from .hold_out import Split
+from .query_score import MeanScore, QueryScore, maximised
 from .start import Data, InitialState
 
 # Rounds of learning: number of rows, half of them held out, and L-BFGS iterations. Each draws new rows. In the second,
@@ -70,12 +70,11 @@ LOG_SCALE_BOUNDS, LOG_SCALE_CHANGE = (-3.0, 0.0), 0.3
 
 @dataclass(frozen=True)
 class Task:
-    """Rows to learn from with neighbours: those of ``initial``, which ``hold_out`` divides in rounds."""
+    """Rows to learn from with neighbours: those of ``initial``, which its ``hold_out`` divides in rounds."""
 
     data: Data
     run: Run
     initial: InitialState
-    hold_out: HoldOut
     n_neighbors: int
 
     @property
@@ -183,7 +182,9 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int
     max_iter : most iterations of a round; 0 learns nothing
     """
     n_rows, n_iter = size_of_round(0, task.n_latents)
-    support, held_out = task.hold_out.draw(0, n_rows)
+    splits = task.initial.hold_out.draw(n_rows)
+    support = splits[-1][0]
+    n_support, n_held_out = (sum(map(len, side)) for side in zip(*splits, strict=True))
     none = Scores(np.empty(0), np.empty(0))
 
     def start(spec: KernelSpec) -> LocalFit:
@@ -192,26 +193,26 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int
         return LocalFit(at, sites, 0.0, scale, np.arange(0), none, none, 0)
 
     began = task.run.deadline.now()
-    unchanged = _round(task, start(prior.spec), support, held_out, 0)
+    unchanged = _round(task, start(prior.spec), splits, 0)
     look = task.run.deadline.now() - began
-    if not max_iter or len(held_out) < LEAST_QUERIES:
-        _check_time(task, look, len(support), max_iter)
+    if not max_iter or n_held_out < LEAST_QUERIES:
+        _check_time(task, look, n_support, max_iter)
         return [unchanged]
     X, n_threads = Distinct.of(task.source.sample(support)).source.X, task.executor.n_threads
     k = min(task.n_neighbors, len(X) - 1)
     starts = [unchanged]
     for spec in (first, nearer(first, X, k, n_threads)):
         began = task.run.deadline.now()
-        starts.append(_round(task, start(spec), support, held_out, 0))
+        starts.append(_round(task, start(spec), splits, 0))
         look = min(look, task.run.deadline.now() - began)
-    _check_time(task, look, len(support), max_iter)
+    _check_time(task, look, n_support, max_iter)
 
     def in_turns(spec: KernelSpec) -> list[LocalFit]:
         """Fit the candidates, each turn from the parameters of the one before; keep the best result of each."""
         specs, fit, best = _candidates(task, spec), start(spec), dict[int, LocalFit]()
         for i, most in TURNS if len(specs) > 1 else [(0, n_iter)]:
             at = prior.rebuilt([at_parameters_of(fit.prior.spec, specs[i], X, k, n_threads)], prior.Z)
-            fit = _round(task, replace(fit, prior=at), support, held_out, min(max_iter, most))
+            fit = _round(task, replace(fit, prior=at), splits, min(max_iter, most))
             best[i] = max(fit, best.get(i, fit), key=lambda one: one.learned.mean)
         return [best[i] for i in range(len(specs))]
 
@@ -285,7 +286,7 @@ def chosen(tried: list[LocalFit], required: Sequence[tuple[float, float]]) -> Lo
 def second_round(task: Task, local_fit: LocalFit, max_iter: int) -> LocalFit:
     """Learn the kernel of the first round further, on more rows that are drawn anew."""
     n_rows, n_iter = size_of_round(1, task.n_latents)
-    return _round(task, local_fit, *task.hold_out.draw(1, n_rows), min(max_iter, n_iter))
+    return _round(task, local_fit, task.initial.hold_out.draw(n_rows), min(max_iter, n_iter))
 
 
 def _among(task: Task, start: LocalFit, distinct: Distinct, k: int) -> tuple[Neighbours, Local]:
@@ -302,29 +303,32 @@ def _round_tolerance(link: Link) -> float:
     return ROUND_TOLERANCE if link.curvature is None else CLASSES_ROUND_TOLERANCE
 
 
-def _round(task: Task, start: LocalFit, support: np.ndarray, held_out: np.ndarray, max_iter: int) -> LocalFit:
-    """Maximise the score of held-out rows by L-BFGS."""
+def _round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) -> LocalFit:
+    """Maximise the score of the held-out rows of all splits by L-BFGS."""
     prior, history, executor = start.prior, task.run.history, task.executor
-    size = {"n_rows": len(support) + len(held_out), "n_inducing": prior.n_inducing}
+    size = {"n_rows": sum(len(rows) for split in splits for rows in split), "n_inducing": prior.n_inducing}
     history.tell(stage="neighbours", **size)
-    distinct, queries = Distinct.of(task.source.sample(support)), task.source.sample(held_out)
-    k = min(task.n_neighbors, ROUND_NEIGHBORS, distinct.source.n_rows)
-    here = start.sites[0][:, support], start.sites[1][:, support]
-    near, local = _among(task, start, distinct, k)
-    sweeps = converged_sites(local, distinct.sums(here), _round_tolerance(local.link))
-    query_index = near.of(queries.X, k, executor.n_threads)
-    among = local.index, local.n_earlier, query_index, sweeps.sites
-    score = QueryScore(executor, prior, local.source, queries, *among, local.link, task.initial.length_scale_prior)
+    sites, scores, n_sweeps = (start.sites[0].copy(), start.sites[1].copy()), [], 0
+    for support, held_out in splits:
+        distinct, queries = Distinct.of(task.source.sample(support)), task.source.sample(held_out)
+        k = min(task.n_neighbors, ROUND_NEIGHBORS, distinct.source.n_rows)
+        near, local = _among(task, start, distinct, k)
+        here = distinct.sums((sites[0][:, support], sites[1][:, support]))
+        sweeps = converged_sites(local, here, _round_tolerance(local.link))
+        query_index, n_sweeps = near.of(queries.X, k, executor.n_threads), n_sweeps + sweeps.n_sweeps
+        among = local.index, local.n_earlier, query_index, sweeps.sites
+        log_prior = task.initial.length_scale_prior
+        scores.append(QueryScore(executor, prior, local.source, queries, *among, local.link, log_prior))
+        for all_rows, part in zip(sites, distinct.parts(sweeps.sites), strict=True):
+            all_rows[:, support] = part
     # A single support row has no neighbours, so there is nothing to learn.
     most = max_iter if local.index.shape[1] else 0
-    best = maximised(score, start.parameters, start.scale, _limits(task, start), most, history)
+    best = maximised(MeanScore(scores), start.parameters, start.scale, _limits(task, start), most, history)
     prior = prior.rebuilt([prior.spec.with_theta(best.parameters[:-1])], prior.Z)
-    work = {"n_neighbors": k, "sweeps": sweeps.n_sweeps, "evaluations": best.n_evaluations}
+    work = {"n_neighbors": k, "sweeps": n_sweeps, "evaluations": best.n_evaluations}
     history.add(**size, **work, query_score=best.before.mean, learned_score=best.scores.mean)
-    sites = start.sites[0].copy(), start.sites[1].copy()
-    for all_rows, part in zip(sites, distinct.parts(sweeps.sites), strict=True):
-        all_rows[:, support] = part
     log_scale, n_iter = float(best.parameters[-1]), start.n_iter + best.n_iter
+    held_out = np.concatenate([rows for _, rows in splits])
     return LocalFit(prior, sites, log_scale, best.scale, held_out, best.before, best.scores, n_iter)
 
 

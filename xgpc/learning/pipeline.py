@@ -159,7 +159,7 @@ def add_rows(
     with executing(run, data.config) as executor:
         training = Training(data.source, executor, q.n_latents)
         site = data.record.site(len(data.classes), data.label_noise)
-        initial = InitialState(training, Model(before, None, site))
+        initial = InitialState(training, data.hold_out, Model(before, None, site))
         # Take a step even if it gains less than tol: the gains of many batches add up.
         result = infer(data, run, initial, HyperparameterFit(initial.model), leaves_prior=True)
     found = result.evidence

@@ -7,6 +7,7 @@ sites of the training rows; then through q(z), the sweep's sites and the whiteni
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -31,7 +32,7 @@ from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_for, parts_of, workspace
 from ..rows.source import ArraySource, labels_and_weights
-from .candidates import Scores
+from .candidates import Scores, joined
 
 # Mean score, in nats, that is lower than any real one.
 WORST_SCORE = -1e3
@@ -133,6 +134,21 @@ class QueryScore:
         return -value, -gradient, evaluated.scores
 
 
+@dataclass(frozen=True)
+class MeanScore:
+    """The scores of several splits, each of which predicts its held-out rows from its own support rows, as one score."""
+
+    splits: Sequence[QueryScore]
+
+    def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray, Scores]:
+        """As that of ``QueryScore``, for the held-out rows of all splits."""
+        found = [split.objective(parameters) for split in self.splits]
+        values, gradients, scores = zip(*found, strict=True)
+        shares = np.array([np.sum(one.weight) for one in scores])
+        shares /= np.sum(shares)
+        return float(shares @ values), shares @ np.array(gradients), joined(scores)
+
+
 class Maximum(NamedTuple):
     """The largest score that was found.
 
@@ -153,7 +169,7 @@ class Maximum(NamedTuple):
 
 
 def maximised(
-    score: QueryScore, start: np.ndarray, scale: np.ndarray, limits: np.ndarray, max_iter: int, history: History
+    score: MeanScore, start: np.ndarray, scale: np.ndarray, limits: np.ndarray, max_iter: int, history: History
 ) -> Maximum:
     """Maximise a score by L-BFGS until ``PATIENCE`` iterations raise it by less than a share, or ``max_iter`` are made.
 
@@ -164,7 +180,7 @@ def maximised(
     max_iter : 0 only computes the scores at the start
     """
     if not max_iter:
-        scores = score.at(start).scores
+        scores = joined([split.at(start).scores for split in score.splits])
         return Maximum(start, scores, scale, scores, 0, 0)
     value, gradient, before = score.objective(start)
     # The first step has a length of about one.

@@ -17,9 +17,9 @@ from ..inference.run import BestSoFar, Run, State
 from ..kernels.default import STARTS, axis_aligned, other_start
 from ..likelihoods import LikelihoodBound
 from ..rows.deadline import OutOfTime, during
-from ..rows.source import dense
+from ..rows.source import ArraySource, dense, labels_and_weights
 from .adam import adam, stochastic
-from .candidates import MIN_GAIN, Bound, accept
+from .candidates import MIN_GAIN, Bound, Scores, accept, joined
 from .inducing import MAX_INDUCING, with_more_points
 from .izmailov_kropotov import alternate, hybrid, joint
 from .optimizer import Model, Options, Outcome, profile
@@ -96,6 +96,8 @@ class Subsets:
 
 
 Sizes = str | None | Sequence[int]
+# A posterior of some rows.
+Fit = Callable[[Training], Point[KernelPosterior]]
 
 
 def subset_sizes(n_rows: int, n_inducing: int, sizes: Sizes) -> list[int]:
@@ -120,6 +122,20 @@ def posterior_of(
     first = update(training, starting_posterior(training, model.q, model.prior, site), site)
     tol = options.tol if nats is None else nats / tolerance_unit(first.log_likelihood)
     return coordinate_ascent(training, first.q, site, tol=tol, max_iter=options.max_iter, first=first).point
+
+
+def predicted(
+    record: LikelihoodBound,
+    point: Point[KernelPosterior],
+    source: ArraySource,
+    groups: np.ndarray | None,
+    n_threads: int,
+) -> Scores:
+    """Scores of rows that a posterior has not seen."""
+    mean, variance = point.q.marginals(source.X, n_threads)
+    found = record.log_probabilities(mean.T + point.site.prior_mean, variance.T, point.site.parameter)
+    y, weight = labels_and_weights(source)
+    return Scores(np.asarray(found[np.arange(len(y)), np.maximum(y, 0.0).astype(np.intp)]), weight, groups)
 
 
 class Learner:
@@ -151,6 +167,7 @@ class Learner:
         self._sizes: Sizes = None if config.learns_in_batches or is_full else config.subset_sizes
         self._start_rows = min(ROWS_BEFORE_BATCHES, n_rows) if config.learns_in_batches else n_rows
         self._subsets = Subsets(self.training.source.labels(), run.random_state)
+        self._record, self._hold_out = data.record, initial.hold_out
 
     def sizes(self, prior: KernelPrior) -> list[int]:
         """Sizes of the successive subsets."""
@@ -215,8 +232,8 @@ class Learner:
         self.history.context.update(n_rows=size, n_inducing=prior.n_inducing)
         self.history.tell(stage="learning", **self.history.context)
 
-        def learned(start: Model) -> Outcome:
-            part, q, site, here = self._prepared(size, start, options, True)
+        def learned(start: Model, some: Training | None = None) -> Outcome:
+            part, q, site, here = self._prepared(size, start, options, True, some)
             # No checkpoint is written during the choice: a fit that is resumed from one would leave it out.
             assert self.optimize is not None
             return self.optimize(part, q, site, replace(here, reached=Options.reached))
@@ -225,19 +242,25 @@ class Learner:
             self._report(size, True, outcome.point.q, outcome.point.site, outcome.state)
             return outcome.model
 
+        def of_part(start: Model, some: Training) -> Point[KernelPosterior]:
+            return learned(start._replace(q=None), some).point
+
         default = learned(model)
         try:
             with during("the choice of a kernel"):
                 axis = learned(other)
+                self.n_iter += default.n_iter + axis.n_iter
+                gain = options.value(axis.point) - options.value(default.point)
+                least = max(NATS_OF_FAMILIES, NATS_OF_FAMILIES_A_ROW * self._part(size).total_weight)
+                words = f"changes the bound and the log prior of the length scales by {gain:+.3g} nats"
+                subject = f"AxisMatern in place of {type(group.spec.kernel.k2).__name__}, on {size} rows,"
+                rise = gain > least, words, f"more than {least:.3g} are required"
+                is_better = accept(rise, subject, self.history) and self._is_confirmed(
+                    size, "With AxisMatern", partial(of_part, model), partial(of_part, other)
+                )
         except OutOfTime:
             keep(default)
             raise
-        self.n_iter += default.n_iter + axis.n_iter
-        gain = options.value(axis.point) - options.value(default.point)
-        least = max(NATS_OF_FAMILIES, NATS_OF_FAMILIES_A_ROW * self._part(size).total_weight)
-        words = f"changes the bound and the log prior of the length scales by {gain:+.3g} nats"
-        subject = f"AxisMatern in place of {type(group.spec.kernel.k2).__name__}, on {size} rows,"
-        is_better = accept((gain > least, words, f"more than {least:.3g} are required"), subject, self.history)
         return keep(axis if is_better else default)
 
     def comparable(self, outcome: Outcome) -> float:
@@ -277,16 +300,35 @@ class Learner:
         return size, replace(self.early, max_iter=min(GROWING_ITERATIONS, most))
 
     def _prepared(
-        self, size: int, model: Model, options: Options, is_growing: bool
+        self, size: int, model: Model, options: Options, is_growing: bool, some: Training | None = None
     ) -> tuple[Training, KernelPosterior, Site, Options]:
-        """Arguments of the optimizer for a subset; it starts from the sites under the model's posterior."""
+        """Arguments of the optimizer for a subset, or ``some`` rows of it; it starts from the sites under the model's
+        posterior."""
         prior, q, site = model
-        part = few = self._part(size)
+        part = few = self._part(size) if some is None else some
         moves, site = options.learn_inducing and not _are_all_rows(prior, part), self.prior_mean.site(site, prior)
         if q is None and self._start_rows < len(part):
             few = self.training.part(self._subsets.rows(self._start_rows), len(part) / self._start_rows)
         start, reached = starting_posterior(few, q, prior, site), partial(self._report, size, is_growing)
         return part, start, site, replace(options, reached=reached, learn_inducing=moves, state=self.state)
+
+    def _is_confirmed(self, size: int, subject: str, simpler: Fit, richer: Fit) -> bool:
+        """Whether rows kept apart by groups or a splitter do not contradict a richer model that the bound supports.
+
+        The bound counts rows of a group, or at nearly the same time, as independent given the function. Without groups
+        and a splitter they are, and nothing is compared.
+        """
+        rows, part, n_threads = self._subsets.rows(size), self._part(size), self.training.executor.n_threads
+        splits, scores = self._hold_out.folds(rows), list[tuple[Scores, Scores]]()
+        for support, held_out in splits:
+            some, source = part.part(support), part.source.sample(held_out)
+            groups = self._hold_out.groups_of(held_out if rows is None else rows[held_out])
+            before, after = (predicted(self._record, fit(some), source, groups, n_threads) for fit in (simpler, richer))
+            scores.append((before, after))
+        if not scores:
+            return True
+        before, after = map(joined, zip(*scores, strict=True))
+        return accept(after.no_fall_from(before), f"{subject}, learned from rows kept apart,", self.history)
 
     def _report(self, size: int, is_growing: bool, q: KernelPosterior, site: Site, state: State | None) -> None:
         if not self.is_restart:
@@ -321,19 +363,26 @@ class Learner:
         )
         self.history.tell(decision=told)
         nats = TRIAL_SHARE * MIN_GAIN * n_more * len(larger.groups)
+
+        def of_part(prior: KernelPrior, some: Training) -> Point[KernelPosterior]:
+            return posterior_of(some, Model(prior, None, model.site), self.prior_mean, self.options, nats)
+
         try:
             # The posterior at these points converges first, or the new points would be credited with its remaining
             # gain.
             before = outcome if self.optimize is None else self._posterior(size, model, nats)
             after = self._posterior(size, before.model._replace(prior=larger), nats)
+            simpler, richer = Bound(before.point.elbo, model.prior), Bound(after.point.elbo, larger)
+            columns = {"elbo": richer.elbo, "gain_per_point": richer.gain_per_point(simpler)}
+            rise, subject = richer.rise_from(simpler), f"Adding {n_more} inducing points to {m}"
+            is_better = accept(rise, subject, self.history, **columns) and self._is_confirmed(
+                size, f"With {n_more} more inducing points", partial(of_part, model.prior), partial(of_part, larger)
+            )
         except OutOfTime:
             # Fewer points may still leave time for the posterior of all rows.
             self.run.skip(f"the trial of {larger.n_inducing} inducing points")
             return None
-        simpler, richer = Bound(before.point.elbo, model.prior), Bound(after.point.elbo, larger)
-        columns = {"elbo": richer.elbo, "gain_per_point": richer.gain_per_point(simpler)}
-        subject = f"Adding {n_more} inducing points to {m}"
-        return after if accept(richer.rise_from(simpler), subject, self.history, **columns) else None
+        return after if is_better else None
 
 
 def _are_all_rows(prior: KernelPrior, training: Training) -> bool:

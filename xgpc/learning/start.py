@@ -80,11 +80,18 @@ class InitialState:
     """The rows to learn from, and the model that learning starts with."""
 
     training: Training
+    hold_out: HoldOut  # divides these rows
     model: Model  # with the posterior of an earlier fit, or None
     grow_to: int = 0  # largest number of inducing points if points may be added while they pay, else 0
     length_scale_prior: LengthScalePrior = NO_PRIOR
     resumed: BestSoFar | None = None  # of an interrupted run of the same fit
     n_iter: int = 0  # iterations of the optimizer that led to the model
+
+    def part(self, rows: np.ndarray | None) -> InitialState:
+        """The state with some of the rows, by their numbers, ascending; all of them for None."""
+        if rows is None:
+            return self
+        return replace(self, training=self.training.part(rows), hold_out=self.hold_out.among(rows))
 
     def going_on(self, learned: HyperparameterFit) -> InitialState:
         """The state from which learning continues with what was learned."""
@@ -169,7 +176,7 @@ def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | 
         run.best = resumed
         run.history.add(decision=f"Learning resumes from the checkpoint {config.checkpoint}.")
     length_scale_prior = _length_scale_prior(config, sample.scale)
-    return InitialState(training, Model(prior, previous, site), grow_to, length_scale_prior, resumed)
+    return InitialState(training, data.hold_out, Model(prior, previous, site), grow_to, length_scale_prior, resumed)
 
 
 def _length_scale_prior(config: FitConfig, scale: np.ndarray) -> LengthScalePrior:

@@ -316,7 +316,10 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
         if allowed < most and allowed <= n_inducing:
             run.skip(f"more than {n_inducing} inducing points with neighbours")
         is_done = limit is None and not most <= n_inducing < initial.grow_to
-    doublings = max(0.0, np.log2(n_rows / size_of_round(0, task.n_latents)[0]))
+    doublings = 0.0
+    # More rows bring new rows nearer to their neighbours, but not later rows, or those of new groups.
+    if initial.hold_out.is_random:
+        doublings = max(0.0, np.log2(n_rows / size_of_round(0, task.n_latents)[0]))
     errors, nats = ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings
     if sparse.model.prior.n_inducing > tried[0].prior.n_inducing:
         errors, nats = ERRORS_WITH_POINTS, -np.inf

@@ -7,9 +7,9 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold, TimeSeriesSplit, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from support.fits import quietly
+from support.internals import Scores
 
-from tests.support.fits import quietly
-from tests.support.internals import Scores
 from xgpc import GPClassifier
 
 
@@ -23,18 +23,6 @@ def subjects(n_subjects, n_rows, seed=0):
     return X, y, groups
 
 
-def test_points_that_remember_subjects_are_not_added():
-    """The bound rises with points for the subjects, whose effects say nothing about others."""
-    X, y, groups = subjects(100, 10)
-    model = GPClassifier(n_neighbors=0, random_state=0)
-    blind, told = quietly(clone(model), X, y), quietly(model, X, y, groups=groups)
-    assert len(told.inducing_points_) < len(blind.inducing_points_)
-    assert any("1000 held-out rows" in words and "not taken" in words for words in told.decisions_)
-    new, labels, _ = subjects(200, 5, seed=1)
-    scores = [np.mean(np.log(one.predict_proba(new)[np.arange(1000), labels])) for one in (told, blind)]
-    assert scores[0] > scores[1]
-
-
 def test_names_of_groups_do_not_matter():
     X, y, groups = subjects(30, 10)
     names = np.array([f"subject {number}" for number in np.random.default_rng(1).permutation(30)])
@@ -44,39 +32,53 @@ def test_names_of_groups_do_not_matter():
     assert numbered.query_score_ == named.query_score_
 
 
-@pytest.mark.parametrize("n_neighbors", [0, 4])
-def test_splitter_is_asked_about_choices_with_and_without_neighbours(n_neighbors):
-    """Every split that a choice uses comes from the splitter: it has later rows, or groups, on the other side."""
-    X, y, groups = subjects(100, 10)
-    order = np.random.default_rng(0).permutation(len(y))
-    X, y, groups = X[order], y[order], groups[order]
-    asked = []
+class Recording:
+    """A splitter that keeps the groups that it was given and the splits that it gave."""
 
-    class InTime(TimeSeriesSplit):
-        def split(self, X, y=None, groups=None):
-            found = list(super().split(X, y, groups))
-            asked.append((groups, found))
-            return iter(found)
+    def __init__(self, splitter):
+        self.splitter, self.calls = splitter, []
 
-    class ByGroup(GroupKFold):
-        def split(self, X, y=None, groups=None):
-            found = list(super().split(X, y, groups))
-            asked.append((groups, found))
-            return iter(found)
+    def get_n_splits(self, X=None, y=None, groups=None):
+        return self.splitter.get_n_splits(X, y, groups)
 
-    for splitter in (InTime(3), ByGroup(3)):
-        asked.clear()
-        model = GPClassifier(n_neighbors=n_neighbors, query_split=splitter, max_iter=20, random_state=0)
-        given = None if isinstance(splitter, InTime) else groups
-        quietly(model, X, y, groups=given)
-        assert asked
-        for labels, splits in asked:
-            for support, held_out in splits:
-                if labels is None:
-                    assert support.max() < held_out.min()
-                else:
-                    assert not np.intersect1d(labels[support], labels[held_out]).size
-        assert any("rows kept apart" in words for words in model.decisions_)
+    def split(self, X, y=None, groups=None):
+        found = list(self.splitter.split(X, y, groups))
+        self.calls.append((groups, found))
+        return iter(found)
+
+
+def steps(n_groups, n_rows):
+    """Rules on single features, for which the bound prefers AxisMatern."""
+    rng = np.random.default_rng(0)
+    groups = rng.permutation(np.repeat(np.arange(n_groups), n_rows))
+    X = rng.normal(size=(len(groups), 6))
+    return X, ((X[:, :5] > [0.5, 0.0, -0.5, 0.2, 0.0]) @ [1, -1, 1, -1, 1] > 0.5).astype(int), groups
+
+
+@pytest.mark.parametrize("is_in_time", [False, True])
+def test_rows_kept_apart_confirm_the_kernel(is_in_time):
+    """The splitter divides the rows though nothing else is decided by held-out rows, here without neighbours."""
+    X, y, groups = steps(60, 10)
+    splitter = Recording(TimeSeriesSplit(3) if is_in_time else GroupKFold(3))
+    model = GPClassifier(n_inducing=20, n_neighbors=0, query_split=splitter, max_iter=15, random_state=0)
+    quietly(model, X, y, groups=None if is_in_time else groups)
+    ((given, splits),) = splitter.calls
+    held_out = [rows for _, rows in splits]
+    confirmed = [words for words in model.decisions_ if "rows kept apart" in words]
+    assert len(confirmed) == 1
+    assert f" {sum(map(len, held_out))} held-out rows" in confirmed[0]
+    for support, rows in splits:
+        if is_in_time:
+            assert support.max() < rows.min()
+        else:
+            assert not np.intersect1d(given[support], given[rows]).size
+
+
+def test_without_groups_and_splitter_the_bound_alone_decides_about_the_kernel():
+    X, y, groups = steps(60, 10)
+    model = GPClassifier(n_inducing=20, n_neighbors=0, max_iter=15, random_state=0)
+    blind, told = quietly(clone(model), X, y), quietly(clone(model), X, y, groups=groups)
+    assert [any("kept apart" in words for words in one.decisions_) for one in (blind, told)] == [False, True]
 
 
 def test_error_of_a_difference_counts_groups():

@@ -310,7 +310,7 @@ class GPClassifier(PosteriorClassifier):
             Weights, not negative. A row of weight w counts as w equal rows.
         groups : (n,) array, default=None
             Group labels, none missing. Either all rows of a group are held out or none, unless ``query_split`` splits
-            otherwise.
+            otherwise. In pipelines and searches, ``set_fit_request(groups=True)`` requests them.
         classes : array, default=None
             All class labels, if some have no rows. If all rows have the same class, the kernel and the inducing points
             keep their starting values.

@@ -2,8 +2,8 @@
 
 All methods have their default parameters and two threads. A random tenth of the rows is for testing. LightGBM, CatBoost
 and XGBoost use another tenth of the training rows to choose the number of trees. Half a vote is added to each class of
-the random forest, so that no probability is 0. Adult and splice are tables with categories. In electricity-in-time, the
-last tenth of the time is for testing, and xgpc has `query_split=TimeSeriesSplit(5)`. In cod-rna-kept-apart, no test row
+the random forest, so that no probability is 0. Adult and splice are tables with categories. In sets "-in-time", the
+last tenth of the time is for testing, and xgpc has `query_split=TimeSeriesSplit(5)`. In sets "-kept-apart", no test row
 equals a training row, and xgpc has `groups` of equal rows. All data sets are public. The defaults of xgpc were chosen
 on these sets.
 
@@ -31,6 +31,7 @@ SETS = (
     "electricity", "magic", "banana", "cod-rna", "a9a", "covtype", "higgs", "diabetes-pima", "german-numer", "heart",
     "ringnorm", "twonorm", "adult", "bank-marketing", "splice", "susy", "svmguide1", "waveform", "waveform-noise",
     "page-blocks", "statlog-landsat", "pendigits", "wine-quality-white", "electricity-in-time", "cod-rna-kept-apart",
+    "bank-marketing-in-time", "a9a-kept-apart", "splice-kept-apart", "wine-quality-white-kept-apart",
 )  # fmt: skip
 QUICK = ("breast-cancer", "wine", "table", "moons-in-time")
 TREES = ("lightgbm", "catboost", "xgboost", "histogram", "forest")

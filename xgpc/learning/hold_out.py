@@ -64,12 +64,10 @@ class HoldOut:
 
     def folds(self, rows: np.ndarray | None) -> list[Split]:
         """Splits of some rows (None: all), which are numbered anew, by groups or the splitter; none without these."""
-        n_groups = 0 if self.groups is None else len(np.unique(self.groups))
         if self.splitter is not None:
             splits = self._splits[-FOLDS:]
-        elif n_groups > 1:
-            each = GroupKFold(min(FOLDS, n_groups)).split(self.labels, groups=_codes(self.groups))
-            splits = [(support, held_out) for support, held_out in each]
+        elif self.groups is not None and (n_groups := len(np.unique(self.groups))) > 1:
+            splits = list(GroupKFold(min(FOLDS, n_groups)).split(self.labels, groups=_codes(self.groups)))
         else:
             return []
         if rows is None:

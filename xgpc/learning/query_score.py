@@ -136,7 +136,7 @@ class QueryScore:
 
 @dataclass(frozen=True)
 class MeanScore:
-    """The scores of several splits, each of which predicts its held-out rows from its own support rows, as one score."""
+    """The mean score of several splits, each of which predicts its held-out rows from its own support rows."""
 
     splits: Sequence[QueryScore]
 

@@ -313,10 +313,10 @@ class Learner:
         return part, start, site, replace(options, reached=reached, learn_inducing=moves, state=self.state)
 
     def _is_confirmed(self, size: int, subject: str, simpler: Fit, richer: Fit) -> bool:
-        """Whether rows kept apart by groups or a splitter do not contradict a richer model that the bound supports.
+        """Whether rows kept apart by groups or a splitter do not contradict another kernel that the bound supports.
 
-        The bound counts rows of a group, or at nearly the same time, as independent given the function. Without groups
-        and a splitter they are, and nothing is compared.
+        The bound counts rows of a group, or of nearly the same time, as independent given the latent function. (More
+        inducing points need no such test: they bring the posterior nearer to that of the same model.)
         """
         rows, part, n_threads = self._subsets.rows(size), self._part(size), self.training.executor.n_threads
         splits, scores = self._hold_out.folds(rows), list[tuple[Scores, Scores]]()
@@ -363,26 +363,19 @@ class Learner:
         )
         self.history.tell(decision=told)
         nats = TRIAL_SHARE * MIN_GAIN * n_more * len(larger.groups)
-
-        def of_part(prior: KernelPrior, some: Training) -> Point[KernelPosterior]:
-            return posterior_of(some, Model(prior, None, model.site), self.prior_mean, self.options, nats)
-
         try:
             # The posterior at these points converges first, or the new points would be credited with its remaining
             # gain.
             before = outcome if self.optimize is None else self._posterior(size, model, nats)
             after = self._posterior(size, before.model._replace(prior=larger), nats)
-            simpler, richer = Bound(before.point.elbo, model.prior), Bound(after.point.elbo, larger)
-            columns = {"elbo": richer.elbo, "gain_per_point": richer.gain_per_point(simpler)}
-            rise, subject = richer.rise_from(simpler), f"Adding {n_more} inducing points to {m}"
-            is_better = accept(rise, subject, self.history, **columns) and self._is_confirmed(
-                size, f"With {n_more} more inducing points", partial(of_part, model.prior), partial(of_part, larger)
-            )
         except OutOfTime:
             # Fewer points may still leave time for the posterior of all rows.
             self.run.skip(f"the trial of {larger.n_inducing} inducing points")
             return None
-        return after if is_better else None
+        simpler, richer = Bound(before.point.elbo, model.prior), Bound(after.point.elbo, larger)
+        columns = {"elbo": richer.elbo, "gain_per_point": richer.gain_per_point(simpler)}
+        subject = f"Adding {n_more} inducing points to {m}"
+        return after if accept(richer.rise_from(simpler), subject, self.history, **columns) else None
 
 
 def _are_all_rows(prior: KernelPrior, training: Training) -> bool:

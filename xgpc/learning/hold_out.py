@@ -80,7 +80,7 @@ class HoldOut:
         """Support rows and held-out rows of a round: ``size`` rows in all, or all rows if there are fewer.
 
         With a splitter each of its splits has a part of them: one split in time may be unlike all others. (NLL of the
-        last tenth of electricity for three random states: .51 to .55 with one split, .45 to .47 with five.)
+        last tenth of electricity for three random states: .44 to .55 with one split, .44 to .45 with five.)
         """
         size = min(size, self.n_rows)
         if self.splitter is None:

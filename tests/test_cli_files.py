@@ -136,7 +136,6 @@ BAD_TABLES = {
     "text": ("a,b,y\n1,2,u\n1,2,v\n1,two,v\n", ["row 3", "column 'b'", "'two'", "number"]),
     "decimal comma": ("a;b;y\n1,5;2;u\n1,5;2;u\n1,7;2;v\n", ["row 1", "column 'a'", "'1,5'"]),
     "infinite": ("a,b,y\n1,2,u\n2,-inf,v\n", ["row 2", "column 'b'", "infinite"]),
-    "no cell": ("a,b,y\n1,,u\n2,,v\n", ["column 'b'", "no values"]),
     "empty label": ("a,b,y\n1,2,\n2,3,v\n", ["row 1", "column 'y'", "missing"]),
     "nan label": ("a,b,y\n1,2,1\n2,3,nan\n", ["row 2", "column 'y'", "missing"]),
     "one class": ("a,b,y\n1,2,u\n2,3,u\n", ["1 class", "two classes"]),

@@ -152,7 +152,8 @@ def test_columns_of_a_table_are_players():
     for baseline in (None, table.iloc[:1], table.iloc[2:4]):
         found = shapley_values(model, table.iloc[5:8], baseline)
         assert found.values.shape == (3, 4)
-        rows = model.feature_mean_[None] if baseline is None else model.encoding_.encode(baseline)
+        typical = model.encoding_.typical(model.feature_mean_)[None]
+        rows = typical if baseline is None else model.encoding_.encode(baseline)
         for i in range(3):
             assert_brute_force(found, i, model, encoded[5 + i], rows, players)
     # A row of a data frame, whose values have no common type, is a baseline, too.

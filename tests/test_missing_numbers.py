@@ -77,7 +77,7 @@ def test_arrays_must_have_all_numbers():
         with pytest.raises(ValueError, match=rf"{found} does in a pipeline\.$"):
             BayesianLinearClassifier().fit(given, y)
     with pytest.raises(
-        ValueError, match=r"X has 3 missing .*: 2 in column 1, 1 in column 2\. .*SimpleImputer.*data frame"
+        ValueError, match=r"X has 3 missing .*: 2 in feature 1, 1 in feature 2\. .*SimpleImputer.*data frame"
     ):
         small(categorical_features=[0]).fit(bad, y)
     with pytest.raises(ValueError, match=rf"{found}.* or fit to a data frame"):
@@ -88,7 +88,7 @@ def test_arrays_must_have_all_numbers():
     ):
         fitted(pd.DataFrame(X[:, :2], columns=["a", "b"]), y).predict(bad[:, :2])
     levels = fitted(np.round(X), y, categorical_features=[0])
-    with pytest.raises(ValueError, match=r"X has 3 missing numbers .* in 'column 1'.* give a data frame"):
+    with pytest.raises(ValueError, match=r"X has 3 missing numbers .* in 'feature 1'.* give a data frame"):
         levels.predict(bad)
     with pytest.raises(ValueError, match=r"X has 360 missing .* 30 in feature 9 and others in 2 more columns\."):
         small().fit(np.full((30, 12), np.nan), y)

@@ -260,7 +260,6 @@ REFUSED = {
     "bytes": (polars.DataFrame({"x": [b"1"] * 6}), "neither numbers nor text"),
     "times as levels": (pd.DataFrame({"x": pd.Categorical([pd.Timestamp(0)] * 6)}), "neither numbers nor text"),
     "text and numbers": (pd.DataFrame({"x": ["a", 1] * 3}), "both text and numbers"),
-    "no values": (pd.DataFrame({"x": [None] * 6}), "no values; leave it out"),
     "infinity": (pd.DataFrame({"x": [np.inf, None, 1, 2, 3, 4]}), "X has a value of infinity, of 'x' in row 0"),
     "one name": (ARROW, r"unique column names, got:\n- 'x' 2 times"),
     "one name of pandas": (pd.DataFrame(np.ones((6, 2)), columns=["x", "x"]), "unique column names"),

@@ -188,10 +188,11 @@ def shapley_values(
         Of a table, each column has one value, however many columns of ``encoding_`` it became.
     baseline : (p,) array, or (b, p) array or table, default=None
         The row to compare with. With several rows the game is averaged over them, as in SHAP's interventional game;
-        time grows with their number, and that of ``std`` with its square. Some training rows, such as the first
-        hundred, are a good baseline for tables with levels. None is the mean of the training rows
-        after encoding (``feature_mean_``): a level counts by its share, and in a feature that ``encoding_`` warps it
-        is the mean of the warped values. A given row has the features' own units.
+        time grows with their number, and that of ``std`` with its square. None is the mean of the training rows after
+        encoding (``feature_mean_``): in a feature that ``encoding_`` warps it is the mean of the warped values. Of a
+        table with levels it is the row of each column's most frequent level, or of the number that more than half of
+        the rows have, because no row has a blend of levels, and its latent mean would be that of no row. A given row
+        has the features' own units.
 
     Returns
     -------
@@ -252,7 +253,8 @@ def _baseline_rows(model: LatentClassifier, baseline: Any) -> np.ndarray:
                 f"A {type(model).__name__} keeps no mean of its features: give baseline, such as X_train.mean(axis=0)."
             )
         mean: np.ndarray = model.feature_mean_
-        return mean[None]
+        table = of_table(getattr(model, "encoding_", None))
+        return (mean if table is None else table.typical(mean))[None]
     with warnings.catch_warnings():
         if np.ndim(baseline) == 1:
             # A row has no column names.
@@ -261,7 +263,7 @@ def _baseline_rows(model: LatentClassifier, baseline: Any) -> np.ndarray:
             baseline = np.asarray(baseline, dtype=object if has_table else None).reshape(1, -1)
         found = np.asarray(dense(model._rows(baseline)), dtype=np.float64)
     if not len(found):
-        raise ValueError("baseline must have at least one row; got none. None is the mean of the training rows.")
+        raise ValueError("baseline must have at least one row; got none. None is a typical row.")
     return found
 
 
@@ -328,6 +330,6 @@ def relevance(model: Any) -> tuple[np.ndarray, np.ndarray]:
     if n_rows < LEAST:
         return np.empty(0), np.empty(0)
     some = points[np.unique(np.linspace(0, len(points) - 1, min(n_rows, MOST)).astype(int))]
-    found = _of_kernel(model, some, model.feature_mean_[None])
+    found = _of_kernel(model, some, _baseline_rows(model, None))
     sizes, std = (np.moveaxis(part, 1, 0).reshape(model.n_features_in_, -1) for part in (found.values, found.std))
     return np.mean(np.abs(sizes), axis=1), np.mean(std, axis=1)

@@ -101,7 +101,7 @@ def summary_rows(model: BaseEstimator) -> Rows:
     Z, counts, score = model.inducing_points_, model.class_count_, model.query_score_
     shares = counts / np.sum(counts)
     table = of_table(model.encoding_)
-    categorical = [] if table is None else [one.name for one in table.columns if one.is_categorical]
+    categorical = [] if table is None else [one.name for one in table.columns if one.is_categorical and one.levels]
     rows = [("rows", str(model.n_samples_seen_)), ("features", str(model.n_features_in_))]
     if categorical:
         rows.append(("categorical", ", ".join(map(repr, categorical))))

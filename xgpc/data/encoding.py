@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from sklearn.utils import check_array
 
 from ..kernels.spec import Groups
 from ..names import MatrixLike
@@ -48,8 +49,8 @@ class ColumnEncoding:
     ----------
     name : str
     levels : tuple, sorted
-        The training rows' levels, if the column is categorical. Else values that many training rows have: they are
-        levels next to the number itself.
+        The training rows' levels, if the column is categorical; none if no row has a value, whose column is the same
+        in all rows. Else values that many training rows have: they are levels next to the number itself.
     has_missing : bool
         Whether the training rows missed some values: these are the last known level, or have an indicator.
     fill : float or None
@@ -67,7 +68,7 @@ class ColumnEncoding:
         numbers = [*(() if has_text else self.levels), *(() if self.fill is None else (self.fill,))]
         is_valid = isinstance(self.name, str) and isinstance(self.has_missing, bool) and len(self.levels) <= MAX_LEVELS
         is_valid &= all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
-        if not is_valid or self.levels != tuple(sorted(set(self.levels))) or (self.is_categorical and not self.levels):
+        if not is_valid or self.levels != tuple(sorted(set(self.levels))):
             raise ValueError(f"its encoding is not valid: {reprlib.repr(self)}")
 
     @property
@@ -92,7 +93,7 @@ class ColumnEncoding:
     def places(self, column: Column) -> np.ndarray:
         """Return the position (n,) of each row's level among the columns of the matrix."""
         (codes, given), first = as_levels(column), self.levels[:1]
-        if len(given) and isinstance(given[0], str) != isinstance(first[0], str):
+        if len(given) and first and isinstance(given[0], str) != isinstance(first[0], str):
             here, there = ("text", "numbers") if isinstance(given[0], str) else ("numbers", "text")
             raise ValueError(
                 f"The column {self.name!r} has {here}, such as {given[0]!r}; the model was fitted to {there}, such as "
@@ -104,6 +105,11 @@ class ColumnEncoding:
         return np.array(places, dtype=np.intp)[codes]
 
 
+def without_values(column: Column) -> ColumnEncoding:
+    """Return the encoding of a column that all training rows miss: any value of it counts as one level."""
+    return ColumnEncoding(column.name, (), False, None)
+
+
 def learned_levels(column: Column, rows: np.ndarray, weight: np.ndarray) -> ColumnEncoding:
     """Return the encoding of a categorical column with the levels of some rows, or the most frequent if they are many.
 
@@ -113,7 +119,7 @@ def learned_levels(column: Column, rows: np.ndarray, weight: np.ndarray) -> Colu
     counts = np.bincount(codes[rows] + 1, weight if len(weight) else None, len(levels) + 1)
     n_rows = {level: count for level, count in zip(levels, counts[1:], strict=True) if count}
     if not n_rows:
-        raise ValueError(f"The column {column.name!r} has no values; leave it out.")
+        return without_values(column)
     kept = list(n_rows)
     if len(kept) > MAX_LEVELS:
         frequent = sorted(kept, key=lambda level: (-n_rows[level], level))[:MAX_LEVELS]
@@ -127,7 +133,8 @@ def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> Col
     # Numbers that are infinite, or too large for a sum, are refused in the matrix.
     known = np.abs(given, dtype=np.float64) <= LARGEST_FEATURE
     if not np.any(known):
-        raise ValueError(f"The column {column.name!r} has no values; leave it out.")
+        gaps = np.isnan(given)
+        return without_values(column) if np.all(gaps) else ColumnEncoding(column.name, (), bool(np.any(gaps)), 0.0)
     weight = weight if len(weight) else np.ones(len(given))
     values, weight = given[known].astype(np.float64), weight[known]
     # Values that are far from all others, codes perhaps, would move the mean away from these.
@@ -176,7 +183,7 @@ class Encoding:
     ) -> Encoding:
         """Learn the encoding of a table's columns from the rows with these numbers (r,), and weights, (r,) or (0,).
 
-        Columns of text that is not categorical, or without any value, raise ValueError.
+        Columns of text that is not categorical raise ValueError.
         """
         found = tuple(
             learned_levels(column, rows, weight) if categorical else learned_numbers(column, rows, weight)
@@ -209,15 +216,17 @@ class Encoding:
 
     @property
     def has_levels(self) -> bool:
-        """Whether there are categorical columns."""
-        return any(one.is_categorical for one in self.columns)
+        """Whether there are categorical columns with levels."""
+        return any(one.is_categorical and one.levels for one in self.columns)
 
     def described_levels(self, X: np.ndarray) -> list[str]:
-        """Return a sentence for each column in which some rows of the matrix X (n, d) have unknown or rare levels."""
+        """Return a sentence for each column of which rows of the matrix X (n, d) have unknown, rare or no levels."""
         found, ends = [], np.cumsum([len(labels) for *_, labels in self._parts])
         for (j, prefix, _), end in zip(self._parts, ends, strict=True):
             one = self.columns[j]
-            if one.is_categorical and not prefix and (n_rows := np.count_nonzero(X[:, end - 1])):
+            if one.is_categorical and not one.levels:
+                found.append(f"No row has a value of the column {one.name!r}, which does not count.")
+            elif one.is_categorical and not prefix and (n_rows := np.count_nonzero(X[:, end - 1])):
                 found.append(
                     f"{n_rows} of {len(X)} rows have levels of the column {one.name!r} that count as one, as unknown "
                     f"levels do; levels that are told apart: {len(one.levels)}. Leave out a column that names the rows."
@@ -269,8 +278,37 @@ class Encoding:
         return warped(self.within_limits(X), self.warps)
 
     def inverse(self, X: MatrixLike) -> MatrixLike:
-        """Return rows (n, d), such as inducing points, with the features in the units of the data."""
+        """Return rows (n, d), such as inducing points, with the features in the units of the data.
+
+        Anything but rows of finite numbers with the columns of the matrix, or of the array, raises ValueError.
+        """
+        X = check_array(X, dtype=(np.float64, np.float32), input_name="X")
+        wanted, least = len(self.matrix_names), 1 + max((one.feature for one in self.warps), default=0)
+        if X.shape[1] < least or (wanted and X.shape[1] != wanted):
+            columns = f"{wanted} columns of matrix_names" if wanted else f"features of the fit, {least} or more"
+            raise ValueError(f"X has {X.shape[1]} columns; give the {columns}, as inducing_points_ has them.")
         return warped(X, self.warps, np.sinh)
+
+    def typical(self, mean: np.ndarray) -> np.ndarray:
+        """Return a row (d,) of the matrix of a table from the rows' mean (d,): each column's most frequent level.
+
+        A number is the mean, or the value that more than half of the rows have.
+        """
+        found, start = mean.copy(), 0
+        first = [int(np.argmax(self.column_of_matrix == j)) for j in range(len(self.columns))]
+        for j, prefix, labels in self._parts:
+            one, part = self.columns[j], slice(start, start + len(labels))
+            if prefix == INDICATOR:
+                found[part] = mean[part] > 0.5
+            elif one.is_categorical or prefix == REPEATED:
+                place = int(np.argmax(mean[part]))
+                found[part] = 0.0
+                found[start + place] = IN_OWN_COLUMN
+                if prefix == REPEATED:
+                    value = np.full((1, len(mean)), float(one.levels[place]))
+                    found[first[j]] = warped(value, self.warps)[0, first[j]]
+            start += len(labels)
+        return found
 
     def matrix(self, columns: Sequence[Column], allow_missing: bool = True) -> np.ndarray:
         """Encode columns; see ``encode``."""

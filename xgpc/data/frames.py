@@ -54,7 +54,10 @@ def is_table(X: object) -> bool:
 def _frame(X: MatrixLike) -> nw.DataFrame[Any]:
     """Return a table as a frame of narwhals; raise ValueError if columns have the same name."""
     table = nw.dependencies.get_pyarrow().Table.from_batches([X]) if _is_arrow_batch(X) else X
-    return nw.from_native(table, eager_only=True)
+    try:
+        return nw.from_native(table, eager_only=True)
+    except nw.exceptions.DuplicateError as error:
+        raise ValueError(f"{error} Rename the columns, or leave some out: their names tell them apart.") from error
 
 
 def names_of(X: MatrixLike) -> tuple[str, ...] | None:
@@ -137,7 +140,7 @@ def columns_of(X: MatrixLike) -> list[Column]:
         raise ValueError(f"X has {n_rows} rows and {n_columns} columns; give a row and a column or more.")
     refuse_times(X)
     if isinstance(X, np.ndarray):
-        return [_column(f"column {j}", X[:, j]) for j in range(n_columns)]
+        return [_column(f"feature {j}", X[:, j]) for j in range(n_columns)]
     return [_series_column(str(name), one) for name, one in zip(X.columns, X.iter_columns(), strict=True)]
 
 
@@ -159,10 +162,10 @@ def _column(name: str, values: np.ndarray, are_levels: bool = False) -> Column:
         return Column(name, values.astype(np.float32 if values.dtype == np.float32 else np.float64, copy=False))
     given = [None if is_missing(value) else value for value in values.astype(object).tolist()]
     kinds = {type(value) for value in given if value is not None}
-    if any(not issubclass(kind, (str, *NUMBERS)) for kind in kinds):
+    if others := sorted(kind.__name__ for kind in kinds if not issubclass(kind, (str, *NUMBERS))):
         raise ValueError(
-            f"The column {name!r} has values that are neither numbers nor text, such as a {type(given[0]).__name__}; "
-            "make columns of these, or leave it out."
+            f"The column {name!r} has values that are neither numbers nor text, of type {others[0]}; make text of them "
+            "with astype(str), make columns of numbers, or leave it out."
         )
     if len({issubclass(kind, str) for kind in kinds}) > 1:
         raise ValueError(

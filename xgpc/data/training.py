@@ -267,8 +267,9 @@ def transformed(
 ) -> tuple[MatrixLike, Encoding | None, list[str]]:
     """Return the rows within limits and warped, the encoding with both, or None if there is none, and sentences on it.
 
-    ``before`` are the columns of a previous fit that a warm start continues: alike columns keep its warps. Sparse rows
-    stay unchanged, because zeros would not stay zeros; memory maps, because a copy may not fit into memory.
+    ``before`` are the columns of a previous fit that a warm start continues: alike columns keep its warps, if it has
+    any. Sparse rows stay unchanged, because zeros would not stay zeros; memory maps, because a copy may not fit into
+    memory.
     """
     X, encoding = rows.X, columns.encoding
     if sparse.issparse(X):
@@ -279,7 +280,8 @@ def transformed(
     is_kept, told = base is not None, []
     off = "stay, because X is a memory map" if is_kept else "{} (feature_transform=None leaves them)"
     limits = limits_of(X, rows.weight)
-    if before is not None and before.described == columns.described:
+    # An earlier fit without warps may have had another setting, a given kernel, or too few rows to see a tail.
+    if before is not None and before.warps and before.described == columns.described:
         warps = before.warps
     else:
         warps = warps_of(X, rows.weight, limits) if may_warp else ()

@@ -1,0 +1,215 @@
+"""Tables as users have them: no column is refused for what tables are, and what is done with it is said."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.gaussian_process.kernels import RBF
+from support.fits import quietly, without_warnings
+
+from xgpc import GPClassifier
+from xgpc.explain import shapley_values
+
+pd = pytest.importorskip("pandas")
+
+N = 120
+X = np.random.default_rng(0).normal(size=N)
+Y = (X + 0.3 * np.random.default_rng(1).normal(size=N) > 0.0).astype(int)
+
+
+def fitted(table, y=Y, **parameters):
+    return quietly(GPClassifier(**{"n_inducing": 12, "max_iter": 5, "random_state": 0, **parameters}), table, y)
+
+
+def beside(column, **parameters):
+    """A fit to a number that tells the class, next to a column."""
+    return fitted(pd.DataFrame({"x": X, "c": column}), **parameters)
+
+
+def said(model, text):
+    return [sentence for sentence in model.decisions_ if text in sentence and sentence in model.summary()]
+
+
+EMPTY = {
+    "numbers": np.full(N, np.nan),
+    "objects": np.full(N, None, dtype=object),
+    "categories": pd.Categorical([None] * N),
+    "integers": pd.array([None] * N, dtype="Int64"),
+}
+
+
+@pytest.mark.parametrize("kind", EMPTY)
+def test_a_column_without_values_does_not_count_and_the_fit_says_so(kind, tmp_path):
+    model, alone = beside(EMPTY[kind]), fitted(pd.DataFrame({"x": X}))
+    assert said(model, "No row has a value of the column 'c', which does not count.")
+    table = pd.DataFrame({"x": X})
+    np.testing.assert_allclose(model.predict_proba(table.assign(c=np.nan)), alone.predict_proba(table), atol=0.05)
+    # Whatever it has later.
+    model.save(tmp_path / "model.npz")
+    for value in (1e6, "text", None):
+        for one in (model, GPClassifier.load(tmp_path / "model.npz")):
+            found = one.predict_proba(table.assign(c=value))
+            np.testing.assert_array_equal(found, model.predict_proba(table.assign(c=np.nan)))
+    assert "categorical" not in model.summary()
+    np.testing.assert_array_equal(shapley_values(model, table.assign(c=np.nan)).values[:, 1], 0.0)
+
+
+def test_a_column_can_be_without_values_in_the_rows_that_count():
+    c = np.where(np.arange(N) < 60, 1.0, np.nan)
+    table, weight = pd.DataFrame({"x": X, "c": c}), (np.arange(N) >= 60).astype(float)
+    part, weighted = fitted(table[60:], Y[60:]), GPClassifier(n_inducing=12, max_iter=5, random_state=0)
+    without_warnings(weighted.fit, table, Y, weight)
+    for model in (part, weighted):
+        assert said(model, "No row has a value of the column 'c'")
+    np.testing.assert_array_equal(part.predict_proba(table), weighted.predict_proba(table))
+
+
+@pytest.mark.parametrize("column", [3.0, "a", True], ids=repr)
+def test_a_column_that_is_constant_in_a_part_of_the_rows_does_not_matter(column):
+    """Also where other rows have other values: at most a level's distance from what is known, if it is one."""
+    whole = pd.DataFrame({"x": X, "c": [column] * 60 + [{3.0: 4.0, "a": "b", True: False}[column]] * 60})
+    model, alone = fitted(whole[:60], Y[:60]), fitted(whole[["x"]][:60], Y[:60])
+    np.testing.assert_allclose(model.predict_proba(whole[:60]), alone.predict_proba(whole[["x"]][:60]), atol=0.05)
+    assert np.all(np.isfinite(model.predict_proba(whole)))
+    shapley = shapley_values(model, whole[:60]).values
+    assert np.max(np.abs(shapley[:, 1])) < 1e-9 * np.max(np.abs(shapley[:, 0]))
+
+
+TAILS = {
+    "cauchy": (np.random.default_rng(2).standard_cauchy(N), "heavy tails are warped"),
+    "large cauchy": (1e30 * np.random.default_rng(2).standard_cauchy(N), "heavy tails are warped"),
+    "one of 1e30": (np.where(np.arange(N) == 3, 1e30, X), "a wide gap separates from all others are moved to limits"),
+}
+
+
+@pytest.mark.parametrize("kind", TAILS)
+def test_heavy_tails_hide_nothing_and_the_fit_says_what_it_did(kind):
+    column, text = TAILS[kind]
+    model = beside(column)
+    (sentence,) = said(model, text)
+    assert "'c'" in sentence
+    assert "feature_transform=None leaves" in sentence
+    table = pd.DataFrame({"x": X, "c": column})
+    assert np.mean(model.predict(table) == Y) > 0.85
+    assert np.all(np.isfinite(model.predict_proba(table.assign(c=-1e100))))
+
+
+CODES = {
+    "postal codes": np.random.default_rng(3).integers(10_000, 99_999, N),
+    "few": np.random.default_rng(3).integers(0, 4, N),
+    "large": 2**62 + np.random.default_rng(3).integers(0, 4, N),
+    "truth values": np.random.default_rng(3).random(N) < 0.5,
+}
+
+
+@pytest.mark.parametrize("kind", CODES)
+def test_codes_are_numbers_unless_they_are_named_categorical(kind):
+    model, named = beside(CODES[kind]), beside(CODES[kind], categorical_features=["c"])
+    assert model.encoding_ is None
+    table = pd.DataFrame({"x": X, "c": CODES[kind]})
+    assert named.encoding_.columns[1].levels == tuple(np.unique(CODES[kind].astype(float)))
+    for one in (model, named):
+        assert np.mean(one.predict(table) == Y) > 0.85
+    assert "'c'" in next(line for line in named.summary().splitlines() if "categorical" in line)
+
+
+REFUSED = {
+    "infinity": ([np.inf, *X[1:]], r"X has a value of infinity, of 'c' in row 0; leave out such rows"),
+    "infinity alone": ([np.inf, *[None] * (N - 1)], r"X has a value of infinity, of 'c' in row 0"),
+    "intervals": (pd.cut(X, 5), r"'c' has values that are neither numbers nor text, of type Interval; .*astype\(str\)"),
+    "bytes, the first missing": ([None, *[b"1"] * (N - 1)], "of type bytes; make text"),
+    "periods": (pd.period_range("2024", periods=N), r"dates or durations in the columns \['c'\]; turn them into num"),
+    "text among numbers": ([1.0, "2", *X[2:]], r"'c' has both text and numbers; make them all one or the other"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_errors_name_the_column_and_say_what_to_do(kind):
+    column, message = REFUSED[kind]
+    with pytest.raises(ValueError, match=message):
+        beside(column)
+
+
+def test_columns_of_one_name_are_to_be_renamed():
+    two = pd.DataFrame(np.column_stack([X, X]), columns=["a", "a"])
+    with pytest.raises(ValueError, match=r"'a' 2 times\s+Rename the columns, or leave some out"):
+        fitted(two)
+    model = fitted(two.set_axis(["a", "b"], axis=1))
+    with pytest.raises(ValueError, match="Rename the columns"):
+        model.predict(two)
+
+
+def test_columns_of_arrays_have_one_name_everywhere():
+    rows = np.column_stack([np.random.default_rng(0).standard_cauchy(N), X, np.arange(N) % 3])
+    model = fitted(rows, categorical_features=[2])
+    assert model.encoding_.length_scale_names == ("feature 0", "feature 1", "feature 2")
+    assert "column 0" not in model.summary()
+    assert {"feature 2=0", "feature 2=1", "feature 2=2"} < set(model.encoding_.matrix_names)
+    rows[4, 1] = np.nan
+    with pytest.raises(ValueError, match="1 in feature 1"):
+        fitted(rows, categorical_features=[2])
+
+
+@pytest.mark.parametrize(("n", "d"), [(150, 1000), (1500, 100)], ids=["more columns than rows", "many columns"])
+def test_wide_tables_give_probabilities_that_tell_more_than_the_class_shares(n, d):
+    rows, y = make_classification(n, d, n_informative=4, n_redundant=0, class_sep=2.0, random_state=0)
+    table = pd.DataFrame(rows, columns=[f"f{j}" for j in range(d)])
+    table["f0"] = np.where(table["f0"] > 0.0, "a", "b")
+    table.loc[::9, "f1"] = np.nan
+    proba = fitted(table, y, max_iter=2).predict_proba(table)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+    assert np.mean(-np.log(proba[np.arange(n), y])) < np.log(2.0)
+
+
+# What a fit keeps of a table, and gives back.
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        (np.zeros(4), "Expected 2D array"),
+        ([["a", "b"]], "could not convert"),
+        (np.full((1, 3), np.nan), "contains NaN"),
+        (np.zeros((2, 3)), r"X has 3 columns; give the 4 columns of matrix_names"),
+    ],
+    ids=["one row", "text", "missing", "too few"],
+)
+def test_points_to_take_back_are_checked(points, message):
+    encoding = beside(np.tile(["a", "b"], N // 2)).encoding_
+    assert len(encoding.matrix_names) == 4
+    with pytest.raises(ValueError, match=message):
+        encoding.inverse(points)
+
+
+def test_points_to_take_back_have_the_features_of_the_array():
+    encoding = fitted(np.column_stack([X, np.random.default_rng(2).standard_cauchy(N)])).encoding_
+    with pytest.raises(ValueError, match=r"X has 1 columns; give the features of the fit, 2 or more"):
+        encoding.inverse([[1.0]])
+
+
+@pytest.mark.parametrize("first", [{"feature_transform": None}, {"kernel": RBF([1.0, 1.0])}], ids=["off", "kernel"])
+def test_a_warm_start_follows_a_new_setting_of_warps(first):
+    table = pd.DataFrame({"x": X, "c": np.random.default_rng(2).standard_cauchy(N)})
+    model = fitted(table, warm_start=True, **first)
+    assert model.encoding_ is None
+    quietly(model.set_params(feature_transform="auto", kernel=None), table, Y)
+    assert model.encoding_.warps == fitted(table).encoding_.warps != ()
+    assert said(model, "this fit begins anew")
+
+
+def test_the_default_baseline_of_a_table_is_a_row_that_could_be():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({
+        "town": rng.choice(["Ulm", "Bonn", "Kiel"], N, p=[0.5, 0.3, 0.2]),
+        "gain": np.where(rng.random(N) < 0.7, 0.0, rng.choice([5.0, 7.0], N)),
+        "age": rng.normal(50.0, 9.0, N),
+        "x": X,
+    })  # fmt: skip
+    table.loc[::9, "age"] = np.nan
+    model = fitted(table)
+    assert model.encoding_.length_scale_names[4:] == ("missingindicator_age", "repeated_gain")
+    row = pd.DataFrame({"town": ["Ulm"], "gain": [0.0], "age": [table["age"].mean()], "x": [X.mean()]})
+    found = shapley_values(model, table)
+    assert found.baseline_value == pytest.approx(model.predict_latent(row)[0][0], abs=1e-9)
+    np.testing.assert_allclose(found.values, shapley_values(model, table, row).values, atol=1e-9)
+    # A level that the baseline has counts for nothing.
+    np.testing.assert_allclose(found.values[(table["town"] == "Ulm").to_numpy(), 0], 0.0, atol=1e-12)

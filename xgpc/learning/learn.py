@@ -66,6 +66,9 @@ MIN_ROWS, FEW_ROWS = 300, 2000
 # few rows the model has learned from the tested rows, which lowers z: of some thirty fits to 400 to 1500 rows, four of
 # the five with z above 1.5 gained .03 to .06 nats, and one lost .003.
 LEAST_Z_OF_FEW, LEAST_Z_OF_SOME, LEAST_Z = 1.5, 2.0, 2.5
+# With categorical columns many rows are equally near. On 14 tables neighbours gained where z was 10 or more (tables of
+# rules: NLL .003 to .013 against .02 in a tenth of the time), and lost at 2.1 to 3.4 (adult .2850 against .2815).
+LEAST_Z_OF_LEVELS = 6.0
 # From this value on neighbours gain much, whatever the first round's gain is (electricity 28, covtype 37; more inducing
 # points help on higgs, 7 to 9).
 LARGE_Z = 15.0
@@ -155,10 +158,7 @@ def n_neighbors(data: Data, run: Run) -> int:
     if reason and not is_auto:
         raise ValueError(f"n_neighbors={given} {reason}. Leave n_neighbors='auto', or give 0.")
     note = ""
-    # All levels of a column are equally far apart, so many rows tie as neighbours.
-    if is_auto and data.encoding is not None and data.encoding.has_levels:
-        note = "with categorical columns, many rows are equally near."
-    elif data.source.makes_dense and n_rows >= FEW_ROWS:
+    if data.source.makes_dense and n_rows >= FEW_ROWS:
         note = "the distances need dense rows, and these are sparse."
     elif reason or (is_auto and n_rows < (MIN_ROWS if _may_test(data) else FEW_ROWS)):
         return 0
@@ -250,6 +250,8 @@ def start_without_neighbors(task: Task) -> Start:
         return Start(sparse, q, is_done, True, False)
     n_threads, are_some = task.executor.n_threads, data.source.n_rows < START_ROWS
     least = LEAST_Z_OF_FEW if are_few else LEAST_Z_OF_SOME if are_some else LEAST_Z
+    if data.encoding is not None and data.encoding.has_levels:
+        least = LEAST_Z_OF_LEVELS
     some = source.sample(np.linspace(0, source.n_rows - 1, min(source.n_rows, START_ROWS)).astype(np.intp))
     mean, variance = q.marginals(some.X, n_threads)
     site = data.prior_mean.site(sparse.model.site, sparse.model.prior)

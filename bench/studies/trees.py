@@ -1,7 +1,7 @@
 """xgpc, boosted trees, a random forest and logistic regression
 
 All methods have their default parameters and two threads. A random tenth of the rows is for testing; sets with at most
-10 000 training rows are split five times, and their numbers are means over the test rows of all splits. LightGBM,
+8000 training rows are split five times, and their numbers are means over the test rows of all splits. LightGBM,
 CatBoost and XGBoost use another tenth of the training rows to choose the number of trees. Half a vote is added to each
 class of the random forest, so that no probability is 0. Logistic regression has scaled features, and one column for
 each level of a category. Adult and splice are tables with categories. In electricity-in-time, the last tenth of the
@@ -47,7 +47,7 @@ NAMES = ("xgpc", *OTHERS)
 # The strongest of the others by their mean rank.
 STRONGEST = ("lightgbm", "catboost")
 # Splits of sets with at most so many training rows; a single one has too few test rows to tell methods apart.
-SPLITS, FEW_ROWS = 5, 10_000
+SPLITS, FEW_ROWS = 5, 8000
 # Of a difference, in standard errors, within which chance could turn it.
 CHANCE = 2.0
 # Of the NLL of the better of the strongest, a share and nats: a user would notice a greater difference.

@@ -152,6 +152,15 @@ def lower(found, name):
     return f"{sum(gap < 0 for gap in gaps)} of {len(gaps)}"
 
 
+def counts(found, names):
+    """A table of wins, losses and ties."""
+    rows = [
+        [METHODS[name].title, lower(found, name), *(str(len(sets_with(found, name, letter))) for letter in "WL=")]
+        for name in names
+    ]  # fmt: skip
+    return table(["xgpc against", "lower NLL on", "wins", "losses", "ties"], rows)
+
+
 def mean_ranks(found):
     """A table of the mean ranks by NLL, of sets on which all were measured."""
     whole = [numbers for numbers in found.values() if set(NAMES) <= set(numbers)]
@@ -203,10 +212,6 @@ def calibrations(found):
 def report(records):
     found = found_of(records)
     titles = [METHODS[name].title for name in NAMES]
-    counts = [
-        [METHODS[name].title, lower(found, name), *(str(len(sets_with(found, name, letter))) for letter in "WL=")]
-        for name in OTHERS
-    ]  # fmt: skip
     nlls, others = [], []
     for key, numbers in found.items():
         ours = numbers["xgpc"]
@@ -217,7 +222,7 @@ def report(records):
                  for name in NAMES]  # fmt: skip
         others.append([key, *pairs])
     return "\n\n".join([
-        table(["xgpc against", "lower NLL on", "wins", "losses", "ties"], counts), f"xgpc loses {losses(found)}.",
+        counts(found, OTHERS), f"xgpc loses {losses(found)}.",
         mean_ranks(found), above(found),
         table(["NLL: set", "training rows x features, classes", "neighbours", *titles], nlls), calibrations(found),
         table(["error in %, seconds of the fit: set", *titles], others),

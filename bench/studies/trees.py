@@ -35,7 +35,7 @@ from threadpoolctl import threadpool_limits
 from . import by_set, method_parts
 from .calibration import binned, calibration, cell, is_calibrated
 
-MINUTES, EXPIRES = 14, {OUTPUTS}
+MINUTES, EXPIRES = 20, {OUTPUTS}
 SETS = (
     "electricity", "magic", "banana", "cod-rna", "a9a", "covtype", "higgs", "diabetes-pima", "german-numer", "heart",
     "ringnorm", "twonorm", "adult", "bank-marketing", "splice", "susy", "svmguide1", "waveform", "waveform-noise",

@@ -134,7 +134,8 @@ def summary(stored):
         return MEASURES.format("xgpc and boosted trees", "trees")
     text = (
         f"All methods fit {len(found)} data sets with their default parameters and two threads; boosted trees use a "
-        "tenth of the training rows to choose the number of trees. xgpc wins on a set if its negative log likelihood "
+        f"tenth of the training rows to choose the number of trees. Sets with at most {trees.FEW_ROWS} training rows "
+        f"are split {trees.SPLITS} times. xgpc wins on a set if its negative log likelihood "
         "of the test rows is lower by more than two standard errors of the paired difference. It loses "
         f"{trees.losses(found)}. In electricity-in-time the test rows come after the training rows; in "
         "cod-rna-kept-apart no test row repeats a training row. Times of a fit are medians over the sets with at least "

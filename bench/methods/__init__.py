@@ -5,6 +5,7 @@ estimator. An estimator that is trained step by step also has ``train(X, y)``, w
 it is time to look at the model.
 """
 
+import functools
 import importlib
 from typing import NamedTuple
 
@@ -58,6 +59,7 @@ def path(name, data, seconds, threads=THREADS, **settings):
         yield spent, model
 
 
+@functools.cache
 def warm_up(name, threads=THREADS, **settings):
     """A first fit: imports, threads and first calls cost time once in a process."""
     data = problems.split(problems.load(None, "breast-cancer"), seed=0)

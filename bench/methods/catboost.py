@@ -1,4 +1,4 @@
-"""CatBoost at its defaults, stopped at the number of trees that is best on a tenth of the training rows."""
+"""CatBoost at its defaults or given settings, with as many trees as are best on a tenth of the training rows."""
 
 import catboost
 from problems import hold_out
@@ -16,9 +16,9 @@ def prepared(X):
 
 
 class StoppedTrees:
-    def __init__(self, threads, seed):
+    def __init__(self, threads, seed, **settings):
         self.model = catboost.CatBoostClassifier(
-            thread_count=threads, random_seed=seed, verbose=False, allow_writing_files=False
+            thread_count=threads, random_seed=seed, verbose=False, allow_writing_files=False, **settings
         )
 
     def fit(self, X, y):

@@ -1,4 +1,4 @@
-"""LightGBM at its defaults, stopped at the number of trees that is best on a tenth of the training rows.
+"""LightGBM at its defaults or given settings, with as many trees as are best on a tenth of the training rows.
 
 Without that its probabilities would be overconfident.
 """
@@ -12,9 +12,9 @@ PATIENCE = 50
 
 
 class StoppedTrees:
-    def __init__(self, threads, seed):
+    def __init__(self, threads, seed, **settings):
         self.model = lightgbm.LGBMClassifier(
-            n_estimators=MOST_TREES, n_jobs=threads, random_state=seed, verbose=-1
+            n_estimators=MOST_TREES, n_jobs=threads, random_state=seed, verbose=-1, **settings
         )  # fmt: skip
 
     def fit(self, X, y):

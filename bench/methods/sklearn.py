@@ -6,8 +6,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OrdinalEncoder
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
+LEVELS = make_column_selector(dtype_include="category")
 # Votes added to each class: a forest says 0 where no tree has the class, which would cost infinitely much.
 SMOOTHING = 0.5
 
@@ -22,8 +23,7 @@ class Forest:
         model = self.model
         if hasattr(X, "dtypes"):
             categories = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
-            columns = make_column_selector(dtype_include="category")
-            model = make_pipeline(make_column_transformer((categories, columns), remainder="passthrough"), model)
+            model = make_pipeline(make_column_transformer((categories, LEVELS), remainder="passthrough"), model)
         self.fitted_ = model.fit(X, y)
         return self
 
@@ -32,10 +32,30 @@ class Forest:
         return votes / np.sum(votes, axis=1, keepdims=True)
 
 
+class Logistic:
+    """A logistic regression on scaled features and a column for each level; arrays of the studies are scaled."""
+
+    def __init__(self):
+        self.model = LogisticRegression(max_iter=1000)
+
+    def fit(self, X, y):
+        model = self.model
+        if hasattr(X, "dtypes"):
+            columns = make_column_transformer(
+                (OneHotEncoder(handle_unknown="ignore"), LEVELS), remainder=StandardScaler()
+            )
+            model = make_pipeline(columns, model)
+        self.fitted_ = model.fit(X, y)
+        return self
+
+    def predict_proba(self, X):
+        return self.fitted_.predict_proba(X)
+
+
 def make(threads, seed, name, **settings):
     if name == "forest":
         return Forest(threads, seed)
     if name == "logistic":
-        return LogisticRegression(max_iter=1000)
+        return Logistic()
     kinds = {"histogram": HistGradientBoostingClassifier, "laplace": GaussianProcessClassifier}
     return kinds[name](random_state=seed, **settings)

@@ -50,20 +50,25 @@ def parts(data, quick):
 
 
 def calibration(runs):
-    """The expected calibration error, and mean and deviation of that of a calibrated model."""
+    """The expected calibration error, and mean and deviation of that of a calibrated model: three numbers."""
     rows, probability, hits, variance = np.sum([run["bins"] for run in runs], axis=0)
     expected, deviation = np.sqrt(2 / np.pi * variance), np.sqrt((1 - 2 / np.pi) * np.sum(variance))
-    return np.array([np.sum(np.abs(probability - hits)), np.sum(expected), deviation]) / np.sum(rows)
+    return (np.array([np.sum(np.abs(probability - hits)), np.sum(expected), deviation]) / np.sum(rows)).tolist()
 
 
-def cell(numbers):
-    if numbers is None:
-        return ""
-    error, expected, deviation = calibration(numbers["runs"])
-    text = f"{error:.3f}" if error <= expected + 2 * deviation else f"**{error:.3f}**"
+def is_calibrated(error, expected, deviation):
+    """Whether chance can explain the error."""
+    return error <= expected + 2 * deviation
+
+
+def cell(error, expected, deviation):
+    text = f"{error:.3f}" if is_calibrated(error, expected, deviation) else f"**{error:.3f}**"
     return f"{text} ({expected:.3f} ± {deviation:.3f})"
 
 
 def report(records):
-    rows = [[one, *(cell(found.get(name)) for name in NAMES)] for one, found in by_set(records, SETS).items()]
+    rows = [
+        [one, *(cell(*calibration(found[name]["runs"])) if name in found else "" for name in NAMES)]
+        for one, found in by_set(records, SETS).items()
+    ]
     return table(["set", *(METHODS[name].title for name in NAMES)], rows)

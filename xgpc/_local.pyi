@@ -39,6 +39,7 @@ class Neighbourhoods:
         d_linear: np.ndarray,
     ) -> None: ...
 
+def earlier_first(index: np.ndarray, rank: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 def chain_terms(
     index: np.ndarray,
     n_earlier: np.ndarray,

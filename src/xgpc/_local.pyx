@@ -4,7 +4,7 @@ Everything works on a range of rows and writes there alone, so that threads can 
 """
 import numpy as np
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from ._engine cimport Workspace, add_gradient, tiles
 from ._kernels cimport InducingKernel, KernelGradient, Rows, rows_from, rows_of
@@ -31,8 +31,8 @@ cdef extern from "local.h" nogil:
         const double* x
         const double* a
         const double* residual
-        const int64_t* index
-        const int64_t* n_earlier
+        const int32_t* index
+        const int32_t* n_earlier
     ctypedef struct xg_local_conditional:
         Py_ssize_t first, n, b_first, b_n
         double* b
@@ -76,7 +76,7 @@ cdef extern from "cavity.h" nogil:
 cdef extern from "spread.h" nogil:
     ctypedef struct xg_spread_rows:
         Py_ssize_t n, k, m, n_classes, n_sets
-        const int64_t* index
+        const int32_t* index
         const xg_local_pulled* set
     ctypedef struct xg_spread_sums:
         Py_ssize_t n
@@ -118,8 +118,8 @@ cdef class Neighbourhoods:
     support, rows : x (n_factors, n, d), features divided by each factor's length scales; whitened rows a (n, m); and
         residual (n,), k(x, x) - |a|^2, not negative; of the training rows and of those to predict
     sites : precision and linear term (C, n) of the training rows
-    index : (r, k) int64, the neighbours of each row among the training rows
-    n_earlier : (r,) int64 or None; with it there are two sets of neighbours: all, and the first so many
+    index : (r, k) int32, the neighbours of each row among the training rows
+    n_earlier : (r,) int32 or None; with it there are two sets of neighbours: all, and the first so many
     blocks : (r + 8, (k + 1) (k + 2) / 2) or None; see local.h
     """
     cdef xg_local_kernel kernel
@@ -144,8 +144,8 @@ cdef class Neighbourhoods:
         cdef const double[:, :, ::1] x = support[0], row_x = rows[0]
         cdef const double[:, ::1] a = support[1], row_a = rows[1], precision = sites[0], linear = sites[1]
         cdef const double[::1] residual = support[2], row_residual = rows[2]
-        cdef const int64_t[:, ::1] near = index
-        cdef const int64_t[::1] earlier
+        cdef const int32_t[:, ::1] near = index
+        cdef const int32_t[::1] earlier
         self.kernel.n_terms, self.kernel.n_factors, self.kernel.n_features = kernel.n_terms, F, d
         self.kernel.variance, self.kernel.noise = &kernel._variance[0], &kernel._noise[0]
         self.kernel.first = &kernel._first[0]
@@ -240,7 +240,29 @@ cdef class Neighbourhoods:
             xg_spread(&rows, &sums)
 
 
-def chain_terms(const int64_t[:, ::1] index, const int64_t[::1] n_earlier, const double[:, :, ::1] gamma,
+def earlier_first(const int32_t[:, ::1] index, const int64_t[::1] rank):
+    """Neighbours (n, k) with those first whose rank (n,) is less than the row's own, and the number (n,) of these."""
+    cdef Py_ssize_t i, j, first, last
+    found, n_earlier = np.empty(np.shape(index), dtype=np.int32), np.empty(index.shape[0], dtype=np.int32)
+    cdef int32_t[:, ::1] to = found
+    cdef int32_t[::1] count = n_earlier
+    with nogil:
+        for i in range(index.shape[0]):
+            first = 0
+            for j in range(index.shape[1]):
+                first += rank[index[i, j]] < rank[i]
+            count[i], last, first = first, first, 0
+            for j in range(index.shape[1]):
+                if rank[index[i, j]] < rank[i]:
+                    to[i, first] = index[i, j]
+                    first += 1
+                else:
+                    to[i, last] = index[i, j]
+                    last += 1
+    return found, n_earlier
+
+
+def chain_terms(const int32_t[:, ::1] index, const int32_t[::1] n_earlier, const double[:, :, ::1] gamma,
                 const double[:, ::1] variance, const double[:, ::1] precision, const double[:, ::1] linear,
                 const double[:, ::1] targets):
     """Weights (C, n) of the whitened rows in h = sum g b, b given the earlier neighbours, g as in ``site_terms``.
@@ -265,7 +287,7 @@ def chain_terms(const int64_t[:, ::1] index, const int64_t[::1] n_earlier, const
     return out
 
 
-def neighbour_sums(const int64_t[:, ::1] index, const double[:, :, ::1] gamma, const double[:, ::1] x,
+def neighbour_sums(const int32_t[:, ::1] index, const double[:, :, ::1] gamma, const double[:, ::1] x,
                    const double[:, ::1] y):
     """Sums over j of gamma[c, i, j] x[c, index[i, j]], and of the same for y, (2, C, n)."""
     cdef Py_ssize_t c, i, j

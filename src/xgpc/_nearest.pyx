@@ -1,7 +1,7 @@
 """The nearest rows of points, see nearest.h."""
 import numpy as np
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 cdef extern from "nearest.h" nogil:
     enum:
@@ -36,7 +36,7 @@ cdef extern from "nearest.h" nogil:
     void xg_nearest_build(xg_nearest* tree, const double* rows, const xg_nearest_arrays* to)
     size_t xg_nearest_scratch(const xg_nearest* tree, Py_ssize_t k)
     void xg_nearest_of(const xg_nearest* tree, const double* points, Py_ssize_t first, Py_ssize_t r, Py_ssize_t k,
-                       void* scratch, int64_t* out)
+                       void* scratch, int32_t* out)
 
 
 cdef class Tree:
@@ -93,15 +93,15 @@ cdef class Tree:
         cdef Py_ssize_t r = points.shape[0]
         if k > self.tree.n:
             raise ValueError(f"There are {self.tree.n} rows, so {k} nearest ones cannot be found.")
-        index = np.empty((r, k), dtype=np.int64)
-        cdef int64_t[:, ::1] out = index
+        index = np.empty((r, k), dtype=np.int32)
+        cdef int32_t[:, ::1] out = index
         cdef char[::1] scratch = np.empty(xg_nearest_scratch(&self.tree, k), dtype=np.int8)
         if r and k:
             with nogil:
                 xg_nearest_of(&self.tree, &points[0, 0], 0, r, k, &scratch[0], &out[0, 0])
         return index
 
-    def of_rows(self, Py_ssize_t first, Py_ssize_t last, int64_t[:, ::1] index):
+    def of_rows(self, Py_ssize_t first, Py_ssize_t last, int32_t[:, ::1] index):
         """Write the nearest other rows of the rows ``order[first:last]`` to these rows of ``index`` (n, k)."""
         if index.shape[1] >= self.tree.n:
             raise ValueError(f"A row has {self.tree.n - 1} other rows, so {index.shape[1]} cannot be found.")

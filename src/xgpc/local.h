@@ -37,7 +37,7 @@ typedef struct {
     ptrdiff_t n, k;
     double *blocks;
     const double *x, *a, *residual;
-    const int64_t *index, *n_earlier;
+    const int32_t *index, *n_earlier;
 } xg_local_rows;
 
 /* The conditional given a set of neighbours: variance and mean (classes, n) of the value at z = 0, and gamma

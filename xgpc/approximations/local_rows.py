@@ -97,14 +97,7 @@ def in_order(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     The order of the rows is random, but always the same. By the chain rule of probabilities with a few neighbours, a
     random order loses less than one along coordinates (Guinness 2018, arXiv 1609.05372).
     """
-    rank = np.random.default_rng(ORDER_SEED).permutation(len(index))
-    found, n_earlier = np.empty_like(index), np.empty(len(index), dtype=np.int64)
-    # Part by part: of a million rows, each array in between would take 200 MB.
-    for rows in parts_of(len(index)):
-        is_later = rank[index[rows]] > rank[rows, None]
-        found[rows] = np.take_along_axis(index[rows], np.argsort(is_later, axis=1, kind="stable"), axis=1)
-        n_earlier[rows] = np.count_nonzero(~is_later, axis=1)
-    return found, n_earlier
+    return _local.earlier_first(index, np.random.default_rng(ORDER_SEED).permutation(len(index)))
 
 
 def neighbour_matrices(index: np.ndarray, weights: np.ndarray, n: int) -> list[csr_array]:

@@ -67,6 +67,6 @@ class Neighbours:
 
     def of_rows(self, k: int, n_threads: int = 1) -> np.ndarray:
         """Numbers (n, k) of the k nearest other rows of each row."""
-        index = np.empty((self.n_rows, k), dtype=np.int64)
+        index = np.empty((self.n_rows, k), dtype=np.int32)
         on_threads(n_threads)(lambda part: self._tree.of_rows(part.start, part.stop, index), parts_of(self.n_rows))
         return index

@@ -206,14 +206,6 @@ class Neighbourhoods:
         return found
 
 
-def predicted(at: Neighbourhoods, q: Coefficients) -> Sites:
-    """Means and variances (C, r) of the latent values; O(r (k^2 (m + d) + C (k^3 + m^2)))."""
-    given = at.empty(len(at.index))
-    at.compiled.condition(0, len(at.index), [given])
-    mean, variance = q.moments(given.b)
-    return given.mean + mean, given.variance + variance
-
-
 def moments(executor: Executor, b: np.ndarray, q: Coefficients) -> tuple[np.ndarray, ...]:
     """Means and variances (C, r) of b.z for b (C, r, m); O(C m^2) a row."""
     return by_parts(executor, lambda here: q.moments(b[:, here]), b.shape[1])

@@ -25,7 +25,6 @@ from support.internals import (
     coordinate_ascent,
     in_order,
     local_rows,
-    predicted,
     start_sites,
 )
 from support.local import (
@@ -33,6 +32,7 @@ from support.local import (
     Dense,
     Problem,
     expectation_propagation,
+    predicted,
     probit_moments,
     tilted_moments,
 )

@@ -14,6 +14,8 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit
 from sklearn.utils.estimator_checks import check_estimator
 from support.fits import quietly
+from support.internals import Coefficients
+from support.local import predicted
 from support.reference import moons
 
 import xgpc
@@ -289,6 +291,26 @@ def test_variances_have_the_factor():
     assert_allclose(posterior.marginals(T)[1], FACTOR * variance, rtol=1e-14)
     assert_allclose(posterior.covariance(T), FACTOR * covariance, rtol=1e-14)
     assert_allclose(model.predict_latent(T)[1], FACTOR * variance, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("n_rows", [1, 7, 9, 1100])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_predictions_of_any_number_of_rows_follow_from_their_neighbourhoods(dtype, n_rows, n_classes):
+    """Those of a row alone, of less and more rows than a register holds, of several parts; with any strides."""
+    y = LABELS if n_classes == 2 else (ROWS[:, 0] > 0.0).astype(int) + LABELS
+    q = small(y=y, kernel=4.0 * RBF([0.5, 0.8]), optimizer=None).posterior_
+    assert q.n_neighbors == 10
+    T = np.random.default_rng(0).normal(size=(n_rows, 4)).astype(dtype)[:, ::2]
+    mean, variance = predicted(q.at(T), Coefficients(q.w, q.V))
+    found = np.reshape(q.marginals(T), (2, -1, n_rows))
+    assert_allclose(found[0], mean, rtol=1e-9, atol=1e-10)
+    assert_allclose(found[1], q.variance_scale * variance, rtol=1e-9)
+
+
+def test_rows_with_other_features_are_refused(fitted):
+    with pytest.raises(ValueError, match="Rows must have 2 features; got 3"):
+        fitted.posterior_.marginals(np.zeros((1, 3)))
 
 
 # Where sites do not converge.

@@ -101,7 +101,7 @@ def test_a_row_is_not_among_its_neighbours(kind, d, k):
     rows = rows_of(300, d, kind)
     index = Neighbours(rows).of_rows(k)
     assert index.shape == (300, k)
-    assert index.dtype == np.int64
+    assert index.dtype == np.int32
     assert not np.any(index == np.arange(300)[:, None])
     assert all(len(np.unique(found)) == k for found in index)
     expected = nearest_distances(rows, rows, k + 1)[:, 1:]

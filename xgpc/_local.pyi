@@ -4,6 +4,7 @@ import numpy as np
 
 from ._engine import Workspace
 from ._kernels import InducingKernel, KernelGradient
+from ._nearest import Tree
 
 LINKS: dict[str, int]
 
@@ -39,6 +40,23 @@ class Neighbourhoods:
         d_linear: np.ndarray,
     ) -> None: ...
 
+class Predictor:
+    def __init__(
+        self,
+        kernel: InducingKernel,
+        Linv: np.ndarray,
+        tree: Tree,
+        scale: np.ndarray,
+        largest: float,
+        support: tuple[np.ndarray, np.ndarray, np.ndarray],
+        sites: tuple[np.ndarray, np.ndarray],
+        w: np.ndarray,
+        V: np.ndarray,
+        k: int,
+    ) -> None: ...
+    def moments(self, X: np.ndarray, work: Workspace) -> np.ndarray: ...
+
+def earlier_first(index: np.ndarray, rank: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 def chain_terms(
     index: np.ndarray,
     n_earlier: np.ndarray,

@@ -4,10 +4,12 @@ Everything works on a range of rows and writes there alone, so that threads can 
 """
 import numpy as np
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
-from ._engine cimport Workspace, add_gradient, tiles
-from ._kernels cimport InducingKernel, KernelGradient, Rows, rows_from, rows_of
+from . cimport _blas
+from ._engine cimport Workspace, add_gradient, project, tiles
+from ._kernels cimport InducingKernel, KernelGradient, Rows, diagonal_block, read_feature, rows_from, rows_of
+from ._nearest cimport Tree, xg_nearest_of, xg_nearest_scratch
 from ._sites cimport xg_moments
 
 cdef extern from "local.h" nogil:
@@ -31,8 +33,8 @@ cdef extern from "local.h" nogil:
         const double* x
         const double* a
         const double* residual
-        const int64_t* index
-        const int64_t* n_earlier
+        const int32_t* index
+        const int32_t* n_earlier
     ctypedef struct xg_local_conditional:
         Py_ssize_t first, n, b_first, b_n
         double* b
@@ -76,7 +78,7 @@ cdef extern from "cavity.h" nogil:
 cdef extern from "spread.h" nogil:
     ctypedef struct xg_spread_rows:
         Py_ssize_t n, k, m, n_classes, n_sets
-        const int64_t* index
+        const int32_t* index
         const xg_local_pulled* set
     ctypedef struct xg_spread_sums:
         Py_ssize_t n
@@ -109,6 +111,29 @@ cdef xg_local_pulled outputs_of(arrays):
     return out
 
 
+cdef xg_local_kernel local_kernel(InducingKernel kernel):
+    # The parameters of a kernel, which must outlive them
+    cdef xg_local_kernel found
+    found.n_terms, found.n_factors, found.n_features = kernel.n_terms, kernel.n_factors, kernel.n_features
+    found.variance, found.noise, found.first = &kernel._variance[0], &kernel._noise[0], &kernel._first[0]
+    found.family = &kernel._family[0] if kernel.n_factors else NULL
+    found.shape = &kernel._shape[0] if kernel.n_factors else NULL
+    return found
+
+
+cdef xg_local_support local_support(tuple support, tuple sites):
+    # Training rows and their sites, which must outlive them
+    cdef const double[:, :, ::1] x = support[0]
+    cdef const double[:, ::1] a = support[1], precision = sites[0], linear = sites[1]
+    cdef const double[::1] residual = support[2]
+    cdef xg_local_support found
+    found.n, found.m, found.n_classes = a.shape[0], a.shape[1], precision.shape[0]
+    found.x = &x[0, 0, 0] if x.shape[0] else NULL
+    found.a = &a[0, 0] if a.shape[1] else NULL
+    found.residual, found.precision, found.linear = &residual[0], &precision[0, 0], &linear[0, 0]
+    return found
+
+
 cdef class Neighbourhoods:
     """Rows, and the training rows near them with their sites.
 
@@ -118,8 +143,8 @@ cdef class Neighbourhoods:
     support, rows : x (n_factors, n, d), features divided by each factor's length scales; whitened rows a (n, m); and
         residual (n,), k(x, x) - |a|^2, not negative; of the training rows and of those to predict
     sites : precision and linear term (C, n) of the training rows
-    index : (r, k) int64, the neighbours of each row among the training rows
-    n_earlier : (r,) int64 or None; with it there are two sets of neighbours: all, and the first so many
+    index : (r, k) int32, the neighbours of each row among the training rows
+    n_earlier : (r,) int32 or None; with it there are two sets of neighbours: all, and the first so many
     blocks : (r + 8, (k + 1) (k + 2) / 2) or None; see local.h
     """
     cdef xg_local_kernel kernel
@@ -141,21 +166,12 @@ cdef class Neighbourhoods:
         if blocks is not None and (blocks.shape[0] != r + 8 or 2 * blocks.shape[1] != (k + 1) * (k + 2)):
             raise ValueError(f"blocks must be {(r + 8, (k + 1) * (k + 2) // 2)}.")
         self._alive, self._kernel = (arrays, blocks), kernel
-        cdef const double[:, :, ::1] x = support[0], row_x = rows[0]
-        cdef const double[:, ::1] a = support[1], row_a = rows[1], precision = sites[0], linear = sites[1]
-        cdef const double[::1] residual = support[2], row_residual = rows[2]
-        cdef const int64_t[:, ::1] near = index
-        cdef const int64_t[::1] earlier
-        self.kernel.n_terms, self.kernel.n_factors, self.kernel.n_features = kernel.n_terms, F, d
-        self.kernel.variance, self.kernel.noise = &kernel._variance[0], &kernel._noise[0]
-        self.kernel.first = &kernel._first[0]
-        self.kernel.family = &kernel._family[0] if F else NULL
-        self.kernel.shape = &kernel._shape[0] if F else NULL
-        self.support.n, self.support.m, self.support.n_classes = n, m, C
-        self.support.x = &x[0, 0, 0] if F else NULL
-        self.support.a = &a[0, 0] if m else NULL
-        self.support.residual = &residual[0]
-        self.support.precision, self.support.linear = &precision[0, 0], &linear[0, 0]
+        cdef const double[:, :, ::1] row_x = rows[0]
+        cdef const double[:, ::1] row_a = rows[1]
+        cdef const double[::1] row_residual = rows[2]
+        cdef const int32_t[:, ::1] near = index
+        cdef const int32_t[::1] earlier
+        self.kernel, self.support = local_kernel(kernel), local_support(support, sites)
         self.rows.n, self.rows.k, self.rows.blocks = r, k, NULL if blocks is None else &blocks[0, 0]
         self.rows.x = &row_x[0, 0, 0] if F and r else NULL
         self.rows.a = &row_a[0, 0] if m and r else NULL
@@ -240,7 +256,128 @@ cdef class Neighbourhoods:
             xg_spread(&rows, &sums)
 
 
-def chain_terms(const int64_t[:, ::1] index, const int64_t[::1] n_earlier, const double[:, :, ::1] gamma,
+cdef class Predictor:
+    """Latent values at any rows, given training rows with their sites and the posterior of the coefficients.
+
+    Parameters
+    ----------
+    kernel, Linv : InducingKernel, and L^{-1} (m, m) of its inducing points
+    tree, scale, largest : Tree of the training rows with features times ``scale`` (d,), clipped at +-``largest``
+    support, sites : as of ``Neighbourhoods``
+    w, V : (C, m) and (C, m, m), mean and covariance of the coefficients
+    k : number of neighbours
+    """
+    cdef InducingKernel kernel
+    cdef Tree tree
+    cdef const double[::1] scale
+    cdef const double[:, ::1] Linv, w
+    cdef const double[:, :, ::1] V
+    cdef xg_local_kernel parameters
+    cdef xg_local_support support
+    cdef double largest
+    cdef Py_ssize_t k
+    cdef object _alive
+
+    def __init__(self, InducingKernel kernel, const double[:, ::1] Linv, Tree tree, const double[::1] scale,
+                 double largest, tuple support, tuple sites, const double[:, ::1] w, const double[:, :, ::1] V,
+                 Py_ssize_t k):
+        if k > tree.tree.n:
+            raise ValueError(f"There are {tree.tree.n} rows, so {k} nearest ones cannot be found.")
+        self.kernel, self.Linv, self.tree, self.scale, self.largest = kernel, Linv, tree, scale, largest
+        self.parameters, self.support = local_kernel(kernel), local_support(support, sites)
+        self.w, self.V, self.k, self._alive = w, V, k, (support, sites)
+
+    def moments(self, X, Workspace work):
+        """Means and variances (2, C, r) at rows X (r, d), float32 or float64: the search, and O(k^2 (m + d) + C (k^3 +
+        m^2)) for each row."""
+        cdef Rows rows = rows_of(X), here
+        cdef Py_ssize_t n = rows.n, m = self.support.m, C = self.support.n_classes, F = self.parameters.n_factors
+        cdef Py_ssize_t d = self.parameters.n_features, k = self.k, t, i, j, c
+        if X.shape[1] != d:
+            raise ValueError(f"Rows must have {d} features; got {X.shape[1]}.")
+        result, index = np.empty((2, C, n)), np.empty(n * k, dtype=np.int32)
+        cdef double[:, :, ::1] out = result
+        cdef int32_t[::1] near = index
+        # Of all rows: features as the tree and the kernel take them, a, residual variances and b; then scratch.
+        sizes = n * d, F * n * d, n * m, n, C * n * m, n * m, xg_local_scratch(&self.parameters, &self.support, k)
+        cdef double[::1] memory = np.empty(sum(sizes))
+        cdef double *points = &memory[0]
+        cdef double *x = points + n * d
+        cdef double *a = x + F * n * d
+        cdef double *residual = a + n * m
+        cdef double *b = residual + n
+        cdef double *products = b + C * n * m
+        cdef double *scratch = products + n * m
+        cdef double mean, variance
+        cdef char[::1] space = np.empty(xg_nearest_scratch(&self.tree.tree, k), dtype=np.int8)
+        cdef xg_local_rows local
+        cdef xg_local_conditional given
+        local.n, local.k, local.blocks, local.index, local.n_earlier = n, k, NULL, &near[0], NULL
+        local.x, local.a, local.residual = x, a, residual
+        given.first, given.n, given.b_first, given.b_n = 0, n, 0, n
+        given.b, given.mean, given.variance, given.gamma = b, &out[0, 0, 0], &out[1, 0, 0], NULL
+        with nogil:
+            for t in range(tiles(0, n, work)):
+                i = t * work.rows
+                here = rows_from(rows, i, min(work.rows, n - i))
+                self.transform(&here, i, n, work, points, x, a, residual)
+            xg_nearest_of(&self.tree.tree, points, 0, n, k, &space[0], &near[0])
+            xg_local_condition(&self.parameters, &self.support, &local, 0, n, scratch, &given, NULL)
+            for c in range(C):
+                _blas.gemm_tile(m, n, m, &self.V[c, 0, 0], b + c * n * m, True, products)
+                for i in range(n):
+                    mean = variance = 0.0
+                    for j in range(m):
+                        mean += b[(c * n + i) * m + j] * self.w[c, j]
+                        variance += b[(c * n + i) * m + j] * products[i * m + j]
+                    out[0, c, i] += mean
+                    out[1, c, i] += variance
+        return result
+
+    cdef void transform(self, const Rows* rows, Py_ssize_t first, Py_ssize_t n, Workspace work, double* points,
+                        double* x, double* a, double* residual) noexcept nogil:
+        # A tile of the n rows, those from ``first`` on, as the tree and the kernel take them
+        cdef Py_ssize_t m = self.support.m, F = self.parameters.n_factors, d = self.parameters.n_features, i, j, f
+        cdef double* tile = &work.a[0]
+        cdef double* feature = &work.x2[0]
+        project(self.kernel, &self.Linv[0, 0], rows, work, tile)
+        diagonal_block(self.kernel, rows, &work.kernel, residual + first)
+        for i in range(rows.n):
+            for j in range(m):
+                a[(first + i) * m + j] = tile[j * rows.n + i]
+                residual[first + i] -= tile[j * rows.n + i] * tile[j * rows.n + i]
+            residual[first + i] = max(residual[first + i], 0.0)
+        for j in range(d):
+            read_feature(rows, j, feature)
+            for i in range(rows.n):
+                points[(first + i) * d + j] = min(max(feature[i] * self.scale[j], -self.largest), self.largest)
+                for f in range(F):
+                    x[(f * n + first + i) * d + j] = feature[i] * self.kernel._scale[f, j]
+
+
+def earlier_first(const int32_t[:, ::1] index, const int64_t[::1] rank):
+    """Neighbours (n, k) with those first whose rank (n,) is less than the row's own, and the number (n,) of these."""
+    cdef Py_ssize_t i, j, first, last
+    found, n_earlier = np.empty(np.shape(index), dtype=np.int32), np.empty(index.shape[0], dtype=np.int32)
+    cdef int32_t[:, ::1] to = found
+    cdef int32_t[::1] count = n_earlier
+    with nogil:
+        for i in range(index.shape[0]):
+            first = 0
+            for j in range(index.shape[1]):
+                first += rank[index[i, j]] < rank[i]
+            count[i], last, first = first, first, 0
+            for j in range(index.shape[1]):
+                if rank[index[i, j]] < rank[i]:
+                    to[i, first] = index[i, j]
+                    first += 1
+                else:
+                    to[i, last] = index[i, j]
+                    last += 1
+    return found, n_earlier
+
+
+def chain_terms(const int32_t[:, ::1] index, const int32_t[::1] n_earlier, const double[:, :, ::1] gamma,
                 const double[:, ::1] variance, const double[:, ::1] precision, const double[:, ::1] linear,
                 const double[:, ::1] targets):
     """Weights (C, n) of the whitened rows in h = sum g b, b given the earlier neighbours, g as in ``site_terms``.
@@ -265,7 +402,7 @@ def chain_terms(const int64_t[:, ::1] index, const int64_t[::1] n_earlier, const
     return out
 
 
-def neighbour_sums(const int64_t[:, ::1] index, const double[:, :, ::1] gamma, const double[:, ::1] x,
+def neighbour_sums(const int32_t[:, ::1] index, const double[:, :, ::1] gamma, const double[:, ::1] x,
                    const double[:, ::1] y):
     """Sums over j of gamma[c, i, j] x[c, index[i, j]], and of the same for y, (2, C, n)."""
     cdef Py_ssize_t c, i, j

@@ -1,43 +1,7 @@
 """The nearest rows of points, see nearest.h."""
 import numpy as np
 
-from libc.stdint cimport int64_t
-
-cdef extern from "nearest.h" nogil:
-    enum:
-        XG_PANEL
-    ctypedef struct xg_keyed:
-        double key
-        int64_t number
-    ctypedef struct xg_nearest:
-        Py_ssize_t n, d, p, most
-        int power
-        const double* mean
-        const double* directions
-        double radius
-        const double* rows
-        const int64_t* order
-        const float* panels
-        const float* leaves
-        const float* groups
-    ctypedef struct xg_nearest_arrays:
-        int64_t* order
-        float* panels
-        float* leaves
-        float* groups
-        float* coordinates
-        double* along
-        xg_keyed* items
-        const float* places
-        Py_ssize_t n_places
-    Py_ssize_t xg_panels(Py_ssize_t n)
-    Py_ssize_t xg_leaves(Py_ssize_t n)
-    Py_ssize_t xg_coordinates(const xg_nearest* tree)
-    void xg_nearest_build(xg_nearest* tree, const double* rows, const xg_nearest_arrays* to)
-    size_t xg_nearest_scratch(const xg_nearest* tree, Py_ssize_t k)
-    void xg_nearest_of(const xg_nearest* tree, const double* points, Py_ssize_t first, Py_ssize_t r, Py_ssize_t k,
-                       void* scratch, int64_t* out)
-
+from libc.stdint cimport int32_t, int64_t
 
 cdef class Tree:
     """Rows in an order by place, among which the nearest are searched.
@@ -58,9 +22,6 @@ cdef class Tree:
     ----------
     order : (n,) int64, the numbers of the rows in an order in which near rows are near each other
     """
-    cdef xg_nearest tree
-    cdef readonly object order
-    cdef object _alive
 
     def __init__(self, const double[:, ::1] rows, const double[::1] mean, const double[:, ::1] directions,
                  int power, const float[:, ::1] places, Py_ssize_t most):
@@ -93,15 +54,15 @@ cdef class Tree:
         cdef Py_ssize_t r = points.shape[0]
         if k > self.tree.n:
             raise ValueError(f"There are {self.tree.n} rows, so {k} nearest ones cannot be found.")
-        index = np.empty((r, k), dtype=np.int64)
-        cdef int64_t[:, ::1] out = index
+        index = np.empty((r, k), dtype=np.int32)
+        cdef int32_t[:, ::1] out = index
         cdef char[::1] scratch = np.empty(xg_nearest_scratch(&self.tree, k), dtype=np.int8)
         if r and k:
             with nogil:
                 xg_nearest_of(&self.tree, &points[0, 0], 0, r, k, &scratch[0], &out[0, 0])
         return index
 
-    def of_rows(self, Py_ssize_t first, Py_ssize_t last, int64_t[:, ::1] index):
+    def of_rows(self, Py_ssize_t first, Py_ssize_t last, int32_t[:, ::1] index):
         """Write the nearest other rows of the rows ``order[first:last]`` to these rows of ``index`` (n, k)."""
         if index.shape[1] >= self.tree.n:
             raise ValueError(f"A row has {self.tree.n - 1} other rows, so {index.shape[1]} cannot be found.")

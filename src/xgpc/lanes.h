@@ -100,11 +100,14 @@ XG_CALLED void scatter(ptrdiff_t n_lanes, ptrdiff_t width, const lanes *values, 
             out[l * width + q] = ((const double *)(values + q))[l];
 }
 
-/* out[l width ...] = sum_j (lane l of weights[j]) (lane l's row j): along the rows, which then need no transposing */
-XG_CALLED void combine(const lane_rows *rows, const lanes *weights, double *out)
+/* out[l width ...] = sum_j (lane l of weights[j]) (lane l's row j), zeros in lanes
+ * after the first: along the rows, which then need no transposing */
+XG_CALLED void combine(ptrdiff_t n_lanes, const lane_rows *rows, const lanes *weights, double *out)
 {
     ptrdiff_t width = rows->width;
-    for (ptrdiff_t l = 0; l < XG_WIDTH; ++l, out += width) {
+    for (ptrdiff_t l = n_lanes; l < XG_WIDTH; ++l)
+        memset(out + l * width, 0, (size_t)width * sizeof *out);
+    for (ptrdiff_t l = 0; l < n_lanes; ++l, out += width) {
         const int64_t *index = rows->index + l;
         const double *weight = (const double *)weights + l;
         ptrdiff_t q = 0;
@@ -182,6 +185,29 @@ XG_INLINE void add_dots(const int R, const int C, ptrdiff_t size, double factor,
             out[r][c] += factor * s[r][c];
 }
 
+XG_INLINE double sum_of(lanes x)
+{
+    double total = 0.0;
+    for (int l = 0; l < XG_WIDTH; ++l)
+        total += x[l];
+    return total;
+}
+
+/* sums[c] = x . y_c of vectors (width,) */
+XG_INLINE void row_products(ptrdiff_t width, const double *x, const double *const *y, double *sums)
+{
+    lanes s[4] = {{0.0}, {0.0}, {0.0}, {0.0}};
+    ptrdiff_t q = 0;
+    for (; q + XG_WIDTH <= width; q += XG_WIDTH)
+        for (int c = 0; c < 4; ++c)
+            s[c] += *(const lanes *)(x + q) * *(const lanes *)(y[c] + q);
+    for (; q < width; ++q)
+        for (int c = 0; c < 4; ++c)
+            s[c][0] += x[q] * y[c][q];
+    for (int c = 0; c < 4; ++c)
+        sums[c] = sum_of(s[c]);
+}
+
 /* Columns of rows that are multiplied at a time: of some 34 rows they stay in a first-level cache. Sums are read and
  * written once for so many, and of each row two lines of memory are read at once: with 8 columns a sweep of 32
  * neighbours takes 7 to 10 % longer, with 32 or 64 0 to 5 %. */
@@ -190,14 +216,6 @@ XG_INLINE void add_dots(const int R, const int C, ptrdiff_t size, double factor,
 XG_INLINE lanes absolute(lanes x)
 {
     return (lanes)((lane_bits)x & INT64_MAX);
-}
-
-XG_INLINE double sum_of(lanes x)
-{
-    double total = 0.0;
-    for (int l = 0; l < XG_WIDTH; ++l)
-        total += x[l];
-    return total;
 }
 
 /* Of axis-aligned kernels, see axis.h */

@@ -37,7 +37,7 @@ typedef struct {
     ptrdiff_t n, k;
     double *blocks;
     const double *x, *a, *residual;
-    const int64_t *index, *n_earlier;
+    const int32_t *index, *n_earlier;
 } xg_local_rows;
 
 /* The conditional given a set of neighbours: variance and mean (classes, n) of the value at z = 0, and gamma
@@ -72,7 +72,8 @@ typedef struct {
 ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k);
 
 /* The conditionals of the rows first, ..., last - 1 given each set of neighbours go to out, an array; or with gradient
- * not NULL its outputs are written. The result for a row has the same bits whichever rows are computed with it. */
+ * not NULL its outputs are written. The result for a row has the same bits whichever rows are computed with it; a row
+ * alone, the last of a range, has other rounding. */
 void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
                         ptrdiff_t first, ptrdiff_t last, double *scratch, const xg_local_conditional *out,
                         const xg_local_gradient *gradient);

@@ -6,7 +6,7 @@
 #endif
 
 void XG_VARIANT(xg_nearest_build)(xg_nearest *, const double *, const xg_nearest_arrays *);
-void XG_VARIANT(xg_nearest_of)(const xg_nearest *, const double *, ptrdiff_t, ptrdiff_t, ptrdiff_t, void *, int64_t *);
+void XG_VARIANT(xg_nearest_of)(const xg_nearest *, const double *, ptrdiff_t, ptrdiff_t, ptrdiff_t, void *, int32_t *);
 
 #define WIDTH (2 * XG_WIDTH)
 #define VECTORS (XG_PANEL / WIDTH)
@@ -315,30 +315,42 @@ static void consider(search *s, ptrdiff_t place)
     s->most = most < s->most ? most : s->most;
 }
 
-XG_INLINE void compare_by(const int power, search *s, ptrdiff_t leaf)
+/* Consider the rows of some panels; power and count are constants. Several panels at a time, because each waits for the
+ * sums and the branch of its own. */
+XG_INLINE void compare_panels(const int power, const int count, search *s, ptrdiff_t row)
 {
-    ptrdiff_t c = xg_coordinates(s->tree), n = s->tree->n, last = (leaf + 1) * XG_LEAF < n ? (leaf + 1) * XG_LEAF : n;
-    for (ptrdiff_t row = leaf * XG_LEAF; row < last; row += XG_PANEL) {
-        const float *panel = s->tree->panels + row * c;
-        floats sum[VECTORS] = {{0.0f}};
-        unsigned near = 0;
-        for (ptrdiff_t j = 0; j < c; j += CHUNK) {
-            if (j + CHUNK <= c)
-                add_keys(power, panel, s->q, j, j + CHUNK, sum);
-            else
-                add_keys(power, panel, s->q, j, c, sum);
-            near = 0;
+    ptrdiff_t c = xg_coordinates(s->tree), size = c * XG_PANEL;
+    const float *panels = s->tree->panels + row * c;
+    floats sum[4][VECTORS] = {{{0.0f}}};
+    unsigned near[4], any = 1;
+    for (ptrdiff_t j = 0, end; j < c && any; j = end) {
+        end = c - j < 2 * CHUNK ? c : j + CHUNK;
+        for (; j < end; ++j)
+            for (int p = 0; p < count; ++p)
+                add_keys(power, panels + p * size, s->q, j, j + 1, sum[p]);
+        any = 0;
+        for (int p = 0; p < count; ++p) {
+            near[p] = 0;
             for (int v = 0; v < VECTORS; ++v)
-                near |= not_above(sum[v], s->most) << (v * WIDTH);
-            if (!near)
-                break;
-        }
-        for (; near; near &= near - 1) {
-            int lane = __builtin_ctz(near);
-            if (!(((const float *)sum)[lane] > s->most))
-                consider(s, row + lane);
+                near[p] |= not_above(sum[p][v], s->most) << (v * WIDTH);
+            any |= near[p];
         }
     }
+    for (int p = 0; any && p < count; ++p)
+        for (; near[p]; near[p] &= near[p] - 1) {
+            int lane = __builtin_ctz(near[p]);
+            if (!(((const float *)sum[p])[lane] > s->most))
+                consider(s, row + p * XG_PANEL + lane);
+        }
+}
+
+XG_INLINE void compare_by(const int power, search *s, ptrdiff_t leaf)
+{
+    ptrdiff_t n = s->tree->n, row = leaf * XG_LEAF, last = row + XG_LEAF < n ? row + XG_LEAF : n;
+    for (; row + 3 * XG_PANEL < last; row += 4 * XG_PANEL)
+        compare_panels(power, 4, s, row);
+    for (; row < last; row += XG_PANEL)
+        compare_panels(power, 1, s, row);
 }
 
 static void compare(search *s, ptrdiff_t leaf)
@@ -416,7 +428,7 @@ static void of_point(search *s, xg_keyed *boxes, float *bounds)
 }
 
 void XG_VARIANT(xg_nearest_of)(const xg_nearest *tree, const double *points, ptrdiff_t first, ptrdiff_t r, ptrdiff_t k,
-                               void *scratch, int64_t *out)
+                               void *scratch, int32_t *out)
 {
     ptrdiff_t d = tree->d, n_leaves = xg_leaves(tree->n);
     xg_keyed *found = scratch, *boxes = found + k;
@@ -428,9 +440,9 @@ void XG_VARIANT(xg_nearest_of)(const xg_nearest *tree, const double *points, ptr
         double distance = coordinates_of(tree, s.point, along, q);
         s.slack = (DISTANCE_ERROR + 2e-8 * sqrt((double)d)) * (1.0 + distance);
         of_point(&s, boxes, bounds);
-        int64_t *near = out + (points ? i : tree->order[first + i]) * k;
+        int32_t *near = out + (points ? i : tree->order[first + i]) * k;
         for (ptrdiff_t j = k; j-- > 0;) {
-            near[j] = found[0].number;
+            near[j] = (int32_t)found[0].number;
             found[0] = found[j];
             sift_down(found, j, 0);
         }

@@ -66,6 +66,6 @@ static inline size_t xg_nearest_scratch(const xg_nearest *tree, ptrdiff_t k)
 /* out (r, k) = numbers of the k nearest rows of points (r, d), the nearest first; or, if points are NULL, of the other
  * rows that are nearest to the rows first, ..., first + r - 1 in their order. */
 void xg_nearest_of(const xg_nearest *tree, const double *points, ptrdiff_t first, ptrdiff_t r, ptrdiff_t k,
-                   void *scratch, int64_t *out);
+                   void *scratch, int32_t *out);
 
 #endif

@@ -129,6 +129,17 @@ XG_INLINE void add_term(double variance, ptrdiff_t factors, const lanes *value, 
     }
 }
 
+/* A factor's profile of all pairs if one lane is in use, without that of the others. */
+XG_CALLED void profile_of_one(const xg_local_kernel *kernel, ptrdiff_t f, ptrdiff_t size, group *g, lanes *value)
+{
+    double *h = (double *)g->h, *packed = (double *)g->B;
+    for (ptrdiff_t p = 0; p < size; ++p)
+        h[p] = h[p * XG_WIDTH];
+    xg_profile_array(kernel->family[f], kernel->shape[f], size, h, packed, NULL, NULL);
+    for (ptrdiff_t p = 0; p < size; ++p)
+        value[p] = (lanes){0.0} + packed[p];
+}
+
 /* The kernel's profiles of all pairs of the neighbours and x, packed, in value, slope and shaped. */
 XG_CALLED void profiles(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
                         int with_slopes, group *g)
@@ -137,6 +148,10 @@ XG_CALLED void profiles(const xg_local_kernel *kernel, const xg_local_support *s
     for (ptrdiff_t f = 0; f < kernel->n_factors; ++f) {
         double *slope = with_slopes ? (double *)(g->slope + f * T) : NULL;
         arguments(kernel, support, rows, f, g);
+        if (g->n_lanes == 1 && !with_slopes) {
+            profile_of_one(kernel, f, size, g, g->value + f * T);
+            continue;
+        }
         xg_profile_array(kernel->family[f], kernel->shape[f], XG_WIDTH * size, (const double *)g->h,
                          (double *)(g->value + f * T), slope, (double *)(g->shaped + f * T));
     }
@@ -167,7 +182,7 @@ XG_INLINE void fetch(const xg_local_rows *rows, ptrdiff_t row, ptrdiff_t j, cons
                      ptrdiff_t first, ptrdiff_t size)
 {
     for (int l = 0; l < XG_WIDTH; ++l) {
-        const int64_t *index = rows->index + SMALLER(row + l, rows->n - 1) * rows->k;
+        const int32_t *index = rows->index + SMALLER(row + l, rows->n - 1) * rows->k;
         for (ptrdiff_t i = j; i < SMALLER(j + 4, rows->k); ++i) {
             const char *start = (const char *)(values + index[i] * width + first);
             for (ptrdiff_t line = -((uintptr_t)start % LINE); line < size * (ptrdiff_t)sizeof(double); line += LINE)
@@ -176,8 +191,27 @@ XG_INLINE void fetch(const xg_local_rows *rows, ptrdiff_t row, ptrdiff_t j, cons
     }
 }
 
-/* D <- K - A A^T */
-XG_CALLED void residual_block(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
+/* D <- K - A A^T off the diagonal if one lane is in use: along the rows, in an eighth of the time. */
+XG_CALLED void residual_of_one(const xg_local_support *support, const xg_local_rows *rows, group *g)
+{
+    ptrdiff_t k = rows->k, m = support->m;
+    const double *own = rows->a + g->row[0] * m;
+    for (ptrdiff_t i = 1; i <= k; ++i) {
+        const double *row = i < k ? support->a + g->index[i * XG_WIDTH] * m : own;
+        for (ptrdiff_t j = 0; j < i; j += 4) {
+            const double *other[4];
+            double sums[4];
+            for (int c = 0; c < 4; ++c)
+                other[c] = support->a + g->index[SMALLER(j + c, i - 1) * XG_WIDTH] * m;
+            row_products(m, row, other, sums);
+            for (ptrdiff_t c = 0; c < SMALLER(i - j, 4); ++c)
+                g->D[PACKED(i) + j + c] -= sums[c];
+        }
+    }
+}
+
+/* D <- K - A A^T off the diagonal */
+XG_CALLED void residual_of_all(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
                               group *g)
 {
     ptrdiff_t k = rows->k, m = support->m;
@@ -200,6 +234,17 @@ XG_CALLED void residual_block(const xg_local_kernel *kernel, const xg_local_supp
             pair_sums(XG_PRODUCTS, i, SMALLER(i + 4, k + 1), g->chunk, size, -1.0, g->D);
         }
     }
+}
+
+/* D <- K - A A^T */
+XG_CALLED void residual_block(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
+                              group *g)
+{
+    ptrdiff_t k = rows->k;
+    if (g->n_lanes == 1)
+        residual_of_one(support, rows, g);
+    else
+        residual_of_all(kernel, support, rows, g);
     for (int l = 0; l < XG_WIDTH; ++l) {
         for (ptrdiff_t j = 0; j < k; ++j)
             g->D[PACKED(j) + j][l] = support->residual[g->index[j * XG_WIDTH + l]];
@@ -233,7 +278,7 @@ XG_CALLED void combine_neighbours(const xg_local_support *support, const xg_loca
 {
     lane_rows near = neighbours(rows, g, support->a, support->m);
     lane_rows combined = {1, support->m, g->place, (const double *)g->rows};
-    combine(&near, weights, (double *)g->rows);
+    combine(g->n_lanes, &near, weights, (double *)g->rows);
     gather(&combined, 0, support->m, out, support->m, 1);
 }
 

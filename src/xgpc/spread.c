@@ -69,7 +69,7 @@ void XG_VARIANT(xg_spread)(const xg_spread_rows *rows, const xg_spread_sums *sum
     ptrdiff_t k = rows->k, m = rows->m;
     add_numbers(rows, sums);
     for (ptrdiff_t i = 0; i < rows->n; ++i) {
-        const int64_t *index = rows->index + i * k, *next = i + 1 < rows->n ? index + k : index;
+        const int32_t *index = rows->index + i * k, *next = i + 1 < rows->n ? index + k : index;
         for (ptrdiff_t j = 0; j < k; j += 2) {
             double *near[2] = {sums->a + index[j] * m, sums->a + index[SMALLER(j + 1, k - 1)] * m};
             /* Memory for the next row is read ahead, which takes longer than this one's sums. */

@@ -8,7 +8,7 @@
  * gradient. */
 typedef struct {
     ptrdiff_t n, k, m, n_classes, n_sets;
-    const int64_t *index;
+    const int32_t *index;
     const xg_local_pulled *set;
 } xg_spread_rows;
 

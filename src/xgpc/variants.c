@@ -54,9 +54,9 @@ void xg_nearest_build(xg_nearest *tree, const double *rows, const xg_nearest_arr
 }
 
 XG_BUILDS(void, xg_nearest_of,
-          (const xg_nearest *, const double *, ptrdiff_t, ptrdiff_t, ptrdiff_t, void *, int64_t *))
+          (const xg_nearest *, const double *, ptrdiff_t, ptrdiff_t, ptrdiff_t, void *, int32_t *))
 void xg_nearest_of(const xg_nearest *tree, const double *points, ptrdiff_t first, ptrdiff_t r, ptrdiff_t k,
-                   void *scratch, int64_t *out)
+                   void *scratch, int32_t *out)
 {
     XG_CHOSEN(xg_nearest_of)(tree, points, first, r, k, scratch, out);
 }

@@ -11,7 +11,7 @@ from xgpc.approximations.base import SeparatePriors, Training, grouped, new_key
 from xgpc.approximations.full import FullPosterior, FullPrior
 from xgpc.approximations.linear import LinearPrior
 from xgpc.approximations.local import LocalPosterior
-from xgpc.approximations.local_rows import Neighbourhoods, in_order, local_rows, metric, predicted
+from xgpc.approximations.local_rows import Coefficients, Neighbourhoods, in_order, local_rows, metric
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.gibbs.diagnostics import effective_sample_size, split, split_r_hat
 from xgpc.inference import ascent, fitting, mini_batch

@@ -162,6 +162,14 @@ class Dense:
         return b @ self.q[1] @ b.T + own - mixed - mixed.T + gammas @ among @ gammas.T
 
 
+def predicted(at, q):
+    """Means and variances (C, r) of latent values by the conditionals of all neighbourhoods."""
+    given = at.empty(len(at.index))
+    at.compiled.condition(0, len(at.index), [given])
+    mean, variance = q.moments(given.b)
+    return given.mean + mean, given.variance + variance
+
+
 def tilted_moments(link, y, m, v):
     """log normaliser, mean and variance of p(y | f) N(f | m, v), by the trapezoidal rule around the mode."""
     sd = np.sqrt(v)[:, None]

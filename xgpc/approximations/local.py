@@ -13,19 +13,18 @@ from functools import cached_property
 
 import numpy as np
 
+from .. import _local
 from ..rows.blas import single_threaded_blas
-from ..rows.executor import Threads, on_threads, parts_of
-from ..rows.neighbours import Neighbours
+from ..rows.executor import Threads, on_threads, parts_of, workspace
+from ..rows.neighbours import LARGEST, Neighbours
 from .base import ColumnOf, Value, kernel_sums, noise_variances
 from .local_rows import (
     LEAST_PRECISION,
-    Coefficients,
     LocalRows,
     Neighbourhoods,
     local_rows,
     metric,
     neighbour_matrices,
-    predicted,
     transformed,
 )
 from .sparse import SparsePosterior, SparsePrior
@@ -70,10 +69,6 @@ class LocalPosterior(Value):
     def shape(self) -> tuple[int, ...]:
         return () if self.n_latents is None else (self.n_latents,)
 
-    @property
-    def coefficients(self) -> Coefficients:
-        return Coefficients(self.w, self.V)
-
     @cached_property
     def neighbours(self) -> Neighbours:
         return Neighbours(self.X, metric(self.prior.core))
@@ -82,6 +77,13 @@ class LocalPosterior(Value):
     def whitened_rows(self) -> LocalRows:
         with Threads(1) as executor:
             return local_rows(executor, self.prior, self.X)
+
+    @cached_property
+    def predictor(self) -> _local.Predictor:
+        near, prior, sites = self.neighbours, self.prior, (self.precision, self.linear)
+        scale = np.full(prior.core.n_features, near.metric.scale)
+        search, q = (near.tree, scale, LARGEST), (self.w, self.V)
+        return _local.Predictor(prior.core, prior.Linv, *search, self.whitened_rows.arrays, sites, *q, self.n_neighbors)
 
     def without_neighbors(self) -> SparsePosterior:
         """The posterior of the inducing points' values alone: q(z), as the neighbours' sites made it."""
@@ -102,13 +104,16 @@ class LocalPosterior(Value):
         """A search, and O(r (k^2 (m + d) + C (k^3 + m^2)))."""
         if not len(X):
             return np.empty((*self.shape, 0)), np.empty((*self.shape, 0))
-        # Both are made here, once, not by each thread.
-        _, q, parts = (self.neighbours, self.whitened_rows), self.coefficients, parts_of(len(X))
+        predictor, (m, d) = self.predictor, self.prior.Z.shape
+
+        def part(rows: slice) -> np.ndarray:
+            return predictor.moments(X[rows], workspace(rows.stop - rows.start, m, d))
+
         with single_threaded_blas():
-            found = on_threads(n_jobs)(lambda rows: predicted(self.at(X[rows]), q), parts)
-        mean, variance = (np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
+            found = on_threads(n_jobs)(part, parts_of(len(X)))
+        mean, variance = found[0] if len(found) == 1 else np.concatenate(found, axis=2)
         variance *= self.variance_scale
-        return mean.reshape(*self.shape, len(X)), variance.reshape(*self.shape, len(X))
+        return (mean[0], variance[0]) if self.n_latents is None else (mean, variance)
 
     def covariance_bytes(self, n_rows: int) -> float:
         """The results, five matrices more, and three with a column for each neighbour of any row."""
@@ -129,7 +134,6 @@ class LocalPosterior(Value):
         X = np.asarray(X, dtype=np.float64)
         with Threads(1) as executor:
             at = self.at(X)
-            _, variances = predicted(at, self.coefficients)
             found = at.conditional(executor)
         seen, places = np.unique(at.index, return_inverse=True)
         near, near_a, a = np.asarray(self.X[seen], dtype=np.float64), at.support.a[seen], at.rows.a
@@ -137,7 +141,7 @@ class LocalPosterior(Value):
         cross, joint = kernel.cross(X) - a @ near_a.T, self.prior.spec.at(X).cross(X) - a @ a.T
         matrices = neighbour_matrices(places.reshape(at.index.shape), found.gamma, len(seen))
         covariance = np.empty((len(matrices), len(X), len(X)))
-        for c, (G, b, diagonal) in enumerate(zip(matrices, found.b, variances, strict=True)):
+        for c, (G, b) in enumerate(zip(matrices, found.b, strict=True)):
             G_t, inner = G.T.toarray(), np.zeros((len(X), len(X)))
             own = at.support.residual[seen] + 1.0 / np.maximum(self.precision[c, seen], LEAST_PRECISION)
             # Sums over the neighbours, so many of them at a time that the kernel's values fit.
@@ -148,8 +152,9 @@ class LocalPosterior(Value):
             crossed = G @ cross.T
             total = b @ self.V[c] @ b.T + joint - crossed - crossed.T + inner
             covariance[c] = 0.5 * (total + total.T)
-            np.fill_diagonal(covariance[c], diagonal)
         covariance *= self.variance_scale
+        for one, variances in zip(covariance, np.atleast_2d(self.marginals(X)[1]), strict=True):
+            np.fill_diagonal(one, variances)
         return covariance.reshape(*self.shape, len(X), len(X))
 
     def covariance_columns(self, X: np.ndarray, n_jobs: int | None) -> ColumnOf:

@@ -97,14 +97,7 @@ def in_order(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     The order of the rows is random, but always the same. By the chain rule of probabilities with a few neighbours, a
     random order loses less than one along coordinates (Guinness 2018, arXiv 1609.05372).
     """
-    rank = np.random.default_rng(ORDER_SEED).permutation(len(index))
-    found, n_earlier = np.empty_like(index), np.empty(len(index), dtype=np.int64)
-    # Part by part: of a million rows, each array in between would take 200 MB.
-    for rows in parts_of(len(index)):
-        is_later = rank[index[rows]] > rank[rows, None]
-        found[rows] = np.take_along_axis(index[rows], np.argsort(is_later, axis=1, kind="stable"), axis=1)
-        n_earlier[rows] = np.count_nonzero(~is_later, axis=1)
-    return found, n_earlier
+    return _local.earlier_first(index, np.random.default_rng(ORDER_SEED).permutation(len(index)))
 
 
 def neighbour_matrices(index: np.ndarray, weights: np.ndarray, n: int) -> list[csr_array]:
@@ -211,14 +204,6 @@ class Neighbourhoods:
         found = self.empty(len(self.index), with_gamma=True)
         executor.each(lambda here: self.compiled.condition(here.start, here.stop, [found]), parts_of(len(self.index)))
         return found
-
-
-def predicted(at: Neighbourhoods, q: Coefficients) -> Sites:
-    """Means and variances (C, r) of the latent values; O(r (k^2 (m + d) + C (k^3 + m^2)))."""
-    given = at.empty(len(at.index))
-    at.compiled.condition(0, len(at.index), [given])
-    mean, variance = q.moments(given.b)
-    return given.mean + mean, given.variance + variance
 
 
 def moments(executor: Executor, b: np.ndarray, q: Coefficients) -> tuple[np.ndarray, ...]:

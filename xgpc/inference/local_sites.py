@@ -126,7 +126,7 @@ class Sweep:
 
     local: Local
     given: Sites
-    neighbours: Conditional  # given all neighbours of a row
+    neighbours: Conditional  # given all neighbours of a row; its b has no rows unless it was to be kept
     earlier: Conditional | None  # given only the neighbours that precede the row; without b
     q: Coefficients  # q(z), which the given sites determine
     terms: Sites  # s and g (C, n)
@@ -135,15 +135,16 @@ class Sweep:
     own_share: np.ndarray  # (n,)
 
     @classmethod
-    def of(cls, local: Local, sites: Sites, keep_all: bool = False) -> Sweep:
+    def of(cls, local: Local, sites: Sites, keep_b: bool = False, keep_weights: bool = False) -> Sweep:
         """Predict all rows: O(n (k^2 (m + d) + C (k^3 + m^2))).
 
         By the chain rule of probabilities each row's site, given those of its earlier neighbours, adds s b b^T and g b
-        to the natural parameters of q(z). ``keep_all`` also keeps gamma, and the conditionals given earlier neighbours
-        except for their b. ValueError if q(z) is not proper.
+        to the natural parameters of q(z). ``keep_b`` keeps b given all neighbours, which is as large as the whitened
+        rows; ``keep_weights`` keeps gamma, and variance, mean and gamma given earlier neighbours. ValueError if q(z) is
+        not proper.
         """
         at, n = local.neighbourhoods(sites), len(local.index)
-        neighbours, all_earlier = at.empty(n, keep_all), at.empty(n, with_gamma=True) if keep_all else None
+        neighbours, all_earlier = at.empty(n, keep_weights), at.empty(n, with_gamma=True) if keep_weights else None
         natural = Coefficients.zeros(len(sites[0]), local.rows.a.shape[1])
 
         def part(rows: slice) -> Coefficients:
@@ -160,6 +161,8 @@ class Sweep:
         terms = site_terms(neighbours.variance, neighbours.mean, sites)
         own_share = local.link.own_share(local.labels[1])
         b_mean, b_variance = moments(local.executor, neighbours.b, q)
+        if not keep_b:
+            neighbours = neighbours._replace(b=at.empty(0).b)
         return cls(local, sites, neighbours, all_earlier, q, terms, b_mean, b_variance, own_share)
 
     @cached_property
@@ -227,9 +230,6 @@ class Marginal(NamedTuple):
     gradient: np.ndarray  # of each row's expected log likelihood by the mean
     missing: np.ndarray  # gradient + (given precision) mean - given, zero where sites agree
 
-    def predicted(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.mean, self.variance
-
 
 @dataclass(frozen=True)
 class GivenPrecisions:
@@ -248,7 +248,7 @@ class GivenPrecisions:
     @classmethod
     def of(cls, local: Local, sites: Sites) -> GivenPrecisions:
         """Compute what does not depend on the linear terms; O(n (k^2 (m + d) + C (k^3 + m^2)))."""
-        sweep = Sweep.of(local, sites, keep_all=True)
+        sweep = Sweep.of(local, sites, keep_weights=True)
         neighbours, earlier, (part, share) = sweep.neighbours, sweep.earlier, sweep.kept
         assert earlier is not None
         (s, _), b_variance = sweep.terms, sweep.b_variance / sweep.left
@@ -373,7 +373,7 @@ def converged_sites(local: Local, sites: Sites, tol: float | None = None, max_sw
             least, nearest = swept.change, swept
         if swept.change < tol or not np.isfinite(swept.change):
             break
-    return Sweeps(nearest.sites, nearest.q, nearest.predicted(), n_sweeps, least < near * tol)
+    return Sweeps(nearest.sites, nearest.q, nearest.predicted, n_sweeps, least < near * tol)
 
 
 class Swept(NamedTuple):
@@ -382,7 +382,7 @@ class Swept(NamedTuple):
     change: float
     sites: Sites
     q: Coefficients
-    predicted: Callable[[], tuple[np.ndarray, np.ndarray]]
+    predicted: tuple[np.ndarray, np.ndarray]
 
 
 def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[Swept]:
@@ -397,7 +397,7 @@ def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[Swep
         here = given.balanced(sites[1], curvature)
         gradient = here.gradient / weight
         change = float(np.max(np.maximum(np.abs(gradient - before), np.abs(here.missing / weight))))
-        yield Swept(change, (sites[0], here.given), Coefficients(here.w, given.q.V), here.predicted)
+        yield Swept(change, (sites[0], here.given), Coefficients(here.w, given.q.V), (here.mean, here.variance))
         precision = sites[0] + PRECISION_STEP * (here.precision - sites[0])
         before, sites = gradient, (precision, here.gradient + precision * here.mean)
 
@@ -411,11 +411,12 @@ def _extrapolated(local: Local, sites: Sites) -> Iterator[Swept]:
     length, before, point = FIRST_STEP, np.inf, np.stack(sites)
     points, steps = deque[np.ndarray](maxlen=MEMORY + 1), deque[np.ndarray](maxlen=MEMORY + 1)
     while True:
-        sites = point[0], point[1]
-        sweep = Sweep.of(local, sites)
+        sweep = Sweep.of(local, (point[0], point[1]))
         step = np.stack(sweep.sites()) - point
-        change = 2.0 * float(np.mean(np.abs(step)))
-        yield Swept(change, sites, sweep.q, sweep.predicted)
+        change, swept = 2.0 * float(np.mean(np.abs(step))), (sweep.given, sweep.q, sweep.predicted())
+        # A sweep has ten numbers for each row, which the next one need not wait for.
+        del sweep
+        yield Swept(change, *swept)
         if change > before:
             if len(points) < 2:
                 length = max(LEAST_STEP, 0.5 * length)

@@ -365,6 +365,8 @@ def accept_neighbors(task: Task, pair: Pair, initial: InitialState, split: Split
     """
     data, history, k, (rows, held_out) = task.data, task.run.history, task.n_neighbors, split
     is_auto, sparse, local_fit, scores = data.config.has_auto_neighbors, pair.sparse, pair.local, pair.local.scores
+    # Passes without neighbours are over, unless these do not pay; sweeps need as much memory.
+    task.source.forget()
     all_rows, log_scale = AllRows.of(task, local_fit, data.source), local_fit.log_scale
     start = start_sites(data.source, all_rows.local.link)
     # With few rows none are held out, and the first round decides.

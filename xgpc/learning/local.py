@@ -402,7 +402,7 @@ class AllRows:
         X, n_threads = self.distinct.source.X, self.task.executor.n_threads
         support, others = np.flatnonzero(is_support), np.flatnonzero(~is_support)
         near, k = Neighbours(X[support], self.near.metric), min(self.local.index.shape[1], len(support) - 1)
-        index = np.empty((len(X), k), dtype=np.int64)
+        index = np.empty((len(X), k), dtype=np.int32)
         index[support] = support[near.of_rows(k, n_threads)]
         index[others] = support[near.of(X[others], k, n_threads)]
         return in_order(index)
@@ -416,10 +416,10 @@ class AllRows:
 
     def posterior(self, sites: Sites, log_scale: float) -> tuple[LocalPosterior, Sweeps]:
         """The local posterior with all labels."""
-        prior, X = self.local_fit.prior, np.array(self.distinct.source.X, order="C")
+        prior, k, scale = self.local_fit.prior, self.task.n_neighbors, float(np.exp(log_scale))
         sweeps = self.sweep(replace(self.local, link=self.task.link(prior, log_scale)), sites, is_last=True)
-        k, scale = self.task.n_neighbors, float(np.exp(log_scale))
         # The model keeps its own read-only copy of the rows.
+        X = np.array(self.distinct.source.X, order="C")
         found = LocalPosterior(
             prior, X, *sweeps.sites, sweeps.q.w, sweeps.q.V, min(k, len(X)), self.task.n_latents, scale
         )

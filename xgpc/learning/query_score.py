@@ -86,7 +86,7 @@ class QueryScore:
         rows, query_rows = (local_rows(self.executor, prior, source.X) for source in (self.support, self.queries))
         local = Local(self.executor, self.support, prior.core, rows, self.index, self.n_earlier, self.link)
         # The gradient reads the neighbourhoods' covariances again.
-        sweep, blocks = Sweep.of(local.with_blocks(), self.sites), blocks_for(*self.query_index.shape)
+        sweep, blocks = Sweep.of(local.with_blocks(), self.sites, keep_b=True), blocks_for(*self.query_index.shape)
         at = Neighbourhoods(prior.core, rows, sweep.sites(), query_rows, self.query_index, blocks=blocks)
         y, weight = self.labels
         share = weight / np.sum(weight)

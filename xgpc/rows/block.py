@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import mmap
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +19,21 @@ Made = TypeVar("Made")
 # Rows of a block. Their work is large against the (m, m) addition that ends it, and twenty thousand rows still balance
 # over many threads.
 BLOCK_ROWS = 1152
+# Smaller arrays share pages with others.
+LEAST_PAGES = 2**16
+
+
+def own_pages(shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    """An array whose memory returns to the system when it ends.
+
+    What thousands of arrays of some 100 kB have freed, the C library keeps for others of such sizes: a quarter of a
+    gigabyte after passes over a million rows.
+    """
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    if n_bytes < LEAST_PAGES or os.name != "posix":
+        return np.empty(shape, dtype)
+    pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(pages, dtype).reshape(shape)
 
 
 class Rescaling(NamedTuple):
@@ -116,7 +134,7 @@ class Block:
         if np.dtype(dtype).itemsize * n_groups * size > self.cache_bytes:
             size = 0
         shape = n_groups, size, dtype
-        memory: np.ndarray = self.cache.made("memory", shape, lambda: np.empty((n_groups, size), dtype))
+        memory: np.ndarray = self.cache.made("memory", shape, lambda: own_pages((n_groups, size), dtype))
         return self.cache.made("whitened rows", (key, shape), lambda: [RowCache(values) for values in memory])
 
     def evaluated(self, site: Site, mean: np.ndarray, variance: np.ndarray) -> Sites:

@@ -57,16 +57,16 @@ class Neighbours:
             directions = np.eye(len(spread))[:, np.argsort(-spread, kind="stable")[:MOST_DIRECTIONS]]
         most = len(rows) if len(rows) <= EXACT_ROWS else COMPARED_ROWS
         directions, places = np.ascontiguousarray(directions), places.astype(np.float32)
-        self._tree = Tree(rows, mean, directions, metric.power, places, most)
+        self.tree = Tree(rows, mean, directions, metric.power, places, most)
         self.n_rows = len(rows)
 
     def of(self, points: np.ndarray, k: int, n_threads: int = 1) -> np.ndarray:
         """Numbers (r, k) of the k nearest rows of each point (r, d), the nearest first."""
         points = self.metric.scaled(points)
-        return np.concatenate(on_threads(n_threads)(lambda part: self._tree.of(points[part], k), parts_of(len(points))))
+        return np.concatenate(on_threads(n_threads)(lambda part: self.tree.of(points[part], k), parts_of(len(points))))
 
     def of_rows(self, k: int, n_threads: int = 1) -> np.ndarray:
         """Numbers (n, k) of the k nearest other rows of each row."""
-        index = np.empty((self.n_rows, k), dtype=np.int64)
-        on_threads(n_threads)(lambda part: self._tree.of_rows(part.start, part.stop, index), parts_of(self.n_rows))
+        index = np.empty((self.n_rows, k), dtype=np.int32)
+        on_threads(n_threads)(lambda part: self.tree.of_rows(part.start, part.stop, index), parts_of(self.n_rows))
         return index

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from ..names import MatrixLike
-from .block import BLOCK_ROWS, Block
+from .block import BLOCK_ROWS, Block, Cache
 
 # Memory for whitened rows (n, m), which passes with the same kernel and inducing points share: they are 40 % of a pass.
 # With more rows, memory stays O(n + m^2) and every pass computes them again.
@@ -106,6 +106,11 @@ class ArraySource:
             return Picked(self.rows, self.y, self.weight, rows)
         weight = self.weight[rows] if len(self.weight) else self.weight
         return Picked(dense(self.rows[rows]), self.y[rows], weight, np.arange(len(rows)))
+
+    def forget(self) -> None:
+        """Free the memory of whitened rows; passes to come compute them again."""
+        for block in self._blocks:
+            block.cache = Cache()
 
     def uncached(self) -> ArraySource:
         """The same rows without memory for whitened ones."""

@@ -44,6 +44,7 @@ cdef extern from "axis.h" nogil:
         const double* z
     void xg_axis_logarithms(const xg_axis_tile* tile, double* out)
     void xg_axis_slopes(const xg_axis_tile* tile, const double* weight, double* by_points, double* by_scales)
+    void xg_axis_row_slopes(const xg_axis_tile* tile, const double* weight, double* out)
 
 # |x|^2 + |z|^2 - 2 x.z loses eps (|x|^2 + |z|^2) of the squared distance. Above this squared norm (an error of
 # about 1e-10) the differences are formed instead; Matern 1/2, which takes the root of what is lost, always needs them.
@@ -129,6 +130,49 @@ cdef class InducingKernel:
             scratch.x, scratch.x2 = &memory[0, 0], &memory[1, 0]
             with nogil:
                 diagonal_block(self, &rows, &scratch, &result[0])
+        return out
+
+    def diagonal_gradient(self, X):
+        """Gradients (n, d) of k(x, x) by the rows of X (n, d), float64."""
+        cdef const double[:, :] x = X
+        cdef Py_ssize_t t, f, other, i, j
+        cdef double x2, by_x2, product
+        out = np.zeros((x.shape[0], self.n_features))
+        cdef double[:, ::1] result = out
+        if self._stationary:
+            return out
+        for i in range(x.shape[0]):
+            x2 = by_x2 = 0.0
+            for j in range(self.n_features):
+                x2 += x[i, j] * x[i, j]
+            for t in range(self.n_terms):
+                for f in range(self._first[t], self._first[t + 1]):
+                    if self._family[f] != XG_DOT_PRODUCT:
+                        continue
+                    product = self._variance[t]
+                    for other in range(self._first[t], self._first[t + 1]):
+                        if other != f and self._family[other] == XG_DOT_PRODUCT:
+                            product *= self._shape[other] + x2
+                    by_x2 += product
+            for j in range(self.n_features):
+                result[i, j] = 2.0 * by_x2 * x[i, j]
+        return out
+
+    def row_gradients(self, X, const double[:, :, ::1] G):
+        """Gradients (g, n, d) by the rows of X (n, d) of sums over i and k of G_ki k(x_i, z_k), for G (g, m, n)."""
+        cdef Rows rows = rows_of(X)
+        cdef Py_ssize_t n = rows.n, m = self.n_inducing, d = self.n_features
+        cdef double[:, ::1] x = np.empty((2, d * n)), norms = np.empty((2, n)), tile = np.empty((4, m * n))
+        cdef double[::1] column_sum = np.zeros(m)
+        out = np.zeros((G.shape[0], n, d))
+        cdef double[:, :, ::1] result = out
+        cdef KernelScratch scratch
+        if n:
+            scratch.x, scratch.x2, scratch.row_sum = &x[0, 0], &norms[0, 0], &norms[1, 0]
+            scratch.factor, scratch.rest = &tile[0, 0], &tile[1, 0]
+            with nogil:
+                row_gradients_block(self, &rows, G, &scratch, &tile[2, 0], &tile[3, 0], &x[1, 0], &column_sum[0],
+                                    result)
         return out
 
 
@@ -375,6 +419,49 @@ cdef void gradient_block(InducingKernel kernel, const Rows* rows, const double* 
             if kernel._family[f] != XG_DOT_PRODUCT:
                 xg_add_squares(n, d, scratch.row_sum, scratch.x, total.squares + f * d)
             _blas.gemm_inner(n, m, d, weighted, scratch.x, total.products + f * m * d)
+
+
+cdef void row_gradients_block(InducingKernel kernel, const Rows* rows, const double[:, :, ::1] G,
+                              KernelScratch* scratch, double* slope, double* weighted, double* by_x,
+                              double* column_sum, double[:, :, ::1] out) noexcept nogil:
+    # Adds to out (g, n, d) the gradients by the rows, with W as in ``gradient_block`` for each tile of G (g, m, n):
+    # sum_k W_ik dh_ik / dx_ij. The slopes W / G (n, m) are those of all of them; tile by_x (n, d) is scratch.
+    cdef Py_ssize_t t, f, g, other, i, j, k, e, n = rows.n, m = kernel.n_inducing, d = kernel.n_features
+    cdef double[2] sums
+    cdef xg_profile_tile tile
+    cdef xg_axis_tile axes
+    cdef const double* weight
+    for t in range(kernel.n_terms):
+        if kernel._noise[t]:
+            continue
+        for f in range(kernel._first[t], kernel._first[t + 1]):
+            for e in range(n * m):
+                scratch.rest[e] = 1.0
+            for other in range(kernel._first[t], kernel._first[t + 1]):
+                if other != f:
+                    factor_block(kernel, other, rows, XG_MULTIPLY, 1.0, scratch, scratch.factor, scratch.rest)
+            sums[0] = sums[1] = 0.0
+            tile = profile_tile(kernel, f, rows, scratch, scratch.factor)
+            xg_profile_slopes(&tile, kernel._variance[t], scratch.rest, slope, scratch.row_sum, column_sum, sums)
+            for g in range(G.shape[0]):
+                weight = &G[g, 0, 0]
+                for i in range(n):
+                    scratch.row_sum[i] = 0.0
+                for k in range(m):
+                    for i in range(n):
+                        weighted[k * n + i] = slope[k * n + i] * weight[k * n + i]
+                        scratch.row_sum[i] += weighted[k * n + i]
+                if xg_is_axis_aligned(kernel._family[f]):
+                    axes = axis_tile(kernel, f, n, scratch.x)
+                    xg_axis_row_slopes(&axes, weighted, by_x)
+                else:
+                    _blas.gemm_tile(n, d, m, weighted, &kernel._z[f, 0, 0], False, by_x)
+                for j in range(d):
+                    for i in range(n):
+                        # Of h = -|x - z|^2 / 2; of h = x.z and of an axis-aligned factor it is known.
+                        if kernel._family[f] != XG_DOT_PRODUCT and not xg_is_axis_aligned(kernel._family[f]):
+                            by_x[j * n + i] -= scratch.row_sum[i] * scratch.x[j * n + i]
+                        out[g, i, j] += kernel._scale[f, j] * by_x[j * n + i]
 
 
 cdef void diagonal_gradient_block(InducingKernel kernel, const Rows* rows, const double* g, bint noise_alone,

@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
@@ -17,7 +17,7 @@ from scipy.linalg import lapack
 from .._kernels import InducingKernel
 from ..kernels.spec import KernelSpec
 from ..rows.blas import single_threaded_blas
-from ..rows.executor import Executor, Function, Result, State, is_small, on_threads, parts_for, parts_of
+from ..rows.executor import Executor, Function, Result, State, is_small, on_threads, parts_of
 from ..rows.source import ArraySource, RowSource
 from ..statistics import FixedSites, Predictor, SitesAtPosterior
 
@@ -323,23 +323,24 @@ class KernelPosterior(Value, ABC):
 
     @cached_property
     def quadratics(self) -> list[tuple[InducingKernel, np.ndarray, np.ndarray]]:
-        """For each kernel its compiled form, and of its latent functions alpha (c, m) and B (c, m, m): the mean is
-        alpha . k, the variance k(x, x) - k B k. O(C m^3)."""
+        """For each kernel its compiled form, and of its latent functions alpha (c, m) and B (c, m, m): gradients of mean
+        and variance by the covariances k = k(Z, x) are alpha and B k. O(C m^3)."""
         forms, size = self.covariance_forms(), math.prod(self.shape) // len(self.prior.groups)
         parts = [forms[start : start + size] for start in range(0, len(forms), size)]
-        B = [np.stack([one.explained.T @ one.explained - one.added.T @ one.added for one in part]) for part in parts]
+        B = [np.stack([2.0 * (one.added.T @ one.added - one.explained.T @ one.explained) for one in part]) for part in parts]
         return [(part[0].core, np.stack([one.weights for one in part]), b) for part, b in zip(parts, B, strict=True)]
 
     def gradients(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """dk/dx contracted with alpha and -2 B k, see ``quadratics``; O(C n m (m + d)) after the first call."""
+        """dk/dx contracted with alpha and B k, see ``quadratics``; O(C n m (m + d)) after the first call."""
         X = np.ascontiguousarray(X, dtype=np.float64)
-        found, C = np.empty((2, math.prod(self.shape), *X.shape)), 0
+
+        def part(rows: slice) -> np.ndarray:
+            return np.concatenate([core.quadratic_gradients(X[rows], *each) for core, *each in self.quadratics], axis=1)
+
         with single_threaded_blas():
-            for core, alpha, B in self.quadratics:
-                by = partial(_gradients_of, core, alpha, B, X, found[:, C : C + len(alpha)])
-                C += len(alpha)
-                on_threads(n_jobs)(by, parts_for(len(X), len(alpha)))
-        by_mean, by_variance = found.reshape(2, *self.shape, *X.shape)
+            found = on_threads(n_jobs)(part, parts_of(len(X)))
+        shape = (2, *self.shape, *X.shape)
+        by_mean, by_variance = np.concatenate(found, axis=2).reshape(shape) if found else np.empty(shape)
         return by_mean, by_variance
 
     def covariance_bytes(self, n_rows: int) -> float:
@@ -374,19 +375,6 @@ class KernelPosterior(Value, ABC):
             return np.concatenate(found)
 
         return column
-
-
-def _gradients_of(
-    core: InducingKernel, alpha: np.ndarray, B: np.ndarray, X: np.ndarray, found: np.ndarray, rows: slice
-) -> None:
-    """Write the gradients (2, c, r, d) of means and variances by some rows."""
-    here = X[rows]
-    G = np.empty((2, *alpha.shape, len(here)))
-    G[0] = alpha[..., None]
-    np.matmul(B, core.cross(here).T, out=G[1])
-    G[1] *= -2.0
-    found[:, :, rows] = core.row_gradients(here, G.reshape(-1, *G.shape[2:])).reshape(2, len(alpha), *here.shape)
-    found[1, :, rows] += core.diagonal_gradient(here)
 
 
 def kernel_sums(

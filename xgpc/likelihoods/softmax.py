@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 
 from .._gumbel import gumbel_normal
 from .._sites import Site, sites
-from .largest import Family, largest_log_probabilities
+from .largest import Family, largest_log_probabilities, largest_slopes
 
 GUMBEL_VARIANCE = np.pi**2 / 6.0
 # The distribution function H of f + g, normal plus Gumbel, is interpolated from a table of two variables: the
@@ -94,6 +94,12 @@ def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndar
     certain = ~np.any(variance, axis=1)
     value[certain] = log_softmax(mean[certain], axis=1)
     return value
+
+
+def softmax_slopes(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Derivatives (2, n, C, C) of E[softmax(f)] by means and variances, by the integral of the probabilities."""
+    reach, scale = gumbel_reach(np.sqrt(variance)), np.sqrt(variance + GUMBEL_VARIANCE)
+    return largest_slopes(mean, scale, reach, GUMBEL_NORMAL)
 
 
 def softmax_expected_entropy(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:

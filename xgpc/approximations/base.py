@@ -323,11 +323,14 @@ class KernelPosterior(Value, ABC):
 
     @cached_property
     def quadratics(self) -> list[tuple[InducingKernel, np.ndarray, np.ndarray]]:
-        """For each kernel its compiled form, and of its latent functions alpha (c, m) and B (c, m, m): gradients of mean
-        and variance by the covariances k = k(Z, x) are alpha and B k. O(C m^3)."""
+        """For each kernel its compiled form, and of its latent functions alpha (c, m) and B (c, m, m): the gradients of
+        mean and variance by the covariances k = k(Z, x) are alpha and B k. O(C m^3)."""
         forms, size = self.covariance_forms(), math.prod(self.shape) // len(self.prior.groups)
         parts = [forms[start : start + size] for start in range(0, len(forms), size)]
-        B = [np.stack([2.0 * (one.added.T @ one.added - one.explained.T @ one.explained) for one in part]) for part in parts]
+        B = [
+            np.stack([2.0 * (one.added.T @ one.added - one.explained.T @ one.explained) for one in part])
+            for part in parts
+        ]
         return [(part[0].core, np.stack([one.weights for one in part]), b) for part, b in zip(parts, B, strict=True)]
 
     def gradients(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -178,7 +178,7 @@ def _floors(
 def _slopes_in_block(
     mean: np.ndarray, scale: np.ndarray, low: np.ndarray, high: np.ndarray, family: Family
 ) -> np.ndarray:
-    """Derivatives (n, 2, C, C) of p_y by the mean and the variance of f_c. By the heat equation dH_c / dv_c is h'_c / 2:
+    """Derivatives (n, 2, C, C) of p_y by the mean and the variance of f_c. As dH_c / dv_c = h'_c / 2 (heat equation),
 
         dp_y / dm_c = -integral of h_y h_c prod H,   dp_y / dv_c = integral of h_y h'_c prod H / 2,   c != y,
 

@@ -22,7 +22,13 @@ from .binary import (
 from .curvature import Curvature, multinomial_curvature, softmax_curvature
 from .logistic_softmax import log_shares, logistic_softmax_log_probabilities
 from .multinomial import multinomial_log_probabilities, multinomial_slopes
-from .softmax import hazard_table, softmax_expected_entropy, softmax_log_probabilities, softmax_slopes
+from .softmax import (
+    hazard_table,
+    softmax_expected_entropy,
+    softmax_expected_entropy_slopes,
+    softmax_log_probabilities,
+    softmax_slopes,
+)
 
 # The step, probit and logit likelihoods are a step function of the latent value plus normal noise of this variance;
 # 1.702 is the scale at which the normal distribution function is nearest to the logistic one.
@@ -56,9 +62,9 @@ class LikelihoodBound:
     bound: str
     # From means and variances of the latent values, and delta if there is label noise: log probabilities (n, classes).
     predictive: Callable[..., np.ndarray]
-    # From the same, the derivatives of p(y = +1) by mean and variance, (n,) each, or of all probabilities by those of the
-    # latent values, (n, C, C) each; None for probabilities that are averages over points.
-    slopes: Callable[..., Sequence[np.ndarray]] | None = None
+    # From the same, the derivatives by mean and variance, of p(y = +1), (n,) each, or of all probabilities by those of
+    # all latent values, (n, C, C) each; None for probabilities that are averages over points.
+    slopes: Callable[..., Iterable[np.ndarray]] | None = None
     is_probability: bool = True  # False for a pseudo-likelihood, whose bound is no evidence
     # Whether there is a parameter delta, the probability that a label is not that of the largest latent value. Such a
     # likelihood is not log-concave, so that precisions may be negative.
@@ -70,6 +76,8 @@ class LikelihoodBound:
     given_latent: Callable[[np.ndarray], np.ndarray] | None = None
     # The expected entropy (n,) of a label given the latent values, from means and variances (n, C), in closed form.
     expected_entropy: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    # Its derivatives by means and variances, (n, C) each.
+    expected_entropy_slopes: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
     # Couples the classes of a likelihood that does not change when all latent values of a row are shifted alike.
     curvature: Curvature | None = None
     table: Callable[[], np.ndarray] | None = None  # makes the table that the compiled site reads
@@ -159,31 +167,42 @@ class LikelihoodBound:
         _on_parts(fill, len(mean), each)
         return value
 
-    def probability_gradients(
-        self,
-        mean: np.ndarray,
-        variance: np.ndarray,
-        delta: float | None,
-        by_x: tuple[np.ndarray, np.ndarray],
-        each: Each = map,
-    ) -> np.ndarray:
-        """Gradients (n, classes, d) of the predictive probabilities, from those of the latent means and variances,
-        (n, d) or (n, C, d); ValueError for a likelihood whose probabilities have no formula."""
+    def probability_slopes(
+        self, mean: np.ndarray, variance: np.ndarray, delta: float | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives (n, classes, latent functions) of the predictive probabilities by latent means and variances.
+
+        ValueError for a likelihood whose probabilities have no formula.
+        """
         if self.slopes is None:
             raise ValueError(
                 f"The probabilities of likelihood={self.likelihood!r} are averages over points, which have no gradient "
                 "here; take predict_latent(X, return_grad=True), or fit with likelihood='softmax'."
             )
         slopes = partial(self.slopes, delta=delta) if self.has_label_noise else self.slopes
+        by_mean, by_variance = slopes(mean, variance)
+        if self.is_multi_class:
+            return by_mean, by_variance
+        return np.stack([-by_mean, by_mean], axis=1)[..., None], np.stack([-by_variance, by_variance], axis=1)[
+            ..., None
+        ]
+
+    def probability_gradients(
+        self,
+        mean: np.ndarray,
+        variance: np.ndarray,
+        delta: float | None,
+        by_x: Sequence[np.ndarray],
+        each: Each = map,
+    ) -> np.ndarray:
+        """Gradients (n, classes, d) of the predictive probabilities, from those of the latent means and variances,
+        (n, d) or (n, C, d)."""
+        by_x = [one.reshape(len(mean), -1, one.shape[-1]) for one in by_x]
         value = np.empty((len(mean), mean.shape[1] if self.is_multi_class else 2, by_x[0].shape[-1]))
 
         def fill(part: slice) -> None:
-            found = slopes(mean[part], variance[part])
-            if self.is_multi_class:
-                value[part] = found[0] @ by_x[0][part] + found[1] @ by_x[1][part]
-            else:
-                value[part, 1] = found[0][:, None] * by_x[0][part] + found[1][:, None] * by_x[1][part]
-                value[part, 0] = -value[part, 1]
+            by_mean, by_variance = self.probability_slopes(mean[part], variance[part], delta)
+            value[part] = by_mean @ by_x[0][part] + by_variance @ by_x[1][part]
 
         _on_parts(fill, len(mean), each)
         return value
@@ -212,9 +231,7 @@ RECORDS = (
         LikelihoodBound(likelihood="logit", bound=bound, predictive=logit_log_probabilities, slopes=logit_slopes)
         for bound in ("exact", "polya-gamma", "taylor")
     ),
-    LikelihoodBound(
-        likelihood="probit", bound="exact", predictive=probit_log_probabilities, slopes=probit_slopes
-    ),
+    LikelihoodBound(likelihood="probit", bound="exact", predictive=probit_log_probabilities, slopes=probit_slopes),
     *(
         LikelihoodBound(
             likelihood=name,
@@ -245,6 +262,7 @@ RECORDS = (
             slopes=softmax_slopes,
             given_latent=partial(log_softmax, axis=1),
             expected_entropy=softmax_expected_entropy,
+            expected_entropy_slopes=softmax_expected_entropy_slopes,
             curvature=softmax_curvature,
             table=table,
         )

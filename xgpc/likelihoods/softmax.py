@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from .._gumbel import gumbel_normal
-from .._sites import Site, sites
+from .._sites import Site, sites, softmax_vjp
 from .largest import Family, largest_log_probabilities, largest_slopes
 
 GUMBEL_VARIANCE = np.pi**2 / 6.0
@@ -102,6 +102,15 @@ def softmax_slopes(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     return largest_slopes(mean, scale, reach, GUMBEL_NORMAL)
 
 
+def _sites_of(mean: np.ndarray, variance: np.ndarray) -> tuple[Site, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The site function, means and variances (C, n) as it takes them, and ell (n,) of the labels with the largest
+    means, and precisions (C, n)."""
+    m, v = np.ascontiguousarray(mean.T), np.ascontiguousarray(variance.T)
+    ell, precision, site = np.empty(len(mean)), np.empty_like(m), Site("softmax", "exact", len(m), table=hazard_table())
+    sites(site, m, v, np.argmax(mean, axis=1).astype(np.float64), np.empty(0), ell, precision, np.empty_like(m))
+    return site, m, v, ell, precision
+
+
 def softmax_expected_entropy(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Expected entropy E H[softmax(f)] (n,) of a label given f, in nats, for f ~ N(mean, diag(variance)), (n, C).
 
@@ -112,18 +121,24 @@ def softmax_expected_entropy(mean: np.ndarray, variance: np.ndarray) -> np.ndarr
     H = log sum_c exp(f_c) - sum_c p_c f_c, and E[p_c f_c] = m_c E[p_c] + v_c E[p_c (1 - p_c)] by parts. The site of a
     label y gives the first expectation, E[f_y] - ell, and the last one, which is the site's precision.
     """
-    n, n_classes = mean.shape
     # Each row is shifted by its largest mean, as terms of the size of the means would cancel.
     m = mean - mean.max(axis=1, keepdims=True)
     probability = np.exp(softmax_log_probabilities(m, variance))
-    ell, precision, linear = np.empty(n), np.empty((n_classes, n)), np.empty((n_classes, n))
-    site = Site("softmax", "exact", n_classes, table=hazard_table())
-    labels = np.argmax(m, axis=1).astype(np.float64)
-    sites(
-        site, np.ascontiguousarray(m.T), np.ascontiguousarray(variance.T), labels, np.empty(0), ell, precision, linear
-    )
+    *_, ell, precision = _sites_of(m, variance)
     found = -ell - np.sum(m * probability + variance * precision.T, axis=1)
     certain = ~np.any(variance, axis=1)
     log_p = log_softmax(m[certain], axis=1)
     found[certain] = -np.sum(np.exp(log_p) * log_p, axis=1)
-    return np.clip(found, 0.0, np.log(n_classes))
+    return np.clip(found, 0.0, np.log(mean.shape[1]))
+
+
+def softmax_expected_entropy_slopes(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Derivatives (n, C) of ``softmax_expected_entropy`` by means and variances, with errors as there.
+
+    Of E[log sum_c exp(f_c)] they are E[p_c] and E[p_c (1 - p_c)] / 2.
+    """
+    m = mean - mean.max(axis=1, keepdims=True)
+    site, means, variances, _, precision = _sites_of(m, variance)
+    by_mean, by_variance = softmax_vjp(site, means, variances, variances, np.zeros_like(precision))
+    of_mean, of_variance = (np.einsum("ny,nyc->nc", m, slopes) for slopes in softmax_slopes(m, variance))
+    return -of_mean - by_mean.T, -0.5 * precision.T - of_variance - by_variance.T

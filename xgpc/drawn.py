@@ -1,0 +1,46 @@
+"""Latent functions that were drawn from a posterior, as functions of x."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .approximations.draws import Paths
+from .names import MatrixLike
+from .rows.blas import single_threaded_blas
+from .rows.executor import parts_for
+
+if TYPE_CHECKING:
+    from .predict import PosteriorClassifier
+
+
+class LatentDraws:
+    """Latent functions that ``GPClassifier.draw_functions`` drew; a later fit of the model does not change them."""
+
+    def __init__(self, model: PosteriorClassifier, paths: Sequence[Sequence[Paths]]):
+        self._model, self._paths = model, paths
+
+    def __call__(self, X: MatrixLike) -> np.ndarray:
+        """Values (n, n_draws), or (n, C, n_draws) for C latent functions, at the rows of X (n, d)."""
+        values = self._each(Paths.__call__, self._model._given_rows(X)[1])
+        values += np.reshape(self._model.mean_, (-1, 1, 1))
+        return self._rows_first(values)
+
+    def gradient(self, X: MatrixLike) -> np.ndarray:
+        """Gradients by X (n, n_draws, d), or (n, C, n_draws, d)."""
+        given, rows = self._model._given_rows(X)
+        return self._rows_first(self._model._by_given(given, self._each(Paths.gradient, rows)))
+
+    def _each(self, function: Callable[[Paths, np.ndarray], np.ndarray], rows: np.ndarray) -> np.ndarray:
+        """What a function has for all draws (C, n_draws, n, ...)."""
+        rows = np.asarray(rows, dtype=np.float64)
+        parts = [rows[part] for part in parts_for(len(rows), 1)] or [rows]
+        with single_threaded_blas():
+            each = [[[function(some, part) for part in parts] for some in paths] for paths in self._paths]
+        return np.stack([np.concatenate([np.concatenate(some, axis=1) for some in paths]) for paths in each])
+
+    def _rows_first(self, values: np.ndarray) -> np.ndarray:
+        values = np.moveaxis(values, 2, 0)
+        return values[:, 0] if self._model.posterior_.n_latents is None else values

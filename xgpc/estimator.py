@@ -103,9 +103,9 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
         encoding: Encoding | None = getattr(self, "encoding_", None)
         if of_table(encoding) is not None:
             raise ValueError(
-                "There is no gradient by x for a model of a table whose columns have levels or miss numbers, as a level "
-                "cannot move a little. Fit to an array, or to the columns of numbers alone without missing ones; for "
-                "levels compare predict_proba of rows that differ in them."
+                "There is no gradient by x for a model of a table with levels or missing numbers, which cannot move a "
+                "little. Fit to the columns of numbers alone, without missing ones; of levels, compare the predictions "
+                "of rows that differ in them."
             )
         given = dense(checked_rows(self, X, self._columns, as_given=True))
         return given, given if encoding is None else encoding.transform(given)

@@ -31,9 +31,6 @@ TINY = 1e-200
 # cut there; a probability below exp(-30) then gets a lower bound, its floor.
 CUT, FLOOR_BELOW = 1e-9, -30.0
 FLOOR_AT = np.linspace(0.0, 1.0, 33)
-# Step, in scales, of differences of log h: exact for a normal density, which has a quadratic one, and with an error of
-# 1e-7 otherwise.
-STEP = 1e-3
 # Most refinements of the floors' points, and the least share of an interval on either side of a new point: logarithms
 # of 30 classes of very different scales are 1 % off. Each class adds at most one bend.
 FLOOR_ROUNDS, LEAST_SHARE = 7, 0.1
@@ -45,6 +42,7 @@ class Family(NamedTuple):
     terms: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  # log H and h / H, for H > 0 in doubles
     logs: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  # log H and log(h / H)
     log_survival: Callable[[np.ndarray, np.ndarray], np.ndarray]  # log(1 - H)
+    bends: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, ...]]  # log H, h / H and h' / h
 
 
 def _panel_edges(mean: np.ndarray, scale: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -187,13 +185,10 @@ def _slopes_in_block(
     value = np.empty((len(mean), 2, mean.shape[1], mean.shape[1]))
     for rows, t, weight in _nodes(mean, scale, low, high):
         u, scales = t[:, None, :] - mean[rows, :, None], scale[rows, :, None]
-        log_cdf, hazard = family.terms(u, scales)
-        # The derivative of log h, by differences.
-        step = STEP * scales
-        above, below = (sum(family.logs(u + sign * step, scales)) for sign in (1.0, -1.0))
+        log_cdf, hazard, bend = family.bends(u, scales)
         mass = hazard * (weight * np.exp(log_cdf.sum(axis=1)))[:, None]
         value[rows, 0] = -mass @ np.swapaxes(hazard, 1, 2)
-        value[rows, 1] = 0.5 * mass @ np.swapaxes(hazard * (above - below) / (2.0 * step), 1, 2)
+        value[rows, 1] = 0.5 * mass @ np.swapaxes(hazard * bend, 1, 2)
     own = np.arange(mean.shape[1])
     value[..., own, own] = 0.0
     value[..., own, own] = -value.sum(axis=-2)

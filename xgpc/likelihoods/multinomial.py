@@ -33,7 +33,12 @@ def _normal_logs(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 # Least variance of a latent value plus noise: without any variance the quadrature has no scale.
 LEAST_VARIANCE = 1e-12
-NORMAL = Family(_normal_terms, _normal_logs, lambda u, scale: log_ndtr(-u / scale))
+NORMAL = Family(
+    _normal_terms,
+    _normal_logs,
+    lambda u, scale: log_ndtr(-u / scale),
+    lambda u, scale: (*_normal_terms(u, scale), -u / scale**2),
+)
 
 
 def normal_reach(scale: Any) -> tuple[Any, Any]:

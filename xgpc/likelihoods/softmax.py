@@ -39,35 +39,44 @@ def hazard_table() -> np.ndarray:
     return _table("hazard")
 
 
-def _gumbel_normal(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """psi = log(-log H) and -d psi / du at u = t - E f; scale = sd(f + g) has one value along the last axis of u."""
+def _gumbel_normal(u: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """psi = log(-log H), -d psi / du and -d^2 psi / du^2 (3, ...) at u = t - E f; scale = sd(f + g) has one value along
+    the last axis of u."""
     n = u.shape[-1]
     scales = np.broadcast_to(scale, (*u.shape[:-1], 1)).reshape(-1)
     ratio = np.minimum(np.sqrt(GUMBEL_VARIANCE) / scales, 1.0)
     row = (1.0 - np.sqrt(1.0 - ratio)) * (RHO_NODES - 1)
     flat = np.ascontiguousarray(u).reshape(-1, n)
-    psi, slope = gumbel_normal(gumbel_normal_tables(), X_LOW, X_HIGH, flat, np.ascontiguousarray(scales), row)
-    return psi.reshape(u.shape), slope.reshape(u.shape)
+    found = gumbel_normal(gumbel_normal_tables(), X_LOW, X_HIGH, flat, np.ascontiguousarray(scales), row)
+    return found.reshape(3, *u.shape)
 
 
 def _gumbel_normal_logs(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    psi, slope = _gumbel_normal(u, scale)
+    psi, slope, _ = _gumbel_normal(u, scale)
     return -np.exp(psi), psi + np.log(slope)
 
 
 def _gumbel_normal_terms(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    psi, slope = _gumbel_normal(u, scale)
+    psi, slope, _ = _gumbel_normal(u, scale)
     np.exp(psi, out=psi)
     slope *= psi
     return np.negative(psi, out=psi), slope
 
 
 def _gumbel_normal_survival(u: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    psi, _ = _gumbel_normal(u, scale)
+    psi, *_ = _gumbel_normal(u, scale)
     return np.where(psi < -30.0, psi, np.log(-np.expm1(-np.exp(np.maximum(psi, -30.0)))))
 
 
-GUMBEL_NORMAL = Family(_gumbel_normal_terms, _gumbel_normal_logs, _gumbel_normal_survival)
+def _gumbel_normal_bends(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, ...]:
+    """With log h = psi + log(slope) - exp(psi)."""
+    psi, slope, bend = _gumbel_normal(u, scale)
+    np.exp(psi, out=psi)
+    hazard = slope * psi
+    return -psi, hazard, hazard - slope + bend / slope
+
+
+GUMBEL_NORMAL = Family(_gumbel_normal_terms, _gumbel_normal_logs, _gumbel_normal_survival, _gumbel_normal_bends)
 
 
 def gumbel_reach(sd: Any) -> tuple[Any, Any]:

@@ -119,8 +119,7 @@ def _scores(model: BaseEstimator, X: ArrayLike, name: str, return_grad: bool) ->
         return SCORES[name](link, *model.predict_latent(X))
     mean, variance, *by_x = model.predict_latent(X, return_grad=True)
     parts = zip(SLOPES[name](link, mean, variance), by_x, strict=True)
-    n, d = len(mean), by_x[0].shape[-1]
-    gradient = sum(np.einsum("nc,ncd->nd", by.reshape(n, -1), one.reshape(n, -1, d)) for by, one in parts)
+    gradient = sum(np.sum(by[..., None] * one, axis=tuple(range(1, by.ndim))) for by, one in parts)
     return SCORES[name](link, mean, variance), gradient
 
 

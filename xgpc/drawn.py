@@ -11,6 +11,7 @@ from .approximations.draws import Paths
 from .names import MatrixLike
 from .rows.blas import single_threaded_blas
 from .rows.executor import parts_for
+from .rows.source import dense
 
 if TYPE_CHECKING:
     from .predict import PosteriorClassifier
@@ -24,7 +25,7 @@ class LatentDraws:
 
     def __call__(self, X: MatrixLike) -> np.ndarray:
         """Values (n, n_draws), or (n, C, n_draws) for C latent functions, at the rows of X (n, d)."""
-        values = self._each(Paths.__call__, self._model._given_rows(X)[1])
+        values = self._each(Paths.__call__, dense(self._model._rows(X)))
         values += np.reshape(self._model.mean_, (-1, 1, 1))
         return self._rows_first(values)
 

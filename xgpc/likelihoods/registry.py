@@ -197,7 +197,7 @@ class LikelihoodBound:
     ) -> np.ndarray:
         """Gradients (n, classes, d) of the predictive probabilities, from those of the latent means and variances,
         (n, d) or (n, C, d)."""
-        by_x = [one.reshape(len(mean), -1, one.shape[-1]) for one in by_x]
+        by_x = [one if one.ndim == 3 else one[:, None] for one in by_x]
         value = np.empty((len(mean), mean.shape[1] if self.is_multi_class else 2, by_x[0].shape[-1]))
 
         def fill(part: slice) -> None:

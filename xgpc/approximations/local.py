@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from .._local import neighbour_gradients
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Threads, on_threads, parts_for, parts_of
 from ..rows.neighbours import Neighbours
@@ -32,9 +33,6 @@ from .sparse import SparsePosterior, SparsePrior
 
 # Rows whose covariances with all neighbours are computed at a time.
 CHUNK = 512
-# Rows whose gradients by the covariances with all their neighbours are contracted at a time: the kernel is evaluated at
-# all pairs, though each row has its own neighbours.
-TOGETHER = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,14 +137,7 @@ class LocalPosterior(Value):
         G = np.ascontiguousarray(np.swapaxes(by_points, 2, 3)).reshape(2 * C, m, r)
         found = core.row_gradients(X, G).reshape(2, C, r, d)
         found[1] += core.diagonal_gradient(X)
-        for start in range(0, r, TOGETHER):
-            rows = slice(start, start + TOGETHER)
-            seen, places = np.unique(at.index[rows], return_inverse=True)
-            places, here = places.reshape(-1, k), np.arange(len(X[rows]))[:, None]
-            G = np.zeros((2 * C, len(seen), len(here)))
-            G[:, places, here] = by_near[:, :, rows].reshape(2 * C, len(here), k)
-            near = self.prior.spec.at(np.asarray(self.X[seen], dtype=np.float64))
-            found[:, :, rows] += near.row_gradients(X[rows], G).reshape(2, C, len(here), d)
+        found += neighbour_gradients(core, self.X, at.index, X, by_near.reshape(2 * C, r, k)).reshape(found.shape)
         return found
 
     def covariance_bytes(self, n_rows: int) -> float:

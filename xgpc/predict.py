@@ -229,7 +229,8 @@ class PosteriorClassifier(LatentClassifier):
         (n, C, d). They are by the features as given, also if the model warps these. With neighbours they are those for
         each row's neighbours; the functions jump a little where these change. Gradients of functions with kinks, by
         kernels with ``nu=0.5``, are 0 in features in which a row is equal to an inducing point or a neighbour. They
-        take about twice the time of mean and variance, after the first call. ValueError for a model of a table whose
+        take about twice the time of mean and variance, after the first call, which makes and keeps an (m, m) matrix for
+        each latent function, (n, n) with ``inducing_points="all"``. ValueError for a model of a table whose
         columns became levels, or with ``return_cov`` or ``corrected``.
         """
         if corrected and return_cov:

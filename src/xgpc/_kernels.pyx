@@ -179,7 +179,7 @@ cdef class InducingKernel:
         alpha is (c, m) and B (c, m, m), symmetric.
         """
         cdef Rows rows = rows_of(X), here
-        cdef Py_ssize_t t, c, k, l, start, n, count = alpha.shape[0], m = self.n_inducing, d = self.n_features
+        cdef Py_ssize_t t, c, k, i, start, n, count = alpha.shape[0], m = self.n_inducing, d = self.n_features
         cdef Py_ssize_t tile = min(rows.n, GRADIENT_ROWS)
         cdef RowScratch work = RowScratch(tile, m, d)
         cdef double[::1] cross = np.empty(m * tile), cotangents = np.empty(2 * count * m * tile)
@@ -195,8 +195,8 @@ cdef class InducingKernel:
                 for c in range(count):
                     G = &cotangents[c * m * n]
                     for k in range(m):
-                        for l in range(n):
-                            G[k * n + l] = alpha[c, k]
+                        for i in range(n):
+                            G[k * n + i] = alpha[c, k]
                     _blas.gemm_tile(n, m, m, &cross[0], &B[c, 0, 0], False, G + count * m * n)
                 row_gradients_block(self, &here, 2 * count, &cotangents[0], work, rows.n, &result[0, 0, start, 0])
         out[1] += self.diagonal_gradient(X)
@@ -218,7 +218,8 @@ cdef class RowScratch:
         self.kernel.x2, self.kernel.row_sum = self.kernel.x + n * d, self.kernel.x + n * (d + 1)
         self.by_x = self.kernel.row_sum + n
         self.kernel.term, self.kernel.factor = &self.tiles[0], &self.tiles[n * m]
-        self.kernel.rest, self.slope, self.weighted = &self.tiles[2 * n * m], &self.tiles[3 * n * m], &self.tiles[4 * n * m]
+        self.kernel.rest, self.slope = &self.tiles[2 * n * m], &self.tiles[3 * n * m]
+        self.weighted = &self.tiles[4 * n * m]
 
 
 cdef class KernelGradient:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.special import softmax
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 from support.dense import KERNELS, SOME_KERNELS, assert_near, compiled, derivative, kernel_trees
 from support.fits import quietly
@@ -337,6 +338,11 @@ def test_improvement():
 
 
 def test_refusals():
+    for call in (GPClassifier().predict_latent, GPClassifier().predict_proba, BayesianLinearClassifier().predict_proba):
+        with pytest.raises(NotFittedError):
+            call(ROWS, return_grad=True)
+    with pytest.raises(NotFittedError):
+        GPClassifier().draw_functions()
     model = fitted()
     for options in ({"return_cov": True}, {"corrected": True}):
         with pytest.raises(ValueError, match="return_grad is for means and variances"):

@@ -99,7 +99,9 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def _given_rows(self, X: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
         """Checked rows in the units of X, and as the model takes them; ValueError if x is not a vector of numbers."""
-        check_is_fitted(self)
+        # check_is_fitted takes as long as the gradient of one row.
+        if not hasattr(self, "classes_"):
+            check_is_fitted(self)
         encoding: Encoding | None = getattr(self, "encoding_", None)
         if of_table(encoding) is not None:
             raise ValueError(

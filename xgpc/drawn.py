@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .approximations.draws import Paths
+from .estimator import LatentClassifier
 from .names import MatrixLike
 from .rows.blas import single_threaded_blas
 from .rows.executor import parts_for
 from .rows.source import dense
 
-if TYPE_CHECKING:
-    from .predict import PosteriorClassifier
-
 
 class LatentDraws:
     """Latent functions that ``GPClassifier.draw_functions`` drew; a later fit of the model does not change them."""
 
-    def __init__(self, model: PosteriorClassifier, paths: Sequence[Sequence[Paths]]):
-        self._model, self._paths = model, paths
+    def __init__(self, model: LatentClassifier, paths: Sequence[Sequence[Paths]], mean: float | np.ndarray):
+        self._model, self._paths, self._mean = model, paths, mean
 
     def __call__(self, X: MatrixLike) -> np.ndarray:
         """Values (n, n_draws), or (n, C, n_draws) for C latent functions, at the rows of X (n, d)."""
         values = self._each(Paths.__call__, dense(self._model._rows(X)))
-        values += np.reshape(self._model.mean_, (-1, 1, 1))
+        values += np.reshape(self._mean, (-1, 1, 1))
         return self._rows_first(values)
 
     def gradient(self, X: MatrixLike) -> np.ndarray:
@@ -44,4 +41,4 @@ class LatentDraws:
 
     def _rows_first(self, values: np.ndarray) -> np.ndarray:
         values = np.moveaxis(values, 2, 0)
-        return values[:, 0] if self._model.posterior_.n_latents is None else values
+        return values if np.ndim(self._mean) else values[:, 0]

@@ -363,7 +363,7 @@ class PosteriorClassifier(LatentClassifier):
         assert isinstance(q, SparsePosterior)
         with single_threaded_blas():
             paths = [[one for _, one in drawn_paths(q, c, n_draws, random)] for c in range(len(q.groups))]
-        return LatentDraws(copy.copy(self), paths)
+        return LatentDraws(copy.copy(self), paths, self.mean_)
 
     @property
     def log_marginal_likelihood_value_(self) -> float:

@@ -268,7 +268,7 @@ LAYERS = (
     ("steps",),
     ("checkpoint", "predict"),
     ("io", "summary"),
-    ("explain",),
+    ("drawn", "explain"),
     ("estimator",),
     ("learning",),
     ("config",),

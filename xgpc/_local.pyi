@@ -79,6 +79,9 @@ def cavity_vjp(
     d_precision: np.ndarray,
     d_linear: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]: ...
+def neighbour_gradients(
+    kernel: InducingKernel, near: np.ndarray, index: np.ndarray, X: np.ndarray, G: np.ndarray
+) -> np.ndarray: ...
 def kernel_gradient(
     kernel: InducingKernel, X: np.ndarray, G: np.ndarray, g: np.ndarray, work: Workspace, total: KernelGradient
 ) -> None: ...

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,6 +39,10 @@ from .metrics import check_classifier
 
 # (link, latent means and variances, (n,) or (n, C) each) -> scores (n,)
 Score = Callable[["Link", np.ndarray, np.ndarray], np.ndarray]
+# From the same, the derivatives of the scores by means and variances.
+Slopes = Callable[["Link", np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+# An array (n,), or with ``return_grad`` a pair of it and its gradient (n, d) by x. A union would make callers check.
+Scores = Any
 # Beyond this latent value a label is certain: the entropy of a logistic label is 40 e^-40.
 LINK_RANGE = 40.0
 # A normal distribution has 1e-19 of its mass beyond this many standard deviations.
@@ -49,6 +54,8 @@ POINTS = 256
 TABLE = 80_001
 # Quasi-random points for several classes: many where p(y | f) has a formula, few where it is an integral.
 MANY_POINTS, FEW_POINTS = 8192, 512
+# Least variance at which mutual information is differentiated: its slope is a difference divided by the variance.
+LEAST_VARIANCE = 1e-8
 # Elements of a large temporary array.
 ELEMENTS = 2_000_000
 # For each choice, ``select`` scores this many of the best rows again, then twice as many, and so on.
@@ -79,6 +86,10 @@ class Link:
         """Log probabilities (n, classes) for normal latent values."""
         return self.record.log_probabilities(mean, variance, self.delta)
 
+    def slopes(self, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives (n, classes, latent functions) of the probabilities by means and variances."""
+        return self.record.probability_slopes(mean, variance, self.delta)
+
     def given(self, latent: np.ndarray) -> np.ndarray:
         """Log probabilities (n, classes) given latent values (n,) or (n, C)."""
         return self.record.log_probabilities_given(latent, self.delta)
@@ -102,27 +113,44 @@ def entropy(log_probability: np.ndarray) -> np.ndarray:
     return -np.sum(p * np.where(p > 0.0, log_probability, 0.0), axis=-1)
 
 
-def predictive_entropy(model: BaseEstimator, X: ArrayLike) -> np.ndarray:
+def _scores(model: BaseEstimator, X: ArrayLike, name: str, return_grad: bool) -> Scores:
+    link = Link.of(model)
+    if not return_grad:
+        return SCORES[name](link, *model.predict_latent(X))
+    mean, variance, *by_x = model.predict_latent(X, return_grad=True)
+    parts = zip(SLOPES[name](link, mean, variance), by_x, strict=True)
+    gradient = sum(np.sum(by[..., None] * one, axis=tuple(range(1, by.ndim))) for by, one in parts)
+    return SCORES[name](link, mean, variance), gradient
+
+
+def predictive_entropy(model: BaseEstimator, X: ArrayLike, return_grad: bool = False) -> Scores:
     """Entropy (n,) of the label at each row of X (n, d), in nats, from 0 to log C.
 
     ``model`` is any fitted classifier with ``predict_log_proba``. Entropy stays high where classes overlap, even if
-    many labels are known there; ``mutual_information`` does not.
+    many labels are known there; ``mutual_information`` does not. With ``return_grad`` the gradient (n, d) by X follows,
+    of a GPClassifier or BayesianLinearClassifier.
     """
+    if return_grad:
+        return _scores(model, X, "predictive_entropy", return_grad)
     check_classifier(model, "predict_log_proba")
     return entropy(np.asarray(model.predict_log_proba(X)))
 
 
-def latent_variance(model: BaseEstimator, X: ArrayLike) -> np.ndarray:
-    """Posterior variance (n,) of the latent function at the rows of X (n, d), summed over several functions."""
-    return SCORES["latent_variance"](Link.of(model), *model.predict_latent(X))
+def latent_variance(model: BaseEstimator, X: ArrayLike, return_grad: bool = False) -> Scores:
+    """Posterior variance (n,) of the latent function at the rows of X (n, d), summed over several functions.
+
+    With ``return_grad`` the gradient (n, d) by X follows.
+    """
+    return _scores(model, X, "latent_variance", return_grad)
 
 
-def mutual_information(model: BaseEstimator, X: ArrayLike) -> np.ndarray:
+def mutual_information(model: BaseEstimator, X: ArrayLike, return_grad: bool = False) -> Scores:
     """Mutual information (n,) of the label and the latent values at each row of X (n, d), in nats.
 
     Mutual information measures how much the label would teach about the latent function ([1]_: BALD). It is the entropy
     of the label minus the expected entropy given the latent values, H[E p(y | f)] - E H[p(y | f)], and lies between 0
-    and ``predictive_entropy``. ``model`` is a fitted GPClassifier or BayesianLinearClassifier.
+    and ``predictive_entropy``. ``model`` is a fitted GPClassifier or BayesianLinearClassifier. With ``return_grad`` the
+    gradient (n, d) by X follows; ValueError for likelihoods whose information is an average over points.
 
     Notes
     -----
@@ -133,14 +161,20 @@ def mutual_information(model: BaseEstimator, X: ArrayLike) -> np.ndarray:
     some tens of milliseconds per row; the error is .001 nats for 3 classes and .006 for 10 at variance 1, and .006 and
     .03 at variance 100.
     """
-    return _information(Link.of(model), *model.predict_latent(X))
+    return _scores(model, X, "mutual_information", return_grad)
 
 
 def _information(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Mutual information (n,) for normal latent values, (n,) or (n, C)."""
     if mean.ndim == 2:
         return _information_of_several(link, mean, variance)
-    left, (known, excesses, certain) = np.empty(len(mean)), _excess_entropy(link)
+    (left,), certain = _excess_moments(link, mean, variance, 1), _excess_entropy(link)[2]
+    return np.maximum(entropy(link.predictive(mean, variance)) - certain - left, 0.0)
+
+
+def _excess_moments(link: Link, mean: np.ndarray, variance: np.ndarray, count: int) -> np.ndarray:
+    """E[z^k h(f)] (count, n), k = 0, 1, ..., of the excess entropy h, f ~ N(mean, variance), z = (f - mean) / sd."""
+    found, (known, excesses, _) = np.empty((count, len(mean))), _excess_entropy(link)
     step = max(1, ELEMENTS // (4 * POINTS))
     for start in range(0, len(mean), step):
         m, s = mean[start : start + step, None], np.sqrt(variance[start : start + step, None])
@@ -149,12 +183,14 @@ def _information(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarr
         f = low + (high - low) * np.linspace(0.0, 1.0, POINTS)
         excess = np.interp(f, known, excesses)
         with np.errstate(divide="ignore", invalid="ignore"):
-            density = np.exp(-0.5 * ((f - m) / s) ** 2)
-            integral = np.einsum("ij,ij->i", density, excess)[:, None] * (high - low) / (np.sqrt(2.0 * np.pi) * s)
-        # Without variance the expectation is the value at the mean.
-        value = np.where(s > 0.0, integral / (POINTS - 1), excess[:, :1])
-        left[start : start + step] = certain + value[:, 0]
-    return np.maximum(entropy(link.predictive(mean, variance)) - left, 0.0)
+            z = (f - m) / s
+            term = np.exp(-0.5 * z**2) * ((high - low) / (np.sqrt(2.0 * np.pi) * s) / (POINTS - 1))
+            for k in range(count):
+                # Without variance the expectation is the value at the mean.
+                at_mean = excess[:, 0] if k == 0 else 0.0
+                found[k, start : start + step] = np.where(s[:, 0] > 0.0, np.einsum("ij,ij->i", term, excess), at_mean)
+                term = term * z
+    return found
 
 
 @lru_cache(maxsize=8)
@@ -188,10 +224,38 @@ def _information_of_several(link: Link, mean: np.ndarray, variance: np.ndarray) 
     return np.maximum(found, 0.0)
 
 
+def _entropy_slopes(link: Link, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    log_p = link.predictive(mean, variance)
+    by_mean, by_variance = (-np.einsum("ny,nyc->nc", log_p, slopes) for slopes in link.slopes(mean, variance))
+    return by_mean.reshape(mean.shape), by_variance.reshape(mean.shape)
+
+
+def _information_slopes(link: Link, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of one function those of E h are E[z h] / sd and E[(z^2 - 1) h] / (2 variance)."""
+    if mean.ndim == 1:
+        spread = np.maximum(variance, LEAST_VARIANCE)
+        h, zh, z2h = _excess_moments(link, mean, spread, 3)
+        of_known = zh / np.sqrt(spread), (z2h - h) / (2.0 * spread)
+    elif link.record.expected_entropy_slopes is None:
+        raise ValueError(
+            f"mutual_information has no gradient for likelihood={link.record.likelihood!r}, for which it is an average "
+            "over points; take predictive_entropy or latent_variance, or fit with likelihood='softmax'."
+        )
+    else:
+        of_known = link.record.expected_entropy_slopes(mean, variance)
+    of_total = _entropy_slopes(link, mean, variance)
+    return of_total[0] - of_known[0], of_total[1] - of_known[1]
+
+
 SCORES: dict[str, Score] = {
     "mutual_information": _information,
     "predictive_entropy": lambda link, mean, variance: entropy(link.predictive(mean, variance)),
     "latent_variance": lambda link, mean, variance: variance if variance.ndim == 1 else np.sum(variance, axis=1),
+}
+SLOPES: dict[str, Slopes] = {
+    "mutual_information": _information_slopes,
+    "predictive_entropy": _entropy_slopes,
+    "latent_variance": lambda link, mean, variance: (np.zeros_like(mean), np.ones_like(variance)),
 }
 
 
@@ -275,16 +339,33 @@ def _best(
         size *= 2
 
 
-def probability_of_feasibility(model: BaseEstimator, X: ArrayLike, feasible: object) -> np.ndarray:
-    """Probability (n,) that the label at each row of X (n, d) is ``feasible``; ValueError if ``model`` lacks it."""
+def probability_of_feasibility(
+    model: BaseEstimator, X: ArrayLike, feasible: object, return_grad: bool = False
+) -> Scores:
+    """Probability (n,) that the label at each row of X (n, d) is ``feasible``; ValueError if ``model`` lacks it.
+
+    With ``return_grad`` the gradient (n, d) by X follows, of models whose ``predict_proba`` has it.
+    """
     check_classifier(model)
     classes = np.asarray(model.classes_).tolist()
     if feasible not in classes:
         raise ValueError(f"feasible must be one of the labels {classes}; got {feasible!r}.")
-    return model.predict_proba(X)[:, classes.index(feasible)]
+    column = classes.index(feasible)
+    if not return_grad:
+        return model.predict_proba(X)[:, column]
+    Link.of(model)
+    probability, gradient = model.predict_proba(X, return_grad=True)
+    return probability[:, column], gradient[:, column]
 
 
-def expected_improvement(mean: ArrayLike, std: ArrayLike, best: float) -> np.ndarray:
+def expected_improvement(
+    mean: ArrayLike,
+    std: ArrayLike,
+    best: float,
+    return_grad: bool = False,
+    mean_grad: ArrayLike | None = None,
+    std_grad: ArrayLike | None = None,
+) -> Scores:
     """Expected improvement (n,) E[max(best - f, 0)], f ~ N(mean, std^2), of an objective to minimise ([3]_).
 
     Parameters
@@ -294,6 +375,10 @@ def expected_improvement(mean: ArrayLike, std: ArrayLike, best: float) -> np.nda
         and -best.
     best : float
         The least known value of the objective at a feasible setting.
+    return_grad : bool, default=False
+        Whether the gradient (n, d) by x follows, from those of the predictions.
+    mean_grad, std_grad : (n, d) arrays
+        Gradients of ``mean`` and ``std`` by x, with ``return_grad``.
     """
     Rule(is_number, "a number, the least value of the objective at a feasible setting").check("best", best)
     mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
@@ -304,12 +389,30 @@ def expected_improvement(mean: ArrayLike, std: ArrayLike, best: float) -> np.nda
     gain = best - mean
     z = np.divide(gain, std, out=np.where(gain > 0.0, np.inf, -np.inf), where=std > 0.0)
     density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
-    return np.maximum(gain * ndtr(z) + std * density, 0.0)
+    improvement = np.maximum(gain * ndtr(z) + std * density, 0.0)
+    if not return_grad:
+        return improvement
+    if mean_grad is None or std_grad is None:
+        raise ValueError("return_grad=True needs the gradients of the predictions by x: give mean_grad and std_grad.")
+    by_mean, by_std = np.asarray(mean_grad, dtype=np.float64), np.asarray(std_grad, dtype=np.float64)
+    if by_mean.ndim != 2 or by_mean.shape != by_std.shape or len(by_mean) != len(mean):
+        raise ValueError(
+            f"mean_grad and std_grad must be (n, d) with n = {len(mean)}; got {by_mean.shape} and {by_std.shape}."
+        )
+    return improvement, density[:, None] * by_std - ndtr(z)[:, None] * by_mean
 
 
 def constrained_expected_improvement(
-    model: BaseEstimator, X: ArrayLike, feasible: object, mean: ArrayLike, std: ArrayLike, best: float
-) -> np.ndarray:
+    model: BaseEstimator,
+    X: ArrayLike,
+    feasible: object,
+    mean: ArrayLike,
+    std: ArrayLike,
+    best: float,
+    return_grad: bool = False,
+    mean_grad: ArrayLike | None = None,
+    std_grad: ArrayLike | None = None,
+) -> Scores:
     """Expected improvement (n,) times the probability that a setting is feasible ([4]_).
 
     Parameters
@@ -319,11 +422,18 @@ def constrained_expected_improvement(
     best : float
         As for ``expected_improvement``, or infinity if no setting is known to be feasible. The function then returns
         the probability of feasibility, to which score / ``best`` tends for large ``best``.
+    return_grad, mean_grad, std_grad : as for ``expected_improvement``; the last two are not needed for infinite best
     """
     words = "a number, the least value at a feasible setting, or infinity (math.inf) where none is known yet"
     Rule(is_number, words).check("best", best)
-    probability = probability_of_feasibility(model, X, feasible)
+    probability = probability_of_feasibility(model, X, feasible, return_grad)
     nothing_feasible = best == np.inf
-    improvement = expected_improvement(mean, std, 0.0 if nothing_feasible else best)
-    check_consistent_length(improvement, probability)
-    return probability if nothing_feasible else improvement * probability
+    is_improved = return_grad and not nothing_feasible
+    improvement = expected_improvement(mean, std, 0.0 if nothing_feasible else best, is_improved, mean_grad, std_grad)
+    check_consistent_length(mean, probability[0] if return_grad else probability)
+    if nothing_feasible:
+        return probability
+    if not return_grad:
+        return improvement * probability
+    (p, by_p), (value, by_value) = probability, improvement
+    return value * p, value[:, None] * by_p + p[:, None] * by_value

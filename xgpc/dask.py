@@ -273,8 +273,13 @@ class DaskGPClassifier(GPClassifier):
         """Log probabilities (n, C); a lazy dask array of a dask array or data frame, else at once."""
         return self._lazily("predict_log_proba", X, corrected=corrected)
 
-    def predict_proba(self, X: MatrixLike, corrected: bool = False) -> Collection:
-        """Probabilities (n, C) in the order of ``classes_``; lazy as in ``predict_log_proba``."""
+    def predict_proba(self, X: MatrixLike, corrected: bool = False, return_grad: bool = False) -> Collection:
+        """Probabilities (n, C) in the order of ``classes_``; lazy as in ``predict_log_proba``.
+
+        ``return_grad`` is for rows in memory alone.
+        """
+        if return_grad:
+            return self.to_local().predict_proba(X, corrected, return_grad=True)
         return self._lazily("predict_proba", X, corrected=corrected)
 
     def predict(self, X: MatrixLike) -> Collection:

@@ -11,10 +11,12 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
 
+from .data.encoding import Encoding, of_table
 from .data.training import Columns, TrainingData, checked_rows, training_data
 from .names import MatrixLike
-from .rows.source import NONE
+from .rows.source import NONE, dense
 
 Parameters = ParamSpec("Parameters")
 Estimator = TypeVar("Estimator", bound="LatentClassifier")
@@ -94,6 +96,26 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
     def _rows(self, X: MatrixLike) -> MatrixLike:
         """Check and encode rows to predict."""
         return checked_rows(self, X, self._columns)
+
+    def _given_rows(self, X: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
+        """Checked rows in the units of X, and as the model takes them; ValueError if x is not a vector of numbers."""
+        # check_is_fitted takes as long as the gradient of one row.
+        if not hasattr(self, "classes_"):
+            check_is_fitted(self)
+        encoding: Encoding | None = getattr(self, "encoding_", None)
+        if of_table(encoding) is not None:
+            raise ValueError(
+                "There is no gradient by x for a model of a table with levels or missing numbers, which cannot move a "
+                "little. Fit to the columns of numbers alone, without missing ones; of levels, compare the predictions "
+                "of rows that differ in them."
+            )
+        given = dense(checked_rows(self, X, self._columns, as_given=True))
+        return given, given if encoding is None else encoding.transform(given)
+
+    def _by_given(self, given: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Gradients (..., n, d) by rows in the units of X, from those by the rows as the model takes them."""
+        encoding: Encoding | None = getattr(self, "encoding_", None)
+        return gradient if encoding is None else encoding.transform_vjp(given, gradient)
 
     @abstractmethod
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -224,13 +224,28 @@ class BayesianLinearClassifier(LatentClassifier):
             root = q.Rinv * q.prior.scale
             return q.prior.span.covariance(root.T @ root, q.prior.variance)
 
-    def predict_latent(self, X: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
-        """Posterior mean and variance (n,) of the latent function at the rows of X (n, d), dense or sparse."""
+    def predict_latent(self, X: MatrixLike, return_grad: bool = False) -> tuple[np.ndarray, ...]:
+        """Posterior mean and variance (n,) of the latent function at the rows of X (n, d), dense or sparse.
+
+        With ``return_grad`` their gradients by X follow, (n, d) each and dense.
+        """
         check_is_fitted(self)
         X = self._rows(X)
         mean, variance = self.posterior_.marginals(X, self.n_jobs)
         check_latent(mean, variance, X)
-        return mean, variance
+        return (mean, variance, *self.posterior_.gradients(X)) if return_grad else (mean, variance)
+
+    @overload
+    def predict_proba(self, X: MatrixLike, return_grad: Literal[False] = False) -> np.ndarray: ...
+    @overload
+    def predict_proba(self, X: MatrixLike, return_grad: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
+    def predict_proba(self, X: MatrixLike, return_grad: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Probabilities (n, 2) of the classes, and with ``return_grad`` their gradient (n, 2, d) by X."""
+        if not return_grad:
+            return super().predict_proba(X)
+        mean, variance, *by_x = self.predict_latent(X, return_grad=True)
+        gradient = self._record.probability_gradients(mean, variance, None, by_x)
+        return np.exp(self._record.log_probabilities(mean, variance, None)), gradient
 
     def predict_log_proba(self, X: MatrixLike) -> np.ndarray:
         """Log probabilities (n, 2) of the classes, which stay accurate where probabilities underflow."""

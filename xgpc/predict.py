@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
-from typing import Self
+from typing import Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,19 +17,18 @@ from sklearn.utils.validation import check_is_fitted
 from . import io
 from ._sites import Site
 from .approximations.base import ColumnOf, KernelPosterior, Posterior, Training
-from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
+from .approximations.draws import drawn_paths, exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
 from .config import Rule, integer, is_name
 from .data.checks import checked_labels, class_numbers, site_labels
 from .data.encoding import Encoding, of_table
 from .data.survey import reading
+from .drawn import LatentDraws
 from .estimator import LatentClassifier
 from .inference.ascent import Point, coordinate_ascent, starting_posterior
 from .inference.correction import corrected_marginals, correction_and_gap
 from .inference.fitting import Evidence
-from .kernels.factors import FACTORS
-from .kernels.spec import KernelSpec
 from .likelihoods import LikelihoodBound, expected_log_likelihood
 from .names import MatrixLike, RandomSeed
 from .ranges import check_latent
@@ -55,24 +55,6 @@ def _in_parts(marginals: Marginals, X: MatrixLike, n_jobs: int | None) -> tuple[
         mean, variance = (np.concatenate(found, axis=-1) for found in zip(*parts, strict=True))
     check_latent(mean, variance, X)
     return mean, variance
-
-
-def _relevance(spec: KernelSpec) -> np.ndarray | str:
-    """Root (d,) of the sum of variance / length_scale^2 over the factors of a kernel, or a reason why it is undefined.
-
-    Under the prior of a term s prod_f k_f(|x - x'| / l_f), the slope along feature j has the variance s sum_f c_f /
-    l_fj^2. The smoothness c_f counts as 1 for all kernels, because the Matern kernel with nu = 1/2 has no slope.
-    """
-    if not all(FACTORS[type(leaf.kernel)].has_length_scale for _, leaf in spec.factors):
-        return "it has a factor without length scales"
-    if spec.n_features > 1 and not any(np.size(leaf.kernel.length_scale) > 1 for _, leaf in spec.factors):
-        return "it has one length scale for all features"
-    total = np.zeros(spec.n_features)
-    for term in spec.without_noise().terms:
-        # A constant term has no factors.
-        for _, length_scale in spec.spectrum(term) or []:
-            total += spec.variance(term) / length_scale**2
-    return np.sqrt(total)
 
 
 class PosteriorClassifier(LatentClassifier):
@@ -161,12 +143,29 @@ class PosteriorClassifier(LatentClassifier):
         distance, variance = _in_parts(marginals or self.posterior_.marginals, X, self.n_jobs)
         return distance + np.reshape(self.mean_, (-1, 1)[: distance.ndim]), variance
 
-    def predict_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
+    @overload
+    def predict_proba(
+        self, X: ArrayLike, corrected: bool = False, return_grad: Literal[False] = False
+    ) -> np.ndarray: ...
+    @overload
+    def predict_proba(
+        self, X: ArrayLike, corrected: bool = False, *, return_grad: Literal[True]
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+    def predict_proba(
+        self, X: ArrayLike, corrected: bool = False, return_grad: bool = False
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Probabilities (n, C) of the classes, in the order of ``classes_``, for X (n, d).
 
         The latent functions are integrated out without random numbers; ``xgpc.likelihoods`` states the errors.
-        ``corrected`` is explained at ``predict_latent``.
+        ``corrected`` is explained at ``predict_latent``. With ``return_grad`` the second result is the gradient
+        (n, C, d) of the probabilities by X, as for ``predict_latent``; "logistic-softmax" has none, and raises a
+        ValueError.
         """
+        if return_grad:
+            mean, variance, *by_x = self.predict_latent(X, corrected=corrected, return_grad=True)
+            delta, each = getattr(self, "label_noise_", None), on_threads(self.n_jobs)
+            gradient = self._record.probability_gradients(mean, variance, delta, by_x, each)
+            return np.exp(self._log_probabilities(mean.T, variance.T)), gradient
         log_proba = self.predict_log_proba(X, corrected)
         return np.exp(log_proba, out=log_proba)
 
@@ -216,8 +215,8 @@ class PosteriorClassifier(LatentClassifier):
         return self._record.log_probabilities(mean.T, variance.T, delta, on_threads(self.n_jobs))
 
     def predict_latent(
-        self, X: ArrayLike, return_cov: bool = False, corrected: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self, X: ArrayLike, return_cov: bool = False, corrected: bool = False, return_grad: bool = False
+    ) -> tuple[np.ndarray, ...]:
         """Posterior mean (n,) and variance (n,), or joint covariance (n, n), of the latent function.
 
         With C latent functions, which are independent, the shapes are (n, C) and (n, n, C). Variances include the
@@ -225,9 +224,26 @@ class PosteriorClassifier(LatentClassifier):
         second-order correction of Wenzel et al. (2019), appendix A.6, with a misprint mended. Variances that the
         correction makes negative become 0, with a warning. A joint covariance has no correction, and raises a
         ValueError if it would take more than 3 GB (8600 rows of two classes).
+
+        With ``return_grad=True`` there are four results: mean, variance, and their gradients by X, (n, d) or
+        (n, C, d). They are by the features as given, also if the model warps these. With neighbours they are those for
+        each row's neighbours; the functions jump a little where these change. Gradients of functions with kinks, by
+        kernels with ``nu=0.5``, are 0 in features in which a row is equal to an inducing point or a neighbour. They
+        take about twice the time of mean and variance, after the first call, which makes and keeps an (m, m) matrix for
+        each latent function, (n, n) with ``inducing_points="all"``. ValueError for a model of a table whose
+        columns became levels, or with ``return_cov`` or ``corrected``.
         """
         if corrected and return_cov:
             raise ValueError("There is no corrected joint covariance; give either return_cov or corrected.")
+        if return_grad:
+            if return_cov or corrected:
+                raise ValueError(
+                    "return_grad is for means and variances: give it without return_cov and without corrected."
+                )
+            given, rows = self._given_rows(X)
+            mean, variance = self._latent_at(rows)
+            by_x = [self._by_given(given, one) for one in self.posterior_.gradients(rows, self.n_jobs)]
+            return mean.T, variance.T, *(one if one.ndim == 2 else np.swapaxes(one, 0, 1) for one in by_x)
         mean, variance = self._latent(X, corrected)
         if not return_cov:
             return mean.T, variance.T
@@ -254,7 +270,7 @@ class PosteriorClassifier(LatentClassifier):
         """The columns (C, n) of ``predict_latent(X, return_cov=True)``, each computed on request."""
         return self.posterior_.covariance_columns(dense(self._rows(X)), self.n_jobs)
 
-    def latent_mean_and_variance(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    def latent_mean_and_variance(self, X: ArrayLike) -> tuple[np.ndarray, ...]:
         """``predict_latent(X)`` under the name that scikit-learn's GaussianProcessClassifier uses."""
         return self.predict_latent(X)
 
@@ -310,6 +326,45 @@ class PosteriorClassifier(LatentClassifier):
                 draws = exact_draws(mean, covariance, n_samples, random)
         return draws if mean.ndim == 1 else np.moveaxis(draws, 0, 1)
 
+    def draw_functions(self, n_draws: int = 1, random_state: RandomSeed = None) -> LatentDraws:
+        """Draw latent functions from the posterior, as functions of x that have gradients.
+
+        They are the draws of ``sample_latent(method="pathwise")`` without the noise of a white kernel: each is one
+        function, the same in all calls, so that it can be optimised (Thompson sampling).
+
+        Parameters
+        ----------
+        n_draws : int, default=1
+        random_state : int, RandomState or None, default=None
+
+        Returns
+        -------
+        ``draws(X)`` has the values (n, n_draws), or (n, C, n_draws) for C latent functions, and ``draws.gradient(X)``
+        their gradients by X (n, n_draws, d), or (n, C, n_draws, d).
+
+        Raises
+        ------
+        ValueError
+            If a parameter is not allowed, or for a model without pathwise draws, see ``sample_latent``.
+
+        Notes
+        -----
+        O(C n n_draws (F + m) d) time a call with F = 512 cosines for each term of the kernel, whose frequencies take
+        8 C n_draws F d bytes.
+        """
+        check_is_fitted(self)
+        integer(1).check("n_draws", n_draws)
+        random, q = check_random_state(random_state), self.posterior_
+        obstacle = pathwise_obstacle(q)
+        if obstacle:
+            raise ValueError(
+                f"draw_functions {obstacle}. Take sample_latent(X, method='exact') for draws at given rows."
+            )
+        assert isinstance(q, SparsePosterior)
+        with single_threaded_blas():
+            paths = [[one for _, one in drawn_paths(q, c, n_draws, random)] for c in range(len(q.groups))]
+        return LatentDraws(copy.copy(self), paths, self.mean_)
+
     @property
     def log_marginal_likelihood_value_(self) -> float:
         """``elbo_``, a lower bound of the log marginal likelihood, under the name that scikit-learn's classifier uses.
@@ -338,7 +393,7 @@ class PosteriorClassifier(LatentClassifier):
         check_is_fitted(self)
         total = np.zeros(self.n_features_in_)
         for group in self.posterior_.prior.groups:
-            found = _relevance(group.spec)
+            found = group.spec.relevance()
             if isinstance(found, str):
                 raise AttributeError(
                     f"The kernel {group.spec.kernel} has no feature_importances_: {found}. Give a kernel such as "

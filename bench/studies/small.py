@@ -5,7 +5,8 @@ The rows are drawn from N(0, I) in five dimensions. A draw of a Gaussian process
 parameters. "Defaults" is `GPClassifier()`, "full process" has all rows as inducing points. Numbers are medians over
 five draws. The table "thousands of fits" measures a package that embeds the classifier: one process fits 100 rows many
 times, each time predicts, and copies the model. It has the time of one fit, the peak memory of the process after the
-first fits, and the memory that all further fits add.
+first fits, and the memory that all further fits add. "Gradients" compares predictions with and without their gradients
+by the features, six of them, with 64 inducing points: least times of a call.
 """
 
 import pickle
@@ -16,7 +17,7 @@ from functools import partial
 
 import numpy as np
 from markdown_tables import number, table
-from measure import alone, fit_and_score, median_of, peak_memory, seconds
+from measure import alone, fit_and_score, median_of, peak_memory, seconds, side_by_side
 from methods import METHODS, make, warm_up
 from problems import Split
 from records import VERSION
@@ -92,13 +93,44 @@ def fit_many(kind, fits, first):
     return {"seconds": statistics.median(times), "first": before, "all": peak_memory(), "fits": fits}
 
 
+CALLS = ("latent", "latent grad", "proba", "proba grad")
+GRADIENT_WAYS = {
+    "two classes": (2, {"n_neighbors": 0}),
+    "three classes": (3, {"n_neighbors": 0}),
+    "16 neighbours": (2, {"n_neighbors": 16}),
+}
+
+
+def with_gradients(way, rows, repeats):
+    """Least seconds of predictions without and with their gradients."""
+    n_classes, settings = GRADIENT_WAYS[way]
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 6))
+    score = np.sin(2.0 * X[:, 0]) + X[:, 1] ** 2 + 0.3 * rng.normal(size=len(X))
+    y = np.searchsorted(np.quantile(score, np.linspace(0.0, 1.0, n_classes + 1)[1:-1]), score)
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    model = GPClassifier(n_inducing=64, max_iter=10, random_state=0, **settings).fit(X, y)
+    X_new = rng.normal(size=(rows, 6))
+    calls = {
+        f"{name}{' grad' if is_grad else ''}": partial(method, X_new, return_grad=is_grad)
+        for name, method in (("latent", model.predict_latent), ("proba", model.predict_proba))
+        for is_grad in (False, True)
+    }
+    return {name: min(times) for name, times in side_by_side(calls, repeats).items()}
+
+
 def parts(data, quick):
     sizes, draws, fits, first = ((50,), 1, 20, 5) if quick else ((50, 200, 1000), 5, 1000, 100)
     found = [
         Part(f"{n} rows: {way}", partial(measure, n, way, draws), of=(METHODS[WAYS[way][0]].library,))
         for n in sizes for way in WAYS
     ]  # fmt: skip
-    return found + [Part(f"thousands: {kind}", partial(alone, fit_many, kind, fits, first)) for kind in KINDS]
+    found += [Part(f"thousands: {kind}", partial(alone, fit_many, kind, fits, first)) for kind in KINDS]
+    calls = ((1, 20), (10, 10)) if quick else ((1, 2000), (1000, 200))
+    return found + [
+        Part(f"gradients: {way}, {rows} rows", partial(with_gradients, way, rows, repeats))
+        for way in GRADIENT_WAYS for rows, repeats in calls
+    ]  # fmt: skip
 
 
 def report(records):
@@ -113,5 +145,14 @@ def report(records):
          number(1e3 * numbers["first"], 1), number(1e3 * (numbers["all"] - numbers["first"]), 1)]
         for name, numbers in found.items() if "fits" in numbers
     ]  # fmt: skip
+    slopes = [
+        [name.removeprefix("gradients: "), *(f"{1e6 * numbers[call]:.0f}" for call in CALLS),
+         *(f"{numbers[call + ' grad'] / numbers[call]:.1f}" for call in ("latent", "proba"))]
+        for name, numbers in found.items() if "latent" in numbers
+    ]  # fmt: skip
     header = ["thousands of fits", "fits", "a fit, ms", "peak after the first, MB", "added by the others, MB"]
-    return f"{table(['rows', 'fit, ms', 'prediction of a row, µs', 'NLL', 'error'], single)}\n\n{table(header, many)}"
+    tables = [table(["rows", "fit, ms", "prediction of a row, µs", "NLL", "error"], single), table(header, many)]
+    if slopes:
+        columns = ["latent moments, µs", "with gradients", "probabilities, µs", "with gradients", "times", "times"]
+        tables.append(table(["gradients", *columns], slopes))
+    return "\n\n".join(tables)

@@ -9,12 +9,13 @@ cdef extern from "gumbel.h" nogil:
         const double* slope
     Py_ssize_t xg_gumbel_scratch(const xg_table* table)
     void xg_gumbel_normal(const xg_table* table, Py_ssize_t n, const double* u, double scale, double row,
-                          double* scratch, double* psi, double* slope)
+                          double* scratch, double* psi, double* slope, double* bend)
 
 
 def gumbel_normal(const double[:, :, ::1] tables, double low, double high, const double[:, ::1] u,
                   const double[::1] scale, const double[::1] row):
-    """log(-log H) and minus its derivative with respect to u, each (r, n), for sums of normal and Gumbel variables.
+    """log(-log H), minus its derivative with respect to u, and the derivative of that (3, r, n), for sums of normal and
+    Gumbel variables.
 
     Parameters
     ----------
@@ -28,12 +29,12 @@ def gumbel_normal(const double[:, :, ::1] tables, double low, double high, const
     table.rows, table.columns = tables.shape[1] - 2, tables.shape[2] - 2
     table.low, table.high = low, high
     table.psi, table.slope = &tables[0, 0, 0], &tables[1, 0, 0]
-    out = np.empty((2, u.shape[0], n))
+    out = np.empty((3, u.shape[0], n))
     cdef double[:, :, ::1] result = out
     cdef double[::1] scratch = np.empty(xg_gumbel_scratch(&table))
     if n:
         with nogil:
             for i in range(u.shape[0]):
                 xg_gumbel_normal(&table, n, &u[i, 0], scale[i], row[i], &scratch[0], &result[0, i, 0],
-                                 &result[1, i, 0])
-    return out[0], out[1]
+                                 &result[1, i, 0], &result[2, i, 0])
+    return out

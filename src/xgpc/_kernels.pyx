@@ -44,10 +44,15 @@ cdef extern from "axis.h" nogil:
         const double* z
     void xg_axis_logarithms(const xg_axis_tile* tile, double* out)
     void xg_axis_slopes(const xg_axis_tile* tile, const double* weight, double* by_points, double* by_scales)
+    void xg_axis_row_slopes(const xg_axis_tile* tile, const double* weight, double* out)
 
 # |x|^2 + |z|^2 - 2 x.z loses eps (|x|^2 + |z|^2) of the squared distance. Above this squared norm (an error of
 # about 1e-10) the differences are formed instead; Matern 1/2, which takes the root of what is lost, always needs them.
 cdef double CANCELLATION_LIMIT = 1e6
+
+# Rows of a tile of gradients by rows: with 64 points, its tiles stay in a second-level cache.
+cdef enum:
+    GRADIENT_ROWS = 128
 
 # Name -> number in the list of profiles.h
 FAMILIES = {xg_family_name(i).decode(): i for i in range(XG_FAMILY_COUNT)}
@@ -130,6 +135,91 @@ cdef class InducingKernel:
             with nogil:
                 diagonal_block(self, &rows, &scratch, &result[0])
         return out
+
+    def diagonal_gradient(self, X):
+        """Gradients (n, d) of k(x, x) by the rows of X (n, d), float64."""
+        cdef const double[:, :] x = X
+        cdef Py_ssize_t t, f, other, i, j
+        cdef double x2, by_x2, product
+        out = np.zeros((x.shape[0], self.n_features))
+        cdef double[:, ::1] result = out
+        if self._stationary:
+            return out
+        for i in range(x.shape[0]):
+            x2 = by_x2 = 0.0
+            for j in range(self.n_features):
+                x2 += x[i, j] * x[i, j]
+            for t in range(self.n_terms):
+                for f in range(self._first[t], self._first[t + 1]):
+                    if self._family[f] != XG_DOT_PRODUCT:
+                        continue
+                    product = self._variance[t]
+                    for other in range(self._first[t], self._first[t + 1]):
+                        if other != f and self._family[other] == XG_DOT_PRODUCT:
+                            product *= self._shape[other] + x2
+                    by_x2 += product
+            for j in range(self.n_features):
+                result[i, j] = 2.0 * by_x2 * x[i, j]
+        return out
+
+    def row_gradients(self, X, const double[:, :, ::1] G):
+        """Gradients (g, n, d) by the rows of X (n, d) of sums over i and k of G_ki k(x_i, z_k), for G (g, m, n)."""
+        cdef Rows rows = rows_of(X)
+        cdef RowScratch work = RowScratch(rows.n, self.n_inducing, self.n_features)
+        out = np.zeros((G.shape[0], rows.n, self.n_features))
+        cdef double[:, :, ::1] result = out
+        if rows.n:
+            with nogil:
+                row_gradients_block(self, &rows, G.shape[0], &G[0, 0, 0], work, rows.n, &result[0, 0, 0])
+        return out
+
+    def quadratic_gradients(self, X, const double[:, ::1] alpha, const double[:, :, ::1] B):
+        """Gradients (2, c, n, d) by the rows x of X (n, d) of alpha . k and k . B k / 2 + k(x, x), with k = k(Z, x).
+
+        alpha is (c, m) and B (c, m, m), symmetric.
+        """
+        cdef Rows rows = rows_of(X), here
+        cdef Py_ssize_t t, c, k, i, start, n, count = alpha.shape[0], m = self.n_inducing, d = self.n_features
+        cdef Py_ssize_t tile = min(rows.n, GRADIENT_ROWS)
+        cdef RowScratch work = RowScratch(tile, m, d)
+        cdef double[::1] cross = np.empty(m * tile), cotangents = np.empty(2 * count * m * tile)
+        cdef double* G
+        out = np.zeros((2, count, rows.n, d))
+        cdef double[:, :, :, ::1] result = out
+        with nogil:
+            for t in range((rows.n + GRADIENT_ROWS - 1) // GRADIENT_ROWS):
+                start = t * GRADIENT_ROWS
+                n = min(GRADIENT_ROWS, rows.n - start)
+                here = rows_from(rows, start, n)
+                cross_block(self, &here, &work.kernel, &cross[0])
+                for c in range(count):
+                    G = &cotangents[c * m * n]
+                    for k in range(m):
+                        for i in range(n):
+                            G[k * n + i] = alpha[c, k]
+                    _blas.gemm_tile(n, m, m, &cross[0], &B[c, 0, 0], False, G + count * m * n)
+                row_gradients_block(self, &here, 2 * count, &cotangents[0], work, rows.n, &result[0, 0, start, 0])
+        out[1] += self.diagonal_gradient(X)
+        return out
+
+
+cdef class RowScratch:
+    """Scratch for the gradients by the rows of a tile."""
+    cdef double[::1] rows, sums, tiles
+    cdef KernelScratch kernel
+    cdef double* by_x      # tile (rows, n_features)
+    cdef double* slope     # tile (rows, n_inducing)
+    cdef double* weighted  # tile (rows, n_inducing)
+
+    def __init__(self, Py_ssize_t n, Py_ssize_t m, Py_ssize_t d):
+        self.rows, self.sums = np.empty(2 * n * (d + 1)), np.zeros(m)
+        self.tiles = np.empty(5 * n * m)
+        self.kernel.x = &self.rows[0]
+        self.kernel.x2, self.kernel.row_sum = self.kernel.x + n * d, self.kernel.x + n * (d + 1)
+        self.by_x = self.kernel.row_sum + n
+        self.kernel.term, self.kernel.factor = &self.tiles[0], &self.tiles[n * m]
+        self.kernel.rest, self.slope = &self.tiles[2 * n * m], &self.tiles[3 * n * m]
+        self.weighted = &self.tiles[4 * n * m]
 
 
 cdef class KernelGradient:
@@ -375,6 +465,54 @@ cdef void gradient_block(InducingKernel kernel, const Rows* rows, const double* 
             if kernel._family[f] != XG_DOT_PRODUCT:
                 xg_add_squares(n, d, scratch.row_sum, scratch.x, total.squares + f * d)
             _blas.gemm_inner(n, m, d, weighted, scratch.x, total.products + f * m * d)
+
+
+cdef void row_gradients_block(InducingKernel kernel, const Rows* rows, Py_ssize_t count, const double* G,
+                              RowScratch work, Py_ssize_t stride, double* out) noexcept nogil:
+    # Adds, for ``count`` tiles G (n, m), the gradients by the rows sum_k W_ik dh_ik / dx_ij, with W as in
+    # ``gradient_block``, to out (n, d), those of the next tile ``stride`` rows further. They share the slopes W / G.
+    cdef Py_ssize_t t, f, g, other, i, j, k, n = rows.n, m = kernel.n_inducing, d = kernel.n_features
+    cdef double[2] sums
+    cdef double* x = work.kernel.x
+    cdef double* row_sum = work.kernel.row_sum
+    cdef double* to
+    cdef const double* weight
+    cdef bint is_stationary
+    cdef xg_profile_tile tile
+    cdef xg_axis_tile axes
+    for t in range(kernel.n_terms):
+        if kernel._noise[t]:
+            continue
+        for f in range(kernel._first[t], kernel._first[t + 1]):
+            for i in range(n * m):
+                work.kernel.rest[i] = 1.0
+            for other in range(kernel._first[t], kernel._first[t + 1]):
+                if other != f:
+                    factor_block(kernel, other, rows, XG_MULTIPLY, 1.0, &work.kernel, work.kernel.factor,
+                                 work.kernel.rest)
+            tile = profile_tile(kernel, f, rows, &work.kernel, work.kernel.factor)
+            sums[0] = sums[1] = 0.0
+            xg_profile_slopes(&tile, kernel._variance[t], work.kernel.rest, work.slope, row_sum, &work.sums[0], sums)
+            is_stationary = not (kernel._family[f] == XG_DOT_PRODUCT or xg_is_axis_aligned(kernel._family[f]))
+            for g in range(count):
+                weight, to = G + g * n * m, out + g * stride * d
+                for i in range(n):
+                    row_sum[i] = 0.0
+                for k in range(m):
+                    for i in range(n):
+                        work.weighted[k * n + i] = work.slope[k * n + i] * weight[k * n + i]
+                        row_sum[i] += work.weighted[k * n + i]
+                if xg_is_axis_aligned(kernel._family[f]):
+                    axes = axis_tile(kernel, f, n, x)
+                    xg_axis_row_slopes(&axes, work.weighted, work.by_x)
+                else:
+                    _blas.gemm_tile(n, d, m, work.weighted, &kernel._z[f, 0, 0], False, work.by_x)
+                for j in range(d):
+                    for i in range(n):
+                        # Of h = -|x - z|^2 / 2; the gradients of x.z and of axis-aligned factors are known.
+                        if is_stationary:
+                            work.by_x[j * n + i] -= row_sum[i] * x[j * n + i]
+                        to[i * d + j] += kernel._scale[f, j] * work.by_x[j * n + i]
 
 
 cdef void diagonal_gradient_block(InducingKernel kernel, const Rows* rows, const double* g, bint noise_alone,

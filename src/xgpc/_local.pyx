@@ -8,7 +8,8 @@ from libc.stdint cimport int32_t, int64_t
 
 from . cimport _blas
 from ._engine cimport Workspace, add_gradient, project, tiles
-from ._kernels cimport InducingKernel, KernelGradient, Rows, diagonal_block, read_feature, rows_from, rows_of
+from ._kernels cimport (InducingKernel, KernelGradient, Rows, diagonal_block, gradient_block, place, read_feature,
+                        rows_from, rows_of)
 from ._nearest cimport Tree, xg_nearest_of, xg_nearest_scratch
 from ._sites cimport xg_moments
 
@@ -455,6 +456,39 @@ def cavity_vjp(int link, const double[::1] mean, const double[::1] variance, con
         with nogil:
             xg_cavity_vjp(link, &at, &d_precision[0], &d_linear[0], &o[0, 0], &o[1, 0])
     return out[0], out[1]
+
+
+def neighbour_gradients(InducingKernel kernel, near, index, const double[:, ::1] X, const double[:, :, ::1] G):
+    """Gradients (g, r, d) by the rows x_i of X (r, d) of sums over j of G_ij k(x_i, y_ij), for each of G (g, r, k).
+
+    y_ij are the rows ``index`` (r, k) of ``near`` (n, d). For one row x_i is the kernel's only inducing point.
+    """
+    cdef const Py_ssize_t[:, ::1] places = np.ascontiguousarray(index, dtype=np.intp)
+    cdef Py_ssize_t i, g, f, j, k = places.shape[1], d = kernel.n_features
+    # ``place`` reads this array.
+    x = np.zeros((1, d))
+    cdef double[:, ::1] point = x
+    cdef InducingKernel here = InducingKernel(kernel.variance, kernel.noise, kernel.term, kernel.family, kernel.shape,
+                                              kernel.inverse_length_scale, x)
+    cdef KernelGradient total = KernelGradient.empty(here)
+    cdef Workspace work = Workspace(max(k, 1), 1, d)
+    cdef Rows rows = rows_of(near)
+    out = np.zeros((G.shape[0], X.shape[0], d))
+    cdef double[:, :, ::1] result = out
+    rows.n = k
+    with nogil:
+        for i in range(X.shape[0] if k else 0):
+            point[0] = X[i]
+            place(here)
+            rows.index = &places[i, 0]
+            for g in range(G.shape[0]):
+                total.flat[:] = 0.0
+                gradient_block(here, &rows, &G[g, i, 0], &work.kernel, &work.a[0], &total.parts)
+                for f in range(here.n_factors):
+                    for j in range(d):
+                        # Rows are centred at the only point, so that their products with W are those of x - z.
+                        result[g, i, j] += total.parts.products[f * d + j] * here._scale[f, j]
+    return out
 
 
 def kernel_gradient(InducingKernel kernel, X, const double[:, ::1] G, const double[::1] g, Workspace work,

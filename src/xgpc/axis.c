@@ -5,6 +5,7 @@
 
 void XG_VARIANT(xg_axis_logarithms)(const xg_axis_tile *, double *);
 void XG_VARIANT(xg_axis_slopes)(const xg_axis_tile *, const double *, double *, double *);
+void XG_VARIANT(xg_axis_row_slopes)(const xg_axis_tile *, const double *, double *);
 
 /* Points, and vectors of rows, that are worked on at a time: as many sums are under way as the latency of additions
  * needs, and a load of a row serves four points. */
@@ -149,4 +150,25 @@ void XG_VARIANT(xg_axis_slopes)(const xg_axis_tile *tile, const double *weight, 
         all_slopes(1, tile, weight, by_points, by_scales);
     else
         all_slopes(0, tile, weight, by_points, by_scales);
+}
+
+XG_INLINE void row_slopes(const int is_smooth, const xg_axis_tile *tile, const double *weight, double *out)
+{
+    ptrdiff_t n = tile->n, d = tile->d;
+    for (ptrdiff_t i = 0; i < n; i += XG_WIDTH)
+        for (ptrdiff_t j = 0; j < d; ++j) {
+            ptrdiff_t size = SMALLER(n - i, XG_WIDTH);
+            lanes here = load(tile->x + j * n + i, size), sum = {0.0};
+            for (ptrdiff_t k = 0; k < tile->m; ++k)
+                sum -= log_slope(is_smooth, load(weight + k * n + i, size), here - tile->z[k * d + j]);
+            store(sum, out + j * n + i, size);
+        }
+}
+
+void XG_VARIANT(xg_axis_row_slopes)(const xg_axis_tile *tile, const double *weight, double *out)
+{
+    if (tile->is_smooth)
+        row_slopes(1, tile, weight, out);
+    else
+        row_slopes(0, tile, weight, out);
 }

@@ -20,5 +20,7 @@ void xg_axis_logarithms(const xg_axis_tile *tile, double *out);
  * dlog k / dlog(length scale j). For nu = 1/2 the first is W times the sign of x_ij - z_kj, which is 0 where they are
  * equal. */
 void xg_axis_slopes(const xg_axis_tile *tile, const double *weight, double *by_points, double *by_scales);
+/* The gradient by the scaled rows: out (n, d), a tile, = sum_k W_ik dlog k / dx_ij. */
+void xg_axis_row_slopes(const xg_axis_tile *tile, const double *weight, double *out);
 
 #endif

@@ -19,7 +19,8 @@ static void xg_row(ptrdiff_t n, const double *w, const double *restrict a, doubl
 /* row has the coefficients of psi and then those of slope, in the columns of the table. */
 XG_CLONES
 static void xg_along_row(const xg_table *restrict table, const double *restrict row, double scale, ptrdiff_t n,
-                         const double *restrict u, double *restrict psi, double *restrict slope)
+                         const double *restrict u, double *restrict psi, double *restrict slope,
+                         double *restrict bend)
 {
     ptrdiff_t columns = table->columns;
     const double *a = row, *b = row + columns + 2;
@@ -33,11 +34,13 @@ static void xg_along_row(const xg_table *restrict table, const double *restrict 
         xg_spline_weights(at - j, w);
         psi[k] = w[0] * a[j] + w[1] * a[j + 1] + w[2] * a[j + 2] + w[3] * a[j + 3];
         slope[k] = w[0] * b[j] + w[1] * b[j + 1] + w[2] * b[j + 2] + w[3] * b[j + 3];
+        xg_spline_slopes(at - j, w);
+        bend[k] = per_column * (w[0] * b[j] + w[1] * b[j + 1] + w[2] * b[j + 2] + w[3] * b[j + 3]);
     }
 }
 
 void xg_gumbel_normal(const xg_table *table, ptrdiff_t n, const double *u, double scale, double row, double *scratch,
-                      double *psi, double *slope)
+                      double *psi, double *slope, double *bend)
 {
     ptrdiff_t width = table->columns + 2, first = (ptrdiff_t)row;
     double low = table->low, high = table->high, per_scale = 1.0 / scale, w[4];
@@ -45,18 +48,21 @@ void xg_gumbel_normal(const xg_table *table, ptrdiff_t n, const double *u, doubl
     xg_spline_weights(row - (double)first, w);
     xg_row(width, w, table->psi + first * width, scratch);
     xg_row(width, w, table->slope + first * width, scratch + width);
-    xg_along_row(table, scratch, scale, n, u, psi, slope);
+    xg_along_row(table, scratch, scale, n, u, psi, slope, bend);
     for (ptrdiff_t k = 0; k < n; ++k) {
         double x = (u[k] - XG_EULER) * per_scale;
         if (x < low) {
             psi[k] -= low * slope[k] * log1p((x - low) / low);
             slope[k] *= low / x;
+            bend[k] = -slope[k] / x;
         }
         if (x > high) {
             double right = x - high, bent = xg_min(right, xg_max(scale - slope[k], 0.0));
             psi[k] -= bent * (slope[k] + 0.5 * bent) + (right - bent) * (slope[k] + bent);
             slope[k] += bent;
+            bend[k] = bent < right ? 0.0 : 1.0;
         }
         slope[k] *= per_scale;
+        bend[k] *= per_scale * per_scale;
     }
 }

@@ -32,6 +32,12 @@ void xg_axis_slopes(const xg_axis_tile *tile, const double *weight, double *by_p
     XG_CHOSEN(xg_axis_slopes)(tile, weight, by_points, by_scales);
 }
 
+XG_BUILDS(void, xg_axis_row_slopes, (const xg_axis_tile *, const double *, double *))
+void xg_axis_row_slopes(const xg_axis_tile *tile, const double *weight, double *out)
+{
+    XG_CHOSEN(xg_axis_row_slopes)(tile, weight, out);
+}
+
 XG_BUILDS(ptrdiff_t, xg_local_scratch, (const xg_local_kernel *, const xg_local_support *, ptrdiff_t))
 ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k)
 {

@@ -108,6 +108,9 @@ class Posterior(Protocol):
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d)."""
 
+    def gradients(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Gradients (r, d) or (C, r, d) of the means and variances by the rows of X (r, d)."""
+
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Joint covariance (r, r) or (C, r, r) at the rows of X (r, d), each with noise of its own."""
 
@@ -317,6 +320,31 @@ class KernelPosterior(Value, ABC):
             parts = zip(*each(marginalizer.marginals, source.blocks()), strict=True)
         mean, variance = (np.concatenate(arrays, axis=1).reshape(*self.shape, -1) for arrays in parts)
         return mean, variance
+
+    @cached_property
+    def quadratics(self) -> list[tuple[InducingKernel, np.ndarray, np.ndarray]]:
+        """For each kernel its compiled form, and of its latent functions alpha (c, m) and B (c, m, m): the gradients of
+        mean and variance by the covariances k = k(Z, x) are alpha and B k. O(C m^3)."""
+        forms, size = self.covariance_forms(), math.prod(self.shape) // len(self.prior.groups)
+        parts = [forms[start : start + size] for start in range(0, len(forms), size)]
+        B = [
+            np.stack([2.0 * (one.added.T @ one.added - one.explained.T @ one.explained) for one in part])
+            for part in parts
+        ]
+        return [(part[0].core, np.stack([one.weights for one in part]), b) for part, b in zip(parts, B, strict=True)]
+
+    def gradients(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """dk/dx contracted with alpha and B k, see ``quadratics``; O(C n m (m + d)) after the first call."""
+        X = np.ascontiguousarray(X, dtype=np.float64)
+
+        def part(rows: slice) -> np.ndarray:
+            return np.concatenate([core.quadratic_gradients(X[rows], *each) for core, *each in self.quadratics], axis=1)
+
+        with single_threaded_blas():
+            found = on_threads(n_jobs)(part, parts_of(len(X)))
+        shape = (2, *self.shape, *X.shape)
+        by_mean, by_variance = np.concatenate(found, axis=2).reshape(shape) if found else np.empty(shape)
+        return by_mean, by_variance
 
     def covariance_bytes(self, n_rows: int) -> float:
         """The results, and four matrices more."""

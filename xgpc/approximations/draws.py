@@ -17,7 +17,8 @@ Rahimi, Recht. Random features for large-scale kernel machines. NIPS 2007, theor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -31,8 +32,6 @@ from ..rows.executor import Threads, parts_of
 from .base import Posterior, noise_variances
 from .sparse import SparsePosterior
 
-# Rows (r, d) -> values (n_draws, r).
-Draws = Callable[[np.ndarray], np.ndarray]
 # Cosines of a term of the kernel in each draw. Given its frequencies a draw is normal, with correlations that differ
 # from the kernel's by 1 / sqrt(2 N_COSINES) = .03 at most, in standard deviations.
 N_COSINES = 512
@@ -54,11 +53,35 @@ def exact_draws(mean: np.ndarray, covariance: np.ndarray, n_draws: int, random: 
     return values + mean[..., None] if n else values
 
 
-def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -> Draws:
+@dataclass(frozen=True)
+class Cosines:
+    """Functions, each a sum of amplitude * cos(frequency . x + phase)."""
+
+    frequency: np.ndarray  # (n_draws, F, d)
+    phase: np.ndarray  # (n_draws, F)
+    amplitude: np.ndarray
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        """Values (n_draws, r) at the rows of X (r, d)."""
+        values = np.empty((len(self.phase), len(X)))
+        for s, (frequency, phase, amplitude) in enumerate(zip(*vars(self).values(), strict=True)):
+            angle = X @ frequency.T
+            angle += phase
+            values[s] = np.cos(angle, out=angle) @ amplitude
+        return values
+
+    def gradient(self, X: np.ndarray) -> np.ndarray:
+        """Gradients (n_draws, r, d) by the rows."""
+        values = np.empty((len(self.phase), *X.shape))
+        for s, (frequency, phase, amplitude) in enumerate(zip(*vars(self).values(), strict=True)):
+            values[s] = -(np.sin(X @ frequency.T + phase) * amplitude) @ frequency
+        return values
+
+
+def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -> Cosines:
     """Draws from the prior of a kernel, whose terms have spectra, without its white noise.
 
-    They are sums of amplitude * cos(frequency . x + phase). The frequencies of a product are sums of those of its
-    factors: its spectrum is their convolution.
+    The frequencies of a product are sums of those of its factors: its spectrum is their convolution.
     """
     size, d = (n_draws, N_COSINES), spec.n_features
     frequencies, phases, amplitudes = [], [], []
@@ -71,17 +94,7 @@ def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -
         # Of a cos + b sin with a, b ~ N(0, variance / N_COSINES).
         phases.append(random.uniform(0.0, 2.0 * np.pi, size))
         amplitudes.append(np.sqrt(2.0 * spec.variance(term) / N_COSINES * random.standard_exponential(size)))
-    cosines = [np.concatenate(parts, axis=1) for parts in (frequencies, phases, amplitudes)]
-
-    def at(X: np.ndarray) -> np.ndarray:
-        values = np.empty((n_draws, len(X)))
-        for s, (frequency, phase, amplitude) in enumerate(zip(*cosines, strict=True)):
-            angle = X @ frequency.T
-            angle += phase
-            values[s] = np.cos(angle, out=angle) @ amplitude
-        return values
-
-    return at
+    return Cosines(*(np.concatenate(parts, axis=1) for parts in (frequencies, phases, amplitudes)))
 
 
 def pathwise_obstacle(q: Posterior) -> str:
@@ -95,6 +108,40 @@ def pathwise_obstacle(q: Posterior) -> str:
     return ""
 
 
+@dataclass(frozen=True)
+class Paths:
+    """Draws of a latent function: draws of its prior, and weights (n_draws, m) of the covariances with points."""
+
+    first: Cosines
+    weights: np.ndarray
+    core: InducingKernel
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        """Values (n_draws, r) at the rows of X (r, d)."""
+        return self.first(X) + self.weights @ self.core.cross(X).T
+
+    def gradient(self, X: np.ndarray) -> np.ndarray:
+        """Gradients (n_draws, r, d) by the rows."""
+        G = np.repeat(self.weights[..., None], len(X), axis=2)
+        return self.first.gradient(X) + self.core.row_gradients(X, G)
+
+
+def drawn_paths(
+    q: SparsePosterior, c: int, n_draws: int, random: np.random.RandomState
+) -> Iterator[tuple[slice, Paths]]:
+    """Draws of latent function c, a few at a time, and which of all these are."""
+    prior, (Rinv, w) = q.groups[c], (each[c] for each in q.stacked())
+    for start in range(0, n_draws, DRAWS):
+        first = prior_draws(prior.spec, min(DRAWS, n_draws - start), random)
+        # K_mm = k(Z, Z) + jitter times its mean diagonal.
+        noise = np.mean(np.sum(prior.L**2, axis=1)) * prior.jitter / (1.0 + prior.jitter)
+        at_points = first(prior.Z)
+        at_points += np.sqrt(noise) * random.standard_normal(at_points.shape)
+        z = w + random.standard_normal(at_points.shape) @ Rinv
+        weights = (z - at_points @ prior.Linv.T) @ prior.Linv
+        yield slice(start, start + len(weights)), Paths(first, weights, prior.core)
+
+
 def pathwise_draws(
     q: SparsePosterior, X: np.ndarray, n_draws: int, random: np.random.RandomState, n_jobs: int | None
 ) -> np.ndarray:
@@ -102,23 +149,15 @@ def pathwise_draws(
 
     A white kernel's noise is drawn for each row and draw. The same bits for any ``n_jobs``.
     """
-    Rinv, w = q.stacked()
-    X, values, rows = np.asarray(X, dtype=np.float64), np.empty((len(w), len(X), n_draws)), parts_of(len(X))
+    X, values = np.asarray(X, dtype=np.float64), np.empty((len(q.groups), len(X), n_draws))
 
-    def add(first: Draws, weights: np.ndarray, core: InducingKernel, found: np.ndarray, part: slice) -> None:
-        found[part] = (first(X[part]) + weights @ core.cross(X[part]).T).T
+    def fill(paths: Paths, found: np.ndarray, part: slice) -> None:
+        found[part] = paths(X[part]).T
 
     with single_threaded_blas(), Threads(n_jobs) as executor:
         for c, prior in enumerate(q.groups):
-            for start in range(0, n_draws, DRAWS):
-                found = values[c, :, start : start + DRAWS]
-                first = prior_draws(prior.spec, found.shape[1], random)
-                # K_mm = k(Z, Z) + jitter times its mean diagonal.
-                noise = np.mean(np.sum(prior.L**2, axis=1)) * prior.jitter / (1.0 + prior.jitter)
-                at_points = first(prior.Z) + np.sqrt(noise) * random.standard_normal((found.shape[1], len(w[c])))
-                z = w[c] + random.standard_normal(at_points.shape) @ Rinv[c]
-                weights = (z - at_points @ prior.Linv.T) @ prior.Linv
-                executor.each(partial(add, first, weights, prior.core, found), rows)
+            for draws, paths in drawn_paths(q, c, n_draws, random):
+                executor.each(partial(fill, paths, values[c, :, draws]), parts_of(len(X)))
             variance = noise_variances(prior, X)
             if np.any(variance):
                 values[c] += np.sqrt(variance)[:, None] * random.standard_normal(values[c].shape)

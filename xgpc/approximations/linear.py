@@ -14,6 +14,7 @@ from .._engine import RowCache, WhitenedRows
 from .._sites import Site
 from .._svi import BatchRows
 from ..names import MatrixLike
+from ..rows.blas import single_threaded_blas
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, workspace
 from ..rows.source import Picked
@@ -240,3 +241,16 @@ class LinearPosterior(SparsePosterior):
     @property
     def marginalizer_anywhere(self) -> LinearMarginalizer:
         return replace(self.marginalizer, is_anywhere=True)
+
+    def gradients(self, X: MatrixLike, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The coefficients, and twice their covariance times the rows: O(n r (r + d))."""
+        basis, d = self.basis, self.basis.d
+        inside, _ = basis.span.coordinates(X)
+        with single_threaded_blas():
+            a = basis.whitened(inside)
+            by_variance = (2.0 * (a @ self.Rinv.T @ self.Rinv) * basis.scale)[:, :d]
+            if basis.span.basis is not None:
+                rest = X - inside @ basis.span.basis.T
+                by_variance = by_variance @ basis.span.basis.T + 2.0 * basis.scale[0] ** 2 * rest
+        mean = basis.span.coefficients((basis.scale * self.w)[:d])
+        return np.broadcast_to(mean, by_variance.shape).copy(), by_variance

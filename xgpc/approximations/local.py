@@ -8,14 +8,14 @@ that come before it in a random order (Vecchia's approximation of the residual; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from .. import _local
 from ..rows.blas import single_threaded_blas
-from ..rows.executor import Threads, on_threads, parts_of, workspace
+from ..rows.executor import Threads, on_threads, parts_for, parts_of, workspace
 from ..rows.neighbours import LARGEST, Neighbours
 from .base import ColumnOf, Value, kernel_sums, noise_variances
 from .local_rows import (
@@ -114,6 +114,35 @@ class LocalPosterior(Value):
         mean, variance = found[0] if len(found) == 1 else np.concatenate(found, axis=2)
         variance *= self.variance_scale
         return (mean[0], variance[0]) if self.n_latents is None else (mean, variance)
+
+    def gradients(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """With the same neighbours; O(r (k^2 (m + d) + C (k^3 + m (m + d)))) and a search."""
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        _, C, parts = (self.neighbours, self.whitened_rows), len(self.w), parts_for(len(X), len(self.w))
+        with single_threaded_blas():
+            found = on_threads(n_jobs)(lambda rows: self._gradients_of(X[rows]), parts) if parts else []
+        by_mean, by_variance = np.concatenate([np.empty((2, C, 0, X.shape[1])), *found], axis=2)
+        by_variance *= self.variance_scale
+        return by_mean.reshape(*self.shape, *X.shape), by_variance.reshape(*self.shape, *X.shape)
+
+    def _gradients_of(self, X: np.ndarray) -> np.ndarray:
+        """Gradients (2, C, r, d) of means and unscaled variances by the rows of X (r, d)."""
+        core, (C, m), (r, d), k = self.prior.core, self.w.shape, X.shape, self.n_neighbors
+        # The core takes two sets of neighbours: here both are all, for gradients of the mean and of the variance.
+        at = replace(self.at(X), n_earlier=np.full(r, k, dtype=np.int32))
+        is_variance = np.repeat(np.arange(2.0), C * r).reshape(2, C, r)
+        V, w = np.array(self.V), np.array(self.w)
+        given = [(V, w, one, 1.0 - one, one, 1.0 - one) for one in is_variance]
+        out = [tuple(np.empty((C, r, size)) for size in (k, k, m, m, k, k)) for _ in range(2)]
+        at.compiled.vjp(0, r, given, out, np.empty((r, m)), np.empty(r))
+        gamma, chi, b, u = (np.stack(arrays) for arrays in list(zip(*out, strict=True))[:4])
+        # By the covariances with the neighbours and, through the whitened rows, with the inducing points; see local.h.
+        by_near, by_points = chi - is_variance[..., None] * gamma, (-u - is_variance[..., None] * b) @ self.prior.Linv
+        G = np.ascontiguousarray(np.swapaxes(by_points, 2, 3)).reshape(2 * C, m, r)
+        found = core.row_gradients(X, G).reshape(2, C, r, d)
+        found[1] += core.diagonal_gradient(X)
+        found += _local.neighbour_gradients(core, self.X, at.index, X, by_near.reshape(2 * C, r, k)).reshape(found.shape)
+        return found
 
     def covariance_bytes(self, n_rows: int) -> float:
         """The results, five matrices more, and three with a column for each neighbour of any row."""

@@ -21,9 +21,9 @@ from ..names import MatrixLike
 from ..ranges import LARGEST_FEATURE
 from ..status import warn_user
 from .checks import LISTED, check_features, said_missing
-from .far_values import Limit, limits, limits_from_data, within
+from .far_values import Limit, limits, limits_from_data, within, within_vjp
 from .frames import Column, Level, as_levels, as_numbers, columns_of, is_table, with_names
-from .warps import Warp, warped, warps_from_data
+from .warps import Warp, warp_slopes, warped, warps_from_data
 
 # Each level has this in its own column of the matrix and 0 in the others, so that two levels are at a distance of 1.
 IN_OWN_COLUMN = math.sqrt(0.5)
@@ -276,6 +276,10 @@ class Encoding:
     def transform(self, X: MatrixLike) -> MatrixLike:
         """Return rows (n, d) of the matrix, or of an array, within the limits and warped."""
         return warped(self.within_limits(X), self.warps)
+
+    def transform_vjp(self, X: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Return gradients (..., n, d) by rows X (n, d), from those by ``transform(X)``."""
+        return within_vjp(X, self.limits, gradient * warp_slopes(self.within_limits(X), self.warps))
 
     def inverse(self, X: MatrixLike) -> MatrixLike:
         """Return rows (n, d), such as inducing points, with the features in the units of the data.

@@ -170,6 +170,23 @@ def within(X: MatrixLike, limits: Sequence[Limit]) -> MatrixLike:
     return X
 
 
+def within_vjp(X: np.ndarray, limits: Sequence[Limit], gradient: np.ndarray) -> np.ndarray:
+    """Return gradients (..., n, d) by rows X (n, d), from those by the rows that ``within`` makes of them.
+
+    A far value has no influence, and others have one on what stands for it, unless that is at a limit.
+    """
+    found, is_far, inside = np.array(gradient), np.zeros(X.shape, dtype=bool), within(X, limits)
+    for one in limits:
+        is_far[:, one.feature] = one.is_far(X)
+        found[..., is_far[:, one.feature], one.feature] = 0.0
+    for one in limits:
+        j = one.feature
+        moves = is_far[:, j] & (inside[:, j] > one.low) & (inside[:, j] < one.high)
+        if one.slopes and np.any(moves):
+            found[..., moves, :] += gradient[..., moves, j, None] * np.where(is_far[moves], 0.0, one.slopes)
+    return found
+
+
 def described(limits: Sequence[Limit], names: Sequence[str], listed: int) -> str:
     """Describe the first ``listed`` limits in words, with the features' names."""
     parts = [

@@ -159,10 +159,10 @@ def _columns_to_encode(model: BaseEstimator, X: MatrixLike) -> tuple[list[Column
     return (columns, chosen) if any(chosen) or any(count for _, count in missing) else ([], [])
 
 
-def checked_rows(model: BaseEstimator, X: MatrixLike, fitted: Columns | None) -> MatrixLike:
+def checked_rows(model: BaseEstimator, X: MatrixLike, fitted: Columns | None, as_given: bool = False) -> MatrixLike:
     """Return the rows (n, d) of X to fit, or to predict by a ``fitted`` model, encoded; there may be none to predict.
 
-    Missing and too large numbers raise ValueError.
+    Rows of numbers ``as_given`` are neither within limits nor warped. Missing and too large numbers raise ValueError.
     """
     known, takes_tables = fitted or Columns(0, None), hasattr(model, "categorical_features")
     # scikit-learn's checks take longer than the rest of a prediction of one row.
@@ -217,7 +217,7 @@ def checked_rows(model: BaseEstimator, X: MatrixLike, fitted: Columns | None) ->
         later = f"{how[:-1]}; or fit to a data frame, or a table of Arrow, whose rows miss some numbers."
         how = later if fitted else HOW_TO_MISS
     check_features(rows, names, how)
-    return rows if known.encoding is None else known.encoding.transform(rows)
+    return rows if known.encoding is None or as_given else known.encoding.transform(rows)
 
 
 def labels_of(X: MatrixLike) -> tuple[str, ...] | None:

@@ -94,6 +94,14 @@ def warped(X: MatrixLike, warps: Sequence[Warp], function: Callable[..., np.ndar
     return X
 
 
+def warp_slopes(X: np.ndarray, warps: Sequence[Warp]) -> np.ndarray:
+    """Return the derivatives (n, d) of warped features by those of rows X (n, d): 1 / sqrt(1 + u^2) for arcsinh u."""
+    slopes = np.ones(X.shape)
+    for feature, centre, scale in warps:
+        slopes[:, feature] = 1.0 / np.hypot(1.0, (X[:, feature] - centre) / scale)
+    return slopes
+
+
 def warps_from_data(data: Sequence[Sequence[Any]]) -> tuple[Warp, ...]:
     """Return the warps in a list of lists, as JSON holds them; raise ValueError unless features are sorted."""
     found = tuple(Warp._make(one) for one in data)

@@ -328,6 +328,23 @@ class KernelSpec:
             found.append((factor.mixing(leaf.kernel, shape), self._length_scale(leaf)))
         return found
 
+    def relevance(self) -> np.ndarray | str:
+        """Root (d,) of the sum of variance / length_scale^2 over the factors, or a reason why it is undefined.
+
+        Under the prior of a term s prod_f k_f(|x - x'| / l_f), the slope along feature j has the variance s sum_f c_f /
+        l_fj^2. The smoothness c_f counts as 1 for all kernels, because the Matern kernel with nu = 1/2 has no slope.
+        """
+        if not all(FACTORS[type(leaf.kernel)].has_length_scale for _, leaf in self.factors):
+            return "it has a factor without length scales"
+        if self.n_features > 1 and not any(np.size(leaf.kernel.length_scale) > 1 for _, leaf in self.factors):
+            return "it has one length scale for all features"
+        total = np.zeros(self.n_features)
+        for term in self.without_noise().terms:
+            # A constant term has no factors.
+            for _, length_scale in self.spectrum(term) or []:
+                total += self.variance(term) / length_scale**2
+        return np.sqrt(total)
+
     def by_feature(self, term: Term) -> list[tuple[LogFactor, np.ndarray]]:
         """For each factor of a term, log kappa and length scales (d,); ValueError for one that is no product over
         features."""

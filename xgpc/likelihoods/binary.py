@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
-from .. import _vmath
+from .. import _local, _vmath
 
 
 def _alternating_weights(terms: int) -> np.ndarray:
@@ -70,3 +70,26 @@ def noisy_log_probabilities(mean: np.ndarray, variance: np.ndarray, noise_varian
         kept, flipped = np.log1p(-delta), np.log(delta)
     sides = np.column_stack([log_ndtr(-t), log_ndtr(t)])
     return np.logaddexp(kept + sides, flipped + sides[:, ::-1])
+
+
+def logit_slopes(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Derivatives (n,) of p(y = +1) under the logistic link by mean and variance.
+
+    They are those of the logarithm of the less probable class, which keeps its digits, times its probability.
+    """
+    label = np.where(mean > 0.0, -1.0, 1.0)
+    given = np.ascontiguousarray(mean), np.ascontiguousarray(variance)
+    log_p, by_mean, by_variance = _local.cavity_scores(_local.LINKS["logit"], *given, label)
+    p = label * np.exp(log_p)
+    return p * by_mean, p * by_variance
+
+
+def noisy_slopes(
+    mean: np.ndarray, variance: np.ndarray, noise_variance: float, delta: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Derivatives (n,) of p(y = +1) of ``noisy_log_probabilities`` by mean and variance; 0 for a step at the mean."""
+    total = variance + noise_variance
+    with np.errstate(divide="ignore", invalid="ignore"):
+        density = (1.0 - 2.0 * delta) * np.exp(-0.5 * mean**2 / total) / np.sqrt(2.0 * np.pi * total)
+        slopes = np.where(total > 0.0, (density, -0.5 * mean / total * density), 0.0)
+    return slopes[0], slopes[1]

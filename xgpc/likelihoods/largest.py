@@ -9,7 +9,7 @@ its density,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -42,6 +42,7 @@ class Family(NamedTuple):
     terms: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  # log H and h / H, for H > 0 in doubles
     logs: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  # log H and log(h / H)
     log_survival: Callable[[np.ndarray, np.ndarray], np.ndarray]  # log(1 - H)
+    bends: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, ...]]  # log H, h / H and h' / h
 
 
 def _panel_edges(mean: np.ndarray, scale: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -68,13 +69,13 @@ def _panel_edges(mean: np.ndarray, scale: np.ndarray, low: np.ndarray, high: np.
     return mesh, panels
 
 
-def _largest_in_block(
-    mean: np.ndarray, scale: np.ndarray, low: np.ndarray, high: np.ndarray, family: Family
-) -> np.ndarray:
+def _nodes(
+    mean: np.ndarray, scale: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Numbers (r,) of rows, their nodes t (r, k), and the nodes' weights."""
     mesh, panels = _panel_edges(mean, scale, low, high)
     # Multiples of four, so that many rows have the same number of panels and share an iteration.
     count = (4.0 * np.ceil(panels[:, -1] / 4.0)).astype(int)
-    value, cut = np.empty_like(mean), np.empty(mean.shape, dtype=bool)
     for number in np.unique(count):
         rows = np.flatnonzero(count == number)
         # Invert the cumulated panels of all rows by one interpolation, with each row in an interval of its own.
@@ -84,10 +85,18 @@ def _largest_in_block(
         edges = np.interp(at.ravel(), known.ravel(), mesh[rows].ravel()).reshape(at.shape)
         half = 0.5 * np.diff(edges, axis=1)[:, :, None]
         t = (0.5 * (edges[:, 1:] + edges[:, :-1])[:, :, None] + half * NODES).reshape(len(rows), -1)
+        yield rows, t, (half * WEIGHTS).reshape(t.shape)
+
+
+def _largest_in_block(
+    mean: np.ndarray, scale: np.ndarray, low: np.ndarray, high: np.ndarray, family: Family
+) -> np.ndarray:
+    value, cut = np.empty_like(mean), np.empty(mean.shape, dtype=bool)
+    for rows, t, weight in _nodes(mean, scale, low, high):
         u, scales = t[:, None, :] - mean[rows, :, None], scale[rows, :, None]
         log_cdf, hazard = family.terms(u, scales)
         with np.errstate(divide="ignore"):
-            log_mass = np.log(half * WEIGHTS).reshape(t.shape) + log_cdf.sum(axis=1)
+            log_mass = np.log(weight) + log_cdf.sum(axis=1)
             mass = np.exp(log_mass)
             total = np.einsum("rck,rk->rc", hazard, mass)
             value[rows] = np.log(total)
@@ -164,17 +173,49 @@ def _floors(
     return value.max(axis=1)
 
 
+def _slopes_in_block(
+    mean: np.ndarray, scale: np.ndarray, low: np.ndarray, high: np.ndarray, family: Family
+) -> np.ndarray:
+    """Derivatives (n, 2, C, C) of p_y by the mean and the variance of f_c. As dH_c / dv_c = h'_c / 2 (heat equation),
+
+        dp_y / dm_c = -integral of h_y h_c prod H,   dp_y / dv_c = integral of h_y h'_c prod H / 2,   c != y,
+
+    with the product over the other classes. Those with c = y make the derivatives of all p sum to zero.
+    """
+    value = np.empty((len(mean), 2, mean.shape[1], mean.shape[1]))
+    for rows, t, weight in _nodes(mean, scale, low, high):
+        u, scales = t[:, None, :] - mean[rows, :, None], scale[rows, :, None]
+        log_cdf, hazard, bend = family.bends(u, scales)
+        mass = hazard * (weight * np.exp(log_cdf.sum(axis=1)))[:, None]
+        value[rows, 0] = -mass @ np.swapaxes(hazard, 1, 2)
+        value[rows, 1] = 0.5 * mass @ np.swapaxes(hazard * bend, 1, 2)
+    own = np.arange(mean.shape[1])
+    value[..., own, own] = 0.0
+    value[..., own, own] = -value.sum(axis=-2)
+    return value
+
+
+Range = tuple[np.ndarray, np.ndarray]
+
+
 # A class that is certain or impossible overflows harmlessly.
 @np.errstate(over="ignore")
-def largest_log_probabilities(
-    mean: np.ndarray, scale: np.ndarray, reach: tuple[np.ndarray, np.ndarray], family: Family
+def _in_blocks(
+    function: Callable[..., np.ndarray], mean: np.ndarray, scale: np.ndarray, reach: Range, family: Family
 ) -> np.ndarray:
-    """log P(class y is the largest), (n, C), for means, scales and distances ``reach`` that the integral covers."""
+    """The values of one of the functions of a block above, for all rows."""
     mean = mean - mean.max(axis=1, keepdims=True)
     low, high = (mean - reach[0]).max(axis=1), (mean + reach[1]).max(axis=1)
-    value = np.empty_like(mean)
     step = max(1, BLOCK // (100 * mean.shape[1]))
-    for start in range(0, len(mean), step):
-        part = slice(start, start + step)
-        value[part] = _largest_in_block(mean[part], scale[part], low[part], high[part], family)
-    return value
+    parts = [slice(start, start + step) for start in range(0, max(1, len(mean)), step)]
+    return np.concatenate([function(mean[part], scale[part], low[part], high[part], family) for part in parts])
+
+
+def largest_log_probabilities(mean: np.ndarray, scale: np.ndarray, reach: Range, family: Family) -> np.ndarray:
+    """log P(class y is the largest), (n, C), for means, scales and distances ``reach`` that the integral covers."""
+    return _in_blocks(_largest_in_block, mean, scale, reach, family)
+
+
+def largest_slopes(mean: np.ndarray, scale: np.ndarray, reach: Range, family: Family) -> np.ndarray:
+    """Derivatives (2, n, C, C) of P(class y is the largest) by the means and by the variances of the C values."""
+    return np.swapaxes(_in_blocks(_slopes_in_block, mean, scale, reach, family), 0, 1)

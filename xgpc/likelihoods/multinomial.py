@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import erfcx, log_ndtr
 
 from .. import _vmath
-from .largest import Family, largest_log_probabilities
+from .largest import Family, largest_log_probabilities, largest_slopes
 
 
 def _normal_terms(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -33,7 +33,12 @@ def _normal_logs(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 # Least variance of a latent value plus noise: without any variance the quadrature has no scale.
 LEAST_VARIANCE = 1e-12
-NORMAL = Family(_normal_terms, _normal_logs, lambda u, scale: log_ndtr(-u / scale))
+NORMAL = Family(
+    _normal_terms,
+    _normal_logs,
+    lambda u, scale: log_ndtr(-u / scale),
+    lambda u, scale: (*_normal_terms(u, scale), -u / scale**2),
+)
 
 
 def normal_reach(scale: Any) -> tuple[Any, Any]:
@@ -58,3 +63,9 @@ def multinomial_log_probabilities(
     with np.errstate(divide="ignore"):
         others = np.log(-np.expm1(np.minimum(value, 0.0))) - np.log(mean.shape[1] - 1.0)
         return np.logaddexp(np.log1p(-delta) + value, np.log(delta) + others)
+
+
+def multinomial_slopes(mean: np.ndarray, variance: np.ndarray, noise_variance: float, delta: float) -> np.ndarray:
+    """Derivatives (2, n, C, C) of the probabilities of ``multinomial_log_probabilities`` by means and variances."""
+    scale = np.sqrt(np.maximum(variance + noise_variance, LEAST_VARIANCE))
+    return (1.0 - delta - delta / (mean.shape[1] - 1.0)) * largest_slopes(mean, scale, normal_reach(scale), NORMAL)

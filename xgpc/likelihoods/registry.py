@@ -12,11 +12,23 @@ from scipy.special import log_softmax
 
 from .. import _sites
 from .._sites import Site
-from .binary import logit_log_probabilities, noisy_log_probabilities, probit_log_probabilities
+from .binary import (
+    logit_log_probabilities,
+    logit_slopes,
+    noisy_log_probabilities,
+    noisy_slopes,
+    probit_log_probabilities,
+)
 from .curvature import Curvature, multinomial_curvature, softmax_curvature
 from .logistic_softmax import log_shares, logistic_softmax_log_probabilities
-from .multinomial import multinomial_log_probabilities
-from .softmax import hazard_table, softmax_expected_entropy, softmax_log_probabilities
+from .multinomial import multinomial_log_probabilities, multinomial_slopes
+from .softmax import (
+    hazard_table,
+    softmax_expected_entropy,
+    softmax_expected_entropy_slopes,
+    softmax_log_probabilities,
+    softmax_slopes,
+)
 
 # The step, probit and logit likelihoods are a step function of the latent value plus normal noise of this variance;
 # 1.702 is the scale at which the normal distribution function is nearest to the logistic one.
@@ -36,6 +48,11 @@ Key = tuple[str, str]
 Each = Callable[[Callable[[slice], None], Sequence[slice]], Iterable[None]]
 
 
+def _on_parts(fill: Callable[[slice], None], n_rows: int, each: Each) -> None:
+    for _ in each(fill, [slice(first, first + LINK_ROWS) for first in range(0, n_rows, LINK_ROWS)]):
+        pass
+
+
 @dataclass(frozen=True, kw_only=True)
 class LikelihoodBound:
     """A likelihood with one of its bounds: everything except the compiled site function."""
@@ -45,6 +62,9 @@ class LikelihoodBound:
     bound: str
     # From means and variances of the latent values, and delta if there is label noise: log probabilities (n, classes).
     predictive: Callable[..., np.ndarray]
+    # From the same, the derivatives by mean and variance, of p(y = +1), (n,) each, or of all probabilities by those of
+    # all latent values, (n, C, C) each; None for probabilities that are averages over points.
+    slopes: Callable[..., Iterable[np.ndarray]] | None = None
     is_probability: bool = True  # False for a pseudo-likelihood, whose bound is no evidence
     # Whether there is a parameter delta, the probability that a label is not that of the largest latent value. Such a
     # likelihood is not log-concave, so that precisions may be negative.
@@ -56,6 +76,8 @@ class LikelihoodBound:
     given_latent: Callable[[np.ndarray], np.ndarray] | None = None
     # The expected entropy (n,) of a label given the latent values, from means and variances (n, C), in closed form.
     expected_entropy: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    # Its derivatives by means and variances, (n, C) each.
+    expected_entropy_slopes: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
     # Couples the classes of a likelihood that does not change when all latent values of a row are shifted alike.
     curvature: Curvature | None = None
     table: Callable[[], np.ndarray] | None = None  # makes the table that the compiled site reads
@@ -142,8 +164,47 @@ class LikelihoodBound:
         def fill(part: slice) -> None:
             value[part] = link(mean[part], variance[part])
 
-        for _ in each(fill, [slice(first, first + LINK_ROWS) for first in range(0, len(mean), LINK_ROWS)]):
-            pass
+        _on_parts(fill, len(mean), each)
+        return value
+
+    def probability_slopes(
+        self, mean: np.ndarray, variance: np.ndarray, delta: float | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives (n, classes, latent functions) of the predictive probabilities by latent means and variances.
+
+        ValueError for a likelihood whose probabilities have no formula.
+        """
+        if self.slopes is None:
+            raise ValueError(
+                f"The probabilities of likelihood={self.likelihood!r} are averages over points, which have no gradient "
+                "here; take predict_latent(X, return_grad=True), or fit with likelihood='softmax'."
+            )
+        slopes = partial(self.slopes, delta=delta) if self.has_label_noise else self.slopes
+        by_mean, by_variance = slopes(mean, variance)
+        if self.is_multi_class:
+            return by_mean, by_variance
+        return np.stack([-by_mean, by_mean], axis=1)[..., None], np.stack([-by_variance, by_variance], axis=1)[
+            ..., None
+        ]
+
+    def probability_gradients(
+        self,
+        mean: np.ndarray,
+        variance: np.ndarray,
+        delta: float | None,
+        by_x: Sequence[np.ndarray],
+        each: Each = map,
+    ) -> np.ndarray:
+        """Gradients (n, classes, d) of the predictive probabilities, from those of the latent means and variances,
+        (n, d) or (n, C, d)."""
+        by_x = [one if one.ndim == 3 else one[:, None] for one in by_x]
+        value = np.empty((len(mean), mean.shape[1] if self.is_multi_class else 2, by_x[0].shape[-1]))
+
+        def fill(part: slice) -> None:
+            by_mean, by_variance = self.probability_slopes(mean[part], variance[part], delta)
+            value[part] = by_mean @ by_x[0][part] + by_variance @ by_x[1][part]
+
+        _on_parts(fill, len(mean), each)
         return value
 
     def log_probabilities_given(self, latent: np.ndarray, delta: float | None) -> np.ndarray:
@@ -157,6 +218,8 @@ class LikelihoodBound:
         return record_of, self.key
 
 
+probit_slopes = partial(noisy_slopes, noise_variance=1.0, delta=0.0)
+
 # The default bound of a likelihood comes first. The exact bounds are closer to the posterior and need fewer iterations
 # than the others, at about the same cost per iteration.
 #
@@ -165,15 +228,16 @@ class LikelihoodBound:
 # Of 108 fits from softmax's bound, 28 ended more than 2 nats above those from the prior, and 3 below.
 RECORDS = (
     *(
-        LikelihoodBound(likelihood="logit", bound=bound, predictive=logit_log_probabilities)
+        LikelihoodBound(likelihood="logit", bound=bound, predictive=logit_log_probabilities, slopes=logit_slopes)
         for bound in ("exact", "polya-gamma", "taylor")
     ),
-    LikelihoodBound(likelihood="probit", bound="exact", predictive=probit_log_probabilities),
+    LikelihoodBound(likelihood="probit", bound="exact", predictive=probit_log_probabilities, slopes=probit_slopes),
     *(
         LikelihoodBound(
             likelihood=name,
             bound="additive-noise",
             predictive=partial(noisy_log_probabilities, noise_variance=variance),
+            slopes=partial(noisy_slopes, noise_variance=variance),
             has_label_noise=True,
             start=("probit", "exact"),
         )
@@ -181,7 +245,13 @@ RECORDS = (
     ),
     # Class probabilities: Wenzel et al. 2017, equation (13), with the square root that is missing there.
     *(
-        LikelihoodBound(likelihood="svm", bound=bound, predictive=probit_log_probabilities, is_probability=False)
+        LikelihoodBound(
+            likelihood="svm",
+            bound=bound,
+            predictive=probit_log_probabilities,
+            slopes=probit_slopes,
+            is_probability=False,
+        )
         for bound in ("exact", "augmented")
     ),
     *(
@@ -189,8 +259,10 @@ RECORDS = (
             likelihood="softmax",
             bound=bound,
             predictive=softmax_log_probabilities,
+            slopes=softmax_slopes,
             given_latent=partial(log_softmax, axis=1),
             expected_entropy=softmax_expected_entropy,
+            expected_entropy_slopes=softmax_expected_entropy_slopes,
             curvature=softmax_curvature,
             table=table,
         )
@@ -201,6 +273,7 @@ RECORDS = (
             likelihood=f"multinomial-{name}",
             bound="additive-noise",
             predictive=partial(multinomial_log_probabilities, noise_variance=variance),
+            slopes=partial(multinomial_slopes, noise_variance=variance),
             has_label_noise=True,
             start=("softmax", "additive-noise"),
             curvature=multinomial_curvature,

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.special import log_softmax
 
 from .._gumbel import gumbel_normal
-from .._sites import Site, sites
-from .largest import Family, largest_log_probabilities
+from .._sites import Site, sites, softmax_vjp
+from .largest import Family, largest_log_probabilities, largest_slopes
 
 GUMBEL_VARIANCE = np.pi**2 / 6.0
 # The distribution function H of f + g, normal plus Gumbel, is interpolated from a table of two variables: the
@@ -39,35 +39,44 @@ def hazard_table() -> np.ndarray:
     return _table("hazard")
 
 
-def _gumbel_normal(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """psi = log(-log H) and -d psi / du at u = t - E f; scale = sd(f + g) has one value along the last axis of u."""
+def _gumbel_normal(u: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """psi = log(-log H), -d psi / du and -d^2 psi / du^2 (3, ...) at u = t - E f; scale = sd(f + g) has one value along
+    the last axis of u."""
     n = u.shape[-1]
     scales = np.broadcast_to(scale, (*u.shape[:-1], 1)).reshape(-1)
     ratio = np.minimum(np.sqrt(GUMBEL_VARIANCE) / scales, 1.0)
     row = (1.0 - np.sqrt(1.0 - ratio)) * (RHO_NODES - 1)
     flat = np.ascontiguousarray(u).reshape(-1, n)
-    psi, slope = gumbel_normal(gumbel_normal_tables(), X_LOW, X_HIGH, flat, np.ascontiguousarray(scales), row)
-    return psi.reshape(u.shape), slope.reshape(u.shape)
+    found = gumbel_normal(gumbel_normal_tables(), X_LOW, X_HIGH, flat, np.ascontiguousarray(scales), row)
+    return found.reshape(3, *u.shape)
 
 
 def _gumbel_normal_logs(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    psi, slope = _gumbel_normal(u, scale)
+    psi, slope, _ = _gumbel_normal(u, scale)
     return -np.exp(psi), psi + np.log(slope)
 
 
 def _gumbel_normal_terms(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    psi, slope = _gumbel_normal(u, scale)
+    psi, slope, _ = _gumbel_normal(u, scale)
     np.exp(psi, out=psi)
     slope *= psi
     return np.negative(psi, out=psi), slope
 
 
 def _gumbel_normal_survival(u: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    psi, _ = _gumbel_normal(u, scale)
+    psi, *_ = _gumbel_normal(u, scale)
     return np.where(psi < -30.0, psi, np.log(-np.expm1(-np.exp(np.maximum(psi, -30.0)))))
 
 
-GUMBEL_NORMAL = Family(_gumbel_normal_terms, _gumbel_normal_logs, _gumbel_normal_survival)
+def _gumbel_normal_bends(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, ...]:
+    """With log h = psi + log(slope) - exp(psi)."""
+    psi, slope, bend = _gumbel_normal(u, scale)
+    np.exp(psi, out=psi)
+    hazard = slope * psi
+    return -psi, hazard, hazard - slope + bend / slope
+
+
+GUMBEL_NORMAL = Family(_gumbel_normal_terms, _gumbel_normal_logs, _gumbel_normal_survival, _gumbel_normal_bends)
 
 
 def gumbel_reach(sd: Any) -> tuple[Any, Any]:
@@ -96,6 +105,21 @@ def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndar
     return value
 
 
+def softmax_slopes(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Derivatives (2, n, C, C) of E[softmax(f)] by means and variances, by the integral of the probabilities."""
+    reach, scale = gumbel_reach(np.sqrt(variance)), np.sqrt(variance + GUMBEL_VARIANCE)
+    return largest_slopes(mean, scale, reach, GUMBEL_NORMAL)
+
+
+def _sites_of(mean: np.ndarray, variance: np.ndarray) -> tuple[Site, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The site function, means and variances (C, n) as it takes them, and ell (n,) of the labels with the largest
+    means, and precisions (C, n)."""
+    m, v = np.ascontiguousarray(mean.T), np.ascontiguousarray(variance.T)
+    ell, precision, site = np.empty(len(mean)), np.empty_like(m), Site("softmax", "exact", len(m), table=hazard_table())
+    sites(site, m, v, np.argmax(mean, axis=1).astype(np.float64), np.empty(0), ell, precision, np.empty_like(m))
+    return site, m, v, ell, precision
+
+
 def softmax_expected_entropy(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Expected entropy E H[softmax(f)] (n,) of a label given f, in nats, for f ~ N(mean, diag(variance)), (n, C).
 
@@ -106,18 +130,24 @@ def softmax_expected_entropy(mean: np.ndarray, variance: np.ndarray) -> np.ndarr
     H = log sum_c exp(f_c) - sum_c p_c f_c, and E[p_c f_c] = m_c E[p_c] + v_c E[p_c (1 - p_c)] by parts. The site of a
     label y gives the first expectation, E[f_y] - ell, and the last one, which is the site's precision.
     """
-    n, n_classes = mean.shape
     # Each row is shifted by its largest mean, as terms of the size of the means would cancel.
     m = mean - mean.max(axis=1, keepdims=True)
     probability = np.exp(softmax_log_probabilities(m, variance))
-    ell, precision, linear = np.empty(n), np.empty((n_classes, n)), np.empty((n_classes, n))
-    site = Site("softmax", "exact", n_classes, table=hazard_table())
-    labels = np.argmax(m, axis=1).astype(np.float64)
-    sites(
-        site, np.ascontiguousarray(m.T), np.ascontiguousarray(variance.T), labels, np.empty(0), ell, precision, linear
-    )
+    *_, ell, precision = _sites_of(m, variance)
     found = -ell - np.sum(m * probability + variance * precision.T, axis=1)
     certain = ~np.any(variance, axis=1)
     log_p = log_softmax(m[certain], axis=1)
     found[certain] = -np.sum(np.exp(log_p) * log_p, axis=1)
-    return np.clip(found, 0.0, np.log(n_classes))
+    return np.clip(found, 0.0, np.log(mean.shape[1]))
+
+
+def softmax_expected_entropy_slopes(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Derivatives (n, C) of ``softmax_expected_entropy`` by means and variances, with errors as there.
+
+    Of E[log sum_c exp(f_c)] they are E[p_c] and E[p_c (1 - p_c)] / 2.
+    """
+    m = mean - mean.max(axis=1, keepdims=True)
+    site, means, variances, _, precision = _sites_of(m, variance)
+    by_mean, by_variance = softmax_vjp(site, means, variances, variances, np.zeros_like(precision))
+    of_mean, of_variance = (np.einsum("ny,nyc->nc", m, slopes) for slopes in softmax_slopes(m, variance))
+    return -of_mean - by_mean.T, -0.5 * precision.T - of_variance - by_variance.T

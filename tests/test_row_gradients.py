@@ -1,0 +1,374 @@
+"""Gradients by x of predictions, drawn functions and acquisition scores, against central differences and integrals."""
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from scipy.special import softmax
+from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
+from support.dense import KERNELS, SOME_KERNELS, assert_near, compiled, derivative, kernel_trees
+from support.fits import quietly
+
+from xgpc import BayesianLinearClassifier, GPClassifier, acquisition
+from xgpc.data.encoding import Encoding
+from xgpc.data.far_values import Limit
+from xgpc.data.warps import Warp
+from xgpc.kernels import AxisMatern
+from xgpc.likelihoods import LIKELIHOODS
+
+D = 3
+POSTERIORS = {
+    "sparse": {"n_inducing": 9, "n_neighbors": 0},
+    "full": {"inducing_points": "all"},
+    "local": {"n_inducing": 6, "n_neighbors": 5},
+}
+RECORDS = [record for bounds in LIKELIHOODS.values() for record in bounds.values()]
+KERNEL = ConstantKernel(2.0) * Matern([0.8, 1.1, 1.7], nu=1.5)
+ROWS = np.random.default_rng(1).normal(size=(5, D))
+
+
+def differences(function, X, h=1e-4):
+    """Gradient (n, ..., d) of values (n, ...) by the rows of X."""
+    return np.stack([derivative(lambda step, e=e: function(X + step * e), h) for e in np.eye(X.shape[1])], axis=-1)
+
+
+def data(n_classes=2, n=70, heavy=False):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(n, D))
+    score = np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.5 * random.normal(size=n)
+    y = np.searchsorted(np.quantile(score, np.linspace(0.0, 1.0, n_classes + 1)[1:-1]), score)
+    if heavy:
+        X[:, 2] = 100.0 + np.sinh(3.0 * X[:, 2])
+    return X, y
+
+
+def fitted(n_classes=2, kernel=KERNEL, posterior="sparse", **options):
+    options = {"optimizer": None, "random_state": 0, **POSTERIORS[posterior], **options}
+    return quietly(GPClassifier(kernel, **options), *data(n_classes))
+
+
+def assert_latent_gradients(model, X=ROWS, h=1e-4):
+    mean, variance, by_mean, by_variance = model.predict_latent(X, return_grad=True)
+    np.testing.assert_array_equal([mean, variance], model.predict_latent(X))
+    assert by_mean.shape == by_variance.shape == (*mean.shape, X.shape[1])
+    assert_near(by_mean, differences(lambda rows: model.predict_latent(rows)[0], X, h), 1e-6)
+    assert_near(by_variance, differences(lambda rows: model.predict_latent(rows)[1], X, h), 1e-6)
+
+
+def assert_probability_gradients(model, X=ROWS, h=1e-4, tolerance=1e-6):
+    probability, gradient = model.predict_proba(X, return_grad=True)
+    np.testing.assert_array_equal(probability, model.predict_proba(X))
+    assert gradient.shape == (*probability.shape, X.shape[1])
+    assert_near(gradient, differences(model.predict_proba, X, h), tolerance)
+
+
+@given(kernel_trees(2), st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_covariances_by_rows(kernel, seed):
+    random = np.random.default_rng(seed)
+    X, Z, G = random.normal(size=(3, 2)), random.normal(size=(4, 2)), random.normal(size=(2, 4, 3))
+    core = compiled(kernel, Z)
+    found = core.row_gradients(X, G)
+    expected = differences(lambda rows: np.einsum("gkn,nk->ng", G, core.cross(rows)), X, 1e-5)
+    size = np.abs(core.cross(X)).max() + np.abs(expected).max()
+    np.testing.assert_allclose(found, np.swapaxes(expected, 0, 1), atol=1e-7 * size)
+    diagonal = differences(core.diagonals, X, 1e-4)
+    np.testing.assert_allclose(core.diagonal_gradient(X), diagonal, atol=1e-8 * (1.0 + np.abs(diagonal).max()))
+
+
+@pytest.mark.parametrize("posterior", POSTERIORS)
+@pytest.mark.parametrize("name", SOME_KERNELS)
+def test_latent_moments_by_rows(name, posterior):
+    kernel = KERNELS[name](np.array([1.1, 0.8, 1.7]), 1.5, 0.2)
+    for n_classes in (2, 3):
+        assert_latent_gradients(fitted(n_classes, kernel, posterior))
+
+
+@pytest.mark.parametrize("posterior", ["sparse", "full"])
+def test_a_kernel_for_each_class(posterior):
+    model = fitted(3, posterior=posterior, share="none", optimizer="profile", max_iter=3)
+    assert len(model.kernel_) == 3
+    assert_latent_gradients(model)
+
+
+def test_learned_variance_of_a_model_with_neighbours():
+    model = fitted(posterior="local", optimizer="profile", max_iter=3)
+    assert model.n_neighbors_ > 0
+    assert_latent_gradients(model)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: " ".join(record.key))
+def test_probabilities_of_every_likelihood(record):
+    n_classes = 3 if record.is_multi_class else 2
+    model = fitted(n_classes, likelihood=record.likelihood, bound=record.bound, max_iter=20)
+    assert_latent_gradients(model)
+    if record.slopes is None:
+        with pytest.raises(ValueError, match=r"averages over points.*predict_latent\(X, return_grad=True\)"):
+            model.predict_proba(ROWS, return_grad=True)
+    else:
+        # Interpolation in the tables of softmax, not smooth, changes its differences by its error over the step.
+        is_table = record.likelihood == "softmax"
+        assert_probability_gradients(model, h=1e-2 if is_table else 1e-3, tolerance=1e-5 if is_table else 1e-6)
+
+
+@pytest.mark.parametrize("posterior", ["full", "local"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_probabilities_of_every_posterior(posterior, n_classes):
+    step, tolerance = (1e-3, 1e-6) if n_classes == 2 else (1e-2, 1e-5)
+    assert_probability_gradients(fitted(n_classes, posterior=posterior), h=step, tolerance=tolerance)
+
+
+def test_softmax_slopes_are_expectations():
+    """dp_y / dm_c = E[p_y (1{c = y} - p_c)] and dp_y / dv_c half its derivative, by Gauss-Hermite quadrature."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    weights /= weights.sum()
+    grid = np.stack(np.meshgrid(nodes, nodes, nodes, indexing="ij"), axis=-1).reshape(-1, 3)
+    weight = np.prod(np.stack(np.meshgrid(weights, weights, weights, indexing="ij"), axis=-1), axis=-1).ravel()
+    mean, variance = np.array([[0.3, -1.0, 0.8], [2.0, 0.1, -0.5]]), np.array([[0.5, 1.0, 0.2], [1.5, 0.7, 1.0]])
+    by_mean, by_variance = LIKELIHOODS["softmax"]["exact"].probability_slopes(mean, variance, None)
+    eye = np.eye(3)
+    for i, (m, v) in enumerate(zip(mean, variance, strict=True)):
+        p = softmax(m + np.sqrt(v) * grid, axis=1)
+        first = p[:, :, None] * (eye - p[:, None, :])
+        second = first * (eye - p[:, None, :]) - p[:, :, None] * (p * (1.0 - p))[:, None, :]
+        np.testing.assert_allclose(by_mean[i], np.einsum("q,qyc->yc", weight, first), atol=2e-7)
+        np.testing.assert_allclose(by_variance[i], 0.5 * np.einsum("q,qyc->yc", weight, second), atol=2e-7)
+
+
+@pytest.mark.parametrize("record", RECORDS[:3], ids=lambda record: record.bound)
+def test_tails_of_the_logistic_link_keep_their_digits(record):
+    mean = np.array([-30.0, -12.0, 12.0, 30.0])
+    by_mean, _ = record.probability_slopes(mean, np.full(4, 0.5), None)
+    # Far out the less probable class has exp(-|m| + v / 2), and the same slope.
+    expected = np.exp(-np.abs(mean) + 0.25)
+    np.testing.assert_allclose(by_mean[:, 1, 0], expected, rtol=1e-3)
+    np.testing.assert_array_equal(by_mean[:, 0], -by_mean[:, 1])
+
+
+def test_a_step_without_variance_has_no_slope():
+    by_mean, by_variance = LIKELIHOODS["step"]["additive-noise"].probability_slopes(np.ones(2), np.zeros(2), 0.01)
+    assert not np.any(by_mean)
+    assert not np.any(by_variance)
+
+
+@pytest.mark.parametrize("posterior", POSTERIORS)
+def test_warped_features_and_a_prior_mean(posterior, tmp_path):
+    X, y = data(heavy=True)
+    # A given kernel is one of the features as they are.
+    options = {"optimizer": None, "mean": 0.7, "random_state": 0, **POSTERIORS[posterior]}
+    model = quietly(GPClassifier(**options), X, y)
+    assert [one.feature for one in model.encoding_.warps] == [2]
+    rows = X[:4] + 0.01
+    assert_latent_gradients(model, rows, 1e-3)
+    assert_probability_gradients(model, rows, 1e-3)
+    model.save(tmp_path / "model.npz")
+    loaded = GPClassifier.load(tmp_path / "model.npz")
+    for one, other in zip(
+        model.predict_latent(rows, return_grad=True), loaded.predict_latent(rows, return_grad=True), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_far_values_count_as_what_stands_for_them():
+    """Two regressions on near features, one of which ends at a limit, a limit without a regression, and a warp."""
+    limits = (
+        Limit(0, -2.0, 2.0, 0.1, 0.3, (0.0, 0.5, -0.2, 0.1)),
+        Limit(1, -2.0, 2.0, 0.2, 1.9, (0.3, 0.0, 0.5, 0.2)),
+        Limit(3, -np.inf, 3.0),
+    )
+    encoding = Encoding((), "", limits, (Warp(0, 0.2, 0.7), Warp(2, 0.0, 1.5)))
+    near = np.array([0.4, -0.6, 1.1, 0.9])
+    rows = np.array([near, [50.0, *near[1:]], [0.4, 50.0, 1.1, 0.9], [50.0, 50.0, -9.0, 0.9], [*near[:3], 70.0]])
+    weight = np.random.default_rng(0).normal(size=rows.shape)
+    found = encoding.transform_vjp(rows, weight)
+    expected = differences(lambda X: np.sum(weight * encoding.transform(X), axis=1), rows)
+    np.testing.assert_allclose(found, expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("posterior", POSTERIORS)
+def test_other_kinds_of_rows(posterior):
+    model = fitted(3, posterior=posterior)
+    many = np.random.default_rng(2).normal(size=(1100, D))
+    found = model.predict_latent(many, return_grad=True)
+    for one, other in zip(found, model.set_params(n_jobs=2).predict_latent(many, return_grad=True), strict=True):
+        np.testing.assert_array_equal(one, other)
+    for one, other in zip(found, model.predict_latent(many[-40:], return_grad=True), strict=True):
+        assert_near(other, one[-40:], 1e-12)
+    single = many[:6].astype(np.float32)
+    for one, other in zip(
+        model.predict_latent(single, return_grad=True),
+        model.predict_latent(single.astype(np.float64), return_grad=True),
+        strict=True,
+    ):
+        assert_near(one, other, 1e-12)
+    frame = quietly(GPClassifier(KERNEL, optimizer=None, **POSTERIORS[posterior]), pd.DataFrame(data()[0]), data()[1])
+    assert frame.predict_proba(pd.DataFrame(ROWS), return_grad=True)[1].shape == (5, 2, D)
+    empty = model.predict_latent(many[:0], return_grad=True)
+    assert [one.shape for one in empty] == [(0, 3), (0, 3), (0, 3, D), (0, 3, D)]
+    assert model.predict_proba(many[:0], return_grad=True)[1].shape == (0, 3, D)
+
+
+@pytest.mark.parametrize("kernel", [Matern(1.0, nu=0.5), AxisMatern(2.0)])
+@pytest.mark.parametrize("posterior", POSTERIORS)
+def test_rough_kernels_have_slope_zero_where_points_coincide(kernel, posterior):
+    model = fitted(2, kernel, posterior)
+    _, _, by_mean, by_variance = model.predict_latent(data()[0], return_grad=True)
+    assert np.all(np.isfinite(by_mean))
+    assert np.all(np.isfinite(by_variance))
+    row = np.zeros((1, D))
+    core = compiled(kernel, row)
+    assert not np.any(core.row_gradients(row, np.ones((1, 1, 1))))
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("shape", [(60, 4), (12, 30)])
+def test_linear_classifier(intercept, shape):
+    random = np.random.default_rng(3)
+    X = random.normal(size=shape)
+    model = quietly(BayesianLinearClassifier(fit_intercept=intercept), X, X[:, 0] + random.normal(size=len(X)) > 0.0)
+    rows = random.normal(size=(4, shape[1]))
+    assert_latent_gradients(model, rows)
+    assert_probability_gradients(model, rows, 1e-3)
+    np.testing.assert_allclose(model.predict_latent(rows, return_grad=True)[2], np.repeat(model.coef_, 4, axis=0))
+    for one, other in zip(
+        model.predict_latent(csr_array(rows), return_grad=True),
+        model.predict_latent(rows, return_grad=True),
+        strict=True,
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [KERNEL + WhiteKernel(0.1), RBF(1.0) * AxisMatern([1.0, 2.0, 3.0], nu=1.5) + ConstantKernel(0.3)],
+    ids=["matern and noise", "sum of products"],
+)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_drawn_functions(n_classes, kernel):
+    X, y = data(n_classes)
+    mean = [0.5, -0.2, 0.1] if n_classes == 3 else 0.5
+    model = fitted(n_classes, kernel, mean=mean)
+    rows, n_draws = X[:6] + 0.01, 18
+    draws = model.draw_functions(n_draws, random_state=4)
+    values = draws(rows)
+    assert values.shape == ((6, n_draws) if n_classes == 2 else (6, 3, n_draws))
+    np.testing.assert_allclose(draws(rows[2:3]), values[2:3], rtol=1e-10)
+    assert_near(draws.gradient(rows), differences(draws, rows), 1e-6)
+    # A later fit changes the model, and not its draws.
+    quietly(model, X[::-1] + 3.0, y)
+    np.testing.assert_array_equal(draws(rows), values)
+
+
+def test_drawn_functions_of_warped_features():
+    X, y = data(heavy=True)
+    model = quietly(GPClassifier(optimizer=None, random_state=0, **POSTERIORS["sparse"]), X, y)
+    draws = model.draw_functions(2, random_state=0)
+    assert model.encoding_.warps
+    assert_near(draws.gradient(X[:4]), differences(draws, X[:4], 1e-3), 1e-6)
+
+
+def test_drawn_functions_are_pathwise_draws():
+    model = fitted(3)
+    sample = partial(model.sample_latent, ROWS, 20, random_state=5, method="pathwise")
+    np.testing.assert_allclose(model.draw_functions(20, random_state=5)(ROWS), sample(), rtol=1e-12)
+    mean, variance = model.predict_latent(ROWS)
+    many = model.draw_functions(4000, random_state=6)(ROWS)
+    assert np.all(np.abs(many.mean(axis=-1) - mean) < 5.0 * np.sqrt(variance / 4000))
+    np.testing.assert_allclose(many.var(axis=-1), variance, rtol=5.0 * np.sqrt(2.0 / 4000))
+
+
+SCORES = [acquisition.predictive_entropy, acquisition.mutual_information, acquisition.latent_variance]
+
+
+@pytest.mark.parametrize("score", SCORES, ids=lambda score: score.__name__)
+@pytest.mark.parametrize(
+    ("n_classes", "options"),
+    [(2, {}), (2, {"likelihood": "probit", "bound": "additive-noise"}), (3, {}), (2, {"likelihood": "softmax"})],
+)
+def test_scores(score, n_classes, options):
+    model = fitted(n_classes, max_iter=30, **options)
+    values, gradient = score(model, ROWS, return_grad=True)
+    np.testing.assert_array_equal(values, score(model, ROWS))
+    # The information's integral and softmax's tables are interpolated, and the sites of softmax have an error of 1e-3.
+    is_table = n_classes == 3 or "softmax" in options.values()
+    tolerance = 1e-3 if is_table and score is acquisition.mutual_information else 1e-4
+    assert_near(gradient, differences(partial(score, model), ROWS, 1e-2), tolerance)
+
+
+def objective(X):
+    """Mean and standard deviation of an objective, with their gradients."""
+    mean, std = np.sum((X - 0.5) ** 2, axis=1), np.exp(0.3 * X[:, 0])
+    return mean, std, 2.0 * (X - 0.5), 0.3 * std[:, None] * np.eye(D)[0]
+
+
+@pytest.mark.parametrize("best", [0.7, np.inf])
+def test_constrained_improvement(best):
+    model = fitted()
+
+    def score(X):
+        return acquisition.constrained_expected_improvement(model, X, 1, *objective(X)[:2], best)
+
+    mean, std, mean_grad, std_grad = objective(ROWS)
+    given = {} if best == np.inf else {"mean_grad": mean_grad, "std_grad": std_grad}
+    values, gradient = acquisition.constrained_expected_improvement(
+        model, ROWS, 1, mean, std, best, return_grad=True, **given
+    )
+    np.testing.assert_array_equal(values, score(ROWS))
+    assert_near(gradient, differences(score, ROWS, 1e-3), 1e-6)
+
+
+def test_improvement():
+    def score(X):
+        return acquisition.expected_improvement(*objective(X)[:2], 0.7)
+
+    mean, std, mean_grad, std_grad = objective(ROWS)
+    _, gradient = acquisition.expected_improvement(mean, std, 0.7, True, mean_grad, std_grad)
+    assert_near(gradient, differences(score, ROWS), 1e-6)
+    # Without uncertainty it is the gain, or nothing.
+    value, gradient = acquisition.expected_improvement(
+        [0.5, 0.9], [0.0, 0.0], 0.7, True, np.ones((2, 1)), np.ones((2, 1))
+    )
+    np.testing.assert_allclose(value, [0.2, 0.0])
+    np.testing.assert_array_equal(gradient, [[-1.0], [0.0]])
+
+
+def test_refusals():
+    for call in (GPClassifier().predict_latent, GPClassifier().predict_proba, BayesianLinearClassifier().predict_proba):
+        with pytest.raises(NotFittedError):
+            call(ROWS, return_grad=True)
+    with pytest.raises(NotFittedError):
+        GPClassifier().draw_functions()
+    model = fitted()
+    for options in ({"return_cov": True}, {"corrected": True}):
+        with pytest.raises(ValueError, match="return_grad is for means and variances"):
+            model.predict_latent(ROWS, return_grad=True, **options)
+    X, y = data()
+    table = pd.DataFrame({"number": X[:, 0], "level": pd.Categorical(np.where(X[:, 1] > 0.0, "a", "b"))})
+    of_table = quietly(GPClassifier(n_inducing=5, n_neighbors=0, max_iter=2, random_state=0), table, y)
+    draws = of_table.draw_functions(random_state=0)
+    for method in (
+        partial(of_table.predict_latent, return_grad=True),
+        partial(of_table.predict_proba, return_grad=True),
+        draws.gradient,
+        partial(acquisition.latent_variance, of_table, return_grad=True),
+    ):
+        with pytest.raises(ValueError, match=r"levels or missing numbers.*Fit to the columns of numbers alone"):
+            method(table)
+    assert draws(table).shape == (len(table), 1)
+    for other in (fitted(posterior="full"), fitted(posterior="local"), fitted(kernel=KERNEL + DotProduct())):
+        with pytest.raises(ValueError, match=r"draw_functions is for .*sample_latent\(X, method='exact'\)"):
+            other.draw_functions()
+    with pytest.raises(ValueError, match="n_draws"):
+        model.draw_functions(0)
+    several = fitted(3, likelihood="multinomial-probit", max_iter=5)
+    with pytest.raises(ValueError, match=r"mutual_information has no gradient.*predictive_entropy"):
+        acquisition.mutual_information(several, ROWS, return_grad=True)
+    with pytest.raises(ValueError, match="give mean_grad and std_grad"):
+        acquisition.expected_improvement([1.0], [1.0], 0.5, return_grad=True)
+    with pytest.raises(ValueError, match=r"must be \(n, d\) with n = 1"):
+        acquisition.expected_improvement([1.0], [1.0], 0.5, True, np.ones((2, 3)), np.ones((2, 3)))

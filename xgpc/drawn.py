@@ -1,0 +1,44 @@
+"""Latent functions that were drawn from a posterior, as functions of x."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from .approximations.draws import Paths
+from .estimator import LatentClassifier
+from .names import MatrixLike
+from .rows.blas import single_threaded_blas
+from .rows.executor import parts_for
+from .rows.source import dense
+
+
+class LatentDraws:
+    """Latent functions that ``GPClassifier.draw_functions`` drew; a later fit of the model does not change them."""
+
+    def __init__(self, model: LatentClassifier, paths: Sequence[Sequence[Paths]], mean: float | np.ndarray):
+        self._model, self._paths, self._mean = model, paths, mean
+
+    def __call__(self, X: MatrixLike) -> np.ndarray:
+        """Values (n, n_draws), or (n, C, n_draws) for C latent functions, at the rows of X (n, d)."""
+        values = self._each(Paths.__call__, dense(self._model._rows(X)))
+        values += np.reshape(self._mean, (-1, 1, 1))
+        return self._rows_first(values)
+
+    def gradient(self, X: MatrixLike) -> np.ndarray:
+        """Gradients by X (n, n_draws, d), or (n, C, n_draws, d)."""
+        given, rows = self._model._given_rows(X)
+        return self._rows_first(self._model._by_given(given, self._each(Paths.gradient, rows)))
+
+    def _each(self, function: Callable[[Paths, np.ndarray], np.ndarray], rows: np.ndarray) -> np.ndarray:
+        """What a function has for all draws (C, n_draws, n, ...)."""
+        rows = np.asarray(rows, dtype=np.float64)
+        parts = [rows[part] for part in parts_for(len(rows), 1)] or [rows]
+        with single_threaded_blas():
+            each = [[[function(some, part) for part in parts] for some in paths] for paths in self._paths]
+        return np.stack([np.concatenate([np.concatenate(some, axis=1) for some in paths]) for paths in each])
+
+    def _rows_first(self, values: np.ndarray) -> np.ndarray:
+        values = np.moveaxis(values, 2, 0)
+        return values if np.ndim(self._mean) else values[:, 0]

@@ -8,6 +8,7 @@ import polars
 import pyarrow
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.metrics import log_loss
 from support.dense import compiled
 from support.fits import quietly, without_warnings
 
@@ -367,3 +368,18 @@ def test_the_order_of_columns_does_not_matter():
     models = [fitted_letters(X, y, inducing_points="all", max_iter=100, tol=1e-6) for X in (table, other)]
     assert models[0].elbo_ == pytest.approx(models[1].elbo_, abs=1e-3)
     np.testing.assert_allclose(models[0].predict_proba(table), models[1].predict_proba(other), atol=1e-3)
+
+
+@pytest.mark.parametrize("is_rule", [True, False])
+def test_default_fit_has_neighbours_where_combinations_of_levels_decide(is_rule):
+    rng = np.random.default_rng(0)
+    cells, effects = rng.integers(0, 2, (15, 15)), rng.normal(size=(2, 15))
+    codes = rng.integers(0, 15, (2400, 2))
+    additive = effects[0][codes[:, 0]] + effects[1][codes[:, 1]] > 0
+    y = np.where(is_rule, cells[codes[:, 0], codes[:, 1]], additive) ^ (rng.random(2400) < 0.05)
+    X = pd.DataFrame({name: [f"{name}{code}" for code in codes[:, j]] for j, name in enumerate("ab")}).astype("category")
+    model = GPClassifier(n_inducing=32, random_state=0).fit(X[:2000], y[:2000])
+    alone = GPClassifier(n_inducing=32, n_neighbors=0, random_state=0).fit(X[:2000], y[:2000])
+    assert (model.n_neighbors_ > 0) == is_rule
+    gain = log_loss(y[2000:], alone.predict_proba(X[2000:])) - log_loss(y[2000:], model.predict_proba(X[2000:]))
+    assert gain > 0.02 if is_rule else abs(gain) < 0.01

@@ -377,7 +377,7 @@ def test_default_fit_has_neighbours_where_combinations_of_levels_decide(is_rule)
     codes = rng.integers(0, 15, (2400, 2))
     additive = effects[0][codes[:, 0]] + effects[1][codes[:, 1]] > 0
     y = np.where(is_rule, cells[codes[:, 0], codes[:, 1]], additive) ^ (rng.random(2400) < 0.05)
-    X = pd.DataFrame({name: [f"{name}{code}" for code in codes[:, j]] for j, name in enumerate("ab")}).astype("category")
+    X = pd.DataFrame({name: [f"{name}{code}" for code in codes[:, j]] for j, name in enumerate("ab")}, dtype="category")
     model = GPClassifier(n_inducing=32, random_state=0).fit(X[:2000], y[:2000])
     alone = GPClassifier(n_inducing=32, n_neighbors=0, random_state=0).fit(X[:2000], y[:2000])
     assert (model.n_neighbors_ > 0) == is_rule

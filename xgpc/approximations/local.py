@@ -141,8 +141,8 @@ class LocalPosterior(Value):
         G = np.ascontiguousarray(np.swapaxes(by_points, 2, 3)).reshape(2 * C, m, r)
         found = core.row_gradients(X, G).reshape(2, C, r, d)
         found[1] += core.diagonal_gradient(X)
-        found += _local.neighbour_gradients(core, self.X, at.index, X, by_near.reshape(2 * C, r, k)).reshape(found.shape)
-        return found
+        of_near = _local.neighbour_gradients(core, self.X, at.index, X, by_near.reshape(2 * C, r, k))
+        return found + of_near.reshape(found.shape)
 
     def covariance_bytes(self, n_rows: int) -> float:
         """The results, five matrices more, and three with a column for each neighbour of any row."""

@@ -199,7 +199,7 @@ BAD = {
     "another number of rows": ({"query_split": PredefinedSplit(np.arange(20) % 3)}, "PredefinedSplit"),
     "a single row": ({"query_split": Splitting(lambda a, b: (a[:1], b))}, "query_split"),
     "groups of other rows": ({"groups": np.zeros(59)}, "groups must have one value for each of the 60 rows"),
-    "one group": ({"groups": np.zeros(60)}, "groups must have at least two groups"),
+    "one group": ({"groups": np.zeros(60)}, "need two rows or groups"),
     "mixed groups": ({"groups": np.array(["a", 1] * 30, dtype=object)}, "groups must be all numbers or all strings"),
     "NaN": ({"groups": np.repeat([1.0, 2.0, np.nan], [28, 28, 4])}, "groups has 4 missing values, the first in row 56"),
     "None": ({"groups": np.array(["a"] * 56 + [None] * 4, dtype=object)}, "groups has 4 missing values"),

@@ -203,16 +203,22 @@ def test_rows_ask_at_random(size):
     assert len(others) == 900
 
 
-@pytest.mark.parametrize("sizes", [[1] * 1000, [10] * 100, [990, 10], [10, 990], [500, 499, 1]])
+@pytest.mark.parametrize("sizes", [[1] * 1000, [10] * 100, [990, 10], [10, 990], [500, 499, 1], [970, 10, 10, 10]])
 def test_groups_stay_on_one_side(sizes):
     groups = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
     source = queries(groups=groups)
     splits = [one for _ in range(5) for size in (100, 1000) for one in source.draw(size)]
-    for one in [*splits, *([source.decision()] if len(sizes) > 2 else [])]:
+    decisions = [source.decision(share) for _ in range(5) for share in (0.1, 0.5)]
+    # A decision needs the standard error of a mean over groups.
+    assert all(len(held_out) > 0 for _, held_out in decisions) == (len(sizes) > 3)
+    if len(sizes) > 3:
+        assert all(len(np.unique(groups[rows])) > 1 for one in decisions for rows in one)
+        splits += decisions
+    for one in splits:
         assert_parts(one, 1000)
         assert not len(np.intersect1d(*(groups[rows] for rows in one)))
         # However unequal the groups are, there are rows to learn from.
-        assert len(one[0]) >= 50
+        assert len(one[0]) >= (50 if len(sizes) != 4 else 20)
 
 
 @pytest.mark.parametrize("size", [50, 400, 1000])

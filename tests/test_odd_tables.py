@@ -40,7 +40,7 @@ EMPTY = {
 @pytest.mark.parametrize("kind", EMPTY)
 def test_a_column_without_values_does_not_count_and_the_fit_says_so(kind, tmp_path):
     model, alone = beside(EMPTY[kind]), fitted(pd.DataFrame({"x": X}))
-    assert said(model, "No row has a value of the column 'c', which does not count.")
+    assert said(model, "No row has a value of the column 'c', so this column is ignored.")
     table = pd.DataFrame({"x": X})
     np.testing.assert_allclose(model.predict_proba(table.assign(c=np.nan)), alone.predict_proba(table), atol=0.05)
     # Whatever it has later.

@@ -226,6 +226,8 @@ def _information_of_several(link: Link, mean: np.ndarray, variance: np.ndarray) 
 
 def _entropy_slopes(link: Link, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     log_p = link.predictive(mean, variance)
+    # A probability of 0 or 1 has no slope, and its logarithm may be infinite.
+    log_p = np.where(np.isfinite(log_p), log_p, 0.0)
     by_mean, by_variance = (-np.einsum("ny,nyc->nc", log_p, slopes) for slopes in link.slopes(mean, variance))
     return by_mean.reshape(mean.shape), by_variance.reshape(mean.shape)
 

@@ -225,13 +225,12 @@ class PosteriorClassifier(LatentClassifier):
         correction makes negative become 0, with a warning. A joint covariance has no correction, and raises a
         ValueError if it would take more than 3 GB (8600 rows of two classes).
 
-        With ``return_grad=True`` there are four results: mean, variance, and their gradients by X, (n, d) or
-        (n, C, d). They are by the features as given, also if the model warps these. With neighbours they are those for
-        each row's neighbours; the functions jump a little where these change. Gradients of functions with kinks, by
-        kernels with ``nu=0.5``, are 0 in features in which a row is equal to an inducing point or a neighbour. They
-        take about twice the time of mean and variance, after the first call, which makes and keeps an (m, m) matrix for
-        each latent function, (n, n) with ``inducing_points="all"``. ValueError for a model of a table whose
-        columns became levels, or with ``return_cov`` or ``corrected``.
+        With ``return_grad=True`` there are four results: mean, variance, and their gradients by X, (n, d) or (n, C, d).
+        They are by the features as given, also if the model warps these. With neighbours they are those for each row's
+        neighbours; the functions jump a little where these change. Where a kernel with ``nu=0.5`` has a kink, at an
+        inducing point or neighbour, this point's own part of the gradient counts as 0. The first call makes and keeps
+        an (m, m) matrix for each latent function, (n, n) with ``inducing_points="all"``. ValueError for a model of a
+        table with levels or missing numbers, or with ``return_cov`` or ``corrected``.
         """
         if corrected and return_cov:
             raise ValueError("There is no corrected joint covariance; give either return_cov or corrected.")

@@ -9,8 +9,8 @@ penalties of the leaves up to 1 (absolute values) and 2 (squares). CatBoost has 
 of 4 to 8, symmetric trees or others, .85 to 1 of the features, .7 to 1 of the rows, a penalty of the leaves of .0001 to
 5, and 1 to 20 steps for their values. What they do with categories is drawn from TabArena's ranges, too. A fit ends
 after 50 trees without gain; LightGBM has at most 10 000 trees, CatBoost, which takes longer, at most 1000. Seconds are
-those of the whole search. Three sets are left out: cod-rna for its size, and electricity-in-time and cod-rna-kept-apart
-because their rows are not in random order.
+those of the whole search. Left out are cod-rna, for its size, and the sets "-in-time" and "-kept-apart", whose rows are
+not in random order.
 """
 
 import time

@@ -15,9 +15,9 @@ typedef struct {
 /* Number of doubles of scratch that xg_gumbel_normal needs. */
 ptrdiff_t xg_gumbel_scratch(const xg_table *table);
 
-/* psi = log(-log H), slope = -d psi / du and bend = d slope / du at n values of u = t - E[f]. H is the distribution function of f + g, f
- * normal and g Gumbel, with standard deviation scale. The table has both functions at x = (u - Euler's constant) /
- * scale and row.
+/* psi = log(-log H), slope = -d psi / du and bend = d slope / du at n values of u = t - E[f]. H is the distribution
+ * function of f + g, f normal and g Gumbel, with standard deviation scale. The table has both functions at x = (u -
+ * Euler's constant) / scale and row.
  *
  * Left of the table, psi follows the logarithm of the normal distribution function. Right of it, the hazard grows as
  * the normal one until it reaches that of the Gumbel distribution, which is one. */

@@ -250,7 +250,7 @@ class LinearPosterior(SparsePosterior):
             a = basis.whitened(inside)
             by_variance = (2.0 * (a @ self.Rinv.T @ self.Rinv) * basis.scale)[:, :d]
             if basis.span.basis is not None:
-                rest = X - inside @ basis.span.basis.T
+                rest = np.asarray(X - inside @ basis.span.basis.T)
                 by_variance = by_variance @ basis.span.basis.T + 2.0 * basis.scale[0] ** 2 * rest
         mean = basis.span.coefficients((basis.scale * self.w)[:d])
         return np.broadcast_to(mean, by_variance.shape).copy(), by_variance

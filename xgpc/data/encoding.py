@@ -28,7 +28,7 @@ from .warps import Warp, warp_slopes, warped, warps_from_data
 # Each level has this in its own column of the matrix and 0 in the others, so that two levels are at a distance of 1.
 IN_OWN_COLUMN = math.sqrt(0.5)
 # Most levels of a column, as in HistGradientBoostingClassifier: each takes a column of the matrix. If there are more,
-# those of fewer than LEAST_OF_LEVEL rows have none, as a single row says nothing of others.
+# those of fewer than LEAST_OF_LEVEL rows have none, as a single row tells little of others.
 MAX_LEVELS, LEAST_OF_LEVEL = 255, 2
 INDICATOR, REPEATED = "missingindicator_", "repeated_"
 # A number that more than this share of the rows have is a state rather than a measure, and the others are often amounts
@@ -225,7 +225,7 @@ class Encoding:
         for (j, prefix, _), end in zip(self._parts, ends, strict=True):
             one = self.columns[j]
             if one.is_categorical and not one.levels:
-                found.append(f"No row has a value of the column {one.name!r}, which does not count.")
+                found.append(f"No row has a value of the column {one.name!r}, so this column is ignored.")
             elif one.is_categorical and not prefix and (n_rows := np.count_nonzero(X[:, end - 1])):
                 found.append(
                     f"{n_rows} of {len(X)} rows have levels of the column {one.name!r} that count as one, as unknown "
@@ -308,7 +308,8 @@ class Encoding:
                 place = int(np.argmax(mean[part]))
                 found[part] = 0.0
                 found[start + place] = IN_OWN_COLUMN
-                if prefix == REPEATED:
+                # The last place has all other numbers, and missing ones.
+                if prefix == REPEATED and place < len(one.levels):
                     value = np.full((1, len(mean)), float(one.levels[place]))
                     found[first[j]] = warped(value, self.warps)[0, first[j]]
             start += len(labels)

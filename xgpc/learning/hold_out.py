@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,8 @@ from sklearn.model_selection import GroupKFold, PredefinedSplit
 DECISION_SHARE, DECISION_ROWS = 0.1, 4000
 # Share of a round's rows that are held out.
 QUERY_SHARE = 0.5
+# Fewest groups on each side of a split for a decision: a single one has no standard error.
+LEAST_GROUPS = 2
 # Splits of a comparison that the bound has decided and held-out rows confirm.
 FOLDS = 3
 # Only a splitter's last splits are kept: in a split by time they have the most support rows, and LeaveOneOut has one
@@ -34,6 +36,8 @@ class HoldOut:
     splitter: Any  # with scikit-learn's method ``split``, or None
     labels: np.ndarray  # (n,) class numbers, for splitters that stratify
     random_state: np.random.RandomState
+    # Whose splits have these rows' parts, if a splitter does not divide them anew.
+    parts_of: tuple[HoldOut, np.ndarray] | None = None
 
     @property
     def is_random(self) -> bool:
@@ -48,18 +52,24 @@ class HoldOut:
         """The same for a subset of the rows, ascending, which are numbered anew."""
         return HoldOut(len(rows), self.groups_of(rows), self.splitter, self.labels[rows], self.random_state)
 
+    def thinned(self, rows: np.ndarray | None) -> HoldOut:
+        """As ``among``, for rows that the splitter divides as it divides all of them; None: all."""
+        return self if rows is None else replace(self.among(rows), parts_of=(self, rows))
+
     def decision(self, share: float = DECISION_SHARE, random_state: np.random.RandomState | None = None) -> Split:
         """Rows to learn from, and rows held out for decisions: a share of all, or those of a splitter's last split.
 
-        If there are few rows, or only two groups, no rows are held out. ``random_state`` replaces the object's own.
+        If there are few rows, or less than four groups, no rows are held out. ``random_state`` replaces the object's
+        own.
         """
         random_state, size = random_state or self.random_state, min(DECISION_ROWS, int(share * self.n_rows))
         if self.splitter is not None:
             others, held_out = self._splits[-1]
             return others, _some(held_out, DECISION_ROWS, random_state)
-        if not size or (self.groups is not None and len(np.unique(self.groups)) < 3):
+        least = 1 if self.groups is None else LEAST_GROUPS
+        if not size or (self.groups is not None and len(np.unique(self.groups)) < 2 * least):
             return np.arange(self.n_rows), np.arange(0)
-        others, held_out = self._apart(size, random_state)
+        others, held_out = self._apart(size, random_state, least)
         return others, _some(held_out, size, random_state)
 
     def folds(self, rows: np.ndarray | None) -> list[Split]:
@@ -70,11 +80,12 @@ class HoldOut:
             splits = list(GroupKFold(min(FOLDS, n_groups)).split(self.labels, groups=_codes(self.groups)))
         else:
             return []
-        if rows is None:
-            return splits
-        # The splits of some rows are parts of those of all rows, so that the splitter is not called again.
-        parts = [tuple(np.flatnonzero(np.isin(rows, side)) for side in split) for split in splits]
-        return [(support, held_out) for support, held_out in parts if len(support) and len(held_out)]
+        labels = self.labels
+        if rows is not None:
+            splits, labels = _parts(splits, rows), labels[rows]
+        # Rows of a single class, or of some classes, do not determine a kernel.
+        n_classes = len(np.unique(labels))
+        return [split for split in splits if len(np.unique(labels[split[0]])) == n_classes]
 
     def draw(self, size: int) -> list[Split]:
         """Support rows and held-out rows of a round: ``size`` rows in all, or all rows if there are fewer.
@@ -93,19 +104,17 @@ class HoldOut:
             found.append((_some(support, max(1, size - len(some)), self.random_state), some))
         return found
 
-    def _apart(self, n_held_out: int, random_state: np.random.RandomState) -> Split:
-        """Split off random groups, or rows without groups, as the smaller part."""
+    def _apart(self, n_held_out: int, random_state: np.random.RandomState, least: int = 1) -> Split:
+        """Split off random groups, at least so many, or rows without groups, as the smaller part."""
         group = np.arange(self.n_rows) if self.groups is None else _codes(self.groups)
         names = np.unique(group)
         if len(names) < 2:
-            raise ValueError(
-                "groups must have at least two groups, one to learn from and one to hold out; got "
-                f"{group if self.groups is None else np.unique(self.groups)}."
-            )
+            given = "a single row" if self.groups is None else f"groups {np.unique(self.groups)}"
+            raise ValueError(f"Neighbours need two rows or groups, one to learn from and one to hold out; got {given}.")
         order = random_state.permutation(len(names))
         sizes = np.cumsum(np.bincount(group)[order])
-        # Take the fewest groups that have this many rows, but not all groups.
-        n_groups = min(int(np.searchsorted(sizes, n_held_out)) + 1, len(names) - 1)
+        # Take the fewest groups that have this many rows, but leave some.
+        n_groups = min(max(least, int(np.searchsorted(sizes, n_held_out)) + 1), len(names) - least)
         is_held_out = np.isin(group, order[:n_groups])
         if 2 * np.sum(is_held_out) > self.n_rows:
             is_held_out = ~is_held_out
@@ -115,6 +124,9 @@ class HoldOut:
     def _splits(self) -> list[Split]:
         """The splitter's last splits, computed once, because a splitter that shuffles would return others next time."""
         n_rows, splitter, found = self.n_rows, self.splitter, list[Split]()
+        if self.parts_of is not None:
+            whole, rows = self.parts_of
+            return _parts(whole._splits, rows)
         if isinstance(splitter, PredefinedSplit):
             raise ValueError(
                 "query_split is a PredefinedSplit, which divides the rows that it was made for alone, but the rows "
@@ -139,6 +151,12 @@ class HoldOut:
                 "random splits."
             ) from error
         return found
+
+
+def _parts(splits: list[Split], rows: np.ndarray) -> list[Split]:
+    """The parts of splits among some rows, ascending, which are numbered anew; the splitter is not called again."""
+    parts = [tuple(np.flatnonzero(np.isin(rows, side)) for side in split) for split in splits]
+    return [(support, held_out) for support, held_out in parts if len(support) and len(held_out)]
 
 
 def _codes(groups: np.ndarray) -> np.ndarray:

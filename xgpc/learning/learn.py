@@ -244,7 +244,9 @@ def start_without_neighbors(task: Task) -> Start:
         subset = Subsets(source.labels(), run.random_state).rows(size)
     # Few rows will most likely have no neighbours, so learning is completed first.
     limit, grow_to = _limit(task, START_ITERATIONS), task.initial.grow_to if is_auto and are_few else 0
-    sparse = learn_in_stages(data, run, replace(task.initial.part(subset), grow_to=grow_to), limit)
+    part, hold_out = task.initial.training.part(subset), task.initial.hold_out.thinned(subset)
+    start = replace(task.initial, training=part, hold_out=hold_out, grow_to=grow_to)
+    sparse = learn_in_stages(data, run, start, limit)
     q, is_done = _posterior(task, sparse), subset is None and grow_to == task.initial.grow_to and limit is None
     if not is_auto:
         return Start(sparse, q, is_done, True, False)
@@ -376,12 +378,11 @@ def accept_neighbors(task: Task, pair: Pair, initial: InitialState, split: Split
     sites = all_rows.distinct.sums(start)
     if len(held_out):
         sweeps, predicted = all_rows.without(held_out, start)
-        scores = predicted.scores
+        scores = replace(predicted.scores, groups=data.hold_out.groups_of(held_out))
         if is_auto and sweeps.converged:
             subject = f"With {k} neighbours of each row besides {sparse.model.prior.n_inducing} inducing points,"
             columns = {"n_neighbors": k, "query_score": scores.mean}
             simpler = predict_held_out(task, pair.q, data.source.sample(held_out)).scores
-            scores = replace(scores, groups=data.hold_out.groups_of(held_out))
             # The score test speaks for neighbours already, but it ignores groups and splitters.
             is_likely = data.hold_out.is_random and pair.has_structure
             rise = scores.no_fall_from(simpler) if is_likely else scores.rise_from(simpler)

@@ -255,7 +255,7 @@ def base_rate_scores(task: Task, local_fit: LocalFit) -> Scores:
     y, weight = labels_and_weights(task.source)
     _, codes = np.unique(y, return_inverse=True)
     shares = np.bincount(codes, weights=weight) / np.sum(weight)
-    return Scores(np.log(shares[codes[local_fit.held_out]]), local_fit.learned.weight)
+    return replace(local_fit.learned, values=np.log(shares[codes[local_fit.held_out]]))
 
 
 def beats_base_rate(task: Task, local_fit: LocalFit, fitted: int = 0) -> bool:
@@ -308,7 +308,8 @@ def _round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) 
     prior, history, executor = start.prior, task.run.history, task.executor
     size = {"n_rows": sum(len(rows) for split in splits for rows in split), "n_inducing": prior.n_inducing}
     history.tell(stage="neighbours", **size)
-    sites, scores, n_sweeps = (start.sites[0].copy(), start.sites[1].copy()), [], 0
+    sites, scores, n_sweeps = (start.sites[0].copy(), start.sites[1].copy()), list[QueryScore](), 0
+    of_prior = task.initial.length_scale_prior, 1.0 / len(splits)
     for support, held_out in splits:
         distinct, queries = Distinct.of(task.source.sample(support)), task.source.sample(held_out)
         k = min(task.n_neighbors, ROUND_NEIGHBORS, distinct.source.n_rows)
@@ -317,19 +318,20 @@ def _round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) 
         sweeps = converged_sites(local, here, _round_tolerance(local.link))
         query_index, n_sweeps = near.of(queries.X, k, executor.n_threads), n_sweeps + sweeps.n_sweeps
         among = local.index, local.n_earlier, query_index, sweeps.sites
-        log_prior = task.initial.length_scale_prior
-        scores.append(QueryScore(executor, prior, local.source, queries, *among, local.link, log_prior))
+        scores.append(QueryScore(executor, prior, local.source, queries, *among, local.link, *of_prior))
         for all_rows, part in zip(sites, distinct.parts(sweeps.sites), strict=True):
             all_rows[:, support] = part
     # A single support row has no neighbours, so there is nothing to learn.
-    most = max_iter if local.index.shape[1] else 0
+    most = max_iter if all(score.index.shape[1] for score in scores) else 0
     best = maximised(MeanScore(scores), start.parameters, start.scale, _limits(task, start), most, history)
     prior = prior.rebuilt([prior.spec.with_theta(best.parameters[:-1])], prior.Z)
     work = {"n_neighbors": k, "sweeps": n_sweeps, "evaluations": best.n_evaluations}
     history.add(**size, **work, query_score=best.before.mean, learned_score=best.scores.mean)
     log_scale, n_iter = float(best.parameters[-1]), start.n_iter + best.n_iter
     held_out = np.concatenate([rows for _, rows in splits])
-    return LocalFit(prior, sites, log_scale, best.scale, held_out, best.before, best.scores, n_iter)
+    groups = task.initial.hold_out.groups_of(held_out)
+    before, learned = (replace(scores, groups=groups) for scores in (best.before, best.scores))
+    return LocalFit(prior, sites, log_scale, best.scale, held_out, before, learned, n_iter)
 
 
 def _limits(task: Task, start: LocalFit) -> np.ndarray:

@@ -62,6 +62,7 @@ class QueryScore:
     sites : sites of the support rows
     link : Link
     length_scale_prior : LengthScalePrior
+    prior_share : share of the log priors in the objective, so that those of several splits count once in their sum
     """
 
     executor: Executor
@@ -74,6 +75,7 @@ class QueryScore:
     sites: Sites
     link: Link
     length_scale_prior: LengthScalePrior = NO_PRIOR
+    prior_share: float = 1.0
 
     @cached_property
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
@@ -124,7 +126,7 @@ class QueryScore:
         if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
             return failed
         # The score is a mean over rows, so the log priors are divided by the total weight.
-        share = 1.0 / float(np.sum(weight))
+        share = self.prior_share / float(np.sum(weight))
         of_factor = share / LOG_SCALE_SPREAD**2
         value -= 0.5 * of_factor * parameters[-1] ** 2
         gradient[-1] -= of_factor * parameters[-1]

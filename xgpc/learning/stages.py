@@ -12,6 +12,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..config import FitConfig
 from ..inference.ascent import Point, coordinate_ascent, starting_posterior, tolerance_unit, update
+from ..inference.history import History
 from ..inference.prior_mean import PriorMean
 from ..inference.run import BestSoFar, Run, State
 from ..kernels.default import STARTS, axis_aligned, other_start
@@ -20,6 +21,7 @@ from ..rows.deadline import OutOfTime, during
 from ..rows.source import ArraySource, dense, labels_and_weights
 from .adam import adam, stochastic
 from .candidates import MIN_GAIN, Bound, Scores, accept, joined
+from .hold_out import Split
 from .inducing import MAX_INDUCING, with_more_points
 from .izmailov_kropotov import alternate, hybrid, joint
 from .optimizer import Model, Options, Outcome, profile
@@ -231,8 +233,10 @@ class Learner:
         other = model._replace(prior=prior.rebuilt([axis_aligned(group.spec)], prior.Z))
         self.history.context.update(n_rows=size, n_inducing=prior.n_inducing)
         self.history.tell(stage="learning", **self.history.context)
+        # A splitter that cannot divide the rows fails before anything is learned.
+        splits = self._hold_out.folds(self._subsets.rows(size))
 
-        def learned(start: Model, some: Training | None = None) -> Outcome:
+        def learned(start: Model, options: Options = options, some: Training | None = None) -> Outcome:
             part, q, site, here = self._prepared(size, start, options, True, some)
             # No checkpoint is written during the choice: a fit that is resumed from one would leave it out.
             assert self.optimize is not None
@@ -243,7 +247,7 @@ class Learner:
             return outcome.model
 
         def of_part(start: Model, some: Training) -> Point[KernelPosterior]:
-            return learned(start._replace(q=None), some).point
+            return learned(start._replace(q=None), replace(options, history=History()), some).point
 
         default = learned(model)
         try:
@@ -256,7 +260,7 @@ class Learner:
                 subject = f"AxisMatern in place of {type(group.spec.kernel.k2).__name__}, on {size} rows,"
                 rise = gain > least, words, f"more than {least:.3g} are required"
                 is_better = accept(rise, subject, self.history) and self._is_confirmed(
-                    size, "With AxisMatern", partial(of_part, model), partial(of_part, other)
+                    size, splits, partial(of_part, model), partial(of_part, other)
                 )
         except OutOfTime:
             keep(default)
@@ -312,14 +316,14 @@ class Learner:
         start, reached = starting_posterior(few, q, prior, site), partial(self._report, size, is_growing)
         return part, start, site, replace(options, reached=reached, learn_inducing=moves, state=self.state)
 
-    def _is_confirmed(self, size: int, subject: str, simpler: Fit, richer: Fit) -> bool:
-        """Whether rows kept apart by groups or a splitter do not contradict another kernel that the bound supports.
+    def _is_confirmed(self, size: int, splits: list[Split], simpler: Fit, richer: Fit) -> bool:
+        """Whether rows kept apart by groups or a splitter do not contradict AxisMatern, which the bound supports.
 
         The bound counts rows of a group, or of nearly the same time, as independent given the latent function. (More
         inducing points need no such test: they bring the posterior nearer to that of the same model.)
         """
         rows, part, n_threads = self._subsets.rows(size), self._part(size), self.training.executor.n_threads
-        splits, scores = self._hold_out.folds(rows), list[tuple[Scores, Scores]]()
+        scores = list[tuple[Scores, Scores]]()
         for support, held_out in splits:
             some, source = part.part(support), part.source.sample(held_out)
             groups = self._hold_out.groups_of(held_out if rows is None else rows[held_out])
@@ -328,7 +332,7 @@ class Learner:
         if not scores:
             return True
         before, after = map(joined, zip(*scores, strict=True))
-        return accept(after.no_fall_from(before), f"{subject}, learned from rows kept apart,", self.history)
+        return accept(after.no_fall_from(before), "With AxisMatern, learned from rows kept apart,", self.history)
 
     def _report(self, size: int, is_growing: bool, q: KernelPosterior, site: Site, state: State | None) -> None:
         if not self.is_restart:

@@ -70,7 +70,11 @@ def test_it_is_a_kernel_of_scikit_learn(kernel):
     assert copy is not kernel
     assert copy == kernel
     assert pickle.loads(pickle.dumps(kernel)) == kernel
-    assert len(kernel.theta) == len(kernel.bounds) == sum(one.n_elements for one in kernel.hyperparameters if not one.fixed)
+    assert (
+        len(kernel.theta)
+        == len(kernel.bounds)
+        == sum(one.n_elements for one in kernel.hyperparameters if not one.fixed)
+    )
     K, gradient = kernel(X, eval_gradient=True)
     for number, step in enumerate(np.eye(len(kernel.theta))):
         expected = derivative(lambda h, s=step: kernel.clone_with_theta(kernel.theta + h * s)(X), 1e-3)
@@ -116,7 +120,7 @@ def test_draws_onnx_and_shapley_values():
     np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.05 * np.sqrt(variance).max())
     assert to_onnx(model).graph.node
     found = shapley_values(model, X[:3])
-    np.testing.assert_allclose(found.values.sum(axis=1) + found.baseline, mean, atol=1e-6)
+    np.testing.assert_allclose(found.values.sum(axis=1) + found.baseline_value, mean, atol=1e-6)
 
 
 def test_neighbours_are_near_in_the_columns_that_count():
@@ -174,7 +178,7 @@ def test_wrong_names_and_length_scales_are_refused():
         GPClassifier(ActiveDims(RBF(), ["a", "e"])).fit(frame, y)
     with pytest.raises(ValueError, match=r"has the names \['a'\], but X has no names"):
         GPClassifier(ActiveDims(RBF(), ["a"])).fit(X, y)
-    with pytest.raises(ValueError, match="needs? a fit to a data frame"):
+    with pytest.raises(ValueError, match="need a fit to a data frame"):
         ActiveDims(RBF(), ["a"])(X)
     with pytest.raises(ValueError, match="has 3 length scales but its columns are 2 features"):
         GPClassifier(ActiveDims(RBF(np.ones(3)), [0, 1])).fit(X, y)

@@ -130,7 +130,7 @@ def test_a_users_rbf_has_the_fit_of_the_compiled_one(options):
     """With fixed inducing points; both are learned by the same gradients up to 1e-10."""
     X, y = classes(150)
     y = y + (X[:, 0] > 1.0) if "likelihood" in options else y
-    fixed = {"inducing_points": X[:12], "n_neighbors": 0, "max_iter": 10, "random_state": 0, "learn_inducing": False}
+    fixed = {"inducing_points": X[:12], "n_neighbors": 0, "max_iter": 5, "random_state": 0, "learn_inducing": False}
     fits = [quietly(GPClassifier(C(2.0) * of([1.0, 1.0]) + White(0.1), **(fixed | options)), X, y) for of in (Own, RBF)]
     own, compiled_one = (model.predict_proba(X) for model in fits)
     np.testing.assert_allclose(own, compiled_one, rtol=0.0, atol=1e-8)
@@ -147,7 +147,10 @@ def test_a_users_rbf_has_the_fit_of_the_compiled_one(options):
     [
         (C(2.0) * Sphere(RBF(0.5)), lambda seed: places(200, seed)),
         (C(2.0) * Tanimoto(), lambda seed: np.random.default_rng(seed).poisson(1.0, (200, 6)).astype(float)),
-        (C(2.0) * ExpSineSquared(1.0, 3.0) * RBF(50.0), lambda seed: np.random.default_rng(seed).normal(0, 9, (200, 1))),
+        (
+            C(2.0) * ExpSineSquared(1.0, 3.0) * RBF(50.0),
+            lambda seed: np.random.default_rng(seed).normal(0, 9, (200, 1)),
+        ),
     ],
     ids=["sphere", "tanimoto", "periodic"],
 )
@@ -171,7 +174,9 @@ def test_places_among_columns_of_a_table():
     y = ((X[:, 0] > 0.0) ^ (table["kind"] == "a")).astype(int)
     where = ActiveDims(Sphere(RBF()), ["latitude", "longitude"])
     kernel = C(2.0) * where * ActiveDims(RBF(), ["kind"])
-    model = quietly(GPClassifier(kernel, categorical_features=["kind"], n_inducing=20, max_iter=5, random_state=0), table, y)
+    model = quietly(
+        GPClassifier(kernel, categorical_features=["kind"], n_inducing=20, max_iter=5, random_state=0), table, y
+    )
     assert model.score(table, y) > 0.85
     names = list(model.encoding_.matrix_names)
     Z = model.inducing_points_
@@ -204,7 +209,9 @@ def test_what_kernels_refuse():
         Sphere(RBF())([[91.0, 0.0]])
     with pytest.raises(ValueError, match="Tanimoto needs numbers that are not negative"):
         GPClassifier(Tanimoto()).fit(X, y)
-    with pytest.raises(ValueError, match=r"must return the covariances .* it returned an array of shape \(\d+, \d+, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"must return the covariances .* it returned an array of shape \(\d+, \d+, 2\)"
+    ):
         GPClassifier(CompoundKernel([RBF(1.0), RBF(2.0)]), inducing_points=X[:5]).fit(X, y)
     with pytest.raises(ValueError, match=r"must have positive and finite parameters"), np.errstate(all="ignore"):
         KernelSpec(Own(-1.0), 3)

@@ -322,7 +322,9 @@ class KernelSpec:
     def has_slopes(self) -> bool:
         """Whether inducing points can be learned: the gradient of k(x, z) in z is compiled, and does not jump where x
         and z agree in a feature, but are not equal."""
-        return self.called is None and not any(isinstance(leaf.kernel, AxisMatern) and leaf.kernel.nu == 0.5 for _, leaf in self.factors)
+        return self.called is None and not any(
+            isinstance(leaf.kernel, AxisMatern) and leaf.kernel.nu == 0.5 for _, leaf in self.factors
+        )
 
     def spectrum(self, term: Term) -> list[tuple[Draw, np.ndarray]] | None:
         """For each factor of a term, a function that draws tau, and length scales (d,); None without a spectrum.
@@ -453,6 +455,8 @@ class KernelSpec:
                 offset[first : first + d] = np.log(self._length_scale(leaf))
             else:
                 offset[first : first + d][leaf.places < 0] = np.inf
-                entries += [(first + j, free.start + int(leaf.places[j]), 1.0) for j in np.flatnonzero(leaf.places >= 0)]
+                entries += [
+                    (first + j, free.start + int(leaf.places[j]), 1.0) for j in np.flatnonzero(leaf.places >= 0)
+                ]
         rows, columns, powers = np.array(entries).reshape(-1, 3).T
         return Logarithms(offset, rows.astype(np.intp), columns.astype(np.intp), np.ascontiguousarray(powers))

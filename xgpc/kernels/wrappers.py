@@ -198,6 +198,10 @@ class Tanimoto(NormalizedKernelMixin, Kernel):
     0.6667
     """
 
+    def __init__(self) -> None:
+        # scikit-learn reads the parameters from the signature.
+        pass
+
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False) -> Any:
         """Covariances (n, m) of rows X (n, d) and Y (m, d), None for X; with ``eval_gradient`` also the empty gradient
         (n, n, 0)."""

@@ -151,8 +151,8 @@ def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | 
     specs = [KernelSpec(kernel, n_features, data.groups) for kernel in kernels]
     if reason := specs[0].not_compiled:
         run.history.add(
-            decision=f"The kernel is not compiled, because {reason}: it is called for each block of rows, which is slow, "
-            "and inducing points stay where they start."
+            decision=f"The kernel is not compiled, because {reason}: it is called for each block of rows, which is "
+            "slow, and inducing points stay where they start."
         )
     if is_learned:
         if config.n_restarts_optimizer and not all(np.all(np.isfinite(spec.bounds)) for spec in specs):

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
-from sklearn.gaussian_process.kernels import Kernel, WhiteKernel
+from sklearn.gaussian_process.kernels import Kernel, Matern, PairwiseKernel, WhiteKernel
 
 # Steps of differences, in logarithms of parameters or in standard deviations of the points' features, and the weights
 # of a rule with an error of the fourth order: errors of the step are as small as those of rounding, 1e-12.
 STEP = 1e-4
+# Smoothness of the Matern kernels with formulas of their own.
+ANALYTIC = (0.5, 1.5, 2.5, np.inf)
 Part = Literal["both", "latent", "noise"]
 STENCIL = ((-2, 1.0 / 12.0), (-1, -2.0 / 3.0), (1, 2.0 / 3.0), (2, -1.0 / 12.0))
 
 
-def slope(function: Callable[[float], np.ndarray]) -> np.ndarray:
+def slope(function: Callable[[float], Any]) -> Any:
     """The derivative of a function of a number at 0."""
-    return sum((weight / STEP * function(step * STEP) for step, weight in STENCIL), np.float64(0.0))
+    return sum(weight / STEP * function(step * STEP) for step, weight in STENCIL)
 
 
 class CalledKernel:
@@ -33,7 +36,11 @@ class CalledKernel:
 
     def __init__(self, kernel: Kernel, part: Part = "both"):
         self.kernel, self.part = kernel, part
-        self.has_noise = any(isinstance(one, WhiteKernel) for one in (kernel, *kernel.get_params().values()))
+        parts = [kernel, *kernel.get_params().values()]
+        self.has_noise = any(isinstance(one, WhiteKernel) for one in parts)
+        # scikit-learn's gradients of these have errors of 1e-6, which the inverse of a covariance matrix multiplies.
+        inaccurate = [one for one in parts if isinstance(one, Matern | PairwiseKernel)]
+        self.has_gradient = all(getattr(one, "nu", None) in ANALYTIC for one in inaccurate)
 
     def _at(self, variance: np.ndarray, step: np.ndarray | float = 0.0) -> Kernel:
         n = len(self.kernel.theta)
@@ -70,10 +77,18 @@ class CalledKernel:
 
     def _by_theta(self, variance: np.ndarray, function: Callable[[Kernel], np.ndarray]) -> np.ndarray:
         steps = np.eye(len(self.kernel.theta))
-        return np.array([slope(lambda h, step=step: function(self._at(variance, h * step))) for step in steps])
+        return np.array([slope(partial(lambda step, h: function(self._at(variance, h * step)), step)) for step in steps])
 
     def gradient(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray, G: np.ndarray) -> np.ndarray:
         """Derivatives (n_theta,) of the sum of G k(X, Z), for G (n, m)."""
+        if self.has_gradient and len(self.kernel.theta):
+            rows = np.vstack([X, Z])
+            try:
+                _, by_theta = self._at(variance)(rows, eval_gradient=True)
+                return np.einsum("nm,nmt->t", G, by_theta[: len(X), len(X) :])
+            except (TypeError, NotImplementedError):
+                # A kernel without ``eval_gradient``.
+                self.has_gradient = False
         return self._by_theta(variance, lambda kernel: np.sum(G * self._values(kernel, X, Z)))
 
     def variances_gradient(self, variance: np.ndarray, X: np.ndarray, g: np.ndarray, noise_alone: bool) -> np.ndarray:
@@ -108,5 +123,5 @@ class CalledKernel:
         """Derivatives (..., n, d) of values (..., n), each of one row."""
         spread = np.std(Z, axis=0)
         units = np.diag(np.where(spread > 0.0, spread, 1.0))
-        each = [slope(lambda h, unit=unit: function(X + h * unit)) / np.max(unit) for unit in units]
+        each = [slope(partial(lambda unit, h: function(X + h * unit), unit)) / np.max(unit) for unit in units]
         return np.stack(each, axis=-1)

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import (
+    CompoundKernel,
     ConstantKernel,
     Exponentiation,
     ExpSineSquared,
@@ -159,12 +160,14 @@ def with_numbers(kernel: Kernel, names: Sequence[str] | None) -> Kernel:
             if unknown := [name for name in one.columns if name not in (names or ())]:
                 has = "no names" if names is None else f"the columns {', '.join(names[:LISTED])}"
                 raise ValueError(f"{one} has the names {unknown}, but X has {has}; give names of X, or numbers.")
-            changed[f"{prefix}columns"] = [list(names or ()).index(name) for name in one.columns]
+            changed[f"{prefix}columns"] = [list(names or ()).index(str(name)) for name in one.columns]
     return clone(kernel).set_params(**changed) if changed else kernel
 
 
 def _called(kernel: Kernel, features: Features) -> CalledKernel:
     """A kernel that is not compiled, of rows with the columns that those of a table become."""
+    if isinstance(kernel, CompoundKernel):
+        raise ValueError(f"{kernel} is several kernels side by side; give a single one, such as their sum.")
     if not np.all(np.isfinite(kernel.theta)):
         raise ValueError(f"The kernel {kernel} must have positive and finite parameters.")
     parts = {"": kernel, **{f"{name}__": one for name, one in kernel.get_params().items()}}
@@ -394,11 +397,8 @@ class KernelSpec:
         """The compiled kernel between rows and inducing points (m, d)."""
         values = self._values
         if self.called is not None:
-            variances = np.exp(self.theta) if len(self.theta) else np.ones(1)
-            nothing = np.empty((0, self.n_features))
-            return InducingKernel(
-                variances, np.zeros(len(variances)), [], [], [], nothing, inducing_points, self.called
-            )
+            of_theta, nothing = np.exp(self.theta) if len(self.theta) else np.ones(1), np.empty((0, self.n_features))
+            return InducingKernel(of_theta, 0.0 * of_theta, [], [], [], nothing, inducing_points, self.called)
         family, shape, scale = [], [], np.ones((len(self.factors), self.n_features))
         for f, (_, leaf) in enumerate(self.factors):
             factor = FACTORS[type(leaf.kernel)]
@@ -455,8 +455,7 @@ class KernelSpec:
                 offset[first : first + d] = np.log(self._length_scale(leaf))
             else:
                 offset[first : first + d][leaf.places < 0] = np.inf
-                entries += [
-                    (first + j, free.start + int(leaf.places[j]), 1.0) for j in np.flatnonzero(leaf.places >= 0)
-                ]
+                places = enumerate(leaf.places.tolist())
+                entries += [(first + j, free.start + place, 1.0) for j, place in places if place >= 0]
         rows, columns, powers = np.array(entries).reshape(-1, 3).T
         return Logarithms(offset, rows.astype(np.intp), columns.astype(np.intp), np.ascontiguousarray(powers))

@@ -11,8 +11,11 @@ from scipy.sparse import issparse
 from scipy.spatial.distance import cdist
 from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, NormalizedKernelMixin
 
-# Averages of latitudes, such as inducing points, exceed 90 degrees by rounding errors.
-LARGEST_LATITUDE = 90.0 + 1e-9
+from ..names import MatrixLike
+
+# Averages, such as inducing points, exceed the range of the rows by rounding errors.
+ROUNDING = 1e-9
+LARGEST_LATITUDE = 90.0 + ROUNDING
 
 
 class KernelOfRows(Kernel):
@@ -202,15 +205,16 @@ class Tanimoto(NormalizedKernelMixin, Kernel):
         # scikit-learn reads the parameters from the signature.
         pass
 
-    def __call__(self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False) -> Any:
+    def __call__(self, X: MatrixLike, Y: MatrixLike | None = None, eval_gradient: bool = False) -> Any:
         """Covariances (n, m) of rows X (n, d) and Y (m, d), None for X; with ``eval_gradient`` also the empty gradient
         (n, n, 0)."""
         X, Z = (
             np.atleast_2d(np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64))
             for rows in (X, X if Y is None else Y)
         )
-        if min(np.min(X, initial=0.0), np.min(Z, initial=0.0)) < 0.0:
+        if min(np.min(X, initial=0.0), np.min(Z, initial=0.0)) < -ROUNDING:
             raise ValueError("Tanimoto needs numbers that are not negative, such as 0 and 1, or counts.")
+        X, Z = np.maximum(X, 0.0), np.maximum(Z, 0.0)
         # min(x, z) = (x + z - |x - z|) / 2, and max with a plus.
         total, apart = np.sum(X, axis=1)[:, None] + np.sum(Z, axis=1), cdist(X, Z, "cityblock")
         K = np.divide(total - apart, total + apart, out=np.ones_like(total), where=total > 0.0)

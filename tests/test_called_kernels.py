@@ -239,7 +239,7 @@ def test_what_kernels_refuse():
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_kernel_that_fails_within_a_fit_ends_it():
     X, y = classes(100)
-    with pytest.raises(ValueError, match="finite|positive definite"):
+    with pytest.raises(ValueError, match="The bound is nan"):
         GPClassifier(Broken(), inducing_points=X[:5], n_neighbors=0).fit(X, y)
 
 

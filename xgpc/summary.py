@@ -165,8 +165,8 @@ def kernel_rows(spec: KernelSpec, names: Sequence[str], spread: np.ndarray) -> R
             continue
         features = [np.flatnonzero(leaf.places == j) for j in range(len(scales))]
         # Several features share a length scale only in a group.
-        is_own = groups is None or max(map(len, features)) == 1
-        whose = [names[own[0]] if is_own else groups.names[groups.index[own[0]]] for own in features]
+        is_own = max(map(len, features)) == 1
+        whose = [names[own[0]] if groups is None or is_own else groups.names[groups.index[own[0]]] for own in features]
         unit = np.array([np.linalg.norm(spread[own]) for own in features])
         # All rows have the same value of a constant feature, whose length scale means nothing.
         varying = np.flatnonzero(unit > 0.0)

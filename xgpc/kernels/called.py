@@ -77,7 +77,9 @@ class CalledKernel:
 
     def _by_theta(self, variance: np.ndarray, function: Callable[[Kernel], np.ndarray]) -> np.ndarray:
         steps = np.eye(len(self.kernel.theta))
-        return np.array([slope(partial(lambda step, h: function(self._at(variance, h * step)), step)) for step in steps])
+        return np.array(
+            [slope(partial(lambda step, h: function(self._at(variance, h * step)), step)) for step in steps]
+        )
 
     def gradient(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray, G: np.ndarray) -> np.ndarray:
         """Derivatives (n_theta,) of the sum of G k(X, Z), for G (n, m)."""

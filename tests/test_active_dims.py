@@ -115,9 +115,9 @@ def test_draws_onnx_and_shapley_values():
     X, y = additive(200)
     kernel = C(4.0) * ActiveDims(RBF(), [0]) * RBF(np.full(4, 3.0)) + ActiveDims(RBF(), [1])
     model = quietly(GPClassifier(kernel, n_neighbors=0, n_inducing=25, max_iter=5, random_state=0), X, y)
-    draws = model.sample_latent(X[:3], 20000, method="pathwise", random_state=0)
+    draws = model.sample_latent(X[:3], 2000, method="pathwise", random_state=0)
     mean, variance = model.predict_latent(X[:3])
-    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.05 * np.sqrt(variance).max())
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.12 * np.sqrt(variance).max())
     assert to_onnx(model).graph.node
     found = shapley_values(model, X[:3])
     np.testing.assert_allclose(found.values.sum(axis=1) + found.baseline_value, mean, atol=1e-6)

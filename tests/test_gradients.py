@@ -142,7 +142,7 @@ def test_gradient_adds_up_over_blocks_and_tiles(kernel, bound):
     check_gradient_at_fixed_q(TwoClasses(kernel, bound, n=BLOCK_ROWS + 300, m=4, weighted=True))
 
 
-GROUPS = Groups(np.array([0, 1, 1, 2, 1]), ("a", "b", "c"))
+GROUPS = Groups(np.array([0, 1, 1, 2, 1]), ("a", "b", "c"), np.arange(3))
 
 
 def test_gradient_where_some_factors_have_a_length_scale_for_each_feature_and_some_for_each_group():

@@ -10,11 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.gaussian_process.kernels import (
     RBF,
-    CompoundKernel,
     DotProduct,
-    ExpSineSquared,
     Matern,
-    PairwiseKernel,
     RationalQuadratic,
 )
 from sklearn.gaussian_process.kernels import ConstantKernel as C
@@ -273,26 +270,10 @@ def test_matern_of_coincident_and_nearly_coincident_rows(nu, length_scale):
 # What is refused.
 
 
-class Doubled(RBF):
-    """A user's kernel, which is no RBF for having been made from it."""
-
-    def __call__(self, X, Y=None, eval_gradient=False):
-        return 2.0 * super().__call__(X, Y, eval_gradient)
-
-
-UNSUPPORTED = r"not supported\. Supported: ConstantKernel, RBF, Matern.* and WhiteKernel"
-NO_POWER = r"The exponent \S+ of .* is not supported\. Supported: .* integer exponent"
+NO_POWER = r"The exponent \S+ of .* is not supported: give a finite number"
 TOO_MANY = rf"multiplies out to more than {MAX_FACTORS} factors; simplify it"
 REFUSED = {
-    UNSUPPORTED: [
-        Matern(nu=1.0), AxisMatern(nu=2.5),
-        RBF(1.0) + Matern(nu=3.5), C(2.0) * ExpSineSquared(), CompoundKernel([RBF(1.0), RBF(2.0)]),
-        PairwiseKernel(), Doubled(1.0), C(2.0) * (Doubled(1.0) + C(1.0)) ** 2,
-    ],
-    NO_POWER: [
-        RBF(1.0) ** 0.5, RBF(1.0) ** -1, RBF(1.0) ** 0, DotProduct() ** np.inf, Matern() ** np.nan,
-        C(2.0) ** np.nan * RBF(1.0), White(1.0) ** 0.5 + RBF(1.0), (RBF(1.0) + C(1.0)) ** 1.5, (C(1.0) + C(2.0)) ** 0.5,
-    ],
+    NO_POWER: [DotProduct() ** np.inf, Matern() ** np.nan, C(2.0) ** np.nan * RBF(1.0)],
     TOO_MANY: [
         (RBF(1.0) + C(1.0)) ** 5, (RBF(1.0) + C(1.0)) ** 65, ((RBF(1.0) + C(1.0)) ** 3) ** 2, RBF(1.0) ** 65,
         (RBF(1.0) + Matern()) ** 3 * (DotProduct() + C(1.0)) ** 3, RBF(1.0) ** 40 + RBF(2.0) ** 25,

@@ -14,6 +14,7 @@ class InducingKernel:
     shape: np.ndarray
     inverse_length_scale: np.ndarray
     inducing_points: np.ndarray
+    function: object
     scaled_inducing_points: np.ndarray
     def __init__(
         self,
@@ -24,6 +25,7 @@ class InducingKernel:
         shape: object,
         inverse_length_scale: object,
         inducing_points: object,
+        function: object = None,
     ) -> None: ...
     def cross(self, X: np.ndarray) -> np.ndarray: ...
     def diagonals(self, X: np.ndarray) -> np.ndarray: ...

@@ -19,7 +19,7 @@ from .config import PARAMETERS
 from .files import check_replaceable, read, refusing, regular, write
 from .inference.run import BestSoFar
 from .io import check_arrays, kernel_to_data, posterior_contents, posterior_from
-from .kernels.spec import Groups
+from .kernels.features import Groups
 from .learning.start import Data, PreviousFit
 from .status import warn_user
 

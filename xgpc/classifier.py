@@ -46,8 +46,9 @@ class GPClassifier(PosteriorClassifier):
     kernel : sklearn.gaussian_process.kernels.Kernel, default=None
         Covariance of the latent function, with scikit-learn's bounds and fixed parameters. ConstantKernel, RBF, Matern
         (nu 0.5, 1.5, 2.5, inf), RationalQuadratic, DotProduct, WhiteKernel and ``xgpc.kernels.AxisMatern``, their sums,
-        products and integer powers are compiled. None: a constant times RBF with one length scale for each feature, or
-        times ``AxisMatern`` or Matern where these are better.
+        products and integer powers are compiled, also in ``xgpc.kernels.ActiveDims``; any other kernel is called, which
+        is slower. None: a constant times RBF with one length scale for each feature, or times ``AxisMatern`` or Matern
+        where these are better.
     likelihood : str, default="logit"
         For two classes: "logit", "probit", "step", or "svm" (Bayesian support vector machine [4]_). For any number of
         classes: "softmax", "logistic-softmax", "multinomial-logit", "multinomial-probit" or "multinomial-step". "logit"

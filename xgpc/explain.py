@@ -305,6 +305,8 @@ def _product(spec: KernelSpec, n_players: int) -> KernelSpec:
     """The kernel without noise; NotAProduct if it is no product over features."""
     spec = spec.without_noise()
     try:
+        if spec.not_compiled:
+            raise ValueError(f"the kernel is not compiled: {spec.not_compiled}")
         for term in spec.terms:
             spec.by_feature(term)
     except ValueError as error:

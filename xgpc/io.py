@@ -25,7 +25,8 @@ from .config import PARAMETERS, check_parameters, is_integer, one_of
 from .data.encoding import Encoding, of_table, warps_in
 from .files import KINDS, Arrays, Header, read, refusing, regular, to_json, write
 from .inference.fitting import Evidence
-from .kernels.spec import KERNELS, Groups, KernelSpec, check_tree
+from .kernels.features import Groups
+from .kernels.spec import KERNELS, KernelSpec, check_tree
 from .likelihoods import resolve
 from .ranges import LARGEST_FEATURE, largest_size
 from .rows.blas import single_threaded_blas
@@ -78,7 +79,12 @@ EIGENVALUE_ERROR = 1e-12
 
 
 def kernel_to_data(kernel: Kernel) -> Header:
-    """A kernel as data for JSON."""
+    """A kernel as data for JSON; ValueError for a class that files cannot have."""
+    if KERNELS.get(type(kernel).__name__) is not type(kernel):
+        raise ValueError(
+            f"Files hold kernels of {', '.join(KERNELS)}; {kernel} is a {type(kernel).__name__}. pickle keeps a model "
+            "with any kernel."
+        )
     given = kernel.get_params(deep=False).items()
     data = {name: kernel_to_data(one) if isinstance(one, Kernel) else np.asarray(one).tolist() for name, one in given}
     return {"type": type(kernel).__name__, **data}

@@ -163,9 +163,11 @@ def kernel_rows(spec: KernelSpec, names: Sequence[str], spread: np.ndarray) -> R
         scales = np.atleast_1d(getattr(leaf.kernel, "length_scale", 1.0))
         if len(scales) == 1:
             continue
-        whose, unit = names, spread
-        if len(scales) != len(names) and groups is not None:
-            whose, unit = groups.names, np.sqrt(groups.sums(spread**2))
+        features = [np.flatnonzero(leaf.places == j) for j in range(len(scales))]
+        # Several features share a length scale only in a group.
+        is_own = max(map(len, features)) == 1
+        whose = [names[own[0]] if groups is None or is_own else groups.names[groups.index[own[0]]] for own in features]
+        unit = np.array([np.linalg.norm(spread[own]) for own in features])
         # All rows have the same value of a constant feature, whose length scale means nothing.
         varying = np.flatnonzero(unit > 0.0)
         relative = scales[varying] / unit[varying]

@@ -148,7 +148,7 @@ cdef void prior_variances(WhitenedRows block, Tile tile, Workspace work) noexcep
     if block.kernel is None:
         memset(&work.diagonal[0], 0, tile.rows * sizeof(double))
     else:
-        diagonal_block(block.kernel, &rows, &work.kernel, &work.diagonal[0])
+        diagonal_block(block.kernel, &rows, &work.diagonal[0])
 
 
 cdef void marginals_of(Py_ssize_t rows, const number* a, const number* Rinv, const double[:, ::1] w, Workspace work,
@@ -279,7 +279,7 @@ cdef void add_gradient(InducingKernel kernel, const Rows* rows, const double* by
     # Adds the contractions of work.b (n, m), a tile of dF / dk(X, Z), and of dF / dk(x, x) (n,), or only those with
     # respect to the noise.
     gradient_block(kernel, rows, &work.b[0], &work.kernel, &work.a[0], &total.parts)
-    diagonal_gradient_block(kernel, rows, by_diagonal, is_noise, &work.kernel, &total.parts)
+    diagonal_gradient_block(kernel, rows, by_diagonal, is_noise, &total.parts)
 
 
 def gradient_of_block(WhitenedRows block, const double[:, :, ::1] M, const double[:, ::1] alpha,

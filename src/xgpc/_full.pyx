@@ -70,7 +70,7 @@ def marginals_block(InducingKernel kernel, X, const double[:, ::1] H, const doub
             i = tile * work.rows
             here = rows_from(rows, i, min(work.rows, rows.n - i))
             cross_block(kernel, &here, &work.kernel, &work.a[0])
-            diagonal_block(kernel, &here, &work.kernel, &variance[i])
+            diagonal_block(kernel, &here, &variance[i])
             xg_means(here.n, n, &work.a[0], &alpha[0], &mean[i])
             subtract_explained(n, here.n, &work.a[0], &H[0, 0], N, &work.b[0], &work.x2[0], &variance[i])
     return marginals

@@ -1,6 +1,6 @@
 cdef class InducingKernel:
     cdef readonly Py_ssize_t n_features, n_inducing, n_terms, n_factors
-    cdef readonly object variance, noise, term, family, shape, inverse_length_scale, inducing_points
+    cdef readonly object variance, noise, term, family, shape, inverse_length_scale, inducing_points, function
     cdef const double[::1] _variance
     cdef const int[::1] _noise, _family
     cdef const Py_ssize_t[::1] _first
@@ -10,7 +10,7 @@ cdef class InducingKernel:
     cdef double[:, ::1] _centre, _z2
     cdef double[:, :, ::1] _z
     cdef double[::1] _z2_max, _zeros
-    cdef bint _stationary
+    cdef bint _stationary, _is_called
     cdef double _diagonal
 
 
@@ -60,9 +60,9 @@ cdef Rows rows_of(X) except *
 cdef Rows inducing_rows(InducingKernel kernel) noexcept nogil
 cdef void read_feature(const Rows* rows, Py_ssize_t j, double* out) noexcept nogil
 cdef void cross_block(InducingKernel kernel, const Rows* rows, KernelScratch* scratch, double* out) noexcept nogil
-cdef void diagonal_block(InducingKernel kernel, const Rows* rows, KernelScratch* scratch, double* out) noexcept nogil
+cdef void diagonal_block(InducingKernel kernel, const Rows* rows, double* out) noexcept nogil
 cdef void gradient_block(InducingKernel kernel, const Rows* rows, const double* G, KernelScratch* scratch,
                          double* weighted, const Contractions* total) noexcept nogil
 cdef void diagonal_gradient_block(InducingKernel kernel, const Rows* rows, const double* g, bint noise_alone,
-                                  KernelScratch* scratch, const Contractions* total) noexcept nogil
+                                  const Contractions* total) noexcept nogil
 cdef void place(InducingKernel kernel) noexcept nogil

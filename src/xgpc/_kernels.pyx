@@ -7,6 +7,9 @@ list in profiles.h, and its entries in xgpc/kernels/factors.py.
 """
 import numpy as np
 
+from cpython.exc cimport PyErr_SetInterrupt
+from libc.math cimport NAN
+
 from . cimport _blas
 
 cdef extern from "profiles.h" nogil:
@@ -68,11 +71,12 @@ cdef class InducingKernel:
     term : (n_factors,) of int, ascending: the term of each factor
     family : (n_factors,) of int, values of ``FAMILIES``
     shape : (n_factors,) float64; alpha of the rational quadratic, sigma_0^2 of the dot product
-    inverse_length_scale : (n_factors, d) float64; ones for the dot product
+    inverse_length_scale : (n_factors, d) float64; 1 for a dot product; 0 for a feature that a factor does not see
     inducing_points : (m, d) float64
+    function : xgpc.kernels.called.CalledKernel of a kernel that is not compiled, which has no factors; else None
     """
 
-    def __init__(self, variance, noise, term, family, shape, inverse_length_scale, inducing_points):
+    def __init__(self, variance, noise, term, family, shape, inverse_length_scale, inducing_points, function=None):
         Z = np.ascontiguousarray(inducing_points, dtype=np.float64)
         self.n_inducing, self.n_features = Z.shape
         self.variance = np.ascontiguousarray(variance, dtype=np.float64)
@@ -82,7 +86,7 @@ cdef class InducingKernel:
         self.shape = np.ascontiguousarray(shape, dtype=np.float64)
         self.inverse_length_scale = np.ascontiguousarray(inverse_length_scale, dtype=np.float64).reshape(
             -1, self.n_features)
-        self.inducing_points = Z
+        self.inducing_points, self.function, self._is_called = Z, function, function is not None
         self.n_terms, self.n_factors = len(self.variance), len(self.family)
         if not set(self.family.tolist()) <= set(FAMILIES.values()):
             raise ValueError(f"family must have values of {FAMILIES}; got {self.family.tolist()}.")
@@ -100,7 +104,7 @@ cdef class InducingKernel:
 
     def __reduce__(self):
         return InducingKernel, (self.variance, self.noise, self.term, self.family, self.shape,
-                                self.inverse_length_scale, self.inducing_points)
+                                self.inverse_length_scale, self.inducing_points, self.function)
 
     @property
     def scaled_inducing_points(self):
@@ -109,6 +113,8 @@ cdef class InducingKernel:
 
     def cross(self, X):
         """k(X, Z), (n, m) float64, for X (n, d) float32 or float64."""
+        if self._is_called:
+            return self.function.values(self.variance, np.asarray(X, dtype=np.float64), self.inducing_points)
         cdef Rows rows = rows_of(X)
         cdef Py_ssize_t n = rows.n
         cdef double[:, ::1] x = np.empty((self.n_features, n))
@@ -125,30 +131,30 @@ cdef class InducingKernel:
 
     def diagonals(self, X):
         """k(x, x), noise included, (n,) float64, for X (n, d) float32 or float64."""
+        if self._is_called:
+            return self.function.variances(self.variance, np.asarray(X, dtype=np.float64))
         cdef Rows rows = rows_of(X)
-        cdef double[:, ::1] memory = np.empty((2, rows.n))
         out = np.empty(rows.n)
         cdef double[::1] result = out
-        cdef KernelScratch scratch
         if rows.n:
-            scratch.x, scratch.x2 = &memory[0, 0], &memory[1, 0]
             with nogil:
-                diagonal_block(self, &rows, &scratch, &result[0])
+                diagonal_block(self, &rows, &result[0])
         return out
 
     def diagonal_gradient(self, X):
         """Gradients (n, d) of k(x, x) by the rows of X (n, d), float64."""
+        if self._is_called:
+            return self.function.diagonal_gradient(self.variance, X, self.inducing_points)
+        cdef Rows rows
         cdef const double[:, :] x = X
         cdef Py_ssize_t t, f, other, i, j
-        cdef double x2, by_x2, product
+        cdef double product
         out = np.zeros((x.shape[0], self.n_features))
         cdef double[:, ::1] result = out
-        if self._stationary:
+        if self._stationary or not len(X):
             return out
+        rows = rows_of(X)
         for i in range(x.shape[0]):
-            x2 = by_x2 = 0.0
-            for j in range(self.n_features):
-                x2 += x[i, j] * x[i, j]
             for t in range(self.n_terms):
                 for f in range(self._first[t], self._first[t + 1]):
                     if self._family[f] != XG_DOT_PRODUCT:
@@ -156,14 +162,15 @@ cdef class InducingKernel:
                     product = self._variance[t]
                     for other in range(self._first[t], self._first[t + 1]):
                         if other != f and self._family[other] == XG_DOT_PRODUCT:
-                            product *= self._shape[other] + x2
-                    by_x2 += product
-            for j in range(self.n_features):
-                result[i, j] = 2.0 * by_x2 * x[i, j]
+                            product *= self._shape[other] + squared_norm(self, other, &rows, i)
+                    for j in range(self.n_features):
+                        result[i, j] += 2.0 * product * self._scale[f, j] * x[i, j]
         return out
 
     def row_gradients(self, X, const double[:, :, ::1] G):
         """Gradients (g, n, d) by the rows of X (n, d) of sums over i and k of G_ki k(x_i, z_k), for G (g, m, n)."""
+        if self._is_called:
+            return self.function.row_gradients(self.variance, X, self.inducing_points, np.asarray(G))
         cdef Rows rows = rows_of(X)
         cdef RowScratch work = RowScratch(rows.n, self.n_inducing, self.n_features)
         out = np.zeros((G.shape[0], rows.n, self.n_features))
@@ -178,6 +185,9 @@ cdef class InducingKernel:
 
         alpha is (c, m) and B (c, m, m), symmetric.
         """
+        if self._is_called:
+            return self.function.quadratic_gradients(self.variance, X, self.inducing_points, np.asarray(alpha),
+                                                     np.asarray(B))
         cdef Rows rows = rows_of(X), here
         cdef Py_ssize_t t, c, k, i, start, n, count = alpha.shape[0], m = self.n_inducing, d = self.n_features
         cdef Py_ssize_t tile = min(rows.n, GRADIENT_ROWS)
@@ -322,6 +332,59 @@ cdef void read_feature(const Rows* rows, Py_ssize_t j, double* out) noexcept nog
             out[i] = (<const double*>(feature + row * rows.row_stride))[0]
 
 
+cdef object array_of(InducingKernel kernel, const Rows* rows):
+    # The rows (n, d), float64
+    features = np.empty((kernel.n_features, rows.n))
+    cdef double[:, ::1] feature = features
+    cdef Py_ssize_t j
+    for j in range(kernel.n_features):
+        read_feature(rows, j, &feature[j, 0])
+    return np.ascontiguousarray(features.T)
+
+
+cdef void call_values(InducingKernel kernel, const Rows* rows, Py_ssize_t m, double* out) noexcept with gil:
+    # Tile out (n, m) = k(X, Z), or out (n,) = k(x, x) if m is 0, of a kernel that is not compiled. After an exception,
+    # which Python prints, values are NaN, and what needs them fails.
+    cdef Py_ssize_t i, size = rows.n * max(m, 1)
+    cdef const double[::1] found
+    for i in range(size):
+        out[i] = NAN
+    try:
+        X = array_of(kernel, rows)
+        if m:
+            found = kernel.function.values(kernel.variance, X, kernel.inducing_points).T.ravel()
+        else:
+            found = np.ascontiguousarray(kernel.function.variances(kernel.variance, X))
+        for i in range(size):
+            out[i] = found[i]
+    except KeyboardInterrupt:
+        # Raised again where Python can stop.
+        PyErr_SetInterrupt()
+
+
+cdef void call_gradient(InducingKernel kernel, const Rows* rows, Py_ssize_t m, const double* G, bint noise_alone,
+                        double* terms) noexcept with gil:
+    # Adds the derivatives by ``theta`` of the sum of a tile G (n, m) times k(X, Z), or of G (n,) times k(x, x) if m is
+    # 0, to terms (n_terms,).
+    cdef Py_ssize_t i
+    cdef const double[::1] found
+    try:
+        X = array_of(kernel, rows)
+        weights = np.array(<const double[:rows.n * max(m, 1)]> G)
+        if m:
+            weights = weights.reshape(m, rows.n).T
+            found = kernel.function.gradient(kernel.variance, X, kernel.inducing_points, weights)
+        else:
+            found = kernel.function.variances_gradient(kernel.variance, X, weights, noise_alone)
+        for i in range(len(found)):
+            terms[i] += found[i]
+    except BaseException as error:
+        terms[0] = NAN
+        if not isinstance(error, KeyboardInterrupt):
+            raise
+        PyErr_SetInterrupt()
+
+
 cdef xg_axis_tile axis_tile(InducingKernel kernel, Py_ssize_t f, Py_ssize_t n, const double* x) noexcept nogil:
     # n scaled rows and the scaled inducing points, for an axis-aligned factor f
     return xg_axis_tile(kernel._family[f] == XG_AXIS_MATERN_32, n, kernel.n_inducing, kernel.n_features, x,
@@ -361,6 +424,9 @@ cdef void cross_block(InducingKernel kernel, const Rows* rows, KernelScratch* sc
     cdef Py_ssize_t t, f, i, first, last, size = rows.n * kernel.n_inducing
     cdef bint empty = True
     cdef double* term
+    if kernel._is_called:
+        call_values(kernel, rows, kernel.n_inducing, out)
+        return
     for t in range(kernel.n_terms):
         if kernel._noise[t]:
             continue
@@ -382,38 +448,42 @@ cdef void cross_block(InducingKernel kernel, const Rows* rows, KernelScratch* sc
         empty = False
 
 
-cdef double term_diagonal(InducingKernel kernel, Py_ssize_t t, double x2) noexcept nogil:
-    # Term t of k(x, x) for a row of squared norm x2.
+cdef double squared_norm(InducingKernel kernel, Py_ssize_t f, const Rows* rows, Py_ssize_t i) noexcept nogil:
+    # |x|^2 of row i in the features of the dot product f
+    cdef Py_ssize_t j, row = rows.index[i] if rows.index != NULL else rows.start + i
+    cdef const char* feature = rows.X + row * rows.row_stride
+    cdef double value, total = 0.0
+    for j in range(kernel.n_features):
+        value = (<const float*>feature)[0] if rows.is_single else (<const double*>feature)[0]
+        value *= kernel._scale[f, j]
+        total += value * value
+        feature += rows.feature_stride
+    return total
+
+
+cdef double term_diagonal(InducingKernel kernel, Py_ssize_t t, const Rows* rows, Py_ssize_t i) noexcept nogil:
+    # Term t of k(x, x) for row i.
     cdef Py_ssize_t f
     cdef double value = kernel._variance[t]
     for f in range(kernel._first[t], kernel._first[t + 1]):
         if kernel._family[f] == XG_DOT_PRODUCT:
-            value *= kernel._shape[f] + x2
+            value *= kernel._shape[f] + squared_norm(kernel, f, rows, i)
     return value
 
 
-cdef void squared_norms(InducingKernel kernel, const Rows* rows, double* feature, double* x2) noexcept nogil:
-    # x2 (n,) = |x|^2; feature (n,) is scratch
-    cdef Py_ssize_t i, j
-    for i in range(rows.n):
-        x2[i] = 0.0
-    for j in range(kernel.n_features):
-        read_feature(rows, j, feature)
-        for i in range(rows.n):
-            x2[i] += feature[i] * feature[i]
-
-
-cdef void diagonal_block(InducingKernel kernel, const Rows* rows, KernelScratch* scratch, double* out) noexcept nogil:
+cdef void diagonal_block(InducingKernel kernel, const Rows* rows, double* out) noexcept nogil:
     # out (n,) = k(x, x), noise included
     cdef Py_ssize_t t, i
+    if kernel._is_called:
+        call_values(kernel, rows, 0, out)
+        return
     for i in range(rows.n):
         out[i] = kernel._diagonal if kernel._stationary else 0.0
     if kernel._stationary:
         return
-    squared_norms(kernel, rows, scratch.x, scratch.x2)
     for t in range(kernel.n_terms):
         for i in range(rows.n):
-            out[i] += term_diagonal(kernel, t, scratch.x2[i])
+            out[i] += term_diagonal(kernel, t, rows, i)
 
 
 cdef void gradient_block(InducingKernel kernel, const Rows* rows, const double* G, KernelScratch* scratch,
@@ -434,6 +504,9 @@ cdef void gradient_block(InducingKernel kernel, const Rows* rows, const double* 
     cdef xg_profile_tile tile
     cdef xg_axis_tile axes
     cdef const double* rest
+    if kernel._is_called:
+        call_gradient(kernel, rows, m, G, False, total.terms)
+        return
     for t in range(kernel.n_terms):
         if kernel._noise[t]:
             continue
@@ -516,11 +589,14 @@ cdef void row_gradients_block(InducingKernel kernel, const Rows* rows, Py_ssize_
 
 
 cdef void diagonal_gradient_block(InducingKernel kernel, const Rows* rows, const double* g, bint noise_alone,
-                                  KernelScratch* scratch, const Contractions* total) noexcept nogil:
+                                  const Contractions* total) noexcept nogil:
     # The same for the diagonal, g = dF / dk(x, x) (n,), or only for its noise: adds to terms and, for dot products, to
     # shapes.
     cdef Py_ssize_t t, f, i
     cdef double sum_of_g = 0.0, share
+    if kernel._is_called:
+        call_gradient(kernel, rows, 0, g, noise_alone, total.terms)
+        return
     if kernel._stationary:
         for i in range(rows.n):
             sum_of_g += g[i]
@@ -528,13 +604,12 @@ cdef void diagonal_gradient_block(InducingKernel kernel, const Rows* rows, const
             if kernel._noise[t] or not noise_alone:
                 total.terms[t] += sum_of_g * kernel._variance[t]
         return
-    squared_norms(kernel, rows, scratch.x, scratch.x2)
     for t in range(kernel.n_terms):
         if noise_alone and not kernel._noise[t]:
             continue
         for i in range(rows.n):
-            share = g[i] * term_diagonal(kernel, t, scratch.x2[i])
+            share = g[i] * term_diagonal(kernel, t, rows, i)
             total.terms[t] += share
             for f in range(kernel._first[t], kernel._first[t + 1]):
                 if kernel._family[f] == XG_DOT_PRODUCT and kernel._shape[f] > 0.0:
-                    total.shapes[f] += share * kernel._shape[f] / (kernel._shape[f] + scratch.x2[i])
+                    total.shapes[f] += share * kernel._shape[f] / (kernel._shape[f] + squared_norm(kernel, f, rows, i))

@@ -342,7 +342,7 @@ cdef class Predictor:
         cdef double* tile = &work.a[0]
         cdef double* feature = &work.x2[0]
         project(self.kernel, &self.Linv[0, 0], rows, work, tile)
-        diagonal_block(self.kernel, rows, &work.kernel, residual + first)
+        diagonal_block(self.kernel, rows, residual + first)
         for i in range(rows.n):
             for j in range(m):
                 a[(first + i) * m + j] = tile[j * rows.n + i]

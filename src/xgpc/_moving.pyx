@@ -164,7 +164,8 @@ cdef class MovingPrior:
         # This object owns the kernel, because ``place_at`` writes its arrays.
         variance, shape, points = np.array(kernel.variance), np.array(kernel.shape), np.array(kernel.inducing_points)
         scale = np.array(kernel.inverse_length_scale)
-        self.kernel = InducingKernel(variance, kernel.noise, kernel.term, kernel.family, shape, scale, points)
+        self.kernel = InducingKernel(variance, kernel.noise, kernel.term, kernel.family, shape, scale, points,
+                                     kernel.function)
         self.variance, self.shape, self.inverse_length_scale, self.points = variance, shape, scale, points
         self.by_points = np.zeros((m, d))
         self.inverse = np.zeros((m, m))
@@ -245,7 +246,7 @@ cdef class MovingPrior:
         _blas.gemm_inner(n, m, m, G, at.a, &to.gram[0, 0])
         _blas.trmm_lower(n, m, &self.inverse[0, 0], G)
         gradient_block(self.kernel, rows, G, &work.kernel, U, &to.cross.parts)
-        diagonal_gradient_block(self.kernel, rows, &work.residual[0], False, &work.kernel, &to.cross.parts)
+        diagonal_gradient_block(self.kernel, rows, &work.residual[0], False, &to.cross.parts)
 
     cdef void collect(self, double sides, GradientSums found) noexcept nogil:
         by_parameters(self.kernel, sides, &found.cross.parts, &self.by_value[0], &self.by_points[0, 0])

@@ -257,7 +257,7 @@ cdef class NaturalGradient:
                             memset(&work.diagonal[0], 0, n * sizeof(double))
                         else:
                             project(kernel, inverse, &rows, work, a)
-                            diagonal_block(kernel, &rows, &work.kernel, &work.diagonal[0])
+                            diagonal_block(kernel, &rows, &work.diagonal[0])
                     self.marginals(c, n, a, work, &part.spread[0])
                 for i in range(n):
                     part.labels[i] = batch.y[rows.index[i]]

@@ -19,7 +19,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 
 from xgpc import GPClassifier, _sites
-from xgpc.kernels import AxisMatern
+from xgpc.kernels import ActiveDims, AxisMatern
 from xgpc.likelihoods import record_of
 
 from .internals import FullPrior, History, KernelSpec, SeparatePriors, SparsePosterior, SparsePrior, coordinate_ascent
@@ -41,6 +41,8 @@ def magnitude(kernel, X, Z):
         return magnitude(kernel.k1, X, Z) * magnitude(kernel.k2, X, Z)
     if isinstance(kernel, Exponentiation):
         return magnitude(kernel.kernel, X, Z) ** kernel.exponent
+    if isinstance(kernel, ActiveDims):
+        return magnitude(kernel.kernel, X[:, kernel.columns], Z[:, kernel.columns])
     return kernel(np.abs(X), np.abs(Z)) if isinstance(kernel, DotProduct) else kernel(X, Z)
 
 
@@ -54,6 +56,12 @@ def assert_equals_scikit_learn(kernel, X, Z, spec=None, rtol=1e-12):
 
 
 def elementary_kernels(d):
+    """Any leaf of d features, or of one of them; see ``leaves``."""
+    of_one = st.builds(ActiveDims, leaves(1), st.integers(0, d - 1).map(lambda column: [column]))
+    return st.one_of(leaves(d), of_one)
+
+
+def leaves(d):
     """Any leaf of d features, free or fixed, with values at which rows a few units apart still have covariances."""
     value, scale = st.floats(0.25, 3.0), st.floats(0.7, 4.0)
     length = st.one_of(scale, arrays(np.float64, d, elements=scale))
@@ -128,6 +136,12 @@ KERNELS = {
     "axis 3/2": lambda length, s, w: C(s) * AxisMatern(2.0 * length, nu=1.5),
     "axis, sum and product": lambda length, s, w: (
         C(s) * AxisMatern(2.0 * length) * RBF(2.0) + C(w) * Matern(length, nu=1.5) * AxisMatern(3.0, nu=1.5)
+    ),
+    "columns": lambda length, s, w: (
+        C(s) * ActiveDims(Matern(length[:2], nu=1.5), [1, 0]) + ActiveDims(AxisMatern(2.0 * length[1]), [1]) + White(w)
+    ),
+    "columns, products": lambda length, s, w: (
+        ActiveDims(RBF(length[0]) * DotProduct(s), [0]) * RBF(length) + ActiveDims(C(w) + DotProduct(s), [1]) ** 2
     ),
 }
 SOME_KERNELS = ["isotropic", "ard", "sum", "distributed", "fixed white", "matern 1/2", "rational quadratic", "product"]

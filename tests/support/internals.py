@@ -34,8 +34,9 @@ from xgpc.inference.history import History
 from xgpc.inference.links import Softmax, TwoClasses
 from xgpc.inference.local_sites import Local, Sweep, converged_sites, start_sites
 from xgpc.inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule, stochastic
+from xgpc.kernels.features import Groups
 from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
-from xgpc.kernels.spec import Groups, KernelSpec
+from xgpc.kernels.spec import KernelSpec
 from xgpc.learning import adam, izmailov_kropotov, prior_variance, stages
 from xgpc.learning.candidates import LEAST_GAIN, MIN_GAIN, Scores, accept
 from xgpc.learning.inducing import FIRST_OF_FEW, fit_bytes

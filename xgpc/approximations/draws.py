@@ -102,7 +102,9 @@ def pathwise_obstacle(q: Posterior) -> str:
     if not isinstance(q, SparsePosterior):
         return "is for inducing points: not for neighbours (n_neighbors_ above 0), nor for inducing_points='all'"
     for group in q.prior.groups:
-        if any(group.spec.spectrum(term) is None for term in group.spec.without_noise().terms):
+        if group.spec.not_compiled or any(
+            group.spec.spectrum(term) is None for term in group.spec.without_noise().terms
+        ):
             known = ", ".join(kind.__name__ for kind, factor in FACTORS.items() if factor.mixing is not None)
             return f"is for sums and products of {known}; the kernel is {group.spec.kernel}"
     return ""

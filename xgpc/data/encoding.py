@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_array
 
-from ..kernels.spec import Groups
+from ..kernels.features import Groups
 from ..names import MatrixLike
 from ..ranges import LARGEST_FEATURE
 from ..status import warn_user
@@ -207,12 +207,13 @@ class Encoding:
     def groups(self) -> Groups:
         """The length scale of each column of the matrix, and the names of the length scales."""
         names = tuple(prefix + self.columns[j].name for j, prefix, _ in self._parts)
-        return Groups(np.repeat(np.arange(len(names)), [len(labels) for *_, labels in self._parts]), names)
+        index = np.repeat(np.arange(len(names)), [len(labels) for *_, labels in self._parts])
+        return Groups(index, names, np.array([j for j, *_ in self._parts]))
 
     @property
     def column_of_matrix(self) -> np.ndarray:
         """The table's column that each column of the matrix was made from."""
-        return np.array([j for j, *_ in self._parts])[self.groups.index]
+        return self.groups.columns[self.groups.index]
 
     @property
     def has_levels(self) -> bool:

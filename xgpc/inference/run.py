@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior
-from ..kernels.spec import Groups
+from ..kernels.features import Groups
 from ..rows.deadline import Deadline
 from ..status import Status
 from .history import History

@@ -1,5 +1,6 @@
-"""A kernel for classes that are rules on single features; within the package, scikit-learn's kernels, compiled."""
+"""Kernels next to scikit-learn's, which are here compiled, or called."""
 
 from .axis import AxisMatern
+from .wrappers import ActiveDims, Sphere, Tanimoto
 
-__all__ = ["AxisMatern"]
+__all__ = ["ActiveDims", "AxisMatern", "Sphere", "Tanimoto"]

@@ -6,7 +6,8 @@ import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Product
 
 from .axis import AxisMatern, ratio_of_distances
-from .spec import Groups, KernelSpec
+from .features import Groups
+from .spec import KernelSpec
 
 # Length scales start at sqrt(d / 2) standard deviations, where the mean scaled squared distance of two rows is 4: from
 # sqrt(d), where the kernel is nearly linear, learning missed a feature in ten of sixteen samples.

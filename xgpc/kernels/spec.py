@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.gaussian_process.kernels import (
+    CompoundKernel,
     ConstantKernel,
     Exponentiation,
+    ExpSineSquared,
     Hyperparameter,
     Kernel,
     Product,
@@ -23,16 +26,15 @@ from sklearn.gaussian_process.kernels import (
 from .._kernels import FAMILIES, InducingKernel, KernelGradient
 from .._moving import vjp
 from .axis import AxisMatern
+from .called import CalledKernel, Part
 from .factors import FACTORS, LOG_FACTORS, Draw, LogFactor
+from .features import LISTED, Features, Groups
+from .wrappers import ActiveDims, Sphere, Tanimoto
 
 COMPOSITIONS = (Sum, Product, Exponentiation)
 # All supported kernel classes by name; saved models may contain these only.
 KERNELS = {kind.__name__: kind for kind in (ConstantKernel, WhiteKernel, *FACTORS, *COMPOSITIONS)}
-SUPPORTED = (
-    f"{', '.join(kind.__name__ for kind in (ConstantKernel, *FACTORS))} and WhiteKernel (Matern with nu = 0.5, 1.5, "
-    "2.5 or inf, AxisMatern with nu = 0.5 or 1.5), their sums and products, and their powers with a positive integer "
-    "exponent (any for constants)"
-)
+KERNELS |= {kind.__name__: kind for kind in (ActiveDims, Sphere, Tanimoto, ExpSineSquared)}
 # The reciprocal of a smaller number overflows.
 LEAST_PARAMETER = 1e-300
 # Most factors in all terms of a kernel, each of which costs an exponential per row and inducing point, and most white
@@ -41,23 +43,30 @@ MAX_FACTORS, MAX_NOISE = 64, 1000
 # Most kernels in a composed kernel, and its depth. A sum of MAX_FACTORS products of two has 255 kernels and a depth of
 # 65; recursion over deeper ones, here and in scikit-learn, would approach Python's limit.
 MAX_KERNELS, MAX_DEPTH = 256, 100
-# Most feature names in a message.
-LISTED = 10
 Node = TypeVar("Node")
 
 
-@dataclass(frozen=True)
+class NotCompiled(ValueError):
+    """A kernel is not compiled; the reason."""
+
+
+@dataclass(frozen=True, eq=False)
 class Leaf:
     """An elementary kernel, and the positions of its free parameters in ``theta``."""
 
     kernel: Kernel
     theta: dict[str, slice]
+    places: np.ndarray  # (d,) which of its length scales each feature has; -1 for features that it does not see
 
     def value(self, name: str, theta: np.ndarray | None) -> np.ndarray:
         """A parameter (1,) or (d,), from ``theta`` if it is free, otherwise from the kernel."""
         if theta is None or name not in self.theta:
             return np.atleast_1d(np.asarray(getattr(self.kernel, name), dtype=np.float64))
         return np.exp(theta[self.theta[name]])
+
+    @property
+    def n_length_scales(self) -> int:
+        return 1 + int(np.max(self.places))
 
 
 @dataclass(frozen=True)
@@ -104,12 +113,12 @@ def _check_parameter(kernel: Kernel, parameter: Hyperparameter) -> None:
         )
 
 
-def _elementary(kernel: Kernel, offset: int) -> tuple[Term, int]:
+def _elementary(kernel: Kernel, offset: int, features: Features) -> tuple[Term, int]:
     """An elementary kernel as a term, and the end of its free parameters, which begin at ``offset`` in theta."""
     is_factor = type(kernel) in FACTORS and FACTORS[type(kernel)].family(kernel)
     if not is_factor and type(kernel) not in (ConstantKernel, WhiteKernel):
-        raise ValueError(f"The kernel {kernel} ({type(kernel).__name__}) is not supported. Supported: {SUPPORTED}.")
-    leaf = Leaf(kernel, {})
+        raise NotCompiled(f"{type(kernel).__name__} is no compiled kernel")
+    leaf = Leaf(kernel, {}, features.places(kernel))
     for parameter in kernel.hyperparameters:
         _check_parameter(kernel, parameter)
         if not parameter.fixed:
@@ -134,6 +143,43 @@ def check_tree(root: Node, children: Callable[[Node], Iterable[Node]]) -> None:
         waiting += [(child, depth + 1) for child in children(node)]
 
 
+def check_kernel(kernel: Kernel) -> None:
+    """ValueError for anything but a kernel of moderately many kernels."""
+    if not isinstance(kernel, Kernel):
+        raise ValueError(f"kernel must be a scikit-learn kernel object or None; got {kernel!r}.")
+    check_tree(kernel, lambda one: [getattr(one, name) for name in ("k1", "k2", "kernel") if hasattr(one, name)])
+
+
+def with_numbers(kernel: Kernel, names: Sequence[str] | None) -> Kernel:
+    """The kernel with the numbers of columns in the place of their names; ValueError for unknown names."""
+    check_kernel(kernel)
+    parts = {"": kernel, **{f"{name}__": one for name, one in kernel.get_params().items()}}
+    changed = {}
+    for prefix, one in parts.items():
+        if type(one) is ActiveDims and one.has_names:
+            if unknown := [name for name in one.columns if name not in (names or ())]:
+                has = "no names" if names is None else f"the columns {', '.join(names[:LISTED])}"
+                raise ValueError(f"{one} has the names {unknown}, but X has {has}; give names of X, or numbers.")
+            changed[f"{prefix}columns"] = [list(names or ()).index(str(name)) for name in one.columns]
+    return clone(kernel).set_params(**changed) if changed else kernel
+
+
+def _called(kernel: Kernel, features: Features) -> CalledKernel:
+    """A kernel that is not compiled, of rows with the columns that those of a table become."""
+    if isinstance(kernel, CompoundKernel):
+        raise ValueError(f"{kernel} is several kernels side by side; give a single one, such as their sum.")
+    if not np.all(np.isfinite(kernel.theta)):
+        raise ValueError(f"The kernel {kernel} must have positive and finite parameters.")
+    parts = {"": kernel, **{f"{name}__": one for name, one in kernel.get_params().items()}}
+    changed: dict[str, list[int]] = {}
+    for prefix, one in parts.items():
+        if type(one) is ActiveDims and features.groups is not None:
+            if any(prefix.startswith(outer.removesuffix("columns")) for outer in changed):
+                raise ValueError(f"{kernel} has ActiveDims within another, which a table with levels needs compiled.")
+            changed[f"{prefix}columns"] = features.among(one).seen.tolist()
+    return CalledKernel(clone(kernel).set_params(**changed) if changed else kernel)
+
+
 def _counted(terms: list[Term], kernel: Kernel) -> list[Term]:
     """The terms; ValueError if they have too many factors."""
     if sum(max(1, len(term.factors)) for term in terms) > MAX_FACTORS or any(len(t.noise) > MAX_NOISE for t in terms):
@@ -141,17 +187,19 @@ def _counted(terms: list[Term], kernel: Kernel) -> list[Term]:
     return terms
 
 
-def _terms(kernel: Kernel, offset: int) -> tuple[list[Term], int]:
+def _terms(kernel: Kernel, offset: int, features: Features) -> tuple[list[Term], int]:
     """The kernel as a sum of terms, and the end of its free parameters, which begin at ``offset`` in theta."""
     if type(kernel) in (Sum, Product):
-        left, middle = _terms(kernel.k1, offset)
-        right, end = _terms(kernel.k2, middle)
+        left, middle = _terms(kernel.k1, offset, features)
+        right, end = _terms(kernel.k2, middle, features)
         terms = left + right if type(kernel) is Sum else [a * b for a in left for b in right]
     elif type(kernel) is Exponentiation:
-        terms, end = _terms(kernel.kernel, offset)
+        terms, end = _terms(kernel.kernel, offset, features)
         terms = _power(terms, kernel)
+    elif type(kernel) is ActiveDims:
+        terms, end = _terms(kernel.kernel, offset, features.among(kernel))
     else:
-        term, end = _elementary(kernel, offset)
+        term, end = _elementary(kernel, offset, features)
         terms = [term]
     return _counted(terms, kernel), end
 
@@ -163,40 +211,15 @@ def _power(terms: list[Term], kernel: Exponentiation) -> list[Term]:
         exponent = math.nan
     if len(terms) == 1 and not terms[0].factors and not terms[0].noise and math.isfinite(exponent):
         return [Term(constants=tuple((leaf, power * exponent) for leaf, power in terms[0].constants))]
+    if not math.isfinite(exponent):
+        raise ValueError(f"The exponent {kernel.exponent} of {kernel} is not supported: give a finite number.")
     if not (exponent.is_integer() and exponent >= 1.0):
-        raise ValueError(f"The exponent {kernel.exponent} of {kernel} is not supported. Supported: {SUPPORTED}.")
+        raise NotCompiled(f"{kernel.exponent} is no compiled exponent")
     product = terms
     # One factor too many ends the loop: no power needs more steps.
     for _ in range(int(min(exponent, MAX_NOISE + 1.0)) - 1):
         product = _counted([a * b for a in product for b in terms], kernel)
     return product
-
-
-@dataclass(frozen=True, eq=False)
-class Groups:
-    """Groups of features that come from the same column of a table; a kernel may have one length scale per group."""
-
-    index: np.ndarray  # (d,) group of each feature, from 0
-    names: tuple[str, ...]  # of the groups
-
-    def sums(self, values: np.ndarray) -> np.ndarray:
-        """Sums (groups,) of values (d,) within each group."""
-        return np.bincount(self.index, values, minlength=len(self.names))
-
-    def name_of(self, feature: int) -> str:
-        """The quoted name of a feature's group, for messages."""
-        return repr(self.names[self.index[feature]])
-
-    @property
-    def are_shared(self) -> np.ndarray:
-        """Whether each feature (d,) shares its group with others, as levels do."""
-        return np.bincount(self.index)[self.index] > 1
-
-    @property
-    def described(self) -> str:
-        """Number and names of the groups, for messages."""
-        listed = ", ".join(self.names[:LISTED]) + (", ..." if len(self.names) > LISTED else "")
-        return f"{len(self.names)} features ({listed})"
 
 
 class Logarithms(NamedTuple):
@@ -236,40 +259,29 @@ class KernelSpec:
     """
 
     def __init__(self, kernel: Kernel, n_features: int, groups: Groups | None = None):
-        if not isinstance(kernel, Kernel):
-            raise ValueError(f"kernel must be a scikit-learn kernel object or None; got {kernel!r}.")
+        check_kernel(kernel)
         self.n_features, self.groups = n_features, groups
         self._template = kernel
         self._values: np.ndarray | None = None
-        check_tree(kernel, lambda one: [getattr(one, name) for name in ("k1", "k2", "kernel") if hasattr(one, name)])
-        self.terms, _ = _terms(kernel, 0)
-        if all(term.noise for term in self.terms):
+        self.called: CalledKernel | None = None
+        self.not_compiled = ""
+        try:
+            self.terms, _ = _terms(kernel, 0, Features(n_features, groups))
+        except NotCompiled as reason:
+            self.called, self.terms, self.not_compiled = _called(kernel, Features(n_features, groups)), [], str(reason)
+        if self.called is None and all(term.noise for term in self.terms):
             raise ValueError(f"The kernel {kernel} is white noise alone; add a covariance such as RBF().")
-        for _, leaf in self.factors:
-            size = np.size(getattr(leaf.kernel, "length_scale", 1.0))
-            if size not in (1, n_features) and (groups is None or size != len(groups.names)):
-                what, more = f"{n_features} features", ""
-                if groups is not None:
-                    what, more = groups.described, f"; or {n_features}, one per column of the matrix these become"
-                wanted = f"give one length scale, or one per feature{more}"
-                raise ValueError(f"The kernel {kernel} has {size} length scales but X has {what}; {wanted}.")
         self.theta = np.asarray(kernel.theta, dtype=np.float64)
         # kernel.bounds would take twice as long with every further summand.
         free = [parameter for parameter in kernel.hyperparameters if not parameter.fixed]
         self.bounds = np.log(np.vstack([p.bounds for p in free])) if free else np.empty((0, 2))
         self.names = [f"{p.name}[{i}]" if p.n_elements > 1 else p.name for p in free for i in range(p.n_elements)]
-        # Length scales are the only parameters with several elements.
-        self.features: list[tuple[int, ...] | None] = []
-        for p in free:
-            places = self._places(p.n_elements)
-            each = [tuple(np.flatnonzero(places == j).tolist()) for j in range(p.n_elements)]
-            self.features += [None] if p.n_elements == 1 else each
-
-    def _places(self, size: int) -> np.ndarray:
-        """Which of so many length scales each feature (d,) has."""
-        if size == 1:
-            return np.zeros(self.n_features, int)
-        return np.arange(self.n_features) if self.groups is None or size == self.n_features else self.groups.index
+        self.features: list[tuple[int, ...] | None] = [None] * len(self.theta)
+        for _, leaf in self.factors:
+            # Length scales are the only parameters with several elements.
+            for j, at in enumerate(range(len(self.theta))[leaf.theta.get("length_scale", slice(0))]):
+                if leaf.n_length_scales > 1:
+                    self.features[at] = tuple(np.flatnonzero(leaf.places == j).tolist())
 
     @property
     def factors(self) -> list[tuple[int, Leaf]]:
@@ -296,23 +308,26 @@ class KernelSpec:
         return self if np.array_equal(inside, self.theta) else self.with_theta(inside)
 
     def _length_scale(self, leaf: Leaf) -> np.ndarray:
-        """Length scales (d,) of the features."""
-        value = leaf.value("length_scale", self._values)
-        return value[self._places(len(value))]
+        """Length scales (d,) of the features, infinite for those that a factor does not see."""
+        return np.where(leaf.places < 0, np.inf, leaf.value("length_scale", self._values)[leaf.places])
 
     def compiled(self, kernel: Kernel) -> KernelSpec:
         """Another kernel for the same features."""
         return KernelSpec(kernel, self.n_features, self.groups)
 
     def least_length_scales(self, otherwise: np.ndarray) -> np.ndarray:
-        """Least length scales (d,) over the factors, or ``otherwise`` if no factor has length scales."""
+        """Least length scales (d,) over the factors, or ``otherwise`` where no factor has length scales."""
         scales = [self._length_scale(leaf) for _, leaf in self.factors if FACTORS[type(leaf.kernel)].has_length_scale]
-        return np.min(scales, axis=0) if scales else otherwise
+        least = np.min(scales, axis=0, initial=np.inf)
+        return np.where(np.isinf(least), otherwise, least)
 
     @property
     def has_slopes(self) -> bool:
-        """Whether the gradient of k(x, z) in z does not jump where x and z agree in a feature, but are not equal."""
-        return not any(isinstance(leaf.kernel, AxisMatern) and leaf.kernel.nu == 0.5 for _, leaf in self.factors)
+        """Whether inducing points can be learned: the gradient of k(x, z) in z is compiled, and does not jump where x
+        and z agree in a feature, but are not equal."""
+        return self.called is None and not any(
+            isinstance(leaf.kernel, AxisMatern) and leaf.kernel.nu == 0.5 for _, leaf in self.factors
+        )
 
     def spectrum(self, term: Term) -> list[tuple[Draw, np.ndarray]] | None:
         """For each factor of a term, a function that draws tau, and length scales (d,); None without a spectrum.
@@ -334,9 +349,11 @@ class KernelSpec:
         Under the prior of a term s prod_f k_f(|x - x'| / l_f), the slope along feature j has the variance s sum_f c_f /
         l_fj^2. The smoothness c_f counts as 1 for all kernels, because the Matern kernel with nu = 1/2 has no slope.
         """
+        if self.called is not None:
+            return f"it is not compiled, because {self.not_compiled}"
         if not all(FACTORS[type(leaf.kernel)].has_length_scale for _, leaf in self.factors):
             return "it has a factor without length scales"
-        if self.n_features > 1 and not any(np.size(leaf.kernel.length_scale) > 1 for _, leaf in self.factors):
+        if self.n_features > 1 and all(np.all(leaf.places == 0) for _, leaf in self.factors):
             return "it has one length scale for all features"
         total = np.zeros(self.n_features)
         for term in self.without_noise().terms:
@@ -362,28 +379,32 @@ class KernelSpec:
 
     def without_noise(self) -> KernelSpec:
         """The covariance of the latent function alone."""
-        return self._of_terms([term for term in self.terms if not term.noise])
+        return self._part("latent", [term for term in self.terms if not term.noise])
 
     def noise_alone(self) -> KernelSpec:
         """The independent noise of each row."""
-        return self._of_terms([term for term in self.terms if term.noise])
+        return self._part("noise", [term for term in self.terms if term.noise])
 
-    def _of_terms(self, terms: list[Term]) -> KernelSpec:
+    def _part(self, part: Part, terms: list[Term]) -> KernelSpec:
         other = copy.copy(self)
         other.terms = terms
+        if self.called is not None:
+            other.called = CalledKernel(self.called.kernel, part)
         vars(other).pop("logarithms", None)
         return other
 
     def at(self, inducing_points: np.ndarray) -> InducingKernel:
         """The compiled kernel between rows and inducing points (m, d)."""
         values = self._values
+        if self.called is not None:
+            of_theta, nothing = np.exp(self.theta) if len(self.theta) else np.ones(1), np.empty((0, self.n_features))
+            return InducingKernel(of_theta, 0.0 * of_theta, [], [], [], nothing, inducing_points, self.called)
         family, shape, scale = [], [], np.ones((len(self.factors), self.n_features))
         for f, (_, leaf) in enumerate(self.factors):
             factor = FACTORS[type(leaf.kernel)]
             family.append(FAMILIES[factor.family(leaf.kernel)])
             shape.append(1.0 if factor.shape is None else leaf.value(factor.shape, values)[0] ** factor.power)
-            if factor.has_length_scale:
-                scale[f] = 1.0 / self._length_scale(leaf)
+            scale[f] = 1.0 / self._length_scale(leaf) if factor.has_length_scale else leaf.places >= 0
         variances, are_noise = [term.variance(values) for term in self.terms], [bool(t.noise) for t in self.terms]
         of_term = [t for t, _ in self.factors]
         return InducingKernel(variances, are_noise, of_term, family, shape, scale, inducing_points)
@@ -403,6 +424,9 @@ class KernelSpec:
     @cached_property
     def logarithms(self) -> Logarithms:
         """The logarithms of the compiled kernel's parameters as a linear function of ``theta``."""
+        if self.called is not None:
+            each = np.arange(len(self.theta))
+            return Logarithms(np.zeros(max(1, len(each))), each, each, np.ones(len(each)))
         n_terms, d = len(self.terms), self.n_features
         offset = np.zeros(n_terms + len(self.factors) * (1 + d))
         entries: list[tuple[int, int, float]] = []
@@ -430,7 +454,8 @@ class KernelSpec:
             if free is None:
                 offset[first : first + d] = np.log(self._length_scale(leaf))
             else:
-                places = self._places(free.stop - free.start)
-                entries += [(first + j, free.start + int(place), 1.0) for j, place in enumerate(places)]
+                offset[first : first + d][leaf.places < 0] = np.inf
+                places = enumerate(leaf.places.tolist())
+                entries += [(first + j, free.start + place, 1.0) for j, place in places if place >= 0]
         rows, columns, powers = np.array(entries).reshape(-1, 3).T
         return Logarithms(offset, rows.astype(np.intp), columns.astype(np.intp), np.ascontiguousarray(powers))

@@ -12,7 +12,8 @@ from threadpoolctl import ThreadpoolController
 from ..approximations.base import KernelPrior
 from ..approximations.sparse import SparsePrior
 from ..data.far_values import limits_of, within
-from ..kernels.spec import Groups, KernelSpec
+from ..kernels.features import Groups
+from ..kernels.spec import KernelSpec
 from ..names import MatrixLike
 from ..ranges import LARGEST_FEATURE, largest_size, refuse_masked
 from ..rows.source import RowSource, dense, labels_and_weights

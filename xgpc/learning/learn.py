@@ -112,7 +112,7 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
         # The bound would rise with the variance without end.
         run.history.add(decision=ONE_CLASS)
         return HyperparameterFit(initial.model)
-    k, resumed, n_kernels = n_neighbors(data, run), initial.resumed, len(initial.model.prior.groups)
+    k, resumed, n_kernels = n_neighbors(data, run, initial.model), initial.resumed, len(initial.model.prior.groups)
     is_decided = resumed is not None and resumed.is_decided
     if resumed is not None and is_decided and len(resumed.q.prior.groups) != n_kernels:
         start = replace(initial, model=initial.model._replace(prior=resumed.q.prior))
@@ -149,12 +149,12 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
     return learn_own_kernels(data, run, initial, learned)
 
 
-def n_neighbors(data: Data, run: Run) -> int:
+def n_neighbors(data: Data, run: Run, model: Model) -> int:
     """Number of neighbours, 0 for none, with a reason in the history; ValueError if they are given but impossible."""
     given, is_auto, n_rows = data.config.n_neighbors, data.config.has_auto_neighbors, data.source.n_rows
     if not is_auto and given == 0:
         return 0
-    reason, values = _why_not(data), n_rows * len(data.classes)
+    reason, values = _why_not(data, model), n_rows * len(data.classes)
     if reason and not is_auto:
         raise ValueError(f"n_neighbors={given} {reason}. Leave n_neighbors='auto', or give 0.")
     note = ""
@@ -192,7 +192,7 @@ def _may_test(data: Data) -> bool:
     return learns_freely and data.hold_out.is_random
 
 
-def _why_not(data: Data) -> str:
+def _why_not(data: Data, model: Model) -> str:
     """Why the model cannot have neighbours; empty if it can."""
     name, bound = data.record.key
     if (name, bound) not in LINKS:
@@ -204,6 +204,8 @@ def _why_not(data: Data) -> str:
         return "keeps and compares all rows as dense rows, but X is sparse: convert it with X.toarray()"
     if data.config.is_full:
         return "is for models with inducing points; this one is a full Gaussian process"
+    if reason := model.prior.groups[0].spec.not_compiled:
+        return f"is for compiled kernels; {reason}"
     return ""
 
 

@@ -19,8 +19,9 @@ from ..inference.fitting import Evidence
 from ..inference.prior_mean import OF_SITE, PriorMean
 from ..inference.run import BestSoFar, Run
 from ..kernels.default import default_kernel
+from ..kernels.features import Groups
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
-from ..kernels.spec import Groups, KernelSpec
+from ..kernels.spec import KernelSpec, with_numbers
 from ..likelihoods import START_NOISE, LikelihoodBound
 from ..rows.executor import Executor
 from ..rows.source import ArraySource, RowSource
@@ -145,8 +146,14 @@ def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | 
         kernels = [group.spec.kernel for group in previous.prior.groups]
     else:
         is_default = config.kernel is None
-        kernels = [default_kernel(sample.scale, data.groups) if is_default else config.kernel] * n_kernels
+        given = default_kernel(sample.scale, data.groups) if is_default else config.kernel
+        kernels = [with_numbers(given, data.columns.names)] * n_kernels
     specs = [KernelSpec(kernel, n_features, data.groups) for kernel in kernels]
+    if reason := specs[0].not_compiled:
+        run.history.add(
+            decision=f"The kernel is not compiled, because {reason}: it is called for each block of rows, which is "
+            "slow, and inducing points stay where they start."
+        )
     if is_learned:
         if config.n_restarts_optimizer and not all(np.all(np.isfinite(spec.bounds)) for spec in specs):
             raise ValueError(

@@ -102,6 +102,8 @@ def _proba(model: BaseEstimator, rows: Tensor) -> Tensor:
             f"The model predicts with {model.n_neighbors_} neighbours, and ONNX cannot search for them: fit with "
             "n_neighbors=0."
         )
+    if reason := model.posterior_.prior.groups[0].spec.not_compiled:
+        raise ValueError(f"ONNX takes compiled kernels only; {reason}. Give a sum or product of compiled kernels.")
     if of_table(model.encoding_) is not None:
         raise ValueError(
             "The model was fitted to a table with levels or missing numbers, but an ONNX model takes a matrix of "

@@ -37,10 +37,11 @@ def _half_distances(x: Tensor, z: np.ndarray, by_differences: bool) -> Tensor:
 def _factor(core: InducingKernel, f: int, X: Tensor) -> Tensor:
     """Factor f of the kernel between rows and points, (rows, m)."""
     name, shape, Z = NAMES[int(core.family[f])], float(core.shape[f]), core.inducing_points
+    scale = core.inverse_length_scale[f]
     if core.family[f] == DOT_PRODUCT:
-        return PROFILES[name](graph, X @ Z.T.copy(), shape)
+        return PROFILES[name](graph, X @ (Z * scale).T.copy(), shape)
     # Distances lose the fewest digits if the points are centred.
-    centre, scale = Z.mean(axis=0), core.inverse_length_scale[f]
+    centre = Z.mean(axis=0)
     x, z = (X - centre) * scale, (Z - centre) * scale
     if name in AXIS_FAMILIES.values():
         of_features = [LOG_FACTORS[name](graph, graph.absolute(one)) for one in _differences(x, z)]
@@ -61,11 +62,11 @@ def covariances(core: InducingKernel, X: Tensor) -> Tensor:
 
 def variances(core: InducingKernel, X: Tensor) -> Tensor:
     """k(x, x) (rows, 1), including noise."""
-    squares = (X * X).sum(1)
-    total = 0.0 * squares
+    total = 0.0 * X.sum(1)
     for t in range(core.n_terms):
-        shapes = core.shape[(core.term == t) & (core.family == DOT_PRODUCT)]
-        total = total + reduce(mul, [float(shape) + squares for shape in shapes], float(core.variance[t]))
+        products = np.flatnonzero((core.term == t) & (core.family == DOT_PRODUCT))
+        factors = [float(core.shape[f]) + (X * X * core.inverse_length_scale[f]).sum(1) for f in products]
+        total = total + reduce(mul, factors, float(core.variance[t]))
     return total
 
 

@@ -1,0 +1,187 @@
+"""Kernels of some columns: values and gradients against scikit-learn's kernels of slices, fits, tables and files."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQuadratic
+from sklearn.gaussian_process.kernels import ConstantKernel as C
+from sklearn.gaussian_process.kernels import WhiteKernel as White
+from support.dense import compiled, derivative
+from support.fits import quietly
+from support.internals import Groups, KernelSpec, metric
+from support.local import Problem
+
+from xgpc import GPClassifier
+from xgpc.explain import shapley_values
+from xgpc.kernels import ActiveDims, AxisMatern
+from xgpc.onnx import to_onnx
+
+KERNELS = {
+    "sum of groups": C(2.0) * ActiveDims(RBF([0.7, 2.0]), [2, 0]) + ActiveDims(Matern(1.3, nu=0.5), [1]),
+    "product of groups": ActiveDims(RationalQuadratic(1.3, 0.7), [0, 3]) * ActiveDims(AxisMatern([2.0, 1.0]), [1, 2]),
+    "linear in one": C(0.5) * ActiveDims(DotProduct(0.6), [3]) * RBF([1.0, 2.0, 3.0, 1.5]) + White(0.1),
+    "linear and power": ActiveDims(DotProduct(0.6, "fixed") ** 2 * DotProduct(0.3), [0, 1]) + DotProduct(1.1),
+    "composed inside": ActiveDims(C(2.0) * Matern([0.8, 1.1], "fixed", nu=2.5) + AxisMatern(1.5, nu=1.5), [1, 3]) ** 2,
+    "within another": ActiveDims(RBF(1.5) + ActiveDims(RBF([0.7, 1.1]), [2, 0]), [3, 1, 2]) + RBF(2.0),
+}
+every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+
+
+def additive(n, seed=0):
+    """Two features that add up, two without effect."""
+    X = np.random.default_rng(seed).normal(size=(n, 4))
+    return X, (np.sin(2.0 * X[:, 0]) + X[:, 1] > 0.0).astype(int)
+
+
+@every_kernel
+def test_compiled_values_are_those_of_slices(kernel):
+    rng = np.random.default_rng(0)
+    X, Z = rng.normal(size=(40, 4)), rng.normal(size=(7, 4))
+    core = compiled(kernel, Z)
+    np.testing.assert_allclose(core.cross(X), kernel(X, Z), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(core.diagonals(X), kernel.diag(X), rtol=1e-13)
+    single = X.astype(np.float32)
+    np.testing.assert_array_equal(core.diagonals(single), core.diagonals(single.astype(float)))
+    slices = KERNELS["sum of groups"]
+    expected = 2.0 * RBF([0.7, 2.0])(X[:, [2, 0]]) + Matern(1.3, nu=0.5)(X[:, [1]])
+    np.testing.assert_allclose(slices(X), expected, rtol=1e-12)
+
+
+@every_kernel
+def test_gradients_by_rows(kernel):
+    """Those by parameters and points are tested with those of other kernels."""
+    rng = np.random.default_rng(0)
+    X, Z, G = rng.normal(size=(5, 4)), rng.normal(size=(3, 4)), rng.normal(size=(1, 3, 5))
+    core = compiled(kernel, Z)
+    by_rows = core.row_gradients(X, G)[0] + core.diagonal_gradient(X)
+    for j, unit in enumerate(np.eye(4)):
+        expected = derivative(lambda h, u=unit: np.sum(G[0].T * kernel(X + h * u, Z), 1) + kernel.diag(X + h * u), 1e-3)
+        np.testing.assert_allclose(by_rows[:, j], expected, rtol=0.0, atol=1e-7)
+
+
+@every_kernel
+def test_it_is_a_kernel_of_scikit_learn(kernel):
+    X = np.random.default_rng(0).normal(size=(8, 4))
+    copy = clone(kernel)
+    assert copy is not kernel
+    assert copy == kernel
+    assert pickle.loads(pickle.dumps(kernel)) == kernel
+    assert (
+        len(kernel.theta)
+        == len(kernel.bounds)
+        == sum(one.n_elements for one in kernel.hyperparameters if not one.fixed)
+    )
+    K, gradient = kernel(X, eval_gradient=True)
+    for number, step in enumerate(np.eye(len(kernel.theta))):
+        expected = derivative(lambda h, s=step: kernel.clone_with_theta(kernel.theta + h * s)(X), 1e-3)
+        np.testing.assert_allclose(gradient[..., number], expected, rtol=0.0, atol=1e-7)
+    np.testing.assert_allclose(np.diag(K), kernel.diag(X), rtol=1e-12)
+
+
+def test_scikit_learns_process_takes_it():
+    X, y = additive(60)
+    model = quietly(GaussianProcessClassifier(ActiveDims(RBF(), [0]) + ActiveDims(RBF(), [1]), random_state=0), X, y)
+    assert model.score(X, y) > 0.9
+    assert model.kernel_.get_params()["k2__columns"] == [1]
+    assert str(model.kernel_.k1).startswith("ActiveDims(RBF(length_scale=")
+
+
+@pytest.mark.parametrize("options", [{"n_neighbors": 0}, {"inducing_points": "all"}, {"n_neighbors": 8}], ids=str)
+def test_fits_are_the_same_after_a_file(options, tmp_path):
+    X, y = additive(200)
+    kernel = C(4.0) * (ActiveDims(RBF(), [0]) + ActiveDims(Matern(nu=1.5), [1]))
+    model = quietly(GPClassifier(kernel, max_iter=15, random_state=0, n_inducing=25, **options), X, y)
+    T, labels = additive(400, seed=1)
+    assert model.score(T, labels) > 0.85
+    model.save(tmp_path / "model.npz")
+    again = GPClassifier.load(tmp_path / "model.npz")
+    assert again.kernel_ == model.kernel_
+    np.testing.assert_array_equal(again.predict_proba(T), model.predict_proba(T))
+    # Two features have no effect.
+    moved = T + np.array([0.0, 0.0, 3.0, -3.0])
+    np.testing.assert_allclose(model.predict_proba(moved), model.predict_proba(T), rtol=1e-12)
+    assert np.array_equal(model.feature_importances_ > 0.0, [True, True, False, False])
+    _, _, gradient, _ = model.predict_latent(T[:5], return_grad=True)
+    assert np.all(gradient[:, 2:] == 0.0)
+    assert np.all(gradient[:, :2] != 0.0)
+    assert "ActiveDims" in model.summary()
+
+
+def test_draws_onnx_and_shapley_values():
+    X, y = additive(200)
+    kernel = C(4.0) * ActiveDims(RBF(), [0]) * RBF(np.full(4, 3.0)) + ActiveDims(RBF(), [1])
+    model = quietly(GPClassifier(kernel, n_neighbors=0, n_inducing=25, max_iter=5, random_state=0), X, y)
+    draws = model.sample_latent(X[:3], 2000, method="pathwise", random_state=0)
+    mean, variance = model.predict_latent(X[:3])
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.12 * np.sqrt(variance).max())
+    assert to_onnx(model).graph.node
+    found = shapley_values(model, X[:3])
+    np.testing.assert_allclose(found.values.sum(axis=1) + found.baseline_value, mean, atol=1e-6)
+
+
+def test_neighbours_are_near_in_the_columns_that_count():
+    problem = Problem(ActiveDims(RBF([0.5, 3.0]), [1, 0]), n=80, k=7)
+    np.testing.assert_allclose(metric(problem.prior.core).scale, [1.0 / 3.0, 2.0])
+
+
+def test_columns_of_a_table_by_name():
+    """The kernel sees all columns of the matrix that a column becomes, with one length scale or one for each column."""
+    X, y = additive(200)
+    table = pd.DataFrame(X[:, :2], columns=["a", "b"])
+    table["colour"] = np.where(X[:, 2] > 0.0, "red", np.where(X[:, 3] > 0.0, "blue", "green"))
+    table.loc[:9, "b"] = np.nan
+    parts = [ActiveDims(RBF(), ["b"]), ActiveDims(RBF([1.0, 2.0]), ["colour", "a"])]
+    options = {"n_neighbors": 0, "n_inducing": 20, "max_iter": 3, "random_state": 0}
+    model = quietly(GPClassifier(parts[0] + parts[1], categorical_features=["colour"], **options), table, y)
+    assert model.kernel_.get_params()["k1__columns"] == [1]
+    assert model.kernel_.get_params()["k2__columns"] == [2, 0]
+    names = list(model.encoding_.matrix_names)
+    seen = [names.index(name) for name in ("b", "missingindicator_b")]
+    colours = [j for j, name in enumerate(names) if name.startswith("colour=")]
+    one, (own, shared) = np.exp(model.kernel_.k1.theta)[0], np.exp(model.kernel_.k2.theta)[::-1]
+    Z = model.inducing_points_
+    expected = RBF(one)(Z[:, seen]) + RBF(shared)(Z[:, colours]) * RBF(own)(Z[:, [names.index("a")]])
+    np.testing.assert_allclose(model.posterior_.prior.core.cross(Z), expected, rtol=1e-10)
+    again = quietly(GPClassifier(model.kernel_, optimizer=None, **options), table, y)
+    assert again.kernel_ == model.kernel_
+    assert "colour" in model.summary()
+
+
+def test_names_of_a_frame_of_numbers_become_numbers():
+    X, y = additive(100)
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    options = {"n_neighbors": 0, "n_inducing": 10, "max_iter": 3, "random_state": 0}
+    kernel = C(2.0) * ActiveDims(RBF(), ["b", "a"])
+    by_name = quietly(GPClassifier(kernel, **options), frame, y)
+    by_number = quietly(GPClassifier(C(2.0) * ActiveDims(RBF(), [1, 0]), **options), X, y)
+    assert kernel.k2.columns == ["b", "a"]
+    assert by_name.kernel_ == by_number.kernel_
+    np.testing.assert_array_equal(by_name.predict_proba(frame), by_number.predict_proba(X))
+
+
+@pytest.mark.parametrize("columns", [[0, 0], [4], [-1], [], [0.5], [[0, 1]], None, [True, False]], ids=str)
+def test_wrong_columns_are_refused(columns):
+    kernel = RBF() + ActiveDims(RBF(), columns)
+    for call in (lambda: kernel(np.ones((2, 4))), lambda: KernelSpec(kernel, 4)):
+        with pytest.raises(ValueError, match="must have different columns, of numbers 0 to 3, or names"):
+            call()
+
+
+def test_wrong_names_and_length_scales_are_refused():
+    X, y = additive(20)
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    with pytest.raises(ValueError, match=r"has the names \['e'\], but X has the columns a, b, c, d"):
+        GPClassifier(ActiveDims(RBF(), ["a", "e"])).fit(frame, y)
+    with pytest.raises(ValueError, match=r"has the names \['a'\], but X has no names"):
+        GPClassifier(ActiveDims(RBF(), ["a"])).fit(X, y)
+    with pytest.raises(ValueError, match="need a fit to a data frame"):
+        ActiveDims(RBF(), ["a"])(X)
+    with pytest.raises(ValueError, match="has 3 length scales but its columns are 2 features"):
+        GPClassifier(ActiveDims(RBF(np.ones(3)), [0, 1])).fit(X, y)
+    groups = Groups(np.array([0, 1, 1, 2]), ("a", "b", "c"), np.arange(3))
+    with pytest.raises(ValueError, match=r"but its columns are 2 features \(c, b\); .*; or 3, one per column"):
+        KernelSpec(ActiveDims(RBF(np.ones(4)), [2, 1]), 4, groups)

@@ -1,0 +1,262 @@
+"""Kernels that are not compiled: Sphere, Tanimoto, scikit-learn's others and users' own."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_array
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    CompoundKernel,
+    ExpSineSquared,
+    Matern,
+    PairwiseKernel,
+)
+from sklearn.gaussian_process.kernels import ConstantKernel as C
+from sklearn.gaussian_process.kernels import WhiteKernel as White
+from support.dense import Problem, compiled, derivative
+from support.fits import quietly
+from support.internals import KernelSpec
+
+from xgpc import GPClassifier
+from xgpc.explain import shapley_values
+from xgpc.kernels import ActiveDims, Sphere, Tanimoto
+from xgpc.onnx import to_onnx
+
+
+class Own(RBF):
+    """A user's kernel, which is no compiled RBF for having been made from it."""
+
+
+class Flat(RBF):
+    """It returns a vector."""
+
+    def __call__(self, X, Y=None, eval_gradient=False):
+        return np.ones(len(X))
+
+
+class Plain(RBF):
+    """It has no gradient."""
+
+    def __call__(self, X, Y=None):
+        return super().__call__(X, Y)
+
+
+class Broken(RBF):
+    """It fails for all but few rows, where inducing points are not."""
+
+    def __call__(self, X, Y=None, eval_gradient=False):
+        if len(X) > 12:
+            raise RuntimeError("no rows, please")
+        return super().__call__(X, Y, eval_gradient)
+
+
+def classes(n, seed=0, d=2):
+    X = np.random.default_rng(seed).normal(size=(n, d))
+    return X, (np.sin(2.0 * X[:, 0]) + X[:, 1] > 0.0).astype(int)
+
+
+def places(n, seed=0):
+    """Latitudes and longitudes of places all over a sphere, near the poles and the date line, too."""
+    rng = np.random.default_rng(seed)
+    return np.column_stack([np.rad2deg(np.arcsin(rng.uniform(-1.0, 1.0, n))), rng.uniform(-180.0, 180.0, n)])
+
+
+def great_circle(X, Z):
+    """Angles between places, by the haversine formula."""
+    (a, b), (c, e) = np.deg2rad(X.T)[..., None], np.deg2rad(Z.T)[:, None]
+    h = np.sin((a - c) / 2.0) ** 2 + np.cos(a) * np.cos(c) * np.sin((b - e) / 2.0) ** 2
+    return 2.0 * np.arcsin(np.minimum(np.sqrt(h), 1.0))
+
+
+# The classes.
+
+
+def test_sphere_has_the_chords_of_great_circles():
+    X, Z = places(60), places(20, seed=1)
+    chord = 2.0 * np.sin(great_circle(X, Z) / 2.0)
+    np.testing.assert_allclose(Sphere(RBF(0.4))(X, Z), np.exp(-0.5 * (chord / 0.4) ** 2), rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(Sphere(Matern(0.4, nu=0.5))(X, Z), np.exp(-chord / 0.4), rtol=1e-7)
+    whole_turns = X + np.array([0.0, 360.0])
+    np.testing.assert_allclose(Sphere(RBF(0.4))(whole_turns, Z), Sphere(RBF(0.4))(X, Z), rtol=1e-12, atol=1e-14)
+    assert np.linalg.eigvalsh(Sphere(Matern(5.0, nu=0.5))(X)).min() > 0.0
+
+
+def test_tanimoto_is_min_over_max():
+    rng = np.random.default_rng(0)
+    for X in (rng.integers(0, 2, (30, 12)), rng.poisson(1.0, (30, 12)), rng.uniform(size=(30, 12))):
+        X[3] = 0
+        Z = X[:7]
+        K = np.array([[np.minimum(x, z).sum() / max(np.maximum(x, z).sum(), 1e-300) for z in Z] for x in X])
+        K[3, 3] = 1.0
+        np.testing.assert_allclose(Tanimoto()(X, Z), K, rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(Tanimoto()(csr_array(X), csr_array(Z)), K, rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(np.diag(Tanimoto()(X)), Tanimoto().diag(X))
+        assert np.linalg.eigvalsh(Tanimoto()(X)).min() > -1e-12
+
+
+@pytest.mark.parametrize("kernel", [Sphere(RBF(0.5)), C(2.0) * Sphere(Matern(0.5)) + White(0.1), C(2.0) * Tanimoto()])
+def test_they_are_kernels_of_scikit_learn(kernel):
+    X = np.abs(places(9))
+    assert clone(kernel) == kernel
+    assert pickle.loads(pickle.dumps(kernel)) == kernel
+    K, gradient = kernel(X, eval_gradient=True)
+    assert gradient.shape == (9, 9, kernel.n_dims)
+    for number, step in enumerate(np.eye(kernel.n_dims)):
+        expected = derivative(lambda h, s=step: kernel.clone_with_theta(kernel.theta + h * s)(X), 1e-3)
+        np.testing.assert_allclose(gradient[..., number], expected, rtol=0.0, atol=1e-8)
+    np.testing.assert_allclose(np.diag(K), kernel.diag(X))
+
+
+# What the core makes of kernels that it calls.
+
+CALLED = {
+    "no gradient": Plain(1.2),
+    "own": C(2.0) * Own([0.7, 1.5]) + White(0.2),
+    "periodic": C(2.0) * ActiveDims(ExpSineSquared(1.3, 2.5), [0]) * Own(1.2),
+    "pairwise": PairwiseKernel(gamma=0.7, metric="laplacian"),
+    "a fraction as exponent": (C(0.5) + RBF(1.3)) ** 1.5,
+    "a smoothness": Matern(1.3, nu=1.8),
+}
+
+
+@pytest.mark.parametrize("kernel", CALLED.values(), ids=CALLED)
+def test_values_and_gradients(kernel):
+    problem = Problem(kernel, "exact", n=20, m=4)
+    X, Z, spec = problem.X, problem.Z, problem.spec
+    core = spec.at(Z)
+    np.testing.assert_allclose(core.cross(X), kernel(X, Z), rtol=1e-12)
+    np.testing.assert_allclose(core.diagonals(X), kernel.diag(X), rtol=1e-12)
+    np.testing.assert_allclose(pickle.loads(pickle.dumps(core)).cross(X), core.cross(X), rtol=0.0)
+    noise = spec.noise_alone().at(Z).diagonals(X)
+    np.testing.assert_allclose(noise, 0.2 if "White" in str(kernel) else 0.0, atol=1e-14)
+    np.testing.assert_allclose(spec.without_noise().at(Z).diagonals(X) + noise, core.diagonals(X), rtol=1e-12)
+    theta = kernel.theta
+    _, (by_theta, _) = problem.profiled_bound(theta, Z)
+    for unit, analytic in zip(np.eye(len(theta)), by_theta, strict=True):
+        expected = derivative(lambda h, unit=unit: problem.profiled_bound(theta + h * unit, Z)[0], 2e-3)
+        assert analytic == pytest.approx(expected, abs=1e-5 * max(1.0, np.abs(by_theta).max()))
+
+
+@pytest.mark.parametrize(
+    ("options", "tolerance"),
+    [({}, 1e-8), ({"inducing_points": "all"}, 1e-8), ({"likelihood": "softmax"}, 1e-8), ({"optimizer": "adam"}, 1e-3)],
+)
+def test_a_users_rbf_has_the_fit_of_the_compiled_one(options, tolerance):
+    """With fixed inducing points. Steps of Adam take rounding errors of 1e-14 in the rows to 1e-4."""
+    X, y = classes(150)
+    y = y + (X[:, 0] > 1.0) if "likelihood" in options else y
+    fixed = {"inducing_points": X[:12], "n_neighbors": 0, "max_iter": 5, "random_state": 0, "learn_inducing": False}
+    fits = [quietly(GPClassifier(C(2.0) * of([1.0, 1.0]) + White(0.1), **(fixed | options)), X, y) for of in (Own, RBF)]
+    own, compiled_one = (model.predict_proba(X) for model in fits)
+    np.testing.assert_allclose(own, compiled_one, rtol=0.0, atol=tolerance)
+    np.testing.assert_allclose(fits[0].kernel_.theta, fits[1].kernel_.theta, rtol=0.0, atol=10.0 * tolerance)
+    by_rows = [model.predict_latent(X[:6], return_grad=True)[2:] for model in fits]
+    for found, expected in zip(*by_rows, strict=True):
+        # Differences by the rows have errors of 1e-12, which the inverse of K multiplies.
+        np.testing.assert_allclose(found, expected, rtol=0.0, atol=max(1e-5, 10.0 * tolerance))
+    assert sum("Own is no compiled kernel" in text for text in fits[0].decisions_) == 1
+    assert not any("compiled" in text for text in fits[1].decisions_)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "make"),
+    [
+        (C(2.0) * Sphere(RBF(0.5)), lambda seed: places(200, seed)),
+        (C(2.0) * Tanimoto(), lambda seed: np.random.default_rng(seed).poisson(1.0, (200, 6)).astype(float)),
+        (
+            C(2.0) * ExpSineSquared(1.0, 3.0) * RBF(50.0),
+            lambda seed: np.random.default_rng(seed).normal(0, 9, (200, 1)),
+        ),
+    ],
+    ids=["sphere", "tanimoto", "periodic"],
+)
+def test_fits_and_files(kernel, make, tmp_path):
+    X, T = make(0), make(1)
+    draw = compiled(kernel, X[:20]).cross(np.vstack([X, T])) @ np.random.default_rng(3).normal(size=20)
+    y, labels = np.split((draw > np.median(draw)).astype(int), 2)
+    model = quietly(GPClassifier(kernel, n_inducing=20, max_iter=8, random_state=0), X, y)
+    assert model.score(T, labels) > 0.75
+    assert model.n_neighbors_ == 0
+    model.save(tmp_path / "model.npz")
+    again = GPClassifier.load(tmp_path / "model.npz")
+    assert again.kernel_ == model.kernel_
+    np.testing.assert_array_equal(again.predict_proba(T), model.predict_proba(T))
+    assert model.summary()
+
+
+def test_places_among_columns_of_a_table():
+    X, rng = places(200), np.random.default_rng(1)
+    table = pd.DataFrame({"kind": rng.choice(["a", "b"], 200), "latitude": X[:, 0], "longitude": X[:, 1]})
+    y = ((X[:, 0] > 0.0) ^ (table["kind"] == "a")).astype(int)
+    where = ActiveDims(Sphere(RBF()), ["latitude", "longitude"])
+    kernel = C(2.0) * where * ActiveDims(RBF(), ["kind"])
+    model = quietly(
+        GPClassifier(kernel, categorical_features=["kind"], n_inducing=20, max_iter=5, random_state=0), table, y
+    )
+    assert model.score(table, y) > 0.85
+    names = list(model.encoding_.matrix_names)
+    Z = model.inducing_points_
+    kinds = [j for j, name in enumerate(names) if name.startswith("kind=")]
+    assert model.kernel_.get_params()["k1__k2__columns"] == [1, 2]
+    variance, scale, other = np.exp(model.kernel_.theta)
+    both = [names.index("latitude"), names.index("longitude")]
+    expected = variance * Sphere(RBF(scale))(Z[:, both]) * RBF(other)(Z[:, kinds])
+    np.testing.assert_allclose(model.posterior_.prior.core.cross(Z), expected, rtol=1e-9)
+
+
+def test_sparse_rows_of_sets():
+    X = (np.random.default_rng(0).uniform(size=(120, 10)) < 0.3).astype(float)
+    y = (X[:, 0] + X[:, 1] > 0).astype(int)
+    options = {"n_inducing": 15, "max_iter": 5, "random_state": 0, "n_neighbors": 0}
+    kernel = C(4.0) * Tanimoto()
+    dense, few = (quietly(GPClassifier(kernel, **options), rows, y) for rows in (X, csr_array(X)))
+    assert dense.score(X, y) > 0.85
+    np.testing.assert_allclose(few.predict_proba(csr_array(X)), dense.predict_proba(X), rtol=0.0, atol=1e-6)
+
+
+# What is refused.
+
+
+def test_what_kernels_refuse():
+    X, y = classes(40, d=3)
+    with pytest.raises(ValueError, match=r"Sphere needs two columns.*got 3 columns.*ActiveDims\(Sphere"):
+        GPClassifier(Sphere(RBF())).fit(X, y)
+    with pytest.raises(ValueError, match=r"latitude from -90 to 90.*the first up to 91"):
+        Sphere(RBF())([[91.0, 0.0]])
+    with pytest.raises(ValueError, match="Tanimoto needs numbers that are not negative"):
+        GPClassifier(Tanimoto()).fit(X, y)
+    with pytest.raises(ValueError, match="is several kernels side by side"):
+        GPClassifier(CompoundKernel([RBF(1.0), RBF(2.0)]), inducing_points=X[:5]).fit(X, y)
+    with pytest.raises(ValueError, match=r"must return the covariances .* it returned an array of shape \(5,\)"):
+        GPClassifier(Flat(), inducing_points=X[:5]).fit(X, y)
+    with pytest.raises(ValueError, match=r"must have positive and finite parameters"), np.errstate(all="ignore"):
+        KernelSpec(Own(-1.0), 3)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_kernel_that_fails_within_a_fit_ends_it():
+    X, y = classes(100)
+    with pytest.raises(ValueError, match="The bound is nan"):
+        GPClassifier(Broken(), inducing_points=X[:5], n_neighbors=0).fit(X, y)
+
+
+def test_what_needs_compiled_kernels_says_so(tmp_path):
+    X, y = classes(60)
+    model = quietly(GPClassifier(Own(), n_inducing=8, max_iter=2, random_state=0), X, y)
+    with pytest.raises(ValueError, match=r"Files hold kernels of .*is a Own\. pickle keeps"):
+        model.save(tmp_path / "model.npz")
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), model.predict_proba(X))
+    with pytest.raises(ValueError, match="Own is no compiled kernel"):
+        to_onnx(model)
+    with pytest.raises(ValueError, match="Own is no compiled kernel"):
+        shapley_values(model, X)
+    with pytest.raises(ValueError, match="is for sums and products of"):
+        model.sample_latent(X, method="pathwise")
+    assert model.sample_latent(X[:4], 3, random_state=0).shape == (4, 3)
+    with pytest.raises(AttributeError, match="not compiled, because Own is no compiled kernel"):
+        _ = model.feature_importances_
+    with pytest.raises(ValueError, match="n_neighbors=5 is for compiled kernels; Own"):
+        GPClassifier(Own(), n_neighbors=5).fit(X, y)

@@ -1,0 +1,129 @@
+"""Kernels that are not compiled: their own values, and differences of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.gaussian_process.kernels import Kernel, Matern, PairwiseKernel, WhiteKernel
+
+# Steps of differences, in logarithms of parameters or in standard deviations of the points' features, and the weights
+# of a rule with an error of the fourth order: errors of the step are as small as those of rounding, 1e-12.
+STEP = 1e-4
+# Smoothness of the Matern kernels with formulas of their own.
+ANALYTIC = (0.5, 1.5, 2.5, np.inf)
+Part = Literal["both", "latent", "noise"]
+STENCIL = ((-2, 1.0 / 12.0), (-1, -2.0 / 3.0), (1, 2.0 / 3.0), (2, -1.0 / 12.0))
+
+
+def slope(function: Callable[[float], Any]) -> Any:
+    """The derivative of a function of a number at 0."""
+    return sum(weight / STEP * function(step * STEP) for step, weight in STENCIL)
+
+
+class CalledKernel:
+    """The function behind a kernel of the core that is not compiled.
+
+    The core has the exponentials of ``theta`` as variances, or a single 1 for a kernel without free parameters.
+
+    Parameters
+    ----------
+    kernel : sklearn.gaussian_process.kernels.Kernel
+    part : what k(x, x) has: noise and the latent function, one of them; the noise has no covariances
+    """
+
+    def __init__(self, kernel: Kernel, part: Part = "both"):
+        self.kernel, self.part = kernel, part
+        parts = [kernel, *kernel.get_params().values()]
+        self.has_noise = any(isinstance(one, WhiteKernel) for one in parts)
+        # scikit-learn's gradients of these have errors of 1e-6, which the inverse of a covariance matrix multiplies.
+        inaccurate = [one for one in parts if isinstance(one, Matern | PairwiseKernel)]
+        self.has_gradient = all(getattr(one, "nu", None) in ANALYTIC for one in inaccurate)
+
+    def _at(self, variance: np.ndarray, step: np.ndarray | float = 0.0) -> Kernel:
+        n = len(self.kernel.theta)
+        return self.kernel.clone_with_theta(np.log(variance[:n]) + step) if n else self.kernel
+
+    def _values(self, kernel: Kernel, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        if self.part == "noise":
+            return np.zeros((len(X), len(Z)))
+        K = np.asarray(kernel(X, Z), dtype=np.float64)
+        if K.shape != (len(X), len(Z)):
+            raise ValueError(
+                f"The kernel {kernel} must return the covariances ({len(X)}, {len(Z)}) of {len(X)} and {len(Z)} rows; "
+                f"it returned an array of shape {K.shape}."
+            )
+        return K
+
+    def _variances(self, kernel: Kernel, X: np.ndarray) -> np.ndarray:
+        if self.part == "noise" and not self.has_noise:
+            return np.zeros(len(X))
+        both = np.asarray(kernel.diag(X), dtype=np.float64)
+        if self.part == "both" or not self.has_noise:
+            return both
+        # As everywhere in scikit-learn, k(X, Y) has no noise.
+        latent = np.array([kernel(row, row)[0, 0] for row in X[:, None]])
+        return latent if self.part == "latent" else both - latent
+
+    def values(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        """k(X, Z) (n, m)."""
+        return self._values(self._at(variance), X, Z)
+
+    def variances(self, variance: np.ndarray, X: np.ndarray) -> np.ndarray:
+        """k(x, x) (n,)."""
+        return self._variances(self._at(variance), X)
+
+    def _by_theta(self, variance: np.ndarray, function: Callable[[Kernel], np.ndarray]) -> np.ndarray:
+        steps = np.eye(len(self.kernel.theta))
+        return np.array(
+            [slope(partial(lambda step, h: function(self._at(variance, h * step)), step)) for step in steps]
+        )
+
+    def gradient(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray, G: np.ndarray) -> np.ndarray:
+        """Derivatives (n_theta,) of the sum of G k(X, Z), for G (n, m)."""
+        if self.has_gradient and len(self.kernel.theta):
+            rows = np.vstack([X, Z])
+            try:
+                _, by_theta = self._at(variance)(rows, eval_gradient=True)
+                return np.einsum("nm,nmt->t", G, by_theta[: len(X), len(X) :])
+            except (TypeError, NotImplementedError):
+                # A kernel without ``eval_gradient``.
+                self.has_gradient = False
+        return self._by_theta(variance, lambda kernel: np.sum(G * self._values(kernel, X, Z)))
+
+    def variances_gradient(self, variance: np.ndarray, X: np.ndarray, g: np.ndarray, noise_alone: bool) -> np.ndarray:
+        """Derivatives (n_theta,) of the sum of g k(x, x), or of its noise, for g (n,)."""
+        of = CalledKernel(self.kernel, "noise") if noise_alone else self
+        return self._by_theta(variance, lambda kernel: g @ of._variances(kernel, X))
+
+    def row_gradients(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray, G: np.ndarray) -> np.ndarray:
+        """As ``InducingKernel.row_gradients``, (g, n, d) for G (g, m, n)."""
+        kernel = self._at(variance)
+        return self._by_rows(X, Z, lambda x: np.einsum("gmn,nm->gn", G, self._values(kernel, x, Z)))
+
+    def quadratic_gradients(
+        self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray, alpha: np.ndarray, B: np.ndarray
+    ) -> np.ndarray:
+        """As ``InducingKernel.quadratic_gradients``, (2, c, n, d) for alpha (c, m) and B (c, m, m)."""
+        kernel = self._at(variance)
+
+        def both(x: np.ndarray) -> np.ndarray:
+            K = self._values(kernel, x, Z)
+            squares = 0.5 * np.sum((K @ B) * K, axis=2) + self._variances(kernel, x)
+            return np.stack([alpha @ K.T, squares])
+
+        return self._by_rows(X, Z, both)
+
+    def diagonal_gradient(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        """Gradients (n, d) of k(x, x) by the rows."""
+        kernel = self._at(variance)
+        return self._by_rows(X, Z, lambda x: self._variances(kernel, x))
+
+    def _by_rows(self, X: np.ndarray, Z: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """Derivatives (..., n, d) of values (..., n), each of one row."""
+        spread = np.std(Z, axis=0)
+        units = np.diag(np.where(spread > 0.0, spread, 1.0))
+        each = [slope(partial(lambda unit, h: function(X + h * unit), unit)) / np.max(unit) for unit in units]
+        return np.stack(each, axis=-1)

@@ -1,0 +1,227 @@
+"""Kernels of some columns, of places on a sphere, and of sets and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import issparse
+from scipy.spatial.distance import cdist
+from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, NormalizedKernelMixin
+
+from ..names import MatrixLike
+
+# Averages, such as inducing points, exceed the range of the rows by rounding errors.
+ROUNDING = 1e-9
+LARGEST_LATITUDE = 90.0 + ROUNDING
+
+
+class KernelOfRows(Kernel):
+    """A kernel of what ``_rows`` makes of rows; it has the parameters of the inner one."""
+
+    kernel: Kernel
+
+    def _rows(self, X: ArrayLike) -> np.ndarray:
+        raise NotImplementedError
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        params = super().get_params(deep=False)
+        if deep:
+            params |= {f"kernel__{name}": value for name, value in self.kernel.get_params().items()}
+        return params
+
+    @property
+    def hyperparameters(self) -> list[Hyperparameter]:
+        return [Hyperparameter(f"kernel__{one.name}", *one[1:]) for one in self.kernel.hyperparameters]
+
+    @property
+    def theta(self) -> np.ndarray:
+        return self.kernel.theta
+
+    @theta.setter
+    def theta(self, theta: np.ndarray) -> None:
+        self.kernel.theta = theta
+
+    @property
+    def bounds(self) -> np.ndarray:
+        return self.kernel.bounds
+
+    @property
+    def requires_vector_input(self) -> bool:
+        return True
+
+    def is_stationary(self) -> bool:
+        return self.kernel.is_stationary()
+
+    def __call__(self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False) -> Any:
+        """Covariances (n, m) of rows X (n, d) and Y (m, d), None for X; with ``eval_gradient`` also their gradient
+        (n, n, n_theta) by ``theta``."""
+        return self.kernel(self._rows(X), None if Y is None else self._rows(Y), eval_gradient=eval_gradient)
+
+    def diag(self, X: ArrayLike) -> np.ndarray:
+        """Variances (n,) of rows X (n, d)."""
+        return self.kernel.diag(self._rows(X))
+
+
+class ActiveDims(KernelOfRows):
+    """A kernel that sees some of the columns only.
+
+    Sums of such kernels are sums of functions of groups of features, and products let the groups interact:
+    ``ActiveDims(RBF(), [0, 1]) + ActiveDims(Matern(), [2])``.
+
+    Parameters
+    ----------
+    kernel : sklearn.gaussian_process.kernels.Kernel
+        The kernel of these columns: it has one length scale, or one for each of them in their order.
+    columns : sequence of int or of str
+        Different column numbers from 0, or names of a data frame's columns. Of a table with levels or missing values
+        they are columns of the table: the kernel sees all that a column becomes. ``kernel_`` of a fitted
+        ``GPClassifier`` has numbers. Within another ``ActiveDims``, the numbers count that one's columns.
+
+    Raises
+    ------
+    ValueError
+        When the kernel is used, for other columns, for numbers that X does not have, and for names without a fit to a
+        data frame with them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from xgpc.kernels import ActiveDims
+    >>> X = np.random.default_rng(0).normal(size=(5, 3))
+    >>> kernel = ActiveDims(RBF([1.0, 2.0]), [2, 0])
+    >>> bool(np.all(kernel(X) == RBF([1.0, 2.0])(X[:, [2, 0]])))
+    True
+    """
+
+    def __init__(self, kernel: Kernel, columns: Sequence[int] | Sequence[str]):
+        self.kernel, self.columns = kernel, columns
+
+    @property
+    def has_names(self) -> bool:
+        return np.asarray(self.columns).dtype.kind == "U"
+
+    def numbers(self, n_columns: int) -> list[int]:
+        """The column numbers; ValueError unless they are different ones of so many columns."""
+        found = np.asarray(self.columns)
+        if self.has_names:
+            raise ValueError(
+                f"{self} names columns, which need a fit to a data frame with such columns; give column numbers."
+            )
+        is_valid = found.dtype.kind in "iu" and found.ndim == 1 and 0 < len(found) == len(np.unique(found))
+        if not is_valid or np.min(found) < 0 or np.max(found) >= n_columns:
+            raise ValueError(f"{self} must have different columns, of numbers 0 to {n_columns - 1}, or names.")
+        return [int(one) for one in found]
+
+    def _rows(self, X: ArrayLike) -> np.ndarray:
+        X = np.atleast_2d(X)
+        return X[:, self.numbers(X.shape[1])]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.kernel}, columns={np.asarray(self.columns).tolist()})"
+
+
+class Sphere(KernelOfRows):
+    """A kernel of places on a sphere, by the chords between them.
+
+    Rows are latitude and longitude in degrees. The kernel sees the three coordinates of the place on a sphere of radius
+    1, so that distances are chords, 2 sin(angle / 2), and any kernel stays positive definite. Length scales count radii
+    of the sphere: on the Earth, 0.1 is 637 km. ``ActiveDims`` takes the two columns out of more.
+
+    Parameters
+    ----------
+    kernel : sklearn.gaussian_process.kernels.Kernel
+        Such as ``RBF`` or ``Matern``, with one length scale: a kernel of the three coordinates.
+
+    Raises
+    ------
+    ValueError
+        When the kernel is used, for rows without two columns, and for latitudes beyond 90 degrees.
+
+    References
+    ----------
+    Gneiting. Strictly and non-strictly positive definite functions on spheres. Bernoulli 19 (2013), section 1: kernels
+    of chords are positive definite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from xgpc.kernels import Sphere
+    >>> round(float(Sphere(RBF())([[0.0, 179.0]], [[0.0, -179.0]])[0, 0]), 4)
+    0.9994
+    """
+
+    def __init__(self, kernel: Kernel):
+        self.kernel = kernel
+
+    def _rows(self, X: ArrayLike) -> np.ndarray:
+        X = np.atleast_2d(np.asarray(X, dtype=np.float64))
+        if X.shape[1] != 2 or not np.all(np.abs(X[:, 0]) <= LARGEST_LATITUDE):
+            raise ValueError(
+                "Sphere needs two columns, latitude from -90 to 90 and longitude in degrees; got "
+                f"{X.shape[1]} columns, the first up to {np.max(np.abs(X[:, 0]), initial=0.0):.6g}. For two columns of "
+                "more, give ActiveDims(Sphere(...), columns)."
+            )
+        latitude, longitude = np.deg2rad(X).T
+        across = np.cos(latitude)
+        return np.column_stack([across * np.cos(longitude), across * np.sin(longitude), np.sin(latitude)])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.kernel})"
+
+
+class Tanimoto(NormalizedKernelMixin, Kernel):
+    """The Tanimoto (Jaccard, min-max) kernel of sets or counts, such as fingerprints of molecules.
+
+    k(x, z) = sum_j min(x_j, z_j) / sum_j max(x_j, z_j) for numbers that are not negative; of sets as 0 and 1 it is the
+    size of the intersection divided by that of the union. Two rows of zeros have the covariance 1. It has no
+    parameters: ``ConstantKernel() * Tanimoto()`` learns its variance. Rows may be sparse.
+
+    Raises
+    ------
+    ValueError
+        When the kernel is used, for negative numbers.
+
+    Notes
+    -----
+    n x m values take O(n m d) time for d features.
+
+    References
+    ----------
+    Ralaivola, Swamidass, Saigo, Baldi. Graph kernels for chemical informatics. Neural Networks 18 (2005), section 5.
+
+    Examples
+    --------
+    >>> from xgpc.kernels import Tanimoto
+    >>> float(Tanimoto()([[1, 1, 0, 1]], [[1, 0, 0, 1]])[0, 0].round(4))
+    0.6667
+    """
+
+    def __init__(self) -> None:
+        # scikit-learn reads the parameters from the signature.
+        pass
+
+    def __call__(self, X: MatrixLike, Y: MatrixLike | None = None, eval_gradient: bool = False) -> Any:
+        """Covariances (n, m) of rows X (n, d) and Y (m, d), None for X; with ``eval_gradient`` also the empty gradient
+        (n, n, 0)."""
+        X, Z = (
+            np.atleast_2d(np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64))
+            for rows in (X, X if Y is None else Y)
+        )
+        if min(np.min(X, initial=0.0), np.min(Z, initial=0.0)) < -ROUNDING:
+            raise ValueError("Tanimoto needs numbers that are not negative, such as 0 and 1, or counts.")
+        X, Z = np.maximum(X, 0.0), np.maximum(Z, 0.0)
+        # min(x, z) = (x + z - |x - z|) / 2, and max with a plus.
+        total, apart = np.sum(X, axis=1)[:, None] + np.sum(Z, axis=1), cdist(X, Z, "cityblock")
+        K = np.divide(total - apart, total + apart, out=np.ones_like(total), where=total > 0.0)
+        return (K, np.empty((*K.shape, 0))) if eval_gradient else K
+
+    def is_stationary(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from support.fits import quietly
 
 from xgpc import BayesianLinearClassifier, _sites
-from xgpc.likelihoods import LIKELIHOODS, record_of
+from xgpc.likelihoods import LIKELIHOODS, ORDERED, record_of
 
 # What a class's complement counts as at least, where it is divided by.
 LEAST_COMPLEMENT = 1e-3
@@ -50,9 +50,10 @@ def problem(record, seed, n=12, n_classes=4):
 
 def test_every_compiled_site_has_a_record_and_every_record_a_site():
     assert [record.key for record in RECORDS] == list(dict.fromkeys(record.key for record in RECORDS))
-    assert {record.key for record in RECORDS} == set(_sites.KINDS)
+    ordered = [record for bounds in ORDERED.values() for record in bounds.values()]
+    assert {record.key for record in [*RECORDS, *ordered]} == set(_sites.KINDS)
     assert {record.key for record in RECORDS if record.is_multi_class} == _sites.MULTI_CLASS
-    assert sorted(_sites.KINDS.values()) == list(range(len(RECORDS)))
+    assert sorted(_sites.KINDS.values()) == list(range(len(RECORDS) + len(ordered)))
 
 
 # Records.

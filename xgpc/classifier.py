@@ -24,7 +24,6 @@ from .estimator import all_or_nothing
 from .inference.run import FitState, Run
 from .learning import pipeline
 from .learning.start import Data, PreviousFit
-from .likelihoods import START_NOISE
 from .predict import PosteriorClassifier
 from .rows.deadline import Deadline
 from .rows.executor import Threads
@@ -459,9 +458,7 @@ class GPClassifier(PosteriorClassifier):
         config, previous = data.config, None
         if config.warm_start and hasattr(self, "posterior_"):
             assert isinstance(self.posterior_, KernelPosterior | LocalPosterior)
-            previous = PreviousFit(
-                self.posterior_, self.classes_, self.encoding_, getattr(self, "label_noise_", START_NOISE)
-            )
+            previous = PreviousFit(self.posterior_, self.classes_, self.encoding_, self._parameter)
         if config.checkpoint is not None:
             run.store = Checkpoint(config.checkpoint, fingerprint(data, previous))
         return previous

@@ -77,6 +77,11 @@ def rows_in_batches(
         run.history.add(decision=note_of_index(source.index))
     check_batches(config)
     given = None if classes is None else checked_classes(classes)
+    if given is not None and model._is_ordered and not np.array_equal(given, np.asarray(classes)):
+        raise ValueError(
+            f"fit_batches takes the order of the classes from sorted labels, here {given.tolist()}; got classes={classes!r}."
+            " Name the labels so that they sort in their order."
+        )
     run.history.tell(stage="reading")
 
     def progress(n_rows: int) -> None:
@@ -106,7 +111,7 @@ def further_rows(
 ) -> Data:
     """Check rows that ``partial_fit`` adds to a fitted model, whose likelihood, classes and features are given."""
     if classes is not None:
-        checked_classes(classes, model.classes_)
+        checked_classes(classes, model.classes_, model._is_ordered)
     (rows, codes, weight), _, columns = training_data(model, X, y, sample_weight, model.classes_, model._columns)
     record, n_classes = model._record, len(model.classes_)
     source = source_of(rows, site_labels(codes, record.n_latents(n_classes)), weight)
@@ -116,7 +121,7 @@ def further_rows(
         model.classes_,
         _class_totals(codes, source.weight, n_classes),
         record,
-        getattr(model, "label_noise_", None),
+        model._parameter,
         HoldOut(len(codes), None, None, codes, run.random_state),
         columns,
         prior_mean=PriorMean(np.atleast_1d(model.mean_)),

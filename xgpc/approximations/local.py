@@ -141,7 +141,9 @@ class LocalPosterior(Value):
         G = np.ascontiguousarray(np.swapaxes(by_points, 2, 3)).reshape(2 * C, m, r)
         found = core.row_gradients(X, G).reshape(2, C, r, d)
         found[1] += core.diagonal_gradient(X)
-        found += _local.neighbour_gradients(core, self.X, at.index, X, by_near.reshape(2 * C, r, k)).reshape(found.shape)
+        found += _local.neighbour_gradients(core, self.X, at.index, X, by_near.reshape(2 * C, r, k)).reshape(
+            found.shape
+        )
         return found
 
     def covariance_bytes(self, n_rows: int) -> float:

@@ -120,7 +120,7 @@ def training_data(
     labels, may_lack = checked_labels(y, n_rows), classes is not None
     if classes is None:
         check_classification_targets(labels)
-    classes = checked_classes(classes) if may_lack else np.unique(labels)
+    classes = checked_classes(classes, None, getattr(model, "_is_ordered", False)) if may_lack else np.unique(labels)
     codes = class_numbers(labels, classes)
     factors = class_factors(getattr(model, "class_weight", None), classes, np.bincount(codes, minlength=len(classes)))
     weight = NONE if sample_weight is None else checked_weights(sample_weight, n_rows)

@@ -79,8 +79,8 @@ def rows_in_batches(
     given = None if classes is None else checked_classes(classes)
     if given is not None and model._is_ordered and not np.array_equal(given, np.asarray(classes)):
         raise ValueError(
-            f"fit_batches takes the order of the classes from sorted labels, here {given.tolist()}; got classes={classes!r}."
-            " Name the labels so that they sort in their order."
+            f"fit_batches takes the order of the classes from sorted labels, here {given.tolist()}; got "
+            f"classes={classes!r}. Name the labels so that they sort in their order."
         )
     run.history.tell(stage="reading")
 

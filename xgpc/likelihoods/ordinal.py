@@ -1,4 +1,4 @@
-"""Ordered classes: predictive log probabilities between cut points of one latent function, and where cut points start."""
+"""Ordered classes: predictive log probabilities between cut points of one latent function, and first cut points."""
 
 from __future__ import annotations
 

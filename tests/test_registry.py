@@ -155,7 +155,7 @@ def test_label_noise_is_what_changes_the_site(record):
     _, m, v, y = problem(record, 3)
     values = [evaluate(record.site(4, delta), m, v, y)[0] for delta in (0.01, 0.2)]
     assert np.allclose(*values, rtol=1e-3) != record.has_label_noise
-    learned = record.site(4, first_noise=0.03)
+    learned = record.site(4, first=0.03)
     assert learned.learned == record.has_label_noise
     assert not record.site(4, 0.1).learned
     if record.has_label_noise:

@@ -303,8 +303,10 @@ class GPClassifier(PosteriorClassifier):
             Arrow) may have categorical columns and missing values; the mean of the column replaces a missing number,
             and an indicator column marks it. Sparse rows become dense block by block; neighbours and
             ``inducing_points="all"`` need dense rows.
-        y : (n,) array
-            Class labels.
+        y : (n,) array, or (n, C) array with ``classes``
+            Class labels; or for each row how often it had each of the ``classes``, in their order, such as successes
+            and failures. A count k is as k equal rows. Probabilities are counts whose sum is one. The bound has no
+            binomial coefficients.
         sample_weight : (n,) array, default=None
             Weights, not negative. A row of weight w counts as w equal rows.
         groups : (n,) array, default=None

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise
-from .data.checks import checked_classes, checked_groups, site_labels
+from .data.checks import checked_classes, checked_groups, has_counts, site_labels
 from .data.frames import index_columns, note_of_index
 from .data.partitions import Partitions, survey_partitions
 from .data.survey import Streamed, seed_of_keys, survey
@@ -58,8 +58,12 @@ def rows_in_memory(
         run.history.add(decision=note)
     # The checks keep the columns of these rows in the model.
     before = _columns_before(model, config)
-    checked = training_data(model, X, y, sample_weight, classes)
-    groups = None if groups is None else checked_groups(groups, np.shape(y)[0], sample_weight)
+    *checked, places = training_data(model, X, y, sample_weight, classes)
+    if has_counts(y):
+        # Either all classes of a row are held out or none.
+        groups = places if groups is None else checked_groups(groups, np.shape(y)[0], None)[places]
+    elif groups is not None:
+        groups = checked_groups(groups, np.shape(y)[0], sample_weight)
     return _data(config, run, *checked, before=before, groups=groups)
 
 
@@ -112,7 +116,8 @@ def further_rows(
     """Check rows that ``partial_fit`` adds to a fitted model, whose likelihood, classes and features are given."""
     if classes is not None:
         checked_classes(classes, model.classes_, model._is_ordered)
-    (rows, codes, weight), _, columns = training_data(model, X, y, sample_weight, model.classes_, model._columns)
+    known = model.classes_, model._columns, model.classes_ if classes is None else classes
+    (rows, codes, weight), _, columns, _ = training_data(model, X, y, sample_weight, *known)
     record, n_classes = model._record, len(model.classes_)
     source = source_of(rows, site_labels(codes, record.n_latents(n_classes)), weight)
     return Data(

@@ -136,6 +136,28 @@ def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
     return labels
 
 
+def has_counts(y: ArrayLike) -> bool:
+    """Whether labels are counts or probabilities of classes, in two columns or more."""
+    return np.ndim(y) == 2 and np.shape(y)[1] > 1
+
+
+def checked_counts(y: ArrayLike, n_rows: int, columns: ArrayLike | None, classes: np.ndarray) -> np.ndarray:
+    """Return counts (n_rows, C) in the order of ``classes``; ``columns`` are the classes that y has columns for."""
+    refuse_not_in_memory(y)
+    shape = n_rows, len(classes)
+    if columns is None or np.shape(y) != shape or len(np.asarray(columns)) != len(classes):
+        raise ValueError(
+            f"y with several columns must have the counts or probabilities of the classes, here of shape {shape}, and "
+            f"classes= must name its columns; got y of shape {np.shape(y)} and classes={columns!r}. For one label a "
+            "row, give y of shape (n,)."
+        )
+    counts = np.asarray(y, dtype=np.float64)
+    (bad,) = np.nonzero(~np.all((counts >= 0.0) & np.isfinite(counts), axis=1))
+    if len(bad):
+        raise BadRow(f"y must have counts or probabilities, not negative; row {bad[0]} is {counts[bad[0]]}.", bad[0])
+    return counts[:, np.argsort(class_numbers(np.asarray(columns), classes))]
+
+
 def refuse_rounded(labels: Iterable[object], classes: np.ndarray) -> None:
     """Raise ValueError for labels that the array of all classes rounds: large integers next to floats, for instance."""
     known = set(classes.tolist())

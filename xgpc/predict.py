@@ -98,10 +98,9 @@ class PosteriorClassifier(LatentClassifier):
         self._record = record
         self.mean_ = float(mean[0]) if q.n_latents is None else mean
         for name, has in (("label_noise_", record.has_label_noise), ("cut_points_", record.is_ordinal)):
+            vars(self).pop(name, None)
             if has:
                 setattr(self, name, parameter)
-            elif hasattr(self, name):
-                delattr(self, name)
 
     @property
     def _parameter(self) -> Parameter:
@@ -171,8 +170,9 @@ class PosteriorClassifier(LatentClassifier):
         """
         if return_grad:
             mean, variance, *by_x = self.predict_latent(X, corrected=corrected, return_grad=True)
-            each = on_threads(self.n_jobs)
-            gradient = self._record.probability_gradients(mean, variance, self._parameter, by_x, each)
+            gradient = self._record.probability_gradients(
+                mean, variance, self._parameter, by_x, on_threads(self.n_jobs)
+            )
             return np.exp(self._log_probabilities(mean.T, variance.T)), gradient
         log_proba = self.predict_log_proba(X, corrected)
         return np.exp(log_proba, out=log_proba)

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from support.fits import quietly
 
 from xgpc import BayesianLinearClassifier, _sites
-from xgpc.likelihoods import LIKELIHOODS, record_of
+from xgpc.likelihoods import LIKELIHOODS, ORDERED, record_of
 
 # What a class's complement counts as at least, where it is divided by.
 LEAST_COMPLEMENT = 1e-3
@@ -50,9 +50,10 @@ def problem(record, seed, n=12, n_classes=4):
 
 def test_every_compiled_site_has_a_record_and_every_record_a_site():
     assert [record.key for record in RECORDS] == list(dict.fromkeys(record.key for record in RECORDS))
-    assert {record.key for record in RECORDS} == set(_sites.KINDS)
+    ordered = [record for bounds in ORDERED.values() for record in bounds.values()]
+    assert {record.key for record in [*RECORDS, *ordered]} == set(_sites.KINDS)
     assert {record.key for record in RECORDS if record.is_multi_class} == _sites.MULTI_CLASS
-    assert sorted(_sites.KINDS.values()) == list(range(len(RECORDS)))
+    assert sorted(_sites.KINDS.values()) == list(range(len(RECORDS) + len(ordered)))
 
 
 # Records.
@@ -154,7 +155,7 @@ def test_label_noise_is_what_changes_the_site(record):
     _, m, v, y = problem(record, 3)
     values = [evaluate(record.site(4, delta), m, v, y)[0] for delta in (0.01, 0.2)]
     assert np.allclose(*values, rtol=1e-3) != record.has_label_noise
-    learned = record.site(4, first_noise=0.03)
+    learned = record.site(4, first=0.03)
     assert learned.learned == record.has_label_noise
     assert not record.site(4, 0.1).learned
     if record.has_label_noise:

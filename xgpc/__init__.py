@@ -15,9 +15,11 @@ except ImportError as error:
 from .catalogue import SYSTEMS as systems
 from .classifier import GPClassifier
 from .linear import BayesianLinearClassifier
+from .ordinal import GPOrdinalClassifier
+from .preference import GPPreference
 
 __version__ = version("xgpc")
-__all__ = ["BayesianLinearClassifier", "GPClassifier", "__version__", "systems"]
+__all__ = ["BayesianLinearClassifier", "GPClassifier", "GPOrdinalClassifier", "GPPreference", "__version__", "systems"]
 # Modules that are imported where they are first asked for.
 _LAZY = ("acquisition",)
 

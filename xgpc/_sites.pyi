@@ -10,7 +10,7 @@ class Site:
     likelihood: str
     bound: str
     n_latents: int
-    parameter: float
+    parameter: Any
     learned: bool
     record: Any
     key: str
@@ -20,12 +20,12 @@ class Site:
         likelihood: str,
         bound: str,
         n_latents: int = 1,
-        parameter: float = 0.01,
+        parameter: Any = 0.01,
         learned: bool = False,
         table: np.ndarray | None = None,
         record: Any = None,
     ) -> None: ...
-    def with_parameter(self, delta: float) -> Site: ...
+    def with_parameter(self, parameter: Any) -> Site: ...
     def with_prior_mean(self, prior_mean: np.ndarray) -> Site: ...
 
 def sites(
@@ -38,6 +38,9 @@ def sites(
     precision: np.ndarray,
     linear: np.ndarray,
 ) -> float: ...
+def cut_gradient(
+    site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, weight: np.ndarray
+) -> np.ndarray: ...
 def softmax_scores(
     site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...

@@ -33,7 +33,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import _sites
 from .config import Rule, is_integer, is_name, is_number
 from .data.checks import site_labels
-from .likelihoods import LikelihoodBound
+from .likelihoods import LikelihoodBound, Parameter
 from .likelihoods.logistic_softmax import normal_points
 from .metrics import check_classifier
 
@@ -64,10 +64,10 @@ SCORED = 500
 
 @dataclass(frozen=True)
 class Link:
-    """The likelihood p(y | f) of a fitted classifier; ``delta`` is its label noise, or None."""
+    """The likelihood p(y | f) of a fitted classifier; ``parameter`` is that of the record."""
 
     record: LikelihoodBound
-    delta: float | None
+    parameter: Parameter
     n_classes: int
 
     @classmethod
@@ -80,23 +80,23 @@ class Link:
                 f"posteriors; got {type(model).__name__}. For a pipeline give the last step, and rows transformed by "
                 "the other steps; predictive_entropy takes any classifier."
             )
-        return cls(model._record, getattr(model, "label_noise_", None), len(model.classes_))
+        return cls(model._record, getattr(model, "_parameter", None), len(model.classes_))
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Log probabilities (n, classes) for normal latent values."""
-        return self.record.log_probabilities(mean, variance, self.delta)
+        return self.record.log_probabilities(mean, variance, self.parameter)
 
     def slopes(self, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives (n, classes, latent functions) of the probabilities by means and variances."""
-        return self.record.probability_slopes(mean, variance, self.delta)
+        return self.record.probability_slopes(mean, variance, self.parameter)
 
     def given(self, latent: np.ndarray) -> np.ndarray:
         """Log probabilities (n, classes) given latent values (n,) or (n, C)."""
-        return self.record.log_probabilities_given(latent, self.delta)
+        return self.record.log_probabilities_given(latent, self.parameter)
 
     def expected_precision(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Precision (n,) or (n, C) of the site that a label would add: the mean over the labels, at least 0."""
-        site = self.record.site(self.n_classes, self.delta)
+        site = self.record.site(self.n_classes, self.parameter)
         probability = np.exp(self.predictive(mean, variance))
         labels = site_labels(np.arange(self.n_classes), self.record.n_latents(self.n_classes))
         m, v = (np.ascontiguousarray(values.T) for values in (mean, variance))

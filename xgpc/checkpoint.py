@@ -112,7 +112,7 @@ class Checkpoint:
         header, arrays = posterior_contents(best.q)
         header |= {"fit": self._name, "belongs_to": self.belongs_to}
         header |= {name: getattr(best, name) for name in PROGRESS}
-        header["label_noise"] = best.site.parameter if best.site.learned else None
+        header["parameter"] = np.asarray(best.site.parameter).tolist()
         arrays |= {f"{STATE}{name}": array for name, array in (best.state or {}).items()}
         write(self.path, "checkpoint", header, arrays)
         self._writer = self._name
@@ -150,7 +150,10 @@ class Checkpoint:
                 check_arrays(arrays, n_latents, header["full"])
                 q = posterior_from(header, arrays, n_latents, groups)
                 assert isinstance(q, KernelPosterior)
-                site = site.with_parameter(float(header["label_noise"])) if site.learned else site
+                parameter = np.asarray(header["parameter"], dtype=np.float64)
+                if parameter.shape != np.shape(site.parameter):
+                    raise ValueError("its likelihood's parameter is not valid")
+                site = site.with_parameter(parameter)
                 state = {name.removeprefix(STATE): one for name, one in arrays.items() if name.startswith(STATE)}
                 return BestSoFar(q, site, **{name: header[name] for name in PROGRESS}, state=state or None)
 

@@ -24,7 +24,6 @@ from .estimator import all_or_nothing
 from .inference.run import FitState, Run
 from .learning import pipeline
 from .learning.start import Data, PreviousFit
-from .likelihoods import START_NOISE
 from .predict import PosteriorClassifier
 from .rows.deadline import Deadline
 from .rows.executor import Threads
@@ -305,8 +304,10 @@ class GPClassifier(PosteriorClassifier):
             Arrow) may have categorical columns and missing values; the mean of the column replaces a missing number,
             and an indicator column marks it. Sparse rows become dense block by block; neighbours and
             ``inducing_points="all"`` need dense rows.
-        y : (n,) array
-            Class labels.
+        y : (n,) array, or (n, C) array with ``classes``
+            Class labels; or for each row how often it had each of the ``classes``, in their order, such as successes
+            and failures. A count k is as k equal rows. Probabilities are counts whose sum is one. The bound has no
+            binomial coefficients.
         sample_weight : (n,) array, default=None
             Weights, not negative. A row of weight w counts as w equal rows.
         groups : (n,) array, default=None
@@ -460,9 +461,7 @@ class GPClassifier(PosteriorClassifier):
         config, previous = data.config, None
         if config.warm_start and hasattr(self, "posterior_"):
             assert isinstance(self.posterior_, KernelPosterior | LocalPosterior)
-            previous = PreviousFit(
-                self.posterior_, self.classes_, self.encoding_, getattr(self, "label_noise_", START_NOISE)
-            )
+            previous = PreviousFit(self.posterior_, self.classes_, self.encoding_, self._parameter)
         if config.checkpoint is not None:
             run.store = Checkpoint(config.checkpoint, fingerprint(data, previous))
         return previous

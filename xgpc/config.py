@@ -16,7 +16,7 @@ from sklearn.model_selection import BaseCrossValidator
 
 from .inference.mini_batch import learning_rate_schedule
 from .inference.run import FitState
-from .likelihoods import LikelihoodBound, resolve
+from .likelihoods import LIKELIHOODS, ORDERED, ORDINAL, LikelihoodBound, resolve
 from .names import (
     Auto,
     ClassWeight,
@@ -200,7 +200,7 @@ class FitConfig:
     def of(cls, model: BaseEstimator) -> Self:
         """Take the parameters of a ``GPClassifier``; ValueError if one is not allowed."""
         check_parameters(model)
-        given = {name: getattr(model, name) for name in PARAMETERS}
+        given = {name: getattr(model, name) for name in PARAMETERS} | {"likelihood": _likelihood_of(model)}
         return cls(**given | {"max_iter": int(model.max_iter), "tol": float(model.tol)})
 
     @property
@@ -244,9 +244,20 @@ def check_allowed(model: BaseEstimator, own: Mapping[str, Rule]) -> None:
         learning_rate_schedule(given["learning_rate"])
 
 
+def _likelihood_of(model: BaseEstimator) -> str:
+    """The registry's name of a model's likelihood; ValueError for one that is not for the model."""
+    given: str = model.likelihood
+    if model._is_ordered:
+        one_of(*(name.removeprefix(ORDINAL) for name in ORDERED)).check("likelihood", given)
+        return ORDINAL + given
+    if is_name(given, ORDERED):
+        raise ValueError(f"likelihood={given!r} is for GPOrdinalClassifier; GPClassifier takes {list(LIKELIHOODS)}.")
+    return given
+
+
 def check_parameters(model: BaseEstimator) -> None:
     """Raise ValueError for a constructor argument of a ``GPClassifier`` that is not allowed."""
-    resolve(model.likelihood, model.bound)
+    resolve(_likelihood_of(model), model.bound)
     check_allowed(model, {})
     if is_name(model.inducing_points, ("all",)):
         for name, allowed in (("optimizer", ("profile", None)), ("batch_size", (None,))):
@@ -273,6 +284,8 @@ def checked_noise(label_noise: str | float, record: LikelihoodBound) -> float | 
 def checked_mean(mean: str | float | Sequence[float], record: LikelihoodBound, n_classes: int) -> np.ndarray | None:
     """The prior mean (L,) of the latent functions, None for "base-rate"; ValueError for a wrong shape."""
     n_latents, likelihood = record.n_latents(n_classes), record.likelihood
+    if record.is_ordinal and not (is_number(mean) and mean == 0.0):
+        raise ValueError(f"Ordered classes have cut points instead of a prior mean: leave mean=0.0; got {mean!r}.")
     if isinstance(mean, str):
         if record.has_label_noise:
             raise ValueError(

@@ -35,7 +35,7 @@ Model = TypeVar("Model", bound=BaseEstimator)
 
 # The axes of each array. l: latent functions, none for a single one; L: the same, 1 for a single one; k: kernels, none
 # for a shared one; m: inducing points; p: as m, none for a full process; d: features; n: training rows; c: classes;
-# f: columns of X.
+# b: cut points of ordered classes; f: columns of X.
 AXES = {
     "Z": "kmd",
     "eta": "lmp",
@@ -48,6 +48,7 @@ AXES = {
     "variance_scale": "",
     "mean": "L",
     "label_noise": "",
+    "cut_points": "b",
     "elbo": "",
     "bound_gap": "",
     "correction_precision": "lmp",
@@ -164,6 +165,7 @@ def check_arrays(
         "d": (d,),
         "n": arrays["rows"].shape[:1] if "rows" in arrays else (),
         "c": (n_classes,),
+        "b": (n_classes - 1,),
         "f": (n_columns,),
     }
     for name, array in arrays.items():
@@ -188,7 +190,7 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
         "encoding": None if model.encoding_ is None else model.encoding_.to_data(),
         **{name: getattr(model, name) for name in ATTRIBUTES},
     }
-    optional = {"label_noise": getattr(model, "label_noise_", None)}
+    optional = {name: getattr(model, f"{name}_", None) for name in ("label_noise", "cut_points")}
     if evidence is not None:
         optional |= {"elbo": evidence.elbo, "bound_gap": evidence.gap}
         optional |= zip(CORRECTION, evidence.correction or (None, None), strict=True)
@@ -269,6 +271,7 @@ def load(cls: type[Model], path: str | os.PathLike[str]) -> Model:
 def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     """The model that a file describes; an exception of some type if it describes none."""
     classes, noise = arrays["classes"], float(arrays.get("label_noise", np.nan))
+    cuts = arrays.get("cut_points", np.empty(0))
     likelihood, bound = header["likelihood_and_bound"]
     record = resolve(likelihood, bound, len(classes))
     n_latents, d = record.n_latents(len(classes)), arrays["Z"].shape[-1]
@@ -280,11 +283,14 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     fits &= all(one.feature < d and len(one.slopes) in (0, d) for one in limits)
     if not fits or any(one.feature >= d for one in warps_in(encoding)):
         raise ValueError("its encoding does not fit its arrays")
-    if len(classes) < 2 or not np.all(classes[:-1] < classes[1:]):
+    in_order = record.is_ordinal or np.all(classes[:-1] < classes[1:])
+    if len(classes) < 2 or not in_order or len(np.unique(classes)) < len(classes):
         raise ValueError(f"the order of its classes is not valid: {reprlib.repr(classes.tolist())}")
     # The largest label noise is that of guessing.
     if record.has_label_noise and not 0.0 < noise < 1.0 - 1.0 / len(classes):
         raise ValueError(f"its label_noise is not valid: {noise}")
+    if record.is_ordinal and not (cls._is_ordered and len(cuts) == len(classes) - 1 and np.all(np.diff(cuts) > 0.0)):
+        raise ValueError(f"its cut points are not valid: {reprlib.repr(cuts.tolist())}, of a {cls.__name__}")
     model = cls(**_constructor_arguments(header["parameters"], arrays))
     check_parameters(model)
     q = posterior_from(header, arrays, n_latents, None if table is None else table.groups)
@@ -293,7 +299,7 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
         correction = (arrays[CORRECTION[0]], arrays[CORRECTION[1]]) if record.is_jaakkola_jordan else None
         gap = float(arrays["bound_gap"]) if "bound_gap" in arrays else None
         evidence = Evidence(float(arrays["elbo"]), correction, gap)
-    model._set_fit(q, record, noise, arrays["mean"], evidence)
+    model._set_fit(q, record, cuts if record.is_ordinal else noise, arrays["mean"], evidence)
     model.n_features_in_, model.encoding_ = n_columns, encoding
     has_objects = header["has_objects_as_labels"] and classes.dtype.kind == "U"
     model.classes_ = classes.astype(object) if has_objects else classes

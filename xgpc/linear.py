@@ -139,7 +139,7 @@ class BayesianLinearClassifier(LatentClassifier):
         with single_threaded_blas(), Run(status=status, random_state=self.random_state) as run:
             history = run.history
             history.tell(stage="checking")
-            data, self.classes_, _ = self._training_data(X, y, sample_weight)
+            data, self.classes_, *_ = self._training_data(X, y, sample_weight)
             if len(self.classes_) > 2:
                 raise ValueError(
                     "Only binary classification is supported. The type of the target is multiclass "

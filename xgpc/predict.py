@@ -29,7 +29,7 @@ from .estimator import LatentClassifier
 from .inference.ascent import Point, coordinate_ascent, starting_posterior
 from .inference.correction import corrected_marginals, correction_and_gap
 from .inference.fitting import Evidence
-from .likelihoods import LikelihoodBound, expected_log_likelihood
+from .likelihoods import LikelihoodBound, Parameter, expected_log_likelihood
 from .names import MatrixLike, RandomSeed
 from .ranges import check_latent
 from .rows.batches import read_ahead
@@ -68,6 +68,7 @@ class PosteriorClassifier(LatentClassifier):
     feature_mean_: np.ndarray
     feature_spread_: np.ndarray
     label_noise_: float
+    cut_points_: np.ndarray
     mean_: float | np.ndarray
     query_score_: tuple[float, float] | None
     n_iter_: int
@@ -76,6 +77,7 @@ class PosteriorClassifier(LatentClassifier):
     max_iter: int
     tol: float
     _record: LikelihoodBound
+    _is_ordered = False  # whether the order of the classes counts
     # The evidence is that of the posterior without neighbours; a model with neighbours computes both on first use, from
     # the labels and weights of the rows of ``posterior_``. Model files do not hold these labels.
     _evidence: Evidence | None
@@ -83,7 +85,7 @@ class PosteriorClassifier(LatentClassifier):
     _distinct_labels: tuple[np.ndarray, np.ndarray] | None = None
 
     def _set_fit(
-        self, q: Posterior, record: LikelihoodBound, label_noise: float, mean: np.ndarray, evidence: Evidence | None
+        self, q: Posterior, record: LikelihoodBound, parameter: Parameter, mean: np.ndarray, evidence: Evidence | None
     ) -> None:
         """Set the attributes that follow from the posterior."""
         kernels = [prior.spec.kernel for prior in q.prior.groups]
@@ -95,10 +97,15 @@ class PosteriorClassifier(LatentClassifier):
         self.jitter_ = q.prior.jitter
         self._record = record
         self.mean_ = float(mean[0]) if q.n_latents is None else mean
-        if record.has_label_noise:
-            self.label_noise_ = label_noise
-        elif hasattr(self, "label_noise_"):
-            del self.label_noise_
+        for name, has in (("label_noise_", record.has_label_noise), ("cut_points_", record.is_ordinal)):
+            vars(self).pop(name, None)
+            if has:
+                setattr(self, name, parameter)
+
+    @property
+    def _parameter(self) -> Parameter:
+        """The parameter of the likelihood."""
+        return getattr(self, "cut_points_", getattr(self, "label_noise_", None))
 
     @property
     def decisions_(self) -> list[str]:
@@ -163,8 +170,9 @@ class PosteriorClassifier(LatentClassifier):
         """
         if return_grad:
             mean, variance, *by_x = self.predict_latent(X, corrected=corrected, return_grad=True)
-            delta, each = getattr(self, "label_noise_", None), on_threads(self.n_jobs)
-            gradient = self._record.probability_gradients(mean, variance, delta, by_x, each)
+            gradient = self._record.probability_gradients(
+                mean, variance, self._parameter, by_x, on_threads(self.n_jobs)
+            )
             return np.exp(self._log_probabilities(mean.T, variance.T)), gradient
         log_proba = self.predict_log_proba(X, corrected)
         return np.exp(log_proba, out=log_proba)
@@ -211,8 +219,7 @@ class PosteriorClassifier(LatentClassifier):
         return probabilities()
 
     def _log_probabilities(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        delta = getattr(self, "label_noise_", None)
-        return self._record.log_probabilities(mean.T, variance.T, delta, on_threads(self.n_jobs))
+        return self._record.log_probabilities(mean.T, variance.T, self._parameter, on_threads(self.n_jobs))
 
     def predict_latent(
         self, X: ArrayLike, return_cov: bool = False, corrected: bool = False, return_grad: bool = False
@@ -428,7 +435,7 @@ class PosteriorClassifier(LatentClassifier):
         return self._evidence.elbo
 
     def _site(self) -> Site:
-        site = self._record.site(len(self.classes_), getattr(self, "label_noise_", None))
+        site = self._record.site(len(self.classes_), self._parameter)
         return site.with_prior_mean(np.atleast_1d(self.mean_))
 
     def _without_neighbors(self) -> KernelPosterior:

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from ._kernels import InducingKernel, KernelGradient
-from ._sites import Site
+from ._sites import Site, cut_gradient
 from .rows.block import AS_EVALUATED, Block, Rescaling, Sites
 from .rows.executor import Cost
 
@@ -221,6 +221,12 @@ def mean_gradient(block: Block, state: SitesAtPosterior) -> np.ndarray:
     """Gradient (C, m) of the sum of ell by the mean of the coefficients."""
     sites = state.of(block)
     return state.marginalizer.basis.sums(block, sites.linear - sites.precision * sites.mean)
+
+
+def cut_point_gradient(block: Block, state: SitesAtPosterior) -> np.ndarray:
+    """Gradient (C - 1,) of the sum of ell by the cut points of ordered classes."""
+    sites = state.of(block)
+    return cut_gradient(state.site, sites.mean, sites.variance, block.y, block.weight)
 
 
 def curvature_product(block: Block, state: Products) -> np.ndarray:

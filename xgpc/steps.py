@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise
-from .data.checks import checked_classes, checked_groups, site_labels
+from .data.checks import checked_classes, checked_groups, has_counts, site_labels
 from .data.frames import index_columns, note_of_index
 from .data.partitions import Partitions, survey_partitions
 from .data.survey import Streamed, seed_of_keys, survey
@@ -58,8 +58,12 @@ def rows_in_memory(
         run.history.add(decision=note)
     # The checks keep the columns of these rows in the model.
     before = _columns_before(model, config)
-    checked = training_data(model, X, y, sample_weight, classes)
-    groups = None if groups is None else checked_groups(groups, np.shape(y)[0], sample_weight)
+    *checked, places = training_data(model, X, y, sample_weight, classes)
+    if has_counts(y):
+        # Either all classes of a row are held out or none.
+        groups = places if groups is None else checked_groups(groups, np.shape(y)[0], None)[places]
+    elif groups is not None:
+        groups = checked_groups(groups, np.shape(y)[0], sample_weight)
     return _data(config, run, *checked, before=before, groups=groups)
 
 
@@ -77,6 +81,11 @@ def rows_in_batches(
         run.history.add(decision=note_of_index(source.index))
     check_batches(config)
     given = None if classes is None else checked_classes(classes)
+    if given is not None and model._is_ordered and not np.array_equal(given, np.asarray(classes)):
+        raise ValueError(
+            f"fit_batches takes the order of the classes from sorted labels, here {given.tolist()}; got "
+            f"classes={classes!r}. Name the labels so that they sort in their order."
+        )
     run.history.tell(stage="reading")
 
     def progress(n_rows: int) -> None:
@@ -106,8 +115,9 @@ def further_rows(
 ) -> Data:
     """Check rows that ``partial_fit`` adds to a fitted model, whose likelihood, classes and features are given."""
     if classes is not None:
-        checked_classes(classes, model.classes_)
-    (rows, codes, weight), _, columns = training_data(model, X, y, sample_weight, model.classes_, model._columns)
+        checked_classes(classes, model.classes_, model._is_ordered)
+    known = model.classes_, model._columns, model.classes_ if classes is None else classes
+    (rows, codes, weight), _, columns, _ = training_data(model, X, y, sample_weight, *known)
     record, n_classes = model._record, len(model.classes_)
     source = source_of(rows, site_labels(codes, record.n_latents(n_classes)), weight)
     return Data(
@@ -116,7 +126,7 @@ def further_rows(
         model.classes_,
         _class_totals(codes, source.weight, n_classes),
         record,
-        getattr(model, "label_noise_", None),
+        model._parameter,
         HoldOut(len(codes), None, None, codes, run.random_state),
         columns,
         prior_mean=PriorMean(np.atleast_1d(model.mean_)),

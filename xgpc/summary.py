@@ -109,6 +109,8 @@ def summary_rows(model: BaseEstimator) -> Rows:
     rows.append(("likelihood", f"{likelihood}, bound {bound}"))
     if hasattr(model, "label_noise_"):
         rows.append(("label noise", f"{model.label_noise_:.3g}"))
+    if hasattr(model, "cut_points_"):
+        rows.append(("cut points", ", ".join(f"{cut:.3g}" for cut in model.cut_points_)))
     if np.any(model.mean_):
         rows.append(("prior mean", ", ".join(f"{one:.3g}" for one in np.atleast_1d(model.mean_))))
     rows += kernels_rows(model)

@@ -18,7 +18,8 @@ cdef extern from "sites.h" nogil:
     ctypedef struct xg_likelihood:
         int kind
         const double* prior_mean
-        double delta
+        Py_ssize_t n_parameters
+        const double* parameters
         xg_hazard_table table
 
 cdef extern from "multiclass.h" nogil:
@@ -29,10 +30,9 @@ cdef class Site:
     cdef readonly object likelihood, bound, record
     cdef readonly str key
     cdef readonly Py_ssize_t n_latents
-    cdef readonly double parameter
     cdef readonly bint learned
     cdef const double[:, ::1] _table
-    cdef const double[::1] _prior_mean
+    cdef const double[::1] _prior_mean, _parameters
     cdef xg_likelihood _core
 
 

@@ -12,6 +12,7 @@ cdef extern from "sites.h" nogil:
     const char* xg_site_bound(int i)
     bint xg_site_is_multi_class(int i)
     int xg_sites(const xg_likelihood* likelihood, const xg_moments* at, const xg_site_arrays* out)
+    int xg_cut_gradient(const xg_likelihood* likelihood, const xg_moments* at, const double* weight, double* by_cut)
 
 cdef extern from "softmax.h" nogil:
     Py_ssize_t XG_HAZARD_COLUMNS, XG_HAZARD_DEGREE
@@ -40,7 +41,7 @@ cdef class Site:
     likelihood, bound : str, a key of ``KINDS``
     n_latents : int, number of latent functions: 1, or for keys in ``MULTI_CLASS`` the number of classes, at least 2
     parameter : float, delta of additive-noise bounds: the probability that a label is not that of the largest latent
-        value
+        value; or (classes - 1,) increasing cut points of ordered classes
     learned : bool, whether a fit learns the parameter
     table : (rows + 2, HAZARD_DEGREE + 5) float64, for exact softmax, see softmax.h; not copied
     record : the record of the bound in the registry of likelihoods
@@ -61,7 +62,7 @@ cdef class Site:
         of another shape.
     """
 
-    def __cinit__(self, likelihood, bound, Py_ssize_t n_latents=1, double parameter=0.01, bint learned=False,
+    def __cinit__(self, likelihood, bound, Py_ssize_t n_latents=1, parameter=0.01, bint learned=False,
                   table=None, record=None):
         key = likelihood, bound
         if key not in KINDS:
@@ -74,15 +75,20 @@ cdef class Site:
             raise ValueError(f"table must be (rows + 2, {XG_HAZARD_COLUMNS}) with at least two rows; "
                              f"got {np.shape(values)}.")
         self.likelihood, self.bound = likelihood, bound
-        self.n_latents, self.parameter, self.learned, self.record = n_latents, parameter, learned, record
+        self.n_latents, self.learned, self.record = n_latents, learned, record
         self._table, self._prior_mean = values, np.zeros(n_latents)
-        self._core = xg_likelihood(KINDS[key], &self._prior_mean[0], parameter,
+        self._parameters = np.array(parameter, dtype=np.float64, ndmin=1)
+        self._core = xg_likelihood(KINDS[key], &self._prior_mean[0], len(self._parameters), &self._parameters[0],
                                    xg_hazard_table(self._table.shape[0] - 2, &self._table[0, 0]))
         self.key = uuid4().hex
 
-    def with_parameter(self, double delta):
+    @property
+    def parameter(self):
+        return np.array(self._parameters) if self.likelihood.startswith("ordinal") else self._parameters[0]
+
+    def with_parameter(self, parameter):
         """The same site with another parameter and a new key."""
-        return _site(None, self.prior_mean, *self._arguments(delta))
+        return _site(None, self.prior_mean, *self._arguments(parameter))
 
     def with_prior_mean(self, prior_mean):
         """The same site with another prior mean and a new key; itself if the mean is equal.
@@ -160,6 +166,23 @@ def sites(Site site, mean, variance, const double[::1] y, const double[::1] weig
             for i in range(n):
                 total += ell[i]
     return total
+
+
+def cut_gradient(Site site, const double[:, ::1] mean, const double[:, ::1] variance, const double[::1] y,
+                 const double[::1] weight):
+    """Gradient of the sum of ell by the cut points of ordered classes, for moments (1, n); weight may be empty."""
+    cdef Py_ssize_t n = y.shape[0]
+    gradient = np.zeros(len(site._parameters))
+    cdef double[::1] by_cut = gradient
+    cdef xg_moments at
+    cdef int status = 0
+    if n:
+        at = xg_moments(1, n, n, n, &mean[0, 0], &variance[0, 0], &y[0])
+        with nogil:
+            status = xg_cut_gradient(&site._core, &at, entry(weight, 0), &by_cut[0])
+    if status:
+        raise ValueError(f"The site {site.likelihood!r} has no cut points.")
+    return gradient
 
 
 def softmax_scores(Site site, const double[:, ::1] mean, const double[:, ::1] variance, const double[::1] y):

@@ -208,6 +208,7 @@ static void xg_logistic_softmax_chunk(const xg_moments *restrict at, double *res
 #define XG_CASE(number, likelihood, bound, form, term) XG_CASE_##form(number, term)
 #define XG_CASE_POINT(number, term)
 #define XG_CASE_POINT_NOISE(number, term)
+#define XG_CASE_ORDINAL(number, term)
 #define XG_CASE_CLASSES(number, term)                                                                                \
     case number:                                                                                                     \
         XG_FOR_CHUNKS(term(&at, scratch, &out))                                                                      \
@@ -221,7 +222,7 @@ static void xg_logistic_softmax_chunk(const xg_moments *restrict at, double *res
 #define XG_CASE_CLASSES_NOISE(number, term)                                                                          \
     case number:                                                                                                     \
         xg_multinomial_tables(classes, tables);                                                                      \
-        XG_FOR_CHUNKS(xg_multinomial_chunk(&at, term, likelihood->delta, tables, scratch, work, &out))               \
+        XG_FOR_CHUNKS(xg_multinomial_chunk(&at, term, likelihood->parameters[0], tables, scratch, work, &out))       \
         return 0;
 #define XG_FOR_CHUNKS(call)                                                                                          \
     for (ptrdiff_t start = 0; start < points->n; start += pitch) {                                                   \

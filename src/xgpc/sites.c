@@ -17,6 +17,7 @@
 #define XG_LOOP(number, likelihood, bound, form, term) XG_LOOP_##form(term)
 #define XG_LOOP_POINT(term) XG_SITE_LOOP(term##_loop, term)
 #define XG_LOOP_POINT_NOISE(term)
+#define XG_LOOP_ORDINAL(term)
 #define XG_LOOP_CLASSES(term)
 #define XG_LOOP_CLASSES_TABLE(term)
 #define XG_LOOP_CLASSES_NOISE(term)
@@ -27,7 +28,7 @@ static void xg_additive_noise_loop(double noise, const xg_likelihood *likelihood
                                    const xg_site_arrays *restrict out)
 {
     double prior_mean = likelihood->prior_mean[0];
-    double log_right = log1p(-likelihood->delta), log_wrong = log(likelihood->delta);
+    double log_right = log1p(-likelihood->parameters[0]), log_wrong = log(likelihood->parameters[0]);
     const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;
     double *restrict ell = out->ell, *restrict lambda = out->lambda, *restrict r = out->r;
     for (ptrdiff_t i = 0, n = at->n; i < n; ++i) {
@@ -38,6 +39,44 @@ static void xg_additive_noise_loop(double noise, const xg_likelihood *likelihood
     }
 }
 
+static xg_ordinal_site xg_ordinal_at(xg_ordinal_function function, const xg_likelihood *likelihood,
+                                     const xg_moments *at, ptrdiff_t i, ptrdiff_t *class)
+{
+    const double *cuts = likelihood->parameters;
+    ptrdiff_t c = *class = (ptrdiff_t)(0.5 * (at->y[i] + 1.0));
+    double low = c > 0 ? cuts[c - 1] : -XG_NO_CUT, high = c < likelihood->n_parameters ? cuts[c] : XG_NO_CUT;
+    return function(at->m[i] + likelihood->prior_mean[0], at->v[i], low, high);
+}
+
+static void xg_ordinal_loop(xg_ordinal_function function, const xg_likelihood *likelihood, const xg_moments *at,
+                            const xg_site_arrays *out)
+{
+    for (ptrdiff_t i = 0, c; i < at->n; ++i) {
+        xg_ordinal_site site = xg_ordinal_at(function, likelihood, at, i, &c);
+        out->ell[i] = site.ell;
+        out->lambda[i] = site.lambda;
+        out->r[i] = site.r - site.lambda * likelihood->prior_mean[0];
+    }
+}
+
+int xg_cut_gradient(const xg_likelihood *likelihood, const xg_moments *at, const double *weight, double *by_cut)
+{
+    xg_ordinal_function function = likelihood->kind == XG_ORDINAL_LOGIT    ? xg_ordinal_logit
+                                   : likelihood->kind == XG_ORDINAL_PROBIT ? xg_ordinal_probit
+                                                                           : NULL;
+    if (!function)
+        return -1;
+    for (ptrdiff_t i = 0, c; i < at->n; ++i) {
+        xg_ordinal_site site = xg_ordinal_at(function, likelihood, at, i, &c);
+        double w = weight ? weight[i] : 1.0;
+        if (c > 0)
+            by_cut[c - 1] += w * site.by_low;
+        if (c < likelihood->n_parameters)
+            by_cut[c] += w * site.by_high;
+    }
+    return 0;
+}
+
 #define XG_CASE(number, likelihood, bound, form, term) XG_CASE_##form(number, term)
 #define XG_CASE_POINT(number, term)                                                                                  \
     case number:                                                                                                     \
@@ -46,6 +85,10 @@ static void xg_additive_noise_loop(double noise, const xg_likelihood *likelihood
 #define XG_CASE_POINT_NOISE(number, term)                                                                            \
     case number:                                                                                                     \
         xg_additive_noise_loop(term, likelihood, at, out);                                                           \
+        return 0;
+#define XG_CASE_ORDINAL(number, term)                                                                                \
+    case number:                                                                                                     \
+        xg_ordinal_loop(term, likelihood, at, out);                                                                  \
         return 0;
 #define XG_CASE_CLASSES(number, term)
 #define XG_CASE_CLASSES_TABLE(number, term)
@@ -61,6 +104,7 @@ int xg_sites(const xg_likelihood *likelihood, const xg_moments *at, const xg_sit
 
 #define XG_IS_MULTI_CLASS_POINT 0
 #define XG_IS_MULTI_CLASS_POINT_NOISE 0
+#define XG_IS_MULTI_CLASS_ORDINAL 0
 #define XG_IS_MULTI_CLASS_CLASSES 1
 #define XG_IS_MULTI_CLASS_CLASSES_TABLE 1
 #define XG_IS_MULTI_CLASS_CLASSES_NOISE 1

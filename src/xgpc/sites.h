@@ -5,6 +5,7 @@
 #ifndef XGPC_SITES_H
 #define XGPC_SITES_H
 
+#include "ordinal.h"
 #include "softmax.h"
 
 /* Variances of the normal noise that represents each likelihood; for the logistic one it has the least largest error
@@ -18,6 +19,7 @@
  *
  * POINT          one latent function: a static inline function (m, v, y) of this file
  * POINT_NOISE    one latent function, additive noise: the variance of the noise
+ * ORDINAL        one latent function, ordered classes: a function of ordinal.h
  * CLASSES        one latent function per class: a chunk function of multiclass.c
  * CLASSES_TABLE  the same, with a chunk function that takes the table of softmax.h
  * CLASSES_NOISE  one latent function per class, additive noise: the variance of the noise */
@@ -31,6 +33,8 @@
     SITE(XG_STEP_ADDITIVE_NOISE, "step", "additive-noise", POINT_NOISE, XG_STEP_NOISE)                               \
     SITE(XG_PROBIT_ADDITIVE_NOISE, "probit", "additive-noise", POINT_NOISE, XG_PROBIT_NOISE)                         \
     SITE(XG_LOGIT_ADDITIVE_NOISE, "logit", "additive-noise", POINT_NOISE, XG_LOGIT_NOISE)                            \
+    SITE(XG_ORDINAL_LOGIT, "ordinal-logit", "exact", ORDINAL, xg_ordinal_logit)                                      \
+    SITE(XG_ORDINAL_PROBIT, "ordinal-probit", "exact", ORDINAL, xg_ordinal_probit)                                   \
     SITE(XG_SOFTMAX_EXACT, "softmax", "exact", CLASSES_TABLE, xg_softmax_exact_chunk)                                \
     SITE(XG_SOFTMAX_ADDITIVE_NOISE, "softmax", "additive-noise", CLASSES, xg_softmax_additive_noise_chunk)           \
     SITE(XG_MULTINOMIAL_STEP, "multinomial-step", "additive-noise", CLASSES_NOISE, XG_STEP_NOISE)                    \
@@ -193,18 +197,23 @@ XG_INLINE double xg_logistic_normal_mean(double m, double v)
     return value;
 }
 
-/* A likelihood with a bound: its number in the list, the prior mean of each latent function, the probability of a wrong
- * label, in (0, 1), under additive noise, and the table of exact softmax, without rows for all others. */
+/* A likelihood with a bound: its number in the list, the prior mean of each latent function, its parameters, and the
+ * table of exact softmax, without rows for all others. Parameters are the probability of a wrong label, in (0, 1), under
+ * additive noise, or the increasing cut points of ordered classes. */
 typedef struct {
     int kind;
     const double *prior_mean;
-    double delta;
+    ptrdiff_t n_parameters;
+    const double *parameters;
     xg_hazard_table table;
 } xg_likelihood;
 
 /* Sites of points under one latent function, from the moments of the distance f - prior_mean; r = d ell / d m + lambda
  * m. Returns 0; or returns -1 and writes nothing if the kind has several latent functions. */
 int xg_sites(const xg_likelihood *likelihood, const xg_moments *at, const xg_site_arrays *out);
+/* Add each point's derivatives of ell by its cut points, times its weight (1 if NULL), to by_cut. Returns -1 if the kind
+ * has none. Labels are -1, 1, 3, ... for the classes in their order. */
+int xg_cut_gradient(const xg_likelihood *likelihood, const xg_moments *at, const double *weight, double *by_cut);
 void xg_logistic_normal_mean_array(ptrdiff_t n, const double *m, const double *v, double *out);
 
 /* log E[sigma(-f)] and log E[sigma(f)], f ~ N(m, v), into out (n, 2), from the mixture, and for |m| > v from the

@@ -136,6 +136,28 @@ def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
     return labels
 
 
+def has_counts(y: ArrayLike) -> bool:
+    """Whether labels are counts or probabilities of classes, in two columns or more."""
+    return np.ndim(y) == 2 and np.shape(y)[1] > 1
+
+
+def checked_counts(y: ArrayLike, n_rows: int, columns: ArrayLike | None, classes: np.ndarray) -> np.ndarray:
+    """Return counts (n_rows, C) in the order of ``classes``; ``columns`` are the classes that y has columns for."""
+    refuse_not_in_memory(y)
+    shape = n_rows, len(classes)
+    if columns is None or np.shape(y) != shape or len(np.asarray(columns)) != len(classes):
+        raise ValueError(
+            f"y with several columns must have the counts or probabilities of the classes, here of shape {shape}, and "
+            f"classes= must name its columns; got y of shape {np.shape(y)} and classes={columns!r}. For one label a "
+            "row, give y of shape (n,)."
+        )
+    counts = np.asarray(y, dtype=np.float64)
+    (bad,) = np.nonzero(~np.all((counts >= 0.0) & np.isfinite(counts), axis=1))
+    if len(bad):
+        raise BadRow(f"y must have counts or probabilities, not negative; row {bad[0]} is {counts[bad[0]]}.", bad[0])
+    return counts[:, np.argsort(class_numbers(np.asarray(columns), classes))]
+
+
 def refuse_rounded(labels: Iterable[object], classes: np.ndarray) -> None:
     """Raise ValueError for labels that the array of all classes rounds: large integers next to floats, for instance."""
     known = set(classes.tolist())
@@ -147,8 +169,11 @@ def refuse_rounded(labels: Iterable[object], classes: np.ndarray) -> None:
         )
 
 
-def checked_classes(classes: Any, known: np.ndarray | None = None) -> np.ndarray:
-    """Return the distinct labels (C,), sorted; raise ValueError unless they are two or more, of one kind, and known."""
+def checked_classes(classes: Any, known: np.ndarray | None = None, is_ordered: bool = False) -> np.ndarray:
+    """Return the distinct labels (C,), sorted, or as given if that is their order.
+
+    ValueError unless they are two or more, of one kind, and known.
+    """
     values = list(classes) if np.ndim(np.asarray(classes, dtype=object)) == 1 else []
     if len({isinstance(value, str) for value in values}) > 1 or any(map(is_missing, values)):
         values = []
@@ -160,6 +185,8 @@ def checked_classes(classes: Any, known: np.ndarray | None = None) -> np.ndarray
             f"none of them missing; got {classes!r}."
         )
     _refuse_kinds(distinct)
+    if is_ordered:
+        distinct = distinct[np.argsort([values.index(label) for label in distinct.tolist()])]
     if known is not None and distinct.tolist() != known.tolist():
         raise ValueError(
             f"classes must be None or those of the first call, {known.tolist()}; got {classes!r}. A class that was not "
@@ -169,11 +196,12 @@ def checked_classes(classes: Any, known: np.ndarray | None = None) -> np.ndarray
 
 
 def class_numbers(labels: np.ndarray, classes: np.ndarray, how: str = "") -> np.ndarray:
-    """Return the positions (n,) of labels in sorted classes; raise ValueError for an unknown label, with advice."""
+    """Return the positions (n,) of labels in classes; raise ValueError for an unknown label, with advice."""
     # "1" is not 1.
     are_alike = kind_of(labels.dtype) == kind_of(classes.dtype)
-    codes = np.searchsorted(classes, labels if are_alike else classes[:0])
-    codes = np.minimum(codes, len(classes) - 1)
+    order = np.argsort(classes)
+    codes = np.searchsorted(classes, labels if are_alike else classes[:0], sorter=order)
+    codes = order[np.minimum(codes, len(classes) - 1)]
     unknown = np.flatnonzero(classes[codes] != labels) if are_alike else np.arange(len(labels))
     if len(unknown):
         given = reprlib.repr(list(dict.fromkeys(labels[unknown].tolist())))

@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from ..names import MatrixLike
-from ..ranges import LARGEST_FEATURE, largest_size
+from ..ranges import LARGEST_FEATURE, check_weight_range, largest_size
 from ..rows.batches import Rows
 from ..rows.source import NONE, dense
 from .checks import (
@@ -25,10 +25,12 @@ from .checks import (
     check_classes_present,
     check_features,
     checked_classes,
+    checked_counts,
     checked_labels,
     checked_weights,
     class_factors,
     class_numbers,
+    has_counts,
     missing_numbers,
     refuse_not_in_memory,
     said_missing,
@@ -88,11 +90,15 @@ class Columns(NamedTuple):
 
 
 class TrainingData(NamedTuple):
-    """Checked rows of positive weight, dense or CSR, with class numbers as y and class weights; classes and columns."""
+    """Checked rows of positive weight, dense or CSR, with class numbers as y and class weights; classes and columns.
+
+    ``places`` are the rows' numbers among those given; a row with counts of several classes comes once for each.
+    """
 
     rows: Rows
     classes: np.ndarray
     columns: Columns
+    places: np.ndarray
 
 
 def training_data(
@@ -102,6 +108,7 @@ def training_data(
     sample_weight: ArrayLike | None,
     classes: ArrayLike | None = None,
     fitted: Columns | None = None,
+    counted: ArrayLike | None = None,
 ) -> TrainingData:
     """Check training data; a table has no encoding if all columns are numbers and no number is missing.
 
@@ -110,6 +117,7 @@ def training_data(
     model : the estimator, with its parameters; scikit-learn's checks keep names and number of columns in it
     classes : labels that there may be; None: those of y
     fitted : the columns of a model that continues; None for its first rows
+    counted : with y (n, C), the classes of its columns if ``classes`` are in another order
     """
     refuse_not_in_memory(X)
     table, chosen = ([], []) if fitted else _columns_to_encode(model, X)
@@ -117,25 +125,36 @@ def training_data(
     n_rows = len(table[0].values) if rows is None else rows.shape[0]
     if not n_rows:
         raise ValueError("X has 0 samples; give a row or more.")
-    labels, may_lack = checked_labels(y, n_rows), classes is not None
-    if classes is None:
-        check_classification_targets(labels)
-    classes = checked_classes(classes) if may_lack else np.unique(labels)
-    codes = class_numbers(labels, classes)
-    factors = class_factors(getattr(model, "class_weight", None), classes, np.bincount(codes, minlength=len(classes)))
+    may_lack, is_ordered, given = classes is not None, getattr(model, "_is_ordered", False), classes
     weight = NONE if sample_weight is None else checked_weights(sample_weight, n_rows)
-    (keep,) = np.nonzero(weight) if len(weight) else (np.arange(n_rows),)
-    codes, weight = codes[keep], weight[keep] if len(weight) else weight
+    if may_lack and has_counts(y):
+        classes = checked_classes(classes, None, is_ordered)
+        counts = checked_counts(y, n_rows, given if counted is None else counted, classes)
+        factors = class_factors(getattr(model, "class_weight", None), classes, counts.sum(axis=0))
+        weights = counts * weight[:, None] if len(weight) else counts
+        keep, codes = np.nonzero(weights)
+        weight = weights[keep, codes]
+        check_weight_range(weight)
+    else:
+        labels = checked_labels(y, n_rows)
+        if classes is None:
+            check_classification_targets(labels)
+        classes = checked_classes(classes, None, is_ordered) if may_lack else np.unique(labels)
+        codes = class_numbers(labels, classes)
+        n_each = np.bincount(codes, minlength=len(classes))
+        factors = class_factors(getattr(model, "class_weight", None), classes, n_each)
+        (keep,) = np.nonzero(weight) if len(weight) else (np.arange(n_rows),)
+        codes, weight = codes[keep], weight[keep] if len(weight) else weight
     check_classes_present(classes[np.unique(codes)], may_lack, takes_classes=hasattr(model, "partial_fit"))
     weight, named = times_class_weights(weight, factors, codes), with_names(X)
     if rows is not None:
-        rows = rows if len(keep) == n_rows else rows[keep]
+        rows = rows if np.array_equal(keep, np.arange(n_rows)) else rows[keep]
         columns = fitted or Columns(rows.shape[1], names_of(named), labels_of(named))
-        return TrainingData(Rows(rows, codes, weight), classes, columns)
+        return TrainingData(Rows(rows, codes, weight), classes, columns, keep)
     encoding = Encoding.learn(table, chosen, keep, weight)
     matrix = encoding.matrix([column.part(keep) for column in table])
     columns = Columns(len(table), names_of(named), labels_of(named), encoding)
-    return TrainingData(Rows(matrix, codes, weight), classes, columns)
+    return TrainingData(Rows(matrix, codes, weight), classes, columns, keep)
 
 
 def _columns_to_encode(model: BaseEstimator, X: MatrixLike) -> tuple[list[Column], list[bool]]:

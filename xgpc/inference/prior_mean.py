@@ -39,10 +39,13 @@ class PriorMean:
         """The site with its mean under a prior; unchanged if there is neither a given mean nor a base rate."""
         if self.base_rate is None:
             return site if self.given is None else site.with_prior_mean(self.given)
-        # k(x, x) of each latent function with white noise, averaged over the inducing points.
-        found = [np.mean(group.core.diagonals(np.ascontiguousarray(group.Z))) for group in prior.groups]
-        variance = self.variance_scale * np.array(found * site.n_latents if len(found) == 1 else found)
+        variance = self.variance_scale * np.broadcast_to(mean_variances(prior), site.n_latents)
         return site.with_prior_mean(base_rate_mean(site.record, self.base_rate, variance))
+
+
+def mean_variances(prior: KernelPrior) -> np.ndarray:
+    """k(x, x) of each kernel with white noise, averaged over the inducing points."""
+    return np.array([np.mean(group.core.diagonals(np.ascontiguousarray(group.Z))) for group in prior.groups])
 
 
 # Leaves the site's own mean unchanged.

@@ -17,6 +17,8 @@ from ..inference.ascent import ROUND_OFF, Ascent, Point, coordinate_ascent, is_s
 from ..inference.history import History
 from ..inference.run import BestSoFar, State
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
+from ..likelihoods.ordinal import LEAST_GAP
+from ..statistics import cut_point_gradient
 from .inducing import mean_and_scale
 
 # L-BFGS iterations over which the gain is averaged for the convergence test.
@@ -47,6 +49,9 @@ INNER_MAX_ITER = 30
 # If the optimizer fails, it restarts with tenfold tighter and longer inner solves, at most this many times.
 RESTARTS = 3
 
+# Range of the logarithm of the distance of two cut points; both ends are far from what data can tell.
+LOG_GAPS = (float(np.log(LEAST_GAP)), 10.0)
+
 Limits = list[tuple[float | None, float | None]]
 
 
@@ -59,11 +64,14 @@ class Coordinates:
     length one, and may end in a corner of the box where gradients vanish.
     """
 
-    def __init__(self, start: KernelPrior, learn_inducing: bool):
+    def __init__(self, start: KernelPrior, learn_inducing: bool, site: Site | None = None):
         self.start = start
+        # Cut points of ordered classes follow: the first one, and the logarithms of their distances.
+        self.has_cuts = site is not None and site.record.is_ordinal
+        n_cuts = len(site.parameter) if site is not None and self.has_cuts else 0
         self.learn_inducing = learn_inducing and all(group.spec.has_slopes for group in start.groups)
         sizes = [len(group.spec.theta) for group in start.groups]
-        self._ends = np.cumsum([*sizes, start.Z.size if self.learn_inducing else 0])
+        self._ends = np.cumsum([*sizes, start.Z.size if self.learn_inducing else 0, n_cuts])
         units = []
         for group in start.groups:
             spread = mean_and_scale(group.Z, np.ones(len(group.Z)))[1]
@@ -72,22 +80,41 @@ class Coordinates:
         self.unit = UNIT * (units[0] if start.Z.ndim == 2 else np.array(units)[:, None])
         bounds = np.concatenate([group.spec.bounds for group in start.groups])
         self.limits: Limits = [(float(low), float(high)) for low, high in bounds]
-        self.limits += [(None, None)] * (int(self._ends[-1]) - len(bounds) + 1)
+        self.limits += [(None, None)] * (int(self._ends[-2]) - len(bounds) + min(n_cuts, 1))
+        self.limits += [LOG_GAPS] * (n_cuts - 1) + [(None, None)]
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is learned."""
         return len(self.limits) == 1
 
-    def pack(self, prior: KernelPrior) -> np.ndarray:
-        return np.concatenate([thetas(prior), (prior.Z / self.unit).ravel() if self.learn_inducing else [], [0.0]])
+    def pack(self, prior: KernelPrior, site: Site | None = None) -> np.ndarray:
+        points = (prior.Z / self.unit).ravel() if self.learn_inducing else []
+        cuts = [site.parameter[:1], np.log(np.diff(site.parameter))] if site is not None and self.has_cuts else []
+        return np.concatenate([thetas(prior), points, *cuts, [0.0]])
 
-    def pack_gradient(self, d_theta: np.ndarray, d_Z: np.ndarray) -> np.ndarray:
-        return np.concatenate([d_theta, (d_Z * self.unit).ravel() if self.learn_inducing else [], [0.0]])
+    def pack_gradient(self, d_theta: np.ndarray, d_Z: np.ndarray, d_cuts: ArrayLike = ()) -> np.ndarray:
+        """From gradients by the parameters; that by the cut points is already by their coordinates."""
+        return np.concatenate([d_theta, (d_Z * self.unit).ravel() if self.learn_inducing else [], d_cuts, [0.0]])
+
+    def site(self, vector: np.ndarray, site: Site) -> Site:
+        """The site with the cut points of a vector; itself if there are none."""
+        if not self.has_cuts:
+            return site
+        first, *log_gaps = vector[self._ends[-2] : self._ends[-1]]
+        return site.with_parameter(first + np.append(0.0, np.cumsum(np.exp(log_gaps))))
+
+    def cut_gradient(self, training: Training, point: Point[KernelPosterior]) -> np.ndarray:
+        """Gradient of the bound by the coordinates of the cut points; (0,) if there are none."""
+        if not self.has_cuts:
+            return np.empty(0)
+        # Every cut point behind a gap moves with it.
+        behind = np.cumsum(training.reduce(cut_point_gradient, point.sites)[::-1])[::-1]
+        return behind * np.append(1.0, np.diff(point.site.parameter))
 
     def prior(self, vector: np.ndarray) -> KernelPrior:
         """The prior at a vector; ValueError if its covariance matrix cannot be factorised."""
-        *values, points, _ = np.split(vector, self._ends)
+        *values, points, _, _ = np.split(vector, self._ends)
         Z = points.reshape(self.start.Z.shape) * self.unit if self.learn_inducing else self.start.Z
         specs = [group.spec.with_theta(theta) for group, theta in zip(self.start.groups, values, strict=True)]
         return self.start.rebuilt(specs, Z)
@@ -216,13 +243,13 @@ class ProfiledBound:
     def __init__(self, training: Training, site: Site, start: KernelPosterior, options: Options):
         self.training, self.options = training, options
         self.share = INNER_SHARE if options.tol >= PRECISE else PRECISE_SHARE
-        self.coordinates = Coordinates(start.prior, options.learn_inducing)
+        self.coordinates = Coordinates(start.prior, options.learn_inducing, site)
         # Nats that an inner solve may leave, and the factor by which failures of the optimizer have tightened them.
         self.inner_gain, self.tightening = float(np.clip(START_SHARE * training.total_weight, *INNER_RANGE)), 1.0
         ascent = coordinate_ascent(training, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER)
         # An inner solve begins with the best length of the first step of the one before.
         self.first_rate, self.evaluations = ascent.first_rate, 0
-        self._keep(self.coordinates.pack(start.prior), ascent)
+        self._keep(self.coordinates.pack(start.prior, site), ascent)
         # At the prior the gradient vanishes, so a start without any step is solved again.
         self._has_stepped = ascent.n_iter > 0
 
@@ -262,7 +289,7 @@ class ProfiledBound:
                 carried = proper_posterior(self.training, self.point.sites, prior)
                 if carried is None:
                     return refused(self.value, vector)
-                q = carried
+                q, site = carried, self.coordinates.site(vector, site)
             least = self._least_gain()
             # Each further digit of accuracy allows as many iterations again.
             most = round(INNER_MAX_ITER * (1.0 + max(0.0, np.log10(INNER_RANGE[0] / least))))
@@ -286,8 +313,9 @@ class ProfiledBound:
         self.evaluations += 1
         self.options.record(point.elbo, point.q.prior, evaluation=self.evaluations, inner_iterations=iterations)
         d_theta, d_Z = point.q.gradient(self.training, point.sites, point.target)
+        d_cuts = self.coordinates.cut_gradient(self.training, point)
         log_prior, by_theta = self.options.log_prior(point.q.prior)
-        return -(point.elbo + log_prior), -self.coordinates.pack_gradient(d_theta + by_theta, d_Z)
+        return -(point.elbo + log_prior), -self.coordinates.pack_gradient(d_theta + by_theta, d_Z, d_cuts)
 
 
 def profile(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:

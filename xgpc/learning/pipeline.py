@@ -158,7 +158,7 @@ def add_rows(
     before = prior.given(posterior_before(q, prior, forgetting_factor))
     with executing(run, data.config) as executor:
         training = Training(data.source, executor, q.n_latents)
-        site = data.record.site(len(data.classes), data.label_noise)
+        site = data.record.site(len(data.classes), data.parameter)
         initial = InitialState(training, data.hold_out, Model(before, None, site))
         # Take a step even if it gains less than tol: the gains of many batches add up.
         result = infer(data, run, initial, HyperparameterFit(initial.model), leaves_prior=True)

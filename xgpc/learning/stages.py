@@ -66,6 +66,8 @@ SCHEMES: dict[str, Callable[[Training, KernelPosterior, Site, Options], Outcome]
 
 def optimizers_for(record: LikelihoodBound) -> list[str]:
     """The optimizers that support a likelihood's bound."""
+    if record.is_ordinal:
+        return ["profile"]  # the others do not move cut points
     supports = {"alternate": record.has_quadratics, "joint": record.is_jaakkola_jordan}
     supports["hybrid"] = record.is_jaakkola_jordan
     return [name for name in SCHEMES if supports.get(name, record.is_bound)]

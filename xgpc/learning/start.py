@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._sites import Site
-from ..approximations.base import KernelPosterior, Training, grouped
+from ..approximations.base import KernelPosterior, KernelPrior, Training, grouped
 from ..approximations.full import FullPrior
 from ..approximations.local import LocalPosterior
 from ..approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
@@ -16,13 +16,13 @@ from ..config import FitConfig
 from ..data.encoding import Encoding, of_table, warps_in
 from ..data.training import Columns
 from ..inference.fitting import Evidence
-from ..inference.prior_mean import OF_SITE, PriorMean
+from ..inference.prior_mean import OF_SITE, PriorMean, base_rates, mean_variances
 from ..inference.run import BestSoFar, Run
 from ..kernels.default import default_kernel
 from ..kernels.features import Groups
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import KernelSpec, with_numbers
-from ..likelihoods import START_NOISE, LikelihoodBound
+from ..likelihoods import NOISE_VARIANCES, ORDINAL, START_NOISE, LikelihoodBound, Parameter, first_cut_points
 from ..rows.executor import Executor
 from ..rows.source import ArraySource, RowSource
 from .candidates import Scores
@@ -40,7 +40,7 @@ class Data:
     classes: np.ndarray  # (C,) labels
     class_totals: np.ndarray  # (C,) total weights of the classes over all rows
     record: LikelihoodBound
-    label_noise: float | None  # None if it is learned or the bound has none
+    parameter: Parameter  # of the likelihood; None if it is learned or there is none
     hold_out: HoldOut
     columns: Columns  # with the encoding that made the rows
     stream: RowSource | None = None  # all rows if ``source`` is only a sample of them
@@ -73,7 +73,7 @@ class PreviousFit(NamedTuple):
     posterior: KernelPosterior | LocalPosterior
     classes: np.ndarray
     encoding: Encoding | None
-    label_noise: float
+    parameter: Parameter  # of the likelihood
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | 
     n_kernels = _number_of_kernels(config, n_latents, previous)
     if previous is not None and len(previous.prior.groups) != n_kernels:
         previous = None
-    noise = START_NOISE if previous_fit is None or previous is None else previous_fit.label_noise
+    parameter = None if previous_fit is None or previous is None else previous_fit.parameter
     if previous_fit is not None and previous is None:
         what = "features, warps of features, classes, or number of latent functions or kernels"
         run.history.add(decision=f"The previous fit had other {what}: this fit begins anew.")
@@ -177,13 +177,22 @@ def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | 
             warn_of_many_classes(source.n_rows, n_latents, len(Z), n_kernels > 1)
     if n_kernels > 1 and previous is not None and (prior.is_full or previous.prior.is_full):
         prior = prior.rebuilt(specs, prior.Z)
-    site = data.prior_mean.site(data.record.site(len(data.classes), data.label_noise, noise), prior)
+    parameter = _first_parameter(data, prior) if parameter is None else parameter
+    site = data.prior_mean.site(data.record.site(len(data.classes), data.parameter, parameter), prior)
     resumed = None if run.store is None else run.store.load(site, data.groups)
     if resumed is not None:
         run.best = resumed
         run.history.add(decision=f"Learning resumes from the checkpoint {config.checkpoint}.")
     length_scale_prior = _length_scale_prior(config, sample.scale)
     return InitialState(training, data.hold_out, Model(prior, previous, site), grow_to, length_scale_prior, resumed)
+
+
+def _first_parameter(data: Data, prior: KernelPrior) -> Parameter:
+    """The likelihood's parameter where learning starts; cut points are those of the class frequencies."""
+    if not data.record.is_ordinal:
+        return START_NOISE
+    noise = NOISE_VARIANCES[data.record.likelihood.removeprefix(ORDINAL)]
+    return first_cut_points(base_rates(data.class_totals), float(mean_variances(prior)[0]), noise)
 
 
 def _length_scale_prior(config: FitConfig, scale: np.ndarray) -> LengthScalePrior:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import log_softmax
@@ -22,6 +23,7 @@ from .binary import (
 from .curvature import Curvature, multinomial_curvature, softmax_curvature
 from .logistic_softmax import log_shares, logistic_softmax_log_probabilities
 from .multinomial import multinomial_log_probabilities, multinomial_slopes
+from .ordinal import ordinal_log_probabilities, ordinal_slopes
 from .softmax import (
     hazard_table,
     softmax_expected_entropy,
@@ -33,6 +35,8 @@ from .softmax import (
 # The step, probit and logit likelihoods are a step function of the latent value plus normal noise of this variance;
 # 1.702 is the scale at which the normal distribution function is nearest to the logistic one.
 NOISE_VARIANCES = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}
+# What begins the name of a likelihood of ordered classes; the link's name follows.
+ORDINAL = "ordinal-"
 # A learned label noise starts here.
 START_NOISE = 0.01
 # Predictive functions take this many rows at a time, because their temporaries are many times as large as the result.
@@ -44,6 +48,9 @@ SAFE = (*AUGMENTED, "taylor")
 
 # (likelihood, bound), the name of a record
 Key = tuple[str, str]
+Made = TypeVar("Made")
+# Label noise delta, or the cut points of ordered classes; None for likelihoods without a parameter
+Parameter = float | np.ndarray | None
 # Like map: a function and its arguments -> an iterable of the values
 Each = Callable[[Callable[[slice], None], Sequence[slice]], Iterable[None]]
 
@@ -60,7 +67,8 @@ class LikelihoodBound:
     # The name of a compiled site.
     likelihood: str
     bound: str
-    # From means and variances of the latent values, and delta if there is label noise: log probabilities (n, classes).
+    # From means and variances of the latent values, and ``delta`` or ``cut_points`` if there are any: log probabilities
+    # (n, classes).
     predictive: Callable[..., np.ndarray]
     # From the same, the derivatives by mean and variance, of p(y = +1), (n,) each, or of all probabilities by those of
     # all latent values, (n, C, C) each; None for probabilities that are averages over points.
@@ -69,6 +77,7 @@ class LikelihoodBound:
     # Whether there is a parameter delta, the probability that a label is not that of the largest latent value. Such a
     # likelihood is not log-concave, so that precisions may be negative.
     has_label_noise: bool = False
+    is_ordinal: bool = False  # whether the classes are ordered and cut points divide one latent function
     # The bound whose updates make the first posterior, if the prior is a bad place to start, and a second one to try.
     start: Key | None = None
     other_start: Key | None = None
@@ -140,26 +149,36 @@ class LikelihoodBound:
         """The number of latent functions for ``n_classes``; None stands for one."""
         return n_classes if self.is_multi_class else None
 
-    def site(self, n_classes: int = 2, label_noise: float | None = None, first_noise: float = START_NOISE) -> Site:
-        """The compiled site function, with a fixed label noise, or for None a learned one that starts at the third."""
+    def site(self, n_classes: int = 2, parameter: Parameter = None, first: Parameter = START_NOISE) -> Site:
+        """The compiled site function, with a fixed parameter, or for None a learned one that starts at the third."""
         return Site(
             *self.key,
             n_latents=self.n_latents(n_classes) or 1,
-            parameter=first_noise if label_noise is None else label_noise,
-            learned=label_noise is None and self.has_label_noise,
+            parameter=first if parameter is None else parameter,
+            learned=parameter is None and self.has_label_noise,
             table=None if self.table is None else self.table(),
             record=self,
         )
 
+    def _with(self, function: Callable[..., Made], parameter: Parameter) -> Callable[..., Made]:
+        """A function of means and variances, from one that takes the likelihood's parameter as well."""
+        if self.is_ordinal:
+            return partial(function, cut_points=parameter)
+        return partial(function, delta=parameter) if self.has_label_noise else function
+
+    def n_columns(self, mean: np.ndarray, parameter: Parameter) -> int:
+        """The number of classes, from latent means (n,) or (n, C) and the parameter."""
+        return np.size(parameter) + 1 if self.is_ordinal else mean.shape[1] if self.is_multi_class else 2
+
     def log_probabilities(
-        self, mean: np.ndarray, variance: np.ndarray, delta: float | None, each: Each = map
+        self, mean: np.ndarray, variance: np.ndarray, parameter: Parameter, each: Each = map
     ) -> np.ndarray:
         """Predictive log probabilities (n, classes) for latent values N(mean, variance), (n,) or (n, C).
 
         ``each`` applies a function to parts of the rows, as ``map`` does or with threads.
         """
-        link = partial(self.predictive, delta=delta) if self.has_label_noise else self.predictive
-        value = np.empty((len(mean), mean.shape[1] if self.is_multi_class else 2))
+        link = self._with(self.predictive, parameter)
+        value = np.empty((len(mean), self.n_columns(mean, parameter)))
 
         def fill(part: slice) -> None:
             value[part] = link(mean[part], variance[part])
@@ -168,7 +187,7 @@ class LikelihoodBound:
         return value
 
     def probability_slopes(
-        self, mean: np.ndarray, variance: np.ndarray, delta: float | None
+        self, mean: np.ndarray, variance: np.ndarray, parameter: Parameter
     ) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives (n, classes, latent functions) of the predictive probabilities by latent means and variances.
 
@@ -179,10 +198,11 @@ class LikelihoodBound:
                 f"The probabilities of likelihood={self.likelihood!r} are averages over points, which have no gradient "
                 "here; take predict_latent(X, return_grad=True), or fit with likelihood='softmax'."
             )
-        slopes = partial(self.slopes, delta=delta) if self.has_label_noise else self.slopes
-        by_mean, by_variance = slopes(mean, variance)
+        by_mean, by_variance = self._with(self.slopes, parameter)(mean, variance)
         if self.is_multi_class:
             return by_mean, by_variance
+        if self.is_ordinal:
+            return by_mean[..., None], by_variance[..., None]
         return np.stack([-by_mean, by_mean], axis=1)[..., None], np.stack([-by_variance, by_variance], axis=1)[
             ..., None
         ]
@@ -191,27 +211,27 @@ class LikelihoodBound:
         self,
         mean: np.ndarray,
         variance: np.ndarray,
-        delta: float | None,
+        parameter: Parameter,
         by_x: Sequence[np.ndarray],
         each: Each = map,
     ) -> np.ndarray:
         """Gradients (n, classes, d) of the predictive probabilities, from those of the latent means and variances,
         (n, d) or (n, C, d)."""
         by_x = [one if one.ndim == 3 else one[:, None] for one in by_x]
-        value = np.empty((len(mean), mean.shape[1] if self.is_multi_class else 2, by_x[0].shape[-1]))
+        value = np.empty((len(mean), self.n_columns(mean, parameter), by_x[0].shape[-1]))
 
         def fill(part: slice) -> None:
-            by_mean, by_variance = self.probability_slopes(mean[part], variance[part], delta)
+            by_mean, by_variance = self.probability_slopes(mean[part], variance[part], parameter)
             value[part] = by_mean @ by_x[0][part] + by_variance @ by_x[1][part]
 
         _on_parts(fill, len(mean), each)
         return value
 
-    def log_probabilities_given(self, latent: np.ndarray, delta: float | None) -> np.ndarray:
+    def log_probabilities_given(self, latent: np.ndarray, parameter: Parameter) -> np.ndarray:
         """log p(y | f) (n, classes) for latent values f, (n,) or (n, C)."""
         if self.given_latent is not None:
             return self.given_latent(latent)
-        return self.log_probabilities(latent, np.zeros_like(latent), delta)
+        return self.log_probabilities(latent, np.zeros_like(latent), parameter)
 
     def __reduce__(self) -> tuple[Callable[..., LikelihoodBound], Key]:
         # Copies of a record, and of a site that holds it, refer to the record in the registry.
@@ -256,6 +276,19 @@ RECORDS = (
     ),
     *(
         LikelihoodBound(
+            likelihood=f"{ORDINAL}{name}",
+            bound="exact",
+            predictive=partial(ordinal_log_probabilities, link=link),
+            slopes=partial(ordinal_slopes, slopes=slopes),
+            is_ordinal=True,
+        )
+        for name, link, slopes in (
+            ("logit", logit_log_probabilities, logit_slopes),
+            ("probit", probit_log_probabilities, probit_slopes),
+        )
+    ),
+    *(
+        LikelihoodBound(
             likelihood="softmax",
             bound=bound,
             predictive=softmax_log_probabilities,
@@ -291,10 +324,13 @@ RECORDS = (
 )
 BY_KEY = {record.key: record for record in RECORDS}
 # The records of each likelihood by the names of its bounds, the default bound first.
-LIKELIHOODS: dict[str, Mapping[str, LikelihoodBound]] = {
+BY_NAME: dict[str, Mapping[str, LikelihoodBound]] = {
     name: MappingProxyType({r.bound: r for r in RECORDS if r.likelihood == name})
     for name in dict.fromkeys(record.likelihood for record in RECORDS)
 }
+# Likelihoods of classes without an order, and of ordered ones.
+LIKELIHOODS = {name: bounds for name, bounds in BY_NAME.items() if not name.startswith(ORDINAL)}
+ORDERED = {name: bounds for name, bounds in BY_NAME.items() if name.startswith(ORDINAL)}
 # Likelihoods for any number of classes.
 MULTI_CLASS = frozenset(record.likelihood for record in RECORDS if record.is_multi_class)
 
@@ -321,11 +357,11 @@ def resolve(likelihood: str, bound: str, n_classes: int = 2) -> LikelihoodBound:
 
     ValueError for an unknown name, or for a likelihood of two classes with more classes.
     """
-    if not isinstance(likelihood, str) or likelihood not in LIKELIHOODS:
+    if not isinstance(likelihood, str) or likelihood not in BY_NAME:
         raise ValueError(f"likelihood must be one of {list(LIKELIHOODS)}; got {likelihood!r}.")
     name = "softmax" if likelihood == "logit" and n_classes > 2 else likelihood
-    bounds = LIKELIHOODS[name]
-    if n_classes > 2 and name not in MULTI_CLASS:
+    bounds = BY_NAME[name]
+    if n_classes > 2 and name not in MULTI_CLASS and name not in ORDERED:
         several = [name for name in LIKELIHOODS if name in MULTI_CLASS]
         raise ValueError(f"likelihood={likelihood!r} is for two classes; for {n_classes} take one of {several}.")
     if isinstance(bound, str) and bound == "auto":

@@ -114,7 +114,7 @@ def _proba(model: BaseEstimator, rows: Tensor) -> Tensor:
         rows = _warped(_within(rows, model.encoding_.limits, d), model.encoding_.warps, d)
     mean, variance = marginals(model.posterior_.covariance_forms(), rows)
     latent = Latent(mean + np.atleast_1d(model.mean_), variance, model.posterior_.n_latents or 1)
-    return probabilities(model._record, latent, getattr(model, "label_noise_", None))
+    return probabilities(model._record, latent, model._parameter)
 
 
 def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:

@@ -11,7 +11,7 @@ from numpy.polynomial import Chebyshev, Polynomial
 from scipy.special import erfcx
 
 from .._vmath import LOGISTIC_MIXTURE
-from ..likelihoods import LikelihoodBound
+from ..likelihoods import LikelihoodBound, Parameter
 from ..likelihoods.binary import logit_log_probabilities, noisy_log_probabilities, probit_log_probabilities
 from ..likelihoods.logistic_softmax import logistic_softmax_log_probabilities, normal_points
 from ..likelihoods.multinomial import LEAST_VARIANCE, multinomial_log_probabilities, normal_reach
@@ -195,7 +195,9 @@ LINKS: dict[Callable[..., np.ndarray], Callable[..., Tensor]] = {
 }
 
 
-def probabilities(record: LikelihoodBound, latent: Latent, delta: float | None) -> Tensor:
+def probabilities(record: LikelihoodBound, latent: Latent, delta: Parameter) -> Tensor:
     """Probabilities (rows, classes); ``delta`` is the label noise of likelihoods that have it."""
+    if record.is_ordinal:
+        raise ValueError("Models of ordered classes have no ONNX form here; save() writes a file for xgpc.")
     predictive = partial(record.predictive, **({"delta": delta} if record.has_label_noise else {}))
     return LINKS[predictive.func](latent, **predictive.keywords)

@@ -1,0 +1,320 @@
+"""Ordered classes: sites against integrals, fits against a dense oracle, and the order of the labels."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
+from scipy.special import log_expit, log_ndtr
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.fits import quietly
+from support.internals import Coordinates, KernelSpec, SparsePrior, coordinate_ascent
+from support.training import training
+
+from xgpc import GPClassifier, GPOrdinalClassifier, _sites
+from xgpc.likelihoods import ORDERED, record_of
+
+LINKS = {"logit": log_expit, "probit": log_ndtr}
+CUTS = np.array([-1.5, -1.2, 2.0, 7.0])
+every_link = pytest.mark.parametrize("link", LINKS)
+NODES = np.linspace(-12.0, 12.0, 2401)
+WEIGHTS = np.exp(-0.5 * NODES**2)
+WEIGHTS /= WEIGHTS.sum()
+
+
+def site_of(link, cuts=CUTS):
+    return record_of(f"ordinal-{link}", "exact").site(len(cuts) + 1, cuts)
+
+
+def evaluate(site, m, v, y):
+    """ell, lambda and r (n,) of class numbers y."""
+    ell, precision, linear = np.empty((3, len(m)))
+    _sites.sites(site, m, v, 2.0 * y - 1.0, np.empty(0), ell, precision, linear)
+    return ell, precision, linear
+
+
+def log_p(link, f, c, cuts):
+    """log p(y = c | f) from the smaller two of four tails, for any f."""
+    low, high = np.r_[-np.inf, cuts, np.inf][c : c + 2]
+    log_cdf = LINKS[link]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        below = log_cdf(high - f), log_cdf(low - f)
+        above = log_cdf(f - low), log_cdf(f - high)
+        larger = np.where(below[0] < above[0], below[0], above[0])
+        smaller = np.where(below[0] < above[0], below[1], above[1])
+        return larger + np.log(-np.expm1(smaller - larger))
+
+
+def expectation(link, m, v, c, cuts=CUTS):
+    return float(WEIGHTS @ log_p(link, m + np.sqrt(v) * NODES, c, cuts))
+
+
+def marginals():
+    random = np.random.default_rng(3)
+    m, v = random.normal(scale=4.0, size=60), np.exp(random.uniform(np.log(0.01), np.log(400.0), 60))
+    return m, v, random.integers(0, 5, 60)
+
+
+def data(n=150, seed=0, levels=4):
+    """Rows with one feature that orders the classes and one that does not."""
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(n, 2))
+    f = 2.0 * X[:, 0] + 0.7 * random.normal(size=n)
+    return X, np.digitize(f, np.linspace(-2.0, 2.0, levels - 1))
+
+
+# Sites.
+
+
+@every_link
+def test_sites_are_expectations_and_their_derivatives(link):
+    m, v, y = marginals()
+    site, step = site_of(link), 1e-3
+    ell, precision, linear = evaluate(site, m, v, y)
+    assert_allclose(ell, [expectation(link, *point) for point in zip(m, v, y, strict=True)], rtol=1e-7, atol=4e-8)
+    by_mean = (evaluate(site, m + step, v, y)[0] - evaluate(site, m - step, v, y)[0]) / (2.0 * step)
+    by_variance = (evaluate(site, m, v * 1.001, y)[0] - evaluate(site, m, v * 0.999, y)[0]) / (0.002 * v)
+    assert_allclose(precision, -2.0 * by_variance, rtol=2e-3, atol=2e-5)
+    assert_allclose(linear - precision * m, by_mean, rtol=1e-4, atol=1e-5)
+    assert np.all(precision >= 0.0)
+
+
+@every_link
+def test_the_gradient_by_cut_points_is_that_of_differences(link):
+    m, v, y = marginals()
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(m))
+
+    def total(cuts):
+        return float(weight @ evaluate(site_of(link, cuts), m, v, y)[0])
+
+    found = _sites.cut_gradient(site_of(link), m[None], v[None], 2.0 * y - 1.0, weight)
+    steps = 1e-4 * np.eye(len(CUTS))
+    assert_allclose(found, [(total(CUTS + s) - total(CUTS - s)) / 2e-4 for s in steps], rtol=1e-5, atol=1e-4)
+
+
+@every_link
+def test_sites_are_finite_in_both_tails(link):
+    m = np.array([-1e6, -1e3, 0.0, 1e3, 1e6] * 5)
+    for v in (0.0, 1e-12, 1.0, 1e8):
+        found = evaluate(site_of(link), m, np.full(25, v), np.repeat(np.arange(5), 5))
+        assert all(np.all(np.isfinite(one)) for one in found)
+        assert np.all(found[0] <= 0.0)
+
+
+@every_link
+def test_other_sites_have_no_cut_points(link):
+    site, one = record_of(link, "exact").site(), np.ones((1, 1))
+    with pytest.raises(ValueError, match="no cut points"):
+        _sites.cut_gradient(site, one, one, one[0], np.empty(0))
+
+
+# Predictions.
+
+
+@every_link
+def test_probabilities_are_averages_and_sum_to_one(link):
+    m, v, _ = marginals()
+    found = record_of(f"ordinal-{link}", "exact").log_probabilities(m, v, CUTS)
+    assert_allclose(np.exp(found).sum(axis=1), 1.0, rtol=1e-12)
+    expected = [
+        [WEIGHTS @ np.exp(log_p(link, mean + np.sqrt(var) * NODES, c, CUTS)) for c in range(5)]
+        for mean, var in zip(m, v, strict=True)
+    ]
+    assert_allclose(np.exp(found), expected, rtol=0.0, atol=3e-8)
+    far = record_of(f"ordinal-{link}", "exact").log_probabilities(np.array([-1e4, 1e4]), np.ones(2), CUTS)
+    assert np.all(np.isfinite(far))
+    assert_array_equal(np.argmax(far, axis=1), [0, 4])
+
+
+@every_link
+def test_slopes_are_those_of_differences(link):
+    record, (m, v, _), step = record_of(f"ordinal-{link}", "exact"), marginals(), 1e-4
+
+    def p(m, v):
+        return np.exp(record.log_probabilities(m, v, CUTS))
+
+    by_mean, by_variance = record.probability_slopes(m, v, CUTS)
+    assert_allclose(by_mean[..., 0], (p(m + step, v) - p(m - step, v)) / (2.0 * step), atol=1e-6)
+    assert_allclose(by_variance[..., 0], (p(m, v + 0.01 * v) - p(m, v - 0.01 * v)) / (0.02 * v)[:, None], atol=1e-4)
+
+
+# Fits.
+
+
+@every_link
+def test_a_full_process_is_the_optimum_of_the_dense_bound(link):
+    X, y = data(9, seed=1, levels=4)
+    kernel = ConstantKernel(2.0) * RBF(1.3)
+    model = GPOrdinalClassifier(kernel, likelihood=link, inducing_points="all", optimizer=None, tol=1e-10)
+    quietly(model, X, y)
+    K, cuts, n = kernel(X), model.cut_points_, len(X)
+    L = np.linalg.cholesky(K)
+
+    def loss(parameters):
+        mean, root = L @ parameters[:n], np.zeros((n, n))
+        root[np.tril_indices(n)] = parameters[n:]
+        variance = np.sum((L @ root) ** 2, axis=1)
+        fit = sum(expectation(link, m, v, c, cuts) for m, v, c in zip(mean, variance, y, strict=True))
+        log_det = 2.0 * np.sum(np.log(np.abs(np.diag(root))))
+        return 0.5 * (np.sum(root**2) + parameters[:n] @ parameters[:n] - n - log_det) - fit
+
+    best = minimize(loss, np.r_[np.zeros(n), np.eye(n)[np.tril_indices(n)]], method="L-BFGS-B", options={"ftol": 1e-13})
+    assert_allclose(model.elbo_, -best.fun, atol=2e-5)
+    assert_allclose(model.predict_latent(X)[0], L @ best.x[:n], atol=3e-3)
+
+
+@every_link
+def test_the_gradient_by_coordinates_of_cut_points_is_that_of_differences(link):
+    X, y = data(60, seed=2)
+    rows = training(X, 2.0 * y - 1.0)
+    prior = SparsePrior.build(KernelSpec(ConstantKernel(2.0) * RBF(1.0), 2), X[:12])
+    site = site_of(link, np.array([-1.0, 0.3, 1.0]))
+    coordinates = Coordinates(prior, True, site)
+    at = coordinates.pack(prior, site)
+    assert_allclose(coordinates.site(at, site).parameter, site.parameter, rtol=1e-14)
+
+    def best(vector):
+        there = coordinates.site(vector, site)
+        return coordinate_ascent(rows, prior.at_prior(None), there, tol=1e-14, max_iter=200).point
+
+    found = coordinates.cut_gradient(rows, best(at))
+    for j in range(3):
+        step = 1e-3 * np.eye(len(at))[len(at) - 4 + j]
+        assert_allclose(found[j], (best(at + step).elbo - best(at - step).elbo) / 2e-3, rtol=1e-4, atol=1e-4)
+
+
+def test_learned_cut_points_maximise_the_bound():
+    X, y = data()
+    model = quietly(GPOrdinalClassifier(n_inducing=20, tol=1e-7, random_state=0), X, y)
+    q, rows = model.posterior_, training(X, 2.0 * y - 1.0)
+    mean, variance = (one[None] for one in q.marginals(X))
+    gradient = _sites.cut_gradient(site_of("logit", model.cut_points_), mean, variance, 2.0 * y - 1.0, np.empty(0))
+    assert np.max(np.abs(gradient)) < 0.05
+    assert rows.source.n_rows == len(X)
+
+
+@every_link
+def test_two_classes_are_those_of_the_binary_likelihood(link):
+    X, y = data(levels=2)
+    same = {"likelihood": link, "optimizer": None, "n_inducing": 20, "random_state": 0, "tol": 1e-9, "n_neighbors": 0}
+    ordered = quietly(GPOrdinalClassifier(RBF(), **same), X, y)
+    binary = quietly(GPClassifier(RBF(), mean=-float(ordered.cut_points_[0]), **same), X, y)
+    assert_allclose(ordered.elbo_, binary.elbo_, rtol=1e-5)
+    assert_allclose(ordered.predict_proba(X), binary.predict_proba(X), atol=1e-5)
+
+
+def test_predictions_do_not_depend_on_the_names_of_the_classes():
+    X, y = data()
+    names = np.array(["poor", "fair", "good", "best"])
+    numbered = quietly(GPOrdinalClassifier(n_inducing=15, random_state=0), X, y)
+    named = quietly(GPOrdinalClassifier(n_inducing=15, random_state=0), X, names[y], classes=names)
+    assert_array_equal(named.classes_, names)
+    assert_array_equal(named.predict_proba(X), numbered.predict_proba(X))
+    assert_array_equal(named.predict(X), names[numbered.predict(X)])
+    assert named.score(X, names[y]) > 0.6
+    more = named.partial_fit(X[:5], names[y[:5]], classes=names)
+    assert_array_equal(more.classes_, names)
+
+
+def test_the_order_of_the_classes_follows_the_feature():
+    X, y = data(300)
+    model = quietly(GPOrdinalClassifier(n_inducing=20, random_state=0), X, y)
+    line = np.column_stack([np.linspace(-2.0, 2.0, 50), np.zeros(50)])
+    cumulative = np.cumsum(model.predict_proba(line), axis=1)[:, :-1]
+    assert np.all(np.diff(cumulative, axis=0) < 1e-3)
+    assert np.all(np.diff(model.predict(line)) >= 0)
+    assert np.all(np.diff(model.cut_points_) > 0.0)
+
+
+def test_order_beats_classes_without_order():
+    X, y = data(200, levels=6)
+    ordered, free = (
+        quietly(kind(n_inducing=20, n_neighbors=0, random_state=0), X[:100], y[:100], classes=range(6))
+        for kind in (GPOrdinalClassifier, GPClassifier)
+    )
+    at = np.arange(100), y[100:]
+    assert ordered.predict_log_proba(X[100:])[at].mean() > free.predict_log_proba(X[100:])[at].mean()
+
+
+def test_a_weight_counts_as_equal_rows():
+    X, y = data(60)
+    count = np.random.default_rng(1).integers(1, 4, len(y))
+    same = {"optimizer": None, "inducing_points": X[:15], "tol": 1e-9, "feature_transform": None}
+    weighted = quietly(GPOrdinalClassifier(RBF(), **same), X, y, sample_weight=count)
+    repeated = quietly(GPOrdinalClassifier(RBF(), **same), np.repeat(X, count, axis=0), np.repeat(y, count))
+    assert_allclose(weighted.cut_points_, repeated.cut_points_, rtol=1e-12)
+    assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-8)
+
+
+def test_a_level_without_rows_has_a_small_probability():
+    X, y = data()
+    model = quietly(GPOrdinalClassifier(n_inducing=15, random_state=0), X, np.where(y > 1, y + 1, y), classes=range(5))
+    assert 0.0 < np.max(model.predict_proba(X)[:, 2]) < 0.05
+    assert np.all(np.diff(model.cut_points_) > 0.0)
+
+
+@every_link
+def test_saved_copied_and_warm_models_predict_alike(link, tmp_path):
+    X, y = data(80)
+    names = np.array(["d", "b", "c", "a"])
+    model = GPOrdinalClassifier(likelihood=link, n_inducing=10, random_state=0, warm_start=True)
+    quietly(model, X, names[y], classes=names)
+    model.save(tmp_path / "model.npz")
+    for other in (GPOrdinalClassifier.load(tmp_path / "model.npz"), pickle.loads(pickle.dumps(model))):
+        assert_array_equal(other.predict_proba(X), model.predict_proba(X))
+        assert_array_equal(other.classes_, names)
+    before = model.elbo_
+    quietly(model, X, names[y], classes=names)
+    assert model.elbo_ > before - 0.5
+    with pytest.raises(ValueError, match="cut points"):
+        GPClassifier.load(tmp_path / "model.npz")
+
+
+def test_gradients_of_probabilities_are_those_of_differences():
+    X, y = data(80)
+    model = quietly(GPOrdinalClassifier(RBF(), n_inducing=10, random_state=0), X, y)
+    found, step = model.predict_proba(X[:5], return_grad=True)[1], 1e-5
+    for j in range(2):
+        shift = step * np.eye(2)[j]
+        difference = (model.predict_proba(X[:5] + shift) - model.predict_proba(X[:5] - shift)) / (2.0 * step)
+        assert_allclose(found[:, :, j], difference, atol=1e-6)
+
+
+def test_threads_and_batches_give_the_same_model():
+    X, y = data(1500)
+    same = {"n_inducing": 10, "max_iter": 5, "random_state": 0}
+    one = quietly(GPOrdinalClassifier(**same), X, y)
+    two = quietly(GPOrdinalClassifier(**same, n_jobs=2), X, y)
+    assert_array_equal(one.predict_proba(X), two.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"likelihood": "softmax"}, "likelihood must be"),
+        ({"optimizer": "adam"}, "choose one of"),
+        ({"n_neighbors": 5}, "n_neighbors"),
+        ({"mean": 1.0}, "cut points instead"),
+        ({"label_noise": 0.1}, "label_noise"),
+    ],
+)
+def test_what_ordered_classes_do_not_have_is_an_error(given, message):
+    with pytest.raises(ValueError, match=message):
+        GPOrdinalClassifier(**given).fit(*data(40))
+
+
+def test_the_order_of_batches_is_that_of_sorted_labels():
+    X, y = data(40)
+    names = np.array(["d", "b", "c", "a"])
+    with pytest.raises(ValueError, match="sort in their order"):
+        GPOrdinalClassifier().fit_batches([(X, names[y])], classes=names)
+    with pytest.raises(ValueError, match="GPOrdinalClassifier"):
+        GPClassifier(likelihood=next(iter(ORDERED))).fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks([GPOrdinalClassifier(n_inducing=10, max_iter=5)])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)

@@ -1,0 +1,135 @@
+"""Preferences: a known order, a dense oracle, and gradients."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
+from scipy.special import log_expit, log_ndtr
+from scipy.stats import spearmanr
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from support.training import training
+
+from xgpc import GPPreference
+from xgpc.approximations.pairs import PairPrior
+from xgpc.inference.ascent import coordinate_ascent
+from xgpc.kernels.spec import KernelSpec
+from xgpc.likelihoods import record_of
+
+LINKS = {"logit": log_expit, "probit": log_ndtr}
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
+WEIGHTS /= WEIGHTS.sum()
+KERNEL = ConstantKernel(2.0) * RBF(1.2)
+
+
+def problem(n=60, n_items=15, seed=0):
+    """Pairs of items, the one of larger value first, with some noise; and the items with their values."""
+    random = np.random.default_rng(seed)
+    items = random.normal(size=(n_items, 2))
+    value = 2.0 * items[:, 0] - items[:, 1] ** 2
+    i, j = random.integers(n_items, size=(2, n))
+    j = np.where(i == j, (j + 1) % n_items, j)
+    swap = value[i] + 0.3 * random.normal(size=n) < value[j]
+    i, j = np.where(swap, j, i), np.where(swap, i, j)
+    return items, value, i, j
+
+
+def test_a_known_order_is_found():
+    items, value, i, j = problem(200)
+    model = GPPreference(random_state=0).fit(items[i], items[j])
+    assert spearmanr(model.predict_latent(items)[0], value)[0] > 0.95
+    p = model.predict_proba(items[i], items[j])
+    assert_allclose(p + model.predict_proba(items[j], items[i]), 1.0, rtol=1e-6)
+    assert np.mean(p > 0.5) > 0.9
+    few = GPPreference(n_inducing=8, random_state=0).fit(items[i], items[j])
+    assert few.inducing_points_.shape == (8, 2)
+    assert spearmanr(few.predict_latent(items)[0], value)[0] > 0.9
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_the_posterior_is_the_optimum_of_the_dense_bound(link):
+    items, _, i, j = problem(12, 5)
+    model = GPPreference(KERNEL, likelihood=link, optimizer=None, tol=1e-12).fit(items[i], items[j])
+    n = len(items)
+    K = KERNEL(items) + 2e-6 * np.eye(n)
+    L = np.linalg.cholesky(K)
+    D = np.eye(n)[i] - np.eye(n)[j]
+
+    def loss(parameters):
+        root = np.zeros((n, n))
+        root[np.tril_indices(n)] = parameters[n:]
+        mean, sd = D @ L @ parameters[:n], np.sqrt(np.sum((D @ L @ root) ** 2, axis=1))
+        fit = np.sum(LINKS[link](mean[:, None] + sd[:, None] * NODES) @ WEIGHTS)
+        log_det = 2.0 * np.sum(np.log(np.abs(np.diag(root))))
+        return 0.5 * (np.sum(root**2) + parameters[:n] @ parameters[:n] - n - log_det) - fit
+
+    start = np.r_[np.zeros(n), np.eye(n)[np.tril_indices(n)]]
+    best = minimize(loss, start, method="L-BFGS-B", options={"ftol": 1e-14, "gtol": 1e-8})
+    assert_allclose(model.elbo_, -best.fun, atol=1e-4)
+    assert_allclose(model.predict_latent(items)[0], L @ best.x[:n], atol=2e-3)
+
+
+def test_pairs_have_the_joint_variance():
+    items, _, i, j = problem()
+    model = GPPreference(KERNEL, likelihood="probit", optimizer=None, n_inducing=8, random_state=0)
+    model.fit(items[i], items[j])
+    X = np.random.default_rng(1).normal(size=(10, 2))
+    mean, covariance = model.predict_latent(X, return_cov=True)
+    assert_allclose(np.diag(covariance), model.predict_latent(X)[1], rtol=1e-6)
+    difference = mean[:5] - mean[5:]
+    k = np.arange(5)
+    variance = covariance[k, k] + covariance[k + 5, k + 5] - 2.0 * covariance[k, k + 5]
+    expected = np.exp(log_ndtr(difference / np.sqrt(1.0 + variance)))
+    assert_allclose(model.predict_proba(X[:5], X[5:]), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_gradients_are_those_of_differences(link):
+    items, _, i, j = problem(150)
+    rows, site = training(np.hstack([items[i], items[j]]), np.ones(150)), record_of(link, "exact").site()
+    Z, start = items[:7] + 0.1, KernelSpec(KERNEL, 2)
+
+    def best(theta, points):
+        prior = PairPrior.build(start.with_theta(theta), points)
+        return coordinate_ascent(rows, prior.at_prior(None), site, tol=1e-13, max_iter=200).point
+
+    point = best(start.theta, Z)
+    d_theta, d_Z = point.q.gradient(rows, point.sites, point.target)
+    for k in range(2):
+        step = 1e-4 * np.eye(2)[k]
+        difference = best(start.theta + step, Z).elbo - best(start.theta - step, Z).elbo
+        assert_allclose(d_theta[k], difference / 2e-4, rtol=1e-4, atol=1e-4)
+        move = np.zeros_like(Z)
+        move[3, k] = 1e-4
+        difference = best(start.theta, Z + move).elbo - best(start.theta, Z - move).elbo
+        assert_allclose(d_Z[3, k], difference / 2e-4, rtol=1e-3, atol=1e-3)
+
+
+def test_weights_threads_and_copies():
+    items, _, i, j = problem(40)
+    count = np.random.default_rng(0).integers(0, 3, 40)
+    model = GPPreference(KERNEL, optimizer=None, tol=1e-10)
+    weighted = clone(model).fit(items[i], items[j], sample_weight=count).predict_latent(items)[0]
+    repeated = clone(model).fit(np.repeat(items[i], count, axis=0), np.repeat(items[j], count, axis=0))
+    assert_allclose(weighted, repeated.predict_latent(items)[0], atol=1e-6)
+    again = pickle.loads(pickle.dumps(repeated))
+    assert_array_equal(again.predict_proba(items[i], items[j]), repeated.predict_proba(items[i], items[j]))
+
+
+@pytest.mark.parametrize(
+    ("given", "rows", "message"),
+    [
+        ({"likelihood": "softmax"}, 5, "likelihood must be"),
+        ({"optimizer": "adam"}, 5, "optimizer must be"),
+        ({"n_inducing": 0}, 5, "n_inducing must be"),
+        ({}, 4, "must be alike"),
+    ],
+)
+def test_bad_input_is_an_error(given, rows, message):
+    items, _, i, j = problem(5)
+    model = GPPreference(**given)
+    with pytest.raises(ValueError, match=message):
+        model.fit(items[i], items[j][:rows])
+    assert not hasattr(model, "posterior_")

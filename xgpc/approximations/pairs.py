@@ -1,0 +1,151 @@
+"""The sparse posterior of the difference of a latent function at the two rows of a pair.
+
+A row of the data is a pair [x, x'] (2 d,), and its latent value f(x) - f(x'): whitened rows are a(x) - a(x'), and the
+prior variance is k(x, x) + k(x', x') - 2 k(x, x'). Inducing points are single rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .. import _engine
+from .._engine import RowCache, WhitenedRows
+from .._kernels import KernelGradient
+from .._sites import Site
+from ..kernels.spec import KernelSpec
+from ..rows.block import Block, Sites
+from ..rows.executor import workspace
+from ..statistics import FixedSites, OnBasis, SitesAtPosterior
+from .base import KernelPrior, Natural, Training
+from .sparse import GaussianMarginalizer, InducingBasis, SparsePosterior, SparsePrior
+
+# Pairs whose covariances k(x, x') are the diagonal of one matrix.
+PAIRS = 64
+
+
+def _sides(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    d = X.shape[1] // 2
+    return X[:, :d], X[:, d:]
+
+
+@dataclass(frozen=True, eq=False)
+class PairBasis(InducingBasis):
+    """Whitened rows a(x) - a(x')."""
+
+    def _differences(self, block: Block) -> np.ndarray:
+        """The whitened rows, tile by tile as in a ``RowCache``."""
+        (core, Linv, _), n = self.parts[0], len(block)
+        work, none = workspace(n, core.n_inducing, core.n_features, 1), np.zeros((1, core.n_inducing))
+        caches = [RowCache(np.empty(n * core.n_inducing)) for _ in range(2)]
+        for side, cache in zip(_sides(block.X), caches, strict=True):
+            # Any function of all rows fills the cache.
+            _engine.products_block(WhitenedRows(core, side, Linv, cache, work), none)
+        return np.asarray(caches[0].values - caches[1].values)
+
+    def differences(self, block: Block) -> np.ndarray:
+        return block.cache.made("whitened pairs", self.key, lambda: self._differences(block))
+
+    def rows(self, block: Block) -> list[tuple[WhitenedRows, slice]]:
+        core, _, part = self.parts[0]
+        work = workspace(len(block), core.n_inducing, core.n_features, 1)
+        return [(WhitenedRows(None, None, None, RowCache(self.differences(block), True), work), part)]
+
+    def gradient(
+        self, block: Block, sites: Sites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
+    ) -> list[KernelGradient]:
+        """All but what k(x, x') contributes: a pair is the row x with a label, and x' with the opposite one."""
+        (core, Linv, _), total = self.parts[0], KernelGradient.empty(self.parts[0][0])
+        work = workspace(len(block), core.n_inducing, core.n_features, 1)
+        for sign, side in zip((1.0, -1.0), _sides(block.X), strict=True):
+            rows = WhitenedRows(core, side, Linv, RowCache(sign * self.differences(block), True), work)
+            _engine.gradient_of_block(rows, M, alpha, w, sites.precision, sign * sites.linear, total)
+        return [total]
+
+
+@dataclass(frozen=True, eq=False)
+class PairMarginalizer(GaussianMarginalizer):
+    """Marginals of differences."""
+
+    spec: KernelSpec
+
+    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        ((rows, _),), core = self.basis.rows(block), self.basis.parts[0][0]
+        mean, variance = _engine.marginals_block(rows, self.Rinv, self.w)
+        _, explained = _engine.marginals_block(rows, np.eye(core.n_inducing)[None], self.w)
+        return mean, variance + np.maximum(
+            block.cache.made("prior", self.basis.key, lambda: self._prior(block)) - explained, 0.0
+        )
+
+    def _prior(self, block: Block) -> np.ndarray:
+        """k(x, x) + k(x', x') - 2 k(x, x') (rows,)."""
+        first, second = map(np.ascontiguousarray, _sides(block.X))
+        core = self.basis.parts[0][0]
+        parts = [slice(start, start + PAIRS) for start in range(0, len(first), PAIRS)]
+        both = np.concatenate([np.diag(self.spec.at(second[part]).cross(first[part])) for part in parts])
+        return core.diagonals(first) + core.diagonals(second) - 2.0 * both
+
+    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
+        sites = block.evaluated(site, *self.marginals(block))
+        return sites, *self.basis.moments(block, sites.precision, sites.linear)
+
+
+@dataclass(frozen=True, eq=False)
+class PairPrior(SparsePrior):
+    """p(u) at inducing points that are single rows."""
+
+    def rebuilt(self, specs: Any, Z: np.ndarray) -> PairPrior:
+        return PairPrior.build(specs[0], Z, self.dtype)
+
+    def basis_of(self, prior: KernelPrior, n_latents: int | None) -> PairBasis:
+        return PairBasis(prior.key, ((self.core, self.Linv, slice(None)),), 1, self.dtype)
+
+    def posterior_of(self, prior: KernelPrior, natural: Natural) -> PairPosterior | None:
+        return PairPosterior.from_natural(prior, *natural)
+
+
+@dataclass(frozen=True)
+class PairCovariances(OnBasis):
+    """Sites, and the kernel whose covariances k(x, x') they weigh."""
+
+    spec: KernelSpec
+
+
+def pair_covariance_gradient(block: Block, state: PairCovariances) -> np.ndarray:
+    """Gradient (n_theta,) of the sum of lambda k(x, x') at fixed lambda."""
+    first, second = _sides(block.X)
+    precision, total = state.sites.of(block).precision[0], np.zeros(len(state.spec.theta))
+    for start in range(0, len(first), PAIRS):
+        part = slice(start, start + PAIRS)
+        half = np.diag(0.5 * precision[part])
+        core = state.spec.at(np.concatenate([first[part], second[part]]))
+        found, none = KernelGradient.empty(core), np.zeros_like(half)
+        _engine.gradient_of_gram(core, np.block([[none, half], [half, none]]), found)
+        total += state.spec.gradient(core, KernelGradient.empty(core), found)[0]
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class PairPosterior(SparsePosterior):
+    """q(z) under sites of differences."""
+
+    @cached_property
+    def marginalizer(self) -> PairMarginalizer:
+        return PairMarginalizer(self.basis, *self.stacked(), self.prior.spec)
+
+    @property
+    def of_rows(self) -> SparsePosterior:
+        """The posterior of the latent function itself."""
+        prior = self.prior
+        single = SparsePrior(prior.spec, prior.Z, prior.core, prior.L, prior.Linv, prior.jitter, prior.dtype)
+        return SparsePosterior(single, self.P, self.h, self.R, self.Rinv, self.w)
+
+    def gradient(
+        self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
+    ) -> tuple[np.ndarray, np.ndarray]:
+        d_theta, d_Z = super().gradient(training, sites, natural)
+        more = training.reduce(pair_covariance_gradient, PairCovariances(sites, self.basis, self.prior.spec))
+        return d_theta + more, d_Z

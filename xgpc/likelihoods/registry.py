@@ -12,6 +12,7 @@ from scipy.special import log_softmax
 
 from .. import _sites
 from .._sites import Site
+from .._vmath import LOGISTIC_MIXTURE
 from .binary import (
     logit_log_probabilities,
     logit_slopes,
@@ -65,6 +66,9 @@ class LikelihoodBound:
     # From the same, the derivatives by mean and variance, of p(y = +1), (n,) each, or of all probabilities by those of
     # all latent values, (n, C, C) each; None for probabilities that are averages over points.
     slopes: Callable[..., Iterable[np.ndarray]] | None = None
+    # Pairs of a weight w and a variance s: p(y = +1 | f) = sum w Phi(f / sqrt(s)), besides label noise; of several classes
+    # the largest latent value with normal noise of variance s has the label. None for other noise.
+    link: tuple[tuple[float, float], ...] | None = None
     is_probability: bool = True  # False for a pseudo-likelihood, whose bound is no evidence
     # Whether there is a parameter delta, the probability that a label is not that of the largest latent value. Such a
     # likelihood is not log-concave, so that precisions may be negative.
@@ -228,16 +232,29 @@ probit_slopes = partial(noisy_slopes, noise_variance=1.0, delta=0.0)
 # Of 108 fits from softmax's bound, 28 ended more than 2 nats above those from the prior, and 3 below.
 RECORDS = (
     *(
-        LikelihoodBound(likelihood="logit", bound=bound, predictive=logit_log_probabilities, slopes=logit_slopes)
+        LikelihoodBound(
+            likelihood="logit",
+            bound=bound,
+            predictive=logit_log_probabilities,
+            slopes=logit_slopes,
+            link=LOGISTIC_MIXTURE,
+        )
         for bound in ("exact", "polya-gamma", "taylor")
     ),
-    LikelihoodBound(likelihood="probit", bound="exact", predictive=probit_log_probabilities, slopes=probit_slopes),
+    LikelihoodBound(
+        likelihood="probit",
+        bound="exact",
+        predictive=probit_log_probabilities,
+        slopes=probit_slopes,
+        link=((1.0, 1.0),),
+    ),
     *(
         LikelihoodBound(
             likelihood=name,
             bound="additive-noise",
             predictive=partial(noisy_log_probabilities, noise_variance=variance),
             slopes=partial(noisy_slopes, noise_variance=variance),
+            link=((1.0, variance),),
             has_label_noise=True,
             start=("probit", "exact"),
         )
@@ -250,6 +267,7 @@ RECORDS = (
             bound=bound,
             predictive=probit_log_probabilities,
             slopes=probit_slopes,
+            link=((1.0, 1.0),),
             is_probability=False,
         )
         for bound in ("exact", "augmented")
@@ -274,6 +292,7 @@ RECORDS = (
             bound="additive-noise",
             predictive=partial(multinomial_log_probabilities, noise_variance=variance),
             slopes=partial(multinomial_slopes, noise_variance=variance),
+            link=((1.0, variance),),
             has_label_noise=True,
             start=("softmax", "additive-noise"),
             curvature=multinomial_curvature,

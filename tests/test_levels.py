@@ -1,5 +1,7 @@
 """Levels and failures: scores by quadrature and central differences, shares of populations by draws and integrals."""
 
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -74,13 +76,15 @@ def reduction_by_quadrature(model, X, reference, level):
         m, s = mean[i], np.sqrt(covariance[i, i])
         # Likelihoods with a step have it at 0, between two points.
         ends = np.clip([m - 9.0 * s, 0.0, m + 9.0 * s], m - 9.0 * s, m + 9.0 * s)
-        f = np.concatenate([np.linspace(a + 1e-12, b - 1e-12, 4001) for a, b in zip(ends, ends[1:])])
+        f = np.concatenate([np.linspace(a + 1e-12, b - 1e-12, 4001) for a, b in pairwise(ends)])
         p = np.exp(link.given(f))
         for j in range(len(X), len(mean)):
             slope = covariance[i, j] / s**2
             left = np.sqrt(covariance[j, j] - slope * covariance[i, j])
             above = norm.cdf((mean[j] + slope * (f - m) - level) / left)
-            parts = [np.trapezoid(norm.pdf(f, m, s) * p[:, y] * side, f) for y in (0, 1) for side in (above, 1.0 - above)]
+            parts = [
+                np.trapezoid(norm.pdf(f, m, s) * p[:, y] * side, f) for y in (0, 1) for side in (above, 1.0 - above)
+            ]
             now = norm.cdf(-np.abs(mean[j] - level) / np.sqrt(covariance[j, j]))
             found[i, j - len(X)] = now - min(parts[:2]) - min(parts[2:])
     return found

@@ -29,7 +29,9 @@ from ..rows.source import dense
 from .labels import ELEMENTS, Link, Scores
 from .trials import column_of_label
 
-IS_LEVEL = Rule(lambda value: is_number(value) and np.isfinite(value), "a finite number, a value of the latent function")
+IS_LEVEL = Rule(
+    lambda value: is_number(value) and np.isfinite(value), "a finite number, a value of the latent function"
+)
 # Nodes and weights of Gauss and Legendre from 0 to 1, for the angle of Plackett's formula.
 NODES, WEIGHTS = 0.5 * np.array(np.polynomial.legendre.leggauss(12)) + [[0.5], [0.0]]
 # Rows of a population that are drawn jointly: their covariance is factorised in a tenth of a second.
@@ -157,10 +159,11 @@ def expected_misclassification_reduction(
     measured error is 1e-6. With s the standard deviation at a reference row, u = (mean - level) / s there, and m and v
     the mean and variance at a candidate, the probability of label 1 and a latent value above the level is ([4]_)
 
-        p Phi(u) + phi(u) sqrt(v) * integral from 0 to arcsin(correlation) of p'(m - sqrt(v) u sin t, v cos^2 t) cos t dt
+        p Phi(u) + phi(u) sqrt(v) * integral from 0 to arcsin(correlation) of
+            p'(m - sqrt(v) u sin t, v cos^2 t) cos t dt
 
     with p the predictive probability of label 1 and p' its derivative by the mean. O(n r) after min(n, r) columns of
-    the joint covariance of candidates and reference rows; about 2 microseconds for each pair of rows.
+    the joint covariance of candidates and reference rows; about 3 microseconds for each pair of rows.
     """
     if not hasattr(model, "_covariance_columns"):
         Link.of(model)
@@ -237,7 +240,9 @@ def probability_of_failure(
     link, column = Link.of(model), column_of_label(model, "failure", failure)
     if not hasattr(model, "sample_latent"):
         raise ValueError(f"model must be a GPClassifier, which has joint draws; got {type(model).__name__}.")
-    Rule(lambda value: is_number(value) and 0.0 < value < 1.0, "a number between 0 and 1").check("confidence", confidence)
+    Rule(lambda value: is_number(value) and 0.0 < value < 1.0, "a number between 0 and 1").check(
+        "confidence", confidence
+    )
     integer(1).check("n_draws", n_draws)
     random = check_random_state(random_state)
     if level is None:

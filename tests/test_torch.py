@@ -36,9 +36,12 @@ def fitted(n_classes=2, posterior="sparse", kernel=KERNEL, heavy=False, **option
 
 
 def assert_gradients(module, at=X):
-    """Of probabilities, and of the latent moments; softmax's tables are smooth over steps that are not too small."""
+    """Of probabilities, and of the latent moments.
+
+    Softmax's tables are smooth over steps that are not too small, and over too large ones neighbours change.
+    """
     several = len(module.model.classes_) > 2
-    step, tolerance = (1e-2, 2e-4) if several else (1e-4, 1e-6)
+    step, tolerance = (2e-3, 1e-3) if several else (1e-4, 1e-6)
     at = at.clone().requires_grad_()
     assert torch.autograd.gradcheck(module, at, eps=step, atol=tolerance, rtol=1e-3)
     assert torch.autograd.gradcheck(module.latent, at, eps=1e-4, atol=1e-6, rtol=1e-4)
@@ -125,7 +128,7 @@ def test_without_gradients_nothing_is_kept():
     with torch.no_grad():
         assert not module(at).requires_grad
     assert not list(module.parameters())
-    (by_x,) = torch.autograd.grad(module(at).sum(), at, create_graph=True)
+    (by_x,) = torch.autograd.grad((module(at) ** 2).sum(), at, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         by_x.sum().backward()
 

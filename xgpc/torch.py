@@ -100,7 +100,7 @@ class FeasibilityModel(torch.nn.Module):
         if not return_grad:
             return np.column_stack(self.model.predict_latent(rows))
         mean, variance, *gradients = self.model.predict_latent(rows, return_grad=True)
-        by_x = [one.reshape(len(rows), -1, rows.shape[1]) for one in gradients]
+        by_x = [one if one.ndim == 3 else one[:, None] for one in gradients]
         return np.column_stack([mean, variance]), np.concatenate(by_x, axis=1)
 
 

@@ -3,9 +3,9 @@ Active learning of a threshold
 ==============================
 
 At which intensity is a stimulus noticed with probability 0.75, for each frequency? The threshold is where the latent
-function crosses a level. Labels that would be most uncertain are those at probability 0.5, and teach less about the
-threshold than labels that ``expected_misclassification_reduction`` chooses: these would tell most about which settings
-are above the threshold.
+function crosses a level. The most uncertain labels are those at probability 0.5, away from the threshold.
+``expected_misclassification_reduction`` chooses labels that would tell most about which settings are above the
+threshold.
 """
 
 # %%

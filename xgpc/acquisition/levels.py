@@ -156,7 +156,7 @@ def expected_misclassification_reduction(
     Notes
     -----
     Given the present normal posterior, the score is exact but for an integral over an angle by 12 nodes, whose largest
-    measured error is 1e-6. With s the standard deviation at a reference row, u = (mean - level) / s there, and m and v
+    measured error is 2e-6. With s the standard deviation at a reference row, u = (mean - level) / s there, and m and v
     the mean and variance at a candidate, the probability of label 1 and a latent value above the level is ([4]_)
 
         p Phi(u) + phi(u) sqrt(v) * integral from 0 to arcsin(correlation) of

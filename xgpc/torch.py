@@ -21,6 +21,13 @@ from .config import Rule, is_number
 Function = Callable[[np.ndarray, bool], Any]
 
 
+def _pull_back(ctx: Any, output: torch.Tensor) -> tuple[torch.Tensor, None]:
+    """Gradient (..., d) by X, from that by the values (..., k)."""
+    (gradient,) = ctx.saved_tensors
+    by_rows = torch.einsum("nk,nkd->nd", output.reshape(gradient.shape[:2]), gradient)
+    return by_rows.reshape(*output.shape[:-1], gradient.shape[2]), None
+
+
 class _AtRows(torch.autograd.Function):
     """Values (..., k) at rows X (..., d), whose gradients come with them."""
 
@@ -33,12 +40,7 @@ class _AtRows(torch.autograd.Function):
             ctx.save_for_backward(torch.as_tensor(gradient, dtype=X.dtype, device=X.device))
         return torch.as_tensor(values, dtype=X.dtype, device=X.device).reshape(*X.shape[:-1], values.shape[1])
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, output: torch.Tensor) -> tuple[torch.Tensor, None]:
-        (gradient,) = ctx.saved_tensors
-        by_rows = torch.einsum("nk,nkd->nd", output.reshape(gradient.shape[:2]), gradient)
-        return by_rows.reshape(*output.shape[:-1], gradient.shape[2]), None
+    backward = staticmethod(once_differentiable(_pull_back))
 
 
 class FeasibilityModel(torch.nn.Module):

@@ -12,11 +12,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 from support.fits import quietly
 from support.latents import repeatable
 
-from xgpc import BayesianLinearClassifier, GPClassifier, acquisition
+from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.acquisition import (
-    Link,
     constrained_expected_improvement,
-    entropy,
     expected_improvement,
     latent_variance,
     mutual_information,
@@ -24,6 +22,7 @@ from xgpc.acquisition import (
     probability_of_feasibility,
     select,
 )
+from xgpc.acquisition.labels import Link, _information, entropy
 from xgpc.likelihoods import LIKELIHOODS, record_of
 
 RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.values()]
@@ -60,7 +59,7 @@ def by_quadrature(link, m, v):
 @pytest.mark.parametrize(("m", "v"), [(0.3, 1e-4), (-1.5, 1.0), (2.0, 40.0), (-8.0, 3.0), (3.0, 1e4)])
 def test_mutual_information_of_two_classes_is_that_of_adaptive_quadrature(record, m, v):
     link = link_of(record)
-    found = acquisition._information(link, np.array([m]), np.array([v]))
+    found = _information(link, np.array([m]), np.array([v]))
     assert found[0] == pytest.approx(by_quadrature(link, m, v), abs=1e-7)
 
 
@@ -70,7 +69,7 @@ def test_mutual_information_of_several_classes_is_that_of_random_draws(record, v
     link, random = link_of(record, 3), np.random.default_rng(0)
     mean = np.sqrt(v) * random.normal(size=(4, 3))
     variance = v * random.uniform(0.5, 2.0, (4, 3))
-    found = acquisition._information(link, mean, variance)
+    found = _information(link, mean, variance)
     for m, s, value in zip(mean, np.sqrt(variance), found, strict=True):
         log_p = link.given(m + s * random.normal(size=(40_000, 3)))
         left = entropy(log_p)
@@ -88,7 +87,7 @@ def test_mutual_information_in_closed_form_is_that_of_a_dense_rule(record, v):
     z = np.linspace(-8.0, 8.0, 351)
     weight = np.outer(norm.pdf(z), norm.pdf(z)).ravel() * (z[1] - z[0]) ** 2
     z = np.stack(np.meshgrid(z, z, indexing="ij"), axis=-1).reshape(-1, 2)
-    for m, s, value in zip(mean, variance, acquisition._information(link, mean, variance), strict=True):
+    for m, s, value in zip(mean, variance, _information(link, mean, variance), strict=True):
         factor = np.linalg.cholesky(np.diag(s[:2]) + s[2])
         log_p = link.given(np.column_stack([m[:2] - m[2] + z @ factor.T, np.zeros(len(z))]))
         expected = entropy(np.log(weight @ np.exp(log_p))) - weight @ entropy(log_p)
@@ -104,13 +103,13 @@ def test_information_is_between_zero_and_the_entropy_of_the_label(record, seed):
     shape = (3, n_classes) if record.is_multi_class else (3,)
     variance = np.exp(random.normal(scale=4.0, size=shape))
     mean = np.exp(random.normal(scale=2.0)) * random.normal(size=shape)
-    information = acquisition._information(link, mean, variance)
+    information = _information(link, mean, variance)
     assert np.all(information >= 0.0)
     # Of several classes entropies are of 512 points.
     assert np.all(information <= entropy(link.predictive(mean, variance)) + (0.1 if record.is_multi_class else 1e-7))
     assert np.all(entropy(link.predictive(mean, variance)) <= np.log(n_classes) + 1e-9)
     # Nothing is left to be told of what is known.
-    assert np.all(acquisition._information(link, mean, np.zeros(shape)) <= 1e-7)
+    assert np.all(_information(link, mean, np.zeros(shape)) <= 1e-7)
 
 
 def moons(n=120, n_classes=2, seed=0):
@@ -180,7 +179,7 @@ def test_a_batch_is_that_of_dense_conditioning(n_classes, options, n_jobs):
     shape = (-1,) if n_classes == 2 else (len(X), -1)
     for _ in range(5):
         variance = np.ascontiguousarray(np.diagonal(covariance).T)
-        scores = acquisition._information(link, mean.reshape(shape), variance.reshape(shape))
+        scores = _information(link, mean.reshape(shape), variance.reshape(shape))
         scores[expected] = -1.0
         i = int(np.argmax(scores))
         expected.append(i)

@@ -19,6 +19,8 @@ from xgpc import dask
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "quickstart.md",
          *sorted((ROOT / "docs" / "guide").glob("*.md"))]  # fmt: skip
+# What ``.ci/run`` installs for some pages, after the other tests.
+NEEDED = {"autogluon": "autogluon.tabular", "torch": "torch"}
 BLOCK = re.compile(r"^```(python|output)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # Threads of dask's scheduler say more at their end than a page's reader sees.
 pytestmark = pytest.mark.filterwarnings("ignore:.*GCDiagnosis:pytest.PytestUnraisableExceptionWarning")
@@ -37,8 +39,8 @@ def numbers_and_words(text):
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_code_runs_as_pasted_and_prints_what_the_page_shows(page, tmp_path, monkeypatch):
     """All python blocks of a page, one after the other, in one namespace and an empty folder."""
-    if page.stem == "autogluon":
-        pytest.importorskip("autogluon.tabular")
+    if page.stem in NEEDED:
+        pytest.importorskip(NEEDED[page.stem])
     monkeypatch.chdir(tmp_path)
     matplotlib.use("agg")
     namespace, printed = {"__name__": "__main__"}, ""

@@ -66,13 +66,14 @@ def test_every_dependency_is_imported():
 
 
 def test_the_tests_have_every_extra():
-    """But for AutoGluon, which would keep pandas back for all tests: its own tests run with what makes the pages."""
+    """But for AutoGluon, which would keep pandas back for all tests, and PyTorch, which is large: their own tests run
+    with what makes the pages."""
     extras = PROJECT["optional-dependencies"]
     for name, listed in extras.items():
         if name not in ("lint", "docs"):
-            assert distributions(listed) <= distributions(extras["docs" if name == "autogluon" else "test"])
+            assert distributions(listed) <= distributions(extras["docs" if name in ("autogluon", "torch") else "test"])
     gate = ROOT / ".ci" / "run"
-    assert "pytest -k autogluon" in gate.read_text(encoding="utf-8")
+    assert "pytest -k 'autogluon or torch'" in gate.read_text(encoding="utf-8")
 
 
 def test_every_module_is_installed():
@@ -261,13 +262,14 @@ def imported(source):
 LAYERS = (
     ("__main__",),
     ("app",),
+    ("torch",),
     ("acquisition", "autogluon", "dask", "gibbs", "onnx", "plotting"),
     ("pictures",),
     ("__init__",),
     ("classifier", "linear"),
     ("steps",),
     ("checkpoint", "predict"),
-    ("io", "summary"),
+    ("arrays", "io", "summary"),
     ("drawn", "explain"),
     ("estimator",),
     ("learning",),

@@ -20,12 +20,12 @@ from .approximations.base import ColumnOf, KernelPosterior, Posterior, Training
 from .approximations.draws import drawn_paths, exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
+from .arrays import WithArrays
 from .config import Rule, integer, is_name
 from .data.checks import checked_labels, class_numbers, site_labels
 from .data.encoding import Encoding, of_table
 from .data.survey import reading
 from .drawn import LatentDraws
-from .estimator import LatentClassifier
 from .inference.ascent import Point, coordinate_ascent, starting_posterior
 from .inference.correction import corrected_marginals, correction_and_gap
 from .inference.fitting import Evidence
@@ -57,7 +57,7 @@ def _in_parts(marginals: Marginals, X: MatrixLike, n_jobs: int | None) -> tuple[
     return mean, variance
 
 
-class PosteriorClassifier(LatentClassifier):
+class PosteriorClassifier(WithArrays):
     """A classifier with a normal posterior of its latent functions: everything that needs only the result of a fit."""
 
     posterior_: Posterior

@@ -13,6 +13,7 @@ from scipy.special import log_softmax
 
 from .. import _sites
 from .._sites import Site
+from .._vmath import LOGISTIC_MIXTURE
 from .binary import (
     logit_log_probabilities,
     logit_slopes,
@@ -73,6 +74,9 @@ class LikelihoodBound:
     # From the same, the derivatives by mean and variance, of p(y = +1), (n,) each, or of all probabilities by those of
     # all latent values, (n, C, C) each; None for probabilities that are averages over points.
     slopes: Callable[..., Iterable[np.ndarray]] | None = None
+    # Pairs of a weight w and a variance s: p(y = +1 | f) = sum w Phi(f / sqrt(s)), besides label noise; with several
+    # classes, the label is that of the largest latent value plus normal noise of variance s. None for other noise.
+    link: tuple[tuple[float, float], ...] | None = None
     is_probability: bool = True  # False for a pseudo-likelihood, whose bound is no evidence
     # Whether there is a parameter delta, the probability that a label is not that of the largest latent value. Such a
     # likelihood is not log-concave, so that precisions may be negative.
@@ -248,16 +252,29 @@ probit_slopes = partial(noisy_slopes, noise_variance=1.0, delta=0.0)
 # Of 108 fits from softmax's bound, 28 ended more than 2 nats above those from the prior, and 3 below.
 RECORDS = (
     *(
-        LikelihoodBound(likelihood="logit", bound=bound, predictive=logit_log_probabilities, slopes=logit_slopes)
+        LikelihoodBound(
+            likelihood="logit",
+            bound=bound,
+            predictive=logit_log_probabilities,
+            slopes=logit_slopes,
+            link=LOGISTIC_MIXTURE,
+        )
         for bound in ("exact", "polya-gamma", "taylor")
     ),
-    LikelihoodBound(likelihood="probit", bound="exact", predictive=probit_log_probabilities, slopes=probit_slopes),
+    LikelihoodBound(
+        likelihood="probit",
+        bound="exact",
+        predictive=probit_log_probabilities,
+        slopes=probit_slopes,
+        link=((1.0, 1.0),),
+    ),
     *(
         LikelihoodBound(
             likelihood=name,
             bound="additive-noise",
             predictive=partial(noisy_log_probabilities, noise_variance=variance),
             slopes=partial(noisy_slopes, noise_variance=variance),
+            link=((1.0, variance),),
             has_label_noise=True,
             start=("probit", "exact"),
         )
@@ -270,6 +287,7 @@ RECORDS = (
             bound=bound,
             predictive=probit_log_probabilities,
             slopes=probit_slopes,
+            link=((1.0, 1.0),),
             is_probability=False,
         )
         for bound in ("exact", "augmented")
@@ -307,6 +325,7 @@ RECORDS = (
             bound="additive-noise",
             predictive=partial(multinomial_log_probabilities, noise_variance=variance),
             slopes=partial(multinomial_slopes, noise_variance=variance),
+            link=((1.0, variance),),
             has_label_noise=True,
             start=("softmax", "additive-noise"),
             curvature=multinomial_curvature,

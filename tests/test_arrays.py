@@ -1,0 +1,125 @@
+"""Plain arrays of a model: the lines in the guide make the predictions of every kind of model from them."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, RationalQuadratic, WhiteKernel
+from support.fits import quietly
+
+from xgpc import GPClassifier
+from xgpc.kernels import AxisMatern
+from xgpc.likelihoods import LIKELIHOODS
+
+PAGE = Path(__file__).parents[1] / "docs" / "guide" / "deploying.md"
+RECORDS = [record for bounds in LIKELIHOODS.values() for record in bounds.values()]
+POSTERIORS = {
+    "sparse": {"n_inducing": 10, "n_neighbors": 0},
+    "full": {"inducing_points": "all"},
+    "local": {"n_inducing": 7, "n_neighbors": 6},
+}
+KERNELS = [
+    ConstantKernel(2.0) * RBF([0.8, 1.1, 1.7]),
+    2.0 * Matern(1.3, nu=0.5) + 0.5 * Matern([2.0, 1.0, 3.0], nu=2.5) + WhiteKernel(0.2),
+    RBF(2.0) * RationalQuadratic(1.5, alpha=0.7) + DotProduct(0.4) ** 2 * ConstantKernel(0.05) + ConstantKernel(0.3),
+    ConstantKernel(1.5) * AxisMatern([1.0, 2.0, 1.5], nu=0.5) + AxisMatern(2.0, nu=1.5) * Matern(2.0, nu=1.5),
+]
+ROWS = np.random.default_rng(1).normal(size=(9, 3))
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    """The functions of the page, without its last lines about one model."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    (lines,) = (block for block in blocks if "to_arrays()" in block)
+    namespace = {}
+    exec(compile(lines.partition("\narrays = ")[0], PAGE.name, "exec"), namespace)
+    return namespace
+
+
+def fitted(n_classes=2, kernel=KERNELS[0], posterior="sparse", heavy=False, **options):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(70, 3))
+    score = np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.5 * random.normal(size=70)
+    if heavy:
+        X[:, 2] = 100.0 + np.sinh(3.0 * X[:, 2])
+    y = np.searchsorted(np.quantile(score, np.linspace(0.0, 1.0, n_classes + 1)[1:-1]), score)
+    options = {"optimizer": None, "random_state": 0, **POSTERIORS[posterior], **options}
+    return quietly(GPClassifier(kernel, **options), X, y), X
+
+
+def assert_same(recipe, model, X, has_probabilities=True):
+    arrays = model.to_arrays()
+    assert all(type(one) is np.ndarray and one.dtype != object for one in arrays.values())
+    mean, variance = recipe["latent"](arrays, X)
+    for found, expected in zip((mean, variance), model.predict_latent(X), strict=True):
+        np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-6, atol=1e-7)
+    if has_probabilities:
+        p = recipe["probabilities"](arrays, mean, variance)
+        # The tables of softmax have errors of 1e-6.
+        np.testing.assert_allclose(p, model.predict_proba(X), atol=3e-6)
+
+
+@pytest.mark.parametrize("posterior", POSTERIORS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=range(len(KERNELS)))
+def test_every_kernel_and_posterior(recipe, kernel, posterior):
+    for n_classes in (2, 3):
+        model, _ = fitted(n_classes, kernel, posterior, mean=0.4 if n_classes == 2 else 0.0)
+        assert_same(recipe, model, ROWS)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: " ".join(record.key))
+def test_every_likelihood(recipe, record):
+    model, _ = fitted(3 if record.is_multi_class else 2, likelihood=record.likelihood, bound=record.bound, max_iter=20)
+    assert_same(recipe, model, ROWS, record.likelihood != "logistic-softmax")
+
+
+@pytest.mark.parametrize("posterior", ["sparse", "full"])
+def test_a_kernel_for_each_class(recipe, posterior):
+    model, _ = fitted(3, posterior=posterior, share="none", optimizer="profile", max_iter=3)
+    assert len(model.kernel_) == 3
+    assert_same(recipe, model, ROWS)
+
+
+@pytest.mark.parametrize("posterior", POSTERIORS)
+def test_warps_and_loaded_models(recipe, posterior, tmp_path):
+    model, X = fitted(kernel=None, posterior=posterior, heavy=True, mean=0.7)
+    assert len(model.encoding_.warps) == 1
+    assert_same(recipe, model, X[:6] + 0.01)
+    model.save(tmp_path / "model.npz")
+    assert_same(recipe, GPClassifier.load(tmp_path / "model.npz"), X[:6] + 0.01)
+
+
+def test_learned_neighbours(recipe):
+    model, _ = fitted(posterior="local", optimizer="profile", max_iter=3)
+    assert model.to_arrays()["variance_scale"] != 1.0
+    assert_same(recipe, model, ROWS)
+
+
+def test_arrays_of_a_file_and_whitened_moments(recipe, tmp_path):
+    """The moments of the whitened values are another way to the same mean and variance."""
+    model, _ = fitted(kernel=KERNELS[1])
+    np.savez(tmp_path / "arrays.npz", **model.to_arrays())
+    with np.load(tmp_path / "arrays.npz", allow_pickle=False) as file:
+        a = dict(file)
+    k = recipe["covariance"](a, 0, ROWS[:, None], a["points"][0]) @ a["whitening"][0].T
+    mean, variance = model.predict_latent(ROWS)
+    np.testing.assert_allclose(k @ a["whitened_mean"][0], mean, rtol=1e-8)
+    left = recipe["covariance"](a, 0, ROWS, ROWS, noise=True) - np.sum(k**2, axis=1)
+    np.testing.assert_allclose(left + np.sum(k @ a["whitened_covariance"][0] * k, axis=1), variance, rtol=1e-8)
+
+
+def test_arrays_are_copies_or_cannot_be_written():
+    model, _ = fitted()
+    before = model.predict_proba(ROWS)
+    for one in model.to_arrays().values():
+        if one.flags.writeable and one.dtype == np.float64:
+            one += 1.0
+    np.testing.assert_array_equal(model.predict_proba(ROWS), before)
+
+
+def test_an_unfitted_model_has_no_arrays():
+    with pytest.raises(NotFittedError):
+        GPClassifier().to_arrays()

@@ -1,0 +1,242 @@
+"""Levels and failures: scores by quadrature and central differences, shares of populations by draws and integrals."""
+
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import multivariate_normal, norm
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
+from support.dense import assert_near, derivative
+from support.fits import quietly
+
+from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc.acquisition import (
+    expected_misclassification_reduction,
+    misclassification_probability,
+    probability_of_failure,
+    straddle,
+)
+from xgpc.acquisition.labels import Link
+from xgpc.likelihoods import LIKELIHOODS
+
+RECORDS = [record for bounds in LIKELIHOODS.values() for record in bounds.values() if not record.is_multi_class]
+POSTERIORS = {
+    "sparse": {"n_inducing": 12, "n_neighbors": 0},
+    "full": {"inducing_points": "all"},
+    "local": {"n_inducing": 8, "n_neighbors": 6},
+}
+KERNEL = ConstantKernel(4.0) * Matern([1.1, 0.8], nu=2.5)
+ROWS = np.random.default_rng(1).uniform(-2.5, 2.5, (7, 2))
+
+
+def fitted(posterior="sparse", n_classes=2, kernel=KERNEL, **options):
+    random = np.random.default_rng(0)
+    X = random.uniform(-2.0, 2.0, (80, 2))
+    score = np.sum(X**2, axis=1) + 0.2 * random.normal(size=len(X))
+    y = np.array(["fine", "warm", "wreck"])[np.digitize(score, [2.0, 4.0] if n_classes == 3 else [3.0, np.inf])]
+    return quietly(GPClassifier(kernel, optimizer=None, random_state=0, **POSTERIORS[posterior], **options), X, y)
+
+
+@pytest.mark.parametrize("score", [straddle, misclassification_probability])
+@pytest.mark.parametrize("posterior", POSTERIORS)
+@pytest.mark.parametrize("level", [0.0, -1.3])
+def test_scores_of_a_level(score, posterior, level):
+    model = fitted(posterior, mean=0.4)
+    mean, variance = model.predict_latent(ROWS)
+    std, away = np.sqrt(variance), np.abs(mean - level)
+    expected = 1.96 * std - away if score is straddle else norm.cdf(-away / std)
+    np.testing.assert_allclose(score(model, ROWS, level), expected, rtol=1e-12)
+    value, gradient = score(model, ROWS, level, return_grad=True)
+    np.testing.assert_array_equal(value, score(model, ROWS, level))
+    differences = [derivative(lambda h, e=e: score(model, ROWS + h * e, level), 1e-4) for e in np.eye(2)]
+    assert_near(gradient, np.stack(differences, axis=-1), 1e-6)
+
+
+def test_misclassification_is_how_often_draws_are_on_the_other_side():
+    model = fitted()
+    draws = model.sample_latent(ROWS, 40_000, random_state=0)
+    other = (draws > 0.5) != (model.predict_latent(ROWS)[0] > 0.5)[:, None]
+    np.testing.assert_allclose(misclassification_probability(model, ROWS, 0.5), other.mean(axis=1), atol=0.01)
+
+
+def test_linear_classifiers_have_levels_too():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(60, 2))
+    model = BayesianLinearClassifier().fit(X, X[:, 0] + random.normal(size=60) > 0.0)
+    mean, variance = model.predict_latent(ROWS)
+    np.testing.assert_allclose(straddle(model, ROWS, 0.2, width=1.0), np.sqrt(variance) - np.abs(mean - 0.2))
+
+
+def reduction_by_quadrature(model, X, reference, level):
+    """From the joint normal distribution of two latent values, by the trapezoidal rule over that of the candidate."""
+    mean, covariance = model.predict_latent(np.vstack([X, reference]), return_cov=True)
+    link, found = Link.of(model), np.zeros((len(X), len(reference)))
+    for i in range(len(X)):
+        m, s = mean[i], np.sqrt(covariance[i, i])
+        # Likelihoods with a step have it at 0, between two points.
+        ends = np.clip([m - 9.0 * s, 0.0, m + 9.0 * s], m - 9.0 * s, m + 9.0 * s)
+        f = np.concatenate([np.linspace(a + 1e-12, b - 1e-12, 4001) for a, b in pairwise(ends)])
+        p = np.exp(link.given(f))
+        for j in range(len(X), len(mean)):
+            slope = covariance[i, j] / s**2
+            left = np.sqrt(covariance[j, j] - slope * covariance[i, j])
+            above = norm.cdf((mean[j] + slope * (f - m) - level) / left)
+            parts = [
+                np.trapezoid(norm.pdf(f, m, s) * p[:, y] * side, f) for y in (0, 1) for side in (above, 1.0 - above)
+            ]
+            now = norm.cdf(-np.abs(mean[j] - level) / np.sqrt(covariance[j, j]))
+            found[i, j - len(X)] = now - min(parts[:2]) - min(parts[2:])
+    return found
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: " ".join(record.key))
+def test_expected_reduction_for_every_likelihood_of_two_classes(record):
+    noise = {"label_noise": 0.05} if record.has_label_noise else {}
+    model = fitted(likelihood=record.likelihood, bound=record.bound, **noise)
+    reference = np.random.default_rng(2).uniform(-3.0, 3.0, (5, 2))
+    found = expected_misclassification_reduction(model, ROWS, reference, 0.4)
+    pairs = reduction_by_quadrature(model, ROWS, reference, 0.4)
+    assert np.max(pairs) > 1e-3
+    np.testing.assert_allclose(found, pairs.mean(axis=1), atol=1e-5)
+
+
+@pytest.mark.parametrize("posterior", POSTERIORS)
+@pytest.mark.parametrize("n_reference", [3, 9])
+def test_expected_reduction_for_every_posterior(posterior, n_reference):
+    """With fewer reference rows than candidates and with more; also where a candidate is a reference row."""
+    model = fitted(posterior, kernel=KERNEL + WhiteKernel(0.1))
+    reference = np.vstack([ROWS[:1], np.random.default_rng(2).uniform(-3.0, 3.0, (n_reference - 1, 2))])
+    found = expected_misclassification_reduction(model, ROWS, reference)
+    np.testing.assert_allclose(found, reduction_by_quadrature(model, ROWS, reference, 0.0).mean(axis=1), atol=1e-5)
+
+
+def test_a_label_far_from_all_reference_rows_would_tell_nothing():
+    model, angle = fitted(), np.linspace(0.0, 6.0, 60)
+    ring = np.column_stack([np.cos(angle), np.sin(angle)]) * np.linspace(1.6, 1.9, 60)[:, None]
+    wrong = misclassification_probability(model, ring)
+    near, far = expected_misclassification_reduction(model, [ring[np.argmax(wrong)], [90.0, 0.0]], ring)
+    assert 1e-4 < near < np.mean(wrong)
+    assert far < 1e-12
+    assert expected_misclassification_reduction(model, ROWS[:0], ROWS).shape == (0,)
+
+
+# Populations.
+
+
+def share_of_draws(model, X, level, failure="wreck"):
+    draws = model.sample_latent(X, 4000, random_state=1, method="exact")
+    if level is not None:
+        return np.mean(draws > level, axis=0)
+    values = np.moveaxis(draws, -1, 1)
+    p = np.exp(Link.of(model).given(values.reshape(-1, *values.shape[2:])))
+    return p[:, list(model.classes_).index(failure)].reshape(values.shape[:2]).mean(axis=0)
+
+
+def assert_same_distribution(found, draws):
+    assert found.probability == pytest.approx(np.mean(draws), abs=5.0 * np.std(draws) / np.sqrt(len(draws)))
+    assert np.std(found.draws) == pytest.approx(np.std(draws), rel=0.12)
+    ends = np.quantile(draws, [0.025, 0.975])
+    np.testing.assert_allclose([found.low, found.high], ends, atol=0.25 * np.std(draws))
+
+
+@pytest.mark.parametrize("level", [None, 0.3])
+@pytest.mark.parametrize("posterior", POSTERIORS)
+def test_a_share_is_distributed_as_that_of_joint_draws(posterior, level):
+    model = fitted(posterior, kernel=KERNEL + WhiteKernel(0.05))
+    assert model.classes_.tolist() == ["fine", "warm"]
+    X = np.random.default_rng(3).normal(size=(300, 2))
+    found = probability_of_failure(model, X, "warm", level, random_state=0)
+    assert_same_distribution(found, share_of_draws(model, X, level, "warm"))
+    assert found.sampling_std == pytest.approx(np.sqrt(found.probability * (1.0 - found.probability) / 300))
+
+
+def test_a_share_of_one_of_several_classes():
+    model, X = fitted(n_classes=3), np.random.default_rng(3).normal(size=(300, 2))
+    found = probability_of_failure(model, X, "wreck", random_state=0)
+    assert_same_distribution(found, share_of_draws(model, X, None))
+    everything = sum(probability_of_failure(model, X, label, n_draws=2).probability for label in model.classes_)
+    assert everything == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("level", [None, 0.0])
+def test_a_sample_stands_for_a_large_population(level):
+    """Of most rows the outcome is nearly certain; of more than are drawn jointly it is not."""
+    model = fitted(kernel=ConstantKernel(30.0) * RBF(0.8))
+    X = np.random.default_rng(4).normal(scale=0.7, size=(4000, 2))
+    found = probability_of_failure(model, X, "warm", level, random_state=0)
+    assert np.count_nonzero(misclassification_probability(model, X) > 1e-3) > 1000
+    assert_same_distribution(found, share_of_draws(model, X, level, "warm"))
+    mean, variance = model.predict_latent(X)
+    p = model.predict_proba(X)[:, 1] if level is None else norm.cdf(mean / np.sqrt(variance))
+    assert found.probability == pytest.approx(np.mean(p), rel=1e-12)
+
+
+def test_variance_of_a_share_is_the_sum_of_covariances_of_sides():
+    model, X = fitted(), np.random.default_rng(3).normal(scale=1.2, size=(12, 2))
+    found = probability_of_failure(model, X, "warm", 0.0, n_draws=40_000, random_state=0)
+    mean, covariance = model.predict_latent(X, return_cov=True)
+    both = np.empty((12, 12))
+    for i, j in np.ndindex(12, 12):
+        if i == j:
+            both[i, i] = norm.cdf(mean[i] / np.sqrt(covariance[i, i]))
+        else:
+            pair = [i, j]
+            both[i, j] = multivariate_normal.cdf(mean[pair], cov=covariance[np.ix_(pair, pair)], allow_singular=True)
+    p = np.diag(both)
+    assert found.probability == pytest.approx(np.mean(p), rel=1e-12)
+    assert np.var(found.draws) == pytest.approx(np.mean(both - np.outer(p, p)), rel=0.04)
+
+
+def test_the_other_label_has_the_rest_of_the_population():
+    model, X = fitted(), pd.DataFrame(np.random.default_rng(3).normal(size=(50, 2)))
+    model.fit(X, np.where(np.sum(X**2, axis=1) > 2.0, "warm", "fine"))
+    for level in (None, 0.2):
+        warm, fine = (probability_of_failure(model, X, label, level, random_state=0) for label in ("warm", "fine"))
+        assert warm.probability + fine.probability == pytest.approx(1.0)
+        np.testing.assert_allclose(warm.draws + fine.draws, 1.0)
+        assert (warm.low, warm.high) == pytest.approx((1.0 - fine.high, 1.0 - fine.low))
+        assert 0.0 <= warm.low <= warm.high <= 1.0
+
+
+def test_a_certain_population_has_no_interval():
+    model = quietly(GPClassifier(ConstantKernel(1e8) * RBF(1.0), likelihood="probit", optimizer=None, mean=1e5), ROWS,
+                    ["fine"] * 3 + ["warm"] * 4)  # fmt: skip
+    found = probability_of_failure(model, ROWS + 50.0, "warm", -1e6, n_draws=5)
+    assert (found.probability, found.low, found.high) == (1.0, 1.0, 1.0)
+
+
+BAD = {
+    "level must be a finite number": (straddle, {"X": ROWS, "level": np.nan}),
+    "width must be a number above 0; got 0": (straddle, {"X": ROWS, "width": 0}),
+    "reference must have at least one row": (
+        expected_misclassification_reduction, {"X": ROWS, "reference": ROWS[:0]}),
+    "population must have at least one row": (probability_of_failure, {"population": ROWS[:0], "failure": "warm"}),
+    r"failure must be one of the labels \['fine', 'warm'\]; got 'cold'": (
+        probability_of_failure, {"population": ROWS, "failure": "cold"}),
+    "confidence must be a number between 0 and 1; got 95": (
+        probability_of_failure, {"population": ROWS, "failure": "warm", "confidence": 95}),
+    "n_draws must be": (probability_of_failure, {"population": ROWS, "failure": "warm", "n_draws": 0}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_requests_are_refused(message):
+    function, given = BAD[message]
+    with pytest.raises(ValueError, match=message):
+        function(fitted(), **given)
+
+
+def test_models_without_a_level_or_joint_draws_are_refused():
+    several, linear = fitted(n_classes=3), BayesianLinearClassifier(prior_variance=1.0).fit(ROWS, np.arange(7) % 2)
+    for score in (straddle, misclassification_probability):
+        with pytest.raises(ValueError, match="a single latent function"):
+            score(several, ROWS)
+    with pytest.raises(ValueError, match="a single latent function"):
+        expected_misclassification_reduction(several, ROWS, ROWS)
+    with pytest.raises(ValueError, match="a single latent function"):
+        probability_of_failure(several, ROWS, "wreck", 0.0)
+    with pytest.raises(ValueError, match="joint covariances; got BayesianLinear"):
+        expected_misclassification_reduction(linear, ROWS, ROWS)
+    with pytest.raises(ValueError, match="joint draws; got BayesianLinear"):
+        probability_of_failure(linear, ROWS, 1)

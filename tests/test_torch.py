@@ -1,0 +1,157 @@
+"""A classifier as a module of PyTorch: values are the classifier's, and gradients pass PyTorch's own check."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+# ``.ci/run`` installs it for this module, after the other tests: it is larger than all that they need.
+pytest.importorskip("torch")
+import torch
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+from support.fits import quietly
+
+from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc.torch import FeasibilityModel
+
+KERNEL = ConstantKernel(2.0) * Matern([0.8, 1.1], nu=2.5)
+POSTERIORS = {
+    "sparse": {"n_inducing": 9, "n_neighbors": 0},
+    "full": {"inducing_points": "all"},
+    "local": {"n_inducing": 6, "n_neighbors": 5},
+}
+X = torch.as_tensor(np.random.default_rng(1).normal(size=(3, 2, 2)))
+
+
+def fitted(n_classes=2, posterior="sparse", kernel=KERNEL, heavy=False, **options):
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(70, 2))
+    score = np.sin(2.0 * rows[:, 0]) + rows[:, 1] + 0.5 * random.normal(size=70)
+    y = np.array(["bad", "good", "odd"])[np.digitize(score, [0.0, 0.8][: n_classes - 1])]
+    if heavy:
+        rows[:, 1] = 10.0 + np.sinh(3.0 * rows[:, 1])
+    options = {"optimizer": None, "random_state": 0, **POSTERIORS[posterior], **options}
+    return quietly(GPClassifier(kernel, **options), rows, y)
+
+
+def assert_gradients(module, at=X):
+    """Of probabilities, and of the latent moments.
+
+    Softmax's tables are smooth over steps that are not too small, and over too large ones neighbours change.
+    """
+    several = len(module.model.classes_) > 2
+    step, tolerance = (2e-3, 1e-3) if several else (1e-4, 1e-6)
+    at = at.clone().requires_grad_()
+    assert torch.autograd.gradcheck(module, at, eps=step, atol=tolerance, rtol=1e-3)
+    assert torch.autograd.gradcheck(module.latent, at, eps=1e-4, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("posterior", POSTERIORS)
+def test_values_and_gradients_are_those_of_the_classifier(posterior, n_classes):
+    model = fitted(n_classes, posterior)
+    rows = X.reshape(-1, 2).numpy()
+    for column, label in enumerate(model.classes_):
+        module = FeasibilityModel(model, label)
+        np.testing.assert_array_equal(module(X).numpy(), model.predict_proba(rows)[:, column].reshape(3, 2))
+        assert_gradients(module)
+    mean, variance = module.latent(X)
+    for found, expected in zip((mean, variance), model.predict_latent(rows), strict=True):
+        np.testing.assert_array_equal(found.numpy(), expected.reshape(3, 2, *expected.shape[1:]))
+
+
+def test_loaded_models_with_a_prior_mean_and_warps(tmp_path):
+    model = fitted(kernel=None, heavy=True, mean=0.7)
+    assert model.encoding_.warps
+    model.save(tmp_path / "model.npz")
+    module = FeasibilityModel(GPClassifier.load(tmp_path / "model.npz"), "good")
+    at = X + torch.tensor([0.0, 10.0], dtype=torch.float64)
+    assert_gradients(module, at)
+    np.testing.assert_array_equal(module(at), FeasibilityModel(model, "good")(at))
+
+
+@pytest.mark.parametrize("options", [{"likelihood": "probit"}, {"likelihood": "step"}, {"likelihood": "svm"}], ids=str)
+def test_other_likelihoods(options):
+    assert_gradients(FeasibilityModel(fitted(**options, max_iter=20), "bad"))
+
+
+def test_linear_classifiers():
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(50, 2))
+    assert_gradients(FeasibilityModel(BayesianLinearClassifier().fit(rows, rows[:, 0] > 0.2), True))
+
+
+@pytest.mark.parametrize("shape", [(2,), (5, 2), (0, 2), (2, 0, 2), (4, 1, 2), (2, 3, 4, 2)])
+def test_batches_of_any_shape(shape):
+    model = fitted(3)
+    module = FeasibilityModel(model, "good")
+    at = torch.as_tensor(np.random.default_rng(2).normal(size=shape)).requires_grad_()
+    found, (mean, variance) = module(at), module.latent(at)
+    assert found.shape == shape[:-1]
+    assert mean.shape == variance.shape == (*shape[:-1], 3)
+    (found.sum() + (mean * variance).sum()).backward()
+    assert at.grad.shape == shape
+    rows = at.detach().reshape(-1, 2)
+    np.testing.assert_array_equal(found.detach().reshape(-1), module(rows).detach())
+
+
+def test_chains_of_functions_and_single_precision():
+    """As an optimiser uses the module: scaled variables, and a score that is a product."""
+    module = FeasibilityModel(fitted(), "good")
+    unit = torch.rand(4, 1, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+    def score(unit):
+        return (module(3.0 * unit - 1.5) * torch.exp(-unit.sum(-1))).prod(-1)
+
+    assert torch.autograd.gradcheck(score, unit, eps=1e-4, atol=1e-6)
+    single = X.to(torch.float32).requires_grad_()
+    found = module(single)
+    found.sum().backward()
+    assert found.dtype == single.grad.dtype == torch.float32
+    at = X.clone().requires_grad_()
+    module(at).sum().backward()
+    torch.testing.assert_close(single.grad.double(), at.grad, atol=1e-5, rtol=1e-5)
+
+
+def test_constraints_are_negative_where_settings_are_feasible():
+    model = fitted()
+    good, strict = FeasibilityModel(model, "good"), FeasibilityModel(model, "good", threshold=0.9)
+    assert torch.equal(good.constraint(X) < 0.0, good(X) > 0.5)
+    assert torch.equal(strict.constraint(X), 0.9 - good(X))
+    torch.testing.assert_close(FeasibilityModel(model, "bad")(X), 1.0 - good(X))
+
+
+def test_without_gradients_nothing_is_kept():
+    module = FeasibilityModel(fitted(), "good")
+    at = X.clone().requires_grad_()
+    with torch.no_grad():
+        assert not module(at).requires_grad
+    assert not list(module.parameters())
+    (by_x,) = torch.autograd.grad((module(at) ** 2).sum(), at, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        by_x.sum().backward()
+
+
+def test_modules_can_be_copied_and_pickled():
+    module = FeasibilityModel(fitted(), "good", 0.8)
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(other.constraint(X), module.constraint(X))
+
+
+def test_bad_requests_are_refused():
+    model = fitted()
+    module = FeasibilityModel(model, "good")
+    for bad in (X.numpy(), X.long(), torch.tensor(0.5)):
+        with pytest.raises(ValueError, match=r"X must be a tensor of floating point numbers \(\.\.\., q, d\); got"):
+            module(bad)
+    with pytest.raises(ValueError, match="features"):
+        module(torch.zeros(4, 3, dtype=torch.float64))
+    with pytest.raises(ValueError, match="NaN"):
+        module(torch.full((4, 2), torch.nan, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"feasible must be one of the labels \['bad', 'good'\]; got 'fine'"):
+        FeasibilityModel(model, "fine")
+    with pytest.raises(ValueError, match="threshold must be a number between 0 and 1; got 1"):
+        FeasibilityModel(model, "good", threshold=1.0)
+    with pytest.raises(ValueError, match="averages over points"):
+        FeasibilityModel(fitted(likelihood="logistic-softmax"), "good")(X.clone().requires_grad_())

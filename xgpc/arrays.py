@@ -1,0 +1,136 @@
+"""Plain arrays of a fitted ``GPClassifier``, for predictions by programs that do not have xgpc."""
+
+from __future__ import annotations
+
+from abc import ABC
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ._kernels import FAMILIES
+from .approximations.base import KernelPosterior, Posterior, groups_of_latents
+from .approximations.local import LocalPosterior
+from .approximations.sparse import SparsePosterior
+from .data.encoding import Encoding, warps_in
+from .estimator import LatentClassifier
+from .likelihoods import LikelihoodBound
+
+
+def kernel_arrays(q: Posterior) -> dict[str, np.ndarray]:
+    """The prior of each latent function: points, and the kernel as a sum of terms, each a product of factors."""
+    groups = groups_of_latents(q.prior, q.n_latents or 1)
+    cores, names = [group.core for group in groups], {number: name for name, number in FAMILIES.items()}
+    return {
+        "points": np.stack([group.Z for group in groups]),
+        "term_variance": np.stack([core.variance for core in cores]),
+        "term_is_noise": np.array(cores[0].noise) != 0,
+        "factor_term": np.array(cores[0].term),
+        "factor_family": np.array([names[int(number)] for number in cores[0].family], dtype=str),
+        "factor_shape": np.stack([core.shape for core in cores]),
+        "inverse_length_scale": np.stack([core.inverse_length_scale for core in cores]),
+    }
+
+
+def posterior_arrays(q: Posterior) -> dict[str, np.ndarray]:
+    """What the labels told: of all points, or of the nearest rows besides."""
+    if isinstance(q, KernelPosterior):
+        forms = q.covariance_forms()
+        B = np.stack([one.explained.T @ one.explained - one.added.T @ one.added for one in forms])
+        found = {"alpha": np.stack([one.weights for one in forms]), "B": B}
+        if isinstance(q, SparsePosterior):
+            Rinv, w = q.stacked()
+            found |= {"whitened_mean": w, "whitened_covariance": np.swapaxes(Rinv, 1, 2) @ Rinv}
+            found["whitening"] = np.stack([group.Linv for group in q.groups])
+        return found
+    assert isinstance(q, LocalPosterior)
+    metric = q.neighbours.metric
+    return {
+        "whitened_mean": q.w,
+        "whitened_covariance": q.V,
+        "whitening": np.stack([q.prior.Linv] * len(q.w)),
+        "rows": q.X,
+        "site_precision": q.precision,
+        "site_linear": q.linear,
+        "n_neighbors": np.array(q.n_neighbors),
+        "distance_scale": np.array(metric.scale),
+        "distance_power": np.array(metric.power),
+        "variance_scale": np.array(q.variance_scale),
+    }
+
+
+def link_arrays(record: LikelihoodBound, label_noise: float) -> dict[str, np.ndarray]:
+    """How latent values become probabilities."""
+    found = {"likelihood": np.array(record.likelihood), "label_noise": np.array(label_noise)}
+    if record.link is not None:
+        found["link_weights"], found["link_variances"] = np.array(record.link).T
+    return found
+
+
+def warp_arrays(encoding: Encoding | None) -> dict[str, np.ndarray]:
+    """The features that are warped, with centre and scale of each."""
+    feature, centre, scale = zip(*warps_in(encoding), strict=True) if warps_in(encoding) else ((), (), ())
+    return {
+        "warp_feature": np.array(feature, dtype=np.intp),
+        "warp_centre": np.array(centre, dtype=np.float64),
+        "warp_scale": np.array(scale, dtype=np.float64),
+    }
+
+
+class WithArrays(LatentClassifier, ABC):
+    """A classifier whose posterior can be had as arrays."""
+
+    posterior_: Posterior
+    mean_: float | np.ndarray
+    _record: LikelihoodBound
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Plain arrays from which some lines of NumPy make the same predictions, for programs without xgpc.
+
+        The guide's page "Models in other programs" has these lines. All arrays are in the units of rows as
+        ``encoding_.encode(X)`` returns them; of an array X without outlying values, the warps alone make these.
+
+        Returns
+        -------
+        dict of arrays, with L latent functions (L = 1, or the number of classes), m points, T terms and F factors of
+        the kernel, and W warped features
+
+            classes : (C,); likelihood : str, () ; label_noise : (), 0 without any
+            mean : (L,)
+                Prior means, to be added to all latent means.
+            points : (L, m, d)
+                Inducing points, or the distinct rows of a full Gaussian process.
+            term_variance : (L, T), term_is_noise : (T,) of bool
+                The kernel is a sum of terms, each its variance times its factors. Terms of noise count only in the
+                variance k(x, x) of a row.
+            factor_term : (F,), factor_family : (F,) of str, factor_shape : (L, F), inverse_length_scale : (L, F, d)
+                For each factor its term, function, parameter (alpha of RationalQuadratic, sigma_0^2 of DotProduct) and
+                inverse length scales.
+            alpha : (L, m), B : (L, m, m)
+                Without neighbours: mean = alpha'k and variance = k(x, x) - k'B k, for k = k(points, x).
+            whitening : (L, m, m), whitened_mean : (L, m), whitened_covariance : (L, m, m)
+                With inducing points: the whitened values at the points, L^-1 u with k(points, points) = L L', have a
+                normal distribution; ``whitening`` is L^-1.
+            rows : (n, d), site_precision : (L, n), site_linear : (L, n), n_neighbors : (), variance_scale : ()
+                With neighbours: training rows, their sites, number of neighbours, and a factor of all variances.
+            distance_scale : (d,), distance_power : ()
+                With neighbours: they are the nearest by the sum of |scale (x - row)|^power.
+            link_weights, link_variances : (K,)
+                p(classes[1] | f) = sum of weight * Phi(f / sqrt(variance)), then wrong with probability
+                ``label_noise``. Not for "softmax" and "logistic-softmax".
+            warp_feature, warp_centre, warp_scale : (W,)
+                centre + scale * arcsinh((x - centre) / scale) stands for such a feature x.
+
+        Notes
+        -----
+        O(L m^3) time. ``numpy.savez`` writes the arrays to a file, without pickled objects if the labels are numbers or
+        text.
+        """
+        check_is_fitted(self)
+        return {
+            "classes": np.array(self.classes_),
+            "mean": np.atleast_1d(self.mean_),
+            **kernel_arrays(self.posterior_),
+            **posterior_arrays(self.posterior_),
+            **link_arrays(self._record, getattr(self, "label_noise_", 0.0)),
+            **warp_arrays(getattr(self, "encoding_", None)),
+        }

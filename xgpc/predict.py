@@ -98,7 +98,7 @@ class PosteriorClassifier(WithArrays):
         self._record = record
         self.mean_ = float(mean[0]) if q.n_latents is None else mean
         for name, has in (("label_noise_", record.has_label_noise), ("cut_points_", record.is_ordinal)):
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
             if has:
                 setattr(self, name, parameter)
 

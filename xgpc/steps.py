@@ -58,13 +58,13 @@ def rows_in_memory(
         run.history.add(decision=note)
     # The checks keep the columns of these rows in the model.
     before = _columns_before(model, config)
-    *checked, places = training_data(model, X, y, sample_weight, classes)
+    rows, names, columns, places = training_data(model, X, y, sample_weight, classes)
     if has_counts(y):
         # Either all classes of a row are held out or none.
         groups = places if groups is None else checked_groups(groups, np.shape(y)[0], None)[places]
     elif groups is not None:
         groups = checked_groups(groups, np.shape(y)[0], sample_weight)
-    return _data(config, run, *checked, before=before, groups=groups)
+    return _data(config, run, rows, names, columns, before, groups)
 
 
 def _columns_before(model: PosteriorClassifier, config: FitConfig) -> Columns | None:

@@ -140,7 +140,7 @@ class SparsePrior(KernelPrior):
     key: str = field(default_factory=new_key, init=False, repr=False)
 
     @classmethod
-    def build(cls, spec: KernelSpec, Z: np.ndarray, dtype: type = np.float64) -> SparsePrior:
+    def build(cls, spec: KernelSpec, Z: np.ndarray, dtype: type = np.float64) -> Self:
         """Factorise K_mm, with as little jitter as it takes; O(m^3). ValueError if even the largest is too little."""
         if not np.all(np.isfinite(Z)):
             raise ValueError("The inducing points contain NaN or infinity.")

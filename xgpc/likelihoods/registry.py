@@ -172,7 +172,9 @@ class LikelihoodBound:
 
     def n_columns(self, mean: np.ndarray, parameter: Parameter) -> int:
         """The number of classes, from latent means (n,) or (n, C) and the parameter."""
-        return np.size(parameter) + 1 if self.is_ordinal else mean.shape[1] if self.is_multi_class else 2
+        if isinstance(parameter, np.ndarray):
+            return len(parameter) + 1
+        return mean.shape[1] if self.is_multi_class else 2
 
     def log_probabilities(
         self, mean: np.ndarray, variance: np.ndarray, parameter: Parameter, each: Each = map

@@ -266,6 +266,7 @@ LAYERS = (
     ("acquisition", "autogluon", "dask", "gibbs", "onnx", "plotting"),
     ("pictures",),
     ("__init__",),
+    ("ordinal", "preference"),
     ("classifier", "linear"),
     ("steps",),
     ("checkpoint", "predict"),

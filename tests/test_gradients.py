@@ -222,7 +222,7 @@ def units_of(prior):
 
 
 # Kernels whose inducing points stay.
-WITH_JUMPS = ("axis 1/2", "axis 1/2 isotropic", "axis, sum and product")
+WITH_JUMPS = ("axis 1/2", "axis 1/2 isotropic", "axis, sum and product", "columns")
 
 
 @pytest.mark.parametrize(("kernel", "bound", "weighted"), [

@@ -173,7 +173,7 @@ def test_extreme_arguments_give_finite_logarithms(name, bound, delta, n_classes)
 
 
 def link(name, bound, delta=0.0):
-    return partial(record_of(name, bound).log_probabilities, delta=delta)
+    return partial(record_of(name, bound).log_probabilities, parameter=delta)
 
 
 logit, probit_of_two = link("logit", "exact"), link("probit", "exact")

@@ -138,7 +138,8 @@ def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
 
 def has_counts(y: ArrayLike) -> bool:
     """Whether labels are counts or probabilities of classes, in two columns or more."""
-    return np.ndim(y) == 2 and np.shape(y)[1] > 1
+    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+    return len(shape) == 2 and shape[1] > 1
 
 
 def checked_counts(y: ArrayLike, n_rows: int, columns: ArrayLike | None, classes: np.ndarray) -> np.ndarray:

@@ -447,9 +447,10 @@ class KernelSpec:
             factor = FACTORS[type(leaf.kernel)]
             if factor.shape is not None:
                 add(n_terms + f, leaf, factor.shape, factor.power)
-            if not factor.has_length_scale:
-                continue
             first = n_terms + len(self.factors) + f * d
+            if not factor.has_length_scale:
+                offset[first : first + d][leaf.places < 0] = np.inf
+                continue
             free = leaf.theta.get("length_scale")
             if free is None:
                 offset[first : first + d] = np.log(self._length_scale(leaf))

@@ -64,6 +64,8 @@ def rows_in_memory(
         groups = places if groups is None else checked_groups(groups, np.shape(y)[0], None)[places]
     elif groups is not None:
         groups = checked_groups(groups, np.shape(y)[0], sample_weight)
+    # As large as the labels, and not needed any more.
+    del places
     return _data(config, run, rows, names, columns, before, groups)
 
 

@@ -127,7 +127,8 @@ def training_data(
         raise ValueError("X has 0 samples; give a row or more.")
     may_lack, is_ordered, given = classes is not None, getattr(model, "_is_ordered", False), classes
     weight = NONE if sample_weight is None else checked_weights(sample_weight, n_rows)
-    if may_lack and has_counts(y):
+    counts_classes = may_lack and has_counts(y)
+    if counts_classes:
         classes = checked_classes(classes, None, is_ordered)
         counts = checked_counts(y, n_rows, given if counted is None else counted, classes)
         factors = class_factors(getattr(model, "class_weight", None), classes, counts.sum(axis=0))
@@ -148,7 +149,7 @@ def training_data(
     check_classes_present(classes[np.unique(codes)], may_lack, takes_classes=hasattr(model, "partial_fit"))
     weight, named = times_class_weights(weight, factors, codes), with_names(X)
     if rows is not None:
-        rows = rows if np.array_equal(keep, np.arange(n_rows)) else rows[keep]
+        rows = rows if len(keep) == n_rows and not counts_classes else rows[keep]
         columns = fitted or Columns(rows.shape[1], names_of(named), labels_of(named))
         return TrainingData(Rows(rows, codes, weight), classes, columns, keep)
     encoding = Encoding.learn(table, chosen, keep, weight)

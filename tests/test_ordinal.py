@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from scipy.special import log_expit, log_ndtr
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_estimator
 from support.fits import quietly
 from support.internals import Coordinates, KernelSpec, SparsePrior, coordinate_ascent
 from support.training import training
@@ -315,6 +315,7 @@ def test_the_order_of_batches_is_that_of_sorted_labels():
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks([GPOrdinalClassifier(n_inducing=10, max_iter=5)])
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learns_own_checks():
+    results = check_estimator(GPOrdinalClassifier(n_inducing=10, max_iter=5), on_fail=None)
+    assert [one["check_name"] for one in results if one["status"] not in ("passed", "skipped")] == []

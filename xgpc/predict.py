@@ -120,8 +120,7 @@ class PosteriorClassifier(WithArrays):
         Length scales are in standard deviations of their features (``feature_spread_``). For comparison, the text gives
         the mean log probability of the labels under the class frequencies alone; a useful model has a higher bound per
         row. Features matter by the mean absolute value of their Shapley values (``xgpc.explain``) at inducing points,
-        given with an upper bound of its standard deviation. After ``partial_fit``, bound, warnings and decisions are
-        those of the last call.
+        with an upper bound of its standard deviation. Bound, warnings and decisions are those of the last call.
         """
         check_is_fitted(self)
         return summary(self)
@@ -233,11 +232,11 @@ class PosteriorClassifier(WithArrays):
         ValueError if it would take more than 3 GB (8600 rows of two classes).
 
         With ``return_grad=True`` there are four results: mean, variance, and their gradients by X, (n, d) or (n, C, d).
-        They are by the features as given, also if the model warps these. With neighbours they are those for each row's
+        The features are those given, not as the model warps them. With neighbours they are those for each row's
         neighbours; the functions jump a little where these change. Where a kernel with ``nu=0.5`` has a kink, at an
         inducing point or neighbour, this point's own part of the gradient counts as 0. The first call makes and keeps
-        an (m, m) matrix for each latent function, (n, n) with ``inducing_points="all"``. ValueError for a model of a
-        table with levels or missing numbers, or with ``return_cov`` or ``corrected``.
+        an (m, m) matrix for each latent function, (n, n) with ``inducing_points="all"``. ValueError for tables with
+        levels or missing numbers, and with ``return_cov`` or ``corrected``.
         """
         if corrected and return_cov:
             raise ValueError("There is no corrected joint covariance; give either return_cov or corrected.")

@@ -155,15 +155,15 @@ def expected_misclassification_reduction(
 
     Notes
     -----
-    Given the present normal posterior, the score is exact but for an integral over an angle by 12 nodes, whose largest
-    measured error is 2e-6. With s the standard deviation at a reference row, u = (mean - level) / s there, and m and v
-    the mean and variance at a candidate, the probability of label 1 and a latent value above the level is ([4]_)
+    Given the present normal posterior, the score is exact but for an integral over an angle by 12 nodes. With s the
+    standard deviation at a reference row, u = (mean - level) / s there, and m and v the mean and variance at a
+    candidate, the probability of label 1 and a latent value above the level is ([4]_)
 
         p Phi(u) + phi(u) sqrt(v) * integral from 0 to arcsin(correlation) of
             p'(m - sqrt(v) u sin t, v cos^2 t) cos t dt
 
     with p the predictive probability of label 1 and p' its derivative by the mean. O(n r) after min(n, r) columns of
-    the joint covariance of candidates and reference rows; about 3 microseconds for each pair of rows.
+    the joint covariance of candidates and reference rows.
     """
     if not hasattr(model, "_covariance_columns"):
         Link.of(model)
@@ -234,8 +234,8 @@ def probability_of_failure(
     -----
     The mean is exact. Draws are those of up to 1000 rows jointly: all whose outcome is uncertain, or a sample, in which
     a row comes with a probability proportional to sqrt(p (1 - p)) and counts inversely to that (Horvitz and Thompson
-    1952). The mean of the draws does not depend on the sample, and it makes the interval wider, not narrower: by 1 or
-    2 % for a boundary with tens of independent parts. O(N m (m + d)) and O(1000^2 (m + n_draws)).
+    1952). The expected mean of the draws does not depend on the sample, which makes the interval a little wider.
+    O(N m (m + d)) and O(1000^2 (m + n_draws)).
     """
     link, column = Link.of(model), column_of_label(model, "failure", failure)
     if not hasattr(model, "sample_latent"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
@@ -40,7 +41,9 @@ class CalledKernel:
         self.has_noise = any(isinstance(one, WhiteKernel) for one in parts)
         # scikit-learn's gradients of these have errors of 1e-6, which the inverse of a covariance matrix multiplies.
         inaccurate = [one for one in parts if isinstance(one, Matern | PairwiseKernel)]
-        self.has_gradient = all(getattr(one, "nu", None) in ANALYTIC for one in inaccurate)
+        self.has_gradient = all(getattr(one, "nu", None) in ANALYTIC for one in inaccurate) and all(
+            "eval_gradient" in signature(one.__call__).parameters for one in parts if isinstance(one, Kernel)
+        )
 
     def _at(self, variance: np.ndarray, step: np.ndarray | float = 0.0) -> Kernel:
         n = len(self.kernel.theta)
@@ -84,13 +87,8 @@ class CalledKernel:
     def gradient(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray, G: np.ndarray) -> np.ndarray:
         """Derivatives (n_theta,) of the sum of G k(X, Z), for G (n, m)."""
         if self.has_gradient and len(self.kernel.theta):
-            rows = np.vstack([X, Z])
-            try:
-                _, by_theta = self._at(variance)(rows, eval_gradient=True)
-                return np.einsum("nm,nmt->t", G, by_theta[: len(X), len(X) :])
-            except (TypeError, NotImplementedError):
-                # A kernel without ``eval_gradient``.
-                self.has_gradient = False
+            _, by_theta = self._at(variance)(np.vstack([X, Z]), eval_gradient=True)
+            return np.einsum("nm,nmt->t", G, by_theta[: len(X), len(X) :])
         return self._by_theta(variance, lambda kernel: np.sum(G * self._values(kernel, X, Z)))
 
     def variances_gradient(self, variance: np.ndarray, X: np.ndarray, g: np.ndarray, noise_alone: bool) -> np.ndarray:

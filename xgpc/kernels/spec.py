@@ -150,13 +150,18 @@ def check_kernel(kernel: Kernel) -> None:
     check_tree(kernel, lambda one: [getattr(one, name) for name in ("k1", "k2", "kernel") if hasattr(one, name)])
 
 
+def _active(kernel: Kernel) -> dict[str, ActiveDims]:
+    """The ``ActiveDims`` in a kernel, by the prefixes of their parameters' names."""
+    parts = {"": kernel, **{f"{name}__": one for name, one in kernel.get_params().items()}}
+    return {prefix: one for prefix, one in parts.items() if type(one) is ActiveDims}
+
+
 def with_numbers(kernel: Kernel, names: Sequence[str] | None) -> Kernel:
     """The kernel with the numbers of columns in the place of their names; ValueError for unknown names."""
     check_kernel(kernel)
-    parts = {"": kernel, **{f"{name}__": one for name, one in kernel.get_params().items()}}
     changed = {}
-    for prefix, one in parts.items():
-        if type(one) is ActiveDims and one.has_names:
+    for prefix, one in _active(kernel).items():
+        if one.has_names:
             if unknown := [name for name in one.columns if name not in (names or ())]:
                 has = "no names" if names is None else f"the columns {', '.join(names[:LISTED])}"
                 raise ValueError(f"{one} has the names {unknown}, but X has {has}; give names of X, or numbers.")
@@ -170,10 +175,9 @@ def _called(kernel: Kernel, features: Features) -> CalledKernel:
         raise ValueError(f"{kernel} is several kernels side by side; give a single one, such as their sum.")
     if not np.all(np.isfinite(kernel.theta)):
         raise ValueError(f"The kernel {kernel} must have positive and finite parameters.")
-    parts = {"": kernel, **{f"{name}__": one for name, one in kernel.get_params().items()}}
     changed: dict[str, list[int]] = {}
-    for prefix, one in parts.items():
-        if type(one) is ActiveDims and features.groups is not None:
+    for prefix, one in _active(kernel).items():
+        if features.groups is not None:
             if any(prefix.startswith(outer.removesuffix("columns")) for outer in changed):
                 raise ValueError(f"{kernel} has ActiveDims within another, which a table with levels needs compiled.")
             changed[f"{prefix}columns"] = features.among(one).seen.tolist()

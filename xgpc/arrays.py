@@ -91,34 +91,31 @@ class WithArrays(LatentClassifier, ABC):
 
         Returns
         -------
-        dict of arrays, with L latent functions (L = 1, or the number of classes), m points, T terms and F factors of
-        the kernel, and W warped features
+        dict of arrays
+            With L latent functions (L = 1, or the number of classes), m points, T terms and F factors of the kernel,
+            and W warped features.
 
-            classes : (C,); likelihood : str, () ; label_noise : (), 0 without any
-            mean : (L,)
-                Prior means, to be added to all latent means.
-            points : (L, m, d)
-                Inducing points, or the distinct rows of a full Gaussian process.
-            term_variance : (L, T), term_is_noise : (T,) of bool
-                The kernel is a sum of terms, each its variance times its factors. Terms of noise count only in the
-                variance k(x, x) of a row.
-            factor_term : (F,), factor_family : (F,) of str, factor_shape : (L, F), inverse_length_scale : (L, F, d)
-                For each factor its term, function, parameter (alpha of RationalQuadratic, sigma_0^2 of DotProduct) and
-                inverse length scales.
-            alpha : (L, m), B : (L, m, m)
-                Without neighbours: mean = alpha'k and variance = k(x, x) - k'B k, for k = k(points, x).
-            whitening : (L, m, m), whitened_mean : (L, m), whitened_covariance : (L, m, m)
-                With inducing points: the whitened values at the points, L^-1 u with k(points, points) = L L', have a
-                normal distribution; ``whitening`` is L^-1.
-            rows : (n, d), site_precision : (L, n), site_linear : (L, n), n_neighbors : (), variance_scale : ()
-                With neighbours: training rows, their sites, number of neighbours, and a factor of all variances.
-            distance_scale : (d,), distance_power : ()
-                With neighbours: they are the nearest by the sum of |scale (x - row)|^power.
-            link_weights, link_variances : (K,)
-                p(classes[1] | f) = sum of weight * Phi(f / sqrt(variance)), then wrong with probability
-                ``label_noise``. Not for "softmax" and "logistic-softmax".
-            warp_feature, warp_centre, warp_scale : (W,)
-                centre + scale * arcsinh((x - centre) / scale) stands for such a feature x.
+            * ``classes`` (C,); ``likelihood``, a name; ``label_noise``, 0 without any.
+            * ``mean`` (L,): prior means, to be added to all latent means.
+            * ``points`` (L, m, d): inducing points, or the distinct rows of a full Gaussian process.
+            * ``term_variance`` (L, T), ``term_is_noise`` (T,): the kernel is a sum of terms, each its variance times
+              its factors. Terms of noise count only in the variance k(x, x) of a row.
+            * ``factor_term`` (F,), ``factor_family`` (F,), ``factor_shape`` (L, F), ``inverse_length_scale`` (L, F, d):
+              for each factor its term, the name of its function, its parameter (alpha of RationalQuadratic, sigma_0^2
+              of DotProduct) and inverse length scales.
+            * ``alpha`` (L, m), ``B`` (L, m, m), without neighbours: mean = alpha'k and variance = k(x, x) - k'B k, for
+              k = k(points, x).
+            * ``whitening`` (L, m, m), ``whitened_mean`` (L, m), ``whitened_covariance`` (L, m, m), with inducing
+              points: the whitened values at the points, L^-1 u with k(points, points) = L L', have a normal
+              distribution; ``whitening`` is L^-1.
+            * ``rows`` (n, d), ``site_precision`` (L, n), ``site_linear`` (L, n), ``n_neighbors``, ``variance_scale``,
+              with neighbours: training rows, their sites, number of neighbours, and a factor of all variances.
+            * ``distance_scale`` (d,), ``distance_power``, with neighbours: they are the nearest by the sum of
+              ``abs(scale * (x - row)) ** power``.
+            * ``link_weights``, ``link_variances`` (K,): ``p(classes[1] | f)`` = sum of weight * Phi(f /
+              sqrt(variance)), then wrong with probability ``label_noise``. Not for "softmax" and "logistic-softmax".
+            * ``warp_feature``, ``warp_centre``, ``warp_scale`` (W,): centre + scale * arcsinh((x - centre) / scale)
+              stands for such a feature x.
 
         Notes
         -----

@@ -5,7 +5,7 @@ References
 .. [1] Bryan, Nichol, Genovese, Schneider, Miller, Wasserman. Active learning for identifying function threshold
    boundaries. NIPS 2005. Section 3.
 .. [2] Echard, Gayton, Lemaire. AK-MCS: an active learning reliability method combining Kriging and Monte Carlo
-   simulation. Structural Safety 33, 2011. Equation (13) is the square of ``straddle``'s ratio |mean| / std.
+   simulation. Structural Safety 33, 2011. Equation (13) is the ratio ``|mean| / std``.
 .. [3] Letham, Guan, Tymms, Bakshy, Shvartsman. Look-ahead acquisition functions for Bernoulli level set estimation.
    AISTATS 2022. Equations (5) to (8), there for the probit link.
 .. [4] Plackett. A reduction formula for normal multivariate integrals. Biometrika 41, 1954. Equation (3).
@@ -115,8 +115,8 @@ def misclassification_probability(
 ) -> Scores:
     """Probability (n,) that the latent function is on the other side of a level than its posterior mean, 0 to 1/2.
 
-    It is Phi(-|mean - level| / std): the order of rows is that of the learning function U of AK-MCS ([2]_), the least U
-    first. For the probability that a label is not the predicted one, see ``predict_proba``.
+    It is ``Phi(-|mean - level| / std)``: the order of rows is that of the learning function U of AK-MCS ([2]_), the
+    least U first. For the probability that a label is not the predicted one, see ``predict_proba``.
 
     Parameters
     ----------

@@ -89,6 +89,22 @@ def test_a_fit_tries_neighbours_only_if_near_rows_know_more(n_rows, size):
     assert "query_score" not in smooth.history_
 
 
+def test_few_rows_of_several_classes_have_neighbours_if_these_predict_held_out_rows_better():
+    """Classes of forty clusters, and classes that straight lines separate; the score test says little on both."""
+    rng = np.random.default_rng(3)
+    centre, cluster = rng.uniform(0.0, 1.0, (40, 4)), rng.integers(40, size=500)
+    X, y = centre[cluster] + 0.05 * rng.standard_normal((500, 4)), cluster % 5
+    local = quietly(GPClassifier(random_state=0), X, y)
+    assert local.n_neighbors_ > 0
+    assert "taken" in local.decisions_[-1]
+    y = np.sum(X[:, :2] > [0.4, 0.6], axis=1)
+    smooth = quietly(GPClassifier(random_state=0), X, y)
+    assert smooth.n_neighbors_ == 0
+    assert any("less" in text and "not taken" in text for text in smooth.decisions_)
+    without = quietly(GPClassifier(n_neighbors=0, random_state=0), X, y)
+    np.testing.assert_allclose(smooth.predict_proba(X), without.predict_proba(X), atol=5e-3)
+
+
 def test_a_number_of_neighbours_is_followed_without_a_test():
     X, y = fields(300, 2)
     model = quietly(GPClassifier(n_inducing=10, n_neighbors=8, random_state=0), X, y)

@@ -116,13 +116,13 @@ def test_joint_covariance_of_the_latent_function():
 def test_jitter_escalates_is_reported_and_ends_in_an_error(monkeypatch):
     model = GPClassifier(random_state=0, optimizer=None)
     assert model.fit(ROWS, LABELS).jitter_ == 1e-6
-    honest, failures = xgpc.approximations.sparse.cholesky_and_inverse, [2]
+    honest, failures = xgpc.approximations.sparse._engine.cholesky_and_inverse, [2]
 
     def failing(matrix):
         failures[0] -= 1
         return None if failures[0] >= 0 else honest(matrix)
 
-    monkeypatch.setattr("xgpc.approximations.sparse.cholesky_and_inverse", failing)
+    monkeypatch.setattr("xgpc.approximations.sparse._engine.cholesky_and_inverse", failing)
     assert model.fit(ROWS, LABELS).jitter_ == pytest.approx(1e-4)
     failures[0] = 10**6
     with pytest.raises(ValueError, match=r"not positive definite, even with a relative jitter of 0\.1"):

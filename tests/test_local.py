@@ -428,7 +428,7 @@ def test_a_fit_with_a_number_of_neighbours():
     X, y = moons(300)
     y = y + (X[:, 0] > 1.0)
     model = quietly(GPClassifier(n_neighbors=5, n_inducing=10, max_iter=3, random_state=0), X, y)
-    assert quietly(GPClassifier(n_inducing=10, max_iter=3, random_state=0), X, y).n_neighbors_ == 0
+    assert quietly(GPClassifier(n_inducing=10, n_neighbors=0, max_iter=3, random_state=0), X, y).n_neighbors_ == 0
     assert model.n_neighbors_ == 5
     assert model.posterior_.precision.shape == (3, 300)
     mean, covariance = model.predict_latent(X[:20], return_cov=True)

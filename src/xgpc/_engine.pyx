@@ -363,3 +363,42 @@ def matrix_gradients(const double[:, ::1] Linv, const double[:, ::1] Rinv, const
         for i in range(m):
             G[i, i] += jitter * trace / m
     return gram, rows, vector
+
+
+def lower_triangles(matrices):
+    """Copies of matrices (m, m) or (C, m, m) with zeros above the diagonal, C-contiguous."""
+    lower = np.zeros(matrices.shape)
+    cdef Py_ssize_t c, i, j, m = lower.shape[lower.ndim - 1]
+    cdef const double[:, :, :] of = matrices.reshape(-1, m, m)
+    cdef double[:, :, ::1] to = lower.reshape(-1, m, m)
+    with nogil:
+        for c in range(to.shape[0]):
+            for i in range(m):
+                for j in range(i + 1):
+                    to[c, i, j] = of[c, i, j]
+    return lower
+
+
+def cholesky_and_inverse(matrices):
+    """Lower Cholesky factors of symmetric matrices (m, m) or (C, m, m), of which only the lower triangles are read, and
+    the factors' inverses; None if a matrix is not positive definite. O(C m^3).
+    """
+    factors = lower_triangles(matrices)
+    inverses = factors.copy()
+    cdef Py_ssize_t c, i, m = factors.shape[factors.ndim - 1]
+    cdef double[:, :, ::1] factor = factors.reshape(-1, m, m), inverse = inverses.reshape(-1, m, m)
+    cdef double total = 0.0
+    cdef bint is_definite = True
+    with nogil:
+        for c in range(factor.shape[0] if m else 0):
+            is_definite = _blas.potrf_lower(m, &factor[c, 0, 0]) == 0
+            if not is_definite:
+                break
+            inverse[c] = factor[c]
+            is_definite = _blas.trtri_lower(m, &inverse[c, 0, 0]) == 0
+            if not is_definite:
+                break
+            # LAPACK does not report all NaN and infinities: NaN reach the last row, and infinities are on the diagonal.
+            for i in range(m):
+                total += 0.0 * factor[c, m - 1, i] + 0.0 * factor[c, i, i]
+    return (factors, inverses) if is_definite and total == 0.0 else None

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
 import numpy as np
-from scipy.linalg import lapack
 
 from .._kernels import InducingKernel
 from ..kernels.spec import KernelSpec
@@ -393,17 +392,3 @@ def kernel_sums(
 def noise_variances(group: Any, X: np.ndarray) -> np.ndarray:
     """Variances (r,) of a white kernel's noise at rows X (r, d); zeros without one."""
     return group.spec.noise_alone().at(group.Z[:1]).diagonals(X)
-
-
-def cholesky_and_inverse(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Lower Cholesky factor and its inverse, C-contiguous, or None if ``matrix`` is not positive definite.
-
-    Only the lower triangle is read. A row-major lower triangle is a column-major upper one.
-    """
-    upper, info = lapack.dpotrf(matrix.T, lower=0, clean=1)
-    if info or not np.all(np.isfinite(upper)):
-        return None
-    inverse, info = lapack.dtrtri(upper, lower=0)
-    if info:
-        return None
-    return upper.T, inverse.T

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack
 
-from .. import _full
+from .. import _engine, _full
 from .._kernels import InducingKernel, KernelGradient
 from .._sites import Site
 from ..kernels.spec import KernelSpec
@@ -34,7 +34,6 @@ from .base import (
     Natural,
     Training,
     Value,
-    cholesky_and_inverse,
     groups_of_latents,
     new_key,
     read_only,
@@ -218,7 +217,7 @@ class FullPrior(KernelPrior):
         B = root[:, None] * self.K
         B *= root
         B.ravel()[:: n + 1] += 1.0
-        factors = cholesky_and_inverse(B)
+        factors = _engine.cholesky_and_inverse(B)
         if factors is None:
             return None
         L, H = factors
@@ -243,7 +242,7 @@ class FullPrior(KernelPrior):
             rows = -(self.K[negative] @ H.T) @ H
             rows[np.arange(len(negative)), negative] += 1.0
             Sigma = rows @ self.K[:, negative]
-            less = cholesky_and_inverse(np.eye(len(negative)) - T[:, None] * (0.5 * (Sigma + Sigma.T)) * T)
+            less = _engine.cholesky_and_inverse(np.eye(len(negative)) - T[:, None] * (0.5 * (Sigma + Sigma.T)) * T)
             if less is None:
                 return None
             half_log_det += float(np.sum(np.log(np.diag(less[0]))))

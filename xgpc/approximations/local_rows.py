@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from .. import _local
+from .. import _engine, _local
 from .._kernels import FAMILIES, InducingKernel
 from ..kernels.factors import AXIS_FAMILIES
 from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_of
 from ..rows.neighbours import Metric
-from .base import cholesky_and_inverse
 from .sparse import SparsePrior
 
 # Bytes of a cache line. Whitened rows begin with one: reading vectors that span two costs 4 to 5 % of a sweep.
@@ -143,7 +142,7 @@ class Coefficients:
         """From what sites add to the natural parameters, (C, m, m) and (C, m); ValueError if that is not proper."""
         V = np.empty_like(P)
         for c, precision in enumerate(P):
-            factors = cholesky_and_inverse(np.eye(len(precision)) + precision)
+            factors = _engine.cholesky_and_inverse(np.eye(len(precision)) + precision)
             if factors is None:
                 raise ValueError("The precision of the sites is not positive definite; give moderate sample weights.")
             V[c] = factors[1].T @ factors[1]

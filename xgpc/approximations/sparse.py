@@ -25,7 +25,6 @@ from .base import (
     KernelPrior,
     Natural,
     Training,
-    cholesky_and_inverse,
     grouped,
     new_key,
 )
@@ -151,7 +150,7 @@ class SparsePrior(KernelPrior):
         for escalation in range(JITTER_ESCALATIONS + 1):
             jitter = JITTER * 10.0**escalation
             np.fill_diagonal(gram, diagonal + jitter * np.mean(diagonal))
-            factors = cholesky_and_inverse(gram)
+            factors = _engine.cholesky_and_inverse(gram)
             if factors is not None:
                 return cls(spec, Z, core, *factors, jitter, dtype)
         raise ValueError(
@@ -200,11 +199,11 @@ class SparsePosterior(KernelPosterior):
     @classmethod
     def from_natural(cls, prior: KernelPrior, P: np.ndarray, h: np.ndarray) -> Self | None:
         """q from its natural parameters (lower triangles of P), or None if P is not positive definite; O(C m^3)."""
-        factors = [cholesky_and_inverse(matrix) for matrix in P.reshape(-1, *P.shape[-2:])]
-        if any(found is None for found in factors):
+        factors = _engine.cholesky_and_inverse(P)
+        if factors is None:
             return None
-        R, Rinv = (np.reshape(parts, P.shape) for parts in zip(*factors, strict=True))
-        return cls(prior, np.tril(P), h, R, Rinv, mean_of(Rinv, h))
+        R, Rinv = factors
+        return cls(prior, _engine.lower_triangles(P), h, R, Rinv, mean_of(Rinv, h))
 
     def in_precision(self, dtype: type) -> SparsePosterior:
         """The same distribution, with whitened rows of a type."""
@@ -255,19 +254,19 @@ class SparsePosterior(KernelPosterior):
         if self.prior.before is not None:
             return self.kl_to(self.prior.before)
         log_det = 2.0 * np.sum(np.log(np.diagonal(self.R, axis1=-2, axis2=-1)))
-        return float(0.5 * (np.sum(self.Rinv**2) + self.squared_norm - self.w.size + log_det))
+        return 0.5 * (float(np.vdot(self.Rinv, self.Rinv) + log_det) + self.squared_norm - self.w.size)
 
     @cached_property
     def squared_norm(self) -> float:
         before = self.prior.before
-        return float(np.sum((self.w if before is None else self.w - before.w) * self.mean_pair[1]))
+        return float(np.vdot(self.w if before is None else self.w - before.w, self.mean_pair[1]))
 
     def kl_to(self, other: SparsePosterior) -> float:
         """O(C m^3)."""
         diagonals = np.diagonal(other.R, axis1=-2, axis2=-1), np.diagonal(self.R, axis1=-2, axis2=-1)
         log_det = 2.0 * np.sum(np.log(diagonals[0] / diagonals[1]))
-        distance = np.swapaxes(other.R, -1, -2) @ (other.w - self.w)[..., None]
-        return float(0.5 * (np.sum((self.Rinv @ other.R) ** 2) - self.w.size + np.sum(distance**2) - log_det))
+        distance, product = np.swapaxes(other.R, -1, -2) @ (other.w - self.w)[..., None], self.Rinv @ other.R
+        return float(0.5 * (np.vdot(product, product) - self.w.size + np.vdot(distance, distance) - log_det))
 
     def first_order_gain(self, target: Natural, other: SparsePosterior) -> float:
         """O(C m^3)."""

@@ -154,6 +154,10 @@ class Outcome:
         return Model.of(self.point)
 
 
+# Log prior of the length scales and its gradient by the kernels' parameters.
+LogPrior = tuple[float, np.ndarray]
+
+
 @dataclass(frozen=True)
 class Options:
     """Options of an optimizer, which maximises the bound plus the log ``length_scale_prior``."""
@@ -171,7 +175,7 @@ class Options:
     random_state: np.random.RandomState | None = None
     state: State | None = None
 
-    def log_prior(self, prior: KernelPrior) -> tuple[float, np.ndarray]:
+    def log_prior(self, prior: KernelPrior) -> LogPrior:
         """Log prior of all kernels' length scales, and its gradient by their parameters, kernel by kernel."""
         return self.length_scale_prior.of(prior.groups)
 
@@ -236,8 +240,8 @@ def lbfgs(
 class ProfiledBound:
     """The profiled bound max_q F(theta, Z, q) + log p(theta) and its gradient, from kernel and points of ``start``.
 
-    ``vector``, ``point`` and ``value`` are the best evaluation, from whose sites the next one starts, and ``solved``
-    says whether its inner solve converged.
+    ``vector``, ``point``, ``log_prior`` and ``value`` are the best evaluation, from whose sites the next one starts;
+    ``solved`` says whether its inner solve converged.
     """
 
     def __init__(self, training: Training, site: Site, start: KernelPosterior, options: Options):
@@ -249,13 +253,13 @@ class ProfiledBound:
         ascent = coordinate_ascent(training, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER)
         # An inner solve begins with the best length of the first step of the one before.
         self.first_rate, self.evaluations = ascent.first_rate, 0
-        self._keep(self.coordinates.pack(start.prior, site), ascent)
+        self._keep(self.coordinates.pack(start.prior, site), ascent, options.log_prior(start.prior))
         # At the prior the gradient vanishes, so a start without any step is solved again.
         self._has_stepped = ascent.n_iter > 0
 
-    def _keep(self, vector: np.ndarray, ascent: Ascent[KernelPosterior]) -> None:
+    def _keep(self, vector: np.ndarray, ascent: Ascent[KernelPosterior], log_prior: LogPrior) -> None:
         self.vector, self.point, self.solved = vector.copy(), ascent.point, ascent.converged
-        self.value = self.options.value(ascent.point)
+        self.log_prior, self.value = log_prior, ascent.elbo + log_prior[0]
         self.options.reached(ascent.q, ascent.point.site, None)
 
     @property
@@ -279,6 +283,7 @@ class ProfiledBound:
         is_best, q, site = np.array_equal(vector, self.vector), self.q, self.point.site
         is_known = is_best and self._has_stepped
         point, iterations = self.point, 0
+        log_prior, by_theta = self.log_prior
         # At the optimizer's start everything but the gradient is known.
         if self.evaluations or not is_known:
             if not is_known:
@@ -290,6 +295,7 @@ class ProfiledBound:
                 if carried is None:
                     return refused(self.value, vector)
                 q, site = carried, self.coordinates.site(vector, site)
+                log_prior, by_theta = self.options.log_prior(prior)
             least = self._least_gain()
             # Each further digit of accuracy allows as many iterations again.
             most = round(INNER_MAX_ITER * (1.0 + max(0.0, np.log10(INNER_RANGE[0] / least))))
@@ -298,7 +304,7 @@ class ProfiledBound:
                 tol, left = nats / tolerance_unit(self.value), most - iterations
                 ascent = coordinate_ascent(self.training, q, site, tol=tol, max_iter=left, first_rate=self.first_rate)
                 self.first_rate, point = ascent.first_rate, ascent.point
-                q, site, value = point.q, point.site, self.options.value(point)
+                q, site, value = point.q, point.site, point.elbo + log_prior
                 iterations += ascent.n_iter
                 missing = self.value - value
                 if not ascent.converged or nats <= least or not 0.0 < missing < UNSURE * nats:
@@ -308,13 +314,12 @@ class ProfiledBound:
                 if not is_best:
                     gain = self.share * (value - self.value)
                     self.inner_gain = float(np.clip(gain, self._least_gain(), INNER_RANGE[1]))
-                self._keep(vector, ascent)
+                self._keep(vector, ascent, (log_prior, by_theta))
                 self._has_stepped = True
         self.evaluations += 1
         self.options.record(point.elbo, point.q.prior, evaluation=self.evaluations, inner_iterations=iterations)
         d_theta, d_Z = point.q.gradient(self.training, point.sites, point.target)
         d_cuts = self.coordinates.cut_gradient(self.training, point)
-        log_prior, by_theta = self.options.log_prior(point.q.prior)
         return -(point.elbo + log_prior), -self.coordinates.pack_gradient(d_theta + by_theta, d_Z, d_cuts)
 
 

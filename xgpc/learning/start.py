@@ -170,7 +170,8 @@ def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | 
         Z = inducing_points(sample, config.inducing_points, config.n_inducing, random_state, specs[0])
         if method is None and data.encoding is not None:
             Z = data.encoding.transform(Z)
-        if isinstance(config.n_inducing, str) and method is not None:
+        # Rows that are all inducing points allow no more.
+        if isinstance(config.n_inducing, str) and method is not None and len(Z) < source.n_rows:
             grow_to = most_points(source.n_rows, n_latents, n_kernels > 1)
         prior = grouped([SparsePrior.build(specs[0], Z, dtype)] * n_kernels)
         if n_latents is not None:

@@ -14,6 +14,7 @@ from support.internals import Coordinates, KernelSpec, SparsePrior, coordinate_a
 from support.training import training
 
 from xgpc import GPClassifier, GPOrdinalClassifier, _sites
+from xgpc.acquisition import mutual_information, predictive_entropy, select
 from xgpc.likelihoods import ORDERED, record_of
 
 LINKS = {"logit": log_expit, "probit": log_ndtr}
@@ -280,6 +281,17 @@ def test_gradients_of_probabilities_are_those_of_differences():
         shift = step * np.eye(2)[j]
         difference = (model.predict_proba(X[:5] + shift) - model.predict_proba(X[:5] - shift)) / (2.0 * step)
         assert_allclose(found[:, :, j], difference, atol=1e-6)
+
+
+def test_rows_are_chosen_where_a_label_tells_most():
+    X, y = data(80)
+    model = quietly(GPOrdinalClassifier(RBF(), n_inducing=10, random_state=0), X, y)
+    candidates = np.random.default_rng(5).normal(size=(30, 2))
+    information = mutual_information(model, candidates)
+    chosen = select(model, candidates, n=3)
+    assert chosen[0] == np.argmax(information)
+    assert len(set(chosen)) == 3
+    assert np.all(information <= predictive_entropy(model, candidates))
 
 
 def test_threads_and_batches_give_the_same_model():

@@ -103,11 +103,6 @@ class PosteriorClassifier(WithArrays):
                 setattr(self, name, parameter)
 
     @property
-    def _parameter(self) -> Parameter:
-        """The parameter of the likelihood."""
-        return getattr(self, "cut_points_", getattr(self, "label_noise_", None))
-
-    @property
     def decisions_(self) -> list[str]:
         """The fit's decisions and their reasons, one sentence each, in order: those in ``history_["decision"]``."""
         check_is_fitted(self)

@@ -269,10 +269,10 @@ def test_saved_copied_and_warm_models_predict_alike(link, tmp_path):
     before = model.elbo_
     quietly(model, X, names[y], classes=names)
     assert model.elbo_ > before - 0.5
-    with pytest.raises(ValueError, match=f"saved by GPClassifier.save: its likelihood 'ordinal-{link}' is that of"):
+    with pytest.raises(ValueError, match=rf"saved by GPClassifier\.save: its likelihood 'ordinal-{link}' is that of"):
         GPClassifier.load(tmp_path / "model.npz")
     quietly(GPClassifier(n_inducing=10, optimizer=None), X, y).save(tmp_path / "model.npz")
-    with pytest.raises(ValueError, match="saved by GPOrdinalClassifier.save: its likelihood 'softmax' is that of"):
+    with pytest.raises(ValueError, match=r"saved by GPOrdinalClassifier\.save: its likelihood 'softmax' is that of"):
         GPOrdinalClassifier.load(tmp_path / "model.npz")
 
 

@@ -3,6 +3,8 @@
 import pickle
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
@@ -217,6 +219,27 @@ def test_predictions_do_not_depend_on_the_names_of_the_classes():
     assert named.score(X, names[y]) > 0.6
     more = named.partial_fit(X[:5], names[y[:5]], classes=names)
     assert_array_equal(more.classes_, names)
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        lambda y, names: pd.Series(pd.Categorical.from_codes(y, names, ordered=True)),
+        lambda y, names: pd.Categorical.from_codes(y, names, ordered=True),
+        lambda y, names: pl.Series(names[y]).cast(pl.Enum(list(names))),
+    ],
+)
+def test_labels_that_have_an_order_keep_it(levels):
+    X, y = data(60, levels=3)
+    names = np.array(["low", "medium", "high", "top"])
+    options = {"optimizer": None, "n_inducing": 8, "random_state": 0}
+    named = quietly(GPOrdinalClassifier(RBF(), **options), X, names[y], classes=names)
+    own = quietly(GPOrdinalClassifier(RBF(), **options), X, levels(y, names))
+    assert_array_equal(own.classes_, names)
+    assert_array_equal(own.predict_proba(X), named.predict_proba(X))
+    other = quietly(GPOrdinalClassifier(RBF(), **options), X, levels(y, names), classes=names[::-1])
+    assert_array_equal(other.classes_, names[::-1])
+    assert_array_equal(quietly(GPClassifier(RBF(), **options), X, levels(y, names)).classes_, np.sort(names[:3]))
 
 
 def test_the_order_of_the_classes_follows_the_feature():

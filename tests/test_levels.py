@@ -10,9 +10,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 from support.dense import assert_near, derivative
 from support.fits import quietly
 
-from xgpc import BayesianLinearClassifier, GPClassifier, GPOrdinalClassifier
+from xgpc import BayesianLinearClassifier, GPClassifier, GPOrdinalClassifier, GPPreference
 from xgpc.acquisition import (
     expected_misclassification_reduction,
+    latent_variance,
     misclassification_probability,
     probability_of_failure,
     straddle,
@@ -262,3 +263,7 @@ def test_models_without_a_level_or_joint_draws_are_refused():
         expected_misclassification_reduction(linear, ROWS, ROWS)
     with pytest.raises(ValueError, match="joint draws; got BayesianLinear"):
         probability_of_failure(linear, ROWS, 1)
+    pairs = GPPreference(KERNEL, optimizer=None).fit(ROWS[:3], ROWS[3:6])
+    for call in (straddle, latent_variance, lambda *given: expected_misclassification_reduction(*given, ROWS)):
+        with pytest.raises(ValueError, match=r"must be a fitted GPClassifier or .*; got GPPreference"):
+            call(pairs, ROWS)

@@ -69,7 +69,8 @@ class GPPreference(ColumnsOfFit):
 
     Notes
     -----
-    O(n (m^2 + m d) + m^3) time for each pass over n pairs, and 8 n m bytes.
+    O(n (m^2 + m d) + m^3) time for each pass over n pairs, and 8 n m bytes. Pickles keep a fitted model; ``save`` of
+    ``GPClassifier`` has no form for it.
 
     References
     ----------

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from .acquisition.labels import Link
 from .acquisition.trials import column_of_label
-from .config import Rule, is_number
+from .config import PROBABILITY
 
 # Rows (n, d), and whether their gradients are wanted -> values (n, k), and with these their gradients (n, k, d) by X.
 Function = Callable[[np.ndarray, bool], Any]
@@ -71,9 +71,7 @@ class FeasibilityModel(torch.nn.Module):
     def __init__(self, model: BaseEstimator, feasible: object, threshold: float = 0.5) -> None:
         super().__init__()
         Link.of(model)
-        Rule(lambda value: is_number(value) and 0.0 < value < 1.0, "a number between 0 and 1").check(
-            "threshold", threshold
-        )
+        PROBABILITY.check("threshold", threshold)
         # A later fit of the model, perhaps with other classes, makes another module.
         self.model, self.threshold = copy.copy(model), threshold
         self._column = column_of_label(model, "feasible", feasible)

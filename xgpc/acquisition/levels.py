@@ -22,16 +22,14 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from ..approximations.draws import exact_draws
-from ..config import Rule, integer, is_number
+from ..config import PROBABILITY, integer, number
 from ..names import RandomSeed
 from ..rows.blas import single_threaded_blas
 from ..rows.source import dense
 from .labels import ELEMENTS, Link, Scores
 from .trials import column_of_label
 
-IS_LEVEL = Rule(
-    lambda value: is_number(value) and np.isfinite(value), "a finite number, a value of the latent function"
-)
+IS_LEVEL = number(np.isfinite, "a finite number, a value of the latent function")
 # Nodes and weights of Gauss and Legendre from 0 to 1, for the angle of Plackett's formula.
 NODES, WEIGHTS = 0.5 * np.array(np.polynomial.legendre.leggauss(12)) + [[0.5], [0.0]]
 # Rows of a population that are drawn jointly: their covariance is factorised in a tenth of a second.
@@ -104,7 +102,7 @@ def straddle(
     return_grad : bool, default=False
         Whether the gradient (n, d) by X follows. Where the mean is at the level, it is that of the standard deviation.
     """
-    Rule(lambda value: is_number(value) and 0.0 < value < np.inf, "a number above 0").check("width", width)
+    number(lambda value: 0.0 < value < np.inf, "a number above 0").check("width", width)
     mean, std, *by_x = _distance(model, X, level, return_grad)
     score = width * std - np.abs(mean)
     return (score, width * by_x[1] - np.sign(mean)[:, None] * by_x[0]) if return_grad else score
@@ -240,9 +238,7 @@ def probability_of_failure(
     link, column = Link.of(model), column_of_label(model, "failure", failure)
     if not hasattr(model, "sample_latent"):
         raise ValueError(f"model must be a GPClassifier, which has joint draws; got {type(model).__name__}.")
-    Rule(lambda value: is_number(value) and 0.0 < value < 1.0, "a number between 0 and 1").check(
-        "confidence", confidence
-    )
+    PROBABILITY.check("confidence", confidence)
     integer(1).check("n_draws", n_draws)
     if level is not None and 0 < column < link.n_classes - 1:
         raise ValueError(

@@ -39,6 +39,9 @@ class GPOrdinalClassifier(GPClassifier):
 
     Notes
     -----
+    Scores of scikit-learn such as ``log_loss``, and ``cross_val_predict`` with probabilities, take the columns in the
+    sorted order of the labels. Number the levels for these, or give ``predict_proba(X)[:, numpy.argsort(classes_)]``.
+
     Cut points stay at least 0.001 apart, so that a level without rows keeps a small probability. Likelihoods of both
     kinds are log-concave; the expectations of "logit" have a closed form, those of "probit" are integrals by panels.
 

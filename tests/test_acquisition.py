@@ -63,6 +63,18 @@ def test_mutual_information_of_two_classes_is_that_of_adaptive_quadrature(record
     assert found[0] == pytest.approx(by_quadrature(link, m, v), abs=1e-7)
 
 
+@pytest.mark.parametrize("cuts", [[-1.0, 0.5, 3.0], [-70.0, -55.0, 90.0]], ids=str)
+@pytest.mark.parametrize("v", [0.3, 40.0])
+def test_mutual_information_of_ordered_classes_is_that_of_a_dense_rule(cuts, v):
+    """Cut points may be far from zero."""
+    link, z = Link(record_of("ordinal-logit", "exact"), np.array(cuts), 4), np.linspace(-9.0, 9.0, 20_001)
+    mean, weight = np.array([cuts[0] - 1.0, cuts[1] + 0.3, cuts[2]]), norm.pdf(z) * (z[1] - z[0])
+    for m, value in zip(mean, _information(link, mean, np.full(3, v)), strict=True):
+        log_p = link.given(m + np.sqrt(v) * z)
+        expected = entropy(np.log(weight @ np.exp(log_p))) - weight @ entropy(log_p)
+        assert value == pytest.approx(expected, abs=1e-6)
+
+
 @every([record for record in SEVERAL if not record.likelihood.startswith("multinomial")])
 @pytest.mark.parametrize("v", [0.3, 20.0])
 def test_mutual_information_of_several_classes_is_that_of_random_draws(record, v):

@@ -17,7 +17,7 @@ from support.local import Problem
 
 from xgpc import GPClassifier
 from xgpc.explain import shapley_values
-from xgpc.kernels import ActiveDims, AxisMatern
+from xgpc.kernels import ActiveDims, AxisMatern, Sphere
 from xgpc.onnx import to_onnx
 
 KERNELS = {
@@ -159,15 +159,17 @@ def test_names_of_a_frame_of_numbers_become_numbers():
     by_name = quietly(GPClassifier(kernel, **options), frame, y)
     by_number = quietly(GPClassifier(C(2.0) * ActiveDims(RBF(), [1, 0]), **options), X, y)
     assert kernel.k2.columns == ["b", "a"]
+    of_index = quietly(GPClassifier(C(2.0) * ActiveDims(RBF(), frame.columns[[1, 0]]), **options), frame, y)
+    assert of_index.kernel_ == by_name.kernel_
     assert by_name.kernel_ == by_number.kernel_
     np.testing.assert_array_equal(by_name.predict_proba(frame), by_number.predict_proba(X))
 
 
-@pytest.mark.parametrize("columns", [[0, 0], [4], [-1], [], [0.5], [[0, 1]], None, [True, False]], ids=str)
+@pytest.mark.parametrize("columns", [[0, 0], [4], [-1], [], [0.5], [[0, 1]], None, [True, False], "ab", {0}], ids=str)
 def test_wrong_columns_are_refused(columns):
     kernel = RBF() + ActiveDims(RBF(), columns)
     for call in (lambda: kernel(np.ones((2, 4))), lambda: KernelSpec(kernel, 4)):
-        with pytest.raises(ValueError, match="must have different columns, of numbers 0 to 3, or names"):
+        with pytest.raises(ValueError, match="must have different columns: numbers 0 to 3, or a list of names"):
             call()
 
 
@@ -178,6 +180,11 @@ def test_wrong_names_and_length_scales_are_refused():
         GPClassifier(ActiveDims(RBF(), ["a", "e"])).fit(frame, y)
     with pytest.raises(ValueError, match=r"has the names \['a'\], but X has no names"):
         GPClassifier(ActiveDims(RBF(), ["a"])).fit(X, y)
+    with pytest.raises(ValueError, match=r"has the names \[1\], but X has the columns a, b, c, d"):
+        GPClassifier(ActiveDims(RBF(), ["a", 1])).fit(frame, y)
+    for kernel in (ActiveDims("rbf", ["a"]), RBF() + Sphere(RBF)):
+        with pytest.raises(ValueError, match="must have a scikit-learn kernel object; got"):
+            GPClassifier(kernel).fit(frame, y)
     with pytest.raises(ValueError, match="need a fit to a data frame"):
         ActiveDims(RBF(), ["a"])(X)
     with pytest.raises(ValueError, match="has 3 length scales but its columns are 2 features"):

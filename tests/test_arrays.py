@@ -9,8 +9,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, RationalQuadratic, WhiteKernel
 from support.fits import quietly
 
-from xgpc import GPClassifier
-from xgpc.kernels import AxisMatern
+from xgpc import GPClassifier, GPOrdinalClassifier
+from xgpc.kernels import AxisMatern, Tanimoto
 from xgpc.likelihoods import LIKELIHOODS
 
 PAGE = Path(__file__).parents[1] / "docs" / "guide" / "deploying.md"
@@ -76,6 +76,14 @@ def test_every_likelihood(recipe, record):
     assert_same(recipe, model, ROWS, record.likelihood != "logistic-softmax")
 
 
+@pytest.mark.parametrize("likelihood", ["logit", "probit"])
+def test_ordered_classes(recipe, likelihood):
+    _, X = fitted()
+    model = GPOrdinalClassifier(KERNELS[0], likelihood=likelihood, n_inducing=10, optimizer=None, random_state=0)
+    quietly(model, X, np.digitize(X[:, 0], [-0.6, 0.1, 0.9]))
+    assert_same(recipe, model, ROWS)
+
+
 @pytest.mark.parametrize("posterior", ["sparse", "full"])
 def test_a_kernel_for_each_class(recipe, posterior):
     model, _ = fitted(3, posterior=posterior, share="none", optimizer="profile", max_iter=3)
@@ -118,6 +126,12 @@ def test_arrays_are_copies_or_cannot_be_written():
         if one.flags.writeable and one.dtype == np.float64:
             one += 1.0
     np.testing.assert_array_equal(model.predict_proba(ROWS), before)
+
+
+def test_a_called_kernel_has_no_arrays():
+    model = quietly(GPClassifier(Tanimoto(), optimizer=None, n_inducing=5), np.abs(ROWS), np.arange(9) % 2)
+    with pytest.raises(ValueError, match=r"is for compiled kernels; Tanimoto is no compiled kernel\. pickle keeps"):
+        model.to_arrays()
 
 
 def test_an_unfitted_model_has_no_arrays():

@@ -207,6 +207,42 @@ def test_places_among_columns_of_a_table():
     np.testing.assert_allclose(model.posterior_.prior.core.cross(Z), expected, rtol=1e-9)
 
 
+def test_gradients_at_a_pole_and_of_counts():
+    """Over a pole latitude goes on; counts at 0 cannot be less."""
+    X, y = places(80), np.arange(80) % 2
+    options = {"optimizer": None, "n_inducing": 10, "random_state": 0}
+    model = quietly(GPClassifier(C(2.0) * Sphere(RBF(0.7)), **options), X, y)
+    poles = np.array([[90.0, 10.0], [-90.0, 70.0]])
+    by_x = model.predict_latent(poles, return_grad=True)[2:]
+    over = np.array([[90.0 - 1e-3, 190.0], [-90.0 + 1e-3, 250.0]])
+    before = np.array([[90.0 - 1e-3, 10.0], [-90.0 + 1e-3, 70.0]])
+    for found, beyond, here in zip(by_x, model.predict_latent(over), model.predict_latent(before), strict=True):
+        np.testing.assert_allclose(found[:, 0], (beyond - here) / [2e-3, -2e-3], rtol=1e-5, atol=1e-8)
+        np.testing.assert_allclose(found[:, 1], 0.0, atol=1e-8)
+    counts = np.random.default_rng(0).poisson(1.0, (80, 6)).astype(float)
+    model = quietly(GPClassifier(C(2.0) * Tanimoto(), **options), counts, y)
+    with pytest.raises(ValueError, match=r"for gradients by x, .* numbers above 0"):
+        model.predict_latent(counts[:4], return_grad=True)
+    at = np.random.default_rng(1).uniform(0.2, 3.8, (4, 6))
+    found = model.predict_latent(at, return_grad=True)[2]
+    for j, unit in enumerate(np.eye(6)):
+        expected = derivative(lambda h, u=unit: model.predict_latent(at + h * u)[0], 1e-4)
+        np.testing.assert_allclose(found[:, j], expected, atol=1e-6)
+
+
+def test_a_known_period_goes_on_where_no_rows_are():
+    """ExpSineSquared, scikit-learn's periodic kernel, of one of two columns."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(0.0, 9.0, 200), rng.normal(size=200)])
+    y = (np.sin(2.0 * np.pi * X[:, 0] / 3.0) > 0.0).astype(int)
+    periodic = ActiveDims(ExpSineSquared(1.0, 3.0, periodicity_bounds="fixed"), [0])
+    model = quietly(GPClassifier(C(4.0) * periodic, n_inducing=30, max_iter=10, random_state=0), X, y)
+    later = X + np.array([300.0, 0.0])
+    np.testing.assert_allclose(model.predict_proba(later), model.predict_proba(X), atol=1e-8)
+    assert model.score(later, y) > 0.9
+    assert model.kernel_.get_params()["k2__kernel__periodicity"] == 3.0
+
+
 def test_sparse_rows_of_sets():
     X = (np.random.default_rng(0).uniform(size=(120, 10)) < 0.3).astype(float)
     y = (X[:, 0] + X[:, 1] > 0).astype(int)
@@ -226,6 +262,11 @@ def test_what_kernels_refuse():
         GPClassifier(Sphere(RBF())).fit(X, y)
     with pytest.raises(ValueError, match=r"latitude from -90 to 90.*the first up to 91"):
         Sphere(RBF())([[91.0, 0.0]])
+    with pytest.raises(ValueError, match="finite longitude"):
+        Sphere(RBF())([[0.0, np.inf]])
+    for bad in (X, np.where(X > 1.0, np.nan, np.abs(X))):
+        with pytest.raises(ValueError, match="Tanimoto needs numbers that are not negative"):
+            Tanimoto()(bad)
     with pytest.raises(ValueError, match="Tanimoto needs numbers that are not negative"):
         GPClassifier(Tanimoto()).fit(X, y)
     with pytest.raises(ValueError, match="is several kernels side by side"):
@@ -237,10 +278,15 @@ def test_what_kernels_refuse():
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_kernel_that_fails_within_a_fit_ends_it():
+def test_a_kernel_that_fails_within_a_fit_or_prediction_ends_it():
     X, y = classes(100)
-    with pytest.raises(ValueError, match="The bound is nan"):
+    with pytest.raises(ValueError, match=r"The bound is nan: the kernel .*Broken.* is called.* Python has printed"):
         GPClassifier(Broken(), inducing_points=X[:5], n_neighbors=0).fit(X, y)
+    where = places(40)
+    model = quietly(GPClassifier(Sphere(RBF()), optimizer=None, n_inducing=5), where, np.arange(40) % 2)
+    where[7, 0] = 95.0
+    with pytest.raises(ValueError, match=r"latitude from -90 to 90 .* the first up to 95"):
+        model.predict_proba(where)
 
 
 def test_what_needs_compiled_kernels_says_so(tmp_path):

@@ -1,8 +1,10 @@
 """Counts and probabilities of classes as labels."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import quietly
 
@@ -72,16 +74,31 @@ def test_a_learned_fit_takes_counts_and_groups():
 @pytest.mark.parametrize(
     ("change", "classes", "message"),
     [
-        (lambda y: y, None, "y should be a 1d array|classes="),
+        (lambda y: y, None, r"y should be a 1d array .* need classes="),
         (lambda y: y, [0, 1], "shape"),
         (lambda y: -y, [0, 1, 2], "not negative"),
         (lambda y: np.where(y > 2, np.nan, y), [0, 1, 2], "not negative"),
         (lambda y: 0 * y, [0, 1, 2], "positive weight"),
         (lambda y: y[:5], [0, 1, 2], "shape"),
         (lambda y: y[:, 0] / 7.0, [0, 1], "measurement"),
+        (lambda y: y.astype(str), [0, 1, 2], "dense array of numbers"),
+        (lambda y: 1j * y, [0, 1, 2], "dense array of numbers"),
+        (csr_array, [0, 1, 2], "dense array of numbers"),
+        (lambda y: pd.DataFrame(y, columns=["b", "a", "c"]), ["a", "b", "c"], r"columns of y are .*the same order"),
+        (lambda y: pd.DataFrame(y, columns=[1, 0, 2]), [0, 1, 2], r"columns of y are .*the same order"),
     ],
 )
 def test_what_is_no_count_is_an_error(change, classes, message):
     X, counts = problem(3)
     with pytest.raises(ValueError, match=message):
         GPClassifier().fit(X, change(counts), classes=classes)
+
+
+def test_counts_of_a_frame_and_those_that_other_methods_refuse():
+    X, counts = problem(3)
+    model, names = GPClassifier(**FIXED, inducing_points=X[:15]), ["c", "a", "b"]
+    plain = quietly(model, X, counts, classes=names).predict_proba(X)
+    assert_array_equal(quietly(model, X, pd.DataFrame(counts, columns=names), classes=names).predict_proba(X), plain)
+    for call in (lambda: model.elbo(X, counts), lambda: GPClassifier().fit_batches([(X, counts)], classes=names)):
+        with pytest.raises(ValueError, match="Counts or probabilities of classes are for fit and partial_fit"):
+            call()

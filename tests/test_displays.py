@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from support.fits import quietly
 
-from xgpc import GPClassifier
+from xgpc import GPClassifier, GPOrdinalClassifier
 from xgpc.explain import shapley_values
 from xgpc.metrics import expected_calibration_error, scores
 from xgpc.plotting import (
@@ -215,6 +215,24 @@ def test_a_picture_of_shapley_values_needs_one_class(iris, model):
         ValueError, match=r"label must be one of \['setosa', 'versicolor', 'virginica'\] or None; got 'rose'"
     ):
         ShapleyDisplay.from_estimator(model, X, label="rose")
+
+
+def test_displays_of_ordered_classes_do_not_depend_on_their_names():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 2))
+    grade = np.digitize(X[:, 0] + 0.5 * rng.normal(size=90), [-0.5, 0.7])
+    names = np.array(["low", "medium", "high"])
+    options = {"n_inducing": 10, "max_iter": 5, "random_state": 0}
+    numbered = quietly(GPOrdinalClassifier(**options), X, grade)
+    named = quietly(GPOrdinalClassifier(**options), X, names[grade], classes=names)
+    shown = []
+    for model, y in ((numbered, grade), (named, names[grade])):
+        (coverage,) = CoverageDisplay.from_estimator(model, X, y).coverage.values()
+        (bins,) = ReliabilityDisplay.from_estimator(model, X, y).bins.values()
+        codes = DecisionBoundaryDisplay.from_estimator(model, X, y).codes
+        shown.append((coverage.error, bins.frequency, codes))
+    for one, other in zip(*shown, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_displays_of_a_pipeline_are_those_of_its_last_step(iris):

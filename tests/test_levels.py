@@ -10,9 +10,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 from support.dense import assert_near, derivative
 from support.fits import quietly
 
-from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc import BayesianLinearClassifier, GPClassifier, GPOrdinalClassifier, GPPreference
 from xgpc.acquisition import (
     expected_misclassification_reduction,
+    latent_variance,
     misclassification_probability,
     probability_of_failure,
     straddle,
@@ -36,6 +37,14 @@ def fitted(posterior="sparse", n_classes=2, kernel=KERNEL, **options):
     score = np.sum(X**2, axis=1) + 0.2 * random.normal(size=len(X))
     y = np.array(["fine", "warm", "wreck"])[np.digitize(score, [2.0, 4.0] if n_classes == 3 else [3.0, np.inf])]
     return quietly(GPClassifier(kernel, optimizer=None, random_state=0, **POSTERIORS[posterior], **options), X, y)
+
+
+def graded():
+    """A model of three ordered classes."""
+    random = np.random.default_rng(0)
+    X = random.uniform(-2.0, 2.0, (80, 2))
+    y = np.digitize(X[:, 0] + 0.4 * random.normal(size=len(X)), [-0.7, 0.7])
+    return quietly(GPOrdinalClassifier(KERNEL, optimizer=None, n_inducing=12, random_state=0), X, y)
 
 
 @pytest.mark.parametrize("score", [straddle, misclassification_probability])
@@ -82,11 +91,9 @@ def reduction_by_quadrature(model, X, reference, level):
             slope = covariance[i, j] / s**2
             left = np.sqrt(covariance[j, j] - slope * covariance[i, j])
             above = norm.cdf((mean[j] + slope * (f - m) - level) / left)
-            parts = [
-                np.trapezoid(norm.pdf(f, m, s) * p[:, y] * side, f) for y in (0, 1) for side in (above, 1.0 - above)
-            ]
+            sides = [np.trapezoid((norm.pdf(f, m, s) * side)[:, None] * p, f, axis=0) for side in (above, 1.0 - above)]
             now = norm.cdf(-np.abs(mean[j] - level) / np.sqrt(covariance[j, j]))
-            found[i, j - len(X)] = now - min(parts[:2]) - min(parts[2:])
+            found[i, j - len(X)] = now - np.sum(np.min(sides, axis=0))
     return found
 
 
@@ -109,6 +116,22 @@ def test_expected_reduction_for_every_posterior(posterior, n_reference):
     reference = np.vstack([ROWS[:1], np.random.default_rng(2).uniform(-3.0, 3.0, (n_reference - 1, 2))])
     found = expected_misclassification_reduction(model, ROWS, reference)
     np.testing.assert_allclose(found, reduction_by_quadrature(model, ROWS, reference, 0.0).mean(axis=1), atol=1e-5)
+
+
+def test_levels_of_ordered_classes():
+    """A label of three may tell of each boundary; of a level, the class between has no side."""
+    model, reference = graded(), np.random.default_rng(2).uniform(-3.5, 3.5, (12, 2))
+    for level in model.cut_points_:
+        pairs = reduction_by_quadrature(model, ROWS, reference, level)
+        assert np.max(pairs) > 1e-3
+        found = expected_misclassification_reduction(model, ROWS, reference, level)
+        np.testing.assert_allclose(found, pairs.mean(axis=1), atol=1e-5)
+    above = probability_of_failure(model, ROWS, 2, model.cut_points_[1], random_state=0)
+    mean, variance = model.predict_latent(ROWS)
+    expected = norm.cdf((mean - model.cut_points_[1]) / np.sqrt(variance))
+    assert above.probability == pytest.approx(np.mean(expected))
+    with pytest.raises(ValueError, match=r"failure=1 is on both sides of a level; give the first or the last of"):
+        probability_of_failure(model, ROWS, 1, 0.0)
 
 
 def test_a_label_far_from_all_reference_rows_would_tell_nothing():
@@ -240,3 +263,7 @@ def test_models_without_a_level_or_joint_draws_are_refused():
         expected_misclassification_reduction(linear, ROWS, ROWS)
     with pytest.raises(ValueError, match="joint draws; got BayesianLinear"):
         probability_of_failure(linear, ROWS, 1)
+    pairs = GPPreference(KERNEL, optimizer=None).fit(ROWS[:3], ROWS[3:6])
+    for call in (straddle, latent_variance, lambda *given: expected_misclassification_reduction(*given, ROWS)):
+        with pytest.raises(ValueError, match=r"must be a fitted GPClassifier or .*; got GPPreference"):
+            call(pairs, ROWS)

@@ -3,6 +3,8 @@
 import pickle
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
@@ -14,6 +16,7 @@ from support.internals import Coordinates, KernelSpec, SparsePrior, coordinate_a
 from support.training import training
 
 from xgpc import GPClassifier, GPOrdinalClassifier, _sites
+from xgpc.acquisition import mutual_information, predictive_entropy, select
 from xgpc.likelihoods import ORDERED, record_of
 
 LINKS = {"logit": log_expit, "probit": log_ndtr}
@@ -218,6 +221,27 @@ def test_predictions_do_not_depend_on_the_names_of_the_classes():
     assert_array_equal(more.classes_, names)
 
 
+@pytest.mark.parametrize(
+    "levels",
+    [
+        lambda y, names: pd.Series(pd.Categorical.from_codes(y, names, ordered=True)),
+        lambda y, names: pd.Categorical.from_codes(y, names, ordered=True),
+        lambda y, names: pl.Series(names[y]).cast(pl.Enum(list(names))),
+    ],
+)
+def test_labels_that_have_an_order_keep_it(levels):
+    X, y = data(60, levels=3)
+    names = np.array(["low", "medium", "high", "top"])
+    options = {"optimizer": None, "n_inducing": 8, "random_state": 0}
+    named = quietly(GPOrdinalClassifier(RBF(), **options), X, names[y], classes=names)
+    own = quietly(GPOrdinalClassifier(RBF(), **options), X, levels(y, names))
+    assert_array_equal(own.classes_, names)
+    assert_array_equal(own.predict_proba(X), named.predict_proba(X))
+    other = quietly(GPOrdinalClassifier(RBF(), **options), X, levels(y, names), classes=names[::-1])
+    assert_array_equal(other.classes_, names[::-1])
+    assert_array_equal(quietly(GPClassifier(RBF(), **options), X, levels(y, names)).classes_, np.sort(names[:3]))
+
+
 def test_the_order_of_the_classes_follows_the_feature():
     X, y = data(300)
     model = quietly(GPOrdinalClassifier(n_inducing=20, random_state=0), X, y)
@@ -268,8 +292,11 @@ def test_saved_copied_and_warm_models_predict_alike(link, tmp_path):
     before = model.elbo_
     quietly(model, X, names[y], classes=names)
     assert model.elbo_ > before - 0.5
-    with pytest.raises(ValueError, match="cut points"):
+    with pytest.raises(ValueError, match=rf"saved by GPClassifier\.save: its likelihood 'ordinal-{link}' is that of"):
         GPClassifier.load(tmp_path / "model.npz")
+    quietly(GPClassifier(n_inducing=10, optimizer=None), X, y).save(tmp_path / "model.npz")
+    with pytest.raises(ValueError, match=r"saved by GPOrdinalClassifier\.save: its likelihood 'softmax' is that of"):
+        GPOrdinalClassifier.load(tmp_path / "model.npz")
 
 
 def test_gradients_of_probabilities_are_those_of_differences():
@@ -280,6 +307,17 @@ def test_gradients_of_probabilities_are_those_of_differences():
         shift = step * np.eye(2)[j]
         difference = (model.predict_proba(X[:5] + shift) - model.predict_proba(X[:5] - shift)) / (2.0 * step)
         assert_allclose(found[:, :, j], difference, atol=1e-6)
+
+
+def test_rows_are_chosen_where_a_label_tells_most():
+    X, y = data(80)
+    model = quietly(GPOrdinalClassifier(RBF(), n_inducing=10, random_state=0), X, y)
+    candidates = np.random.default_rng(5).normal(size=(30, 2))
+    information = mutual_information(model, candidates)
+    chosen = select(model, candidates, n=3)
+    assert chosen[0] == np.argmax(information)
+    assert len(set(chosen)) == 3
+    assert np.all(information <= predictive_entropy(model, candidates))
 
 
 def test_threads_and_batches_give_the_same_model():

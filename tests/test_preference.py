@@ -3,18 +3,21 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from scipy.special import log_expit, log_ndtr
 from scipy.stats import spearmanr
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.training import training
 
 from xgpc import GPPreference
 from xgpc.approximations.pairs import PairPrior
 from xgpc.inference.ascent import coordinate_ascent
+from xgpc.kernels import ActiveDims
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import record_of
 
@@ -118,13 +121,61 @@ def test_weights_threads_and_copies():
     assert_array_equal(again.predict_proba(items[i], items[j]), repeated.predict_proba(items[i], items[j]))
 
 
+def frames(X, Y, columns=("a", "b")):
+    return pd.DataFrame(X, columns=columns), pd.DataFrame(Y, columns=columns)
+
+
+def test_columns_of_frames_are_those_of_the_fit():
+    items, _, i, j = problem(40)
+    better, worse = frames(items[i], items[j])
+    named = GPPreference(ConstantKernel(2.0) * ActiveDims(RBF(), ["b"]), optimizer=None).fit(better, worse)
+    numbered = GPPreference(ConstantKernel(2.0) * ActiveDims(RBF(), [1]), optimizer=None).fit(items[i], items[j])
+    assert_array_equal(named.predict_proba(better, worse), numbered.predict_proba(items[i], items[j]))
+    assert_array_equal(named.feature_names_in_, ["a", "b"])
+    for labels in (("a", "b"), (3, 4)):
+        X, Y = frames(items[i], items[j], labels)
+        model = GPPreference(KERNEL, optimizer=None).fit(X, Y)
+        swapped = Y[[labels[1], labels[0]]]
+        for call in (model.fit, model.predict_proba):
+            with pytest.raises(ValueError, match=r"same order|same columns") as error:
+                call(X, swapped)
+            assert error.value.__notes__[0] in ("X is X_other here.", "X is B here.")
+        with pytest.raises(ValueError, match=r"same order|same columns"):
+            model.predict_latent(swapped)
+
+
+def test_no_rows_have_empty_predictions():
+    items, _, i, j = problem(10)
+    model = GPPreference(KERNEL, optimizer=None).fit(items[i], items[j])
+    assert model.predict_proba(items[:0], items[:0]).shape == (0,)
+    assert [one.shape for one in model.predict_latent(items[:0], return_cov=True)] == [(0,), (0, 0)]
+
+
+def test_a_fit_that_max_iter_ends_warns():
+    items, _, i, j = problem(40)
+    with pytest.warns(ConvergenceWarning, match="max_iter=1 was reached before tol=0.0001 by the optimizer"):
+        GPPreference(max_iter=1).fit(items[i], items[j])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e200])
+def test_an_error_leaves_a_fit_as_it_was(bad):
+    items, _, i, j = problem(10)
+    model = GPPreference(KERNEL, optimizer=None).fit(items[i], items[j])
+    before, changed = model.predict_latent(items), items.copy()
+    changed[j[0]] = bad
+    with pytest.raises(ValueError, match=r"missing numbers|infinity|size 1e"):
+        model.fit(items[i], changed[j])
+    assert_array_equal(model.predict_latent(items), before)
+
+
 @pytest.mark.parametrize(
     ("given", "rows", "message"),
     [
         ({"likelihood": "softmax"}, 5, "likelihood must be"),
         ({"optimizer": "adam"}, 5, "optimizer must be"),
         ({"n_inducing": 0}, 5, "n_inducing must be"),
-        ({}, 4, "must be alike"),
+        ({"n_jobs": "all"}, 5, "n_jobs must be"),
+        ({}, 4, "5 rows of X_preferred and 4 rows of X_other"),
     ],
 )
 def test_bad_input_is_an_error(given, rows, message):

@@ -139,6 +139,15 @@ def test_modules_can_be_copied_and_pickled():
         assert torch.equal(other.constraint(X), module.constraint(X))
 
 
+def test_a_later_fit_does_not_change_a_module():
+    model = fitted()
+    module = FeasibilityModel(model, "good")
+    before = module(X)
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    quietly(model, rows, np.array(["good", "zero"])[(rows[:, 0] > 0.0).astype(int)])
+    assert torch.equal(module(X), before)
+
+
 def test_bad_requests_are_refused():
     model = fitted()
     module = FeasibilityModel(model, "good")

@@ -13,12 +13,14 @@ from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
 from .data.encoding import Encoding, warps_in
 from .estimator import LatentClassifier
-from .likelihoods import LikelihoodBound
+from .likelihoods import LikelihoodBound, Parameter
 
 
 def kernel_arrays(q: Posterior) -> dict[str, np.ndarray]:
     """The prior of each latent function: points, and the kernel as a sum of terms, each a product of factors."""
     groups = groups_of_latents(q.prior, q.n_latents or 1)
+    if reason := groups[0].spec.not_compiled:
+        raise ValueError(f"to_arrays is for compiled kernels; {reason}. pickle keeps a model with any kernel.")
     cores, names = [group.core for group in groups], {number: name for name, number in FAMILIES.items()}
     return {
         "points": np.stack([group.Z for group in groups]),
@@ -58,9 +60,12 @@ def posterior_arrays(q: Posterior) -> dict[str, np.ndarray]:
     }
 
 
-def link_arrays(record: LikelihoodBound, label_noise: float) -> dict[str, np.ndarray]:
+def link_arrays(record: LikelihoodBound, parameter: Parameter) -> dict[str, np.ndarray]:
     """How latent values become probabilities."""
-    found = {"likelihood": np.array(record.likelihood), "label_noise": np.array(label_noise)}
+    noise = parameter if record.has_label_noise else 0.0
+    found = {"likelihood": np.array(record.likelihood), "label_noise": np.array(noise)}
+    if not record.is_multi_class:
+        found["cut_points"] = np.array(parameter) if record.is_ordinal else np.zeros(1)
     if record.link is not None:
         found["link_weights"], found["link_variances"] = np.array(record.link).T
     return found
@@ -82,6 +87,11 @@ class WithArrays(LatentClassifier, ABC):
     posterior_: Posterior
     mean_: float | np.ndarray
     _record: LikelihoodBound
+
+    @property
+    def _parameter(self) -> Parameter:
+        """The parameter of the likelihood."""
+        return getattr(self, "cut_points_", getattr(self, "label_noise_", None))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Plain arrays from which some lines of NumPy make the same predictions, for programs without xgpc.
@@ -114,8 +124,15 @@ class WithArrays(LatentClassifier, ABC):
               ``abs(scale * (x - row)) ** power``.
             * ``link_weights``, ``link_variances`` (K,): ``p(classes[1] | f)`` = sum of weight * Phi(f /
               sqrt(variance)), then wrong with probability ``label_noise``. Not for "softmax" and "logistic-softmax".
+            * ``cut_points``, with one latent function: f - cut takes the place of f, for the probability of the classes
+              above each cut. (C - 1,) for ordered classes, otherwise a 0.
             * ``warp_feature``, ``warp_centre``, ``warp_scale`` (W,): centre + scale * arcsinh((x - centre) / scale)
               stands for such a feature x.
+
+        Raises
+        ------
+        ValueError
+            For a kernel that is not compiled.
 
         Notes
         -----
@@ -128,6 +145,6 @@ class WithArrays(LatentClassifier, ABC):
             "mean": np.atleast_1d(self.mean_),
             **kernel_arrays(self.posterior_),
             **posterior_arrays(self.posterior_),
-            **link_arrays(self._record, getattr(self, "label_noise_", 0.0)),
+            **link_arrays(self._record, self._parameter),
             **warp_arrays(getattr(self, "encoding_", None)),
         }

@@ -150,6 +150,7 @@ LOG_SPREAD = number(
 )
 SIZES = Rule(_are_sizes, "increasing positive integers")
 NOISE = number(lambda value: 0.0 < value < 0.5, "a number between 0 and 0.5")
+PROBABILITY = number(lambda value: 0.0 < value < 1.0, "a number between 0 and 1")
 MEAN = Rule(_is_mean, "a finite number, a list with one number for each class")
 TOLERANCE = number(lambda value: 0.0 <= value < math.inf, "a number that is not negative, and finite")
 COLUMNS = Rule(_are_columns, "a list of column names, of column positions, or of True and False for each column")

@@ -19,7 +19,7 @@ from .names import MatrixLike
 from .rows.source import NONE, dense
 
 Parameters = ParamSpec("Parameters")
-Estimator = TypeVar("Estimator", bound="LatentClassifier")
+Estimator = TypeVar("Estimator", bound="ColumnsOfFit")
 
 
 def all_or_nothing(
@@ -37,11 +37,9 @@ def all_or_nothing(
     return method
 
 
-class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
-    """A classifier with one latent function, or one for each class."""
+class ColumnsOfFit(BaseEstimator):
+    """An estimator that keeps the columns of its fit, and checks later rows against them."""
 
-    classes_: np.ndarray
-    n_jobs: int | None
     # Column labels of a data frame if they are not text; scikit-learn does not compare such labels.
     _column_labels: tuple[str, ...] | None = None
 
@@ -87,15 +85,22 @@ class LatentClassifier(ClassifierMixin, BaseEstimator, ABC):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
+    def _rows(self, X: MatrixLike) -> MatrixLike:
+        """Check and encode rows to predict."""
+        return checked_rows(self, X, self._columns)
+
+
+class LatentClassifier(ClassifierMixin, ColumnsOfFit, ABC):
+    """A classifier with one latent function, or one for each class."""
+
+    classes_: np.ndarray
+    n_jobs: int | None
+
     def _training_data(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TrainingData:
         """Check training rows, and keep their columns."""
         data = training_data(self, X, y, sample_weight)
         self._set_columns(data.columns)
         return data
-
-    def _rows(self, X: MatrixLike) -> MatrixLike:
-        """Check and encode rows to predict."""
-        return checked_rows(self, X, self._columns)
 
     def _given_rows(self, X: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
         """Checked rows in the units of X, and as the model takes them; ValueError if x is not a vector of numbers."""

@@ -254,7 +254,7 @@ def save(model: BaseEstimator, path: str | os.PathLike[str], rows_dtype: str | N
 
 def load(cls: type[Model], path: str | os.PathLike[str]) -> Model:
     """Read a model of class ``cls``."""
-    with regular(path) as file, refusing(path, "a model saved by GPClassifier.save"):
+    with regular(path) as file, refusing(path, f"a model saved by {cls.__name__}.save"):
         header, arrays = read(file, "model")
         # Numbers that overflow are refused, so that NumPy need not warn of them.
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
@@ -289,8 +289,10 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     # The largest label noise is that of guessing.
     if record.has_label_noise and not 0.0 < noise < 1.0 - 1.0 / len(classes):
         raise ValueError(f"its label_noise is not valid: {noise}")
-    if record.is_ordinal and not (cls._is_ordered and len(cuts) == len(classes) - 1 and np.all(np.diff(cuts) > 0.0)):
-        raise ValueError(f"its cut points are not valid: {reprlib.repr(cuts.tolist())}, of a {cls.__name__}")
+    if record.is_ordinal != cls._is_ordered:
+        raise ValueError(f"its likelihood {likelihood!r} is that of another class; load it by the class that saved it")
+    if record.is_ordinal and not (len(cuts) == len(classes) - 1 and np.all(np.diff(cuts) > 0.0)):
+        raise ValueError(f"its cut points are not valid: {reprlib.repr(cuts.tolist())}")
     model = cls(**_constructor_arguments(header["parameters"], arrays))
     check_parameters(model)
     q = posterior_from(header, arrays, n_latents, None if table is None else table.groups)

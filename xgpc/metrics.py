@@ -44,7 +44,8 @@ def check_codes(y_true: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, 
         )
     if not np.all(np.isin(code, np.arange(p.shape[1]))):
         raise ValueError(
-            f"y_true must be 0 to {p.shape[1] - 1}, positions of the classes: np.searchsorted(model.classes_, y)."
+            f"y_true must be 0 to {p.shape[1] - 1}, positions of the labels in model.classes_, such as "
+            "[list(model.classes_).index(label) for label in y]."
         )
     if not (np.all(p >= 0.0) and np.all(np.abs(np.sum(p, axis=1) - 1.0) <= SUM_TOLERANCE)):
         raise ValueError("probability must be (n, C) with rows that sum to one: model.predict_proba(X).")

@@ -12,9 +12,10 @@ class GPOrdinalClassifier(GPClassifier):
     the classes, in their order [1]_: p(y <= c | f) = F(b_c - f). The fit is that of ``GPClassifier``, with the same
     parameters and methods and the exceptions below.
 
-    The order is that of the sorted labels, or that of ``classes`` in ``fit(X, y, classes=["low", "medium", "high"])``,
-    which may also name levels without rows. ``fit_batches`` and a first ``partial_fit`` of several batches take the
-    same argument; ``fit_batches`` needs labels that sort in their order.
+    The order is that of ``classes`` in ``fit(X, y, classes=["low", "medium", "high"])``, which may also name levels
+    without rows; without it, that of y if y is an ordered Categorical of pandas or an Enum of polars; otherwise that of
+    the sorted labels. A first ``partial_fit`` of several batches takes the same argument; ``fit_batches`` needs labels
+    that sort in their order.
 
     Parameters
     ----------
@@ -38,6 +39,9 @@ class GPOrdinalClassifier(GPClassifier):
 
     Notes
     -----
+    Scores of scikit-learn such as ``log_loss``, and ``cross_val_predict`` with probabilities, take the columns in the
+    sorted order of the labels. Number the levels for these, or give ``predict_proba(X)[:, numpy.argsort(classes_)]``.
+
     Cut points stay at least 0.001 apart, so that a level without rows keeps a small probability. Likelihoods of both
     kinds are log-concave; the expectations of "logit" have a closed form, those of "probit" are integrals by panels.
 

@@ -103,11 +103,6 @@ class PosteriorClassifier(WithArrays):
                 setattr(self, name, parameter)
 
     @property
-    def _parameter(self) -> Parameter:
-        """The parameter of the likelihood."""
-        return getattr(self, "cut_points_", getattr(self, "label_noise_", None))
-
-    @property
     def decisions_(self) -> list[str]:
         """The fit's decisions and their reasons, one sentence each, in order: those in ``history_["decision"]``."""
         check_is_fitted(self)
@@ -146,7 +141,12 @@ class PosteriorClassifier(WithArrays):
 
     def _latent_at(self, X: MatrixLike, marginals: Marginals | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent functions at checked rows."""
-        distance, variance = _in_parts(marginals or self.posterior_.marginals, X, self.n_jobs)
+        try:
+            distance, variance = _in_parts(marginals or self.posterior_.marginals, X, self.n_jobs)
+        except ValueError:  # What a called kernel raises within the core becomes NaN: it is raised here.
+            for group in self.posterior_.prior.groups:
+                group.core.cross(dense(X))
+            raise
         return distance + np.reshape(self.mean_, (-1, 1)[: distance.ndim]), variance
 
     @overload

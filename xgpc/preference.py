@@ -6,31 +6,33 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import Kernel
-from sklearn.utils import check_array, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from . import names
 from .approximations.base import Training
 from .approximations.pairs import PairPosterior, PairPrior
-from .config import TOLERANCE, integer, one_of
+from .config import check_allowed, integer, one_of
 from .data.checks import checked_weights
-from .estimator import all_or_nothing
+from .data.training import checked_rows, labels_of
+from .estimator import ColumnsOfFit, all_or_nothing
 from .inference.ascent import coordinate_ascent
 from .inference.history import History
 from .kernels.default import default_kernel
 from .kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
-from .kernels.spec import KernelSpec
+from .kernels.spec import KernelSpec, with_numbers
 from .learning.inducing import Sample, inducing_points
 from .learning.optimizer import Options, profile
 from .likelihoods import LikelihoodBound, record_of
 from .rows.blas import single_threaded_blas
 from .rows.executor import Threads
 from .rows.source import NONE, ArraySource
+from .status import warn_user
 
 
-class GPPreference(BaseEstimator):
+class GPPreference(ColumnsOfFit):
     """Gaussian process of a value that decides which of two rows is preferred.
 
     A latent function f has a Gaussian process prior, and x is preferred to x' with probability F(f(x) - f(x')) [1]_.
@@ -67,7 +69,8 @@ class GPPreference(BaseEstimator):
 
     Notes
     -----
-    O(n (m^2 + m d) + m^3) time for each pass over n pairs, and 8 n m bytes.
+    O(n (m^2 + m d) + m^3) time for each pass over n pairs, and 8 n m bytes. Pickles keep a fitted model; ``save`` of
+    ``GPClassifier`` has no form for it.
 
     References
     ----------
@@ -115,14 +118,14 @@ class GPPreference(BaseEstimator):
         """Fit to n pairs: row i of ``X_preferred`` (n, d) was preferred to row i of ``X_other`` (n, d).
 
         ``sample_weight`` (n,) are weights, not negative: a pair of weight w counts as w equal pairs. The method returns
-        self. ValueError for data or parameters that are not valid.
+        self, and warns (ConvergenceWarning) if ``max_iter`` ended it. ValueError for data or parameters that are not
+        valid.
         """
-        one_of("logit", "probit").check("likelihood", self.likelihood)
-        one_of("profile", None).check("optimizer", self.optimizer)
-        integer(1).check("n_inducing", self.n_inducing)
-        integer(1).check("max_iter", self.max_iter)
-        TOLERANCE.check("tol", self.tol)
-        pairs = self._pairs(X_preferred, X_other, reset=True)
+        own = {"likelihood": one_of("logit", "probit"), "optimizer": one_of("profile", None), "n_inducing": integer(1)}
+        check_allowed(self, own)
+        checked_rows(self, X_preferred, None)
+        self._column_labels = labels_of(X_preferred)
+        pairs = self._pairs(X_preferred=X_preferred, X_other=X_other)
         weight = NONE if sample_weight is None else checked_weights(sample_weight, len(pairs))
         if len(weight):
             pairs, weight = pairs[weight > 0.0], weight[weight > 0.0]
@@ -132,30 +135,40 @@ class GPPreference(BaseEstimator):
         record, history = record_of(self.likelihood, "exact"), History()
         sample = Sample(ArraySource(items, np.ones(len(items))), len(items), random_state, None)
         is_default = self.kernel is None
-        spec = KernelSpec(default_kernel(sample.scale, None) if is_default else self.kernel, items.shape[1], None)
+        given = default_kernel(sample.scale) if is_default else with_numbers(self.kernel, self._columns.names)
+        spec = KernelSpec(given, items.shape[1])
         many = len(items) > self.n_inducing
         Z = inducing_points(sample, "kmeans", self.n_inducing, random_state, spec) if many else items
         scales = LengthScalePrior(DEFAULT_SPREAD, sample.scale, DEFAULT_LEVEL) if is_default else NO_PRIOR
         with single_threaded_blas(), Threads(self.n_jobs) as executor:
             training = Training(ArraySource(pairs, np.ones(len(pairs)), weight), executor, None)
-            q, site, self.n_iter_ = PairPrior.build(spec, Z).at_prior(None), record.site(), 1
+            options = Options(False, float(self.tol), int(self.max_iter), history, length_scale_prior=scales)
+            q, site, self.n_iter_, problem = PairPrior.build(spec, Z).at_prior(None), record.site(), 1, None
             if self.optimizer is not None:
-                options = Options(False, float(self.tol), int(self.max_iter), history, length_scale_prior=scales)
                 found = profile(training, q, site, options)
-                q, self.n_iter_ = found.point.q, max(1, found.n_iter)
-            ascent = coordinate_ascent(training, q, site, tol=float(self.tol), max_iter=int(self.max_iter))
+                q, self.n_iter_, problem = found.point.q, max(1, found.n_iter), found.problem
+            ascent = coordinate_ascent(training, q, site, tol=options.tol, max_iter=options.max_iter)
+        if not np.isfinite(ascent.elbo):
+            raise ValueError(f"The bound is {ascent.elbo}: scale the features and weights to moderate values.")
+        if problem or not ascent.converged:
+            how = "Raise max_iter, or tol."
+            warn_user(f"The fit ended early: {problem or options.too_few('the posterior')}. {how}", ConvergenceWarning)
         self.posterior_, self.elbo_, self._record = ascent.q, ascent.elbo, record
         self.kernel_, self.inducing_points_ = ascent.q.prior.spec.kernel, np.array(ascent.q.prior.Z)
 
-    def _pairs(self, X: ArrayLike, X_other: ArrayLike, reset: bool = False) -> np.ndarray:
-        """Checked pairs (n, 2 d)."""
-        first = validate_data(self, X, reset=reset, dtype=np.float64)
-        second = check_array(X_other, dtype=np.float64, input_name="X_other")
-        if first.shape != second.shape:
-            raise ValueError(
-                f"The rows of a pair must be alike; got arrays of shapes {first.shape} and {second.shape}."
-            )
-        return np.hstack([first, second])
+    def _pairs(self, **given: ArrayLike) -> np.ndarray:
+        """Checked pairs (n, 2 d) of two arrays; the notes of errors name the array."""
+        sides = []
+        for name, X in given.items():
+            try:
+                sides.append(np.asarray(self._rows(X), dtype=np.float64))
+            except ValueError as error:
+                error.add_note(f"X is {name} here.")
+                raise
+        if len(sides[0]) != len(sides[1]):
+            counts = " and ".join(f"{len(rows)} rows of {name}" for name, rows in zip(given, sides, strict=True))
+            raise ValueError(f"Give a row of each for every pair; got {counts}.")
+        return np.hstack(sides)
 
     def predict_latent(self, X: ArrayLike, return_cov: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Mean (n,) and variance (n,), or joint covariance (n, n), of the latent function at the rows of X (n, d).
@@ -163,12 +176,12 @@ class GPPreference(BaseEstimator):
         Only differences matter: the mean is zero far from all rows.
         """
         check_is_fitted(self)
-        rows, q = validate_data(self, X, reset=False, dtype=np.float64), self.posterior_.of_rows
+        rows, q = np.asarray(self._rows(X), dtype=np.float64), self.posterior_.of_rows
         mean, variance = q.marginals(rows, self.n_jobs)
         return mean, q.covariance(rows) if return_cov else variance
 
     def predict_proba(self, A: ArrayLike, B: ArrayLike) -> np.ndarray:
         """Probability (n,) that row i of A (n, d) is preferred to row i of B (n, d), by their joint posterior."""
         check_is_fitted(self)
-        mean, variance = self.posterior_.marginals(self._pairs(A, B), self.n_jobs)
+        mean, variance = self.posterior_.marginals(self._pairs(A=A, B=B), self.n_jobs)
         return np.exp(self._record.log_probabilities(mean, variance, None)[:, 1])

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from .acquisition.labels import Link
 from .acquisition.trials import column_of_label
-from .config import Rule, is_number
+from .config import PROBABILITY
 
 # Rows (n, d), and whether their gradients are wanted -> values (n, k), and with these their gradients (n, k, d) by X.
 Function = Callable[[np.ndarray, bool], Any]
@@ -47,7 +48,8 @@ class FeasibilityModel(torch.nn.Module):
     """Probability that settings are feasible, by a fitted classifier, with gradients by the settings.
 
     The module has no parameters to train: gradients are those by X, in the units of the classifier's training rows,
-    once and not twice. It computes in double precision on the CPU, and returns tensors of the type and device of X.
+    once and not twice. It computes in double precision on the CPU, and returns tensors of the type and device of X. A
+    later fit of the classifier does not change it.
 
     Parameters
     ----------
@@ -69,10 +71,9 @@ class FeasibilityModel(torch.nn.Module):
     def __init__(self, model: BaseEstimator, feasible: object, threshold: float = 0.5) -> None:
         super().__init__()
         Link.of(model)
-        Rule(lambda value: is_number(value) and 0.0 < value < 1.0, "a number between 0 and 1").check(
-            "threshold", threshold
-        )
-        self.model, self.threshold = model, threshold
+        PROBABILITY.check("threshold", threshold)
+        # A later fit of the model, perhaps with other classes, makes another module.
+        self.model, self.threshold = copy.copy(model), threshold
         self._column = column_of_label(model, "feasible", feasible)
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:

@@ -33,14 +33,14 @@ Score = Callable[["Link", np.ndarray, np.ndarray], np.ndarray]
 Slopes = Callable[["Link", np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 # An array (n,), or with ``return_grad`` a pair of it and its gradient (n, d) by x. A union would make callers check.
 Scores = Any
-# Beyond this latent value a label is certain: the entropy of a logistic label is 40 e^-40.
+# This far from the boundary of two classes a label is certain: the entropy of a logistic label is 40 e^-40.
 LINK_RANGE = 40.0
 # A normal distribution has 1e-19 of its mass beyond this many standard deviations.
 NORMAL_RANGE = 9.0
 # Points of the trapezoidal rule over the intersection of both ranges: at most a third of a unit of the link, or 7 % of
 # a standard deviation, apart. The error is that of the predictive probabilities, 1e-8 (tests/test_acquisition.py).
 POINTS = 256
-# Latent values at which the entropy of a label is tabulated, a thousandth apart.
+# Latent values at which the entropy of a label is tabulated, a thousandth apart without cut points.
 TABLE = 80_001
 # Quasi-random points for several classes: many where p(y | f) has a formula, few where it is an integral.
 MANY_POINTS, FEW_POINTS = 8192, 512
@@ -52,7 +52,7 @@ ELEMENTS = 2_000_000
 SCORED = 500
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Link:
     """The likelihood p(y | f) of a fitted classifier; ``parameter`` is that of the record."""
 
@@ -60,11 +60,22 @@ class Link:
     parameter: Parameter
     n_classes: int
 
+    @property
+    def _key(self) -> tuple[object, ...]:
+        """The values as numbers that can be compared: cut points are an array."""
+        return self.record, self.n_classes, np.asarray(self.parameter, dtype=np.float64).tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Link) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
     @classmethod
     def of(cls, model: BaseEstimator) -> Link:
         """The link of a fitted classifier with normal latent functions; ValueError for other models."""
         check_is_fitted(model)
-        if not hasattr(model, "_record"):
+        if not (hasattr(model, "_record") and hasattr(model, "classes_")):
             raise ValueError(
                 "model must be a fitted GPClassifier or BayesianLinearClassifier, whose latent functions have normal "
                 f"posteriors; got {type(model).__name__}. For a pipeline give the last step, and rows transformed by "
@@ -144,7 +155,7 @@ def mutual_information(model: BaseEstimator, X: ArrayLike, return_grad: bool = F
 
     Notes
     -----
-    The method and the largest measured error depend on the likelihood. Two classes with one latent function: the
+    The method and the largest measured error depend on the likelihood. One latent function: the
     trapezoidal rule with 256 points, 1e-7 nats. Softmax, the default for more classes: the integrals of the bound and
     the predictions, O(n C) time, .001 nats for variances up to 1e6. Logistic-softmax: 8192 fixed quasi-random points,
     1.6 ms per row and class, .001 for variances up to 100. Multinomial likelihoods: 512 points, each with an integral,
@@ -165,11 +176,12 @@ def _information(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarr
 def _excess_moments(link: Link, mean: np.ndarray, variance: np.ndarray, count: int) -> np.ndarray:
     """E[z^k h(f)] (count, n), k = 0, 1, ..., of the excess entropy h, f ~ N(mean, variance), z = (f - mean) / sd."""
     found, (known, excesses, _) = np.empty((count, len(mean))), _excess_entropy(link)
+    ends = known[0], known[-1]
     step = max(1, ELEMENTS // (4 * POINTS))
     for start in range(0, len(mean), step):
         m, s = mean[start : start + step, None], np.sqrt(variance[start : start + step, None])
-        low = np.clip(m - NORMAL_RANGE * s, -LINK_RANGE, LINK_RANGE)
-        high = np.clip(m + NORMAL_RANGE * s, -LINK_RANGE, LINK_RANGE)
+        low = np.clip(m - NORMAL_RANGE * s, *ends)
+        high = np.clip(m + NORMAL_RANGE * s, *ends)
         f = low + (high - low) * np.linspace(0.0, 1.0, POINTS)
         excess = np.interp(f, known, excesses)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -190,8 +202,9 @@ def _excess_entropy(link: Link) -> tuple[np.ndarray, np.ndarray, float]:
 
     Label noise makes the least entropy positive. Linear interpolation in this table has an error of 3e-8.
     """
-    f = np.linspace(-LINK_RANGE, LINK_RANGE, TABLE)
-    certain = float(entropy(link.given(np.array([1e3 * LINK_RANGE])))[0])
+    boundaries = link.parameter if isinstance(link.parameter, np.ndarray) else np.zeros(1)
+    f = np.linspace(boundaries[0] - LINK_RANGE, boundaries[-1] + LINK_RANGE, TABLE)
+    certain = float(entropy(link.given(f[-1:] + 1e3 * LINK_RANGE))[0])
     return f, entropy(link.given(f)) - certain, certain
 
 

@@ -22,16 +22,14 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from ..approximations.draws import exact_draws
-from ..config import Rule, integer, is_number
+from ..config import PROBABILITY, integer, number
 from ..names import RandomSeed
 from ..rows.blas import single_threaded_blas
 from ..rows.source import dense
 from .labels import ELEMENTS, Link, Scores
 from .trials import column_of_label
 
-IS_LEVEL = Rule(
-    lambda value: is_number(value) and np.isfinite(value), "a finite number, a value of the latent function"
-)
+IS_LEVEL = number(np.isfinite, "a finite number, a value of the latent function")
 # Nodes and weights of Gauss and Legendre from 0 to 1, for the angle of Plackett's formula.
 NODES, WEIGHTS = 0.5 * np.array(np.polynomial.legendre.leggauss(12)) + [[0.5], [0.0]]
 # Rows of a population that are drawn jointly: their covariance is factorised in a tenth of a second.
@@ -94,17 +92,17 @@ def straddle(
 
     Parameters
     ----------
-    model : fitted GPClassifier or BayesianLinearClassifier of two classes
+    model : fitted GPClassifier or BayesianLinearClassifier of two classes, or GPOrdinalClassifier
     X : (n, d) array or data frame
     level : float, default=0.0
         Value of the latent function at the boundary. At 0 both labels are equally probable; with likelihood "logit",
-        ``classes_[1]`` has the probability p at log(p / (1 - p)).
+        ``classes_[1]`` has the probability p at log(p / (1 - p)). Ordered classes meet at ``cut_points_``.
     width : float, default=1.96
         Half the width of the interval in standard deviations, above 0.
     return_grad : bool, default=False
         Whether the gradient (n, d) by X follows. Where the mean is at the level, it is that of the standard deviation.
     """
-    Rule(lambda value: is_number(value) and 0.0 < value < np.inf, "a number above 0").check("width", width)
+    number(lambda value: 0.0 < value < np.inf, "a number above 0").check("width", width)
     mean, std, *by_x = _distance(model, X, level, return_grad)
     score = width * std - np.abs(mean)
     return (score, width * by_x[1] - np.sign(mean)[:, None] * by_x[0]) if return_grad else score
@@ -138,13 +136,13 @@ def expected_misclassification_reduction(
 ) -> np.ndarray:
     """Expected fall (n,) of the mean ``misclassification_probability`` of other rows, if a row of X were labelled.
 
-    The label may have either value, with its predictive probability; the score averages over both. Near a boundary that
+    The label may have each value, with its predictive probability; the score averages over all. Near a boundary that
     is known well, or beside all other rows, a label would change little, so that its score is low. The covariances of
     rows decide how far a label reaches ([3]_: GlobalSUR).
 
     Parameters
     ----------
-    model : fitted GPClassifier of two classes
+    model : fitted GPClassifier of two classes, or GPOrdinalClassifier
     X : (n, d) array or data frame
         The candidates.
     reference : (r, d) array or data frame
@@ -157,12 +155,12 @@ def expected_misclassification_reduction(
     -----
     Given the present normal posterior, the score is exact but for an integral over an angle by 12 nodes. With s the
     standard deviation at a reference row, u = (mean - level) / s there, and m and v the mean and variance at a
-    candidate, the probability of label 1 and a latent value above the level is ([4]_)
+    candidate, the probability of a label and a latent value above the level is ([4]_)
 
         p Phi(u) + phi(u) sqrt(v) * integral from 0 to arcsin(correlation) of
             p'(m - sqrt(v) u sin t, v cos^2 t) cos t dt
 
-    with p the predictive probability of label 1 and p' its derivative by the mean. O(n r) after min(n, r) columns of
+    with p the predictive probability of the label and p' its derivative by the mean. O(n r) after min(n, r) columns of
     the joint covariance of candidates and reference rows.
     """
     if not hasattr(model, "_covariance_columns"):
@@ -179,18 +177,18 @@ def expected_misclassification_reduction(
     else:
         covariance = np.stack([column(i)[0, n:] for i in range(n)]) if n else np.empty((0, r))
     found, above = np.empty(n), ndtr(u)
-    now, step = np.mean(ndtr(-np.abs(u))), max(1, ELEMENTS // (8 * r * len(NODES)))
+    now, step = np.mean(ndtr(-np.abs(u))), max(1, ELEMENTS // (4 * r * len(NODES) * link.n_classes))
     for some in (slice(first, first + step) for first in range(0, n, step)):
         m, s = mean[some, None] + level, std[some, None]
-        p = np.exp(link.predictive(m[:, 0], s[:, 0] ** 2))[:, 1:]
+        p = np.exp(link.predictive(m[:, 0], s[:, 0] ** 2)).T[..., None]
         angle = np.arcsin(np.clip(_ratio(covariance[some], s * spread), -1.0, 1.0))
         at_angle = angle[..., None] * NODES
         means = m[..., None] - s[..., None] * u[:, None] * np.sin(at_angle)
-        slopes = link.slopes(means.ravel(), ((s[..., None] * np.cos(at_angle)) ** 2).ravel())[0][:, 1, 0]
-        integral = angle * ((slopes.reshape(at_angle.shape) * np.cos(at_angle)) @ WEIGHTS)
-        both_above = p * above + np.exp(-0.5 * u**2) / np.sqrt(2.0 * np.pi) * s * integral
-        least = np.minimum(both_above, p - both_above) + np.minimum(above - both_above, 1.0 - p - above + both_above)
-        found[some] = now - np.mean(least, axis=1)
+        slopes = link.slopes(means.ravel(), ((s[..., None] * np.cos(at_angle)) ** 2).ravel())[0][..., 0].T
+        integral = angle * ((slopes.reshape(-1, *at_angle.shape) * np.cos(at_angle)) @ WEIGHTS)
+        # Of each label (labels, candidates, reference rows).
+        both = p * above + np.exp(-0.5 * u**2) / np.sqrt(2.0 * np.pi) * s * integral
+        found[some] = now - np.mean(np.sum(np.minimum(both, p - both), axis=0), axis=1)
     return np.maximum(found, 0.0)
 
 
@@ -218,7 +216,7 @@ def probability_of_failure(
     level : float or None, default=None
         None: the expected share of rows with the label ``failure``, where labels near the boundary are random. A
         number, as for ``straddle``: the share of rows whose latent function is on the side of ``failure``, for failures
-        without noise (AK-MCS [2]_); two classes only.
+        without noise (AK-MCS [2]_); only for two classes, and the first and last of ordered ones.
     confidence : float, default=0.95
         Probability of the interval, between 0 and 1.
     n_draws : int, default=1000
@@ -240,10 +238,13 @@ def probability_of_failure(
     link, column = Link.of(model), column_of_label(model, "failure", failure)
     if not hasattr(model, "sample_latent"):
         raise ValueError(f"model must be a GPClassifier, which has joint draws; got {type(model).__name__}.")
-    Rule(lambda value: is_number(value) and 0.0 < value < 1.0, "a number between 0 and 1").check(
-        "confidence", confidence
-    )
+    PROBABILITY.check("confidence", confidence)
     integer(1).check("n_draws", n_draws)
+    if level is not None and 0 < column < link.n_classes - 1:
+        raise ValueError(
+            f"failure={failure!r} is on both sides of a level; give the first or the last of the classes "
+            f"{model.classes_.tolist()}, or leave level=None."
+        )
     random = check_random_state(random_state)
     if level is None:
         p = model.predict_proba(population)[:, column]

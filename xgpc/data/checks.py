@@ -125,6 +125,12 @@ def _refuse_kinds(labels: np.ndarray) -> None:
 def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
     """Return the labels (n_rows,); raise ValueError for another number, missing labels and measurements."""
     refuse_not_in_memory(y)
+    if has_counts(y):
+        raise ValueError(
+            f"y should be a 1d array of labels, got an array of shape {np.shape(y)} instead. Counts or probabilities "
+            "of classes are for fit and partial_fit of GPClassifier and GPOrdinalClassifier, and need classes= to name "
+            "their columns."
+        )
     labels: np.ndarray = column_or_1d(y, warn=True)
     if len(labels) != n_rows:
         raise ValueError(f"X and y have inconsistent numbers of samples: {n_rows} rows and {len(labels)} labels.")
@@ -136,10 +142,22 @@ def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
     return labels
 
 
+def levels_of(y: ArrayLike) -> list[Any] | None:
+    """Return the levels of labels with an order, an ordered Categorical of pandas or an Enum of polars, else None."""
+    dtype: Any = getattr(y, "dtype", None)
+    return list(dtype.categories) if getattr(dtype, "ordered", type(dtype).__name__ == "Enum") else None
+
+
 def has_counts(y: ArrayLike) -> bool:
     """Whether labels are counts or probabilities of classes, in two columns or more."""
     shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
     return len(shape) == 2 and shape[1] > 1
+
+
+def _numbers(given: ArrayLike) -> np.ndarray:
+    """Return an array of numbers; raise TypeError or ValueError for text, dates and complex numbers."""
+    values = np.asarray(given)
+    return values.astype(np.float64, casting="unsafe" if values.dtype.kind == "O" else "same_kind")
 
 
 def checked_counts(y: ArrayLike, n_rows: int, columns: ArrayLike | None, classes: np.ndarray) -> np.ndarray:
@@ -152,7 +170,13 @@ def checked_counts(y: ArrayLike, n_rows: int, columns: ArrayLike | None, classes
             f"classes= must name its columns; got y of shape {np.shape(y)} and classes={columns!r}. For one label a "
             "row, give y of shape (n,)."
         )
-    counts = np.asarray(y, dtype=np.float64)
+    named, wanted = (list(map(str, found)) for found in (getattr(y, "columns", ()), np.asarray(columns).tolist()))
+    if named != wanted and sorted(named) == sorted(wanted):
+        raise ValueError(f"The columns of y are {named}, but classes={columns!r}: give both in the same order.")
+    try:
+        counts = _numbers(y)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"y must have counts or probabilities, a dense array of numbers: {error}.") from error
     (bad,) = np.nonzero(~np.all((counts >= 0.0) & np.isfinite(counts), axis=1))
     if len(bad):
         raise BadRow(f"y must have counts or probabilities, not negative; row {bad[0]} is {counts[bad[0]]}.", bad[0])
@@ -236,9 +260,7 @@ def checked_weights(sample_weight: ArrayLike, n_rows: int) -> np.ndarray:
     refuse_not_in_memory(sample_weight)
     what = f"sample_weight must be a real number for each of the {n_rows} rows, or one for all"
     try:
-        values = np.asarray(sample_weight)
-        # NumPy would make numbers of text, dates and complex numbers.
-        values = values.astype(np.float64, casting="unsafe" if values.dtype.kind == "O" else "same_kind")
+        values = _numbers(sample_weight)
     except (TypeError, ValueError) as error:
         given = reprlib.repr(sample_weight)
         raise ValueError(f"{what}; got {given}: {error}. class_weight takes weights of classes.") from error

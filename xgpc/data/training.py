@@ -31,6 +31,7 @@ from .checks import (
     class_factors,
     class_numbers,
     has_counts,
+    levels_of,
     missing_numbers,
     refuse_not_in_memory,
     said_missing,
@@ -125,7 +126,9 @@ def training_data(
     n_rows = len(table[0].values) if rows is None else rows.shape[0]
     if not n_rows:
         raise ValueError("X has 0 samples; give a row or more.")
-    may_lack, is_ordered, given = classes is not None, getattr(model, "_is_ordered", False), classes
+    is_ordered = getattr(model, "_is_ordered", False)
+    classes = levels_of(y) if classes is None and is_ordered else classes
+    may_lack, given = classes is not None, classes
     weight = NONE if sample_weight is None else checked_weights(sample_weight, n_rows)
     counts_classes = may_lack and has_counts(y)
     if counts_classes:

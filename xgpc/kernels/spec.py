@@ -29,7 +29,7 @@ from .axis import AxisMatern
 from .called import CalledKernel, Part
 from .factors import FACTORS, LOG_FACTORS, Draw, LogFactor
 from .features import LISTED, Features, Groups
-from .wrappers import ActiveDims, Sphere, Tanimoto
+from .wrappers import ActiveDims, KernelOfRows, Sphere, Tanimoto
 
 COMPOSITIONS = (Sum, Product, Exponentiation)
 # All supported kernel classes by name; saved models may contain these only.
@@ -147,7 +147,13 @@ def check_kernel(kernel: Kernel) -> None:
     """ValueError for anything but a kernel of moderately many kernels."""
     if not isinstance(kernel, Kernel):
         raise ValueError(f"kernel must be a scikit-learn kernel object or None; got {kernel!r}.")
-    check_tree(kernel, lambda one: [getattr(one, name) for name in ("k1", "k2", "kernel") if hasattr(one, name)])
+
+    def parts(one: Kernel) -> list[Kernel]:
+        if isinstance(one, KernelOfRows) and not isinstance(one.kernel, Kernel):
+            raise ValueError(f"{type(one).__name__} must have a scikit-learn kernel object; got {one.kernel!r}.")
+        return [getattr(one, name) for name in ("k1", "k2", "kernel") if hasattr(one, name)]
+
+    check_tree(kernel, parts)
 
 
 def _active(kernel: Kernel) -> dict[str, ActiveDims]:

@@ -15,7 +15,8 @@ from ..names import MatrixLike
 
 # Averages, such as inducing points, exceed the range of the rows by rounding errors.
 ROUNDING = 1e-9
-LARGEST_LATITUDE = 90.0 + ROUNDING
+# Steps of differences by the rows, up to 2e-4 of their standard deviation, go beyond a pole to the other side.
+LARGEST_LATITUDE = 90.0 + 90.0 * 2e-4
 
 
 class KernelOfRows(Kernel):
@@ -102,7 +103,7 @@ class ActiveDims(KernelOfRows):
 
     @property
     def has_names(self) -> bool:
-        return np.asarray(self.columns).dtype.kind == "U"
+        return np.ndim(self.columns) == 1 and any(isinstance(one, str) for one in self.columns)
 
     def numbers(self, n_columns: int) -> list[int]:
         """The column numbers; ValueError unless they are different ones of so many columns."""
@@ -113,7 +114,7 @@ class ActiveDims(KernelOfRows):
             )
         is_valid = found.dtype.kind in "iu" and found.ndim == 1 and 0 < len(found) == len(np.unique(found))
         if not is_valid or np.min(found) < 0 or np.max(found) >= n_columns:
-            raise ValueError(f"{self} must have different columns, of numbers 0 to {n_columns - 1}, or names.")
+            raise ValueError(f"{self} must have different columns: numbers 0 to {n_columns - 1}, or a list of names.")
         return [int(one) for one in found]
 
     def _rows(self, X: ArrayLike) -> np.ndarray:
@@ -160,9 +161,9 @@ class Sphere(KernelOfRows):
 
     def _rows(self, X: ArrayLike) -> np.ndarray:
         X = np.atleast_2d(np.asarray(X, dtype=np.float64))
-        if X.shape[1] != 2 or not np.all(np.abs(X[:, 0]) <= LARGEST_LATITUDE):
+        if X.shape[1] != 2 or not (np.all(np.abs(X[:, 0]) <= LARGEST_LATITUDE) and np.all(np.isfinite(X))):
             raise ValueError(
-                "Sphere needs two columns, latitude from -90 to 90 and longitude in degrees; got "
+                "Sphere needs two columns, latitude from -90 to 90 and finite longitude in degrees; got "
                 f"{X.shape[1]} columns, the first up to {np.max(np.abs(X[:, 0]), initial=0.0):.6g}. For two columns of "
                 "more, give ActiveDims(Sphere(...), columns)."
             )
@@ -212,8 +213,11 @@ class Tanimoto(NormalizedKernelMixin, Kernel):
             np.atleast_2d(np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64))
             for rows in (X, X if Y is None else Y)
         )
-        if min(np.min(X, initial=0.0), np.min(Z, initial=0.0)) < -ROUNDING:
-            raise ValueError("Tanimoto needs numbers that are not negative, such as 0 and 1, or counts.")
+        if not all(np.all(rows >= -ROUNDING) for rows in (X, Z)):
+            raise ValueError(
+                "Tanimoto needs numbers that are not negative, such as 0 and 1, or counts; for gradients by x, which "
+                "takes a little more and less, numbers above 0."
+            )
         X, Z = np.maximum(X, 0.0), np.maximum(Z, 0.0)
         # min(x, z) = (x + z - |x - z|) / 2, and max with a plus.
         total, apart = np.sum(X, axis=1)[:, None] + np.sum(Z, axis=1), cdist(X, Z, "cityblock")

@@ -131,7 +131,10 @@ def infer(
     began = run.deadline.now()
     point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, options)
     if not np.isfinite(point.elbo):
-        raise ValueError(f"The bound is {point.elbo}: scale the features and the sample weights to moderate values.")
+        spec, how = point.q.prior.groups[0].spec, "scale the features and the sample weights to moderate values"
+        if spec.not_compiled:
+            how = f"the kernel {spec.kernel} is called, and has no finite values; what it raised, Python has printed"
+        raise ValueError(f"The bound is {point.elbo}: {how}.")
     history.tell(
         decision=f"The posterior of all rows has a bound of {point.elbo:.2f} nats, after {n_steps} more iterations."
     )

@@ -74,8 +74,9 @@ class LikelihoodBound:
     # From the same, the derivatives by mean and variance, of p(y = +1), (n,) each, or of all probabilities by those of
     # all latent values, (n, C, C) each; None for probabilities that are averages over points.
     slopes: Callable[..., Iterable[np.ndarray]] | None = None
-    # Pairs of a weight w and a variance s: p(y = +1 | f) = sum w Phi(f / sqrt(s)), besides label noise; with several
-    # classes, the label is that of the largest latent value plus normal noise of variance s. None for other noise.
+    # Pairs of a weight w and a variance s: p(y = +1 | f) = sum w Phi(f / sqrt(s)), besides label noise, where f is the
+    # distance from a cut point for ordered classes; with several others, the label is that of the largest latent value
+    # plus normal noise of variance s. None for other noise.
     link: tuple[tuple[float, float], ...] | None = None
     is_probability: bool = True  # False for a pseudo-likelihood, whose bound is no evidence
     # Whether there is a parameter delta, the probability that a label is not that of the largest latent value. Such a
@@ -298,13 +299,14 @@ RECORDS = (
         LikelihoodBound(
             likelihood=f"{ORDINAL}{name}",
             bound="exact",
-            predictive=partial(ordinal_log_probabilities, link=link),
+            predictive=partial(ordinal_log_probabilities, link=function),
             slopes=partial(ordinal_slopes, slopes=slopes),
+            link=link,
             is_ordinal=True,
         )
-        for name, link, slopes in (
-            ("logit", logit_log_probabilities, logit_slopes),
-            ("probit", probit_log_probabilities, probit_slopes),
+        for name, function, slopes, link in (
+            ("logit", logit_log_probabilities, logit_slopes, LOGISTIC_MIXTURE),
+            ("probit", probit_log_probabilities, probit_slopes, ((1.0, 1.0),)),
         )
     ),
     *(

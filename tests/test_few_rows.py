@@ -71,14 +71,17 @@ def test_inducing_points_at_all_rows_stay_there():
 
 
 def test_a_bound_below_the_classes_frequencies_is_warned_of():
+    """Few rows often show nothing, and a user cannot change that: then it is only a decision."""
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(60, 3)), (np.arange(60) < 6).astype(int)
+    X, y = rng.normal(size=(120, 3)), (np.arange(120) % 10 == 0).astype(int)
     model = GPClassifier(random_state=0)
     with pytest.warns(ConvergenceWarning, match="no better than the log likelihood .* frequencies"):
         model.fit(X, y)
-    assert model.elbo_ <= 54 * np.log(0.9) + 6 * np.log(0.1)
+    assert model.elbo_ <= 108 * np.log(0.9) + 12 * np.log(0.1)
     clear = (X[:, 0] > 1.0).astype(int)
     assert warnings_of(GPClassifier(random_state=0), X, clear) == []
+    assert warnings_of(model, X[:60], y[:60]) == []
+    assert "no better than the log likelihood" in model.decisions_[-1]
 
 
 # Predictions of no rows, such as a filter leaves: arrays of no rows, of the type and width that others have.

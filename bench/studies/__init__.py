@@ -17,9 +17,9 @@ from typing import NamedTuple
 from methods import METHODS
 
 # In the order in which they are measured: those that other libraries' threads could slow come first.
-ORDER = ("core", "small", "memory", "truth", "calibration", "trees", "tuned", "autogluon", "papers", "svgp")
+ORDER = ("core", "small", "few", "memory", "truth", "calibration", "trees", "tuned", "autogluon", "papers", "svgp")
 # In the order of the page.
-NAMES = ("trees", "tuned", "autogluon", "svgp", "calibration", "papers", "small", "memory", "core", "truth")
+NAMES = ("trees", "tuned", "autogluon", "svgp", "calibration", "papers", "few", "small", "memory", "core", "truth")
 
 
 class Part(NamedTuple):

@@ -46,6 +46,8 @@ AT_BOUND = 1e-3
 LISTED = 5
 # A learned bound must exceed this multiple of the log likelihood of random guessing, or it counts as no gain.
 NO_GAIN = 0.999
+# With fewer rows this is often so, and a user who has no more cannot act on it: it is a decision and no warning.
+ROWS_OF_WARNING = 100
 # A feature counts as switched off if its length scale exceeds this many standard deviations: rows four deviations apart
 # then have an RBF correlation above 0.99.
 SWITCHED_OFF = 30.0
@@ -208,12 +210,16 @@ def _messages(
         totals = data.class_totals
         uniform, base_rate = -np.log(len(totals)) * np.sum(totals), np.sum(xlogy(totals, totals / np.sum(totals)))
         if elbo <= max(NO_GAIN * uniform, base_rate):
-            found.append(
+            nothing = (
                 f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels under the class "
                 f"frequencies alone, {base_rate:.5g}: the fit has not shown that the features separate the classes. "
                 "More rows may help, or a kernel whose length scales start near the distance over which the classes "
                 "change."
             )
+            if data.source.n_rows < ROWS_OF_WARNING:
+                run.history.add(decision=nothing)
+            else:
+                found.append(nothing)
     # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.
     return is_complete, found if config.kernel is None else [*found, *_at_bounds(data, q)]
 

@@ -63,10 +63,25 @@ def limits_of(X: np.ndarray, weight: np.ndarray, heavy: Collection[int] = ()) ->
     X = X[chosen]
     weight = weight[chosen] if len(weight) else np.ones(len(X))
     counted = None if np.all(weight == 1.0) else weight
-    ends = [(j, *limits(np.asarray(X[:, j], dtype=np.float64), counted)) for j in range(X.shape[1])]
+    features = range(X.shape[1]) if counted is not None else _with_far_ends(X)
+    ends = [(j, *limits(np.asarray(X[:, j], dtype=np.float64), counted)) for j in features]
     found = tuple(Limit(*one) for one in ends if np.any(np.isfinite(one[1:])))
     found = tuple(one for one in found if one.feature not in heavy or _is_repeated(X[one.is_far(X), one.feature]))
     return _predicting(found, X, weight) if found and X.shape[1] in FEATURES else found
+
+
+def _with_far_ends(X: np.ndarray) -> list[int]:
+    """Return the features of rows X (n, d) that may have limits, by a test that is quicker than ``limits``.
+
+    A gap of ``FAR`` ranges beyond a value above the upper quartile needs an end at least as far from both quartiles. If
+    the median is none of the quartiles, no value counts as repeated.
+    """
+    n = len(X)
+    first = -(-n // 4)
+    low, median, high = np.partition(X, [first, n // 2, n - 1 - first], axis=0)[[first, n // 2, n - 1 - first]]
+    far = FAR * (high - low)
+    is_between = (np.min(X, axis=0) > low - far) & (np.max(X, axis=0) < high + far)
+    return np.flatnonzero(~(is_between & (low < median) & (median < high))).tolist()
 
 
 def _is_repeated(values: np.ndarray) -> bool:

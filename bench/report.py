@@ -102,7 +102,7 @@ def guide(page, found):
 def failures(found):
     """The table of Bayesian optimisation for the guide's page of BoTorch."""
     return (
-        f"{studies.study('failures').report(found)}\n\n{source(found)}"
+        f"{studies.study('failures').summary(found)}\n\n{source(found)}"
         if found
         else MEASURES.format("this table", "failures")
     )

@@ -20,7 +20,7 @@ OUTPUTS, VERSION = "outputs", "version"
 # Distributions of the libraries that are measured, by the name of their module.
 LIBRARIES = {
     "xgpc": "xgpc", "sklearn": "scikit-learn", "lightgbm": "lightgbm", "catboost": "catboost", "xgboost": "xgboost",
-    "gpytorch": "gpytorch", "gpflow": "gpflow", "autogluon": "autogluon.tabular",
+    "gpytorch": "gpytorch", "gpflow": "gpflow", "autogluon": "autogluon.tabular", "botorch": "botorch",
 }  # fmt: skip
 # Other modules whose versions a record keeps.
 BESIDES = ("numpy", "scipy", "threadpoolctl", "polyagamma", "torch", "tensorflow", "dask")

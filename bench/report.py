@@ -1,5 +1,5 @@
-"""Write docs/benchmarks.md, the tables of docs/guide/papers.md, and the README's numbers with their picture, from the
-records that hold. ``bench/run.py`` does so after it has measured.
+"""Write docs/benchmarks.md, the tables of docs/guide/papers.md and torch.md, and the README's numbers with their
+picture, from the records that hold. ``bench/run.py`` does so after it has measured.
 
     python bench/report.py
 """
@@ -14,6 +14,7 @@ import studies
 from methods import METHODS
 
 DOCS, README = records.ROOT / "docs" / "benchmarks.md", records.ROOT / "README.md"
+TORCH = records.ROOT / "docs" / "guide" / "torch.md"
 GUIDE, PICTURE = records.ROOT / "docs" / "guide" / "papers.md", records.ROOT / "docs" / "_static" / "next_to_trees.png"
 INTRODUCTION = """# Benchmarks
 
@@ -96,6 +97,15 @@ def guide(page, found):
     for name, text in made.items():
         page = filled(page, name, text)
     return page
+
+
+def failures(found):
+    """The table of Bayesian optimisation for the guide's page of BoTorch."""
+    return (
+        f"{studies.study('failures').summary(found)}\n\n{source(found)}"
+        if found
+        else MEASURES.format("this table", "failures")
+    )
 
 
 def trees_rows(found):
@@ -190,6 +200,7 @@ def write():
     stored = {name: records.holding(studies.study(name), outputs) for name in studies.NAMES}
     pages = {
         DOCS: document(stored), GUIDE: guide(GUIDE.read_text(encoding="utf-8"), stored["papers"]),
+        TORCH: filled(TORCH.read_text(encoding="utf-8"), "failures", failures(stored["failures"])),
         README: filled(README.read_text(encoding="utf-8"), "summary", summary(stored)),
     }  # fmt: skip
     for path, text in pages.items():

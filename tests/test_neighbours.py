@@ -82,6 +82,19 @@ def test_of_equally_near_rows_the_first_are_found(power):
 
 
 @every_power
+def test_the_nearest_are_found_if_the_singular_value_decomposition_fails(power, monkeypatch):
+    """LAPACK's fast routine did on rows of sixty columns with levels, in one of its builds."""
+
+    def failing(*arguments, **options):
+        raise np.linalg.LinAlgError("SVD did not converge")
+
+    rng = np.random.default_rng(0)
+    rows, points = rng.normal(size=(300, 20)), rng.normal(size=(40, 20))
+    monkeypatch.setattr(np.linalg, "svd", failing)
+    assert_nearest(rows, points, Neighbours(rows, Metric(power=power)).of(points, 7), power)
+
+
+@every_power
 def test_near_rows_far_from_others(power):
     """Their distances are below the rounding errors of single precision, which compares rows first."""
     rows = 1e-9 * rows_of(500, 5, "distinct")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import svd
 
 from .._nearest import Tree
 from .executor import on_threads, parts_of
@@ -40,6 +41,15 @@ class Metric(NamedTuple):
 EUCLIDEAN = Metric()
 
 
+def principal_directions(deviations: np.ndarray) -> np.ndarray:
+    """Right singular vectors of deviations (r, d) as rows, those of large singular values first."""
+    try:
+        return np.linalg.svd(deviations, full_matrices=False)[2]
+    except np.linalg.LinAlgError:
+        # LAPACK's fast routine fails on some tables of levels; its slow one does not.
+        return svd(deviations, full_matrices=False, lapack_driver="gesvd")[2]
+
+
 class Neighbours:
     """Rows (n, d) among which the nearest are searched; of equally near rows the first."""
 
@@ -47,7 +57,7 @@ class Neighbours:
         rows, self.metric = metric.scaled(rows), metric
         some = rows[:: 1 + (len(rows) - 1) // DIRECTION_ROWS]
         mean = np.mean(some, axis=0)
-        directions, places = np.linalg.svd(some - mean, full_matrices=False)[2][:MOST_DIRECTIONS].T, rows[:, :0]
+        directions, places = principal_directions(some - mean)[:MOST_DIRECTIONS].T, rows[:, :0]
         if metric.power == 1:
             if rows.shape[1] > FEW_FEATURES:
                 places = (rows - mean) @ directions

@@ -147,8 +147,8 @@ def summary(stored):
         f"tenth of the training rows to choose the number of trees. Sets with at most {trees.FEW_ROWS} training rows "
         f"are split {trees.SPLITS} times. xgpc wins on a set if its negative log likelihood "
         "of the test rows is lower by more than two standard errors of the paired difference. It loses "
-        f"{trees.losses(found)}. In electricity-in-time the test rows come after the training rows; in "
-        "cod-rna-kept-apart no test row repeats a training row. Times of a fit are medians over the sets with at least "
+        f'{trees.losses(found)}. In sets "-in-time" the test rows come after the training rows; in sets '
+        '"-kept-apart" no test row repeats a training row. Times of a fit are medians over the sets with at least '
         f"{MANY_TO_FIT} training rows, and times per predicted row over those with at least {MANY_TO_PREDICT} test "
         "rows. "
         f"{load(stored['trees'])}"

@@ -405,7 +405,7 @@ def accept_neighbors(task: Task, pair: Pair, initial: InitialState, split: Split
         # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
         sites = all_rows.joined(sweeps, held_out, predicted)
         if data.config.optimizer is not None:
-            log_scale = predicted.log_scale(log_scale)
+            log_scale = predicted.log_scale(log_scale, data.hold_out.is_random)
     if pays and (not len(held_out) or sweeps.converged):
         local, sweeps = all_rows.posterior(sites, log_scale)
     if not (pays and sweeps.converged):

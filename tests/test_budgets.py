@@ -72,7 +72,7 @@ KINDS = {
 
 @pytest.fixture(autouse=True)
 def small_data_may_decide(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.learn.LEAST_ROWS", 100)
+    monkeypatch.setattr("xgpc.learning.own_kernels.LEAST_ROWS", 100)
 
 
 def fitted(kind, max_time, interrupts=(), **params):

@@ -16,7 +16,7 @@ from support.fits import quietly
 from support.reference import moons
 
 from xgpc import GPClassifier, checkpoint, files
-from xgpc.learning import learn
+from xgpc.learning import own_kernels
 from xgpc.rows.deadline import Deadline
 
 X, Y = moons()
@@ -78,7 +78,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_fit_goes_on_to_the_same_optimum(kind, path, monkeypatch):
-    monkeypatch.setattr(learn, "LEAST_ROWS", 100)
+    monkeypatch.setattr(own_kernels, "LEAST_ROWS", 100)
     data, own = KINDS[kind]
     X, y = data()
     params = {**PARAMS, **own}

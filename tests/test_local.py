@@ -6,6 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
+from sklearn.metrics import log_loss
 from support.dense import derivative, full_prior, labelled
 from support.fits import quietly
 from support.internals import (
@@ -428,8 +429,15 @@ def test_a_fit_with_a_number_of_neighbours():
     X, y = moons(300)
     y = y + (X[:, 0] > 1.0)
     model = quietly(GPClassifier(n_neighbors=5, n_inducing=10, max_iter=3, random_state=0), X, y)
-    assert quietly(GPClassifier(n_inducing=10, n_neighbors=0, max_iter=3, random_state=0), X, y).n_neighbors_ == 0
     assert model.n_neighbors_ == 5
+    # By default the fit chooses: with so few points, 24 neighbours, which predict other rows better than none.
+    auto, none = (
+        quietly(GPClassifier(n_neighbors=k, n_inducing=10, max_iter=3, random_state=0), X, y) for k in ("auto", 0)
+    )
+    assert (auto.n_neighbors_, none.n_neighbors_) == (24, 0)
+    X_new, y_new = moons(2000, seed=1)
+    y_new = y_new + (X_new[:, 0] > 1.0)
+    assert log_loss(y_new, auto.predict_proba(X_new)) < log_loss(y_new, none.predict_proba(X_new)) - 0.01
     assert model.posterior_.precision.shape == (3, 300)
     mean, covariance = model.predict_latent(X[:20], return_cov=True)
     assert mean.shape == (20, 3)

@@ -143,9 +143,11 @@ class PosteriorClassifier(WithArrays):
         """Mean and variance of the latent functions at checked rows."""
         try:
             distance, variance = _in_parts(marginals or self.posterior_.marginals, X, self.n_jobs)
-        except ValueError:  # What a called kernel raises within the core becomes NaN: it is raised here.
+        except ValueError:
+            # What a called kernel raises within the core becomes NaN there, so the kernel is called once more.
             for group in self.posterior_.prior.groups:
-                group.core.cross(dense(X))
+                if group.spec.not_compiled:
+                    group.core.cross(dense(X))
             raise
         return distance + np.reshape(self.mean_, (-1, 1)[: distance.ndim]), variance
 

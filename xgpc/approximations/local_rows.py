@@ -140,12 +140,10 @@ class Coefficients:
     @classmethod
     def of(cls, P: np.ndarray, h: np.ndarray) -> Coefficients:
         """From what sites add to the natural parameters, (C, m, m) and (C, m); ValueError if that is not proper."""
-        V = np.empty_like(P)
-        for c, precision in enumerate(P):
-            factors = _engine.cholesky_and_inverse(np.eye(len(precision)) + precision)
-            if factors is None:
-                raise ValueError("The precision of the sites is not positive definite; give moderate sample weights.")
-            V[c] = factors[1].T @ factors[1]
+        factors = _engine.cholesky_and_inverse(np.eye(P.shape[-1]) + P)
+        if factors is None:
+            raise ValueError("The precision of the sites is not positive definite; give moderate sample weights.")
+        V = np.swapaxes(factors[1], 1, 2) @ factors[1]
         return cls((V @ h[..., None])[..., 0], V)
 
     @classmethod

@@ -215,8 +215,8 @@ class Tanimoto(NormalizedKernelMixin, Kernel):
         )
         if not all(np.all(rows >= -ROUNDING) for rows in (X, Z)):
             raise ValueError(
-                "Tanimoto needs numbers that are not negative, such as 0 and 1, or counts; for gradients by x, which "
-                "takes a little more and less, numbers above 0."
+                "Tanimoto needs numbers that are not negative, such as 0 and 1, or counts. Gradients by x also call "
+                "the kernel slightly below each number, so they need numbers above 0."
             )
         X, Z = np.maximum(X, 0.0), np.maximum(Z, 0.0)
         # min(x, z) = (x + z - |x - z|) / 2, and max with a plus.

@@ -74,9 +74,9 @@ class LikelihoodBound:
     # From the same, the derivatives by mean and variance, of p(y = +1), (n,) each, or of all probabilities by those of
     # all latent values, (n, C, C) each; None for probabilities that are averages over points.
     slopes: Callable[..., Iterable[np.ndarray]] | None = None
-    # Pairs of a weight w and a variance s: p(y = +1 | f) = sum w Phi(f / sqrt(s)), besides label noise, where f is the
-    # distance from a cut point for ordered classes; with several others, the label is that of the largest latent value
-    # plus normal noise of variance s. None for other noise.
+    # Pairs of a weight w and a variance s. One latent function: p(y = +1 | f) = sum w Phi(f / sqrt(s)), besides label
+    # noise; for ordered classes, f minus a cut point takes the place of f, and y = +1 means a class above it. Several
+    # latent functions: the label is that of the largest value plus normal noise of variance s. None for other noise.
     link: tuple[tuple[float, float], ...] | None = None
     is_probability: bool = True  # False for a pseudo-likelihood, whose bound is no evidence
     # Whether there is a parameter delta, the probability that a label is not that of the largest latent value. Such a

@@ -1,11 +1,13 @@
 """Few rows: probabilities after 10 to 200 rows, and thousands of small problems
 
-Sets of two or three classes; so many random rows are for training, again until each class has one, and up to 2000
-others for testing. Features are in units of the training rows' deviations. All methods have their defaults, but
-scikit-learn's `GaussianProcessClassifier`, whose default kernel is fixed, has `1.0 * RBF(1.0)` and learns both numbers.
-NLL is the mean negative log likelihood of the test rows, averaged over draws, and then over sets; below it is the mean
-difference to xgpc with its standard error over the sets. "Small problems" are random ones of 4 to 60 rows, each fitted
-and predicted with settings drawn at random; it counts those that raise an error, and those that warn.
+The sets have two or three classes. Of each set, 10 to 200 random rows are for training, and up to 2000 others for
+testing; rows are drawn again until each class is among the training rows. Features are divided by the standard
+deviations of the training rows. All methods have their defaults, with one exception: scikit-learn's
+`GaussianProcessClassifier`, whose default kernel is fixed, has `1.0 * RBF(1.0)` and learns both numbers. NLL is the
+mean negative log likelihood of the test rows, averaged over ten draws, and then over the sets. In brackets is the mean
+difference to xgpc, with its standard error over the sets. "Small problems" are random problems of 4 to 60 rows. Each is
+fitted with settings drawn at random, and the table counts the problems whose fit or prediction raises an error or
+warns.
 """
 
 import warnings

@@ -21,6 +21,7 @@ exceed it by more than two standard deviations.
 """
 
 import base64
+import statistics
 import time
 import zlib
 
@@ -50,6 +51,7 @@ NAMES = ("xgpc", *OTHERS)
 STRONGEST = ("lightgbm", "catboost")
 # Splits of sets with at most so many training rows; a single one has too few test rows to tell methods apart.
 SPLITS, FEW_ROWS = 5, 8000
+MANY_ROWS = 10_000
 # Of a difference, in standard errors, within which chance could turn it.
 CHANCE = 2.0
 # Of the NLL of the better of the strongest, a share and nats: a user would notice a greater difference.
@@ -214,6 +216,18 @@ def calibrations(found):
     return table(["calibration error: set", *(METHODS[name].title for name in names)], [*rows, counts] if rows else [])
 
 
+def ratios(found):
+    """How many times as long as LightGBM's xgpc's fits take."""
+    times = [numbers["xgpc"]["seconds"] / numbers["lightgbm"]["seconds"] for numbers in found.values()
+             if "lightgbm" in numbers and numbers["xgpc"]["rows"] >= MANY_ROWS]  # fmt: skip
+    if not times:
+        return ""
+    return (
+        f"A fit of xgpc to {MANY_ROWS} or more rows takes {number(min(times), 2)} to {number(max(times), 1)} times as "
+        f"long as one of LightGBM, median {number(statistics.median(times), 1)}."
+    )
+
+
 def report(records):
     found = found_of(records)
     titles = [METHODS[name].title for name in NAMES]
@@ -230,5 +244,5 @@ def report(records):
         counts(found, OTHERS), f"xgpc loses {losses(found)}.",
         mean_ranks(found), above(found),
         table(["NLL: set", "training rows x features, classes", "neighbours", *titles], nlls), calibrations(found),
-        table(["error in %, seconds of the fit: set", *titles], others),
+        table(["error in %, seconds of the fit: set", *titles], others), ratios(found),
     ])  # fmt: skip

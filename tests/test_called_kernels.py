@@ -221,7 +221,7 @@ def test_gradients_at_a_pole_and_of_counts():
         np.testing.assert_allclose(found[:, 1], 0.0, atol=1e-8)
     counts = np.random.default_rng(0).poisson(1.0, (80, 6)).astype(float)
     model = quietly(GPClassifier(C(2.0) * Tanimoto(), **options), counts, y)
-    with pytest.raises(ValueError, match=r"for gradients by x, .* numbers above 0"):
+    with pytest.raises(ValueError, match=r"Gradients by x .* they need numbers above 0"):
         model.predict_latent(counts[:4], return_grad=True)
     at = np.random.default_rng(1).uniform(0.2, 3.8, (4, 6))
     found = model.predict_latent(at, return_grad=True)[2]
@@ -280,7 +280,7 @@ def test_what_kernels_refuse():
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_kernel_that_fails_within_a_fit_or_prediction_ends_it():
     X, y = classes(100)
-    with pytest.raises(ValueError, match=r"The bound is nan: the kernel .*Broken.* is called.* Python has printed"):
+    with pytest.raises(ValueError, match=r"bound is nan: .*Broken.* has no finite values; .* Python has printed"):
         GPClassifier(Broken(), inducing_points=X[:5], n_neighbors=0).fit(X, y)
     where = places(40)
     model = quietly(GPClassifier(Sphere(RBF()), optimizer=None, n_inducing=5), where, np.arange(40) % 2)

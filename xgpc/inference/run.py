@@ -149,9 +149,10 @@ class Run:
             self.store.offer(self.best, at_once)
 
     def skip(self, what: str) -> None:
-        """Record that there was no time for a part of the fit, or for the rest of it."""
-        self.skipped.append(what)
-        self.history.add(decision=f"There was no time left for {what}.")
+        """Record once that there was no time for a part of the fit, or for the rest of it."""
+        if what not in self.skipped:
+            self.skipped.append(what)
+            self.history.add(decision=f"There was no time left for {what}.")
 
     def close(self) -> None:
         """Remove the checkpoint of a complete fit; update that of a fit that ended early."""

@@ -110,7 +110,10 @@ class HoldOut:
         names = np.unique(group)
         if len(names) < 2:
             given = "a single row" if self.groups is None else f"groups {np.unique(self.groups)}"
-            raise ValueError(f"Neighbours need two rows or groups, one to learn from and one to hold out; got {given}.")
+            raise ValueError(
+                f"Neighbours need two rows or groups, one to learn from and one to hold out; got {given}. Give more "
+                "rows or groups, leave groups out, or give n_neighbors=0."
+            )
         order = random_state.permutation(len(names))
         sizes = np.cumsum(np.bincount(group)[order])
         # Take the fewest groups that have this many rows, but leave some.

@@ -259,6 +259,8 @@ def start_without_neighbors(task: Task) -> Start:
     is_doubtful = z < least and are_few and not is_single
     tries = z >= least or is_doubtful
     verdict = "are tried" if tries else f"are not tried, as at least {least:g} is required"
+    if is_doubtful:
+        verdict = f"are tried, but below {least:g} they must predict held-out rows better"
     test = "The score test for labels of near rows that are more alike than the inducing points explain has"
     run.history.add(score_test=z, decision=f"{test} z = {z:.2f}: neighbours {verdict}.")
     return Start(sparse, q, is_done, tries, is_doubtful, is_gain_clear=z >= LARGE_Z)
@@ -346,10 +348,13 @@ def _notes(task: Task, before: LocalFit) -> tuple[str, ...]:
         task.run.history.add(decision=few)
         return ()
     base = base_rate_scores(task, before)
+    found = (before.learned - base).error
+    # A single group has no standard error.
+    error = "" if np.isnan(found) else f", standard error of the difference {found:.2g}"
     none = (
         f"{kept}: from every start, {n_queries} held-out rows were not clearly better predicted with "
         f"{task.n_neighbors} neighbours (mean log probability {before.learned.mean:.4g} nats) than by the class "
-        f"frequencies ({base.mean:.4g}, standard error of the difference {(before.learned - base).error:.2g})."
+        f"frequencies ({base.mean:.4g}{error})."
     )
     task.run.history.add(decision=none)
     advice = (
@@ -417,9 +422,10 @@ def accept_neighbors(task: Task, pair: Pair, initial: InitialState, split: Split
         del all_rows
         sparse = _completed(task, pair)
         advice = (
-            "Large variances of the kernel cause this, mostly with several classes; here the kernel is "
-            f"{local_fit.prior.spec.kernel}. Bound its variance, for example with kernel=ConstantKernel(1.0, (0.01, "
-            "10.0)) * RBF(), use another number of neighbours, or give n_neighbors=0."
+            "Large variances of the kernel cause this, mostly with several classes or many copies of few rows; here "
+            f"the kernel is {local_fit.prior.spec.kernel}. Bound its variance, for example with "
+            "kernel=ConstantKernel(1.0, (0.01, 10.0)) * RBF() of sklearn.gaussian_process.kernels, give equal rows "
+            "once with the sum of their weights, use another number of neighbours, or give n_neighbors=0."
         )
         return sparse if is_auto else replace(sparse, failed=f"{failed} {advice}")
     n_rows, n_copies = data.source.n_rows, data.source.n_rows - len(local.X)

@@ -357,3 +357,8 @@ def test_with_a_splitter_held_out_rows_are_predicted_from_the_other_rows_alone()
     sparse = quietly(GPClassifier(**{**given, "n_neighbors": 0}, random_state=0), X[others], y[others])
     of_sparse = sparse.predict_proba(X[held_out])
     assert abs(np.mean(np.log(of_sparse[np.arange(len(p)), y[held_out]])) - expected) > 0.02
+
+
+def test_features_whose_distances_underflow_count_as_constant():
+    model = small(ROWS * 1e-295)
+    assert_allclose(model.predict_proba(FRESH * 1e-295)[:, 1], np.mean(LABELS == model.classes_[1]), atol=0.02)

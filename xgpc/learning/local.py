@@ -158,7 +158,9 @@ def at_parameters_of(fitted: KernelSpec, other: KernelSpec, X: np.ndarray, k: in
     if here.power != there.power:
         near = X[Neighbours(X, here).of_rows(k, n_threads)[:, -1]]
         before, after = (here._replace(power=one.power).distances(X, near) for one in (here, there))
-        change = np.log(np.median(after[before > 0.0] / before[before > 0.0])) if np.any(before) else 0.0
+        # Squares of tiny differences underflow where the differences themselves do not.
+        apart = (before > 0.0) & (after > 0.0)
+        change = np.log(np.median(after[apart] / before[apart])) if np.any(apart) else 0.0
     is_length = np.array(["length_scale" in name for name in fitted.names], dtype=bool)
     return other.with_theta(fitted.theta + change * is_length).within_bounds()
 

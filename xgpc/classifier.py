@@ -64,6 +64,9 @@ class GPClassifier(PosteriorClassifier):
         "auto": with 300 or more rows, 24 if a score test says that these help and, from 2000 rows on, held-out rows do
         not contradict; otherwise 0. Only for the bound "exact" of "logit", "probit" and "softmax". The fitted model
         then contains the training rows.
+    max_rows_in_model : int or "auto", default="auto"
+        Most training rows that a model with neighbours contains; of more rows it takes a random sample with the classes
+        in proportion. "auto": a million, divided by the number of latent functions; fewer from 100 features on.
     query_split : splitter of scikit-learn or None, default=None
         How the fit chooses held-out rows, whose predictions decide between models. None: at random, or by ``groups``.
         If the rows are in the order of time, give ``TimeSeriesSplit()``. A splitter that shuffles needs its own
@@ -226,6 +229,7 @@ class GPClassifier(PosteriorClassifier):
         bound: names.BoundName = "auto",
         n_inducing: int | names.Auto = "auto",
         n_neighbors: int | names.Auto = "auto",
+        max_rows_in_model: int | names.Auto = "auto",
         query_split: BaseCrossValidator | None = None,
         inducing_points: names.PointsName | names.Points = "kmeans",
         optimizer: names.OptimizerName | None = "profile",
@@ -258,6 +262,7 @@ class GPClassifier(PosteriorClassifier):
         self.bound = bound
         self.n_inducing = n_inducing
         self.n_neighbors = n_neighbors
+        self.max_rows_in_model = max_rows_in_model
         self.query_split = query_split
         self.inducing_points = inducing_points
         self.optimizer = optimizer

@@ -161,6 +161,11 @@ PATH = Rule(_is_path, "the path of a file, a string or os.PathLike")
 FUNCTION = Rule(callable, "a function of one argument, the state of the fit")
 
 
+# Most rows that a model with neighbours keeps by default: rows times latent functions, of which a million take 1.7 GB
+# while they are fitted, and rows times features.
+MOST_CLASS_ROWS, MOST_ROW_VALUES = 1_000_000, 100_000_000
+
+
 @dataclass(frozen=True, kw_only=True)
 class FitConfig:
     """The checked parameters of a fit; the docstring of ``GPClassifier`` explains them."""
@@ -170,6 +175,7 @@ class FitConfig:
     bound: str
     n_inducing: int | Auto = _row(one_of(integer(1), "auto"))
     n_neighbors: int | Auto = _row(one_of(integer(0), "auto"))
+    max_rows_in_model: int | Auto = _row(one_of(integer(1), "auto"))
     query_split: BaseCrossValidator | None = _row(one_of(SPLITTER, None), is_saved=False)
     inducing_points: PointsName | Points = _row(POINTS)
     optimizer: OptimizerName | None = _row(one_of(name_of(OptimizerName), None))
@@ -213,6 +219,17 @@ class FitConfig:
     def given_neighbors(self) -> int:
         """The number of neighbours that the user asks for; 0 if there are none, or the fit decides."""
         return 0 if isinstance(self.n_neighbors, str) else self.n_neighbors
+
+    @property
+    def may_keep_rows(self) -> bool:
+        """Whether the fit may use neighbours, which the model keeps."""
+        return self.n_neighbors != 0 and self.batch_size is None and not self.is_full
+
+    def most_rows(self, n_latents: int, n_features: int) -> int:
+        """Most rows that a model with neighbours keeps."""
+        if not isinstance(self.max_rows_in_model, str):
+            return self.max_rows_in_model
+        return max(1, min(MOST_CLASS_ROWS // n_latents, MOST_ROW_VALUES // max(1, n_features)))
 
     @property
     def is_full(self) -> bool:
@@ -306,9 +323,7 @@ def checked_mean(mean: str | float | Sequence[float], record: LikelihoodBound, n
 
 
 def check_keeps_no_rows(config: FitConfig, why: str) -> None:
-    """Raise ValueError for parameters whose model holds all rows; ``why`` says that there are none to hold."""
-    if config.given_neighbors:
-        raise ValueError(f"n_neighbors={config.n_neighbors} needs all rows at once, but {why}: give 0 or 'auto'.")
+    """Raise ValueError for a full Gaussian process, which holds all rows; ``why`` says that there are none to hold."""
     if config.is_full:
         raise ValueError(f"inducing_points='all', a full Gaussian process, needs all rows at once, but {why}.")
 

@@ -95,11 +95,14 @@ def rows_in_batches(
             check_streamed(config, stages.LAST_ROWS)
         run.history.tell(n_rows=n_rows)
 
-    size = stages.LAST_ROWS
+    def size(n_features: int) -> int:
+        """Rows to keep in memory."""
+        return max(stages.LAST_ROWS, config.most_rows(1, n_features) if config.may_keep_rows else 0)
+
     how = given, config.class_weight, size, run.random_state, progress
     found, sample, stream = survey_partitions(source, *how) if isinstance(source, Partitions) else survey(source, *how)
     before = _columns_before(model, config)
-    if found.n_rows <= size:
+    if found.n_rows <= size(found.columns.n_features):
         return _data(config, run, sample, found.classes, found.columns, before)
     n_sample = len(sample.X)
     run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")

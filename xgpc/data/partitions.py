@@ -105,7 +105,7 @@ def survey_partitions(
     partitions: Partitions,
     allowed: np.ndarray | None,
     class_weight: ClassWeight | None,
-    size: int,
+    size: Callable[[int], int],
     random_state: np.random.RandomState,
     progress: Callable[[int], None],
 ) -> tuple[Survey, Rows, Streamed]:
@@ -127,12 +127,15 @@ def survey_partitions(
     (n_rows, n_given), given = counts.tolist(), found.counts[1]
     places = list(map(Place, accumulate(n_rows, initial=0), accumulate(n_given, initial=0), n_rows))
     surveyed = Survey.of(found, allowed, class_weight)
-    limits = np.minimum(1.0, numbers_drawn(given, size, is_final=False) / np.maximum(1, given))
+    n_kept = size(found.columns.n_features)
+    limits = np.minimum(1.0, numbers_drawn(given, n_kept, is_final=False) / np.maximum(1, given))
     # Class weights come last.
     drawing = seed_of_keys(random_state), limits[surveyed.order], replace(surveyed, factors=None)
     keys, parts = zip(*partitions.run(candidates, drawing, places), strict=True)
     rows = joined([part for part in parts if len(part.X)])
-    keep, _ = of_least_keys(np.concatenate(keys), rows, numbers_drawn(given, size)[surveyed.order], np.ones(len(given)))
+    keep, _ = of_least_keys(
+        np.concatenate(keys), rows, numbers_drawn(given, n_kept)[surveyed.order], np.ones(len(given))
+    )
     return surveyed, surveyed.weighted(*rows.part(keep)), partial(PartitionedRows, partitions, places, surveyed)
 
 

@@ -319,7 +319,7 @@ def survey(
     source: object,
     allowed: np.ndarray | None,
     class_weight: ClassWeight | None,
-    size: int,
+    size: Callable[[int], int],
     random_state: np.random.RandomState,
     progress: Callable[[int], None],
 ) -> tuple[Survey, Rows, Streamed]:
@@ -329,7 +329,7 @@ def survey(
     ----------
     source : as for ``reading``
     allowed : the labels that there are, or None for those that turn up
-    size : rows that are kept in memory, at most
+    size : most rows that are kept in memory, as a function of the number of features
     random_state : its state is read and left as it is: a fit of few rows is the same as ``fit``
     progress : told how many rows were read, again and again
 
@@ -338,7 +338,7 @@ def survey(
     Survey, a sample of the rows of positive weight, or all if they fit, with class numbers as y, and what makes the
     source of all rows
     """
-    draw, keys, found = Draw(size), keys_from(seed_of_keys(random_state), 0), None
+    draw, keys, found = None, keys_from(seed_of_keys(random_state), 0), None
 
     def rows_of(batch: MatrixLike) -> Rows:
         nonlocal found
@@ -355,9 +355,10 @@ def survey(
 
     with closing(read_ahead(reading(source, rows_of))) as batches:
         for rows in in_blocks(batches):
+            draw = draw or Draw(size(rows.X.shape[1]))
             draw.add(rows, keys.random(len(rows.X)))
             progress(int(draw.tally[0].sum()))
-    if found is None:
+    if found is None or draw is None:
         raise ValueError("The source has no rows. Give batches (X, y) that have some.")
     # Sums over blocks, whose bits do not depend on where batches end.
     total = replace(found, tally=dict(zip(found.tally, draw.tally.T, strict=True)))

@@ -19,6 +19,7 @@ from ..inference.local_sites import start_sites
 from ..inference.run import Run
 from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
 from ..rows.deadline import OutOfTime, during
+from ..rows.source import labels_and_weights
 from ..status import warn_user
 from .candidates import accept
 from .hold_out import Split
@@ -39,7 +40,7 @@ from .optimizer import Model
 from .own_kernels import EACH_ITERATIONS, are_own_kernels_open, learn_own_kernels
 from .score_test import score_test
 from .stages import Subsets, learn_in_stages, posterior_of
-from .start import Data, HyperparameterFit, InitialState
+from .start import Data, FittedNeighbors, HyperparameterFit, InitialState
 
 ONE_CLASS = (
     "All rows are of one class, which does not determine the kernel: it stays as it is, and no neighbours are used."
@@ -77,8 +78,6 @@ SMALL_GAIN = 0.05
 # For every 32 inducing points, the rest of a fit to which points are added takes at most as long as the first round
 # (measured: .5 to 1 times).
 POINTS_OF_A_ROUND = 32.0
-# Most rows times classes by default: the memory of a million rows of two classes, 2.5 GB.
-MOST_CLASS_ROWS = 1_000_000
 # Most inducing points, and most values of whitened rows: a sweep over 20 000 rows with 256 points takes .2 s.
 MOST_POINTS, MOST_VALUES = 256, 6_000_000
 # The smoother kernel must win by this many paired standard errors and nats for each doubling of the rows to come, as
@@ -101,6 +100,7 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
         run.history.add(decision=ONE_CLASS)
         return HyperparameterFit(initial.model)
     k, resumed, n_kernels = n_neighbors(data, run, initial.model), initial.resumed, len(initial.model.prior.groups)
+    near, of_near = _kept(data, run, initial) if k else (data, initial)
     is_decided = resumed is not None and resumed.is_decided
     if resumed is not None and is_decided and len(resumed.q.prior.groups) != n_kernels:
         start = replace(initial, model=initial.model._replace(prior=resumed.q.prior))
@@ -108,18 +108,18 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
     split, incomplete, learned = None, None, None
     # A warm start may have a kernel for each class; the number of kernels is decided only without neighbours.
     if k and n_kernels == 1 and not is_decided:
-        split = _split(data, run)
+        split = _split(near, run)
     if split is None:
         learned = learn_in_stages(data, run, initial)
     else:
         rows, held_out = split
-        task = Task(data, run, initial.part(rows if len(held_out) else None), k)
+        task = Task(near, run, of_near.part(rows if len(held_out) else None), k)
         try:
             with during("neighbours"):
                 found = start_without_neighbors(task)
                 if found.tries_neighbors:
-                    learned = accept_neighbors(task, propose_neighbors(task, found), initial, split)
-                elif found.is_done and not len(held_out):
+                    learned = accept_neighbors(task, propose_neighbors(task, found), split)
+                elif found.is_done and near is data and not len(held_out):
                     learned = found.sparse
                 else:
                     incomplete = found.sparse
@@ -142,7 +142,7 @@ def n_neighbors(data: Data, run: Run, model: Model) -> int:
     given, is_auto, n_rows = data.config.n_neighbors, data.config.has_auto_neighbors, data.source.n_rows
     if not is_auto and given == 0:
         return 0
-    reason, values = _why_not(data, model), n_rows * len(data.classes)
+    reason = _why_not(data, model)
     if reason and not is_auto:
         raise ValueError(f"n_neighbors={given} {reason}. Leave n_neighbors='auto', or give 0.")
     note = ""
@@ -152,10 +152,6 @@ def n_neighbors(data: Data, run: Run, model: Model) -> int:
         return 0
     elif data.config.has_batches(n_rows):
         note = "fits in mini-batches do not support them."
-    elif data.stream is not None:
-        note = "they need all rows in memory."
-    elif is_auto and data.record.is_multi_class and values > MOST_CLASS_ROWS:
-        note = f"rows times classes are {values}, above the default limit of {MOST_CLASS_ROWS}."
     if note:
         run.history.add(decision=f"No neighbours: {note}")
         if not is_auto:
@@ -172,6 +168,21 @@ def n_neighbors(data: Data, run: Run, model: Model) -> int:
             f"{DEFAULT_NEIGHBORS}); inducing_points='all' uses all rows at once."
         )
     return k
+
+
+def _kept(data: Data, run: Run, initial: InitialState) -> tuple[Data, InitialState]:
+    """The rows that a model with neighbours may keep, at random with the classes in proportion, and their state."""
+    n_rows, limit = data.source.n_rows, data.config.most_rows(initial.training.n_latents or 1, data.source.n_features)
+    rows = Subsets(data.source.labels(), run.random_state).rows(limit) if n_rows > limit else None
+    if rows is None:
+        return data, initial
+    run.history.add(
+        decision=f"Neighbours are searched among {limit} of {data.n_rows} rows, drawn at random; max_rows_in_model "
+        "sets their number."
+    )
+    source, hold_out = data.source.sample(rows), data.hold_out.among(rows)
+    training = replace(initial.training, source=source)
+    return replace(data, source=source, hold_out=hold_out), replace(initial, training=training, hold_out=hold_out)
 
 
 def _may_test(data: Data) -> bool:
@@ -379,7 +390,7 @@ def _is_proven(task: Task, sparse: HyperparameterFit, local_fit: LocalFit) -> bo
     return accept(scores.rise_from(simpler), subject, task.run.history)
 
 
-def accept_neighbors(task: Task, pair: Pair, initial: InitialState, split: Split) -> HyperparameterFit:
+def accept_neighbors(task: Task, pair: Pair, split: Split) -> HyperparameterFit:
     """The posterior of all rows with neighbours; or, if these do not pay, complete learning without.
 
     ``split`` has the task's rows, and held-out rows: these, if any, decide whether "auto" keeps the neighbours.
@@ -433,7 +444,8 @@ def accept_neighbors(task: Task, pair: Pair, initial: InitialState, split: Split
         same = f"{n_copies} of {n_rows} rows have the features and the label of another"
         history.add(decision=f"{same}: among neighbours these are one row, with the sum of their weights.")
     model, n_iter = sparse.model._replace(prior=local_fit.prior), sparse.n_iter + local_fit.n_iter
-    return replace(sparse, model=model, n_iter=n_iter, local=(local, scores), notes=() if is_auto else pair.notes)
+    fitted = FittedNeighbors(local, scores, labels_and_weights(all_rows.distinct.source))
+    return replace(sparse, model=model, n_iter=n_iter, local=fitted, notes=() if is_auto else pair.notes)
 
 
 def _completed(task: Task, pair: Pair) -> HyperparameterFit:

@@ -24,16 +24,13 @@ from ..inference.fitting import (
 )
 from ..inference.mini_batch import batch_rows
 from ..inference.run import Run
-from ..rows.coinciding import Distinct
 from ..rows.deadline import Deadline, OutOfTime, during, stopped_by_interrupts
 from ..rows.executor import Executor, Threads
-from ..rows.source import labels_and_weights
 from ..statistics import update_sums
-from .candidates import Scores
 from .inducing import MAX_INDUCING, with_more_points
 from .learn import learn
 from .optimizer import Model
-from .start import Data, FitResult, HyperparameterFit, InitialState, PreviousFit, start
+from .start import Data, FitResult, FittedNeighbors, HyperparameterFit, InitialState, PreviousFit, start
 
 # After "stochastic", ``tol`` of the posterior of all rows is multiplied by this: most passes would gain little.
 AFTER_MINI_BATCHES = 100.0
@@ -79,18 +76,17 @@ def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads
             kernels = ", ".join(str(group.spec.kernel) for group in learned.model.prior.groups)
             run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
         if learned.local is not None:
-            return with_neighbors(data, run, learned, *learned.local)
+            return with_neighbors(data, run, learned, learned.local)
         return infer(data, run, initial, learned)
 
 
-def with_neighbors(
-    data: Data, run: Run, learned: HyperparameterFit, local: LocalPosterior, scores: Scores
-) -> FitResult:
-    """The result of learning that kept neighbours, and so has found the posterior of all rows already."""
-    run.history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=local.prior.n_inducing)
-    site = data.prior_mean.scaled(local.variance_scale).site(learned.model.site, local.prior)
-    told, labels = _messages(data, run, learned, local, learned.problems), Distinct.of(data.source).source
-    return FitResult(local, site, learned.n_iter, *told, None, labels_and_weights(labels), scores)
+def with_neighbors(data: Data, run: Run, learned: HyperparameterFit, local: FittedNeighbors) -> FitResult:
+    """The result of learning that kept neighbours, and so has found their posterior already."""
+    q = local.q
+    run.history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=q.prior.n_inducing)
+    site = data.prior_mean.scaled(q.variance_scale).site(learned.model.site, q.prior)
+    told = _messages(data, run, learned, q, learned.problems)
+    return FitResult(q, site, learned.n_iter, *told, None, local.labels, local.scores)
 
 
 def infer(

@@ -99,6 +99,14 @@ class InitialState:
         return replace(self, model=learned.model, n_iter=learned.n_iter, resumed=None)
 
 
+class FittedNeighbors(NamedTuple):
+    """The posterior with neighbours, which learning has to find to judge them."""
+
+    q: LocalPosterior
+    scores: Scores  # of held-out rows
+    labels: tuple[np.ndarray, np.ndarray]  # and weights of the rows of ``q``
+
+
 @dataclass(frozen=True)
 class HyperparameterFit:
     """The result of learning."""
@@ -108,7 +116,7 @@ class HyperparameterFit:
     problems: tuple[str, ...] = ()  # parts that did not converge
     notes: tuple[str, ...] = ()  # further messages for the user; they replace warnings of parameters at bounds
     failed: str = ""  # why requested neighbours are not used, with advice
-    local: tuple[LocalPosterior, Scores] | None = None  # with neighbours, of all rows and of held-out rows
+    local: FittedNeighbors | None = None  # if neighbours are kept
 
 
 @dataclass(frozen=True)

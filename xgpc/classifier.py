@@ -6,7 +6,6 @@ import copy
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Literal, Self
 
 from numpy.typing import ArrayLike
@@ -27,7 +26,7 @@ from .learning.start import Data, PreviousFit
 from .predict import PosteriorClassifier
 from .rows.deadline import Deadline
 from .rows.executor import Threads
-from .steps import further_rows, new_run, publish, rows_in_batches, rows_in_memory
+from .steps import drift_of, further_rows, new_run, publish, rows_in_batches, rows_in_memory, stream_rows
 
 FIRST_BATCH = "In the first batch there is nothing to forget, and inducing points are chosen as fit chooses them."
 
@@ -174,10 +173,13 @@ class GPClassifier(PosteriorClassifier):
     query_score_ : (float, float) or None
         With neighbours: mean log probability of held-out rows, in nats, and its standard error.
     elbo_ : float
-        Lower bound of the log evidence of the training data, in nats, with all constants; after ``partial_fit``, of the
-        last batch. With neighbours, it is the bound of the posterior without neighbours and is computed when it is
-        first read; read it before you save the model, because a loaded model cannot compute it.
-        ``log_marginal_likelihood_value_`` is another name of it.
+        Lower bound of the log evidence of the training data, in nats, with all constants; after ``partial_fit`` without
+        neighbours, of the last batch. With neighbours, it is the bound of the posterior without neighbours and is
+        computed when it is first read. ``log_marginal_likelihood_value_`` is another name of it.
+    drift_ : float
+        After ``partial_fit`` of a fitted model: how much less probable the new labels were than the model claimed
+        before, in standard errors. Values above 3 in several batches say that the classes drift: forget earlier rows
+        (``forgetting_factor``), or fit anew.
     history_ : dict of arrays
         One row for each evaluation, iteration and decision. ``help("xgpc.inference.history")`` explains the columns.
     decisions_, warnings_ : lists of str
@@ -357,16 +359,20 @@ class GPClassifier(PosteriorClassifier):
         forgetting_factor: float = 1.0,
         n_new_inducing: int = 0,
     ) -> None:
-        """Update the model with a batch of rows from a stream; no rows are kept.
+        """Update the model with a batch of rows from a stream.
 
-        The first call fits the model to its batch, as ``fit`` does with ``n_neighbors=0``: give it some thousands of
-        rows. Later calls, and calls after ``fit``, keep likelihood, kernel, ``mean_``, label noise and inducing points,
-        and update ``posterior_`` with the new rows [8]_. The result depends slightly on the order of the rows and on
-        how they are divided into batches.
+        The first call fits the model to its batch, as ``fit`` does: give it some thousands of rows. Later calls, and
+        calls after ``fit``, keep likelihood, kernel, ``mean_``, label noise and inducing points, and update
+        ``posterior_`` with the new rows. The method returns self, and warns as ``fit`` does. ``drift_`` tells whether
+        the earlier model predicted the new labels as well as it claimed.
 
-        ``elbo_``, ``bound_gap()``, ``n_iter_``, ``converged_`` and ``history_`` are those of the latest batch:
-        ``elbo_`` is then a bound of the batch's log evidence given earlier rows. The method returns self, and warns as
-        ``fit`` does.
+        With ``n_neighbors=0`` no rows are kept [8]_. Otherwise the model keeps the latest ``max_rows_in_model`` rows
+        ("auto": 100 000), and each time that their number passes a power of two, such as 4096, everything is learned
+        from them anew, which takes as long as ``fit``. Between these calls the result depends slightly on the order of
+        the rows and on how they are divided into batches.
+
+        ``n_iter_``, ``converged_`` and ``history_`` are those of the latest batch; without neighbours, ``elbo_`` is a
+        bound of this batch's log evidence given earlier rows.
 
         Parameters
         ----------
@@ -379,40 +385,41 @@ class GPClassifier(PosteriorClassifier):
             ``forgetting_factor ** k`` rows.
         n_new_inducing : int, default=0
             At most this many rows of the batch become new inducing points, for streams that reach new places; a model
-            has at most 2048 inducing points. The first call ignores it.
+            has at most 2048 inducing points. The first call ignores it; not with neighbours.
 
         Raises
         ------
         ValueError
-            As ``fit`` does; with neighbours, ``inducing_points="all"`` or ``class_weight="balanced"``; and if
-            likelihood or bound were changed since the first call.
+            As ``fit`` does; with ``inducing_points="all"`` or ``class_weight="balanced"``; and if likelihood or bound
+            were changed since the first call.
 
         Notes
         -----
-        O(n (m^2 + m d) + m^3) time for each iteration, with n rows in the batch, and O(n + m^2) memory.
+        Without neighbours, O(n (m^2 + m d) + m^3) time for each iteration, with n rows in the batch, and O(n + m^2)
+        memory; with neighbours, some sweeps over all rows of the model, O(k^2 (m + d) + k^3) a row.
         ``batch_size`` and ``checkpoint`` are for the first call. A stream that continues with a saved and loaded model
         gives exactly the same results, if ``random_state`` is an integer or no inducing points are added.
         """
         config = FitConfig.of(self)
         check_stream(config, self, forgetting_factor, n_new_inducing)
         if not hasattr(self, "posterior_"):
-            config = replace(config, n_neighbors=0)
             with new_run(config, self._deadline()) as run:
                 if forgetting_factor != 1.0 or n_new_inducing:
                     run.history.add(decision=FIRST_BATCH)
                 data = rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
                 result = pipeline.fit(data, run, self._previous(data, run))
             publish(self, data, run, result)
+            self._stream_rows = stream_rows(data, result.q)
             return
-        assert isinstance(self.posterior_, SparsePosterior)
-        assert self._evidence is not None
-        # Nothing is learned, and all rows are in each iteration.
-        config = replace(config, optimizer=None, batch_size=None)
-        counts, n_seen, factor = self.class_count_, self.n_samples_seen_, float(forgetting_factor)
+        counts, n_seen, factor, q = self.class_count_, self.n_samples_seen_, float(forgetting_factor), self.posterior_
+        assert isinstance(q, SparsePosterior | LocalPosterior)
         with new_run(config, self._deadline()) as run:
-            data = further_rows(self, config, run, X, y, sample_weight, classes)
-            result = pipeline.add_rows(data, run, self.posterior_, self._evidence, factor, int(n_new_inducing))
-        publish(self, data, run, result)
+            further = further_rows(self, config, run, X, y, sample_weight, classes, factor)
+            drift = drift_of(self, further.data)
+            result = pipeline.add_rows(further, run, q, self._evidence, factor, int(n_new_inducing))
+        publish(self, further.data, run, result)
+        self._stream_rows = None if further.kept is None else stream_rows(further.kept, result.q)
+        self.drift_ = drift
         self.class_count_ = factor * counts + self.class_count_
         self.n_samples_seen_ += n_seen
 
@@ -420,10 +427,11 @@ class GPClassifier(PosteriorClassifier):
     def fit_batches(self, source: object, classes: ArrayLike | None = None) -> None:
         """Fit the model to rows that need not fit into memory, in batches that are read several times.
 
-        Up to 131 072 rows the result is that of ``fit``, bit for bit. With more rows, kernel and inducing points are
-        learned from a sample of 131 072 rows, which the first reading draws with the classes in proportion; the
-        posterior uses all rows, with one reading for each step. The sizes of the batches do not matter. A thread reads
-        the next batch while one is in use. The method returns self, and warns as ``fit`` does.
+        Up to ``max_rows_in_model`` rows (with ``n_neighbors=0``, 131 072), the result is that of ``fit``, bit for bit.
+        Of more rows the first reading draws so many, with the classes in proportion: kernel and inducing points are
+        learned from these, and neighbours are searched among them. Without neighbours the posterior uses all rows, with
+        one reading for each step. The sizes of the batches do not matter. A thread reads the next batch while one is in
+        use. The method returns self, and warns as ``fit`` does.
 
         Parameters
         ----------
@@ -438,8 +446,8 @@ class GPClassifier(PosteriorClassifier):
         ------
         ValueError
             As ``fit`` does; the error's notes name the batch, counted from 0. With more than 131 072 rows, these are
-            errors, too: ``n_neighbors`` above 0, ``inducing_points="all"``, and ``batch_size`` with an optimizer that
-            uses no mini-batches. Errors of the source itself are passed on.
+            errors, too: ``inducing_points="all"``, and ``batch_size`` with an optimizer that uses no mini-batches.
+            Errors of the source itself are passed on.
 
         Notes
         -----

@@ -164,6 +164,8 @@ FUNCTION = Rule(callable, "a function of one argument, the state of the fit")
 # Most rows that a model with neighbours keeps by default: rows times latent functions, of which a million take 1.7 GB
 # while they are fitted, and rows times features.
 MOST_CLASS_ROWS, MOST_ROW_VALUES = 1_000_000, 100_000_000
+# A stream keeps so many times fewer, because each batch takes some sweeps over all of them (1.2 s for 100 000 rows).
+STREAM_SHARE = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,14 +224,15 @@ class FitConfig:
 
     @property
     def may_keep_rows(self) -> bool:
-        """Whether the fit may use neighbours, which the model keeps."""
+        """Whether the model may keep rows: for neighbours, or to learn from a stream anew."""
         return self.n_neighbors != 0 and self.batch_size is None and not self.is_full
 
-    def most_rows(self, n_latents: int, n_features: int) -> int:
-        """Most rows that a model with neighbours keeps."""
+    def most_rows(self, n_latents: int, n_features: int, is_stream: bool = False) -> int:
+        """Most rows that a model keeps."""
         if not isinstance(self.max_rows_in_model, str):
             return self.max_rows_in_model
-        return max(1, min(MOST_CLASS_ROWS // n_latents, MOST_ROW_VALUES // max(1, n_features)))
+        most = min(MOST_CLASS_ROWS // n_latents, MOST_ROW_VALUES // max(1, n_features))
+        return max(1, most // STREAM_SHARE if is_stream else most)
 
     @property
     def is_full(self) -> bool:
@@ -340,11 +343,15 @@ def check_stream(config: FitConfig, model: BaseEstimator, forgetting_factor: obj
         )
     if not hasattr(model, "posterior_"):
         return
-    if model.n_neighbors_ or model.posterior_.prior.is_full:
-        kind = f"predicts with {model.n_neighbors_} neighbours" if model.n_neighbors_ else "is a full Gaussian process"
+    if model.posterior_.prior.is_full:
         raise ValueError(
-            f"This model {kind} and needs all its rows, but partial_fit keeps none. Fit the model with n_neighbors=0 "
-            "and inducing points first, or use a new estimator."
+            "This model is a full Gaussian process, in which every row is an inducing point; partial_fit adds no rows "
+            "to these. Fit the model with inducing points first, or use a new estimator."
+        )
+    if model.n_neighbors_ and n_new_inducing:
+        raise ValueError(
+            f"n_new_inducing={n_new_inducing} is for models without neighbours; this one keeps its rows, and learns "
+            "its inducing points anew from time to time. Leave n_new_inducing=0, or fit with n_neighbors=0."
         )
     fitted = model._record
     if resolve(config.likelihood, config.bound, len(model.classes_)) is not fitted:

@@ -29,6 +29,7 @@ from .kernels.features import Groups
 from .kernels.spec import KERNELS, KernelSpec, check_tree
 from .likelihoods import resolve
 from .ranges import LARGEST_FEATURE, largest_size
+from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 
 Model = TypeVar("Model", bound=BaseEstimator)
@@ -41,6 +42,8 @@ AXES = {
     "eta": "lmp",
     "h": "lm",
     "rows": "nd",
+    "row_labels": "n",
+    "row_weights": "n",
     "site_precision": "Ln",
     "site_linear": "Ln",
     "local_w": "Lm",
@@ -138,7 +141,8 @@ def posterior_from(
         if not is_symmetric or np.linalg.eigvalsh(V).min() < -EIGENVALUE_ERROR:
             raise ValueError("its array 'local_V' is not symmetric and positive semidefinite")
         prior, sites = SparsePrior.build(*pairs[0], dtype), (precision, arrays["site_linear"])
-        return LocalPosterior(prior, arrays["rows"], *sites, arrays["local_w"], V, k, n_latents, scale)
+        rows = _rows_from(arrays, n_latents)
+        return LocalPosterior(prior, *rows, *sites, arrays["local_w"], V, k, n_latents, scale)
     q: KernelPosterior | None
     if header["full"]:
         q = FullPosterior.from_natural(grouped([FullPrior.build(*pair) for pair in pairs]), arrays["eta"], arrays["h"])
@@ -148,6 +152,15 @@ def posterior_from(
     if q is None or not math.isfinite(q.kl):
         raise ValueError("its posterior precision is not positive definite, or its mean is not finite")
     return q
+
+
+def _rows_from(arrays: Arrays, n_latents: int | None) -> Rows:
+    """Rows that a model keeps, with the labels that its sites need."""
+    labels, weight = arrays["row_labels"], arrays["row_weights"]
+    allowed = [-1.0, 1.0] if n_latents is None else np.arange(n_latents)
+    if not (np.all(np.isin(labels, allowed)) and np.all(weight >= 0.0)):
+        raise ValueError("the labels or weights of its rows are not valid")
+    return Rows(arrays["rows"], labels, weight)
 
 
 def check_arrays(
@@ -195,6 +208,8 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
         optional |= {"elbo": evidence.elbo, "bound_gap": evidence.gap}
         optional |= zip(CORRECTION, evidence.correction or (None, None), strict=True)
     arrays |= {name: np.asarray(value, dtype=np.float64) for name, value in optional.items() if value is not None}
+    if model._stream_rows is not None:
+        arrays |= dict(zip(("rows", "row_labels", "row_weights"), model._stream_rows, strict=True))
     arrays |= {name: getattr(model, name) for name in ARRAY_ATTRIBUTES}
     arrays |= {f"{HISTORY}{name}": column for name, column in model.history_.items()}
     arrays["classes"] = classes.astype(str) if classes.dtype.kind == "O" else classes
@@ -302,6 +317,8 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
         gap = float(arrays["bound_gap"]) if "bound_gap" in arrays else None
         evidence = Evidence(float(arrays["elbo"]), correction, gap)
     model._set_fit(q, record, cuts if record.is_ordinal else noise, arrays["mean"], evidence)
+    if "rows" in arrays and not header["neighbors"]:
+        model._stream_rows = _rows_from(arrays, n_latents)
     model.n_features_in_, model.encoding_ = n_columns, encoding
     has_objects = header["has_objects_as_labels"] and classes.dtype.kind == "U"
     model.classes_ = classes.astype(object) if has_objects else classes

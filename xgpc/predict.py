@@ -32,7 +32,7 @@ from .inference.fitting import Evidence
 from .likelihoods import LikelihoodBound, Parameter, expected_log_likelihood
 from .names import MatrixLike, RandomSeed
 from .ranges import check_latent
-from .rows.batches import read_ahead
+from .rows.batches import Rows, read_ahead
 from .rows.blas import single_threaded_blas
 from .rows.executor import Threads, on_threads
 from .rows.source import ArraySource, dense, in_dense_parts
@@ -78,11 +78,11 @@ class PosteriorClassifier(WithArrays):
     tol: float
     _record: LikelihoodBound
     _is_ordered = False  # whether the order of the classes counts
-    # The evidence is that of the posterior without neighbours; a model with neighbours computes both on first use, from
-    # the labels and weights of the rows of ``posterior_``. Model files do not hold these labels.
+    # The evidence is that of the posterior without neighbours; a model with neighbours computes both on first use.
     _evidence: Evidence | None
     _sparse: KernelPosterior | None = None
-    _distinct_labels: tuple[np.ndarray, np.ndarray] | None = None
+    # Rows of a stream that a posterior without neighbours does not hold, to learn from them anew.
+    _stream_rows: Rows | None = None
 
     def _set_fit(
         self, q: Posterior, record: LikelihoodBound, parameter: Parameter, mean: np.ndarray, evidence: Evidence | None
@@ -446,14 +446,8 @@ class PosteriorClassifier(WithArrays):
             return q
         assert isinstance(q, LocalPosterior)
         if self._sparse is None:
-            if self._distinct_labels is None:
-                raise AttributeError(
-                    "The bound of a model with neighbours is computed on first use from the labels of the training "
-                    "rows, which model files do not hold: read elbo_ before save(), or fit again."
-                )
-            y, weight = self._distinct_labels
             with single_threaded_blas(), Threads(self.n_jobs) as executor:
-                training, site = Training(ArraySource(q.X, y, weight), executor, q.n_latents), self._site()
+                training, site = Training(ArraySource(q.X, q.y, q.weight), executor, q.n_latents), self._site()
                 start = starting_posterior(training, None, q.prior, site)
                 tol, most = float(self.tol), int(self.max_iter)
                 ascent = coordinate_ascent(training, start, site, tol=tol, max_iter=most)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
+from .approximations.base import KernelPosterior
+from .approximations.local import LocalPosterior
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise
 from .data.checks import checked_classes, checked_groups, has_counts, site_labels
 from .data.frames import index_columns, note_of_index
@@ -21,7 +24,7 @@ from .learning import stages
 from .learning.hold_out import HoldOut
 from .learning.inducing import mean_and_spread
 from .learning.stages import check_optimizer
-from .learning.start import Data, FitResult
+from .learning.start import Data, FitResult, FurtherRows
 from .likelihoods import resolve
 from .names import MatrixLike
 from .predict import PosteriorClassifier
@@ -29,7 +32,7 @@ from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 from .rows.columnar import ArrowRows
 from .rows.deadline import Deadline
-from .rows.source import source_of
+from .rows.source import ArraySource, labels_and_weights, source_of
 from .status import Status, warn_user
 
 
@@ -117,7 +120,8 @@ def further_rows(
     y: ArrayLike,
     sample_weight: ArrayLike | None,
     classes: ArrayLike | None,
-) -> Data:
+    forgetting_factor: float,
+) -> FurtherRows:
     """Check rows that ``partial_fit`` adds to a fitted model, whose likelihood, classes and features are given."""
     if classes is not None:
         checked_classes(classes, model.classes_, model._is_ordered)
@@ -125,7 +129,7 @@ def further_rows(
     (rows, codes, weight), _, columns, _ = training_data(model, X, y, sample_weight, *known)
     record, n_classes = model._record, len(model.classes_)
     source = source_of(rows, site_labels(codes, record.n_latents(n_classes)), weight)
-    return Data(
+    data = Data(
         config,
         source,
         model.classes_,
@@ -136,6 +140,50 @@ def further_rows(
         columns,
         prior_mean=PriorMean(np.atleast_1d(model.mean_)),
     )
+    q, earlier = model.posterior_, model._stream_rows
+    if isinstance(q, LocalPosterior):
+        earlier = Rows(q.X, q.y, q.weight)
+    if earlier is None:
+        return FurtherRows(data, None, 0)
+    kept = _after_earlier_rows(data, earlier, forgetting_factor, model.class_count_)
+    return FurtherRows(data, kept, len(earlier.y))
+
+
+def stream_rows(data: Data, q: KernelPosterior | LocalPosterior) -> Rows | None:
+    """Rows of a stream to learn from anew, if the model is to keep them and its posterior does not."""
+    config = data.config
+    if isinstance(q, LocalPosterior) or not config.may_keep_rows or config.optimizer is None or data.source.makes_dense:
+        return None
+    return Rows(data.source.X, *labels_and_weights(data.source))
+
+
+def _after_earlier_rows(data: Data, earlier: Rows, forgetting_factor: float, class_totals: np.ndarray) -> Data:
+    """The latest of a stream's earlier rows, and the further rows of ``data``, as many as the model keeps."""
+    config, further, dtype = data.config, data.source, earlier.X.dtype
+    n_latents = data.record.n_latents(len(data.classes)) or 1
+    n_kept = config.most_rows(n_latents, further.n_features, is_stream=True) - further.n_rows
+    first = len(earlier.y) - min(len(earlier.y), max(0, n_kept) if forgetting_factor else 0)
+    y, weight = labels_and_weights(further)
+    source = ArraySource(
+        np.concatenate([earlier.X[first:], further.X.astype(dtype, copy=False)]),
+        np.concatenate([earlier.y[first:], y]),
+        np.concatenate([forgetting_factor * earlier.weight[first:], weight]),
+    )
+    hold_out = HoldOut(source.n_rows, None, config.query_split, source.y, data.hold_out.random_state)
+    return replace(
+        data, source=source, hold_out=hold_out, class_totals=forgetting_factor * class_totals + data.class_totals
+    )
+
+
+def drift_of(model: PosteriorClassifier, data: Data) -> float:
+    """``drift_`` of further rows: expected minus actual log probability of the labels, in standard errors."""
+    labels, weight = data.hold_out.labels.astype(np.intp), labels_and_weights(data.source)[1]
+    log_proba = model._log_probabilities(*model._latent_at(data.source.rows))
+    p, of_labels = np.exp(log_proba), np.take_along_axis(log_proba, labels[:, None], axis=1)[:, 0]
+    expected = np.sum(p * log_proba, axis=1)
+    variance = np.sum(p * log_proba**2, axis=1) - expected**2
+    error = np.sqrt(np.maximum(weight**2 @ variance, np.finfo(float).tiny))
+    return float(weight @ (expected - of_labels) / error)
 
 
 def _data(
@@ -202,8 +250,8 @@ def publish(model: PosteriorClassifier, data: Data, run: Run, result: FitResult)
     model.warnings_ = result.messages
     site = result.site
     model._set_fit(result.q, data.record, site.parameter, site.prior_mean, result.evidence)
-    model._distinct_labels = result.labels
     model.query_score_ = None if result.scores is None else (result.scores.mean, result.scores.error)
+    model._stream_rows = None
     model.n_iter_ = max(1, result.n_iter)
     model.converged_ = result.is_complete
     model.history_ = run.history.arrays()

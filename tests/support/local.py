@@ -82,7 +82,7 @@ class Problem:
 
     def posterior(self, k):
         q = self.q
-        return LocalPosterior(self.prior, self.X, *self.sites, q.w, q.V, k)
+        return LocalPosterior(self.prior, self.X, *labels_and_weights(self.source), *self.sites, q.w, q.V, k)
 
     def neighbourhoods(self, T):
         """Of new rows (r, d)."""

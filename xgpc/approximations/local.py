@@ -41,6 +41,7 @@ class LocalPosterior(Value):
     ----------
     prior : SparsePrior
     X : (n, d) training rows, float32 or float64
+    y, weight : (n,) their labels, -1 or +1, or 0, ..., C - 1, and weights; predictions do not need them
     precision, linear : (C, n) sites
     w, V : (C, m) and (C, m, m), mean and covariance of q(z), which follow from the sites
     n_neighbors : int, k
@@ -52,6 +53,8 @@ class LocalPosterior(Value):
 
     prior: SparsePrior
     X: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
     precision: np.ndarray
     linear: np.ndarray
     w: np.ndarray
@@ -217,5 +220,6 @@ class LocalPosterior(Value):
         return column
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        names = "rows", "site_precision", "site_linear", "local_w", "local_V"
-        return dict(zip(names, (self.X, self.precision, self.linear, self.w, self.V), strict=True))
+        names = "rows", "row_labels", "row_weights", "site_precision", "site_linear", "local_w", "local_V"
+        arrays = self.X, self.y, self.weight, self.precision, self.linear, self.w, self.V
+        return dict(zip(names, arrays, strict=True))

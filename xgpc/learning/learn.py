@@ -19,7 +19,6 @@ from ..inference.local_sites import start_sites
 from ..inference.run import Run
 from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
 from ..rows.deadline import OutOfTime, during
-from ..rows.source import labels_and_weights
 from ..status import warn_user
 from .candidates import accept
 from .hold_out import Split
@@ -40,7 +39,7 @@ from .optimizer import Model
 from .own_kernels import EACH_ITERATIONS, are_own_kernels_open, learn_own_kernels
 from .score_test import score_test
 from .stages import Subsets, learn_in_stages, posterior_of
-from .start import Data, FittedNeighbors, HyperparameterFit, InitialState
+from .start import Data, HyperparameterFit, InitialState
 
 ONE_CLASS = (
     "All rows are of one class, which does not determine the kernel: it stays as it is, and no neighbours are used."
@@ -402,7 +401,7 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> HyperparameterFit:
         return _completed(task, pair)
     # Passes without neighbours are over, unless these do not pay; sweeps need as much memory.
     task.source.forget()
-    all_rows, log_scale = AllRows.of(task, local_fit, data.source), local_fit.log_scale
+    all_rows, log_scale = AllRows.of(task, local_fit.prior, local_fit.log_scale, data.source), local_fit.log_scale
     start = start_sites(data.source, all_rows.local.link)
     pays = True
     for every, of_rows in zip(start, local_fit.sites, strict=True):
@@ -444,8 +443,7 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> HyperparameterFit:
         same = f"{n_copies} of {n_rows} rows have the features and the label of another"
         history.add(decision=f"{same}: among neighbours these are one row, with the sum of their weights.")
     model, n_iter = sparse.model._replace(prior=local_fit.prior), sparse.n_iter + local_fit.n_iter
-    fitted = FittedNeighbors(local, scores, labels_and_weights(all_rows.distinct.source))
-    return replace(sparse, model=model, n_iter=n_iter, local=fitted, notes=() if is_auto else pair.notes)
+    return replace(sparse, model=model, n_iter=n_iter, local=(local, scores), notes=() if is_auto else pair.notes)
 
 
 def _completed(task: Task, pair: Pair) -> HyperparameterFit:

@@ -294,14 +294,14 @@ def second_round(task: Task, local_fit: LocalFit, max_iter: int) -> LocalFit:
     return _round(task, local_fit, task.initial.hold_out.draw(n_rows), min(max_iter, n_iter))
 
 
-def _among(task: Task, start: LocalFit, distinct: Distinct, k: int) -> tuple[Neighbours, Local]:
+def _among(task: Task, prior: SparsePrior, log_scale: float, distinct: Distinct, k: int) -> tuple[Neighbours, Local]:
     """The search for neighbours of distinct rows, and these rows with their k neighbours, whitened rows and link."""
-    prior, rows = start.prior, distinct.source
+    rows = distinct.source
     near = Neighbours(rows.X, metric(prior.core))
     # Another row can have all rows as neighbours, a row itself only the others.
     index, n_earlier = in_order(near.of_rows(min(k, rows.n_rows - 1), task.executor.n_threads))
     whitened = local_rows(task.executor, prior, rows.X)
-    return near, Local(task.executor, rows, prior.core, whitened, index, n_earlier, task.link(prior, start.log_scale))
+    return near, Local(task.executor, rows, prior.core, whitened, index, n_earlier, task.link(prior, log_scale))
 
 
 def _round_tolerance(link: Link) -> float:
@@ -318,7 +318,7 @@ def _round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) 
     for support, held_out in splits:
         distinct, queries = Distinct.of(task.source.sample(support)), task.source.sample(held_out)
         k = min(task.n_neighbors, ROUND_NEIGHBORS, distinct.source.n_rows)
-        near, local = _among(task, start, distinct, k)
+        near, local = _among(task, prior, start.log_scale, distinct, k)
         here = distinct.sums((sites[0][:, support], sites[1][:, support]))
         sweeps = converged_sites(local, here, _round_tolerance(local.link))
         query_index, n_sweeps = near.of(queries.X, k, executor.n_threads), n_sweeps + sweeps.n_sweeps
@@ -362,21 +362,22 @@ class AllRows:
     """
 
     task: Task
-    local_fit: LocalFit
+    prior: SparsePrior
+    log_scale: float
     distinct: Distinct
     weight: np.ndarray
     near: Neighbours
     local: Local
 
     @classmethod
-    def of(cls, task: Task, local_fit: LocalFit, source: ArraySource) -> AllRows:
+    def of(cls, task: Task, prior: SparsePrior, log_scale: float, source: ArraySource) -> AllRows:
         distinct = Distinct.of(source)
-        near, local = _among(task, local_fit, distinct, min(task.n_neighbors, distinct.source.n_rows))
-        return cls(task, local_fit, distinct, labels_and_weights(source)[1], near, local.with_blocks())
+        near, local = _among(task, prior, log_scale, distinct, min(task.n_neighbors, distinct.source.n_rows))
+        return cls(task, prior, log_scale, distinct, labels_and_weights(source)[1], near, local.with_blocks())
 
     def sweep(self, local: Local, sites: Sites, is_last: bool) -> Sweeps:
         """Sweep until the sites of the distinct rows, from ``sites``, are consistent; or as accurate as in rounds."""
-        history, n_inducing = self.task.run.history, self.local_fit.prior.n_inducing
+        history, n_inducing = self.task.run.history, self.prior.n_inducing
         size = {"n_rows": len(self.weight), "n_inducing": n_inducing}
         history.tell(stage="neighbours", **size)
         sweeps = converged_sites(local, sites, None if is_last else _round_tolerance(local.link))
@@ -401,7 +402,7 @@ class AllRows:
             local = replace(local, index=index, n_earlier=n_earlier, blocks=None)
         sweeps = self.sweep(local, self.distinct.sums(apart), is_last=False)
         mean, variance = (part[:, place] for part in sweeps.predicted)
-        variance, (y, _) = np.exp(self.local_fit.log_scale) * variance, labels_and_weights(rows)
+        variance, (y, _) = np.exp(self.log_scale) * variance, labels_and_weights(rows)
         return sweeps, HeldOutPredictions(mean, variance, self.local.link, y[place], self.weight[held_out])
 
     def _nearest_among(self, is_support: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -423,15 +424,32 @@ class AllRows:
 
     def posterior(self, sites: Sites, log_scale: float) -> tuple[LocalPosterior, Sweeps]:
         """The local posterior with all labels."""
-        prior, k, scale = self.local_fit.prior, self.task.n_neighbors, float(np.exp(log_scale))
+        prior, k, scale = self.prior, self.task.n_neighbors, float(np.exp(log_scale))
         sweeps = self.sweep(replace(self.local, link=self.task.link(prior, log_scale)), sites, is_last=True)
         # The model keeps its own read-only copy of the rows.
         X = np.array(self.distinct.source.X, order="C")
         found = LocalPosterior(
-            prior, X, *sweeps.sites, sweeps.q.w, sweeps.q.V, min(k, len(X)), self.task.n_latents, scale
+            prior,
+            X,
+            *labels_and_weights(self.distinct.source),
+            *sweeps.sites,
+            sweeps.q.w,
+            sweeps.q.V,
+            min(k, len(X)),
+            self.task.n_latents,
+            scale,
         )
         found.keep(self.local.rows, self.near)
         return found, sweeps
+
+
+def with_more_rows(task: Task, q: LocalPosterior, n_before: int) -> tuple[LocalPosterior, Sweeps]:
+    """The posterior of the task's rows under the prior of q, of whose rows they begin with the last ``n_before``."""
+    all_rows = AllRows.of(task, q.prior, float(np.log(q.variance_scale)), task.source)
+    sites = start_sites(task.source, all_rows.local.link)
+    for every, before in zip(sites, (q.precision, q.linear), strict=True):
+        every[:, :n_before] = before[:, before.shape[1] - n_before :]
+    return all_rows.posterior(all_rows.distinct.sums(sites), all_rows.log_scale)
 
 
 @dataclass(frozen=True)

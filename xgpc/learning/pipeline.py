@@ -27,10 +27,12 @@ from ..inference.run import Run
 from ..rows.deadline import Deadline, OutOfTime, during, stopped_by_interrupts
 from ..rows.executor import Executor, Threads
 from ..statistics import update_sums
+from .candidates import Scores
 from .inducing import MAX_INDUCING, with_more_points
 from .learn import learn
+from .local import Task, with_more_rows
 from .optimizer import Model
-from .start import Data, FitResult, FittedNeighbors, HyperparameterFit, InitialState, PreviousFit, start
+from .start import Data, FitResult, FurtherRows, HyperparameterFit, InitialState, PreviousFit, start
 
 # After "stochastic", ``tol`` of the posterior of all rows is multiplied by this: most passes would gain little.
 AFTER_MINI_BATCHES = 100.0
@@ -76,17 +78,18 @@ def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads
             kernels = ", ".join(str(group.spec.kernel) for group in learned.model.prior.groups)
             run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
         if learned.local is not None:
-            return with_neighbors(data, run, learned, learned.local)
+            return with_neighbors(data, run, learned, *learned.local)
         return infer(data, run, initial, learned)
 
 
-def with_neighbors(data: Data, run: Run, learned: HyperparameterFit, local: FittedNeighbors) -> FitResult:
+def with_neighbors(
+    data: Data, run: Run, learned: HyperparameterFit, q: LocalPosterior, scores: Scores | None = None
+) -> FitResult:
     """The result of learning that kept neighbours, and so has found their posterior already."""
-    q = local.q
     run.history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=q.prior.n_inducing)
     site = data.prior_mean.scaled(q.variance_scale).site(learned.model.site, q.prior)
     told = _messages(data, run, learned, q, learned.problems)
-    return FitResult(q, site, learned.n_iter, *told, None, local.labels, local.scores)
+    return FitResult(q, site, learned.n_iter, *told, None, scores)
 
 
 def infer(
@@ -149,12 +152,47 @@ def infer(
 
 
 def add_rows(
+    further: FurtherRows,
+    run: Run,
+    q: SparsePosterior | LocalPosterior,
+    evidence: Evidence | None,
+    forgetting_factor: float,
+    n_new: int,
+) -> FitResult:
+    """The posterior of earlier rows, given by q, and of further rows.
+
+    If the number of kept rows has passed a power of two, everything is learned from them anew.
+    """
+    kept, n_rows = further.kept, 0 if further.kept is None else further.kept.source.n_rows
+    if kept is not None and kept.config.optimizer is not None and n_rows.bit_length() > further.n_before.bit_length():
+        run.history.add(decision=f"The model has {n_rows} rows of the stream, and learns from these anew.")
+        return fit(kept, run, None)
+    if isinstance(q, LocalPosterior):
+        assert kept is not None
+        return _with_more_neighbors(kept, run, q, n_rows - further.data.source.n_rows)
+    assert evidence is not None
+    return _online(further.data, run, q, evidence, forgetting_factor, n_new)
+
+
+def _with_more_neighbors(data: Data, run: Run, q: LocalPosterior, n_before: int) -> FitResult:
+    """The posterior of rows that begin with the last ``n_before`` rows of q, with its kernel and inducing points."""
+    with executing(run, data.config) as executor:
+        model = Model(q.prior, None, data.record.site(len(data.classes), data.parameter))
+        initial = InitialState(Training(data.source, executor, q.n_latents), data.hold_out, model)
+        found, sweeps = with_more_rows(Task(data, run, initial, q.n_neighbors), q, n_before)
+    problems = () if sweeps.converged else (f"the sites did not converge in {sweeps.n_sweeps} sweeps",)
+    return with_neighbors(data, run, HyperparameterFit(model, sweeps.n_sweeps, problems), found)
+
+
+def _online(
     data: Data, run: Run, q: SparsePosterior, evidence: Evidence, forgetting_factor: float, n_new: int
 ) -> FitResult:
-    """The posterior of earlier rows, given by q, and of further rows; up to ``n_new`` of these become inducing points.
+    """The posterior without neighbours; up to ``n_new`` of the further rows become inducing points.
 
     The bound is that of the further rows given all rows before.
     """
+    # Nothing is learned, and all rows are in each iteration.
+    data = replace(data, config=replace(data.config, optimizer=None, batch_size=None))
     m, rows = q.prior.n_inducing, data.source.rows
     prior = with_more_points(q.prior, rows, min(n_new, MAX_INDUCING - m), run.random_state, n_before=m)
     before = prior.given(posterior_before(q, prior, forgetting_factor))

@@ -67,6 +67,21 @@ class Data:
         return None if table is None else table.groups
 
 
+class FurtherRows(NamedTuple):
+    """A batch of a stream.
+
+    Attributes
+    ----------
+    data : Data of the batch
+    kept : Data of the rows that the model keeps from now on, those of the batch last; None if it keeps none
+    n_before : int, number of the rows that it kept before
+    """
+
+    data: Data
+    kept: Data | None
+    n_before: int
+
+
 class PreviousFit(NamedTuple):
     """The earlier fit that a warm start continues."""
 
@@ -99,14 +114,6 @@ class InitialState:
         return replace(self, model=learned.model, n_iter=learned.n_iter, resumed=None)
 
 
-class FittedNeighbors(NamedTuple):
-    """The posterior with neighbours, which learning has to find to judge them."""
-
-    q: LocalPosterior
-    scores: Scores  # of held-out rows
-    labels: tuple[np.ndarray, np.ndarray]  # and weights of the rows of ``q``
-
-
 @dataclass(frozen=True)
 class HyperparameterFit:
     """The result of learning."""
@@ -116,7 +123,7 @@ class HyperparameterFit:
     problems: tuple[str, ...] = ()  # parts that did not converge
     notes: tuple[str, ...] = ()  # further messages for the user; they replace warnings of parameters at bounds
     failed: str = ""  # why requested neighbours are not used, with advice
-    local: FittedNeighbors | None = None  # if neighbours are kept
+    local: tuple[LocalPosterior, Scores] | None = None  # with neighbours, if they are kept, and of held-out rows
 
 
 @dataclass(frozen=True)
@@ -128,8 +135,7 @@ class FitResult:
     n_iter: int
     is_complete: bool
     messages: list[str]
-    evidence: Evidence | None  # None with neighbours, which keep what follows instead
-    labels: tuple[np.ndarray, np.ndarray] | None = None  # and weights of the distinct rows, to compute the bound from
+    evidence: Evidence | None  # None with neighbours
     scores: Scores | None = None  # of held-out rows
 
 

@@ -11,7 +11,7 @@ import types
 
 import numpy as np
 import pytest
-from support.fits import quietly
+from support.fits import keep_at_most, quietly
 
 from xgpc import GPClassifier
 from xgpc.app.cli import main
@@ -177,7 +177,7 @@ def test_more_rows_than_memory_takes_are_read_in_batches(name, labels, tmp_path,
     _, out, _ = run("predict", model, path)
     np.testing.assert_array_equal(probabilities(out), expected.predict_proba(frame[["a", "b"]]))
     assert "  400\n" in run("evaluate", model, path, "--target", "y")[1]
-    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 150)
+    keep_at_most(150, monkeypatch)
     assert run(*fit)[0] == 0
     assert any("learned from 150 of 400 rows" in text for text in GPClassifier.load(model).history_["decision"])
     assert sorted(os.listdir(tmp_path)) == sorted([name, os.path.basename(model)])

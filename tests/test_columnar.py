@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from sklearn.gaussian_process.kernels import RBF
-from support.fits import without_warnings
+from support.fits import keep_at_most, without_warnings
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.rows import from_arrow, from_npy, from_parquet
@@ -86,7 +86,7 @@ def test_columns_that_cannot_be(given, message):
 @pytest.mark.parametrize("size", [N, 300])
 def test_a_fit_to_a_file_is_that_to_arrays(tmp_path, monkeypatch, small_batches, size):
     """Of few rows, and of more than there are learned from."""
-    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", size)
+    keep_at_most(size, monkeypatch)
     data, X, y, weight = table()
     pq.write_table(data, tmp_path / "rows.parquet", row_group_size=130)
     np.save(tmp_path / "X.npy", X)
@@ -157,7 +157,7 @@ def test_a_bad_row_has_the_names_of_its_file_and_column(tmp_path, small_batches)
 
 
 def test_a_file_that_breaks_between_readings_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 300)
+    keep_at_most(300, monkeypatch)
     path = tmp_path / "rows.parquet"
     data = table()[0]
     pq.write_table(data, path)

@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.fits import without_warnings
+from support.fits import keep_at_most, without_warnings
 
 from xgpc import GPClassifier
 
@@ -91,7 +91,7 @@ def client(connected):
 
 @pytest.fixture
 def small_subset(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", SIZE)
+    keep_at_most(SIZE, monkeypatch)
 
 
 @pytest.mark.parametrize("kind", ["weights", "neighbours", "learned"])
@@ -109,7 +109,8 @@ def test_few_rows_make_the_fit_of_arrays(client, kind):
 
 
 @pytest.mark.parametrize(
-    "kind", ["learned", "weights", "several classes", "float32", "corrected", "label noise", "far values"]
+    "kind",
+    ["learned", "weights", "several classes", "float32", "corrected", "label noise", "far values", "neighbours"],
 )
 def test_many_rows_make_the_fit_of_batches(client, small_subset, kind):
     X, y, weight = problem(n_classes=3 if kind == "several classes" else 2)
@@ -126,6 +127,8 @@ def test_many_rows_make_the_fit_of_batches(client, small_subset, kind):
         chosen["bound"] = "additive-noise"
     elif kind == "far values":
         X[::50, 1] = -9999.0
+    elif kind == "neighbours":
+        chosen.update(n_neighbors=3, max_rows_in_model=1000)
     rows = (X, y, weight)[: 3 if kind == "weights" else 2]
     expected = without_warnings(GPClassifier(**chosen).fit_batches, [rows])
     model = without_warnings(DaskGPClassifier(**chosen).fit, *map(of_unknown_sizes, rows))

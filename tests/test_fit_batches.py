@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.fits import without_warnings
+from support.fits import keep_at_most, without_warnings
 from support.frames import named
 
 from xgpc import GPClassifier
@@ -51,7 +51,7 @@ def assert_same_fit(one, other, X):
 
 @pytest.fixture
 def small_subset(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", SIZE)
+    keep_at_most(SIZE, monkeypatch)
 
 
 def reader_is_gone():
@@ -78,6 +78,40 @@ def test_few_rows_make_the_fit_of_arrays(kind):
     in_memory = without_warnings(model(**options).fit, *given)
     for size in (60, 5000):
         assert_same_fit(without_warnings(model(**options).fit_batches, cut(given, size)), in_memory, X[:50])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_neighbours_are_searched_among_the_rows_that_a_model_may_keep(monkeypatch, n_classes, in_memory):
+    """The model is that of a fit to these rows alone, which have the classes in proportion."""
+    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 400)
+    X, y, weight = problem(n_classes=n_classes)
+    given = model(n_neighbors=5, max_rows_in_model=800, optimizer=None)
+    if in_memory:
+        given.fit(X, y, weight)
+    else:
+        given.fit_batches(cut((X, y, weight), 700))
+    kept = given.posterior_
+    assert len(kept.X) == 800
+    numbers = [np.flatnonzero(np.all(row == X, axis=1))[0] for row in kept.X]
+    np.testing.assert_array_equal(kept.weight, weight[numbers])
+    shares, of_all = (np.bincount(labels) / len(labels) for labels in (y[numbers], y))
+    np.testing.assert_allclose(shares, of_all, atol=2.0 / 800)
+    of_these = model(n_neighbors=5, optimizer=None).fit(X[numbers], y[numbers], weight[numbers])
+    # Sweeps begin elsewhere, and end within their tolerance.
+    np.testing.assert_allclose(given.predict_proba(X[:200]), of_these.predict_proba(X[:200]), atol=1e-3)
+    assert any("among 800 of 6000 rows" in text for text in given.decisions_) or not in_memory
+    assert given.n_samples_seen_ == N
+
+
+def test_a_source_of_more_rows_than_are_learned_from_has_the_neighbours_of_a_fit(monkeypatch):
+    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 1000)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, size=(3000, 2))
+    y = (np.sin(4.0 * X[:, 0]) * np.cos(4.0 * X[:, 1]) > 0.2 * rng.normal(size=3000)).astype(int)
+    in_memory = GPClassifier(random_state=0).fit(X, y)
+    assert in_memory.n_neighbors_
+    assert_same_fit(GPClassifier(random_state=0).fit_batches(cut((X, y), 700)), in_memory, X[:50])
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -286,7 +320,7 @@ def test_what_is_no_source_of_rows_is_refused(small_subset, kind):
 
 @pytest.mark.parametrize(
     "options",
-    [{"n_neighbors": 5}, {"inducing_points": "all"}, {"batch_size": 100}, {"batch_size": 10**6, "optimizer": "joint"}],
+    [{"inducing_points": "all"}, {"batch_size": 100}, {"batch_size": 10**6, "optimizer": "joint"}],
 )
 def test_what_is_for_rows_in_memory(small_subset, options):
     X, y, _ = problem()
@@ -305,7 +339,7 @@ def test_what_is_for_rows_in_memory(small_subset, options):
 
 
 def test_memory_does_not_grow_with_the_rows(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 2000)
+    keep_at_most(2000, monkeypatch)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 40))
     y = (X[:, 0] > 0.0).astype(int)
@@ -366,7 +400,7 @@ def reusing(arrays, wrap):
 @pytest.mark.parametrize("last_rows", [SIZE, N])
 def test_memory_that_is_used_again_makes_the_bits_of_batches_that_stay(kind, last_rows, monkeypatch):
     """Whether all rows are kept, or each pass reads them; and of predictions."""
-    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", last_rows)
+    keep_at_most(last_rows, monkeypatch)
     arrays, fitted = problem(), model(n_neighbors=0, optimizer=None, n_jobs=2)
     table = pd.DataFrame(arrays[0]) if kind == "frame" else arrays[0]
     found = []

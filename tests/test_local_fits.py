@@ -129,8 +129,7 @@ def test_the_bound_is_found_when_it_is_asked_for(tmp_path):
     assert pickle.loads(pickle.dumps(model)).elbo_ == model.elbo_
     model.save(tmp_path / "after.npz")
     assert GPClassifier.load(tmp_path / "after.npz").elbo_ == model.elbo_
-    with pytest.raises(AttributeError, match=r"labels of the training rows, which model files do not hold"):
-        _ = GPClassifier.load(tmp_path / "before.npz").elbo_
+    assert_allclose(GPClassifier.load(tmp_path / "before.npz").elbo_, model.elbo_, rtol=1e-9)
 
 
 # Weights.
@@ -187,18 +186,10 @@ def test_scikit_learns_own_checks():
         results = check_estimator(TwoClasses(n_neighbors=5, max_iter=1), on_fail=None)
     failed = [result["check_name"] for result in results if result["status"] not in ("passed", "skipped")]
     # Weights are repeated rows in the limit of many neighbours only; the refusal of more classes names what is allowed.
-    # The others call partial_fit, which refuses a number of neighbours, as it keeps no rows.
-    refused = [
-        "check_fit_score_takes_y",
-        "check_estimators_partial_fit_n_features",
-        "check_n_features_in_after_fitting",
-    ]
     others = ["check_sample_weight_equivalence_on_dense_data", "check_classifier_not_supporting_multiclass"]
     # Neighbours are not looked for among sparse rows.
     others += ["check_estimator_sparse_tag", "check_sample_weight_equivalence_on_sparse_data"]
-    assert sorted(failed) == sorted(refused + others)
-    errors = [str(result["exception"]) for result in results if result["check_name"] in refused]
-    assert all("n_neighbors=5 needs all rows at once" in error for error in errors)
+    assert sorted(failed) == sorted(others)
 
 
 # What fits with neighbours are given: numbers of them, and splits into rows to learn from and rows to ask.
@@ -361,4 +352,4 @@ def test_with_a_splitter_held_out_rows_are_predicted_from_the_other_rows_alone()
 
 def test_features_whose_distances_underflow_count_as_constant():
     model = small(ROWS * 1e-295)
-    assert_allclose(model.predict_proba(FRESH * 1e-295)[:, 1], np.mean(LABELS == model.classes_[1]), atol=0.02)
+    assert_allclose(model.predict_proba(FRESH * 1e-295)[:, 1], np.mean(model.classes_[1] == LABELS), atol=0.02)

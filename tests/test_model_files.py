@@ -206,7 +206,7 @@ BAD_FIELDS = {
     "text for a number": ("sparse", ["n_iter_"], "3", "its n_iter_ is not valid: '3'"),
     "text for truth": ("sparse", ["converged_"], "yes", "its converged_ is not valid: 'yes'"),
     "number for truth": ("sparse", ["full"], 0, "its full is not valid: 0"),
-    "other format": ("sparse", ["format"], 3, "its format is 3, but this version reads 'xgpc model 8'"),
+    "other format": ("sparse", ["format"], 3, "its format is 3, but this version reads 'xgpc model 9'"),
     "too few kernels": ("one kernel each", ["kernels"], [], "zip"),
     "unknown field": ("sparse", ["colour"], "red", "its colour is not valid"),
     "unknown parameter": ("sparse", ["parameters", "colour"], "red", "colour"),

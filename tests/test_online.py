@@ -244,7 +244,6 @@ def test_bad_batches_leave_the_model_as_it_was(given, said):
 @pytest.mark.parametrize(
     ("params", "said"),
     [
-        ({"n_neighbors": 5}, "n_neighbors=5 needs all rows at once"),
         ({"inducing_points": "all"}, "full Gaussian process"),
         ({"class_weight": "balanced"}, "'balanced' needs the number of rows of each class"),
         ({"max_iter": 0}, "max_iter must be"),

@@ -114,8 +114,8 @@ REFUSED = {
         "full Gaussian process",
     ),
     "a stream with neighbours": (
-        lambda: clone_of(fitted(n_neighbors=5)).set_params(n_neighbors=0).partial_fit(X, Y),
-        "predicts with 5 neighbours",
+        lambda: clone_of(fitted(n_neighbors=5)).partial_fit(X, Y, n_new_inducing=2),
+        "n_new_inducing=2 is for models without neighbours",
     ),
     "unequal numbers": (lambda: expected_calibration_error([0, 1], [0.5]), "one-dimensional, not empty and of the"),
     "a classifier without probabilities": (

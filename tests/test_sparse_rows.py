@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
-from support.fits import without_warnings
+from support.fits import keep_at_most, without_warnings
 
 from xgpc import GPClassifier
 
@@ -117,7 +117,7 @@ def quietly_fitted(source, **parameters):
 @pytest.mark.parametrize("form", ["csr", "coo"])
 def test_sparse_batches_give_the_bits_of_dense_ones(monkeypatch, n_kept, form):
     """Whether all rows are learned from, or 200 of them."""
-    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", n_kept)
+    keep_at_most(n_kept, monkeypatch)
     X, y = rows()
     parts = [slice(0, 120), slice(120, 120), slice(120, N)]
     one = quietly_fitted([(X[part].asformat(form), y[part]) for part in parts])

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.preprocessing import StandardScaler
-from support.fits import quietly
+from support.fits import keep_at_most, quietly
 from support.latents import CASES, NOISY, SEVERAL, cases
 from support.reference import moons, ringnorm
 
@@ -177,7 +177,7 @@ def log_score(model, X, y):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_stream_sorted_by_class_is_learned_as_rows_in_memory(monkeypatch, weighted):
-    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 2000)
+    keep_at_most(2000, monkeypatch)
     X, y = noisy_waves(20_000, 0)
     order = np.argsort(y, kind="stable")
     X, y = X[order], y[order]

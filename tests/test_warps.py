@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.metrics import log_loss
-from support.fits import quietly, without_warnings
+from support.fits import keep_at_most, quietly, without_warnings
 
 from xgpc import GPClassifier
 from xgpc.data.encoding import Encoding
@@ -223,7 +223,7 @@ def test_further_rows_and_warm_starts_keep_the_warps():
 
 
 def test_many_rows_in_batches_are_warped(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 250)
+    keep_at_most(250, monkeypatch)
     batches = [(X[:100], Y[:100]), (X[100:], Y[100:])]
     found = without_warnings(model().fit_batches, batches)
     encode = found.encoding_.encode

@@ -51,5 +51,5 @@ from xgpc.rows.block import BLOCK_ROWS, Block, Cache
 from xgpc.rows.coinciding import Distinct
 from xgpc.rows.executor import Cost, Executor, Pool, Threads, is_small, on_threads
 from xgpc.rows.neighbours import Metric, Neighbours
-from xgpc.rows.source import CACHE_BYTES, ArraySource, Picked
+from xgpc.rows.source import CACHE_BYTES, ArraySource, Picked, labels_and_weights
 from xgpc.statistics import FixedSites, SitesAtPosterior, block_sites

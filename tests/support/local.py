@@ -24,6 +24,7 @@ from .internals import (
     Threads,
     TwoClasses,
     in_order,
+    labels_and_weights,
     local_rows,
     metric,
 )

@@ -5,11 +5,12 @@ import pickle
 import numpy as np
 import pytest
 from scipy.special import xlogy
+from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.archives import read
 from support.fits import without_warnings
 
-from xgpc import GPClassifier
+from xgpc import GPClassifier, GPOrdinalClassifier
 
 KERNEL = ConstantKernel(4.0) * RBF([0.5, 0.5])
 N = 400
@@ -95,6 +96,28 @@ def test_the_latest_rows_stay(n_kept):
     expected = X[-max(100, n_kept) :]
     np.testing.assert_array_equal(model.posterior_.X, expected)
     assert model.n_samples_seen_ == N
+
+
+def test_a_stream_does_not_drop_rows_of_a_larger_fit(monkeypatch):
+    monkeypatch.setattr("xgpc.config.MOST_CLASS_ROWS", 1000)
+    model = fixed().fit(X[:300], Y[:300]).partial_fit(X[300:], Y[300:])
+    np.testing.assert_array_equal(model.posterior_.X, X[100:])
+
+
+def test_label_noise_cut_points_and_mean_are_learned_anew():
+    X, y = problem(3, n=140)
+    for options in ({"bound": "additive-noise"}, {"mean": "base-rate"}):
+        model = streamed(GPClassifier(random_state=0, max_iter=5, feature_transform=None, **options), X, y > 0, 70)
+        anew = without_warnings(
+            GPClassifier(random_state=0, max_iter=5, feature_transform=None, **options).fit, X, y > 0
+        )
+        assert_same_bits(model, anew)
+        np.testing.assert_array_equal(model.mean_, anew.mean_)
+    ordered = GPOrdinalClassifier(random_state=0, max_iter=5, feature_transform=None)
+    anew = without_warnings(clone(ordered).fit, X, y)
+    streamed(ordered, X, y, 70)
+    assert_same_bits(ordered, anew)
+    np.testing.assert_array_equal(ordered.cut_points_, anew.cut_points_)
 
 
 def test_rows_that_come_again_are_one_row():

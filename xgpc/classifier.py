@@ -367,12 +367,10 @@ class GPClassifier(PosteriorClassifier):
         the earlier model predicted the new labels as well as it claimed.
 
         With ``n_neighbors=0`` no rows are kept [8]_. Otherwise the model keeps the latest ``max_rows_in_model`` rows
-        ("auto": 100 000), and each time that their number passes a power of two, such as 4096, everything is learned
-        from them anew, which takes as long as ``fit``. Between these calls the result depends slightly on the order of
-        the rows and on how they are divided into batches.
-
-        ``n_iter_``, ``converged_`` and ``history_`` are those of the latest batch; without neighbours, ``elbo_`` is a
-        bound of this batch's log evidence given earlier rows.
+        ("auto": 100 000, with the limits of ``fit`` divided by ten), and each time that their number passes a power of
+        two, such as 4096, everything is learned from them anew, which takes as long as ``fit``. ``n_iter_``,
+        ``converged_`` and ``history_`` are those of the latest batch; without neighbours, ``elbo_`` is a bound of this
+        batch's log evidence given earlier rows.
 
         Parameters
         ----------
@@ -395,10 +393,9 @@ class GPClassifier(PosteriorClassifier):
 
         Notes
         -----
-        Without neighbours, O(n (m^2 + m d) + m^3) time for each iteration, with n rows in the batch, and O(n + m^2)
-        memory; with neighbours, some sweeps over all rows of the model, O(k^2 (m + d) + k^3) a row.
-        ``batch_size`` and ``checkpoint`` are for the first call. A stream that continues with a saved and loaded model
-        gives exactly the same results, if ``random_state`` is an integer or no inducing points are added.
+        O(n (m^2 + m d) + m^3) time for each iteration, with n rows in the batch, and O(n + m^2) memory; with
+        neighbours, some sweeps over all rows of the model, O(k^2 (m + d) + k^3) a row. A stream that continues with a
+        saved and loaded model gives exactly the same results, if ``random_state`` is an integer.
         """
         config = FitConfig.of(self)
         check_stream(config, self, forgetting_factor, n_new_inducing)

@@ -25,7 +25,7 @@ from .learning.hold_out import HoldOut
 from .learning.inducing import mean_and_spread
 from .learning.stages import check_optimizer
 from .learning.start import Data, FitResult, FurtherRows
-from .likelihoods import resolve
+from .likelihoods import LikelihoodBound, resolve
 from .names import MatrixLike
 from .predict import PosteriorClassifier
 from .rows.batches import Rows
@@ -158,20 +158,28 @@ def stream_rows(data: Data, q: KernelPosterior | LocalPosterior) -> Rows | None:
 
 
 def _after_earlier_rows(data: Data, earlier: Rows, forgetting_factor: float, class_totals: np.ndarray) -> Data:
-    """The latest of a stream's earlier rows, and the further rows of ``data``, as many as the model keeps."""
-    config, further, dtype = data.config, data.source, earlier.X.dtype
-    n_latents = data.record.n_latents(len(data.classes)) or 1
-    n_kept = config.most_rows(n_latents, further.n_features, is_stream=True) - further.n_rows
-    first = len(earlier.y) - min(len(earlier.y), max(0, n_kept) if forgetting_factor else 0)
+    """The latest of a stream's earlier rows, and the further rows of ``data``, to learn from them as a fit does."""
+    config, further, dtype, n_before = data.config, data.source, earlier.X.dtype, len(earlier.y)
+    most = config.most_rows(data.record.n_latents(len(data.classes)) or 1, further.n_features, is_stream=True)
+    if isinstance(config.max_rows_in_model, str):
+        # A fit may have kept more.
+        most = max(most, n_before)
+    first = n_before - min(n_before, max(0, most - further.n_rows) if forgetting_factor else 0)
     y, weight = labels_and_weights(further)
     source = ArraySource(
         np.concatenate([earlier.X[first:], further.X.astype(dtype, copy=False)]),
         np.concatenate([earlier.y[first:], y]),
         np.concatenate([forgetting_factor * earlier.weight[first:], weight]),
     )
-    hold_out = HoldOut(source.n_rows, None, config.query_split, source.y, data.hold_out.random_state)
+    random_state, totals = data.hold_out.random_state, forgetting_factor * class_totals + data.class_totals
     return replace(
-        data, source=source, hold_out=hold_out, class_totals=forgetting_factor * class_totals + data.class_totals
+        data,
+        source=source,
+        hold_out=HoldOut(source.n_rows, None, config.query_split, source.y, random_state),
+        class_totals=totals,
+        parameter=checked_noise(config.label_noise, data.record),
+        prior_mean=_prior_mean(config, data.record, totals),
+        seed=int(seed_of_keys(random_state)[0]),
     )
 
 
@@ -207,7 +215,7 @@ def _data(
     noise = checked_noise(config.label_noise, record)
     if class_totals is None:
         class_totals = _class_totals(rows.y, rows.weight, len(classes))
-    mean = checked_mean(config.mean, record, len(classes))
+    prior_mean = _prior_mean(config, record, class_totals)
     labels = site_labels(np.arange(len(classes)), record.n_latents(len(classes)))
     X, encoding = rows.X, columns.encoding
     for sentence in () if encoding is None else encoding.described_levels(X):
@@ -229,9 +237,14 @@ def _data(
         HoldOut(len(rows.y), groups, config.query_split, rows.y, run.random_state),
         columns._replace(encoding=encoding, mean=mean_of_rows, spread=spread),
         stream=everything,
-        prior_mean=PriorMean(mean, base_rates(class_totals) if mean is None else None),
+        prior_mean=prior_mean,
         seed=int(seed_of_keys(run.random_state)[0]),
     )
+
+
+def _prior_mean(config: FitConfig, record: LikelihoodBound, class_totals: np.ndarray) -> PriorMean:
+    mean = checked_mean(config.mean, record, len(class_totals))
+    return PriorMean(mean, base_rates(class_totals) if mean is None else None)
 
 
 def _class_totals(codes: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:

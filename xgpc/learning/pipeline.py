@@ -169,7 +169,8 @@ def add_rows(
         return fit(kept, run, None)
     if isinstance(q, LocalPosterior):
         assert kept is not None
-        return _with_more_neighbors(kept, run, q, n_rows - further.data.source.n_rows)
+        as_before = replace(kept, parameter=further.data.parameter, prior_mean=further.data.prior_mean)
+        return _with_more_neighbors(as_before, run, q, n_rows - further.data.source.n_rows)
     assert evidence is not None
     return _online(further.data, run, q, evidence, forgetting_factor, n_new)
 

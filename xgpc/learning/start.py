@@ -73,7 +73,8 @@ class FurtherRows(NamedTuple):
     Attributes
     ----------
     data : Data of the batch
-    kept : Data of the rows that the model keeps from now on, those of the batch last; None if it keeps none
+    kept : Data of the rows that the model keeps from now on, those of the batch last, to learn from anew; None if it
+        keeps none
     n_before : int, number of the rows that it kept before
     """
 

@@ -1,6 +1,6 @@
 """Measure what has no record that holds, store the records, and write the pages that show them.
 
-    python bench/run.py --all --data FOLDER      every study, in at most 165 minutes on two cores
+    python bench/run.py --all --data FOLDER      every study, in at most 170 minutes on two cores
     python bench/run.py STUDY ... --data FOLDER  these studies: {studies}
     python bench/run.py --quick                  every study at tiny sizes, in two minutes; stores nothing
 

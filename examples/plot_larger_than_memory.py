@@ -2,9 +2,10 @@
 Rows in files that need not fit into memory
 ===========================================
 
-``fit_batches`` reads rows in batches, several times, and never holds all rows in memory. Here two hundred thousand rows
-are written to files and read back in batches; a hundred million rows would need the same memory. The fit learns the
-kernel and the inducing points from a random sample that the first reading draws. The posterior is that of all rows.
+``fit_batches`` reads rows in batches, several times. With ``n_neighbors=0`` it never holds all rows in memory. Here two
+hundred thousand rows are written to files and read back in batches; a hundred million rows would need the same memory.
+The fit learns the kernel and the inducing points from a random sample that the first reading draws. The posterior is
+that of all rows.
 """
 
 import tempfile

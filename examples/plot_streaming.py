@@ -2,9 +2,10 @@
 A stream whose classes drift
 ============================
 
-``partial_fit`` learns from one batch after another and keeps no rows. Here the border between two classes rotates
-slowly. A model that gives all batches the same weight becomes inaccurate; ``forgetting_factor`` gives old rows less
-weight.
+``partial_fit`` learns from one batch after another; with ``n_neighbors=0`` it keeps no rows. Here the border between two
+classes rotates slowly. A model that gives all batches the same weight becomes inaccurate; ``forgetting_factor`` gives
+old rows less weight. ``drift_`` compares the labels of each batch with what the model predicted before it learned from
+them: about 0 if the predictions were right, and above 3 if the classes have changed.
 """
 
 import matplotlib.pyplot as plt
@@ -23,20 +24,26 @@ def batch(t, n=300):
 
 turns = np.linspace(0, np.pi, 26)
 accuracy = {1.0: [], 0.8: [], 0.5: []}
+drift = {factor: [] for factor in accuracy}
 models = {
-    factor: GPClassifier(n_inducing=32, random_state=0).partial_fit(*batch(turns[0], 2000)) for factor in accuracy
+    factor: GPClassifier(n_inducing=32, n_neighbors=0, random_state=0).partial_fit(*batch(turns[0], 2000))
+    for factor in accuracy
 }
 for t in turns[1:]:
     X, y = batch(t)
     for factor, model in models.items():
         accuracy[factor].append(model.score(X, y))  # before the batch is learned
         model.partial_fit(X, y, forgetting_factor=factor)
+        drift[factor].append(model.drift_)
 
-figure, ax = plt.subplots(figsize=(7.5, 4), layout="constrained")
+figure, (above, below) = plt.subplots(2, 1, figsize=(7.5, 6), sharex=True, layout="constrained")
 for factor, values in accuracy.items():
-    ax.plot(np.degrees(turns[1:]), values, label=f"forgetting_factor={factor}")
-ax.set(xlabel="Rotation, degrees", ylabel="Accuracy on the next batch", ylim=(0.6, 1))
-ax.legend()
+    above.plot(np.degrees(turns[1:]), values, label=f"forgetting_factor={factor}")
+    below.plot(np.degrees(turns[1:]), drift[factor])
+above.set(ylabel="Accuracy on the next batch", ylim=(0.6, 1))
+below.axhline(3.0, color="grey", linestyle=":")
+below.set(xlabel="Rotation, degrees", ylabel="drift_")
+above.legend()
 plt.show()
 
 # %%

@@ -1,6 +1,6 @@
 """One module for each study. Each has
 
-MINUTES : planned time on two cores; all studies together take at most 165
+MINUTES : planned time on two cores; all studies together take at most 170
 EXPIRES : what the numbers of xgpc expire with (records.expired)
 parts(data, quick) : list of Part, each one record; ``data`` is the folder of the data sets, None if none was given
 report(records) : Markdown of the records that hold, dict of name -> record

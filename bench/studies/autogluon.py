@@ -20,7 +20,7 @@ from records import OUTPUTS
 
 from . import Part
 
-MINUTES, EXPIRES = 15, {OUTPUTS}
+MINUTES, EXPIRES = 13, {OUTPUTS}
 SETS = ("adult", "electricity", "magic", "statlog-landsat", "waveform")
 # Training rows, seconds for all models, and folds.
 ROWS, LIMIT, FOLDS = 3000, 180, 8

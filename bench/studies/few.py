@@ -28,7 +28,7 @@ from xgpc.kernels import AxisMatern
 
 from . import Part
 
-MINUTES, EXPIRES = 15, {VERSION}
+MINUTES, EXPIRES = 12, {VERSION}
 SETS = (
     "electricity", "magic", "banana", "cod-rna", "a9a", "covtype", "higgs", "diabetes-pima", "german-numer", "heart",
     "bank-marketing", "susy", "svmguide1", "waveform", "waveform-noise", "skin_nonskin", "ringnorm", "twonorm",

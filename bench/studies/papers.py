@@ -25,7 +25,7 @@ from xgpc import BayesianLinearClassifier, systems
 from . import Part
 from .svgp import best, curve, first_within
 
-MINUTES, EXPIRES = 14, {OUTPUTS}
+MINUTES, EXPIRES = 12, {OUTPUTS}
 # Adam for all that GPyTorch and GPflow learn, as in the paper.
 PEERS = {"gpytorch": {}, "gpflow": {"natural_rate": None}}
 # Sets of each table.

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from . import by_set, method_parts
 
-MINUTES, EXPIRES = 14, {OUTPUTS, VERSION}
+MINUTES, EXPIRES = 9, {OUTPUTS, VERSION}
 SETS = ("electricity", "magic", "banana", "cod-rna", "a9a", "higgs", "statlog-landsat")
 PEERS = ("gpytorch", "gpflow")
 NAMES = ("xgpc", *PEERS)

@@ -5,12 +5,12 @@ import pickle
 import numpy as np
 import pytest
 from scipy.special import xlogy
-from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.archives import read
 from support.fits import without_warnings
 
-from xgpc import GPClassifier, GPOrdinalClassifier
+from xgpc import GPClassifier
 
 KERNEL = ConstantKernel(4.0) * RBF([0.5, 0.5])
 N = 400
@@ -38,6 +38,11 @@ def streamed(model, X, y, size, **options):
         part = slice(start, start + size)
         without_warnings(model.partial_fit, X[part], y[part], classes=np.unique(y), **options if start else {})
     return model
+
+
+def clone_of(model):
+    """A fitted copy."""
+    return pickle.loads(pickle.dumps(model))
 
 
 def assert_same_bits(one, other):
@@ -71,7 +76,7 @@ def test_all_is_learned_anew_once_the_rows_pass_a_power_of_two(n_neighbors):
     model = streamed(GPClassifier(**options), X[:300], Y[:300], 150)
     anew = without_warnings(GPClassifier(**options).fit, X[:300], Y[:300])
     assert_same_bits(model, anew)
-    assert "300 rows of the stream" in model.decisions_[0]
+    assert any("learned anew from the latest 300 rows" in text for text in model.decisions_)
     before = model.kernel_
     without_warnings(model.partial_fit, X[300:350], Y[300:350])
     assert model.kernel_ == before
@@ -91,11 +96,70 @@ def test_earlier_rows_lose_weight_in_each_call(exact_sweeps):
 
 
 @pytest.mark.parametrize("n_kept", [250, 60])
-def test_the_latest_rows_stay(n_kept):
+def test_the_latest_rows_stay(exact_sweeps, n_kept):
+    """With a limit below the size of a batch, too."""
     model = streamed(fixed(max_rows_in_model=n_kept), X, Y, 100)
-    expected = X[-max(100, n_kept) :]
-    np.testing.assert_array_equal(model.posterior_.X, expected)
+    np.testing.assert_array_equal(model.posterior_.X, X[-n_kept:])
     assert model.n_samples_seen_ == N
+    latest = fixed().fit(X[-n_kept:], Y[-n_kept:])
+    np.testing.assert_allclose(model.predict_proba(FRESH), latest.predict_proba(FRESH), atol=1e-6)
+
+
+def learned_anew(model):
+    return any("learned anew" in text for text in model.decisions_)
+
+
+def test_a_full_model_learns_anew_each_time_that_all_its_rows_are_new():
+    model, anew = GPClassifier(n_neighbors=8, max_rows_in_model=100, max_iter=2, random_state=0), []
+    for start in range(0, N, 50):
+        without_warnings(model.partial_fit, X[start : start + 50], Y[start : start + 50])
+        anew.append(learned_anew(model))
+    # After 50 rows, 64, multiples of 100, 128 and 256.
+    assert anew == [False, True, True, True, False, True, False, True]
+
+
+def test_rows_that_repeat_do_not_make_each_call_learn_anew():
+    model, anew = GPClassifier(n_neighbors=8, max_iter=2, random_state=0), []
+    for _ in range(8):
+        without_warnings(model.partial_fit, X[:130], Y[:130])
+        anew.append(learned_anew(model))
+    # Past 256, 512 and 1024 rows.
+    assert anew == [False, True, False, True, False, False, False, True]
+    assert len(model.posterior_.X) == 130
+
+
+@pytest.mark.parametrize("options", [{"max_time": 1e-3}, {"callback": lambda state: state.stage == "learning"}])
+def test_a_call_without_time_to_learn_anew_keeps_the_kernel(options):
+    model = without_warnings(GPClassifier(n_neighbors=8, random_state=0).fit, X[:200], Y[:200])
+    before = model.kernel_
+    model.set_params(**options)
+    with pytest.warns(ConvergenceWarning, match="keeps the kernel that it had"):
+        model.partial_fit(X[200:300], Y[200:300])
+    assert model.kernel_ == before
+    np.testing.assert_array_equal(model.posterior_.X, X[:300])
+    assert not model.converged_
+
+
+def test_rows_that_weigh_almost_nothing_leave():
+    model = streamed(fixed(), X[:300], Y[:300], 100, forgetting_factor=0.05)
+    np.testing.assert_array_equal(model.posterior_.X, X[100:300])
+
+
+def test_a_stream_with_neighbours_stays_one():
+    with_neighbours, without = (
+        streamed(GPClassifier(n_neighbors=k, random_state=0, max_iter=2), X[:200], Y[:200], 100) for k in (8, 0)
+    )
+    for changed in ({"n_neighbors": 0}, {"batch_size": 10}):
+        with pytest.raises(ValueError, match=r"keep none\. Set them back"):
+            clone_of(with_neighbours).set_params(**changed).partial_fit(X[200:], Y[200:])
+    with pytest.warns(UserWarning, match="n_neighbors=8 is not followed"):
+        without.set_params(n_neighbors=8, max_iter=200).partial_fit(X[200:300], Y[200:300])
+
+
+def test_likelihoods_without_neighbours_keep_no_rows(tmp_path):
+    model = streamed(GPClassifier(likelihood="svm", random_state=0, max_iter=5), X[:200], Y[:200], 100)
+    model.save(tmp_path / "model.npz")
+    assert "rows" not in read((tmp_path / "model.npz").read_bytes())[1]
 
 
 def test_a_stream_does_not_drop_rows_of_a_larger_fit(monkeypatch):
@@ -104,20 +168,14 @@ def test_a_stream_does_not_drop_rows_of_a_larger_fit(monkeypatch):
     np.testing.assert_array_equal(model.posterior_.X, X[100:])
 
 
-def test_label_noise_cut_points_and_mean_are_learned_anew():
+@pytest.mark.parametrize("n_neighbors", ["auto", 8])
+def test_the_mean_is_learned_anew(n_neighbors):
     X, y = problem(3, n=140)
-    for options in ({"bound": "additive-noise"}, {"mean": "base-rate"}):
-        model = streamed(GPClassifier(random_state=0, max_iter=5, feature_transform=None, **options), X, y > 0, 70)
-        anew = without_warnings(
-            GPClassifier(random_state=0, max_iter=5, feature_transform=None, **options).fit, X, y > 0
-        )
-        assert_same_bits(model, anew)
-        np.testing.assert_array_equal(model.mean_, anew.mean_)
-    ordered = GPOrdinalClassifier(random_state=0, max_iter=5, feature_transform=None)
-    anew = without_warnings(clone(ordered).fit, X, y)
-    streamed(ordered, X, y, 70)
-    assert_same_bits(ordered, anew)
-    np.testing.assert_array_equal(ordered.cut_points_, anew.cut_points_)
+    options = {"mean": "base-rate", "random_state": 0, "max_iter": 5, "feature_transform": None}
+    model = streamed(GPClassifier(n_neighbors=n_neighbors, **options), X, y > 0, 70)
+    anew = without_warnings(GPClassifier(n_neighbors=n_neighbors, **options).fit, X, y > 0)
+    assert_same_bits(model, anew)
+    assert model.mean_ == anew.mean_
 
 
 def test_rows_that_come_again_are_one_row():
@@ -170,6 +228,14 @@ def test_drift_compares_labels_with_what_the_model_claimed(n_neighbors):
     assert model.drift_ == pytest.approx(expected, rel=1e-9)
     model.partial_fit(X[:100], 1 - Y[:100])
     assert model.drift_ > 2.0
+
+
+def test_labels_far_from_all_rows_are_no_drift():
+    """Both classes are as probable, up to rounding."""
+    model = fixed(n_neighbors=0).partial_fit(X, Y)
+    for distance in (5.0, 6.0, 8.0, 100.0):
+        one = clone_of(model).partial_fit(X[:100] + distance, Y[:100])
+        assert abs(one.drift_) < 5.0
 
 
 @pytest.mark.parametrize("n_neighbors", ["auto", 8])

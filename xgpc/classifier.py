@@ -65,7 +65,8 @@ class GPClassifier(PosteriorClassifier):
         then contains the training rows.
     max_rows_in_model : int or "auto", default="auto"
         Most training rows that a model with neighbours contains; of more rows it takes a random sample with the classes
-        in proportion. "auto": a million, divided by the number of latent functions; fewer from 100 features on.
+        in proportion. "auto": a million, divided by the number of latent functions; fewer from 100 features on; a tenth
+        of this in ``partial_fit``.
     query_split : splitter of scikit-learn or None, default=None
         How the fit chooses held-out rows, whose predictions decide between models. None: at random, or by ``groups``.
         If the rows are in the order of time, give ``TimeSeriesSplit()``. A splitter that shuffles needs its own
@@ -362,15 +363,14 @@ class GPClassifier(PosteriorClassifier):
         """Update the model with a batch of rows from a stream.
 
         The first call fits the model to its batch, as ``fit`` does: give it some thousands of rows. Later calls, and
-        calls after ``fit``, keep likelihood, kernel, ``mean_``, label noise and inducing points, and update
-        ``posterior_`` with the new rows. The method returns self, and warns as ``fit`` does. ``drift_`` tells whether
-        the earlier model predicted the new labels as well as it claimed.
+        calls after ``fit``, add rows under the kernel, inducing points and ``mean_`` that there are. Unless
+        ``n_neighbors=0``, a model that can have neighbours keeps the latest ``max_rows_in_model`` rows, and learns all
+        from these anew, as ``fit`` does, when the number of rows that came passes a power of two, such as 4096, or a
+        multiple of the rows that it may keep. Other models keep no rows [8]_. The method returns self, and warns as
+        ``fit`` does.
 
-        With ``n_neighbors=0`` no rows are kept [8]_. Otherwise the model keeps the latest ``max_rows_in_model`` rows
-        ("auto": 100 000, with the limits of ``fit`` divided by ten), and each time that their number passes a power of
-        two, such as 4096, everything is learned from them anew, which takes as long as ``fit``. ``n_iter_``,
-        ``converged_`` and ``history_`` are those of the latest batch; without neighbours, ``elbo_`` is a bound of this
-        batch's log evidence given earlier rows.
+        ``n_iter_``, ``converged_`` and ``history_`` are those of the latest call, and so is ``elbo_`` without
+        neighbours: if nothing was learned anew, a bound of the batch's log evidence given earlier rows.
 
         Parameters
         ----------
@@ -424,18 +424,18 @@ class GPClassifier(PosteriorClassifier):
     def fit_batches(self, source: object, classes: ArrayLike | None = None) -> None:
         """Fit the model to rows that need not fit into memory, in batches that are read several times.
 
-        Up to ``max_rows_in_model`` rows (with ``n_neighbors=0``, 131 072), the result is that of ``fit``, bit for bit.
-        Of more rows the first reading draws so many, with the classes in proportion: kernel and inducing points are
-        learned from these, and neighbours are searched among them. Without neighbours the posterior uses all rows, with
-        one reading for each step. The sizes of the batches do not matter. A thread reads the next batch while one is in
-        use. The method returns self, and warns as ``fit`` does.
+        The first reading keeps ``max_rows_in_model`` rows, and at least 131 072 (with ``n_neighbors=0``, so many). If
+        there are no more, the result is that of ``fit``, bit for bit. Of more rows it keeps a random sample with the
+        classes in proportion: kernel and inducing points are learned from this, and neighbours are searched in it.
+        Without neighbours the posterior uses all rows, with one reading for each step. The sizes of the batches do not
+        matter. A thread reads the next batch while one is in use. The method returns self, and warns as ``fit`` does.
 
         Parameters
         ----------
         source : function, iterable or sequence
             A function without arguments that returns an iterator of batches; an iterable (not an iterator) of batches,
             such as a list; or the result of ``xgpc.rows.from_parquet``, ``from_arrow`` or ``from_npy``. A batch is a
-            tuple (X, y) or (X, y, sample_weight) as for ``fit``; its memory may be reused for the next one.
+            tuple (X, y) or (X, y, sample_weight) as for ``fit``, of numbers; its memory may be reused for the next one.
         classes : (C,) array, default=None
             All class labels. Another label is an error as soon as it is read.
 

@@ -28,6 +28,7 @@ from .names import (
     RandomSeed,
     ShareName,
 )
+from .status import warn_user
 
 # Length scales whose logarithms have a smaller prior standard deviation than this are practically equal.
 LEAST_SPREAD = 1e-3
@@ -177,7 +178,7 @@ class FitConfig:
     bound: str
     n_inducing: int | Auto = _row(one_of(integer(1), "auto"))
     n_neighbors: int | Auto = _row(one_of(integer(0), "auto"))
-    max_rows_in_model: int | Auto = _row(one_of(integer(1), "auto"))
+    max_rows_in_model: int | Auto = _row(one_of(integer(2), "auto"))
     query_split: BaseCrossValidator | None = _row(one_of(SPLITTER, None), is_saved=False)
     inducing_points: PointsName | Points = _row(POINTS)
     optimizer: OptimizerName | None = _row(one_of(name_of(OptimizerName), None))
@@ -347,6 +348,16 @@ def check_stream(config: FitConfig, model: BaseEstimator, forgetting_factor: obj
         raise ValueError(
             "This model is a full Gaussian process, in which every row is an inducing point; partial_fit adds no rows "
             "to these. Fit the model with inducing points first, or use a new estimator."
+        )
+    if model.n_neighbors_ and not config.may_keep_rows:
+        raise ValueError(
+            f"This model predicts with {model.n_neighbors_} neighbours and has to keep rows, but n_neighbors="
+            f"{config.n_neighbors} and batch_size={config.batch_size} keep none. Set them back, or use a new estimator."
+        )
+    if config.given_neighbors and not model.n_neighbors_ and model._stream_rows is None:
+        warn_user(
+            f"n_neighbors={config.n_neighbors} is not followed: this model has kept no rows. Give n_neighbors before "
+            "the first call, or use a new estimator."
         )
     if model.n_neighbors_ and n_new_inducing:
         raise ValueError(

@@ -18,6 +18,7 @@ from .data.frames import index_columns, note_of_index
 from .data.partitions import Partitions, survey_partitions
 from .data.survey import Streamed, seed_of_keys, survey
 from .data.training import Columns, training_data, transformed
+from .inference.links import LINKS
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import Run
 from .learning import stages
@@ -34,6 +35,12 @@ from .rows.columnar import ArrowRows
 from .rows.deadline import Deadline
 from .rows.source import ArraySource, labels_and_weights, source_of
 from .status import Status, warn_user
+
+# Earlier rows of a stream leave once they weigh less than this share of the mean weight of the latest batch: they tell
+# nothing any more, but would be neighbours.
+LEAST_SHARE = 0.01
+# Errors of log probabilities.
+ROUNDING = 1e-12
 
 
 @contextmanager
@@ -144,43 +151,62 @@ def further_rows(
     if isinstance(q, LocalPosterior):
         earlier = Rows(q.X, q.y, q.weight)
     if earlier is None:
-        return FurtherRows(data, None, 0)
-    kept = _after_earlier_rows(data, earlier, forgetting_factor, model.class_count_)
-    return FurtherRows(data, kept, len(earlier.y))
+        return FurtherRows(data, None, np.arange(0), False)
+    return _after_earlier_rows(data, earlier, forgetting_factor, model.class_count_, model.n_samples_seen_)
 
 
 def stream_rows(data: Data, q: KernelPosterior | LocalPosterior) -> Rows | None:
-    """Rows of a stream to learn from anew, if the model is to keep them and its posterior does not."""
-    config = data.config
-    if isinstance(q, LocalPosterior) or not config.may_keep_rows or config.optimizer is None or data.source.makes_dense:
+    """The latest rows of a stream, to learn from anew, if the model is to keep them and its posterior does not.
+
+    Models that cannot have neighbours keep none.
+    """
+    config, source = data.config, data.source
+    keeps = config.may_keep_rows and config.optimizer is not None and data.record.key in LINKS
+    if isinstance(q, LocalPosterior) or not keeps or source.makes_dense:
         return None
-    return Rows(data.source.X, *labels_and_weights(data.source))
+    latest = slice(-_most_of_stream(data), None)
+    y, weight = labels_and_weights(source)
+    return Rows(source.X[latest], y[latest], weight[latest])
 
 
-def _after_earlier_rows(data: Data, earlier: Rows, forgetting_factor: float, class_totals: np.ndarray) -> Data:
-    """The latest of a stream's earlier rows, and the further rows of ``data``, to learn from them as a fit does."""
-    config, further, dtype, n_before = data.config, data.source, earlier.X.dtype, len(earlier.y)
-    most = config.most_rows(data.record.n_latents(len(data.classes)) or 1, further.n_features, is_stream=True)
+def _most_of_stream(data: Data) -> int:
+    n_latents = data.record.n_latents(len(data.classes)) or 1
+    return data.config.most_rows(n_latents, data.source.n_features, is_stream=True)
+
+
+def _after_earlier_rows(
+    data: Data, earlier: Rows, forgetting_factor: float, class_totals: np.ndarray, n_seen: int
+) -> FurtherRows:
+    """The batch, and the latest rows of the stream with it. Of the earlier ones all that have almost no weight leave.
+
+    All is learned anew when the number of rows that came passes a power of two, or a multiple of the rows that the
+    model may keep.
+    """
+    config, further, most = data.config, data.source, _most_of_stream(data)
     if isinstance(config.max_rows_in_model, str):
         # A fit may have kept more.
-        most = max(most, n_before)
-    first = n_before - min(n_before, max(0, most - further.n_rows) if forgetting_factor else 0)
+        most = max(most, len(earlier.y))
     y, weight = labels_and_weights(further)
+    first = max(0, further.n_rows - most)
+    weight, of_earlier = weight[first:], forgetting_factor * earlier.weight
+    stay = np.flatnonzero(of_earlier > LEAST_SHARE * np.mean(weight))
+    stay = stay[max(0, len(stay) + len(weight) - most) :]
     source = ArraySource(
-        np.concatenate([earlier.X[first:], further.X.astype(dtype, copy=False)]),
-        np.concatenate([earlier.y[first:], y]),
-        np.concatenate([forgetting_factor * earlier.weight[first:], weight]),
+        np.concatenate([earlier.X[stay], further.X[first:].astype(earlier.X.dtype, copy=False)]),
+        np.concatenate([earlier.y[stay], y[first:]]),
+        np.concatenate([of_earlier[stay], weight]),
     )
     random_state, totals = data.hold_out.random_state, forgetting_factor * class_totals + data.class_totals
-    return replace(
+    kept = replace(
         data,
         source=source,
         hold_out=HoldOut(source.n_rows, None, config.query_split, source.y, random_state),
         class_totals=totals,
-        parameter=checked_noise(config.label_noise, data.record),
         prior_mean=_prior_mean(config, data.record, totals),
         seed=int(seed_of_keys(random_state)[0]),
     )
+    before, now = (n.bit_length() + n // most for n in (n_seen, n_seen + further.n_rows))
+    return FurtherRows(data, kept, stay, config.optimizer is not None and now > before)
 
 
 def drift_of(model: PosteriorClassifier, data: Data) -> float:
@@ -189,9 +215,10 @@ def drift_of(model: PosteriorClassifier, data: Data) -> float:
     log_proba = model._log_probabilities(*model._latent_at(data.source.rows))
     p, of_labels = np.exp(log_proba), np.take_along_axis(log_proba, labels[:, None], axis=1)[:, 0]
     expected = np.sum(p * log_proba, axis=1)
-    variance = np.sum(p * log_proba**2, axis=1) - expected**2
-    error = np.sqrt(np.maximum(weight**2 @ variance, np.finfo(float).tiny))
-    return float(weight @ (expected - of_labels) / error)
+    variance = np.sum(p * (log_proba - expected[:, None]) ** 2, axis=1)
+    error, rounding = np.sqrt(weight**2 @ variance), ROUNDING * np.sqrt(weight @ weight)
+    # Where all classes are as probable, every label is as surprising.
+    return float(weight @ (expected - of_labels) / error) if error > rounding else 0.0
 
 
 def _data(

@@ -43,6 +43,7 @@ from .frames import Column, columns_of, is_table, names_of, refuse_times, with_n
 from .warps import Warp, warps_of
 
 FLOATS = (np.float64, np.float32)
+HOW_TO_NAME = " Name all labels that may occur as classes, in the first call."
 
 
 class Columns(NamedTuple):
@@ -144,7 +145,7 @@ def training_data(
         if classes is None:
             check_classification_targets(labels)
         classes = checked_classes(classes, None, is_ordered) if may_lack else np.unique(labels)
-        codes = class_numbers(labels, classes)
+        codes = class_numbers(labels, classes, HOW_TO_NAME if given is not None else "")
         n_each = np.bincount(codes, minlength=len(classes))
         factors = class_factors(getattr(model, "class_weight", None), classes, n_each)
         (keep,) = np.nonzero(weight) if len(weight) else (np.arange(n_rows),)

@@ -443,12 +443,12 @@ class AllRows:
         return found, sweeps
 
 
-def with_more_rows(task: Task, q: LocalPosterior, n_before: int) -> tuple[LocalPosterior, Sweeps]:
-    """The posterior of the task's rows under the prior of q, of whose rows they begin with the last ``n_before``."""
+def with_more_rows(task: Task, q: LocalPosterior, stay: np.ndarray) -> tuple[LocalPosterior, Sweeps]:
+    """The posterior under the prior of q of the task's rows, which begin with some rows of q, by their numbers."""
     all_rows = AllRows.of(task, q.prior, float(np.log(q.variance_scale)), task.source)
     sites = start_sites(task.source, all_rows.local.link)
     for every, before in zip(sites, (q.precision, q.linear), strict=True):
-        every[:, :n_before] = before[:, before.shape[1] - n_before :]
+        every[:, : len(stay)] = before[:, stay]
     return all_rows.posterior(all_rows.distinct.sums(sites), all_rows.log_scale)
 
 

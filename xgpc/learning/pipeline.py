@@ -159,28 +159,33 @@ def add_rows(
     forgetting_factor: float,
     n_new: int,
 ) -> FitResult:
-    """The posterior of earlier rows, given by q, and of further rows.
-
-    If the number of kept rows has passed a power of two, everything is learned from them anew.
-    """
-    kept, n_rows = further.kept, 0 if further.kept is None else further.kept.source.n_rows
-    if kept is not None and kept.config.optimizer is not None and n_rows.bit_length() > further.n_before.bit_length():
-        run.history.add(decision=f"The model has {n_rows} rows of the stream, and learns from these anew.")
-        return fit(kept, run, None)
+    """The posterior of earlier rows, given by q, and of further rows; or, if that is due, all is learned anew."""
+    data, kept, stay, is_due = further
     if isinstance(q, LocalPosterior):
         assert kept is not None
-        as_before = replace(kept, parameter=further.data.parameter, prior_mean=further.data.prior_mean)
-        return _with_more_neighbors(as_before, run, q, n_rows - further.data.source.n_rows)
-    assert evidence is not None
-    return _online(further.data, run, q, evidence, forgetting_factor, n_new)
+        # Learning anew takes the prior mean of the parameters, and this posterior that of q.
+        found = _with_more_neighbors(replace(kept, prior_mean=data.prior_mean), run, q, stay)
+    else:
+        assert evidence is not None
+        found = _online(data, run, q, evidence, forgetting_factor, n_new)
+    if kept is None or not is_due:
+        return found
+    run.history.add(decision=f"All is learned anew from the latest {kept.source.n_rows} rows of the stream.")
+    anew = fit(kept, run, None)
+    if not run.skipped and not (kept.config.given_neighbors and found.q.n_neighbors > anew.q.n_neighbors):
+        return anew
+    # An incomplete fit may be worse than what was learned before, and would stay for long.
+    messages = [*anew.messages, "The stream keeps the kernel that it had."]
+    return replace(found, is_complete=False, messages=messages)
 
 
-def _with_more_neighbors(data: Data, run: Run, q: LocalPosterior, n_before: int) -> FitResult:
-    """The posterior of rows that begin with the last ``n_before`` rows of q, with its kernel and inducing points."""
-    with executing(run, data.config) as executor:
+def _with_more_neighbors(data: Data, run: Run, q: LocalPosterior, stay: np.ndarray) -> FitResult:
+    """The posterior of rows that begin with some rows of q, by their numbers, with its kernel and inducing points."""
+    # Sweeps that an interrupt ends early are of no use.
+    with executing(run, replace(data.config, keep_on_interrupt=False)) as executor:
         model = Model(q.prior, None, data.record.site(len(data.classes), data.parameter))
         initial = InitialState(Training(data.source, executor, q.n_latents), data.hold_out, model)
-        found, sweeps = with_more_rows(Task(data, run, initial, q.n_neighbors), q, n_before)
+        found, sweeps = with_more_rows(Task(data, run, initial, q.n_neighbors), q, stay)
     problems = () if sweeps.converged else (f"the sites did not converge in {sweeps.n_sweeps} sweeps",)
     return with_neighbors(data, run, HyperparameterFit(model, sweeps.n_sweeps, problems), found)
 

@@ -73,14 +73,15 @@ class FurtherRows(NamedTuple):
     Attributes
     ----------
     data : Data of the batch
-    kept : Data of the rows that the model keeps from now on, those of the batch last, to learn from anew; None if it
-        keeps none
-    n_before : int, number of the rows that it kept before
+    kept : Data of the rows that the model keeps from now on, those of the batch last; None if it keeps none
+    stay : (r,) numbers of the rows that it kept before and still keeps
+    is_due : bool, whether all is to be learned from ``kept`` anew
     """
 
     data: Data
     kept: Data | None
-    n_before: int
+    stay: np.ndarray
+    is_due: bool
 
 
 class PreviousFit(NamedTuple):

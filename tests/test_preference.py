@@ -12,9 +12,10 @@ from scipy.stats import spearmanr
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from support import archives
 from support.training import training
 
-from xgpc import GPPreference
+from xgpc import GPClassifier, GPPreference
 from xgpc.approximations.pairs import PairPrior
 from xgpc.inference.ascent import coordinate_ascent
 from xgpc.kernels import ActiveDims
@@ -184,3 +185,56 @@ def test_bad_input_is_an_error(given, rows, message):
     with pytest.raises(ValueError, match=message):
         model.fit(items[i], items[j][:rows])
     assert not hasattr(model, "posterior_")
+
+
+# Files.
+
+
+@pytest.mark.parametrize("kind", ["default", "given", "frames"])
+def test_a_file_keeps_all_that_predicts(tmp_path, kind):
+    items, _, i, j = problem()
+    model = GPPreference(random_state=0)
+    if kind == "given":
+        model = GPPreference(ActiveDims(RBF(1.0), [0]) + KERNEL, likelihood="probit", n_inducing=8, optimizer=None)
+    elif kind == "frames":
+        items = pd.DataFrame(items, columns=["width", "height"])
+    first, second = (items.iloc[i], items.iloc[j]) if kind == "frames" else (items[i], items[j])
+    model.fit(first, second).save(tmp_path / "model.npz")
+    again = GPPreference.load(tmp_path / "model.npz")
+    assert_array_equal(again.predict_proba(first, second), model.predict_proba(first, second))
+    for one, other in zip(*(m.predict_latent(items, return_cov=True) for m in (again, model)), strict=True):
+        assert_array_equal(one, other)
+    assert str(again) == str(model)
+    assert (again.elbo_, again.n_iter_, again.kernel_) == (model.elbo_, model.n_iter_, model.kernel_)
+    assert_array_equal(again.inducing_points_, model.inducing_points_)
+    if kind == "frames":
+        with pytest.raises(ValueError, match="feature names"):
+            again.predict_latent(items[["height", "width"]])
+
+
+def test_files_that_are_damaged_or_of_another_kind_are_refused(tmp_path):
+    items, _, i, j = problem()
+    path = tmp_path / "model.npz"
+    GPPreference(random_state=0).fit(items[i], items[j]).save(path)
+    content = path.read_bytes()
+    header, arrays = archives.read(content)
+    changes = [
+        (header | {"fitted_likelihood": "svm"}, arrays),
+        (header | {"parameters": header["parameters"] | {"n_inducing": 0}}, arrays),
+        (header | {"parameters": header["parameters"] | {"colour": "red"}}, arrays),
+        (header | {"colour": "red"}, arrays),
+        (header, arrays | {"eta": -arrays["eta"]}),
+        (header, arrays | {"eta": arrays["eta"][:3]}),
+        (header, arrays | {"h": np.full_like(arrays["h"], np.nan)}),
+        (header, {name: array for name, array in arrays.items() if name != "elbo"}),
+    ]
+    for changed in changes:
+        path.write_bytes(archives.write(*changed))
+        with pytest.raises(ValueError, match=r"is not a model saved by GPPreference\.save"):
+            GPPreference.load(path)
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match=r"is not a model saved by GPPreference\.save"):
+        GPPreference.load(path)
+    GPClassifier(n_inducing=4, n_neighbors=0, optimizer=None).fit(items, items[:, 0] > 0).save(path)
+    with pytest.raises(ValueError, match="its format is 'xgpc model"):
+        GPPreference.load(path)

@@ -274,13 +274,17 @@ def load(cls: type[Model], path: str | os.PathLike[str]) -> Model:
         # Numbers that overflow are refused, so that NumPy need not warn of them.
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
             model = _model(cls, header, arrays)
-        again, expected = contents(model)
-        if sorted(expected) != sorted(arrays):
-            raise ValueError(f"its arrays are {sorted(arrays)}, not {sorted(expected)}")
-        for name in header | again:
-            if to_json({name: header.get(name)}) != to_json({name: again.get(name)}):
-                raise ValueError(f"its {name} is not valid: {reprlib.repr(header.get(name))}")
+        check_complete(header, arrays, *contents(model))
         return model
+
+
+def check_complete(header: Header, arrays: Arrays, again: Header, expected: Arrays) -> None:
+    """Raise ValueError unless a file has just what is written for the model that was made from it."""
+    if sorted(expected) != sorted(arrays):
+        raise ValueError(f"its arrays are {sorted(arrays)}, not {sorted(expected)}")
+    for name in header | again:
+        if to_json({name: header.get(name)}) != to_json({name: again.get(name)}):
+            raise ValueError(f"its {name} is not valid: {reprlib.repr(header.get(name))}")
 
 
 def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:

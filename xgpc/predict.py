@@ -475,9 +475,10 @@ class PosteriorClassifier(WithArrays):
     def save(self, path: str | os.PathLike[str], rows_dtype: str | None = None) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects.
 
-        With neighbours (``n_neighbors_`` above 0) the file holds all training rows and their sites, 8 d + 16 C bytes
-        for each row with C latent functions (1 for two classes); whoever has the file can read these rows.
-        ``rows_dtype`` is "float32" (4 d + 16 C bytes; float64 rows are rounded), "float64" or None.
+        With neighbours (``n_neighbors_`` above 0) the file holds the rows that the model keeps, their labels, weights
+        and sites, 8 d + 16 (C + 1) bytes for each row with C latent functions (1 for two classes); after
+        ``partial_fit`` it may hold rows, too. Whoever has the file can read these. ``rows_dtype`` is "float32" (4 d
+        bytes in place of 8 d; float64 rows are rounded), "float64" or None.
 
         The file keeps all parameters except ``query_split``, ``checkpoint``, ``callback`` and a ``random_state`` that
         is not an integer; the loaded model has None for these. An existing file is replaced only when the new one is

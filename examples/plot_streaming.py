@@ -5,7 +5,8 @@ A stream whose classes drift
 ``partial_fit`` learns from one batch after another; with ``n_neighbors=0`` it keeps no rows. Here the border between
 two classes rotates slowly. A model that gives all batches the same weight becomes inaccurate; ``forgetting_factor``
 gives old rows less weight. ``drift_`` compares the labels of each batch with what the model predicted before it learned
-from them: about 0 if the predictions were right, and above 3 if the classes have changed.
+from them: about 0 if the predictions were right, and above 3 if the classes have changed. Later, the models are less
+certain, so that wrong predictions surprise them less.
 """
 
 import matplotlib.pyplot as plt

@@ -310,7 +310,11 @@ def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_end
     client, small_subset, tmp_path, monkeypatch
 ):
     X, y, _ = problem()
-    calm = without_warnings(DaskGPClassifier(**options(optimizer=None)).fit, of_unknown_sizes(X), of_unknown_sizes(y))
+    near = options(optimizer=None, n_neighbors=3, max_rows_in_model=1000)
+    calm, calm_near = (
+        without_warnings(DaskGPClassifier(**given).fit, of_unknown_sizes(X), of_unknown_sizes(y))
+        for given in (options(optimizer=None), near)
+    )
     rows, run = mortal(str(tmp_path), X), DaskPartitions.run
     settings = {
         # A local cluster looks so long after a death whether the worker is back, and gives it up if it has died again.
@@ -340,6 +344,12 @@ def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_end
         fitted(rows("stormy", (0, 2, 4, 6, 8)), of_unknown_sizes(y))
         assert {f"stormy3--{number}" for number in range(10)} <= set(os.listdir(tmp_path))
         assert_same_bits(model, calm, X)
+
+        # Rows among which neighbours are searched are counted and drawn, and need no passes.
+        model = DaskGPClassifier(**near, client=client)
+        fitted(rows("windy", (0, 1, 3, 4, 5)), of_unknown_sizes(y))
+        assert {f"windy3--{number}" for number in range(7)} <= set(os.listdir(tmp_path))
+        assert_same_bits(model, calm_near, X)
 
         before = dict(vars(model))
         # Of one task; the default is 3, of which dask itself has tests.

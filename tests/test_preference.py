@@ -223,6 +223,8 @@ def test_files_that_are_damaged_or_of_another_kind_are_refused(tmp_path):
         (header | {"parameters": header["parameters"] | {"n_inducing": 0}}, arrays),
         (header | {"parameters": header["parameters"] | {"colour": "red"}}, arrays),
         (header | {"colour": "red"}, arrays),
+        (header | {"full": True}, arrays),
+        (header | {"neighbors": 3}, arrays),
         (header, arrays | {"eta": -arrays["eta"]}),
         (header, arrays | {"eta": arrays["eta"][:3]}),
         (header, arrays | {"h": np.full_like(arrays["h"], np.nan)}),

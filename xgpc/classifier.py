@@ -178,9 +178,9 @@ class GPClassifier(PosteriorClassifier):
         neighbours, of the last batch. With neighbours, it is the bound of the posterior without neighbours and is
         computed when it is first read. ``log_marginal_likelihood_value_`` is another name of it.
     drift_ : float
-        After ``partial_fit`` of a fitted model: how much less probable the new labels were than the model claimed
-        before, in standard errors. Values above 3 in several batches say that the classes drift: forget earlier rows
-        (``forgetting_factor``), or fit anew.
+        After ``partial_fit`` of a fitted model: the log probability of the new labels that the model expected before,
+        minus the actual one, in standard errors. Values above 3 in several batches say that the classes drift: forget
+        earlier rows (``forgetting_factor``), or fit anew.
     history_ : dict of arrays
         One row for each evaluation, iteration and decision. ``help("xgpc.inference.history")`` explains the columns.
     decisions_, warnings_ : lists of str
@@ -363,14 +363,14 @@ class GPClassifier(PosteriorClassifier):
         """Update the model with a batch of rows from a stream.
 
         The first call fits the model to its batch, as ``fit`` does: give it some thousands of rows. Later calls, and
-        calls after ``fit``, add rows under the kernel, inducing points and ``mean_`` that there are. Unless
-        ``n_neighbors=0``, a model that can have neighbours keeps the latest ``max_rows_in_model`` rows, and learns all
-        from these anew, as ``fit`` does, when the number of rows that came passes a power of two, such as 4096, or a
-        multiple of the rows that it may keep. Other models keep no rows [8]_. The method returns self, and warns as
+        calls after ``fit``, update the posterior and keep kernel, inducing points and ``mean_``. With ``n_neighbors=0``
+        the model keeps no rows [8]_. Otherwise, if its likelihood allows neighbours, it keeps the latest
+        ``max_rows_in_model`` rows. When the number of rows seen passes a power of two, such as 4096, or a multiple of
+        this limit, it learns everything from the kept rows, as ``fit`` does. The method returns self, and warns as
         ``fit`` does.
 
-        ``n_iter_``, ``converged_`` and ``history_`` are those of the latest call, and so is ``elbo_`` without
-        neighbours: if nothing was learned anew, a bound of the batch's log evidence given earlier rows.
+        ``n_iter_``, ``converged_`` and ``history_`` describe the latest call. So does ``elbo_`` without neighbours: if
+        the call only updated the posterior, it is a bound of the batch's log evidence given earlier rows.
 
         Parameters
         ----------
@@ -383,7 +383,8 @@ class GPClassifier(PosteriorClassifier):
             ``forgetting_factor ** k`` rows.
         n_new_inducing : int, default=0
             At most this many rows of the batch become new inducing points, for streams that reach new places; a model
-            has at most 2048 inducing points. The first call ignores it; not with neighbours.
+            has at most 2048 inducing points. The first call ignores it; a model with neighbours
+            raises a ValueError.
 
         Raises
         ------
@@ -405,8 +406,7 @@ class GPClassifier(PosteriorClassifier):
                     run.history.add(decision=FIRST_BATCH)
                 data = rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
                 result = pipeline.fit(data, run, self._previous(data, run))
-            publish(self, data, run, result)
-            self._stream_rows = stream_rows(data, result.q)
+            publish(self, data, run, result, stream_rows(data, result.q))
             return
         counts, n_seen, factor, q = self.class_count_, self.n_samples_seen_, float(forgetting_factor), self.posterior_
         assert isinstance(q, SparsePosterior | LocalPosterior)
@@ -414,8 +414,7 @@ class GPClassifier(PosteriorClassifier):
             further = further_rows(self, config, run, X, y, sample_weight, classes, factor)
             drift = drift_of(self, further.data)
             result = pipeline.add_rows(further, run, q, self._evidence, factor, int(n_new_inducing))
-        publish(self, further.data, run, result)
-        self._stream_rows = None if further.kept is None else stream_rows(further.kept, result.q)
+        publish(self, further.data, run, result, stream_rows(further.kept, result.q))
         self.drift_ = drift
         self.class_count_ = factor * counts + self.class_count_
         self.n_samples_seen_ += n_seen

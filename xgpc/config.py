@@ -163,9 +163,9 @@ FUNCTION = Rule(callable, "a function of one argument, the state of the fit")
 
 
 # Most rows that a model with neighbours keeps by default: rows times latent functions, of which a million take 1.7 GB
-# while they are fitted, and rows times features.
+# while they are fitted, and rows times features, which take .8 GB in double precision.
 MOST_CLASS_ROWS, MOST_ROW_VALUES = 1_000_000, 100_000_000
-# A stream keeps so many times fewer, because each batch takes some sweeps over all of them (1.2 s for 100 000 rows).
+# A stream keeps so many times fewer, because each batch takes some sweeps over all of them (.7 s for 100 000 rows).
 STREAM_SHARE = 10
 
 

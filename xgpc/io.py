@@ -20,7 +20,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from .approximations.base import KernelPosterior, grouped
 from .approximations.full import FullPosterior, FullPrior
 from .approximations.local import LocalPosterior
-from .approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
+from .approximations.sparse import PRECISIONS, SparsePrior
 from .config import PARAMETERS, check_parameters, is_integer, one_of
 from .data.encoding import Encoding, of_table, warps_in
 from .files import KINDS, Arrays, Header, read, refusing, regular, to_json, write
@@ -124,7 +124,11 @@ def posterior_contents(q: KernelPosterior | LocalPosterior) -> tuple[Header, Arr
 
 
 def posterior_from(
-    header: Header, arrays: Arrays, n_latents: int | None, groups: Groups | None = None
+    header: Header,
+    arrays: Arrays,
+    n_latents: int | None,
+    groups: Groups | None = None,
+    prior_class: type[SparsePrior] = SparsePrior,
 ) -> KernelPosterior | LocalPosterior:
     """The posterior of ``posterior_contents``, or an exception; ``groups`` are features that share a length scale."""
     Z, k, dtype = arrays["Z"], int(header["neighbors"]), PRECISIONS[header["precision"]]
@@ -147,8 +151,8 @@ def posterior_from(
     if header["full"]:
         q = FullPosterior.from_natural(grouped([FullPrior.build(*pair) for pair in pairs]), arrays["eta"], arrays["h"])
     else:
-        priors = grouped([SparsePrior.build(*pair, dtype) for pair in pairs])
-        q = SparsePosterior.from_natural(priors, np.tril(arrays["eta"]), arrays["h"])
+        prior = grouped([prior_class.build(*pair, dtype) for pair in pairs])
+        q = prior.groups[0].posterior_of(prior, (np.tril(arrays["eta"]), arrays["h"]))
     if q is None or not math.isfinite(q.kl):
         raise ValueError("its posterior precision is not positive definite, or its mean is not finite")
     return q
@@ -214,33 +218,59 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
     arrays |= {f"{HISTORY}{name}": column for name, column in model.history_.items()}
     arrays["classes"] = classes.astype(str) if classes.dtype.kind == "O" else classes
     arrays["mean"] = np.atleast_1d(model.mean_)
-    if hasattr(model, "feature_names_in_"):
-        arrays["feature_names"] = model.feature_names_in_.astype(str)
-    if model._column_labels is not None:
-        arrays["column_labels"] = np.array(model._column_labels)
+    arrays |= column_names(model)
     if not isinstance(points, str):
         arrays["inducing_points"] = np.asarray(points, dtype=np.float64)
     return header, arrays
 
 
-def _parameters(model: BaseEstimator) -> Header:
-    """Constructor arguments as data for JSON; given inducing points are an array of the file instead."""
-    given = {name: getattr(model, name) for name, parameter in PARAMETERS.items() if parameter.is_saved}
-    kernel, points, weights, seed = model.kernel, model.inducing_points, model.class_weight, model.random_state
-    return given | {
+def column_names(model: BaseEstimator) -> Arrays:
+    """Names and labels of the columns that a model was fitted to, as far as they have any."""
+    arrays: Arrays = {}
+    if hasattr(model, "feature_names_in_"):
+        arrays["feature_names"] = model.feature_names_in_.astype(str)
+    if model._column_labels is not None:
+        arrays["column_labels"] = np.array(model._column_labels)
+    return arrays
+
+
+def set_column_names(model: BaseEstimator, arrays: Arrays) -> None:
+    """Set what ``column_names`` gave."""
+    if "feature_names" in arrays:
+        model.feature_names_in_ = arrays["feature_names"].astype(object)
+    if "column_labels" in arrays:
+        model._column_labels = tuple(arrays["column_labels"].tolist())
+
+
+def kernel_and_seed(model: BaseEstimator) -> Header:
+    """The constructor arguments ``kernel`` and ``random_state`` as data for JSON, without a seed that is no integer."""
+    kernel, seed = model.kernel, model.random_state
+    return {
         "kernel": None if kernel is None else kernel_to_data(kernel),
-        "inducing_points": points if isinstance(points, str) else None,
-        "class_weight": list(weights.items()) if isinstance(weights, dict) else weights,
         "random_state": seed if is_integer(seed) else None,
     }
 
 
+def given_kernel(parameters: Header) -> Kernel | None:
+    """The constructor argument ``kernel``."""
+    return None if parameters["kernel"] is None else kernel_from_data(parameters["kernel"])
+
+
+def _parameters(model: BaseEstimator) -> Header:
+    """Constructor arguments as data for JSON; given inducing points are an array of the file instead."""
+    given = {name: getattr(model, name) for name, parameter in PARAMETERS.items() if parameter.is_saved}
+    points, weights = model.inducing_points, model.class_weight
+    return given | {
+        **kernel_and_seed(model),
+        "inducing_points": points if isinstance(points, str) else None,
+        "class_weight": list(weights.items()) if isinstance(weights, dict) else weights,
+    }
+
+
 def _constructor_arguments(parameters: Header, arrays: Arrays) -> Header:
-    kernel, points, weights, rate = (
-        parameters[name] for name in ("kernel", "inducing_points", "class_weight", "learning_rate")
-    )
+    points, weights, rate = (parameters[name] for name in ("inducing_points", "class_weight", "learning_rate"))
     return parameters | {
-        "kernel": None if kernel is None else kernel_from_data(kernel),
+        "kernel": given_kernel(parameters),
         "inducing_points": arrays["inducing_points"] if points is None else points,
         "class_weight": dict(weights) if isinstance(weights, list) else weights,
         "learning_rate": tuple(rate) if isinstance(rate, list) else rate,
@@ -331,8 +361,5 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     for name in ARRAY_ATTRIBUTES:
         setattr(model, name, arrays[name])
     model.history_ = {name.removeprefix(HISTORY): a for name, a in arrays.items() if name.startswith(HISTORY)}
-    if "feature_names" in arrays:
-        model.feature_names_in_ = arrays["feature_names"].astype(object)
-    if "column_labels" in arrays:
-        model._column_labels = tuple(arrays["column_labels"].tolist())
+    set_column_names(model, arrays)
     return model

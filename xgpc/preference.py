@@ -15,14 +15,23 @@ from sklearn.utils.validation import check_is_fitted
 from . import names
 from .approximations.base import Training
 from .approximations.pairs import PairPosterior, PairPrior
-from .config import check_allowed, integer, is_integer, one_of
+from .config import check_allowed, integer, one_of
 from .data.checks import checked_weights
 from .data.training import checked_rows, labels_of
 from .estimator import ColumnsOfFit, all_or_nothing
 from .files import Arrays, Header, read, refusing, regular, write
 from .inference.ascent import coordinate_ascent
 from .inference.history import History
-from .io import check_arrays, check_complete, kernel_from_data, kernel_to_data, posterior_contents
+from .io import (
+    check_arrays,
+    check_complete,
+    column_names,
+    given_kernel,
+    kernel_and_seed,
+    posterior_contents,
+    posterior_from,
+    set_column_names,
+)
 from .kernels.default import default_kernel
 from .kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from .kernels.spec import KernelSpec, with_numbers
@@ -191,19 +200,13 @@ class GPPreference(ColumnsOfFit):
 
     def _contents(self) -> tuple[Header, Arrays]:
         """What files hold of a fitted model."""
-        kernel, seed = self.kernel, self.random_state
-        parameters = self.get_params(deep=False) | {
-            "kernel": None if kernel is None else kernel_to_data(kernel),
-            "random_state": seed if is_integer(seed) else None,
-        }
         learned, arrays = posterior_contents(self.posterior_)
-        header = {"parameters": parameters, "fitted_likelihood": self._record.likelihood, "n_iter_": self.n_iter_}
-        arrays["elbo"] = np.array(self.elbo_)
-        if hasattr(self, "feature_names_in_"):
-            arrays["feature_names"] = self.feature_names_in_.astype(str)
-        if self._column_labels is not None:
-            arrays["column_labels"] = np.array(self._column_labels)
-        return header | learned, arrays
+        header = {
+            "parameters": self.get_params(deep=False) | kernel_and_seed(self),
+            "fitted_likelihood": self._record.likelihood,
+            "n_iter_": self.n_iter_,
+        }
+        return header | learned, arrays | {"elbo": np.array(self.elbo_)} | column_names(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects, as ``GPClassifier.save`` does."""
@@ -218,21 +221,16 @@ class GPPreference(ColumnsOfFit):
             header, arrays = read(file, "preference")
             parameters, d = header["parameters"], arrays["Z"].shape[-1]
             check_arrays(arrays, None, False, n_columns=d)
-            kernel = parameters["kernel"]
-            model = cls(**parameters | {"kernel": None if kernel is None else kernel_from_data(kernel)})
+            model = cls(**parameters | {"kernel": given_kernel(parameters)})
             check_allowed(model, OWN)
             OWN["likelihood"].check("fitted_likelihood", header["fitted_likelihood"])
             with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
-                prior = PairPrior.build(KernelSpec(kernel_from_data(header["kernels"][0]), d), arrays["Z"])
-                q = PairPosterior.from_natural(prior, np.tril(arrays["eta"]), arrays["h"])
-            if q is None or not np.isfinite(q.kl):
-                raise ValueError("its posterior precision is not positive definite, or its mean is not finite")
+                q = posterior_from(header, arrays, None, prior_class=PairPrior)
+            if not isinstance(q, PairPosterior):
+                raise ValueError("its posterior is not one of pairs")
             model.posterior_, model._record = q, record_of(header["fitted_likelihood"], "exact")
-            model.kernel_, model.inducing_points_ = prior.spec.kernel, np.array(prior.Z)
+            model.kernel_, model.inducing_points_ = q.prior.spec.kernel, np.array(q.prior.Z)
             model.elbo_, model.n_iter_, model.n_features_in_ = float(arrays["elbo"]), int(header["n_iter_"]), d
-            if "feature_names" in arrays:
-                model.feature_names_in_ = arrays["feature_names"].astype(object)
-            if "column_labels" in arrays:
-                model._column_labels = tuple(arrays["column_labels"].tolist())
+            set_column_names(model, arrays)
             check_complete(header, arrays, *model._contents())
             return model

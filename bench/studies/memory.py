@@ -11,12 +11,11 @@ fast as one. "Neighbours" are 24 for each row of an array with 10 features, unde
 """
 
 import statistics
-import tempfile
 import time
 from contextlib import ExitStack
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import partial
 
+import files
 import numpy as np
 from markdown_tables import number, table
 from measure import alone, median_ratio, peak_memory, seconds, side_by_side, timed_fit
@@ -31,40 +30,15 @@ from . import Part
 
 MINUTES, EXPIRES = 9, {VERSION}
 D, M, GIB = 28, 100, 2**30 / 1e9
-WRITTEN_ROWS = 100_000
 PARTITIONS, ITERATIONS, WORKERS = 20, 5, 2
 
 
-def write(path, n):
+def some_rows(n, d, start):
     """Classes whose log odds are waves in three of the features and a product of two others."""
-    import pyarrow
-    from pyarrow import parquet
-
-    names = [f"x{j}" for j in range(D)]
-    schema = pyarrow.schema([*((name, pyarrow.float32()) for name in names), ("y", pyarrow.int8())])
-    with parquet.ParquetWriter(path, schema) as writer:
-        for start in range(0, n, WRITTEN_ROWS):
-            rng = np.random.default_rng([0, start])
-            X = rng.normal(size=(min(WRITTEN_ROWS, n - start), D)).astype(np.float32)
-            odds = np.sum(np.sin(2.0 * X[:, :3]), axis=1) + X[:, 3] * X[:, 4]
-            y = (odds + rng.logistic(size=len(X)) > 0).astype(np.int8)
-            writer.write_table(pyarrow.table([pyarrow.array(column) for column in (*X.T, y)], schema=schema))
-
-
-@lru_cache(1)
-def folder():
-    """A folder for the files, which ends with the process."""
-    return tempfile.TemporaryDirectory()
-
-
-def file_of(n):
-    """Path of a file of so many rows, which is written once; the files of other sizes go."""
-    path = Path(folder().name) / f"{n}.parquet"
-    if not path.exists():
-        for other in path.parent.iterdir():
-            other.unlink()
-        alone(write, str(path), n)
-    return str(path)
+    rng = np.random.default_rng([0, start])
+    X = rng.normal(size=(min(files.BLOCK, n - start), d)).astype(np.float32)
+    odds = np.sum(np.sin(2.0 * X[:, :3]), axis=1) + X[:, 3] * X[:, 4]
+    return X, (odds + rng.logistic(size=len(X)) > 0).astype(np.int8)
 
 
 def fit_file(path, settings, threads=2):
@@ -76,17 +50,14 @@ def fit_file(path, settings, threads=2):
 
 def fit_in_memory(path, n):
     """A fit of the rows of a file that are all in memory before."""
-    X, y, start = np.empty((n, D), np.float32), np.empty(n, np.int8), 0
-    for rows, labels in from_parquet(path, target="y"):
-        X[start : start + len(rows)], y[start : start + len(rows)] = rows, labels
-        start += len(rows)
+    X, y = files.read_all(path, n, D)
     model = GPClassifier(n_inducing=M, n_neighbors=0, n_jobs=2, random_state=0)
     spent = timed_fit(model, X, y)
     return {"seconds": spent, "input": (X.nbytes + y.nbytes) / 1e9, "gigabytes": peak_memory(), "elbo": model.elbo_}
 
 
 def measure(n, kind):
-    path = file_of(n)
+    path = files.file_of(n, D, some_rows)
     if kind == "in memory":
         return {"rows": n, **alone(fit_in_memory, path, n)}
     if kind == "X-GPC":

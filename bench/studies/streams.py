@@ -1,8 +1,8 @@
 """Neighbours in files and streams
 
 "Files" are Parquet files of rows in float32 whose classes change quickly in three of the features; the lowest possible
-NLL is that of the true probabilities. "In memory" fits the same rows as one array. "Sample" is the number of rows that
-the model keeps for neighbours, by default at most a million. LightGBM, with early stopping, needs all rows in memory.
+NLL is that of the true probabilities. "Array" fits the same rows from memory. "Sample" is the number of rows that the
+model keeps for neighbours, by default at most a million. LightGBM, with early stopping, needs all rows in memory.
 The goals: a file of a million rows takes at most twice the time of the array, with the same result; with 11 million
 rows, the NLL is less than half way from the lowest possible one to that without neighbours, within 30 minutes and 8 GB.
 Memory is the peak memory of the process. "Generated" are fits without neighbours, with 100 inducing points, to rows of
@@ -14,11 +14,10 @@ all batches but the first, each predicted before the model learns from it. In th
 tenth of them. "Slowest" is the longest time of a single batch.
 """
 
-import tempfile
 import time
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import partial
 
+import files
 import numpy as np
 import problems
 from markdown_tables import number, table
@@ -34,7 +33,7 @@ from xgpc.rows import from_parquet
 from . import Part
 
 MINUTES, EXPIRES = 21, {VERSION}
-WRITTEN_ROWS, TEST_ROWS = 100_000, 50_000
+TEST_ROWS = 50_000
 BATCH = 1000
 WAYS = {
     "neighbours": {},
@@ -49,38 +48,10 @@ def odds(X):
 
 
 def some_rows(n, d, start):
-    """Rows from row ``start`` on, at most ``WRITTEN_ROWS``, and their classes."""
+    """Rows from row ``start`` on, at most a block, and their classes."""
     rng = np.random.default_rng([0, start])
-    X = rng.standard_normal(size=(min(WRITTEN_ROWS, n - start), d), dtype=np.float32)
+    X = rng.standard_normal(size=(min(files.BLOCK, n - start), d), dtype=np.float32)
     return X, (rng.uniform(size=len(X)) < expit(odds(X))).astype(np.int8)
-
-
-def write(path, n, d):
-    import pyarrow
-    from pyarrow import parquet
-
-    names = [f"x{j}" for j in range(d)]
-    schema = pyarrow.schema([*((name, pyarrow.float32()) for name in names), ("y", pyarrow.int8())])
-    with parquet.ParquetWriter(path, schema) as writer:
-        for start in range(0, n, WRITTEN_ROWS):
-            X, y = some_rows(n, d, start)
-            writer.write_table(pyarrow.table([pyarrow.array(column) for column in (*X.T, y)], schema=schema))
-
-
-@lru_cache(1)
-def folder():
-    """A folder for the files, which ends with the process."""
-    return tempfile.TemporaryDirectory()
-
-
-def file_of(n, d):
-    """Path of a file of so many rows, which is written once; the files of other sizes go."""
-    path = Path(folder().name) / f"{n}-{d}.parquet"
-    if not path.exists():
-        for other in path.parent.iterdir():
-            other.unlink()
-        alone(write, str(path), n, d)
-    return str(path)
 
 
 def judged(predict_proba, d):
@@ -94,14 +65,6 @@ def judged(predict_proba, d):
 
 def kept_rows(model):
     return len(model.posterior_.X) if model.n_neighbors_ else 0
-
-
-def read_all(path, n, d):
-    X, y, start = np.empty((n, d), np.float32), np.empty(n, np.int8), 0
-    for rows, labels in from_parquet(path, target="y"):
-        X[start : start + len(rows)], y[start : start + len(rows)] = rows, labels
-        start += len(rows)
-    return X, y
 
 
 def fit_file(path, d, settings):
@@ -119,7 +82,7 @@ def fit_file(path, d, settings):
 
 
 def fit_array(path, n, d, method):
-    X, y = read_all(path, n, d)
+    X, y = files.read_all(path, n, d)
     model = make(method)
     spent = timed_fit(model, X, y)
     kept = kept_rows(model) if method == "xgpc" else 0
@@ -127,7 +90,7 @@ def fit_array(path, n, d, method):
 
 
 def measure_file(n, d, way):
-    path = file_of(n, d)
+    path = files.file_of(n, d, some_rows)
     if way in WAYS:
         return {"rows": n, **alone(fit_file, path, d, WAYS[way])}
     if way == "lightgbm":
@@ -138,7 +101,7 @@ def measure_file(n, d, way):
 
 def generated(n):
     def batches():
-        return (some_rows(n, 10, start) for start in range(0, n, WRITTEN_ROWS))
+        return (some_rows(n, 10, start) for start in range(0, n, files.BLOCK))
 
     model, start = GPClassifier(n_inducing=100, n_neighbors=0, n_jobs=THREADS, random_state=0), time.perf_counter()
     model.fit_batches(batches)

@@ -159,18 +159,18 @@ def add_rows(
     forgetting_factor: float,
     n_new: int,
 ) -> FitResult:
-    """The posterior of earlier rows, given by q, and of further rows; or, if that is due, all is learned anew."""
+    """The posterior of earlier rows, given by q, and of further rows; if learning is due, that of a new fit."""
     data, kept, stay, is_due = further
     if isinstance(q, LocalPosterior):
         assert kept is not None
-        # Learning anew takes the prior mean of the parameters, and this posterior that of q.
+        # The prior mean of q; learning starts from that of the parameters.
         found = _with_more_neighbors(replace(kept, prior_mean=data.prior_mean), run, q, stay)
     else:
         assert evidence is not None
         found = _online(data, run, q, evidence, forgetting_factor, n_new)
     if kept is None or not is_due:
         return found
-    run.history.add(decision=f"All is learned anew from the latest {kept.source.n_rows} rows of the stream.")
+    run.history.add(decision=f"Everything is learned anew from the latest {kept.source.n_rows} rows of the stream.")
     anew = fit(kept, run, None)
     if not run.skipped and not (kept.config.given_neighbors and found.q.n_neighbors > anew.q.n_neighbors):
         return anew

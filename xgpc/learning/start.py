@@ -75,7 +75,7 @@ class FurtherRows(NamedTuple):
     data : Data of the batch
     kept : Data of the rows that the model keeps from now on, those of the batch last; None if it keeps none
     stay : (r,) numbers of the rows that it kept before and still keeps
-    is_due : bool, whether all is to be learned from ``kept`` anew
+    is_due : bool, whether kernel, inducing points and posterior are to be learned from ``kept``
     """
 
     data: Data

@@ -31,6 +31,7 @@ from .local import (
     beats_base_rate,
     chosen,
     first_round,
+    log_scale_bounds,
     predict_held_out,
     second_round,
     size_of_round,
@@ -421,7 +422,7 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> HyperparameterFit:
         # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
         sites = all_rows.joined(sweeps, held_out, predicted)
         if data.config.optimizer is not None:
-            log_scale = predicted.log_scale(log_scale, data.hold_out.is_random)
+            log_scale = predicted.log_scale(log_scale, log_scale_bounds(task))
     if pays and (not len(held_out) or sweeps.converged):
         local, sweeps = all_rows.posterior(sites, log_scale)
     if not (pays and sweeps.converged):

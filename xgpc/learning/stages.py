@@ -46,6 +46,9 @@ ROWS_OF_FAMILIES, ITERATIONS_OF_FAMILIES = 300, 15
 NATS_OF_FAMILIES, NATS_OF_FAMILIES_A_ROW = 2.0, 2e-3
 # Mini-batches start from the posterior of this many rows, weighted to stand for all, to save time.
 ROWS_BEFORE_BATCHES = 1000
+# The number of points is doubled, but a smaller one is raised to this many at once if that pays, because the optimum is
+# then better than on the way by 64 points (two splits of waveform: NLL lower by .002, of thyroid by .0001 and .0006).
+FIRST_MANY = 128
 # The posterior with more points is fitted to this share of the required gain.
 TRIAL_SHARE = 0.1
 # Iterations for a number of points on the way. Beyond MAX_MOVING points only kernel parameters are learned, with fewer
@@ -180,7 +183,7 @@ class Learner:
     def learn(self, model: Model, grow_to: int, done: int = 0, only_grows: bool = False) -> Outcome:
         """Learn in stages, each from the result of the one before; returns the outcome of the last.
 
-        First the inducing points are doubled while this pays, up to ``grow_to`` (0: never); then the subsets grow,
+        First the inducing points become more while this pays, up to ``grow_to`` (0: never); then the subsets grow,
         unless ``only_grows``. Subsets of less than ``done`` rows, which a resumed fit had reached, are skipped.
         """
         sizes = self.sizes(model.prior)
@@ -345,43 +348,53 @@ class Learner:
         return Outcome(posterior_of(self._part(size), model, self.prior_mean, self.options, nats), 0)
 
     def _more_points(self, outcome: Outcome, size: int, most: int, took: float) -> Outcome | None:
-        """The posterior with twice the inducing points, at most ``most``; None if its bound gains too little.
+        """The posterior with more inducing points, at most ``most``; None if its bound gains too little.
 
         ``took`` is the time of the stage with the present points.
         """
         model, m = outcome.model, outcome.model.prior.n_inducing
         part = self._part(size)
         rows = part.source.sample(np.arange(len(part))).rows
-        larger = with_more_points(model.prior, rows, max(0, min(m, most - m)), self.random_state)
-        n_more = larger.n_inducing - m
-        if not n_more:
+        numbers = sorted({to for to in (min(2 * m, most), min(max(2 * m, FIRST_MANY), most)) if to > m}, reverse=True)
+        before = None
+        for to in numbers:
+            larger = with_more_points(model.prior, rows, to - m, self.random_state)
+            if larger.n_inducing == m:
+                break
+            self._tell_time(outcome, size, larger, took)
+            nats = TRIAL_SHARE * MIN_GAIN * (numbers[-1] - m) * len(larger.groups)
+            try:
+                # The posterior at these points converges first, or the new points would be credited with its remaining
+                # gain.
+                if before is None:
+                    before = outcome if self.optimize is None else self._posterior(size, model, nats)
+                after = self._posterior(size, before.model._replace(prior=larger), nats)
+            except OutOfTime:
+                # Fewer points may still leave time for the posterior of all rows.
+                self.run.skip(f"the trial of {larger.n_inducing} inducing points")
+                return None
+            simpler, richer = Bound(before.point.elbo, model.prior), Bound(after.point.elbo, larger)
+            columns = {"elbo": richer.elbo, "gain_per_point": richer.gain_per_point(simpler)}
+            subject = f"Adding {larger.n_inducing - m} inducing points to {m}"
+            if accept(richer.rise_from(simpler), subject, self.history, **columns):
+                return after
+        if before is None:
             reason = f"No more inducing points were tried: {m} are the most that these rows allow."
             self.history.add(elbo=outcome.point.elbo, decision=reason)
-            return None
+        return None
+
+    def _tell_time(self, outcome: Outcome, size: int, larger: KernelPrior, took: float) -> None:
+        """Tell the user how long learning with more points may take, from the time that a stage took."""
+        m, (more_rows, options) = outcome.model.prior.n_inducing, self._growing(larger)
         # A pass takes two products with m x m matrices, one to sum them, and the kernel with d features.
-        more_rows, options = self._growing(larger)
-        sizes, d = ((size, m), (more_rows, m + n_more)), self.training.source.n_features
+        sizes, d = ((size, m), (more_rows, larger.n_inducing)), self.training.source.n_features
         work, more_work = (n * points * (3.0 * points + 2.0 * d) for n, points in sizes)
         expected = took * min(1.0, options.max_iter / max(1, outcome.n_iter)) * more_work / work
         told = (
-            f"Learning with {m} inducing points took {took:.2g} s; with {m + n_more}, tried next, it may take "
+            f"Learning with {m} inducing points took {took:.2g} s; with {larger.n_inducing}, tried next, it may take "
             f"{expected:.2g} s."
         )
         self.history.tell(decision=told)
-        nats = TRIAL_SHARE * MIN_GAIN * n_more * len(larger.groups)
-        try:
-            # The posterior at these points converges first, or the new points would be credited with its remaining
-            # gain.
-            before = outcome if self.optimize is None else self._posterior(size, model, nats)
-            after = self._posterior(size, before.model._replace(prior=larger), nats)
-        except OutOfTime:
-            # Fewer points may still leave time for the posterior of all rows.
-            self.run.skip(f"the trial of {larger.n_inducing} inducing points")
-            return None
-        simpler, richer = Bound(before.point.elbo, model.prior), Bound(after.point.elbo, larger)
-        columns = {"elbo": richer.elbo, "gain_per_point": richer.gain_per_point(simpler)}
-        subject = f"Adding {n_more} inducing points to {m}"
-        return after if accept(richer.rise_from(simpler), subject, self.history, **columns) else None
 
 
 def _are_all_rows(prior: KernelPrior, training: Training) -> bool:

@@ -16,13 +16,14 @@ from sklearn.gaussian_process.kernels import (
 )
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
+from sklearn.model_selection import cross_val_score
 from support.dense import Problem, compiled, derivative
 from support.fits import quietly
 from support.internals import KernelSpec
 
 from xgpc import GPClassifier
 from xgpc.explain import shapley_values
-from xgpc.kernels import ActiveDims, Sphere, Tanimoto
+from xgpc.kernels import ActiveDims, Precomputed, Sphere, Tanimoto
 from xgpc.onnx import to_onnx
 
 
@@ -251,6 +252,63 @@ def test_sparse_rows_of_sets():
     dense, few = (quietly(GPClassifier(kernel, **options), rows, y) for rows in (X, csr_array(X)))
     assert dense.score(X, y) > 0.85
     np.testing.assert_allclose(few.predict_proba(csr_array(X)), dense.predict_proba(X), rtol=0.0, atol=1e-6)
+
+
+# Given covariances.
+
+
+def gram(seed: int, n: int = 150) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Covariances of n rows and of 40 new rows with these, and labels."""
+    X = np.random.default_rng(seed).normal(size=(n + 40, 2))
+    kernel = RBF(0.8)
+    return kernel(X[:n]), kernel(X[n:], X[:n]), (np.sin(2.0 * X[:n, 0]) + X[:n, 1] > 0.0).astype(int)
+
+
+@pytest.mark.parametrize("n_inducing", [150, 20])
+def test_a_precomputed_matrix_is_the_kernel_that_made_it(n_inducing):
+    K, new, y = gram(0)
+    X = np.random.default_rng(0).normal(size=(190, 2))
+    called = quietly(GPClassifier(C(3.0) * Precomputed(), n_inducing=n_inducing, optimizer=None), K, y)
+    points = X[np.argmax(called.inducing_points_, axis=1)]
+    direct = quietly(GPClassifier(C(3.0) * RBF(0.8), inducing_points=points, optimizer=None, n_neighbors=0), X[:150], y)
+    np.testing.assert_allclose(called.elbo_, direct.elbo_, rtol=1e-6)
+    np.testing.assert_allclose(called.predict_proba(new), direct.predict_proba(X[150:]), atol=1e-5)
+
+
+def test_the_name_precomputed_learns_a_variance_and_is_kept(tmp_path):
+    K, new, y = gram(1)
+    model = quietly(GPClassifier("precomputed", random_state=0), K, y)
+    assert type(model.kernel_.k2) is Precomputed
+    assert model.kernel_.k1.constant_value != 2.0
+    # No row is an average: each inducing point is a row of the matrix.
+    assert all(np.any(np.all(point == K, axis=1)) for point in model.inducing_points_)
+    for power in (0.5, 2.0):
+        kernel = C(power * model.kernel_.k1.constant_value) * Precomputed()
+        other = quietly(GPClassifier(kernel, inducing_points=model.inducing_points_, optimizer=None), K, y)
+        assert other.elbo_ < model.elbo_
+    model.save(tmp_path / "model")
+    loaded = GPClassifier.load(tmp_path / "model")
+    assert loaded.kernel == "precomputed"
+    np.testing.assert_array_equal(loaded.predict_proba(new), model.predict_proba(new))
+
+
+def test_searches_take_rows_and_columns_of_a_precomputed_matrix():
+    K, _, y = gram(2)
+    scores = cross_val_score(GPClassifier("precomputed", random_state=0), K, y, cv=3)
+    assert np.all(scores > 0.8)
+
+
+def test_what_a_precomputed_kernel_refuses():
+    K, new, y = gram(3)
+    with pytest.raises(ValueError, match=r"ones on its diagonal.*np\.outer\(np\.diag.*largest value is 2"):
+        GPClassifier("precomputed").fit(2.0 * K, y)
+    with pytest.raises(ValueError, match="ones on its diagonal"):
+        GPClassifier("precomputed").fit(K[:, :20], y)
+    model = quietly(GPClassifier("precomputed", max_iter=2), K, y)
+    with pytest.raises(ValueError, match="X has 100 features, but GPClassifier is expecting 150"):
+        model.predict(new[:, :100])
+    with pytest.raises(ValueError, match=r"kernel must be .* object, 'precomputed' or None; got 'rbf'"):
+        GPClassifier("rbf").fit(K, y)
 
 
 # What is refused.

@@ -21,6 +21,7 @@ from .checkpoint import Checkpoint, fingerprint
 from .config import FitConfig, check_stream
 from .estimator import all_or_nothing
 from .inference.run import FitState, Run
+from .kernels.wrappers import is_precomputed
 from .learning import pipeline
 from .learning.start import Data, PreviousFit
 from .predict import PosteriorClassifier
@@ -41,12 +42,12 @@ class GPClassifier(PosteriorClassifier):
 
     Parameters
     ----------
-    kernel : sklearn.gaussian_process.kernels.Kernel, default=None
+    kernel : sklearn.gaussian_process.kernels.Kernel, "precomputed" or None, default=None
         Covariance of the latent function, with scikit-learn's bounds and fixed parameters. ConstantKernel, RBF, Matern
         (nu 0.5, 1.5, 2.5, inf), RationalQuadratic, DotProduct, WhiteKernel and ``xgpc.kernels.AxisMatern``, their sums,
         products and integer powers are compiled, also in ``xgpc.kernels.ActiveDims``; any other kernel is called, which
         is slower. None: a constant times RBF with one length scale for each feature, or times ``AxisMatern`` or Matern
-        where these are better.
+        where these are better. "precomputed": X has the covariances themselves, see ``xgpc.kernels.Precomputed``.
     likelihood : str, default="logit"
         For two classes: "logit", "probit", "step", or "svm" (Bayesian support vector machine [4]_). For any number of
         classes: "softmax", "logistic-softmax", "multinomial-logit", "multinomial-probit" or "multinomial-step". "logit"
@@ -226,7 +227,7 @@ class GPClassifier(PosteriorClassifier):
 
     def __init__(
         self,
-        kernel: Kernel | None = None,
+        kernel: Kernel | str | None = None,
         *,
         likelihood: names.LikelihoodName = "logit",
         bound: names.BoundName = "auto",
@@ -495,5 +496,5 @@ class GPClassifier(PosteriorClassifier):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse, tags.input_tags.pairwise = True, is_precomputed(self.kernel)
         return tags

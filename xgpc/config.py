@@ -16,6 +16,7 @@ from sklearn.model_selection import BaseCrossValidator
 
 from .inference.mini_batch import learning_rate_schedule
 from .inference.run import FitState
+from .kernels.default import given_kernel
 from .likelihoods import LIKELIHOODS, ORDERED, ORDINAL, LikelihoodBound, resolve
 from .names import (
     Auto,
@@ -210,7 +211,10 @@ class FitConfig:
     def of(cls, model: BaseEstimator) -> Self:
         """Take the parameters of a ``GPClassifier``; ValueError if one is not allowed."""
         check_parameters(model)
-        given = {name: getattr(model, name) for name in PARAMETERS} | {"likelihood": _likelihood_of(model)}
+        given = {name: getattr(model, name) for name in PARAMETERS} | {
+            "likelihood": _likelihood_of(model),
+            "kernel": given_kernel(model.kernel),
+        }
         return cls(**given | {"max_iter": int(model.max_iter), "tol": float(model.tol)})
 
     @property

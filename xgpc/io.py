@@ -246,14 +246,15 @@ def kernel_and_seed(model: BaseEstimator) -> Header:
     """The constructor arguments ``kernel`` and ``random_state`` as data for JSON, without a seed that is no integer."""
     kernel, seed = model.kernel, model.random_state
     return {
-        "kernel": None if kernel is None else kernel_to_data(kernel),
+        "kernel": kernel_to_data(kernel) if isinstance(kernel, Kernel) else kernel,
         "random_state": seed if is_integer(seed) else None,
     }
 
 
-def given_kernel(parameters: Header) -> Kernel | None:
+def given_kernel(parameters: Header) -> Kernel | str | None:
     """The constructor argument ``kernel``."""
-    return None if parameters["kernel"] is None else kernel_from_data(parameters["kernel"])
+    kernel = parameters["kernel"]
+    return kernel_from_data(kernel) if isinstance(kernel, dict) else kernel
 
 
 def _parameters(model: BaseEstimator) -> Header:

@@ -21,6 +21,7 @@ from .data.training import Columns, training_data, transformed
 from .inference.links import LINKS
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import Run
+from .kernels.wrappers import is_precomputed
 from .learning import stages
 from .learning.hold_out import HoldOut
 from .learning.inducing import mean_and_spread
@@ -255,7 +256,7 @@ def _data(
     X, encoding = rows.X, columns.encoding
     for sentence in () if encoding is None else encoding.described_levels(X):
         run.history.add(decision=sentence)
-    if config.feature_transform is not None:
+    if config.feature_transform is not None and not is_precomputed(config.kernel):
         X, encoding, told = transformed(rows, columns, config.kernel is None, before)
         for decision in told:
             run.history.add(decision=decision)

@@ -8,6 +8,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Produc
 from .axis import AxisMatern, ratio_of_distances
 from .features import Groups
 from .spec import KernelSpec
+from .wrappers import Precomputed
 
 # Length scales start at sqrt(d / 2) standard deviations, where the mean scaled squared distance of two rows is 4: from
 # sqrt(d), where the kernel is nearly linear, learning missed a feature in ten of sixteen samples.
@@ -40,6 +41,13 @@ def default_kernel(scale: np.ndarray, groups: Groups | None = None) -> Kernel:
     longest = high if groups is None else np.where(groups.are_shared, LONGEST_OF_LEVELS, high)
     bounds = np.column_stack([low * unit, longest * unit])
     return ConstantKernel(START_VARIANCE, VARIANCE_BOUNDS) * RBF(START_LENGTH_SCALE * unit, bounds)
+
+
+def given_kernel(kernel: Kernel | str | None) -> Kernel | None:
+    """The constructor argument ``kernel``, where "precomputed" stands for a matrix with a variance to be learned."""
+    if isinstance(kernel, str) and kernel == "precomputed":
+        return ConstantKernel(START_VARIANCE, VARIANCE_BOUNDS) * Precomputed()
+    return kernel
 
 
 def other_start(spec: KernelSpec, factors: tuple[float, float]) -> KernelSpec:

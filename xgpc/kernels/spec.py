@@ -29,12 +29,12 @@ from .axis import AxisMatern
 from .called import CalledKernel, Part
 from .factors import FACTORS, LOG_FACTORS, Draw, LogFactor
 from .features import LISTED, Features, Groups
-from .wrappers import ActiveDims, KernelOfRows, Sphere, Tanimoto
+from .wrappers import ActiveDims, KernelOfRows, Precomputed, Sphere, Tanimoto
 
 COMPOSITIONS = (Sum, Product, Exponentiation)
 # All supported kernel classes by name; saved models may contain these only.
 KERNELS = {kind.__name__: kind for kind in (ConstantKernel, WhiteKernel, *FACTORS, *COMPOSITIONS)}
-KERNELS |= {kind.__name__: kind for kind in (ActiveDims, Sphere, Tanimoto, ExpSineSquared)}
+KERNELS |= {kind.__name__: kind for kind in (ActiveDims, Precomputed, Sphere, Tanimoto, ExpSineSquared)}
 # The reciprocal of a smaller number overflows.
 LEAST_PARAMETER = 1e-300
 # Most factors in all terms of a kernel, each of which costs an exponential per row and inducing point, and most white
@@ -146,7 +146,7 @@ def check_tree(root: Node, children: Callable[[Node], Iterable[Node]]) -> None:
 def check_kernel(kernel: Kernel) -> None:
     """ValueError for anything but a kernel of moderately many kernels."""
     if not isinstance(kernel, Kernel):
-        raise ValueError(f"kernel must be a scikit-learn kernel object or None; got {kernel!r}.")
+        raise ValueError(f"kernel must be a scikit-learn kernel object, 'precomputed' or None; got {kernel!r}.")
 
     def parts(one: Kernel) -> list[Kernel]:
         if isinstance(one, KernelOfRows) and not isinstance(one.kernel, Kernel):

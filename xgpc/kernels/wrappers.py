@@ -1,4 +1,4 @@
-"""Kernels of some columns, of places on a sphere, and of sets and counts."""
+"""Kernels of some columns, of places on a sphere, of sets and counts, and a matrix of covariances."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from ..names import MatrixLike
 
 # Averages, such as inducing points, exceed the range of the rows by rounding errors.
 ROUNDING = 1e-9
+# The same for the diagonal of a given matrix, which may be float32.
+DIAGONAL_ROUNDING = 1e-6
 # Steps of differences by the rows, up to 2e-4 of their standard deviation, go beyond a pole to the other side.
 LARGEST_LATITUDE = 90.0 + 90.0 * 2e-4
 
@@ -229,3 +231,64 @@ class Tanimoto(NormalizedKernelMixin, Kernel):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
+
+
+class Precomputed(NormalizedKernelMixin, Kernel):
+    """A kernel whose values you give: rows are rows of a matrix of covariances.
+
+    Fit with the matrix K (n, n) of the training rows as X, and predict with the covariances (r, n) of the r new rows
+    with these rows. ``kernel="precomputed"`` is this kernel with a variance that is learned. K must have ones on its
+    diagonal, because new rows come without their variances: divide its elements by sqrt(K_ii K_jj). It has no
+    parameters: ``ConstantKernel() * Precomputed()`` learns its variance.
+
+    Raises
+    ------
+    ValueError
+        When a fit uses the kernel, for other matrices.
+
+    Notes
+    -----
+    The column of an inducing point, which is a training row, is that of its largest value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from xgpc.kernels import Precomputed
+    >>> X = np.random.default_rng(0).normal(size=(5, 3))
+    >>> K = RBF()(X)
+    >>> bool(np.all(Precomputed()(K, K[1:3]) == K[:, 1:3]))
+    True
+    """
+
+    def __init__(self) -> None:
+        # scikit-learn reads the parameters from the signature.
+        pass
+
+    def __call__(self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False) -> Any:
+        """Covariances (n, m) of rows X (n, d) with rows Y (m, d) of the matrix, None for X; with ``eval_gradient`` also
+        the empty gradient (n, n, 0)."""
+        X = np.atleast_2d(np.asarray(X, dtype=np.float64))
+        Y = X if Y is None else np.atleast_2d(np.asarray(Y, dtype=np.float64))
+        largest = np.max(Y, axis=1, initial=-np.inf)
+        if not np.all(np.abs(largest - 1.0) <= DIAGONAL_ROUNDING):
+            raise ValueError(
+                "A precomputed kernel needs a square matrix of covariances with ones on its diagonal, such as "
+                "K / np.sqrt(np.outer(np.diag(K), np.diag(K))), and rows of it as inducing points; got a row whose "
+                f"largest value is {largest[np.argmax(np.abs(largest - 1.0))]:.6g}."
+            )
+        K = X[:, np.argmax(Y, axis=1)]
+        return (K, np.empty((*K.shape, 0))) if eval_gradient else K
+
+    def is_stationary(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+def is_precomputed(kernel: Kernel | str | None) -> bool:
+    """Whether rows are covariances with the training rows, so that averages of rows are no rows."""
+    if not isinstance(kernel, Kernel):
+        return kernel == "precomputed"
+    return any(isinstance(one, Precomputed) for one in (kernel, *kernel.get_params().values()))

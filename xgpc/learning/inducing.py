@@ -14,6 +14,7 @@ from ..approximations.sparse import SparsePrior
 from ..data.far_values import limits_of, within
 from ..kernels.features import Groups
 from ..kernels.spec import KernelSpec
+from ..kernels.wrappers import is_precomputed
 from ..names import MatrixLike
 from ..ranges import LARGEST_FEATURE, largest_size, refuse_masked
 from ..rows.source import RowSource, dense, labels_and_weights
@@ -128,7 +129,7 @@ def inducing_points(
         return rows
     if method == "random":
         return rows[np.sort(random_state.choice(n_rows, m, replace=False))]
-    if method == "greedy":
+    if method == "greedy" or is_precomputed(spec.kernel):
         size = max(GREEDY_ROWS, GREEDY_ROWS_PER_POINT * m)
         chosen = rows if n_rows <= size else rows[random_state.choice(n_rows, size, replace=False)]
         return greedy_conditional_variance(spec, chosen, m)

@@ -242,6 +242,8 @@ def test_a_known_period_goes_on_where_no_rows_are():
     np.testing.assert_allclose(model.predict_proba(later), model.predict_proba(X), atol=1e-8)
     assert model.score(later, y) > 0.9
     assert model.kernel_.get_params()["k2__kernel__periodicity"] == 3.0
+    with pytest.raises(ValueError, match=r"n_neighbors=5 .* fall with the distance, but ExpSineSquared repeats"):
+        GPClassifier(C(4.0) * periodic, n_neighbors=5).fit(X, y)
 
 
 def test_sparse_rows_of_sets():

@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 from sklearn.gaussian_process.kernels import (
     RBF,
     DotProduct,
+    ExpSineSquared,
     Matern,
     RationalQuadratic,
 )
@@ -53,6 +54,8 @@ KERNELS = {
     "axis 3/2": C(2.0) * AxisMatern(ARD, nu=1.5),
     "axis, sum and product": RBF(ARD) * AxisMatern(2.0) + C(0.3) * DotProduct(0.6) * AxisMatern(ARD, "fixed", nu=1.5),
     "rational quadratic": C(2.0) * RationalQuadratic(1.3, 0.7),
+    "periodic": C(2.0) * ExpSineSquared(1.3, 0.7),
+    "long periods": ExpSineSquared(0.4, 30.0) * RBF(ARD),
     "dot product": DotProduct(0.6),
     "scaled dot product": C(2.0) * DotProduct(1.5, "fixed") + White(0.1),
     "squared dot product": DotProduct(0.6) ** 2 + C(0.5),

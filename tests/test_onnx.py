@@ -6,14 +6,22 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from sklearn.exceptions import NotFittedError
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, RationalQuadratic, WhiteKernel
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    ConstantKernel,
+    DotProduct,
+    ExpSineSquared,
+    Matern,
+    RationalQuadratic,
+    WhiteKernel,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from support.fits import without_warnings
 from support.reference import moons
 
 from xgpc import BayesianLinearClassifier, GPClassifier
-from xgpc.kernels import AxisMatern
+from xgpc.kernels import ActiveDims, AxisMatern
 from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of
 from xgpc.onnx import to_onnx
 from xgpc.onnx.export import IR_VERSION, OPSET
@@ -30,6 +38,7 @@ KERNELS = {
     "matern 1/2": 2.0 * Matern(0.8, nu=0.5),
     "matern 3/2 and noise": Matern(0.8, nu=1.5) + WhiteKernel(0.3),
     "matern 5/2, power": Matern([0.5, 2.0], nu=2.5) ** 2,
+    "periodic": ConstantKernel(3.0) * ActiveDims(ExpSineSquared(0.8, 2.3), [1]) * RBF(2.0),
     "rational quadratic": ConstantKernel(3.0) ** 0.5 * RationalQuadratic(0.8, 1.3) + ConstantKernel(0.5),
     "dot product, with noise": DotProduct(0.5) * RBF() + WhiteKernel(0.1) * DotProduct(0.2),
     "axis 1/2": 2.0 * AxisMatern([0.8, 1.4]),

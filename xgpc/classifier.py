@@ -18,10 +18,9 @@ from .approximations.base import KernelPosterior
 from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
 from .checkpoint import Checkpoint, fingerprint
-from .config import FitConfig, check_stream
+from .config import FitConfig, check_stream, is_name
 from .estimator import all_or_nothing
 from .inference.run import FitState, Run
-from .kernels.wrappers import is_precomputed
 from .learning import pipeline
 from .learning.start import Data, PreviousFit
 from .predict import PosteriorClassifier
@@ -44,7 +43,7 @@ class GPClassifier(PosteriorClassifier):
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel, "precomputed" or None, default=None
         Covariance of the latent function, with scikit-learn's bounds and fixed parameters. ConstantKernel, RBF, Matern
-        (nu 0.5, 1.5, 2.5, inf), RationalQuadratic, DotProduct, WhiteKernel and ``xgpc.kernels.AxisMatern``, their sums,
+        (nu 0.5, 1.5, 2.5, inf), RationalQuadratic, ExpSineSquared, DotProduct, WhiteKernel, ``AxisMatern``, their sums,
         products and integer powers are compiled, also in ``xgpc.kernels.ActiveDims``; any other kernel is called, which
         is slower. None: a constant times RBF with one length scale for each feature, or times ``AxisMatern`` or Matern
         where these are better. "precomputed": X has the covariances themselves, see ``xgpc.kernels.Precomputed``.
@@ -496,5 +495,5 @@ class GPClassifier(PosteriorClassifier):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse, tags.input_tags.pairwise = True, is_precomputed(self.kernel)
+        tags.input_tags.sparse, tags.input_tags.pairwise = True, is_name(self.kernel, ("precomputed",))
         return tags

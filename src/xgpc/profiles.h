@@ -17,6 +17,7 @@
     FAMILY(XG_MATERN_32, "matern-3/2", xg_matern_32, STATIONARY)                                                     \
     FAMILY(XG_MATERN_52, "matern-5/2", xg_matern_52, STATIONARY)                                                     \
     FAMILY(XG_RATIONAL_QUADRATIC, "rational-quadratic", xg_rational_quadratic, STATIONARY)                           \
+    FAMILY(XG_PERIODIC, "periodic", xg_periodic, STATIONARY)                                                         \
     FAMILY(XG_DOT_PRODUCT, "dot-product", xg_dot_product, BILINEAR)                                                  \
     FAMILY(XG_AXIS_MATERN_12, "axis-matern-1/2", xg_axis_matern_12, ADDITIVE)                                        \
     FAMILY(XG_AXIS_MATERN_32, "axis-matern-3/2", xg_axis_matern_32, ADDITIVE)
@@ -72,6 +73,25 @@ XG_INLINE xg_profile xg_rational_quadratic(double h, double shape)
     double u = -h / shape, log_base = xg_log1p(u), base = 1.0 + u;
     double value = xg_exp(-shape * log_base);
     return (xg_profile){value, value / base, shape * value * (u / base - log_base)};
+}
+
+/* sin(pi v) for |v| <= 1/2: Taylor's series, of which the next term is below 1e-17. */
+XG_INLINE double xg_sine_of_half_turns(double v)
+{
+    double t = 9.869604401089358 * v * v, sum = 1.0;
+    for (int j = 20; j > 0; j -= 2)
+        sum = 1.0 - t / (j * (j + 1)) * sum;
+    return 3.141592653589793 * v * sum;
+}
+
+/* exp(-2 sin^2(pi r) / shape^2) */
+XG_INLINE xg_profile xg_periodic(double h, double shape)
+{
+    double r = sqrt(-2.0 * h), v = r - rint(r), half = 0.5 - fabs(v), inverse = 1.0 / (shape * shape);
+    double sine = xg_sine_of_half_turns(v), product = copysign(xg_sine_of_half_turns(half), v) * fabs(sine);
+    double value = xg_exp(-2.0 * inverse * sine * sine);
+    double ratio = r < 1e-7 ? 3.141592653589793 : product / r;
+    return (xg_profile){value, 12.566370614359172 * inverse * value * ratio, 4.0 * inverse * value * sine * sine};
 }
 
 /* shape + x.z, with h = x.z */

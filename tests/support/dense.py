@@ -9,6 +9,7 @@ from sklearn.gaussian_process.kernels import (
     ConstantKernel,
     DotProduct,
     Exponentiation,
+    ExpSineSquared,
     Kernel,
     Matern,
     Product,
@@ -116,6 +117,9 @@ KERNELS = {
     "matern 5/2": lambda length, s, w: C(s) * Matern(length, nu=2.5) + White(w),
     "matern infinity": lambda length, s, w: C(s) * Matern(length, nu=np.inf),
     "rational quadratic": lambda length, s, w: C(s) * RationalQuadratic(length[0], w + 0.2) + White(w),
+    "periodic": lambda length, s, w: (
+        C(s) * ActiveDims(ExpSineSquared(1.0 + w, 2.0 * length[1]), [1]) * RBF(length) + White(w)
+    ),
     "rational quadratic, fixed alpha": lambda length, s, w: RationalQuadratic(length[0], s, alpha_bounds="fixed"),
     "rational quadratic, fixed length": lambda length, s, w: RationalQuadratic(
         length[0], s, length_scale_bounds="fixed"

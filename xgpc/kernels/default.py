@@ -7,7 +7,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Produc
 
 from .axis import AxisMatern, ratio_of_distances
 from .features import Groups
-from .spec import KernelSpec
+from .spec import KernelSpec, check_kernel
 from .wrappers import Precomputed
 
 # Length scales start at sqrt(d / 2) standard deviations, where the mean scaled squared distance of two rows is 4: from
@@ -44,9 +44,14 @@ def default_kernel(scale: np.ndarray, groups: Groups | None = None) -> Kernel:
 
 
 def given_kernel(kernel: Kernel | str | None) -> Kernel | None:
-    """The constructor argument ``kernel``, where "precomputed" stands for a matrix with a variance to be learned."""
+    """The constructor argument ``kernel``, where "precomputed" stands for a matrix with a variance to be learned.
+
+    ValueError for anything else but a kernel of moderately many kernels.
+    """
     if isinstance(kernel, str) and kernel == "precomputed":
         return ConstantKernel(START_VARIANCE, VARIANCE_BOUNDS) * Precomputed()
+    if kernel is not None:
+        check_kernel(kernel)
     return kernel
 
 

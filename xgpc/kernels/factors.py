@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.gaussian_process.kernels import RBF, DotProduct, Kernel, Matern, RationalQuadratic
+from sklearn.gaussian_process.kernels import RBF, DotProduct, ExpSineSquared, Kernel, Matern, RationalQuadratic
 
 from .axis import AxisMatern
 
@@ -25,7 +25,8 @@ class Factor:
     family: Callable[[Kernel], str]  # a key of ``PROFILES``, or "" for parameters that have no family
     shape: str | None = None  # name of the parameter whose ``power`` is the shape of the family
     power: float = 1.0
-    has_length_scale: bool = True  # False for kernels of the inner product x.z
+    # Name of the parameter that differences are divided by; None for kernels of the inner product x.z.
+    scale: str | None = "length_scale"
     # From a kernel and its shape, a function that draws tau: the kernel is a mixture over tau of exp(-tau r^2 / 2), r
     # the scaled distance, or a product over features of such mixtures, each with a tau of its own. Its frequencies are
     # sqrt(tau) times a standard normal vector. None without a spectrum.
@@ -61,7 +62,8 @@ FACTORS = {
         mixing=lambda kernel, _: _inverse_gamma(float(kernel.nu)) if math.isfinite(kernel.nu) else _no_mixture,
     ),
     RationalQuadratic: Factor(lambda kernel: "rational-quadratic", "alpha", mixing=lambda kernel, alpha: _gamma(alpha)),
-    DotProduct: Factor(lambda kernel: "dot-product", "sigma_0", 2.0, has_length_scale=False),
+    DotProduct: Factor(lambda kernel: "dot-product", "sigma_0", 2.0, scale=None),
+    ExpSineSquared: Factor(lambda kernel: "periodic", "length_scale", scale="periodicity"),
     AxisMatern: Factor(
         lambda kernel: AXIS_FAMILIES.get(float(kernel.nu), ""),
         mixing=lambda kernel, _: _inverse_gamma_of_features(float(kernel.nu)),
@@ -73,8 +75,12 @@ def _matern(xp: Any, a: Any, square: float) -> Any:
     return (1.0 + a * (1.0 + square * a)) * xp.exp(-a)
 
 
+def _periodic(xp: Any, sine: Any, shape: float) -> Any:
+    return xp.exp((-2.0 / shape**2) * sine * sine)
+
+
 # The covariance of each family as a function of (xp, h, shape), as in ``src/xgpc/profiles.h``: h = -r^2 / 2, or x.z for
-# a dot product, or a sum over features, see ``LOG_FACTORS``. The module xp has exp, log and sqrt of h: NumPy, or
+# a dot product, or a sum over features, see ``LOG_FACTORS``. The module xp has exp, log, sin and sqrt of h: NumPy, or
 # ``xgpc.onnx.graph``.
 PROFILES: dict[str, Callable[[Any, Any, float], Any]] = {
     "rbf": lambda xp, h, shape: xp.exp(h),
@@ -82,6 +88,7 @@ PROFILES: dict[str, Callable[[Any, Any, float], Any]] = {
     "matern-3/2": lambda xp, h, shape: _matern(xp, xp.sqrt(-6.0 * h), 0.0),
     "matern-5/2": lambda xp, h, shape: _matern(xp, xp.sqrt(-10.0 * h), 1.0 / 3.0),
     "rational-quadratic": lambda xp, h, shape: xp.exp(-shape * xp.log(1.0 - h / shape)),
+    "periodic": lambda xp, h, shape: _periodic(xp, xp.sin(math.pi * xp.sqrt(-2.0 * h)), shape),
     "dot-product": lambda xp, h, shape: shape + h,
     **{family: lambda xp, h, shape: xp.exp(h) for family in AXIS_FAMILIES.values()},
 }

@@ -44,16 +44,15 @@ class LengthScalePrior:
         if self.is_flat:
             return value, gradient
         # The factors of a power have the same positions in theta.
-        leaves = [leaf for _, leaf in spec.factors if "length_scale" in leaf.theta]
-        for leaf in {leaf.theta["length_scale"].start: leaf for leaf in leaves}.values():
-            place = leaf.theta["length_scale"]
+        places = [(leaf.free_length_scales, leaf.kernel) for _, leaf in spec.factors]
+        for place, kernel in {place.start: (place, kernel) for place, kernel in places if place is not None}.values():
             if place.stop - place.start == 1 and np.isinf(self.level):
                 continue
             first = [0 if features is None else features[0] for features in spec.features[place]]
             u = spec.theta[place] - np.log(self.unit[first])
             ratio = (u - np.mean(u)) / self.spread
             start = START_LENGTH_SCALE * np.sqrt(len(u))
-            if isinstance(leaf.kernel, AxisMatern):
+            if isinstance(kernel, AxisMatern):
                 start *= ratio_of_distances(len(u))
             level = (np.mean(u) - np.log(start)) / self.level
             value -= 0.5 * float(ratio @ ratio + level**2)

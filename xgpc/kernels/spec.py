@@ -34,7 +34,7 @@ from .wrappers import ActiveDims, KernelOfRows, Precomputed, Sphere, Tanimoto
 COMPOSITIONS = (Sum, Product, Exponentiation)
 # All supported kernel classes by name; saved models may contain these only.
 KERNELS = {kind.__name__: kind for kind in (ConstantKernel, WhiteKernel, *FACTORS, *COMPOSITIONS)}
-KERNELS |= {kind.__name__: kind for kind in (ActiveDims, Precomputed, Sphere, Tanimoto, ExpSineSquared)}
+KERNELS |= {kind.__name__: kind for kind in (ActiveDims, Precomputed, Sphere, Tanimoto)}
 # The reciprocal of a smaller number overflows.
 LEAST_PARAMETER = 1e-300
 # Most factors in all terms of a kernel, each of which costs an exponential per row and inducing point, and most white
@@ -63,6 +63,11 @@ class Leaf:
         if theta is None or name not in self.theta:
             return np.atleast_1d(np.asarray(getattr(self.kernel, name), dtype=np.float64))
         return np.exp(theta[self.theta[name]])
+
+    @property
+    def free_length_scales(self) -> slice | None:
+        """Positions in ``theta`` of free length scales of features; a periodic kernel has periods instead."""
+        return self.theta.get("length_scale") if FACTORS[type(self.kernel)].scale == "length_scale" else None
 
     @property
     def n_length_scales(self) -> int:
@@ -143,7 +148,7 @@ def check_tree(root: Node, children: Callable[[Node], Iterable[Node]]) -> None:
         waiting += [(child, depth + 1) for child in children(node)]
 
 
-def check_kernel(kernel: Kernel) -> None:
+def check_kernel(kernel: Kernel | str) -> None:
     """ValueError for anything but a kernel of moderately many kernels."""
     if not isinstance(kernel, Kernel):
         raise ValueError(f"kernel must be a scikit-learn kernel object, 'precomputed' or None; got {kernel!r}.")
@@ -318,8 +323,9 @@ class KernelSpec:
         return self if np.array_equal(inside, self.theta) else self.with_theta(inside)
 
     def _length_scale(self, leaf: Leaf) -> np.ndarray:
-        """Length scales (d,) of the features, infinite for those that a factor does not see."""
-        return np.where(leaf.places < 0, np.inf, leaf.value("length_scale", self._values)[leaf.places])
+        """What differences of the features (d,) are divided by, infinite for those that a factor does not see."""
+        scales = leaf.value(str(FACTORS[type(leaf.kernel)].scale), self._values)
+        return np.where(leaf.places < 0, np.inf, scales[leaf.places])
 
     def compiled(self, kernel: Kernel) -> KernelSpec:
         """Another kernel for the same features."""
@@ -327,7 +333,7 @@ class KernelSpec:
 
     def least_length_scales(self, otherwise: np.ndarray) -> np.ndarray:
         """Least length scales (d,) over the factors, or ``otherwise`` where no factor has length scales."""
-        scales = [self._length_scale(leaf) for _, leaf in self.factors if FACTORS[type(leaf.kernel)].has_length_scale]
+        scales = [self._length_scale(leaf) for _, leaf in self.factors if FACTORS[type(leaf.kernel)].scale]
         least = np.min(scales, axis=0, initial=np.inf)
         return np.where(np.isinf(least), otherwise, least)
 
@@ -338,6 +344,11 @@ class KernelSpec:
         return self.called is None and not any(
             isinstance(leaf.kernel, AxisMatern) and leaf.kernel.nu == 0.5 for _, leaf in self.factors
         )
+
+    @property
+    def is_periodic(self) -> bool:
+        """Whether a factor is: near rows then know no more than those a period away."""
+        return any(isinstance(leaf.kernel, ExpSineSquared) for _, leaf in self.factors)
 
     def spectrum(self, term: Term) -> list[tuple[Draw, np.ndarray]] | None:
         """For each factor of a term, a function that draws tau, and length scales (d,); None without a spectrum.
@@ -361,8 +372,8 @@ class KernelSpec:
         """
         if self.called is not None:
             return f"it is not compiled, because {self.not_compiled}"
-        if not all(FACTORS[type(leaf.kernel)].has_length_scale for _, leaf in self.factors):
-            return "it has a factor without length scales"
+        if not all(FACTORS[type(leaf.kernel)].scale == "length_scale" for _, leaf in self.factors):
+            return "it has a factor without length scales of features"
         if self.n_features > 1 and all(np.all(leaf.places == 0) for _, leaf in self.factors):
             return "it has one length scale for all features"
         total = np.zeros(self.n_features)
@@ -414,7 +425,7 @@ class KernelSpec:
             factor = FACTORS[type(leaf.kernel)]
             family.append(FAMILIES[factor.family(leaf.kernel)])
             shape.append(1.0 if factor.shape is None else leaf.value(factor.shape, values)[0] ** factor.power)
-            scale[f] = 1.0 / self._length_scale(leaf) if factor.has_length_scale else leaf.places >= 0
+            scale[f] = 1.0 / self._length_scale(leaf) if factor.scale else leaf.places >= 0
         variances, are_noise = [term.variance(values) for term in self.terms], [bool(t.noise) for t in self.terms]
         of_term = [t for t, _ in self.factors]
         return InducingKernel(variances, are_noise, of_term, family, shape, scale, inducing_points)
@@ -458,10 +469,10 @@ class KernelSpec:
             if factor.shape is not None:
                 add(n_terms + f, leaf, factor.shape, factor.power)
             first = n_terms + len(self.factors) + f * d
-            if not factor.has_length_scale:
+            if factor.scale is None:
                 offset[first : first + d][leaf.places < 0] = np.inf
                 continue
-            free = leaf.theta.get("length_scale")
+            free = leaf.theta.get(factor.scale)
             if free is None:
                 offset[first : first + d] = np.log(self._length_scale(leaf))
             else:

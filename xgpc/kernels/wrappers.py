@@ -287,8 +287,6 @@ class Precomputed(NormalizedKernelMixin, Kernel):
         return f"{type(self).__name__}()"
 
 
-def is_precomputed(kernel: Kernel | str | None) -> bool:
+def is_precomputed(kernel: Kernel | None) -> bool:
     """Whether rows are covariances with the training rows, so that averages of rows are no rows."""
-    if not isinstance(kernel, Kernel):
-        return kernel == "precomputed"
-    return any(isinstance(one, Precomputed) for one in (kernel, *kernel.get_params().values()))
+    return kernel is not None and any(isinstance(one, Precomputed) for one in (kernel, *kernel.get_params().values()))

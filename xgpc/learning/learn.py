@@ -205,6 +205,8 @@ def _why_not(data: Data, model: Model) -> str:
         return "is for models with inducing points; this one is a full Gaussian process"
     if reason := model.prior.groups[0].spec.not_compiled:
         return f"is for compiled kernels; {reason}"
+    if model.prior.groups[0].spec.is_periodic:
+        return "is for kernels that fall with the distance, but ExpSineSquared repeats"
     return ""
 
 

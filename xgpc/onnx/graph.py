@@ -98,7 +98,7 @@ def _function(operator: str) -> Callable[..., Tensor]:
     return lambda x, *others: x.apply(operator, *others)
 
 
-exp, log, sqrt, absolute = map(_function, ("Exp", "Log", "Sqrt", "Abs"))
+exp, log, sin, sqrt, absolute = map(_function, ("Exp", "Log", "Sin", "Sqrt", "Abs"))
 maximum, minimum, where = map(_function, ("Max", "Min", "Where"))
 
 

@@ -114,7 +114,8 @@ def test_the_version_is_the_changelogs():
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     latest, date = re.search(r"^## (\S+) \((.*)\)$", text, re.MULTILINE).groups()
     release, dot_dev, _ = xgpc.__version__.partition(".dev")
-    assert latest == release and (date == "not yet released") == bool(dot_dev)
+    assert latest == release
+    assert (date == "not yet released") == bool(dot_dev)
     assert f"version: {release}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 

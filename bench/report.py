@@ -154,9 +154,8 @@ def summary(stored):
         f"{load(stored['trees'])}"
         f"{next_to_gaussian_processes(stored['svgp']) or ''}"
     )
-    picture = (
-        f"![Negative log likelihoods of xgpc, divided by those of boosted trees]({PICTURE.relative_to(records.ROOT)})"
-    )
+    alternative = f"Negative log likelihood of xgpc, divided by that of boosted trees, on {len(found)} data sets"
+    picture = f"![{alternative}]({PICTURE.relative_to(records.ROOT)})"
     wrapped = textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
     return f"{picture}\n\n{trees_rows(found)}\n\n{wrapped}"
 

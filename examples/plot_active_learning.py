@@ -70,7 +70,7 @@ for k, (ax, title) in enumerate(zip(axes, ("Test error", "Test log loss"), stric
         error = scores[..., k].std(axis=0, ddof=1) / np.sqrt(N_SEEDS)
         (line,) = ax.plot(labels, mean, marker="o", markersize=3.5, label=strategies[name])
         ax.fill_between(labels, mean - error, mean + error, color=line.get_color(), alpha=0.2, linewidth=0)
-    ax.set(xlabel="Labelled rows", ylabel=title)
+    ax.set(title=f"{title} by strategy", xlabel="Labelled rows", ylabel=title)
     ax.grid(alpha=0.3)
 axes[0].legend()
 plt.show()

@@ -45,6 +45,7 @@ ax.semilogx(sizes, [model.elbo_ / len(X) for model in models], "o-", label="boun
 found = [np.mean(model.predict_log_proba(X_test)[np.arange(len(y_test)), y_test]) for model in models]
 ax.semilogx(sizes, found, "s--", label="mean log probability, test rows", base=2)
 ax.set(xlabel="Inducing points", ylabel="Nats per row", xticks=sizes, xticklabels=[str(m) for m in sizes])
+ax.set_title("Bound and test score by the number of points")
 ax.minorticks_off()
 ax.legend()
 plt.show()

@@ -52,6 +52,6 @@ for share in shares:
 figure, ax = plt.subplots(figsize=(5, 4), layout="constrained")
 ax.plot(shares, shares, color="0.6", linestyle="--", label="true share")
 ax.plot(shares, learned, "o-", label="learned")
-ax.set(xlabel="Share of swapped labels", ylabel="label_noise_")
+ax.set(title="Learned and true share", xlabel="Share of swapped labels", ylabel="label_noise_")
 ax.legend()
 plt.show()

@@ -26,7 +26,7 @@ figure, (top, bottom) = plt.subplots(2, 1, figsize=(8, 6.5), layout="constrained
 top.fill_between(grid[:, 0], mean - 2 * deviation, mean + 2 * deviation, color="#0072B2", alpha=0.2)
 top.plot(grid[:, 0], mean, color="#0072B2", label="mean, and two standard deviations")
 top.plot(grid[:, 0], draws.T, color="0.5", linewidth=0.7, label=["draws of the joint posterior"] + [None] * 4)
-top.set(ylabel="Latent function")
+top.set(title="Latent function, and the probability that follows from it", ylabel="Latent function")
 top.legend()
 bottom.plot(grid[:, 0], model.predict_proba(grid)[:, 1], color="#D55E00")
 bottom.scatter(X[:, 0], y, marker="|", color="black", label="rows")

@@ -50,5 +50,6 @@ for name, (seconds, loss) in found.items():
     ax.plot(seconds, loss, "o", color="#D55E00" if name == "the default" else "#0072B2")
     ax.annotate(name, (seconds, loss), textcoords="offset points", xytext=(7, 4))
 ax.set(xscale="log", xlabel="Seconds of a fit", ylabel="Negative log likelihood of test rows")
+ax.set_title("Time and accuracy of published systems and the default")
 ax.margins(0.2)
 plt.show()

@@ -112,8 +112,10 @@ def test_the_list_of_public_names_is_that_of_the_package():
 
 def test_the_version_is_the_changelogs():
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    latest, release = re.search(r"^## (\S+)", text, re.MULTILINE)[1], xgpc.__version__.partition(".dev")[0]
-    assert latest == ("Unreleased" if ".dev" in xgpc.__version__ else release)
+    latest, date = re.search(r"^## (\S+) \((.*)\)$", text, re.MULTILINE).groups()
+    release, dot_dev, _ = xgpc.__version__.partition(".dev")
+    assert latest == release
+    assert (date == "not yet released") == bool(dot_dev)
     assert f"version: {release}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 

@@ -234,7 +234,8 @@ void xg_multinomial_chunk(const xg_moments *restrict at, double noise, double de
             a[c * pitch + i] = is_label ? HUGE_VAL : distance * precise;
             b[c * pitch + i] = is_label ? 0.0 : s_y[i] * precise;
             inverse[c * pitch + i] = precise;
-            low[i] = is_label ? low[i] : xg_max(low[i], first);
+            /* In this order a first that is NaN, of means that are not finite, leaves the abscissas in their range. */
+            low[i] = is_label ? low[i] : xg_max(first, low[i]);
             shift[c * pitch + i] = scale[c * pitch + i] = 0.0;
         }
     for (ptrdiff_t i = 0; i < n; ++i) {

@@ -202,13 +202,14 @@ def test_a_site_does_not_depend_on_its_neighbours(name, bound, n_classes):
 @every_case
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 def test_moments_that_are_not_finite_change_no_other_site(name, bound, n_classes, number):
-    """The number of nodes of an integral is not computed from them, for instance."""
+    """Nor do integrals of them have endless many nodes, or nodes outside of a table."""
     site = build(name, bound, n_classes)
     m, v, y = problem(site, 2, 16)
     # The label's mean is the first: differences of means are NaN and both infinities.
-    y[3] = y[7] = 0 if site.n_latents > 1 else -1
-    expected, broken = np.vstack(evaluate(site, m, v, y)), [3, 7, 11]
-    m[:, 3], v[:, 11] = number, abs(number)
+    broken = [3, 7, 11, 14]
+    y[broken] = 0 if site.n_latents > 1 else -1
+    expected = np.vstack(evaluate(site, m, v, y))
+    m[:, 3], v[:, 11], m[1:, 14], v[0, 14] = number, abs(number), number, abs(number)
     m[:, 7] = np.where(np.arange(site.n_latents) < max(1, site.n_latents - 1), number, -number)
     found = np.vstack(evaluate(site, m, v, y))
     assert_allclose(np.delete(found, broken, axis=1), np.delete(expected, broken, axis=1), rtol=1e-13, atol=1e-13)

@@ -191,8 +191,8 @@ XG_INLINE void xg_multinomial_begin(xg_multinomial_point *point, ptrdiff_t class
     ptrdiff_t size = 0;
 
     for (ptrdiff_t c = 0; c < classes; ++c) {
-        double a_c = a[c * pitch], b_c = b[c * pitch];
-        int is_alive = a_c + b_c * low < XG_NEAR;
+        double a_c = a[c * pitch], b_c = b[c * pitch], z = a_c + b_c * low;
+        int is_alive = z < XG_NEAR && z > -HUGE_VAL; /* minus infinity is of moments that are not finite */
         point->number[size] = (double)c;
         point->a[size] = a_c;
         point->b[size] = b_c;

@@ -200,6 +200,22 @@ def test_a_site_does_not_depend_on_its_neighbours(name, bound, n_classes):
 
 
 @every_case
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_moments_that_are_not_finite_change_no_other_site(name, bound, n_classes, number):
+    """Nor do integrals of them have endless many nodes, or nodes outside of a table."""
+    site = build(name, bound, n_classes)
+    m, v, y = problem(site, 2, 16)
+    # The label's mean is the first: differences of means are NaN and both infinities.
+    broken = [3, 7, 11, 14]
+    y[broken] = 0 if site.n_latents > 1 else -1
+    expected = np.vstack(evaluate(site, m, v, y))
+    m[:, 3], v[:, 11], m[1:, 14], v[0, 14] = number, abs(number), number, abs(number)
+    m[:, 7] = np.where(np.arange(site.n_latents) < max(1, site.n_latents - 1), number, -number)
+    found = np.vstack(evaluate(site, m, v, y))
+    assert_allclose(np.delete(found, broken, axis=1), np.delete(expected, broken, axis=1), rtol=1e-13, atol=1e-13)
+
+
+@every_case
 def test_expected_log_likelihood_sums_the_sites(name, bound, n_classes):
     site = build(name, bound, n_classes)
     m, v, y = problem(site, 1, 50)

@@ -191,8 +191,8 @@ XG_INLINE void xg_multinomial_begin(xg_multinomial_point *point, ptrdiff_t class
     ptrdiff_t size = 0;
 
     for (ptrdiff_t c = 0; c < classes; ++c) {
-        double a_c = a[c * pitch], b_c = b[c * pitch];
-        int is_alive = a_c + b_c * low < XG_NEAR;
+        double a_c = a[c * pitch], b_c = b[c * pitch], z = a_c + b_c * low;
+        int is_alive = z < XG_NEAR && z > -HUGE_VAL; /* minus infinity is of moments that are not finite */
         point->number[size] = (double)c;
         point->a[size] = a_c;
         point->b[size] = b_c;
@@ -234,7 +234,8 @@ void xg_multinomial_chunk(const xg_moments *restrict at, double noise, double de
             a[c * pitch + i] = is_label ? HUGE_VAL : distance * precise;
             b[c * pitch + i] = is_label ? 0.0 : s_y[i] * precise;
             inverse[c * pitch + i] = precise;
-            low[i] = is_label ? low[i] : xg_max(low[i], first);
+            /* In this order a first that is NaN, of means that are not finite, leaves the abscissas in their range. */
+            low[i] = is_label ? low[i] : xg_max(first, low[i]);
             shift[c * pitch + i] = scale[c * pitch + i] = 0.0;
         }
     for (ptrdiff_t i = 0; i < n; ++i) {

@@ -6,11 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, RationalQuadratic, WhiteKernel
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    ConstantKernel,
+    DotProduct,
+    ExpSineSquared,
+    Matern,
+    RationalQuadratic,
+    WhiteKernel,
+)
 from support.fits import quietly
 
 from xgpc import GPClassifier, GPOrdinalClassifier
-from xgpc.kernels import AxisMatern, Tanimoto
+from xgpc.kernels import ActiveDims, AxisMatern, Tanimoto
 from xgpc.likelihoods import LIKELIHOODS
 
 PAGE = Path(__file__).parents[1] / "docs" / "guide" / "deploying.md"
@@ -68,6 +76,12 @@ def test_every_kernel_and_posterior(recipe, kernel, posterior):
     for n_classes in (2, 3):
         model, _ = fitted(n_classes, kernel, posterior, mean=0.4 if n_classes == 2 else 0.0)
         assert_same(recipe, model, ROWS)
+
+
+@pytest.mark.parametrize("posterior", ["sparse", "full"])
+def test_a_kernel_with_a_period(recipe, posterior):
+    model, _ = fitted(2, ConstantKernel(1.5) * ActiveDims(ExpSineSquared(1.2, 2.5), [1]) * RBF(2.0), posterior)
+    assert_same(recipe, model, ROWS)
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: " ".join(record.key))

@@ -1,5 +1,5 @@
-"""Write docs/benchmarks.md, the tables of docs/guide/papers.md and torch.md, and the README's numbers with their
-picture, from the records that hold. ``bench/run.py`` does so after it has measured.
+"""Write docs/benchmarks.md, the tables of docs/paper.md, guide/papers.md and torch.md, and the README's numbers with
+their picture, from the records that hold. ``bench/run.py`` does so after it has measured.
 
     python bench/report.py
 """
@@ -14,7 +14,7 @@ import studies
 from methods import METHODS
 
 DOCS, README = records.ROOT / "docs" / "benchmarks.md", records.ROOT / "README.md"
-TORCH = records.ROOT / "docs" / "guide" / "torch.md"
+TORCH, PAPER = records.ROOT / "docs" / "guide" / "torch.md", records.ROOT / "docs" / "paper.md"
 GUIDE, PICTURE = records.ROOT / "docs" / "guide" / "papers.md", records.ROOT / "docs" / "_static" / "next_to_trees.png"
 INTRODUCTION = """# Benchmarks
 
@@ -97,6 +97,29 @@ def guide(page, found):
     for name, text in made.items():
         page = filled(page, name, text)
     return page
+
+
+def paper(page, stored):
+    """The text of the page that sums xgpc up, with its tables."""
+    trees, found = studies.study("trees"), studies.study("trees").found_of(stored["trees"])
+    made = {
+        "truth": studies.study("truth").report(stored["truth"]) if stored["truth"] else "",
+        "trees": f"{trees.counts(found, trees.OTHERS)}\n\n{trees.mean_ranks(found)}\n\n"
+                 f"xgpc loses {trees.losses(found)}. {trees.ratios(found)}\n\n{source(stored['trees'])}" if found else "",
+        "svgp": f"{next_to_gaussian_processes(stored['svgp']).strip()}" if stored["svgp"] else "",
+    }  # fmt: skip
+    for name, text in made.items():
+        page = filled(page, name, wrapped(text) or MEASURES.format("these numbers", name))
+    return page
+
+
+def wrapped(text):
+    """Paragraphs in lines of 120 characters; the lines of tables stay."""
+    parts = text.split("\n\n")
+    return "\n\n".join(
+        part if part.startswith("|") else textwrap.fill(part, 120, break_long_words=False, break_on_hyphens=False)
+        for part in parts
+    )
 
 
 def failures(found):
@@ -199,6 +222,7 @@ def write():
     stored = {name: records.holding(studies.study(name), outputs) for name in studies.NAMES}
     pages = {
         DOCS: document(stored), GUIDE: guide(GUIDE.read_text(encoding="utf-8"), stored["papers"]),
+        PAPER: paper(PAPER.read_text(encoding="utf-8"), stored),
         TORCH: filled(TORCH.read_text(encoding="utf-8"), "failures", failures(stored["failures"])),
         README: filled(README.read_text(encoding="utf-8"), "summary", summary(stored)),
     }  # fmt: skip

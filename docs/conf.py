@@ -53,7 +53,7 @@ html_theme_options = {
     "footer_end": [],
 }
 # A page without children needs no list of them.
-html_sidebars = {"quickstart": [], "api": [], "benchmarks": [], "changelog": [], "security": []}
+html_sidebars = {"quickstart": [], "api": [], "benchmarks": [], "paper": [], "changelog": [], "security": []}
 
 sphinx_gallery_conf = {
     "examples_dirs": str(HERE.parent / "examples"),

@@ -5,8 +5,9 @@
 
 The first builds the package with AddressSanitizer and UndefinedBehaviorSanitizer into an environment of its own, which
 takes all other packages from the present one, and runs the given tests, or all that call the core directly; any finding
-ends them. Half an hour; a part: python tools/sanitize.py tests/test_local.py. The second builds ``tools/threads.c`` and
-the C files with ThreadSanitizer, and prints "clean" if it finds nothing; half a minute. Linux and GCC.
+ends them. Half an hour; a part: python tools/sanitize.py tests/test_local.py. The second builds ``tools/threads.c``
+with the C files, and then the package, with ThreadSanitizer; it runs that program and the tests with several threads,
+and prints "clean" if it finds nothing; three minutes. Linux and GCC.
 """
 
 import os
@@ -21,17 +22,16 @@ TESTS = (
     "vmath", "sites", "binary_sites", "multiclass_sites", "likelihoods", "kernels", "kernel_algebra", "gradients",
     "rows", "precision", "inference", "adam", "full", "local", "local_classes", "local_input", "links", "memory_maps",
 )  # fmt: skip
-BUILD = {
-    "b_sanitize": "address,undefined",
-    # Symbols of the sanitizers are those of the process.
-    "b_lundef": "false",
-    "buildtype": "debugoptimized",
-    "c_args": "-fno-sanitize-recover=all",
-}
+THREAD_TESTS = ("free_threading", "neighbours", "rows", "local")
+# Symbols of the sanitizers are those of the process.
+BUILD = {"b_lundef": "false", "buildtype": "debugoptimized"}
+MEMORY = {**BUILD, "b_sanitize": "address,undefined", "c_args": "-fno-sanitize-recover=all"}
+# Functions that choose the instructions while a library is loaded would call the sanitizer before it is ready.
+RACES = {**BUILD, "b_sanitize": "thread", "dispatch": "false"}
 
 
 # Registers of two numbers, which every machine has; other widths are the same source.
-THREADS = (
+PROGRAM = (
     "gcc", "-std=gnu11", "-g", "-O1", "-fsanitize=thread", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi",
     "-DXG_WIDTH=2", "-DXG_INSTRUCTIONS=base", "-Isrc/xgpc", "tools/threads.c", "-pthread", "-o",
 )  # fmt: skip
@@ -48,9 +48,9 @@ def environment(folder):
     return python
 
 
-def build(python):
-    """Install the package with the sanitizers."""
-    settings = [f"-Csetup-args=-D{name}={value}" for name, value in BUILD.items()]
+def build(python, settings):
+    """Install the package with sanitizers."""
+    settings = [f"-Csetup-args=-D{name}={value}" for name, value in settings.items()]
     command = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--force-reinstall"]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     subprocess.run([*command, *settings, ROOT], check=True, env={**os.environ, "PATH": path})
@@ -61,16 +61,11 @@ def build(python):
         raise SystemExit(f"The tests would take the package at {found.parent}.")
 
 
-def preloaded():
-    """Libraries to be loaded before all others: the sanitizer's, and that of C++, whose exceptions it intercepts."""
-    names = ("libasan.so", "libubsan.so", "libstdc++.so")
-    paths = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in names]
-    return " ".join(os.path.realpath(path) for path in paths)
-
-
-def run(python, tests):
+def run(python, tests, *libraries):
+    """Run the tests with these libraries loaded before all others; the exit status."""
+    paths = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in libraries]
     variables = {
-        "LD_PRELOAD": preloaded(),
+        "LD_PRELOAD": " ".join(os.path.realpath(path) for path in paths),
         # The interpreter keeps memory until its end.
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
         "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -82,21 +77,25 @@ def run(python, tests):
     return subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}).returncode
 
 
-def run_threads(program):
-    sources = sorted((ROOT / "src" / "xgpc").glob("*.c"))
-    subprocess.run([*THREADS, program, *sources, "-lm"], cwd=ROOT, check=True)
-    return subprocess.run([program], env={**os.environ, "TSAN_OPTIONS": "halt_on_error=1"}).returncode
+def files(names):
+    return [f"tests/test_{name}.py" for name in names]
 
 
 def main(arguments):
-    if arguments == ["--threads"]:
-        with tempfile.TemporaryDirectory() as folder:
-            return run_threads(Path(folder) / "threads")
-    tests = arguments or [f"tests/test_{name}.py" for name in TESTS]
     with tempfile.TemporaryDirectory() as folder:
         python = environment(Path(folder) / "venv")
-        build(python)
-        return run(python, tests)
+        if arguments != ["--threads"]:
+            build(python, MEMORY)
+            # C++ is there for its exceptions, which the sanitizer intercepts.
+            return run(python, arguments or files(TESTS), "libasan.so", "libubsan.so", "libstdc++.so")
+        program, sources = Path(folder) / "threads", sorted((ROOT / "src" / "xgpc").glob("*.c"))
+        subprocess.run([*PROGRAM, program, *sources, "-lm"], cwd=ROOT, check=True)
+        subprocess.run([program], check=True)
+        build(python, RACES)
+        # A race is status 66 at the end of the process.
+        status = run(python, [*files(THREAD_TESTS), "-k", "thread or jobs or share or same_time"], "libtsan.so")
+        print("a finding, see above" if status else "clean")
+        return status
 
 
 if __name__ == "__main__":

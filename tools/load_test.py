@@ -12,6 +12,7 @@ end. It fails if an answer is wrong, if the 99th percentile is above 50 ms, or i
 import argparse
 import asyncio
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -63,6 +64,8 @@ def serve(kind, folder):
         from xgpc import GPClassifier
 
         predict_proba = GPClassifier.load(folder / "model.npz").predict_proba
+    # It warns of each request that waits.
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     server = create_server(service_of_page()(predict_proba), host="127.0.0.1", port=0, threads=2)
     threading.Thread(target=fit_again_and_again, daemon=True).start()
     print(server.effective_port, flush=True)

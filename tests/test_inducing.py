@@ -1,5 +1,7 @@
 """Samples of the data and inducing points drawn from them."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -10,6 +12,7 @@ from sklearn.datasets import make_blobs
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, Sum
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
+from support.fits import quietly
 
 from xgpc import GPClassifier
 from xgpc.approximations.sparse import SparsePrior
@@ -220,3 +223,22 @@ def test_points_are_drawn_in_proportion_to_their_conditional_variances():
     variances = conditional_variances(kernel, rows, Z)
     assert chisquare(observed, 4000 * variances / variances.sum()).pvalue > 0.01
     assert variances.max() > 10.0 * variances.min()
+
+
+def tried(model):
+    """The numbers of points that were tried, the numbers before, and whether they were taken."""
+    found = [re.match(r"Adding (\d+) inducing points to (\d+) .*: (not )?taken", text) for text in model.decisions_]
+    return [(int(one[1]), int(one[2]), one[3] is None) for one in found if one]
+
+
+@pytest.mark.parametrize(
+    ("n_squares", "expected"),
+    [(1, [(96, 32, False), (32, 32, False)]), (6, [(96, 32, True), (128, 128, True)])],
+    ids=["smooth", "checkerboard"],
+)
+def test_the_number_of_points_grows_to_128_at_once_then_doubles(n_squares, expected):
+    X = np.random.default_rng(0).uniform(0.0, n_squares, (2500, 2))
+    y = (np.sum(np.floor(X), axis=1) % 2 if n_squares > 1 else X[:, 0] > 0.5).astype(int)
+    model = quietly(GPClassifier(n_neighbors=0, random_state=0, max_iter=10), X, y)
+    assert tried(model)[:2] == expected
+    assert len(model.inducing_points_) == 32 + sum(more for more, _, is_taken in tried(model) if is_taken)

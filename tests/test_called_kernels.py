@@ -294,21 +294,33 @@ def test_the_name_precomputed_learns_a_variance_and_is_kept(tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(new), model.predict_proba(new))
 
 
+def test_a_warm_start_with_another_matrix_starts_anew():
+    (K, new, y), (other, _, labels) = gram(1), gram(4)
+    model = quietly(GPClassifier("precomputed", warm_start=True, random_state=0), other, labels)
+    again = quietly(model, K, y).predict_proba(new)
+    np.testing.assert_array_equal(again, quietly(GPClassifier("precomputed", random_state=0), K, y).predict_proba(new))
+
+
 def test_searches_take_rows_and_columns_of_a_precomputed_matrix():
     K, _, y = gram(2)
     scores = cross_val_score(GPClassifier("precomputed", random_state=0), K, y, cv=3)
     assert np.all(scores > 0.8)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_what_a_precomputed_kernel_refuses():
     K, new, y = gram(3)
     with pytest.raises(ValueError, match=r"ones on its diagonal.*np\.outer\(np\.diag.*largest value is 2"):
         GPClassifier("precomputed").fit(2.0 * K, y)
     with pytest.raises(ValueError, match="ones on its diagonal"):
         GPClassifier("precomputed").fit(K[:, :20], y)
+    with pytest.raises(ValueError, match="needs a symmetric matrix"):
+        GPClassifier("precomputed").fit(K - 0.5 * np.triu(K, 1), y)
     model = quietly(GPClassifier("precomputed", max_iter=2), K, y)
     with pytest.raises(ValueError, match="X has 100 features, but GPClassifier is expecting 150"):
         model.predict(new[:, :100])
+    with pytest.raises(ValueError, match=r"between -1 and 1; got one of size .* new rows by the roots"):
+        model.predict(50.0 * new)
     with pytest.raises(ValueError, match=r"kernel must be .* object, 'precomputed' or None; got 'rbf'"):
         GPClassifier("rbf").fit(K, y)
 

@@ -20,7 +20,7 @@ from sklearn.gaussian_process.kernels import WhiteKernel as White
 from support.dense import MATERN, assert_equals_scikit_learn, compiled, kernel_trees
 
 from xgpc._kernels import InducingKernel
-from xgpc.kernels import AxisMatern
+from xgpc.kernels import ActiveDims, AxisMatern
 from xgpc.kernels.spec import MAX_FACTORS, MAX_NOISE, KernelSpec
 
 EPS = np.finfo(np.float64).eps
@@ -54,8 +54,8 @@ KERNELS = {
     "axis 3/2": C(2.0) * AxisMatern(ARD, nu=1.5),
     "axis, sum and product": RBF(ARD) * AxisMatern(2.0) + C(0.3) * DotProduct(0.6) * AxisMatern(ARD, "fixed", nu=1.5),
     "rational quadratic": C(2.0) * RationalQuadratic(1.3, 0.7),
-    "periodic": C(2.0) * ExpSineSquared(1.3, 0.7),
-    "long periods": ExpSineSquared(0.4, 30.0) * RBF(ARD),
+    "periodic": C(2.0) * ActiveDims(ExpSineSquared(1.3, 0.7), [1]),
+    "long periods": ActiveDims(ExpSineSquared(0.4, 30.0), [0]) * RBF(ARD),
     "dot product": DotProduct(0.6),
     "scaled dot product": C(2.0) * DotProduct(1.5, "fixed") + White(0.1),
     "squared dot product": DotProduct(0.6) ** 2 + C(0.5),
@@ -300,3 +300,9 @@ def test_trees_of_too_many_kernels_are_refused_without_walking_over_them(depth, 
         kernel = compose(kernel)
     with pytest.raises(ValueError, match="composed of more than 256 kernels, or nested more than 100 deep"):
         KernelSpec(kernel, 2)
+
+
+def test_a_periodic_kernel_sees_a_single_feature():
+    with pytest.raises(ValueError, match=r"single feature only, but sees 3: give ActiveDims\(ExpSineSquared"):
+        KernelSpec(C(2.0) * ExpSineSquared(), 3)
+    assert KernelSpec(C(2.0) * ExpSineSquared(), 1).is_periodic

@@ -66,7 +66,7 @@ def serve(kind, folder):
         predict_proba = GPClassifier.load(folder / "model.npz").predict_proba
     # It warns of each request that waits.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
-    server = create_server(service_of_page()(predict_proba), host="127.0.0.1", port=0, threads=2)
+    server = create_server(service_of_page()(predict_proba, N_FEATURES), host="127.0.0.1", port=0, threads=2)
     threading.Thread(target=fit_again_and_again, daemon=True).start()
     print(server.effective_port, flush=True)
     server.run()

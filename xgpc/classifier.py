@@ -21,6 +21,7 @@ from .checkpoint import Checkpoint, fingerprint
 from .config import FitConfig, check_stream, is_name
 from .estimator import all_or_nothing
 from .inference.run import FitState, Run
+from .kernels.wrappers import is_precomputed
 from .learning import pipeline
 from .learning.start import Data, PreviousFit
 from .predict import PosteriorClassifier
@@ -125,7 +126,8 @@ class GPClassifier(PosteriorClassifier):
         made alike; ``encoding_`` has the ``limits`` and ``warps``. None: no value is changed.
     warm_start : bool, default=False
         Whether to start from the previous fit's kernel, inducing points, posterior and label noise. If features or
-        classes differ from those of the previous fit, the fit starts anew, and ``decisions_`` says so.
+        classes differ from those of the previous fit, the fit starts anew, and ``decisions_`` says so. A fit with a
+        precomputed kernel always starts anew.
     max_time : float or None, default=None
         Seconds after which the fit ends with the best result so far, always with a complete posterior. ``decisions_``
         and a ConvergenceWarning list the parts that were left out.
@@ -468,7 +470,8 @@ class GPClassifier(PosteriorClassifier):
     def _previous(self, data: Data, run: Run) -> PreviousFit | None:
         """The fit that a warm start continues; a checkpoint keeps the progress of the new one."""
         config, previous = data.config, None
-        if config.warm_start and hasattr(self, "posterior_"):
+        # The inducing points of a precomputed kernel are rows of the earlier matrix.
+        if config.warm_start and hasattr(self, "posterior_") and not is_precomputed(config.kernel):
             assert isinstance(self.posterior_, KernelPosterior | LocalPosterior)
             previous = PreviousFit(self.posterior_, self.classes_, self.encoding_, self._parameter)
         if config.checkpoint is not None:

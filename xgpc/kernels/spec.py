@@ -124,6 +124,11 @@ def _elementary(kernel: Kernel, offset: int, features: Features) -> tuple[Term, 
     if not is_factor and type(kernel) not in (ConstantKernel, WhiteKernel):
         raise NotCompiled(f"{type(kernel).__name__} is no compiled kernel")
     leaf = Leaf(kernel, {}, features.places(kernel))
+    if isinstance(kernel, ExpSineSquared) and np.count_nonzero(leaf.places >= 0) > 1:
+        raise ValueError(
+            f"{kernel} is positive definite for a single feature only, but sees {np.count_nonzero(leaf.places >= 0)}: "
+            f"give ActiveDims({kernel}, [j]) for column j, or a product of such kernels."
+        )
     for parameter in kernel.hyperparameters:
         _check_parameter(kernel, parameter)
         if not parameter.fixed:

@@ -237,9 +237,9 @@ class Precomputed(NormalizedKernelMixin, Kernel):
     """A kernel whose values you give: rows are rows of a matrix of covariances.
 
     Fit with the matrix K (n, n) of the training rows as X, and predict with the covariances (r, n) of the r new rows
-    with these rows. ``kernel="precomputed"`` is this kernel with a variance that is learned. K must have ones on its
-    diagonal, because new rows come without their variances: divide its elements by sqrt(K_ii K_jj). It has no
-    parameters: ``ConstantKernel() * Precomputed()`` learns its variance.
+    with these rows. K must have ones on its diagonal, because new rows come without their variances: divide its
+    elements by sqrt(K_ii K_jj), and those of new rows alike. ``kernel="precomputed"`` is this kernel with a variance
+    that is learned, ``ConstantKernel() * Precomputed()``.
 
     Raises
     ------
@@ -277,7 +277,15 @@ class Precomputed(NormalizedKernelMixin, Kernel):
                 "K / np.sqrt(np.outer(np.diag(K), np.diag(K))), and rows of it as inducing points; got a row whose "
                 f"largest value is {largest[np.argmax(np.abs(largest - 1.0))]:.6g}."
             )
-        K = X[:, np.argmax(Y, axis=1)]
+        columns = np.argmax(Y, axis=1)
+        K, among = X[:, columns], Y[:, columns]
+        if np.max(np.abs(K), initial=0.0) > 1.0 + DIAGONAL_ROUNDING:
+            raise ValueError(
+                "Covariances of rows with ones on their diagonal are between -1 and 1; got one of size "
+                f"{np.max(np.abs(K)):.6g}. Divide those of new rows by the roots of both rows' variances, too."
+            )
+        if not np.allclose(among, among.T, rtol=0.0, atol=DIAGONAL_ROUNDING):
+            raise ValueError("A precomputed kernel needs a symmetric matrix; that of the inducing points is not.")
         return (K, np.empty((*K.shape, 0))) if eval_gradient else K
 
     def is_stationary(self) -> bool:

@@ -379,7 +379,9 @@ class Learner:
             if accept(richer.rise_from(simpler), subject, self.history, **columns):
                 return after
         if before is None:
-            reason = f"No more inducing points were tried: {m} are the most that these rows allow."
+            reason = f"No more inducing points were tried: under the present kernel, {m} points explain all rows."
+            if most <= m:
+                reason = f"No more inducing points were tried: {m} are the most that these rows allow."
             self.history.add(elbo=outcome.point.elbo, decision=reason)
         return None
 

@@ -16,6 +16,7 @@ from support.sites import DELTA, build, evaluate_one, normal_plus_gumbel
 from support.sites import evaluate as evaluate_site
 
 from xgpc import GPClassifier
+from xgpc._gumbel import gumbel_normal
 from xgpc.likelihoods import record_of
 
 NOISE = {"multinomial-step": 0.0, "multinomial-probit": 1.0, "multinomial-logit": 1.702**2}
@@ -226,3 +227,12 @@ def test_the_bound_of_a_fit_is_that_of_many_nodes():
         for m, v, label in zip(mean.T, variance.T, y, strict=True)
     ]
     assert total == pytest.approx(np.sum(values), abs=0.1 * len(y) / 1000.0)
+
+
+def test_a_standard_deviation_that_is_no_number_is_not_looked_up_outside_of_the_table():
+    tables = np.random.default_rng(0).normal(size=(2, 8, 8))
+    found = gumbel_normal(
+        tables, -2.0, 2.0, np.linspace(-1.0, 1.0, 10).reshape(2, 5), np.ones(2), np.array([np.nan, 2.5])
+    )
+    assert np.all(np.isnan(found[:, 0]))
+    assert np.all(np.isfinite(found[:, 1]))

@@ -42,9 +42,9 @@ static void xg_along_row(const xg_table *restrict table, const double *restrict 
 void xg_gumbel_normal(const xg_table *table, ptrdiff_t n, const double *u, double scale, double row, double *scratch,
                       double *psi, double *slope, double *bend)
 {
-    ptrdiff_t width = table->columns + 2, first = (ptrdiff_t)row;
+    /* A row that is NaN counts as the first, and its results are NaN. */
+    ptrdiff_t width = table->columns + 2, first = (ptrdiff_t)xg_min(xg_max(row, 0.0), (double)(table->rows - 2));
     double low = table->low, high = table->high, per_scale = 1.0 / scale, w[4];
-    first = first > table->rows - 2 ? table->rows - 2 : first;
     xg_spline_weights(row - (double)first, w);
     xg_row(width, w, table->psi + first * width, scratch);
     xg_row(width, w, table->slope + first * width, scratch + width);

@@ -49,6 +49,8 @@ ROWS_BEFORE_BATCHES = 1000
 # The number of points is doubled, but a smaller one is raised to this many at once if that pays, because the optimum is
 # then better than on the way by 64 points (two splits of waveform: NLL lower by .002, of thyroid by .0001 and .0006).
 FIRST_MANY = 128
+# If the posterior is within this many nats of the prior, a few points have learned next to nothing.
+NOTHING_LEARNED = 10.0
 # The posterior with more points is fitted to this share of the required gain.
 TRIAL_SHARE = 0.1
 # Iterations for a number of points on the way. Beyond MAX_MOVING points only kernel parameters are learned, with fewer
@@ -189,7 +191,7 @@ class Learner:
         sizes = self.sizes(model.prior)
         plan = self._planned([size for size in sizes if size >= done] or sizes[-1:])
         # ``known`` is the outcome of the next stage, if a trial has found it already.
-        is_growing, began, known = grow_to > 0, self.history.seconds, None
+        is_growing, began, known, start = grow_to > 0, self.history.seconds, None, model
         while is_growing or plan:
             size, options = self._growing(model.prior) if is_growing else plan.pop(0)
             m = model.prior.n_inducing
@@ -212,7 +214,7 @@ class Learner:
                 # This iteration limit is the library's, so the user is not warned of it.
                 outcome = replace(outcome, problem=None)
             took, began = self.history.seconds - began, self.history.seconds
-            richer = self._more_points(outcome, size, grow_to, took)
+            richer = self._more_points(outcome, size, grow_to, took) or self._started_again(start, outcome, size, grow_to)
             if richer is None:
                 is_growing, plan = False, [] if only_grows else self._planned(self._sizes_after(size, model.prior))
             else:
@@ -379,11 +381,33 @@ class Learner:
             if accept(richer.rise_from(simpler), subject, self.history, **columns):
                 return after
         if before is None:
-            reason = f"No more inducing points were tried: under the present kernel, {m} points explain all rows."
+            reason = f"under the present kernel, {m} explain all rows"
             if most <= m:
-                reason = f"No more inducing points were tried: {m} are the most that these rows allow."
-            self.history.add(elbo=outcome.point.elbo, decision=reason)
+                reason = f"{m} are the most that these rows allow"
+            self.history.add(elbo=outcome.point.elbo, decision=f"No more inducing points were tried: {reason}.")
         return None
+
+    def _started_again(self, start: Model, outcome: Outcome, size: int, most: int) -> Outcome | None:
+        """Learning from the start kernel with more points; None unless these find what few points cannot represent.
+
+        If a function changes over distances too short for few points, the variance that is learned from these falls to
+        nothing, and no further points would add anything.
+        """
+        if self.optimize is None or outcome.point.q.kl > NOTHING_LEARNED:
+            return None
+        few, n_few = outcome.model.prior, outcome.model.prior.n_inducing
+        part = self._part(size)
+        rows = part.source.sample(np.arange(len(part))).rows
+        n_more = min(most, max(2 * n_few, FIRST_MANY)) - start.prior.n_inducing
+        larger = with_more_points(start.prior, rows, max(0, n_more), self.random_state)
+        if larger.n_inducing <= n_few:
+            return None
+        options = self._growing(larger)[1]
+        again = self.optimize(*self._prepared(size, start._replace(prior=larger, q=None), options, True))
+        self.n_iter += again.n_iter
+        rise = Bound(again.point.elbo, again.model.prior).rise_from(Bound(outcome.point.elbo, few))
+        subject = f"Learning again from the first kernel, with {larger.n_inducing} inducing points,"
+        return again if accept(rise, subject, self.history) else None
 
     def _tell_time(self, outcome: Outcome, size: int, larger: KernelPrior, took: float) -> None:
         """Tell the user how long learning with more points may take, from the time that a stage took."""

@@ -249,7 +249,7 @@ def test_a_function_that_few_points_cannot_represent_is_learned_with_more():
         return (np.sin(12.0 * X[:, 0]) * np.sin(12.0 * X[:, 1]) > 0.0).astype(int)
 
     rng = np.random.default_rng(0)
-    X, X_new = rng.uniform(-1.0, 1.0, (3000, 2)), rng.uniform(-1.0, 1.0, (1000, 2))
+    X, X_new = rng.uniform(-1.0, 1.0, (4000, 2)), rng.uniform(-1.0, 1.0, (1000, 2))
     model = quietly(GPClassifier(n_neighbors=0, random_state=0, max_iter=15), X, labels(X))
     assert any(re.match(r"Learning again from the first kernel, with 128 .* taken", text) for text in model.decisions_)
     assert model.score(X_new, labels(X_new)) > 0.9

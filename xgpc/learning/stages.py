@@ -214,7 +214,9 @@ class Learner:
                 # This iteration limit is the library's, so the user is not warned of it.
                 outcome = replace(outcome, problem=None)
             took, began = self.history.seconds - began, self.history.seconds
-            richer = self._more_points(outcome, size, grow_to, took) or self._started_again(start, outcome, size, grow_to)
+            richer = self._more_points(outcome, size, grow_to, took)
+            if richer is None:
+                richer = self._started_again(start, outcome, size, grow_to)
             if richer is None:
                 is_growing, plan = False, [] if only_grows else self._planned(self._sizes_after(size, model.prior))
             else:
@@ -402,12 +404,21 @@ class Learner:
         larger = with_more_points(start.prior, rows, max(0, n_more), self.random_state)
         if larger.n_inducing <= n_few:
             return None
-        options = self._growing(larger)[1]
-        again = self.optimize(*self._prepared(size, start._replace(prior=larger, q=None), options, True))
+        begin, options = start._replace(prior=larger, q=None), self._growing(larger)[1]
+        some, q, site, options = self._prepared(size, begin, options, True)
+        try:
+            # Until it is accepted, nothing of it is reported.
+            again = self.optimize(some, q, site, replace(options, reached=Options.reached))
+        except OutOfTime:
+            self.run.skip(f"learning again with {larger.n_inducing} inducing points")
+            return None
         self.n_iter += again.n_iter
         rise = Bound(again.point.elbo, again.model.prior).rise_from(Bound(outcome.point.elbo, few))
         subject = f"Learning again from the first kernel, with {larger.n_inducing} inducing points,"
-        return again if accept(rise, subject, self.history) else None
+        if not accept(rise, subject, self.history):
+            return None
+        self._report(size, True, again.point.q, again.point.site, again.state)
+        return again
 
     def _tell_time(self, outcome: Outcome, size: int, larger: KernelPrior, took: float) -> None:
         """Tell the user how long learning with more points may take, from the time that a stage took."""

@@ -385,8 +385,8 @@ class GPClassifier(PosteriorClassifier):
             ``forgetting_factor ** k`` rows.
         n_new_inducing : int, default=0
             At most this many rows of the batch become new inducing points, for streams that reach new places; a model
-            has at most 2048 inducing points. The first call ignores it; a model with neighbours
-            raises a ValueError.
+            has at most 2048 inducing points. The first call ignores it. With neighbours
+            it raises ValueError.
 
         Raises
         ------

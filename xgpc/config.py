@@ -16,7 +16,7 @@ from sklearn.model_selection import BaseCrossValidator
 
 from .inference.mini_batch import learning_rate_schedule
 from .inference.run import FitState
-from .kernels.default import given_kernel
+from .kernels.default import checked_kernel
 from .likelihoods import LIKELIHOODS, ORDERED, ORDINAL, LikelihoodBound, resolve
 from .names import (
     Auto,
@@ -213,7 +213,7 @@ class FitConfig:
         check_parameters(model)
         given = {name: getattr(model, name) for name in PARAMETERS} | {
             "likelihood": _likelihood_of(model),
-            "kernel": given_kernel(model.kernel),
+            "kernel": checked_kernel(model.kernel),
         }
         return cls(**given | {"max_iter": int(model.max_iter), "tol": float(model.tol)})
 

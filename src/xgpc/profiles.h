@@ -84,7 +84,10 @@ XG_INLINE double xg_sine_of_half_turns(double v)
     return 3.141592653589793 * v * sum;
 }
 
-/* exp(-2 sin^2(pi r) / shape^2) */
+/* exp(-2 sin^2(pi r) / shape^2), r the distance in periods: scikit-learn's ExpSineSquared, shape its length scale
+ * (MacKay 1998, Introduction to Gaussian processes, section 5). With d r / d h = -1 / r, the slope is 4 pi / shape^2
+ * times the value times sin(pi r) cos(pi r) / r, of which the ratio has the limit pi at r = 0; below 1e-7 it is that to
+ * all digits. */
 XG_INLINE xg_profile xg_periodic(double h, double shape)
 {
     double r = sqrt(-2.0 * h), v = r - rint(r), half = 0.5 - fabs(v), inverse = 1.0 / (shape * shape);

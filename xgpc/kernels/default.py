@@ -43,7 +43,7 @@ def default_kernel(scale: np.ndarray, groups: Groups | None = None) -> Kernel:
     return ConstantKernel(START_VARIANCE, VARIANCE_BOUNDS) * RBF(START_LENGTH_SCALE * unit, bounds)
 
 
-def given_kernel(kernel: Kernel | str | None) -> Kernel | None:
+def checked_kernel(kernel: Kernel | str | None) -> Kernel | None:
     """The constructor argument ``kernel``, where "precomputed" stands for a matrix with a variance to be learned.
 
     ValueError for anything else but a kernel of moderately many kernels.

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 from scipy.stats import norm
 from sklearn.datasets import make_moons
@@ -88,15 +89,15 @@ class DenseModel:
 def jaakkola_jordan_bound(K_mm, K_nm, diagonal, y, xi):
     """vi-JJ's collapsed bound, JJ equation (14) with lambda(xi) = tanh(xi / 2) / (4 xi); all constants are in it."""
     lam = np.tanh(xi / 2) / (4 * xi)
-    B = 2 * K_nm.T @ (lam[:, None] * K_nm) + K_mm
-    K_tilde = diagonal - np.sum(K_nm * np.linalg.solve(K_mm, K_nm.T).T, axis=1)
-    Ky = K_nm.T @ y
+    # K_mm may be almost singular, so B = 2 K_mn Lambda K_nm + K_mm is not formed: B = L (2 V^T Lambda V + I) L^T.
+    V = solve_triangular(np.linalg.cholesky(K_mm), K_nm.T, lower=True).T
+    B = 2 * V.T @ (lam[:, None] * V) + np.eye(len(K_mm))
+    Vy = V.T @ y
     return (
         np.sum(-np.logaddexp(0, -xi) - xi / 2 + lam * xi**2)
-        + Ky @ np.linalg.solve(B, Ky) / 8
-        + 0.5 * np.linalg.slogdet(K_mm)[1]
+        + Vy @ np.linalg.solve(B, Vy) / 8
         - 0.5 * np.linalg.slogdet(B)[1]
-        - np.sum(lam * K_tilde)
+        - np.sum(lam * (diagonal - np.sum(V**2, axis=1)))
     )
 
 
@@ -105,14 +106,17 @@ def jaakkola_jordan_gradient(K_mm, K_nm, diagonal, y, xi):
     tanh = np.tanh(xi / 2)
     precision = tanh / (2 * xi)
     slope = np.where(np.abs(xi) < 0.01, -xi / 24, (xi / 2 * (1 - tanh**2) - tanh) / (2 * xi**2))
-    S = K_nm.T @ (precision[:, None] * K_nm)
-    B_inverse, K_inverse = np.linalg.inv(S + K_mm), np.linalg.inv(K_mm)
-    c = B_inverse @ (K_nm.T @ y) / 2
+    L = np.linalg.cholesky(K_mm)
+    V = solve_triangular(L, K_nm.T, lower=True).T
+    interpolation = solve_triangular(L, V.T, lower=True, trans="T").T
+    posterior = np.linalg.solve(V.T @ (precision[:, None] * V) + np.eye(len(K_mm)), V.T)
+    posterior = solve_triangular(L, posterior, lower=True, trans="T").T
+    c = posterior.T @ y / 2
     mean = K_nm @ c
-    explained = K_nm @ (K_inverse - B_inverse)
+    explained = interpolation - posterior
     optimum = np.sqrt(mean**2 + diagonal - np.sum(explained * K_nm, axis=1))
     by_K_nm = np.outer(y / 2 - precision * mean, c) + precision[:, None] * explained
-    by_K_mm = (K_inverse - B_inverse - np.outer(c, c) - K_inverse @ S @ K_inverse) / 2
+    by_K_mm = -(np.outer(c, c) + interpolation.T @ (precision[:, None] * explained)) / 2
     return by_K_mm, by_K_nm, -precision / 2, slope * (xi**2 - optimum**2) / 2, optimum
 
 

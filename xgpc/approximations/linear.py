@@ -203,8 +203,10 @@ class LinearPrior(KernelPrior):
         t[: self.d] = np.exp(0.5 * log_t)
         return replace(self, scale=self.scale * t), t
 
-    def best_move(self, S: np.ndarray, h: np.ndarray) -> tuple[float, float]:
+    def best_move(self, S: np.ndarray, h: np.ndarray, largest: float = LARGEST_MOVE) -> tuple[float, float]:
         """log_t = log(s_new^2 / s^2) of most evidence with the sites as they are, and its gain in nats.
+
+        -largest <= log_t <= largest.
 
         Sites are normal densities. Let C and k be S and h with the intercept integrated out: the log evidence
 
@@ -226,7 +228,7 @@ class LinearPrior(KernelPrior):
             return 0.5 * float(np.sum(np.log1p(t * eigenvalues) - t * squares / (1.0 + t * eigenvalues)))
 
         here = np.log(self.variance)
-        bounds = np.clip([min(self.low - here, 0.0), max(self.high - here, 0.0)], -LARGEST_MOVE, LARGEST_MOVE)
+        bounds = np.clip([min(self.low - here, 0.0), max(self.high - here, 0.0)], -largest, largest)
         found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-7})
         return float(found.x), loss(0.0) - float(found.fun)
 

@@ -13,6 +13,9 @@ from ..inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule
 
 # Steps of q between two moves of the prior variance: enough to reach coordinate ascent's safe fallback.
 STEPS_PER_VARIANCE = FALLBACK_AFTER + 1
+# Largest change of log s^2 after an epoch of mini-batches: after noisy first epochs s^2 would otherwise leap to its upper
+# bound, and the rates would have fallen before it came back.
+LARGEST_MOVE_OF_EPOCH = 1.0
 
 
 # The last posterior with its pass, the number of steps or epochs, and whether q and s^2 both converged to ``tol``.
@@ -67,7 +70,7 @@ def stochastic_ascent(training: Training, prior: LinearPrior, site: Site, option
         history.context.update(prior_variance=q.prior.variance)
         estimate, rests = loop.epoch(training, q, site, options, epoch)
         average = loop.posterior(q.prior, loop.average)
-        log_t, gain = q.prior.best_move(*sums_of_sites(average))
+        log_t, gain = q.prior.best_move(*sums_of_sites(average), largest=LARGEST_MOVE_OF_EPOCH)
         converged = rests and is_small(gain, estimate, options.tol)
         if gain > 0.0 and not converged:
             prior, t = q.prior.moved(log_t)

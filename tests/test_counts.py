@@ -5,10 +5,12 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
+from scipy.special import log_expit, roots_hermitenorm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import quietly
 
 from xgpc import GPClassifier, GPOrdinalClassifier
+from xgpc.kernels import ActiveDims
 
 FIXED = {"kernel": ConstantKernel(2.0) * RBF(1.0), "optimizer": None, "tol": 1e-12, "n_neighbors": 0, "max_iter": 500}
 NAMES = np.array(["a", "b", "c"])
@@ -102,3 +104,67 @@ def test_counts_of_a_frame_and_those_that_other_methods_refuse():
     for call in (lambda: model.elbo(X, counts), lambda: GPClassifier().fit_batches([(X, counts)], classes=names)):
         with pytest.raises(ValueError, match="Counts or probabilities of classes are for fit and partial_fit"):
             call()
+
+
+# More variable than the binomial distribution: each row has an effect of its own, a kernel of the row's number.
+
+TRIALS = 20
+NODES, SHARES = roots_hermitenorm(100)
+SHARES = SHARES / SHARES.sum()
+
+
+def log_evidence(successes, variance):
+    """The sum over the rows of log E[p(labels | f)], f ~ N(0, variance), without the binomial coefficients."""
+    latent = np.sqrt(variance) * NODES
+    terms = successes[:, None] * log_expit(latent) + (TRIALS - successes)[:, None] * log_expit(-latent)
+    largest = terms.max(axis=1)
+    return np.sum(largest + np.log(np.exp(terms - largest[:, None]) @ SHARES))
+
+
+def successes_of(effects, rng):
+    return rng.binomial(TRIALS, np.exp(log_expit(effects)))
+
+
+def columns(successes):
+    return np.column_stack([TRIALS - successes, successes])
+
+
+def of_each_row(column, variance, bounds="fixed"):
+    return ConstantKernel(variance, bounds) * ActiveDims(RBF(1e-3, "fixed"), [column])
+
+
+@pytest.mark.parametrize("variance", [0.1, 1.0, 4.0])
+def test_effects_of_rows_are_integrated_out(variance):
+    """Of effects alone, the evidence is a product of integrals, and its maximum that of the bound."""
+    rng = np.random.default_rng(3)
+    successes = successes_of(np.sqrt(variance) * rng.normal(size=200), rng)
+    rows = np.arange(200.0)[:, None]
+    fixed = quietly(
+        GPClassifier(of_each_row(0, variance), inducing_points="all"), rows, columns(successes), classes=[0, 1]
+    )
+    evidence = log_evidence(successes, variance)
+    assert evidence - 0.02 * len(rows) < fixed.elbo_ < evidence
+    kernel = of_each_row(0, 1.0, (1e-4, 1e3))
+    learned = quietly(GPClassifier(kernel, inducing_points="all"), rows, columns(successes), classes=[0, 1])
+    candidates = np.geomspace(1e-3, 100.0, 400)
+    best = candidates[np.argmax([log_evidence(successes, one) for one in candidates])]
+    assert learned.kernel_.k1.constant_value == pytest.approx(best, rel=0.1)
+    # A row that is not among the training rows has an effect from the prior.
+    mean, prior_variance = learned.predict_latent([[-1.0]])
+    assert_allclose([mean[0], prior_variance[0]], [0.0, learned.kernel_.k1.constant_value], atol=1e-9)
+
+
+@pytest.mark.parametrize(("deviation", "low", "high"), [(0.0, 0.0, 0.25), (1.0, 0.8, 1.25)])
+def test_effects_of_rows_are_learned_besides_a_function(deviation, low, high):
+    """And they vanish where the labels are binomial."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-3.0, 3.0, 100)
+    successes = successes_of(1.5 * np.sin(x) + deviation * rng.normal(size=100), rng)
+    kernel = ConstantKernel(1.0) * ActiveDims(RBF(1.0), [0]) + of_each_row(1, 1.0, (1e-6, 1e3))
+    rows = np.column_stack([x, np.arange(100)])
+    model = quietly(GPClassifier(kernel, inducing_points="all"), rows, columns(successes), classes=[0, 1])
+    assert low <= np.sqrt(model.kernel_.k2.k1.constant_value) < high
+    plain = ConstantKernel(1.0) * RBF(1.0)
+    plain = quietly(GPClassifier(plain, inducing_points="all"), x[:, None], columns(successes), classes=[0, 1])
+    gain = model.elbo_ - plain.elbo_
+    assert abs(gain) < 0.5 if deviation == 0.0 else gain > 5.0

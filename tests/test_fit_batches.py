@@ -80,55 +80,28 @@ def test_few_rows_make_the_fit_of_arrays(kind):
         assert_same_fit(without_warnings(model(**options).fit_batches, cut(given, size)), in_memory, X[:50])
 
 
-def numbers_of(kept, X):
-    return np.array([np.flatnonzero(np.all(row == X, axis=1))[0] for row in kept.X])
-
-
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_neighbours_are_searched_among_the_rows_that_a_model_may_keep(monkeypatch, n_classes, in_memory):
-    """The model is that of a fit to these rows alone, with weights by which they stand for all rows."""
+    """The model is that of a fit to these rows alone, which have the classes in proportion."""
     monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 400)
-    # Sweeps begin elsewhere, and end within their tolerance.
-    for name in ("TOLERANCE", "CLASSES_TOLERANCE"):
-        monkeypatch.setattr(f"xgpc.inference.local_sites.{name}", 1e-6)
     X, y, weight = problem(n_classes=n_classes)
-    options = {"n_neighbors": 5, "optimizer": None, "mean": 0.0}
-    given = model(max_rows_in_model=800, **options)
+    given = model(n_neighbors=5, max_rows_in_model=800, optimizer=None)
     if in_memory:
         given.fit(X, y, weight)
     else:
         given.fit_batches(cut((X, y, weight), 700))
     kept = given.posterior_
-    assert 760 < len(kept.X) <= 800
-    numbers = numbers_of(kept, X)
-    of_these = model(**options).fit(X[numbers], y[numbers], kept.weight)
-    np.testing.assert_allclose(given.predict_proba(X[:200]), of_these.predict_proba(X[:200]), atol=1e-5)
-    shares, of_all = (np.bincount(*of) / np.sum(of[1]) for of in ((y[numbers], kept.weight), (y, weight)))
-    np.testing.assert_allclose(shares, of_all, atol=0.05)
-    assert any(f"among {len(numbers)} of 6000 rows" in text for text in given.decisions_)
+    assert len(kept.X) == 800
+    numbers = [np.flatnonzero(np.all(row == X, axis=1))[0] for row in kept.X]
+    np.testing.assert_array_equal(kept.weight, weight[numbers])
+    shares, of_all = (np.bincount(labels) / len(labels) for labels in (y[numbers], y))
+    np.testing.assert_allclose(shares, of_all, atol=2.0 / 800)
+    of_these = model(n_neighbors=5, optimizer=None).fit(X[numbers], y[numbers], weight[numbers])
+    # Sweeps begin elsewhere, and end within their tolerance.
+    np.testing.assert_allclose(given.predict_proba(X[:200]), of_these.predict_proba(X[:200]), atol=1e-3)
+    assert any("among 800 of 6000 rows" in text for text in given.decisions_) or not in_memory
     assert given.n_samples_seen_ == N
-
-
-@pytest.mark.parametrize("n_jobs", [1, 3])
-def test_a_model_keeps_more_of_the_rows_near_a_border(n_jobs):
-    """Others have weights in inverse proportion to their chances, so that weighted means are those of all rows."""
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-1.0, 1.0, size=(4000, 2))
-    y = (X[:, 0] + 0.1 * rng.normal(size=4000) > 0.0).astype(int)
-    options = {"n_neighbors": 4, "max_rows_in_model": 1000, "max_iter": 5, "random_state": 0}
-    kept = without_warnings(GPClassifier(n_jobs=n_jobs, **options).fit, X, y).posterior_
-    x = np.abs(kept.X[:, 0])
-    assert 900 < len(x) <= 1000
-    # A random sample has a tenth, with a standard error of .0095, of its rows within .1 of the border.
-    assert np.mean(x < 0.1) > 0.15
-    assert np.mean(kept.weight[x > 0.5]) > 2.5 * np.mean(kept.weight[x < 0.05])
-    assert np.max(kept.weight) < 1.31 / 0.3 * np.min(kept.weight)
-    assert np.sum(kept.weight) == pytest.approx(1000.0, rel=0.05)
-    assert np.average(x, weights=kept.weight) == pytest.approx(0.5, abs=0.04)
-    again = without_warnings(GPClassifier(n_jobs=1, **options).fit, X, y).posterior_
-    np.testing.assert_array_equal(again.X, kept.X)
-    np.testing.assert_array_equal(again.weight, kept.weight)
 
 
 def test_a_source_of_more_rows_than_are_learned_from_has_the_neighbours_of_a_fit(monkeypatch):

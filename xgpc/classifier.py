@@ -65,9 +65,9 @@ class GPClassifier(PosteriorClassifier):
         not contradict; otherwise 0. Only for the bound "exact" of "logit", "probit" and "softmax". The fitted model
         then contains the training rows.
     max_rows_in_model : int or "auto", default="auto"
-        Most training rows that a model with neighbours contains. Of more rows it draws those with uncertain classes
-        more often, and gives the others more weight. "auto": a million, divided by the number of latent functions;
-        fewer from 100 features on; a tenth of this in ``partial_fit``.
+        Most training rows that a model with neighbours contains; of more rows it takes a random sample with the classes
+        in proportion. "auto": a million, divided by the number of latent functions; fewer from 100 features on; a tenth
+        of this in ``partial_fit``.
     query_split : splitter of scikit-learn or None, default=None
         How the fit chooses held-out rows, whose predictions decide between models. None: at random, or by ``groups``.
         If the rows are in the order of time, give ``TimeSeriesSplit()``. A splitter that shuffles needs its own
@@ -427,9 +427,9 @@ class GPClassifier(PosteriorClassifier):
 
         The first reading keeps ``max_rows_in_model`` rows, and at least 131 072 (with ``n_neighbors=0``, so many). If
         there are no more, the result is that of ``fit``, bit for bit. Of more rows it keeps a random sample with the
-        classes in proportion, from which it learns. With neighbours it draws the rows of the model in another reading;
-        without, the posterior uses all rows, with one reading for each step. The sizes of the batches do not matter. A
-        thread reads the next batch while one is in use. The method returns self, and warns as ``fit`` does.
+        classes in proportion: kernel and inducing points are learned from this, and neighbours are searched in it.
+        Without neighbours the posterior uses all rows, with one reading for each step. The sizes of the batches do not
+        matter. A thread reads the next batch while one is in use. The method returns self, and warns as ``fit`` does.
 
         Parameters
         ----------

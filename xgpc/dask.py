@@ -167,9 +167,9 @@ class DaskGPClassifier(GPClassifier):
     The fit equals that of ``GPClassifier.fit_batches`` on the same rows in the same order, up to rounding in the sums
     over rows: the workers check and count all rows, this process learns the kernel and the inducing points from a
     sample, and a few passes over the rows on the workers compute the posterior. If the sample has all rows, at most
-    ``max_rows_in_model`` (with ``n_neighbors=0``, 131 072), the fit equals that of ``GPClassifier.fit``. With
-    neighbours the workers draw the rows of the model, among which this process searches. The result has the same bits
-    for any number of workers, also if some die.
+    ``max_rows_in_model`` (with ``n_neighbors=0``, 131 072), the fit equals that of ``GPClassifier.fit``. Neighbours are
+    searched among the sample, in this process. The result has the same bits for any number of workers, also if some
+    die.
 
     Parameters
     ----------

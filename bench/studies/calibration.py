@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from . import by_set, method_parts
 
-MINUTES, EXPIRES = 3, {OUTPUTS}
+MINUTES, EXPIRES = 6, {OUTPUTS}
 SETS = ("banana", "diabetes-pima", "heart", "svmguide1", "electricity", "higgs", "page-blocks", "electricity-in-time")
 NAMES = ("xgpc", "lightgbm", "catboost", "forest", "logistic")
 BINS, SPLITS = 15, 3

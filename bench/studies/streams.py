@@ -12,10 +12,6 @@ ten features that a function makes anew for each reading; the goals for 100 mill
 all batches but the first, each predicted before the model learns from it. In the order of time, `query_split` is
 `TimeSeriesSplit()`. LightGBM is fitted anew to all rows so far: at its defaults, and with early stopping on the first
 tenth of them. "Slowest" is the longest time of a single batch.
-
-"A quarter" are models with 24 neighbours that contain a quarter of the training rows (`max_rows_in_model`), and fits to
-a random quarter: mean NLL of the test rows of five splits, and the mean paired difference with its standard error over
-the splits.
 """
 
 import time
@@ -36,9 +32,8 @@ from xgpc.rows import from_parquet
 
 from . import Part
 
-MINUTES, EXPIRES = 24, {VERSION}
+MINUTES, EXPIRES = 21, {VERSION}
 TEST_ROWS = 50_000
-QUARTERS, SPLITS = ("electricity", "magic", "bank-marketing"), 5
 BATCH = 1000
 WAYS = {
     "neighbours": {},
@@ -152,22 +147,6 @@ def stream(data, order, method, most):
     return predicted_in_turn(X, y, learn)
 
 
-def quarter(data, name, n_splits):
-    """NLL, split by split, with a quarter of the rows in the model and of fits to a random quarter."""
-    problem, found = problems.load(data, name), {"kept": [], "random": []}
-    for seed in range(n_splits):
-        split = problems.split(problem, seed)
-        n, given = len(split.y), {"n_neighbors": 24, "n_jobs": THREADS, "random_state": seed}
-        rows = np.random.default_rng(seed).permutation(n)[: n // 4]
-        models = {
-            "kept": GPClassifier(max_rows_in_model=n // 4, **given).fit(split.X, split.y),
-            "random": GPClassifier(**given).fit(split.X[rows], split.y[rows]),
-        }
-        for way, model in models.items():
-            found[way].append(scores(model.predict_proba(split.X_test), split.y_test)["nll"])
-    return {"rows": n, **found}
-
-
 def parts(data, quick):
     small, large, made = (4000, 6000, (4000,)) if quick else (1_000_000, 11_000_000, (10**6, 10**7, 10**8))
     found = []
@@ -185,24 +164,17 @@ def parts(data, quick):
             of = ("lightgbm",) if method.startswith("LightGBM") else ("xgpc",)
             measure = partial(stream, data, order, method, 3000 if quick else None)
             found.append(Part(f"electricity {order}: {method}", measure, "electricity", of))
-    for name in QUARTERS if not quick else ():
-        found.append(Part(f"a quarter of {name}", partial(quarter, data, name, SPLITS), name))
     return found
 
 
 def report(records):
-    files, made, streams, quarters = [], [], [], []
+    files, made, streams = [], [], []
     for name, record in records.items():
         of, _, way = name.rpartition(": ")
         found, title = record["numbers"], {"lightgbm": "LightGBM", "neighbours": "file", "in memory": "array"}
         if "slowest" in found:
             of = of.removeprefix("electricity ")
             streams.append([of, way, number(found["nll"], 4), f"{found['seconds']:.0f} s", f"{found['slowest']:.1f} s"])
-        elif "random" in found:
-            kept, random = np.array(found["kept"]), np.array(found["random"])
-            error = np.std(kept - random, ddof=1) / np.sqrt(len(kept))
-            quarters.append([name.removeprefix("a quarter of "), str(found["rows"]), number(np.mean(kept), 4),
-                             number(np.mean(random), 4), f"{np.mean(kept - random):+.4f} ± {error:.4f}"])  # fmt: skip
         elif way == name or "nll" not in found:
             made.append([name, f"{found['seconds']:.0f} s", f"{found['gigabytes']:.2f} GB"])
         else:
@@ -213,5 +185,4 @@ def report(records):
     header = ["rows", "fit", "seconds", "peak memory", "sample", "NLL", "lowest possible"]
     of_streams = table(["order", "method", "NLL", "all batches", "slowest"], streams)
     of_made = table(["fit", "seconds", "peak memory"], made)
-    of_quarters = table(["set", "rows", "NLL, a quarter in the model", "NLL, a random quarter", "difference"], quarters)
-    return "\n\n".join([table(header, files), of_made, of_streams, of_quarters])
+    return f"{table(header, files)}\n\n{of_made}\n\n{of_streams}"

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._sites import Site
 from ..approximations.base import KernelPosterior
 from ..approximations.local_rows import metric
 from ..approximations.sparse import SparsePrior
@@ -22,7 +21,6 @@ from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
 from ..rows.deadline import OutOfTime, during
 from ..status import warn_user
 from .candidates import accept
-from .choice import uncertain_rows
 from .hold_out import Split
 from .local import (
     LEAST_QUERIES,
@@ -114,17 +112,14 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
     if split is None:
         learned = learn_in_stages(data, run, initial)
     else:
-        task = _task(near, run, of_near, split, k)
+        rows, held_out = split
+        task = Task(near, run, of_near.part(rows if len(held_out) else None), k)
         try:
             with during("neighbours"):
                 found = start_without_neighbors(task)
-                if found.tries_neighbors and data.n_rows > near.source.n_rows:
-                    near, of_near = uncertain_rows(data, run, initial, found.q, found.site, near.source.n_rows)
-                    split = _split(near, run) or (np.arange(near.source.n_rows), np.arange(0))
-                    task = _task(near, run, of_near, split, k)
                 if found.tries_neighbors:
                     learned = accept_neighbors(task, propose_neighbors(task, found), split)
-                elif found.is_done and near is data and not len(split[1]):
+                elif found.is_done and near is data and not len(held_out):
                     learned = found.sparse
                 else:
                     incomplete = found.sparse
@@ -140,12 +135,6 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
     if is_decided or learned.local is not None or not are_own_kernels_open(data, run, initial, learned):
         return learned
     return learn_own_kernels(data, run, initial, learned)
-
-
-def _task(data: Data, run: Run, initial: InitialState, split: Split, k: int) -> Task:
-    """Learning from the rows that a split does not hold out; from all if it holds out none."""
-    rows, held_out = split
-    return Task(data, run, initial.part(rows if len(held_out) else None), k)
 
 
 def n_neighbors(data: Data, run: Run, model: Model) -> int:
@@ -182,11 +171,15 @@ def n_neighbors(data: Data, run: Run, model: Model) -> int:
 
 
 def _kept(data: Data, run: Run, initial: InitialState) -> tuple[Data, InitialState]:
-    """As many rows as a model with neighbours may keep, at random with the classes in proportion, and their state."""
+    """The rows that a model with neighbours may keep, at random with the classes in proportion, and their state."""
     n_rows, limit = data.source.n_rows, data.config.most_rows(initial.training.n_latents or 1, data.source.n_features)
     rows = Subsets(data.source.labels(), run.random_state).rows(limit) if n_rows > limit else None
     if rows is None:
         return data, initial
+    run.history.add(
+        decision=f"Neighbours are searched among {limit} of {data.n_rows} rows, drawn at random; max_rows_in_model "
+        "sets their number."
+    )
     source, hold_out = data.source.sample(rows), data.hold_out.among(rows)
     training = replace(initial.training, source=source)
     return replace(data, source=source, hold_out=hold_out), replace(initial, training=training, hold_out=hold_out)
@@ -234,7 +227,6 @@ class Start(NamedTuple):
 
     sparse: HyperparameterFit
     q: KernelPosterior
-    site: Site
     is_done: bool  # whether learning without neighbours is complete
     tries_neighbors: bool  # by the score test, or because the user asks for neighbours
     is_doubtful: bool  # whether the test speaks against neighbours, so that the first round has to prove their gain
@@ -262,15 +254,15 @@ def start_without_neighbors(task: Task) -> Start:
     start = replace(task.initial, training=part, hold_out=hold_out, grow_to=grow_to)
     sparse = learn_in_stages(data, run, start, limit)
     q, is_done = _posterior(task, sparse), subset is None and grow_to == task.initial.grow_to and limit is None
-    site = data.prior_mean.site(sparse.model.site, sparse.model.prior)
     if not is_auto:
-        return Start(sparse, q, site, is_done, tries_neighbors=True, is_doubtful=False, is_gain_clear=False)
+        return Start(sparse, q, is_done, tries_neighbors=True, is_doubtful=False, is_gain_clear=False)
     n_threads, are_some = task.executor.n_threads, data.source.n_rows < START_ROWS
     least = LEAST_Z_OF_FEW if are_few else LEAST_Z_OF_SOME if are_some else LEAST_Z
     if data.encoding is not None and data.encoding.has_levels:
         least = LEAST_Z_OF_LEVELS
     some = source.sample(np.linspace(0, source.n_rows - 1, min(source.n_rows, START_ROWS)).astype(np.intp))
     mean, variance = q.marginals(some.X, n_threads)
+    site = data.prior_mean.site(sparse.model.site, sparse.model.prior)
     log_p = data.record.log_probabilities(mean.T + site.prior_mean, variance.T, site.parameter)
     near = metric(sparse.model.prior.groups[0].core)
     z = round(score_test(near, np.exp(log_p), some, task.n_neighbors, n_threads), 2)
@@ -284,7 +276,7 @@ def start_without_neighbors(task: Task) -> Start:
         verdict = f"are tried, but below {least:g} they must predict held-out rows better"
     test = "The score test for labels of near rows that are more alike than the inducing points explain has"
     run.history.add(score_test=z, decision=f"{test} z = {z:.2f}: neighbours {verdict}.")
-    return Start(sparse, q, site, is_done, tries, is_doubtful, is_gain_clear=z >= LARGE_Z)
+    return Start(sparse, q, is_done, tries, is_doubtful, is_gain_clear=z >= LARGE_Z)
 
 
 def _posterior(task: Task, sparse: HyperparameterFit) -> KernelPosterior:

@@ -124,6 +124,20 @@ def test_learned_prior_variance_is_a_maximum_of_the_bound(likelihood, bound, int
     assert fit(**{**params, "tol": 1e-4}).elbo_ == pytest.approx(model.elbo_, abs=0.05)
 
 
+@pytest.mark.parametrize("size", [3e3, 1e6])
+@pytest.mark.parametrize("likelihood", NAMES)
+def test_a_feature_that_is_much_larger_than_the_others_does_not_hide_them(likelihood, size):
+    """The bound has another maximum, where only this one counts."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(1000, 4))
+    y = (rows[:, 0] + rng.normal(size=1000) > 0.0).astype(int)
+    rows[:, 3] *= size
+    for form in (np.asarray, sparse.csr_array):
+        model = fit(form(rows), y, likelihood=likelihood)
+        assert model.converged_
+        assert model.elbo_ > fit(form(rows), y, likelihood=likelihood, prior_variance=1.0).elbo_
+
+
 @pytest.mark.parametrize("intercept", [True, False])
 def test_derivative_of_the_bound_by_the_prior_variance(intercept):
     """(|w|^2 + tr P^-1 - d) / 2, of the profile bound."""

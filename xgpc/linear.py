@@ -6,12 +6,13 @@ from typing import Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import issparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from .approximations.base import Training
-from .approximations.linear import LinearPrior, RowSpan, squared_norms
+from .approximations.linear import LinearPrior, RowSpan
 from .config import TRUTH, Rule, check_allowed, is_name, number, one_of
 from .estimator import LatentClassifier, all_or_nothing
 from .inference.mini_batch import Epochs
@@ -39,6 +40,8 @@ INTERCEPT_VARIANCE = 100.0
 # probabilities of .06 and .94 at the start; at the ends of the range every probability is the base rate within a per
 # cent, or nearly all are 0 or 1. Within AT_BOUND of an end, in the logarithm, a warning says so.
 START_VARIANCE, LATENT_VARIANCE_BOUNDS, AT_BOUND = 2.0, (1e-4, 1e5), 1e-3
+# Sum of the features' mean squares, relative to what it would be if all were as the median, that makes a second start.
+LARGE_FEATURES = 10.0
 # The reciprocal of the square of the largest feature must not overflow.
 LEAST_FEATURE = 1e-140
 # Allowed prior variances.
@@ -63,7 +66,8 @@ class BayesianLinearClassifier(LatentClassifier):
         [2]_, section 4.5.
     prior_variance : "auto" or float, default="auto"
         Prior variance s^2 of each coefficient; "auto" maximises the bound over it. All coefficients have the same
-        variance, so that features should have similar scales, as ``StandardScaler`` makes them.
+        variance, so that features should have similar scales, as ``StandardScaler`` makes them. Where some are much
+        larger than the others, "auto" learns from two starts.
     fit_intercept : bool, default=True
         Whether there is an intercept. The prior of the intercept, N(0, 100), does not depend on ``prior_variance``.
         Centre features that are far from zero.
@@ -146,9 +150,8 @@ class BayesianLinearClassifier(LatentClassifier):
                     f"({len(self.classes_)} classes); sklearn.multiclass.OneVsRestClassifier fits one classifier for "
                     "each."
                 )
-            prior = self._first_prior(data.X, data.weight)
             span, rows = RowSpan.of(data.X)
-            prior = prior.within(span, rows.shape[1])
+            priors = [prior.within(span, rows.shape[1]) for prior in self._first_priors(data.X, data.weight)]
             # There is no cache, because whitened rows would take as much memory as the rows.
             source = ArraySource(rows, np.where(data.y == 1, 1.0, -1.0), data.weight, cache_bytes=0)
             bound = BOUNDS[self.likelihood][0] if self.bound == "auto" else self.bound
@@ -159,7 +162,8 @@ class BayesianLinearClassifier(LatentClassifier):
                 takes_all = self.batch_size is None or LEAST_STEPS * self.batch_size > source.n_rows
                 search = ascend if takes_all else stochastic_ascent
                 options = Epochs(self.batch_size, self.learning_rate, tol, max_iter, run.random_state, history)
-                point, self.n_iter_, self.converged_ = search(Training(source, executor), prior, site, options)
+                found = [search(Training(source, executor), prior, site, options) for prior in priors]
+                point, self.n_iter_, self.converged_ = max(found, key=lambda one: one[0].elbo)
             q, prior, self.elbo_ = point.q, point.q.prior, point.elbo
             at = f"after {self.n_iter_} iterations, at a prior variance of {prior.variance:.4g}"
             history.tell(decision=f"The bound is {self.elbo_:.2f} nats {at}.")
@@ -200,20 +204,31 @@ class BayesianLinearClassifier(LatentClassifier):
             },
         )
 
-    def _first_prior(self, X: MatrixLike, weight: np.ndarray) -> LinearPrior:
-        """The prior with the given variance; for "auto", with a first variance and its range from the rows' sizes."""
-        largest = largest_size(X)
+    def _first_priors(self, X: MatrixLike, weight: np.ndarray) -> list[LinearPrior]:
+        """The prior with the given variance; for "auto", with first variances and their ranges from the rows' sizes.
+
+        Where a few features are much larger than the others, the sizes of rows are theirs. The bound may have a maximum
+        where only these count, and another one where all do, so that there is a second start, from a typical feature.
+        """
+        largest, d = largest_size(X), X.shape[1]
         if 0.0 < largest < LEAST_FEATURE:
             raise ValueError(f"The largest feature is {largest:.3g}; scale the features to at least {LEAST_FEATURE:g}.")
-        learned = isinstance(self.prior_variance, str) and largest > 0.0
-        if learned:
-            blocks = (X[i : i + BLOCK_ROWS].astype(np.float64) / largest for i in range(0, X.shape[0], BLOCK_ROWS))
-            squares = np.concatenate([squared_norms(a) for a in blocks])
-            unit = np.average(squares, weights=weight if len(weight) else None) * largest**2
-        s2 = START_VARIANCE / unit if learned else 1.0 if isinstance(self.prior_variance, str) else self.prior_variance
-        bounds = np.log(LATENT_VARIANCE_BOUNDS) - np.log(unit) if learned else np.zeros(2)
-        scale = np.sqrt([float(s2)] * X.shape[1] + [INTERCEPT_VARIANCE] * bool(self.fit_intercept))
-        return LinearPrior(scale, X.shape[1], *bounds)
+
+        def prior(s2: float, low: float, high: float) -> LinearPrior:
+            return LinearPrior(np.sqrt([s2] * d + [INTERCEPT_VARIANCE] * bool(self.fit_intercept)), d, low, high)
+
+        if not isinstance(self.prior_variance, str) or not largest:
+            return [prior(1.0 if isinstance(self.prior_variance, str) else float(self.prior_variance), 0.0, 0.0)]
+        squares, shares = np.zeros(d), weight / np.sum(weight) if len(weight) else np.full(X.shape[0], 1.0 / X.shape[0])
+        for i in range(0, X.shape[0], BLOCK_ROWS):
+            a = X[i : i + BLOCK_ROWS].astype(np.float64) / largest
+            squares += shares[i : i + BLOCK_ROWS] @ (a.power(2) if issparse(a) else a**2)
+        units = [float(np.sum(squares)) * largest**2, d * float(np.median(squares[squares > 0.0])) * largest**2]
+        few_are_large = 0.0 < LARGE_FEATURES * units[1] < units[0]
+        low, high = np.log(LATENT_VARIANCE_BOUNDS)
+        return [
+            prior(START_VARIANCE / unit, low - np.log(unit), high - np.log(unit)) for unit in units[: 1 + few_are_large]
+        ]
 
     @property
     def coef_covariance_(self) -> np.ndarray:

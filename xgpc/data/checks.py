@@ -179,7 +179,8 @@ def checked_counts(y: ArrayLike, n_rows: int, columns: ArrayLike | None, classes
         raise ValueError(f"y must have counts or probabilities, a dense array of numbers: {error}.") from error
     (bad,) = np.nonzero(~np.all((counts >= 0.0) & np.isfinite(counts), axis=1))
     if len(bad):
-        raise BadRow(f"y must have counts or probabilities, finite and not negative; row {bad[0]} is {counts[bad[0]]}.", bad[0])
+        numbers = f"finite and not negative; row {bad[0]} is {counts[bad[0]]}"
+        raise BadRow(f"y must have counts or probabilities, {numbers}.", bad[0])
     return counts[:, np.argsort(class_numbers(np.asarray(columns), classes))]
 
 

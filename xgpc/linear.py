@@ -40,7 +40,8 @@ INTERCEPT_VARIANCE = 100.0
 # probabilities of .06 and .94 at the start; at the ends of the range every probability is the base rate within a per
 # cent, or nearly all are 0 or 1. Within AT_BOUND of an end, in the logarithm, a warning says so.
 START_VARIANCE, LATENT_VARIANCE_BOUNDS, AT_BOUND = 2.0, (1e-4, 1e5), 1e-3
-# Sum of the features' mean squares, relative to what it would be if all were as the median, that makes a second start.
+# The sum of the features' mean squares, over what it would be if all were the median, from which on there is a second
+# start: START_VARIANCE would then give the other features less than .2 of latent variance.
 LARGE_FEATURES = 10.0
 # The reciprocal of the square of the largest feature must not overflow.
 LEAST_FEATURE = 1e-140
@@ -205,10 +206,21 @@ class BayesianLinearClassifier(LatentClassifier):
         )
 
     def _first_priors(self, X: MatrixLike, weight: np.ndarray) -> list[LinearPrior]:
-        """The prior with the given variance; for "auto", with first variances and their ranges from the rows' sizes.
+        """The prior with the given variance; for "auto", one or two priors to start from, each with its range.
 
-        Where a few features are much larger than the others, the sizes of rows are theirs. The bound may have a maximum
-        where only these count, and another one where all do, so that there is a second start, from a typical feature.
+        The first start makes the latent variance of an average row ``START_VARIANCE``. If a few features are much
+        larger than the others, the bound can have a second maximum, at which the other features count, too; the second
+        start would have that latent variance if all features had the median mean square.
+
+        Parameters
+        ----------
+        X : (n, d), dense or sparse
+        weight : (n,), or (0,) for ones
+
+        Raises
+        ------
+        ValueError
+            If the largest feature is below ``LEAST_FEATURE``.
         """
         largest, d = largest_size(X), X.shape[1]
         if 0.0 < largest < LEAST_FEATURE:
@@ -217,9 +229,12 @@ class BayesianLinearClassifier(LatentClassifier):
         def prior(s2: float, low: float, high: float) -> LinearPrior:
             return LinearPrior(np.sqrt([s2] * d + [INTERCEPT_VARIANCE] * bool(self.fit_intercept)), d, low, high)
 
-        if not isinstance(self.prior_variance, str) or not largest:
-            return [prior(1.0 if isinstance(self.prior_variance, str) else float(self.prior_variance), 0.0, 0.0)]
-        squares, shares = np.zeros(d), weight / np.sum(weight) if len(weight) else np.full(X.shape[0], 1.0 / X.shape[0])
+        if not isinstance(self.prior_variance, str):
+            return [prior(float(self.prior_variance), 0.0, 0.0)]
+        if not largest:
+            return [prior(1.0, 0.0, 0.0)]
+        squares = np.zeros(d)
+        shares = weight / np.sum(weight) if len(weight) else np.full(X.shape[0], 1.0 / X.shape[0])
         for i in range(0, X.shape[0], BLOCK_ROWS):
             a = X[i : i + BLOCK_ROWS].astype(np.float64) / largest
             squares += shares[i : i + BLOCK_ROWS] @ (a.power(2) if issparse(a) else a**2)

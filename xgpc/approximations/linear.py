@@ -206,7 +206,7 @@ class LinearPrior(KernelPrior):
     def best_move(self, S: np.ndarray, h: np.ndarray, largest: float = LARGEST_MOVE) -> tuple[float, float]:
         """log_t = log(s_new^2 / s^2) of most evidence with the sites as they are, and its gain in nats.
 
-        -largest <= log_t <= largest.
+        ``largest`` bounds the size of log_t.
 
         Sites are normal densities. Let C and k be S and h with the intercept integrated out: the log evidence
 

@@ -14,7 +14,8 @@ from ..inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule
 # Steps of q between two moves of the prior variance: enough to reach coordinate ascent's safe fallback.
 STEPS_PER_VARIANCE = FALLBACK_AFTER + 1
 # Largest change of log s^2 after an epoch of mini-batches: after noisy first epochs s^2 would otherwise leap to its
-# upper bound, and the rates would have fallen before it came back.
+# upper bound, and the rates would have fallen before it came back. (Of 54 fits one leapt without the limit; with it
+# none did, and the others took up to 1.6 times as many epochs, with a quarter of it up to 3.3 times.)
 LARGEST_MOVE_OF_EPOCH = 1.0
 
 

@@ -27,8 +27,8 @@ POINTS = pytest.mark.parametrize("points", [np.full((1, 2), 1e4), X[60:66]], ids
 @pytest.fixture
 def to_the_end(monkeypatch):
     """Sweeps go on until nothing changes, so that no tolerance is between two fits."""
-    monkeypatch.setattr("xgpc.inference.local_sites.TOLERANCE", 1e-10)
-    monkeypatch.setattr("xgpc.inference.local_sites.CLASSES_TOLERANCE", 1e-10)
+    monkeypatch.setattr("xgpc.inference.sweeps.TOLERANCE", 1e-10)
+    monkeypatch.setattr("xgpc.inference.sweeps.CLASSES_TOLERANCE", 1e-10)
 
 
 def given(points, n_neighbors):

@@ -3,6 +3,7 @@
 import itertools
 import os
 import pickle
+import signal
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +12,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.model_selection import TimeSeriesSplit
 from support.fits import keep_at_most, without_warnings
 
 from xgpc import GPClassifier
@@ -67,6 +69,11 @@ def of_known_sizes(values, cuts=CUTS):
     return array.from_array(values, chunks=(chunks, *((1,) * n for n in values.shape[1:])))
 
 
+def in_tasks(monkeypatch):
+    """Let workers search and sweep over a thousand rows, which would otherwise be too few."""
+    monkeypatch.setattr("xgpc.rows.executor.TASK_ROWS", 160)
+
+
 def assert_same_bits(one, other, X):
     np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
     assert one.elbo_ == other.elbo_
@@ -110,10 +117,13 @@ def test_few_rows_make_the_fit_of_arrays(client, kind):
 
 @pytest.mark.parametrize(
     "kind",
-    ["learned", "weights", "several classes", "float32", "corrected", "label noise", "far values", "neighbours"],
+    [
+        *("learned", "weights", "several classes", "float32", "corrected", "label noise", "far values", "neighbours"),
+        *("neighbours in tasks", "neighbours in tasks, a split in time", "neighbours in tasks, several classes"),
+    ],
 )
-def test_many_rows_make_the_fit_of_batches(client, small_subset, kind):
-    X, y, weight = problem(n_classes=3 if kind == "several classes" else 2)
+def test_many_rows_make_the_fit_of_batches(client, small_subset, kind, monkeypatch):
+    X, y, weight = problem(n_classes=3 if "several classes" in kind else 2)
     chosen = options(optimizer=None)
     if kind == "learned":
         chosen.update(optimizer="profile", max_iter=5, kernel=None)
@@ -127,10 +137,14 @@ def test_many_rows_make_the_fit_of_batches(client, small_subset, kind):
         chosen["bound"] = "additive-noise"
     elif kind == "far values":
         X[::50, 1] = -9999.0
-    elif kind == "neighbours":
+    elif "neighbours" in kind:
         chosen.update(n_neighbors=3, max_rows_in_model=1000)
+    if "in time" in kind:
+        chosen["query_split"] = TimeSeriesSplit()
     rows = (X, y, weight)[: 3 if kind == "weights" else 2]
     expected = without_warnings(GPClassifier(**chosen).fit_batches, [rows])
+    if "in tasks" in kind:
+        in_tasks(monkeypatch)
     model = without_warnings(DaskGPClassifier(**chosen).fit, *map(of_unknown_sizes, rows))
     # The same rows are drawn: what is learned from them is the same.
     assert model.kernel_ == expected.kernel_
@@ -358,6 +372,38 @@ def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_end
             fitted(rows("deadly", ALWAYS), of_unknown_sizes(y))
         assert "more memory" in "".join(caught.value.__notes__)
         assert vars(model) == before
+
+
+def test_five_workers_that_die_in_sweeps_change_no_bit(client, small_subset, monkeypatch):
+    X, y, _ = problem()
+    in_tasks(monkeypatch)
+    near = options(optimizer=None, n_neighbors=3, max_rows_in_model=1000)
+    calm = without_warnings(DaskGPClassifier(**near).fit, of_known_sizes(X), of_known_sizes(y))
+    keep, killed = DaskPartitions.keep, []
+    settings = {"distributed.deploy.lost-worker-timeout": "1 hour"}
+    with (
+        dask.config.set(settings),
+        ThreadPoolExecutor(1) as thread,
+        local_cluster(2, processes=True) as cluster,
+        Client(cluster) as client,
+    ):
+
+        def keep_and_kill(partitions, function, *given):
+            found = keep(partitions, function, *given)
+            if function.__name__ == "first_half" and len(killed) < 5:
+                # Its results are lost, and the rows, neighbours and sites that it had.
+                cluster.sync(all_are_up, cluster)
+                nanny = list(cluster.workers.values())[len(killed) % 2]
+                killed.append(nanny.process.pid)
+                os.kill(nanny.process.pid, signal.SIGKILL)
+                client.wait_for_workers(2)
+            return found
+
+        monkeypatch.setattr(DaskPartitions, "keep", keep_and_kill)
+        model = DaskGPClassifier(**near, client=client)
+        thread.submit(without_warnings, model.fit, of_known_sizes(X), of_known_sizes(y)).result(timeout=SECONDS)
+    assert len(set(killed)) == 5
+    assert_same_bits(model, calm, X)
 
 
 def test_a_cluster_that_has_lost_all_workers_is_an_error(small_subset, monkeypatch):

@@ -345,7 +345,7 @@ def score_of(kernel, weighted):
     weight = rng.gamma(2.0, 1.0, len(X)) if weighted else np.empty(0)
     prior = SparsePrior.build(KernelSpec(kernel, 2), rng.normal(size=(6, 2)))
     near, source = Neighbours(X), ArraySource(X, three_classes(X), weight)
-    local = Local(executor, source, prior.core, local_rows(executor, prior, X), *in_order(near.of_rows(k)), link)
+    local = Local(executor, source, prior, local_rows(executor, prior, X), *in_order(near.of_rows(k)), link)
     sweeps = converged_sites(local, start_sites(source, link))
     assert sweeps.converged
     queries = ArraySource(asked, three_classes(asked), weight[: len(asked)])
@@ -396,7 +396,7 @@ def local_problem(kernel, X, y, Z, k, weight=None):
     prior = SparsePrior.build(KernelSpec(kernel, X.shape[1]), Z)
     source, near = ArraySource(X, y.astype(float), np.empty(0) if weight is None else weight), Neighbours(X)
     rows = local_rows(executor, prior, X)
-    local = Local(executor, source, prior.core, rows, *in_order(near.of_rows(min(k, len(X) - 1))), link)
+    local = Local(executor, source, prior, rows, *in_order(near.of_rows(min(k, len(X) - 1))), link)
 
     def moments_at(T, sweeps):
         of_T = local_rows(executor, prior, T)
@@ -463,7 +463,7 @@ def test_rows_of_weight_zero_are_predicted_and_change_nothing(link):
         near, whitened = Neighbours(X[rows]), local_rows(executor, prior, X[rows])
         source = ArraySource(X[rows], y[rows], weight)
         k = len(whitened.a) - 1
-        return Local(executor, source, prior.core, whitened, *in_order(near.of_rows(k)), link), near
+        return Local(executor, source, prior, whitened, *in_order(near.of_rows(k)), link), near
 
     kept = slice(n_held_out, n)
     whole, _ = problem(slice(n), np.where(np.arange(n) < n_held_out, 0.0, 1.0))

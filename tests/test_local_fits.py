@@ -311,7 +311,7 @@ def test_rows_with_other_features_are_refused(fitted):
 def test_sites_that_go_on_leave_what_is_learned_without(n_neighbors, monkeypatch):
     X, y = board(2100, 0)
     expected = fit(X, y, kernel=C(2.0) * RBF([1.0, 1.0]), n_neighbors=0)
-    converged = xgpc.inference.local_sites.converged_sites
+    converged = xgpc.inference.sweeps.converged_sites
 
     def never(*args):
         return replace(converged(*args), converged=False)

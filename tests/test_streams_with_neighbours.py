@@ -52,9 +52,9 @@ def assert_same_bits(one, other):
 @pytest.fixture
 def exact_sweeps(monkeypatch):
     """Sites that agree with each other do not depend on where the sweeps began."""
-    monkeypatch.setattr("xgpc.inference.local_sites.TOLERANCE", 1e-9)
-    monkeypatch.setattr("xgpc.inference.local_sites.CLASSES_TOLERANCE", 1e-9)
-    monkeypatch.setattr("xgpc.inference.local_sites.MAX_SWEEPS", 300)
+    monkeypatch.setattr("xgpc.inference.sweeps.TOLERANCE", 1e-9)
+    monkeypatch.setattr("xgpc.inference.sweeps.CLASSES_TOLERANCE", 1e-9)
+    monkeypatch.setattr("xgpc.inference.sweeps.MAX_SWEEPS", 300)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -6,7 +6,10 @@ import math
 import os
 import pickle
 import time
+from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -15,9 +18,10 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted
 
 from .classifier import GPClassifier
-from .data.partitions import OverPartitions, in_partition
+from .data.partitions import OverPartitions
 from .estimator import all_or_nothing
 from .names import MatrixLike
+from .rows.partitions import in_partition
 from .status import warn_user
 
 try:
@@ -49,26 +53,40 @@ def _apply(packed: tuple[Callable[..., object], object], each: object, *batch: M
     return function(batch, common, each)
 
 
+def _without_batch(batch: tuple[()], given: tuple[Callable[[Any], object], object], each: None) -> object:
+    function, common = given
+    return function(common)
+
+
 class DaskPartitions:
-    """Partitions of dask collections; see ``xgpc.data.partitions.Partitions``.
+    """Partitions of dask collections; see ``xgpc.rows.partitions.Partitions``.
 
     Each task consists of the partition's own graph and of values, so that it can run on any worker, and run again.
 
     Parameters
     ----------
     client : distributed.Client
-    batches : a tuple of Delayed X, y and, where there are some, weights for each partition
+    batches : a tuple of values for each partition, as Delayed or Future: of training rows, X, y and maybe weights
+    homes : addresses of the workers that work on the partitions, if they can; without any, dask chooses
     """
 
-    def __init__(self, client: distributed.Client, batches: Sequence[tuple[Delayed, ...]]):
-        self._client, self._batches = client, batches
+    def __init__(
+        self,
+        client: distributed.Client,
+        batches: Sequence[tuple[Delayed | distributed.Future, ...]],
+        homes: Sequence[str] = (),
+    ):
+        self._client, self._batches, self._homes = client, batches, homes
         # A cluster without workers so far may take long to start some.
         self._had_workers, self._has_warned = bool(client.nthreads()), False
 
     def __len__(self) -> int:
         return len(self._batches)
 
-    def run(self, function: Callable[..., Any], common: object, each: Sequence[object]) -> Generator[Any, None, None]:
+    def _submitted(
+        self, function: Callable[..., Any], common: object, each: Sequence[object]
+    ) -> list[distributed.Future]:
+        """The futures of a task on each partition."""
         # Dask would look for collections in the state, but not in bytes.
         name = f"xgpc-{function.__name__}-{uuid4().hex}"
         packed = delayed(pickle.loads)(pickle.dumps((function, common)), dask_key_name=f"{name}-state")
@@ -76,11 +94,36 @@ class DaskPartitions:
             delayed(_apply)(packed, one, *batch, dask_key_name=f"{name}-{number}")
             for number, (one, batch) in enumerate(zip(each, self._batches, strict=True))
         ]
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": LARGEST_STATE}):
-            futures = self._client.compute(tasks, retries=RETRIES)
+        homes = defaultdict[str, list[str]](
+            list, {task.key: [home] for task, home in zip(tasks, self._homes, strict=False)}
+        )
+        with (
+            dask.config.set({"distributed.admin.large-graph-warning-threshold": LARGEST_STATE}),
+            dask.annotate(workers=homes.__getitem__, allow_other_workers=True),
+        ):
+            futures: list[distributed.Future] = self._client.compute(tasks, retries=RETRIES)
+        return futures
+
+    def keep(self, function: Callable[..., Any], common: object, each: Sequence[object]) -> DaskPartitions:
+        results = self._submitted(function, common, each)
+        batches = [(*batch, result) for batch, result in zip(self._batches, results, strict=True)]
+        return DaskPartitions(self._client, batches, self._homes)
+
+    def shared(self, function: Callable[..., Any], common: object, n: int) -> DaskPartitions:
+        counts = self._client.nthreads()
+        workers = DaskPartitions(self._client, [()] * max(1, len(counts)), list(counts))
+        values = workers._submitted(_without_batch, (function, common), [None] * len(workers))
+        threads = [number for number, count in enumerate(counts.values()) for _ in range(count)] or [0]
+        at = [threads[i * len(threads) // n] for i in range(n)]
+        homes = [list(counts)[i] for i in at] if counts else []
+        return DaskPartitions(self._client, [(values[i],) for i in at], homes)
+
+    def run(self, function: Callable[..., Any], common: object, each: Sequence[object]) -> Generator[Any, None, None]:
+        futures = self._submitted(function, common, each)
         try:
             for number in range(len(futures)):
-                with in_partition(number):
+                # Parts of the sample, which have homes, are not the user's partitions.
+                with nullcontext() if self._homes else in_partition(number):
                     result = self._result(futures[0])
                 futures.pop(0).release()
                 yield result
@@ -258,7 +301,8 @@ class DaskGPClassifier(GPClassifier):
                 f"The client is {client.status}: give one that is connected, such as distributed.Client(), or None for "
                 "the current one."
             )
-        self._fit_source(DaskPartitions(client, _batches(X, y, sample_weight)), None, OverPartitions)
+        partitions = DaskPartitions(client, _batches(X, y, sample_weight))
+        self._fit_source(partitions, None, partial(OverPartitions, workers=partitions))
 
     def to_local(self) -> GPClassifier:
         """The fitted ``GPClassifier``, which needs no cluster and no dask."""

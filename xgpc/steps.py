@@ -15,7 +15,7 @@ from .approximations.local import LocalPosterior
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise
 from .data.checks import checked_classes, checked_groups, has_counts, site_labels
 from .data.frames import index_columns, note_of_index
-from .data.partitions import Partitions, survey_partitions
+from .data.partitions import survey_partitions
 from .data.survey import Streamed, seed_of_keys, survey
 from .data.training import Columns, training_data, transformed
 from .inference.links import LINKS
@@ -34,6 +34,7 @@ from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 from .rows.columnar import ArrowRows
 from .rows.deadline import Deadline
+from .rows.partitions import Partitions
 from .rows.source import ArraySource, labels_and_weights, source_of
 from .status import Status, warn_user
 

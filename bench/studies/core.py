@@ -35,7 +35,8 @@ from xgpc.approximations.local_rows import in_order, local_rows, metric
 from xgpc.approximations.sparse import SparsePrior
 from xgpc.explain import shapley_values
 from xgpc.inference.links import TwoClasses
-from xgpc.inference.local_sites import Local, Sweep, start_sites
+from xgpc.inference.local_sites import Local, Sweep
+from xgpc.inference.sweeps import start_sites
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.query_score import QueryScore
 from xgpc.rows.executor import Threads
@@ -147,7 +148,7 @@ def sweeps(n, k, m, d, profile, repeats):
     support, queries = ArraySource(X[:n], y[:n]), ArraySource(X[n:], y[n:])
     near, rows = Neighbours(X[:n], metric(prior.core)), local_rows(executor, prior, support.X)
     among = in_order(near.of_rows(k))
-    local, sites = Local(executor, support, prior.core, rows, *among, link), start_sites(support, link)
+    local, sites = Local(executor, support, prior, rows, *among, link), start_sites(support, link)
     index = near.of(X[n:], k)
     score = QueryScore(executor, prior, support, queries, *among, index, sites, link)
     evaluated, (gemm, gemm_flops) = score.at(np.append(prior.spec.theta, 0.0)), gemm_call()

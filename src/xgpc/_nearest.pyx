@@ -62,11 +62,14 @@ cdef class Tree:
                 xg_nearest_of(&self.tree, &points[0, 0], 0, r, k, &scratch[0], &out[0, 0])
         return index
 
-    def of_rows(self, Py_ssize_t first, Py_ssize_t last, int32_t[:, ::1] index):
-        """Write the nearest other rows of the rows ``order[first:last]`` to these rows of ``index`` (n, k)."""
-        if index.shape[1] >= self.tree.n:
-            raise ValueError(f"A row has {self.tree.n - 1} other rows, so {index.shape[1]} cannot be found.")
-        cdef char[::1] scratch = np.empty(xg_nearest_scratch(&self.tree, index.shape[1]), dtype=np.int8)
-        if index.shape[1] and first < last:
+    def of_rows(self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t k):
+        """Numbers (last - first, k) of the k nearest other rows of each of the rows ``order[first:last]``."""
+        if k >= self.tree.n:
+            raise ValueError(f"A row has {self.tree.n - 1} other rows, so {k} cannot be found.")
+        index = np.empty((last - first, k), dtype=np.int32)
+        cdef int32_t[:, ::1] out = index
+        cdef char[::1] scratch = np.empty(xg_nearest_scratch(&self.tree, k), dtype=np.int8)
+        if k and first < last:
             with nogil:
-                xg_nearest_of(&self.tree, NULL, first, last - first, index.shape[1], &scratch[0], &index[0, 0])
+                xg_nearest_of(&self.tree, NULL, first, last - first, k, &scratch[0], &out[0, 0])
+        return index

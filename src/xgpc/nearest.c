@@ -440,7 +440,7 @@ void XG_VARIANT(xg_nearest_of)(const xg_nearest *tree, const double *points, ptr
         double distance = coordinates_of(tree, s.point, along, q);
         s.slack = (DISTANCE_ERROR + 2e-8 * sqrt((double)d)) * (1.0 + distance);
         of_point(&s, boxes, bounds);
-        int32_t *near = out + (points ? i : tree->order[first + i]) * k;
+        int32_t *near = out + i * k;
         for (ptrdiff_t j = k; j-- > 0;) {
             near[j] = (int32_t)found[0].number;
             found[0] = found[j];

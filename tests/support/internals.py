@@ -32,8 +32,9 @@ from xgpc.inference.correction import SMALL_TILT, BothBounds, correction, polya_
 from xgpc.inference.fitting import projected_sums
 from xgpc.inference.history import History
 from xgpc.inference.links import Softmax, TwoClasses
-from xgpc.inference.local_sites import Local, Sweep, converged_sites, start_sites
+from xgpc.inference.local_sites import Local, Sweep
 from xgpc.inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule, stochastic
+from xgpc.inference.sweeps import converged_sites, start_sites
 from xgpc.kernels.features import Groups
 from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
 from xgpc.kernels.spec import KernelSpec

@@ -79,7 +79,7 @@ class Problem:
 
     @property
     def local(self):
-        return Local(self.executor, self.source, self.prior.core, self.rows, self.index, self.n_earlier, self.link)
+        return Local(self.executor, self.source, self.prior, self.rows, self.index, self.n_earlier, self.link)
 
     def posterior(self, k):
         q = self.q

@@ -33,6 +33,7 @@ BLOCK_BYTES = 750_000_000
 LEAST_PRECISION = 1e-300
 # Seed of the random order of the training rows, see ``in_order``.
 ORDER_SEED = 0
+EVERY_ROW = slice(None)
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,10 @@ class LocalRows:
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.x, self.a, self.residual
+
+    def part(self, rows: slice | np.ndarray) -> LocalRows:
+        """Some of the rows; without a copy of ``a`` for a slice."""
+        return LocalRows(np.ascontiguousarray(self.x[:, rows]), self.a[rows], self.residual[rows])
 
 
 def aligned(n: int, m: int) -> np.ndarray:
@@ -90,13 +95,14 @@ def metric(core: InducingKernel) -> Metric:
     return Metric(np.asarray(np.hypot.reduce(scales, axis=0)))
 
 
-def in_order(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def in_order(index: np.ndarray, numbers: slice | np.ndarray = EVERY_ROW) -> tuple[np.ndarray, np.ndarray]:
     """Neighbours (n, k) of rows among themselves, those that come earlier first, and the number (n,) of the earlier.
 
-    The order of the rows is random, but always the same. By the chain rule of probabilities with a few neighbours, a
-    random order loses less than one along coordinates (Guinness 2018, arXiv 1609.05372).
+    The order of the rows is random, but always the same for rows of the same ``numbers`` (n,), by default 0, 1, ... By
+    the chain rule of probabilities with a few neighbours, a random order loses less than one along coordinates
+    (Guinness 2018, arXiv 1609.05372).
     """
-    return _local.earlier_first(index, np.random.default_rng(ORDER_SEED).permutation(len(index)))
+    return _local.earlier_first(index, np.random.default_rng(ORDER_SEED).permutation(len(index))[numbers])
 
 
 def neighbour_matrices(index: np.ndarray, weights: np.ndarray, n: int) -> list[csr_array]:
@@ -137,14 +143,13 @@ class Coefficients:
     w: np.ndarray
     V: np.ndarray
 
-    @classmethod
-    def of(cls, P: np.ndarray, h: np.ndarray) -> Coefficients:
-        """From what sites add to the natural parameters, (C, m, m) and (C, m); ValueError if that is not proper."""
-        factors = _engine.cholesky_and_inverse(np.eye(P.shape[-1]) + P)
+    def from_natural(self) -> Coefficients:
+        """q(z) from what the sites add to its natural parameters, these h and P; ValueError if it is not proper."""
+        factors = _engine.cholesky_and_inverse(np.eye(self.V.shape[-1]) + self.V)
         if factors is None:
             raise ValueError("The precision of the sites is not positive definite; give moderate sample weights.")
         V = np.swapaxes(factors[1], 1, 2) @ factors[1]
-        return cls((V @ h[..., None])[..., 0], V)
+        return Coefficients((V @ self.w[..., None])[..., 0], V)
 
     @classmethod
     def zeros(cls, C: int, m: int) -> Coefficients:

@@ -1,24 +1,26 @@
 """Fit to training rows in partitions on a cluster: the tasks of a partition, and the sums of their results.
 
-A cluster has to provide ``Partitions.run`` alone. A task gives the same result if it runs again, so a worker may die at
+A cluster has to provide ``Partitions`` alone. A task gives the same result if it runs again, so a worker may die at
 any time. Records are added in the order of the partitions: the bits do not depend on the number of workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 
 from ..names import ClassWeight, MatrixLike
 from ..rows.batches import BatchSource, Rows, joined
+from ..rows.deadline import Deadline
 from ..rows.executor import Function, Result, State, Threads
+from ..rows.partitions import Partitions, in_partition
 from ..rows.source import ArraySource, RowSource
 from .checks import class_numbers
 from .encoding import Encoding
@@ -33,31 +35,6 @@ from .survey import (
     weights_of,
 )
 from .training import training_batch
-
-
-@runtime_checkable
-class Partitions(Protocol):
-    """Batches as for ``GPClassifier.fit_batches`` that need not be in this process, and may have no rows."""
-
-    def __len__(self) -> int: ...
-
-    def run(
-        self, function: Callable[..., Result], common: object, each: Sequence[object]
-    ) -> Generator[Result, None, None]:
-        """``function(batch, common, each[i])`` of each partition i, in order, by a module-level, pure function.
-
-        ``common`` and the items of ``each`` can be pickled. Errors name their partition by ``in_partition``.
-        """
-
-
-@contextmanager
-def in_partition(number: int) -> Iterator[None]:
-    """Add a note with the partition's number to an error."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"(partition {number} of the rows, counted from 0)")
-        raise
 
 
 class Place(NamedTuple):
@@ -179,6 +156,10 @@ def summed(batch: MatrixLike, work: tuple[Function[Result], State, Survey], plac
 
 class OverPartitions(Threads):
     """Threads for rows in memory; for sums over ``PartitionedRows`` a task on each partition works on its blocks."""
+
+    def __init__(self, n_jobs: int | None, deadline: Deadline, workers: Partitions):
+        super().__init__(n_jobs, deadline)
+        self.workers = workers
 
     def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         if isinstance(source, PartitionedRows):

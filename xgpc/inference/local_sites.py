@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, gmres
 
 from .. import _local
-from .._kernels import InducingKernel
 from ..approximations.local_rows import (
     LEAST_PRECISION,
     Coefficients,
@@ -27,30 +24,14 @@ from ..approximations.local_rows import (
     site_terms,
     site_terms_vjp,
 )
-from ..likelihoods.curvature import LEAST_WEIGHT, Curvature
+from ..approximations.sparse import SparsePrior
+from ..likelihoods.curvature import Curvature
 from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_for
+from ..rows.partitions import Partitions
 from ..rows.source import ArraySource, labels_and_weights
 from .links import Link, centred
 
-# Length of the first steps, and the least length after sweeps that changed more than the one before. (With first steps
-# of .7, eight data sets took a third more sweeps.)
-FIRST_STEP, LEAST_STEP = 1.0, 0.1
-# With two classes, sweeps end when the mean change of precision plus linear term is below this; log probabilities are
-# then within .0004 nats of the limit on average (electricity, 18 000 rows).
-TOLERANCE, MAX_SWEEPS = 1e-3, 50
-# Without convergence, the sites with the least change are accepted within this many tolerances (.002 nats on average).
-NEAR = 5.0
-# Anderson's acceleration starts when a sweep changes less than this, and combines this many earlier sweeps. (With .3
-# bank-marketing takes 15 sweeps, not 8; with six earlier sweeps none takes fewer.)
-EXTRAPOLATED_BELOW, MEMORY = 0.1, 4
-# The plain step replaces an extrapolated one after which a sweep changes more than so many times as much as before.
-# (With 2, cod-rna takes 22 sweeps and not 11; without this rule skin_nonskin did not converge in 50.)
-TAKEN_BACK = 1.2
-# Ridge, relative to the steps' mean square, against nearly parallel steps; 0 to 1e-6 took the same number of sweeps. An
-# extrapolated precision stays within this factor of a plain step's; without this limit two separable classes took 34
-# sweeps, not 19 (with first steps of .7).
-RIDGE, MOST_FACTOR = 1e-10, 1e3
 # Least share of q(z)'s precision along b without a row's own term, against rounding; the least share seen was .04.
 LEAST_LEFT = 1e-3
 # Least share of a row's precision when the whole site of a row of weight below 1 is removed, for sites of early sweeps.
@@ -61,26 +42,22 @@ LEAST_WITHOUT = 1e-3
 BALANCED, NEWTON_STEPS, NEWTON_RATES, GMRES_TOL, GMRES_ITER = 0.1, 2, (1.0, 0.5, 0.25), 0.3, 20
 # Classes whose means a thread computes at a time: products with the whitened rows read these once for so many.
 GROUP = 8
-# Length of the precisions' steps: with full steps a few rows of pendigits oscillated for over fifty sweeps.
-PRECISION_STEP = 0.7
-# With several classes, sweeps end when no training row's expected probabilities change by more than this; log
-# probabilities of other rows are then within .0002, .0001 and .0006 nats of the limit on average (letter, pendigits,
-# wine: 10 or 11 sweeps; with 3e-4, 11 to 13).
-CLASSES_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
 class Local:
-    """Training rows, their neighbours among themselves, and the link to the labels."""
+    """Training rows, their neighbours among themselves, and the link to the labels: of all rows, or of a part."""
 
     executor: Executor
     source: ArraySource  # labels in the form that the link needs
-    core: InducingKernel
-    rows: LocalRows
+    prior: SparsePrior
+    rows: LocalRows  # all rows
     index: np.ndarray  # (n, k), with ``n_earlier`` as from ``in_order``
     n_earlier: np.ndarray  # (n,)
     link: Link
     blocks: np.ndarray | None = None  # covariances of the neighbourhoods' residuals, which sweeps share
+    first: int = 0  # number among all rows of the first one of ``source``, ``index`` and ``n_earlier``
+    shared: Partitions | None = None  # all rows on the workers of a cluster, see ``sweep_tasks``
 
     def with_blocks(self) -> Local:
         """Keep what sweeps have in common, if that takes little memory."""
@@ -91,9 +68,14 @@ class Local:
         """Labels and weights (n,)."""
         return labels_and_weights(self.source)
 
+    @property
+    def place(self) -> slice:
+        return slice(self.first, self.first + len(self.index))
+
     def neighbourhoods(self, sites: Sites) -> Neighbourhoods:
-        """Neighbourhoods of the rows among themselves."""
-        return Neighbourhoods(self.core, self.rows, sites, self.rows, self.index, self.n_earlier, self.blocks)
+        """Neighbourhoods of the rows, given the sites of all."""
+        rows = self.rows.part(self.place)
+        return Neighbourhoods(self.prior.core, self.rows, sites, rows, self.index, self.n_earlier, self.blocks)
 
     def sites_at(self, mean: np.ndarray, variance: np.ndarray) -> Sites:
         """The sites that predictions (C, n) of the rows make."""
@@ -116,6 +98,40 @@ class Local:
 
 
 @dataclass(frozen=True)
+class GivenNeighbours:
+    """The first half of a sweep: rows given z and their neighbours' sites, and what these rows tell of z."""
+
+    given: Sites  # the rows' own
+    neighbours: Conditional  # given all neighbours of a row
+    earlier: Conditional | None  # given only the neighbours that precede the row; without b
+    natural: Coefficients  # h and P, sums over the rows of what their sites add to the natural parameters of q(z)
+
+    @classmethod
+    def of(cls, local: Local, sites: Sites, keep_weights: bool = False) -> GivenNeighbours:
+        """O(n k^2 (m + d) + C n (k^3 + k m + m^2)), under the sites (C, n) of all rows.
+
+        By the chain rule of probabilities each row's site, given those of its earlier neighbours, adds s b b^T and g b
+        to the natural parameters of q(z). ``keep_weights`` keeps gamma, and variance, mean and gamma given earlier
+        neighbours.
+        """
+        at, n, own = local.neighbourhoods(sites), len(local.index), tuple(part[:, local.place] for part in sites)
+        neighbours, all_earlier = at.empty(n, keep_weights), at.empty(n, with_gamma=True) if keep_weights else None
+        natural = Coefficients.zeros(len(sites[0]), local.rows.a.shape[1])
+
+        def part(rows: slice) -> Coefficients:
+            out = given = at.empty(rows.stop - rows.start)
+            if all_earlier:
+                out = all_earlier._replace(b=given.b)
+                given = Conditional(given.b, *(array[:, rows] for array in out[1:]))
+            at.compiled.condition(rows.start, rows.stop, [neighbours, out])
+            s, g = site_terms(given.variance, given.mean, (own[0][:, rows], own[1][:, rows]))
+            return by_coefficients(given.b, g, s)
+
+        local.executor.fold(part, parts_for(n, len(sites[0])), natural.add)
+        return cls((own[0], own[1]), neighbours, all_earlier, natural)
+
+
+@dataclass(frozen=True)
 class Sweep:
     """Predictions of rows from all other rows (cavities) under given sites, and the new sites that follow.
 
@@ -128,7 +144,7 @@ class Sweep:
     local: Local
     given: Sites
     neighbours: Conditional  # given all neighbours of a row; its b has no rows unless it was to be kept
-    earlier: Conditional | None  # given only the neighbours that precede the row; without b
+    earlier: Conditional | None  # as in ``GivenNeighbours``
     q: Coefficients  # q(z), which the given sites determine
     terms: Sites  # s and g (C, n)
     b_mean: np.ndarray  # b.w (C, n)
@@ -139,32 +155,22 @@ class Sweep:
     def of(cls, local: Local, sites: Sites, keep_b: bool = False, keep_weights: bool = False) -> Sweep:
         """Predict all rows: O(n (k^2 (m + d) + C (k^3 + m^2))).
 
-        By the chain rule of probabilities each row's site, given those of its earlier neighbours, adds s b b^T and g b
-        to the natural parameters of q(z). ``keep_b`` keeps b given all neighbours, which is as large as the whitened
-        rows; ``keep_weights`` keeps gamma, and variance, mean and gamma given earlier neighbours. ValueError if q(z) is
-        not proper.
+        ``keep_b`` keeps b given all neighbours, which is as large as the whitened rows; ``keep_weights`` is as in
+        ``GivenNeighbours``. ValueError if q(z) is not proper.
         """
-        at, n = local.neighbourhoods(sites), len(local.index)
-        neighbours, all_earlier = at.empty(n, keep_weights), at.empty(n, with_gamma=True) if keep_weights else None
-        natural = Coefficients.zeros(len(sites[0]), local.rows.a.shape[1])
+        first = GivenNeighbours.of(local, sites, keep_weights)
+        return cls.second(local, first, first.natural.from_natural(), keep_b)
 
-        def part(rows: slice) -> Coefficients:
-            out = given = at.empty(rows.stop - rows.start)
-            if all_earlier:
-                out = all_earlier._replace(b=given.b)
-                given = Conditional(given.b, *(array[:, rows] for array in out[1:]))
-            at.compiled.condition(rows.start, rows.stop, [neighbours, out])
-            s, g = site_terms(given.variance, given.mean, (sites[0][:, rows], sites[1][:, rows]))
-            return by_coefficients(given.b, g, s)
-
-        local.executor.fold(part, parts_for(n, len(sites[0])), natural.add)
-        q = Coefficients.of(natural.V, natural.w)
-        terms = site_terms(neighbours.variance, neighbours.mean, sites)
+    @classmethod
+    def second(cls, local: Local, first: GivenNeighbours, q: Coefficients, keep_b: bool = False) -> Sweep:
+        """The second half of a sweep, with q(z) from the sums over all rows; O(C n m^2)."""
+        neighbours = first.neighbours
+        terms = site_terms(neighbours.variance, neighbours.mean, first.given)
         own_share = local.link.own_share(local.labels[1])
         b_mean, b_variance = moments(local.executor, neighbours.b, q)
         if not keep_b:
-            neighbours = neighbours._replace(b=at.empty(0).b)
-        return cls(local, sites, neighbours, all_earlier, q, terms, b_mean, b_variance, own_share)
+            neighbours = neighbours._replace(b=np.empty((len(b_mean), 0, q.w.shape[1])))
+        return cls(local, first.given, neighbours, first.earlier, q, terms, b_mean, b_variance, own_share)
 
     @cached_property
     def left(self) -> np.ndarray:
@@ -315,120 +321,3 @@ class GivenPrecisions:
         operator = LinearOperator((n, n), matvec=product, dtype=np.float64)
         step, _ = gmres(operator, here.missing.ravel(), rtol=GMRES_TOL, restart=GMRES_ITER, maxiter=1)
         return step.reshape(self.precision.shape)
-
-
-def start_sites(source: ArraySource, link: Link) -> Sites:
-    """Initial sites, before any sweep."""
-    y, weight = labels_and_weights(source)
-    precision, linear = link.start(y)
-    return weight * precision, weight * linear
-
-
-@dataclass(frozen=True)
-class Sweeps:
-    """Sites, what follows from them, the number of sweeps, and whether these converged at least nearly.
-
-    Attributes
-    ----------
-    q : Coefficients, q(z)
-    predicted : means and variances (C, n) of the rows, each from all sites and its own
-    """
-
-    sites: Sites
-    q: Coefficients
-    predicted: tuple[np.ndarray, np.ndarray]
-    n_sweeps: int
-    converged: bool
-
-
-def extrapolated(points: Sequence[np.ndarray], steps: Sequence[np.ndarray], length: float) -> np.ndarray:
-    """Anderson's acceleration of x <- x + length f(x): the next x from the last ones (2, C, n) and their steps f(x).
-
-    It is the combination of the last iterates whose combined step is smallest; precisions stay near a plain step's.
-    """
-    point, step = points[-1], steps[-1]
-    plain = point + length * step
-    if len(points) == 1:
-        return plain
-    by_point, by_step = (np.array([(all_[-1] - one).ravel() for one in all_][:-1]) for all_ in (points, steps))
-    products = by_step @ by_step.T
-    products[np.diag_indices_from(products)] += RIDGE * np.trace(products)
-    share = np.linalg.solve(products, by_step @ step.ravel())
-    found = plain - (share @ (by_point + length * by_step)).reshape(point.shape)
-    np.clip(found[0], plain[0] / MOST_FACTOR, plain[0] * MOST_FACTOR, out=found[0])
-    return found
-
-
-def converged_sites(local: Local, sites: Sites, tol: float | None = None, max_sweeps: int = MAX_SWEEPS) -> Sweeps:
-    """Sweep over all rows at once until the sites no longer change.
-
-    ``tol`` is the change of sites, or of expected probabilities with several classes. Without convergence in
-    ``max_sweeps``, the sites that changed least are returned.
-    """
-    curvature, local = local.link.curvature, local.with_blocks()
-    sweeps = _extrapolated(local, sites) if curvature is None else _balanced(local, sites, curvature)
-    usual, near = (TOLERANCE, NEAR) if curvature is None else (CLASSES_TOLERANCE, 1.0)
-    tol, least = usual if tol is None else tol, np.inf
-    for n_sweeps, swept in enumerate(islice(sweeps, max_sweeps), 1):
-        if n_sweeps == 1 or swept.change < least:
-            least, nearest = swept.change, swept
-        if swept.change < tol or not np.isfinite(swept.change):
-            break
-    return Sweeps(nearest.sites, nearest.q, nearest.predicted, n_sweeps, least < near * tol)
-
-
-class Swept(NamedTuple):
-    """Sites before a sweep, their change by it, and what follows from them; ``predicted`` is as in ``Sweeps``."""
-
-    change: float
-    sites: Sites
-    q: Coefficients
-    predicted: tuple[np.ndarray, np.ndarray]
-
-
-def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[Swept]:
-    """Sweeps that solve for the linear terms that are consistent with their precisions, then update the sites.
-
-    Plain sweeps would take hundreds: the labels do not determine a common shift of all classes, so it decays slowly.
-    """
-    # No row's gradient is larger than this start value.
-    before, weight = np.full_like(sites[0], 2.0), np.maximum(local.labels[1], LEAST_WEIGHT)
-    while True:
-        given = GivenPrecisions.of(local, sites)
-        here = given.balanced(sites[1], curvature)
-        gradient = here.gradient / weight
-        change = float(np.max(np.maximum(np.abs(gradient - before), np.abs(here.missing / weight))))
-        yield Swept(change, (sites[0], here.given), Coefficients(here.w, given.q.V), (here.mean, here.variance))
-        precision = sites[0] + PRECISION_STEP * (here.precision - sites[0])
-        before, sites = gradient, (precision, here.gradient + precision * here.mean)
-
-
-def _extrapolated(local: Local, sites: Sites) -> Iterator[Swept]:
-    """Sweeps with full steps, and with extrapolation once they change little.
-
-    If a sweep changes more than the one before, the next step is plain: half as long if the last one was plain, too. An
-    extrapolated step after which the change is much larger is replaced by the plain step.
-    """
-    length, before, point = FIRST_STEP, np.inf, np.stack(sites)
-    points, steps = deque[np.ndarray](maxlen=MEMORY + 1), deque[np.ndarray](maxlen=MEMORY + 1)
-    while True:
-        sweep = Sweep.of(local, (point[0], point[1]))
-        step = np.stack(sweep.sites()) - point
-        change, swept = 2.0 * float(np.mean(np.abs(step))), (sweep.given, sweep.q, sweep.predicted())
-        # A sweep has ten numbers for each row, which the next one need not wait for.
-        del sweep
-        yield Swept(change, *swept)
-        if change > before:
-            if len(points) < 2:
-                length = max(LEAST_STEP, 0.5 * length)
-            elif change > TAKEN_BACK * before:
-                point, step, change = points[-1], steps[-1], before
-            points.clear()
-            steps.clear()
-        before = change
-        if change < EXTRAPOLATED_BELOW:
-            points.append(point)
-            steps.append(step)
-            point = extrapolated(points, steps, length)
-        else:
-            point = point + length * step

@@ -107,17 +107,17 @@ class HoldOut:
     def _apart(self, n_held_out: int, random_state: np.random.RandomState, least: int = 1) -> Split:
         """Split off random groups, at least so many, or rows without groups, as the smaller part."""
         group = np.arange(self.n_rows) if self.groups is None else _codes(self.groups)
-        names = np.unique(group)
-        if len(names) < 2:
+        counts = np.bincount(group)
+        if len(counts) < 2:
             given = "a single row" if self.groups is None else f"groups {np.unique(self.groups)}"
             raise ValueError(
                 f"Neighbours need two rows or groups, one to learn from and one to hold out; got {given}. Give more "
                 "rows or groups, leave groups out, or give n_neighbors=0."
             )
-        order = random_state.permutation(len(names))
-        sizes = np.cumsum(np.bincount(group)[order])
+        order = random_state.permutation(len(counts))
+        sizes = np.cumsum(counts[order])
         # Take the fewest groups that have this many rows, but leave some.
-        n_groups = min(max(least, int(np.searchsorted(sizes, n_held_out)) + 1), len(names) - least)
+        n_groups = min(max(least, int(np.searchsorted(sizes, n_held_out)) + 1), len(counts) - least)
         is_held_out = np.isin(group, order[:n_groups])
         if 2 * np.sum(is_held_out) > self.n_rows:
             is_held_out = ~is_held_out

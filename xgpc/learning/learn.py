@@ -15,8 +15,8 @@ from ..approximations.base import KernelPosterior
 from ..approximations.local_rows import metric
 from ..approximations.sparse import SparsePrior
 from ..inference.links import LINKS
-from ..inference.local_sites import start_sites
 from ..inference.run import Run
+from ..inference.sweeps import start_sites
 from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
 from ..rows.deadline import OutOfTime, during
 from ..status import warn_user

@@ -14,15 +14,17 @@ from ..approximations.local import LocalPosterior
 from ..approximations.local_rows import in_order, local_rows, metric
 from ..approximations.sparse import SparsePrior
 from ..inference.links import LINKS, Link, centred
-from ..inference.local_sites import Local, Sweeps, converged_sites, start_sites
+from ..inference.local_sites import Local
 from ..inference.run import Run
+from ..inference.sweep_tasks import prepared
+from ..inference.sweeps import Sweeps, converged_sites, start_sites
 from ..kernels.axis import AxisMatern
 from ..kernels.default import is_axis_aligned, is_of_default_kind
 from ..kernels.spec import KernelSpec
-from ..rows.coinciding import Distinct, Sites
+from ..rows.coinciding import Distinct, Sites, taken
 from ..rows.deadline import OutOfTime
 from ..rows.executor import Executor
-from ..rows.neighbours import Neighbours
+from ..rows.neighbours import ByPlace, Neighbours
 from ..rows.source import ArraySource, labels_and_weights
 from .candidates import Scores
 from .hold_out import Split
@@ -300,7 +302,7 @@ def _among(task: Task, prior: SparsePrior, log_scale: float, distinct: Distinct,
     # Another row can have all rows as neighbours, a row itself only the others.
     index, n_earlier = in_order(near.of_rows(min(k, rows.n_rows - 1), task.executor.n_threads))
     whitened = local_rows(task.executor, prior, rows.X)
-    return near, Local(task.executor, rows, prior.core, whitened, index, n_earlier, task.link(prior, log_scale))
+    return near, Local(task.executor, rows, prior, whitened, index, n_earlier, task.link(prior, log_scale))
 
 
 def _round_tolerance(link: Link) -> float:
@@ -358,11 +360,15 @@ def _limits(task: Task, start: LocalFit) -> np.ndarray:
 class AllRows:
     """All rows of the data with their neighbours, to predict held-out rows, and then to fit the final posterior.
 
-    One search serves both: held-out rows have weight zero, and so no sites, until they join the others.
+    One search serves both: held-out rows have weight zero, and so no sites, until they join the others. Sweeps take the
+    distinct rows in their order by place, where neighbours lie close together in memory: with a million rows this
+    halves the time of a sweep.
 
     Attributes
     ----------
     weight : (n,), of the data's rows
+    order, rank : (r,), number of each row of ``local`` among the distinct ones, and the inverse
+    near : the search among the distinct rows; None if the workers of a cluster have it
     """
 
     task: Task
@@ -370,23 +376,30 @@ class AllRows:
     log_scale: float
     distinct: Distinct
     weight: np.ndarray
-    near: Neighbours
     local: Local
+    order: np.ndarray
+    rank: np.ndarray
+    near: Neighbours | None
 
     @classmethod
     def of(cls, task: Task, prior: SparsePrior, log_scale: float, source: ArraySource) -> AllRows:
-        distinct = Distinct.of(source)
-        near, local = _among(task, prior, log_scale, distinct, min(task.n_neighbors, distinct.source.n_rows))
-        return cls(task, prior, log_scale, distinct, labels_and_weights(source)[1], near, local.with_blocks())
+        distinct, executor = Distinct.of(source), task.executor
+        rows = distinct.source
+        order, index, near = ByPlace.of(rows.X, metric(prior.core), min(task.n_neighbors, rows.n_rows - 1), executor)
+        rank = np.empty(len(order), dtype=np.int32)
+        rank[order] = np.arange(len(order), dtype=np.int32)
+        local = prepared(executor, rows.sample(order), prior, in_order(rank[index], order), task.link(prior, log_scale))
+        return cls(task, prior, log_scale, distinct, labels_and_weights(source)[1], local, order, rank, near)
 
     def sweep(self, local: Local, sites: Sites, is_last: bool) -> Sweeps:
         """Sweep until the sites of the distinct rows, from ``sites``, are consistent; or as accurate as in rounds."""
         history, n_inducing = self.task.run.history, self.prior.n_inducing
         size = {"n_rows": len(self.weight), "n_inducing": n_inducing}
         history.tell(stage="neighbours", **size)
-        sweeps = converged_sites(local, sites, None if is_last else _round_tolerance(local.link))
-        history.add(**size, n_neighbors=local.index.shape[1], sweeps=sweeps.n_sweeps)
-        return sweeps
+        tol = None if is_last else _round_tolerance(local.link)
+        found = converged_sites(local, taken(sites, self.order), tol)
+        history.add(**size, n_neighbors=local.index.shape[1], sweeps=found.n_sweeps)
+        return replace(found, sites=taken(found.sites, self.rank), predicted=taken(found.predicted, self.rank))
 
     def without(self, held_out: np.ndarray, sites: Sites) -> tuple[Sweeps, HeldOutPredictions]:
         """The sites of the distinct rows if held-out rows have weight zero, and the predictions of the held-out rows.
@@ -396,8 +409,8 @@ class AllRows:
         """
         weight, apart = self.weight.copy(), (sites[0].copy(), sites[1].copy())
         weight[held_out] = apart[0][:, held_out] = apart[1][:, held_out] = 0.0
-        rows, place = self.distinct.source, self.distinct.place[held_out]
-        weight = np.bincount(self.distinct.place, weight)
+        place, rows = self.distinct.place[held_out], self.local.source
+        weight = np.bincount(self.distinct.place, weight)[self.order]
         local = replace(self.local, source=ArraySource(rows.X, rows.y, weight))
         if not self.task.data.hold_out.is_random:
             # Held-out rows are near each other here: without sites they would take the place of rows with sites. A
@@ -406,18 +419,18 @@ class AllRows:
             local = replace(local, index=index, n_earlier=n_earlier, blocks=None)
         sweeps = self.sweep(local, self.distinct.sums(apart), is_last=False)
         mean, variance = (part[:, place] for part in sweeps.predicted)
-        variance, (y, _) = np.exp(self.log_scale) * variance, labels_and_weights(rows)
-        return sweeps, HeldOutPredictions(mean, variance, self.local.link, y[place], self.weight[held_out])
+        variance, labels = np.exp(self.log_scale) * variance, self.distinct.source.y[place]
+        return sweeps, HeldOutPredictions(mean, variance, self.local.link, labels, self.weight[held_out])
 
     def _nearest_among(self, is_support: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Neighbours of all distinct rows among some of them, as from ``in_order``."""
-        X, n_threads = self.distinct.source.X, self.task.executor.n_threads
+        """Neighbours of all rows of ``local`` among some of them, as from ``in_order``."""
+        X, n_threads = self.local.source.X, self.task.executor.n_threads
         support, others = np.flatnonzero(is_support), np.flatnonzero(~is_support)
-        near, k = Neighbours(X[support], self.near.metric), min(self.local.index.shape[1], len(support) - 1)
+        near, k = Neighbours(X[support], metric(self.prior.core)), min(self.local.index.shape[1], len(support) - 1)
         index = np.empty((len(X), k), dtype=np.int32)
         index[support] = support[near.of_rows(k, n_threads)]
         index[others] = support[near.of(X[others], k, n_threads)]
-        return in_order(index)
+        return in_order(index, self.order)
 
     def joined(self, sweeps: Sweeps, held_out: np.ndarray, predicted: HeldOutPredictions) -> Sites:
         """Sites of the distinct rows once the held-out rows have those at their predictions."""
@@ -430,7 +443,7 @@ class AllRows:
         """The local posterior with all labels."""
         prior, k, scale = self.prior, self.task.n_neighbors, float(np.exp(log_scale))
         sweeps = self.sweep(replace(self.local, link=self.task.link(prior, log_scale)), sites, is_last=True)
-        # The model keeps its own read-only copy of the rows.
+        # The model keeps its own read-only copy of the rows, in the order in which they were given.
         X = np.array(self.distinct.source.X, order="C")
         found = LocalPosterior(
             prior,
@@ -443,7 +456,8 @@ class AllRows:
             self.task.n_latents,
             scale,
         )
-        found.keep(self.local.rows, self.near)
+        if self.near is not None:
+            found.keep(local_rows(self.task.executor, prior, X), self.near)
         return found, sweeps
 
 

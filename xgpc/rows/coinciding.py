@@ -15,6 +15,11 @@ HASHED_ROWS = 2048
 Sites = tuple[np.ndarray, np.ndarray]
 
 
+def taken(pair: Sites, rows: np.ndarray) -> Sites:
+    """Sites, or other pairs of arrays (C, n), of some rows."""
+    return np.take(pair[0], rows, axis=1), np.take(pair[1], rows, axis=1)
+
+
 @dataclass(frozen=True)
 class Distinct:
     """The distinct rows among given rows.

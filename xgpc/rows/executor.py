@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import islice, repeat
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
@@ -21,6 +21,7 @@ from .._engine import Workspace
 from .blas import single_threaded_blas
 from .block import BLOCK_ROWS, Block
 from .deadline import NEVER, Deadline
+from .partitions import Partitions
 from .source import RowSource
 
 # Rows of a tile, which a thread works on at a time: scratch (tile, 100) stays in a second-level cache of 1 MB. It is a
@@ -29,6 +30,8 @@ TILE_ROWS = 384
 # Rows of a part of arrays in memory. More than MOST_PARTS parts become larger parts, because the result of each, such
 # as an (m, m) matrix, is kept until all are done.
 PART_ROWS, MOST_PARTS, LEAST_ROWS = 512, 64, 32
+# Rows of a task of a cluster, and least tasks: fewer rows take less time in this process.
+TASK_ROWS, LEAST_TASKS = 32_768, 2
 # Blocks after which the calling thread wakes: waking for each costs some percent. Fewer if their records would take
 # more memory than GROUP_BYTES.
 GROUP, GROUP_BYTES = 8, 2**23
@@ -96,6 +99,7 @@ class Executor:
 
     n_threads: int = 1  # threads of this process that other work, such as a search, may use
     deadline: Deadline = NEVER  # may end a pass
+    workers: Partitions | None = None  # of a cluster, for work on many rows that are in this process
 
     def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         """Records of ``function(block, state)`` in the order of the blocks; consecutive ones may have been added."""
@@ -131,6 +135,16 @@ class Executor:
                 use(value)
         self.deadline.report()
         self.deadline.check()
+
+    def gathered(
+        self, partitions: Partitions, function: Callable[..., Result], common: object, each: Sequence[object]
+    ) -> Iterator[Result]:
+        """Results of ``partitions.run``, in order."""
+        with closing(partitions.run(function, common, each)) as results:
+            for result in results:
+                self.deadline.check()
+                yield result
+        self.deadline.report()
 
     def _map(self, n_items: int) -> Callable[..., Iterator[Any]]:
         """The function ``map`` for so many items."""
@@ -186,6 +200,11 @@ def parts_of(n_rows: int) -> list[slice]:
 def parts_for(n_rows: int, n_classes: int) -> list[slice]:
     """Parts of the rows for ``Executor.fold``, smaller with more classes: their arrays stay in a cache."""
     return _parts(n_rows, max(LEAST_ROWS, PART_ROWS // n_classes))
+
+
+def parts_for_workers(n_rows: int) -> list[slice]:
+    """Parts of the rows for the workers of a cluster; a single one if the rows are too few for tasks."""
+    return _parts(n_rows, TASK_ROWS if n_rows >= LEAST_TASKS * TASK_ROWS else max(1, n_rows))
 
 
 def _parts(n_rows: int, size: int) -> list[slice]:

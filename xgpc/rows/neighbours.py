@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import svd
 
 from .._nearest import Tree
-from .executor import on_threads, parts_of
+from .executor import Executor, on_threads, parts_for_workers, parts_of
 
 # With more than EXACT_ROWS rows, about COMPARED_ROWS of them at most are compared with a point, those in the nearest
 # boxes. At least 99 % of the 24 nearest rows were found on real sets; 96 % among 200 000 rows whose 10 features matter
@@ -51,7 +51,12 @@ def principal_directions(deviations: np.ndarray) -> np.ndarray:
 
 
 class Neighbours:
-    """Rows (n, d) among which the nearest are searched; of equally near rows the first."""
+    """Rows (n, d) among which the nearest are searched; of equally near rows the first.
+
+    Attributes
+    ----------
+    order : (n,) the rows' numbers in an order in which near rows are near each other
+    """
 
     def __init__(self, rows: np.ndarray, metric: Metric = EUCLIDEAN):
         rows, self.metric = metric.scaled(rows), metric
@@ -68,7 +73,7 @@ class Neighbours:
         most = len(rows) if len(rows) <= EXACT_ROWS else COMPARED_ROWS
         directions, places = np.ascontiguousarray(directions), places.astype(np.float32)
         self.tree = Tree(rows, mean, directions, metric.power, places, most)
-        self.n_rows = len(rows)
+        self.order: np.ndarray = self.tree.order
 
     def of(self, points: np.ndarray, k: int, n_threads: int = 1) -> np.ndarray:
         """Numbers (r, k) of the k nearest rows of each point (r, d), the nearest first."""
@@ -77,6 +82,60 @@ class Neighbours:
 
     def of_rows(self, k: int, n_threads: int = 1) -> np.ndarray:
         """Numbers (n, k) of the k nearest other rows of each row."""
-        index = np.empty((self.n_rows, k), dtype=np.int32)
-        on_threads(n_threads)(lambda part: self.tree.of_rows(part.start, part.stop, index), parts_of(self.n_rows))
+        index = np.empty((len(self.order), k), dtype=np.int32)
+
+        def part(places: slice) -> None:
+            index[self.order[places]] = self.at_places(places, k)
+
+        on_threads(n_threads)(part, parts_of(len(index)))
         return index
+
+    def at_places(self, places: slice, k: int) -> np.ndarray:
+        """Numbers (r, k) of the k nearest other rows of the rows ``order[places]``."""
+        return self.tree.of_rows(places.start, places.stop, k)
+
+
+class Searched:
+    """The search among rows X on a worker of a cluster; a copy elsewhere builds a tree of its own."""
+
+    def __init__(self, X: np.ndarray, metric: Metric):
+        self.near, self._given = Neighbours(X, metric), (X, metric)
+
+    def __reduce__(self) -> tuple[type, tuple[np.ndarray, Metric]]:
+        return Searched, self._given
+
+
+def searched(given: tuple[np.ndarray, Metric]) -> Searched:
+    return Searched(*given)
+
+
+def nearest(batch: tuple[Searched], k: int, places: slice) -> tuple[np.ndarray, np.ndarray]:
+    near = batch[0].near
+    return near.order[places], near.at_places(places, k)
+
+
+class ByPlace(NamedTuple):
+    """Rows in an order in which near rows are near each other, with their nearest other rows.
+
+    Attributes
+    ----------
+    order : (n,) numbers of the rows
+    index : (n, k) numbers of the k nearest other rows of each, in this order
+    near : Neighbours, the search; None if the workers of a cluster have it
+    """
+
+    order: np.ndarray
+    index: np.ndarray
+    near: Neighbours | None
+
+    @classmethod
+    def of(cls, X: np.ndarray, metric: Metric, k: int, executor: Executor) -> ByPlace:
+        """Search among the rows X (n, d): in this process, or many rows on the workers of a cluster."""
+        workers, parts = executor.workers, parts_for_workers(len(X))
+        if workers is None or len(parts) < 2:
+            near = Neighbours(X, metric)
+            index = executor.each(lambda places: near.at_places(places, k), parts_of(len(X)))
+            return cls(near.order, np.concatenate(index), near)
+        shared = workers.shared(searched, (X, metric), len(parts))
+        order, index = zip(*executor.gathered(shared, nearest, k, parts), strict=True)
+        return cls(np.concatenate(order), np.concatenate(index), None)

@@ -1,0 +1,127 @@
+"""Sweeps over all rows: in this process, or many rows in parts by the workers of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ..approximations.local_rows import Coefficients, LocalRows, local_rows, transformed
+from ..approximations.sparse import SparsePrior
+from ..rows.coinciding import Sites
+from ..rows.executor import Executor, Threads, parts_for_workers
+from ..rows.partitions import Partitions
+from ..rows.source import ArraySource
+from .links import Link
+from .local_sites import GivenNeighbours, Local, Sweep
+
+
+class AfterSweep(NamedTuple):
+    """New sites (C, n), q(z) from the sites before, and the rows' means and variances (C, n) from these."""
+
+    sites: Sites
+    q: Coefficients
+    predicted: tuple[np.ndarray, np.ndarray]
+
+
+def prepared(
+    executor: Executor, source: ArraySource, prior: SparsePrior, among: tuple[np.ndarray, np.ndarray], link: Link
+) -> Local:
+    """Rows with what all sweeps have in common, in this process or on the workers of a cluster.
+
+    ``among`` are neighbours as from ``in_order``.
+    """
+    workers, parts = executor.workers, parts_for_workers(source.n_rows)
+    if workers is None or len(parts) < 2 or link.curvature is not None:
+        return Local(executor, source, prior, local_rows(executor, prior, source.X), *among, link).with_blocks()
+    none = transformed(prior, source.X[:0])
+    shared = workers.shared(all_rows, (source.X, prior), len(parts))
+    return Local(executor, source, prior, none, *among, link, shared=shared)
+
+
+def sweep_of(local: Local) -> Callable[[Sites], AfterSweep]:
+    """The function that sweeps over all rows."""
+    return in_process(local.with_blocks()) if local.shared is None else on_workers(local, local.shared)
+
+
+def in_process(local: Local) -> Callable[[Sites], AfterSweep]:
+    def sweep(sites: Sites) -> AfterSweep:
+        found = Sweep.of(local, sites)
+        return AfterSweep(found.sites(), found.q, found.predicted())
+
+    return sweep
+
+
+class Part(NamedTuple):
+    """Some of the rows: a worker keeps them during all sweeps."""
+
+    place: slice
+    y: np.ndarray
+    weight: np.ndarray
+    index: np.ndarray
+    n_earlier: np.ndarray
+
+
+class AllRows(NamedTuple):
+    """All rows, and whitened: each worker has them."""
+
+    X: np.ndarray
+    prior: SparsePrior
+    whitened: LocalRows
+
+    def local(self, part: Part, link: Link, executor: Threads) -> Local:
+        source = ArraySource(self.X[part.place], part.y, part.weight, cache_bytes=0)
+        near, first = (part.index, part.n_earlier), part.place.start
+        return Local(executor, source, self.prior, self.whitened, *near, link, first=first)
+
+
+def all_rows(given: tuple[np.ndarray, SparsePrior]) -> AllRows:
+    with Threads(1) as executor:
+        return AllRows(*given, local_rows(executor, given[1], given[0]))
+
+
+def unchanged(batch: tuple[AllRows], common: None, part: Part) -> Part:
+    return part
+
+
+def first_half(batch: tuple[AllRows, Part], common: tuple[Link, Sites], each: None) -> GivenNeighbours:
+    (rows, part), (link, sites) = batch, common
+    with Threads(1) as executor:
+        return GivenNeighbours.of(rows.local(part, link, executor), sites)
+
+
+def told_of_z(batch: tuple[AllRows, Part, GivenNeighbours], common: None, each: None) -> Coefficients:
+    return batch[2].natural
+
+
+def second_half(
+    batch: tuple[AllRows, Part, GivenNeighbours], common: tuple[Link, Coefficients], each: None
+) -> tuple[np.ndarray, ...]:
+    (rows, part, first), (link, q) = batch, common
+    with Threads(1) as executor:
+        found = Sweep.second(rows.local(part, link, executor), first, q)
+        return *found.sites(), *found.predicted()
+
+
+def on_workers(local: Local, shared: Partitions) -> Callable[[Sites], AfterSweep]:
+    """Sweeps by the workers of a cluster, where each half of a sweep is one task for each part of the rows.
+
+    A part's neighbours, and what the first half leaves to the second, stay with the worker; sites (C, n) and q(z)
+    travel.
+    """
+    (y, weight), parts, executor = local.labels, parts_for_workers(len(local.index)), local.executor
+    given = [Part(rows, y[rows], weight[rows], local.index[rows], local.n_earlier[rows]) for rows in parts]
+    of_parts, none = shared.keep(unchanged, None, given), [None] * len(parts)
+
+    def sweep(sites: Sites) -> AfterSweep:
+        halves = of_parts.keep(first_half, (local.link, sites), none)
+        natural = Coefficients.zeros(len(sites[0]), local.prior.n_inducing)
+        for told in executor.gathered(halves, told_of_z, None, none):
+            natural.add(told)
+        q = natural.from_natural()
+        found = zip(*executor.gathered(halves, second_half, (local.link, q), none), strict=True)
+        precision, linear, mean, variance = (np.concatenate(arrays, axis=1) for arrays in found)
+        return AfterSweep((precision, linear), q, (mean, variance))
+
+    return sweep

@@ -25,6 +25,7 @@ from support.internals import (
     converged_sites,
     coordinate_ascent,
     in_order,
+    labels_and_weights,
     local_rows,
     start_sites,
 )
@@ -345,7 +346,8 @@ def score_of(kernel, weighted):
     weight = rng.gamma(2.0, 1.0, len(X)) if weighted else np.empty(0)
     prior = SparsePrior.build(KernelSpec(kernel, 2), rng.normal(size=(6, 2)))
     near, source = Neighbours(X), ArraySource(X, three_classes(X), weight)
-    local = Local(executor, source, prior, local_rows(executor, prior, X), *in_order(near.of_rows(k)), link)
+    rows, among = local_rows(executor, prior, X), in_order(near.of_rows(k))
+    local = Local(executor, labels_and_weights(source), prior, rows, *among, link)
     sweeps = converged_sites(local, start_sites(source, link))
     assert sweeps.converged
     queries = ArraySource(asked, three_classes(asked), weight[: len(asked)])
@@ -396,14 +398,14 @@ def local_problem(kernel, X, y, Z, k, weight=None):
     prior = SparsePrior.build(KernelSpec(kernel, X.shape[1]), Z)
     source, near = ArraySource(X, y.astype(float), np.empty(0) if weight is None else weight), Neighbours(X)
     rows = local_rows(executor, prior, X)
-    local = Local(executor, source, prior, rows, *in_order(near.of_rows(min(k, len(X) - 1))), link)
+    local = Local(executor, labels_and_weights(source), prior, rows, *in_order(near.of_rows(min(k, len(X) - 1))), link)
 
     def moments_at(T, sweeps):
         of_T = local_rows(executor, prior, T)
         at = Neighbourhoods(prior.core, rows, sweeps.sites, of_T, near.of(T, min(k, len(X))))
         return predicted(at, sweeps.q)
 
-    return local, moments_at
+    return local, moments_at, source
 
 
 @pytest.mark.parametrize("variance", [2.0, 1e3])
@@ -414,8 +416,8 @@ def test_with_all_neighbours_it_is_the_posterior_of_the_full_process(variance, m
     weight, T = np.random.default_rng(0).uniform(0.3, 2.0, 60), np.random.default_rng(1).normal(size=(20, 2))
     kernel = ConstantKernel(variance) * Matern(0.8, nu=1.5)
     Z = X[:m] if m else np.full((1, 2), 1e6)
-    local, moments_at = local_problem(kernel, X, classes, Z, 60, weight)
-    sweeps = converged_sites(local, start_sites(local.source, local.link), 1e-7)
+    local, moments_at, source = local_problem(kernel, X, classes, Z, 60, weight)
+    sweeps = converged_sites(local, start_sites(source, local.link), 1e-7)
     assert sweeps.converged
     mean, variance_at = moments_at(T, sweeps)
     rows, site = training(X, classes.astype(float), weight, 3), record_of("softmax", "exact").site(3)
@@ -462,14 +464,14 @@ def test_rows_of_weight_zero_are_predicted_and_change_nothing(link):
     def problem(rows, weight):
         near, whitened = Neighbours(X[rows]), local_rows(executor, prior, X[rows])
         source = ArraySource(X[rows], y[rows], weight)
-        k = len(whitened.a) - 1
-        return Local(executor, source, prior, whitened, *in_order(near.of_rows(k)), link), near
+        among = in_order(near.of_rows(len(whitened.a) - 1))
+        return Local(executor, labels_and_weights(source), prior, whitened, *among, link), source, near
 
     kept = slice(n_held_out, n)
-    whole, _ = problem(slice(n), np.where(np.arange(n) < n_held_out, 0.0, 1.0))
-    alone, near = problem(kept, np.ones(n - n_held_out))
-    found = converged_sites(whole, start_sites(whole.source, link), 1e-10, 500)
-    expected = converged_sites(alone, start_sites(alone.source, link), 1e-10, 500)
+    whole, all_rows, _ = problem(slice(n), np.where(np.arange(n) < n_held_out, 0.0, 1.0))
+    alone, others, near = problem(kept, np.ones(n - n_held_out))
+    found = converged_sites(whole, start_sites(all_rows, link), 1e-10, 500)
+    expected = converged_sites(alone, start_sites(others, link), 1e-10, 500)
     for part, of_alone in zip(found.sites, expected.sites, strict=True):
         assert np.all(part[:, :n_held_out] == 0.0)
         assert_allclose(part[:, kept], of_alone, rtol=1e-6, atol=1e-7)

@@ -211,8 +211,8 @@ class DaskGPClassifier(GPClassifier):
     over rows: the workers check and count all rows, this process learns the kernel and the inducing points from a
     sample, and a few passes over the rows on the workers compute the posterior. If the sample has all rows, at most
     ``max_rows_in_model`` (with ``n_neighbors=0``, 131 072), the fit equals that of ``GPClassifier.fit``. Neighbours are
-    searched among the sample, in this process. The result has the same bits for any number of workers, also if some
-    die.
+    searched among the sample; if it has 65 536 rows or more, and there are two classes, the workers do this work, too.
+    The result has the same bits for any number of workers, also if some die.
 
     Parameters
     ----------
@@ -232,7 +232,8 @@ class DaskGPClassifier(GPClassifier):
     -----
     Each pass computes X, y and weights anew, each by its own graph; ``dask.persist(X, y)`` keeps them in the workers'
     memory, if they fit there. A task needs memory for its partition, for a copy of it, and for the sums, C m^2 numbers.
-    Partitions of 10 to 200 MB are fine.
+    Partitions of 10 to 200 MB are fine. For neighbours of two classes, each worker keeps the sample in memory:
+    8 (2 m + 2 d) bytes for each of its rows, and 4 (k + 2 m) for each row of its share.
 
     Examples
     --------

@@ -41,7 +41,7 @@ from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.query_score import QueryScore
 from xgpc.rows.executor import Threads
 from xgpc.rows.neighbours import Neighbours
-from xgpc.rows.source import ArraySource
+from xgpc.rows.source import ArraySource, labels_and_weights
 
 from . import Part
 
@@ -148,7 +148,7 @@ def sweeps(n, k, m, d, profile, repeats):
     support, queries = ArraySource(X[:n], y[:n]), ArraySource(X[n:], y[n:])
     near, rows = Neighbours(X[:n], metric(prior.core)), local_rows(executor, prior, support.X)
     among = in_order(near.of_rows(k))
-    local, sites = Local(executor, support, prior, rows, *among, link), start_sites(support, link)
+    local, sites = Local(executor, labels_and_weights(support), prior, rows, *among, link), start_sites(support, link)
     index = near.of(X[n:], k)
     score = QueryScore(executor, prior, support, queries, *among, index, sites, link)
     evaluated, (gemm, gemm_flops) = score.at(np.append(prior.spec.theta, 0.0)), gemm_call()

@@ -79,7 +79,8 @@ class Problem:
 
     @property
     def local(self):
-        return Local(self.executor, self.source, self.prior, self.rows, self.index, self.n_earlier, self.link)
+        labels, among = labels_and_weights(self.source), (self.index, self.n_earlier)
+        return Local(self.executor, labels, self.prior, self.rows, *among, self.link)
 
     def posterior(self, k):
         q = self.q

@@ -63,10 +63,10 @@ class LocalPosterior(Value):
     n_latents: int | None = None
     variance_scale: float = 1.0
 
-    def keep(self, whitened_rows: LocalRows, neighbours: Neighbours) -> None:
-        """Keep the whitened rows and the search tree of a fit, so that they need not be made again."""
-        # Values of cached properties, which pickles and files leave out.
-        vars(self).update(whitened_rows=whitened_rows, neighbours=neighbours)
+    def keep(self, neighbours: Neighbours) -> None:
+        """Keep the search tree of a fit, so that it need not be made again."""
+        # The value of a cached property, which pickles and files leave out.
+        vars(self).update(neighbours=neighbours)
 
     @property
     def shape(self) -> tuple[int, ...]:

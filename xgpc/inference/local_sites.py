@@ -29,7 +29,6 @@ from ..likelihoods.curvature import Curvature
 from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_for
 from ..rows.partitions import Partitions
-from ..rows.source import ArraySource, labels_and_weights
 from .links import Link, centred
 
 # Least share of q(z)'s precision along b without a row's own term, against rounding; the least share seen was .04.
@@ -49,24 +48,19 @@ class Local:
     """Training rows, their neighbours among themselves, and the link to the labels: of all rows, or of a part."""
 
     executor: Executor
-    source: ArraySource  # labels in the form that the link needs
+    labels: tuple[np.ndarray, np.ndarray]  # (n,) each, in the form that the link needs, and weights
     prior: SparsePrior
     rows: LocalRows  # all rows
     index: np.ndarray  # (n, k), with ``n_earlier`` as from ``in_order``
     n_earlier: np.ndarray  # (n,)
     link: Link
     blocks: np.ndarray | None = None  # covariances of the neighbourhoods' residuals, which sweeps share
-    first: int = 0  # number among all rows of the first one of ``source``, ``index`` and ``n_earlier``
+    first: int = 0  # number among all rows of the first one of ``labels``, ``index`` and ``n_earlier``
     shared: Partitions | None = None  # all rows on the workers of a cluster, see ``sweep_tasks``
 
     def with_blocks(self) -> Local:
         """Keep what sweeps have in common, if that takes little memory."""
         return self if self.blocks is not None else replace(self, blocks=blocks_for(*self.index.shape))
-
-    @cached_property
-    def labels(self) -> tuple[np.ndarray, np.ndarray]:
-        """Labels and weights (n,)."""
-        return labels_and_weights(self.source)
 
     @property
     def place(self) -> slice:

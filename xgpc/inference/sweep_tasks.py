@@ -12,9 +12,11 @@ from ..approximations.sparse import SparsePrior
 from ..rows.coinciding import Sites
 from ..rows.executor import Executor, Threads, parts_for_workers
 from ..rows.partitions import Partitions
-from ..rows.source import ArraySource
+from ..rows.source import ArraySource, labels_and_weights
 from .links import Link
 from .local_sites import GivenNeighbours, Local, Sweep
+
+Pair = tuple[np.ndarray, np.ndarray]
 
 
 class AfterSweep(NamedTuple):
@@ -25,19 +27,16 @@ class AfterSweep(NamedTuple):
     predicted: tuple[np.ndarray, np.ndarray]
 
 
-def prepared(
-    executor: Executor, source: ArraySource, prior: SparsePrior, among: tuple[np.ndarray, np.ndarray], link: Link
-) -> Local:
+def prepared(executor: Executor, rows: ArraySource, prior: SparsePrior, among: Pair, link: Link) -> Local:
     """Rows with what all sweeps have in common, in this process or on the workers of a cluster.
 
     ``among`` are neighbours as from ``in_order``.
     """
-    workers, parts = executor.workers, parts_for_workers(source.n_rows)
+    workers, parts, labels = executor.workers, parts_for_workers(rows.n_rows), labels_and_weights(rows)
     if workers is None or len(parts) < 2 or link.curvature is not None:
-        return Local(executor, source, prior, local_rows(executor, prior, source.X), *among, link).with_blocks()
-    none = transformed(prior, source.X[:0])
-    shared = workers.shared(all_rows, (source.X, prior), len(parts))
-    return Local(executor, source, prior, none, *among, link, shared=shared)
+        return Local(executor, labels, prior, local_rows(executor, prior, rows.X), *among, link).with_blocks()
+    shared = workers.shared(all_rows, (rows.X, prior), len(parts))
+    return Local(executor, labels, prior, transformed(prior, rows.X[:0]), *among, link, shared=shared)
 
 
 def sweep_of(local: Local) -> Callable[[Sites], AfterSweep]:
@@ -56,29 +55,25 @@ def in_process(local: Local) -> Callable[[Sites], AfterSweep]:
 class Part(NamedTuple):
     """Some of the rows: a worker keeps them during all sweeps."""
 
-    place: slice
-    y: np.ndarray
-    weight: np.ndarray
-    index: np.ndarray
-    n_earlier: np.ndarray
+    first: int
+    labels: Pair
+    among: Pair
 
 
 class AllRows(NamedTuple):
-    """All rows, and whitened: each worker has them."""
+    """All rows, whitened: each worker has them."""
 
-    X: np.ndarray
     prior: SparsePrior
     whitened: LocalRows
 
     def local(self, part: Part, link: Link, executor: Threads) -> Local:
-        source = ArraySource(self.X[part.place], part.y, part.weight, cache_bytes=0)
-        near, first = (part.index, part.n_earlier), part.place.start
-        return Local(executor, source, self.prior, self.whitened, *near, link, first=first)
+        return Local(executor, part.labels, self.prior, self.whitened, *part.among, link, first=part.first)
 
 
 def all_rows(given: tuple[np.ndarray, SparsePrior]) -> AllRows:
+    X, prior = given
     with Threads(1) as executor:
-        return AllRows(*given, local_rows(executor, given[1], given[0]))
+        return AllRows(prior, local_rows(executor, prior, X))
 
 
 def unchanged(batch: tuple[AllRows], common: None, part: Part) -> Part:
@@ -110,8 +105,8 @@ def on_workers(local: Local, shared: Partitions) -> Callable[[Sites], AfterSweep
     A part's neighbours, and what the first half leaves to the second, stay with the worker; sites (C, n) and q(z)
     travel.
     """
-    (y, weight), parts, executor = local.labels, parts_for_workers(len(local.index)), local.executor
-    given = [Part(rows, y[rows], weight[rows], local.index[rows], local.n_earlier[rows]) for rows in parts]
+    (y, weight), executor, parts = local.labels, local.executor, parts_for_workers(len(local.index))
+    given = [Part(rows.start, (y[rows], weight[rows]), (local.index[rows], local.n_earlier[rows])) for rows in parts]
     of_parts, none = shared.keep(unchanged, None, given), [None] * len(parts)
 
     def sweep(sites: Sites) -> AfterSweep:

@@ -300,9 +300,9 @@ def _among(task: Task, prior: SparsePrior, log_scale: float, distinct: Distinct,
     rows = distinct.source
     near = Neighbours(rows.X, metric(prior.core))
     # Another row can have all rows as neighbours, a row itself only the others.
-    index, n_earlier = in_order(near.of_rows(min(k, rows.n_rows - 1), task.executor.n_threads))
-    whitened = local_rows(task.executor, prior, rows.X)
-    return near, Local(task.executor, rows, prior, whitened, index, n_earlier, task.link(prior, log_scale))
+    among = in_order(near.of_rows(min(k, rows.n_rows - 1), task.executor.n_threads))
+    labels, whitened = labels_and_weights(rows), local_rows(task.executor, prior, rows.X)
+    return near, Local(task.executor, labels, prior, whitened, *among, task.link(prior, log_scale))
 
 
 def _round_tolerance(link: Link) -> float:
@@ -324,7 +324,7 @@ def _round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) 
         sweeps = converged_sites(local, here, _round_tolerance(local.link))
         query_index, n_sweeps = near.of(queries.X, k, executor.n_threads), n_sweeps + sweeps.n_sweeps
         among = local.index, local.n_earlier, query_index, sweeps.sites
-        scores.append(QueryScore(executor, prior, local.source, queries, *among, local.link, *of_prior))
+        scores.append(QueryScore(executor, prior, distinct.source, queries, *among, local.link, *of_prior))
         for all_rows, part in zip(sites, distinct.parts(sweeps.sites), strict=True):
             all_rows[:, support] = part
     # A single support row has no neighbours, so there is nothing to learn.
@@ -409,9 +409,9 @@ class AllRows:
         """
         weight, apart = self.weight.copy(), (sites[0].copy(), sites[1].copy())
         weight[held_out] = apart[0][:, held_out] = apart[1][:, held_out] = 0.0
-        place, rows = self.distinct.place[held_out], self.local.source
+        place = self.distinct.place[held_out]
         weight = np.bincount(self.distinct.place, weight)[self.order]
-        local = replace(self.local, source=ArraySource(rows.X, rows.y, weight))
+        local = replace(self.local, labels=(self.local.labels[0], weight))
         if not self.task.data.hold_out.is_random:
             # Held-out rows are near each other here: without sites they would take the place of rows with sites. A
             # random tenth takes a tenth of the places, which is not worth a search of its own.
@@ -424,7 +424,7 @@ class AllRows:
 
     def _nearest_among(self, is_support: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Neighbours of all rows of ``local`` among some of them, as from ``in_order``."""
-        X, n_threads = self.local.source.X, self.task.executor.n_threads
+        X, n_threads = self.distinct.source.X[self.order], self.task.executor.n_threads
         support, others = np.flatnonzero(is_support), np.flatnonzero(~is_support)
         near, k = Neighbours(X[support], metric(self.prior.core)), min(self.local.index.shape[1], len(support) - 1)
         index = np.empty((len(X), k), dtype=np.int32)
@@ -457,7 +457,7 @@ class AllRows:
             scale,
         )
         if self.near is not None:
-            found.keep(local_rows(self.task.executor, prior, X), self.near)
+            found.keep(self.near)
         return found, sweeps
 
 

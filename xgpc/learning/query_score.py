@@ -86,7 +86,8 @@ class QueryScore:
         theta, scale = parameters[:-1], float(np.exp(parameters[-1]))
         prior = self.prior.rebuilt([self.prior.spec.with_theta(theta)], self.prior.Z)
         rows, query_rows = (local_rows(self.executor, prior, source.X) for source in (self.support, self.queries))
-        local = Local(self.executor, self.support, prior, rows, self.index, self.n_earlier, self.link)
+        labels, among = labels_and_weights(self.support), (self.index, self.n_earlier)
+        local = Local(self.executor, labels, prior, rows, *among, self.link)
         # The gradient reads the neighbourhoods' covariances again.
         sweep, blocks = Sweep.of(local.with_blocks(), self.sites, keep_b=True), blocks_for(*self.query_index.shape)
         at = Neighbourhoods(prior.core, rows, sweep.sites(), query_rows, self.query_index, blocks=blocks)

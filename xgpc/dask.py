@@ -232,8 +232,8 @@ class DaskGPClassifier(GPClassifier):
     -----
     Each pass computes X, y and weights anew, each by its own graph; ``dask.persist(X, y)`` keeps them in the workers'
     memory, if they fit there. A task needs memory for its partition, for a copy of it, and for the sums, C m^2 numbers.
-    Partitions of 10 to 200 MB are fine. For neighbours of two classes, each worker keeps the sample in memory:
-    8 (2 m + 2 d) bytes for each of its rows, and 4 (k + 2 m) for each row of its share.
+    Partitions of 10 to 200 MB are fine. For neighbours of two classes, each worker keeps 8 (m + 2 d) bytes for each row
+    of the sample, and 8 m + 4 k for each row of its share.
 
     Examples
     --------

@@ -361,8 +361,8 @@ class AllRows:
     """All rows of the data with their neighbours, to predict held-out rows, and then to fit the final posterior.
 
     One search serves both: held-out rows have weight zero, and so no sites, until they join the others. Sweeps take the
-    distinct rows in their order by place, where neighbours lie close together in memory: with a million rows this
-    halves the time of a sweep.
+    distinct rows in their order by place, where neighbours lie close together in memory: a sweep over a million rows
+    takes half the time.
 
     Attributes
     ----------
@@ -385,10 +385,12 @@ class AllRows:
     def of(cls, task: Task, prior: SparsePrior, log_scale: float, source: ArraySource) -> AllRows:
         distinct, executor = Distinct.of(source), task.executor
         rows = distinct.source
-        order, index, near = ByPlace.of(rows.X, metric(prior.core), min(task.n_neighbors, rows.n_rows - 1), executor)
+        order, others, near = ByPlace.of(rows.X, metric(prior.core), min(task.n_neighbors, rows.n_rows - 1), executor)
         rank = np.empty(len(order), dtype=np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
-        local = prepared(executor, rows.sample(order), prior, in_order(rank[index], order), task.link(prior, log_scale))
+        local = prepared(
+            executor, rows.sample(order), prior, in_order(rank[others], order), task.link(prior, log_scale)
+        )
         return cls(task, prior, log_scale, distinct, labels_and_weights(source)[1], local, order, rank, near)
 
     def sweep(self, local: Local, sites: Sites, is_last: bool) -> Sweeps:

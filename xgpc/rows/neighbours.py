@@ -120,12 +120,12 @@ class ByPlace(NamedTuple):
     Attributes
     ----------
     order : (n,) numbers of the rows
-    index : (n, k) numbers of the k nearest other rows of each, in this order
+    others : (n, k) numbers of the k nearest other rows of each, in this order
     near : Neighbours, the search; None if the workers of a cluster have it
     """
 
     order: np.ndarray
-    index: np.ndarray
+    others: np.ndarray
     near: Neighbours | None
 
     @classmethod
@@ -134,8 +134,8 @@ class ByPlace(NamedTuple):
         workers, parts = executor.workers, parts_for_workers(len(X))
         if workers is None or len(parts) < 2:
             near = Neighbours(X, metric)
-            index = executor.each(lambda places: near.at_places(places, k), parts_of(len(X)))
-            return cls(near.order, np.concatenate(index), near)
+            others = executor.each(lambda places: near.at_places(places, k), parts_of(len(X)))
+            return cls(near.order, np.concatenate(others), near)
         shared = workers.shared(searched, (X, metric), len(parts))
-        order, index = zip(*executor.gathered(shared, nearest, k, parts), strict=True)
-        return cls(np.concatenate(order), np.concatenate(index), None)
+        order, others = zip(*executor.gathered(shared, nearest, k, parts), strict=True)
+        return cls(np.concatenate(order), np.concatenate(others), None)

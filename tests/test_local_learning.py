@@ -70,7 +70,7 @@ def test_gradient_is_nearly_that_of_the_score_with_converged_sites(name, link):
         spec = problem.prior.spec.with_theta(theta)
         prior = problem.prior.rebuilt([spec], problem.prior.Z)
         rows = local_rows(problem.executor, prior, problem.X)
-        local = replace(problem.local, core=prior.core, rows=rows)
+        local = replace(problem.local, prior=prior, rows=rows)
         sweeps = converged_sites(local, problem.sites, 1e-10, 1000)
         assert sweeps.converged
         return replace(score, sites=sweeps.sites).at(np.append(theta, 0.0)).scores.mean

@@ -5,6 +5,7 @@ import os
 import pickle
 import signal
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -71,7 +72,7 @@ def of_known_sizes(values, cuts=CUTS):
 
 def in_tasks(monkeypatch):
     """Let workers search and sweep over a thousand rows, which would otherwise be too few."""
-    monkeypatch.setattr("xgpc.rows.executor.TASK_ROWS", 160)
+    monkeypatch.setattr("xgpc.rows.executor.LEAST_FOR_TASKS", 1000)
 
 
 def assert_same_bits(one, other, X):
@@ -404,6 +405,59 @@ def test_five_workers_that_die_in_sweeps_change_no_bit(client, small_subset, mon
         thread.submit(without_warnings, model.fit, of_known_sizes(X), of_known_sizes(y)).result(timeout=SECONDS)
     assert len(set(killed)) == 5
     assert_same_bits(model, calm, X)
+
+
+def test_workers_that_leave_between_two_tasks_are_missed(small_subset, monkeypatch):
+    """Partitions that are made while there are no workers know that there were some."""
+    X, y, _ = problem()
+    in_tasks(monkeypatch)
+    for name in ("SECONDS_WITHOUT_WORKERS", "SECONDS_BETWEEN_LOOKS", "SECONDS_TO_START"):
+        monkeypatch.setattr(f"xgpc.dask.{name}", 0.2)
+    submitted = DaskPartitions._submitted
+    with ThreadPoolExecutor(1) as thread, local_cluster(1, processes=False) as cluster, Client(cluster) as client:
+
+        def submitted_when_gone(partitions, function, *given):
+            if function.__name__ == "first_half":
+                cluster.scale(0)
+                while client.nthreads():
+                    time.sleep(0.05)
+            return submitted(partitions, function, *given)
+
+        monkeypatch.setattr(DaskPartitions, "_submitted", submitted_when_gone)
+        model = DaskGPClassifier(**options(client=client, optimizer=None, n_neighbors=3, max_rows_in_model=1000))
+        waits = pytest.warns(UserWarning, match=r"has no workers: the fit waits for some, 0\.2 seconds at most")
+        with pytest.raises(RuntimeError, match=r"no others have come.*smaller max_rows_in_model"), waits:
+            thread.submit(model.fit, of_known_sizes(X), of_known_sizes(y)).result(timeout=SECONDS)
+
+
+def test_looks_that_end_with_a_task_and_errors_leave_nothing(client, small_subset, monkeypatch):
+    """A result may come as a fit looks for workers; after an error whose traceback is kept, no worker keeps rows."""
+    X, y, _ = problem()
+    in_tasks(monkeypatch)
+    near = options(optimizer=None, n_neighbors=3, max_rows_in_model=1000)
+    expected = without_warnings(DaskGPClassifier(**near).fit, of_known_sizes(X), of_known_sizes(y))
+    monkeypatch.setattr("xgpc.dask.SECONDS_BETWEEN_LOOKS", 0.002)
+    model = DaskGPClassifier(**near)
+    assert_same_bits(without_warnings(model.fit, of_known_sizes(X), of_known_sizes(y)), expected, X)
+    run, names = DaskPartitions.run, []
+
+    def run_until_the_second_half(partitions, function, *given):
+        names.append(function.__name__)
+        if function.__name__ == "second_half":
+            raise ZeroDivisionError
+        return run(partitions, function, *given)
+
+    monkeypatch.setattr(DaskPartitions, "run", run_until_the_second_half)
+    with pytest.raises(ZeroDivisionError) as caught:
+        model.fit(of_known_sizes(X), of_known_sizes(y))
+    assert "told_of_z" in names
+    deadline = time.monotonic() + 10.0
+    while left := client.run_on_scheduler(
+        lambda dask_scheduler: [key for key in dask_scheduler.tasks if "xgpc" in key]
+    ):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+    assert caught.value.__traceback__
 
 
 def test_a_cluster_that_has_lost_all_workers_is_an_error(small_subset, monkeypatch):

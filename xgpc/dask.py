@@ -8,10 +8,13 @@ import pickle
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from copy import copy
 from functools import partial
+from threading import Lock
 from typing import Any, TypeAlias
 from uuid import uuid4
+from weakref import WeakSet
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
@@ -34,6 +37,8 @@ except ImportError as error:
 
 # Rows or labels.
 Collection: TypeAlias = array.Array | dataframe.DataFrame | dataframe.Series
+# A tuple of values for each partition.
+Batches: TypeAlias = Sequence[tuple[Delayed | distributed.Future, ...]]
 # A task that fails runs again this many times before its error ends the fit: storage may be out of reach for a moment.
 # The death of a worker is no failure of the task; dask allows ``distributed.scheduler.allowed-failures`` deaths.
 RETRIES = 2
@@ -42,10 +47,17 @@ LARGEST_STATE = "1 GiB"
 # Dask waits for workers without end. A cluster that has lost all its workers is an error after SECONDS_WITHOUT_WORKERS.
 # A worker starts in about ten seconds; after twice that, a warning says that the fit waits.
 SECONDS_WITHOUT_WORKERS, SECONDS_TO_START, SECONDS_BETWEEN_LOOKS = 120.0, 20.0, 5.0
-WHAT_TO_DO = (
-    "The usual reason is too little memory: divide the rows into more partitions (rechunk, repartition), give workers "
-    "more memory or fewer threads, and look at their logs. The estimator is unchanged."
+WITH_PARTITIONS, WITH_SAMPLE = (
+    f"The usual reason is too little memory: {what}, give workers more memory or fewer threads, and look at their "
+    "logs. The estimator is unchanged."
+    for what in (
+        "divide the rows into more partitions (rechunk, repartition)",
+        "a worker keeps the sample of the rows, for neighbours; give a smaller max_rows_in_model or n_inducing",
+    )
 )
+# Dask's settings are those of the process: one thread at a time changes them and sets them back.
+SETTINGS = Lock()
+ENDED = ("closing", "closed")
 
 
 def _apply(packed: tuple[Callable[..., object], object], each: object, *batch: MatrixLike) -> object:
@@ -70,18 +82,20 @@ class DaskPartitions:
     homes : addresses of the workers that work on the partitions, if they can; without any, dask chooses
     """
 
-    def __init__(
-        self,
-        client: distributed.Client,
-        batches: Sequence[tuple[Delayed | distributed.Future, ...]],
-        homes: Sequence[str] = (),
-    ):
+    def __init__(self, client: distributed.Client, batches: Batches, homes: Sequence[str] = ()):
         self._client, self._batches, self._homes = client, batches, homes
         # A cluster without workers so far may take long to start some.
         self._had_workers, self._has_warned = bool(client.nthreads()), False
+        self._kept = WeakSet[distributed.Future]()
 
     def __len__(self) -> int:
         return len(self._batches)
+
+    def _with(self, batches: Batches, homes: Sequence[str]) -> DaskPartitions:
+        """Other partitions on the same workers."""
+        other = copy(self)
+        other._batches, other._homes = batches, homes
+        return other
 
     def _submitted(
         self, function: Callable[..., Any], common: object, each: Sequence[object]
@@ -94,29 +108,38 @@ class DaskPartitions:
             delayed(_apply)(packed, one, *batch, dask_key_name=f"{name}-{number}")
             for number, (one, batch) in enumerate(zip(each, self._batches, strict=True))
         ]
-        homes = defaultdict[str, list[str]](
-            list, {task.key: [home] for task, home in zip(tasks, self._homes, strict=False)}
-        )
+        # The function that gives a task its worker; a partition without a home, and the state, have none.
+        homes = zip((task.key for task in tasks), self._homes, strict=False)
+        at = defaultdict[str, list[str]](list, {key: [home] for key, home in homes}).__getitem__
         with (
+            SETTINGS,
             dask.config.set({"distributed.admin.large-graph-warning-threshold": LARGEST_STATE}),
-            dask.annotate(workers=homes.__getitem__, allow_other_workers=True),
+            dask.annotate(workers=at, allow_other_workers=True),
         ):
             futures: list[distributed.Future] = self._client.compute(tasks, retries=RETRIES)
         return futures
 
     def keep(self, function: Callable[..., Any], common: object, each: Sequence[object]) -> DaskPartitions:
         results = self._submitted(function, common, each)
+        self._kept.update(results)
         batches = [(*batch, result) for batch, result in zip(self._batches, results, strict=True)]
-        return DaskPartitions(self._client, batches, self._homes)
+        return self._with(batches, self._homes)
 
     def shared(self, function: Callable[..., Any], common: object, n: int) -> DaskPartitions:
-        counts = self._client.nthreads()
-        workers = DaskPartitions(self._client, [()] * max(1, len(counts)), list(counts))
-        values = workers._submitted(_without_batch, (function, common), [None] * len(workers))
-        threads = [number for number, count in enumerate(counts.values()) for _ in range(count)] or [0]
-        at = [threads[i * len(threads) // n] for i in range(n)]
-        homes = [list(counts)[i] for i in at] if counts else []
-        return DaskPartitions(self._client, [(values[i],) for i in at], homes)
+        # Each thread of a worker has about as many of the partitions.
+        threads = [address for address, count in self._client.nthreads().items() for _ in range(count)]
+        homes = [threads[i * len(threads) // n] for i in range(n)] if threads else []
+        workers = list(dict.fromkeys(homes))
+        makers = self._with([()] * max(1, len(workers)), workers)
+        values = makers._submitted(_without_batch, (function, common), [None] * len(makers))
+        self._kept.update(values)
+        at = dict(zip(workers, values, strict=False))
+        return self._with([(at.get(home, values[0]),) for home in homes or [""] * n], homes)
+
+    def release(self) -> None:
+        """Let the workers forget what they keep, also for partitions that an error's traceback still has."""
+        for future in list(self._kept):
+            future.release()
 
     def run(self, function: Callable[..., Any], common: object, each: Sequence[object]) -> Generator[Any, None, None]:
         futures = self._submitted(function, common, each)
@@ -128,22 +151,16 @@ class DaskPartitions:
                 futures.pop(0).release()
                 yield result
         finally:
-            if futures:
+            if futures and self._client.status not in ENDED:
                 self._client.cancel(futures)
 
     def _result(self, future: distributed.Future) -> Any:
         """Wait for the result of a task; RuntimeError if all workers have gone and no other comes in their place."""
-        gone_since = math.inf
-        while True:
-            try:
-                return future.result(timeout=SECONDS_BETWEEN_LOOKS)
-            except distributed.KilledWorker as error:
-                error.add_note(f"Several workers died, one after the other, on this partition. {WHAT_TO_DO}")
-                raise
-            except TimeoutError:
-                # An error of the task itself.
-                if future.done():
-                    raise
+        gone_since, what_to_do = math.inf, WITH_SAMPLE if self._homes else WITH_PARTITIONS
+        while not future.done():
+            with suppress(TimeoutError):
+                distributed.wait(future, timeout=SECONDS_BETWEEN_LOOKS)
+                break
             now = time.monotonic()
             gone_since = math.inf if self._client.nthreads() else min(gone_since, now)
             if now - gone_since > SECONDS_TO_START and not self._has_warned:
@@ -151,7 +168,12 @@ class DaskPartitions:
                 limit = f", {SECONDS_WITHOUT_WORKERS:g} seconds at most" if self._had_workers else ""
                 warn_user(f"The cluster has no workers: the fit waits for some{limit}.")
             if self._had_workers and now - gone_since > SECONDS_WITHOUT_WORKERS:
-                raise RuntimeError(f"The workers of the cluster have died, and no others have come. {WHAT_TO_DO}")
+                raise RuntimeError(f"The workers of the cluster have died, and no others have come. {what_to_do}")
+        try:
+            return future.result()
+        except distributed.KilledWorker as error:
+            error.add_note(f"Several workers died, one after the other, in this task. {what_to_do}")
+            raise
 
 
 def _batches(X: Collection, y: Collection, sample_weight: Collection | None) -> list[tuple[Delayed, ...]]:
@@ -211,8 +233,8 @@ class DaskGPClassifier(GPClassifier):
     over rows: the workers check and count all rows, this process learns the kernel and the inducing points from a
     sample, and a few passes over the rows on the workers compute the posterior. If the sample has all rows, at most
     ``max_rows_in_model`` (with ``n_neighbors=0``, 131 072), the fit equals that of ``GPClassifier.fit``. Neighbours are
-    searched among the sample; if it has 65 536 rows or more, and there are two classes, the workers do this work, too.
-    The result has the same bits for any number of workers, also if some die.
+    searched among the sample: by the workers if it has 65 536 rows or more. With two classes these also compute the
+    posterior with neighbours. The result has the same bits for any number of workers, also if some die.
 
     Parameters
     ----------
@@ -297,13 +319,16 @@ class DaskGPClassifier(GPClassifier):
                 "There is no dask cluster to fit on: make a distributed.Client before, such as Client() for the cores "
                 "of this machine, or give one as client."
             ) from error
-        if client.status in ("closing", "closed"):
+        if client.status in ENDED:
             raise ValueError(
                 f"The client is {client.status}: give one that is connected, such as distributed.Client(), or None for "
                 "the current one."
             )
         partitions = DaskPartitions(client, _batches(X, y, sample_weight))
-        self._fit_source(partitions, None, partial(OverPartitions, workers=partitions))
+        try:
+            self._fit_source(partitions, None, partial(OverPartitions, workers=partitions))
+        finally:
+            partitions.release()
 
     def to_local(self) -> GPClassifier:
         """The fitted ``GPClassifier``, which needs no cluster and no dask."""

@@ -48,8 +48,8 @@ class LocalRows:
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.x, self.a, self.residual
 
-    def part(self, rows: slice | np.ndarray) -> LocalRows:
-        """Some of the rows; without a copy of ``a`` for a slice."""
+    def part(self, rows: slice) -> LocalRows:
+        """Some of the rows, without a copy of ``a``."""
         return LocalRows(np.ascontiguousarray(self.x[:, rows]), self.a[rows], self.residual[rows])
 
 

@@ -91,8 +91,7 @@ class Local:
         return by_parts(self.executor, part, len(y))
 
 
-@dataclass(frozen=True)
-class GivenNeighbours:
+class GivenNeighbours(NamedTuple):
     """The first half of a sweep: rows given z and their neighbours' sites, and what these rows tell of z."""
 
     given: Sites  # the rows' own

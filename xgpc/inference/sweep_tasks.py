@@ -61,19 +61,20 @@ class Part(NamedTuple):
 
 
 class AllRows(NamedTuple):
-    """All rows, whitened: each worker has them."""
+    """All rows, which each worker has: the arrays of ``LocalRows``, whose bytes dask counts in a tuple alone."""
 
     prior: SparsePrior
-    whitened: LocalRows
+    whitened: tuple[np.ndarray, np.ndarray, np.ndarray]
 
     def local(self, part: Part, link: Link, executor: Threads) -> Local:
-        return Local(executor, part.labels, self.prior, self.whitened, *part.among, link, first=part.first)
+        rows = LocalRows(*self.whitened)
+        return Local(executor, part.labels, self.prior, rows, *part.among, link, first=part.first)
 
 
 def all_rows(given: tuple[np.ndarray, SparsePrior]) -> AllRows:
     X, prior = given
     with Threads(1) as executor:
-        return AllRows(prior, local_rows(executor, prior, X))
+        return AllRows(prior, local_rows(executor, prior, X).arrays)
 
 
 def unchanged(batch: tuple[AllRows], common: None, part: Part) -> Part:

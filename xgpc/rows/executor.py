@@ -30,8 +30,9 @@ TILE_ROWS = 384
 # Rows of a part of arrays in memory. More than MOST_PARTS parts become larger parts, because the result of each, such
 # as an (m, m) matrix, is kept until all are done.
 PART_ROWS, MOST_PARTS, LEAST_ROWS = 512, 64, 32
-# Rows of a task of a cluster, and least tasks: fewer rows take less time in this process.
-TASK_ROWS, LEAST_TASKS = 32_768, 2
+# Fewer rows than LEAST_FOR_TASKS take less time in this process than in tasks of a cluster. A task has TASK_ROWS at
+# most, and there are at least TASKS, so that few workers have about as many rows each.
+LEAST_FOR_TASKS, TASK_ROWS, TASKS = 65_536, 32_768, 8
 # Blocks after which the calling thread wakes: waking for each costs some percent. Fewer if their records would take
 # more memory than GROUP_BYTES.
 GROUP, GROUP_BYTES = 8, 2**23
@@ -204,11 +205,11 @@ def parts_for(n_rows: int, n_classes: int) -> list[slice]:
 
 def parts_for_workers(n_rows: int) -> list[slice]:
     """Parts of the rows for the workers of a cluster; a single one if the rows are too few for tasks."""
-    return _parts(n_rows, TASK_ROWS if n_rows >= LEAST_TASKS * TASK_ROWS else max(1, n_rows))
+    return _parts(n_rows, -(-n_rows // max(TASKS, -(-n_rows // TASK_ROWS))) if n_rows >= LEAST_FOR_TASKS else n_rows)
 
 
 def _parts(n_rows: int, size: int) -> list[slice]:
-    size += -size % 8  # the core works on so many rows at a time
+    size = max(8, size + -size % 8)  # the core works on so many rows at a time
     return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 

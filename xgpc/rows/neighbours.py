@@ -104,6 +104,10 @@ class Searched:
     def __reduce__(self) -> tuple[type, tuple[np.ndarray, Metric]]:
         return Searched, self._given
 
+    def __sizeof__(self) -> int:
+        """Bytes, by which dask counts the memory of a worker: X, and about two numbers for each of its own."""
+        return int(self._given[0].nbytes) + 16 * self._given[0].size
+
 
 def searched(given: tuple[np.ndarray, Metric]) -> Searched:
     return Searched(*given)

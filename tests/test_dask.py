@@ -497,6 +497,14 @@ def test_without_a_cluster():
         DaskGPClassifier().predict(of_known_sizes(X))
 
 
+def test_a_client_that_is_not_the_current_one(connected, small_subset):
+    X, y, _ = problem()
+    rows = of_known_sizes(X), of_known_sizes(y)
+    model = without_warnings(DaskGPClassifier(**options(client=connected, optimizer=None)).fit, *rows)
+    expected = without_warnings(GPClassifier(**options(optimizer=None)).fit_batches, [(X, y)])
+    np.testing.assert_allclose(model.to_local().predict_log_proba(X), expected.predict_log_proba(X), atol=1e-10)
+
+
 def test_a_closed_client_is_refused(connected):
     X, y, _ = problem()
     client = Client(connected.scheduler.address, set_as_default=False)

@@ -158,7 +158,8 @@ class DaskPartitions:
         """Wait for the result of a task; RuntimeError if all workers have gone and no other comes in their place."""
         gone_since, what_to_do = math.inf, WITH_SAMPLE if self._homes else WITH_PARTITIONS
         while not future.done():
-            with suppress(TimeoutError):
+            # It waits by the current client.
+            with suppress(TimeoutError), self._client.as_current():
                 distributed.wait(future, timeout=SECONDS_BETWEEN_LOOKS)
                 break
             now = time.monotonic()

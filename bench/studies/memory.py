@@ -93,7 +93,7 @@ def fit_neighbors(n):
 
 
 def cluster(n, repeats, settings, rows):
-    """Seconds of fits by one worker and by several, in turn; ``rows()`` makes dask arrays."""
+    """Seconds of fits by one worker and by several, in turn; ``rows(n)`` makes dask arrays."""
     from distributed import Client, LocalCluster
 
     from xgpc.dask import DaskGPClassifier

@@ -92,7 +92,7 @@ class Local:
 
 
 class GivenNeighbours(NamedTuple):
-    """The first half of a sweep: rows given z and their neighbours' sites, and what these rows tell of z."""
+    """The first half of a sweep: rows given z and their neighbours' sites, and the sums that determine q(z)."""
 
     given: Sites  # the rows' own
     neighbours: Conditional  # given all neighbours of a row

@@ -10,7 +10,7 @@ import numpy as np
 from ..approximations.local_rows import Coefficients, LocalRows, local_rows, transformed
 from ..approximations.sparse import SparsePrior
 from ..rows.coinciding import Sites
-from ..rows.executor import Executor, Threads, parts_for_workers
+from ..rows.executor import Executor, Threads
 from ..rows.partitions import Partitions
 from ..rows.source import ArraySource, labels_and_weights
 from .links import Link
@@ -32,10 +32,10 @@ def prepared(executor: Executor, rows: ArraySource, prior: SparsePrior, among: P
 
     ``among`` are neighbours as from ``in_order``.
     """
-    workers, parts, labels = executor.workers, parts_for_workers(rows.n_rows), labels_and_weights(rows)
-    if workers is None or len(parts) < 2 or link.curvature is not None:
+    workers, parts, labels = executor.workers, executor.parts_for_workers(rows.n_rows), labels_and_weights(rows)
+    if workers is None or not parts or link.curvature is not None:
         return Local(executor, labels, prior, local_rows(executor, prior, rows.X), *among, link).with_blocks()
-    shared = workers.shared(all_rows, (rows.X, prior), len(parts))
+    shared = workers.shared(shared_rows, (rows.X, prior), len(parts))
     return Local(executor, labels, prior, transformed(prior, rows.X[:0]), *among, link, shared=shared)
 
 
@@ -60,7 +60,7 @@ class Part(NamedTuple):
     among: Pair
 
 
-class AllRows(NamedTuple):
+class SharedRows(NamedTuple):
     """All rows, which each worker has: the arrays of ``LocalRows``, whose bytes dask counts in a tuple alone."""
 
     prior: SparsePrior
@@ -71,29 +71,34 @@ class AllRows(NamedTuple):
         return Local(executor, part.labels, self.prior, rows, *part.among, link, first=part.first)
 
 
-def all_rows(given: tuple[np.ndarray, SparsePrior]) -> AllRows:
+def shared_rows(given: tuple[np.ndarray, SparsePrior]) -> SharedRows:
+    """Task of a worker: whiten all rows X (n, d) under a prior."""
     X, prior = given
     with Threads(1) as executor:
-        return AllRows(prior, local_rows(executor, prior, X).arrays)
+        return SharedRows(prior, local_rows(executor, prior, X).arrays)
 
 
-def unchanged(batch: tuple[AllRows], common: None, part: Part) -> Part:
+def unchanged(batch: tuple[SharedRows], common: None, part: Part) -> Part:
+    """Task that leaves a part with a worker."""
     return part
 
 
-def first_half(batch: tuple[AllRows, Part], common: tuple[Link, Sites], each: None) -> GivenNeighbours:
+def first_half(batch: tuple[SharedRows, Part], common: tuple[Link, Sites], each: None) -> GivenNeighbours:
+    """Task of the first half of a sweep for a part; ``common`` has the sites (C, n) of all rows."""
     (rows, part), (link, sites) = batch, common
     with Threads(1) as executor:
         return GivenNeighbours.of(rows.local(part, link, executor), sites)
 
 
-def told_of_z(batch: tuple[AllRows, Part, GivenNeighbours], common: None, each: None) -> Coefficients:
+def natural_sums(batch: tuple[SharedRows, Part, GivenNeighbours], common: None, each: None) -> Coefficients:
+    """Task that returns the part's sums for q(z)."""
     return batch[2].natural
 
 
 def second_half(
-    batch: tuple[AllRows, Part, GivenNeighbours], common: tuple[Link, Coefficients], each: None
+    batch: tuple[SharedRows, Part, GivenNeighbours], common: tuple[Link, Coefficients], each: None
 ) -> tuple[np.ndarray, ...]:
+    """Task of the second half of a sweep: new precisions and linear terms, means and variances (C, r) of a part."""
     (rows, part, first), (link, q) = batch, common
     with Threads(1) as executor:
         found = Sweep.second(rows.local(part, link, executor), first, q)
@@ -106,15 +111,15 @@ def on_workers(local: Local, shared: Partitions) -> Callable[[Sites], AfterSweep
     A part's neighbours, and what the first half leaves to the second, stay with the worker; sites (C, n) and q(z)
     travel.
     """
-    (y, weight), executor, parts = local.labels, local.executor, parts_for_workers(len(local.index))
+    (y, weight), executor, parts = local.labels, local.executor, local.executor.parts_for_workers(len(local.index))
     given = [Part(rows.start, (y[rows], weight[rows]), (local.index[rows], local.n_earlier[rows])) for rows in parts]
     of_parts, none = shared.keep(unchanged, None, given), [None] * len(parts)
 
     def sweep(sites: Sites) -> AfterSweep:
         halves = of_parts.keep(first_half, (local.link, sites), none)
         natural = Coefficients.zeros(len(sites[0]), local.prior.n_inducing)
-        for told in executor.gathered(halves, told_of_z, None, none):
-            natural.add(told)
+        for sums in executor.gathered(halves, natural_sums, None, none):
+            natural.add(sums)
         q = natural.from_natural()
         found = zip(*executor.gathered(halves, second_half, (local.link, q), none), strict=True)
         precision, linear, mean, variance = (np.concatenate(arrays, axis=1) for arrays in found)

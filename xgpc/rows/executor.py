@@ -137,6 +137,13 @@ class Executor:
         self.deadline.report()
         self.deadline.check()
 
+    def parts_for_workers(self, n_rows: int) -> list[slice]:
+        """Parts of rows of this process, one for each task of a cluster; none without a cluster, or of too few rows."""
+        if self.workers is None or n_rows < LEAST_FOR_TASKS:
+            return []
+        n_tasks = max(TASKS, -(-n_rows // TASK_ROWS))
+        return _parts(n_rows, -(-n_rows // n_tasks))
+
     def gathered(
         self, partitions: Partitions, function: Callable[..., Result], common: object, each: Sequence[object]
     ) -> Iterator[Result]:
@@ -203,13 +210,8 @@ def parts_for(n_rows: int, n_classes: int) -> list[slice]:
     return _parts(n_rows, max(LEAST_ROWS, PART_ROWS // n_classes))
 
 
-def parts_for_workers(n_rows: int) -> list[slice]:
-    """Parts of the rows for the workers of a cluster; a single one if the rows are too few for tasks."""
-    return _parts(n_rows, -(-n_rows // max(TASKS, -(-n_rows // TASK_ROWS))) if n_rows >= LEAST_FOR_TASKS else n_rows)
-
-
 def _parts(n_rows: int, size: int) -> list[slice]:
-    size = max(8, size + -size % 8)  # the core works on so many rows at a time
+    size += -size % 8  # the core works on so many rows at a time
     return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import svd
 
 from .._nearest import Tree
-from .executor import Executor, on_threads, parts_for_workers, parts_of
+from .executor import Executor, on_threads, parts_of
 
 # With more than EXACT_ROWS rows, about COMPARED_ROWS of them at most are compared with a point, those in the nearest
 # boxes. At least 99 % of the 24 nearest rows were found on real sets; 96 % among 200 000 rows whose 10 features matter
@@ -110,10 +110,12 @@ class Searched:
 
 
 def searched(given: tuple[np.ndarray, Metric]) -> Searched:
+    """Task of a worker: prepare the search among rows X (n, d)."""
     return Searched(*given)
 
 
 def nearest(batch: tuple[Searched], k: int, places: slice) -> tuple[np.ndarray, np.ndarray]:
+    """Task of a worker: numbers (r,) of some rows in their order by place, and of their nearest other rows (r, k)."""
     near = batch[0].near
     return near.order[places], near.at_places(places, k)
 
@@ -135,8 +137,8 @@ class ByPlace(NamedTuple):
     @classmethod
     def of(cls, X: np.ndarray, metric: Metric, k: int, executor: Executor) -> ByPlace:
         """Search among the rows X (n, d): in this process, or many rows on the workers of a cluster."""
-        workers, parts = executor.workers, parts_for_workers(len(X))
-        if workers is None or len(parts) < 2:
+        workers, parts = executor.workers, executor.parts_for_workers(len(X))
+        if workers is None or not parts:
             near = Neighbours(X, metric)
             others = executor.each(lambda places: near.at_places(places, k), parts_of(len(X)))
             return cls(near.order, np.concatenate(others), near)

@@ -316,7 +316,7 @@ def test_sites_that_go_on_leave_what_is_learned_without(n_neighbors, monkeypatch
     def never(*args):
         return replace(converged(*args), converged=False)
 
-    monkeypatch.setattr("xgpc.learning.local.converged_sites", never)
+    monkeypatch.setattr("xgpc.learning.all_rows.converged_sites", never)
     model = GPClassifier(C(2.0) * RBF([1.0, 1.0]), n_inducing=16, n_neighbors=n_neighbors, random_state=0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)

@@ -20,11 +20,11 @@ from ..inference.sweeps import start_sites
 from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
 from ..rows.deadline import OutOfTime, during
 from ..status import warn_user
+from .all_rows import AllRows, predict_held_out
 from .candidates import accept
 from .hold_out import Split
 from .local import (
     LEAST_QUERIES,
-    AllRows,
     LocalFit,
     Task,
     base_rate_scores,
@@ -32,7 +32,6 @@ from .local import (
     chosen,
     first_round,
     log_scale_bounds,
-    predict_held_out,
     second_round,
     size_of_round,
 )

@@ -27,10 +27,11 @@ from ..inference.run import Run
 from ..rows.deadline import Deadline, OutOfTime, during, stopped_by_interrupts
 from ..rows.executor import Executor, Threads
 from ..statistics import update_sums
+from .all_rows import with_more_rows
 from .candidates import Scores
 from .inducing import MAX_INDUCING, with_more_points
 from .learn import learn
-from .local import Task, with_more_rows
+from .local import Task
 from .optimizer import Model
 from .start import Data, FitResult, FurtherRows, HyperparameterFit, InitialState, PreviousFit, start
 

@@ -59,10 +59,10 @@ NEAREST = 1
 # Time of the rounds, and of the sites of all rows for each support row, relative to the fastest of the first
 # evaluations (measured on six data sets without more inducing points: 33 to 44 and .9 to 2.0).
 LOOKS_OF_ROUNDS, LOOKS_OF_SITES = 50.0, 2.0
-# Range of the log variance factor. A factor above 1
-# would fit a shift between support and held-out rows: in splits by time one hard month gave 20 (NLL .53 against .48).
-# Random held-out rows have no such shift, so for these the factor may exceed 1: on two splits NLL of wine falls by .006
-# and .008, of electricity by .002 and .0004; on eleven of twelve other sets it changes by .0007 or less.
+# Range of the log variance factor. A factor above 1 would fit a shift between support and held-out rows: in splits by
+# time one hard month gave 20 (NLL .53 against .48). Random held-out rows have no such shift, so for these the factor
+# may exceed 1: on two splits NLL of wine falls by .006 and .008, of electricity by .002 and .0004; on eleven of twelve
+# other sets it changes by .0007 or less.
 LEAST_LOG_SCALE, MOST_LOG_SCALE = -3.0, 1.5
 
 

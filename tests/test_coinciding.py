@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from support.fits import quietly
+from support.fits import quietly, without_warnings
 from support.reference import moons
 
 from xgpc import GPClassifier
@@ -71,3 +71,124 @@ def test_few_distinct_rows(n_distinct):
     model = quietly(GPClassifier(n_neighbors=20, random_state=0, max_iter=5), rows, y)
     assert model.n_neighbors_ in (0, 2 * n_distinct)
     assert_allclose(model.predict_proba(rows), 0.5, atol=0.05)
+
+
+# Learning.
+
+
+def given_again(y, how, seed):
+    """Numbers of the rows that a table repeats."""
+    rng, n = np.random.default_rng(seed), len(y)
+    if how == "doubled":
+        return np.repeat(np.arange(n), 2)
+    if how == "bootstrap":
+        return rng.integers(0, n, n)
+    classes, counts = np.unique(y, return_counts=True)
+    more = [rng.choice(np.flatnonzero(y == c), counts.max() - count) for c, count in zip(classes, counts, strict=True)]
+    return np.concatenate([np.arange(n), *more])
+
+
+def smooth_labels(n, n_classes, seed=0):
+    """Rows with three features, and labels drawn from smooth probabilities."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    f = [1.2 * (np.sin(1.5 * X[:, 0] + c) + (c - 1) * X[:, 1]) for c in range(n_classes)]
+    return X, np.argmax(f + rng.gumbel(size=(n_classes, n)), axis=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"n_neighbors": 8}, {"kernel": C(1.0) * RBF(2.0)}], ids=str)
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("how", ["doubled", "bootstrap", "oversampled"])
+def test_copies_are_learned_from_as_rows_with_weights(how, n_classes, options):
+    X, y = smooth_labels(320, n_classes)
+    rows = given_again(y, how, 0)
+    model = GPClassifier(random_state=0, max_iter=15, **options)
+    # In the same order, so that the same rows are held out.
+    _, first, weight = np.unique(rows, return_index=True, return_counts=True)
+    once, order = rows[np.sort(first)], np.argsort(first)
+    copies = quietly(clone(model), X[rows], y[rows])
+    weighted = quietly(clone(model), X[once], y[once], sample_weight=weight[order])
+    new, _ = smooth_labels(300, n_classes, seed=1)
+    assert copies.n_neighbors_ == weighted.n_neighbors_
+    assert_allclose(copies.predict_proba(new), weighted.predict_proba(new), rtol=0.0, atol=5e-3)
+    assert any("copies" in text or "sum of their weights" in text for text in copies.decisions_)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_copies_in_a_table(dtype):
+    pd = pytest.importorskip("pandas")
+    X, y = smooth_labels(320, 2)
+    rows = np.repeat(np.arange(320), 2)
+
+    def table(X):
+        levels = pd.Categorical(np.where(X[:, 2] > 0.0, "u", "v"))
+        return pd.DataFrame(X.astype(dtype), columns=list("abc")).assign(d=levels)
+
+    model, new = GPClassifier(random_state=0, max_iter=15), table(smooth_labels(300, 2, seed=1)[0])
+    copies = quietly(clone(model), table(X[rows]), y[rows])
+    weighted = quietly(clone(model), table(X), y, sample_weight=np.full(320, 2.0))
+    assert_allclose(copies.predict_proba(new), weighted.predict_proba(new), rtol=0.0, atol=5e-3)
+
+
+def test_copies_in_a_stream():
+    """Also where a batch makes the model learn everything anew."""
+    X, y = smooth_labels(400, 3)
+    new, _ = smooth_labels(300, 3, seed=1)
+    model = GPClassifier(random_state=0, max_iter=10, n_neighbors=8)
+    copies, weighted = clone(model), clone(model)
+    for part in np.split(np.arange(400), 4):
+        rows = np.repeat(part, 2)
+        without_warnings(copies.partial_fit, X[rows], y[rows], classes=[0, 1, 2])
+        of_part = {"classes": [0, 1, 2], "sample_weight": np.full(len(part), 2.0)}
+        without_warnings(weighted.partial_fit, X[part], y[part], **of_part)
+    assert_allclose(copies.predict_proba(new), weighted.predict_proba(new), rtol=0.0, atol=5e-3)
+
+
+def test_rows_of_equal_features_are_on_one_side_of_a_split():
+    """Rows of one place, with different labels, too: else the labels that are left would contradict those held out."""
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.normal(size=(60, 2)), 12, axis=0)
+    y = (rng.uniform(size=len(X)) < 1.0 / (1.0 + np.exp(-2.0 * X[:, 0]))).astype(int)
+    model = quietly(GPClassifier(random_state=0, n_neighbors=5), X, y)
+    p = 1.0 / (1.0 + np.exp(-2.0 * X[::12, 0]))
+    assert np.mean((model.predict_proba(X[::12], return_grad=True)[0][:, 1] - p) ** 2) < 0.02
+
+
+# Rows to predict that equal a training row.
+
+
+def test_labels_of_rows_given_again_are_recalled_where_labels_of_copies_agree():
+    """The posterior mode of the agreement of n pairs that all agree, by their probabilities."""
+    X, y = smooth_labels(400, 2)
+    new, _ = smooth_labels(50, 2, seed=1)
+    model = quietly(GPClassifier(random_state=0, n_neighbors=8, max_iter=5), np.r_[X, X[:150]], np.r_[y, y[:150]])
+    a = model.label_agreement_
+    p = model.predict_proba(X, return_grad=True)[0]
+    of_label = p[np.arange(150), y[:150]]
+
+    def log_posterior(a):
+        return 2.0 * np.sum(np.log(a + (1.0 - a) * of_label)) + np.log1p(-a)
+
+    grid = np.linspace(0.0, 1.0, 4001)[:-1]
+    assert abs(a - grid[np.argmax([log_posterior(one) for one in grid])]) < 1e-3
+    assert_allclose(model.predict_proba(X), (1.0 - a) * p + a * np.eye(2)[y], rtol=1e-9)
+    assert_allclose(model.predict_proba(new), model.predict_proba(new, return_grad=True)[0], rtol=1e-12)
+
+
+def test_labels_that_copies_contradict_are_not_recalled():
+    rng = np.random.default_rng(0)
+    X, _ = smooth_labels(300, 2)
+    X = np.r_[X, X]
+    y = (rng.uniform(size=600) < 1.0 / (1.0 + np.exp(-X[:, 0]))).astype(int)
+    model = quietly(GPClassifier(random_state=0, n_neighbors=8, max_iter=5), X, y)
+    assert model.label_agreement_ < 0.2
+    assert quietly(GPClassifier(random_state=0, n_neighbors=8, max_iter=5), X[:300], y[:300]).label_agreement_ == 0.0
+
+
+def test_a_file_keeps_the_agreement(tmp_path):
+    X, y = smooth_labels(200, 3)
+    model = quietly(GPClassifier(random_state=0, n_neighbors=5, max_iter=3), np.r_[X, X[:90]], np.r_[y, y[:90]])
+    model.save(tmp_path / "model.npz")
+    again = GPClassifier.load(tmp_path / "model.npz")
+    assert again.label_agreement_ == model.label_agreement_ > 0.5
+    assert_array_equal(again.predict_proba(X), model.predict_proba(X))

@@ -49,6 +49,7 @@ AXES = {
     "local_w": "Lm",
     "local_V": "Lmm",
     "variance_scale": "",
+    "label_agreement": "",
     "mean": "L",
     "label_noise": "",
     "cut_points": "b",
@@ -208,6 +209,7 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
         **{name: getattr(model, name) for name in ATTRIBUTES},
     }
     optional = {name: getattr(model, f"{name}_", None) for name in ("label_noise", "cut_points")}
+    optional["label_agreement"] = model.label_agreement_ or None
     if evidence is not None:
         optional |= {"elbo": evidence.elbo, "bound_gap": evidence.gap}
         optional |= zip(CORRECTION, evidence.correction or (None, None), strict=True)
@@ -362,5 +364,8 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     for name in ARRAY_ATTRIBUTES:
         setattr(model, name, arrays[name])
     model.history_ = {name.removeprefix(HISTORY): a for name, a in arrays.items() if name.startswith(HISTORY)}
+    model.label_agreement_ = float(arrays.get("label_agreement", 0.0))
+    if not 0.0 <= model.label_agreement_ < 1.0:
+        raise ValueError(f"its label_agreement is not valid: {model.label_agreement_}")
     set_column_names(model, arrays)
     return model

@@ -71,6 +71,7 @@ class PosteriorClassifier(WithArrays):
     cut_points_: np.ndarray
     mean_: float | np.ndarray
     query_score_: tuple[float, float] | None
+    label_agreement_: float
     n_iter_: int
     converged_: bool
     encoding_: Encoding | None = None
@@ -120,14 +121,17 @@ class PosteriorClassifier(WithArrays):
         check_is_fitted(self)
         return summary(self)
 
-    def _latent(self, X: MatrixLike, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (n,) or (C, n) of the latent functions."""
-        # This test comes first because check_is_fitted takes as long as evaluating the kernel at one row.
+    def _fitted_rows(self, X: MatrixLike) -> MatrixLike:
+        """Checked and encoded rows to predict; NotFittedError before a fit."""
+        # check_is_fitted takes as long as evaluating the kernel at one row.
         if not hasattr(self, "posterior_"):
             check_is_fitted(self)
+        return self._rows(X)
+
+    def _latent(self, X: MatrixLike, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (n,) or (C, n) of the latent functions at checked rows."""
         if not isinstance(corrected, bool | np.bool_):
             raise ValueError(f"corrected must be True or False; got {corrected!r}.")
-        X = self._rows(X)
         if not corrected:
             return self._latent_at(X)
         correction = None if self._evidence is None else self._evidence.correction
@@ -180,7 +184,8 @@ class PosteriorClassifier(WithArrays):
 
     def predict_log_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
         """Log probabilities (n, C), finite and accurate even where the probabilities underflow."""
-        return self._log_probabilities(*self._latent(X, corrected))
+        rows = self._fitted_rows(X)
+        return self._recalled(rows, self._log_probabilities(*self._latent(rows, corrected)))
 
     def predict_proba_batches(self, source: object) -> Iterator[np.ndarray]:
         """Predict rows that may not fit into memory: an array (r, C) of probabilities for each batch, in order.
@@ -214,13 +219,20 @@ class PosteriorClassifier(WithArrays):
         def probabilities() -> Iterator[np.ndarray]:
             with closing(read_ahead(read)) as batches:
                 for rows in batches:
-                    log_proba = self._log_probabilities(*self._latent_at(rows))
+                    log_proba = self._recalled(rows, self._log_probabilities(*self._latent_at(rows)))
                     yield np.exp(log_proba, out=log_proba)
 
         return probabilities()
 
     def _log_probabilities(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         return self._record.log_probabilities(mean.T, variance.T, self._parameter, on_threads(self.n_jobs))
+
+    def _recalled(self, X: MatrixLike, log_proba: np.ndarray) -> np.ndarray:
+        """Log probabilities (n, C) of new rows at X, corrected where X equals a training row."""
+        q = self.posterior_
+        if not self.label_agreement_ or not isinstance(q, LocalPosterior):
+            return log_proba
+        return q.places.recall(dense(X), log_proba, self.label_agreement_)
 
     def predict_latent(
         self, X: ArrayLike, return_cov: bool = False, corrected: bool = False, return_grad: bool = False
@@ -251,10 +263,11 @@ class PosteriorClassifier(WithArrays):
             mean, variance = self._latent_at(rows)
             by_x = [self._by_given(given, one) for one in self.posterior_.gradients(rows, self.n_jobs)]
             return mean.T, variance.T, *(one if one.ndim == 2 else np.swapaxes(one, 0, 1) for one in by_x)
-        mean, variance = self._latent(X, corrected)
+        rows = self._fitted_rows(X)
+        mean, variance = self._latent(rows, corrected)
         if not return_cov:
             return mean.T, variance.T
-        covariance = self._covariance(dense(self._rows(X)))
+        covariance = self._covariance(dense(rows))
         return mean.T, covariance if mean.ndim == 1 else np.moveaxis(covariance, 0, -1)
 
     def _covariance(self, rows: np.ndarray) -> np.ndarray:

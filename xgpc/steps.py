@@ -35,7 +35,7 @@ from .rows.blas import single_threaded_blas
 from .rows.columnar import ArrowRows
 from .rows.deadline import Deadline
 from .rows.partitions import Partitions
-from .rows.source import ArraySource, labels_and_weights, source_of
+from .rows.source import ArraySource, class_codes, labels_and_weights, source_of
 from .status import Status, warn_user
 
 # Earlier rows of a stream leave once they weigh less than this share of the mean weight of the latest batch. They would
@@ -206,7 +206,7 @@ def _after_earlier_rows(
     kept = replace(
         data,
         source=source,
-        hold_out=HoldOut(source.n_rows, None, config.query_split, source.y, random_state),
+        hold_out=HoldOut(source.n_rows, None, config.query_split, class_codes(source.y), random_state),
         class_totals=totals,
         prior_mean=_prior_mean(config, data.record, totals),
         seed=int(seed_of_keys(random_state)[0]),
@@ -304,6 +304,7 @@ def publish(
     site = result.site
     model._set_fit(result.q, data.record, site.parameter, site.prior_mean, result.evidence)
     model.query_score_ = None if result.scores is None else (result.scores.mean, result.scores.error)
+    model.label_agreement_ = result.label_agreement
     model._stream_rows = stream_rows
     model.n_iter_ = max(1, result.n_iter)
     model.converged_ = result.is_complete

@@ -15,8 +15,10 @@ import numpy as np
 
 from .. import _local
 from ..rows.blas import single_threaded_blas
+from ..rows.coinciding import Places
 from ..rows.executor import Threads, on_threads, parts_for, parts_of, workspace
 from ..rows.neighbours import LARGEST, Neighbours
+from ..rows.source import class_codes
 from .base import ColumnOf, Value, kernel_sums, noise_variances
 from .local_rows import (
     LEAST_PRECISION,
@@ -41,7 +43,7 @@ class LocalPosterior(Value):
     ----------
     prior : SparsePrior
     X : (n, d) training rows, float32 or float64
-    y, weight : (n,) their labels, -1 or +1, or 0, ..., C - 1, and weights; predictions do not need them
+    y, weight : (n,) their labels, -1 or +1, or 0, ..., C - 1, and weights; latent values do not need them
     precision, linear : (C, n) sites
     w, V : (C, m) and (C, m, m), mean and covariance of q(z), which follow from the sites
     n_neighbors : int, k
@@ -75,6 +77,10 @@ class LocalPosterior(Value):
     @cached_property
     def neighbours(self) -> Neighbours:
         return Neighbours(self.X, metric(self.prior.core))
+
+    @cached_property
+    def places(self) -> Places:
+        return Places.of(self.X, class_codes(self.y), self.weight, self.n_latents or 2)
 
     @cached_property
     def whitened_rows(self) -> LocalRows:

@@ -18,7 +18,7 @@ from sklearn.utils.validation import validate_data
 from ..names import MatrixLike
 from ..ranges import LARGEST_FEATURE, check_weight_range, largest_size
 from ..rows.batches import Rows
-from ..rows.source import NONE, dense
+from ..rows.source import NONE, dense, is_mapped
 from .checks import (
     HOW_TO_IMPUTE,
     LISTED,
@@ -298,10 +298,7 @@ def transformed(
     X, encoding = rows.X, columns.encoding
     if sparse.issparse(X):
         return X, encoding, []
-    base: object = X
-    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
-        base = base.base
-    is_kept, told = base is not None, []
+    is_kept, told = is_mapped(X), list[str]()
     off = "stay, because X is a memory map" if is_kept else "{} (feature_transform=None leaves them)"
     limits = limits_of(X, rows.weight)
     # An earlier fit without warps may have had another setting, a given kernel, or too few rows to see a tail.

@@ -38,6 +38,8 @@ class HoldOut:
     random_state: np.random.RandomState
     # Whose splits have these rows' parts, if a splitter does not divide them anew.
     parts_of: tuple[HoldOut, np.ndarray] | None = None
+    # (n,) numbers of places: rows of equal features have the same. Without groups and splitter, they are on one side.
+    places: np.ndarray | None = None
 
     @property
     def is_random(self) -> bool:
@@ -45,12 +47,14 @@ class HoldOut:
         return self.groups is None and self.splitter is None
 
     def groups_of(self, rows: np.ndarray) -> np.ndarray | None:
-        """Groups of some rows, or None."""
-        return None if self.groups is None else self.groups[rows]
+        """Groups of some rows, or their places; None if each row stands for itself."""
+        groups = self.places if self.groups is None else self.groups
+        return None if groups is None else groups[rows]
 
     def among(self, rows: np.ndarray) -> HoldOut:
         """The same for a subset of the rows, ascending, which are numbered anew."""
-        return HoldOut(len(rows), self.groups_of(rows), self.splitter, self.labels[rows], self.random_state)
+        groups, places = (None if each is None else each[rows] for each in (self.groups, self.places))
+        return HoldOut(len(rows), groups, self.splitter, self.labels[rows], self.random_state, places=places)
 
     def thinned(self, rows: np.ndarray | None) -> HoldOut:
         """As ``among``, for rows that the splitter divides as it divides all of them; None: all."""
@@ -106,7 +110,8 @@ class HoldOut:
 
     def _apart(self, n_held_out: int, random_state: np.random.RandomState, least: int = 1) -> Split:
         """Split off random groups, at least so many, or rows without groups, as the smaller part."""
-        group = np.arange(self.n_rows) if self.groups is None else _codes(self.groups)
+        groups = self.groups_of(np.arange(self.n_rows))
+        group = np.arange(self.n_rows) if groups is None else _codes(groups)
         counts = np.bincount(group)
         if len(counts) < 2:
             given = "a single row" if self.groups is None else f"groups {np.unique(self.groups)}"

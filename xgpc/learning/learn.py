@@ -24,6 +24,7 @@ from .all_rows import AllRows, predict_held_out
 from .candidates import accept
 from .hold_out import Split
 from .local import (
+    LEAST_ERRORS,
     LEAST_QUERIES,
     LocalFit,
     Task,
@@ -179,9 +180,9 @@ def _kept(data: Data, run: Run, initial: InitialState) -> tuple[Data, InitialSta
         decision=f"Neighbours are searched among {limit} of {data.n_rows} rows, drawn at random; max_rows_in_model "
         "sets their number."
     )
-    source, hold_out = data.source.sample(rows), data.hold_out.among(rows)
-    training = replace(initial.training, source=source)
-    return replace(data, source=source, hold_out=hold_out), replace(initial, training=training, hold_out=hold_out)
+    near = replace(data, source=data.source.sample(rows), hold_out=data.hold_out.among(rows)).merged()
+    training = replace(initial.training, source=near.source)
+    return near, replace(initial, training=training, hold_out=near.hold_out)
 
 
 def _may_test(data: Data) -> bool:
@@ -360,13 +361,14 @@ def _notes(task: Task, before: LocalFit) -> tuple[str, ...]:
         task.run.history.add(decision=few)
         return ()
     base = base_rate_scores(task, before)
-    found = (before.learned - base).error
-    # A single group has no standard error.
-    error = "" if np.isnan(found) else f", standard error of the difference {found:.2g}"
+    gains = before.learned - base
+    required = f"of at least {LEAST_ERRORS * gains.error:.3g}, {LEAST_ERRORS:g} standard errors, is required"
+    if np.isnan(gains.error):
+        required = "needs a standard error, and a single group has none"
     none = (
-        f"{kept}: from every start, {n_queries} held-out rows were not clearly better predicted with "
-        f"{task.n_neighbors} neighbours (mean log probability {before.learned.mean:.4g} nats) than by the class "
-        f"frequencies ({base.mean:.4g}{error})."
+        f"{kept}: with {task.n_neighbors} neighbours, {n_queries} held-out rows have a mean log probability of "
+        f"{before.learned.mean:.4g} nats, and under the class frequencies {base.mean:.4g}. A gain of {gains.mean:+.3g} "
+        f"shows no structure: a gain {required}."
     )
     task.run.history.add(decision=none)
     advice = (

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import xlogy
 
+from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
 from ..approximations.local import LocalPosterior
 from ..approximations.sparse import SparsePosterior
@@ -24,6 +25,7 @@ from ..inference.fitting import (
 )
 from ..inference.mini_batch import batch_rows
 from ..inference.run import Run
+from ..rows.coinciding import agreement_of_labels
 from ..rows.deadline import Deadline, OutOfTime, during, stopped_by_interrupts
 from ..rows.executor import Executor, Threads
 from ..statistics import update_sums
@@ -67,6 +69,12 @@ def executing(run: Run, config: FitConfig, threads: MakeThreads = Threads) -> It
 
 def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads = Threads) -> FitResult:
     """Choose the initial state, learn hyperparameters as long as time permits, and infer the posterior of all rows."""
+    given, data = data, data.merged()
+    if n_copies := given.source.n_rows - data.source.n_rows:
+        run.history.add(
+            decision=f"{n_copies} of {given.source.n_rows} rows have the features and the label of another: learning "
+            "takes these as one row with the sum of their weights."
+        )
     with executing(run, data.config, threads) as executor:
         initial = start(data, run, executor, previous)
         try:
@@ -79,7 +87,7 @@ def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads
             kernels = ", ".join(str(group.spec.kernel) for group in learned.model.prior.groups)
             run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
         if learned.local is not None:
-            return with_neighbors(data, run, learned, *learned.local)
+            return with_neighbors(given, run, learned, *learned.local)
         return infer(data, run, initial, learned)
 
 
@@ -90,7 +98,26 @@ def with_neighbors(
     run.history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=q.prior.n_inducing)
     site = data.prior_mean.scaled(q.variance_scale).site(learned.model.site, q.prior)
     told = _messages(data, run, learned, q, learned.problems)
-    return FitResult(q, site, learned.n_iter, *told, None, scores)
+    return FitResult(q, site, learned.n_iter, *told, None, scores, _label_agreement(data, run, q, site))
+
+
+def _label_agreement(data: Data, run: Run, q: LocalPosterior, site: Site) -> float:
+    """Probability that a row given again has the label that it had, beyond chance; 0 if nothing tells it."""
+    X = data.source.X
+    rows, place = q.places.find(X)
+    repeats = np.bincount(place, minlength=1)[place] > 1
+    # Other groups, and later times, do not repeat these rows.
+    if not data.hold_out.is_random or not np.any(repeats):
+        return 0.0
+    rows, place = rows[repeats], place[repeats]
+    mean, variance = q.marginals(X[rows], data.config.n_jobs)
+    log_p = data.record.log_probabilities(mean.T + site.prior_mean, variance.T, site.parameter)
+    agreement = agreement_of_labels(place, data.hold_out.labels[rows], log_p)
+    run.history.add(
+        decision=f"{len(rows)} rows have the features of another. A row given once more has the same label with "
+        f"probability {agreement:.3g}, and else one by the posterior: so are rows predicted that equal a training row."
+    )
+    return agreement
 
 
 def infer(

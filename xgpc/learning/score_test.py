@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..rows.neighbours import Metric, Neighbours
-from ..rows.source import ArraySource, labels_and_weights
+from ..rows.source import ArraySource, class_codes, labels_and_weights
 
 # Rows whose neighbours are searched.
 TESTED_ROWS = 4000
@@ -19,7 +19,7 @@ def score_test(
     With e_i = 1(label) - p_i, T is the sum of R_ij e_i.e_j over tested rows i and their k nearest rows j, where R_ij =
     w_i w_j exp(-distance / s), and s is the median distance of the k-th nearest row. Returns T divided by an upper
     bound of its standard deviation: about standard normal, or narrower, if there is no residual. O(r k (d + C)) and a
-    search. It is the test of a variance component of X. Lin (Biometrika 84, 1997), without the terms i = j.
+    search. It is the test of a variance component of X. Lin (Biometrika 84, 1997), without pairs at distance 0.
 
     Parameters
     ----------
@@ -31,11 +31,12 @@ def score_test(
     tested = np.linspace(0, len(X) - 1, min(len(X), TESTED_ROWS)).astype(np.intp)
     near = Neighbours(X, metric).of(X[tested], min(n_neighbors + 1, len(X)), n_threads)
     y, weight = labels_and_weights(source)
-    labels = (y > 0.0).astype(np.intp) if n_classes == 2 else y.astype(np.intp)
-    e = (labels[:, None] == np.arange(n_classes)) - probabilities
+    e = (class_codes(y)[:, None] == np.arange(n_classes)) - probabilities
     distance = np.stack([metric.distances(X[rows], X[tested]) for rows in near.T], axis=1)
     scale = max(float(np.median(distance[:, -1])), np.finfo(float).tiny)
-    R = (near != tested[:, None]) * np.exp(-distance / scale) * weight[tested][:, None] * weight[near]
+    # Rows of equal features say nothing of the labels of near rows, and equal labels of theirs may be copies.
+    counts = (near != tested[:, None]) & (distance > 0.0)
+    R = counts * np.exp(-distance / scale) * weight[tested][:, None] * weight[near]
     p, p_near = probabilities[tested][:, None], probabilities[near]
     both = p * p_near
     traces = np.sum(both * (1.0 - p - p_near), axis=2) + np.sum(both, axis=2) ** 2

@@ -23,8 +23,9 @@ from ..kernels.features import Groups
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import KernelSpec, with_numbers
 from ..likelihoods import NOISE_VARIANCES, ORDINAL, START_NOISE, LikelihoodBound, Parameter, first_cut_points
+from ..rows.coinciding import Distinct, first_of_each
 from ..rows.executor import Executor
-from ..rows.source import ArraySource, RowSource
+from ..rows.source import ArraySource, RowSource, is_mapped
 from .candidates import Scores
 from .hold_out import HoldOut
 from .inducing import Sample, inducing_points, most_points, sample_size, warn_of_many_classes
@@ -59,6 +60,25 @@ class Data:
     def n_rows(self) -> int:
         """Number of all rows."""
         return (self.stream or self.source).n_rows
+
+    def merged(self) -> Data:
+        """The same data with copies of a row, in features, label and group, as one row with the sum of their weights.
+
+        Copies are no independent evidence: as held-out rows and as neighbours they would tell each other's labels. A
+        splitter divides the rows as they were given; a memory map of many rows is not copied.
+        """
+        X, hold_out = self.source.rows, self.hold_out
+        is_large = is_mapped(X) and len(X) > self.config.most_rows(1, self.source.n_features)
+        if not isinstance(X, np.ndarray) or is_large or hold_out.splitter is not None:
+            return self
+        group = np.zeros(len(X), int) if hold_out.groups is None else np.unique(hold_out.groups, return_inverse=True)[1]
+        places = first_of_each(X, group)
+        if np.array_equal(places, np.arange(len(X))):
+            return self
+        distinct = Distinct.of(self.source, len(self.classes) * places + hold_out.labels)
+        # Rows at a single place cannot be divided by places.
+        hold_out = replace(hold_out, places=places if np.any(places) else None).among(distinct.first)
+        return replace(self, source=distinct.source, hold_out=hold_out)
 
     @property
     def groups(self) -> Groups | None:
@@ -139,6 +159,7 @@ class FitResult:
     messages: list[str]
     evidence: Evidence | None  # None with neighbours
     scores: Scores | None = None  # of held-out rows
+    label_agreement: float = 0.0  # probability that a row given again has the label it had, beyond chance
 
 
 def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | None) -> InitialState:

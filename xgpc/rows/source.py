@@ -137,12 +137,25 @@ def dense(rows: MatrixLike) -> np.ndarray:
     return np.asarray(rows.toarray()) if sparse.issparse(rows) else rows
 
 
+def is_mapped(X: np.ndarray) -> bool:
+    """Whether an array is a memory map, or a part of one: a copy may not fit into memory."""
+    base: object = X
+    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+        base = base.base
+    return base is not None
+
+
 def in_dense_parts(X: MatrixLike) -> Iterator[np.ndarray]:
     """Rows (n, d) in order: an array as it is, a sparse matrix as some whole blocks at a time."""
     n, d = X.shape
     size = max(1, DENSE_VALUES // (BLOCK_ROWS * max(1, d))) * BLOCK_ROWS if sparse.issparse(X) else max(1, n)
     for start in range(0, max(1, n), size):
         yield dense(X[start : start + size])
+
+
+def class_codes(labels: np.ndarray) -> np.ndarray:
+    """Class numbers (n,) of labels -1 or +1, or 0, ..., C - 1."""
+    return np.maximum(labels, 0.0).astype(np.intp)
 
 
 def labels_and_weights(source: RowSource) -> tuple[np.ndarray, np.ndarray]:

@@ -73,6 +73,12 @@ def axis_aligned(spec: KernelSpec) -> KernelSpec:
     return other_start(spec.compiled(kernel.k1 * factor), (ratio_of_distances(n_scales), 1.0))
 
 
+def without_features(spec: KernelSpec) -> KernelSpec:
+    """A default kernel whose functions hardly change: its length scales are those of features without effect."""
+    kernel, longest = spec.kernel, LENGTH_SCALE_RANGE[1] / START_LENGTH_SCALE
+    return spec.compiled(kernel.k1 * RBF(longest * kernel.k2.length_scale, "fixed"))
+
+
 def is_of_default_kind(spec: KernelSpec, kind: type[Kernel] = RBF) -> bool:
     """Whether a kernel is a product of a constant and an RBF, or another ``kind``, as the default kernel is."""
     kernel = spec.kernel

@@ -60,6 +60,17 @@ class LengthScalePrior:
             gradient[place] -= ratio / self.spread + level / (self.level * len(u))
         return value, gradient
 
+    def n_effective(self, spec: KernelSpec) -> float:
+        """Effective number of learned parameters: a length scale counts as spread^2 / (1 + spread^2), any other as one.
+
+        This is tr(H (H + H_prior)^-1) if rows tell of a ratio of length scales about as much as a prior of spread 1.
+        """
+        is_length = np.array([features is not None for features in spec.features], dtype=bool)
+        n_lengths = int(np.count_nonzero(is_length))
+        if np.isinf(self.spread) or not n_lengths:
+            return float(len(spec.theta))
+        return len(spec.theta) - n_lengths + 1.0 + (n_lengths - 1) * self.spread**2 / (1.0 + self.spread**2)
+
     def of(self, groups: Sequence[Any]) -> tuple[float, np.ndarray]:
         """Log density of all kernels ``group.spec``, and its gradient in their concatenated ``theta``."""
         values, gradients = zip(*(self.at(group.spec) for group in groups), strict=True)

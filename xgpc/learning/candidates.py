@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from ..approximations.base import KernelPrior
 from ..inference.history import History
+from ..inference.prior_mean import base_rates
 
 # Nats by which a costlier model must raise the mean log probability of held-out rows, besides a standard error.
 LEAST_GAIN = 2e-3
@@ -68,6 +70,52 @@ def joined(scores: Sequence[Scores]) -> Scores:
     groups = [one.groups for one in scores if one.groups is not None]
     values, weights = np.concatenate([one.values for one in scores]), np.concatenate([one.weight for one in scores])
     return Scores(values, weights, np.concatenate(groups) if groups else None)
+
+
+class Gain(NamedTuple):
+    """Log probabilities of rows that a fit has not learned from, and of the same rows under the class frequencies.
+
+    ``n_learned`` is the effective number of parameters that have been fitted to these rows all the same, and ``how``
+    begins a sentence that says how they were left out.
+    """
+
+    scores: Scores
+    base: Scores
+    n_learned: float
+    how: str
+
+    @property
+    def optimism(self) -> float:
+        """Nats a row that p parameters fitted to n rows seem to gain too much: p / n, by Akaike (1974)."""
+        return self.n_learned / float(np.sum(self.scores.weight))
+
+    @property
+    def nats(self) -> float:
+        """Gain of the mean log probability over the class frequencies."""
+        return (self.scores - self.base).mean - self.optimism
+
+    @property
+    def error(self) -> float:
+        """Standard error of ``nats``, NaN for a single row or group."""
+        return (self.scores - self.base).error
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the fit is better; few groups tell so little that the gain must exceed its standard error."""
+        return self.nats > (0.0 if self.scores.groups is None else self.error)
+
+    @property
+    def words(self) -> str:
+        less = f", less {self.optimism:.2g} for the parameters fitted to them" if self.n_learned else ""
+        return (
+            f"{self.how} rows have a mean log probability of {self.scores.mean:.4g} nats{less}; under the class "
+            f"frequencies it is {self.base.mean:.4g}"
+        )
+
+
+def under_frequencies(scores: Scores, codes: np.ndarray, totals: np.ndarray) -> Scores:
+    """The scores of the same rows, of class numbers (r,), if labels are drawn in proportion to class weights (C,)."""
+    return replace(scores, values=np.log(base_rates(totals))[codes])
 
 
 @dataclass(frozen=True)

@@ -21,17 +21,17 @@ from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
 from ..rows.deadline import OutOfTime, during
 from ..status import warn_user
 from .all_rows import AllRows, predict_held_out
-from .candidates import accept
+from .candidates import Gain, accept, under_frequencies
 from .hold_out import Split
 from .local import (
     LEAST_ERRORS,
     LEAST_QUERIES,
     LocalFit,
     Task,
-    base_rate_scores,
     beats_base_rate,
     chosen,
     first_round,
+    gain_of_round,
     log_scale_bounds,
     second_round,
     size_of_round,
@@ -45,6 +45,7 @@ from .start import Data, HyperparameterFit, InitialState
 ONE_CLASS = (
     "All rows are of one class, which does not determine the kernel: it stays as it is, and no neighbours are used."
 )
+NO_USE = "n_neighbors=0 uses no neighbours."
 # Default number of neighbours (fewer predict worse, more take longer for no gain); a number above MANY_NEIGHBORS gives
 # a warning.
 DEFAULT_NEIGHBORS, MANY_NEIGHBORS = 24, 200
@@ -360,21 +361,16 @@ def _notes(task: Task, before: LocalFit) -> tuple[str, ...]:
         few = f"{kept}: learning with them needs at least {LEAST_QUERIES} held-out rows, and there are {n_queries}."
         task.run.history.add(decision=few)
         return ()
-    base = base_rate_scores(task, before)
-    gains = before.learned - base
-    required = f"of at least {LEAST_ERRORS * gains.error:.3g}, {LEAST_ERRORS:g} standard errors, is required"
-    if np.isnan(gains.error):
-        required = "needs a standard error, and a single group has none"
-    none = (
-        f"{kept}: with {task.n_neighbors} neighbours, {n_queries} held-out rows have a mean log probability of "
-        f"{before.learned.mean:.4g} nats, and under the class frequencies {base.mean:.4g}. A gain of {gains.mean:+.3g} "
-        f"shows no structure: a gain {required}."
-    )
+    gain = gain_of_round(task, before)
+    required = f"more than {LEAST_ERRORS:g} standard errors of {gain.error:.2g} are required"
+    if np.isnan(gain.error):
+        required = "a single group does not tell the error of this"
+    none = f"{gain.words}. The gain of {gain.nats:+.2g} shows no structure, as {required}. {kept}."
     task.run.history.add(decision=none)
     advice = (
-        "More rows may help, or a kernel whose length scales start near the distance over which the classes change;"
+        "More rows may help, or a kernel whose length scales start near the distance over which the classes change."
     )
-    return (f"{none} {advice} n_neighbors=0 uses no neighbours.",)
+    return (f"{none} {advice} {NO_USE}",)
 
 
 def _is_proven(task: Task, sparse: HyperparameterFit, local_fit: LocalFit) -> bool:
@@ -407,7 +403,7 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> HyperparameterFit:
     task.source.forget()
     all_rows, log_scale = AllRows.of(task, local_fit.prior, local_fit.log_scale, data.source), local_fit.log_scale
     start = start_sites(data.source, all_rows.local.link)
-    pays = True
+    pays, notes = True, pair.notes
     for every, of_rows in zip(start, local_fit.sites, strict=True):
         every[:, rows] = of_rows
     sites = all_rows.distinct.sums(start)
@@ -422,6 +418,11 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> HyperparameterFit:
             is_likely = data.hold_out.is_random and pair.has_structure
             rise = scores.no_fall_from(simpler) if is_likely else scores.rise_from(simpler)
             pays = accept(rise, subject, history, **columns)
+        base = under_frequencies(scores, data.hold_out.labels[held_out], data.class_totals)
+        gain = Gain(scores, base, 0.0, f"With {k} neighbours {len(held_out)} held-out")
+        if gain.nats <= 0.0:
+            history.add(decision=f"{gain.words}.")
+            pays, notes = pays and not is_auto, (*notes, f"{gain.words}: the labels of near rows mislead. {NO_USE}")
         # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
         sites = all_rows.joined(sweeps, held_out, predicted)
         if data.config.optimizer is not None:
@@ -447,7 +448,7 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> HyperparameterFit:
         same = f"{n_copies} of {n_rows} rows have the features and the label of another"
         history.add(decision=f"{same}: among neighbours these are one row, with the sum of their weights.")
     model, n_iter = sparse.model._replace(prior=local_fit.prior), sparse.n_iter + local_fit.n_iter
-    return replace(sparse, model=model, n_iter=n_iter, local=(local, scores), notes=() if is_auto else pair.notes)
+    return replace(sparse, model=model, n_iter=n_iter, local=(local, scores), notes=() if is_auto else notes)
 
 
 def _completed(task: Task, pair: Pair) -> HyperparameterFit:

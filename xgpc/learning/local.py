@@ -22,8 +22,8 @@ from ..rows.coinciding import Distinct, Sites
 from ..rows.deadline import OutOfTime
 from ..rows.executor import Executor
 from ..rows.neighbours import Neighbours
-from ..rows.source import ArraySource, labels_and_weights
-from .candidates import Scores
+from ..rows.source import ArraySource, class_codes, labels_and_weights
+from .candidates import Gain, Scores, under_frequencies
 from .hold_out import Split
 from .query_score import MeanScore, QueryScore, maximised
 from .start import Data, InitialState
@@ -221,7 +221,7 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int
         # A kernel without structure may have scored best among the starts and stayed as it was; try short length
         # scales.
         found = in_turns(nearer(first, X, min(NEAREST, k), n_threads))
-        if not any(beats_base_rate(task, one, fitted=len(one.parameters)) for one in found):
+        if not any(beats_base_rate(task, one) for one in found):
             return [unchanged]
     return found
 
@@ -250,23 +250,21 @@ def _check_time(task: Task, look: float, n_support: int, max_iter: int) -> None:
         raise OutOfTime
 
 
-def base_rate_scores(task: Task, local_fit: LocalFit) -> Scores:
-    """Scores of the round's held-out rows under the class frequencies."""
+def gain_of_round(task: Task, local_fit: LocalFit) -> Gain:
+    """The gain of a round's learned kernel over the class frequencies, for the rows that it was fitted to."""
     y, weight = labels_and_weights(task.source)
-    _, codes = np.unique(y, return_inverse=True)
-    shares = np.bincount(codes, weights=weight) / np.sum(weight)
-    return replace(local_fit.learned, values=np.log(shares[codes[local_fit.held_out]]))
+    codes, scores, spec = class_codes(y), local_fit.learned, local_fit.prior.spec
+    base = under_frequencies(scores, codes[local_fit.held_out], np.bincount(codes, weight, len(task.data.classes)))
+    # The variance factor is one parameter more.
+    n_learned = task.initial.length_scale_prior.n_effective(spec) + 1.0
+    return Gain(scores, base, n_learned, f"With {task.n_neighbors} neighbours {len(local_fit.held_out)} held-out")
 
 
-def beats_base_rate(task: Task, local_fit: LocalFit, fitted: int = 0) -> bool:
-    """Whether the held-out rows of the round are enough, and are predicted better than by the class frequencies.
-
-    The total gain must also exceed ``fitted`` nats, one for each parameter fitted to these rows: the expected optimism
-    of such a fit (Akaike 1974).
-    """
-    n, gains = len(local_fit.held_out), local_fit.learned - base_rate_scores(task, local_fit)
+def beats_base_rate(task: Task, local_fit: LocalFit) -> bool:
+    """Whether the held-out rows of the round are enough, and clearly better predicted than by the class frequencies."""
+    gain = gain_of_round(task, local_fit)
     # With a single held-out row the standard error is NaN.
-    return n >= LEAST_QUERIES and gains.mean > max(LEAST_ERRORS * gains.error, fitted / n)
+    return len(local_fit.held_out) >= LEAST_QUERIES and gain.nats > max(0.0, LEAST_ERRORS * gain.error - gain.optimism)
 
 
 def chosen(tried: list[LocalFit], required: Sequence[tuple[float, float]]) -> LocalFit:

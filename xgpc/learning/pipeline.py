@@ -14,6 +14,7 @@ from ..approximations.base import KernelPosterior, Training
 from ..approximations.local import LocalPosterior
 from ..approximations.sparse import SparsePosterior
 from ..config import FitConfig
+from ..inference.ascent import Point
 from ..inference.correction import correction_and_gap
 from ..inference.fitting import (
     Evidence,
@@ -25,16 +26,20 @@ from ..inference.fitting import (
 )
 from ..inference.mini_batch import batch_rows
 from ..inference.run import Run
+from ..kernels.default import without_features
+from ..kernels.prior import NO_PRIOR
 from ..rows.coinciding import agreement_of_labels
 from ..rows.deadline import Deadline, OutOfTime, during, stopped_by_interrupts
 from ..rows.executor import Executor, Threads
 from ..statistics import update_sums
 from .all_rows import with_more_rows
-from .candidates import Scores
+from .candidates import Gain, Scores
 from .inducing import MAX_INDUCING, with_more_points
-from .learn import learn
+from .learn import FEW_ROWS, learn
+from .left_out import gain_of_parts, gain_of_rows
 from .local import Task
 from .optimizer import Model
+from .stages import learn_in_stages
 from .start import Data, FitResult, FurtherRows, HyperparameterFit, InitialState, PreviousFit, start
 
 # After "stochastic", ``tol`` of the posterior of all rows is multiplied by this: most passes would gain little.
@@ -42,6 +47,15 @@ AFTER_MINI_BATCHES = 100.0
 # After "stochastic", the posterior of a stream takes this many steps, each a pass over all rows, because mini-batches
 # have already learned from a random sample.
 STREAM_STEPS = 1
+# Each row is left out in turn in fits of at most so many rows, times classes: fitted to more rows, a few parameters do
+# not matter.
+MOST_LEFT_OUT = 20_000
+# Spread of the log length scales if all features count as about equally relevant: each then costs .01 of a parameter.
+NARROW_SPREAD = 0.1
+NOTHING_SHOWN = (
+    "the fit has not shown that the features separate the classes. More rows may help, or a kernel whose length scales "
+    "start near the distance over which the classes change."
+)
 # A kernel parameter whose logarithm is this near to a bound counts as being at the bound.
 AT_BOUND = 1e-3
 # A warning names at most this many parameters.
@@ -88,7 +102,41 @@ def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads
             run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
         if learned.local is not None:
             return with_neighbors(given, run, learned, *learned.local)
-        return infer(data, run, initial, learned)
+        result = infer(data, run, initial, learned)
+        # The user's kernel, and that of a warm start, stay.
+        may_change = data.config.kernel is None and initial.model.q is None and not initial.model.prior.is_full
+        if result.gain is None or result.gain.is_shown or run.skipped or not may_change:
+            return result
+        return _simpler(data, run, initial, result)
+
+
+def _simpler(data: Data, run: Run, initial: InitialState, result: FitResult) -> FitResult:
+    """The best of a fit that the class frequencies beat and of simpler ones, up to the first that beats these."""
+    prior, first = initial.model.prior, result.gain
+    assert first is not None
+    narrow = replace(initial.length_scale_prior, spread=NARROW_SPREAD)
+    constant = prior.rebuilt([without_features(group.spec) for group in prior.groups], prior.Z)
+    of_constant = initial.model._replace(prior=constant)
+    tried = {
+        "about equally relevant features": replace(initial, length_scale_prior=narrow),
+        "a constant alone": replace(initial, model=of_constant, length_scale_prior=NO_PRIOR, grow_to=0),
+    }
+    gain, chosen = first, ""
+    for what, state in tried.items():
+        run.history.add(decision=f"{gain.words}. A fit of {what} is tried.")
+        try:
+            simpler = infer(data, run, state, learn_in_stages(data, run, state))
+        except OutOfTime as end:
+            run.skip(end.where)
+            break
+        if simpler.gain is not None and simpler.gain.nats > gain.nats:
+            result, gain, chosen = simpler, simpler.gain, what
+            if gain.is_shown:
+                break
+    if chosen == "a constant alone":
+        only = "Its predictions are about the class frequencies."
+        result = replace(result, messages=[f"{first.words}: {NOTHING_SHOWN} {only}"])
+    return result
 
 
 def with_neighbors(
@@ -98,7 +146,8 @@ def with_neighbors(
     run.history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=q.prior.n_inducing)
     site = data.prior_mean.scaled(q.variance_scale).site(learned.model.site, q.prior)
     told = _messages(data, run, learned, q, learned.problems)
-    return FitResult(q, site, learned.n_iter, *told, None, scores, _label_agreement(data, run, q, site))
+    agreement = _label_agreement(data, run, q, site)
+    return FitResult(q, site, learned.n_iter, *told, None, scores, label_agreement=agreement)
 
 
 def _label_agreement(data: Data, run: Run, q: LocalPosterior, site: Site) -> float:
@@ -175,8 +224,22 @@ def infer(
     elif not converged and max_iter == config.max_iter:
         problems.append(f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior")
     history.tell(stage="done", n_rows=data.n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
-    told = _messages(data, run, learned, point.q, problems, point.elbo)
-    return FitResult(point.q, point.site, learned.n_iter or n_steps, *told, evidence)
+    gain = _gain(data, run, initial, training, point)
+    told = _messages(data, run, learned, point.q, problems, point.elbo, gain)
+    return FitResult(point.q, point.site, learned.n_iter or n_steps, *told, evidence, gain=gain)
+
+
+def _gain(
+    data: Data, run: Run, initial: InitialState, training: Training, point: Point[KernelPosterior]
+) -> Gain | None:
+    """The gain over the class frequencies on left-out rows, where something was learned and the rows are not many."""
+    n_rows, is_learned = len(training), data.config.optimizer is not None and data.stream is None
+    if not is_learned or data.is_of_one_class or not data.record.is_probability or run.skipped:
+        return None
+    if data.hold_out.is_random:
+        is_some = n_rows >= ROWS_OF_WARNING and n_rows * (training.n_latents or 1) <= MOST_LEFT_OUT
+        return gain_of_rows(data, training, point, initial.length_scale_prior) if is_some else None
+    return gain_of_parts(data, run, initial) if n_rows < FEW_ROWS else None
 
 
 def add_rows(
@@ -254,6 +317,7 @@ def _messages(
     q: KernelPosterior | LocalPosterior,
     problems: Sequence[str],
     elbo: float | None = None,
+    gain: Gain | None = None,
 ) -> tuple[bool, list[str]]:
     """Whether the fit is complete, and messages that the user can act on."""
     found, config, record, skipped = [], data.config, data.record, ", ".join(run.skipped)
@@ -275,15 +339,15 @@ def _messages(
     found += learned.notes
     if learned.notes or config.optimizer is None or data.is_of_one_class:
         return is_complete, found
-    if elbo is not None and record.is_bound and record.is_probability and not skipped:
+    if gain is not None and not gain.is_shown and not skipped:
+        found.append(f"{gain.words}: {NOTHING_SHOWN}")
+    elif elbo is not None and record.is_bound and record.is_probability and not skipped:
         totals = data.class_totals
         uniform, base_rate = -np.log(len(totals)) * np.sum(totals), np.sum(xlogy(totals, totals / np.sum(totals)))
         if elbo <= max(NO_GAIN * uniform, base_rate):
             nothing = (
                 f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels under the class "
-                f"frequencies alone, {base_rate:.5g}: the fit has not shown that the features separate the classes. "
-                "More rows may help, or a kernel whose length scales start near the distance over which the classes "
-                "change."
+                f"frequencies alone, {base_rate:.5g}: {NOTHING_SHOWN}"
             )
             if data.source.n_rows < ROWS_OF_WARNING:
                 run.history.add(decision=nothing)

@@ -26,7 +26,7 @@ from ..likelihoods import NOISE_VARIANCES, ORDINAL, START_NOISE, LikelihoodBound
 from ..rows.coinciding import Distinct, first_of_each
 from ..rows.executor import Executor
 from ..rows.source import ArraySource, RowSource, is_mapped
-from .candidates import Scores
+from .candidates import Gain, Scores
 from .hold_out import HoldOut
 from .inducing import Sample, inducing_points, most_points, sample_size, warn_of_many_classes
 from .optimizer import Model
@@ -67,15 +67,15 @@ class Data:
         Copies are no independent evidence: as held-out rows and as neighbours they would tell each other's labels. A
         splitter divides the rows as they were given; a memory map of many rows is not copied.
         """
-        X, hold_out = self.source.rows, self.hold_out
-        is_large = is_mapped(X) and len(X) > self.config.most_rows(1, self.source.n_features)
-        if not isinstance(X, np.ndarray) or is_large or hold_out.splitter is not None:
+        source, hold_out = self.source, self.hold_out
+        X, n_rows, groups = source.rows, source.n_rows, hold_out.groups
+        is_large = is_mapped(X) and n_rows > self.config.most_rows(1, source.n_features)
+        if source.makes_dense or is_large or hold_out.splitter is not None:
             return self
-        group = np.zeros(len(X), int) if hold_out.groups is None else np.unique(hold_out.groups, return_inverse=True)[1]
-        places = first_of_each(X, group)
-        if np.array_equal(places, np.arange(len(X))):
+        places = first_of_each(X, np.zeros(n_rows) if groups is None else np.unique(groups, return_inverse=True)[1])
+        if np.array_equal(places, np.arange(n_rows)):
             return self
-        distinct = Distinct.of(self.source, len(self.classes) * places + hold_out.labels)
+        distinct = Distinct.of(source, len(self.classes) * places + hold_out.labels)
         # Rows at a single place cannot be divided by places.
         hold_out = replace(hold_out, places=places if np.any(places) else None).among(distinct.first)
         return replace(self, source=distinct.source, hold_out=hold_out)
@@ -159,6 +159,7 @@ class FitResult:
     messages: list[str]
     evidence: Evidence | None  # None with neighbours
     scores: Scores | None = None  # of held-out rows
+    gain: Gain | None = None  # over the class frequencies on left-out rows, if it was computed
     label_agreement: float = 0.0  # probability that a row given again has the label it had, beyond chance
 
 

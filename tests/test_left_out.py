@@ -1,0 +1,139 @@
+"""A fit that predicts rows it has not learned from no better than the class frequencies says so, and is simpler."""
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.special import expit
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+from sklearn.gaussian_process.kernels import ConstantKernel as C
+from sklearn.metrics import log_loss
+from sklearn.model_selection import TimeSeriesSplit
+from support.fits import quietly, warnings_of
+
+from xgpc import GPClassifier
+
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(200)
+
+
+def expected_sigmoid(mean, variance):
+    return expit(mean[:, None] + np.sqrt(variance)[:, None] * NODES) @ WEIGHTS / np.sum(WEIGHTS)
+
+
+def noise(n, d, seed=0):
+    """Features that say nothing of the labels."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)), (rng.uniform(size=n) < 0.5).astype(int)
+
+
+def persons(seed, n=16, n_rows=6, d=5):
+    """Rows of a person are alike, and have the same label, of which the features say little."""
+    rng = np.random.default_rng(seed)
+    centre = 2.0 * rng.normal(size=(n, d))
+    label = rng.uniform(size=n) < expit(0.8 - 0.3 * centre[:, 0])
+    X = np.repeat(centre, n_rows, axis=0) + 0.3 * rng.normal(size=(n * n_rows, d))
+    return X, np.repeat(label, n_rows).astype(int), np.repeat(np.arange(n), n_rows)
+
+
+@pytest.mark.parametrize(("inducing_points", "noise_kernel"), [("kmeans", False), ("kmeans", True), ("all", False)])
+def test_rows_are_predicted_without_their_own_labels(inducing_points, noise_kernel):
+    """As a dense computation predicts them, with the posterior's precision less the site of one row at a time."""
+    X, y = noise(130, 3)
+    kernel = C(1.0, (0.3, 3.0)) * RBF(1.0, "fixed")
+    kernel = kernel + WhiteKernel(0.2, "fixed") if noise_kernel else kernel
+    model = GPClassifier(
+        kernel, inducing_points=inducing_points, n_inducing=20, n_neighbors=0, random_state=0, tol=1e-9
+    )
+    quietly(model, X, y)
+    told = next(text for text in model.warnings_ if "without its own label" in text)
+    (given,) = re.findall(r"mean log probability of (-[0-9.]+) nats", told)
+    mean, variance = model.predict_latent(X)
+    p = expected_sigmoid(mean, variance)
+    spread = NODES * np.sqrt(variance)[:, None] + mean[:, None]
+    precision = (expit(spread) * expit(-spread)) @ WEIGHTS / np.sum(WEIGHTS)
+    linear = y - p + precision * mean
+    if inducing_points == "all":
+        a = np.linalg.cholesky(model.kernel_(X))
+    else:
+        a = model.kernel_(X, model.inducing_points_) @ model.to_arrays()["whitening"][0].T
+    found = []
+    for i in range(len(X)):
+        others = np.arange(len(X)) != i
+        P = np.eye(a.shape[1]) + (a[others].T * precision[others]) @ a[others]
+        w, covariance = np.linalg.solve(P, a[others].T @ linear[others]), np.linalg.inv(P)
+        residual = model.kernel_.diag(X[i : i + 1])[0] - a[i] @ a[i]
+        m, v = a[i] @ w, residual + a[i] @ covariance @ a[i]
+        found.append(expected_sigmoid(np.array([m]), np.array([v]))[0])
+    of_label = np.where(y == 1, found, 1.0 - np.array(found))
+    assert_allclose(float(given), np.mean(np.log(of_label)), rtol=2e-3)
+
+
+def test_a_fit_to_noise_is_of_class_frequencies_and_warns():
+    X, y = noise(300, 120)
+    model = GPClassifier(random_state=0)
+    with pytest.warns(ConvergenceWarning, match="has not shown that the features separate"):
+        model.fit(X[:200], y[:200])
+    assert log_loss(y[200:], model.predict_proba(X[200:])) < np.log(2.0) + 0.02
+    assert any("A fit of a constant alone is tried" in text for text in model.decisions_)
+
+
+def test_a_fit_with_a_signal_keeps_it():
+    X, y = noise(300, 5)
+    y = (X[:, 0] > 0.0).astype(int)
+    assert warnings_of(GPClassifier(random_state=0), X, y) == []
+
+
+def test_a_given_kernel_stays_with_a_warning():
+    X, y = noise(200, 30)
+    model = GPClassifier(C(10.0, (5.0, 1e3)) * RBF(2.0, (0.1, 5.0)), random_state=0)
+    with pytest.warns(ConvergenceWarning, match="without its own label"):
+        model.fit(X, y)
+    assert model.kernel_.k2.length_scale <= 5.0
+
+
+def losses(model, X, y, new_X, new_y, **options):
+    """Of a fit, of the class frequencies, and the number of warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y, **options)
+    of_frequencies = log_loss(new_y, np.full(len(new_y), np.mean(y)))
+    return log_loss(new_y, model.predict_proba(new_X)), of_frequencies, len(caught)
+
+
+@pytest.mark.parametrize("how", ["groups", "times"])
+def test_few_groups_or_times_that_tell_nothing_of_others(how):
+    found, ignored = [], []
+    for seed in range(8):
+        X, y, groups = persons(seed)
+        new_X, new_y, _ = persons(seed + 100, n=300)
+        told = {"groups": groups} if how == "groups" else {}
+        splitter = None if how == "groups" else TimeSeriesSplit(4)
+        found.append(losses(GPClassifier(random_state=0, query_split=splitter), X, y, new_X, new_y, **told))
+        ignored.append(losses(GPClassifier(random_state=0), X, y, new_X, new_y))
+    loss, of_frequencies, n_warnings = np.mean(found, axis=0)
+    # Of sixteen persons three parts may agree by chance.
+    assert loss - of_frequencies < 0.8 * (np.mean(ignored, axis=0)[0] - of_frequencies)
+    assert n_warnings >= 0.5
+
+
+def test_groups_that_tell_of_others_are_learned_from():
+    X, _, groups = persons(0, n=40)
+    y = (X[:, 0] > 0.0).astype(int)
+    model = GPClassifier(random_state=0)
+    assert losses(model, X, y, X, y, groups=groups)[2] == 0
+    assert model.score(X, y) > 0.9
+
+
+def test_given_neighbours_that_mislead_are_said():
+    """Both mean log probabilities, their difference, and how much would have been enough."""
+    X, y = noise(240, 8)
+    model = GPClassifier(random_state=0, n_neighbors=5)
+    with pytest.warns(ConvergenceWarning, match=r"held-out rows have a mean log probability of -[0-9.]+ nats") as found:
+        model.fit(X, y)
+    text = str(found[0].message)
+    learned, base = (float(number) for number in re.findall(r"(?:of|is) (-[0-9]*\.[0-9]+)", text)[:2])
+    (gain,) = (float(number) for number in re.findall(r"gain of ([+-][0-9.e-]+)", text))
+    assert gain <= learned - base + 1e-3

@@ -1,0 +1,63 @@
+"""Whether a fit predicts rows that it has not learned from better than the class frequencies do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..approximations.base import KernelPosterior, Training
+from ..inference.ascent import Point
+from ..inference.run import Run
+from ..kernels.prior import LengthScalePrior
+from ..rows.source import class_codes, labels_and_weights
+from .candidates import Gain, Scores, joined, under_frequencies
+from .hold_out import HoldOut
+from .stages import learn_in_stages, posterior_of, predicted
+from .start import Data, InitialState
+
+
+def gain_of_parts(data: Data, run: Run, initial: InitialState) -> Gain | None:
+    """The gain of fits without neighbours to parts of the rows, divided by groups or a splitter; None if impossible."""
+    # A run of its own: neither the history nor the random numbers of the fit depend on it.
+    own, scores, base = Run(run.deadline, random_state=data.seed), list[Scores](), list[Scores]()
+    for support, held_out in initial.hold_out.folds(None):
+        # Within a part the bound alone chooses the kernel.
+        alone = HoldOut(len(support), None, None, initial.hold_out.labels[support], own.random_state)
+        state = replace(initial, training=initial.training.part(support), hold_out=alone)
+        model = learn_in_stages(data, own, state).model
+        point = posterior_of(state.training, model, data.prior_mean, data.config)
+        source, groups = data.source.sample(held_out), initial.hold_out.groups_of(held_out)
+        scores.append(predicted(data.record, point, source, groups, initial.training.executor.n_threads))
+        y, weight = labels_and_weights(state.training.source)
+        totals = np.bincount(class_codes(y), weight, len(data.classes))
+        base.append(under_frequencies(scores[-1], class_codes(source.y), totals))
+    if not scores:
+        return None
+    return Gain(joined(scores), joined(base), 0.0, "Learned without each part of the groups or times in turn, its")
+
+
+def gain_of_rows(data: Data, training: Training, point: Point[KernelPosterior], prior: LengthScalePrior) -> Gain:
+    """The gain of the posterior without the site of each row in turn, under the kernel that was learned; O(C n m^2).
+
+    Of a latent function with marginal N(m, v) and site (lambda, r) at a row, whose labels explain V of the variance,
+    the posterior without this site has mean m + V (lambda m - r) / (1 - lambda V) and variance
+    v + lambda V^2 / (1 - lambda V).
+    """
+    q, forms, blocks = point.q, point.q.covariance_forms(), list(training.source.blocks())
+    y, weight = labels_and_weights(training.source)
+    sites, codes = [point.sites.of(block) for block in blocks], class_codes(y)
+    names = "mean", "variance", "precision", "linear"
+    mean, variance, precision, linear = (np.hstack([getattr(one, name) for one in sites]) for name in names)
+    V = variance
+    if not q.prior.is_full:
+        V = np.hstack([[np.sum((form.core.cross(b.X) @ form.added.T) ** 2, axis=1) for form in forms] for b in blocks])
+    # Positive, but for sites that have not converged.
+    rest = np.maximum(1.0 - precision * V, np.finfo(float).eps)
+    moments = mean + V * (precision * mean - linear) / rest, variance + precision * V**2 / rest
+    m, v = (part.reshape(*q.shape, len(y)) for part in moments)
+    log_p = data.record.log_probabilities(m.T + point.site.prior_mean, v.T, point.site.parameter)
+    scores = Scores(log_p[np.arange(len(y)), codes], weight)
+    n_learned = sum(prior.n_effective(group.spec) for group in q.prior.groups)
+    base = under_frequencies(scores, codes, np.bincount(codes, weight, len(data.classes)))
+    return Gain(scores, base, n_learned, "Predicted each without its own label,")

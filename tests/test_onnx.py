@@ -1,10 +1,13 @@
 """ONNX models: what onnxruntime computes of them is what the classifiers predict."""
 
+import warnings
+
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import (
     RBF,
@@ -24,7 +27,6 @@ from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.kernels import ActiveDims, AxisMatern
 from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of
 from xgpc.onnx import to_onnx
-from xgpc.onnx.export import IR_VERSION, OPSET
 from xgpc.onnx.graph import Graph, Tensor
 from xgpc.onnx.links import Latent, probabilities
 
@@ -91,15 +93,134 @@ def test_every_likelihood(likelihood, bound):
             assert_predicts_as(model)
 
 
+@pytest.mark.parametrize("name", [name for name in KERNELS if name != "periodic"])
+def test_neighbours(name):
+    for y in (TWO, THREE):
+        model = fitted(KERNELS[name], y, n_neighbors=9, max_iter=5)
+        assert model.n_neighbors_ == 9
+        assert_predicts_as(model, atol=1e-6)
+        assert_predicts_as(model, dtype="float32")
+
+
+def test_neighbours_among_equal_rows_with_other_labels():
+    """Of equal rows the first are neighbours, as in the search of xgpc; and rows may have no weight in the fit."""
+    twice = np.repeat(X[:20], 6, axis=0)
+    y = np.arange(120) * 7 % 3
+    model = GPClassifier(Matern(0.8, nu=0.5), n_neighbors=4, n_inducing=5, optimizer=None, random_state=0, max_iter=20)
+    without_warnings(model.fit, twice, y, np.where(np.arange(120) % 5, 1.0, 1e-90))
+    assert_predicts_as(model, np.concatenate([twice, ROWS]), atol=1e-6)
+
+
+def test_neighbours_among_too_many_rows_are_refused():
+    rows = np.random.default_rng(0).normal(size=(30_001, 1))
+    model = GPClassifier(RBF(), n_neighbors=1, n_inducing=2, optimizer=None, random_state=0, max_iter=1)
+    without_warnings(model.fit, rows, rows[:, 0] > 0.0)
+    with pytest.raises(ValueError, match=r"nearest of 30001 training rows.* 30000 at most.*n_neighbors=0"):
+        to_onnx(model)
+
+
+@pytest.mark.parametrize("opset", [13, 17, 18, onnx.defs.onnx_opset_version()])
+def test_operator_sets(opset):
+    """By the interpreter of onnx, because the installed onnxruntime may not know the latest set."""
+    models = fitted(RBF(0.7), TWO, n_neighbors=5), fitted(RBF(0.7), THREE, likelihood="multinomial-probit")
+    for model in models:
+        made = to_onnx(model, opset=opset)
+        assert [(one.domain, one.version) for one in made.opset_import] == [("", opset)]
+        _, proba = ReferenceEvaluator(made).run(None, {"X": ROWS})
+        np.testing.assert_allclose(proba, model.predict_proba(ROWS), rtol=0.0, atol=ATOL)
+
+
+@pytest.mark.parametrize("opset", [13, 20])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_operator_sets_of_every_likelihood(likelihood, opset):
+    model = fitted(RBF(0.7), THREE if likelihood in MULTI_CLASS else TWO, likelihood=likelihood)
+    _, proba = run_model(to_onnx(model, opset=opset), ["label", "probabilities"], X=ROWS)
+    np.testing.assert_allclose(proba, model.predict_proba(ROWS), rtol=0.0, atol=ATOL)
+
+
+def table_of(n, dtype="float64"):
+    """A table with levels of text, numbers and truth values, missing ones, a repeated number and a column of none."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(3)
+    number = rng.normal(size=n).astype(dtype)
+    some = rng.uniform(size=(n, 3)) < 0.2
+    return pandas.DataFrame(
+        {
+            "number": np.where(some[:, 0], np.nan, number).astype(dtype),
+            "city": pandas.Categorical(np.where(some[:, 1], None, rng.choice(["Oslo", "Rome", "Ulm"], n))),
+            "size": pandas.Categorical(np.where(some[:, 2], np.nan, rng.choice([0.5, 1.5, 20.25], n))),
+            "is new": rng.uniform(size=n) < 0.5,
+            "gain": rng.choice([0.0, 0.1, 0.7], n, p=[0.6, 0.2, 0.2]).astype(dtype),
+            "empty": np.full(n, np.nan, dtype=dtype),
+        }
+    )
+
+
+def inputs_of(table, numbers="float64"):
+    """A table as inputs, one for each column: text, or numbers of a type."""
+    return {
+        name: table[name].astype(object).fillna("").to_numpy(object)[:, None]
+        if name == "city"
+        else table[name].astype(numbers).to_numpy()[:, None]
+        for name in table
+    }
+
+
+@pytest.mark.parametrize("k", [0, 7])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_tables(k, dtype):
+    """Missing values, also in columns where the training rows missed none, and levels that these do not have."""
+    table = table_of(90, dtype)
+    y = (table["city"] == "Oslo").to_numpy() + 2 * (table["number"].fillna(0.0) > 0.0).to_numpy()
+    model = GPClassifier(2.0 * RBF(1.5), n_neighbors=k, n_inducing=12, optimizer=None, random_state=0).fit(table, y)
+    other = table_of(40, dtype)[::-1].astype({"city": object, "size": float, "is new": float})
+    other.iloc[:3, 1], other.iloc[3:6, 1], other.iloc[:4, 2], other.iloc[2:5, 4] = "Paris", None, 7.5, np.nan
+    other.iloc[5, 3] = np.nan
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X has .* missing")
+        expected = model.predict_proba(other)
+    assert "repeated_gain" in model.encoding_.length_scale_names
+    # Levels such as .1 are known in single precision, too.
+    for numbers in {dtype, "float32"}:
+        made = to_onnx(model, numbers)
+        assert [one.name for one in made.graph.input] == list(table)
+        assert {node.domain for node in made.graph.node} == {"", "ai.onnx.ml"}
+        labels, proba = run_model(made, ["label", "probabilities"], **inputs_of(other, numbers))
+        np.testing.assert_allclose(proba, expected, rtol=0.0, atol=1e-6)
+        assert labels.tolist() == model.classes_[proba.argmax(1)].tolist()
+
+
+def test_levels_and_names_that_inputs_cannot_have():
+    pandas = pytest.importorskip("pandas")
+    y = np.arange(20) > 9
+
+    def model_of(**columns):
+        return GPClassifier(n_inducing=3, optimizer=None, random_state=0).fit(pandas.DataFrame(columns), y)
+
+    level = pandas.Categorical(["high", "low"] * 10)
+    with pytest.raises(ValueError, match=r"can be called 'label': fit to a table with another name"):
+        to_onnx(model_of(label=level, number=np.arange(20.0)))
+    close = model_of(code=pandas.Categorical([16777216, 16777217] * 10), number=np.arange(20.0))
+    with pytest.raises(ValueError, match=r"Levels of the column 'code' are equal in single precision.*float64"):
+        to_onnx(close, "float32")
+    assert to_onnx(close).graph.node
+    # Empty text is a level if the training rows had it.
+    model = model_of(name=pandas.Categorical(["", "a"] * 10), number=np.arange(20.0))
+    given = {"name": np.array([[""], ["a"], ["b"]], dtype=object), "number": np.full((3, 1), 4.0)}
+    _, proba = run_model(to_onnx(model), ["label", "probabilities"], **given)
+    expected = model.predict_proba(pandas.DataFrame({name: column[:, 0] for name, column in given.items()}))
+    np.testing.assert_allclose(proba, expected, rtol=0.0, atol=1e-7)
+
+
 def link(record, mean, variance, delta):
     """Probabilities from latent means and variances by the graph alone."""
-    graph, n_latents = Graph(), mean.shape[1]
+    graph, n_latents = Graph(17), mean.shape[1]
     latent = Latent(Tensor(graph, "mean"), Tensor(graph, "variance"), n_latents)
     graph.named(probabilities(record, latent, delta), "probabilities")
     given = [helper.make_tensor_value_info(n, TensorProto.DOUBLE, ["rows", n_latents]) for n in ("mean", "variance")]
     out = helper.make_tensor_value_info("probabilities", TensorProto.DOUBLE, None)
     made = helper.make_graph(graph.nodes, "link", given, [out], graph.constants)
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return run_model(model, ["probabilities"], mean=mean, variance=variance)[0]
 
 
@@ -136,7 +257,7 @@ def test_linear_classifiers(intercept, shape, likelihood):
 def test_the_model_says_what_it_is():
     made = to_onnx(fitted(RBF(0.5), THREE))
     onnx.checker.check_model(made, full_check=True)
-    assert made.opset_import[0].version == OPSET == 17
+    assert [(one.domain, one.version) for one in made.opset_import] == [("", 17)]
     assert made.producer_name == "xgpc"
     (given,) = made.graph.input
     assert given.name == "X"
@@ -148,15 +269,12 @@ def test_the_model_says_what_it_is():
 def test_what_has_no_onnx_form_is_refused():
     with pytest.raises(NotFittedError):
         to_onnx(GPClassifier())
-    with pytest.raises(ValueError, match=r"5 neighbours.*n_neighbors=0"):
-        to_onnx(fitted(None, TWO, n_neighbors=5, max_iter=2))
     with pytest.raises(TypeError, match=r"got Pipeline.*its last step"):
         to_onnx(make_pipeline(StandardScaler(), GPClassifier()))
-    pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame({"number": np.arange(20.0), "level": pandas.Categorical(["high", "low"] * 10)})
-    with pytest.raises(ValueError, match=r"fitted to a table with levels.*OneHotEncoder"):
-        to_onnx(GPClassifier(n_inducing=3, optimizer=None, random_state=0).fit(table, np.arange(20) > 9))
     model = fitted(RBF(0.5), TWO)
+    for bad in (12, onnx.defs.onnx_opset_version() + 1, "17", None):
+        with pytest.raises(ValueError, match=r"opset must be from 13 to \d+, the latest that the installed onnx knows"):
+            to_onnx(model, opset=bad)
     for bad in ("float16", np.int32, None, "single precision", ["float32"]):
         with pytest.raises(ValueError, match=r"dtype must be one of \['float32', 'float64'\], or NumPy's type"):
             to_onnx(model, bad)
@@ -165,10 +283,11 @@ def test_what_has_no_onnx_form_is_refused():
         to_onnx(model)
 
 
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize("likelihood", [*LIKELIHOODS, "neighbours"])
 def test_a_row_that_is_no_number_spoils_no_other(likelihood):
     y = THREE if likelihood in MULTI_CLASS else TWO
-    model = fitted(RBF(0.5), y, likelihood=likelihood)
+    which = {"n_neighbors": 5} if likelihood == "neighbours" else {"likelihood": likelihood}
+    model = fitted(RBF(0.5), y, **which)
     rows = np.array(ROWS[:4])
     rows[1, 0] = np.nan
     _, proba = run(model, rows)

@@ -64,8 +64,7 @@ class ColumnEncoding:
     fill: float | None
 
     def __post_init__(self) -> None:
-        has_text = self.fill is None and all(isinstance(level, str) for level in self.levels)
-        numbers = [*(() if has_text else self.levels), *(() if self.fill is None else (self.fill,))]
+        numbers = [*(() if self.has_text else self.levels), *(() if self.fill is None else (self.fill,))]
         is_valid = isinstance(self.name, str) and isinstance(self.has_missing, bool) and len(self.levels) <= MAX_LEVELS
         is_valid &= all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
         if not is_valid or self.levels != tuple(sorted(set(self.levels))):
@@ -74,6 +73,11 @@ class ColumnEncoding:
     @property
     def is_categorical(self) -> bool:
         return self.fill is None
+
+    @property
+    def has_text(self) -> bool:
+        """Whether there are levels, and all are text."""
+        return self.is_categorical and bool(self.levels) and all(isinstance(level, str) for level in self.levels)
 
     @property
     def n_known(self) -> int:
@@ -193,7 +197,7 @@ class Encoding:
         return cls(found, str(np.result_type(*given)) if given else "float64")
 
     @cached_property
-    def _parts(self) -> list[tuple[int, str, list[tuple[str, str]]]]:
+    def parts(self) -> list[tuple[int, str, list[tuple[str, str]]]]:
         """The matrix's parts in order: the number of a column of the table, a prefix, and the part's labels."""
         numbers = [(j, one) for j, one in enumerate(self.columns) if not one.is_categorical]
         places = [
@@ -206,9 +210,9 @@ class Encoding:
     @cached_property
     def groups(self) -> Groups:
         """The length scale of each column of the matrix, and the names of the length scales."""
-        names = tuple(prefix + self.columns[j].name for j, prefix, _ in self._parts)
-        index = np.repeat(np.arange(len(names)), [len(labels) for *_, labels in self._parts])
-        return Groups(index, names, np.array([j for j, *_ in self._parts]))
+        names = tuple(prefix + self.columns[j].name for j, prefix, _ in self.parts)
+        index = np.repeat(np.arange(len(names)), [len(labels) for *_, labels in self.parts])
+        return Groups(index, names, np.array([j for j, *_ in self.parts]))
 
     @property
     def column_of_matrix(self) -> np.ndarray:
@@ -222,8 +226,8 @@ class Encoding:
 
     def described_levels(self, X: np.ndarray) -> list[str]:
         """Return a sentence for each column of which rows of the matrix X (n, d) have unknown, rare or no levels."""
-        found, ends = [], np.cumsum([len(labels) for *_, labels in self._parts])
-        for (j, prefix, _), end in zip(self._parts, ends, strict=True):
+        found, ends = [], np.cumsum([len(labels) for *_, labels in self.parts])
+        for (j, prefix, _), end in zip(self.parts, ends, strict=True):
             one = self.columns[j]
             if one.is_categorical and not one.levels:
                 found.append(f"No row has a value of the column {one.name!r}, so this column is ignored.")
@@ -242,12 +246,12 @@ class Encoding:
     @property
     def matrix_names(self) -> tuple[str, ...]:
         """Names of the columns of the matrix, and of inducing points."""
-        return tuple(name for *_, labels in self._parts for name, _ in labels)
+        return tuple(name for *_, labels in self.parts for name, _ in labels)
 
     @property
     def described_columns(self) -> list[str]:
         """Names of the columns of the matrix for messages."""
-        return [described for *_, labels in self._parts for _, described in labels]
+        return [described for *_, labels in self.parts for _, described in labels]
 
     def encode(self, X: MatrixLike) -> np.ndarray:
         """Return the matrix (n, d) of a table or an array with the columns that the encoding was learned from.
@@ -301,7 +305,7 @@ class Encoding:
         """
         found, start = mean.copy(), 0
         first = [int(np.argmax(self.column_of_matrix == j)) for j in range(len(self.columns))]
-        for j, prefix, labels in self._parts:
+        for j, prefix, labels in self.parts:
             one, part = self.columns[j], slice(start, start + len(labels))
             if prefix == INDICATOR:
                 found[part] = mean[part] > 0.5
@@ -323,7 +327,7 @@ class Encoding:
         X = np.zeros((len(columns[0].values), len(self.groups.index)), dtype=self.dtype)
         rows, start = np.arange(len(X)), 0
         unexpected: list[tuple[str, int]] = []
-        for j, prefix, labels in self._parts:
+        for j, prefix, labels in self.parts:
             one = self.columns[j]
             if one.fill is None or prefix == REPEATED:
                 X[rows, start + one.places(columns[j])] = IN_OWN_COLUMN

@@ -6,57 +6,67 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import DTypeLike
-from onnx import ModelProto, TensorProto, checker, helper
+from onnx import ModelProto, TensorProto, checker, defs, helper
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
+from ..approximations.local import LocalPosterior
 from ..classifier import GPClassifier
-from ..data.encoding import of_table
-from ..data.far_values import Limit
-from ..data.warps import Warp
 from ..linear import BayesianLinearClassifier
-from .graph import Graph, Tensor, absolute, concatenated, log, maximum, minimum, sqrt, where
+from .columns import OUTPUTS, Input, inputs_of, matrix
+from .graph import Graph, Tensor, concatenated, log
 from .latent import marginals
 from .links import Latent, probabilities
+from .neighbours import marginals_by_neighbours
 
-# The oldest operator set that takes the axes of a sum as an input, and the oldest file format that has it. Runtimes
-# since 2022 read both.
-OPSET, IR_VERSION = 17, 8
+# The default, which runtimes since 2022 read, and the oldest operator set that takes the axes of a sum as an input.
+OPSET, OLDEST_OPSET = 17, 13
+# The oldest operator set of the domain ai.onnx.ml whose LabelEncoder turns text into numbers.
+ML_OPSET = 2
 DTYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
 LABELS = {"U": TensorProto.STRING, "b": TensorProto.BOOL, "i": TensorProto.INT64, "f": TensorProto.DOUBLE}
 
 
-def to_onnx(model: BaseEstimator, dtype: DTypeLike = "float64") -> ModelProto:
+def to_onnx(model: BaseEstimator, dtype: DTypeLike = "float64", opset: int = OPSET) -> ModelProto:
     """``predict_proba`` and ``predict`` of a fitted classifier as an ONNX model.
 
     Parameters
     ----------
-    model : GPClassifier without neighbours, or BayesianLinearClassifier
+    model : GPClassifier or BayesianLinearClassifier
     dtype : {"float64", "float32"} or NumPy's types of these names, default="float64"
-        Type of the input and the probabilities. The model computes in double precision.
+        Type of numbers in the input and of the probabilities. The model computes in double precision.
+    opset : int, default=17
+        Operator set of the model, from 13 to the latest of the installed onnx. Runtimes know all sets up to one.
 
     Returns
     -------
     onnx.ModelProto
-        A model of operator set 17 with the input "X" (rows, d), for any number of rows, and the outputs "label" (rows,)
-        and "probabilities" (rows, C), in the order of ``classes_``. ``onnx.save(to_onnx(model), path)`` writes it. The
+        A model with the outputs "label" (rows,) and "probabilities" (rows, C), in the order of ``classes_``, for any
+        number of rows. Its input is "X" (rows, d); or, for a model of a table with levels or missing numbers, an input
+        (rows, 1) for each column of the table, under its name: text if its levels are text, where empty text is missing
+        unless it was a level, else numbers, where NaN is missing. ``onnx.save(to_onnx(model), path)`` writes it. The
         model holds the inducing points, which are the training rows of a full process, and m by m matrices: two, or
-        C + 1 for C > 2 classes.
+        C + 1 for C > 2 classes. A model with neighbours holds the training rows, too, in (2 d + m + 2 C) numbers each.
 
     Raises
     ------
     TypeError
         For an object that is not one of these classifiers.
     ValueError
-        For a model with neighbours, or of a table with levels or missing numbers, for another ``dtype``, and for labels
-        that are not numbers, booleans or strings.
+        For a model with neighbours among more than 30 000 training rows, for another ``dtype`` or ``opset``, for a
+        column whose name no input can have or whose levels are equal in single precision, and for labels that are not
+        numbers, booleans or strings.
 
     Notes
     -----
     Probabilities differ from those of ``predict_proba`` by less than 1e-5, usually by 1e-8. The model does not check
-    its input: NaN or infinity give NaN. Memory for a row is a multiple of 8 m bytes, and with C > 2 classes of another
-    2560 C bytes: give some thousands of rows per call.
+    its input: in "X", NaN or infinity give NaN. Memory for a row is a multiple of 8 m bytes, and with C > 2 classes of
+    another 2560 C bytes: give some thousands of rows per call.
+
+    With k neighbours among n training rows the model compares each row with all of these, in O(n d + C k^3) operations
+    and a multiple of 8 (n + k m + C k^2) bytes: give some hundreds of rows per call. Where several training rows are
+    equally far from a row but for rounding, the model may take others of these as neighbours than xgpc does.
     """
     if not isinstance(model, GPClassifier | BayesianLinearClassifier):
         raise TypeError(
@@ -70,17 +80,53 @@ def to_onnx(model: BaseEstimator, dtype: DTypeLike = "float64") -> ModelProto:
     if name not in DTYPES:
         raise ValueError(f"dtype must be one of {list(DTYPES)}, or NumPy's type of such a name; got {dtype!r}.")
     check_is_fitted(model)
-    labels = _labels(model.classes_)
-    graph = Graph()
-    rows = Tensor(graph, "X").apply("Cast", to=TensorProto.DOUBLE)
-    proba = _proba(model, rows)
-    graph.named(proba.apply("Cast", to=DTYPES[name]), "probabilities")
-    graph.named(graph.apply("Gather", labels, proba.apply("ArgMax", axis=1, keepdims=0)), "label")
-    return _model(graph, model, DTYPES[name], LABELS[labels.dtype.kind])
+    number = DTYPES[name]
+    inputs = inputs_of(getattr(model, "encoding_", None), model.n_features_in_, number)
+    return model_of(model, inputs, number, opset, label_values(model.classes_))
 
 
-def _labels(classes: np.ndarray) -> np.ndarray:
-    """The classes as an array whose type ONNX has; all integers become int64."""
+def model_of(
+    model: BaseEstimator,
+    inputs: Sequence[Input],
+    number: int,
+    opset: int,
+    labels: np.ndarray,
+    log_probabilities: bool = False,
+) -> ModelProto:
+    """The ONNX model of a fitted classifier for some inputs, with probabilities of the type ``number``.
+
+    Instead of the probabilities it can have their logarithms, of two classes both log odds.
+    """
+    latest = defs.onnx_opset_version()
+    if opset not in range(OLDEST_OPSET, latest + 1):
+        raise ValueError(
+            f"opset must be from {OLDEST_OPSET} to {latest}, the latest that the installed onnx knows; got {opset!r}."
+        )
+    graph = Graph(opset)
+    proba = _proba(model, matrix(graph, inputs, getattr(model, "encoding_", None), model.n_features_in_))
+    label = graph.apply("Gather", labels, proba.apply("ArgMax", axis=1, keepdims=0))
+    if log_probabilities:
+        proba = log(proba)
+        proba = proba - proba.apply("Gather", [1, 0], axis=1) if len(labels) == 2 else proba
+    for tensor, name in zip((label, proba.cast(number)), OUTPUTS, strict=True):
+        graph.named(tensor, name)
+    value = helper.make_tensor_value_info
+    given = [value(one.name, one.type, ["rows", one.width]) for one in inputs]
+    outputs = [
+        value(OUTPUTS[0], LABELS[labels.dtype.kind], ["rows"]),
+        value(OUTPUTS[1], number, ["rows", len(labels)]),
+    ]
+    made = helper.make_graph(graph.nodes, type(model).__name__, given, outputs, graph.constants)
+    domains = sorted({node.domain for node in graph.nodes})
+    sets = [helper.make_opsetid(domain, ML_OPSET if domain else opset) for domain in domains]
+    whose = {"producer_name": "xgpc", "producer_version": __version__}
+    found = helper.make_model(made, opset_imports=sets, ir_version=helper.find_min_ir_version_for(sets), **whose)
+    checker.check_model(found, full_check=True)
+    return found
+
+
+def label_values(classes: np.ndarray) -> np.ndarray:
+    """The classes as an array whose type ONNX has, see ``LABELS``; all integers become int64."""
     found = classes.astype(str) if classes.dtype.kind == "O" else classes
     if found.dtype.kind not in "Ubiuf" or not np.array_equal(found, classes):
         raise ValueError(
@@ -90,67 +136,17 @@ def _labels(classes: np.ndarray) -> np.ndarray:
 
 
 def _proba(model: BaseEstimator, rows: Tensor) -> Tensor:
-    """Probabilities (rows, C)."""
+    """Probabilities (rows, C) at rows of the matrix."""
     if isinstance(model, BayesianLinearClassifier):
         mean = rows @ model.coef_.T + model.intercept_
         ones = 1.0 + 0.0 * rows.slice(1, 0, 1)
         with_one = concatenated([rows, ones], 1) if model.fit_intercept else rows
         variance = ((with_one @ model.coef_covariance_) * with_one).sum(1)
         return probabilities(model._record, Latent(mean, variance, 1), None)
-    if model.n_neighbors_:
-        raise ValueError(
-            f"The model predicts with {model.n_neighbors_} neighbours, and ONNX cannot search for them: fit with "
-            "n_neighbors=0."
-        )
-    if reason := model.posterior_.prior.groups[0].spec.not_compiled:
+    q = model.posterior_
+    if reason := q.prior.groups[0].spec.not_compiled:
         raise ValueError(f"ONNX takes compiled kernels only; {reason}. Give a sum or product of compiled kernels.")
-    if of_table(model.encoding_) is not None:
-        raise ValueError(
-            "The model was fitted to a table with levels or missing numbers, but an ONNX model takes a matrix of "
-            "numbers: encode the table by sklearn.preprocessing.OneHotEncoder, and fit to the result."
-        )
-    if model.encoding_ is not None:
-        d = model.n_features_in_
-        rows = _warped(_within(rows, model.encoding_.limits, d), model.encoding_.warps, d)
-    mean, variance = marginals(model.posterior_.covariance_forms(), rows)
-    latent = Latent(mean + np.atleast_1d(model.mean_), variance, model.posterior_.n_latents or 1)
+    is_local = isinstance(q, LocalPosterior)
+    mean, variance = marginals_by_neighbours(q, rows) if is_local else marginals(q.covariance_forms(), rows)
+    latent = Latent(mean + np.atleast_1d(model.mean_), variance, q.n_latents or 1)
     return probabilities(model._record, latent, model._parameter)
-
-
-def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:
-    """Rows of d features with far values replaced as in ``xgpc.data.far_values``."""
-    ends, given, slopes = np.full((2, d), [[-np.inf], [np.inf]]), np.zeros((2, d)), np.zeros((d, d))
-    is_predicted = np.zeros(d, dtype=bool)
-    for one in limits:
-        j = one.feature
-        ends[:, j], given[:, j] = (one.low, one.high), (one.mean, one.intercept)
-        if one.slopes:
-            slopes[:, j], is_predicted[j] = one.slopes, True
-    moved = minimum(maximum(rows, ends[0]), ends[1])
-    is_far = (-absolute(rows - moved) < 0.0).apply("And", is_predicted)
-    filled = where(is_far, given[0], moved)
-    return where(is_far, minimum(maximum(filled @ slopes + given[1], ends[0]), ends[1]), moved)
-
-
-def _warped(rows: Tensor, warps: Sequence[Warp], d: int) -> Tensor:
-    """Rows of d features with warps as in ``xgpc.data.warps``: runtimes have no arcsinh in double precision."""
-    centre, scale, is_warped = np.zeros(d), np.ones(d), np.zeros(d, dtype=bool)
-    for one in warps:
-        centre[one.feature], scale[one.feature], is_warped[one.feature] = one.centre, one.scale, True
-    ratio = (rows - centre) / scale
-    size = absolute(ratio)
-    arcsinh = ratio.apply("Sign") * log(size + sqrt(size * size + 1.0))
-    return rows.graph.apply("Where", is_warped, arcsinh * scale + centre, rows)
-
-
-def _model(graph: Graph, model: BaseEstimator, dtype: int, label: int) -> ModelProto:
-    """The graph as a checked ONNX model."""
-    value = helper.make_tensor_value_info
-    rows = value("X", dtype, ["rows", model.n_features_in_])
-    outputs = [value("label", label, ["rows"]), value("probabilities", dtype, ["rows", len(model.classes_)])]
-    made = helper.make_graph(graph.nodes, type(model).__name__, [rows], outputs, graph.constants)
-    whose = {"producer_name": "xgpc", "producer_version": __version__}
-    opset = [helper.make_opsetid("", OPSET)]
-    found = helper.make_model(made, opset_imports=opset, ir_version=IR_VERSION, **whose)
-    checker.check_model(found, full_check=True)
-    return found

@@ -8,11 +8,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+Attribute = int | list[int] | list[str]
+
+# Operators that are not in ONNX's own set, and the domain of theirs.
+DOMAINS = {"LabelEncoder": "ai.onnx.ml"}
+# The operator set since which the axes of all reductions are inputs.
+AXES_AS_INPUT = 18
+
 
 class Graph:
-    """A growing graph: ``nodes`` and ``constants`` are the lists that ``onnx.helper.make_graph`` takes."""
+    """A growing graph of an operator set: ``nodes`` and ``constants`` are as ``onnx.helper.make_graph`` takes them."""
 
-    def __init__(self) -> None:
+    def __init__(self, opset: int) -> None:
+        self.opset = opset
         self.nodes: list[NodeProto] = []
         self.constants: list[TensorProto] = []
 
@@ -21,22 +29,24 @@ class Graph:
         array = np.asarray(value)
         if array.dtype.kind == "f":
             array = array.astype(np.float64)
-        name = f"constant_{len(self.constants)}"
+        # No column of a table, whose names are those of inputs, has such a name.
+        name = f"xgpc/constant_{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(array, name))
         return Tensor(self, name)
 
-    def apply(self, operator: str, *inputs: Tensor | ArrayLike, **attributes: int | list[int]) -> Tensor:
-        """The output of an operator; inputs that are not tensors become constants."""
+    def apply(self, operator: str, *inputs: Tensor | ArrayLike, n_outputs: int = 1, **attributes: Attribute) -> Tensor:
+        """The last output of an operator; inputs that are not tensors become constants."""
         names = [(given if isinstance(given, Tensor) else self.constant(given)).name for given in inputs]
-        tensor = Tensor(self, f"{operator}_{len(self.nodes)}")
-        node = helper.make_node(operator, names, [tensor.name])
+        name = f"xgpc/{operator}_{len(self.nodes)}"
+        outputs = [f"{name}_{i}" for i in range(n_outputs)]
+        node = helper.make_node(operator, names, outputs, name, domain=DOMAINS.get(operator, ""))
         node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
         self.nodes.append(node)
-        return tensor
+        return Tensor(self, outputs[-1])
 
     def named(self, tensor: Tensor, name: str) -> None:
         """Make a tensor an output of the graph with the given name."""
-        self.nodes.append(helper.make_node("Identity", [tensor.name], [name]))
+        self.nodes.append(helper.make_node("Identity", [tensor.name], [name], f"xgpc/{name}"))
 
 
 def _operator(name: str) -> Callable[[Tensor, Tensor | ArrayLike], Tensor]:
@@ -56,9 +66,9 @@ class Tensor:
     def __init__(self, graph: Graph, name: str) -> None:
         self.graph, self.name = graph, name
 
-    def apply(self, operator: str, *others: Tensor | ArrayLike, **attributes: int | list[int]) -> Tensor:
-        """The output of an operator with this tensor as its first input."""
-        return self.graph.apply(operator, self, *others, **attributes)
+    def apply(self, operator: str, *others: Tensor | ArrayLike, n_outputs: int = 1, **attributes: Attribute) -> Tensor:
+        """The last output of an operator with this tensor as its first input."""
+        return self.graph.apply(operator, self, *others, n_outputs=n_outputs, **attributes)
 
     __add__, __radd__ = _operator("Add"), _reflected("Add")
     __sub__, __rsub__ = _operator("Sub"), _reflected("Sub")
@@ -73,10 +83,15 @@ class Tensor:
         return self.apply("ReduceSum", [axis], keepdims=1)
 
     def max(self, axis: int) -> Tensor:
-        return self.apply("ReduceMax", axes=[axis], keepdims=1)
+        return self._extreme("ReduceMax", axis)
 
     def min(self, axis: int) -> Tensor:
-        return self.apply("ReduceMin", axes=[axis], keepdims=1)
+        return self._extreme("ReduceMin", axis)
+
+    def _extreme(self, operator: str, axis: int) -> Tensor:
+        if self.graph.opset < AXES_AS_INPUT:
+            return self.apply(operator, axes=[axis], keepdims=1)
+        return self.apply(operator, [axis], keepdims=1)
 
     def cumulated(self, axis: int, **attributes: int) -> Tensor:
         """Cumulative sum along an axis."""
@@ -88,6 +103,13 @@ class Tensor:
 
     def with_axis(self, axis: int) -> Tensor:
         return self.apply("Unsqueeze", [axis])
+
+    def transposed(self, *axes: int) -> Tensor:
+        return self.apply("Transpose", perm=list(axes))
+
+    def cast(self, to: int) -> Tensor:
+        """The tensor as a type of ``onnx.TensorProto``."""
+        return self.apply("Cast", to=to)
 
     def reshaped(self, *shape: int) -> Tensor:
         """The tensor in another shape: 0 keeps an axis, and -1 stands for the size that follows from the others."""

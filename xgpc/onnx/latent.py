@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from functools import reduce
-from operator import add, mul
+from operator import add, mul, sub
 
 import numpy as np
 
@@ -21,42 +22,92 @@ DOT_PRODUCT = FAMILIES["dot-product"]
 CANCELLATION_LIMIT = 1e6
 
 
-def _differences(x: Tensor, z: np.ndarray) -> list[Tensor]:
-    """x_j - z_j (rows, m) for each feature j of scaled rows x (rows, d) and points z (m, d)."""
-    # One feature at a time, because differences (rows, m, d) would take much memory.
-    return [x.slice(1, j, j + 1) - z[None, :, j] for j in range(z.shape[1])]
+class Pairs(ABC):
+    """Pairs of rows, as the factors of a kernel need them; ``scale`` (d,) multiplies the features."""
+
+    @abstractmethod
+    def zeros(self) -> Tensor:
+        """Zeros of the covariances' shape."""
+
+    @abstractmethod
+    def products(self, scale: np.ndarray) -> Tensor:
+        """x.z of features of which ``scale`` is 1 or 0."""
+
+    @abstractmethod
+    def differences(self, scale: np.ndarray) -> list[Tensor]:
+        """x_j - z_j for each feature j. One feature at a time, because all at once would take much memory."""
+
+    def half_distances(self, scale: np.ndarray, exact: bool) -> Tensor:
+        """-|x - z|^2 / 2."""
+        return -0.5 * reduce(add, [one * one for one in self.differences(scale)])
 
 
-def _half_distances(x: Tensor, z: np.ndarray, by_differences: bool) -> Tensor:
-    """-|x - z|^2 / 2 (rows, m) for scaled rows x (rows, d) and points z (m, d)."""
-    if by_differences:
-        return -0.5 * reduce(add, [one * one for one in _differences(x, z)])
-    return minimum(x @ z.T.copy() - 0.5 * ((x * x).sum(1) + np.sum(z**2, axis=1)), 0.0)
+class ToPoints(Pairs):
+    """Rows X (rows, d) with points (m, d): covariances (rows, m)."""
+
+    def __init__(self, X: Tensor, points: np.ndarray) -> None:
+        # Distances lose the fewest digits if the points are centred.
+        self.X, self.points, self.centre = X, points, points.mean(axis=0)
+
+    def _scaled(self, scale: np.ndarray) -> tuple[Tensor, np.ndarray]:
+        return (self.X - self.centre) * scale, (self.points - self.centre) * scale
+
+    def zeros(self) -> Tensor:
+        return 0.0 * self.X.sum(1) + np.zeros((1, len(self.points)))
+
+    def products(self, scale: np.ndarray) -> Tensor:
+        return self.X @ (self.points * scale).T.copy()
+
+    def differences(self, scale: np.ndarray) -> list[Tensor]:
+        x, z = self._scaled(scale)
+        return [x.slice(1, j, j + 1) - z[None, :, j] for j in range(len(scale))]
+
+    def half_distances(self, scale: np.ndarray, exact: bool) -> Tensor:
+        x, z = self._scaled(scale)
+        if exact or float(np.max(np.sum(z**2, axis=1))) > CANCELLATION_LIMIT:
+            return super().half_distances(scale, exact)
+        return minimum(x @ z.T.copy() - 0.5 * ((x * x).sum(1) + np.sum(z**2, axis=1)), 0.0)
 
 
-def _factor(core: InducingKernel, f: int, X: Tensor) -> Tensor:
-    """Factor f of the kernel between rows and points, (rows, m)."""
-    name, shape, Z = NAMES[int(core.family[f])], float(core.shape[f]), core.inducing_points
-    scale = core.inverse_length_scale[f]
+class Among(Pairs):
+    """The rows of each of several sets X (sets, k, d) among themselves: covariances (sets, k, k)."""
+
+    def __init__(self, X: Tensor, d: int) -> None:
+        self.X, self.features = X, [X.slice(2, j, j + 1) for j in range(d)]
+
+    def zeros(self) -> Tensor:
+        return 0.0 * _pairwise(add, self.X.sum(2))
+
+    def products(self, scale: np.ndarray) -> Tensor:
+        return reduce(add, [_pairwise(mul, self.features[j]) for j in np.flatnonzero(scale)], self.zeros())
+
+    def differences(self, scale: np.ndarray) -> list[Tensor]:
+        return [_pairwise(sub, one * float(size)) for one, size in zip(self.features, scale, strict=True)]
+
+
+def _pairwise(operation: Callable[[Tensor, Tensor], Tensor], values: Tensor) -> Tensor:
+    """An operation on all pairs (sets, k, k) of values (sets, k, 1)."""
+    return operation(values, values.transposed(0, 2, 1))
+
+
+def _factor(core: InducingKernel, f: int, pairs: Pairs) -> Tensor:
+    """Factor f of the kernel."""
+    name, shape, scale = NAMES[int(core.family[f])], float(core.shape[f]), core.inverse_length_scale[f]
     if core.family[f] == DOT_PRODUCT:
-        return PROFILES[name](graph, X @ (Z * scale).T.copy(), shape)
-    # Distances lose the fewest digits if the points are centred.
-    centre = Z.mean(axis=0)
-    x, z = (X - centre) * scale, (Z - centre) * scale
+        return PROFILES[name](graph, pairs.products(scale), shape)
     if name in AXIS_FAMILIES.values():
-        of_features = [LOG_FACTORS[name](graph, graph.absolute(one)) for one in _differences(x, z)]
+        of_features = [LOG_FACTORS[name](graph, graph.absolute(one)) for one in pairs.differences(scale)]
         return PROFILES[name](graph, reduce(add, of_features), shape)
-    by_differences = name == "matern-1/2" or float(np.max(np.sum(z**2, axis=1))) > CANCELLATION_LIMIT
-    return PROFILES[name](graph, _half_distances(x, z, by_differences), shape)
+    return PROFILES[name](graph, pairs.half_distances(scale, exact=name == "matern-1/2"), shape)
 
 
-def covariances(core: InducingKernel, X: Tensor) -> Tensor:
-    """k(X, Z) (rows, m), without noise."""
-    terms = []
+def covariances(core: InducingKernel, pairs: Pairs) -> Tensor:
+    """The kernel of pairs, without noise."""
+    terms, zeros = [], pairs.zeros()
     for t in np.flatnonzero(np.asarray(core.noise) == 0):
         # Terms without factors need the shape of the covariances, too.
-        constant = np.full((1, core.n_inducing), core.variance[t]) + 0.0 * X.sum(1)
-        terms.append(reduce(mul, [_factor(core, int(f), X) for f in np.flatnonzero(core.term == t)], constant))
+        constant = float(core.variance[t]) + zeros
+        terms.append(reduce(mul, [_factor(core, int(f), pairs) for f in np.flatnonzero(core.term == t)], constant))
     return reduce(add, terms)
 
 
@@ -83,7 +134,7 @@ def marginals(forms: Sequence[CovarianceForm], X: Tensor) -> tuple[Tensor, Tenso
     means, spread = [], []
     for core, weights, explained, added in forms:
         if id(core) not in kernels:
-            kernels[id(core)] = covariances(core, X), variances(core, X)
+            kernels[id(core)] = covariances(core, ToPoints(X, core.inducing_points)), variances(core, X)
         K, prior = kernels[id(core)]
         if id(explained) not in rest:
             rest[id(explained)] = maximum(prior - _squared_norms(K, explained), 0.0)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
+from onnx import TensorProto
 from scipy.special import erfcx
 
 from .._vmath import LOGISTIC_MIXTURE
@@ -134,8 +135,8 @@ def _along_rows(x: Tensor, psi: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
     first = minimum(at.apply("Floor"), float(X_NODES - 2))
     s = at - first
     # NaN rows stay NaN through s, but their index must be valid, and no operator promises that.
-    there = first.apply("Cast", to=7).apply("Cast", to=11)
-    index = minimum(maximum(there, 0.0), float(X_NODES - 2)).apply("Cast", to=7)
+    there = first.cast(TensorProto.INT64).cast(TensorProto.DOUBLE)
+    index = minimum(maximum(there, 0.0), float(X_NODES - 2)).cast(TensorProto.INT64)
     r = 1.0 - s
     weights = (
         r * r * r / 6.0, 2.0 / 3.0 - 0.5 * (s * s) * (1.0 + r), 2.0 / 3.0 - 0.5 * (r * r) * (1.0 + s), s * s * s / 6.0,

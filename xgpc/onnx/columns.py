@@ -1,0 +1,136 @@
+"""Inputs of an ONNX model, and the matrix that xgpc makes of them, as a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from onnx import TensorProto
+
+from ..data.encoding import IN_OWN_COLUMN, INDICATOR, REPEATED, ColumnEncoding, Encoding, of_table
+from ..data.far_values import Limit
+from ..data.warps import Warp
+from .graph import Graph, Tensor, absolute, concatenated, log, maximum, minimum, sqrt, where
+
+# What the outputs are called, and what no column of a table can be called.
+OUTPUTS = "label", "probabilities"
+
+
+class Input(NamedTuple):
+    """An input (rows, width) of a type of ``onnx.TensorProto``."""
+
+    name: str
+    type: int
+    width: int
+
+    def tensor(self, graph: Graph) -> Tensor:
+        """The input, numbers in double precision."""
+        rows = Tensor(graph, self.name)
+        return rows if self.type == TensorProto.STRING else rows.cast(TensorProto.DOUBLE)
+
+
+def inputs_of(encoding: Encoding | None, n_features: int, number: int) -> list[Input]:
+    """The inputs: one for each column of a table with levels or missing numbers, else a matrix, of type ``number``."""
+    table = of_table(encoding)
+    if table is None:
+        return [Input("X", number, n_features)]
+    if bad := [one.name for one in table.columns if one.name in ("", *OUTPUTS)]:
+        raise ValueError(
+            f"No input of an ONNX model can be called {bad[0]!r}: fit to a table with another name for it."
+        )
+    return [Input(one.name, TensorProto.STRING if one.has_text else number, 1) for one in table.columns]
+
+
+def matrix(graph: Graph, inputs: Sequence[Input], encoding: Encoding | None, n_features: int) -> Tensor:
+    """Rows of the matrix that the posterior is for, from columns of features that may be in several inputs."""
+    n_given, table = sum(one.width for one in inputs), of_table(encoding)
+    if n_given != n_features:
+        raise ValueError(f"The inputs have {n_given} columns together; the model was fitted to {n_features}.")
+    if table is None and any(one.type == TensorProto.STRING for one in inputs):
+        raise ValueError("An input is text; the model was fitted to numbers.")
+    given = [(one.tensor(graph), one) for one in inputs]
+    if table is None:
+        rows = concatenated([tensor for tensor, _ in given], 1)
+    else:
+        rows = _encoded(
+            [(tensor.slice(1, j, j + 1), one.type) for tensor, one in given for j in range(one.width)], table
+        )
+    if encoding is None:
+        return rows
+    d = len(encoding.matrix_names) or n_features
+    return _warped(_within(rows, encoding.limits, d), encoding.warps, d)
+
+
+def _encoded(given: Sequence[tuple[Tensor, int]], table: Encoding) -> Tensor:
+    """The matrix of the columns of a table, as in ``Encoding.matrix``."""
+    parts = []
+    for j, prefix, _ in table.parts:
+        column, (values, kind) = table.columns[j], given[j]
+        if column.is_categorical or prefix == REPEATED:
+            codes = _text_places(column, values) if kind == TensorProto.STRING else _places(column, values, kind)
+            parts.append(codes.apply("Equal", np.arange(column.n_known + 1.0)).cast(TensorProto.DOUBLE) * IN_OWN_COLUMN)
+        elif kind == TensorProto.STRING:
+            raise ValueError(f"The input of the column {column.name!r} is text; the model was fitted to numbers.")
+        else:
+            is_missing = values.apply("IsNaN")
+            parts.append(
+                is_missing.cast(TensorProto.DOUBLE) if prefix == INDICATOR else where(is_missing, column.fill, values)
+            )
+    rows = concatenated(parts, 1)
+    # The matrix of columns in single precision has it, too.
+    return rows.cast(TensorProto.FLOAT).cast(TensorProto.DOUBLE) if table.dtype == "float32" else rows
+
+
+def _text_places(column: ColumnEncoding, values: Tensor) -> Tensor:
+    """Positions (rows, 1) of text among the levels, as in ``ColumnEncoding.places``; empty text is missing."""
+    if column.levels and not column.has_text:
+        raise ValueError(f"The input of the column {column.name!r} is text; the model was fitted to numbers.")
+    keys = list(dict.fromkeys([*map(str, column.levels), ""]))
+    codes = values.apply(
+        "LabelEncoder", keys_strings=keys, values_int64s=list(range(len(keys))), default_int64=column.n_known
+    )
+    return codes.cast(TensorProto.DOUBLE)
+
+
+def _places(column: ColumnEncoding, values: Tensor, kind: int) -> Tensor:
+    """Positions (rows, 1) of numbers of the type ``kind`` among the levels, as in ``ColumnEncoding.places``."""
+    if column.has_text:
+        raise ValueError(f"The input of the column {column.name!r} is numbers; the model was fitted to text.")
+    # A column without known values has no level that anything equals.
+    levels = np.array(column.levels or [np.inf], dtype=np.float64)
+    if kind == TensorProto.FLOAT:
+        levels = levels.astype(np.float32)
+    if len(np.unique(levels)) < len(levels):
+        raise ValueError(
+            f"Levels of the column {column.name!r} are equal in single precision, float32: make its input float64."
+        )
+    is_level = values.apply("Equal", levels.astype(np.float64)).cast(TensorProto.DOUBLE)
+    before_unknown = (is_level * (column.n_known - np.arange(float(len(levels))))).sum(1)
+    return where(values.apply("IsNaN"), float(len(column.levels)), float(column.n_known) - before_unknown)
+
+
+def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:
+    """Rows of d features with far values replaced as in ``xgpc.data.far_values``."""
+    ends, given, slopes = np.full((2, d), [[-np.inf], [np.inf]]), np.zeros((2, d)), np.zeros((d, d))
+    is_predicted = np.zeros(d, dtype=bool)
+    for one in limits:
+        j = one.feature
+        ends[:, j], given[:, j] = (one.low, one.high), (one.mean, one.intercept)
+        if one.slopes:
+            slopes[:, j], is_predicted[j] = one.slopes, True
+    moved = minimum(maximum(rows, ends[0]), ends[1])
+    is_far = (-absolute(rows - moved) < 0.0).apply("And", is_predicted)
+    filled = where(is_far, given[0], moved)
+    return where(is_far, minimum(maximum(filled @ slopes + given[1], ends[0]), ends[1]), moved)
+
+
+def _warped(rows: Tensor, warps: Sequence[Warp], d: int) -> Tensor:
+    """Rows of d features with warps as in ``xgpc.data.warps``: runtimes have no arcsinh in double precision."""
+    centre, scale, is_warped = np.zeros(d), np.ones(d), np.zeros(d, dtype=bool)
+    for one in warps:
+        centre[one.feature], scale[one.feature], is_warped[one.feature] = one.centre, one.scale, True
+    ratio = (rows - centre) / scale
+    size = absolute(ratio)
+    arcsinh = ratio.apply("Sign") * log(size + sqrt(size * size + 1.0))
+    return rows.graph.apply("Where", is_warped, arcsinh * scale + centre, rows)

@@ -1,0 +1,73 @@
+"""Means and variances of latent functions given the sites of the nearest training rows, as a graph."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import add
+
+import numpy as np
+
+from ..approximations.local import LocalPosterior
+from ..approximations.local_rows import LEAST_PRECISION
+from ..rows.neighbours import EXACT_ROWS
+from .graph import Tensor, absolute, concatenated, maximum, where
+from .latent import Among, ToPoints, covariances, variances
+
+
+def _nearest(q: LocalPosterior, X: Tensor) -> Tensor:
+    """Numbers (rows, k) of the nearest training rows; of equally near ones the first."""
+    metric, n_features = q.neighbours.metric, q.X.shape[1]
+    # By differences, so that equal training rows are equally near.
+    apart = ToPoints(X, q.X.astype(np.float64)).differences(np.full(n_features, metric.scale))
+    distances = reduce(add, [absolute(one) if metric.power == 1 else one * one for one in apart])
+    return distances.apply("TopK", [q.n_neighbors], axis=1, largest=0, n_outputs=2)
+
+
+def _solved(matrix: Tensor, right: Tensor, k: int) -> Tensor:
+    """matrix^-1 right (C, rows, k, 1), of positive definite matrices (C, rows, k, k): k^3 / 2 operations each."""
+    rest = concatenated([matrix, right], 3)
+    for j, unit in enumerate(np.eye(k)[..., None]):
+        column, later = rest.slice(3, 0, 1), rest.slice(3, 1, k + 1 - j)
+        row = later.slice(2, j, j + 1) / column.slice(2, j, j + 1)
+        # Row j itself becomes this row.
+        rest = later - (column - unit) * row
+    return rest
+
+
+def marginals_by_neighbours(q: LocalPosterior, X: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and variances (rows, C) by the formulas at the head of ``xgpc.approximations.local_rows``.
+
+    They go through I + lambda^1/2 D lambda^1/2, which exists for lambda = 0, too.
+    """
+    (n, d), k = q.X.shape, q.n_neighbors
+    if n > EXACT_ROWS:
+        raise ValueError(
+            f"The model predicts with the nearest of {n} training rows, and an ONNX model, which compares a row with "
+            f"all of them, may have {EXACT_ROWS} at most: fit to fewer rows, or with n_neighbors=0."
+        )
+    core, whitened, graph, index = q.prior.core, q.whitened_rows, X.graph, _nearest(q, X)
+
+    def near(values: np.ndarray, axis: int = 0) -> Tensor:
+        return graph.apply("Gather", values, index, axis=axis)
+
+    a, a_near = covariances(core, ToPoints(X, core.inducing_points)) @ q.prior.Linv.T.copy(), near(whitened.a)
+    # The row comes after its neighbours.
+    a_all = concatenated([a_near, a.with_axis(1)], 1)
+    K = covariances(core, Among(concatenated([near(q.X.astype(np.float64)), X.with_axis(1)], 1), d))
+    D = (K - a_all @ a_all.transposed(0, 2, 1)).slice(1, 0, k)
+    D_near = where(graph.constant(np.eye(k) > 0.0), near(whitened.residual).with_axis(2), D.slice(2, 0, k))
+    own = maximum(variances(core, X) - (a * a).sum(1), 0.0)
+    # Of all latent functions: (C, rows, k, 1).
+    roots = np.sqrt(np.maximum(q.precision, LEAST_PRECISION))
+    root, target = (near(values, 1).with_axis(3) for values in (roots, q.linear / roots))
+    s = root * D.slice(2, k, k + 1)
+    t = _solved(root * D_near * root.transposed(0, 1, 3, 2) + np.eye(k), s, k)
+    b = a - ((root * t).transposed(0, 1, 3, 2) @ a_near).apply("Squeeze", [2])
+    told, explained = ((values * t).sum(2).apply("Squeeze", [3]) for values in (target, s))
+    mean, variance = b @ q.w[..., None] + told, maximum(own - explained, 0.0) + ((b @ q.V) * b).sum(2)
+    return _by_rows(mean), q.variance_scale * _by_rows(variance)
+
+
+def _by_rows(values: Tensor) -> Tensor:
+    """Values (C, rows, 1) as (rows, C)."""
+    return values.apply("Squeeze", [2]).transposed(1, 0)

@@ -269,7 +269,7 @@ def test_the_model_says_what_it_is():
 def test_what_has_no_onnx_form_is_refused():
     with pytest.raises(NotFittedError):
         to_onnx(GPClassifier())
-    with pytest.raises(TypeError, match=r"got Pipeline.*its last step"):
+    with pytest.raises(TypeError, match=r"got Pipeline.*skl2onnx.to_onnx, after xgpc.onnx.register"):
         to_onnx(make_pipeline(StandardScaler(), GPClassifier()))
     model = fitted(RBF(0.5), TWO)
     for bad in (12, onnx.defs.onnx_opset_version() + 1, "17", None):

@@ -16,6 +16,7 @@ from support.reference import moons
 from xgpc import GPClassifier
 from xgpc.acquisition import mutual_information, predictive_entropy, select
 from xgpc.metrics import expected_calibration_error
+from xgpc.onnx import register
 from xgpc.plotting import DecisionBoundaryDisplay, ImportanceDisplay, ReliabilityDisplay
 from xgpc.rows import from_npy, from_parquet
 
@@ -180,6 +181,7 @@ EXTRAS = {
         lambda: DecisionBoundaryDisplay.from_estimator(fitted(), X, Y),
         r"pip install 'xgpc\[plot\]'",
     ),
+    "skl2onnx": (register, r"pip install 'xgpc\[onnx\]'"),
 }
 
 

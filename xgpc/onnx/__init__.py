@@ -6,5 +6,6 @@ except ImportError as error:
     raise ImportError("Models as ONNX files need the onnx package: pip install 'xgpc[onnx]'") from error
 
 from .export import to_onnx
+from .pipelines import register
 
-__all__ = ["to_onnx"]
+__all__ = ["register", "to_onnx"]

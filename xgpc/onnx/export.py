@@ -70,8 +70,8 @@ def to_onnx(model: BaseEstimator, dtype: DTypeLike = "float64", opset: int = OPS
     """
     if not isinstance(model, GPClassifier | BayesianLinearClassifier):
         raise TypeError(
-            f"to_onnx takes a GPClassifier or a BayesianLinearClassifier; got {type(model).__name__}. For a pipeline "
-            "give its last step, and apply the other steps to the rows yourself."
+            f"to_onnx takes a GPClassifier or a BayesianLinearClassifier; got {type(model).__name__}. A pipeline is "
+            "converted by skl2onnx.to_onnx, after xgpc.onnx.register()."
         )
     try:
         name = "" if dtype is None else np.dtype(dtype).name

@@ -23,7 +23,7 @@ from support.internals import KernelSpec
 
 from xgpc import GPClassifier
 from xgpc.explain import shapley_values
-from xgpc.kernels import ActiveDims, Precomputed, Sphere, Tanimoto
+from xgpc.kernels import ActiveDims, AxisMatern, Precomputed, Sphere, Tanimoto
 from xgpc.onnx import to_onnx
 
 
@@ -206,6 +206,43 @@ def test_places_among_columns_of_a_table():
     both = [names.index("latitude"), names.index("longitude")]
     expected = variance * Sphere(RBF(scale))(Z[:, both]) * RBF(other)(Z[:, kinds])
     np.testing.assert_allclose(model.posterior_.prior.core.cross(Z), expected, rtol=1e-9)
+
+
+class CalledLaplace(AxisMatern):
+    """Called, because it is a class of its own."""
+
+
+def tanimoto_slopes(x, z):
+    """Derivatives (d,) of sum min / sum max by numbers that differ from those of z."""
+    low, high = np.minimum(x, z).sum(), np.maximum(x, z).sum()
+    return np.where(x < z, 1.0 / high, -low / high**2)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "slopes"),
+    [
+        (CalledLaplace(1.3), lambda x, z: -np.sign(x - z) / 1.3 * np.exp(-np.sum(np.abs(x - z)) / 1.3)),
+        (Tanimoto(), tanimoto_slopes),
+    ],
+    ids=["laplace", "tanimoto"],
+)
+def test_gradients_near_a_kink_are_exact_or_nan(kernel, slopes):
+    """The steps of the differences, 1e-5 long, straddle a kink at any offset, and find it."""
+    z = np.array([0.7, 1.9, 1.1])
+    core = KernelSpec(kernel, 3).at(z[None])
+    for offset in np.linspace(-4e-5, 4e-5, 97):
+        x = np.array([1.0, 1.9 + offset, 0.6])
+        gradient, expected = core.row_gradients(x[None], np.ones((1, 1, 1)))[0, 0], slopes(x, z)
+        np.testing.assert_allclose(gradient[[0, 2]], expected[[0, 2]], atol=1e-9)
+        assert np.isnan(gradient[1]) if abs(offset) < 2.99e-5 else gradient[1] == pytest.approx(expected[1], abs=1e-9)
+
+
+def test_smooth_kernels_with_short_length_scales_have_gradients_everywhere():
+    X, Z = classes(5)[0], classes(4, seed=1)[0]
+    for points in (Z, X, X + 0.02):
+        G = np.ones((1, len(points), 5))
+        found, expected = (KernelSpec(kind(0.02), 2).at(points).row_gradients(X, G) for kind in (Own, RBF))
+        np.testing.assert_allclose(found, expected, atol=1e-8)
 
 
 def test_gradients_at_a_pole_and_of_counts():

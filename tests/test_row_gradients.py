@@ -18,7 +18,7 @@ from xgpc import BayesianLinearClassifier, GPClassifier, acquisition
 from xgpc.data.encoding import Encoding
 from xgpc.data.far_values import Limit
 from xgpc.data.warps import Warp
-from xgpc.kernels import AxisMatern
+from xgpc.kernels import ActiveDims, AxisMatern
 from xgpc.likelihoods import LIKELIHOODS
 
 D = 3
@@ -213,16 +213,48 @@ def test_other_kinds_of_rows(posterior):
     assert model.predict_proba(many[:0], return_grad=True)[1].shape == (0, 3, D)
 
 
-@pytest.mark.parametrize("kernel", [Matern(1.0, nu=0.5), AxisMatern(2.0)])
+@pytest.mark.parametrize(
+    ("kernel", "is_kink"),
+    [
+        (Matern(1.0, nu=0.5), [True, True, True]),
+        (AxisMatern(2.0), [True, True, True]),
+        (RBF(1.0) + Matern(1.0, nu=0.5) * RBF(2.0), [True, True, True]),
+        (RBF(1.0) * ActiveDims(Matern(1.0, nu=0.5), [2, 0]), [True, False, True]),
+        (RBF(1.0) + ActiveDims(AxisMatern(2.0), [1]), [False, True, False]),
+        (AxisMatern(2.0, nu=1.5) * Matern(1.0, nu=1.5), [False, False, False]),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("posterior", POSTERIORS)
-def test_rough_kernels_have_slope_zero_where_points_coincide(kernel, posterior):
+def test_gradients_at_points_are_nan_where_a_kernel_has_a_kink(posterior, kernel, is_kink):
     model = fitted(2, kernel, posterior)
-    _, _, by_mean, by_variance = model.predict_latent(data()[0], return_grad=True)
-    assert np.all(np.isfinite(by_mean))
-    assert np.all(np.isfinite(by_variance))
-    row = np.zeros((1, D))
-    core = compiled(kernel, row)
-    assert not np.any(core.row_gradients(row, np.ones((1, 1, 1))))
+    near = model.posterior_.X if posterior == "local" else model.inducing_points_
+    for point in (model.inducing_points_[:1], near[:1]):
+        # A point twice, and one that agrees with it in the second feature alone.
+        rows = np.repeat(point, 3, axis=0)
+        rows[2, [0, 2]] += 0.1
+        apart = np.array([is_kink, is_kink, [False, is_kink[1] and "AxisMatern" in str(kernel), False]])
+        if posterior == "local":
+            # Neighbours of a moved row may agree with it in other features, never here.
+            assert not np.any(np.isin(rows[2, [0, 2]], model.posterior_.X))
+        for name, gradient in zip(("mean", "variance"), model.predict_latent(rows, return_grad=True)[2:], strict=True):
+            np.testing.assert_array_equal(np.isnan(gradient), apart, err_msg=name)
+            at = int(name == "variance")
+            expected = differences(lambda rows, at=at: model.predict_latent(rows)[at], rows)
+            np.testing.assert_allclose(gradient[~apart], expected[~apart], atol=1e-5)
+        assert np.array_equal(np.isnan(model.predict_proba(rows, return_grad=True)[1][:, 1]), apart)
+    if posterior == "sparse":
+        assert np.array_equal(np.isnan(model.draw_functions(2).gradient(rows)[:, 1]), apart)
+
+
+@pytest.mark.parametrize("kernel", [Matern(1.0, nu=0.5), AxisMatern(2.0)])
+def test_gradients_next_to_a_kink_are_exact(kernel):
+    z, G = np.zeros((1, D)), np.ones((1, 1, 1))
+    for offset in (1e-6, -1e-4):
+        row = np.array([[offset, 0.5, -0.3]]) if isinstance(kernel, AxisMatern) else offset * np.eye(1, D)
+        found = compiled(kernel, z).row_gradients(row, G)[0, 0, 0]
+        scale = -np.sign(offset) / kernel.length_scale
+        np.testing.assert_allclose(found, scale * kernel(row, z)[0, 0], rtol=1e-8)
 
 
 @pytest.mark.parametrize("intercept", [True, False])

@@ -247,10 +247,11 @@ class PosteriorClassifier(WithArrays):
 
         With ``return_grad=True`` there are four results: mean, variance, and their gradients by X, (n, d) or (n, C, d).
         The features are those given, not as the model warps them. With neighbours they are those for each row's
-        neighbours; the functions jump a little where these change. Where a kernel with ``nu=0.5`` has a kink, at an
-        inducing point or neighbour, this point's own part of the gradient counts as 0. The first call makes and keeps
-        an (m, m) matrix for each latent function, (n, n) with ``inducing_points="all"``. ValueError for tables with
-        levels or missing numbers, and with ``return_cov`` or ``corrected``.
+        neighbours; the functions jump a little where these change. Where a derivative does not exist it is NaN: with
+        ``nu=0.5``, in all features at an inducing point or neighbour, or with ``AxisMatern`` in each feature in which
+        the row agrees with one; with a kernel that is not compiled, wherever differences of its values show a kink. The
+        first call makes and keeps an (m, m) matrix for each latent function, (n, n) with ``inducing_points="all"``.
+        ValueError for tables with levels or missing numbers, and with ``return_cov`` or ``corrected``.
         """
         if corrected and return_cov:
             raise ValueError("There is no corrected joint covariance; give either return_cov or corrected.")

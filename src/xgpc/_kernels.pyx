@@ -16,6 +16,7 @@ cdef extern from "profiles.h" nogil:
     enum:
         XG_MATERN_12
         XG_DOT_PRODUCT
+        XG_AXIS_MATERN_12
         XG_AXIS_MATERN_32
         XG_FAMILY_COUNT
         XG_SET
@@ -52,6 +53,9 @@ cdef extern from "axis.h" nogil:
 # |x|^2 + |z|^2 - 2 x.z loses eps (|x|^2 + |z|^2) of the squared distance. Above this squared norm (an error of
 # about 1e-10) the differences are formed instead; Matern 1/2, which takes the root of what is lost, always needs them.
 cdef double CANCELLATION_LIMIT = 1e6
+
+# Squared scaled distance within which the slope of Matern 1/2, of size 1, has no direction for rounding.
+cdef double KINK = 1e-14
 
 # Rows of a tile of gradients by rows: with 64 points, its tiles stay in a second-level cache.
 cdef enum:
@@ -168,7 +172,10 @@ cdef class InducingKernel:
         return out
 
     def row_gradients(self, X, const double[:, :, ::1] G):
-        """Gradients (g, n, d) by the rows of X (n, d) of sums over i and k of G_ki k(x_i, z_k), for G (g, m, n)."""
+        """Gradients (g, n, d) by the rows of X (n, d) of sums over i and k of G_ki k(x_i, z_k), for G (g, m, n).
+
+        NaN where a kernel has a kink, see ``kinks``.
+        """
         if self._is_called:
             return self.function.row_gradients(self.variance, X, self.inducing_points, np.asarray(G))
         cdef Rows rows = rows_of(X)
@@ -178,12 +185,13 @@ cdef class InducingKernel:
         if rows.n:
             with nogil:
                 row_gradients_block(self, &rows, G.shape[0], &G[0, 0, 0], work, rows.n, &result[0, 0, 0])
+            out += kinks(self, np.asarray(X, dtype=np.float64), self.inducing_points[None])
         return out
 
     def quadratic_gradients(self, X, const double[:, ::1] alpha, const double[:, :, ::1] B):
         """Gradients (2, c, n, d) by the rows x of X (n, d) of alpha . k and k . B k / 2 + k(x, x), with k = k(Z, x).
 
-        alpha is (c, m) and B (c, m, m), symmetric.
+        alpha is (c, m) and B (c, m, m), symmetric. NaN where a kernel has a kink, see ``kinks``.
         """
         if self._is_called:
             return self.function.quadratic_gradients(self.variance, X, self.inducing_points, np.asarray(alpha),
@@ -210,7 +218,38 @@ cdef class InducingKernel:
                     _blas.gemm_tile(n, m, m, &cross[0], &B[c, 0, 0], False, G + count * m * n)
                 row_gradients_block(self, &here, 2 * count, &cotangents[0], work, rows.n, &result[0, 0, start, 0])
         out[1] += self.diagonal_gradient(X)
+        out += kinks(self, X, self.inducing_points[None])
         return out
+
+
+def kinks(InducingKernel kernel, const double[:, :] X, const double[:, :, :] points):
+    """0 or NaN (n, d): NaN for the features by which some k(x, y) has no derivative at a row x of X (n, d).
+
+    y is one of ``points`` (k, d) of each row, (n, k, d), or of all rows, (1, k, d). The kernels with nu = 1/2 have a
+    kink: along a feature in which x and y agree, or, if not axis-aligned, in all features where x is y.
+    """
+    cdef Py_ssize_t t, f, i, k, j, p, family
+    cdef double r2
+    out = np.zeros((X.shape[0], kernel.n_features))
+    cdef double[:, ::1] mark = out
+    with nogil:
+        for t in range(kernel.n_terms):
+            for f in range(kernel._first[t], kernel._first[t + 1]):
+                family = kernel._family[f]
+                if kernel._noise[t] or not (family == XG_MATERN_12 or family == XG_AXIS_MATERN_12):
+                    continue
+                for i in range(X.shape[0]):
+                    p = i if points.shape[0] > 1 else 0
+                    for k in range(points.shape[1]):
+                        r2 = 0.0
+                        if family == XG_MATERN_12:
+                            for j in range(kernel.n_features):
+                                r2 += ((X[i, j] - points[p, k, j]) * kernel._scale[f, j]) ** 2
+                        for j in range(kernel.n_features if r2 < KINK else 0):
+                            # A factor does not see the features of scale 0.
+                            if kernel._scale[f, j] != 0.0 and (family == XG_MATERN_12 or X[i, j] == points[p, k, j]):
+                                mark[i, j] = NAN
+    return out
 
 
 cdef class RowScratch:

@@ -12,6 +12,7 @@ from ._kernels cimport (InducingKernel, KernelGradient, Rows, diagonal_block, gr
                         rows_from, rows_of)
 from ._nearest cimport Tree, xg_nearest_of, xg_nearest_scratch
 from ._sites cimport xg_moments
+from ._kernels import kinks
 
 cdef extern from "local.h" nogil:
     ctypedef struct xg_local_kernel:
@@ -461,7 +462,8 @@ def cavity_vjp(int link, const double[::1] mean, const double[::1] variance, con
 def neighbour_gradients(InducingKernel kernel, near, index, const double[:, ::1] X, const double[:, :, ::1] G):
     """Gradients (g, r, d) by the rows x_i of X (r, d) of sums over j of G_ij k(x_i, y_ij), for each of G (g, r, k).
 
-    y_ij are the rows ``index`` (r, k) of ``near`` (n, d). For one row x_i is the kernel's only inducing point.
+    y_ij are the rows ``index`` (r, k) of ``near`` (n, d). For one row x_i is the kernel's only inducing point. NaN
+    where a kernel has a kink, see ``kinks``.
     """
     cdef const Py_ssize_t[:, ::1] places = np.ascontiguousarray(index, dtype=np.intp)
     cdef Py_ssize_t i, g, f, j, k = places.shape[1], d = kernel.n_features
@@ -488,7 +490,7 @@ def neighbour_gradients(InducingKernel kernel, near, index, const double[:, ::1]
                     for j in range(d):
                         # Rows are centred at the only point, so that their products with W are those of x - z.
                         result[g, i, j] += total.parts.products[f * d + j] * here._scale[f, j]
-    return out
+    return out + kinks(kernel, X, np.asarray(near[index], dtype=np.float64))
 
 
 def kernel_gradient(InducingKernel kernel, X, const double[:, ::1] G, const double[::1] g, Workspace work,

@@ -10,9 +10,14 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel, Matern, PairwiseKernel, WhiteKernel
 
-# Steps of differences, in logarithms of parameters or in standard deviations of the points' features, and the weights
-# of a rule with an error of the fourth order: errors of the step are as small as those of rounding, 1e-12.
+# Steps of differences, in logarithms of parameters, and the weights of a rule with an error of the fourth order: errors
+# of the step are as small as those of rounding, 1e-12.
 STEP = 1e-4
+# The same in standard deviations of the points' features. A kink that disturbs the rule makes a fourth difference of
+# the seven values at 0 and three steps to both sides: at least a quarter of a step times its change of slope. A smooth
+# kernel with a length scale of l deviations makes one of about 3 (step / l)^4, and rounding one of 16 eps. With this
+# step, rounding is 4e-10 steps, and below the tolerance, in steps and relative to k(x, x), are kernels with l > .01.
+ROW_STEP, KINK = 1e-5, 1e-6
 # Smoothness of the Matern kernels with formulas of their own.
 ANALYTIC = (0.5, 1.5, 2.5, np.inf)
 Part = Literal["both", "latent", "noise"]
@@ -98,30 +103,29 @@ class CalledKernel:
 
     def row_gradients(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray, G: np.ndarray) -> np.ndarray:
         """As ``InducingKernel.row_gradients``, (g, n, d) for G (g, m, n)."""
-        kernel = self._at(variance)
-        return self._by_rows(X, Z, lambda x: np.einsum("gmn,nm->gn", G, self._values(kernel, x, Z)))
+        by_cross, _ = self._by_rows(variance, X, Z)
+        return np.einsum("gmn,nmd->gnd", G, by_cross)
 
     def quadratic_gradients(
         self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray, alpha: np.ndarray, B: np.ndarray
     ) -> np.ndarray:
         """As ``InducingKernel.quadratic_gradients``, (2, c, n, d) for alpha (c, m) and B (c, m, m)."""
-        kernel = self._at(variance)
-
-        def both(x: np.ndarray) -> np.ndarray:
-            K = self._values(kernel, x, Z)
-            squares = 0.5 * np.sum((K @ B) * K, axis=2) + self._variances(kernel, x)
-            return np.stack([alpha @ K.T, squares])
-
-        return self._by_rows(X, Z, both)
+        by_cross, by_diagonal = self._by_rows(variance, X, Z)
+        squares = np.einsum("cnm,nmd->cnd", self.values(variance, X, Z) @ B, by_cross) + by_diagonal
+        return np.stack([np.einsum("cm,nmd->cnd", alpha, by_cross), squares])
 
     def diagonal_gradient(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """Gradients (n, d) of k(x, x) by the rows."""
-        kernel = self._at(variance)
-        return self._by_rows(X, Z, lambda x: self._variances(kernel, x))
+        return self._by_rows(variance, X, Z)[1]
 
-    def _by_rows(self, X: np.ndarray, Z: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """Derivatives (..., n, d) of values (..., n), each of one row."""
+    def _by_rows(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Gradients (n, m, d) of k(X, Z) and (n, d) of k(x, x) by the rows, NaN where there may be a kink."""
+        kernel, found = self._at(variance), np.empty((len(X), len(Z) + 1, X.shape[1]))
         spread = np.std(Z, axis=0)
-        units = np.diag(np.where(spread > 0.0, spread, 1.0))
-        each = [slope(partial(lambda unit, h: function(X + h * unit), unit)) / np.max(unit) for unit in units]
-        return np.stack(each, axis=-1)
+        for j, unit in enumerate(ROW_STEP * np.where(spread > 0.0, spread, 1.0)):
+            rows = [X + step * unit * np.eye(1, X.shape[1], j) for step in range(-3, 4)]
+            values = np.array([np.c_[self._values(kernel, x, Z), self._variances(kernel, x)] for x in rows])
+            size = np.max(np.abs(values[3]), axis=1, initial=0.0, keepdims=True)
+            is_smooth = np.max(np.abs(np.diff(values, 4, axis=0)), axis=0) <= KINK * ROW_STEP * size
+            found[..., j] = np.where(is_smooth, sum(w * values[3 + step] for step, w in STENCIL) / unit, np.nan)
+        return found[:, :-1], found[:, -1]

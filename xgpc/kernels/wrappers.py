@@ -17,8 +17,8 @@ from ..names import MatrixLike
 ROUNDING = 1e-9
 # The same for the diagonal of a given matrix, which may be float32.
 DIAGONAL_ROUNDING = 1e-6
-# Steps of differences by the rows, up to 2e-4 of their standard deviation, go beyond a pole to the other side.
-LARGEST_LATITUDE = 90.0 + 90.0 * 2e-4
+# Steps of differences by the rows, up to 3e-5 of their standard deviation, go beyond a pole to the other side.
+LARGEST_LATITUDE = 90.0 + 90.0 * 3e-5
 
 
 class KernelOfRows(Kernel):
@@ -191,7 +191,8 @@ class Tanimoto(NormalizedKernelMixin, Kernel):
 
     Notes
     -----
-    n x m values take O(n m d) time for d features.
+    n x m values take O(n m d) time for d features. Gradients by x are for numbers above 0 that an inducing point does
+    not have, too: sets and counts are steps apart, and have none (NaN, or a ValueError at 0).
 
     References
     ----------
@@ -218,7 +219,7 @@ class Tanimoto(NormalizedKernelMixin, Kernel):
         if not all(np.all(rows >= -ROUNDING) for rows in (X, Z)):
             raise ValueError(
                 "Tanimoto needs numbers that are not negative, such as 0 and 1, or counts. Gradients by x also call "
-                "the kernel slightly below each number, so they need numbers above 0."
+                "the kernel slightly below each number, so they need numbers above 0: sets have none."
             )
         X, Z = np.maximum(X, 0.0), np.maximum(Z, 0.0)
         # min(x, z) = (x + z - |x - z|) / 2, and max with a plus.

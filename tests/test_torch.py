@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ pytest.importorskip("torch")
 import torch
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 from support.fits import quietly
+from torch.func import grad, hessian, jacfwd, jacrev, vmap
 
 from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc.kernels import AxisMatern
 from xgpc.torch import FeasibilityModel
 
 KERNEL = ConstantKernel(2.0) * Matern([0.8, 1.1], nu=2.5)
@@ -128,15 +131,106 @@ def test_without_gradients_nothing_is_kept():
     with torch.no_grad():
         assert not module(at).requires_grad
     assert not list(module.parameters())
-    (by_x,) = torch.autograd.grad((module(at) ** 2).sum(), at, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        by_x.sum().backward()
+
+
+# PyTorch's own forward mode warns of itself.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_transformations_have_the_values_and_gradients_of_loops(n_classes):
+    module, rows = FeasibilityModel(fitted(n_classes), "good"), X.reshape(-1, 2)
+    at = rows.clone().requires_grad_()
+    (by_x,) = torch.autograd.grad(module(at).sum(), at)
+    for values in (vmap(module)(rows), vmap(module, in_dims=1)(rows.T), vmap(vmap(module))(X).reshape(-1)):
+        torch.testing.assert_close(values, module(rows), rtol=1e-12, atol=0.0)
+    each = [
+        vmap(grad(module))(rows),
+        vmap(jacrev(module))(rows),
+        vmap(jacfwd(module))(rows),
+        grad(lambda rows: vmap(module)(rows).sum())(rows),
+        torch.einsum("iid->id", jacrev(module)(rows)),
+        torch.einsum("iid->id", jacfwd(module)(rows)),
+        vmap(jacrev(module), in_dims=1)(rows.T),
+    ]
+    for found in each:
+        torch.testing.assert_close(found, by_x, rtol=1e-12, atol=1e-14)
+    mean, variance = module.latent(at)
+    for number, moment in enumerate((mean, variance)):
+        (expected,) = torch.autograd.grad(moment.sum(), at, retain_graph=True)
+        found = vmap(jacrev(lambda x, number=number: module.latent(x)[number].sum()))(rows)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
+
+
+# PyTorch's compiler looks at the gradients of all tensors, and its forward mode warns of itself.
+@pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore:`torch.jit.script` is deprecated")
+def test_compiled_functions_call_the_classifier():
+    module = FeasibilityModel(fitted(), "good")
+
+    def score(X):
+        return (module(2.0 * X) * torch.exp(-X.sum(-1))).sum()
+
+    by_x = []
+    for function in (score, torch.compile(score, backend="eager")):
+        at = X.clone().requires_grad_()
+        function(at).backward()
+        by_x.append(at.grad)
+    torch.testing.assert_close(*by_x)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_second_derivatives_are_refused_and_never_zero():
+    module, row = FeasibilityModel(fitted(), "good"), X[0, 0]
+    again = [hessian, lambda f: jacrev(jacrev(f)), lambda f: jacfwd(jacfwd(f)), lambda f: jacrev(jacfwd(f))]
+    for transform in (*again, lambda f: partial(torch.autograd.functional.hessian, f)):
+        for function in (module, lambda x: module.latent(x)[0]):
+            with pytest.raises(RuntimeError, match="first derivatives by X, and no second ones: leave out"):
+                transform(function)(row)
+    at, weight = X.clone().requires_grad_(), torch.tensor(3.0, dtype=torch.float64, requires_grad=True)
+    (by_x,) = torch.autograd.grad(weight**2 * module(at).sum(), at, create_graph=True)
+    with pytest.raises(RuntimeError, match="first derivatives by X"):
+        torch.autograd.grad(by_x.sum(), at, retain_graph=True)
+    # The gradient by other variables is known.
+    (by_weight,) = torch.autograd.grad(by_x.sum(), weight)
+    torch.testing.assert_close(by_weight, 2.0 / 3.0 * by_x.sum().detach())
+
+
+def test_gradients_are_nan_where_the_kernel_has_a_kink():
+    model = fitted(kernel=AxisMatern([0.8, 1.1]))
+    at = torch.as_tensor(model.inducing_points_[:1]) + torch.tensor([0.0, 0.01], dtype=torch.float64)
+    at.requires_grad_()
+    FeasibilityModel(model, "good")(at).sum().backward()
+    assert torch.isnan(at.grad).tolist() == [[True, False]]
 
 
 def test_modules_can_be_copied_and_pickled():
     module = FeasibilityModel(fitted(), "good", 0.8)
     for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         assert torch.equal(other.constraint(X), module.constraint(X))
+
+
+@pytest.mark.parametrize("posterior", POSTERIORS)
+def test_state_dicts_have_plain_tensors_and_restore_the_model(posterior, tmp_path):
+    module = FeasibilityModel(fitted(3, posterior), "odd", 0.8)
+    torch.save(module.state_dict(), tmp_path / "state.pt")
+    other = FeasibilityModel(fitted(), "bad")
+    other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert torch.equal(other.constraint(X), module.constraint(X))
+    assert repr(other) == repr(module)
+    with pytest.raises(ValueError, match="not a model saved by GPClassifier"):
+        other.set_extra_state({"model": torch.zeros(9, dtype=torch.uint8), "column": 0, "threshold": 0.5})
+    assert torch.equal(other.constraint(X), module.constraint(X))
+
+
+def test_linear_classifiers_have_no_state_dict():
+    rows = X.reshape(-1, 2).numpy()
+    module = FeasibilityModel(quietly(BayesianLinearClassifier(), rows, rows[:, 0] > 0.2), True)
+    with pytest.raises(ValueError, match=r"BayesianLinearClassifier has none. Pickle the module"):
+        module.state_dict()
+
+
+def test_the_repr_names_model_label_and_threshold():
+    text = repr(FeasibilityModel(fitted(n_classes=3), "odd", 0.8))
+    assert text.startswith("FeasibilityModel(\n  GPClassifier(kernel=")
+    assert "feasible='odd', threshold=0.8" in text
 
 
 def test_a_later_fit_does_not_change_a_module():

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from torch.autograd.function import once_differentiable
 
 from .acquisition.labels import Link
 from .acquisition.trials import column_of_label
@@ -22,34 +23,107 @@ from .config import PROBABILITY
 Function = Callable[[np.ndarray, bool], Any]
 
 
-def _pull_back(ctx: Any, output: torch.Tensor) -> tuple[torch.Tensor, None]:
-    """Gradient (..., d) by X, from that by the values (..., k)."""
-    (gradient,) = ctx.saved_tensors
-    by_rows = torch.einsum("nk,nkd->nd", output.reshape(gradient.shape[:2]), gradient)
-    return by_rows.reshape(*output.shape[:-1], gradient.shape[2]), None
+class _AtRows:
+    """Values and gradients of a function of rows at X (..., d), in one call if gradients will be wanted."""
+
+    def __init__(self, function: Function, is_steep: bool) -> None:
+        self.function, self.is_steep = function, is_steep
+        self.kept: tuple[np.ndarray, np.ndarray] | None = None  # rows with their gradients
+
+    def values(self, rows: np.ndarray) -> np.ndarray:
+        if not self.is_steep:
+            return self.function(rows, False)
+        values, gradient = self.function(rows, True)
+        self.kept = rows, gradient
+        return values
+
+    def gradients(self, rows: np.ndarray) -> np.ndarray:
+        # Transformations of ``torch.func`` may have other rows here than there.
+        if self.kept is not None and np.array_equal(self.kept[0], rows):
+            return self.kept[1]
+        return self.function(rows, True)[1]
 
 
-class _AtRows(torch.autograd.Function):
-    """Values (..., k) at rows X (..., d), whose gradients come with them."""
+def _tensor(function: Callable[[np.ndarray], np.ndarray], X: torch.Tensor) -> torch.Tensor:
+    """Values (..., *s) of a function that has (n, *s) for rows (n, d), at X (..., d)."""
+    values = function(X.detach().to("cpu", torch.float64).reshape(-1, X.shape[-1]).numpy())
+    return torch.as_tensor(values, dtype=X.dtype, device=X.device).reshape(*X.shape[:-1], *values.shape[1:])
+
+
+class _Values(torch.autograd.Function):
+    """Values (..., k) of a function at rows X (..., d)."""
 
     @staticmethod
-    def forward(ctx: Any, X: torch.Tensor, function: Function) -> torch.Tensor:
-        rows = X.detach().to("cpu", torch.float64).reshape(-1, X.shape[-1]).numpy()
-        values = function(rows, ctx.needs_input_grad[0])
-        if ctx.needs_input_grad[0]:
-            values, gradient = values
-            ctx.save_for_backward(torch.as_tensor(gradient, dtype=X.dtype, device=X.device))
-        return torch.as_tensor(values, dtype=X.dtype, device=X.device).reshape(*X.shape[:-1], values.shape[1])
+    def forward(X: torch.Tensor, at: _AtRows) -> torch.Tensor:
+        return _tensor(at.values, X)
 
-    backward = staticmethod(once_differentiable(_pull_back))
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, _AtRows], output: torch.Tensor) -> None:
+        X, ctx.at = inputs
+        ctx.save_for_backward(X)
+        ctx.save_for_forward(X)
+
+    @staticmethod
+    def backward(ctx: Any, by_values: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return torch.einsum("...k,...kd->...d", by_values, _Slopes.apply(*ctx.saved_tensors, ctx.at)), None
+
+    @staticmethod
+    def jvp(ctx: Any, X_tangent: torch.Tensor, _: None) -> torch.Tensor:
+        return torch.einsum("...d,...kd->...k", X_tangent, _Slopes.apply(*ctx.saved_tensors, ctx.at))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int, None], X: torch.Tensor, at: _AtRows) -> tuple[torch.Tensor, int]:
+        return _Values.apply(X.movedim(in_dims[0], 0), at), 0
+
+
+class _Slopes(torch.autograd.Function):
+    """Gradients (..., k, d) of the values, which have none themselves."""
+
+    @staticmethod
+    def forward(X: torch.Tensor, at: _AtRows) -> torch.Tensor:
+        return _tensor(at.gradients, X)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, _AtRows], output: torch.Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError(
+            "FeasibilityModel has first derivatives by X, and no second ones: leave out create_graph=True, hessian and "
+            "the like, or take differences of gradients."
+        )
+
+    jvp = backward
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int, None], X: torch.Tensor, at: _AtRows) -> tuple[torch.Tensor, int]:
+        return _Slopes.apply(X.movedim(in_dims[0], 0), at), 0
+
+
+def _evaluated(X: torch.Tensor, function: Function) -> torch.Tensor:
+    """Values (..., k) of a function at checked X (..., d)."""
+    if not (isinstance(X, torch.Tensor) and X.is_floating_point() and X.ndim >= 1):
+        what = f"one of {X.dtype}, {tuple(X.shape)}" if isinstance(X, torch.Tensor) else type(X).__name__
+        raise ValueError(f"X must be a tensor of floating point numbers (..., q, d); got {what}.")
+    return _Values.apply(X, _AtRows(function, X.requires_grad and torch.is_grad_enabled()))
+
+
+# torch.compile cannot trace the classifier, but calls it.
+_called = torch.compiler.disable(_evaluated)
 
 
 class FeasibilityModel(torch.nn.Module):
     """Probability that settings are feasible, by a fitted classifier, with gradients by the settings.
 
-    The module has no parameters to train: gradients are those by X, in the units of the classifier's training rows,
-    once and not twice. It computes in double precision on the CPU, and returns tensors of the type and device of X. A
-    later fit of the classifier does not change it.
+    The module has no parameters to train: gradients are those by X, in the units of the classifier's training rows.
+    They are first derivatives, NaN where there are none (see ``predict_latent``); second ones raise a RuntimeError. It
+    computes in double precision on the CPU, and returns tensors of the type and device of X. A later fit of the
+    classifier does not change it. ``torch.func`` can transform it; ``torch.compile`` calls it outside of its graph, so
+    that ``fullgraph=True`` is an error.
+
+    ``state_dict`` holds a GPClassifier's file as a tensor: ``torch.load(path, weights_only=True)`` reads it, and
+    ``load_state_dict`` restores model, label and threshold in a module of any fitted classifier of the same class.
 
     Parameters
     ----------
@@ -76,9 +150,35 @@ class FeasibilityModel(torch.nn.Module):
         self.model, self.threshold = copy.copy(model), threshold
         self._column = column_of_label(model, "feasible", feasible)
 
+    def extra_repr(self) -> str:
+        """What ``repr`` shows between the parentheses."""
+        label = np.asarray(self.model.classes_).tolist()[self._column]
+        return f"{self.model!r}, feasible={label!r}, threshold={self.threshold!r}"
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What ``state_dict`` holds; ValueError for a model without a file, which can be pickled."""
+        if not hasattr(self.model, "save"):
+            raise ValueError(
+                f"state_dict needs a model that save() can write; {type(self.model).__name__} has none. Pickle the "
+                "module: torch.save(module, path)."
+            )
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "model.npz"
+            self.model.save(path)
+            model = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
+        return {"model": model, "column": self._column, "threshold": self.threshold}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Take what ``get_extra_state`` returned; ValueError for a model that is no such file."""
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "model.npz"
+            path.write_bytes(state["model"].cpu().numpy().tobytes())
+            self.model = type(self.model).load(path)
+        self._column, self.threshold = state["column"], state["threshold"]
+
     def forward(self, X: torch.Tensor) -> torch.Tensor:
         """Probability (..., q) that the settings X (..., q, d) are feasible, each by itself."""
-        return _AtRows.apply(_checked(X), self._probability)[..., 0]
+        return _called(X, self._probability)[..., 0]
 
     def constraint(self, X: torch.Tensor) -> torch.Tensor:
         """``threshold`` minus the probability (..., q): negative where feasible, as BoTorch's constraints are."""
@@ -89,7 +189,7 @@ class FeasibilityModel(torch.nn.Module):
 
         Of two classes, positive values mean ``classes_[1]``, whichever is feasible.
         """
-        found = _AtRows.apply(_checked(X), self._moments)
+        found = _called(X, self._moments)
         mean, variance = torch.tensor_split(found, 2, dim=-1)
         return (mean, variance) if mean.shape[-1] > 1 else (mean[..., 0], variance[..., 0])
 
@@ -105,10 +205,3 @@ class FeasibilityModel(torch.nn.Module):
         mean, variance, *gradients = self.model.predict_latent(rows, return_grad=True)
         by_x = [one if one.ndim == 3 else one[:, None] for one in gradients]
         return np.column_stack([mean, variance]), np.concatenate(by_x, axis=1)
-
-
-def _checked(X: torch.Tensor) -> torch.Tensor:
-    if not (isinstance(X, torch.Tensor) and X.is_floating_point() and X.ndim >= 1):
-        what = f"one of {X.dtype}, {tuple(X.shape)}" if isinstance(X, torch.Tensor) else type(X).__name__
-        raise ValueError(f"X must be a tensor of floating point numbers (..., q, d); got {what}.")
-    return X

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "quickstart.md",
          *sorted((ROOT / "docs" / "guide").glob("*.md"))]  # fmt: skip
 # What ``.ci/run`` installs for some pages, after the other tests.
-NEEDED = {"autogluon": "autogluon.tabular", "torch": "torch"}
+NEEDED = {"autogluon": "autogluon.tabular", "torch": "botorch"}
 BLOCK = re.compile(r"^```(python|output)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # Threads of dask's scheduler say more at their end than a page's reader sees.
 pytestmark = pytest.mark.filterwarnings("ignore:.*GCDiagnosis:pytest.PytestUnraisableExceptionWarning")

@@ -66,12 +66,13 @@ def test_every_dependency_is_imported():
 
 
 def test_the_tests_have_every_extra():
-    """But for AutoGluon, which would keep pandas back for all tests, and PyTorch, which is large: their own tests run
-    with what makes the pages."""
+    """But for AutoGluon, which would keep pandas back for all tests, and PyTorch and BoTorch, which are large: their
+    own tests run with what makes the pages."""
     extras = PROJECT["optional-dependencies"]
     for name, listed in extras.items():
         if name not in ("lint", "docs"):
-            assert distributions(listed) <= distributions(extras["docs" if name in ("autogluon", "torch") else "test"])
+            of = "docs" if name in ("autogluon", "botorch", "torch") else "test"
+            assert distributions(listed) <= distributions(extras[of])
     gate = ROOT / ".ci" / "run"
     assert "pytest -k 'autogluon or torch'" in gate.read_text(encoding="utf-8")
 
@@ -264,6 +265,7 @@ def imported(source):
 LAYERS = (
     ("__main__",),
     ("app",),
+    ("botorch",),
     ("torch",),
     ("acquisition", "autogluon", "dask", "gibbs", "onnx", "plotting"),
     ("pictures",),

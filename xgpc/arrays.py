@@ -7,12 +7,12 @@ from abc import ABC
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ._kernels import FAMILIES
 from .approximations.base import KernelPosterior, Posterior, groups_of_latents
 from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
 from .data.encoding import Encoding, warps_in
 from .estimator import LatentClassifier
+from .kernels.factors import NAMES
 from .likelihoods import LikelihoodBound, Parameter
 
 
@@ -21,13 +21,13 @@ def kernel_arrays(q: Posterior) -> dict[str, np.ndarray]:
     groups = groups_of_latents(q.prior, q.n_latents or 1)
     if reason := groups[0].spec.not_compiled:
         raise ValueError(f"to_arrays is for compiled kernels; {reason}. pickle keeps a model with any kernel.")
-    cores, names = [group.core for group in groups], {number: name for name, number in FAMILIES.items()}
+    cores = [group.core for group in groups]
     return {
         "points": np.stack([group.Z for group in groups]),
         "term_variance": np.stack([core.variance for core in cores]),
         "term_is_noise": np.array(cores[0].noise) != 0,
         "factor_term": np.array(cores[0].term),
-        "factor_family": np.array([names[int(number)] for number in cores[0].family], dtype=str),
+        "factor_family": np.array([NAMES[int(number)] for number in cores[0].family], dtype=str),
         "factor_shape": np.stack([core.shape for core in cores]),
         "inverse_length_scale": np.stack([core.inverse_length_scale for core in cores]),
     }

@@ -91,7 +91,7 @@ class _Slopes(torch.autograd.Function):
     def backward(ctx: Any, *_: Any) -> Any:
         raise RuntimeError(
             "FeasibilityModel has first derivatives by X, and no second ones: leave out create_graph=True, hessian and "
-            "the like, or take differences of gradients."
+            "the like, take differences of gradients, or xgpc.botorch.LatentModel, whose latent values have both."
         )
 
     jvp = backward
@@ -111,6 +111,27 @@ def _evaluated(X: torch.Tensor, function: Function) -> torch.Tensor:
 
 # torch.compile cannot trace the classifier, but calls it.
 _called = torch.compiler.disable(_evaluated)
+
+
+def file_of(model: BaseEstimator) -> torch.Tensor:
+    """The bytes of a model's file, for a ``state_dict``; ValueError for a model without one."""
+    if not hasattr(model, "save"):
+        raise ValueError(
+            f"state_dict needs a model that save() can write; {type(model).__name__} has none. Pickle the module: "
+            "torch.save(module, path)."
+        )
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.npz"
+        model.save(path)
+        return torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
+
+
+def model_of(file: torch.Tensor, like: BaseEstimator) -> BaseEstimator:
+    """The model of a file's bytes, of the class of another; ValueError for other bytes."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.npz"
+        path.write_bytes(file.cpu().numpy().tobytes())
+        return type(like).load(path)
 
 
 class FeasibilityModel(torch.nn.Module):
@@ -156,24 +177,12 @@ class FeasibilityModel(torch.nn.Module):
         return f"{self.model!r}, feasible={label!r}, threshold={self.threshold!r}"
 
     def get_extra_state(self) -> dict[str, Any]:
-        """What ``state_dict`` holds; ValueError for a model without a file, which can be pickled."""
-        if not hasattr(self.model, "save"):
-            raise ValueError(
-                f"state_dict needs a model that save() can write; {type(self.model).__name__} has none. Pickle the "
-                "module: torch.save(module, path)."
-            )
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "model.npz"
-            self.model.save(path)
-            model = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
-        return {"model": model, "column": self._column, "threshold": self.threshold}
+        """What ``state_dict`` holds."""
+        return {"model": file_of(self.model), "column": self._column, "threshold": self.threshold}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Take what ``get_extra_state`` returned; ValueError for a model that is no such file."""
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "model.npz"
-            path.write_bytes(state["model"].cpu().numpy().tobytes())
-            self.model = type(self.model).load(path)
+        """Take what ``get_extra_state`` returned."""
+        self.model = model_of(state["model"], self.model)
         self._column, self.threshold = state["column"], state["threshold"]
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:

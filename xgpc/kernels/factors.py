@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, DotProduct, ExpSineSquared, Kernel, Matern, RationalQuadratic
 
+from .._kernels import FAMILIES
 from .axis import AxisMatern
 
+# Number of a family in the core -> its name
+NAMES = {number: name for name, number in FAMILIES.items()}
 # (random state, size (..., d)) -> array of that size, or (..., 1)
 Draw = Callable[[np.random.RandomState, tuple[int, ...]], np.ndarray]
 # (module, scaled distances along features) -> logarithms of the factors; see ``PROFILES`` for the module

@@ -11,11 +11,10 @@ import numpy as np
 
 from .._kernels import FAMILIES, InducingKernel
 from ..approximations.base import CovarianceForm
-from ..kernels.factors import AXIS_FAMILIES, LOG_FACTORS, PROFILES
+from ..kernels.factors import AXIS_FAMILIES, LOG_FACTORS, NAMES, PROFILES
 from . import graph
 from .graph import Tensor, concatenated, maximum, minimum
 
-NAMES = {number: name for name, number in FAMILIES.items()}
 DOT_PRODUCT = FAMILIES["dot-product"]
 # As in ``src/xgpc/_kernels.pyx``: |x|^2 + |z|^2 - 2 x.z loses eps |z|^2. Above this |z|^2 the loss is too large; under
 # the root of a Matern kernel with nu = 1/2 it always is.

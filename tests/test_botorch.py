@@ -1,0 +1,263 @@
+"""A classifier as a model of BoTorch: joint posteriors are the classifier's, and derivatives pass PyTorch's checks."""
+
+import copy
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+
+# ``.ci/run`` installs it for this module and that of PyTorch, after the other tests.
+pytest.importorskip("botorch")
+import torch
+from botorch.acquisition import qLogExpectedImprovement, qSimpleRegret
+from botorch.acquisition.objective import GenericMCObjective, LinearMCObjective, ScalarizedPosteriorTransform
+from botorch.optim import optimize_acqf
+from botorch.sampling import SobolQMCNormalSampler
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    ConstantKernel,
+    DotProduct,
+    ExpSineSquared,
+    Matern,
+    RationalQuadratic,
+    WhiteKernel,
+)
+from support.fits import quietly
+
+from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc.botorch import LatentModel
+from xgpc.kernels import ActiveDims, AxisMatern, Tanimoto
+
+KERNELS = {
+    "matern 5/2": ConstantKernel(2.0) * Matern([0.8, 1.1], nu=2.5),
+    "sum with noise": RBF(0.9) + ConstantKernel(0.3) + WhiteKernel(0.1),
+    "axis matern 3/2": AxisMatern([0.8, 1.0], nu=1.5),
+    "matern 3/2 of a column": ActiveDims(Matern(1.0, nu=1.5), [1]) + RationalQuadratic(1.1, 0.7),
+    "periodic": ConstantKernel(0.5) * ActiveDims(ExpSineSquared(1.2, 2.1), [0]) * RBF(1.5),
+    "dot products": DotProduct(0.7) * RBF(1.0) + DotProduct(1.0) ** 2,
+    "matern 1/2": Matern(1.0, nu=0.5),
+    "axis matern 1/2": RBF(1.2) * ActiveDims(AxisMatern(1.2), [1]),
+}
+POSTERIORS = {"sparse": {"n_inducing": 9, "n_neighbors": 0}, "full": {"inducing_points": "all"}}
+X = torch.as_tensor(np.random.default_rng(1).normal(size=(3, 2, 2)))
+BOUNDS = torch.tensor([[-2.0, -2.0], [2.0, 2.0]], dtype=torch.float64)
+
+
+def fitted(n_classes=2, posterior="sparse", kernel=KERNELS["matern 5/2"], change=None, **options):
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(70, 2))
+    score = np.sin(2.0 * rows[:, 0]) + rows[:, 1] + 0.5 * random.normal(size=70)
+    y = np.array(["bad", "good", "odd"])[np.digitize(score, [0.0, 0.8][: n_classes - 1])]
+    if change is not None:
+        change(rows)
+    options = {"optimizer": None, "random_state": 0, **POSTERIORS[posterior], **options}
+    return quietly(GPClassifier(kernel, **options), rows, y)
+
+
+def moments(model, X):
+    """Means (..., q) and covariances (..., q, q), the latent functions one after the other."""
+    each = [model.posterior(X, output_indices=[c]) for c in range(model.num_outputs)]
+    parts = [(one.mean[..., 0], one.distribution.covariance_matrix) for one in each]
+    return tuple(torch.stack(part, -1) for part in zip(*parts, strict=True))
+
+
+def assert_joint_posterior(classifier, X=X):
+    mean, covariance = moments(LatentModel(classifier), X)
+    for rows, *found in zip(X.reshape(-1, *X.shape[-2:]), mean.flatten(0, -3), covariance.flatten(0, -4), strict=True):
+        for one, expected in zip(found, classifier.predict_latent(rows.numpy(), return_cov=True), strict=True):
+            np.testing.assert_allclose(one.reshape(expected.shape), expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("posterior", POSTERIORS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_joint_posterior_is_that_of_predict_latent(name, posterior):
+    assert_joint_posterior(fitted(2, posterior, KERNELS[name]))
+
+
+@pytest.mark.parametrize("posterior", POSTERIORS)
+def test_several_latent_functions_are_independent_outcomes(posterior):
+    classifier = fitted(3, posterior)
+    assert_joint_posterior(classifier)
+    model = LatentModel(classifier)
+    joint, alone = model.posterior(X), model.posterior(X, output_indices=[2])
+    assert joint.mean.shape == joint.variance.shape == (3, 2, model.num_outputs) == (3, 2, 3)
+    torch.testing.assert_close(joint.mean[..., 2:], alone.mean)
+    torch.testing.assert_close(joint.variance[..., 2:], alone.variance)
+    weights = torch.tensor([1.0, 0.0, -2.0], dtype=torch.float64)
+    transformed = model.posterior(X, posterior_transform=ScalarizedPosteriorTransform(weights))
+    torch.testing.assert_close(transformed.mean[..., 0], joint.mean @ weights)
+    torch.testing.assert_close(transformed.variance[..., 0], joint.variance @ weights**2)
+
+
+def test_a_kernel_for_each_class():
+    classifier = fitted(3, share="none", optimizer="profile", max_iter=3)
+    assert len(classifier.kernel_) == 3
+    assert_joint_posterior(classifier)
+
+
+def test_prior_means_warps_and_limits():
+    def stretched(rows):
+        rows[:, 1] = 10.0 + np.sinh(3.0 * rows[:, 1])
+
+    def with_codes(rows):
+        rows[:2, 0] = -9999.0
+
+    warped = fitted(kernel=None, change=stretched, mean=0.7)
+    assert warped.encoding_.warps
+    assert_joint_posterior(warped, X + torch.tensor([0.0, 10.0], dtype=torch.float64))
+    limited = fitted(kernel=None, change=with_codes)
+    assert limited.encoding_.limits
+    assert_joint_posterior(limited, X)
+    assert_joint_posterior(limited, X - torch.tensor([5000.0, 0.0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_first_and_second_derivatives(name):
+    model = LatentModel(fitted(kernel=KERNELS[name]))
+    at = X[:2].clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda X: moments(model, X), at, eps=1e-5, atol=1e-6)
+    assert torch.autograd.gradgradcheck(lambda X: moments(model, X), at, eps=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_derivatives_at_a_point_are_limits_or_nan(name):
+    classifier = fitted(kernel=KERNELS[name])
+    model, point = LatentModel(classifier), torch.tensor(classifier.inducing_points_[:1])
+
+    def mean(row):
+        return model.posterior(row).mean.sum()
+
+    at = point.clone().requires_grad_()
+    (by_x,) = torch.autograd.grad(mean(at), at)
+    expected = classifier.predict_latent(point.numpy(), return_grad=True)[2]
+    np.testing.assert_allclose(by_x, expected, rtol=1e-9, atol=1e-11)
+    assert bool(torch.isnan(by_x).any()) == ("1/2" in name)
+    if "1/2" not in name:
+        here, near = (torch.autograd.functional.hessian(mean, point + step) for step in (0.0, 1e-6))
+        torch.testing.assert_close(here, near, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (4, 2), (5, 1, 2), (2, 3, 4, 2)])
+def test_batches_and_single_precision(shape):
+    classifier = fitted()
+    model, at = LatentModel(classifier), torch.as_tensor(np.random.default_rng(2).normal(size=shape))
+    posterior = model.posterior(at)
+    assert posterior.mean.shape == (*shape[:-1], 1)
+    assert posterior.rsample(torch.Size([5])).shape == (5, *shape[:-1], 1)
+    single = model.posterior(at.float())
+    assert single.mean.dtype == torch.float32
+    torch.testing.assert_close(single.mean.double(), posterior.mean, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("likelihood", ["logit", "probit", "step", "svm", "softmax"])
+def test_the_mean_of_the_probabilities_is_that_of_predict_proba(likelihood):
+    """By quadrature over independent latent values of single rows; the step is one between two of its points."""
+    classifier = fitted(3 if likelihood == "softmax" else 2, likelihood=likelihood, max_iter=20)
+    model, rows = LatentModel(classifier), X.reshape(-1, 1, 2)
+    posterior = model.posterior(rows)
+    n, nodes = model.num_outputs, np.linspace(-7.0, 7.0, 2001 if likelihood == "step" else 57)
+    weights = np.exp(-0.5 * nodes**2)
+    grid, mass = (np.stack(np.meshgrid(*n * [one], indexing="ij"), -1).reshape(-1, n) for one in (nodes, weights))
+    latent = posterior.mean + posterior.variance.sqrt() * torch.as_tensor(grid)
+    expected = torch.as_tensor(np.prod(mass / weights.sum(), axis=1)) @ model.probability(latent)
+    tolerance = 2e-3 if likelihood == "step" else 1e-5
+    np.testing.assert_allclose(classifier.predict_proba(rows[:, 0].numpy()), expected, atol=tolerance)
+
+
+# The factorisation of equal points takes jitter, which BoTorch's does by itself.
+@pytest.mark.filterwarnings("ignore:A not p.d.")
+def test_acquisition_functions_find_what_they_look_for():
+    """The greatest mean of the latent function, and joint improvements by two points."""
+    model = LatentModel(fitted())
+    sampler = SobolQMCNormalSampler(torch.Size([64]), seed=0)
+    torch.manual_seed(0)
+    options = {"bounds": BOUNDS, "num_restarts": 3, "raw_samples": 32}
+    chosen, value = optimize_acqf(
+        qSimpleRegret(model, sampler, GenericMCObjective(lambda samples, X: model.probability(samples)[..., 1])),
+        q=1,
+        **options,
+    )
+    grid = torch.cartesian_prod(*2 * [torch.linspace(-2.0, 2.0, 41, dtype=torch.float64)])
+    best = fitted().predict_proba(grid.numpy())[:, 1].max()
+    assert value > best - 2e-3
+    assert torch.all((chosen >= BOUNDS[0]) & (chosen <= BOUNDS[1]))
+    improvement = qLogExpectedImprovement(model, best_f=1.0, sampler=sampler)
+    pair, of_pair = optimize_acqf(improvement, q=2, **options)
+    assert of_pair > improvement(pair[:, None]).max()
+
+
+def test_pending_points_count_as_points_of_the_batch():
+    model = LatentModel(fitted())
+    sampler = SobolQMCNormalSampler(torch.Size([64]), seed=0)
+    pending = torch.tensor([[0.3, 0.2]], dtype=torch.float64)
+    both = torch.cat([X[:1, :1], pending[None]], -2)
+    expected = qLogExpectedImprovement(model, best_f=0.5, sampler=sampler)(both)
+    torch.testing.assert_close(qLogExpectedImprovement(model, 0.5, sampler, X_pending=pending)(X[:1, :1]), expected)
+
+
+def test_objectives_of_several_latent_functions():
+    model = LatentModel(fitted(3))
+    weights = torch.tensor([0.0, 1.0, -1.0], dtype=torch.float64)
+    value = qSimpleRegret(model, SobolQMCNormalSampler(torch.Size([512]), seed=0), LinearMCObjective(weights))(X[:, :1])
+    torch.testing.assert_close(value, model.posterior(X[:, 0]).mean @ weights, atol=0.02, rtol=0.0)
+
+
+def test_further_labels_make_another_model():
+    classifier = fitted()
+    model = LatentModel(classifier)
+    before, place = moments(model, X), torch.tensor([[3.0, -3.0], [3.1, -3.0]], dtype=torch.float64)
+    updated = model.condition_on_observations(place, torch.tensor([[1.0], [1.0]]))
+    assert all(torch.equal(one, other) for one, other in zip(moments(model, X), before, strict=True))
+    assert classifier.n_samples_seen_ == 70
+    # Far from all other points, so that only new ones can tell.
+    (old, prior), (new, less) = moments(model, place), moments(updated, place)
+    assert torch.all(new > old + 0.5)
+    assert torch.all(torch.diagonal(less[..., 0]) < 0.8 * torch.diagonal(prior[..., 0]))
+    assert_joint_posterior(updated.model)
+    expected = classifier.partial_fit(place.numpy(), ["good", "good"], n_new_inducing=2)
+    np.testing.assert_array_equal(updated.model.predict_proba(X[0]), expected.predict_proba(X[0]))
+
+
+def test_copies_and_states_have_the_same_posterior(tmp_path):
+    model = LatentModel(fitted(3))
+    torch.save(model.state_dict(), tmp_path / "state.pt")
+    loaded = LatentModel(fitted())
+    loaded.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    expected = moments(model, X)
+    for other in (loaded, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert all(torch.equal(*pair) for pair in zip(moments(other, X), expected, strict=True))
+        assert repr(other) == repr(model)
+    assert repr(model).startswith("LatentModel(\n  GPClassifier(kernel=")
+
+
+def test_a_later_fit_does_not_change_a_model():
+    classifier = fitted()
+    model = LatentModel(classifier)
+    before = moments(model, X)
+    quietly(classifier, X[0].numpy(), ["a", "b"])
+    assert all(torch.equal(one, other) for one, other in zip(moments(model, X), before, strict=True))
+
+
+def test_other_models_and_bad_requests_are_refused():
+    rows, y = X.reshape(-1, 2).numpy(), ["a", "b", "a", "b", "a", "b"]
+    with pytest.raises(ValueError, match="must be a fitted GPClassifier; got BayesianLinearClassifier"):
+        LatentModel(BayesianLinearClassifier())
+    with pytest.raises(ValueError, match=r"predicts with 5 neighbours.*fit with n_neighbors=0"):
+        LatentModel(fitted(n_inducing=6, n_neighbors=5))
+    with pytest.raises(ValueError, match="compiled kernels only; Tanimoto is no compiled kernel"):
+        LatentModel(quietly(GPClassifier(Tanimoto(), optimizer=None, n_inducing=3), np.abs(rows), y))
+    table = pd.DataFrame({"number": rows[:, 0], "level": pd.Categorical(y)})
+    with pytest.raises(ValueError, match="fitted to a table with levels or missing numbers"):
+        LatentModel(quietly(GPClassifier(n_inducing=3, n_neighbors=0, max_iter=2), table, y))
+    model = LatentModel(fitted())
+    for shape in ((1, 3), (2,)):
+        with pytest.raises(ValueError, match=r"X must be \(\.\.\., q, 2\); got"):
+            model.posterior(torch.zeros(shape, dtype=torch.float64))
+    with pytest.raises(ValueError, match="labels have no normal noise"):
+        model.posterior(X, observation_noise=True)
+    for at, label in ((X, torch.zeros(3, 2, 1)), (X[0], torch.zeros(2)), (X[0], torch.tensor([[0.0], [0.5]]))):
+        with pytest.raises(ValueError, match=r"positions 0 to 1 in classes_; got shapes"):
+            model.condition_on_observations(at, label)
+    with pytest.raises(ValueError, match="is for two classes and for softmax; the model has 'multinomial-probit'"):
+        LatentModel(fitted(3, likelihood="multinomial-probit", max_iter=5)).probability(X)

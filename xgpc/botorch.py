@@ -1,0 +1,220 @@
+"""The latent functions of a fitted classifier as a model of BoTorch, with joint posteriors and their derivatives.
+
+``pip install 'xgpc[botorch]'``.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import reduce
+from operator import mul
+from typing import Any
+
+import numpy as np
+import torch
+from botorch.models.model import Model
+from botorch.posteriors.gpytorch import GPyTorchPosterior
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from linear_operator import to_linear_operator
+from sklearn.utils.validation import check_is_fitted
+
+from ._kernels import InducingKernel
+from .approximations.base import KernelPosterior
+from .arrays import link_arrays
+from .classifier import GPClassifier
+from .data.encoding import of_table
+from .kernels.factors import AXIS_FAMILIES, LOG_FACTORS, NAMES, PROFILES
+from .torch import file_of, model_of
+
+# Added to squared scaled distances, so that the roots in profiles have derivatives where points coincide: it changes
+# values by 1e-18, and second derivatives there by 1e-7. The kernels with nu = 1/2 have none there, and get NaN.
+TINY = 1e-18
+ROUGH = ("matern-1/2", "axis-matern-1/2")
+
+
+def _factor(core: InducingKernel, f: int, X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
+    """Factor f of the kernel between rows X (..., n, d) and Z (..., m, d): (..., n, m)."""
+    name, shape = NAMES[int(core.family[f])], float(core.shape[f])
+    # What a factor does not see must not get its NaN.
+    seen = np.flatnonzero(core.inverse_length_scale[f])
+    x, z = (rows[..., seen] * torch.as_tensor(core.inverse_length_scale[f, seen]) for rows in (X, Z))
+    if name == "dot-product":
+        return PROFILES[name](torch, x @ z.mT, shape)
+    squares, tiny = (x.unsqueeze(-2) - z.unsqueeze(-3)) ** 2, 0.0 if name in ROUGH else TINY
+    if name in AXIS_FAMILIES.values():
+        return PROFILES[name](torch, LOG_FACTORS[name](torch, (squares + tiny).sqrt()).sum(-1), shape)
+    return PROFILES[name](torch, -0.5 * (squares.sum(-1) + tiny), shape)
+
+
+def _covariances(core: InducingKernel, X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
+    """k(X, Z) (..., n, m), without noise."""
+    total = X.new_zeros(*X.shape[:-1], Z.shape[-2])
+    for t in np.flatnonzero(np.asarray(core.noise) == 0):
+        factors = [_factor(core, int(f), X, Z) for f in np.flatnonzero(core.term == t)]
+        total = total + reduce(mul, factors, float(core.variance[t]))
+    return total
+
+
+def _joint(core: InducingKernel, X: torch.Tensor) -> torch.Tensor:
+    """k(X, X) (..., q, q), with noise on the diagonal."""
+    diagonal = X.new_zeros(X.shape[:-1])
+    for t in range(core.n_terms):
+        products = [int(f) for f in np.flatnonzero(core.term == t) if NAMES[int(core.family[f])] == "dot-product"]
+        own = [_factor(core, f, X.unsqueeze(-2), X.unsqueeze(-2))[..., 0, 0] for f in products]
+        diagonal = diagonal + reduce(mul, own, float(core.variance[t]))
+    # Pairs alone: of a row with itself, a kernel with nu = 1/2 would have a kink.
+    i, j = torch.triu_indices(X.shape[-2], X.shape[-2], 1)
+    pairs = _covariances(core, X[..., i, None, :], X[..., j, None, :])[..., 0, 0]
+    joint = torch.diag_embed(diagonal)
+    joint[..., i, j] = joint[..., j, i] = pairs
+    return joint
+
+
+class LatentModel(Model):
+    """The latent functions of a fitted classifier as a model of BoTorch.
+
+    ``posterior(X)`` is the joint normal distribution of ``predict_latent(X, return_cov=True)``, computed by PyTorch in
+    double precision on the CPU, with derivatives of any order by X, NaN where there are none. BoTorch's acquisition
+    functions take the latent values as outcomes; of two classes, positive ones mean ``classes_[1]``. ``probability``
+    makes class probabilities of them, in objectives and constraints. A later fit of the classifier changes nothing.
+    ``state_dict`` holds the classifier's file, as that of ``xgpc.torch.FeasibilityModel``.
+
+    Parameters
+    ----------
+    model : fitted GPClassifier
+        With a compiled kernel and without neighbours (``n_neighbors=0``), fitted to an array or to columns of numbers.
+
+    Raises
+    ------
+    ValueError
+        For other models.
+    """
+
+    def __init__(self, model: GPClassifier) -> None:
+        super().__init__()
+        self._set(model)
+
+    def _set(self, model: GPClassifier) -> None:
+        if not isinstance(model, GPClassifier):
+            raise ValueError(f"model must be a fitted GPClassifier; got {type(model).__name__}.")
+        check_is_fitted(model)
+        encoding = model.encoding_
+        if model.n_neighbors_:
+            raise ValueError(
+                f"The model predicts with {model.n_neighbors_} neighbours, whose joint posterior jumps where they "
+                "change: fit with n_neighbors=0."
+            )
+        if reason := model.posterior_.prior.groups[0].spec.not_compiled:
+            raise ValueError(f"LatentModel takes compiled kernels only; {reason}.")
+        if of_table(encoding) is not None or any(one.slopes for one in getattr(encoding, "limits", ())):
+            raise ValueError(
+                "The model was fitted to a table with levels or missing numbers, or replaces values that are far from "
+                "all others by predictions from other columns: fit to numbers without such values."
+            )
+        self.model = copy.copy(model)
+        assert isinstance(model.posterior_, KernelPosterior)
+        forms = model.posterior_.covariance_forms()
+        self._forms = [(core, *(torch.tensor(array) for array in arrays)) for core, *arrays in forms]
+
+    def extra_repr(self) -> str:
+        """What ``repr`` shows between the parentheses."""
+        return repr(self.model)
+
+    def get_extra_state(self) -> torch.Tensor:
+        """What ``state_dict`` holds: the classifier's file."""
+        return file_of(self.model)
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Take what ``get_extra_state`` returned."""
+        self._set(model_of(state, self.model))
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of latent functions: 1 for two classes."""
+        return len(self._forms)
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Shape of a batch of models: it is one."""
+        return torch.Size()
+
+    def posterior(
+        self,
+        X: torch.Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool = False,
+        posterior_transform: Any = None,
+    ) -> Any:
+        """Joint normal posterior of the latent functions at X (..., q, d), a GPyTorchPosterior.
+
+        ``output_indices`` chooses latent functions. ValueError with ``observation_noise``, which labels do not have.
+        """
+        if observation_noise is not False:
+            raise ValueError("observation_noise must be False: labels have no normal noise around latent values.")
+        if X.ndim < 2 or X.shape[-1] != self.model.n_features_in_:
+            raise ValueError(f"X must be (..., q, {self.model.n_features_in_}); got {tuple(X.shape)}.")
+        rows, kernels, each = self._encoded(X.to("cpu", torch.float64)), {}, []
+        for c in range(self.num_outputs) if output_indices is None else output_indices:
+            core, weights, explained, added = self._forms[c]
+            if id(core) not in kernels:
+                points = torch.tensor(core.inducing_points)
+                kernels[id(core)] = _covariances(core, rows, points), _joint(core, rows)
+            k, prior = kernels[id(core)]
+            less, more = k @ explained.mT, k @ added.mT
+            mean = k @ weights + float(np.atleast_1d(self.model.mean_)[c])
+            # As a linear operator, BoTorch factorises it with jitter: it is singular where rows are equal.
+            covariance = to_linear_operator((prior - less @ less.mT + more @ more.mT).to(X))
+            each.append(MultivariateNormal(mean.to(X), covariance))
+        joint = each[0] if len(each) == 1 else MultitaskMultivariateNormal.from_independent_mvns(each)
+        posterior = GPyTorchPosterior(joint)
+        return posterior if posterior_transform is None else posterior_transform(posterior)
+
+    def _encoded(self, X: torch.Tensor) -> torch.Tensor:
+        """Rows within limits and warped, as ``xgpc.data.encoding`` does it."""
+        columns = list(X.unbind(-1))
+        for one in getattr(self.model.encoding_, "limits", ()):
+            columns[one.feature] = columns[one.feature].clamp(one.low, one.high)
+        for one in getattr(self.model.encoding_, "warps", ()):
+            ratio = (columns[one.feature] - one.centre) / one.scale
+            columns[one.feature] = one.centre + one.scale * torch.asinh(ratio)
+        return torch.stack(columns, -1)
+
+    def probability(self, samples: torch.Tensor) -> torch.Tensor:
+        """Probabilities (..., C) of the classes at latent values (..., C), or (..., 1) of two classes.
+
+        ValueError for ordered classes, "logistic-softmax" and the multinomial likelihoods.
+        """
+        record, parameter = self.model._record, self.model._parameter
+        if record.likelihood == "softmax":
+            return torch.softmax(samples, -1)
+        if record.is_multi_class or record.is_ordinal:
+            raise ValueError(f"probability is for two classes and for softmax; the model has {record.likelihood!r}.")
+        arrays = link_arrays(record, parameter)
+        noise, weight, variance = (
+            torch.tensor(arrays[name]).to(samples) for name in ("label_noise", "link_weights", "link_variances")
+        )
+        positive = noise + (1.0 - 2.0 * noise) * (torch.special.ndtr(samples / variance.sqrt()) @ weight)
+        return torch.stack([1.0 - positive, positive], -1)
+
+    def condition_on_observations(self, X: torch.Tensor, Y: torch.Tensor, **kwargs: Any) -> LatentModel:
+        """The model with further labels: ``partial_fit`` of a copy, where the new rows become inducing points.
+
+        Parameters
+        ----------
+        X : tensor (n, d)
+        Y : tensor (n, 1)
+            Labels as positions in ``classes_``: 0, 1, ...
+
+        Raises
+        ------
+        ValueError
+            For batches of data sets, for other values, and as ``partial_fit`` does.
+        """
+        classes, label = self.model.classes_, Y.detach().cpu().numpy()
+        if X.ndim != 2 or label.shape != (len(X), 1) or not np.all(np.isin(label, np.arange(len(classes)))):
+            raise ValueError(
+                f"X must be (n, d), and Y (n, 1) with positions 0 to {len(classes) - 1} in classes_; got shapes "
+                f"{tuple(X.shape)} and {tuple(label.shape)}, and values from {label.min()} to {label.max()}."
+            )
+        rows, labels = X.detach().to("cpu", torch.float64).numpy(), classes[label[:, 0].astype(int)]
+        return LatentModel(copy.copy(self.model).partial_fit(rows, labels, n_new_inducing=len(rows)))

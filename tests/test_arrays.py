@@ -94,7 +94,8 @@ def test_every_likelihood(recipe, record):
 def test_ordered_classes(recipe, likelihood):
     _, X = fitted()
     model = GPOrdinalClassifier(KERNELS[0], likelihood=likelihood, n_inducing=10, optimizer=None, random_state=0)
-    quietly(model, X, np.digitize(X[:, 0], [-0.6, 0.1, 0.9]))
+    names = np.array(["low", "medium", "high", "top"])
+    quietly(model, X, names[np.digitize(X[:, 0], [-0.6, 0.1, 0.9])], classes=names)
     assert_same(recipe, model, ROWS)
 
 

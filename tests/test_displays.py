@@ -217,7 +217,7 @@ def test_a_picture_of_shapley_values_needs_one_class(iris, model):
         ShapleyDisplay.from_estimator(model, X, label="rose")
 
 
-def test_displays_of_ordered_classes_do_not_depend_on_their_names():
+def test_displays_of_ordered_classes_go_by_the_sorted_names():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(90, 2))
     grade = np.digitize(X[:, 0] + 0.5 * rng.normal(size=90), [-0.5, 0.7])
@@ -229,10 +229,16 @@ def test_displays_of_ordered_classes_do_not_depend_on_their_names():
     for model, y in ((numbered, grade), (named, names[grade])):
         (coverage,) = CoverageDisplay.from_estimator(model, X, y).coverage.values()
         (bins,) = ReliabilityDisplay.from_estimator(model, X, y).bins.values()
-        codes = DecisionBoundaryDisplay.from_estimator(model, X, y).codes
-        shown.append((coverage.error, bins.frequency, codes))
-    for one, other in zip(*shown, strict=True):
+        boundary = DecisionBoundaryDisplay.from_estimator(model, X, y)
+        shown.append((coverage.error, bins.frequency, np.array(boundary.classes)[boundary.codes]))
+    np.testing.assert_array_equal(shown[1][2], names[shown[0][2]])
+    for one, other in zip(shown[0][:2], shown[1][:2], strict=True):
         np.testing.assert_array_equal(one, other)
+    by_default = ShapleyDisplay.from_estimator(named, X)
+    assert by_default.label == "high"
+    np.testing.assert_array_equal(ShapleyDisplay.from_estimator(named, X, label="low").values, -by_default.values)
+    with pytest.raises(ValueError, match=r"label must be one of \['low', 'high'\]"):
+        ShapleyDisplay.from_estimator(named, X, label="medium")
 
 
 def test_displays_of_a_pipeline_are_those_of_its_last_step(iris):

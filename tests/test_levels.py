@@ -39,12 +39,13 @@ def fitted(posterior="sparse", n_classes=2, kernel=KERNEL, **options):
     return quietly(GPClassifier(kernel, optimizer=None, random_state=0, **POSTERIORS[posterior], **options), X, y)
 
 
-def graded():
-    """A model of three ordered classes."""
+def graded(names=(0, 1, 2)):
+    """A model of three ordered classes with these names."""
     random = np.random.default_rng(0)
     X = random.uniform(-2.0, 2.0, (80, 2))
     y = np.digitize(X[:, 0] + 0.4 * random.normal(size=len(X)), [-0.7, 0.7])
-    return quietly(GPOrdinalClassifier(KERNEL, optimizer=None, n_inducing=12, random_state=0), X, y)
+    model = GPOrdinalClassifier(KERNEL, optimizer=None, n_inducing=12, random_state=0)
+    return quietly(model, X, np.array(names)[y], classes=names)
 
 
 @pytest.mark.parametrize("score", [straddle, misclassification_probability])
@@ -132,6 +133,16 @@ def test_levels_of_ordered_classes():
     assert above.probability == pytest.approx(np.mean(expected))
     with pytest.raises(ValueError, match=r"failure=1 is on both sides of a level; give the first or the last of"):
         probability_of_failure(model, ROWS, 1, 0.0)
+    named = graded(["none", "some", "all"])
+    np.testing.assert_allclose(
+        expected_misclassification_reduction(named, ROWS, reference, level),
+        expected_misclassification_reduction(model, ROWS, reference, level),
+        atol=1e-12,
+    )
+    same = probability_of_failure(named, ROWS, "all", named.cut_points_[1], random_state=0)
+    assert same.probability == above.probability
+    with pytest.raises(ValueError, match=r"failure='some' is on both sides .* classes \['none', 'some', 'all'\]"):
+        probability_of_failure(named, ROWS, "some", 0.0)
 
 
 def test_a_label_far_from_all_reference_rows_would_tell_nothing():

@@ -5,13 +5,17 @@ import pickle
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from scipy.special import log_expit, log_ndtr
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.model_selection import TimeSeriesSplit, cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
-from support.fits import quietly
+from support.fits import keep_at_most, quietly, without_warnings
 from support.internals import Coordinates, KernelSpec, SparsePrior, coordinate_ascent
 from support.training import training
 
@@ -213,33 +217,114 @@ def test_predictions_do_not_depend_on_the_names_of_the_classes():
     names = np.array(["poor", "fair", "good", "best"])
     numbered = quietly(GPOrdinalClassifier(n_inducing=15, random_state=0), X, y)
     named = quietly(GPOrdinalClassifier(n_inducing=15, random_state=0), X, names[y], classes=names)
-    assert_array_equal(named.classes_, names)
-    assert_array_equal(named.predict_proba(X), numbered.predict_proba(X))
+    assert_array_equal(named.classes_, np.sort(names))
+    assert_array_equal(named.ordered_classes_, names)
+    columns = np.searchsorted(named.classes_, names)
+    assert_array_equal(named.class_count_[columns], numbered.class_count_)
+    assert_array_equal(named.predict_proba(X)[:, columns], numbered.predict_proba(X))
+    for found, expected in zip(*(one.predict_proba(X, return_grad=True) for one in (named, numbered)), strict=True):
+        assert_array_equal(found[:, columns], expected)
+    assert_array_equal(named.decision_function(X)[:, columns], numbered.decision_function(X))
+    assert_allclose(mutual_information(named, X), mutual_information(numbered, X), atol=1e-14)
+    assert_array_equal(select(named, X, 5), select(numbered, X, 5))
     assert_array_equal(named.predict(X), names[numbered.predict(X)])
+    assert_allclose(named.elbo(X, names[y]), numbered.elbo(X, y), rtol=1e-12)
     assert named.score(X, names[y]) > 0.6
-    more = named.partial_fit(X[:5], names[y[:5]], classes=names)
-    assert_array_equal(more.classes_, names)
+    assert "poor " in named.summary().split("fair ")[0]
+    numbered.partial_fit(X[:5], y[:5])
+    named.partial_fit(X[:5], names[y[:5]], classes=names)
+    assert_array_equal(named.ordered_classes_, names)
+    assert_array_equal(named.class_count_[columns], numbered.class_count_)
+    assert named.drift_ == numbered.drift_
+    assert_array_equal(named.predict_proba(X)[:, columns], numbered.predict_proba(X))
+    with pytest.raises(ValueError, match=r"those of the first call, \['poor', 'fair', 'good', 'best'\]"):
+        named.partial_fit(X[:5], names[y[:5]], classes=names[::-1])
+
+
+def test_scores_and_calibration_of_scikit_learn_do_not_depend_on_the_names():
+    X, y = data(120, levels=3)
+    names = np.array(["low", "medium", "high"])
+    labels = pd.Series(pd.Categorical.from_codes(y, names, ordered=True))
+    model = GPOrdinalClassifier(RBF(), optimizer=None, n_inducing=10, random_state=0)
+    for scoring in ("neg_log_loss", "roc_auc_ovr", "accuracy"):
+        named, numbered = (cross_val_score(model, X, given, scoring=scoring, cv=3) for given in (labels, y))
+        assert_allclose(named, numbered, rtol=1e-12)
+    # cross_val_predict numbers the labels as their names sort, and so loses some of their order.
+    named, numbered = (
+        CalibratedClassifierCV(model, ensemble=False, cv=3).fit(X, given).score(X, given) for given in (labels, y)
+    )
+    assert named > numbered - 0.2
 
 
 @pytest.mark.parametrize(
-    "levels",
-    [
-        lambda y, names: pd.Series(pd.Categorical.from_codes(y, names, ordered=True)),
-        lambda y, names: pd.Categorical.from_codes(y, names, ordered=True),
-        lambda y, names: pl.Series(names[y]).cast(pl.Enum(list(names))),
-    ],
+    "grouping", [{"groups": np.arange(400) // 10}, {"query_split": TimeSeriesSplit(3)}], ids=["groups", "splitter"]
 )
-def test_labels_that_have_an_order_keep_it(levels):
+def test_rows_kept_apart_confirm_a_kernel(grouping):
+    """A kernel along the axes predicts held-out rows better; these have their levels as labels."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(400, 3))
+    y = np.digitize(np.abs(X[:, 0]) + np.abs(X[:, 1]) + 0.3 * random.normal(size=400), [0.5, 1.2, 2.0])
+    names, splitter = np.array(["d", "a", "c", "b"]), grouping.get("query_split")
+    groups = {} if splitter else grouping
+    model = GPOrdinalClassifier(max_iter=20, query_split=splitter, random_state=0)
+    given = (y, range(4)), (names[y], names)
+    fits = [quietly(clone(model), X, labels, classes=order, **groups) for labels, order in given]
+    for model in fits:
+        assert any("learned from rows kept apart" in sentence for sentence in model.decisions_)
+    assert fits[0].elbo_ == fits[1].elbo_
+
+
+def arrow_levels(y, names):
+    return pa.DictionaryArray.from_arrays(pa.array(y), pa.array(names), ordered=True)
+
+
+def as_table(y):
+    return pa.table({"grade": y})
+
+
+@pytest.mark.parametrize("in_table", [False, True])
+@pytest.mark.parametrize(
+    ("levels", "table"),
+    [
+        (lambda y, names: pd.Series(pd.Categorical.from_codes(y, names, ordered=True)), lambda y: y.to_frame("grade")),
+        (lambda y, names: pd.Categorical.from_codes(y, names, ordered=True), lambda y: pd.DataFrame({"grade": y})),
+        (lambda y, names: pl.Series(names[y]).cast(pl.Enum(list(names))), lambda y: pl.DataFrame({"grade": y})),
+        (arrow_levels, as_table),
+        (arrow_levels, lambda y: pa.record_batch({"grade": y})),
+        (lambda y, names: pa.chunked_array([arrow_levels(y[:9], names), arrow_levels(y[9:], names)]), as_table),
+        (lambda y, names: pd.Series(pd.arrays.ArrowExtensionArray(arrow_levels(y, names))), pd.DataFrame),
+    ],
+    ids=["series", "categorical", "polars", "dictionary", "batch", "chunks", "arrow in pandas"],
+)
+@pytest.mark.filterwarnings("ignore:A column-vector y was passed")
+def test_labels_that_have_an_order_keep_it(levels, table, in_table):
     X, y = data(60, levels=3)
     names = np.array(["low", "medium", "high", "top"])
     options = {"optimizer": None, "n_inducing": 8, "random_state": 0}
     named = quietly(GPOrdinalClassifier(RBF(), **options), X, names[y], classes=names)
-    own = quietly(GPOrdinalClassifier(RBF(), **options), X, levels(y, names))
-    assert_array_equal(own.classes_, names)
+    given = table(levels(y, names)) if in_table else levels(y, names)
+    own = quietly(GPOrdinalClassifier(RBF(), **options), X, given)
+    assert_array_equal(own.ordered_classes_, names)
+    assert not any("ordered as their names sort" in sentence for sentence in own.decisions_)
     assert_array_equal(own.predict_proba(X), named.predict_proba(X))
-    other = quietly(GPOrdinalClassifier(RBF(), **options), X, levels(y, names), classes=names[::-1])
-    assert_array_equal(other.classes_, names[::-1])
-    assert_array_equal(quietly(GPClassifier(RBF(), **options), X, levels(y, names)).classes_, np.sort(names[:3]))
+    other = quietly(GPOrdinalClassifier(RBF(), **options), X, given, classes=names[::-1])
+    assert_array_equal(other.ordered_classes_, names[::-1])
+    assert_array_equal(quietly(GPClassifier(RBF(), **options), X, given).classes_, np.sort(names[:3]))
+
+
+def test_names_that_are_sorted_for_want_of_an_order_are_a_decision():
+    X, y = data(60, levels=3)
+    names = np.array(["low", "medium", "high"])
+    model = GPOrdinalClassifier(RBF(), optimizer=None, n_inducing=8, random_state=0)
+    for labels in (names[y], pd.Series(pd.Categorical.from_codes(y, names)), pl.Series(names[y]).cast(pl.Categorical)):
+        quietly(model, X, labels)
+        assert_array_equal(model.ordered_classes_, np.sort(names))
+        assert any("as their names sort, ['high', 'low', 'medium']" in sentence for sentence in model.decisions_)
+    quietly(model, X, y)
+    assert not any("as their names sort" in sentence for sentence in model.decisions_)
+    chunks = pa.chunked_array([arrow_levels(y[:30], names), arrow_levels(y[30:], names[::-1])])
+    with pytest.raises(ValueError, match=r"different levels, \['low', 'medium', 'high'\] and .* give classes"):
+        model.fit(X, chunks)
 
 
 def test_the_order_of_the_classes_follows_the_feature():
@@ -288,10 +373,18 @@ def test_saved_copied_and_warm_models_predict_alike(link, tmp_path):
     model.save(tmp_path / "model.npz")
     for other in (GPOrdinalClassifier.load(tmp_path / "model.npz"), pickle.loads(pickle.dumps(model))):
         assert_array_equal(other.predict_proba(X), model.predict_proba(X))
-        assert_array_equal(other.classes_, names)
+        assert_array_equal(other.ordered_classes_, names)
+        assert_array_equal(other.class_count_, model.class_count_)
+    # Files of earlier versions have the classes by level, too.
+    with np.load(tmp_path / "model.npz") as arrays:
+        assert_array_equal(arrays["classes"], names)
+        assert_array_equal(arrays["class_count_"], model.class_count_[np.searchsorted(model.classes_, names)])
     before = model.elbo_
     quietly(model, X, names[y], classes=names)
     assert model.elbo_ > before - 0.5
+    assert not any("begins anew" in sentence for sentence in model.decisions_)
+    quietly(model, X, names[y], classes=names[[1, 0, 2, 3]])
+    assert any("begins anew" in sentence for sentence in model.decisions_)
     with pytest.raises(ValueError, match=rf"saved by GPClassifier\.save: its likelihood 'ordinal-{link}' is that of"):
         GPClassifier.load(tmp_path / "model.npz")
     quietly(GPClassifier(n_inducing=10, optimizer=None), X, y).save(tmp_path / "model.npz")
@@ -343,11 +436,25 @@ def test_what_ordered_classes_do_not_have_is_an_error(given, message):
         GPOrdinalClassifier(**given).fit(*data(40))
 
 
-def test_the_order_of_batches_is_that_of_sorted_labels():
-    X, y = data(40)
+@pytest.mark.parametrize("n_rows", [1000, 100])
+def test_batches_take_the_order_of_the_classes(n_rows, monkeypatch):
+    """With all rows in memory and with a sample of them; an order that is not named is that of the sorted names."""
+    keep_at_most(n_rows, monkeypatch)
+    X, y = data(300)
     names = np.array(["d", "b", "c", "a"])
-    with pytest.raises(ValueError, match="sort in their order"):
-        GPOrdinalClassifier().fit_batches([(X, names[y])], classes=names)
+    same = {"n_inducing": 10, "max_iter": 5, "random_state": 0}
+    numbered, named, unnamed = (GPOrdinalClassifier(**same) for _ in range(3))
+    without_warnings(numbered.fit_batches, [(X[:170], y[:170]), (X[170:], y[170:])])
+    without_warnings(named.fit_batches, [(X[:170], names[y[:170]]), (X[170:], names[y[170:]])], classes=names)
+    assert_array_equal(named.ordered_classes_, names)
+    columns = np.searchsorted(named.classes_, names)
+    assert_array_equal(named.predict_proba(X)[:, columns], numbered.predict_proba(X))
+    without_warnings(unnamed.fit_batches, [(X, names[y])])
+    assert any("as their names sort, ['a', 'b', 'c', 'd']" in sentence for sentence in unnamed.decisions_)
+
+
+def test_likelihoods_of_ordered_classes_are_those_of_another_class():
+    X, y = data(40)
     with pytest.raises(ValueError, match="GPOrdinalClassifier"):
         GPClassifier(likelihood=next(iter(ORDERED))).fit(X, y)
 

@@ -66,6 +66,7 @@ def link_arrays(record: LikelihoodBound, parameter: Parameter) -> dict[str, np.n
     found = {"likelihood": np.array(record.likelihood), "label_noise": np.array(noise)}
     if not record.is_multi_class:
         found["cut_points"] = np.array(parameter) if record.is_ordinal else np.zeros(1)
+        found["levels"] = record.levels(np.arange(len(found["cut_points"]) + 1))
     if record.link is not None:
         found["link_weights"], found["link_variances"] = np.array(record.link).T
     return found
@@ -126,6 +127,7 @@ class WithArrays(LatentClassifier, ABC):
               sqrt(variance)), then wrong with probability ``label_noise``. Not for "softmax" and "logistic-softmax".
             * ``cut_points``, with one latent function: f - cut takes the place of f, for the probability of the classes
               above each cut. (C - 1,) for ordered classes, otherwise a 0.
+            * ``levels`` (C,), with one latent function: the position of each class between the cuts, 0 for the lowest.
             * ``warp_feature``, ``warp_centre``, ``warp_scale`` (W,): centre + scale * arcsinh((x - centre) / scale)
               stands for such a feature x.
 

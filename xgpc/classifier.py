@@ -473,7 +473,8 @@ class GPClassifier(PosteriorClassifier):
         # The inducing points of a precomputed kernel are rows of the earlier matrix.
         if config.warm_start and hasattr(self, "posterior_") and not is_precomputed(config.kernel):
             assert isinstance(self.posterior_, KernelPosterior | LocalPosterior)
-            previous = PreviousFit(self.posterior_, self.classes_, self.encoding_, self._parameter)
+            classes = self._record.by_level(self.classes_)
+            previous = PreviousFit(self.posterior_, classes, self.encoding_, self._parameter)
         if config.checkpoint is not None:
             run.store = Checkpoint(config.checkpoint, fingerprint(data, previous))
         return previous

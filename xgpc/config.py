@@ -369,7 +369,7 @@ def check_stream(config: FitConfig, model: BaseEstimator, forgetting_factor: obj
             "its inducing points anew from time to time. Leave n_new_inducing=0, or fit with n_neighbors=0."
         )
     fitted = model._record
-    if resolve(config.likelihood, config.bound, len(model.classes_)) is not fitted:
+    if resolve(config.likelihood, config.bound, len(model.classes_)).key != fitted.key:
         raise ValueError(
             f"partial_fit continues from a posterior of likelihood {fitted.likelihood!r} with bound {fitted.bound!r}; "
             f"now they are {config.likelihood!r} and {config.bound!r}. Set them back, or use a new estimator."

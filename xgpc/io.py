@@ -27,7 +27,7 @@ from .files import KINDS, Arrays, Header, read, refusing, regular, to_json, writ
 from .inference.fitting import Evidence
 from .kernels.features import Groups
 from .kernels.spec import KERNELS, KernelSpec, check_tree
-from .likelihoods import resolve
+from .likelihoods import record_of, resolve
 from .ranges import LARGEST_FEATURE, largest_size
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
@@ -78,7 +78,7 @@ ATTRIBUTES: dict[str, Callable[..., object]] = {
     "warnings_": lambda given: list(map(str, given)),
     "query_score_": lambda given: None if given is None else tuple(map(float, given)),
 }
-ARRAY_ATTRIBUTES = ("class_count_", "feature_mean_", "feature_spread_")
+ARRAY_ATTRIBUTES = ("feature_mean_", "feature_spread_")
 # Rounding errors of the eigenvalues of a covariance below the identity.
 EIGENVALUE_ERROR = 1e-12
 
@@ -200,7 +200,9 @@ def check_arrays(
 def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
     """What a file holds of a fitted ``GPClassifier``."""
     header, arrays = posterior_contents(model.posterior_)
-    classes, evidence, points = model.classes_, model._evidence, model.inducing_points
+    # Files have ordered classes by level.
+    classes, counts = map(model._record.by_level, (model.classes_, model.class_count_))
+    evidence, points = model._evidence, model.inducing_points
     header |= {
         "parameters": _parameters(model),
         "likelihood_and_bound": model._record.key,
@@ -216,7 +218,7 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
     arrays |= {name: np.asarray(value, dtype=np.float64) for name, value in optional.items() if value is not None}
     if model._stream_rows is not None:
         arrays |= dict(zip(("rows", "row_labels", "row_weights"), model._stream_rows, strict=True))
-    arrays |= {name: getattr(model, name) for name in ARRAY_ATTRIBUTES}
+    arrays |= {name: getattr(model, name) for name in ARRAY_ATTRIBUTES} | {"class_count_": counts}
     arrays |= {f"{HISTORY}{name}": column for name, column in model.history_.items()}
     arrays["classes"] = classes.astype(str) if classes.dtype.kind == "O" else classes
     arrays["mean"] = np.atleast_1d(model.mean_)
@@ -285,7 +287,7 @@ def save(model: BaseEstimator, path: str | os.PathLike[str], rows_dtype: str | N
     check_parameters(model)
     one_of("float32", "float64", None).check("rows_dtype", rows_dtype)
     header, arrays = contents(model)
-    if arrays["classes"].dtype.kind not in KINDS or not np.array_equal(arrays["classes"], model.classes_):
+    if arrays["classes"].dtype.kind not in KINDS or not np.array_equal(np.sort(arrays["classes"]), model.classes_):
         raise ValueError(
             f"Only labels that are numbers, booleans or strings can be saved; got {model.classes_.tolist()}."
         )
@@ -345,6 +347,8 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
         raise ValueError(f"its likelihood {likelihood!r} is that of another class; load it by the class that saved it")
     if record.is_ordinal and not (len(cuts) == len(classes) - 1 and np.all(np.diff(cuts) > 0.0)):
         raise ValueError(f"its cut points are not valid: {reprlib.repr(cuts.tolist())}")
+    sorter = np.argsort(classes)
+    record = record_of(*record.key, np.argsort(sorter) if record.is_ordinal else ())
     model = cls(**_constructor_arguments(header["parameters"], arrays))
     check_parameters(model)
     q = posterior_from(header, arrays, n_latents, None if table is None else table.groups)
@@ -358,7 +362,8 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
         model._stream_rows = _rows_from(arrays, n_latents)
     model.n_features_in_, model.encoding_ = n_columns, encoding
     has_objects = header["has_objects_as_labels"] and classes.dtype.kind == "U"
-    model.classes_ = classes.astype(object) if has_objects else classes
+    model.classes_ = (classes.astype(object) if has_objects else classes)[sorter]
+    model.class_count_ = arrays["class_count_"][sorter]
     for name, convert in ATTRIBUTES.items():
         setattr(model, name, convert(header[name]))
     for name in ARRAY_ATTRIBUTES:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
 from .classifier import GPClassifier
 
 
@@ -13,9 +16,9 @@ class GPOrdinalClassifier(GPClassifier):
     parameters and methods and the exceptions below.
 
     The order is that of ``classes`` in ``fit(X, y, classes=["low", "medium", "high"])``, which may also name levels
-    without rows; without it, that of y if y is an ordered Categorical of pandas or an Enum of polars; otherwise that of
-    the sorted labels. A first ``partial_fit`` of several batches takes the same argument; ``fit_batches`` needs labels
-    that sort in their order.
+    without rows; without it, that of y if y is an ordered Categorical of pandas, an Enum of polars, an ordered
+    dictionary of Arrow, or a table with one such column; otherwise that of the sorted labels, as ``decisions_`` then
+    says of text. ``fit_batches`` and a first ``partial_fit`` take the same argument.
 
     Parameters
     ----------
@@ -33,14 +36,16 @@ class GPOrdinalClassifier(GPClassifier):
     Attributes
     ----------
     classes_ : (C,) array
-        Class labels in their order.
+        Class labels, sorted, as everywhere in scikit-learn: probabilities have their columns in this order.
+    ordered_classes_ : (C,) array
+        Class labels in their order, from the lowest to the highest.
     cut_points_ : (C - 1,) array
-        Values of the latent function that divide the classes, increasing.
+        Values of the latent function that divide ``ordered_classes_``, increasing.
 
     Notes
     -----
-    Scores of scikit-learn such as ``log_loss``, and ``cross_val_predict`` with probabilities, take the columns in the
-    sorted order of the labels. Number the levels for these, or give ``predict_proba(X)[:, numpy.argsort(classes_)]``.
+    scikit-learn's ``cross_val_predict`` with probabilities numbers the labels as their names sort before it fits: give
+    numbers for the levels, in their order, to it.
 
     Cut points stay at least 0.001 apart, so that a level without rows keeps a small probability. Likelihoods of both
     kinds are log-concave; the expectations of "logit" have a closed form, those of "probit" are integrals by panels.
@@ -61,3 +66,9 @@ class GPOrdinalClassifier(GPClassifier):
     """
 
     _is_ordered = True
+
+    @property
+    def ordered_classes_(self) -> np.ndarray:
+        """Class labels in their order, from the lowest to the highest."""
+        check_is_fitted(self)
+        return self._record.by_level(self.classes_)

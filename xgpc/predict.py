@@ -22,7 +22,7 @@ from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
 from .arrays import WithArrays
 from .config import Rule, integer, is_name
-from .data.checks import checked_labels, class_numbers, site_labels
+from .data.checks import checked_labels, class_numbers
 from .data.encoding import Encoding, of_table
 from .data.survey import reading
 from .drawn import LatentDraws
@@ -436,7 +436,7 @@ class PosteriorClassifier(WithArrays):
         rows = self._rows(X)
         codes = class_numbers(checked_labels(y, rows.shape[0]), self.classes_)
         q = self._without_neighbors()
-        labels = site_labels(codes, q.n_latents)
+        labels = self._record.site_labels(codes)
         mean, variance = _in_parts(q.marginals, rows, self.n_jobs)
         return expected_log_likelihood(self._site(), mean, variance, labels) - q.kl
 

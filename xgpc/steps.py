@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from .approximations.base import KernelPosterior
 from .approximations.local import LocalPosterior
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise
-from .data.checks import checked_classes, checked_groups, has_counts, site_labels
+from .data.checks import checked_classes, checked_groups, has_counts, kind_of
 from .data.frames import index_columns, note_of_index
 from .data.partitions import survey_partitions
 from .data.survey import Streamed, seed_of_keys, survey
@@ -27,7 +29,7 @@ from .learning.hold_out import HoldOut
 from .learning.inducing import mean_and_spread
 from .learning.stages import check_optimizer
 from .learning.start import Data, FitResult, FurtherRows
-from .likelihoods import LikelihoodBound, resolve
+from .likelihoods import LikelihoodBound, record_of, resolve
 from .names import MatrixLike
 from .predict import PosteriorClassifier
 from .rows.batches import Rows
@@ -35,7 +37,7 @@ from .rows.blas import single_threaded_blas
 from .rows.columnar import ArrowRows
 from .rows.deadline import Deadline
 from .rows.partitions import Partitions
-from .rows.source import ArraySource, class_codes, labels_and_weights, source_of
+from .rows.source import NONE, ArraySource, labels_and_weights, source_of
 from .status import Status, warn_user
 
 # Earlier rows of a stream leave once they weigh less than this share of the mean weight of the latest batch. They would
@@ -70,7 +72,7 @@ def rows_in_memory(
         run.history.add(decision=note)
     # The checks keep the columns of these rows in the model.
     before = _columns_before(model, config)
-    rows, names, columns, places = training_data(model, X, y, sample_weight, classes)
+    rows, names, columns, places, order = training_data(model, X, y, sample_weight, classes)
     if has_counts(y):
         # Either all classes of a row are held out or none.
         groups = places if groups is None else checked_groups(groups, np.shape(y)[0], None)[places]
@@ -78,7 +80,7 @@ def rows_in_memory(
         groups = checked_groups(groups, np.shape(y)[0], sample_weight)
     # As large as the labels, and not needed any more.
     del places
-    return _data(config, run, rows, names, columns, before, groups)
+    return _data(config, run, rows, names, columns, before, groups, order=order)
 
 
 def _columns_before(model: PosteriorClassifier, config: FitConfig) -> Columns | None:
@@ -94,12 +96,7 @@ def rows_in_batches(
     if isinstance(source, ArrowRows) and source.index:
         run.history.add(decision=note_of_index(source.index))
     check_batches(config)
-    given = None if classes is None else checked_classes(classes)
-    if given is not None and model._is_ordered and not np.array_equal(given, np.asarray(classes)):
-        raise ValueError(
-            f"fit_batches takes the order of the classes from sorted labels, here {given.tolist()}; got "
-            f"classes={classes!r}. Name the labels so that they sort in their order."
-        )
+    given = None if classes is None else checked_classes(classes, None, model._is_ordered)
     run.history.tell(stage="reading")
 
     def progress(n_rows: int) -> None:
@@ -113,12 +110,13 @@ def rows_in_batches(
 
     how = given, config.class_weight, size, run.random_state, progress
     found, sample, stream = survey_partitions(source, *how) if isinstance(source, Partitions) else survey(source, *how)
-    before = _columns_before(model, config)
+    order = NONE if given is None or not model._is_ordered else np.searchsorted(found.classes, given)
+    collected = partial(_data, config, run, sample, found.classes, found.columns, _columns_before(model, config))
     if found.n_rows <= size(found.columns.n_features):
-        return _data(config, run, sample, found.classes, found.columns, before)
+        return collected(order=order)
     n_sample = len(sample.X)
     run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")
-    return _data(config, run, sample, found.classes, found.columns, before, stream=stream, class_totals=found.totals)
+    return collected(stream=stream, class_totals=found.totals, order=order)
 
 
 def further_rows(
@@ -133,11 +131,11 @@ def further_rows(
 ) -> FurtherRows:
     """Check rows that ``partial_fit`` adds to a fitted model, whose likelihood, classes and features are given."""
     if classes is not None:
-        checked_classes(classes, model.classes_, model._is_ordered)
+        checked_classes(classes, model._record.by_level(model.classes_), model._is_ordered)
     known = model.classes_, model._columns, model.classes_ if classes is None else classes
-    (rows, codes, weight), _, columns, _ = training_data(model, X, y, sample_weight, *known)
+    (rows, codes, weight), _, columns, *_ = training_data(model, X, y, sample_weight, *known)
     record, n_classes = model._record, len(model.classes_)
-    source = source_of(rows, site_labels(codes, record.n_latents(n_classes)), weight)
+    source = source_of(rows, record.site_labels(codes), weight)
     data = Data(
         config,
         source,
@@ -206,7 +204,7 @@ def _after_earlier_rows(
     kept = replace(
         data,
         source=source,
-        hold_out=HoldOut(source.n_rows, None, config.query_split, class_codes(source.y), random_state),
+        hold_out=HoldOut(source.n_rows, None, config.query_split, data.record.codes(source.y), random_state),
         class_totals=totals,
         prior_mean=_prior_mean(config, data.record, totals),
         seed=int(seed_of_keys(random_state)[0]),
@@ -241,19 +239,25 @@ def _data(
     groups: np.ndarray | None = None,
     stream: Streamed | None = None,
     class_totals: np.ndarray | None = None,
+    order: np.ndarray = NONE,
 ) -> Data:
     """Collect checked rows, with class numbers as y, and the model's parts in a ``Data``.
 
     When ``rows`` are only a sample, ``stream`` builds the source of all rows, and ``class_totals`` (C,) are the total
-    weights of the classes.
+    weights of the classes. ``order`` is that of ``TrainingData``.
     """
-    record = resolve(config.likelihood, config.bound, len(classes))
+    record = record_of(*resolve(config.likelihood, config.bound, len(classes)).key, order)
+    if record.is_ordinal and not record.order and kind_of(classes.dtype) == "text":
+        run.history.add(
+            decision=f"The classes are ordered as their names sort, {reprlib.repr(classes.tolist())}, because the "
+            "labels have no order of their own: give classes, all labels in their order, for another."
+        )
     check_optimizer(config.optimizer, record)
     noise = checked_noise(config.label_noise, record)
     if class_totals is None:
         class_totals = _class_totals(rows.y, rows.weight, len(classes))
     prior_mean = _prior_mean(config, record, class_totals)
-    labels = site_labels(np.arange(len(classes)), record.n_latents(len(classes)))
+    labels = record.site_labels(np.arange(len(classes)))
     X, encoding = rows.X, columns.encoding
     for sentence in () if encoding is None else encoding.described_levels(X):
         run.history.add(decision=sentence)

@@ -105,7 +105,7 @@ def summary_rows(model: BaseEstimator) -> Rows:
     rows = [("rows", str(model.n_samples_seen_)), ("features", str(model.n_features_in_))]
     if categorical:
         rows.append(("categorical", ", ".join(map(repr, categorical))))
-    rows.append(("classes", class_shares(model.classes_, counts)))
+    rows.append(("classes", class_shares(*map(model._record.by_level, (model.classes_, counts)))))
     rows.append(("likelihood", f"{likelihood}, bound {bound}"))
     if hasattr(model, "label_noise_"):
         rows.append(("label noise", f"{model.label_noise_:.3g}"))

@@ -22,7 +22,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import _sites
 from ..config import Rule, is_integer, is_name
-from ..data.checks import site_labels
 from ..likelihoods import LikelihoodBound, Parameter
 from ..likelihoods.logistic_softmax import normal_points
 from ..metrics import check_classifier
@@ -99,7 +98,7 @@ class Link:
         """Precision (n,) or (n, C) of the site that a label would add: the mean over the labels, at least 0."""
         site = self.record.site(self.n_classes, self.parameter)
         probability = np.exp(self.predictive(mean, variance))
-        labels = site_labels(np.arange(self.n_classes), self.record.n_latents(self.n_classes))
+        labels = self.record.site_labels(np.arange(self.n_classes))
         m, v = (np.ascontiguousarray(values.T) for values in (mean, variance))
         total, precision, linear, ell = np.zeros_like(m), np.empty_like(m), np.empty_like(m), np.empty(len(mean))
         for label, p in zip(labels, probability.T, strict=True):

@@ -236,21 +236,22 @@ def probability_of_failure(
     O(N m (m + d)) and O(1000^2 (m + n_draws)).
     """
     link, column = Link.of(model), column_of_label(model, "failure", failure)
+    level_of_failure = int(link.record.levels(np.arange(link.n_classes))[column])
     if not hasattr(model, "sample_latent"):
         raise ValueError(f"model must be a GPClassifier, which has joint draws; got {type(model).__name__}.")
     PROBABILITY.check("confidence", confidence)
     integer(1).check("n_draws", n_draws)
-    if level is not None and 0 < column < link.n_classes - 1:
+    if level is not None and 0 < level_of_failure < link.n_classes - 1:
         raise ValueError(
             f"failure={failure!r} is on both sides of a level; give the first or the last of the classes "
-            f"{model.classes_.tolist()}, or leave level=None."
+            f"{link.record.by_level(model.classes_).tolist()}, or leave level=None."
         )
     random = check_random_state(random_state)
     if level is None:
         p = model.predict_proba(population)[:, column]
     else:
         mean, std = _distance(model, population, level, False)
-        p = ndtr((1.0 if column else -1.0) * _ratio(mean, std))
+        p = ndtr((1.0 if level_of_failure else -1.0) * _ratio(mean, std))
     if not len(p):
         raise ValueError("population must have at least one row; got none.")
     share = _inclusion(np.sqrt(p * (1.0 - p)), JOINT_ROWS)

@@ -142,12 +142,6 @@ def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
     return labels
 
 
-def levels_of(y: ArrayLike) -> list[Any] | None:
-    """Return the levels of labels with an order, an ordered Categorical of pandas or an Enum of polars, else None."""
-    dtype: Any = getattr(y, "dtype", None)
-    return list(dtype.categories) if getattr(dtype, "ordered", type(dtype).__name__ == "Enum") else None
-
-
 def has_counts(y: ArrayLike) -> bool:
     """Whether labels are counts or probabilities of classes, in two columns or more."""
     shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
@@ -196,7 +190,7 @@ def refuse_rounded(labels: Iterable[object], classes: np.ndarray) -> None:
 
 
 def checked_classes(classes: Any, known: np.ndarray | None = None, is_ordered: bool = False) -> np.ndarray:
-    """Return the distinct labels (C,), sorted, or as given if that is their order.
+    """Return the distinct labels (C,), sorted, or in the order of ``classes`` if that counts.
 
     ValueError unless they are two or more, of one kind, and known.
     """
@@ -234,12 +228,6 @@ def class_numbers(labels: np.ndarray, classes: np.ndarray, how: str = "") -> np.
         known = reprlib.repr(classes.tolist())
         raise BadRow(f"y has labels {given} that are not in classes_ {known}.{how}", unknown[0])
     return codes
-
-
-def site_labels(codes: np.ndarray, n_latents: int | None) -> np.ndarray:
-    """Return labels (n,) for the sites: -1 and 1, or class numbers if each class has a latent function."""
-    labels = codes.astype(np.float64)
-    return 2.0 * labels - 1.0 if n_latents is None else labels
 
 
 def check_classes_present(present: np.ndarray, may_lack: bool = False, takes_classes: bool = False) -> None:

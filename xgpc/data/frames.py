@@ -179,6 +179,27 @@ def _column(name: str, values: np.ndarray, are_levels: bool = False) -> Column:
     return Column(name, np.array([np.nan if value is None else float(value) for value in given]))
 
 
+def levels_of(y: Any) -> list[Any] | None:
+    """Return the levels of labels with an order, also in a table of one column; None if they have no order.
+
+    An ordered Categorical of pandas, an Enum of polars and an ordered dictionary of Arrow have one.
+    """
+    if is_table(y):
+        frame = _frame(y)
+        y = frame.get_column(frame.columns[0]).to_native() if frame.shape[1] == 1 else None
+    dtype: Any = getattr(y, "dtype", None)
+    if getattr(getattr(dtype, "pyarrow_dtype", getattr(y, "type", None)), "ordered", False):
+        chunks = nw.dependencies.get_pyarrow().table({"y": y})["y"].chunks
+        found = {tuple(chunk.dictionary.to_pylist()): None for chunk in chunks}
+        if len(found) > 1:
+            raise ValueError(
+                f"The chunks of y have different levels, {' and '.join(str(list(one)) for one in found)}: give "
+                "classes, all labels in their order."
+            )
+        return [level for one in found for level in one] or None
+    return list(dtype.categories) if getattr(dtype, "ordered", type(dtype).__name__ == "Enum") else None
+
+
 def as_levels(column: Column) -> tuple[np.ndarray, Sequence[Level]]:
     """Return positions (n,) and levels of a column; distinct numbers become levels."""
     if column.levels is not None:

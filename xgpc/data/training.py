@@ -31,7 +31,6 @@ from .checks import (
     class_factors,
     class_numbers,
     has_counts,
-    levels_of,
     missing_numbers,
     refuse_not_in_memory,
     said_missing,
@@ -39,7 +38,7 @@ from .checks import (
 )
 from .encoding import HOW_TO_MISS, Encoding, as_array, is_categorical, of_table, warn_of_means, warps_in
 from .far_values import described, limits_of
-from .frames import Column, columns_of, is_table, names_of, refuse_times, with_names
+from .frames import Column, columns_of, is_table, levels_of, names_of, refuse_times, with_names
 from .warps import Warp, warps_of
 
 FLOATS = (np.float64, np.float32)
@@ -95,12 +94,14 @@ class TrainingData(NamedTuple):
     """Checked rows of positive weight, dense or CSR, with class numbers as y and class weights; classes and columns.
 
     ``places`` are the rows' numbers among those given; a row with counts of several classes comes once for each.
+    ``order`` has the numbers of ordered classes from the lowest level to the highest; it is empty if none was given.
     """
 
     rows: Rows
     classes: np.ndarray
     columns: Columns
     places: np.ndarray
+    order: np.ndarray
 
 
 def training_data(
@@ -130,10 +131,11 @@ def training_data(
     is_ordered = getattr(model, "_is_ordered", False)
     classes = levels_of(y) if classes is None and is_ordered else classes
     may_lack, given = classes is not None, classes
+    levels = checked_classes(classes, None, is_ordered) if may_lack else NONE
     weight = NONE if sample_weight is None else checked_weights(sample_weight, n_rows)
     counts_classes = may_lack and has_counts(y)
     if counts_classes:
-        classes = checked_classes(classes, None, is_ordered)
+        classes = np.sort(levels)
         counts = checked_counts(y, n_rows, given if counted is None else counted, classes)
         factors = class_factors(getattr(model, "class_weight", None), classes, counts.sum(axis=0))
         weights = counts * weight[:, None] if len(weight) else counts
@@ -144,7 +146,7 @@ def training_data(
         labels = checked_labels(y, n_rows)
         if classes is None:
             check_classification_targets(labels)
-        classes = checked_classes(classes, None, is_ordered) if may_lack else np.unique(labels)
+        classes = np.sort(levels) if may_lack else np.unique(labels)
         codes = class_numbers(labels, classes, HOW_TO_NAME if given is not None else "")
         n_each = np.bincount(codes, minlength=len(classes))
         factors = class_factors(getattr(model, "class_weight", None), classes, n_each)
@@ -152,14 +154,15 @@ def training_data(
         codes, weight = codes[keep], weight[keep] if len(weight) else weight
     check_classes_present(classes[np.unique(codes)], may_lack, takes_classes=hasattr(model, "partial_fit"))
     weight, named = times_class_weights(weight, factors, codes), with_names(X)
+    order = np.searchsorted(classes, levels) if is_ordered and may_lack else NONE
     if rows is not None:
         rows = rows if len(keep) == n_rows and not counts_classes else rows[keep]
         columns = fitted or Columns(rows.shape[1], names_of(named), labels_of(named))
-        return TrainingData(Rows(rows, codes, weight), classes, columns, keep)
+        return TrainingData(Rows(rows, codes, weight), classes, columns, keep, order)
     encoding = Encoding.learn(table, chosen, keep, weight)
     matrix = encoding.matrix([column.part(keep) for column in table])
     columns = Columns(len(table), names_of(named), labels_of(named), encoding)
-    return TrainingData(Rows(matrix, codes, weight), classes, columns, keep)
+    return TrainingData(Rows(matrix, codes, weight), classes, columns, keep, order)
 
 
 def _columns_to_encode(model: BaseEstimator, X: MatrixLike) -> tuple[list[Column], list[bool]]:

@@ -21,7 +21,6 @@ from sklearn.utils.validation import check_is_fitted
 from .. import _sites
 from ..classifier import GPClassifier
 from ..config import Rule, check_allowed, integer, one_of
-from ..data.checks import site_labels
 from ..estimator import LatentClassifier, all_or_nothing
 from ..likelihoods import record_of
 from ..likelihoods.binary import logit_log_probabilities
@@ -151,7 +150,7 @@ class GibbsClassifier(LatentClassifier):
             )
         self.classes_ = data.classes
         with single_threaded_blas():
-            rows, labels = np.ascontiguousarray(data.rows.X, dtype=np.float64), site_labels(data.rows.y, None)
+            rows, labels = np.ascontiguousarray(data.rows.X, dtype=np.float64), 2.0 * data.rows.y - 1.0
             self._set_fit(self._run(self._start(rows, labels)))
 
     def _check_parameters(self) -> None:

@@ -10,7 +10,7 @@ from ..approximations.base import KernelPosterior, Training
 from ..inference.ascent import Point
 from ..inference.run import Run
 from ..kernels.prior import LengthScalePrior
-from ..rows.source import class_codes, labels_and_weights
+from ..rows.source import labels_and_weights
 from .candidates import Gain, Scores, joined, under_frequencies
 from .hold_out import HoldOut
 from .stages import learn_in_stages, posterior_of, predicted
@@ -30,8 +30,8 @@ def gain_of_parts(data: Data, run: Run, initial: InitialState) -> Gain | None:
         source, groups = data.source.sample(held_out), initial.hold_out.groups_of(held_out)
         scores.append(predicted(data.record, point, source, groups, initial.training.executor.n_threads))
         y, weight = labels_and_weights(state.training.source)
-        totals = np.bincount(class_codes(y), weight, len(data.classes))
-        base.append(under_frequencies(scores[-1], class_codes(source.y), totals))
+        totals = np.bincount(data.record.codes(y), weight, len(data.classes))
+        base.append(under_frequencies(scores[-1], data.record.codes(source.y), totals))
     if not scores:
         return None
     return Gain(joined(scores), joined(base), 0.0, "Learned without each part of the groups or times in turn, its")
@@ -46,7 +46,7 @@ def gain_of_rows(data: Data, training: Training, point: Point[KernelPosterior], 
     """
     q, forms, blocks = point.q, point.q.covariance_forms(), list(training.source.blocks())
     y, weight = labels_and_weights(training.source)
-    sites, codes = [point.sites.of(block) for block in blocks], class_codes(y)
+    sites, codes = [point.sites.of(block) for block in blocks], data.record.codes(y)
     names = "mean", "variance", "precision", "linear"
     mean, variance, precision, linear = (np.hstack([getattr(one, name) for one in sites]) for name in names)
     V = variance

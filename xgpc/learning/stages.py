@@ -19,7 +19,7 @@ from ..kernels.default import STARTS, axis_aligned, other_start
 from ..likelihoods import LikelihoodBound
 from ..names import MatrixLike
 from ..rows.deadline import OutOfTime, during
-from ..rows.source import ArraySource, class_codes, dense, labels_and_weights
+from ..rows.source import ArraySource, dense, labels_and_weights
 from .adam import adam, stochastic
 from .candidates import MIN_GAIN, Bound, Scores, accept, joined
 from .hold_out import Split
@@ -147,7 +147,7 @@ def predicted(
     mean, variance = point.q.marginals(source.X, n_threads)
     found = record.log_probabilities(mean.T + point.site.prior_mean, variance.T, point.site.parameter)
     y, weight = labels_and_weights(source)
-    return Scores(np.asarray(found[np.arange(len(y)), class_codes(y)]), weight, groups)
+    return Scores(np.asarray(found[np.arange(len(y)), record.codes(y)]), weight, groups)
 
 
 class Learner:

@@ -38,7 +38,7 @@ class Data:
 
     config: FitConfig
     source: ArraySource  # rows of positive weight to learn from, labels in the form that the sites need
-    classes: np.ndarray  # (C,) labels
+    classes: np.ndarray  # (C,) labels, sorted
     class_totals: np.ndarray  # (C,) total weights of the classes over all rows
     record: LikelihoodBound
     parameter: Parameter  # of the likelihood; None if it is learned or there is none
@@ -108,7 +108,7 @@ class PreviousFit(NamedTuple):
     """The earlier fit that a warm start continues."""
 
     posterior: KernelPosterior | LocalPosterior
-    classes: np.ndarray
+    classes: np.ndarray  # by level, if they have an order
     encoding: Encoding | None
     parameter: Parameter  # of the likelihood
 
@@ -231,7 +231,8 @@ def _first_parameter(data: Data, prior: KernelPrior) -> Parameter:
     if not data.record.is_ordinal:
         return START_NOISE
     noise = NOISE_VARIANCES[data.record.likelihood.removeprefix(ORDINAL)]
-    return first_cut_points(base_rates(data.class_totals), float(mean_variances(prior)[0]), noise)
+    shares = data.record.by_level(base_rates(data.class_totals))
+    return first_cut_points(shares, float(mean_variances(prior)[0]), noise)
 
 
 def _length_scale_prior(config: FitConfig, scale: np.ndarray) -> LengthScalePrior:
@@ -260,7 +261,7 @@ def _posterior_of(fit: PreviousFit, data: Data, d: int, n_latents: int | None) -
     before, now = (table and table.matrix_names for table in map(of_table, (fit.encoding, data.encoding)))
     shape = previous.n_latents, previous.prior.groups[0].spec.n_features
     is_alike = before == now and warps_in(fit.encoding) == warps_in(data.encoding) and shape == (n_latents, d)
-    if not (is_alike and np.array_equal(fit.classes, data.classes)):
+    if not (is_alike and np.array_equal(fit.classes, data.record.by_level(data.classes))):
         return None
     if isinstance(previous, LocalPosterior):
         previous = previous.without_neighbors()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
@@ -83,6 +83,9 @@ class LikelihoodBound:
     # likelihood is not log-concave, so that precisions may be negative.
     has_label_noise: bool = False
     is_ordinal: bool = False  # whether the classes are ordered and cut points divide one latent function
+    # Numbers of ordered classes from the lowest level to the highest; empty: the numbers are the levels. All that is
+    # had for each class goes by the classes' numbers; only sites and cut points go by the levels.
+    order: tuple[int, ...] = ()
     # The bound whose updates make the first posterior, if the prior is a bad place to start, and a second one to try.
     start: Key | None = None
     other_start: Key | None = None
@@ -154,6 +157,24 @@ class LikelihoodBound:
         """The number of latent functions for ``n_classes``; None stands for one."""
         return n_classes if self.is_multi_class else None
 
+    def levels(self, codes: np.ndarray) -> np.ndarray:
+        """Levels (n,) of class numbers, 0 for the lowest."""
+        return np.argsort(self.order)[codes] if self.order else codes
+
+    def by_level(self, values: np.ndarray) -> np.ndarray:
+        """Values (C,) of the classes from the lowest level to the highest."""
+        return values[list(self.order)] if self.order else values
+
+    def site_labels(self, codes: np.ndarray) -> np.ndarray:
+        """Labels (n,) for the sites of class numbers: -1, 1, ... by level, or the numbers with one function a class."""
+        labels = self.levels(codes).astype(np.float64)
+        return labels if self.is_multi_class else 2.0 * labels - 1.0
+
+    def codes(self, labels: np.ndarray) -> np.ndarray:
+        """Class numbers (n,) of labels for the sites."""
+        levels = (labels if self.is_multi_class else 0.5 * (labels + 1.0)).astype(np.intp)
+        return np.array(self.order)[levels] if self.order else levels
+
     def site(self, n_classes: int = 2, parameter: Parameter = None, first: Parameter = START_NOISE) -> Site:
         """The compiled site function, with a fixed parameter, or for None a learned one that starts at the third."""
         return Site(
@@ -186,9 +207,10 @@ class LikelihoodBound:
         """
         link = self._with(self.predictive, parameter)
         value = np.empty((len(mean), self.n_columns(mean, parameter)))
+        columns = self.levels(np.arange(value.shape[1])) if self.order else slice(None)
 
         def fill(part: slice) -> None:
-            value[part] = link(mean[part], variance[part])
+            value[part] = link(mean[part], variance[part])[:, columns]
 
         _on_parts(fill, len(mean), each)
         return value
@@ -209,7 +231,8 @@ class LikelihoodBound:
         if self.is_multi_class:
             return by_mean, by_variance
         if self.is_ordinal:
-            return by_mean[..., None], by_variance[..., None]
+            columns = self.levels(np.arange(by_mean.shape[1]))
+            return by_mean[:, columns, None], by_variance[:, columns, None]
         return np.stack([-by_mean, by_mean], axis=1)[..., None], np.stack([-by_variance, by_variance], axis=1)[
             ..., None
         ]
@@ -240,9 +263,9 @@ class LikelihoodBound:
             return self.given_latent(latent)
         return self.log_probabilities(latent, np.zeros_like(latent), parameter)
 
-    def __reduce__(self) -> tuple[Callable[..., LikelihoodBound], Key]:
+    def __reduce__(self) -> tuple[Callable[..., LikelihoodBound], tuple[object, ...]]:
         # Copies of a record, and of a site that holds it, refer to the record in the registry.
-        return record_of, self.key
+        return record_of, (*self.key, self.order)
 
 
 probit_slopes = partial(noisy_slopes, noise_variance=1.0, delta=0.0)
@@ -358,9 +381,10 @@ ORDERED = {name: bounds for name, bounds in BY_NAME.items() if name.startswith(O
 MULTI_CLASS = frozenset(record.likelihood for record in RECORDS if record.is_multi_class)
 
 
-def record_of(likelihood: str, bound: str) -> LikelihoodBound:
-    """The record of a likelihood's bound."""
-    return BY_KEY[likelihood, bound]
+def record_of(likelihood: str, bound: str, order: Iterable[int] = ()) -> LikelihoodBound:
+    """The record of a likelihood's bound; ``order`` has the numbers of ordered classes from the lowest level up."""
+    record, order = BY_KEY[likelihood, bound], tuple(map(int, order))
+    return replace(record, order=order) if order else record
 
 
 def other_site(key: Key, site: Site) -> Site:

@@ -63,6 +63,4 @@ def class_codes(model: BaseEstimator, y: ArrayLike) -> np.ndarray:
     unknown = sorted(set(found.tolist()) - set(classes.tolist()), key=str)
     if unknown:
         raise ValueError(f"y has labels {unknown} that are not among the model's classes {classes.tolist()}.")
-    # Classes with an order need not be sorted.
-    order = np.argsort(classes)
-    return order[np.searchsorted(classes, np.asarray(y), sorter=order)]
+    return np.searchsorted(classes, np.asarray(y))

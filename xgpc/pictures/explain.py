@@ -77,15 +77,18 @@ class ShapleyDisplay(Display):
         ----------
         model, X, baseline : as for ``xgpc.explain.shapley_values``
         label : one of ``classes_``, default=None
-            The class for which positive values speak; None is the second of two classes, and the most probable class of
-            a single row. ValueError if several rows and several latent functions leave it open.
+            The class for which positive values speak, of ordered ones the lowest or the highest; None is the second of
+            two classes, the highest of ordered ones, and else the most probable class of a single row. ValueError if
+            several rows and several latent functions leave it open.
         n_features : int, default=10
             Largest number of features.
         ax : matplotlib.axes.Axes, default=None
             Axes to draw on; None makes a new figure.
         """
-        found, classes = shapley_values(model, X, baseline), model.classes_.tolist()
+        found, classes = shapley_values(model, X, baseline), model._record.by_level(model.classes_).tolist()
         values, std = found.values, found.std
+        # A latent function of ordered classes speaks for the highest, and against the lowest.
+        classes = classes if values.ndim == 3 else [classes[0], classes[-1]]
         if label is None:
             if values.ndim == 3 and len(values) > 1:
                 raise ValueError(f"Several rows have values for each class: give label, one of {classes}.")

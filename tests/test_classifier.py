@@ -20,7 +20,7 @@ from sklearn.svm import SVC
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.estimator_checks import check_estimator
 from support.cold_starts import Setting, setting, shortfall
-from support.fits import quietly
+from support.fits import keep_at_most, quietly
 from support.reference import moons, ringnorm, waveform
 from threadpoolctl import threadpool_limits
 
@@ -218,11 +218,10 @@ def test_weights_are_read_alike_of_rows_and_of_batches(make):
 @pytest.mark.parametrize("labels", [np.array([0, 1]), np.array(["no", "yes"]), np.array(["no", "yes"], dtype=object)])
 @pytest.mark.parametrize("classifier", [GPClassifier, BayesianLinearClassifier])
 def test_balanced_classes_are_scikit_learns_whatever_the_rows_weigh(labels, classifier):
-    """Unequal classes and weights; some rows of weight zero, which count in scikit-learn as rows too."""
+    """Unequal classes and weights."""
     X, y = moons(90)
     X, y = X[y <= np.arange(90) % 3], y[y <= np.arange(90) % 3]
     weight = np.random.default_rng(0).uniform(0.2, 3.0, len(y)) * np.where(y == 1, 4.0, 1.0)
-    weight[::7] = 0.0
     support = SVC(class_weight="balanced").fit(X, labels[y], sample_weight=weight)
     balanced = compute_class_weight("balanced", classes=labels, y=labels[y])
     np.testing.assert_allclose(support.class_weight_, balanced, rtol=1e-12)
@@ -232,6 +231,28 @@ def test_balanced_classes_are_scikit_learns_whatever_the_rows_weigh(labels, clas
     by_totals = quietly(clone(model), X, labels[y], sample_weight=weight * (weight.sum() / np.bincount(y, weight))[y])
     np.testing.assert_array_equal(by_class.predict_proba(X), by_row.predict_proba(X))
     assert np.max(np.abs(by_class.predict_proba(X) - by_totals.predict_proba(X))) > 0.01
+
+
+@pytest.mark.parametrize("how", ["rows", "linear", "counts", "batches", "many batches"])
+def test_balanced_classes_do_not_count_rows_of_weight_zero(how, monkeypatch):
+    X, y = moons(120)
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, 120) * ((y == 1) | (np.arange(120) % 4 == 0))
+    given = weight > 0.0
+    fixed = {"inducing_points": X[:9], "optimizer": None, "n_neighbors": 0, "feature_transform": None, "tol": 1e-10}
+    model = GPClassifier(RBF(), **fixed, class_weight="balanced", random_state=0)
+    if how == "linear":
+        model = BayesianLinearClassifier(class_weight="balanced")
+    if how == "many batches":
+        keep_at_most(50, monkeypatch)
+
+    def fitted(rows):
+        if "batches" in how:
+            return clone(model).fit_batches([(X[rows], y[rows], weight[rows])])
+        if how == "counts":
+            return quietly(clone(model), X[rows], np.eye(2)[y[rows]], sample_weight=weight[rows], classes=[0, 1])
+        return quietly(clone(model), X[rows], y[rows], sample_weight=weight[rows])
+
+    np.testing.assert_allclose(fitted(slice(None)).predict_proba(X), fitted(given).predict_proba(X), atol=1e-6)
 
 
 # Warm starts: a refit never ends below where it began, whatever is learned from whichever rows.

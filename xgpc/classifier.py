@@ -115,7 +115,8 @@ class GPClassifier(PosteriorClassifier):
         "mixed" computes the largest products in single precision, in half the memory; this saves up to half of the
         time. Probabilities change by about 1e-5, and by more if the kernel's variance is above 1000.
     class_weight : dict, "balanced" or None, default=None
-        Factors of the sample weights, for each class. "balanced": n / (C n_c) as in SVC, with n_c rows of class c.
+        Factors of the sample weights, for each class. "balanced": n / (C n_c) as in SVC, with n_c rows of class c whose
+        weight is not zero.
     categorical_features : "from_dtype", None, or list, default="from_dtype"
         Columns whose values are levels without an order. "from_dtype": text and categorical columns of data frames. A
         list has names, positions, or True and False for each column. If a column has more than 255 levels, the rare

@@ -289,8 +289,9 @@ def checked_groups(groups: ArrayLike, n_rows: int, sample_weight: ArrayLike | No
 def class_factors(class_weight: ClassWeight | None, classes: np.ndarray, counts: np.ndarray) -> np.ndarray | None:
     """Return the weights (C,) of the classes or None; "balanced": n / (C n_c) from row ``counts`` of classes with rows.
 
-    Rows count whatever their sample weights, as they do in scikit-learn's ``compute_class_weight``, SVC, ridge and tree
-    classifiers. (Its LogisticRegression sums sample weights since 1.7.)
+    Rows of positive weight count, whatever their weights, as all rows do in scikit-learn's ``compute_class_weight``,
+    SVC, ridge and tree classifiers. (Its LogisticRegression sums sample weights since 1.7.) A row of weight zero is as
+    one that was not given.
     """
     if class_weight is None:
         return None

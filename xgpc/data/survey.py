@@ -283,7 +283,7 @@ class Survey:
             raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")
         n_each, n_given, totals = found.counts[:, order]
         check_classes_present(classes[totals > 0.0])
-        factors = class_factors(class_weight, classes, n_each)
+        factors = class_factors(class_weight, classes, n_given)
         totals, numbers = totals if factors is None else factors * totals, np.arange(len(classes))
         sizes = int(n_each.sum()), int(n_given.sum())
         return cls(found.columns, found.dtype, classes, order, totals, *sizes, found.has_weights, factors, numbers)

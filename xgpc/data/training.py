@@ -137,7 +137,7 @@ def training_data(
     if counts_classes:
         classes = np.sort(levels)
         counts = checked_counts(y, n_rows, given if counted is None else counted, classes)
-        factors = class_factors(getattr(model, "class_weight", None), classes, counts.sum(axis=0))
+        n_each = counts[weight > 0.0 if len(weight) else slice(None)].sum(axis=0)
         weights = counts * weight[:, None] if len(weight) else counts
         keep, codes = np.nonzero(weights)
         weight = weights[keep, codes]
@@ -148,11 +148,11 @@ def training_data(
             check_classification_targets(labels)
         classes = np.sort(levels) if may_lack else np.unique(labels)
         codes = class_numbers(labels, classes, HOW_TO_NAME if given is not None else "")
-        n_each = np.bincount(codes, minlength=len(classes))
-        factors = class_factors(getattr(model, "class_weight", None), classes, n_each)
         (keep,) = np.nonzero(weight) if len(weight) else (np.arange(n_rows),)
         codes, weight = codes[keep], weight[keep] if len(weight) else weight
+        n_each = np.bincount(codes, minlength=len(classes))
     check_classes_present(classes[np.unique(codes)], may_lack, takes_classes=hasattr(model, "partial_fit"))
+    factors = class_factors(getattr(model, "class_weight", None), classes, n_each)
     weight, named = times_class_weights(weight, factors, codes), with_names(X)
     order = np.searchsorted(classes, levels) if is_ordered and may_lack else NONE
     if rows is not None:

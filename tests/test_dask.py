@@ -198,8 +198,35 @@ def test_predictions_are_lazy_and_those_of_the_local_model(client, n_classes):
         assert getattr(model, method)(rows).shape == expected.shape
     with pytest.raises(ValueError, match="3 features"):
         model.predict(array.zeros((4, 3)))
-    with pytest.raises(ValueError, match="DaskGPClassifier"):
+    # The message tells of methods that take such rows, and of what others take.
+    with pytest.raises(ValueError, match=r"predict_proba.* of xgpc.dask.DaskGPClassifier take it; for all others give"):
         model.predict_latent(rows)
+
+
+@pytest.mark.parametrize("given", ["known", "unknown", "frames"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_score_is_that_of_the_local_model(client, given, weighted):
+    X, y, weight = problem(900, 3)
+    cuts, labels = (0, 300, 300, 301, 900), np.array(["a", "b", "c"])[y]
+    model = without_warnings(
+        DaskGPClassifier(**options(optimizer=None)).fit, of_known_sizes(X, (0, 900)), of_known_sizes(labels, (0, 900))
+    )
+    rows = (X, labels, weight)[: 3 if weighted else 2]
+    expected = model.to_local().score(*rows)
+    assert model.score(*rows) == expected
+    if given == "frames":
+        tables = pd.DataFrame(X), pd.Series(labels), pd.Series(weight)
+        lazy = [
+            dataframe.from_delayed([delayed(part) for part in parts(one, cuts)], meta=one[:0])
+            for one in tables[: len(rows)]
+        ]
+    else:
+        lazy = [(of_known_sizes if given == "known" else of_unknown_sizes)(one, cuts) for one in rows]
+    assert model.score(*lazy) == pytest.approx(expected, rel=1e-12)
+    if weighted:
+        lazy[2] = 0.0 * lazy[2]
+        with pytest.raises(ValueError, match="no row of positive weight"):
+            model.score(*lazy)
 
 
 def bad(kind, folder):

@@ -17,10 +17,12 @@ from uuid import uuid4
 from weakref import WeakSet
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted
 
 from .classifier import GPClassifier
+from .data.checks import checked_labels, checked_weights
 from .data.partitions import OverPartitions
 from .estimator import all_or_nothing
 from .names import MatrixLike
@@ -227,6 +229,17 @@ def _predicted(rows: MatrixLike, model: GPClassifier, method: str, empty: np.nda
     return getattr(model, method)(rows, **options) if len(rows) else empty
 
 
+def _correct(model: GPClassifier, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike = 1.0) -> np.ndarray:
+    """Return the weight of a partition's rows, and of those whose label is predicted."""
+    weight, is_right = checked_weights(sample_weight, len(X)), model.predict(X) == checked_labels(y, len(X))
+    return np.array([np.sum(weight), np.sum(weight[is_right])])
+
+
+def _on_worker(model: GPClassifier) -> Delayed:
+    """Return the model as the result of a task and no part of each task; its threads are the worker's."""
+    return delayed(model.set_params(n_jobs=1), pure=False, traverse=False)
+
+
 class DaskGPClassifier(GPClassifier):
     """A ``GPClassifier`` for rows on a dask cluster.
 
@@ -363,6 +376,21 @@ class DaskGPClassifier(GPClassifier):
         """Log odds (n,), or log probabilities (n, C) of several classes; lazy as in ``predict_log_proba``."""
         return self._lazily("decision_function", X)
 
+    def score(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Share of the rows whose label is predicted, by their weights, computed at once.
+
+        All are collections of dask, divided as for ``fit``, or all are in memory.
+        """
+        model = self.to_local()
+        if not isinstance(X, Collection):
+            return float(model.score(X, y, sample_weight))
+        on_worker = _on_worker(model)
+        tasks = [delayed(_correct)(on_worker, *batch) for batch in _batches(X, y, sample_weight)]
+        total, right = np.sum(dask.compute(*tasks, scheduler=self.client), axis=0)
+        if not total:
+            raise ValueError("X has no row of positive weight, and so no score.")
+        return float(right / total)
+
     def _lazily(self, method: str, X: MatrixLike, **options: bool) -> Collection:
         """Predictions by a method of ``GPClassifier``: lazy for collections of dask, else at once."""
         model = self.to_local()
@@ -374,9 +402,7 @@ class DaskGPClassifier(GPClassifier):
         n_classes, is_label = len(self.classes_), method == "predict"
         has_columns = not is_label and (method != "decision_function" or n_classes > 2)
         empty = np.empty((0, n_classes) if has_columns else 0, self.classes_.dtype if is_label else np.float64)
-        # The model is the result of a task and no part of each task; its threads are the worker's.
-        on_worker = delayed(model.set_params(n_jobs=1), pure=False, traverse=False)
-        given = {"model": on_worker, "method": method, "empty": empty, "meta": empty, **options}
+        given = {"model": _on_worker(model), "method": method, "empty": empty, "meta": empty, **options}
         if not is_array:
             return X.map_partitions(_predicted, **given)
         shape = {"chunks": (X.chunks[0], (n_classes,))} if has_columns else {"drop_axis": 1}

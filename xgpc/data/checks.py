@@ -40,8 +40,9 @@ def refuse_not_in_memory(*given: object) -> None:
         library, kind = type(value).__module__.partition(".")[0], type(value).__name__
         if library == "dask":
             raise ValueError(
-                f"Got a {kind} of dask, whose rows need not be in this process: fit and predict with "
-                "xgpc.dask.DaskGPClassifier, or give rows in memory, such as those that its compute() makes."
+                f"Got a {kind} of dask, whose rows need not be in this process. The methods fit, predict, "
+                "predict_proba, predict_log_proba, decision_function and score of xgpc.dask.DaskGPClassifier take it; "
+                "for all others give rows in memory, such as those that its compute() makes."
             )
         if kind == "LazyFrame":
             raise ValueError(f"Got a {kind} of {library}, a query that has no rows yet: give what its collect() makes.")

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, SkipTestWarning
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit
+from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit, TimeSeriesSplit
 from sklearn.utils.estimator_checks import check_estimator
 from support.fits import quietly
 from support.internals import Coefficients
@@ -230,6 +230,12 @@ def test_splits_have_each_row_once(side):
     X, y = moons(40)
     with pytest.raises(ValueError, match=r"cannot divide 40 rows: .* each row once, .* it gave row \d+ more than once"):
         fit(X, y, n_neighbors=5, query_split=Repeating(4, side))
+
+
+@pytest.mark.parametrize("splitter", [TimeSeriesSplit(5, gap=30), PredefinedSplit(np.arange(210) // 70)])
+def test_a_splitter_of_all_rows_need_not_divide_fewer(splitter):
+    X, y = moons(210)
+    assert fit(X, y, n_neighbors=5, query_split=splitter, max_iter=3).query_score_ is not None
 
 
 def test_a_single_row_that_is_left_cannot_be_divided():

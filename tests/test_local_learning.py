@@ -196,7 +196,7 @@ BAD = {
     "a mask": ({"query_split": Splitting(lambda a, b: (np.isin(np.arange(60), a), b))}, "np.flatnonzero"),
     "other rows": ({"query_split": Splitting(lambda a, b: (a, b + 60))}, "from 0 to 59"),
     "three sides": ({"query_split": Splitting(lambda a, b: (a, b, b))}, "a pair of arrays"),
-    "another number of rows": ({"query_split": PredefinedSplit(np.arange(20) % 3)}, "PredefinedSplit"),
+    "another number of rows": ({"query_split": PredefinedSplit(np.arange(20) % 3)}, "it divides 20 rows"),
     "a single row": ({"query_split": Splitting(lambda a, b: (a[:1], b))}, "query_split"),
     "groups of other rows": ({"groups": np.zeros(59)}, "groups must have one value for each of the 60 rows"),
     "one group": ({"groups": np.zeros(60)}, "need two rows or groups"),

@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.model_selection import (
     GroupKFold,
+    PredefinedSplit,
     TimeSeriesSplit,
 )
 from support.fits import quietly
@@ -252,6 +253,35 @@ def test_time_runs_one_way(size):
         assert_parts(again, len(others))
         assert again[0][-1] < again[1][0]
         assert others[again[1][-1]] < kept[0]
+
+
+@pytest.mark.parametrize("splitter", [TimeSeriesSplit(5, gap=150), TimeSeriesSplit(3, test_size=280, gap=20)])
+def test_rows_too_few_for_the_splitter_have_the_parts_of_its_splits(splitter):
+    """The gap stays, however often the rows are divided again."""
+    source = queries(splitter=splitter)
+    rows = source.decision()[0]
+    with pytest.raises(ValueError, match="Too many splits"):
+        list(splitter.split(rows))
+    again = source.among(rows)
+    for one in [again.decision(), *again.draw(300), *again.folds(None)]:
+        assert_parts(one, len(rows))
+        assert rows[one[1][0]] - rows[one[0][-1]] > splitter.gap
+    third = again.among(again.decision()[0])
+    for one in third.draw(100):
+        assert_parts(one, third.n_rows)
+
+
+@pytest.mark.parametrize("n_folds", [4, 1])
+def test_rows_left_by_predefined_folds_have_the_other_folds_or_are_divided_at_random(n_folds):
+    fold = np.where(np.arange(1000) % 5 < 1, np.arange(1000) // 5 % n_folds, -1)
+    source = queries(splitter=PredefinedSplit(fold))
+    rows, held_out = source.decision()
+    assert set(fold[held_out]) == {n_folds - 1}
+    splits = source.among(rows).draw(800)
+    assert len(splits) == max(1, n_folds - 1)
+    for number, one in enumerate(splits):
+        assert_parts(one, 800 if n_folds == 1 else 950)
+        assert n_folds == 1 or set(fold[rows[one[1]]]) == {number}
 
 
 def test_splits_of_some_rows_are_parts_of_those_of_all():

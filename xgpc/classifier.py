@@ -71,7 +71,8 @@ class GPClassifier(PosteriorClassifier):
     query_split : splitter of scikit-learn or None, default=None
         How the fit chooses held-out rows, whose predictions decide between models. None: at random, or by ``groups``.
         If the rows are in the order of time, give ``TimeSeriesSplit()``. A splitter that shuffles needs its own
-        ``random_state``.
+        ``random_state``. Rows before its last held-out ones are divided again: where it cannot divide so few, by the
+        parts of its other splits, or at random if it has no others.
     inducing_points : {"kmeans", "random", "greedy", "all"} or array of shape (m, d), default="kmeans"
         Where the inducing points start: cluster centres, random rows, rows chosen one by one where the prior variance
         given the points already chosen is largest, or the given places, in the units of X. "all" fits the full Gaussian

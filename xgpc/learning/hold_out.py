@@ -36,8 +36,9 @@ class HoldOut:
     splitter: Any  # with scikit-learn's method ``split``, or None
     labels: np.ndarray  # (n,) class numbers, for splitters that stratify
     random_state: np.random.RandomState
-    # Whose splits have these rows' parts, if a splitter does not divide them anew.
+    # What these are rows of, by their numbers, and whether its splits are taken without asking the splitter.
     parts_of: tuple[HoldOut, np.ndarray] | None = None
+    is_thinned: bool = False
     # (n,) numbers of places: rows of equal features have the same. Without groups and splitter, they are on one side.
     places: np.ndarray | None = None
 
@@ -54,11 +55,12 @@ class HoldOut:
     def among(self, rows: np.ndarray) -> HoldOut:
         """The same for a subset of the rows, ascending, which are numbered anew."""
         groups, places = (None if each is None else each[rows] for each in (self.groups, self.places))
-        return HoldOut(len(rows), groups, self.splitter, self.labels[rows], self.random_state, places=places)
+        labels, parts_of = self.labels[rows], (self, rows)
+        return HoldOut(len(rows), groups, self.splitter, labels, self.random_state, parts_of, places=places)
 
     def thinned(self, rows: np.ndarray | None) -> HoldOut:
         """As ``among``, for rows that the splitter divides as it divides all of them; None: all."""
-        return self if rows is None else replace(self.among(rows), parts_of=(self, rows))
+        return self if rows is None else replace(self.among(rows), is_thinned=True)
 
     def decision(self, share: float = DECISION_SHARE, random_state: np.random.RandomState | None = None) -> Split:
         """Rows to learn from, and rows held out for decisions: a share of all, or those of a splitter's last split.
@@ -130,29 +132,30 @@ class HoldOut:
 
     @cached_property
     def _splits(self) -> list[Split]:
-        """The splitter's last splits, computed once, because a splitter that shuffles would return others next time."""
+        """The splitter's last splits, computed once, because a splitter that shuffles would return others next time.
+
+        A part of the rows may be too few for it: they have the parts of its splits of all, or a random one without any.
+        """
         n_rows, splitter, found = self.n_rows, self.splitter, list[Split]()
-        if self.parts_of is not None:
-            whole, rows = self.parts_of
+        whole, rows = self.parts_of or (self, np.arange(n_rows))
+        if self.is_thinned:
             return _parts(whole._splits, rows)
-        if isinstance(splitter, PredefinedSplit):
-            raise ValueError(
-                "query_split is a PredefinedSplit, which divides the rows that it was made for alone, but the rows "
-                "left after the first split are divided again. Give a splitter for any number of rows, such as "
-                "TimeSeriesSplit(), or mark rows that belong together with fit(X, y, groups=...)."
-            )
         if n_rows < 2:
             raise ValueError(
                 f"query_split={splitter!r} leaves a single row to learn from after its last split is held out. Give "
                 "more rows, a splitter whose last split holds out fewer, or None for random splits."
             )
         try:
+            if isinstance(splitter, PredefinedSplit) and len(splitter.test_fold) != n_rows:
+                raise ValueError(f"it divides {len(splitter.test_fold)} rows")
             splits = splitter.split(np.zeros((n_rows, 1)), self.labels, self.groups)
             found.extend(deque((_checked(split, n_rows) for split in splits), maxlen=KEPT_SPLITS))
             if not found:
                 raise ValueError("it gave no splits")
         # The splitter is the user's code and may raise any exception.
         except Exception as error:
+            if self.parts_of is not None:
+                return _parts(whole._splits, rows) or replace(self, splitter=None).draw(n_rows)
             raise ValueError(
                 f"query_split={splitter!r} cannot divide {n_rows} rows: {str(error).rstrip('.')}. Give one that can "
                 "(with fewer splits if there are few rows; with fit(X, y, groups=...) if it needs groups), or None for "

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_classification
 from sklearn.gaussian_process.kernels import RBF
-from support.fits import quietly, without_warnings
+from support.fits import keep_at_most, quietly, without_warnings
 
 from xgpc import GPClassifier
 from xgpc.explain import shapley_values
@@ -72,6 +72,49 @@ def test_a_column_that_is_constant_in_a_part_of_the_rows_does_not_matter(column)
     assert np.all(np.isfinite(model.predict_proba(whole)))
     shapley = shapley_values(model, whole[:60]).values
     assert np.max(np.abs(shapley[:, 1])) < 1e-9 * np.max(np.abs(shapley[:, 0]))
+
+
+THIRD = np.random.default_rng(4).choice(3, N, p=[0.6, 0.3, 0.1])
+ROUNDING = {
+    "two values": np.where(THIRD, 0.3, 0.1 + 0.2),
+    "three values": np.array([0.3, 0.1 + 0.2, np.nextafter(0.3, 0.0)])[THIRD],
+    "many values": -1e9 - 1e-5 * np.clip(np.random.default_rng(5).standard_cauchy(N), -30.0, 30.0),
+    "single precision": np.nextafter(np.float32(0.3), np.array([0.0, 0.3, 1.0], dtype=np.float32))[THIRD],
+    "large in single precision": (1.7e9 + 128.0 * THIRD).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("kind", ROUNDING)
+@pytest.mark.parametrize("container", ["table", "missing", "batches", "many batches"])
+def test_rounding_in_a_constant_column_is_no_feature(kind, container, monkeypatch):
+    column = ROUNDING[kind]
+    x = X.astype(column.dtype)
+    if container == "many batches":
+        keep_at_most(100, monkeypatch)
+
+    def model_of(column):
+        model = GPClassifier(n_inducing=12, max_iter=5, n_neighbors=0, random_state=0)
+        if "batches" in container:
+            return without_warnings(model.fit_batches, [(np.column_stack([x, column]), Y)])
+        # A column that misses numbers makes a matrix of the table.
+        gaps = {"gap": np.where(np.arange(N) % 9, X, np.nan).astype(x.dtype)} if container == "missing" else {}
+        return quietly(model, pd.DataFrame({"x": x, "c": column, **gaps}), Y)
+
+    def predicted(model, column):
+        rows = pd.DataFrame({"x": x, "c": column, "gap": X}).iloc[:, : model.n_features_in_]
+        return model.predict_proba(rows if container in ("table", "missing") else rows.to_numpy(x.dtype))
+
+    model, constant = model_of(column), model_of(np.full_like(column, column[0]))
+    assert len(said(model, "Features whose values differ by rounding alone count as constant: ")) == 1
+    assert not said(constant, "rounding")
+    assert model.feature_spread_[1] == constant.feature_spread_[1] == 0.0
+    assert model.feature_importances_[1] == 0.0
+    assert not [*said(model, "heavy tails"), *said(model, "wide gap")]
+    encoded = model.encoding_.columns if container == "missing" else ()
+    assert not any(one.levels for one in encoded)
+    expected = predicted(constant, np.full_like(column, column[0]))
+    for given in (column, column * (1.0 + 1e-9)):
+        np.testing.assert_allclose(predicted(model, given.astype(column.dtype)), expected, atol=0.01)
 
 
 TAILS = {

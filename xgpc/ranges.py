@@ -9,6 +9,9 @@ from .names import MatrixLike
 
 # Features beyond this overflow when squared distances are formed in units of small length scales.
 LARGEST_FEATURE = 1e140
+# A column whose values differ by a smaller part of their size is constant: rounding leaves such differences. In single
+# precision it leaves four units in the last place.
+LEAST_VARIATION, UNITS_OF_ROUNDING = 1e-12, 4.0
 # Latent means and variances whose predictive probabilities have finite logarithms under every likelihood: a square of
 # the one, and a small multiple of the other, are within the range of a double.
 LARGEST_MEAN, LARGEST_VARIANCE = 1e150, 1e300
@@ -23,6 +26,14 @@ def largest_size(rows: MatrixLike) -> float:
     values = rows.data if sparse.issparse(rows) else rows
     # Methods: NumPy's functions of these names take four times as long for a row.
     return max(float(values.max()), -float(values.min())) if values.size else 0.0
+
+
+def varies(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Whether columns differ by more than rounding, from their least and largest values (d,), of the data's type."""
+    low, high, own = low.astype(np.float64), high.astype(np.float64), np.finfo(np.result_type(low, np.float32))
+    size, double = np.maximum(np.abs(low), np.abs(high)), np.finfo(np.float64)
+    least = max(LEAST_VARIATION, UNITS_OF_ROUNDING * float(own.eps))
+    return np.asarray(high - low > np.maximum(least * size, double.tiny / double.eps))
 
 
 def refuse_masked(*given: object) -> None:

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from .approximations.base import KernelPosterior
 from .approximations.local import LocalPosterior
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise
-from .data.checks import checked_classes, checked_groups, has_counts, kind_of
+from .data.checks import checked_classes, checked_groups, has_counts, kind_of, listed
 from .data.frames import index_columns, note_of_index
 from .data.partitions import survey_partitions
 from .data.survey import Streamed, seed_of_keys, survey
@@ -266,7 +266,10 @@ def _data(
         for decision in told:
             run.history.add(decision=decision)
     source = source_of(X, labels[rows.y], rows.weight)
-    mean_of_rows, spread = mean_and_spread(source)
+    mean_of_rows, spread, is_rounding = mean_and_spread(source)
+    if np.any(is_rounding):
+        names = listed([columns.described[j] for j in np.flatnonzero(is_rounding)])
+        run.history.add(decision=f"Features whose values differ by rounding alone count as constant: {names}.")
     everything = None if stream is None else stream(labels, encoding)
     return Data(
         config,

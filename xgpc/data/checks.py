@@ -54,6 +54,12 @@ def is_missing(value: object) -> bool:
     return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
+def listed(names: Sequence[str]) -> str:
+    """Return the first names, and how many others there are."""
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return f"{', '.join(names[:LISTED])}{more}"
+
+
 def said_missing(counts: Sequence[tuple[str, int]]) -> str:
     """Return a phrase on how many numbers are missing, and in which columns."""
     total, more = sum(count for _, count in counts), len(counts) - LISTED

@@ -18,7 +18,7 @@ from sklearn.utils import check_array
 
 from ..kernels.features import Groups
 from ..names import MatrixLike
-from ..ranges import LARGEST_FEATURE
+from ..ranges import LARGEST_FEATURE, varies
 from ..status import warn_user
 from .checks import LISTED, check_features, said_missing
 from .far_values import Limit, limits, limits_from_data, within, within_vjp
@@ -149,7 +149,8 @@ def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> Col
     counts = np.bincount(inverse, weight)
     often = distinct[counts >= LEAST_REPEATED]
     # In a column of two values, levels tell nothing that the number does not.
-    is_uneven = len(distinct) > 2 and np.max(counts) > REPEATED_SHARE * np.sum(counts)
+    differs = len(distinct) > 2 and varies(np.min(given[known]), np.max(given[known]))
+    is_uneven = differs and np.max(counts) > REPEATED_SHARE * np.sum(counts)
     repeated = often.tolist() if is_uneven and 1 < len(often) <= MAX_LEVELS else []
     return ColumnEncoding(column.name, tuple(repeated), bool(np.any(np.isnan(given))), fill)
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..names import MatrixLike
+from ..ranges import varies
 from ..rows.blas import single_threaded_blas
 from ..rows.source import dense
 
@@ -63,7 +64,9 @@ def limits_of(X: np.ndarray, weight: np.ndarray, heavy: Collection[int] = ()) ->
     X = X[chosen]
     weight = weight[chosen] if len(weight) else np.ones(len(X))
     counted = None if np.all(weight == 1.0) else weight
-    ends = [(j, *limits(np.asarray(X[:, j], dtype=np.float64), counted)) for j in range(X.shape[1])]
+    # Differences by rounding have no gaps.
+    features = np.flatnonzero(varies(np.min(X, axis=0), np.max(X, axis=0))).tolist()
+    ends = [(j, *limits(np.asarray(X[:, j], dtype=np.float64), counted)) for j in features]
     found = tuple(Limit(*one) for one in ends if np.any(np.isfinite(one[1:])))
     found = tuple(one for one in found if one.feature not in heavy or _is_repeated(X[one.is_far(X), one.feature]))
     return _predicting(found, X, weight) if found and X.shape[1] in FEATURES else found
@@ -102,8 +105,8 @@ def _predicting(found: Sequence[Limit], X: np.ndarray, weight: np.ndarray) -> tu
     mean = np.average(X, axis=0, weights=weight * ~far)
     deviation = np.where(far, 0.0, X - mean)
     scale = np.sqrt(np.average(deviation**2, axis=0, weights=weight[:, 0]))
-    # A constant feature tells nothing, though the rounding of the mean may leave it deviations.
-    scale[(scale == 0.0) | (np.ptp(deviation, axis=0) == 0.0)] = np.inf
+    # A constant feature tells nothing, though rounding may leave it deviations.
+    scale[~varies(mean + np.min(deviation, axis=0), mean + np.max(deviation, axis=0))] = np.inf
     deviation /= scale
     total = float(np.sum(weight))
     with single_threaded_blas():

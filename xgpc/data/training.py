@@ -31,6 +31,7 @@ from .checks import (
     class_factors,
     class_numbers,
     has_counts,
+    listed,
     missing_numbers,
     refuse_not_in_memory,
     said_missing,
@@ -310,9 +311,8 @@ def transformed(
     else:
         warps = warps_of(X, rows.weight, limits) if may_warp else ()
     if warps:
-        names = [columns.described[one.feature] for one in warps]
-        more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-        told.append(f"Features with heavy tails {off.format('are warped')}: {', '.join(names[:LISTED])}{more}.")
+        names = listed([columns.described[one.feature] for one in warps])
+        told.append(f"Features with heavy tails {off.format('are warped')}: {names}.")
         limits = limits_of(X, rows.weight, [one.feature for one in warps]) if limits else limits
     if limits:
         how = off.format("are predicted from the other features" if limits[0].slopes else "are moved to limits")

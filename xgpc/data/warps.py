@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..names import MatrixLike
+from ..ranges import varies
 from ..rows.source import dense
 from .far_values import LEAST_ROWS, LOOKED_AT, Limit
 
@@ -46,7 +47,9 @@ def warps_of(X: np.ndarray, weight: np.ndarray, limits: Sequence[Limit]) -> tupl
 
     def found(j: int) -> Warp | None:
         near = slice(None) if j not in far else ~far[j]
-        return _warp(j, np.asarray(X[near, j], dtype=np.float64), weight[near])
+        values = X[near, j]
+        is_constant = not varies(np.min(values), np.max(values))
+        return None if is_constant else _warp(j, np.asarray(values, dtype=np.float64), weight[near])
 
     return tuple(one for one in map(found, range(X.shape[1])) if one is not None)
 
@@ -55,8 +58,6 @@ def _warp(feature: int, values: np.ndarray, weight: np.ndarray) -> Warp | None:
     """Return the warp of a feature's values (n,), or None unless they have heavy tails."""
     deviation = values - np.average(values, weights=weight)
     largest = np.max(np.abs(deviation))
-    if largest == 0.0:
-        return None
     squares = (deviation / largest) ** 2
     variance = np.average(squares, weights=weight)
     if np.average(squares**2, weights=weight) <= (3.0 + HEAVY) * variance**2 or len(np.unique(values)) < LEAST_DISTINCT:

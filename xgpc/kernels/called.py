@@ -10,6 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel, Matern, PairwiseKernel, WhiteKernel
 
+from ..ranges import varies
+
 # Steps of differences, in logarithms of parameters, and the weights of a rule with an error of the fourth order: errors
 # of the step are as small as those of rounding, 1e-12.
 STEP = 1e-4
@@ -121,8 +123,8 @@ class CalledKernel:
     def _by_rows(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Gradients (n, m, d) of k(X, Z) and (n, d) of k(x, x) by the rows, NaN where there may be a kink."""
         kernel, found = self._at(variance), np.empty((len(X), len(Z) + 1, X.shape[1]))
-        spread = np.std(Z, axis=0)
-        for j, unit in enumerate(ROW_STEP * np.where(spread > 0.0, spread, 1.0)):
+        spread = np.where(varies(np.min(Z, axis=0), np.max(Z, axis=0)), np.std(Z, axis=0), 1.0)
+        for j, unit in enumerate(ROW_STEP * spread):
             rows = [X + step * unit * np.eye(1, X.shape[1], j) for step in range(-3, 4)]
             values = np.array([np.c_[self._values(kernel, x, Z), self._variances(kernel, x)] for x in rows])
             size = np.max(np.abs(values[3]), axis=1, initial=0.0, keepdims=True)

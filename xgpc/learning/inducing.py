@@ -16,7 +16,7 @@ from ..kernels.features import Groups
 from ..kernels.spec import KernelSpec
 from ..kernels.wrappers import is_precomputed
 from ..names import MatrixLike
-from ..ranges import LARGEST_FEATURE, largest_size, refuse_masked
+from ..ranges import LARGEST_FEATURE, largest_size, refuse_masked, varies
 from ..rows.source import RowSource, dense, labels_and_weights
 from ..status import warn_user
 
@@ -54,7 +54,7 @@ class Sample:
     counts : (r,) float64
     within_limits : (r, d) float64, the rows with values far from all others moved to the limits
     mean, scale : (d,) float64, mean and standard deviation of ``within_limits``
-        The scale is 1 for a constant feature, and half the difference for a feature of two values, because the
+        The scale is 1 or more for a constant feature, and half the difference for a feature of two values, because the
         deviation would put a rare value very far away. The levels of a column count as equally frequent.
     """
 
@@ -66,8 +66,10 @@ class Sample:
         self.counts = np.bincount(inverse.ravel(), weight, minlength=len(self.rows)).astype(np.float64)
         self.within_limits = within(self.rows, limits_of(self.rows, self.counts))
         self.mean, self.scale = mean_and_scale(self.within_limits, self.counts)
-        low, high = np.min(self.rows, axis=0), np.max(self.rows, axis=0)
-        two_valued = (low < high) & np.all((self.rows == low) | (self.rows == high), axis=0)
+        low, high = np.min(part.X, axis=0), np.max(part.X, axis=0)
+        is_varying = varies(low, high)
+        self.scale[~is_varying] = scale_of_rounding(low, high)[~is_varying]
+        two_valued = is_varying & np.all((self.rows == low) | (self.rows == high), axis=0)
         self.scale[two_valued] = 0.5 * (high - low)[two_valued]
         if groups is not None:
             n_levels = np.maximum(groups.sums(low < high), 1.0)[groups.index]
@@ -76,31 +78,41 @@ class Sample:
 
 
 def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and standard deviation (d,) of rows (r, d); the deviation is 1 for a constant feature."""
+    """Weighted mean and standard deviation (d,) of rows (r, d); a constant feature has ``scale_of_rounding``."""
     mean = np.average(rows, axis=0, weights=counts)
     deviation = rows - mean
     # Dividing by the largest deviation before squaring avoids overflow and underflow.
     largest = np.max(np.abs(deviation), axis=0)
-    double = np.finfo(np.float64)
-    # Rounding of the mean may leave deviations of equal values.
-    varies = np.ptp(rows, axis=0) > np.maximum(double.eps * np.abs(mean), double.tiny / double.eps)
-    relative = np.divide(deviation, largest, out=np.zeros_like(deviation), where=varies)
+    low, high = np.min(rows, axis=0), np.max(rows, axis=0)
+    is_varying = varies(low, high)
+    relative = np.divide(deviation, largest, out=np.zeros_like(deviation), where=is_varying)
     scale = largest * np.sqrt(np.average(relative**2, axis=0, weights=counts))
-    return mean, np.where(varies, scale, 1.0)
+    return mean, np.where(is_varying, scale, scale_of_rounding(low, high))
 
 
-def mean_and_spread(source: RowSource) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and standard deviation (d,) of all rows; constant features have deviation 0."""
+def scale_of_rounding(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """The scale (d,) of constant features, from least and largest values: 1, and a million of their differences."""
+    return np.maximum(1.0, 1e6 * (high.astype(np.float64) - low))
+
+
+def mean_and_spread(source: RowSource) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weighted mean and standard deviation (d,) of all rows, and whether a feature (d,) differs by rounding alone.
+
+    Constant features have deviation 0, also where they differ by rounding.
+    """
     weight = labels_and_weights(source)[1]
     # Sums of deviations from one of the rows: their squares lose at most n eps, and those of constant features are 0.
-    first = np.asarray(source.sample(np.arange(1)).X[0], dtype=np.float64)
-    sums = np.zeros((2, source.n_features))
+    low = high = source.sample(np.arange(1)).X[0]
+    first, sums = np.asarray(low, dtype=np.float64), np.zeros((2, source.n_features))
     for block in source.blocks():
+        low, high = np.minimum(low, np.min(block.X, axis=0)), np.maximum(high, np.max(block.X, axis=0))
         deviation = block.X - first
         sums[0] += weight[block.rows] @ deviation
         sums[1] += weight[block.rows] @ np.square(deviation, out=deviation)
     shift, square = sums / source.total_weight
-    return first + shift, np.sqrt(np.maximum(square - shift**2, 0.0))
+    is_varying = varies(low, high)
+    spread = np.where(is_varying, np.sqrt(np.maximum(square - shift**2, 0.0)), 0.0)
+    return first + shift, spread, (low < high) & ~is_varying
 
 
 def sample_size(n_inducing: int | str) -> int:

@@ -196,7 +196,8 @@ class FeasibilityModel(torch.nn.Module):
     def latent(self, X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Means and variances (..., q) of the latent function, or (..., q, C) of C functions, at X (..., q, d).
 
-        Of two classes, positive values mean ``classes_[1]``, whichever is feasible.
+        Of two classes, positive values mean ``classes_[1]``, whichever is feasible; of ordered ones, higher values mean
+        higher classes.
         """
         found = _called(X, self._moments)
         mean, variance = torch.tensor_split(found, 2, dim=-1)

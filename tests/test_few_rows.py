@@ -84,6 +84,27 @@ def test_a_bound_below_the_classes_frequencies_is_warned_of():
     assert "no better than the log likelihood" in model.decisions_[-1]
 
 
+def chess(X):
+    return (np.floor(2.0 * X).sum(axis=1) % 2).astype(int)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_warm_starts_gain_inducing_points_with_the_rows(seed):
+    """Up to 128 rows all are points, as in a cold fit; later the points become more while that pays."""
+    rng = np.random.default_rng(seed)
+    X, new = rng.uniform(-1.0, 1.0, size=(400, 2)), rng.uniform(-1.0, 1.0, size=(500, 2))
+    warm = GPClassifier(warm_start=True, random_state=0)
+    for n in range(8, 101, 4):
+        quietly(warm, X[:n], chess(X[:n]))
+        assert len(warm.inducing_points_) == n
+    cold = quietly(GPClassifier(random_state=0), X[:100], chess(X[:100]))
+    assert warm.elbo_ > cold.elbo_ - 1.0
+    losses = [log_loss(chess(new), model.predict_proba(new)) for model in (warm, cold)]
+    assert losses[0] < losses[1] + 0.02
+    quietly(warm, X, chess(X))
+    assert len(warm.inducing_points_) > 100
+
+
 # Predictions of no rows, such as a filter leaves: arrays of no rows, of the type and width that others have.
 
 NUMBERS = pd.DataFrame(X, columns=["a", "b"])

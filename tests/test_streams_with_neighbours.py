@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from scipy.special import xlogy
+from scipy.special import expit, xlogy
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.archives import read
@@ -220,14 +220,44 @@ def test_a_model_of_a_fit_without_neighbours_is_not_learned_anew_from_a_part_of_
 def test_drift_compares_labels_with_what_the_model_claimed(n_neighbors):
     model = fixed(n_neighbors=n_neighbors).partial_fit(X[:300], Y[:300])
     p, labels, weight = model.predict_proba(X[300:]), Y[300:], np.linspace(0.5, 2.0, 100)
+    mean, covariance = model.predict_latent(X[300:], return_cov=True)
+    nodes, node_weight = np.polynomial.hermite_e.hermegauss(60)
+    latent = mean[:, None] + np.sqrt(np.diag(covariance))[:, None] * nodes
+    slope = (expit(latent) * expit(-latent)) @ node_weight / np.sum(node_weight)
     model.partial_fit(X[300:], labels, sample_weight=weight)
     entropy = -np.sum(xlogy(p, p), axis=1)
     surprise = -np.log(p[np.arange(100), labels]) - entropy
     spread = np.sum(p * np.log(p) ** 2, axis=1) - entropy**2
-    expected = weight @ surprise / np.sqrt(weight**2 @ spread)
-    assert model.drift_ == pytest.approx(expected, rel=1e-9)
+    # What the model is unsure of, all rows of the batch share.
+    g = weight * slope * np.log(p[:, 1] / p[:, 0])
+    together = g @ (covariance - np.diag(np.diag(covariance))) @ g
+    assert together > 0.0
+    expected = weight @ surprise / np.sqrt(weight**2 @ spread + together)
+    assert model.drift_ == pytest.approx(expected, rel=1e-5)
     model.partial_fit(X[:100], 1 - Y[:100])
     assert model.drift_ > 2.0
+
+
+@pytest.mark.parametrize(
+    ("first", "batch", "options"),
+    [(100, 400, {"kernel": ConstantKernel(4.0) * RBF(1.0), "optimizer": None}), (150, 100, {"max_iter": 10})],
+    ids=["given kernel", "learned kernel"],
+)
+def test_drift_without_drift_is_standard_normal(first, batch, options):
+    """Over 200 streams of functions that the prior draws."""
+    found = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        rows, frequencies = rng.normal(size=(first + batch, 2)), rng.normal(size=(2, 300))
+        waves = np.cos(rows @ frequencies + rng.uniform(0.0, 2.0 * np.pi, 300))
+        f = np.sqrt(8.0 / 300.0) * waves @ rng.normal(size=300)
+        labels = (rng.uniform(size=len(f)) < expit(f)).astype(int)
+        model = GPClassifier(n_inducing=40, n_neighbors=0, random_state=0, **options)
+        without_warnings(model.partial_fit, rows[:first], labels[:first], classes=[0, 1])
+        without_warnings(model.partial_fit, rows[first:], labels[first:])
+        found.append(model.drift_)
+    assert 0.9 < np.std(found) < 1.15
+    assert np.mean(np.array(found) > 3.0) <= 0.005
 
 
 def test_labels_far_from_all_rows_are_no_drift():

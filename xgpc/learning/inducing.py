@@ -21,9 +21,10 @@ from ..rows.source import RowSource, dense, labels_and_weights
 from ..status import warn_user
 
 # n_inducing="auto" starts with FIRST_INDUCING points, or with FIRST_OF_FEW for fewer than FEW_ROWS rows, where fewer
-# points miss relevant features, and doubles them up to MAX_INDUCING. Up to twice as many rows are all inducing points:
+# points miss relevant features, and doubles them up to MAX_INDUCING. Up to MOST_ALL_ROWS rows are all inducing points:
 # k-means and the choice of a number take longer than the products with larger matrices.
 FIRST_INDUCING, FIRST_OF_FEW, FEW_ROWS, MAX_INDUCING = 32, 64, 2000, 2048
+MOST_ALL_ROWS = 2 * FIRST_OF_FEW
 # Lloyd iterations: the optimizer moves the points anyway, so k-means need not converge.
 KMEANS_ITERATIONS = 30
 # Standardised rows that agree to this many decimals count as one: k-means would warn that it finds too few clusters.
@@ -133,10 +134,10 @@ def inducing_points(
     if not isinstance(method, str):
         return given_points(method, rows.shape[1])
     first = FIRST_OF_FEW if n_rows < FEW_ROWS else FIRST_INDUCING
-    if isinstance(n_inducing, str):
-        m = n_rows if n_rows <= 2 * FIRST_OF_FEW else first
+    if isinstance(n_inducing, str) and n_rows <= MOST_ALL_ROWS:
+        m = n_rows
     else:
-        m = min(int(n_inducing), n_rows)
+        m = first if isinstance(n_inducing, str) else min(int(n_inducing), n_rows)
     if method == "all" or m == n_rows:
         return rows
     if method == "random":

@@ -105,9 +105,28 @@ def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads
         result = infer(data, run, initial, learned)
         # The user's kernel, and that of a warm start, stay.
         may_change = data.config.kernel is None and initial.model.q is None and not initial.model.prior.is_full
-        if result.gain is None or result.gain.is_shown or run.skipped or not may_change:
-            return result
-        return _simpler(data, run, initial, result)
+        if result.gain is not None and not result.gain.is_shown and not run.skipped and may_change:
+            return _simpler(data, run, initial, result)
+    assert result.evidence is not None
+    elbo, is_learned = result.evidence.elbo, data.config.optimizer is not None and not run.skipped
+    if initial.model.q is None or not is_learned or not _shows_nothing(data, elbo):
+        return result
+    run.history.add(decision="From the previous fit, learning shows nothing of the classes: a new start is compared.")
+    anew = fit(given, run, None, threads)
+    return result if anew.evidence is not None and anew.evidence.elbo <= elbo else anew
+
+
+def _log_likelihood_of_frequencies(data: Data) -> float:
+    totals = data.class_totals
+    return float(np.sum(xlogy(totals, totals / np.sum(totals))))
+
+
+def _shows_nothing(data: Data, elbo: float) -> bool:
+    """Whether a bound is no better than the log likelihood of guessing and of the class frequencies."""
+    if data.is_of_one_class or not (data.record.is_bound and data.record.is_probability):
+        return False
+    uniform = -np.log(len(data.classes)) * np.sum(data.class_totals)
+    return elbo <= max(NO_GAIN * uniform, _log_likelihood_of_frequencies(data))
 
 
 def _simpler(data: Data, run: Run, initial: InitialState, result: FitResult) -> FitResult:
@@ -320,7 +339,7 @@ def _messages(
     gain: Gain | None = None,
 ) -> tuple[bool, list[str]]:
     """Whether the fit is complete, and messages that the user can act on."""
-    found, config, record, skipped = [], data.config, data.record, ", ".join(run.skipped)
+    found, config, skipped = list[str](), data.config, ", ".join(run.skipped)
     if skipped:
         usable = "The fit can be used; more time may give a higher bound."
         found.append(f"{run.deadline.reason} left no time for {skipped}. {usable}")
@@ -341,18 +360,15 @@ def _messages(
         return is_complete, found
     if gain is not None and not gain.is_shown and not skipped:
         found.append(f"{gain.words}: {NOTHING_SHOWN}")
-    elif elbo is not None and record.is_bound and record.is_probability and not skipped:
-        totals = data.class_totals
-        uniform, base_rate = -np.log(len(totals)) * np.sum(totals), np.sum(xlogy(totals, totals / np.sum(totals)))
-        if elbo <= max(NO_GAIN * uniform, base_rate):
-            nothing = (
-                f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels under the class "
-                f"frequencies alone, {base_rate:.5g}: {NOTHING_SHOWN}"
-            )
-            if data.source.n_rows < ROWS_OF_WARNING:
-                run.history.add(decision=nothing)
-            else:
-                found.append(nothing)
+    elif elbo is not None and not skipped and _shows_nothing(data, elbo):
+        nothing = (
+            f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels under the class "
+            f"frequencies alone, {_log_likelihood_of_frequencies(data):.5g}: {NOTHING_SHOWN}"
+        )
+        if data.source.n_rows < ROWS_OF_WARNING:
+            run.history.add(decision=nothing)
+        else:
+            found.append(nothing)
     # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.
     return is_complete, found if config.kernel is None else [*found, *_at_bounds(data, q)]
 

@@ -28,7 +28,7 @@ from ..rows.executor import Executor
 from ..rows.source import ArraySource, RowSource, is_mapped
 from .candidates import Gain, Scores
 from .hold_out import HoldOut
-from .inducing import Sample, inducing_points, most_points, sample_size, warn_of_many_classes
+from .inducing import MOST_ALL_ROWS, Sample, inducing_points, most_points, sample_size, warn_of_many_classes
 from .optimizer import Model
 
 
@@ -199,21 +199,24 @@ def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | 
             )
         specs = [spec.within_bounds() for spec in specs]
     grow_to, dtype = 0, PRECISIONS[config.precision]
+    may_grow = isinstance(config.n_inducing, str) and method is not None
     if method == "all":
         prior = grouped([FullPrior.build(specs[0], sample.rows, config.n_jobs)] * n_kernels)
     elif previous is not None and not previous.prior.is_full:
         pairs = zip(specs, previous.prior.groups, strict=True)
-        prior = grouped([SparsePrior.build(spec, group.Z, dtype) for spec, group in pairs])
+        all_rows = sample.rows if may_grow and len(sample.rows) <= MOST_ALL_ROWS else None
+        priors = [SparsePrior.build(spec, group.Z if all_rows is None else all_rows, dtype) for spec, group in pairs]
+        prior = grouped(priors)
     else:
         Z = inducing_points(sample, config.inducing_points, config.n_inducing, random_state, specs[0])
         if method is None and data.encoding is not None:
             Z = data.encoding.transform(Z)
-        # Rows that are all inducing points allow no more.
-        if isinstance(config.n_inducing, str) and method is not None and len(Z) < source.n_rows:
-            grow_to = most_points(source.n_rows, n_latents, n_kernels > 1)
         prior = grouped([SparsePrior.build(specs[0], Z, dtype)] * n_kernels)
         if n_latents is not None:
             warn_of_many_classes(source.n_rows, n_latents, len(Z), n_kernels > 1)
+    # Rows that are all inducing points allow no more.
+    if may_grow and not prior.is_full and prior.n_inducing < source.n_rows:
+        grow_to = most_points(source.n_rows, n_latents, n_kernels > 1)
     if n_kernels > 1 and previous is not None and (prior.is_full or previous.prior.is_full):
         prior = prior.rebuilt(specs, prior.Z)
     parameter = _first_parameter(data, prior) if parameter is None else parameter

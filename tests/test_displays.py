@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from scipy.stats import binomtest
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.decomposition import PCA
@@ -215,6 +216,43 @@ def test_a_picture_of_shapley_values_needs_one_class(iris, model):
         ValueError, match=r"label must be one of \['setosa', 'versicolor', 'virginica'\] or None; got 'rose'"
     ):
         ShapleyDisplay.from_estimator(model, X, label="rose")
+
+
+def test_shapley_values_of_ordered_classes_speak_for_the_highest_or_the_lowest():
+    X = np.random.default_rng(0).normal(size=(90, 2))
+    names = np.array(["low", "medium", "high"])
+    y = names[np.digitize(X[:, 0], [-0.5, 0.7])]
+    model = GPOrdinalClassifier(n_inducing=10, max_iter=5, random_state=0)
+    model = quietly(model, X, y, classes=names)
+    # The first feature makes a level higher.
+    row = [[2.0, 0.0]]
+    values = shapley_values(model, row, [0.0, 0.0]).values
+    assert values[0, 0] > 0.0
+    for label, sign in ((None, 1.0), ("high", 1.0), ("low", -1.0)):
+        display = ShapleyDisplay.from_estimator(model, row, baseline=[0.0, 0.0], label=label)
+        assert display.ax_.get_xlabel().endswith(f"towards {label or 'high'}")
+        assert np.array_equal(display.values, sign * values)
+    with pytest.raises(ValueError, match=r"label must be one of \['low', 'high'\] or None; got 'medium'"):
+        ShapleyDisplay.from_estimator(model, X, label="medium")
+
+
+def test_words_of_pictures_of_features_with_long_names_are_within_the_picture(iris):
+    X, y = iris
+    sentence = "a column whose name is a sentence with many words, as surveys have them, number "
+    names = [*(f"{sentence}{j}" for j in range(3)), "one_word_that_is_longer_than_half_of_a_picture_is_wide"]
+    model = GPClassifier(n_inducing=10, max_iter=5, tol=1e-2, n_neighbors=0, random_state=0)
+    model, X = quietly(model, X.set_axis(names, axis=1), y == "virginica"), X.set_axis(names, axis=1)
+    displays = [ShapleyDisplay.from_estimator(model, rows, n_features=3) for rows in (X[:1], X)]
+    for display in (*displays, ImportanceDisplay.from_estimator(model, n_features=3)):
+        drawn(display)
+        assert display.ax_.get_position().width > 0.4
+        box = display.figure_.bbox
+        # Numbers beyond the ends of an axis are not drawn.
+        beyond = display.ax_.get_xticklabels()
+        for text in (one for one in display.figure_.findobj(Text) if one.get_text() and one not in beyond):
+            extent = text.get_window_extent()
+            assert extent.x0 >= box.x0, text
+            assert extent.x1 <= box.x1, text
 
 
 def test_displays_of_ordered_classes_go_by_the_sorted_names():

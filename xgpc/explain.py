@@ -177,7 +177,7 @@ def shapley_values(
     With v(S) the latent mean at a row that takes the features in S from x and the others from the baseline, the value
     of feature j is the mean of v(S and j) - v(S) over all orders in which features may join [1]_, the baseline game of
     [2]_. The values of a row sum to the difference of the latent means of the row and the baseline. For two classes,
-    positive values speak for ``classes_[1]``; for ordered ones, they speak for higher classes.
+    positive values speak for ``classes_[1]``, for ordered classes they speak for the higher ones.
 
     Parameters
     ----------

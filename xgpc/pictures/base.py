@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import BytesIO
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 # The colours of Okabe and Ito are distinct for any colour vision; blue and orange are distinct in grey print, too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6A00", "#4D4D4D")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
+# Longest line of a feature's name beside the axes, to which it leaves half of the width.
+LINE = 30
+# Heights in inches: of the axes' title and label, of a row of bars or points, and of each line of a name beside it.
+AROUND, ROW, OF_LINE = 1.3, 0.1, 0.2
 
 
 def new_axes(height: float = 5.0) -> Axes:
@@ -40,6 +46,19 @@ class Display:
         self.ax_ = new_axes(height) if ax is None else ax
         self.figure_ = self.ax_.figure
         return self.ax_
+
+    def _on_rows(self, ax: Axes | None, labels: Sequence[str], xlabel: str, title: str) -> Axes:
+        """As ``_on``, for a row of bars or points beside each label, from below, long labels in several lines."""
+        labels = [fill(label, LINE) for label in labels]
+        n_lines = 1 + max((label.count("\n") for label in labels), default=0)
+        ax = self._on(ax, height=AROUND + (ROW + OF_LINE * n_lines) * len(labels))
+        ax.set_yticks(range(len(labels)), labels)
+        # In the middle of narrow axes they might not fit.
+        ax.set_xlabel(xlabel, loc="right")
+        ax.set_title(title, loc="right")
+        ax.grid(axis="x", alpha=0.3)
+        ax.set_axisbelow(True)
+        return ax
 
     def _repr_png_(self) -> bytes | None:
         """The picture for notebooks, once it is drawn."""

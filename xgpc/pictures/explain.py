@@ -77,28 +77,28 @@ class ShapleyDisplay(Display):
         ----------
         model, X, baseline : as for ``xgpc.explain.shapley_values``
         label : one of ``classes_``, default=None
-            The class for which positive values speak, of ordered ones the lowest or the highest; None is the second of
-            two classes, the highest of ordered ones, and else the most probable class of a single row. ValueError if
-            several rows and several latent functions leave it open.
+            The class for which positive values speak; None is the second of two classes, the highest of ordered ones,
+            and otherwise the most probable class of a single row. ValueError if several rows and several latent
+            functions leave it open, and for a class between others in an order, which lies in no direction.
         n_features : int, default=10
             Largest number of features.
         ax : matplotlib.axes.Axes, default=None
             Axes to draw on; None makes a new figure.
         """
-        found, classes = shapley_values(model, X, baseline), model._record.by_level(model.classes_).tolist()
-        values, std = found.values, found.std
-        # A latent function of ordered classes speaks for the highest, and against the lowest.
-        classes = classes if values.ndim == 3 else [classes[0], classes[-1]]
+        found = shapley_values(model, X, baseline)
+        values, std, has_one_function = found.values, found.std, found.values.ndim == 2
+        classes = getattr(model, "ordered_classes_", model.classes_).tolist()
+        # A single latent function leads from the first class to the last.
+        allowed = [classes[0], classes[-1]] if has_one_function else classes
         if label is None:
-            if values.ndim == 3 and len(values) > 1:
+            if not has_one_function and len(values) > 1:
                 raise ValueError(f"Several rows have values for each class: give label, one of {classes}.")
-            label = model.predict(X)[0] if values.ndim == 3 else classes[1]
-        if label not in classes:
-            raise ValueError(f"label must be one of {classes} or None; got {label!r}.")
-        c = classes.index(label)
-        if values.ndim == 3:
-            values, std = values[:, :, c], std[:, :, c]
-        elif c == 0:
+            label = classes[-1] if has_one_function else model.predict(X)[0]
+        if label not in allowed:
+            raise ValueError(f"label must be one of {allowed} or None; got {label!r}.")
+        if not has_one_function:
+            values, std = (part[:, :, classes.index(label)] for part in (values, std))
+        elif label == classes[0]:
             values = -values
         rows = X if is_table(X) else np.asarray(X.toarray() if issparse(X) else X)
         names = feature_names(model, X, values.shape[1])
@@ -109,24 +109,21 @@ class ShapleyDisplay(Display):
     def plot(self, *, n_features: int = 10, ax: Axes | None = None) -> Self:
         """Draw on the given axes, or on new ones."""
         order = np.argsort(-np.mean(np.abs(self.values), axis=0), kind="stable")[:n_features][::-1]
-        ax = self._on(ax, height=1.4 + 0.32 * len(order))
-        if len(self.values) == 1:
+        is_part, is_single = len(order) < len(self.names), len(self.values) == 1
+        labels = [f"{self.names[j]} = {_shown(self.columns[j])}" if is_single else self.names[j] for j in order]
+        title = f"The {len(order)} features of {len(self.names)} with the largest Shapley values" if is_part else ""
+        ax = self._on_rows(ax, labels, f"Change of the latent mean towards {self.label}", title)
+        if is_single:
             self._draw_row(ax, order)
         else:
             self._draw_rows(ax, order)
         ax.axvline(0.0, color="0.35", linewidth=1.0)
-        ax.set(xlabel=f"Change of the latent mean towards {self.label}")
-        if len(order) < len(self.names):
-            ax.set_title(f"The {len(order)} features of {len(self.names)} with the largest Shapley values")
-        ax.grid(axis="x", alpha=0.3)
-        ax.set_axisbelow(True)
         return self
 
     def _draw_row(self, ax: Axes, order: np.ndarray) -> None:
         values = self.values[0, order]
-        labels = [f"{self.names[j]} = {_shown(self.columns[j])}" for j in order]
         bars: dict[str, Any] = {"color": [COLOURS[1] if value > 0.0 else COLOURS[0] for value in values], "alpha": 0.75}
-        ax.barh(labels, values, xerr=WIDTH * self.std[0, order], capsize=3.0, ecolor="0.25", **bars)
+        ax.barh(range(len(order)), values, xerr=WIDTH * self.std[0, order], capsize=3.0, ecolor="0.25", **bars)
 
     def _draw_rows(self, ax: Axes, order: np.ndarray) -> None:
         edges = np.linspace(np.min(self.values), np.max(self.values), BINS + 1)
@@ -141,7 +138,6 @@ class ShapleyDisplay(Display):
             # Missing numbers have the colour for bad values.
             ranks = rankdata(column.values, nan_policy="omit") / len(value)
             points = ax.scatter(value, at, c=ranks, cmap="viridis", vmin=0.0, vmax=1.0, plotnonfinite=True, **style)
-        ax.set_yticks(range(len(order)), [self.names[j] for j in order])
         if points is not None:
             bar = ax.figure.colorbar(points, ax=ax, label="Value of the feature", ticks=[0.0, 1.0])
             bar.set_ticklabels(["low", "high"])

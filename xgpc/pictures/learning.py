@@ -114,12 +114,10 @@ class ImportanceDisplay(Display):
     def plot(self, *, n_features: int = 20, ax: Axes | None = None, bar_kw: dict[str, Any] | None = None) -> Self:
         """Draw on the given axes, or on new ones; ``bar_kw`` goes to ``Axes.barh``."""
         order = np.argsort(-self.importances, kind="stable")[:n_features][::-1]
-        ax = self._on(ax, height=1.2 + 0.26 * len(order))
-        ax.barh([self.names[j] for j in order], self.importances[order], **{"color": COLOURS[0], **(bar_kw or {})})
-        ax.set(xlabel="Relevance: inverse length scale times spread")
-        if len(order) < len(self.importances):
-            ax.set_title(f"The {len(order)} most relevant of {len(self.importances)} features")
+        is_part = len(order) < len(self.importances)
+        title = f"The {len(order)} most relevant of {len(self.importances)} features" if is_part else ""
+        xlabel = "Relevance: inverse length scale times spread"
+        ax = self._on_rows(ax, [self.names[j] for j in order], xlabel, title)
+        ax.barh(range(len(order)), self.importances[order], **{"color": COLOURS[0], **(bar_kw or {})})
         ax.margins(y=0.01)
-        ax.grid(axis="x", alpha=0.3)
-        ax.set_axisbelow(True)
         return self

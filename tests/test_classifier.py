@@ -1,5 +1,6 @@
 """The estimator: scikit-learn's contract, weights, warm starts, predictions, interrupts, threads."""
 
+import inspect
 import signal
 import threading
 import warnings
@@ -25,7 +26,7 @@ from support.reference import moons, ringnorm, waveform
 from threadpoolctl import threadpool_limits
 
 import xgpc
-from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc import BayesianLinearClassifier, GPClassifier, GPOrdinalClassifier, GPPreference
 
 ROWS, LABELS = moons(40)
 
@@ -362,3 +363,10 @@ def test_cold_starts_end_where_warm_ones_do_or_say_that_they_did_not_converge(se
     """``python tools/cold_starts.py`` has hundreds more settings."""
     missing, cold = shortfall(setting(seed), ONE)
     assert missing < TOLERANCE or not cold.converged_
+
+
+@pytest.mark.parametrize("estimator", [GPClassifier, GPOrdinalClassifier, GPPreference, BayesianLinearClassifier])
+def test_help_says_that_a_fit_returns_the_estimator(estimator):
+    for name in ("fit", "partial_fit", "fit_batches"):
+        if hasattr(estimator, name):
+            assert inspect.signature(getattr(estimator, name)).return_annotation == "Self"

@@ -285,7 +285,8 @@ LAYERS = (
     ("data",),
     ("rows",),
     ("likelihoods", "kernels"),
-    ("catalogue", "ranges", "files", "status", "metrics"),
+    ("catalogue", "files", "status", "metrics"),
+    ("ranges",),
     ("names",),
 )
 

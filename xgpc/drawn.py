@@ -9,11 +9,13 @@ import numpy as np
 from .approximations.draws import Paths
 from .estimator import LatentClassifier
 from .names import MatrixLike
+from .ranges import small_is_zero
 from .rows.blas import single_threaded_blas
 from .rows.executor import parts_for
 from .rows.source import dense
 
 
+@small_is_zero
 class LatentDraws:
     """Latent functions that ``GPClassifier.draw_functions`` drew; a later fit of the model does not change them."""
 

@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from .data.encoding import Encoding, of_table
 from .data.training import Columns, TrainingData, checked_rows, training_data
 from .names import MatrixLike
+from .ranges import small_is_zero
 from .rows.source import NONE, dense
 
 Parameters = ParamSpec("Parameters")
@@ -26,6 +27,9 @@ def all_or_nothing(
     fit: Callable[Concatenate[Estimator, Parameters], None],
 ) -> Callable[Concatenate[Estimator, Parameters], Estimator]:
     """Decorate a method that sets fitted attributes: it returns the estimator, which stays as it was after an error."""
+
+    # For help(), which shows what is returned.
+    fit.__annotations__["return"] = "Self"
 
     @wraps(fit)
     def method(self: Estimator, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Estimator:
@@ -42,6 +46,10 @@ class ColumnsOfFit(BaseEstimator):
 
     # Column labels of a data frame if they are not text; scikit-learn does not compare such labels.
     _column_labels: tuple[str, ...] | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        small_is_zero(cls)
 
     def __copy__(self) -> Self:
         other = type(self).__new__(type(self))

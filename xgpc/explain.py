@@ -34,6 +34,7 @@ from .data.encoding import of_table
 from .estimator import LatentClassifier
 from .kernels.spec import KernelSpec, Term
 from .names import MatrixLike
+from .ranges import small_is_zero
 from .rows.blas import single_threaded_blas
 from .rows.executor import on_threads
 from .rows.source import dense
@@ -169,6 +170,7 @@ def _block(
     return np.stack(means), np.stack(variances)
 
 
+@small_is_zero
 def shapley_values(
     model: BaseEstimator, X: MatrixLike, baseline: MatrixLike | ArrayLike | None = None
 ) -> ShapleyValues:

@@ -9,6 +9,8 @@ from sklearn.base import BaseEstimator
 from sklearn.metrics import brier_score_loss, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
+from .ranges import small_is_zero
+
 # Probabilities of several classes must sum to one within this tolerance.
 SUM_TOLERANCE = 1e-6
 
@@ -52,6 +54,7 @@ def check_codes(y_true: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, 
     return code.astype(np.intp), p
 
 
+@small_is_zero
 def expected_calibration_error(y_true: ArrayLike, probability: ArrayLike, n_bins: int = 10) -> float:
     """Expected calibration error of the predicted class.
 
@@ -104,6 +107,7 @@ def expected_calibration_error(y_true: ArrayLike, probability: ArrayLike, n_bins
     return float(np.sum(np.abs(gaps)) / len(p))
 
 
+@small_is_zero
 def scores(y_true: ArrayLike, log_probability: ArrayLike) -> dict[str, float]:
     """Scores of predictions for two or more classes.
 

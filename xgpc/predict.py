@@ -31,7 +31,7 @@ from .inference.correction import corrected_marginals, correction_and_gap
 from .inference.fitting import Evidence
 from .likelihoods import LikelihoodBound, Parameter, expected_log_likelihood
 from .names import MatrixLike, RandomSeed
-from .ranges import check_latent
+from .ranges import check_latent, small_is_zero
 from .rows.batches import Rows, read_ahead
 from .rows.blas import single_threaded_blas
 from .rows.executor import Threads, on_threads
@@ -216,11 +216,15 @@ class PosteriorClassifier(WithArrays):
 
         read = reading(source, rows_of, again=False)
 
+        @small_is_zero
+        def probability_of(rows: MatrixLike) -> np.ndarray:
+            log_proba = self._recalled(rows, self._log_probabilities(*self._latent_at(rows)))
+            return np.exp(log_proba, out=log_proba)
+
         def probabilities() -> Iterator[np.ndarray]:
             with closing(read_ahead(read)) as batches:
                 for rows in batches:
-                    log_proba = self._recalled(rows, self._log_probabilities(*self._latent_at(rows)))
-                    yield np.exp(log_proba, out=log_proba)
+                    yield probability_of(rows)
 
         return probabilities()
 

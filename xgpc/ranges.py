@@ -1,11 +1,17 @@
-"""Which numbers can be computed with: how large they may be, and none that are masked."""
+"""Which numbers can be computed with: how large they may be, none that are masked, and 0 for too small ones."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import sparse
 
 from .names import MatrixLike
+
+Public = TypeVar("Public", bound=Callable[..., Any])
 
 # Features beyond this overflow when squared distances are formed in units of small length scales.
 LARGEST_FEATURE = 1e140
@@ -19,6 +25,27 @@ LARGEST_MEAN, LARGEST_VARIANCE = 1e150, 1e300
 # Squares of smaller weights leave the range of a double. Beside sums over the rows of 1 / eps = 5e15 times the prior's
 # precision, the prior is rounded away; this is for a million rows.
 WEIGHT_RANGE = (1e-100, 1e12)
+
+
+def small_is_zero(public: Public) -> Public:
+    """Decorate what users call, a function or a class with its public members.
+
+    A number below the range of a double becomes 0, as is right here, though the caller may have set ``numpy.errstate``
+    to raise. Errors of other kinds stay as the caller wishes.
+    """
+    decorate = np.errstate(under="ignore")
+    if not isinstance(public, type):
+        return decorate(public)
+    for name, member in list(vars(public).items()):
+        if name.startswith("_") and name != "__call__":
+            continue
+        if isinstance(member, FunctionType):
+            setattr(public, name, decorate(member))
+        elif isinstance(member, classmethod):
+            setattr(public, name, classmethod(decorate(member.__func__)))
+        elif isinstance(member, property) and member.fget is not None:
+            setattr(public, name, property(decorate(member.fget), member.fset, doc=member.__doc__))
+    return public
 
 
 def largest_size(rows: MatrixLike) -> float:

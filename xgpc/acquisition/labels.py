@@ -25,6 +25,7 @@ from ..config import Rule, is_integer, is_name
 from ..likelihoods import LikelihoodBound, Parameter
 from ..likelihoods.logistic_softmax import normal_points
 from ..metrics import check_classifier
+from ..ranges import small_is_zero
 
 # (link, latent means and variances, (n,) or (n, C) each) -> scores (n,)
 Score = Callable[["Link", np.ndarray, np.ndarray], np.ndarray]
@@ -123,6 +124,7 @@ def _scores(model: BaseEstimator, X: ArrayLike, name: str, return_grad: bool) ->
     return SCORES[name](link, mean, variance), gradient
 
 
+@small_is_zero
 def predictive_entropy(model: BaseEstimator, X: ArrayLike, return_grad: bool = False) -> Scores:
     """Entropy (n,) of the label at each row of X (n, d), in nats, from 0 to log C.
 
@@ -136,6 +138,7 @@ def predictive_entropy(model: BaseEstimator, X: ArrayLike, return_grad: bool = F
     return entropy(np.asarray(model.predict_log_proba(X)))
 
 
+@small_is_zero
 def latent_variance(model: BaseEstimator, X: ArrayLike, return_grad: bool = False) -> Scores:
     """Posterior variance (n,) of the latent function at the rows of X (n, d), summed over several functions.
 
@@ -144,6 +147,7 @@ def latent_variance(model: BaseEstimator, X: ArrayLike, return_grad: bool = Fals
     return _scores(model, X, "latent_variance", return_grad)
 
 
+@small_is_zero
 def mutual_information(model: BaseEstimator, X: ArrayLike, return_grad: bool = False) -> Scores:
     """Mutual information (n,) of the label and the latent values at each row of X (n, d), in nats.
 
@@ -263,6 +267,7 @@ SLOPES: dict[str, Slopes] = {
 }
 
 
+@small_is_zero
 def select(model: BaseEstimator, X: ArrayLike, n: int, score: str = "mutual_information") -> np.ndarray:
     """Choose a batch of rows to be labelled, whose labels would not repeat each other.
 

@@ -24,6 +24,7 @@ from sklearn.utils import check_random_state
 from ..approximations.draws import exact_draws
 from ..config import PROBABILITY, integer, number
 from ..names import RandomSeed
+from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.source import dense
 from .labels import ELEMENTS, Link, Scores
@@ -82,6 +83,7 @@ def _ratio(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
         return np.where(mean == 0.0, 0.0, mean / std)
 
 
+@small_is_zero
 def straddle(
     model: BaseEstimator, X: ArrayLike, level: float = 0.0, width: float = 1.96, return_grad: bool = False
 ) -> Scores:
@@ -108,6 +110,7 @@ def straddle(
     return (score, width * by_x[1] - np.sign(mean)[:, None] * by_x[0]) if return_grad else score
 
 
+@small_is_zero
 def misclassification_probability(
     model: BaseEstimator, X: ArrayLike, level: float = 0.0, return_grad: bool = False
 ) -> Scores:
@@ -131,6 +134,7 @@ def misclassification_probability(
     return probability, slope[:, None] * by_ratio
 
 
+@small_is_zero
 def expected_misclassification_reduction(
     model: BaseEstimator, X: ArrayLike, reference: ArrayLike, level: float = 0.0
 ) -> np.ndarray:
@@ -192,6 +196,7 @@ def expected_misclassification_reduction(
     return np.maximum(found, 0.0)
 
 
+@small_is_zero
 def probability_of_failure(
     model: BaseEstimator,
     population: ArrayLike,

@@ -18,6 +18,7 @@ from sklearn.utils import check_consistent_length
 
 from ..config import Rule, is_number
 from ..metrics import check_classifier
+from ..ranges import small_is_zero
 from .labels import Link, Scores
 
 
@@ -30,6 +31,7 @@ def column_of_label(model: BaseEstimator, name: str, label: object) -> int:
     return classes.index(label)
 
 
+@small_is_zero
 def probability_of_feasibility(
     model: BaseEstimator, X: ArrayLike, feasible: object, return_grad: bool = False
 ) -> Scores:
@@ -45,6 +47,7 @@ def probability_of_feasibility(
     return probability[:, column], gradient[:, column]
 
 
+@small_is_zero
 def expected_improvement(
     mean: ArrayLike,
     std: ArrayLike,
@@ -89,6 +92,7 @@ def expected_improvement(
     return improvement, density[:, None] * by_std - ndtr(z)[:, None] * by_mean
 
 
+@small_is_zero
 def constrained_expected_improvement(
     model: BaseEstimator,
     X: ArrayLike,

@@ -15,6 +15,7 @@ import numpy as np
 
 from .._kernels import InducingKernel
 from ..kernels.spec import KernelSpec
+from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Executor, Function, Result, State, is_small, on_threads, parts_of
 from ..rows.source import ArraySource, RowSource
@@ -308,6 +309,7 @@ class KernelPosterior(Value, ABC):
     def to_arrays(self) -> dict[str, np.ndarray]:
         return {"Z": self.prior.Z, "eta": self.natural[0], "h": self.natural[1]}
 
+    @small_is_zero
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         marginalizer: Predictor = self.marginalizer_anywhere
         source = ArraySource(X, cache_bytes=0)
@@ -349,6 +351,7 @@ class KernelPosterior(Value, ABC):
         """The results, and four matrices more."""
         return 8.0 * n_rows * (n_rows * (math.prod(self.shape) + 4.0) + 3.0 * self.prior.n_inducing)
 
+    @small_is_zero
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """O(C r m (r + m)); the diagonal is at least that of what is added."""
         covariance = np.empty((math.prod(self.shape), len(X), len(X)))

@@ -24,6 +24,7 @@ from .. import _engine, _full
 from .._kernels import InducingKernel, KernelGradient
 from .._sites import Site
 from ..kernels.spec import KernelSpec
+from ..ranges import small_is_zero
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, Threads, parts_of, workspace
 from ..statistics import FixedSites, SitesAtPosterior
@@ -330,6 +331,7 @@ class FullPosterior(KernelPosterior):
         return sum(factor.half_log_det for factor in self.factors)
 
     @cached_property
+    @small_is_zero
     def kl(self) -> float:
         """KL(q || p) = (log |I + K Lambda| - sum_i lambda_i v_i + mean^T K^{-1} mean) / 2, in nats."""
         return self._half_log_det + 0.5 * (self.squared_norm - float(np.sum(self.precision * self.variance)))

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from .. import _local
+from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.coinciding import Places
 from ..rows.executor import Threads, on_threads, parts_for, parts_of, workspace
@@ -109,6 +110,7 @@ class LocalPosterior(Value):
         sites = self.precision, self.linear
         return Neighbourhoods(self.prior.core, self.whitened_rows, sites, transformed(self.prior, X), index)
 
+    @small_is_zero
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """A search, and O(r (k^2 (m + d) + C (k^3 + m^2)))."""
         if not len(X):
@@ -158,6 +160,7 @@ class LocalPosterior(Value):
         seen = min(len(self.X), n_rows * self.n_neighbors)
         return 8.0 * n_rows * (n_rows * (len(self.w) + 5.0) + 3.0 * seen)
 
+    @small_is_zero
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Joint covariance, where each row is predicted from its own neighbours.
 

@@ -15,6 +15,7 @@ from .._kernels import InducingKernel, KernelGradient
 from .._sites import Site
 from .._svi import BatchRows
 from ..kernels.spec import KernelSpec
+from ..ranges import small_is_zero
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, workspace
 from ..rows.source import Picked
@@ -249,6 +250,7 @@ class SparsePosterior(KernelPosterior):
         return replace(self, h=h, w=mean_of(self.Rinv, h))
 
     @cached_property
+    @small_is_zero
     def kl(self) -> float:
         """KL(q || p) = (tr P^{-1} + w.w - m + log |P|) / 2 of all latent functions, or the KL to ``before``."""
         if self.prior.before is not None:

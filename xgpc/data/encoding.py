@@ -18,7 +18,7 @@ from sklearn.utils import check_array
 
 from ..kernels.features import Groups
 from ..names import MatrixLike
-from ..ranges import LARGEST_FEATURE, varies
+from ..ranges import LARGEST_FEATURE, small_is_zero, varies
 from ..status import warn_user
 from .checks import LISTED, check_features, said_missing
 from .far_values import Limit, limits, limits_from_data, within, within_vjp
@@ -254,6 +254,7 @@ class Encoding:
         """Names of the columns of the matrix for messages."""
         return [described for *_, labels in self.parts for _, described in labels]
 
+    @small_is_zero
     def encode(self, X: MatrixLike) -> np.ndarray:
         """Return the matrix (n, d) of a table or an array with the columns that the encoding was learned from.
 
@@ -287,6 +288,7 @@ class Encoding:
         """Return gradients (..., n, d) by rows X (n, d), from those by ``transform(X)``."""
         return within_vjp(X, self.limits, gradient * warp_slopes(self.within_limits(X), self.warps))
 
+    @small_is_zero
     def inverse(self, X: MatrixLike) -> MatrixLike:
         """Return rows (n, d), such as inducing points, with the features in the units of the data.
 

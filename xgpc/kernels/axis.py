@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, NormalizedKernelMixin, StationaryKernelMixin
 
+from ..ranges import small_is_zero
+
 
 def ratio_of_distances(n_features: int) -> float:
     """About how many times as long sums of absolute differences are as Euclidean distances, for normal differences.
@@ -78,6 +80,7 @@ class AxisMatern(StationaryKernelMixin, NormalizedKernelMixin, Kernel):
         size = np.size(self.length_scale) if self.anisotropic else 1
         return Hyperparameter("length_scale", "numeric", self.length_scale_bounds, size)
 
+    @small_is_zero
     def __call__(
         self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:

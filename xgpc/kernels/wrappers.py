@@ -12,6 +12,7 @@ from scipy.spatial.distance import cdist
 from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, NormalizedKernelMixin
 
 from ..names import MatrixLike
+from ..ranges import small_is_zero
 
 # Averages, such as inducing points, exceed the range of the rows by rounding errors.
 ROUNDING = 1e-9
@@ -58,6 +59,7 @@ class KernelOfRows(Kernel):
     def is_stationary(self) -> bool:
         return self.kernel.is_stationary()
 
+    @small_is_zero
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False) -> Any:
         """Covariances (n, m) of rows X (n, d) and Y (m, d), None for X; with ``eval_gradient`` also their gradient
         (n, n, n_theta) by ``theta``."""
@@ -209,6 +211,7 @@ class Tanimoto(NormalizedKernelMixin, Kernel):
         # scikit-learn reads the parameters from the signature.
         pass
 
+    @small_is_zero
     def __call__(self, X: MatrixLike, Y: MatrixLike | None = None, eval_gradient: bool = False) -> Any:
         """Covariances (n, m) of rows X (n, d) and Y (m, d), None for X; with ``eval_gradient`` also the empty gradient
         (n, n, 0)."""
@@ -266,6 +269,7 @@ class Precomputed(NormalizedKernelMixin, Kernel):
         # scikit-learn reads the parameters from the signature.
         pass
 
+    @small_is_zero
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False) -> Any:
         """Covariances (n, m) of rows X (n, d) with rows Y (m, d) of the matrix, None for X; with ``eval_gradient`` also
         the empty gradient (n, n, 0)."""

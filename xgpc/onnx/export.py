@@ -14,6 +14,7 @@ from .. import __version__
 from ..approximations.local import LocalPosterior
 from ..classifier import GPClassifier
 from ..linear import BayesianLinearClassifier
+from ..ranges import small_is_zero
 from .columns import OUTPUTS, Input, inputs_of, matrix
 from .graph import Graph, Tensor, concatenated, log
 from .latent import marginals
@@ -28,6 +29,7 @@ DTYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
 LABELS = {"U": TensorProto.STRING, "b": TensorProto.BOOL, "i": TensorProto.INT64, "f": TensorProto.DOUBLE}
 
 
+@small_is_zero
 def to_onnx(model: BaseEstimator, dtype: DTypeLike = "float64", opset: int = OPSET) -> ModelProto:
     """``predict_proba`` and ``predict`` of a fitted classifier as an ONNX model.
 

@@ -1,0 +1,144 @@
+"""Calls under ``numpy.errstate(all="raise")``: numbers below the range of a double are 0, as without it."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from support.fits import quietly
+
+from xgpc import BayesianLinearClassifier, GPClassifier, GPOrdinalClassifier, GPPreference, acquisition, metrics
+from xgpc.explain import shapley_values
+from xgpc.gibbs import GibbsClassifier
+from xgpc.kernels import ActiveDims, AxisMatern, Sphere
+from xgpc.plotting import (
+    CoverageDisplay,
+    DecisionBoundaryDisplay,
+    ImportanceDisplay,
+    ReliabilityDisplay,
+    ShapleyDisplay,
+    reliability_diagram,
+)
+
+
+class Called(RBF):
+    """A kernel that is not compiled."""
+
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 2))
+# Covariances with the rows are tiny, zero, and products of both.
+FAR = np.concatenate([X, X + 0.03, 1e3 * X, 1e100 * X])
+TWO, THREE = (X[:, 0] > 0.0).astype(int), np.digitize(X[:, 0], [-0.5, 0.5])
+# Half of the squared distance of two rows is some hundred times the square of the length scale.
+SHORT = ConstantKernel(4.0) * RBF([0.03, 0.03])
+FEW = {"n_inducing": 20, "max_iter": 5, "random_state": 0}
+FIXED = {"kernel": SHORT, "optimizer": None, "n_neighbors": 0, **FEW}
+MODELS = {
+    "two classes": (GPClassifier(**FIXED), TWO),
+    "three classes": (GPClassifier(**FIXED), THREE),
+    "ordered classes": (GPOrdinalClassifier(**FIXED), THREE),
+    "a full process": (GPClassifier(SHORT, optimizer=None, inducing_points="all", random_state=0), TWO),
+    "neighbours": (GPClassifier(**{**FIXED, "n_neighbors": 5}), TWO),
+    "a kernel that is called": (GPClassifier(**{**FIXED, "kernel": Called(0.03)}), TWO),
+    "a learned kernel": (GPClassifier(**FEW), THREE),
+    "linear": (BayesianLinearClassifier(prior_variance=1e4), TWO),
+    "draws": (GibbsClassifier(SHORT, n_samples=10, n_warmup=5, n_chains=2, random_state=0), TWO),
+}
+# Calls of a model with its rows and its labels, for the models that have the methods.
+ROWS = {name: lambda m, X, y, name=name: getattr(m, name)(X) for name in ("predict_proba", "predict", "predict_latent")}
+CALLS = ROWS | {
+    "decision_function": lambda m, X, y: m.decision_function(X),
+    "score": lambda m, X, y: m.score(X[:60], y),
+    "predict_proba with gradients": lambda m, X, y: m.predict_proba(X, return_grad=True),
+    "predict_proba_batches": lambda m, X, y: list(m.predict_proba_batches([X[:50], X[50:]])),
+    "predict_latent with covariances": lambda m, X, y: m.predict_latent(X, return_cov=True),
+    "sample_latent": lambda m, X, y: m.sample_latent(X, 2, random_state=0),
+    "draw_functions": lambda m, X, y: m.draw_functions(2, random_state=0)(X),
+    "gradients of draw_functions": lambda m, X, y: m.draw_functions(2, random_state=0).gradient(X),
+    "summary": lambda m, X, y: str(m.summary()),
+    "feature_importances_": lambda m, X, y: m.feature_importances_,
+    "elbo": lambda m, X, y: m.elbo(X[:60], y),
+    "to_arrays": lambda m, X, y: m.to_arrays(),
+    "posterior_": lambda m, X, y: [m.posterior_.marginals(X), m.posterior_.covariance(X)],
+    "shapley_values": lambda m, X, y: vars(shapley_values(m, X[:80:20])),
+    "scores": lambda m, X, y: metrics.scores(y, m.predict_log_proba(X[:60])),
+    "predictive_entropy": lambda m, X, y: acquisition.predictive_entropy(m, X, return_grad=True),
+    "latent_variance": lambda m, X, y: acquisition.latent_variance(m, X, return_grad=True),
+    "mutual_information": lambda m, X, y: acquisition.mutual_information(m, X, return_grad=True),
+    "select": lambda m, X, y: acquisition.select(m, X, 3),
+    "straddle": lambda m, X, y: acquisition.straddle(m, X, return_grad=True),
+    "misclassification_probability": lambda m, X, y: acquisition.misclassification_probability(m, X, return_grad=True),
+    "expected_misclassification_reduction": lambda m, X, y: acquisition.expected_misclassification_reduction(
+        m, X[:70:9], X[:9]
+    ),
+    "probability_of_failure": lambda m, X, y: acquisition.probability_of_failure(m, X, y[0], random_state=0),
+    "constrained_expected_improvement": lambda m, X, y: acquisition.constrained_expected_improvement(
+        m, X, y[0], np.arange(len(X)) - 30.0, np.full(len(X), 0.1), 0.0
+    ),
+    "CoverageDisplay": lambda m, X, y: CoverageDisplay.from_estimator(m, X[:60], y).coverage,
+    "ReliabilityDisplay": lambda m, X, y: ReliabilityDisplay.from_estimator(m, X[:60], y).bins,
+    "DecisionBoundaryDisplay": lambda m, X, y: DecisionBoundaryDisplay.from_estimator(m, X[:60], y).probability,
+    "ShapleyDisplay": lambda m, X, y: ShapleyDisplay.from_estimator(m, X[61:62]).values,
+    "ImportanceDisplay": lambda m, X, y: ImportanceDisplay.from_estimator(m).importances,
+}
+# What a model does not have: an error that says so, with and without ``errstate``.
+LACKS = (AttributeError, TypeError, ValueError)
+
+
+def outcome(call, *arguments):
+    try:
+        return call(*arguments)
+    except LACKS as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_fits_and_calls_of_a_model_are_as_without_errors_of_numpy(name):
+    model, y = MODELS[name]
+    plain = quietly(clone(model), X, y)
+    with np.errstate(all="raise"):
+        strict = quietly(clone(model), X, y)
+    for name, call in CALLS.items():
+        expected = outcome(call, plain, FAR, y)
+        with np.errstate(all="raise"):
+            np.testing.assert_equal(outcome(call, strict, FAR, y), expected, err_msg=name)
+
+
+def test_streams_and_files_are_as_without_errors_of_numpy(tmp_path):
+    def predictions():
+        model = quietly(GPClassifier(**FIXED), X, TWO).partial_fit(X[:5] + 0.03, TWO[:5])
+        model.save(tmp_path / "model.npz")
+        return GPClassifier.load(tmp_path / "model.npz").fit_batches([(X, TWO)]).predict_proba(FAR)
+
+    expected = predictions()
+    with np.errstate(all="raise"):
+        assert np.array_equal(predictions(), expected)
+
+
+def test_preferences_are_as_without_errors_of_numpy(tmp_path):
+    def predictions():
+        model = GPPreference(SHORT, n_inducing=10, optimizer=None, random_state=0).fit(X[:30], X[30:])
+        model.save(tmp_path / "model.npz")
+        model = GPPreference.load(tmp_path / "model.npz")
+        return [model.predict_proba(FAR, FAR[::-1]), *model.predict_latent(FAR, return_cov=True)]
+
+    expected = predictions()
+    with np.errstate(all="raise"):
+        np.testing.assert_equal(predictions(), expected)
+
+
+FUNCTIONS = {
+    "expected_improvement": lambda: acquisition.expected_improvement(np.arange(3.0), np.array([1e-3, 1e3, 0.0]), 1.5),
+    "expected_calibration_error": lambda: metrics.expected_calibration_error([0, 1], [1e-300, 1.0 - 1e-16]),
+    "reliability_diagram": lambda: reliability_diagram([0, 1], [1e-300, 1.0]).lines[0].get_xydata(),
+    "AxisMatern": lambda: AxisMatern(1e-3)(X, eval_gradient=True),
+    "ActiveDims": lambda: ActiveDims(RBF(1e-3), [0])(X, X),
+    "Sphere": lambda: Sphere(RBF(1e-3))(X),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_as_without_errors_of_numpy(name):
+    expected = FUNCTIONS[name]()
+    with np.errstate(all="raise"):
+        np.testing.assert_equal(FUNCTIONS[name](), expected)

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import types
+from csv import reader
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -19,7 +21,8 @@ from xgpc.app.cli import main
 pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 import pandas as pd
-from pyarrow import csv
+import pyarrow as pa
+from pyarrow import csv, parquet
 
 N = 120
 OPTIONS = ["--inducing", "8", "--max-iter", "3"]
@@ -123,6 +126,58 @@ def test_columns_are_dropped_and_named_by_options(tmp_path, model, run):
     status, _, err = run("predict", model, written(people()[["code", "town"]], tmp_path / "few.csv"))
     assert status == 2
     assert "lacks the columns ['member', 'pay']; it has ['code', 'town']" in err
+
+
+def test_columns_are_kept_beside_the_predictions(tmp_path, model, run):
+    frame = numbers()
+    key = [f"{i:03d}" for i in range(len(frame))]
+    data = written(frame.assign(key=key, when="2024-01-31"), tmp_path / "data.csv")
+    run("fit", data, "--target", "y", "--model", model, "--drop", "key", "when", *OPTIONS)
+    _, plain, _ = run("predict", model, data)
+    _, out, _ = run("predict", model, data, "--keep", "key", "when", "--keep", "a")
+    rows, lines = list(reader(io.StringIO(out))), list(reader(io.StringIO(plain)))
+    assert rows[0] == ["key", "when", "a", *lines[0]]
+    assert [row[:2] for row in rows[1:]] == [[one, "2024-01-31"] for one in key]
+    assert [float(row[2]) for row in rows[1:]] == frame["a"].tolist()
+    assert [row[3:] for row in rows] == lines
+    status, _, err = run("predict", model, data, "--keep", "kei")
+    assert status == 2
+    assert "lacks the columns ['kei'] (did you mean 'key'?)" in err
+    clash = written(frame.assign(prediction=1), tmp_path / "clash.csv")
+    status, _, err = run("predict", model, clash, "--keep", "prediction", "--output", tmp_path / "out.csv")
+    assert status == 2
+    assert "'prediction' cannot be kept: the predictions have a column of this name" in err
+    assert not (tmp_path / "out.csv").exists()
+
+
+LISTS = pa.array([[0.5]] * 40)
+TIMES = pa.array([datetime(2024, 1, 31)] * 40)
+TO_FIT, TO_EVALUATE = ["fit", "DATA", "--target", "y", "--model", "NEW"], ["evaluate", "MODEL", "DATA", "--target", "y"]
+# The column of a Parquet file that is replaced, what replaces it, and a command with what its error says.
+BAD_COLUMNS = {
+    "lists as a feature": ("a", LISTS, TO_FIT, "'a' has values of type list"),
+    "lists as levels": ("a", LISTS, [*TO_FIT, "--categorical", "a"], "'a' has values of type list"),
+    "lists as classes": ("y", LISTS, TO_FIT, "'y' has values of type list"),
+    "lists to predict": ("a", LISTS, ["predict", "MODEL", "DATA"], "'a' has values of type list"),
+    "lists to keep": ("y", LISTS, ["predict", "MODEL", "DATA", "--keep", "y"], "'y' has values of type list"),
+    "lists to compare": ("y", LISTS, TO_EVALUATE, "'y' has values of type list"),
+    "times to compare": ("y", TIMES, TO_EVALUATE, "column 'y': not one of the model's classes [0.0, 1.0]"),
+    "a feature as the target": ("y", TIMES, [*TO_EVALUATE, "--target", "b"], "'b' is a feature of the model"),
+    "a long name": ("y", TIMES, ["predict", "MODEL", "n" * 5000], "cannot read 'nnn"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_COLUMNS)
+def test_columns_that_do_not_serve_are_one_line(name, tmp_path, model, run):
+    frame, path = numbers(40, labels=(0, 1)), str(tmp_path / "data.parquet")
+    quietly(GPClassifier(**PARAMETERS, optimizer=None), frame[["a", "b"]], frame["y"]).save(model)
+    column, cells, command, message = BAD_COLUMNS[name]
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    parquet.write_table(table.set_column(table.schema.names.index(column), column, cells), path)
+    places = {"DATA": path, "MODEL": model, "NEW": tmp_path / "new.npz"}
+    status, out, err = run(*(places.get(one, one) for one in command))
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert message in err
 
 
 BAD_TABLES = {

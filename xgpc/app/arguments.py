@@ -61,8 +61,14 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--target", required=True, metavar="COLUMN", help="column of the classes")
     ways = "CSV (.csv), compressed CSV (.csv.gz) or Parquet (.parquet); default: CSV to standard output"
     predict.add_argument("--output", metavar="FILE", help=f"where to write: {ways}")
+    _columns(predict, "--keep", "columns to write before the predictions, such as numbers of the rows")
     _add_options(fit)
     return found
+
+
+def _columns(command: argparse.ArgumentParser, option: str, what: str) -> None:
+    """Add an option that names columns, and can be repeated."""
+    command.add_argument(option, nargs="+", action="extend", default=[], metavar="COLUMN", help=what)
 
 
 def auto_or_integer(text: str) -> str | int:
@@ -79,9 +85,8 @@ def _add_options(fit: argparse.ArgumentParser) -> None:
     """Add the options of ``xgpc fit``; None stands for the default of ``GPClassifier``."""
     add = fit.add_argument
     add("--model", required=True, metavar=f"FILE{MODEL_ENDING}", help="where to save the model")
-    columns = partial(add, nargs="+", action="extend", default=[], metavar="COLUMN")
-    columns("--drop", help="columns that are no features, such as numbers of the rows")
-    columns("--categorical", help="columns of names that look like numbers, such as postcodes")
+    _columns(fit, "--drop", "columns that are no features, such as numbers of the rows")
+    _columns(fit, "--categorical", "columns of names that look like numbers, such as postcodes")
     number = partial(add, type=auto_or_integer, metavar="N")
     number("--inducing", dest="n_inducing", help="number of inducing points (default: auto, up to 2048)")
     near = "near rows that a prediction also looks at; 0: none, and the model holds no training rows (default: auto)"

@@ -98,6 +98,8 @@ def _features(model: GPClassifier, rows: Rows) -> tuple[list[str], dict[str, pa.
     """The columns of a model in a file, by name or, without names, all but the target; and their Arrow types."""
     names = list(getattr(model, "feature_names_in_", ())) or [name for name in rows.schema.names if name != rows.target]
     rows.check_names(names)
+    if rows.target in names:
+        raise ValueError(f"the column {rows.target!r} is a feature of the model; name the column of the classes.")
     table = of_table(model.encoding_)
     types = {}
     for name, column in zip_longest(names, [] if table is None else table.columns):
@@ -115,13 +117,17 @@ def predict(arguments: argparse.Namespace) -> None:
             raise ValueError(f"the output {arguments.output!r} must end in .csv, .csv.gz, .parquet, or have no ending.")
     model = _load(arguments.model)
     with opened(arguments.data) as rows:
-        write_rows(arguments.output, _predictions(model, rows))
+        rows.check_names(arguments.keep)
+        write_rows(arguments.output, _predictions(model, rows, list(dict.fromkeys(arguments.keep))))
 
 
-def _predictions(model: GPClassifier, rows: Rows) -> Iterator[pa.RecordBatch]:
-    """Record batches of predicted classes, probabilities and latent moments."""
+def _predictions(model: GPClassifier, rows: Rows, kept: list[str]) -> Iterator[pa.RecordBatch]:
+    """Record batches of kept columns, predicted classes, probabilities and latent moments."""
     kind = pa.array(model.classes_.tolist()).type
-    for X, _ in rows.batches(*_features(model, rows)):
+    features, types = _features(model, rows)
+    types = dict.fromkeys(kept, pa.string()) | types
+    for batch, _ in rows.batches(list(dict.fromkeys([*features, *kept])), types):
+        X = batch.select(features)
         with rows.named():
             probability = model.predict_proba(X)
             mean, variance = model.predict_latent(X)
@@ -129,8 +135,11 @@ def _predictions(model: GPClassifier, rows: Rows) -> Iterator[pa.RecordBatch]:
         latents = [""] if mean.ndim == 1 else [f"_{name}" for name in model.classes_]
         names = ["prediction", *(f"probability_{name}" for name in model.classes_)]
         names += [f"latent_{moment}{latent}" for moment in ("mean", "variance") for latent in latents]
+        if taken := [name for name in kept if name in names]:
+            raise ValueError(f"the column {taken[0]!r} cannot be kept: the predictions have a column of this name.")
         numbers = np.column_stack([probability, mean, variance])
-        yield pa.RecordBatch.from_arrays([pa.array(predicted, kind), *map(pa.array, numbers.T)], names)
+        columns = [*batch.select(kept), pa.array(predicted, kind), *map(pa.array, numbers.T)]
+        yield pa.RecordBatch.from_arrays(columns, [*kept, *names])
 
 
 def evaluate(arguments: argparse.Namespace) -> None:
@@ -143,8 +152,11 @@ def evaluate(arguments: argparse.Namespace) -> None:
         features, types = _features(model, rows)
         for X, y in rows.batches(features, {**types, arguments.target: classes.type}):
             with rows.named():
-                found = compute.index_in(y.cast(classes.type), classes)
                 unknown = f"not one of the model's classes {short(classes.to_pylist())}"
+                try:
+                    found = compute.index_in(y.cast(classes.type), classes)
+                except pa.ArrowException as error:
+                    raise ValueError(f"column {arguments.target!r}: {unknown}: {error}.") from None
                 refuse(found.is_null(), n_rows, arguments.target, unknown)
                 log_p.append(model.predict_log_proba(X))
             codes.append(found.to_numpy())

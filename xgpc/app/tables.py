@@ -101,26 +101,30 @@ class Rows:
     @contextmanager
     def named(self) -> Iterator[None]:
         """Name the file and the column in errors, and count the rows from 1 below the header."""
-        try:
-            yield
-        except OSError as error:
-            raise ValueError(f"cannot read {self.name!r}: {error.strerror or error}") from None
-        except ValueError as error:
-            text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 1}", str(error))
-            text = re.sub(r"CSV column #(\d+)", lambda found: f"column {self.schema.names[int(found[1])]!r}", text)
-            text = f"{text}. {HOW_TO_MEND}" if "conversion error" in text else text
-            raise ValueError(f"{self.name!r}: {text}") from None
+        with _reading(self.name):
+            try:
+                yield
+            except MemoryError:
+                raise
+            except (ValueError, pa.ArrowException) as error:
+                text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 1}", str(error))
+                text = re.sub(r"CSV column #(\d+)", lambda found: f"column {self.schema.names[int(found[1])]!r}", text)
+                text = f"{text}. {HOW_TO_MEND}" if "conversion error" in text else text
+                raise ValueError(f"{self.name!r}: {text}") from None
 
     def batches(
         self, features: list[str], types: Types, may_miss: bool = True
     ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
         """Yield batches of features, and arrays of labels or None without a target; without rows one empty batch.
 
-        Infinite numbers, missing labels, and a target without rows raise ValueError; missing numbers unless they
-        ``may_miss``. ``types`` of columns of CSV replace those of the schema.
+        Infinite numbers, missing labels, lists and the like, and a target without rows raise ValueError; missing
+        numbers unless they ``may_miss``. ``types`` of columns of CSV replace those of the schema.
         """
         n_rows, names = 0, features if self.target is None else [*features, self.target]
         with self.named():
+            if nested := [name for name in names if pa.types.is_nested(self.schema.field(name).type)]:
+                kind = self.schema.field(nested[0]).type
+                raise ValueError(f"column {nested[0]!r} has values of type {kind}; give numbers, truth values or text.")
             for batch in self._read(names, types):
                 for field, column in zip(batch.schema, batch.columns, strict=True):
                     if field.type in (pa.float32(), pa.float64()):
@@ -157,18 +161,30 @@ def _type_of(cells: pa.Array, is_target: bool) -> pa.DataType:
 
 
 @contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Turn an OSError into a message about a file."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"cannot read {name!r}: {error.strerror or error}") from None
+
+
+@contextmanager
 def opened(path: str, target: str | None = None) -> Iterator[Rows]:
     """Open a file; standard input ("-") and pipes, which can be read only once, are copied to a temporary file."""
     if path == "-" and sys.stdin is None:
         raise ValueError("standard input is closed; give the name of a file.")
-    if path != "-" and not Path(path).is_fifo():
-        yield Rows(path, path, target)
-        return
-    with tempfile.TemporaryDirectory(prefix="xgpc-") as folder:
-        place = str(Path(folder) / "rows.csv")
-        with open(place, "wb") as copy, nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as given:
-            shutil.copyfileobj(given, copy)
-        yield Rows(place, "standard input" if path == "-" else path, target)
+    name, place = "standard input" if path == "-" else path, path
+    with ExitStack() as stack:
+        with _reading(name):
+            if path == "-" or Path(path).is_fifo():
+                place = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xgpc-"))) / "rows.csv")
+                with (
+                    open(place, "wb") as copy,
+                    nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as given,
+                ):
+                    shutil.copyfileobj(given, copy)
+        yield Rows(place, name, target)
 
 
 def write_rows(path: str | None, batches: Iterator[pa.RecordBatch]) -> None:

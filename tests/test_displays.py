@@ -8,7 +8,8 @@ from matplotlib.text import Text
 from scipy.stats import binomtest
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.decomposition import PCA
-from sklearn.metrics import roc_auc_score
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.pipeline import make_pipeline
 from support.fits import quietly
 
@@ -345,6 +346,74 @@ def test_area_under_curve_where_probabilities_round_to_one():
     first = roc_auc_score([1, 1, 0, 0], [100.0, 45.0, 40.0, 50.0])
     second = roc_auc_score([0, 0, 1, 0], others[:, 0])
     assert scores([0, 0, 1, 2], log_p)["auc"] == pytest.approx((first + second + 1.0) / 3.0)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_scores_of_a_forest_are_infinite_where_they_are_and_finite_elsewhere(n_classes):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(300, 2))
+    y = np.array(["low", "high", "middle"])[
+        np.digitize(X[:, 0] + 0.4 * random.normal(size=300), [-0.4, 0.4][: n_classes - 1])
+    ]
+    forest = RandomForestClassifier(10, random_state=0).fit(X[:200], y[:200])
+    p, y = forest.predict_proba(X[200:]), y[200:]
+    codes = np.searchsorted(forest.classes_, y)
+    assert np.any(p[np.arange(100), codes] == 0.0)
+    found = scores(y, p, forest.classes_)
+    assert found["nll"] == np.inf
+    auc = roc_auc_score(y, p[:, 1]) if n_classes == 2 else roc_auc_score(y, p, multi_class="ovr")
+    assert found["auc"] == pytest.approx(auc, abs=1e-12)
+    brier = np.sum((p - np.eye(n_classes)[codes]) ** 2) / 100.0
+    assert found["brier"] == pytest.approx(brier / 2.0 if n_classes == 2 else brier)
+    assert found["error"] == np.mean(forest.predict(X[200:]) != y)
+    # Logarithms of probabilities, and positions of labels, have the same scores.
+    with np.errstate(divide="ignore"):
+        log_p = np.log(p)
+    assert scores(codes, log_p) == scores(y, log_p, forest.classes_) == found
+    # Without a row whose class had no chance the likelihood is finite.
+    possible = p[np.arange(100), codes] > 0.0
+    assert scores(y[possible], p[possible], forest.classes_)["nll"] == pytest.approx(
+        log_loss(y[possible], p[possible], labels=forest.classes_)
+    )
+
+
+def test_labels_are_positions_in_the_classes_in_whatever_order_these_are():
+    y, p = (
+        np.array(["mild", "none", "grave", "none"]),
+        np.array([[0.2, 0.5, 0.3], [0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.4, 0.5, 0.1]]),
+    )
+    classes = ["none", "mild", "grave"]
+    assert scores(y, p, classes) == scores([1, 0, 2, 0], p)
+    assert expected_calibration_error(y, p, classes=classes) == expected_calibration_error([1, 0, 2, 0], p)
+    (named,), (numbered,) = (
+        CoverageDisplay.from_predictions(one, p, classes=given).coverage.values()
+        for one, given in ((y, classes), ([1, 0, 2, 0], None))
+    )
+    assert np.array_equal(named.error, numbered.error)
+    with pytest.raises(ValueError, match=r"labels \['grave'\] that are not among the model's classes"):
+        scores(y, p[:, :2], ["none", "mild"])
+    with pytest.raises(ValueError, match="classes must have a label for each of 3 columns"):
+        scores(y, p, ["none", "mild"])
+    with pytest.raises(ValueError, match=r"of labels give classes=model.classes_"):
+        scores(y, p)
+    with pytest.raises(ValueError, match="rows that sum to one"):
+        scores([0, 1], [[0.2, 0.2], [0.5, 0.5]])
+
+
+def test_outcomes_may_be_two_labels():
+    y, p, outcome = ["no", "yes", "no", "yes"], [0.1, 0.8, 0.3, 0.6], [0, 1, 0, 1]
+    display = ReliabilityDisplay.from_predictions(y, p, pos_label="yes", n_bins=2)
+    assert display.ax_.get_xlabel() == "Predicted probability of yes"
+    (bins,) = display.bins.values()
+    assert np.array_equal(bins.frequency, equal_mass_bins(outcome, p, 2).frequency)
+    drawn = [reliability_diagram(y, p, pos_label="yes"), reliability_diagram(outcome, p)]
+    named, numbered = (ax.containers[0].lines[0].get_xydata() for ax in drawn)
+    assert np.array_equal(named, numbered)
+    assert expected_calibration_error(y, p, classes=["no", "yes"]) == expected_calibration_error(outcome, p)
+    with pytest.raises(ValueError, match=r"two labels; got \['Yes', 'no', 'yes'\], 'Yes'"):
+        reliability_diagram(y, p, pos_label="Yes")
+    with pytest.raises(ValueError, match="or labels of which pos_label is one"):
+        reliability_diagram(y, p)
 
 
 @pytest.mark.parametrize(

@@ -5,38 +5,64 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
+from scipy.stats import rankdata
 from sklearn.base import BaseEstimator
-from sklearn.metrics import brier_score_loss, roc_auc_score
+from sklearn.metrics import roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
 from .ranges import small_is_zero
 
 # Probabilities of several classes must sum to one within this tolerance.
 SUM_TOLERANCE = 1e-6
+# Decimals of log odds: further ones are rounding errors, which would order rows of equal probability.
+TIED_DECIMALS = 9
 
 
-def check_outcomes(y_true: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+def check_outcomes(
+    y_true: ArrayLike, probability: ArrayLike, pos_label: object = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Outcomes as booleans (n,) and probabilities as floats (n,).
 
-    Raises ValueError for other outcomes than 0 and 1, probabilities outside [0, 1], and lengths that differ or are 0.
+    The outcome 1 is the label ``pos_label`` of two labels; None stands for 0 and 1, or booleans. Raises ValueError for
+    other outcomes, probabilities outside [0, 1], and lengths that differ or are 0.
     """
     outcome, p = np.asarray(y_true), np.asarray(probability, dtype=np.float64)
+    if pos_label is not None:
+        labels = {*np.unique(outcome).tolist(), pos_label}
+        if len(labels) > 2:
+            raise ValueError(f"y_true and pos_label must be two labels; got {sorted(labels, key=str)}, {pos_label!r}.")
+        outcome = outcome == pos_label
     if outcome.ndim != 1 or outcome.shape != p.shape or not len(p):
         raise ValueError(
             "y_true and probability must be one-dimensional, not empty and of the same length; "
             f"got the shapes {outcome.shape} and {p.shape}."
         )
     if not np.all(np.isin(outcome, (0, 1))):
-        raise ValueError("y_true must be 0 or 1 (or False and True); compare labels first: y == model.classes_[1].")
+        raise ValueError(
+            "y_true must be 0 or 1 (or False and True), or labels of which pos_label is one, such as model.classes_[1]."
+        )
     if not np.all((p >= 0.0) & (p <= 1.0)):
         raise ValueError("probability must be between 0 and 1: P(y_true = 1), model.predict_proba(X)[:, 1].")
     return outcome.astype(bool), p
 
 
-def check_codes(y_true: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+def class_positions(y: ArrayLike, classes: ArrayLike) -> np.ndarray:
+    """Positions (n,) of labels (n,) in classes (C,), in any order; ValueError for labels that are none of them."""
+    classes = np.asarray(classes)
+    unknown = sorted(set(np.unique(y).tolist()) - set(classes.tolist()), key=str)
+    if unknown:
+        raise ValueError(f"y has labels {unknown} that are not among the model's classes {classes.tolist()}.")
+    order = np.argsort(classes)
+    return order[np.searchsorted(classes, np.asarray(y), sorter=order)]
+
+
+def check_codes(
+    y_true: ArrayLike, probability: ArrayLike, classes: ArrayLike | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Positions of classes as integers (n,) and probabilities of the classes as floats (n, C).
 
-    Raises ValueError for positions outside 0 to C - 1, rows that are no probabilities, or lengths that differ or are 0.
+    y_true has labels of ``classes`` (C,) or, with None, positions, 0 to C - 1. Raises ValueError for others, rows that
+    are no probabilities, or lengths that differ or are 0.
     """
     code, p = np.asarray(y_true), np.asarray(probability, dtype=np.float64)
     if code.ndim != 1 or p.ndim != 2 or len(code) != len(p) or not p.size:
@@ -44,10 +70,13 @@ def check_codes(y_true: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, 
             "y_true must be one-dimensional and probability two-dimensional, not empty and of the same length; "
             f"got the shapes {code.shape} and {p.shape}."
         )
+    if classes is not None:
+        if np.shape(classes) != p.shape[1:]:
+            raise ValueError(f"classes must have a label for each of {p.shape[1]} columns: model.classes_.")
+        code = class_positions(code, classes)
     if not np.all(np.isin(code, np.arange(p.shape[1]))):
         raise ValueError(
-            f"y_true must be 0 to {p.shape[1] - 1}, positions of the labels in model.classes_, such as "
-            "[list(model.classes_).index(label) for label in y]."
+            f"y_true must be 0 to {p.shape[1] - 1}, positions of the classes; of labels give classes=model.classes_."
         )
     if not (np.all(p >= 0.0) and np.all(np.abs(np.sum(p, axis=1) - 1.0) <= SUM_TOLERANCE)):
         raise ValueError("probability must be (n, C) with rows that sum to one: model.predict_proba(X).")
@@ -55,7 +84,9 @@ def check_codes(y_true: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, 
 
 
 @small_is_zero
-def expected_calibration_error(y_true: ArrayLike, probability: ArrayLike, n_bins: int = 10) -> float:
+def expected_calibration_error(
+    y_true: ArrayLike, probability: ArrayLike, n_bins: int = 10, classes: ArrayLike | None = None
+) -> float:
     """Expected calibration error of the predicted class.
 
     The confidence of a prediction is the probability of the predicted class. Bins divide the confidence in (0, 1] into
@@ -65,10 +96,12 @@ def expected_calibration_error(y_true: ArrayLike, probability: ArrayLike, n_bins
     Parameters
     ----------
     y_true : (n,) array
-        0 and 1, or booleans, or positions of the classes, 0 to C - 1.
+        0 and 1, or booleans, or positions of the classes, 0 to C - 1, or labels of ``classes``.
     probability : (n,) or (n, C) array
         Probability p of the outcome 1, or of all classes, as ``GPClassifier.predict_proba`` returns them.
     n_bins : int, default=10
+    classes : (C,) array, default=None
+        The labels of the classes, ``model.classes_``; the second of two is the outcome 1.
 
     Returns
     -------
@@ -93,12 +126,12 @@ def expected_calibration_error(y_true: ArrayLike, probability: ArrayLike, n_bins
     if n_bins < 1:
         raise ValueError(f"n_bins must be a positive integer; got {n_bins!r}.")
     if np.ndim(probability) == 2:
-        code, p = check_codes(y_true, probability)
+        code, p = check_codes(y_true, probability, classes)
         # A probability that rounding has put above one would need another bin.
         confidence = np.minimum(np.max(p, axis=1), 1.0)
         correct = code == np.argmax(p, axis=1)
     else:
-        outcome, p = check_outcomes(y_true, probability)
+        outcome, p = check_outcomes(y_true, probability, None if classes is None else np.asarray(classes)[1])
         confidence = np.maximum(p, 1.0 - p)
         correct = outcome == (p > 0.5)
     # Bins are closed on the right, as in the paper.
@@ -108,32 +141,35 @@ def expected_calibration_error(y_true: ArrayLike, probability: ArrayLike, n_bins
 
 
 @small_is_zero
-def scores(y_true: ArrayLike, log_probability: ArrayLike) -> dict[str, float]:
+def scores(y_true: ArrayLike, log_probability: ArrayLike, classes: ArrayLike | None = None) -> dict[str, float]:
     """Scores of predictions for two or more classes.
 
     Parameters
     ----------
     y_true : (n,) array
-        0 and 1, or booleans, or positions of the classes, 0 to C - 1.
+        0 and 1, or booleans, or positions of the classes, 0 to C - 1, or labels of ``classes``.
     log_probability : (n, C) array
-        As ``GPClassifier.predict_log_proba`` returns it.
+        As ``predict_log_proba`` or ``predict_proba`` returns it: whatever is nowhere negative is probabilities. They
+        may be 0, of trees for instance; of probabilities that round to 0 or 1 the logarithms tell more.
+    classes : (C,) array, default=None
+        The labels of the columns, ``model.classes_``.
 
     Returns
     -------
     dict
-        "error": the share of wrong predictions. "nll": the mean negative log likelihood in nats. "brier": the mean
+        "error": the share of wrong predictions. "nll": the mean negative log likelihood in nats, infinite if a row has
+        a class of probability 0. "brier": the mean
         squared error of the probability, from 0 to 1; for more than two classes, summed over the classes, from 0 to 2.
         "auc": the area under the ROC curve, averaged over each class against the rest for more than two classes; NaN if
         a class has no rows. "ece": the expected calibration error.
     """
     log_p = np.asarray(log_probability, dtype=np.float64)
-    if log_p.ndim == 2 and log_p.shape[1] == 2:
-        outcome, p = check_outcomes(y_true, np.exp(log_p[:, 1]))
-        code = outcome.astype(int)
-        brier = brier_score_loss(code, p, pos_label=1)
-    else:
-        code, p = check_codes(y_true, np.exp(log_p))
-        brier = np.sum((p - np.eye(p.shape[1])[code]) ** 2) / len(p)
+    if np.all(log_p >= 0.0):
+        with np.errstate(divide="ignore"):
+            log_p = np.log(log_p)
+    code, p = check_codes(y_true, np.exp(log_p), classes)
+    # Of two classes both have the same error.
+    brier = np.sum((p - np.eye(p.shape[1])[code]) ** 2) / len(p) / (2.0 if p.shape[1] == 2 else 1.0)
     return {
         "error": float(np.mean(np.argmax(log_p, axis=1) != code)),
         "nll": float(-np.mean(log_p[np.arange(len(code)), code])),
@@ -148,11 +184,11 @@ def _area_under_curve(code: np.ndarray, log_p: np.ndarray) -> float:
     n_classes = log_p.shape[1]
     if not np.all(np.bincount(code, minlength=n_classes)):
         return float("nan")
-    # Log odds order rows whose probabilities round to 0 or 1.
-    areas = [
-        roc_auc_score(code == c, log_p[:, c] - logsumexp(np.delete(log_p, c, axis=1), axis=1))
-        for c in (range(n_classes) if n_classes > 2 else [1])
-    ]
+    areas = []
+    for c in range(n_classes) if n_classes > 2 else [1]:
+        # Log odds order rows whose probabilities round to 0 or 1. Those of 0 and 1 are infinite, but have ranks.
+        log_odds = log_p[:, c] - logsumexp(np.delete(log_p, c, axis=1), axis=1)
+        areas.append(roc_auc_score(code == c, rankdata(np.round(log_odds, TIED_DECIMALS))))
     return float(np.mean(areas))
 
 

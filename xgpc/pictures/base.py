@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
-from ..metrics import check_classifier
+from ..metrics import check_classifier, class_positions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,8 +78,4 @@ def feature_names(model: BaseEstimator, X: ArrayLike | None, n_features: int) ->
 def class_codes(model: BaseEstimator, y: ArrayLike) -> np.ndarray:
     """Positions (n,) of labels in ``classes_``; ValueError for unknown labels, or a model without probabilities."""
     check_classifier(model)
-    classes, found = np.asarray(model.classes_), np.unique(y)
-    unknown = sorted(set(found.tolist()) - set(classes.tolist()), key=str)
-    if unknown:
-        raise ValueError(f"y has labels {unknown} that are not among the model's classes {classes.tolist()}.")
-    return np.searchsorted(classes, np.asarray(y))
+    return class_positions(y, model.classes_)

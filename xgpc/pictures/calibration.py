@@ -137,11 +137,17 @@ class ReliabilityDisplay(Display):
         y_true: ArrayLike,
         probability: ArrayLike | Mapping[str, ArrayLike],
         *,
+        pos_label: object = None,
         n_bins: int = N_BINS,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw probabilities of the outcome 1, (n,) or a dict of name to (n,), for y_true (n,) of 0 and 1."""
-        return cls({name: _equal_mass_bins(y_true, p, n_bins) for name, p in _by_name(probability).items()}).plot(ax=ax)
+        """Draw probabilities, (n,) or a dict of name to (n,), of the outcome ``pos_label``.
+
+        The outcomes y_true (n,) are two labels; with None 0 and 1, or booleans.
+        """
+        each = _by_name(probability).items()
+        bins = {name: _equal_mass_bins(y_true, p, n_bins, pos_label) for name, p in each}
+        return cls(bins, None if pos_label is None else str(pos_label)).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
         """Draw on the given axes, or on new ones."""
@@ -156,16 +162,18 @@ class ReliabilityDisplay(Display):
         return self
 
 
-def _equal_mass_bins(y_true: ArrayLike, probability: ArrayLike, n_bins: int) -> Bins:
+def _equal_mass_bins(y_true: ArrayLike, probability: ArrayLike, n_bins: int, pos_label: object = None) -> Bins:
     """Bins with equal numbers of rows, in the order of the probability; rows of equal probability share a bin."""
-    outcome, p = check_outcomes(y_true, probability)
+    outcome, p = check_outcomes(y_true, probability, pos_label)
     if n_bins < 1:
         raise ValueError(f"n_bins must be a positive integer; got {n_bins!r}.")
     edges = np.unique(np.quantile(p, np.linspace(0.0, 1.0, n_bins + 1)[1:-1], method="inverted_cdf"))
     return Bins.of(np.searchsorted(edges, p, side="left"), outcome, p, "wilson")
 
 
-def reliability_diagram(y_true: ArrayLike, probability: ArrayLike, ax: Axes | None = None) -> Axes:
+def reliability_diagram(
+    y_true: ArrayLike, probability: ArrayLike, ax: Axes | None = None, pos_label: object = None
+) -> Axes:
     """Observed frequency of a class against its predicted probability, in ten bins of equal width.
 
     Each point shows the mean probability of a bin, and the observed frequency with its 95 % interval (Clopper and
@@ -175,11 +183,14 @@ def reliability_diagram(y_true: ArrayLike, probability: ArrayLike, ax: Axes | No
     Parameters
     ----------
     y_true, probability : (n,) arrays
-        Outcomes, 0 and 1 or booleans, and probabilities of the outcome 1; ValueError for others.
+        Outcomes, 0 and 1 or booleans or two labels, and probabilities of the outcome 1 or ``pos_label``; ValueError for
+        others.
     ax : matplotlib.axes.Axes, default=None
         Axes to draw on; None makes a new figure, ``ax.figure``.
+    pos_label : label, default=None
+        The label with these probabilities, such as ``model.classes_[1]``; None is 1.
     """
-    outcome, p = check_outcomes(y_true, probability)
+    outcome, p = check_outcomes(y_true, probability, pos_label)
     ax = new_axes() if ax is None else ax
     numbers = np.minimum((p * N_BINS).astype(int), N_BINS - 1)
     _draw_diagonal(ax)
@@ -204,8 +215,8 @@ class Coverage(NamedTuple):
     expected: np.ndarray
 
     @classmethod
-    def of(cls, y_true: ArrayLike, probability: ArrayLike) -> Self:
-        code, p = check_codes(y_true, probability)
+    def of(cls, y_true: ArrayLike, probability: ArrayLike, classes: ArrayLike | None = None) -> Self:
+        code, p = check_codes(y_true, probability, classes)
         confidence = np.max(p, axis=1)
         order = np.argsort(-confidence, kind="stable")
         counts = np.arange(1, len(p) + 1)
@@ -241,10 +252,19 @@ class CoverageDisplay(Display):
 
     @classmethod
     def from_predictions(
-        cls, y_true: ArrayLike, probability: ArrayLike | Mapping[str, ArrayLike], *, ax: Axes | None = None
+        cls,
+        y_true: ArrayLike,
+        probability: ArrayLike | Mapping[str, ArrayLike],
+        *,
+        classes: ArrayLike | None = None,
+        ax: Axes | None = None,
     ) -> Self:
-        """Draw probabilities (n, C), or a dict of name to (n, C), for y_true (n,), 0 to C - 1."""
-        return cls(SHARES, {name: Coverage.of(y_true, p) for name, p in _by_name(probability).items()}).plot(ax=ax)
+        """Draw probabilities (n, C), or a dict of name to (n, C), for y_true (n,).
+
+        These are labels of ``classes``, which are ``model.classes_``; with None 0 to C - 1.
+        """
+        found = {name: Coverage.of(y_true, p, classes) for name, p in _by_name(probability).items()}
+        return cls(SHARES, found).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None, line_kw: dict[str, Any] | None = None) -> Self:
         """Draw on the given axes, or on new ones; ``line_kw`` goes to ``Axes.plot``."""

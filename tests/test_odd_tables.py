@@ -53,6 +53,23 @@ def test_a_column_without_values_does_not_count_and_the_fit_says_so(kind, tmp_pa
     np.testing.assert_array_equal(shapley_values(model, table.assign(c=np.nan)).values[:, 1], 0.0)
 
 
+def test_a_column_that_names_the_rows_or_has_dates_as_text_is_told_of_by_name():
+    names = [f"row {i}" for i in range(N)]
+    alone = "rows have a level of the column 'c' that no other row has, and that tells nothing of new rows. Leave out"
+    assert said(beside(names), f"{N} of {N} {alone}")
+    assert said(beside([*names[: N - 20], *["other"] * 20]), f"{N - 20} of {N} {alone}")
+    days = np.datetime64("2024-01-30") + np.arange(N) % 20
+    for dates in (days.astype(str), [f"{day} 10:30:00" for day in days]):
+        (sentence,) = said(beside(dates), "The levels of the column 'c' are dates")
+        assert f"such as '{dates[0]}'" in sentence
+        assert "Turn them into numbers, such as days since a first date, or leave the column out." in sentence
+    for levels in (
+        np.array(["Ulm", "Bonn", "Jena"])[np.arange(N) % 3],
+        np.array(["2024-01-30", "unknown"])[np.arange(N) % 2],
+    ):
+        assert not said(beside(levels), "column 'c'")
+
+
 def test_a_column_can_be_without_values_in_the_rows_that_count():
     c = np.where(np.arange(N) < 60, 1.0, np.nan)
     table, weight = pd.DataFrame({"x": X, "c": c}), (np.arange(N) >= 60).astype(float)

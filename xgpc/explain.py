@@ -189,8 +189,9 @@ def shapley_values(
     X : (n, p) array, sparse matrix or table, as for ``predict``
         Of a table, each column has one value, however many columns of ``encoding_`` it became.
     baseline : (p,) array, or (b, p) array or table, default=None
-        The row to compare with. With several rows the game is averaged over them, as in SHAP's interventional game;
-        time grows with their number, and that of ``std`` with its square. None is the mean of the training rows after
+        The row to compare with, or a background sample: with several rows the game is averaged over them, as in SHAP's
+        interventional game; time grows with their number, and that of ``std`` with its square. In a feature in which a
+        row equals a single baseline, its value is exactly 0. None is the mean of the training rows after
         encoding (``feature_mean_``): in a feature that ``encoding_`` warps it is the mean of the warped values. Of a
         table with levels it is the row of each column's most frequent level, or of the number that more than half of
         the rows have, because no row has a blend of levels, and its latent mean would be that of no row. A given row

@@ -10,6 +10,7 @@ import math
 import reprlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +31,8 @@ IN_OWN_COLUMN = math.sqrt(0.5)
 # Most levels of a column, as in HistGradientBoostingClassifier: each takes a column of the matrix. If there are more,
 # those of fewer than LEAST_OF_LEVEL rows have none, as a single row tells little of others.
 MAX_LEVELS, LEAST_OF_LEVEL = 255, 2
+# Rows with levels of their own that a small table may have.
+FEW_ALONE = 10
 INDICATOR, REPEATED = "missingindicator_", "repeated_"
 # A number that more than this share of the rows have is a state rather than a measure, and the others are often amounts
 # that rules fix (NLL of adult's test rows .285 with such levels, .305 without). Values of fewer than ten rows share one
@@ -107,6 +110,14 @@ class ColumnEncoding:
         # The last is for missing values, whose code is -1.
         places = [*(known.get(level, self.n_known) for level in given), len(self.levels)]
         return np.array(places, dtype=np.intp)[codes]
+
+
+def _is_date(text: str) -> bool:
+    """Whether text is a date, perhaps with a time, in the form of ISO 8601 with hyphens."""
+    try:
+        return text[4:5] == "-" and datetime.fromisoformat(text) is not None
+    except ValueError:
+        return False
 
 
 def without_values(column: Column) -> ColumnEncoding:
@@ -226,16 +237,33 @@ class Encoding:
         return any(one.is_categorical and one.levels for one in self.columns)
 
     def described_levels(self, X: np.ndarray) -> list[str]:
-        """Return a sentence for each column of which rows of the matrix X (n, d) have unknown, rare or no levels."""
+        """Return sentences on columns of which rows of the matrix X (n, d) have unknown, rare, no levels or dates."""
         found, ends = [], np.cumsum([len(labels) for *_, labels in self.parts])
-        for (j, prefix, _), end in zip(self.parts, ends, strict=True):
+        for (j, _, labels), end in zip(self.parts, ends, strict=True):
             one = self.columns[j]
-            if one.is_categorical and not one.levels:
+            if not one.is_categorical:
+                continue
+            if not one.levels:
                 found.append(f"No row has a value of the column {one.name!r}, so this column is ignored.")
-            elif one.is_categorical and not prefix and (n_rows := np.count_nonzero(X[:, end - 1])):
+                continue
+            counts = np.count_nonzero(X[:, end - len(labels) : end], axis=0)
+            if counts[-1]:
                 found.append(
-                    f"{n_rows} of {len(X)} rows have levels of the column {one.name!r} that count as one, as unknown "
-                    f"levels do; levels that are told apart: {len(one.levels)}. Leave out a column that names the rows."
+                    f"{counts[-1]} of {len(X)} rows have levels of the column {one.name!r} that count as one, as "
+                    f"unknown levels do; levels that are told apart: {len(one.levels)}. Leave out a column that names "
+                    "the rows."
+                )
+            n_alone = np.count_nonzero(counts[: len(one.levels)] == 1)
+            if n_alone > max(FEW_ALONE, len(X) / 2):
+                found.append(
+                    f"{n_alone} of {len(X)} rows have a level of the column {one.name!r} that no other row has, and "
+                    "that tells nothing of new rows. Leave out a column that names the rows."
+                )
+            if all(isinstance(level, str) and _is_date(level) for level in one.levels):
+                found.append(
+                    f"The levels of the column {one.name!r} are dates, such as {one.levels[0]!r}, which as levels have "
+                    "no order and no distances. Turn them into numbers, such as days since a first date, or leave the "
+                    "column out."
                 )
         return found
 

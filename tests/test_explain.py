@@ -135,6 +135,14 @@ def test_values_of_many_features_sum_to_the_difference_also_where_factors_are_ze
     assert np.all(found.std**2 <= 4.0 + 1e-9)
 
 
+def test_squares_of_distances_may_be_beyond_the_range_of_numbers():
+    X, score = data()
+    model = GPClassifier(2.0 * RBF(1e-20), optimizer=None, n_inducing=10, n_neighbors=0).fit(X, score > 0.0)
+    found = shapley_values(model, [[1e139] * D])
+    np.testing.assert_allclose(found.values, 0.0, atol=1e-12)
+    assert np.all(np.isfinite(found.std))
+
+
 def test_columns_of_a_table_are_players():
     random = np.random.default_rng(0)
     X, score = data()

@@ -215,6 +215,8 @@ BAD_FIELDS = {
     "unknown precision": ("mixed", ["precision"], "half", "half"),
     "precision of a full process": ("full", ["precision"], "mixed", "precision"),
     "full with batches": ("full", ["parameters", "batch_size"], 10, "full Gaussian process"),
+    "one number of a score": ("neighbours", ["query_score_"], [-0.5], ""),
+    "three numbers of a score": ("neighbours", ["query_score_"], [-0.5, 0.1, 0.2], "its query_score_ is not valid"),
     "too many neighbours": ("neighbours", ["neighbors"], 25, "neighbours"),
 }  # fmt: skip
 
@@ -263,6 +265,20 @@ BAD_ARRAYS = {
     "two means": ("corrected", {"mean": np.zeros(2)}, "do not fit"),
     "not positive definite": ("sparse", {"eta": -np.eye(5)}, "positive definite"),
     "negative covariance": ("neighbours", {"local_V": -np.eye(4)[None]}, "local_V"),
+    "covariance above the prior's": ("neighbours", {"local_V": 2.0 * np.eye(4)[None]}, "local_V"),
+    "huge weights": ("neighbours", {"row_weights": np.full(24, 1e13)}, "labels or weights of its rows"),
+    "negative weights": ("neighbours", {"row_weights": np.full(24, -1.0)}, "'row_weights' has negative numbers"),
+    "negative precision": ("neighbours", {"site_precision": np.full((1, 24), -1.0)}, "'site_precision' has negative"),
+    "negative counts": ("sparse", {"class_count_": np.array([-1.0, 25.0])}, "'class_count_' has negative numbers"),
+    "no counts": ("sparse", {"class_count_": np.zeros(2)}, "class_count_ has no rows"),
+    "half a class": ("several classes", {"classes": np.array([0.0, 0.5, 1.0])}, "its classes are not whole numbers"),
+    "an infinite class": ("several classes", {"classes": np.array([0.0, 1.0, np.inf])}, "'classes' has numbers"),
+    "history of other rows": ("sparse", {"history_elbo": np.zeros(2)}, "its history_ has a column 'elbo' of shape"),
+    "history of a number": ("sparse", {"history_elbo": np.array(1.0)}, "its history_ has a column 'elbo' of shape"),
+    "table in a history": ("neighbours", {"history_decision": np.full((9, 2), "a")}, "has a column 'decision' of"),
+    "history without rows": (
+        "sparse", {"history_n_rows": np.full(10**3, np.nan)}, "its history_ has a column .* of shape"
+    ),
     "covariance that is not symmetric": ("neighbours", {"local_V": np.triu(np.ones((1, 4, 4)))}, "local_V"),
     "too many": ("sparse", {f"history_{i}": np.zeros(1) for i in range(60)}, "too many"),
 }  # fmt: skip
@@ -273,6 +289,52 @@ def test_crafted_arrays_are_refused(files, tmp_path, kind):
     name, others, reason = BAD_ARRAYS[kind]
     header, arrays = read(files[name])
     assert_refused(tmp_path, write(header, arrays | others), reason)
+
+
+@pytest.mark.parametrize("name", ["sparse", "neighbours"])
+def test_a_history_without_a_column_is_refused_or_does_no_harm(files, tmp_path, name):
+    header, arrays = read(files[name])
+    columns = [key for key in arrays if key.startswith("history_")]
+    assert {"history_n_rows", "history_elbo"} <= {*columns}
+    for column in columns:
+        others = {key: array for key, array in arrays.items() if key != column}
+        content = write({**header, "arrays": sorted(others)}, others)
+        if column == "history_n_rows":
+            assert_refused(tmp_path, content, "its history_ ")
+        else:
+            assert load(tmp_path, content).summary()
+    unknown = arrays["history_n_rows"].astype(float)
+    unknown[-1] = np.nan
+    assert_refused(
+        tmp_path, write(header, arrays | {"history_n_rows": unknown}), "does not say how many rows the fit had"
+    )
+
+
+def test_a_covariance_of_rank_zero_can_be_explained(files, tmp_path):
+    header, arrays = read(files["neighbours"])
+    model = load(tmp_path, write(header, arrays | {"local_V": np.zeros((1, 4, 4))}))
+    assert "neighbours" in model.summary()
+
+
+LATE = {
+    "labels": {"row_labels": np.zeros(24)},
+    "weights": {"row_weights": np.full(24, 1e13)},
+    "covariance": {"local_V": -np.eye(4)[None]},
+    "counts": {"class_count_": np.zeros(2)},
+    "history": {"history_n_rows": np.zeros(0)},
+    "number of iterations": {"n_iter_": "many"},
+    "score": {"query_score_": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_what_can_be_looked_at_is_refused_before_anything_is_computed(files, tmp_path, monkeypatch, name):
+    header, arrays = read(files["neighbours"])
+    changes = LATE[name]
+    is_array = isinstance(next(iter(changes.values())), np.ndarray)
+    content = write(header, arrays | changes) if is_array else write(header | changes, arrays)
+    monkeypatch.setattr("xgpc.io.SparsePrior.build", lambda *given: pytest.fail("the prior was computed"))
+    assert_refused(tmp_path, content)
 
 
 def test_a_tree_of_many_kernels_is_refused(files, tmp_path):

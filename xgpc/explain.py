@@ -107,8 +107,10 @@ class Game(NamedTuple):
     def factors(self, term: Term, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """Each player's factor (p, r, m) of a term between rows X (r, d) and Z (m, d)."""
         logs = np.zeros((len(self.players), len(X), len(Z)))
-        for log_kappa, scale in self.spec.by_feature(term):
-            logs += log_kappa(np, np.abs((X / scale).T[:, :, None] - (Z / scale).T[:, None, :]))
+        # Beyond the range of a double the squared distance is infinite, and the factor 0.
+        with np.errstate(over="ignore"):
+            for log_kappa, scale in self.spec.by_feature(term):
+                logs += log_kappa(np, np.abs((X / scale).T[:, :, None] - (Z / scale).T[:, None, :]))
         # The columns that a column of a table became are one player.
         order = np.argsort(self.players, kind="stable")
         if np.any(np.diff(self.players) != 1):

@@ -19,7 +19,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from .approximations.base import KernelPosterior, grouped
 from .approximations.full import FullPosterior, FullPrior
-from .approximations.local import LocalPosterior
+from .approximations.local import EIGENVALUE_ERROR, LocalPosterior
 from .approximations.sparse import PRECISIONS, SparsePrior
 from .config import PARAMETERS, check_parameters, is_integer, one_of
 from .data.encoding import Encoding, of_table, warps_in
@@ -28,7 +28,7 @@ from .inference.fitting import Evidence
 from .kernels.features import Groups
 from .kernels.spec import KERNELS, KernelSpec, check_tree
 from .likelihoods import record_of, resolve
-from .ranges import LARGEST_FEATURE, largest_size
+from .ranges import LARGEST_FEATURE, WEIGHT_RANGE, largest_size
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
 
@@ -68,6 +68,7 @@ AXES = {
 TYPES = {"rows": ("f4", "f8"), "classes": tuple(KINDS), "feature_names": ("U",), "column_labels": ("U",)}
 # Largest number in an array; averages of features exceed the largest feature by rounding errors.
 LARGEST_NUMBER = 2.0 * LARGEST_FEATURE
+NOT_NEGATIVE = ("row_weights", "site_precision", "variance_scale", "class_count_", "feature_spread_")
 CORRECTION = ("correction_precision", "correction_linear")
 HISTORY = "history_"
 # Attributes of a fitted model that files hold as they are, with functions that give them their types.
@@ -76,11 +77,11 @@ ATTRIBUTES: dict[str, Callable[..., object]] = {
     "converged_": bool,
     "n_samples_seen_": int,
     "warnings_": lambda given: list(map(str, given)),
-    "query_score_": lambda given: None if given is None else tuple(map(float, given)),
+    "query_score_": lambda given: None if given is None else (float(given[0]), float(given[1])),
 }
 ARRAY_ATTRIBUTES = ("feature_mean_", "feature_spread_")
-# Rounding errors of the eigenvalues of a covariance below the identity.
-EIGENVALUE_ERROR = 1e-12
+# Smaller numbers of a covariance are 0 in its factorisation, in which products of them take a hundred times as long.
+TINY = 1e-30
 
 
 def kernel_to_data(kernel: Kernel) -> Header:
@@ -139,14 +140,12 @@ def posterior_from(
         for kernel, points in zip(header["kernels"], Z.reshape(-1, m, d), strict=True)
     ]
     if k:
-        precision, V, scale = arrays["site_precision"], arrays["local_V"], float(arrays["variance_scale"])
-        if not (np.all(precision >= 0.0) and 1 <= k <= len(arrays["rows"]) and scale > 0.0):
-            raise ValueError("its neighbours are not valid: their number, their sites, or the scale of the variance")
-        is_symmetric = np.allclose(V, np.swapaxes(V, 1, 2), rtol=0.0, atol=EIGENVALUE_ERROR)
-        if not is_symmetric or np.linalg.eigvalsh(V).min() < -EIGENVALUE_ERROR:
-            raise ValueError("its array 'local_V' is not symmetric and positive semidefinite")
-        prior, sites = SparsePrior.build(*pairs[0], dtype), (precision, arrays["site_linear"])
-        rows = _rows_from(arrays, n_latents)
+        rows, V, scale = _rows_from(arrays, n_latents), arrays["local_V"], float(arrays["variance_scale"])
+        if not (1 <= k <= len(rows.X) and scale > 0.0):
+            raise ValueError("its neighbours are not valid: their number, or the scale of the variance")
+        if not _is_covariance(V):
+            raise ValueError("its array 'local_V' is not symmetric, positive semidefinite and at most the identity")
+        prior, sites = SparsePrior.build(*pairs[0], dtype), (arrays["site_precision"], arrays["site_linear"])
         return LocalPosterior(prior, *rows, *sites, arrays["local_w"], V, k, n_latents, scale)
     q: KernelPosterior | None
     if header["full"]:
@@ -159,11 +158,23 @@ def posterior_from(
     return q
 
 
+def _is_covariance(V: np.ndarray) -> bool:
+    """Whether matrices (C, m, m) are symmetric, positive semidefinite and at most I, but for rounding errors."""
+    is_symmetric = np.allclose(V, np.swapaxes(V, 1, 2), rtol=0.0, atol=EIGENVALUE_ERROR)
+    if not is_symmetric or largest_size(V) > 1.0 + EIGENVALUE_ERROR:
+        return False
+    try:
+        np.linalg.cholesky(np.where(np.abs(V) < TINY, 0.0, V) + EIGENVALUE_ERROR * np.eye(V.shape[1]))
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
 def _rows_from(arrays: Arrays, n_latents: int | None) -> Rows:
     """Rows that a model keeps, with the labels that its sites need."""
     labels, weight = arrays["row_labels"], arrays["row_weights"]
     allowed = [-1.0, 1.0] if n_latents is None else np.arange(n_latents)
-    if not (np.all(np.isin(labels, allowed)) and np.all(weight >= 0.0)):
+    if not (np.all(np.isin(labels, allowed)) and largest_size(weight) <= WEIGHT_RANGE[1]):
         raise ValueError("the labels or weights of its rows are not valid")
     return Rows(arrays["rows"], labels, weight)
 
@@ -171,7 +182,7 @@ def _rows_from(arrays: Arrays, n_latents: int | None) -> Rows:
 def check_arrays(
     arrays: Mapping[str, np.ndarray], n_latents: int | None, is_full: bool, n_classes: int = 0, n_columns: int = 0
 ) -> None:
-    """Raise ValueError unless the arrays have the shapes and types of the table, and no number is too large or NaN."""
+    """Raise ValueError unless the arrays have the shapes and types of the table, and each number is in its range."""
     m, d = arrays["Z"].shape[-2:]
     latents = () if n_latents is None else (n_latents,)
     sizes = {
@@ -189,6 +200,8 @@ def check_arrays(
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not name.startswith(HISTORY) and not largest_size(array) <= LARGEST_NUMBER:
             raise ValueError(f"its array {name!r} has numbers that are not finite, or too large")
+        if name in NOT_NEGATIVE and np.any(array < 0.0):
+            raise ValueError(f"its array {name!r} has negative numbers")
         shape = tuple(size for axis in AXES.get(name, "") for size in sizes[axis])
         has_type = array.dtype.str[1:].startswith(TYPES.get(name, ("f8",)))
         if name in AXES and not (array.shape == shape and has_type):
@@ -340,6 +353,10 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     in_order = record.is_ordinal or np.all(classes[:-1] < classes[1:])
     if len(classes) < 2 or not in_order or len(np.unique(classes)) < len(classes):
         raise ValueError(f"the order of its classes is not valid: {reprlib.repr(classes.tolist())}")
+    if classes.dtype.kind == "f" and not np.all(np.isfinite(classes) & (classes == np.floor(classes))):
+        raise ValueError(f"its classes are not whole numbers: {reprlib.repr(classes.tolist())}")
+    if not np.any(arrays["class_count_"]):
+        raise ValueError("its class_count_ has no rows")
     # The largest label noise is that of guessing.
     if record.has_label_noise and not 0.0 < noise < 1.0 - 1.0 / len(classes):
         raise ValueError(f"its label_noise is not valid: {noise}")
@@ -351,6 +368,21 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     record = record_of(*record.key, np.argsort(sorter) if record.is_ordinal else ())
     model = cls(**_constructor_arguments(header["parameters"], arrays))
     check_parameters(model)
+    model.n_features_in_, model.encoding_, model.history_ = n_columns, encoding, _history(arrays)
+    has_objects = header["has_objects_as_labels"] and classes.dtype.kind == "U"
+    model.classes_ = (classes.astype(object) if has_objects else classes)[sorter]
+    model.class_count_ = arrays["class_count_"][sorter]
+    model.label_agreement_ = float(arrays.get("label_agreement", 0.0))
+    if not 0.0 <= model.label_agreement_ < 1.0:
+        raise ValueError(f"its label_agreement is not valid: {model.label_agreement_}")
+    for name, convert in ATTRIBUTES.items():
+        setattr(model, name, convert(header[name]))
+    for name in ARRAY_ATTRIBUTES:
+        setattr(model, name, arrays[name])
+    set_column_names(model, arrays)
+    if "rows" in arrays and not header["neighbors"]:
+        model._stream_rows = _rows_from(arrays, n_latents)
+    # What takes long comes last.
     q = posterior_from(header, arrays, n_latents, None if table is None else table.groups)
     evidence = None
     if "elbo" in arrays or not header["neighbors"]:
@@ -358,19 +390,17 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
         gap = float(arrays["bound_gap"]) if "bound_gap" in arrays else None
         evidence = Evidence(float(arrays["elbo"]), correction, gap)
     model._set_fit(q, record, cuts if record.is_ordinal else noise, arrays["mean"], evidence)
-    if "rows" in arrays and not header["neighbors"]:
-        model._stream_rows = _rows_from(arrays, n_latents)
-    model.n_features_in_, model.encoding_ = n_columns, encoding
-    has_objects = header["has_objects_as_labels"] and classes.dtype.kind == "U"
-    model.classes_ = (classes.astype(object) if has_objects else classes)[sorter]
-    model.class_count_ = arrays["class_count_"][sorter]
-    for name, convert in ATTRIBUTES.items():
-        setattr(model, name, convert(header[name]))
-    for name in ARRAY_ATTRIBUTES:
-        setattr(model, name, arrays[name])
-    model.history_ = {name.removeprefix(HISTORY): a for name, a in arrays.items() if name.startswith(HISTORY)}
-    model.label_agreement_ = float(arrays.get("label_agreement", 0.0))
-    if not 0.0 <= model.label_agreement_ < 1.0:
-        raise ValueError(f"its label_agreement is not valid: {model.label_agreement_}")
-    set_column_names(model, arrays)
     return model
+
+
+def _history(arrays: Arrays) -> Arrays:
+    """The record of the fit: columns of the same rows, the last of which says of how many training rows it is."""
+    history = {name.removeprefix(HISTORY): array for name, array in arrays.items() if name.startswith(HISTORY)}
+    n_rows = history.get("n_rows", np.empty(0))
+    for name, array in history.items():
+        is_text = array.dtype.kind == "U"
+        if array.ndim != 1 + (name == "theta") or len(array) != len(n_rows) or is_text != (name == "decision"):
+            raise ValueError(f"its {HISTORY} has a column {name!r} of shape {array.shape} and type {array.dtype}")
+    if not len(n_rows) or not np.isfinite(n_rows[-1]):
+        raise ValueError(f"its {HISTORY} does not say how many rows the fit had")
+    return history

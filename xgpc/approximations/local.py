@@ -34,6 +34,8 @@ from .sparse import SparsePosterior, SparsePrior
 
 # Rows whose covariances with all neighbours are computed at a time.
 CHUNK = 512
+# Rounding errors of the eigenvalues of V, a covariance that is at most the identity.
+EIGENVALUE_ERROR = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +99,7 @@ class LocalPosterior(Value):
 
     def without_neighbors(self) -> SparsePosterior:
         """The posterior of the inducing points' values alone: q(z), as the neighbours' sites made it."""
-        P = np.linalg.inv(self.V)
+        P = np.linalg.inv(self.V + EIGENVALUE_ERROR * np.eye(self.V.shape[1]))
         natural = (part.reshape(*self.shape, *part.shape[1:]) for part in (P, (P @ self.w[..., None])[..., 0]))
         found = SparsePosterior.from_natural(self.prior, *natural)
         if found is None:

@@ -22,6 +22,8 @@ from xgpc.rows import from_npy, from_parquet
 
 X, Y = moons(40)
 THREE = Y + (X[:, 0] > 1.0)
+# So many rows that to read them would take a minute, in the memory of one.
+ENDLESS = np.broadcast_to(np.zeros(2), (2**31, 2))
 
 
 def small(kernel=None, **options):
@@ -134,6 +136,11 @@ REFUSED = {
         "fitted to a table with levels",
     ),
     "huge points": (lambda: small(inducing_points=1e299 * np.ones((3, 2))).fit(X, Y), "value of size .*e"),
+    "too many rows": (lambda: small().fit(ENDLESS, ENDLESS[:, 0]), "Got 2147483648 rows .* at most 2147483647"),
+    "too many rows to predict": (
+        lambda: fitted().predict_proba(ENDLESS),
+        "predict_proba_batches, which take rows batch",
+    ),
     "few draws": (lambda: sampler(n_samples=3).fit(X, Y), "n_samples must be an integer of at least 4"),
 }
 

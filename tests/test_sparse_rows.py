@@ -2,6 +2,7 @@
 
 import tracemalloc
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,7 +11,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 from support.fits import keep_at_most, without_warnings
 
-from xgpc import GPClassifier
+from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc.acquisition import predictive_entropy
+from xgpc.explain import shapley_values
+from xgpc.kernels import Tanimoto
+from xgpc.plotting import DecisionBoundaryDisplay
 
 N, D = 300, 12
 
@@ -87,6 +92,59 @@ def test_what_is_no_sparse_matrix_of_numbers_is_refused():
         fitted(sparse.csr_array(np.full((4, 2), 1e200)), [0, 1, 0, 1])
     with pytest.raises(ValueError, match="expecting 12 features"):
         fitted(*rows()).predict(sparse.csr_array(np.ones((2, 3))))
+
+
+BROKEN = {
+    "a column outside": ("csr", "indices", 5, 10**6),
+    "a negative column": ("csr", "indices", 5, -3),
+    "a decreasing row": ("csr", "indptr", 7, 10**6),
+    "an end beyond the values": ("csr", "indptr", -1, 10**6),
+    "a row outside": ("csc", "indices", 5, 10**6),
+    "a block outside": ("bsr", "indices", 0, 10**6),
+    "a coordinate outside": ("coo", "coords", 5, 10**6),
+    "a list outside": ("lil", "rows", 0, [10**6]),
+}
+CALLS = {
+    "fit": lambda model, X, y: model.fit(X, y),
+    "fit_batches": lambda model, X, y: model.fit_batches([(X, y)]),
+    "partial_fit": lambda model, X, y: model.partial_fit(X, y),
+    "predict": lambda model, X, y: model.predict(X),
+    "predict_proba_batches": lambda model, X, y: list(model.predict_proba_batches([X])),
+    "elbo": lambda model, X, y: model.elbo(X, y),
+    "gradient": lambda model, X, y: predictive_entropy(model, X, return_grad=True),
+    "baseline": lambda model, X, y: shapley_values(model, np.ones((1, D)), X),
+    "picture": lambda model, X, y: DecisionBoundaryDisplay.from_estimator(model, X, y),
+    "called kernel": lambda model, X, y: Tanimoto()(X),
+    "linear": lambda model, X, y: BayesianLinearClassifier().fit(X, y),
+}
+
+
+def broken(kind):
+    """A sparse matrix that points outside of itself; and the matrix before that."""
+    form, part, at, value = BROKEN[kind]
+    X = rows()[0].asformat(form)
+    found = X.copy()
+    (found.coords[1] if part == "coords" else getattr(found, part))[at] = value
+    return found, X
+
+
+@pytest.mark.parametrize(("kind", "call"), [*product(BROKEN, ["fit"]), *product(["a column outside"], CALLS)])
+def test_sparse_rows_that_point_outside_are_refused(kind, call):
+    """Nothing is read from there, which could end the process."""
+    (X, good), y = broken(kind), rows()[1]
+    model = fitted(good, y)
+    with pytest.raises(ValueError, match=r"sparse matrix of shape \(300, 12\) whose parts contradict each other"):
+        CALLS[call](model, X, y)
+    np.testing.assert_array_equal(model.predict(good), fitted(good, y).predict(good))
+
+
+def test_checks_leave_the_given_matrix_alone():
+    X, y = rows()
+    data, indices = np.append(X.data, 7.0), np.append(X.indices, 1)
+    X.data, X.indices = data, indices
+    fitted(X, y).predict(X)
+    assert X.data is data
+    assert X.indices is indices
 
 
 def test_a_fit_does_not_make_the_rows_dense(monkeypatch):

@@ -1,4 +1,4 @@
-"""Which numbers can be computed with: how large they may be, none that are masked, and 0 for too small ones."""
+"""Which numbers can be computed with: neither too large, too small, masked, nor from outside a matrix."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ LARGEST_MEAN, LARGEST_VARIANCE = 1e150, 1e300
 # Squares of smaller weights leave the range of a double. Beside sums over the rows of 1 / eps = 5e15 times the prior's
 # precision, the prior is rounded away; this is for a million rows.
 WEIGHT_RANGE = (1e-100, 1e12)
+
+# Rows in memory at a time: the core has 32 bits for the number of a neighbour.
+MOST_ROWS = 2**31 - 1
 
 
 def small_is_zero(public: Public) -> Public:
@@ -71,6 +74,28 @@ def refuse_masked(*given: object) -> None:
                 f"An array of shape {values.shape} has masked values ({n_masked}), which are no data. Leave out their "
                 "rows, or put in values: numpy.ma.filled(array, value)."
             )
+
+
+def as_csr(X: MatrixLike) -> MatrixLike:
+    """Sparse rows in CSR format, and others as they are; ValueError for indices outside of the matrix.
+
+    SciPy's and our loops would read and write whatever memory they point to. A matrix of SciPy checks them only if it
+    is asked to, and checks drop unused room, so those given are left alone.
+    """
+    if not sparse.issparse(X):
+        return X
+    try:
+        if X.format == "coo":
+            return type(X)((X.data, X.coords), X.shape).tocsr()
+        is_packed = X.format in ("csr", "csc", "bsr")
+        X = type(X)((X.data, X.indices, X.indptr), X.shape) if is_packed else X.tocsr()
+        X.check_format()
+    except ValueError as error:
+        raise ValueError(
+            f"X is a sparse matrix of shape {X.shape} whose parts contradict each other: {error}. Build it anew, such "
+            "as scipy.sparse.csr_array((data, (rows, columns)), shape)."
+        ) from error
+    return X.tocsr()
 
 
 def check_latent(mean: np.ndarray, variance: np.ndarray, X: MatrixLike, first: int = 0) -> None:

@@ -14,7 +14,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 
 from ..names import ClassWeight, MatrixLike
-from ..ranges import LARGEST_FEATURE, check_weight_range, largest_size, refuse_masked
+from ..ranges import LARGEST_FEATURE, MOST_ROWS, check_weight_range, largest_size, refuse_masked
 
 # Columns that a message names.
 LISTED = 10
@@ -34,7 +34,7 @@ class BadRow(ValueError):
 
 
 def refuse_not_in_memory(*given: object) -> None:
-    """Raise ValueError for lazy frames, dask collections and masked values, which NumPy would turn into arrays."""
+    """Raise ValueError for too many rows, and for what NumPy would turn into arrays: lazy frames, masked values."""
     refuse_masked(*given)
     for value in given:
         library, kind = type(value).__module__.partition(".")[0], type(value).__name__
@@ -43,6 +43,12 @@ def refuse_not_in_memory(*given: object) -> None:
                 f"Got a {kind} of dask, whose rows need not be in this process. The methods fit, predict, "
                 "predict_proba, predict_log_proba, decision_function and score of xgpc.dask.DaskGPClassifier take it; "
                 "for all others give rows in memory, such as those that its compute() makes."
+            )
+        n_rows = next(iter(getattr(value, "shape", ())), 0)
+        if isinstance(n_rows, int) and n_rows > MOST_ROWS:
+            raise ValueError(
+                f"Got {n_rows} rows ({kind}); at most {MOST_ROWS} are possible at a time. Fit with fit_batches, and "
+                "predict with predict_proba_batches, which take rows batch by batch."
             )
         if kind == "LazyFrame":
             raise ValueError(f"Got a {kind} of {library}, a query that has no rows yet: give what its collect() makes.")

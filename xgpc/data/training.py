@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from ..names import MatrixLike
-from ..ranges import LARGEST_FEATURE, check_weight_range, largest_size
+from ..ranges import LARGEST_FEATURE, MOST_ROWS, as_csr, check_weight_range, largest_size
 from ..rows.batches import Rows
 from ..rows.source import NONE, dense, is_mapped
 from .checks import (
@@ -195,11 +195,11 @@ def checked_rows(model: BaseEstimator, X: MatrixLike, fitted: Columns | None, as
     known, takes_tables = fitted or Columns(0, None), hasattr(model, "categorical_features")
     # scikit-learn's checks take longer than the rest of a prediction of one row.
     takes_arrays = fitted is not None and fitted.names is None and fitted.encoding is None
-    is_plain = type(X) is np.ndarray and X.dtype in FLOATS and X.shape[1:] == (known.n_features,) and len(X) > 0
-    if takes_arrays and is_plain and largest_size(X) <= LARGEST_FEATURE:
+    is_plain = type(X) is np.ndarray and X.dtype in FLOATS and X.shape[1:] == (known.n_features,)
+    if takes_arrays and is_plain and 0 < len(X) <= MOST_ROWS and largest_size(X) <= LARGEST_FEATURE:
         return X
     refuse_not_in_memory(X)
-    X = with_names(X, known.names or ())
+    X = as_csr(with_names(X, known.names or ()))
     labels, table = labels_of(X), of_table(known.encoding)
     if None not in (labels, known.labels) and labels != known.labels:
         raise ValueError(
@@ -270,7 +270,7 @@ def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
     if np.shape(y)[:1] == (0,) and np.shape(X)[:1] == (0,):
         return None
     refuse_not_in_memory(X)
-    X = dense(with_names(X))
+    X = dense(as_csr(with_names(X)))
     names = names_of(X)
     if is_table(X) and len(X):
         columns = columns_of(X)

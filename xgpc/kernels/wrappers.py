@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, NormalizedKernelMixin
 
 from ..names import MatrixLike
-from ..ranges import small_is_zero
+from ..ranges import as_csr, small_is_zero
 
 # Averages, such as inducing points, exceed the range of the rows by rounding errors.
 ROUNDING = 1e-9
@@ -216,7 +216,7 @@ class Tanimoto(NormalizedKernelMixin, Kernel):
         """Covariances (n, m) of rows X (n, d) and Y (m, d), None for X; with ``eval_gradient`` also the empty gradient
         (n, n, 0)."""
         X, Z = (
-            np.atleast_2d(np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64))
+            np.atleast_2d(np.asarray(as_csr(rows).toarray() if issparse(rows) else rows, dtype=np.float64))
             for rows in (X, X if Y is None else Y)
         )
         if not all(np.all(rows >= -ROUNDING) for rows in (X, Z)):

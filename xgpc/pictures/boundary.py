@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length
 
 from ..names import MatrixLike
+from ..ranges import as_csr
 from .base import COLOURS, MARKERS, Display, class_codes, feature_names, new_axes
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class DecisionBoundaryDisplay(Display):
                 "The model was fitted to a table with levels or missing numbers, which has no plane to draw: fit a "
                 "model to two columns of numbers, or draw importances."
             )
-        rows = np.asarray(X.toarray() if issparse(X) else X, dtype=np.float64)
+        rows = np.asarray(as_csr(X).toarray() if issparse(X) else X, dtype=np.float64)
         rows = rows if encoding is None else encoding.within_limits(rows)
         check_consistent_length(rows, codes)
         d = rows.shape[1]

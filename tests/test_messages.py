@@ -84,6 +84,14 @@ def test_a_fit_tells_an_application(caplog, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_stream_does_not_swallow_the_error_of_a_signals_handler(monkeypatch):
+    stream = Terminal()
+    stream.write = lambda text: (_ for _ in ()).throw(TimeoutError("after ten seconds"))
+    monkeypatch.setattr("sys.stderr", stream)
+    with pytest.raises(TimeoutError, match="after ten seconds"):
+        GPClassifier(verbose=True).fit(*moons())
+
+
 @pytest.mark.parametrize("kind", ["closed", "full", "without the characters", "a terminal without a cursor"])
 def test_what_cannot_be_written_is_left_out(kind, monkeypatch):
     stream = Terminal()

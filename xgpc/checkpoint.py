@@ -21,7 +21,7 @@ from .inference.run import BestSoFar
 from .io import check_arrays, kernel_to_data, posterior_contents, posterior_from
 from .kernels.features import Groups
 from .learning.start import Data, PreviousFit
-from .status import warn_user
+from .status import is_of_handler, warn_user
 
 # A file with 2048 inducing points has 100 MB, and writing it takes up to a second: 3 % of the time between two files. A
 # fit that is killed loses this time at most, and its present evaluation of the bound.
@@ -97,6 +97,8 @@ class Checkpoint:
         try:
             self._write(best)
         except OSError as error:
+            if is_of_handler(error):
+                raise
             if not self._has_failed:
                 name = f"The checkpoint {os.fspath(self.path)!r}"
                 warn_user(f"{name} could not be written: {error}. The fit goes on and tries again later.")

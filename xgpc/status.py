@@ -9,7 +9,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TextIO
 
 LOGGER = logging.getLogger("xgpc")
@@ -33,7 +32,7 @@ class Status:
 
     An application that shows records of the logger "xgpc" at level INFO receives records only. Otherwise lines go to a
     stream: a terminal shows one progress line and updates it in place; other streams get a new line now and then. An
-    error of the stream is ignored, because it should not make a fit fail.
+    error of the stream is ignored, because it should not make a fit fail; an error of a signal's handler is raised.
 
     Parameters
     ----------
@@ -88,10 +87,18 @@ class Status:
         if not text or self._stream is None:
             return
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        # ValueError: the stream is closed.
-        with suppress(OSError, ValueError):
+        try:
             self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
             self._stream.flush()
+        # ValueError: the stream is closed.
+        except (OSError, ValueError) as error:
+            if is_of_handler(error):
+                raise
+
+
+def is_of_handler(error: BaseException) -> bool:
+    """Whether a signal's handler has raised an error to end a call: the system's errors have numbers."""
+    return isinstance(error, TimeoutError) and error.errno is None
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import GroupKFold, PredefinedSplit
 
+from ..status import is_of_handler
+
 # Rows held out for decisions: this share, but no more than this many. With half as many the standard error can be as
 # large as the gain.
 DECISION_SHARE, DECISION_ROWS = 0.1, 4000
@@ -154,6 +156,8 @@ class HoldOut:
                 raise ValueError("it gave no splits")
         # The splitter is the user's code and may raise any exception.
         except Exception as error:
+            if is_of_handler(error):
+                raise
             if self.parts_of is not None:
                 return _parts(whole._splits, rows) or replace(self, splitter=None).draw(n_rows)
             raise ValueError(

@@ -7,14 +7,18 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import RBF
+from support.threads import threads_at_work
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -163,7 +167,7 @@ needs_signals = pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="
 @needs_signals
 def test_predictions_with_neighbours_survive_interrupts():
     """As ``tools/interrupts.py`` has it, in short: no thread is left at work, and predictions have the same bits."""
-    options = ["--call", "predict", "--rows", "20000", "--interrupts", "10", "--runs", "0"]
+    options = ["--call", "predict", "--by", "interrupt", "--times", "10", "--here"]
     done = subprocess.run([sys.executable, CAMPAIGN, *options], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -203,3 +207,87 @@ def test_threads_have_ended_where_an_interrupt_leaves_though_the_wait_for_them_i
     finally:
         signal.signal(signal.SIGINT, before)
     assert is_alone == [False]
+
+
+def lines_of(call, at=None):
+    """Make a call, and raise an exception at a line of its threads and fit, where that has begun for the n-th time.
+
+    Returns the lines, a name and a number, with the numbers of times.
+    """
+    lines = Counter()
+
+    def trace(frame, event, argument):
+        name = frame.f_code.co_filename
+        if "/xgpc/rows/" not in name and not name.endswith(("pipeline.py", "classifier.py", "predict.py")):
+            return None
+        if event == "line":
+            lines[name, frame.f_lineno] += 1
+            if at is not None and lines[at[0]] == at[1]:
+                raise OSError("from outside")
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return lines
+
+
+SMALL = {"n_inducing": 5, "optimizer": None, "max_iter": 2, "random_state": 0, "n_jobs": 2}
+
+
+@pytest.mark.parametrize("kind", ["fit", "fit_batches", "predict", "predict_proba_batches"])
+def test_an_exception_between_any_two_lines_leaves_nothing_behind(kind, two_threads, monkeypatch):
+    """No thread at work, the limits of BLAS and the handler as before, and this exception; then the same bits."""
+    monkeypatch.setattr("xgpc.rows.executor.MIN_PARALLEL_WORK", 0.0)
+    monkeypatch.setattr("xgpc.rows.executor.BLOCK_ROWS", 50)
+    monkeypatch.setattr("xgpc.rows.source.BLOCK_ROWS", 50)
+    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 100)
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    y, parts = (X[:, 0] > 0.0).astype(int), np.array_split(np.arange(200), 4)
+    model = GPClassifier(4.0 * RBF(), n_neighbors=0, max_rows_in_model=100, keep_on_interrupt=True, **SMALL)
+    calls = {
+        "fit": lambda: model.fit(X, y),
+        "fit_batches": lambda: model.fit_batches(lambda: ((X[part], y[part]) for part in parts)),
+        "predict": lambda: fitted.predict_proba(X),
+        "predict_proba_batches": lambda: list(fitted.predict_proba_batches(X[part] for part in parts)),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted = clone(model).fit(X, y)
+        call, handler = calls[kind], signal.getsignal(signal.SIGINT)
+        lines, expected = lines_of(call), np.array(fitted.predict_proba(X))
+        assert any(name.endswith("executor.py") for name, _ in lines)
+        # The first time that a line begins, and another one: that of a ``with`` may be its end.
+        for at in [(line, time) for line, times in lines.items() for time in {1, min(2, times)}]:
+            with pytest.raises(OSError, match="from outside") as caught:
+                lines_of(call, at)
+            assert caught.tb is not None
+            assert not threads_at_work(), at
+            assert threads_of_blas() == two_threads, at
+            assert signal.getsignal(signal.SIGINT) is handler, at
+        call()
+    np.testing.assert_array_equal(fitted.predict_proba(X), expected)
+
+
+def test_a_pass_that_fails_leaves_no_thread_at_work(monkeypatch):
+    """The blocks are used again, while the same threads are."""
+    monkeypatch.setattr("xgpc.rows.executor.MIN_PARALLEL_WORK", 0.0)
+    source, state = ArraySource(np.zeros((3000, 1))), SimpleNamespace(cost=Cost(1.0, 1))
+    begun, left, is_alone = threading.Event(), threading.Event(), []
+
+    def fail_beside_another(block, state):
+        if block.start:
+            begun.set()
+            # Long for a thread, if nobody waits for this one.
+            is_alone.append(left.wait(0.3))
+        assert begun.wait(60)
+        return 1 / 0
+
+    with Threads(2) as executor:
+        with pytest.raises(ZeroDivisionError):
+            executor.reduce(fail_beside_another, source, state)
+        left.set()
+    assert is_alone
+    assert not any(is_alone)

@@ -23,6 +23,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from support.cold_starts import Setting, setting, shortfall
 from support.fits import keep_at_most, quietly
 from support.reference import moons, ringnorm, waveform
+from support.threads import threads_at_work
 from threadpoolctl import threadpool_limits
 
 import xgpc
@@ -136,11 +137,9 @@ def test_a_signal_stops_a_fit_that_would_not_end(params):
     X, y = ringnorm(20_000, np.random.default_rng(0))
     bound = {"bound": "polya-gamma", "kernel": ConstantKernel(5000.0) * RBF(13.4), "max_iter": 10**6, "tol": 0.0}
     recorded, under_way = [], threading.Event()
-    before, started = set(threading.enumerate()), set()
 
     def told(state):
         recorded.append(state.stage)
-        started.update(threading.enumerate())
         if recorded.count("posterior") == 4:
             under_way.set()
 
@@ -156,11 +155,7 @@ def test_a_signal_stops_a_fit_that_would_not_end(params):
     other.join()
     assert recorded.count("posterior") >= 4
     assert "posterior_" not in vars(model)
-    workers = started - before - {other}
-    # Mini-batches are too small to share among threads.
-    assert workers or params
-    assert not any(worker.is_alive() for worker in workers)
-    assert set(threading.enumerate()) <= before
+    assert not threads_at_work()
 
 
 # Weights of rows and classes through whole fits.

@@ -1,7 +1,6 @@
 """Training rows that are read in batches: the fit that they make, whatever the batches, and what can go wrong."""
 
 import itertools
-import threading
 import tracemalloc
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import keep_at_most, without_warnings
 from support.frames import named
+from support.threads import threads_at_work
 
 from xgpc import GPClassifier
 
@@ -52,10 +52,6 @@ def assert_same_fit(one, other, X):
 @pytest.fixture
 def small_subset(monkeypatch):
     keep_at_most(SIZE, monkeypatch)
-
-
-def reader_is_gone():
-    return not [thread for thread in threading.enumerate() if thread.name.startswith("xgpc-reader")]
 
 
 @pytest.mark.parametrize("kind", ["float32", "weights", "names", "neighbours", "mini-batches", "learned"])
@@ -220,7 +216,7 @@ def test_a_bad_batch_is_named_and_nothing_changes(small_subset, kind):
         fitted.fit_batches(faulty(change), classes)
     assert caught.value.__notes__ == ["(batch 3 of the source, counted from 0)"]
     assert fitted.__dict__ == before
-    assert reader_is_gone()
+    assert not threads_at_work()
 
 
 def failing(at_reading, error, at_batch=2):
@@ -252,7 +248,7 @@ def test_what_a_source_raises_is_passed_on(small_subset, monkeypatch, at_reading
     if kind is OSError:
         assert error.__notes__ == ["(batch 2 of the source, counted from 0)"]
     assert fitted.__dict__ == before
-    assert reader_is_gone()
+    assert not threads_at_work()
 
 
 @pytest.mark.parametrize("stage", ["reading", "posterior"])
@@ -266,7 +262,7 @@ def test_a_failure_of_the_caller_ends_the_reader(small_subset, stage):
         model(optimizer=None, callback=interrupt).fit_batches(cut((X, y), 1000))
     # The traceback, which has the frames of the pass, is still there.
     assert caught.tb is not None
-    assert reader_is_gone()
+    assert not threads_at_work()
 
 
 @pytest.mark.parametrize("change", [-1, 1, 1500])
@@ -281,7 +277,7 @@ def test_a_source_that_changes_is_an_error(small_subset, change):
 
     with pytest.raises(ValueError, match="had 6000 rows when it was first read, and"):
         model(optimizer=None).fit_batches(source)
-    assert reader_is_gone()
+    assert not threads_at_work()
 
 
 def used_up(arrays):
@@ -315,7 +311,7 @@ def test_what_is_no_source_of_rows_is_refused(small_subset, kind):
     source, classes, message = SOURCES[kind]
     with pytest.raises(ValueError, match=message):
         model(optimizer=None).fit_batches(source(problem()[:2]), classes)
-    assert reader_is_gone()
+    assert not threads_at_work()
 
 
 @pytest.mark.parametrize(
@@ -335,7 +331,7 @@ def test_what_is_for_rows_in_memory(small_subset, options):
         model(**{"kernel": None, **options}).fit_batches(source)
     # As soon as that is known.
     assert sum(read) < N
-    assert reader_is_gone()
+    assert not threads_at_work()
 
 
 def test_memory_does_not_grow_with_the_rows(monkeypatch):
@@ -445,10 +441,10 @@ def test_predictions_name_a_bad_batch_and_end_the_reader():
         with pytest.raises(ValueError, match=message) as caught:
             next(found)
         assert caught.value.__notes__ == ["(batch 1 of the source, counted from 0)"]
-        assert reader_is_gone()
+        assert not threads_at_work()
     with pytest.raises(ValueError, match="must be a function or an iterable"):
         fitted.predict_proba_batches(X)
     found = fitted.predict_proba_batches(lambda: (X for _ in range(100)))
     next(found)
     found.close()
-    assert reader_is_gone()
+    assert not threads_at_work()

@@ -15,7 +15,7 @@ from support.dense import (
     labelled,
 )
 from support.fits import quietly
-from support.internals import Pool
+from support.internals import Threads
 from support.reference import moons
 
 from xgpc import GPClassifier
@@ -101,7 +101,8 @@ def test_no_bit_depends_on_the_number_of_threads(likelihood, bound, share, monke
     monkeypatch.setattr("xgpc.rows.executor.TILE_ROWS", 7)
     monkeypatch.setattr("xgpc.rows.executor.BLOCK_ROWS", 16)
     results, started = [], []
-    monkeypatch.setattr("xgpc.rows.executor.Pool", lambda n_threads: started.append(n_threads) or Pool(n_threads))
+    submit = Threads.submit
+    monkeypatch.setattr(Threads, "submit", lambda self, *task: started.append(self.n_threads) or submit(self, *task))
     for n_jobs in (1, 2, 3):
         results.append(outcome(quietly(clone(model).set_params(n_jobs=n_jobs), X, y), X[:40] + 0.1))
     assert set(started) == {2, 3}

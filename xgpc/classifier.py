@@ -25,6 +25,7 @@ from .kernels.wrappers import is_precomputed
 from .learning import pipeline
 from .learning.start import Data, PreviousFit
 from .predict import PosteriorClassifier
+from .rows.blas import single_threaded_blas
 from .rows.deadline import Deadline
 from .rows.executor import Threads
 from .steps import drift_of, further_rows, new_run, publish, rows_in_batches, rows_in_memory, stream_rows
@@ -349,7 +350,7 @@ class GPClassifier(PosteriorClassifier):
             bounds; or if the model predicts no better than the class frequencies.
         """
         config = FitConfig.of(self)
-        with new_run(config, self._deadline()) as run:
+        with single_threaded_blas(), new_run(config, self._deadline()) as run:
             data = rows_in_memory(self, config, run, X, y, sample_weight, groups, classes)
             result = pipeline.fit(data, run, self._previous(data, run))
         publish(self, data, run, result)
@@ -406,7 +407,7 @@ class GPClassifier(PosteriorClassifier):
         config = FitConfig.of(self)
         check_stream(config, self, forgetting_factor, n_new_inducing)
         if not hasattr(self, "posterior_"):
-            with new_run(config, self._deadline()) as run:
+            with single_threaded_blas(), new_run(config, self._deadline()) as run:
                 if forgetting_factor != 1.0 or n_new_inducing:
                     run.history.add(decision=FIRST_BATCH)
                 data = rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
@@ -415,7 +416,7 @@ class GPClassifier(PosteriorClassifier):
             return
         counts, n_seen, factor, q = self.class_count_, self.n_samples_seen_, float(forgetting_factor), self.posterior_
         assert isinstance(q, SparsePosterior | LocalPosterior)
-        with new_run(config, self._deadline()) as run:
+        with single_threaded_blas(), new_run(config, self._deadline()) as run:
             further = further_rows(self, config, run, X, y, sample_weight, classes, factor)
             drift = drift_of(self, further.data)
             result = pipeline.add_rows(further, run, q, self._evidence, factor, int(n_new_inducing))
@@ -461,7 +462,7 @@ class GPClassifier(PosteriorClassifier):
     def _fit_source(self, source: object, classes: ArrayLike | None, threads: pipeline.MakeThreads) -> None:
         """Fit to a source of batches; ``threads`` creates the executor, from ``n_jobs`` and the run."""
         config = FitConfig.of(self)
-        with new_run(config, self._deadline()) as run:
+        with single_threaded_blas(), new_run(config, self._deadline()) as run:
             data = rows_in_batches(self, config, run, source, classes)
             result = pipeline.fit(data, run, self._previous(data, run), threads)
         publish(self, data, run, result)

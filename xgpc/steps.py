@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -33,7 +31,6 @@ from .likelihoods import LikelihoodBound, record_of, resolve
 from .names import MatrixLike
 from .predict import PosteriorClassifier
 from .rows.batches import Rows
-from .rows.blas import single_threaded_blas
 from .rows.columnar import ArrowRows
 from .rows.deadline import Deadline
 from .rows.partitions import Partitions
@@ -51,13 +48,9 @@ DIFFERENCE = 1e-4
 ROUNDING = 1e-12
 
 
-@contextmanager
-def new_run(config: FitConfig, deadline: Deadline) -> Iterator[Run]:
-    """The run of a fit that starts now, with BLAS on one thread."""
-    status = Status() if config.verbose else None
-    with single_threaded_blas(), Run(deadline, status, config.callback, config.random_state) as run:
-        run.history.tell(stage="checking")
-        yield run
+def new_run(config: FitConfig, deadline: Deadline) -> Run:
+    """The run of a fit that starts now."""
+    return Run(deadline, Status() if config.verbose else None, config.callback, config.random_state)
 
 
 def rows_in_memory(
@@ -71,6 +64,7 @@ def rows_in_memory(
     classes: ArrayLike | None = None,
 ) -> Data:
     """Check the rows of ``fit``."""
+    run.history.tell(stage="checking")
     note = note_of_index(index_columns(X))
     if note:
         run.history.add(decision=note)
@@ -97,6 +91,7 @@ def rows_in_batches(
     model: PosteriorClassifier, config: FitConfig, run: Run, source: object, classes: ArrayLike | None
 ) -> Data:
     """Check rows that may not fit into memory: the first reading counts them and draws a sample to learn from."""
+    run.history.tell(stage="checking")
     if isinstance(source, ArrowRows) and source.index:
         run.history.add(decision=note_of_index(source.index))
     check_batches(config)
@@ -134,6 +129,7 @@ def further_rows(
     forgetting_factor: float,
 ) -> FurtherRows:
     """Check rows that ``partial_fit`` adds to a fitted model, whose likelihood, classes and features are given."""
+    run.history.tell(stage="checking")
     if classes is not None:
         checked_classes(classes, model._record.by_level(model.classes_), model._is_ordered)
     known = model.classes_, model._columns, model.classes_ if classes is None else classes

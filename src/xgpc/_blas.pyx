@@ -6,32 +6,6 @@ type of the library; tiles keep them far below its limit.
 from scipy.linalg cimport cython_blas, cython_lapack
 
 
-cdef class Held:
-    """Context that calls ``hold(id)`` and ``release(id)`` with its own id; both may be called twice.
-
-    The class is compiled because an interrupt can occur at the first instruction of a Python function, so that a Python
-    ``__exit__`` would do nothing. If ``release`` is interrupted, the destructor calls it again.
-    """
-    cdef object _hold, _release
-    cdef bint _is_held
-
-    def __init__(self, hold, release):
-        self._hold, self._release, self._is_held = hold, release, False
-
-    def __enter__(self):
-        self._is_held = True
-        self._hold(id(self))
-        return self
-
-    def __exit__(self, *exception):
-        self._release(id(self))
-        self._is_held = False
-
-    def __del__(self):
-        if self._is_held:
-            self._release(id(self))
-
-
 cdef void gemm_tile(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, const double* a, const double* b, bint transposed,
                     double* c) noexcept nogil:
     # tile c (n, m) = tile a (n, k) times b (k, m), or b^T with b (m, k) if transposed

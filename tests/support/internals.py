@@ -50,7 +50,7 @@ from xgpc.likelihoods.curvature import LEAST_COMPLEMENT
 from xgpc.rows.blas import single_threaded_blas
 from xgpc.rows.block import BLOCK_ROWS, Block, Cache
 from xgpc.rows.coinciding import Distinct
-from xgpc.rows.executor import Cost, Executor, Pool, Threads, is_small, on_threads
+from xgpc.rows.executor import Cost, Executor, Threads, is_small, on_threads
 from xgpc.rows.neighbours import Metric, Neighbours
 from xgpc.rows.source import CACHE_BYTES, ArraySource, Picked, labels_and_weights
 from xgpc.statistics import FixedSites, SitesAtPosterior, block_sites

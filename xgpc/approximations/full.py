@@ -26,7 +26,7 @@ from .._sites import Site
 from ..kernels.spec import KernelSpec
 from ..ranges import small_is_zero
 from ..rows.block import Block, Sites
-from ..rows.executor import Cost, Threads, parts_of, workspace
+from ..rows.executor import Cost, on_threads, parts_of, workspace
 from ..statistics import FixedSites, SitesAtPosterior
 from .base import (
     CovarianceForm,
@@ -234,8 +234,7 @@ class FullPrior(KernelPrior):
             def variances(part: slice) -> np.ndarray:
                 return _full.variances_block(self.K, rest[part], H, workspace(part.stop - part.start, n, 1))
 
-            with Threads(self.n_jobs) as executor:
-                variance[rest] = np.concatenate(executor.each(variances, parts_of(len(rest))))
+            variance[rest] = np.concatenate(on_threads(self.n_jobs)(variances, parts_of(len(rest))))
         N = np.empty((0, n))
         negative = np.flatnonzero(precision < 0.0)
         if len(negative):

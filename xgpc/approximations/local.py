@@ -17,7 +17,7 @@ from .. import _local
 from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.coinciding import Places
-from ..rows.executor import Threads, on_threads, parts_for, parts_of, workspace
+from ..rows.executor import Executor, Threads, on_threads, parts_for, parts_of, workspace
 from ..rows.neighbours import LARGEST, Neighbours
 from ..rows.source import class_codes
 from .base import ColumnOf, Value, kernel_sums, noise_variances
@@ -87,8 +87,7 @@ class LocalPosterior(Value):
 
     @cached_property
     def whitened_rows(self) -> LocalRows:
-        with Threads(1) as executor:
-            return local_rows(executor, self.prior, self.X)
+        return local_rows(Executor(), self.prior, self.X)
 
     @cached_property
     def predictor(self) -> _local.Predictor:
@@ -175,9 +174,9 @@ class LocalPosterior(Value):
         O(r^2 k^2 (m + d)) time, O(r^2 k) memory.
         """
         X = np.asarray(X, dtype=np.float64)
-        with Threads(1) as executor:
+        with single_threaded_blas():
             at = self.at(X)
-            found = at.conditional(executor)
+            found = at.conditional(Executor())
         seen, places = np.unique(at.index, return_inverse=True)
         near, near_a, a = np.asarray(self.X[seen], dtype=np.float64), at.support.a[seen], at.rows.a
         kernel = self.prior.spec.at(near)
@@ -209,7 +208,7 @@ class LocalPosterior(Value):
         the last only where they are neighbours of i, too. O((n + n_train) (m + k) (d + C)) each, C n k numbers.
         """
         X = np.ascontiguousarray(X, dtype=np.float64)
-        with Threads(n_jobs) as executor:
+        with single_threaded_blas(), Threads(n_jobs) as executor:
             at = self.at(X)
             gamma = at.conditional(executor).gamma
         seen, places = np.unique(at.index, return_inverse=True)

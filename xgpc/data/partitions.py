@@ -19,7 +19,7 @@ import numpy as np
 from ..names import ClassWeight, MatrixLike
 from ..rows.batches import BatchSource, Rows, joined
 from ..rows.deadline import Deadline
-from ..rows.executor import Function, Result, State, Threads
+from ..rows.executor import Executor, Function, Result, State, Threads
 from ..rows.partitions import Partitions, in_partition
 from ..rows.source import ArraySource, RowSource
 from .checks import class_numbers
@@ -150,8 +150,7 @@ def summed(batch: MatrixLike, work: tuple[Function[Result], State, Survey], plac
     function, state, found = work
     # Caches would be lost with the task.
     source = ArraySource(*prepared(batch, found, place)[1], cache_bytes=0, first=place.first_given)
-    with Threads(1) as executor:
-        return executor.reduce(function, source, state) if source.n_rows else None
+    return Executor().reduce(function, source, state) if source.n_rows else None
 
 
 class OverPartitions(Threads):

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
 from importlib.util import find_spec
-from threading import Event
 from typing import Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .. import _sites
+from .._threads import Pool
 from ..classifier import GPClassifier
 from ..config import Rule, check_allowed, integer, one_of
 from ..estimator import LatentClassifier, all_or_nothing
@@ -27,7 +27,6 @@ from ..likelihoods.binary import logit_log_probabilities
 from ..names import MatrixLike, Points, RandomSeed
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
-from ..rows.executor import Pool
 from ..status import warn_user
 from .chain import Chain, Conditional, Model, PolyaGamma, Whitening
 from .diagnostics import effective_sample_size, split_r_hat
@@ -202,25 +201,23 @@ class GibbsClassifier(LatentClassifier):
 
             bar = tqdm(total=self.n_chains * n_sweeps, desc="xgpc: sweeps")
         # An interrupt reaches the calling thread alone, and an error in one chain should end the others.
-        stop = Event()
+        failed: list[Chain] = []
 
         def advance() -> bool:
             if bar is not None:
                 bar.update()
-            return not stop.is_set()
+            return not (pool.is_ending or failed)
 
         def run_chain(chain: Chain) -> Chain:
             try:
                 return chain.run(*settings, advance)
             except BaseException:
-                stop.set()
+                failed.append(chain)
                 raise
 
         with bar or nullcontext(), Pool(min(effective_n_jobs(self.n_jobs), self.n_chains)) as pool:
-            try:
-                return list(pool.map(run_chain, chains))
-            finally:
-                stop.set()
+            tasks = [pool.submit(run_chain, chain) for chain in chains]
+            return [task.result() for task in tasks]
 
     def _set_fit(self, chains: list[Chain]) -> None:
         """Set the attributes that follow from the chains, and warn if these disagree."""

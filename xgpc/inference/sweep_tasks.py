@@ -9,8 +9,9 @@ import numpy as np
 
 from ..approximations.local_rows import Coefficients, LocalRows, local_rows, transformed
 from ..approximations.sparse import SparsePrior
+from ..rows.blas import single_threaded_blas
 from ..rows.coinciding import Sites
-from ..rows.executor import Executor, Threads
+from ..rows.executor import Executor
 from ..rows.partitions import Partitions
 from ..rows.source import ArraySource, labels_and_weights
 from .links import Link
@@ -66,16 +67,15 @@ class SharedRows(NamedTuple):
     prior: SparsePrior
     whitened: tuple[np.ndarray, np.ndarray, np.ndarray]
 
-    def local(self, part: Part, link: Link, executor: Threads) -> Local:
+    def local(self, part: Part, link: Link) -> Local:
         rows = LocalRows(*self.whitened)
-        return Local(executor, part.labels, self.prior, rows, *part.among, link, first=part.first)
+        return Local(Executor(), part.labels, self.prior, rows, *part.among, link, first=part.first)
 
 
 def shared_rows(given: tuple[np.ndarray, SparsePrior]) -> SharedRows:
     """Task of a worker: whiten all rows X (n, d) under a prior."""
     X, prior = given
-    with Threads(1) as executor:
-        return SharedRows(prior, local_rows(executor, prior, X).arrays)
+    return SharedRows(prior, local_rows(Executor(), prior, X).arrays)
 
 
 def unchanged(batch: tuple[SharedRows], common: None, part: Part) -> Part:
@@ -86,8 +86,8 @@ def unchanged(batch: tuple[SharedRows], common: None, part: Part) -> Part:
 def first_half(batch: tuple[SharedRows, Part], common: tuple[Link, Sites], each: None) -> GivenNeighbours:
     """Task of the first half of a sweep for a part; ``common`` has the sites (C, n) of all rows."""
     (rows, part), (link, sites) = batch, common
-    with Threads(1) as executor:
-        return GivenNeighbours.of(rows.local(part, link, executor), sites)
+    with single_threaded_blas():
+        return GivenNeighbours.of(rows.local(part, link), sites)
 
 
 def natural_sums(batch: tuple[SharedRows, Part, GivenNeighbours], common: None, each: None) -> Coefficients:
@@ -100,8 +100,8 @@ def second_half(
 ) -> tuple[np.ndarray, ...]:
     """Task of the second half of a sweep: new precisions and linear terms, means and variances (C, r) of a part."""
     (rows, part, first), (link, q) = batch, common
-    with Threads(1) as executor:
-        found = Sweep.second(rows.local(part, link, executor), first, q)
+    with single_threaded_blas():
+        found = Sweep.second(rows.local(part, link), first, q)
         return *found.sites(), *found.predicted()
 
 

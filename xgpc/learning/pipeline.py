@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -30,7 +30,7 @@ from ..kernels.default import without_features
 from ..kernels.prior import NO_PRIOR
 from ..rows.coinciding import agreement_of_labels
 from ..rows.deadline import Deadline, OutOfTime, during, stopped_by_interrupts
-from ..rows.executor import Executor, Threads
+from ..rows.executor import Threads
 from ..statistics import update_sums
 from .all_rows import with_more_rows
 from .candidates import Gain, Scores
@@ -73,12 +73,9 @@ SWITCHED_OFF = 30.0
 MakeThreads = Callable[[int | None, Deadline], Threads]
 
 
-@contextmanager
-def executing(run: Run, config: FitConfig, threads: MakeThreads = Threads) -> Iterator[Executor]:
-    """The executor of a run; with ``keep_on_interrupt`` an interrupt ends the fit early."""
-    ending = stopped_by_interrupts(run.deadline) if config.keep_on_interrupt else nullcontext()
-    with threads(config.n_jobs, run.deadline) as executor, ending:
-        yield executor
+def ending_early(run: Run, config: FitConfig) -> AbstractContextManager[object]:
+    """Context in which an interrupt ends the fit early, with ``keep_on_interrupt``."""
+    return stopped_by_interrupts(run.deadline) if config.keep_on_interrupt else nullcontext()
 
 
 def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads = Threads) -> FitResult:
@@ -89,7 +86,7 @@ def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads
             decision=f"{n_copies} of {given.source.n_rows} rows have the features and the label of another: learning "
             "takes these as one row with the sum of their weights."
         )
-    with executing(run, data.config, threads) as executor:
+    with threads(data.config.n_jobs, run.deadline) as executor, ending_early(run, data.config):
         initial = start(data, run, executor, previous)
         try:
             with run.deadline.reserving(data.n_rows, update_sums), during("learning"):
@@ -292,7 +289,7 @@ def add_rows(
 def _with_more_neighbors(data: Data, run: Run, q: LocalPosterior, stay: np.ndarray) -> FitResult:
     """The posterior of rows that begin with some rows of q, by their numbers, with its kernel and inducing points."""
     # Sweeps that an interrupt ends early are of no use.
-    with executing(run, replace(data.config, keep_on_interrupt=False)) as executor:
+    with Threads(data.config.n_jobs, run.deadline) as executor:
         model = Model(q.prior, None, data.record.site(len(data.classes), data.parameter))
         initial = InitialState(Training(data.source, executor, q.n_latents), data.hold_out, model)
         found, sweeps = with_more_rows(Task(data, run, initial, q.n_neighbors), q, stay)
@@ -312,7 +309,7 @@ def _online(
     m, rows = q.prior.n_inducing, data.source.rows
     prior = with_more_points(q.prior, rows, min(n_new, MAX_INDUCING - m), run.random_state, n_before=m)
     before = prior.given(posterior_before(q, prior, forgetting_factor))
-    with executing(run, data.config) as executor:
+    with Threads(data.config.n_jobs, run.deadline) as executor, ending_early(run, data.config):
         training = Training(data.source, executor, q.n_latents)
         site = data.record.site(len(data.classes), data.parameter)
         initial = InitialState(training, data.hold_out, Model(before, None, site))

@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from .._threads import Pool
 from .block import BLOCK_ROWS, Block
-from .executor import Pool
 from .source import ArraySource, Picked
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ def read_ahead(begin: Callable[[], Iterator[T]]) -> Generator[T, None, None]:
     That thread begins, uses and closes the iterator, and ends with this generator. Its errors are raised here.
     """
     end = object()
-    with Pool(1, "xgpc-reader") as thread:
+    with Pool(1) as thread:
         iterator = thread.submit(begin).result()
         try:
             pending = thread.submit(next, iterator, end)

@@ -10,7 +10,7 @@ from threading import RLock, get_ident
 
 from threadpoolctl import LibController, ThreadpoolController
 
-from .._blas import Held
+from .._threads import Held
 
 
 class _BlasLimit:

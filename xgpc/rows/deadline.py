@@ -8,8 +8,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
+
+from .._threads import Held
 
 # Steps over all rows that time is kept for: one starts from the learned sites, one makes a step, one computes a
 # correction or gap, and one more because all rows are farther from the processor than few.
@@ -132,16 +134,14 @@ class Deadline:
 NEVER = Deadline()
 
 
-@contextmanager
-def stopped_by_interrupts(deadline: Deadline) -> Iterator[None]:
+def stopped_by_interrupts(deadline: Deadline) -> AbstractContextManager[object]:
     """In the main thread, the first SIGINT stops the deadline and a second one raises KeyboardInterrupt.
 
     In other threads nothing changes, because Python handles signals only in the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    n_signals = 0
+        return nullcontext()
+    before, n_signals = signal.getsignal(signal.SIGINT), 0
 
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal n_signals
@@ -150,9 +150,6 @@ def stopped_by_interrupts(deadline: Deadline) -> Iterator[None]:
             raise KeyboardInterrupt
         deadline.stop()
 
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        # None is a handler that was not installed from Python; it cannot be restored.
-        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+    # None is a handler that was not installed from Python; it cannot be restored.
+    after = signal.SIG_DFL if before is None else before
+    return Held(lambda _: signal.signal(signal.SIGINT, stop), lambda _: signal.signal(signal.SIGINT, after))

@@ -6,18 +6,17 @@ number of threads changes no bit.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import islice, repeat
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from joblib import effective_n_jobs
 
 from .._engine import Workspace
+from .._threads import Pool, Task, scratch, settle
 from .blas import single_threaded_blas
 from .block import BLOCK_ROWS, Block
 from .deadline import NEVER, Deadline
@@ -58,41 +57,6 @@ class State(Protocol):
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Function = Callable[[Block, Any], Result]
-
-
-class Pool(ThreadPoolExecutor):
-    """Threads that have ended their tasks when the context ends, even if starting or ending it is interrupted.
-
-    Joining threads is not enough: a thread whose start is interrupted is not joined, and Python below 3.13 takes a
-    thread for ended if joining it is interrupted.
-    """
-
-    def __init__(self, n_threads: int, name: str = "xgpc"):
-        super().__init__(n_threads, thread_name_prefix=name)
-        self._n_running, self._changed = 0, threading.Condition()
-
-    def submit(self, function: Callable[..., Result], /, *args: Any, **named: Any) -> Future[Result]:
-        return super().submit(self._counted, function, *args, **named)
-
-    def _counted(self, function: Callable[..., Result], *args: Any, **named: Any) -> Result:
-        with self._changed:
-            self._n_running += 1
-        try:
-            return function(*args, **named)
-        finally:
-            with self._changed:
-                self._n_running -= 1
-                self._changed.notify()
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        try:
-            super().shutdown(False, cancel_futures=cancel_futures)
-            with self._changed:
-                self._changed.wait_for(lambda: not self._n_running)
-            super().shutdown(wait)
-        except KeyboardInterrupt:
-            self.shutdown(wait, cancel_futures=cancel_futures)
-            raise
 
 
 class Executor:
@@ -181,17 +145,15 @@ def closed_at_end(iterator: Iterator[Result]) -> Iterator[Iterator[Result]]:
             iterator.close()
 
 
-_scratch = threading.local()
-
-
 def workspace(rows: int, n_inducing: int, n_features: int, n_latents: int = 1) -> Workspace:
     """Scratch of the present thread for blocks of at most ``rows`` rows; it is reused while its shape suffices."""
-    work = getattr(_scratch, "work", None)
+    kept = scratch()
+    work: Workspace | None = kept.get("work")
     tile, shape = min(TILE_ROWS, max(1, rows)), (n_inducing, n_features, n_latents)
     if work is None or work.rows < tile or (work.n_inducing, work.n_features, work.n_latents) != shape:
         # Release the old one first: memory may not suffice for both.
-        _scratch.work = work = None
-        _scratch.work = work = Workspace(tile, *shape)
+        kept["work"] = work = None
+        kept["work"] = work = Workspace(tile, *shape)
     return work
 
 
@@ -215,38 +177,18 @@ def _parts(n_rows: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 
-class Threads(Executor):
-    """Threads of this process; a context manager, in which BLAS has one thread.
+class Threads(Pool, Executor):
+    """Threads of this process, until the end of its context.
 
     ``n_jobs`` is as in scikit-learn: None means one unless in a ``joblib.parallel_config`` context, -1 all cores.
     """
 
     def __init__(self, n_jobs: int | None = None, deadline: Deadline = NEVER):
-        self.n_threads, self.deadline = max(1, effective_n_jobs(n_jobs)), deadline
-        self._pool: Pool | None = None
-        self._blas = single_threaded_blas()
-
-    def __enter__(self) -> Self:
-        self._blas.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        try:
-            _scratch.work = None
-            if self._pool is not None:
-                self._pool.shutdown(cancel_futures=True)
-                self._pool = None
-        finally:
-            self._blas.__exit__(*error)
-
-    @property
-    def _threads(self) -> Pool:
-        if self._pool is None:
-            self._pool = Pool(self.n_threads)
-        return self._pool
+        super().__init__(max(1, effective_n_jobs(n_jobs)))
+        self.deadline = deadline
 
     def _map(self, n_items: int) -> Callable[..., Iterator[Any]]:
-        return map if self.n_threads == 1 or n_items < 2 else self._threads.map
+        return map if self.n_threads == 1 or n_items < 2 else self.in_order
 
     def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         is_alone = self.n_threads == 1 or source.n_rows <= BLOCK_ROWS or is_small(source, state)
@@ -261,20 +203,20 @@ class Threads(Executor):
         def of_blocks(some: list[Block]) -> list[Result]:
             return [function(block, state) for block in some]
 
-        pending = deque[Future[list[Result]]]()
+        pending: deque[Task[list[Result]]] = deque()
         with closed_at_end(iter(source.blocks())) as blocks:
             try:
                 while some := list(islice(blocks, size)):
-                    pending.append(self._threads.submit(of_blocks, some))
+                    pending.append(self.submit(of_blocks, some))
                     if len(pending) == self.n_threads + waited:
-                        pending[waited - 1].exception()
+                        pending[waited - 1].wait()
                         for _ in range(waited):
                             yield from pending.popleft().result()
                 while pending:
                     yield from pending.popleft().result()
             finally:
-                for future in pending:
-                    future.cancel()
+                # Later passes use the blocks, too.
+                settle(pending)
 
 
 def on_threads(n_jobs: int | None) -> Callable[[Callable[[Item], Result], Sequence[Item]], list[Result]]:

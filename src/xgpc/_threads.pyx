@@ -1,0 +1,184 @@
+"""Threads that work for a calling thread, and contexts, whose ends no exception skips.
+
+Python calls a signal's handler between any two of its instructions, so an interrupt may skip what a ``finally`` or an
+``__exit__`` in Python has to do. Within compiled code it calls none, but where that calls Python or waits for a lock.
+What must be done is therefore done here: an exception that comes meanwhile is raised once all is done. The threads are
+started and waited for without the module ``threading``, whose own code may be interrupted.
+"""
+from _queue import Empty, SimpleQueue
+from _thread import _local, allocate_lock, start_new_thread
+from collections import deque
+
+# Times that the end of a context is tried: an error of its own would come again and again.
+cdef int ATTEMPTS = 100
+
+_of_thread = _local()
+
+
+def scratch():
+    """What functions keep for their next call in the same thread: a dictionary, emptied at the end of a pool."""
+    return vars(_of_thread)
+
+
+cdef class Held:
+    """Context that calls ``hold(id)`` and ``release(id)`` with its own id; both may be called twice.
+
+    Where an exception comes between the last line of a block and ``__exit__``, as that of a tracing function can, the
+    destructor is left. So nothing else should refer to the context.
+    """
+    cdef object _hold, _release
+    cdef bint _is_held
+
+    def __init__(self, hold, release):
+        self._hold, self._release, self._is_held = hold, release, False
+
+    def __enter__(self):
+        self._is_held = True
+        try:
+            self._hold(id(self))
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *exception):
+        self._end()
+
+    def __del__(self):
+        if self._is_held:
+            self._end()
+
+    cdef _end(self):
+        error = None
+        for _ in range(ATTEMPTS):
+            try:
+                self._release(id(self))
+                break
+            except BaseException as raised:
+                error = raised
+        self._is_held = False
+        if error is not None:
+            raise error
+
+
+cdef class Task:
+    """A call that a thread makes."""
+    cdef object _function, _arguments, _value, _error, _ended
+    cdef bint _is_cancelled
+
+    def __cinit__(self, function, arguments):
+        self._function, self._arguments = function, arguments
+        self._ended = allocate_lock()
+        self._ended.acquire()
+
+    cdef _run(self):
+        try:
+            if not self._is_cancelled:
+                self._value = self._function(*self._arguments)
+        except BaseException as error:
+            self._error = error
+        self._function = self._arguments = None
+        self._ended.release()
+
+    def wait(self):
+        """Wait for the end of the call."""
+        with self._ended:
+            pass
+
+    def result(self):
+        """Wait for the value, or raise the call's exception."""
+        self.wait()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+def settle(tasks):
+    """Cancel those of the tasks that have not begun, and wait for the others."""
+    for task in tasks:
+        (<Task?>task)._is_cancelled = True
+    for task in tasks:
+        task.wait()
+
+
+def _work(queue, ended):
+    # the life of a thread of a pool
+    cdef Task task
+    try:
+        while (task := queue.get()) is not None:
+            task._run()
+            # Its value is not kept while the thread waits for the next.
+            task = None
+    finally:
+        ended.release()
+
+
+cdef class Pool:
+    """Threads of the calling thread; a context, at whose end they have ended.
+
+    Tasks that have not begun by then are left out. Further exceptions do not shorten the wait for the others.
+
+    Attributes
+    ----------
+    n_threads : int, the most; they start as there are tasks
+    is_ending : bool, whether long tasks should end early
+    """
+    cdef readonly int n_threads
+    cdef readonly bint is_ending
+    cdef object _queue, _ended
+
+    def __cinit__(self, *arguments, **named):
+        self._queue, self._ended = SimpleQueue(), deque()
+
+    def __init__(self, int n_threads):
+        self.n_threads = n_threads
+
+    def submit(self, function, *arguments):
+        """Have a thread call a function; returns the ``Task``."""
+        task = Task(function, arguments)
+        if len(self._ended) < self.n_threads:
+            ended = allocate_lock()
+            ended.acquire()
+            start_new_thread(_work, (self._queue, ended))
+            self._ended.append(ended)
+        self._queue.put(task)
+        return task
+
+    def in_order(self, function, items):
+        """Iterator over a function's values at the items, in order."""
+        tasks = deque([self.submit(function, item) for item in items])
+        try:
+            while tasks:
+                value = tasks[0].result()
+                tasks.popleft()
+                yield value
+        finally:
+            settle(tasks)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.is_ending, error = True, None
+        scratch().clear()
+        try:
+            while True:
+                task = self._queue.get_nowait()
+                (<Task?>task)._is_cancelled = True
+                (<Task>task)._run()
+        except Empty:
+            pass
+        for _ in self._ended:
+            self._queue.put(None)
+        while self._ended:
+            try:
+                self._ended[0].acquire()
+                self._ended.popleft()
+            except BaseException as raised:
+                error = raised
+        if error is not None:
+            raise error
+
+    def __del__(self):
+        for _ in self._ended:
+            self._queue.put(None)

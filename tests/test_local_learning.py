@@ -18,6 +18,7 @@ from support.internals import (
     ArraySource,
     QueryScore,
     converged_sites,
+    inverse_diagonal,
     local_rows,
     start_sites,
 )
@@ -320,3 +321,15 @@ def test_the_factor_of_the_variances_has_a_normal_prior_for_its_logarithm():
     assert value == pytest.approx(-score.at(point).scores.mean - (prior.logpdf(-0.7) - prior.logpdf(0.0)) / n)
     by_prior = np.append(np.zeros(len(point) - 1), derivative(lambda h: prior.logpdf(-0.7 + h), 1e-3) / n)
     assert_allclose(gradient, -score.at(point).gradient() - by_prior, rtol=1e-9)
+
+
+@pytest.mark.parametrize("n_steps", [0, 1, 4])
+def test_the_optimizers_units_are_those_of_its_updates(n_steps):
+    """The diagonal of BFGS's dense updates of the identity, one after the other."""
+    rng = np.random.default_rng(0)
+    root, steps, inverse = rng.normal(size=(6, 6)), rng.normal(size=(n_steps, 6)), np.eye(6)
+    changes = steps @ (root @ root.T)
+    for s, y in zip(steps, changes, strict=True):
+        back = np.eye(6) - np.outer(s, y) / (s @ y)
+        inverse = back @ inverse @ back.T + np.outer(s, s) / (s @ y)
+    assert_allclose(inverse_diagonal(steps, changes), np.diag(inverse), rtol=1e-9)

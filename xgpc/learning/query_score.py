@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.optimize import OptimizeResult, minimize
 
 from .. import _local
@@ -211,10 +212,19 @@ def maximised(
     found = minimize(
         objective, start / scale, jac=True, method="L-BFGS-B", bounds=bounds, callback=look, options=options
     )
-    # The diagonal of the inverse Hessian, as L-BFGS approximates it; the median unit is one.
-    inverse = np.maximum(np.diag(found.hess_inv.todense()), np.finfo(float).eps)
-    units = scale * np.sqrt(inverse)
+    # As far as L-BFGS knows the inverse Hessian; the median unit is one.
+    units = scale * np.sqrt(np.maximum(inverse_diagonal(found.hess_inv.sk, found.hess_inv.yk), np.finfo(float).eps))
     return Maximum(best[1], best[2], units / np.median(units), before, found.nit, found.nfev)
+
+
+def inverse_diagonal(steps: np.ndarray, changes: np.ndarray) -> np.ndarray:
+    """Diagonal (p,) of the inverse Hessian that L-BFGS makes of the identity, from steps (c, p) and the changes (c, p)
+    of the gradient: theorem 2.2 of Byrd, Nocedal and Schnabel (1994), in O(c^2 p) time.
+    """
+    products = steps @ changes.T
+    A = solve_triangular(np.triu(products), steps)
+    middle = np.diag(np.diag(products)) + changes @ changes.T
+    return np.asarray(1.0 + np.sum(A * (middle @ A - 2.0 * changes), axis=0))
 
 
 @dataclass(frozen=True)

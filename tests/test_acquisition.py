@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
+from scipy.special import entr
 from scipy.stats import norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 from support.fits import quietly
@@ -22,7 +23,7 @@ from xgpc.acquisition import (
     probability_of_feasibility,
     select,
 )
-from xgpc.acquisition.labels import Link, _information, entropy
+from xgpc.acquisition.labels import Link, _information, _information_slopes, entropy
 from xgpc.likelihoods import LIKELIHOODS, record_of
 
 RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.values()]
@@ -73,6 +74,40 @@ def test_mutual_information_of_ordered_classes_is_that_of_a_dense_rule(cuts, v):
         log_p = link.given(m + np.sqrt(v) * z)
         expected = entropy(np.log(weight @ np.exp(log_p))) - weight @ entropy(log_p)
         assert value == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["logit", "probit"])
+def test_mutual_information_of_cut_points_far_apart_is_that_of_a_dense_rule(name):
+    cuts, z = np.array([-800.0, -790.0, 10.0, 700.0]), np.linspace(-9.0, 9.0, 200_001)
+    link, mean, s = Link(record_of(f"ordinal-{name}", "exact"), cuts, 5), np.array([0.0, -600.0]), 1e3
+    weight, found = norm.pdf(z) * (z[1] - z[0]), _information(link, mean, np.full(2, s**2))
+    for m, value in zip(mean, found, strict=True):
+        log_p = link.given(m + s * z)
+        expected = entropy(np.log(weight @ np.exp(log_p))) - weight @ entropy(log_p)
+        assert value == pytest.approx(expected, abs=1e-6)
+
+
+@given(m=st.floats(-4.0, 4.0), log_v=st.floats(-12.0, 12.0), delta=st.floats(0.0, 0.5))
+def test_a_step_tells_all_but_the_label_noise(m, log_v, delta):
+    """H(p) - H(delta), and its derivatives."""
+    link, v = Link(record_of("step", "additive-noise"), delta, 2), np.exp(log_v)
+    t, kept = m / np.sqrt(v), 1.0 - 2.0 * delta
+    p = delta + kept * norm.cdf(t)
+    expected = entr(p) + entr(1.0 - p) - entr(delta) - entr(1.0 - delta)
+    given = np.array([m]), np.array([v])
+    assert _information(link, *given)[0] == pytest.approx(expected, abs=1e-14)
+    slope = (np.log1p(-p) - np.log(p)) * kept * norm.pdf(t) if 0.0 < p < 1.0 else 0.0
+    by_mean, by_variance = _information_slopes(link, *given)
+    assert by_mean[0] * np.sqrt(v) == pytest.approx(slope, abs=1e-12)
+    assert by_variance[0] * v == pytest.approx(-0.5 * slope * t, abs=1e-12)
+
+
+def test_a_step_of_several_classes_tells_all_but_the_label_noise():
+    link, mean, variance = link_of(record_of("multinomial-step", "additive-noise"), 3), np.ones((1, 3)), np.eye(3)[:1]
+    # The first value is above or below the two others, which are equal: a label other than the first is one of these.
+    p = np.array([0.5, 0.25, 0.25]) * (1.0 - 1.5 * 0.03) + 0.5 * 0.03
+    left = np.array([0.97, 0.015, 0.015])
+    assert _information(link, mean, variance + 1e-12)[0] == pytest.approx(np.sum(entr(p) - entr(left)), abs=1e-6)
 
 
 @every([record for record in SEVERAL if not record.likelihood.startswith("multinomial")])

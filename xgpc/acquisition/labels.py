@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import entr, xlogy
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -37,11 +38,12 @@ Scores = Any
 LINK_RANGE = 40.0
 # A normal distribution has 1e-19 of its mass beyond this many standard deviations.
 NORMAL_RANGE = 9.0
-# Points of the trapezoidal rule over the intersection of both ranges: at most a third of a unit of the link, or 7 % of
-# a standard deviation, apart. The error is that of the predictive probabilities, 1e-8 (tests/test_acquisition.py).
+# Points of the trapezoidal rule over the intersection of both ranges; more if cut points make the link's range wider.
+# They are at most a third of a unit of the link, or 7 % of a standard deviation, apart. The error is that of the
+# predictive probabilities, 1e-8 (tests/test_acquisition.py).
 POINTS = 256
-# Latent values at which the entropy of a label is tabulated, a thousandth apart without cut points.
-TABLE = 80_001
+# Distance of the latent values at which the entropy of a label is tabulated: interpolation has an error of 3e-8.
+SPACING = 1e-3
 # Quasi-random points for several classes: many where p(y | f) has a formula, few where it is an integral.
 MANY_POINTS, FEW_POINTS = 8192, 512
 # Least variance at which mutual information is differentiated: its slope is a difference divided by the variance.
@@ -94,6 +96,12 @@ class Link:
     def given(self, latent: np.ndarray) -> np.ndarray:
         """Log probabilities (n, classes) given latent values (n,) or (n, C)."""
         return self.record.log_probabilities_given(latent, self.parameter)
+
+    @property
+    def least_entropy(self) -> float:
+        """Entropy, in nats, of a label whose latent values are far from all ties: that of label noise."""
+        noise = self.parameter if isinstance(self.parameter, float) else 0.0
+        return float(entr(1.0 - noise) - xlogy(noise, noise / (self.n_classes - 1)))
 
     def expected_precision(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Precision (n,) or (n, C) of the site that a label would add: the mean over the labels, at least 0."""
@@ -158,64 +166,76 @@ def mutual_information(model: BaseEstimator, X: ArrayLike, return_grad: bool = F
 
     Notes
     -----
-    The method and the largest measured error depend on the likelihood. One latent function: the
-    trapezoidal rule with 256 points, 1e-7 nats. Softmax, the default for more classes: the integrals of the bound and
-    the predictions, O(n C) time, .001 nats for variances up to 1e6. Logistic-softmax: 8192 fixed quasi-random points,
-    1.6 ms per row and class, .001 for variances up to 100. Multinomial likelihoods: 512 points, each with an integral,
-    some tens of milliseconds per row; the error is .001 nats for 3 classes and .006 for 10 at variance 1, and .006 and
-    .03 at variance 100.
+    The method and the largest measured error depend on the likelihood. One latent function: the trapezoidal rule with
+    256 points, more where cut points are far apart, 1e-7 nats. "step" and "multinomial-step": the entropy of the label
+    less that of label noise, as exact as the probabilities. Softmax, the default for more classes: the integrals of the
+    bound and the predictions, O(n C) time, .001 nats for variances up to 1e6. Logistic-softmax: 8192 fixed quasi-random
+    points, 1.6 ms per row and class, .001 for variances up to 100. Other multinomial likelihoods: 512 points, each with
+    an integral, some tens of milliseconds per row; the error is .001 nats for 3 classes and .006 for 10 at variance 1,
+    and .006 and .03 at variance 100.
     """
     return _scores(model, X, "mutual_information", return_grad)
 
 
 def _information(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Mutual information (n,) for normal latent values, (n,) or (n, C)."""
-    if mean.ndim == 2:
-        return _information_of_several(link, mean, variance)
-    (left,), certain = _excess_moments(link, mean, variance, 1), _excess_entropy(link)[2]
-    return np.maximum(entropy(link.predictive(mean, variance)) - certain - left, 0.0)
+    if link.record.is_step:
+        # Label noise has the same entropy at all latent values but ties, which only values without variance have.
+        left, at_mean = np.full(len(mean), link.least_entropy), ~np.any(variance.reshape(len(mean), -1), axis=1)
+        left[at_mean] = entropy(link.given(mean[at_mean]))
+    elif mean.ndim == 1:
+        left = _excess_moments(link, mean, variance, 1)[0] + link.least_entropy
+    elif link.record.expected_entropy is not None:
+        left = link.record.expected_entropy(mean, variance)
+    else:
+        return _average_information(link, mean, variance)
+    return np.maximum(entropy(link.predictive(mean, variance)) - left, 0.0)
 
 
 def _excess_moments(link: Link, mean: np.ndarray, variance: np.ndarray, count: int) -> np.ndarray:
     """E[z^k h(f)] (count, n), k = 0, 1, ..., of the excess entropy h, f ~ N(mean, variance), z = (f - mean) / sd."""
-    found, (known, excesses, _) = np.empty((count, len(mean))), _excess_entropy(link)
-    ends = known[0], known[-1]
-    step = max(1, ELEMENTS // (4 * POINTS))
-    for start in range(0, len(mean), step):
-        m, s = mean[start : start + step, None], np.sqrt(variance[start : start + step, None])
-        low = np.clip(m - NORMAL_RANGE * s, *ends)
-        high = np.clip(m + NORMAL_RANGE * s, *ends)
-        f = low + (high - low) * np.linspace(0.0, 1.0, POINTS)
-        excess = np.interp(f, known, excesses)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            z = (f - m) / s
-            term = np.exp(-0.5 * z**2) * ((high - low) / (np.sqrt(2.0 * np.pi) * s) / (POINTS - 1))
-            for k in range(count):
-                # Without variance the expectation is the value at the mean.
-                at_mean = excess[:, 0] if k == 0 else 0.0
-                found[k, start : start + step] = np.where(s[:, 0] > 0.0, np.einsum("ij,ij->i", term, excess), at_mean)
-                term = term * z
-    return found
+    moments = np.zeros((count, len(mean)))
+    for known, excesses in _excess_entropy(link):
+        ends = known[0], known[-1]
+        points = int(np.ceil(POINTS * (ends[1] - ends[0]) / (2.0 * LINK_RANGE)))
+        step = max(1, ELEMENTS // (4 * points))
+        for start in range(0, len(mean), step):
+            m, s = mean[start : start + step, None], np.sqrt(variance[start : start + step, None])
+            low = np.clip(m - NORMAL_RANGE * s, *ends)
+            high = np.clip(m + NORMAL_RANGE * s, *ends)
+            f = low + (high - low) * np.linspace(0.0, 1.0, points)
+            excess = np.interp(f, known, excesses)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                z = (f - m) / s
+                term = np.exp(-0.5 * z**2) * ((high - low) / (np.sqrt(2.0 * np.pi) * s) / (points - 1))
+                for k in range(count):
+                    # Without variance the expectation is the value at the mean.
+                    at_mean = excess[:, 0] if k == 0 else 0.0
+                    part = np.where(s[:, 0] > 0.0, np.einsum("ij,ij->i", term, excess), at_mean)
+                    moments[k, start : start + step] += part
+                    term = term * z
+    return moments
 
 
 @lru_cache(maxsize=8)
-def _excess_entropy(link: Link) -> tuple[np.ndarray, np.ndarray, float]:
-    """A grid of latent values; the entropy of the label at each, minus the least entropy; and the least entropy, in
-    nats.
+def _excess_entropy(link: Link) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Grids of latent values near cut points, and the entropy of the label at each less the least entropy.
 
-    Label noise makes the least entropy positive. Linear interpolation in this table has an error of 3e-8.
+    Cut points so far apart that labels are certain between them have grids of their own.
     """
-    boundaries = link.parameter if isinstance(link.parameter, np.ndarray) else np.zeros(1)
-    f = np.linspace(boundaries[0] - LINK_RANGE, boundaries[-1] + LINK_RANGE, TABLE)
-    certain = float(entropy(link.given(f[-1:] + 1e3 * LINK_RANGE))[0])
-    return f, entropy(link.given(f)) - certain, certain
+    cuts = link.parameter if isinstance(link.parameter, np.ndarray) else np.zeros(1)
+    tables = []
+    for near in np.split(cuts, np.flatnonzero(np.diff(cuts) > 2.0 * LINK_RANGE) + 1):
+        low, high = near[0] - LINK_RANGE, near[-1] + LINK_RANGE
+        f = np.linspace(low, high, 1 + int(np.ceil((high - low) / SPACING)))
+        # In parts, because the probabilities of many classes take much memory.
+        entropies = [entropy(link.given(part)) for part in np.array_split(f, len(near))]
+        tables.append((f, np.concatenate(entropies) - link.least_entropy))
+    return tables
 
 
-def _information_of_several(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Mutual information by a closed form, or by averages over points, the same for both entropies."""
-    if link.record.expected_entropy is not None:
-        total = entropy(link.predictive(mean, variance))
-        return np.maximum(total - link.record.expected_entropy(mean, variance), 0.0)
+def _average_information(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Mutual information of several classes by averages over points, the same for both entropies."""
     points = normal_points(mean.shape[1], FEW_POINTS if link.record.given_latent is None else MANY_POINTS)
     found = np.empty(len(mean))
     step = max(1, ELEMENTS // points.size)
@@ -240,7 +260,9 @@ def _entropy_slopes(link: Link, mean: np.ndarray, variance: np.ndarray) -> tuple
 
 def _information_slopes(link: Link, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of one function those of E h are E[z h] / sd and E[(z^2 - 1) h] / (2 variance)."""
-    if mean.ndim == 1:
+    if link.record.is_step:
+        of_known = np.zeros_like(mean), np.zeros_like(variance)
+    elif mean.ndim == 1:
         spread = np.maximum(variance, LEAST_VARIANCE)
         h, zh, z2h = _excess_moments(link, mean, spread, 3)
         of_known = zh / np.sqrt(spread), (z2h - h) / (2.0 * spread)

@@ -142,6 +142,11 @@ class LikelihoodBound:
         return self.bound == "polya-gamma" and not self.is_multi_class
 
     @property
+    def is_step(self) -> bool:
+        """Whether the label is that of the largest latent value, but for label noise."""
+        return self.link == ((1.0, 0.0),)
+
+    @property
     def exact(self) -> Key | None:
         """The exact expectation of the same likelihood, if this bound augments the likelihood."""
         key = self.likelihood, "exact"

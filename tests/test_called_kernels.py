@@ -314,6 +314,29 @@ def test_a_precomputed_matrix_is_the_kernel_that_made_it(n_inducing):
     np.testing.assert_allclose(called.predict_proba(new), direct.predict_proba(X[150:]), atol=1e-5)
 
 
+@pytest.mark.parametrize("options", [{"n_inducing": 20}, {"inducing_points": "all"}], ids=str)
+def test_covariances_among_new_rows_make_joint_predictions_of_a_precomputed_matrix(options):
+    K, new, y = gram(0)
+    X = np.random.default_rng(0).normal(size=(190, 2))
+    called = quietly(GPClassifier(C(3.0) * Precomputed(), optimizer=None, random_state=0, **options), K, y)
+    direct = GPClassifier(C(3.0) * RBF(0.8), **options, optimizer=None, n_neighbors=0)
+    if "inducing_points" not in options:
+        direct.set_params(inducing_points=X[np.argmax(called.inducing_points_, axis=1)])
+    direct.fit(X[:150], y)
+    # New rows, two that equal training rows, and one twice.
+    X, new = np.vstack([X[150:], X[7:9], X[155:156]]), np.vstack([new, K[7:9], new[5:6]])
+    joint = np.hstack([new, RBF(0.8)(X)])
+    for found, expected in zip(
+        called.predict_latent(joint, return_cov=True), direct.predict_latent(X, return_cov=True), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    draws = called.sample_latent(joint, 5, random_state=0)
+    assert draws.shape == (43, 5)
+    np.testing.assert_allclose(draws[5], draws[42], atol=1e-3)
+    with pytest.raises(ValueError, match="The joint covariance of r new rows needs r further columns"):
+        called.predict_latent(new[:40], return_cov=True)
+
+
 def test_the_name_precomputed_learns_a_variance_and_is_kept(tmp_path):
     K, new, y = gram(1)
     model = quietly(GPClassifier("precomputed", random_state=0), K, y)

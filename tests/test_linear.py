@@ -204,6 +204,23 @@ def test_predictions_agree_with_each_other(likelihood):
     np.testing.assert_allclose(variance, np.einsum("ij,jk,ik->i", rows, model.coef_covariance_, rows), rtol=1e-8)
 
 
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("n_rows", [len(X), 3], ids=["many rows", "fewer rows than features"])
+def test_the_joint_covariance_is_that_of_the_coefficients(n_rows, kind):
+    """Also away from the span of the training rows, where the coefficients have their prior."""
+    each = np.r_[:n_rows]
+    model, far = (
+        fit(kind(X[each]), np.arange(n_rows) % 2, prior_variance=0.5),
+        np.vstack([X[:4], 9.0 * X[5:7], X[:1], np.eye(X.shape[1])]),
+    )
+    rows = np.column_stack([far, np.ones(len(far))])
+    mean, covariance = model.predict_latent(kind(far), return_cov=True)
+    np.testing.assert_array_equal(mean, model.predict_latent(kind(far))[0])
+    np.testing.assert_allclose(covariance, rows @ model.coef_covariance_ @ rows.T, rtol=1e-8, atol=1e-9)
+    with pytest.raises(ValueError, match="return_grad is for means and variances: give it without return_cov"):
+        model.predict_latent(far, return_grad=True, return_cov=True)
+
+
 @pytest.mark.parametrize("factor", [1e-130, 1e-3, 1e130])
 def test_scale_of_all_features_does_not_matter(factor):
     np.testing.assert_allclose(fit(factor * X).predict_proba(factor * X), fit().predict_proba(X), atol=1e-5)

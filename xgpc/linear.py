@@ -254,15 +254,23 @@ class BayesianLinearClassifier(LatentClassifier):
             root = q.Rinv * q.prior.scale
             return q.prior.span.covariance(root.T @ root, q.prior.variance)
 
-    def predict_latent(self, X: MatrixLike, return_grad: bool = False) -> tuple[np.ndarray, ...]:
-        """Posterior mean and variance (n,) of the latent function at the rows of X (n, d), dense or sparse.
+    def predict_latent(
+        self, X: MatrixLike, return_grad: bool = False, *, return_cov: bool = False
+    ) -> tuple[np.ndarray, ...]:
+        """Posterior mean (n,) and variance (n,), or joint covariance (n, n), of the latent function.
 
-        With ``return_grad`` their gradients by X follow, (n, d) each and dense.
+        The rows of X (n, d) are dense or sparse. With ``return_grad`` the gradients of mean and variance by X follow,
+        (n, d) each and dense; ValueError with ``return_cov``.
         """
         check_is_fitted(self)
+        if return_grad and return_cov:
+            raise ValueError("return_grad is for means and variances: give it without return_cov.")
         X = self._rows(X)
         mean, variance = self.posterior_.marginals(X, self.n_jobs)
         check_latent(mean, variance, X)
+        if return_cov:
+            with single_threaded_blas():
+                return mean, self.posterior_.covariance(X)
         return (mean, variance, *self.posterior_.gradients(X)) if return_grad else (mean, variance)
 
     @overload

@@ -29,6 +29,7 @@ from .drawn import LatentDraws
 from .inference.ascent import Point, coordinate_ascent, starting_posterior
 from .inference.correction import corrected_marginals, correction_and_gap
 from .inference.fitting import Evidence
+from .kernels.wrappers import is_precomputed
 from .likelihoods import LikelihoodBound, Parameter, expected_log_likelihood
 from .names import MatrixLike, RandomSeed
 from .ranges import check_latent, small_is_zero
@@ -268,12 +269,27 @@ class PosteriorClassifier(WithArrays):
             mean, variance = self._latent_at(rows)
             by_x = [self._by_given(given, one) for one in self.posterior_.gradients(rows, self.n_jobs)]
             return mean.T, variance.T, *(one if one.ndim == 2 else np.swapaxes(one, 0, 1) for one in by_x)
-        rows = self._fitted_rows(X)
-        mean, variance = self._latent(rows, corrected)
         if not return_cov:
+            mean, variance = self._latent(self._fitted_rows(X), corrected)
             return mean.T, variance.T
-        covariance = self._covariance(dense(rows))
+        rows, mean = self._joint_rows(X)
+        covariance = self._covariance(rows)
         return mean.T, covariance if mean.ndim == 1 else np.moveaxis(covariance, 0, -1)
+
+    def _joint_rows(self, X: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
+        """Checked dense rows, as ``_covariance`` takes them, and their latent means.
+
+        New rows of a precomputed matrix may have further columns, which no other prediction needs: their covariances
+        with each other.
+        """
+        check_is_fitted(self)
+        n, among = self.n_features_in_, None
+        if is_precomputed(self.posterior_.prior.groups[0].spec.kernel):
+            X = np.atleast_2d(np.asarray(X, dtype=np.float64))
+            if X.shape[1] == n + len(X):
+                X, among = X[:, :n], X[:, n:]
+        rows = dense(self._rows(X))
+        return rows if among is None else np.hstack([rows, among]), self._latent_at(rows)[0]
 
     def _covariance(self, rows: np.ndarray) -> np.ndarray:
         """Joint covariance (n, n) or (C, n, n) at checked rows."""
@@ -336,11 +352,11 @@ class PosteriorClassifier(WithArrays):
         check_is_fitted(self)
         integer(1).check("n_samples", n_samples)
         Rule(lambda value: is_name(value, METHODS), f"one of {list(METHODS)}").check("method", method)
-        random, rows, q = check_random_state(random_state), dense(self._rows(X)), self.posterior_
+        random, q = check_random_state(random_state), self.posterior_
         obstacle = pathwise_obstacle(q)
         if method == "pathwise" and obstacle:
             raise ValueError(f"method='pathwise' {obstacle}. Take method='exact'.")
-        mean, _ = self._latent_at(rows)
+        rows, mean = self._joint_rows(X)
         if method == "pathwise" or (method == "auto" and len(rows) > EXACT_ROWS and not obstacle):
             assert isinstance(q, SparsePosterior)
             draws = pathwise_draws(q, rows, n_samples, random, self.n_jobs)

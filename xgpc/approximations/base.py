@@ -353,12 +353,17 @@ class KernelPosterior(Value, ABC):
 
     @small_is_zero
     def covariance(self, X: np.ndarray) -> np.ndarray:
-        """O(C r m (r + m)); the diagonal is at least that of what is added."""
+        """O(C r m (r + m)); the diagonal is at least that of what is added.
+
+        Rows of a precomputed matrix have r further columns, their covariances with each other.
+        """
+        X = np.asarray(X, dtype=np.float64)
+        rows = X[:, : self.prior.Z.shape[-1]]
         covariance = np.empty((math.prod(self.shape), len(X), len(X)))
         for c, (group, form) in enumerate(zip(self.groups, self.covariance_forms(), strict=True)):
             if c == 0 or group is not self.groups[c - 1]:
-                k, prior = group.core.cross(X), group.spec.at(np.asarray(X, dtype=np.float64)).cross(X)
-                np.fill_diagonal(prior, group.core.diagonals(X))
+                k, prior = group.core.cross(rows), group.spec.at(X).cross(X)
+                np.fill_diagonal(prior, group.core.diagonals(rows))
             explained, added = k @ form.explained.T, k @ form.added.T
             joint = prior - explained @ explained.T + added @ added.T
             covariance[c] = 0.5 * (joint + joint.T)

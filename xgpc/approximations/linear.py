@@ -244,6 +244,17 @@ class LinearPosterior(SparsePosterior):
     def marginalizer_anywhere(self) -> LinearMarginalizer:
         return replace(self.marginalizer, is_anywhere=True)
 
+    def covariance(self, X: MatrixLike) -> np.ndarray:
+        """(n, n) of rows (n, d), dense or sparse, by the covariances of the coefficients; O(n r (n + r) + n^2 d)."""
+        inside, _ = self.basis.span.coordinates(X)
+        roots = self.basis.whitened(inside) @ self.Rinv.T
+        covariance = roots @ roots.T
+        if self.basis.span.basis is not None:
+            products = X.astype(np.float64) @ X.T
+            outside = (products.toarray() if sparse.issparse(products) else products) - inside @ inside.T
+            covariance += self.basis.scale[0] ** 2 * outside
+        return 0.5 * (covariance + covariance.T)
+
     def gradients(self, X: MatrixLike, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The coefficients, and twice their covariance times the rows: O(n r (r + d))."""
         basis, d = self.basis, self.basis.d

@@ -423,7 +423,8 @@ class KernelSpec:
         """The compiled kernel between rows and inducing points (m, d)."""
         values = self._values
         if self.called is not None:
-            of_theta, nothing = np.exp(self.theta) if len(self.theta) else np.ones(1), np.empty((0, self.n_features))
+            of_theta = np.exp(self.theta) if len(self.theta) else np.ones(1)
+            nothing = np.empty((0, inducing_points.shape[1]))
             return InducingKernel(of_theta, 0.0 * of_theta, [], [], [], nothing, inducing_points, self.called)
         family, shape, scale = [], [], np.ones((len(self.factors), self.n_features))
         for f, (_, leaf) in enumerate(self.factors):

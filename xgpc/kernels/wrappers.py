@@ -242,8 +242,10 @@ class Precomputed(NormalizedKernelMixin, Kernel):
 
     Fit with the matrix K (n, n) of the training rows as X, and predict with the covariances (r, n) of the r new rows
     with these rows. K must have ones on its diagonal, because new rows come without their variances: divide its
-    elements by sqrt(K_ii K_jj), and those of new rows alike. ``kernel="precomputed"`` is this kernel with a variance
-    that is learned, ``ConstantKernel() * Precomputed()``.
+    elements by sqrt(K_ii K_jj), and those of new rows alike. Joint covariances and exact draws
+    (``predict_latent(X, return_cov=True)``, ``sample_latent``) need X (r, n + r), where the new rows' covariances with
+    each other follow. ``kernel="precomputed"`` is this kernel with a variance that is learned,
+    ``ConstantKernel() * Precomputed()``.
 
     Raises
     ------
@@ -280,7 +282,8 @@ class Precomputed(NormalizedKernelMixin, Kernel):
             raise ValueError(
                 "A precomputed kernel needs a square matrix of covariances with ones on its diagonal, such as "
                 "K / np.sqrt(np.outer(np.diag(K), np.diag(K))), and rows of it as inducing points; got a row whose "
-                f"largest value is {largest[np.argmax(np.abs(largest - 1.0))]:.6g}."
+                f"largest value is {largest[np.argmax(np.abs(largest - 1.0))]:.6g}. The joint covariance of r new rows "
+                "needs r further columns: their covariances with each other."
             )
         columns = np.argmax(Y, axis=1)
         K, among = X[:, columns], Y[:, columns]

@@ -2,9 +2,10 @@
 
 from itertools import pairwise
 
+import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import entr
@@ -18,6 +19,8 @@ from xgpc.acquisition import (
     constrained_expected_improvement,
     expected_improvement,
     latent_variance,
+    log_expected_improvement,
+    log_probability_of_feasibility,
     mutual_information,
     predictive_entropy,
     probability_of_feasibility,
@@ -274,6 +277,57 @@ def test_expected_improvement_is_its_integral():
     np.testing.assert_allclose(found, [*expected, 0.5, 0.0], atol=1e-9)
     with pytest.raises(ValueError, match=r"must be \(n,\)"):
         expected_improvement(mean, std[:2], 0.7)
+
+
+@given(z=st.floats(-1e4, 60.0), std=st.floats(1e-3, 1e3))
+@example(z=-40.0, std=1.0)
+@example(z=-99.99, std=1.0)
+@example(z=-100.01, std=1.0)
+def test_the_logarithm_of_expected_improvement_has_all_digits(z, std):
+    """Of itself and of its slopes by mean and deviation."""
+    with mpmath.workdps(60):
+        mean = -z * std
+        m, s = mpmath.mpf(mean), mpmath.mpf(std)
+        t = -m / s
+        phi, Phi = mpmath.exp(-t * t / 2) / mpmath.sqrt(2 * mpmath.pi), mpmath.erfc(-t / mpmath.sqrt(2)) / 2
+        improvement = s * (phi + t * Phi)
+        expected = [float(mpmath.log(improvement)), float(-Phi / improvement), float(phi / improvement)]
+    units = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+    value, gradient = log_expected_improvement([mean], [std], 0.0, True, *units)
+    np.testing.assert_allclose([value[0], *gradient[0]], expected, rtol=1e-11, atol=1e-13)
+    assert log_expected_improvement([mean], [std], 0.0)[0] == value[0]
+
+
+def test_the_logarithm_of_expected_improvement_without_uncertainty_is_that_of_the_gain():
+    units = np.array([[1.0, 0.0]] * 3), np.array([[0.0, 1.0]] * 3)
+    value, gradient = log_expected_improvement([0.2, 0.7, 0.9], [0.0, 0.0, 0.0], 0.7, True, *units)
+    np.testing.assert_allclose(value, [np.log(0.5), -np.inf, -np.inf])
+    np.testing.assert_allclose(gradient, [[-2.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+
+
+@pytest.mark.parametrize("q", [0.1, 0.5, 0.8])
+@pytest.mark.parametrize("label", ["no", "yes"])
+def test_a_quantile_of_feasibility_is_that_of_draws(label, q):
+    X, _y = moons()
+    model = fit()
+    model.classes_ = np.array(["no", "yes"])
+    draws = np.exp(Link.of(model).given(model.sample_latent(X[:5], 40_000, random_state=0).ravel()))
+    expected = np.quantile(draws[:, ["no", "yes"].index(label)].reshape(5, -1), q, axis=1)
+    found = probability_of_feasibility(model, X[:5], label, quantile=q)
+    np.testing.assert_allclose(found, expected, atol=0.01)
+    mean, std = X[:5, 0], np.full(5, 0.5)
+    product = constrained_expected_improvement(model, X[:5], label, mean, std, 0.0, quantile=q)
+    np.testing.assert_allclose(product, found * expected_improvement(mean, std, 0.0))
+
+
+def test_only_probabilities_that_rise_or_fall_with_one_latent_function_have_quantiles():
+    X, _ = moons()
+    for model, label in ((fit(3), 0), (fit(likelihood="softmax"), 1)):
+        with pytest.raises(ValueError, match=r"quantile is for two classes and the first and last of ordered ones"):
+            probability_of_feasibility(model, X, label, quantile=0.1)
+    for q in (0.0, 1.0, "low"):
+        with pytest.raises(ValueError, match="quantile must be"):
+            log_probability_of_feasibility(fit(), X, 1, quantile=q)
 
 
 def test_constrained_improvement_is_the_product():

@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 from support.dense import KERNELS, SOME_KERNELS, assert_near, compiled, derivative, kernel_trees
 from support.fits import quietly
 
-from xgpc import BayesianLinearClassifier, GPClassifier, acquisition
+from xgpc import BayesianLinearClassifier, GPClassifier, GPOrdinalClassifier, acquisition
 from xgpc.data.encoding import Encoding
 from xgpc.data.far_values import Limit
 from xgpc.data.warps import Warp
@@ -338,20 +338,46 @@ def objective(X):
     return mean, std, 2.0 * (X - 0.5), 0.3 * std[:, None] * np.eye(D)[0]
 
 
+CONSTRAINED = acquisition.constrained_expected_improvement, acquisition.log_constrained_expected_improvement
+
+
+@pytest.mark.parametrize("improvement", CONSTRAINED, ids=lambda function: function.__name__)
 @pytest.mark.parametrize("best", [0.7, np.inf])
-def test_constrained_improvement(best):
-    model = fitted()
+@pytest.mark.parametrize(
+    ("options", "quantile"),
+    [({}, None), ({}, 0.1), ({"likelihood": "probit"}, 0.9), ({"likelihood": "step"}, None), ({"n_classes": 3}, None)],
+    ids=str,
+)
+def test_constrained_improvement(improvement, best, options, quantile):
+    model = fitted(**options)
 
     def score(X):
-        return acquisition.constrained_expected_improvement(model, X, 1, *objective(X)[:2], best)
+        return improvement(model, X, 1, *objective(X)[:2], best, quantile=quantile)
 
     mean, std, mean_grad, std_grad = objective(ROWS)
-    given = {} if best == np.inf else {"mean_grad": mean_grad, "std_grad": std_grad}
-    values, gradient = acquisition.constrained_expected_improvement(
-        model, ROWS, 1, mean, std, best, return_grad=True, **given
-    )
+    gradients = {} if best == np.inf else {"mean_grad": mean_grad, "std_grad": std_grad}
+    values, gradient = improvement(model, ROWS, 1, mean, std, best, return_grad=True, **gradients, quantile=quantile)
+    np.testing.assert_allclose(values, score(ROWS), rtol=1e-14)
+    assert_near(gradient, differences(score, ROWS, 1e-3), 1e-6)
+
+
+@pytest.mark.parametrize("grade", [0, 2])
+def test_a_quantile_of_the_first_and_last_of_ordered_classes(grade):
+    X, y = data()
+    model = quietly(GPOrdinalClassifier(KERNEL, n_inducing=12, optimizer=None, random_state=0), X, y + (X[:, 0] > 1.0))
+
+    def score(X):
+        return acquisition.log_probability_of_feasibility(model, X, grade, quantile=0.2)
+
+    values, gradient = acquisition.log_probability_of_feasibility(model, ROWS, grade, True, quantile=0.2)
     np.testing.assert_array_equal(values, score(ROWS))
     assert_near(gradient, differences(score, ROWS, 1e-3), 1e-6)
+    # The mean over the posterior is no quantile, but lies between a low and a high one.
+    low, high = (acquisition.probability_of_feasibility(model, ROWS, grade, quantile=q) for q in (0.01, 0.99))
+    mean = acquisition.probability_of_feasibility(model, ROWS, grade)
+    assert np.all((low < mean) & (mean < high))
+    with pytest.raises(ValueError, match="quantile is for two classes and the first and last of ordered ones"):
+        acquisition.probability_of_feasibility(model, ROWS, 1, quantile=0.2)
 
 
 def test_improvement():

@@ -5,7 +5,7 @@ In active learning, ``predictive_entropy``, ``mutual_information`` and ``latent_
 ``expected_misclassification_reduction`` score rows that would tell where a boundary runs, and
 ``probability_of_failure`` is the share of a population beyond it. In Bayesian optimisation, ``expected_improvement``
 scores settings to try; ``probability_of_feasibility`` and ``constrained_expected_improvement`` are for settings that
-may fail.
+may fail. Their logarithms, ``log_...``, have slopes where the scores underflow.
 """
 
 from .labels import latent_variance, mutual_information, predictive_entropy, select
@@ -16,7 +16,14 @@ from .levels import (
     probability_of_failure,
     straddle,
 )
-from .trials import constrained_expected_improvement, expected_improvement, probability_of_feasibility
+from .trials import (
+    constrained_expected_improvement,
+    expected_improvement,
+    log_constrained_expected_improvement,
+    log_expected_improvement,
+    log_probability_of_feasibility,
+    probability_of_feasibility,
+)
 
 __all__ = [
     "FailureProbability",
@@ -24,6 +31,9 @@ __all__ = [
     "expected_improvement",
     "expected_misclassification_reduction",
     "latent_variance",
+    "log_constrained_expected_improvement",
+    "log_expected_improvement",
+    "log_probability_of_feasibility",
     "misclassification_probability",
     "mutual_information",
     "predictive_entropy",

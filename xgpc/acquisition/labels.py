@@ -132,6 +132,17 @@ def _scores(model: BaseEstimator, X: ArrayLike, name: str, return_grad: bool) ->
     return SCORES[name](link, mean, variance), gradient
 
 
+def moments(model: BaseEstimator, X: ArrayLike, return_grad: bool) -> tuple[np.ndarray, ...]:
+    """Mean and standard deviation (n,) of the one latent function, and with ``return_grad`` their gradients (n, d)."""
+    mean, variance, *by_x = model.predict_latent(X, return_grad=True) if return_grad else model.predict_latent(X)
+    std = np.sqrt(variance)
+    if not return_grad:
+        return mean, std
+    by_mean, by_variance = by_x
+    by_std = np.divide(0.5 * by_variance, std[:, None], out=np.zeros_like(by_variance), where=std[:, None] > 0.0)
+    return mean, std, by_mean, by_std
+
+
 @small_is_zero
 def predictive_entropy(model: BaseEstimator, X: ArrayLike, return_grad: bool = False) -> Scores:
     """Entropy (n,) of the label at each row of X (n, d), in nats, from 0 to log C.

@@ -27,7 +27,7 @@ from ..names import RandomSeed
 from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.source import dense
-from .labels import ELEMENTS, Link, Scores
+from .labels import ELEMENTS, Link, Scores, moments
 from .trials import column_of_label
 
 IS_LEVEL = number(np.isfinite, "a finite number, a value of the latent function")
@@ -68,13 +68,8 @@ def _distance(model: BaseEstimator, X: ArrayLike, level: float, return_grad: boo
             "A level is one of a single latent function; this model has a function for each of its classes. Fit to two "
             "classes with likelihood='logit', 'probit', 'step' or 'svm'."
         )
-    mean, variance, *by_x = model.predict_latent(X, return_grad=True) if return_grad else model.predict_latent(X)
-    std = np.sqrt(variance)
-    if not return_grad:
-        return mean - level, std
-    by_mean, by_variance = by_x
-    by_std = np.divide(0.5 * by_variance, std[:, None], out=np.zeros_like(by_variance), where=std[:, None] > 0.0)
-    return mean - level, std, by_mean, by_std
+    mean, *others = moments(model, X, return_grad)
+    return mean - level, *others
 
 
 def _ratio(mean: np.ndarray, std: np.ndarray) -> np.ndarray:

@@ -6,20 +6,27 @@ References
    Optimization 13, 1998. Equation (15).
 .. [2] Gardner, Kusner, Xu, Weinberger, Cunningham. Bayesian optimization with inequality constraints. ICML 2014.
    Equation (5).
+.. [3] Ament, Daulton, Eriksson, Balandat, Bakshy. Unexpected improvements to expected improvement for Bayesian
+   optimization. NeurIPS 2023. Section 4: why to take the logarithm.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr
+from scipy.special import erfcx, ndtr, ndtri
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length
 
-from ..config import Rule, is_number
+from ..config import PROBABILITY, Rule, is_number
 from ..metrics import check_classifier
 from ..ranges import small_is_zero
-from .labels import Link, Scores
+from .labels import Link, Scores, moments
+
+# Improvements this many standard deviations away are sums of a series: rounding would cost a difference more digits.
+FAR = 100.0
 
 
 def column_of_label(model: BaseEstimator, name: str, label: object) -> int:
@@ -33,18 +40,85 @@ def column_of_label(model: BaseEstimator, name: str, label: object) -> int:
 
 @small_is_zero
 def probability_of_feasibility(
-    model: BaseEstimator, X: ArrayLike, feasible: object, return_grad: bool = False
+    model: BaseEstimator, X: ArrayLike, feasible: object, return_grad: bool = False, quantile: float | None = None
 ) -> Scores:
-    """Probability (n,) that the label at each row of X (n, d) is ``feasible``; ValueError if ``model`` lacks it.
+    """Probability (n,) that the label at each row of X (n, d) is ``feasible``.
 
-    With ``return_grad`` the gradient (n, d) by X follows, of models whose ``predict_proba`` has it.
+    Parameters
+    ----------
+    model : fitted classifier
+        Any, but a GPClassifier or BayesianLinearClassifier with ``return_grad`` or ``quantile``.
+    X : (n, d) array or data frame
+    feasible : label
+        One of ``classes_``.
+    return_grad : bool, default=False
+        Whether the gradient (n, d) by X follows, of models whose ``predict_proba`` has it.
+    quantile : float or None, default=None
+        None: the mean over the posterior of the latent function, which is the probability of the label. A number above
+        0 and below 1: this quantile of the probability given the latent function; below 1/2 it is a cautious one, and
+        falls where little is known. Only for two classes, and the first and last of ordered ones.
+
+    Raises
+    ------
+    ValueError
+        If ``model`` lacks the label, or what the parameters need.
+
+    Notes
+    -----
+    An optimiser looks for rows where a score is too high. Those that it chooses therefore work less often than their
+    mean probability says, the more so if the classifier learned its kernel from few rows.
     """
     column = column_of_label(model, "feasible", feasible)
-    if not return_grad:
+    if quantile is None and not return_grad:
         return model.predict_proba(X)[:, column]
-    Link.of(model)
-    probability, gradient = model.predict_proba(X, return_grad=True)
-    return probability[:, column], gradient[:, column]
+    log_p, *gradient = _feasibility(model, X, column, return_grad, quantile)
+    return (np.exp(log_p), *gradient) if return_grad else np.exp(log_p)
+
+
+@small_is_zero
+def log_probability_of_feasibility(
+    model: BaseEstimator, X: ArrayLike, feasible: object, return_grad: bool = False, quantile: float | None = None
+) -> Scores:
+    """Logarithm (n,) of ``probability_of_feasibility``, which stays accurate where that underflows.
+
+    The parameters are the same. Where the probability underflows, its gradient counts as 0.
+    """
+    column = column_of_label(model, "feasible", feasible)
+    if quantile is None and not return_grad:
+        check_classifier(model, "predict_log_proba")
+        return model.predict_log_proba(X)[:, column]
+    log_p, *gradient = _feasibility(model, X, column, return_grad, quantile)
+    if not return_grad:
+        return log_p
+    p = np.exp(log_p)[:, None]
+    return log_p, np.divide(gradient[0], p, out=np.zeros_like(gradient[0]), where=p > 0.0)
+
+
+def _feasibility(
+    model: BaseEstimator, X: ArrayLike, column: int, return_grad: bool, quantile: float | None
+) -> tuple[np.ndarray, ...]:
+    """Logarithm (n,) of the mean of a class's probability or of its quantile, and the gradient of either by x."""
+    link = Link.of(model)
+    if quantile is None:
+        mean, variance, *by_x = model.predict_latent(X, return_grad=True)
+        gradient = link.record.probability_gradients(mean, variance, link.parameter, by_x)
+        return link.predictive(mean, variance)[:, column], gradient[:, column]
+    PROBABILITY.check("quantile", quantile)
+    level = int(link.record.levels(np.array(column)))
+    if link.record.is_multi_class or 0 < level < link.n_classes - 1:
+        raise ValueError(
+            "quantile is for two classes and the first and last of ordered ones, whose probabilities rise or fall with "
+            f"one latent function; got feasible={model.classes_[column]!r} of {model.classes_.tolist()} with "
+            f"likelihood={link.record.likelihood!r}. Leave quantile=None, or fit to two classes."
+        )
+    mean, std, *by_x = moments(model, X, return_grad)
+    z = ndtri(quantile) if level else -ndtri(quantile)
+    latent = mean + z * std
+    log_p = link.given(latent)[:, column]
+    if not return_grad:
+        return (log_p,)
+    slope = link.slopes(latent, np.zeros_like(latent))[0][:, column]
+    return log_p, slope * (by_x[0] + z * by_x[1])
 
 
 @small_is_zero
@@ -70,6 +144,66 @@ def expected_improvement(
     mean_grad, std_grad : (n, d) arrays
         Gradients of ``mean`` and ``std`` by x, with ``return_grad``.
     """
+    gain, std, z, *by_x = _gain(mean, std, best, return_grad, mean_grad, std_grad)
+    density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+    improvement = np.maximum(gain * ndtr(z) + std * density, 0.0)
+    return (improvement, density[:, None] * by_x[1] - ndtr(z)[:, None] * by_x[0]) if return_grad else improvement
+
+
+@small_is_zero
+def log_expected_improvement(
+    mean: ArrayLike,
+    std: ArrayLike,
+    best: float,
+    return_grad: bool = False,
+    mean_grad: ArrayLike | None = None,
+    std_grad: ArrayLike | None = None,
+) -> Scores:
+    """Logarithm (n,) of ``expected_improvement``, with the same parameters.
+
+    Where the mean is far above ``best``, expected improvement underflows together with its gradient, and an optimiser
+    that starts there does not move; the logarithm has a slope ([3]_). It is minus infinity, with the gradient 0, where
+    ``std`` is 0 and ``mean`` is not below ``best``.
+    """
+    gain, std, z, *by_x = _gain(mean, std, best, return_grad, mean_grad, std_grad)
+    is_known = std == 0.0
+    # What is known improves by its gain.
+    scale = np.where(is_known, np.maximum(gain, 0.0), std)
+    log_unit, *slopes = _unit_improvement(np.where(is_known, 0.0, z))
+    with np.errstate(divide="ignore"):
+        value = np.log(scale) + np.where(is_known, 0.0, log_unit)
+    if not return_grad:
+        return value
+    slopes = [np.where(is_known, limit, slope) for slope, limit in zip(slopes, (0.0, 1.0), strict=True)]
+    by_std, by_gain = np.divide(slopes, scale, out=np.zeros((2, len(std))), where=scale > 0.0)[..., None]
+    return value, by_std * by_x[1] - by_gain * by_x[0]
+
+
+def _unit_improvement(z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """log h, phi / h and Phi / h at z (n,), with h = phi + z Phi the improvement for a standard deviation of 1.
+
+    Below 0, h = phi (1 - a M), with a = -z and the Mills ratio M = Phi / phi. The difference is the series 1 / a^2 -
+    3 / a^4 + 15 / a^6 - ... far below.
+    """
+    a, is_low = np.maximum(-z, 0.0), z < 0.0
+    mills, s = np.sqrt(0.5 * np.pi) * erfcx(a / np.sqrt(2.0)), np.maximum(a, FAR) ** -2.0
+    difference = np.where(a < FAR, 1.0 - a * mills, s * (1.0 - 3.0 * s * (1.0 - 5.0 * s * (1.0 - 7.0 * s))))
+    log_phi, Phi = -0.5 * z**2 - 0.5 * np.log(2.0 * np.pi), ndtr(z)
+    phi = np.exp(log_phi)
+    unit = np.where(is_low, difference, phi + z * Phi)
+    log_h = np.log(unit) + np.where(is_low, log_phi, 0.0)
+    return log_h, np.where(is_low, 1.0, phi) / unit, np.where(is_low, mills, Phi) / unit
+
+
+def _gain(
+    mean: ArrayLike,
+    std: ArrayLike,
+    best: float,
+    return_grad: bool,
+    mean_grad: ArrayLike | None,
+    std_grad: ArrayLike | None,
+) -> tuple[np.ndarray, ...]:
+    """Checked best - mean, std and their ratio (n,), and with ``return_grad`` the gradients of mean and std (n, d)."""
     Rule(is_number, "a number, the least value of the objective at a feasible setting").check("best", best)
     mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
     if mean.ndim != 1 or mean.shape != std.shape:
@@ -78,10 +212,8 @@ def expected_improvement(
         raise ValueError(f"mean and best must be finite, and std 0 or more; got {mean}, {best} and {std}.")
     gain = best - mean
     z = np.divide(gain, std, out=np.where(gain > 0.0, np.inf, -np.inf), where=std > 0.0)
-    density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
-    improvement = np.maximum(gain * ndtr(z) + std * density, 0.0)
     if not return_grad:
-        return improvement
+        return gain, std, z
     if mean_grad is None or std_grad is None:
         raise ValueError("return_grad=True needs the gradients of the predictions by x: give mean_grad and std_grad.")
     by_mean, by_std = np.asarray(mean_grad, dtype=np.float64), np.asarray(std_grad, dtype=np.float64)
@@ -89,7 +221,7 @@ def expected_improvement(
         raise ValueError(
             f"mean_grad and std_grad must be (n, d) with n = {len(mean)}; got {by_mean.shape} and {by_std.shape}."
         )
-    return improvement, density[:, None] * by_std - ndtr(z)[:, None] * by_mean
+    return gain, std, z, by_mean, by_std
 
 
 @small_is_zero
@@ -103,28 +235,67 @@ def constrained_expected_improvement(
     return_grad: bool = False,
     mean_grad: ArrayLike | None = None,
     std_grad: ArrayLike | None = None,
+    quantile: float | None = None,
 ) -> Scores:
     """Expected improvement (n,) times the probability that a setting is feasible ([2]_).
 
     Parameters
     ----------
-    model, X, feasible : as for ``probability_of_feasibility``
+    model, X, feasible, quantile : as for ``probability_of_feasibility``
     mean, std : as for ``expected_improvement``, at the rows of X
     best : float
         As for ``expected_improvement``, or infinity if no setting is known to be feasible. The function then returns
         the probability of feasibility, to which score / ``best`` tends for large ``best``.
     return_grad, mean_grad, std_grad : as for ``expected_improvement``; the last two are not needed for infinite best
     """
-    words = "a number, the least value at a feasible setting, or infinity (math.inf) where none is known yet"
-    Rule(is_number, words).check("best", best)
-    probability = probability_of_feasibility(model, X, feasible, return_grad)
-    nothing_feasible = best == np.inf
-    is_improved = return_grad and not nothing_feasible
-    improvement = expected_improvement(mean, std, 0.0 if nothing_feasible else best, is_improved, mean_grad, std_grad)
-    check_consistent_length(mean, probability[0] if return_grad else probability)
-    if nothing_feasible:
+    probability = probability_of_feasibility(model, X, feasible, return_grad, quantile)
+    improvement = _of_best(expected_improvement, probability, mean, std, best, return_grad, mean_grad, std_grad)
+    if improvement is None:
         return probability
     if not return_grad:
         return improvement * probability
     (p, by_p), (value, by_value) = probability, improvement
     return value * p, value[:, None] * by_p + p[:, None] * by_value
+
+
+@small_is_zero
+def log_constrained_expected_improvement(
+    model: BaseEstimator,
+    X: ArrayLike,
+    feasible: object,
+    mean: ArrayLike,
+    std: ArrayLike,
+    best: float,
+    return_grad: bool = False,
+    mean_grad: ArrayLike | None = None,
+    std_grad: ArrayLike | None = None,
+    quantile: float | None = None,
+) -> Scores:
+    """Logarithm (n,) of ``constrained_expected_improvement``, with the same parameters.
+
+    It is the sum of ``log_expected_improvement`` and ``log_probability_of_feasibility``.
+    """
+    log_p = log_probability_of_feasibility(model, X, feasible, return_grad, quantile)
+    improvement = _of_best(log_expected_improvement, log_p, mean, std, best, return_grad, mean_grad, std_grad)
+    if improvement is None:
+        return log_p
+    return tuple(a + b for a, b in zip(log_p, improvement, strict=True)) if return_grad else log_p + improvement
+
+
+def _of_best(
+    score: Callable[..., Scores],
+    probability: Scores,
+    mean: ArrayLike,
+    std: ArrayLike,
+    best: float,
+    return_grad: bool,
+    *gradients: ArrayLike | None,
+) -> Scores:
+    """The improvement on the best feasible setting, for rows with these probabilities; None if none is feasible yet."""
+    words = "a number, the least value at a feasible setting, or infinity (math.inf) where none is known yet"
+    Rule(is_number, words).check("best", best)
+    nothing_feasible = best == np.inf
+    is_improved = return_grad and not nothing_feasible
+    improvement = score(mean, std, 0.0 if nothing_feasible else best, is_improved, *gradients)
+    check_consistent_length(mean, probability[0] if return_grad else probability)
+    return None if nothing_feasible else improvement

@@ -238,7 +238,19 @@ def test_a_batch_is_that_of_dense_conditioning(n_classes, options, n_jobs):
         for c, value in enumerate(np.ravel(precision)):
             K = covariance[..., c]
             covariance[..., c] = K - np.outer(K[:, i], K[:, i]) / (1.0 / value + K[i, i])
+        if len(expected) == 2:
+            left = np.ascontiguousarray(np.diagonal(covariance).T)
     assert select(model, X, 5).tolist() == expected
+    # The first two are asked for already.
+    rest, pending = np.delete(np.arange(len(X)), expected[:2]), X[expected[:2]]
+    assert rest[select(model, X[rest], 3, pending=pending)].tolist() == expected[2:]
+    given = mean[rest].reshape(shape if n_classes == 2 else (len(rest), -1)), left[rest].reshape(len(rest), -1)
+    scores = _information(link, given[0], given[1].reshape(given[0].shape))
+    np.testing.assert_allclose(mutual_information(model, X[rest], pending=pending), scores, atol=1e-9)
+    variances = latent_variance(model, X[rest], pending=pending)
+    np.testing.assert_allclose(variances, np.sum(given[1], axis=1), rtol=1e-6)
+    with pytest.raises(ValueError, match="Scores with pending rows have no gradient"):
+        predictive_entropy(model, X, return_grad=True, pending=pending)
 
 
 def test_a_batch_has_no_two_rows_of_one_place():
@@ -308,7 +320,7 @@ def test_the_logarithm_of_expected_improvement_without_uncertainty_is_that_of_th
 @pytest.mark.parametrize("q", [0.1, 0.5, 0.8])
 @pytest.mark.parametrize("label", ["no", "yes"])
 def test_a_quantile_of_feasibility_is_that_of_draws(label, q):
-    X, _y = moons()
+    X, _ = moons()
     model = fit()
     model.classes_ = np.array(["no", "yes"])
     draws = np.exp(Link.of(model).given(model.sample_latent(X[:5], 40_000, random_state=0).ravel()))

@@ -78,9 +78,19 @@ def test_linear_classifiers_have_levels_too():
     np.testing.assert_allclose(straddle(model, ROWS, 0.2, width=1.0), np.sqrt(variance) - np.abs(mean - 0.2))
 
 
-def reduction_by_quadrature(model, X, reference, level):
+def joint(model, X, pending=None):
+    """Mean and covariance of X, once pending rows have a label."""
+    rows = X if pending is None else np.vstack([X, pending])
+    mean, covariance = model.predict_latent(rows, return_cov=True)
+    for i in range(len(X), len(rows)):
+        precision = Link.of(model).expected_precision(mean[i : i + 1], np.diag(covariance)[i : i + 1])
+        covariance = covariance - np.outer(covariance[i], covariance[i]) / (1.0 / precision + covariance[i, i])
+    return mean[: len(X)], covariance[: len(X), : len(X)]
+
+
+def reduction_by_quadrature(model, X, reference, level, pending=None):
     """From the joint normal distribution of two latent values, by the trapezoidal rule over that of the candidate."""
-    mean, covariance = model.predict_latent(np.vstack([X, reference]), return_cov=True)
+    mean, covariance = joint(model, np.vstack([X, reference]), pending)
     link, found = Link.of(model), np.zeros((len(X), len(reference)))
     for i in range(len(X)):
         m, s = mean[i], np.sqrt(covariance[i, i])
@@ -96,6 +106,20 @@ def reduction_by_quadrature(model, X, reference, level):
             now = norm.cdf(-np.abs(mean[j] - level) / np.sqrt(covariance[j, j]))
             found[i, j - len(X)] = now - np.sum(np.min(sides, axis=0))
     return found
+
+
+@pytest.mark.parametrize("posterior", POSTERIORS)
+def test_pending_rows_count_as_labelled(posterior):
+    model, pending, reference = fitted(posterior), ROWS[:2] + 0.1, np.random.default_rng(2).uniform(-3.0, 3.0, (4, 2))
+    mean, covariance = joint(model, ROWS, pending)
+    std, away = np.sqrt(np.diag(covariance)), np.abs(mean - 0.4)
+    assert np.all(std[:2] < 0.95 * np.sqrt(model.predict_latent(ROWS)[1][:2]))
+    np.testing.assert_allclose(straddle(model, ROWS, 0.4, pending=pending), 1.96 * std - away, rtol=1e-6)
+    wrong = misclassification_probability(model, ROWS, 0.4, pending=pending)
+    np.testing.assert_allclose(wrong, norm.cdf(-away / std), rtol=1e-6)
+    found = expected_misclassification_reduction(model, ROWS, reference, 0.4, pending=pending)
+    expected = reduction_by_quadrature(model, ROWS, reference, 0.4, pending).mean(axis=1)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: " ".join(record.key))

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import io
 from ._sites import Site
-from .approximations.base import ColumnOf, KernelPosterior, Posterior, Training
+from .approximations.base import KernelPosterior, Posterior, Training
 from .approximations.draws import drawn_paths, exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
@@ -306,10 +306,6 @@ class PosteriorClassifier(WithArrays):
             )
         with single_threaded_blas():
             return q.covariance(rows)
-
-    def _covariance_columns(self, X: MatrixLike) -> ColumnOf:
-        """The columns (C, n) of ``predict_latent(X, return_cov=True)``, each computed on request."""
-        return self.posterior_.covariance_columns(dense(self._rows(X)), self.n_jobs)
 
     def latent_mean_and_variance(self, X: ArrayLike) -> tuple[np.ndarray, ...]:
         """``predict_latent(X)`` under the name that scikit-learn's GaussianProcessClassifier uses."""

@@ -27,6 +27,7 @@ from ..likelihoods import LikelihoodBound, Parameter
 from ..likelihoods.logistic_softmax import normal_points
 from ..metrics import check_classifier
 from ..ranges import small_is_zero
+from ..rows.source import dense
 
 # (link, latent means and variances, (n,) or (n, C) each) -> scores (n,)
 Score = Callable[["Link", np.ndarray, np.ndarray], np.ndarray]
@@ -122,19 +123,58 @@ def entropy(log_probability: np.ndarray) -> np.ndarray:
     return -np.sum(p * np.where(p > 0.0, log_probability, 0.0), axis=-1)
 
 
-def _scores(model: BaseEstimator, X: ArrayLike, name: str, return_grad: bool) -> Scores:
-    link = Link.of(model)
-    if not return_grad:
-        return SCORES[name](link, *model.predict_latent(X))
-    mean, variance, *by_x = model.predict_latent(X, return_grad=True)
-    parts = zip(SLOPES[name](link, mean, variance), by_x, strict=True)
-    gradient = sum(np.sum(by[..., None] * one, axis=tuple(range(1, by.ndim))) for by, one in parts)
-    return SCORES[name](link, mean, variance), gradient
+class Labelled:
+    """Moments of latent values at rows, as labels are added whose values are not known.
+
+    Whatever the label of a row will be, it adds a normal factor to the posterior. The expected precision of this factor
+    lowers the variances of the other rows through their joint covariance; the means stay.
+    """
+
+    def __init__(self, model: BaseEstimator, *rows: ArrayLike, pending: ArrayLike | None = None) -> None:
+        """The rows of some arrays, of which ``pending`` ones have a label and are then left out."""
+        self._link = Link.of(model)
+        if not hasattr(model, "sample_latent"):
+            raise ValueError(f"model must be a GPClassifier, which has joint covariances; got {type(model).__name__}.")
+        parts = [dense(model._rows(part)) for part in (*rows, *(() if pending is None else (pending,)))]
+        together = np.concatenate(parts)
+        self.mean, self.variance = (moment.T for moment in model._latent_at(together))
+        self._columns = model.posterior_.covariance_columns(together, model.n_jobs)
+        self._lowered: list[np.ndarray] = []
+        self.sizes = [len(part) for part in parts[: len(rows)]]
+        n = sum(self.sizes)
+        for i in range(n, len(together)):
+            self.label(i)
+        self.mean, self.variance, self._lowered = self.mean[:n], self.variance[:n], [one[:n] for one in self._lowered]
+
+    def column(self, i: int) -> np.ndarray:
+        """Covariances (n,) or (n, C) of all rows with row i."""
+        column = self._columns(i)[:, : len(self.mean)].T.reshape(self.mean.shape)
+        return column - sum((one * one[i] for one in self._lowered), start=np.zeros(1))
+
+    def label(self, i: int) -> None:
+        """Add a label of row i: one step of a Cholesky factorisation of covariance + 1 / precision."""
+        precision = self._link.expected_precision(self.mean[i : i + 1], self.variance[i : i + 1])[0]
+        self._lowered.append(self.column(i) * np.sqrt(precision / (1.0 + precision * self.variance[i])))
+        self.variance = np.maximum(self.variance - self._lowered[-1] ** 2, 0.0)
 
 
-def moments(model: BaseEstimator, X: ArrayLike, return_grad: bool) -> tuple[np.ndarray, ...]:
+def latent(
+    model: BaseEstimator, X: ArrayLike, return_grad: bool = False, pending: ArrayLike | None = None
+) -> tuple[np.ndarray, ...]:
+    """``predict_latent``, once the labels of ``pending`` rows are known, whatever they will be."""
+    if pending is None:
+        return model.predict_latent(X, return_grad=True) if return_grad else model.predict_latent(X)
+    if return_grad:
+        raise ValueError("Scores with pending rows have no gradient: leave return_grad=False, or pending=None.")
+    rows = Labelled(model, X, pending=pending)
+    return rows.mean, rows.variance
+
+
+def moments(
+    model: BaseEstimator, X: ArrayLike, return_grad: bool, pending: ArrayLike | None = None
+) -> tuple[np.ndarray, ...]:
     """Mean and standard deviation (n,) of the one latent function, and with ``return_grad`` their gradients (n, d)."""
-    mean, variance, *by_x = model.predict_latent(X, return_grad=True) if return_grad else model.predict_latent(X)
+    mean, variance, *by_x = latent(model, X, return_grad, pending)
     std = np.sqrt(variance)
     if not return_grad:
         return mean, std
@@ -143,37 +183,56 @@ def moments(model: BaseEstimator, X: ArrayLike, return_grad: bool) -> tuple[np.n
     return mean, std, by_mean, by_std
 
 
+def _scores(model: BaseEstimator, X: ArrayLike, name: str, return_grad: bool, pending: ArrayLike | None) -> Scores:
+    link = Link.of(model)
+    mean, variance, *by_x = latent(model, X, return_grad, pending)
+    score = SCORES[name](link, mean, variance)
+    if not return_grad:
+        return score
+    parts = zip(SLOPES[name](link, mean, variance), by_x, strict=True)
+    return score, sum(np.sum(by[..., None] * one, axis=tuple(range(1, by.ndim))) for by, one in parts)
+
+
 @small_is_zero
-def predictive_entropy(model: BaseEstimator, X: ArrayLike, return_grad: bool = False) -> Scores:
+def predictive_entropy(
+    model: BaseEstimator, X: ArrayLike, return_grad: bool = False, pending: ArrayLike | None = None
+) -> Scores:
     """Entropy (n,) of the label at each row of X (n, d), in nats, from 0 to log C.
 
     ``model`` is any fitted classifier with ``predict_log_proba``. Entropy stays high where classes overlap, even if
     many labels are known there; ``mutual_information`` does not. With ``return_grad`` the gradient (n, d) by X follows,
-    of a GPClassifier or BayesianLinearClassifier.
+    of a GPClassifier or BayesianLinearClassifier. ``pending`` is as for ``mutual_information``.
     """
-    if return_grad:
-        return _scores(model, X, "predictive_entropy", return_grad)
+    if return_grad or pending is not None:
+        return _scores(model, X, "predictive_entropy", return_grad, pending)
     check_classifier(model, "predict_log_proba")
     return entropy(np.asarray(model.predict_log_proba(X)))
 
 
 @small_is_zero
-def latent_variance(model: BaseEstimator, X: ArrayLike, return_grad: bool = False) -> Scores:
+def latent_variance(
+    model: BaseEstimator, X: ArrayLike, return_grad: bool = False, pending: ArrayLike | None = None
+) -> Scores:
     """Posterior variance (n,) of the latent function at the rows of X (n, d), summed over several functions.
 
-    With ``return_grad`` the gradient (n, d) by X follows.
+    With ``return_grad`` the gradient (n, d) by X follows. ``pending`` is as for ``mutual_information``.
     """
-    return _scores(model, X, "latent_variance", return_grad)
+    return _scores(model, X, "latent_variance", return_grad, pending)
 
 
 @small_is_zero
-def mutual_information(model: BaseEstimator, X: ArrayLike, return_grad: bool = False) -> Scores:
+def mutual_information(
+    model: BaseEstimator, X: ArrayLike, return_grad: bool = False, pending: ArrayLike | None = None
+) -> Scores:
     """Mutual information (n,) of the label and the latent values at each row of X (n, d), in nats.
 
     Mutual information measures how much the label would teach about the latent function ([1]_: BALD). It is the entropy
     of the label minus the expected entropy given the latent values, H[E p(y | f)] - E H[p(y | f)], and lies between 0
     and ``predictive_entropy``. ``model`` is a fitted GPClassifier or BayesianLinearClassifier. With ``return_grad`` the
     gradient (n, d) by X follows; ValueError for likelihoods whose information is an average over points.
+
+    ``pending`` (p, d) are rows whose labels were asked for, but are not known yet. A row near one of them scores lower,
+    as in ``select``. This needs a GPClassifier, O(p) covariance columns, and no gradient.
 
     Notes
     -----
@@ -185,7 +244,7 @@ def mutual_information(model: BaseEstimator, X: ArrayLike, return_grad: bool = F
     an integral, some tens of milliseconds per row; the error is .001 nats for 3 classes and .006 for 10 at variance 1,
     and .006 and .03 at variance 100.
     """
-    return _scores(model, X, "mutual_information", return_grad)
+    return _scores(model, X, "mutual_information", return_grad, pending)
 
 
 def _information(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -301,7 +360,13 @@ SLOPES: dict[str, Slopes] = {
 
 
 @small_is_zero
-def select(model: BaseEstimator, X: ArrayLike, n: int, score: str = "mutual_information") -> np.ndarray:
+def select(
+    model: BaseEstimator,
+    X: ArrayLike,
+    n: int,
+    score: str = "mutual_information",
+    pending: ArrayLike | None = None,
+) -> np.ndarray:
     """Choose a batch of rows to be labelled, whose labels would not repeat each other.
 
     ``select`` takes the row with the highest score, one at a time. Whatever the label of this row will be, it adds a
@@ -319,6 +384,9 @@ def select(model: BaseEstimator, X: ArrayLike, n: int, score: str = "mutual_info
         Number of rows to choose.
     score : {"mutual_information", "latent_variance", "predictive_entropy"}, default="mutual_information"
         The function of this name. "predictive_entropy" falls little near rows that are already chosen.
+    pending : (p, d) array or data frame, default=None
+        Rows whose labels were asked for, but are not known yet, such as those of an earlier batch: they count as chosen
+        before the first choice.
 
     Returns
     -------
@@ -337,27 +405,16 @@ def select(model: BaseEstimator, X: ArrayLike, n: int, score: str = "mutual_info
     "predictive_entropy" of several classes may rise; ``select`` notices this for the 500 rows with the highest scores
     only.
     """
-    link = Link.of(model)
-    if not hasattr(model, "_covariance_columns"):
-        raise ValueError(f"model must be a GPClassifier, which has joint covariances; got {type(model).__name__}.")
-    mean, variance = model.predict_latent(X)
+    link, rows = Link.of(model), Labelled(model, X, pending=pending)
     Rule(lambda value: is_name(value, SCORES), f"one of {list(SCORES)}").check("score", score)
-    if not (is_integer(n) and 1 <= n <= len(mean)):
-        raise ValueError(f"n must be an integer from 1 to the number of candidates, {len(mean)}; got {n!r}.")
-    function, column_of = SCORES[score], model._covariance_columns(X)
-    scores = function(link, mean, variance)
-    known: list[np.ndarray] = []
+    if not (is_integer(n) and 1 <= n <= len(rows.mean)):
+        raise ValueError(f"n must be an integer from 1 to the number of candidates, {len(rows.mean)}; got {n!r}.")
+    scores = SCORES[score](link, rows.mean, rows.variance)
     chosen = [int(np.argmax(scores))]
     while len(chosen) < n:
-        i = chosen[-1]
-        # One step of a Cholesky factorisation of covariance + 1 / precision.
-        column = column_of(i).T.reshape(mean.shape) - sum((v * v[i] for v in known), start=np.zeros(1))
-        precision = link.expected_precision(mean[i : i + 1], variance[i : i + 1])[0]
-        column = column * np.sqrt(precision / (1.0 + precision * variance[i]))
-        known.append(column)
-        variance = np.maximum(variance - column**2, 0.0)
+        rows.label(chosen[-1])
         scores[chosen] = -np.inf
-        i, scores = _best(scores, function, link, mean, variance)
+        i, scores = _best(scores, SCORES[score], link, rows.mean, rows.variance)
         chosen.append(i)
     return np.array(chosen)
 

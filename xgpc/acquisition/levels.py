@@ -27,7 +27,7 @@ from ..names import RandomSeed
 from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.source import dense
-from .labels import ELEMENTS, Link, Scores, moments
+from .labels import ELEMENTS, Labelled, Link, Scores, moments
 from .trials import column_of_label
 
 IS_LEVEL = number(np.isfinite, "a finite number, a value of the latent function")
@@ -60,15 +60,21 @@ class FailureProbability(NamedTuple):
     sampling_std: float
 
 
-def _distance(model: BaseEstimator, X: ArrayLike, level: float, return_grad: bool) -> tuple[np.ndarray, ...]:
-    """Mean minus level, and standard deviation (n,) at the rows of X; with ``return_grad`` also their gradients."""
+def _check_level(model: BaseEstimator, level: float) -> None:
     IS_LEVEL.check("level", level)
     if Link.of(model).record.is_multi_class:
         raise ValueError(
             "A level is one of a single latent function; this model has a function for each of its classes. Fit to two "
             "classes with likelihood='logit', 'probit', 'step' or 'svm'."
         )
-    mean, *others = moments(model, X, return_grad)
+
+
+def _distance(
+    model: BaseEstimator, X: ArrayLike, level: float, return_grad: bool, pending: ArrayLike | None = None
+) -> tuple[np.ndarray, ...]:
+    """Mean minus level, and standard deviation (n,) at the rows of X; with ``return_grad`` also their gradients."""
+    _check_level(model, level)
+    mean, *others = moments(model, X, return_grad, pending)
     return mean - level, *others
 
 
@@ -80,7 +86,12 @@ def _ratio(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
 
 @small_is_zero
 def straddle(
-    model: BaseEstimator, X: ArrayLike, level: float = 0.0, width: float = 1.96, return_grad: bool = False
+    model: BaseEstimator,
+    X: ArrayLike,
+    level: float = 0.0,
+    width: float = 1.96,
+    return_grad: bool = False,
+    pending: ArrayLike | None = None,
 ) -> Scores:
     """Half the width of a credible interval of the latent function minus its mean's distance from a level, (n,) ([1]_).
 
@@ -98,16 +109,22 @@ def straddle(
         Half the width of the interval in standard deviations, above 0.
     return_grad : bool, default=False
         Whether the gradient (n, d) by X follows. Where the mean is at the level, it is that of the standard deviation.
+    pending : (p, d) array or data frame, default=None
+        Rows whose labels were asked for, but are not known yet, as for ``mutual_information``.
     """
     number(lambda value: 0.0 < value < np.inf, "a number above 0").check("width", width)
-    mean, std, *by_x = _distance(model, X, level, return_grad)
+    mean, std, *by_x = _distance(model, X, level, return_grad, pending)
     score = width * std - np.abs(mean)
     return (score, width * by_x[1] - np.sign(mean)[:, None] * by_x[0]) if return_grad else score
 
 
 @small_is_zero
 def misclassification_probability(
-    model: BaseEstimator, X: ArrayLike, level: float = 0.0, return_grad: bool = False
+    model: BaseEstimator,
+    X: ArrayLike,
+    level: float = 0.0,
+    return_grad: bool = False,
+    pending: ArrayLike | None = None,
 ) -> Scores:
     """Probability (n,) that the latent function is on the other side of a level than its posterior mean, 0 to 1/2.
 
@@ -116,9 +133,9 @@ def misclassification_probability(
 
     Parameters
     ----------
-    model, X, level, return_grad : as for ``straddle``
+    model, X, level, return_grad, pending : as for ``straddle``
     """
-    mean, std, *by_x = _distance(model, X, level, return_grad)
+    mean, std, *by_x = _distance(model, X, level, return_grad, pending)
     ratio = np.abs(_ratio(mean, std))
     probability = ndtr(-ratio)
     if not return_grad:
@@ -131,7 +148,11 @@ def misclassification_probability(
 
 @small_is_zero
 def expected_misclassification_reduction(
-    model: BaseEstimator, X: ArrayLike, reference: ArrayLike, level: float = 0.0
+    model: BaseEstimator,
+    X: ArrayLike,
+    reference: ArrayLike,
+    level: float = 0.0,
+    pending: ArrayLike | None = None,
 ) -> np.ndarray:
     """Expected fall (n,) of the mean ``misclassification_probability`` of other rows, if a row of X were labelled.
 
@@ -147,8 +168,7 @@ def expected_misclassification_reduction(
     reference : (r, d) array or data frame
         Rows at which the boundary matters, such as a sample of the region of interest. Some hundred rows suffice. With
         few rows many scores are 0, because a label then moves the boundary past none of them.
-    level : float, default=0.0
-        As for ``straddle``.
+    level, pending : as for ``straddle``
 
     Notes
     -----
@@ -162,19 +182,17 @@ def expected_misclassification_reduction(
     with p the predictive probability of the label and p' its derivative by the mean. O(n r) after min(n, r) columns of
     the joint covariance of candidates and reference rows.
     """
-    if not hasattr(model, "_covariance_columns"):
-        Link.of(model)
-        raise ValueError(f"model must be a GPClassifier, which has joint covariances; got {type(model).__name__}.")
-    (mean, std), (at, spread) = (_distance(model, rows, level, False) for rows in (X, reference))
-    link, n, r = Link.of(model), len(mean), len(at)
+    _check_level(model, level)
+    link, rows = Link.of(model), Labelled(model, X, reference, pending=pending)
+    n, r = rows.sizes
     if not r:
         raise ValueError("reference must have at least one row, at which the boundary matters; got none.")
-    both = np.concatenate([dense(model._rows(rows)) for rows in (X, reference)])
-    column, u = model.posterior_.covariance_columns(both, model.n_jobs), _ratio(at, spread)
+    distance, deviation = rows.mean - level, np.sqrt(rows.variance)
+    mean, std, spread, u = distance[:n], deviation[:n], deviation[n:], _ratio(distance, deviation)[n:]
     if r < n:
-        covariance = np.stack([column(n + j)[0, :n] for j in range(r)], axis=1)
+        covariance = np.stack([rows.column(n + j)[:n] for j in range(r)], axis=1)
     else:
-        covariance = np.stack([column(i)[0, n:] for i in range(n)]) if n else np.empty((0, r))
+        covariance = np.stack([rows.column(i)[n:] for i in range(n)]) if n else np.empty((0, r))
     found, above = np.empty(n), ndtr(u)
     now, step = np.mean(ndtr(-np.abs(u))), max(1, ELEMENTS // (4 * r * len(NODES) * link.n_classes))
     for some in (slice(first, first + step) for first in range(0, n, step)):
@@ -204,7 +222,9 @@ def probability_of_failure(
     """The share of a population that fails, with a credible interval, from a classifier of failures.
 
     The model's uncertainty about the boundary makes the interval. It shrinks as more rows are labelled, and the
-    posterior takes account of how near rows of the population fail together.
+    posterior takes account of how near rows of the population fail together. The interval takes the kernel as known.
+    If the fit learned it, the interval is too short, the more so from few rows: of 20 problems with 30 rows, intervals
+    of 95 % held the share of 15 with ``level=None`` and of 17 with ``level=0``.
 
     Parameters
     ----------

@@ -28,6 +28,8 @@ from threadpoolctl import threadpool_limits
 
 import xgpc
 from xgpc import BayesianLinearClassifier, GPClassifier, GPOrdinalClassifier, GPPreference
+from xgpc.acquisition import probability_of_failure
+from xgpc.gibbs import GibbsClassifier
 
 ROWS, LABELS = moons(40)
 
@@ -305,6 +307,46 @@ def test_refits_on_the_same_data_never_lower_the_bound(data, params):
     # What is kept is the posterior of all rows and its bound, and the record ends with it.
     assert model.history_["elbo"][-1] == model.elbo_
     assert model.elbo_ == pytest.approx(model.elbo(X, y), rel=1e-6)
+
+
+SEEDED = {
+    "GPClassifier": lambda rng: GPClassifier(n_inducing=5, max_iter=2, random_state=rng),
+    "BayesianLinearClassifier": lambda rng: BayesianLinearClassifier(batch_size=4, max_iter=3, random_state=rng),
+    "GibbsClassifier": lambda rng: GibbsClassifier(RBF(), n_samples=8, thin=1, n_warmup=2, random_state=rng),
+}
+
+
+@pytest.mark.parametrize("make", SEEDED.values(), ids=SEEDED)
+def test_a_generator_seeds_fits(make):
+    """Equal ones give equal fits, a clone has its own, and a second fit other numbers."""
+    rng, other = np.random.default_rng(3), np.random.default_rng(3)
+    model = make(rng)
+    assert model.get_params()["random_state"] is rng
+    copied = clone(model)
+    assert copied.random_state is not rng
+    first = quietly(model, ROWS, LABELS).predict_proba(ROWS)
+    np.testing.assert_array_equal(quietly(make(other), ROWS, LABELS).predict_proba(ROWS), first)
+    np.testing.assert_array_equal(quietly(copied, ROWS, LABELS).predict_proba(ROWS), first)
+    assert np.any(quietly(model, ROWS, LABELS).predict_proba(ROWS) != first)
+
+
+def test_a_generator_seeds_preferences_and_draws():
+    pairs = np.maximum(ROWS[1:], ROWS[:-1]), np.minimum(ROWS[1:], ROWS[:-1])
+    one, other = (
+        quietly(GPPreference(n_inducing=4, max_iter=2, random_state=np.random.default_rng(1)), *pairs) for _ in range(2)
+    )
+    np.testing.assert_array_equal(one.inducing_points_, other.inducing_points_)
+    model = quietly(GPClassifier(RBF(), optimizer=None, n_inducing=5, n_neighbors=0, random_state=0), ROWS, LABELS)
+    draws = [
+        lambda rng: model.sample_latent(ROWS, 2, random_state=rng),
+        lambda rng: model.draw_functions(2, random_state=rng)(ROWS),
+        lambda rng: probability_of_failure(model, ROWS, 1, n_draws=3, random_state=rng).draws,
+    ]
+    for draw in draws:
+        rng = np.random.default_rng(5)
+        first = draw(rng)
+        np.testing.assert_array_equal(draw(np.random.default_rng(5)), first)
+        assert np.any(draw(rng) != first)
 
 
 def test_new_rows_get_the_better_of_the_learned_and_the_previous_hyperparameters():

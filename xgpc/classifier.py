@@ -144,8 +144,9 @@ class GPClassifier(PosteriorClassifier):
         True, the fit ends as if ``max_time`` were over.
     n_jobs : int or None, default=None
         Number of threads. Results do not depend on it, bit for bit.
-    random_state : int, RandomState or None, default=None
-        Seed of all random choices: subsets of rows, inducing points, held-out rows and mini-batches.
+    random_state : int, Generator, RandomState or None, default=None
+        Seed of all random choices: subsets of rows, inducing points, held-out rows and mini-batches. A Generator gives
+        each fit another seed.
     verbose : int, default=0
         1 reports the progress of the fit, to the logger "xgpc" or to standard error.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 # Whatever scikit-learn takes as X: arrays, data frames, Arrow tables, sparse matrices.
 MatrixLike: TypeAlias = Any
-RandomSeed = int | np.random.RandomState | None
+RandomSeed = int | np.random.Generator | np.random.RandomState | None
 
 LikelihoodName = Literal[
     "logit",

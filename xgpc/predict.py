@@ -11,7 +11,6 @@ from typing import Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from . import io
@@ -22,7 +21,7 @@ from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
 from .arrays import WithArrays
 from .config import Rule, integer, is_name
-from .data.checks import checked_labels, class_numbers
+from .data.checks import checked_labels, class_numbers, random_state_of
 from .data.encoding import Encoding, of_table
 from .data.survey import reading
 from .drawn import LatentDraws
@@ -320,7 +319,7 @@ class PosteriorClassifier(WithArrays):
         ----------
         X : (n, d) array
         n_samples : int, default=1
-        random_state : int, RandomState or None, default=None
+        random_state : int, Generator, RandomState or None, default=None
         method : {"auto", "exact", "pathwise"}, default="auto"
             "exact" factorises the joint covariance, that of ``predict_latent(X, return_cov=True)``. "pathwise" draws
             from the prior by random cosines and corrects the draws at the inducing points (Wilson et al., ICML 2020,
@@ -348,7 +347,7 @@ class PosteriorClassifier(WithArrays):
         check_is_fitted(self)
         integer(1).check("n_samples", n_samples)
         Rule(lambda value: is_name(value, METHODS), f"one of {list(METHODS)}").check("method", method)
-        random, q = check_random_state(random_state), self.posterior_
+        random, q = random_state_of(random_state), self.posterior_
         obstacle = pathwise_obstacle(q)
         if method == "pathwise" and obstacle:
             raise ValueError(f"method='pathwise' {obstacle}. Take method='exact'.")
@@ -372,7 +371,7 @@ class PosteriorClassifier(WithArrays):
         Parameters
         ----------
         n_draws : int, default=1
-        random_state : int, RandomState or None, default=None
+        random_state : int, Generator, RandomState or None, default=None
 
         Returns
         -------
@@ -391,7 +390,7 @@ class PosteriorClassifier(WithArrays):
         """
         check_is_fitted(self)
         integer(1).check("n_draws", n_draws)
-        random, q = check_random_state(random_state), self.posterior_
+        random, q = random_state_of(random_state), self.posterior_
         obstacle = pathwise_obstacle(q)
         if obstacle:
             raise ValueError(

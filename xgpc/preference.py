@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import Kernel
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from . import names
 from .approximations.base import Training
 from .approximations.pairs import PairPosterior, PairPrior
 from .config import check_allowed, integer, one_of
-from .data.checks import checked_weights
+from .data.checks import checked_weights, random_state_of
 from .data.training import checked_rows, labels_of
 from .estimator import ColumnsOfFit, all_or_nothing
 from .files import Arrays, Header, read, refusing, regular, write
@@ -69,7 +68,7 @@ class GPPreference(ColumnsOfFit):
         Both stop once the bound rises by less than about ``tol``, relative to its size.
     n_jobs : int or None, default=None
         Number of threads.
-    random_state : int, RandomState or None, default=None
+    random_state : int, Generator, RandomState or None, default=None
         Seed of the cluster centres.
 
     Attributes
@@ -143,7 +142,7 @@ class GPPreference(ColumnsOfFit):
             pairs, weight = pairs[weight > 0.0], weight[weight > 0.0]
         if not len(pairs):
             raise ValueError("There is no pair of positive weight: give a pair or more.")
-        items, random_state = np.unique(np.vstack(np.hsplit(pairs, 2)), axis=0), check_random_state(self.random_state)
+        items, random_state = np.unique(np.vstack(np.hsplit(pairs, 2)), axis=0), random_state_of(self.random_state)
         record, history = record_of(self.likelihood, "exact"), History()
         sample = Sample(ArraySource(items, np.ones(len(items))), len(items), random_state, None)
         is_default = self.kernel is None

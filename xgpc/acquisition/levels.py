@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 
 from ..approximations.draws import exact_draws
 from ..config import PROBABILITY, integer, number
+from ..data.checks import random_state_of
 from ..names import RandomSeed
 from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
@@ -241,7 +241,7 @@ def probability_of_failure(
         Probability of the interval, between 0 and 1.
     n_draws : int, default=1000
         Number of draws of the share, of which the interval has the quantiles.
-    random_state : int, RandomState or None, default=None
+    random_state : int, Generator, RandomState or None, default=None
 
     Returns
     -------
@@ -266,7 +266,7 @@ def probability_of_failure(
             f"failure={failure!r} is on both sides of a level; give the first or the last of the classes "
             f"{link.record.by_level(model.classes_).tolist()}, or leave level=None."
         )
-    random = check_random_state(random_state)
+    random = random_state_of(random_state)
     if level is None:
         p = model.predict_proba(population)[:, column]
     else:

@@ -10,15 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
-from sklearn.utils import column_or_1d
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 
-from ..names import ClassWeight, MatrixLike
+from ..names import ClassWeight, MatrixLike, RandomSeed
 from ..ranges import LARGEST_FEATURE, MOST_ROWS, check_weight_range, largest_size, refuse_masked
 
 # Columns that a message names.
 LISTED = 10
 HOW_TO_IMPUTE = "Put in numbers, as sklearn.impute.SimpleImputer does in a pipeline."
+
+
+def random_state_of(seed: RandomSeed) -> np.random.RandomState:
+    """Return what scikit-learn's ``check_random_state`` does; the next numbers of a Generator are a seed."""
+    return check_random_state(int(seed.integers(2**32)) if isinstance(seed, np.random.Generator) else seed)
 
 
 class BadRow(ValueError):

@@ -14,13 +14,14 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import Kernel
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from .. import _sites
 from .._threads import Pool
 from ..classifier import GPClassifier
 from ..config import Rule, check_allowed, integer, one_of
+from ..data.checks import random_state_of
 from ..estimator import LatentClassifier, all_or_nothing
 from ..likelihoods import record_of
 from ..likelihoods.binary import logit_log_probabilities
@@ -163,7 +164,7 @@ class GibbsClassifier(LatentClassifier):
 
     def _start(self, rows: np.ndarray, labels: np.ndarray) -> list[Chain]:
         """The chains before their first sweep."""
-        random_state = check_random_state(self.random_state)
+        random_state = random_state_of(self.random_state)
         # The variational posterior of the exact bound, under the given kernel or a learned one.
         approximation = GPClassifier(
             self.kernel,

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior
+from ..data.checks import random_state_of
 from ..kernels.features import Groups
+from ..names import RandomSeed
 from ..rows.deadline import Deadline
 from ..status import Status
 from .history import History
@@ -119,10 +120,10 @@ class Run:
         deadline: Deadline | None = None,
         status: Status | None = None,
         callback: Callable[[FitState], object] | None = None,
-        random_state: int | np.random.RandomState | None = None,
+        random_state: RandomSeed = None,
     ):
         self.deadline, self._status, self._callback = deadline or Deadline(), status, callback
-        self.random_state: np.random.RandomState = check_random_state(random_state)
+        self.random_state: np.random.RandomState = random_state_of(random_state)
         self.history, self._state = History(), FitState()
         if status is not None or callback is not None:
             self.history.listener = self.deadline.report = self._report

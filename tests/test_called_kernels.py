@@ -431,7 +431,7 @@ def test_what_needs_compiled_kernels_says_so(tmp_path):
         to_onnx(model)
     with pytest.raises(ValueError, match="Own is no compiled kernel"):
         shapley_values(model, X)
-    with pytest.raises(ValueError, match="is for sums and products of"):
+    with pytest.raises(ValueError, match="is for compiled kernels"):
         model.sample_latent(X, method="pathwise")
     assert model.sample_latent(X[:4], 3, random_state=0).shape == (4, 3)
     with pytest.raises(AttributeError, match="not compiled, because Own is no compiled kernel"):

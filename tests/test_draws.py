@@ -7,7 +7,9 @@ import pytest
 from sklearn.gaussian_process.kernels import (
     RBF,
     ConstantKernel,
+    DotProduct,
     Exponentiation,
+    ExpSineSquared,
     Matern,
     RationalQuadratic,
     WhiteKernel,
@@ -15,7 +17,7 @@ from sklearn.gaussian_process.kernels import (
 from support.fits import quietly
 
 from xgpc import GPClassifier
-from xgpc.kernels import AxisMatern
+from xgpc.kernels import ActiveDims, AxisMatern
 
 KERNELS = {
     "matern-1/2": Matern(0.8, nu=0.5),
@@ -27,6 +29,12 @@ KERNELS = {
     "axis-1/2": ConstantKernel(1.5) * AxisMatern([1.2, 2.0]),
     "axis-3/2 and a sum": ConstantKernel(1.5) * AxisMatern(1.5, nu=1.5) + AxisMatern(1.0) * RBF(2.0),
     "power": Exponentiation(RBF(1.0) + ConstantKernel(0.3), 2),
+    "linear": ConstantKernel(0.6) * DotProduct(0.8),
+    "linear in one feature, and a sum": RBF(0.9) + ActiveDims(DotProduct(0.3), [1]),
+    "polynomial": ConstantKernel(0.2) * Exponentiation(DotProduct(1.1), 2),
+    "linear trend times waves": DotProduct(0.5) * RBF([0.7, 1.2]),
+    "periodic": ActiveDims(ExpSineSquared(0.7, 2.5), [0]) * RBF([4.0, 1.0]),
+    "periodic and a sum": ActiveDims(ExpSineSquared(1.5, 0.9), [1]) + ConstantKernel(0.5),
 }
 LEVEL = 5.0
 
@@ -62,6 +70,15 @@ def fit(n_classes=2, kernel=None, **options):
         pytest.param(3, {}, id="a kernel for all"),
         *(pytest.param(2, {"kernel": kernel}, id=name) for name, kernel in KERNELS.items()),
         pytest.param(3, {"share": "none", "likelihood": "logistic-softmax"}, id="kernels for each"),
+        pytest.param(2, {"inducing_points": "all"}, id="full"),
+        pytest.param(
+            3, {"inducing_points": "all", "kernel": KERNELS["linear trend times waves"]}, id="full, of several"
+        ),
+        pytest.param(
+            2,
+            {"inducing_points": "all", "likelihood": "step", "label_noise": 0.1, "kernel": RBF() + WhiteKernel(0.2)},
+            id="full, with negative precisions",
+        ),
     ],
 )
 def test_draws_have_the_mean_and_covariance_of_predict_latent(method, n_classes, options, monkeypatch):
@@ -82,14 +99,13 @@ def test_draws_have_the_mean_and_covariance_of_predict_latent(method, n_classes,
         assert np.all(np.abs(across - np.eye(3)) <= LEVEL / np.sqrt(n_draws) + 1e-12)
 
 
-@pytest.mark.parametrize("options", [{"inducing_points": "all"}, {"n_neighbors": 4}], ids=["full", "neighbours"])
-def test_draws_of_full_processes_and_with_neighbours_are_exact(options, monkeypatch):
-    model = fit(**options)
+def test_draws_with_neighbours_are_exact(monkeypatch):
+    model = fit(n_neighbors=4)
     X = np.random.default_rng(2).normal(size=(5, 2))
     monkeypatch.setattr("xgpc.predict.EXACT_ROWS", 1)
     sample = model.sample_latent(X, 4000, random_state=3)
     assert_moments(sample, *model.predict_latent(X, return_cov=True))
-    with pytest.raises(ValueError, match="is for inducing points: not for neighbours"):
+    with pytest.raises(ValueError, match=r"is not for models with neighbours \(n_neighbors_ above 0\)"):
         model.sample_latent(X, method="pathwise")
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.special import softmax
 from sklearn.exceptions import NotFittedError
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, ExpSineSquared, Matern, WhiteKernel
 from support.dense import KERNELS, SOME_KERNELS, assert_near, compiled, derivative, kernel_trees
 from support.fits import quietly
 
@@ -275,16 +275,21 @@ def test_linear_classifier(intercept, shape):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("posterior", ["sparse", "full"])
 @pytest.mark.parametrize(
     "kernel",
-    [KERNEL + WhiteKernel(0.1), RBF(1.0) * AxisMatern([1.0, 2.0, 3.0], nu=1.5) + ConstantKernel(0.3)],
-    ids=["matern and noise", "sum of products"],
+    [
+        KERNEL + WhiteKernel(0.1),
+        RBF(1.0) * AxisMatern([1.0, 2.0, 3.0], nu=1.5) + ConstantKernel(0.3),
+        DotProduct(0.5) ** 2 * ActiveDims(ExpSineSquared(1.2, 2.0), [1]) + ActiveDims(DotProduct(), [0, 2]),
+    ],
+    ids=["matern and noise", "sum of products", "linear and periodic"],
 )
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_drawn_functions(n_classes, kernel):
+def test_drawn_functions(n_classes, kernel, posterior):
     X, y = data(n_classes)
     mean = [0.5, -0.2, 0.1] if n_classes == 3 else 0.5
-    model = fitted(n_classes, kernel, mean=mean)
+    model = fitted(n_classes, kernel, posterior, mean=mean)
     rows, n_draws = X[:6] + 0.01, 18
     draws = model.draw_functions(n_draws, random_state=4)
     values = draws(rows)
@@ -418,8 +423,8 @@ def test_refusals():
         with pytest.raises(ValueError, match=r"levels or missing numbers.*Fit to the columns of numbers alone"):
             method(table)
     assert draws(table).shape == (len(table), 1)
-    for other in (fitted(posterior="full"), fitted(posterior="local"), fitted(kernel=KERNEL + DotProduct())):
-        with pytest.raises(ValueError, match=r"draw_functions is for .*sample_latent\(X, method='exact'\)"):
+    for other in (fitted(posterior="local"), fitted(kernel=Matern(nu=2.2))):
+        with pytest.raises(ValueError, match=r"draw_functions is .*sample_latent\(X, method='exact'\)"):
             other.draw_functions()
     with pytest.raises(ValueError, match="n_draws"):
         model.draw_functions(0)

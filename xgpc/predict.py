@@ -16,9 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from . import io
 from ._sites import Site
 from .approximations.base import KernelPosterior, Posterior, Training
-from .approximations.draws import drawn_paths, exact_draws, pathwise_draws, pathwise_obstacle
+from .approximations.draws import Paths, drawn_paths, exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
-from .approximations.sparse import SparsePosterior
 from .arrays import WithArrays
 from .config import Rule, integer, is_name
 from .data.checks import checked_labels, class_numbers, random_state_of
@@ -322,11 +321,11 @@ class PosteriorClassifier(WithArrays):
         random_state : int, Generator, RandomState or None, default=None
         method : {"auto", "exact", "pathwise"}, default="auto"
             "exact" factorises the joint covariance, that of ``predict_latent(X, return_cov=True)``. "pathwise" draws
-            from the prior by random cosines and corrects the draws at the inducing points (Wilson et al., ICML 2020,
-            equations (12) and (13)): mean, covariance and the distribution at a single row are exact, the joint
-            distribution of several rows is nearly normal. It needs inducing points, no neighbours, and a kernel made
-            of RBF, Matern, AxisMatern and RationalQuadratic by sums, products and constants, with or without white
-            noise. "auto" takes "pathwise" for more than 3000 rows where it is possible, else "exact".
+            from the prior by random cosines and corrects the draws at the inducing points, or all rows (Wilson et al.,
+            ICML 2020, equations (12) and (13)): mean and covariance are exact, the joint distribution of several rows
+            is nearly normal, and that of a single row is normal, or nearly so if the kernel has a DotProduct in a
+            product. It needs a compiled kernel, and no neighbours. "auto" takes "pathwise" for more than 3000 rows
+            where it is possible, else "exact".
 
         Returns
         -------
@@ -353,7 +352,7 @@ class PosteriorClassifier(WithArrays):
             raise ValueError(f"method='pathwise' {obstacle}. Take method='exact'.")
         rows, mean = self._joint_rows(X)
         if method == "pathwise" or (method == "auto" and len(rows) > EXACT_ROWS and not obstacle):
-            assert isinstance(q, SparsePosterior)
+            assert isinstance(q, KernelPosterior)
             draws = pathwise_draws(q, rows, n_samples, random, self.n_jobs)
             draws += np.reshape(self.mean_, (-1, 1, 1)[: draws.ndim])
         else:
@@ -396,9 +395,11 @@ class PosteriorClassifier(WithArrays):
             raise ValueError(
                 f"draw_functions {obstacle}. Take sample_latent(X, method='exact') for draws at given rows."
             )
-        assert isinstance(q, SparsePosterior)
+        assert isinstance(q, KernelPosterior)
+        paths: list[list[Paths]] = [[] for _ in q.groups]
         with single_threaded_blas():
-            paths = [[one for _, one in drawn_paths(q, c, n_draws, random)] for c in range(len(q.groups))]
+            for c, _, part in drawn_paths(q, n_draws, random):
+                paths[c].append(part)
         return LatentDraws(copy.copy(self), paths, self.mean_)
 
     @property

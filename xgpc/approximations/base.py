@@ -284,6 +284,11 @@ class KernelPosterior(Value, ABC):
         """The marginals of each latent function in its covariances; what several share is the same object."""
 
     @abstractmethod
+    def path_deviations(self) -> np.ndarray:
+        """Standard deviations (C, m) of independent noise e at the points: with ``explained`` E of the form above and a
+        draw f of the prior, E (f(Z) + e) has the identity as covariance."""
+
+    @abstractmethod
     def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums (r,) over training rows i of C_i t_i and C_i^2 s_i, with the covariances C of one latent function at the
         rows of X and at them, from what s and t make as precisions and linear terms."""

@@ -1,12 +1,15 @@
 """Draws of latent functions from a posterior.
 
 Exact: mean + S e with a factor S S^T of the joint covariance and e ~ N(0, I); O(n^3). Pathwise (Matheron's rule): a
-draw f of the prior, which is a sum of random cosines, becomes one of the posterior,
+draw f of the prior, which is a sum of random cosines, becomes one of the posterior. With points Z and q's mean alpha.k
+and covariances k(x, x') - (E k).(E k') + (A k).(A k'), k = k(Z, x) (``CovarianceForm``), it is
 
-    f(x) + k(x, Z) K_mm^{-1} (u - f(Z) - e),    u ~ q(u),  e ~ N(0, jitter),
+    f(x) + k(x, Z) (alpha - E^T E (f(Z) + e) + A^T g),    g ~ N(0, I),
 
-in O(n). Each draw has frequencies of its own: mean, covariance and the distribution at a single row are then exact for
-any number of cosines, and several rows together are nearly normal.
+in O(n). The noise e makes the covariance of E (f(Z) + e) the identity: that of the jitter for inducing points, where
+this is f(x) + k(x, Z) K_mm^{-1} (u - f(Z) - e) with u ~ q(u), and that of the sites for a full process. Each draw has
+frequencies of its own: mean, covariance and, without a DotProduct in a product, the distribution at a single row are
+then exact for any number of cosines, and several rows together are nearly normal.
 
 References
 ----------
@@ -25,12 +28,10 @@ import numpy as np
 from scipy.linalg import lapack
 
 from .._kernels import InducingKernel
-from ..kernels.factors import FACTORS
 from ..kernels.spec import KernelSpec
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Threads, parts_of
-from .base import Posterior, noise_variances
-from .sparse import SparsePosterior
+from .base import KernelPosterior, Posterior, noise_variances
 
 # Cosines of a term of the kernel in each draw. Given its frequencies a draw is normal, with correlations that differ
 # from the kernel's by 1 / sqrt(2 N_COSINES) = .03 at most, in standard deviations.
@@ -54,59 +55,76 @@ def exact_draws(mean: np.ndarray, covariance: np.ndarray, n_draws: int, random: 
 
 
 @dataclass(frozen=True)
-class Cosines:
-    """Functions, each a sum of amplitude * cos(frequency . x + phase)."""
+class Features:
+    """Functions, each a sum of amplitude * cos(frequency . x + phase), times linear functions slope . x + offset."""
 
     frequency: np.ndarray  # (n_draws, F, d)
     phase: np.ndarray  # (n_draws, F)
     amplitude: np.ndarray
+    slopes: np.ndarray  # (n_draws, L, F, d)
+    offsets: np.ndarray  # (n_draws, L, F)
+
+    def _parts(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+        """Of each draw the angles (r, F), frequencies and amplitudes, and linear functions (L, r, F) and slopes."""
+        for frequency, phase, amplitude, slopes, offsets in zip(*vars(self).values(), strict=True):
+            linear = X @ np.swapaxes(slopes, 1, 2) + offsets[:, None]
+            angle = X @ frequency.T
+            angle += phase
+            yield angle, frequency, amplitude, linear, slopes
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
         """Values (n_draws, r) at the rows of X (r, d)."""
         values = np.empty((len(self.phase), len(X)))
-        for s, (frequency, phase, amplitude) in enumerate(zip(*vars(self).values(), strict=True)):
-            angle = X @ frequency.T
-            angle += phase
-            values[s] = np.cos(angle, out=angle) @ amplitude
+        for value, (angle, _, amplitude, linear, _) in zip(values, self._parts(X), strict=True):
+            waves = np.cos(angle, out=angle)
+            for one in linear:
+                waves *= one
+            value[:] = waves @ amplitude
         return values
 
     def gradient(self, X: np.ndarray) -> np.ndarray:
         """Gradients (n_draws, r, d) by the rows."""
         values = np.empty((len(self.phase), *X.shape))
-        for s, (frequency, phase, amplitude) in enumerate(zip(*vars(self).values(), strict=True)):
-            values[s] = -(np.sin(X @ frequency.T + phase) * amplitude) @ frequency
+        for value, (angle, frequency, amplitude, linear, slopes) in zip(values, self._parts(X), strict=True):
+            value[:] = -(np.sin(angle) * amplitude * np.prod(linear, axis=0)) @ frequency
+            for i, slope in enumerate(slopes):
+                value += (np.cos(angle) * amplitude * np.prod(np.delete(linear, i, axis=0), axis=0)) @ slope
         return values
 
 
-def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -> Cosines:
-    """Draws from the prior of a kernel, whose terms have spectra, without its white noise.
+def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -> list[Features]:
+    """Draws from the prior of a kernel without its white noise, as a sum over its terms.
 
-    The frequencies of a product are sums of those of its factors: its spectrum is their convolution.
+    The frequencies of a product are sums of those of its factors: its spectrum is their convolution. A factor
+    sigma_0^2 + x.z is the covariance of a linear function, another one for each cosine.
     """
-    size, d = (n_draws, N_COSINES), spec.n_features
-    frequencies, phases, amplitudes = [], [], []
+    size, d, terms = (n_draws, N_COSINES), spec.n_features, []
     for term in spec.without_noise().terms:
+        spectrum, linear = spec.spectrum(term), spec.linear_factors(term)
         frequency = np.zeros((*size, d))
-        for draw, length_scale in spec.spectrum(term) or []:
-            tau = draw(random, (*size, d))
-            frequency += np.sqrt(tau) * random.standard_normal((*size, d)) / length_scale
-        frequencies.append(frequency)
+        for draw, length_scale in spectrum:
+            frequency += draw(random, (*size, d)) / length_scale
         # Of a cos + b sin with a, b ~ N(0, variance / N_COSINES).
-        phases.append(random.uniform(0.0, 2.0 * np.pi, size))
-        amplitudes.append(np.sqrt(2.0 * spec.variance(term) / N_COSINES * random.standard_exponential(size)))
-    return Cosines(*(np.concatenate(parts, axis=1) for parts in (frequencies, phases, amplitudes)))
+        phase = random.uniform(0.0, 2.0 * np.pi, size)
+        amplitude = np.sqrt(2.0 * spec.variance(term) / N_COSINES * random.standard_exponential(size))
+        if linear and not spectrum:
+            # The sum of linear functions is one, and normal.
+            phase, amplitude = np.zeros(size), np.full(size, np.sqrt(spec.variance(term) / N_COSINES))
+        slopes, offsets = np.empty((n_draws, len(linear), N_COSINES, d)), np.empty((n_draws, len(linear), N_COSINES))
+        for i, (sigma_0, is_seen) in enumerate(linear):
+            slopes[:, i] = random.standard_normal((*size, d)) * is_seen
+            offsets[:, i] = sigma_0 * random.standard_normal(size)
+        terms.append(Features(frequency, phase, amplitude, slopes, offsets))
+    return terms
 
 
 def pathwise_obstacle(q: Posterior) -> str:
     """Why there are no pathwise draws of a posterior, if so."""
-    if not isinstance(q, SparsePosterior):
-        return "is for inducing points: not for neighbours (n_neighbors_ above 0), nor for inducing_points='all'"
+    if not isinstance(q, KernelPosterior):
+        return "is not for models with neighbours (n_neighbors_ above 0)"
     for group in q.prior.groups:
-        if group.spec.not_compiled or any(
-            group.spec.spectrum(term) is None for term in group.spec.without_noise().terms
-        ):
-            known = ", ".join(kind.__name__ for kind, factor in FACTORS.items() if factor.mixing is not None)
-            return f"is for sums and products of {known}; the kernel is {group.spec.kernel}"
+        if group.spec.not_compiled:
+            return f"is for compiled kernels; {group.spec.kernel} is called, because {group.spec.not_compiled}"
     return ""
 
 
@@ -114,38 +132,35 @@ def pathwise_obstacle(q: Posterior) -> str:
 class Paths:
     """Draws of a latent function: draws of its prior, and weights (n_draws, m) of the covariances with points."""
 
-    first: Cosines
+    first: list[Features]  # whose sum is the draw of the prior
     weights: np.ndarray
     core: InducingKernel
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
         """Values (n_draws, r) at the rows of X (r, d)."""
-        return self.first(X) + self.weights @ self.core.cross(X).T
+        return sum(one(X) for one in self.first) + self.weights @ self.core.cross(X).T
 
     def gradient(self, X: np.ndarray) -> np.ndarray:
         """Gradients (n_draws, r, d) by the rows."""
         G = np.repeat(self.weights[..., None], len(X), axis=2)
-        return self.first.gradient(X) + self.core.row_gradients(X, G)
+        return sum(one.gradient(X) for one in self.first) + self.core.row_gradients(X, G)
 
 
-def drawn_paths(
-    q: SparsePosterior, c: int, n_draws: int, random: np.random.RandomState
-) -> Iterator[tuple[slice, Paths]]:
-    """Draws of latent function c, a few at a time, and which of all these are."""
-    prior, (Rinv, w) = q.groups[c], (each[c] for each in q.stacked())
-    for start in range(0, n_draws, DRAWS):
-        first = prior_draws(prior.spec, min(DRAWS, n_draws - start), random)
-        # K_mm = k(Z, Z) + jitter times its mean diagonal.
-        noise = np.mean(np.sum(prior.L**2, axis=1)) * prior.jitter / (1.0 + prior.jitter)
-        at_points = first(prior.Z)
-        at_points += np.sqrt(noise) * random.standard_normal(at_points.shape)
-        z = w + random.standard_normal(at_points.shape) @ Rinv
-        weights = (z - at_points @ prior.Linv.T) @ prior.Linv
-        yield slice(start, start + len(weights)), Paths(first, weights, prior.core)
+def drawn_paths(q: KernelPosterior, n_draws: int, random: np.random.RandomState) -> Iterator[tuple[int, slice, Paths]]:
+    """Draws of each latent function, a few at a time: its number, and which of its draws these are."""
+    each = zip(q.groups, q.covariance_forms(), q.path_deviations(), strict=True)
+    for c, (prior, form, deviation) in enumerate(each):
+        for start in range(0, n_draws, DRAWS):
+            first = prior_draws(prior.spec, min(DRAWS, n_draws - start), random)
+            at_points = np.sum([one(prior.Z) for one in first], axis=0)
+            at_points += deviation * random.standard_normal(at_points.shape)
+            weights = form.weights - (at_points @ form.explained.T) @ form.explained
+            weights += random.standard_normal((len(weights), len(form.added))) @ form.added
+            yield c, slice(start, start + len(weights)), Paths(first, weights, prior.core)
 
 
 def pathwise_draws(
-    q: SparsePosterior, X: np.ndarray, n_draws: int, random: np.random.RandomState, n_jobs: int | None
+    q: KernelPosterior, X: np.ndarray, n_draws: int, random: np.random.RandomState, n_jobs: int | None
 ) -> np.ndarray:
     """Draws (n, n_draws) or (C, n, n_draws) at the rows of X (n, d); O(C n n_draws (F d + m)), F = ``N_COSINES``.
 
@@ -157,10 +172,10 @@ def pathwise_draws(
         found[part] = paths(X[part]).T
 
     with single_threaded_blas(), Threads(n_jobs) as executor:
-        for c, prior in enumerate(q.groups):
-            for draws, paths in drawn_paths(q, c, n_draws, random):
-                executor.each(partial(fill, paths, values[c, :, draws]), parts_of(len(X)))
-            variance = noise_variances(prior, X)
-            if np.any(variance):
-                values[c] += np.sqrt(variance)[:, None] * random.standard_normal(values[c].shape)
+        for c, draws, paths in drawn_paths(q, n_draws, random):
+            executor.each(partial(fill, paths, values[c, :, draws]), parts_of(len(X)))
+    for value, prior in zip(values, q.groups, strict=True):
+        variance = noise_variances(prior, X)
+        if np.any(variance):
+            value += np.sqrt(variance)[:, None] * random.standard_normal(value.shape)
     return values.reshape(*q.shape, len(X), n_draws)

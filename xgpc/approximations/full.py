@@ -370,6 +370,12 @@ class FullPosterior(KernelPosterior):
         each = zip(self.groups, np.atleast_2d(self.alpha), self.factors, strict=True)
         return [CovarianceForm(group.core, alpha, factor.H, factor.N) for group, alpha, factor in each]
 
+    def path_deviations(self) -> np.ndarray:
+        """That of positive sites: H (K + Lambda^{-1}) H^T = I, and H has zeros where a site has no precision."""
+        precision = np.atleast_2d(self.precision)
+        is_known = precision > np.finfo(float).tiny
+        return np.sqrt(np.divide(1.0, precision, out=np.zeros_like(precision), where=is_known))
+
     def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """With the covariances C = k - K M k of the rows of X (r, d) with the distinct rows; O(r n^2)."""
         k = self.prior.core.cross(X)

@@ -305,6 +305,11 @@ class SparsePosterior(KernelPosterior):
         each = zip(self.groups, *self.stacked(), strict=True)
         return [CovarianceForm(group.core, group.Linv.T @ w, group.Linv, Rinv @ group.Linv) for group, Rinv, w in each]
 
+    def path_deviations(self) -> np.ndarray:
+        """That of the jitter: L L^T = k(Z, Z) + jitter times its mean diagonal."""
+        noise = [np.mean(np.sum(prior.L**2, axis=1)) * prior.jitter / (1.0 + prior.jitter) for prior in self.groups]
+        return np.repeat(np.sqrt(noise)[:, None], self.prior.n_inducing, axis=1)
+
     def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """b.h and b^T P b (r,) for b = P_q^{-1} a: C_i = a^T P_q^{-1} a_i, h = sum t_i a_i, P = sum s_i a_i a_i^T."""
         b = (self.prior.core.cross(X) @ self.prior.Linv.T @ self.Rinv.T) @ self.Rinv

@@ -30,10 +30,19 @@ class Factor:
     power: float = 1.0
     # Name of the parameter that differences are divided by; None for kernels of the inner product x.z.
     scale: str | None = "length_scale"
-    # From a kernel and its shape, a function that draws tau: the kernel is a mixture over tau of exp(-tau r^2 / 2), r
-    # the scaled distance, or a product over features of such mixtures, each with a tau of its own. Its frequencies are
-    # sqrt(tau) times a standard normal vector. None without a spectrum.
-    mixing: Callable[[Kernel, float], Draw] | None = None
+    # From a kernel and its shape, a function that draws frequencies (..., d) from its spectrum, in units of 1 / scale.
+    # None for kernels of the inner product.
+    spectrum: Callable[[Kernel, float], Draw] | None = None
+
+
+def _mixture(tau: Draw) -> Draw:
+    """The spectrum of a mixture over tau of exp(-tau r^2 / 2), r the scaled distance, or of a product over features of
+    such mixtures, each with a tau of its own."""
+
+    def draw(random_state: np.random.RandomState, size: tuple[int, ...]) -> np.ndarray:
+        return np.sqrt(tau(random_state, size)) * random_state.standard_normal(size)
+
+    return draw
 
 
 def _no_mixture(random_state: np.random.RandomState, size: tuple[int, ...]) -> np.ndarray:
@@ -55,21 +64,36 @@ def _gamma(shape: float) -> Draw:
     return lambda random_state, size: random_state.standard_gamma(shape, (*size[:-1], 1)) / shape
 
 
+def _harmonics(length_scale: float) -> Draw:
+    """exp(-2 sin^2(pi t) / l^2) is the sum over whole numbers j of exp(-a) I_j(a) cos(2 pi j t), with a = 1 / l^2: the
+    weights are those of a difference of two Poisson numbers with mean a / 2 (Skellam 1946)."""
+    half = 0.5 / length_scale**2
+
+    def draw(random_state: np.random.RandomState, size: tuple[int, ...]) -> np.ndarray:
+        return 2.0 * np.pi * (random_state.poisson(half, size) - random_state.poisson(half, size))
+
+    return draw
+
+
 AXIS_FAMILIES = {0.5: "axis-matern-1/2", 1.5: "axis-matern-3/2"}
 MATERN_FAMILIES = {0.5: "matern-1/2", 1.5: "matern-3/2", 2.5: "matern-5/2", math.inf: "rbf"}
 # Spectra: Rasmussen & Williams 2006, section 4.2.1, with equations (4.15) of Matern and (4.20) of RationalQuadratic.
 FACTORS = {
-    RBF: Factor(lambda kernel: "rbf", mixing=lambda kernel, _: _no_mixture),
+    RBF: Factor(lambda kernel: "rbf", spectrum=lambda kernel, _: _mixture(_no_mixture)),
     Matern: Factor(
         lambda kernel: MATERN_FAMILIES.get(float(kernel.nu), ""),
-        mixing=lambda kernel, _: _inverse_gamma(float(kernel.nu)) if math.isfinite(kernel.nu) else _no_mixture,
+        spectrum=lambda kernel, _: _mixture(_inverse_gamma(kernel.nu) if math.isfinite(kernel.nu) else _no_mixture),
     ),
-    RationalQuadratic: Factor(lambda kernel: "rational-quadratic", "alpha", mixing=lambda kernel, alpha: _gamma(alpha)),
+    RationalQuadratic: Factor(
+        lambda kernel: "rational-quadratic", "alpha", spectrum=lambda kernel, alpha: _mixture(_gamma(alpha))
+    ),
     DotProduct: Factor(lambda kernel: "dot-product", "sigma_0", 2.0, scale=None),
-    ExpSineSquared: Factor(lambda kernel: "periodic", "length_scale", scale="periodicity"),
+    ExpSineSquared: Factor(
+        lambda kernel: "periodic", "length_scale", scale="periodicity", spectrum=lambda kernel, scale: _harmonics(scale)
+    ),
     AxisMatern: Factor(
         lambda kernel: AXIS_FAMILIES.get(float(kernel.nu), ""),
-        mixing=lambda kernel, _: _inverse_gamma_of_features(float(kernel.nu)),
+        spectrum=lambda kernel, _: _mixture(_inverse_gamma_of_features(kernel.nu)),
     ),
 }
 

@@ -355,19 +355,22 @@ class KernelSpec:
         """Whether a factor is: near rows then know no more than those a period away."""
         return any(isinstance(leaf.kernel, ExpSineSquared) for _, leaf in self.factors)
 
-    def spectrum(self, term: Term) -> list[tuple[Draw, np.ndarray]] | None:
-        """For each factor of a term, a function that draws tau, and length scales (d,); None without a spectrum.
+    def _shape(self, leaf: Leaf) -> float:
+        name = FACTORS[type(leaf.kernel)].shape
+        return 1.0 if name is None else float(leaf.value(name, self._values)[0])
 
-        See ``Factor.mixing``.
+    def spectrum(self, term: Term) -> list[tuple[Draw, np.ndarray]]:
+        """For each stationary factor of a term, a function that draws frequencies, and length scales or periods (d,).
+
+        See ``Factor.spectrum``.
         """
-        found = []
-        for leaf in term.factors:
-            factor = FACTORS[type(leaf.kernel)]
-            if factor.mixing is None:
-                return None
-            shape = 1.0 if factor.shape is None else float(leaf.value(factor.shape, self._values)[0])
-            found.append((factor.mixing(leaf.kernel, shape), self._length_scale(leaf)))
-        return found
+        factors = [(FACTORS[type(leaf.kernel)].spectrum, leaf) for leaf in term.factors]
+        return [(draw(leaf.kernel, self._shape(leaf)), self._length_scale(leaf)) for draw, leaf in factors if draw]
+
+    def linear_factors(self, term: Term) -> list[tuple[float, np.ndarray]]:
+        """For each factor sigma_0^2 + x.z of a term, sigma_0, and which features (d,) x.z sees."""
+        leaves = [leaf for leaf in term.factors if FACTORS[type(leaf.kernel)].spectrum is None]
+        return [(self._shape(leaf), leaf.places >= 0) for leaf in leaves]
 
     def relevance(self) -> np.ndarray | str:
         """Root (d,) of the sum of variance / length_scale^2 over the factors, or a reason why it is undefined.
@@ -384,7 +387,7 @@ class KernelSpec:
         total = np.zeros(self.n_features)
         for term in self.without_noise().terms:
             # A constant term has no factors.
-            for _, length_scale in self.spectrum(term) or []:
+            for _, length_scale in self.spectrum(term):
                 total += self.variance(term) / length_scale**2
         return np.sqrt(total)
 
@@ -430,7 +433,7 @@ class KernelSpec:
         for f, (_, leaf) in enumerate(self.factors):
             factor = FACTORS[type(leaf.kernel)]
             family.append(FAMILIES[factor.family(leaf.kernel)])
-            shape.append(1.0 if factor.shape is None else leaf.value(factor.shape, values)[0] ** factor.power)
+            shape.append(self._shape(leaf) ** factor.power)
             scale[f] = 1.0 / self._length_scale(leaf) if factor.scale else leaf.places >= 0
         variances, are_noise = [term.variance(values) for term in self.terms], [bool(t.noise) for t in self.terms]
         of_term = [t for t, _ in self.factors]

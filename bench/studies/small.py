@@ -6,9 +6,13 @@ parameters. "Defaults" is `GPClassifier()`, "full process" has all rows as induc
 five draws. The table "thousands of fits" measures a package that embeds the classifier: one process fits 100 rows many
 times, each time predicts, and copies the model. It has the time of one fit, the peak memory of the process after the
 first fits, and the memory that all further fits add. "Gradients" compares predictions with and without their gradients
-by the features, six of them, with 64 inducing points: least times of a call.
+by the features, six of them, with 64 inducing points: least times of a call. "Trials" come one after the other, from 10
+rows to 110, as in a package that embeds the classifier in an optimisation, and the model learns from each. The label
+says whether a random setting is in the region of Townsend's or Branin's function, those of the trials that fail. The
+NLL of 2000 other settings is a mean over all trials of three seeds, and the times are processor times of a trial.
 """
 
+import math
 import pickle
 import statistics
 import time
@@ -28,6 +32,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from xgpc import BayesianLinearClassifier, GPClassifier
 
 from . import Part
+from .failures import TASKS
 
 MINUTES, EXPIRES = 4, {VERSION}
 N_TEST, D = 2000, 5
@@ -119,6 +124,51 @@ def with_gradients(way, rows, repeats):
     return {name: min(times) for name, times in side_by_side(calls, repeats).items()}
 
 
+FIRST, EVERY = 10, 5
+
+
+def refit(model, X, y):
+    return GPClassifier(n_neighbors=0, random_state=0).fit(X, y)
+
+
+def given_kernel(model, X, y):
+    return GPClassifier(model.kernel_, optimizer=None, n_neighbors=0, random_state=0).fit(X, y)
+
+
+def updated(model, X, y):
+    return model.partial_fit(X[-1:], y[-1:])
+
+
+def updated_with_a_point(model, X, y):
+    return model.partial_fit(X[-1:], y[-1:], n_new_inducing=1)
+
+
+# What follows a fit, and after how many trials the next fit is.
+TRIALS = {
+    "a fit after each": (refit, 1),
+    "every fifth, kernel kept between": (given_kernel, EVERY),
+    "every fifth, partial_fit with a new point between": (updated_with_a_point, EVERY),
+    "partial_fit": (updated, math.inf),
+    "partial_fit with a new point": (updated_with_a_point, math.inf),
+}
+
+
+def trials(task, way, count, seeds):
+    """Mean NLL over all trials, and seconds of the mean and the longest trial."""
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    (between, every), nll, times = TRIALS[way], [], []
+    for seed in range(seeds):
+        X = np.random.default_rng(seed).uniform(*TASKS[task].box, (FIRST + count + N_TEST, 2))
+        y, test, model = TASKS[task].works(*X.T).astype(int), slice(-N_TEST, None), None
+        for trial in range(count):
+            rows, learn = slice(FIRST + trial), refit if model is None or trial % every == 0 else between
+            start = time.process_time()
+            model = learn(model, X[rows], y[rows])
+            times.append(time.process_time() - start)
+            nll.append(-np.mean(np.take_along_axis(model.predict_log_proba(X[test]), y[test, None], axis=1)))
+    return {"trial_nll": float(np.mean(nll)), "seconds": float(np.mean(times)), "longest": float(np.max(times))}
+
+
 def parts(data, quick):
     sizes, draws, fits, first = ((50,), 1, 20, 5) if quick else ((50, 200, 1000), 5, 1000, 100)
     found = [
@@ -127,6 +177,8 @@ def parts(data, quick):
     ]  # fmt: skip
     found += [Part(f"thousands: {kind}", partial(alone, fit_many, kind, fits, first)) for kind in KINDS]
     calls = ((1, 20), (10, 10)) if quick else ((1, 2000), (1000, 200))
+    some = (6, 1) if quick else (100, 3)
+    found += [Part(f"trials, {task}: {way}", partial(trials, task, way, *some)) for task in TASKS for way in TRIALS]
     return found + [
         Part(f"gradients: {way}, {rows} rows", partial(with_gradients, way, rows, repeats))
         for way in GRADIENT_WAYS for rows, repeats in calls
@@ -152,6 +204,13 @@ def report(records):
     ]  # fmt: skip
     header = ["thousands of fits", "fits", "a fit, ms", "peak after the first, MB", "added by the others, MB"]
     tables = [table(["rows", "fit, ms", "prediction of a row, µs", "NLL", "error"], single), table(header, many)]
+    each = [
+        [name.removeprefix("trials, "), number(numbers["trial_nll"], 3),
+         *(f"{1e3 * numbers[key]:.1f}" for key in ("seconds", "longest"))]
+        for name, numbers in found.items() if "trial_nll" in numbers
+    ]  # fmt: skip
+    if each:
+        tables.append(table(["trials", "NLL", "a trial, ms", "longest, ms"], each))
     if slopes:
         columns = ["latent moments, µs", "with gradients", "probabilities, µs", "with gradients", "times", "times"]
         tables.append(table(["gradients", *columns], slopes))

@@ -1,6 +1,7 @@
 """Preferences: a known order, a dense oracle, and gradients."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -11,11 +12,13 @@ from scipy.special import log_expit, log_ndtr
 from scipy.stats import spearmanr
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 from support import archives
+from support.dense import assert_near, derivative
 from support.training import training
 
 from xgpc import GPClassifier, GPPreference
+from xgpc.acquisition import expected_best, pair_information
 from xgpc.approximations.pairs import PairPrior
 from xgpc.inference.ascent import coordinate_ascent
 from xgpc.kernels import ActiveDims
@@ -109,6 +112,70 @@ def test_gradients_are_those_of_differences(link):
         move[3, k] = 1e-4
         difference = best(start.theta, Z + move).elbo - best(start.theta, Z - move).elbo
         assert_allclose(d_Z[3, k], difference / 2e-4, rtol=1e-3, atol=1e-3)
+
+
+# Gradients by the rows, drawn functions, and which pair to ask for.
+
+
+GRADIENT_KERNELS = [ConstantKernel(2.0) * Matern([1.1, 0.8], nu=2.5), ConstantKernel(0.5) * DotProduct(0.3) + RBF(1.2)]
+
+
+def asked(kernel, link="logit"):
+    items, _, i, j = problem()
+    model = GPPreference(kernel, likelihood=link, optimizer=None, n_inducing=10, random_state=0)
+    random = np.random.default_rng(1)
+    return model.fit(items[i], items[j]), random.normal(size=(70, 2)), random.normal(size=(70, 2))
+
+
+def by_rows(function, A, B, h=1e-4):
+    """Central differences (n, 2, d) of values (n,)."""
+    at_a = [derivative(lambda step, e=e: function(A + step * e, B), h) for e in np.eye(2)]
+    at_b = [derivative(lambda step, e=e: function(A, B + step * e), h) for e in np.eye(2)]
+    return np.stack([np.stack(side, axis=-1) for side in (at_a, at_b)], axis=1)
+
+
+@pytest.mark.parametrize("kernel", GRADIENT_KERNELS, ids=str)
+@pytest.mark.parametrize("link", LINKS)
+def test_gradients_by_rows(kernel, link):
+    model, A, B = asked(kernel, link)
+    mean, variance, *by_x = model.predict_difference(A, B, return_grad=True)
+    assert_array_equal((mean, variance), model.predict_difference(A, B))
+    for k, gradient in enumerate(by_x):
+        assert_near(gradient, by_rows(lambda a, b, k=k: model.predict_difference(a, b)[k], A, B), 1e-6)
+    # The information's integral is interpolated.
+    for function, h, tolerance in (
+        (model.predict_proba, 1e-4, 1e-6),
+        (partial(pair_information, model), 1e-2, 1e-4),
+        (partial(expected_best, model), 1e-4, 1e-6),
+    ):
+        value, gradient = function(A, B, return_grad=True)
+        assert_array_equal(value, function(A, B))
+        assert_near(gradient, by_rows(function, A, B, h), tolerance)
+    mean, variance, *by_x = model.predict_latent(A, return_grad=True)
+    for k, gradient in enumerate(by_x):
+        found = [derivative(lambda h, e=e, k=k: model.predict_latent(A + h * e)[k], 1e-4) for e in np.eye(2)]
+        assert_near(gradient, np.stack(found, axis=-1), 1e-6)
+    with pytest.raises(ValueError, match="return_grad is for means and variances: give it without return_cov"):
+        model.predict_latent(A, return_cov=True, return_grad=True)
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_scores_of_pairs_are_means_over_draws(link):
+    model, A, B = asked(KERNEL, link)
+    draws = model.draw_functions(20_000, random_state=0)
+    a, b = draws(A[:4]), draws(B[:4])
+    assert_allclose(expected_best(model, A[:4], B[:4]), np.mean(np.maximum(a, b), axis=1), atol=0.03)
+    log_p = np.stack([LINKS[link](a - b), LINKS[link](b - a)])
+    known = -np.mean(np.sum(np.exp(log_p) * log_p, axis=0), axis=1)
+    p = np.mean(np.exp(log_p), axis=2)
+    assert_allclose(pair_information(model, A[:4], B[:4]), -np.sum(p * np.log(p), axis=0) - known, atol=0.01)
+    # A row and itself: nothing is to be learned, and the better one is this row.
+    assert_allclose(pair_information(model, A, A), 0.0, atol=1e-7)
+    assert_allclose(expected_best(model, A, A), model.predict_latent(A)[0], atol=1e-5)
+    assert_near(draws.gradient(A[:2])[:, 0], np.stack([derivative(lambda h, e=e: draws(A[:2] + h * e)[:, 0], 1e-4)
+                                                       for e in np.eye(2)], axis=-1), 1e-6)  # fmt: skip
+    with pytest.raises(ValueError, match="model must be a fitted GPPreference; got GPClassifier"):
+        pair_information(GPClassifier(), A, B)
 
 
 def test_weights_threads_and_copies():

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
+from typing import Self
 
 import numpy as np
 
-from .approximations.draws import Paths
-from .estimator import LatentClassifier
-from .names import MatrixLike
+from .approximations.base import KernelPosterior, Posterior
+from .approximations.draws import Paths, drawn_paths, pathwise_obstacle
+from .config import integer
+from .data.checks import random_state_of
+from .estimator import ColumnsOfFit
+from .names import MatrixLike, RandomSeed
 from .ranges import small_is_zero
 from .rows.blas import single_threaded_blas
 from .rows.executor import parts_for
@@ -19,8 +24,26 @@ from .rows.source import dense
 class LatentDraws:
     """Latent functions that ``GPClassifier.draw_functions`` drew; a later fit of the model does not change them."""
 
-    def __init__(self, model: LatentClassifier, paths: Sequence[Sequence[Paths]], mean: float | np.ndarray):
+    def __init__(self, model: ColumnsOfFit, paths: Sequence[Sequence[Paths]], mean: float | np.ndarray):
         self._model, self._paths, self._mean = model, paths, mean
+
+    @classmethod
+    def of(
+        cls, model: ColumnsOfFit, q: Posterior, mean: float | np.ndarray, n_draws: int, random_state: RandomSeed
+    ) -> Self:
+        """Draws from a posterior of ``model``; ValueError if it has no pathwise ones."""
+        integer(1).check("n_draws", n_draws)
+        obstacle = pathwise_obstacle(q)
+        if obstacle:
+            raise ValueError(
+                f"draw_functions {obstacle}. Take sample_latent(X, method='exact') for draws at given rows."
+            )
+        assert isinstance(q, KernelPosterior)
+        paths: list[list[Paths]] = [[] for _ in q.groups]
+        with single_threaded_blas():
+            for c, _, part in drawn_paths(q, n_draws, random_state_of(random_state)):
+                paths[c].append(part)
+        return cls(copy.copy(model), paths, mean)
 
     def __call__(self, X: MatrixLike) -> np.ndarray:
         """Values (n, n_draws), or (n, C, n_draws) for C latent functions, at the rows of X (n, d)."""

@@ -97,23 +97,10 @@ class ColumnsOfFit(BaseEstimator):
         """Check and encode rows to predict."""
         return checked_rows(self, X, self._columns)
 
-
-class LatentClassifier(ClassifierMixin, ColumnsOfFit, ABC):
-    """A classifier with one latent function, or one for each class."""
-
-    classes_: np.ndarray
-    n_jobs: int | None
-
-    def _training_data(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TrainingData:
-        """Check training rows, and keep their columns."""
-        data = training_data(self, X, y, sample_weight)
-        self._set_columns(data.columns)
-        return data
-
     def _given_rows(self, X: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
         """Checked rows in the units of X, and as the model takes them; ValueError if x is not a vector of numbers."""
         # check_is_fitted takes as long as the gradient of one row.
-        if not hasattr(self, "classes_"):
+        if not hasattr(self, "n_features_in_"):
             check_is_fitted(self)
         encoding: Encoding | None = getattr(self, "encoding_", None)
         if of_table(encoding) is not None:
@@ -129,6 +116,19 @@ class LatentClassifier(ClassifierMixin, ColumnsOfFit, ABC):
         """Gradients (..., n, d) by rows in the units of X, from those by the rows as the model takes them."""
         encoding: Encoding | None = getattr(self, "encoding_", None)
         return gradient if encoding is None else encoding.transform_vjp(given, gradient)
+
+
+class LatentClassifier(ClassifierMixin, ColumnsOfFit, ABC):
+    """A classifier with one latent function, or one for each class."""
+
+    classes_: np.ndarray
+    n_jobs: int | None
+
+    def _training_data(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TrainingData:
+        """Check training rows, and keep their columns."""
+        data = training_data(self, X, y, sample_weight)
+        self._set_columns(data.columns)
+        return data
 
     @abstractmethod
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import io
 from ._sites import Site
 from .approximations.base import KernelPosterior, Posterior, Training
-from .approximations.draws import Paths, drawn_paths, exact_draws, pathwise_draws, pathwise_obstacle
+from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import LocalPosterior
 from .arrays import WithArrays
 from .config import Rule, integer, is_name
@@ -388,19 +387,7 @@ class PosteriorClassifier(WithArrays):
         8 C n_draws F d bytes.
         """
         check_is_fitted(self)
-        integer(1).check("n_draws", n_draws)
-        random, q = random_state_of(random_state), self.posterior_
-        obstacle = pathwise_obstacle(q)
-        if obstacle:
-            raise ValueError(
-                f"draw_functions {obstacle}. Take sample_latent(X, method='exact') for draws at given rows."
-            )
-        assert isinstance(q, KernelPosterior)
-        paths: list[list[Paths]] = [[] for _ in q.groups]
-        with single_threaded_blas():
-            for c, _, part in drawn_paths(q, n_draws, random):
-                paths[c].append(part)
-        return LatentDraws(copy.copy(self), paths, self.mean_)
+        return LatentDraws.of(self, self.posterior_, self.mean_, n_draws, random_state)
 
     @property
     def log_marginal_likelihood_value_(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,7 @@ from .approximations.pairs import PairPosterior, PairPrior
 from .config import check_allowed, integer, one_of
 from .data.checks import checked_weights, random_state_of
 from .data.training import checked_rows, labels_of
+from .drawn import LatentDraws
 from .estimator import ColumnsOfFit, all_or_nothing
 from .files import Arrays, Header, read, refusing, regular, write
 from .inference.ascent import coordinate_ascent
@@ -181,21 +182,48 @@ class GPPreference(ColumnsOfFit):
             raise ValueError(f"Give a row of each for every pair; got {counts}.")
         return np.hstack(sides)
 
-    def predict_latent(self, X: ArrayLike, return_cov: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def predict_latent(
+        self, X: ArrayLike, return_cov: bool = False, return_grad: bool = False
+    ) -> tuple[np.ndarray, ...]:
         """Mean (n,) and variance (n,), or joint covariance (n, n), of the latent function at the rows of X (n, d).
 
-        Only differences matter: the mean is zero far from all rows.
+        Only differences matter: the mean is zero far from all rows. With ``return_grad`` the gradients of mean and
+        variance by X follow, (n, d) each; ValueError with ``return_cov``.
+        """
+        if return_cov and return_grad:
+            raise ValueError("return_grad is for means and variances: give it without return_cov.")
+        rows, q = self._given_rows(X)[1], self.posterior_.of_rows
+        mean, variance = q.marginals(rows, self.n_jobs)
+        if return_cov:
+            return mean, q.covariance(rows)
+        return (mean, variance, *q.gradients(rows, self.n_jobs)) if return_grad else (mean, variance)
+
+    def predict_difference(self, A: ArrayLike, B: ArrayLike, return_grad: bool = False) -> tuple[np.ndarray, ...]:
+        """Mean and variance (n,) of the latent function at row i of A (n, d) minus that at row i of B (n, d).
+
+        With ``return_grad`` their gradients follow, (n, 2, d) each: by the rows of A, and by those of B.
         """
         check_is_fitted(self)
-        rows, q = np.asarray(self._rows(X), dtype=np.float64), self.posterior_.of_rows
-        mean, variance = q.marginals(rows, self.n_jobs)
-        return mean, q.covariance(rows) if return_cov else variance
+        pairs, q = self._pairs(A=A, B=B), self.posterior_
+        moments = q.marginals(pairs, self.n_jobs)
+        return (*moments, *q.gradients(pairs)) if return_grad else moments
 
-    def predict_proba(self, A: ArrayLike, B: ArrayLike) -> np.ndarray:
-        """Probability (n,) that row i of A (n, d) is preferred to row i of B (n, d), by their joint posterior."""
+    def predict_proba(self, A: ArrayLike, B: ArrayLike, return_grad: bool = False) -> Any:
+        """Probability (n,) that row i of A (n, d) is preferred to row i of B (n, d), by their joint posterior.
+
+        With ``return_grad`` its gradient (n, 2, d) follows, as for ``predict_difference``.
+        """
+        mean, variance, *by_x = self.predict_difference(A, B, return_grad)
+        probability = np.exp(self._record.log_probabilities(mean, variance, None)[:, 1])
+        if not return_grad:
+            return probability
+        slopes = (slope[:, 1:] for slope in self._record.probability_slopes(mean, variance, None))
+        return probability, sum(slope * one for slope, one in zip(slopes, by_x, strict=True))
+
+    def draw_functions(self, n_draws: int = 1, random_state: names.RandomSeed = None) -> LatentDraws:
+        """Draw latent functions from the posterior, as ``GPClassifier.draw_functions`` does."""
         check_is_fitted(self)
-        mean, variance = self.posterior_.marginals(self._pairs(A=A, B=B), self.n_jobs)
-        return np.exp(self._record.log_probabilities(mean, variance, None)[:, 1])
+        return LatentDraws.of(self, self.posterior_.of_rows, 0.0, n_draws, random_state)
 
     def _contents(self) -> tuple[Header, Arrays]:
         """What files hold of a fitted model."""

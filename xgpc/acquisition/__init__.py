@@ -5,7 +5,8 @@ In active learning, ``predictive_entropy``, ``mutual_information`` and ``latent_
 ``expected_misclassification_reduction`` score rows that would tell where a boundary runs, and
 ``probability_of_failure`` is the share of a population beyond it. In Bayesian optimisation, ``expected_improvement``
 scores settings to try; ``probability_of_feasibility`` and ``constrained_expected_improvement`` are for settings that
-may fail. Their logarithms, ``log_...``, have slopes where the scores underflow.
+may fail. Their logarithms, ``log_...``, have slopes where the scores underflow. ``pair_information`` and
+``expected_best`` score pairs that a ``GPPreference`` could ask for.
 """
 
 from .labels import latent_variance, mutual_information, predictive_entropy, select
@@ -16,6 +17,7 @@ from .levels import (
     probability_of_failure,
     straddle,
 )
+from .pairs import expected_best, pair_information
 from .trials import (
     constrained_expected_improvement,
     expected_improvement,
@@ -28,6 +30,7 @@ from .trials import (
 __all__ = [
     "FailureProbability",
     "constrained_expected_improvement",
+    "expected_best",
     "expected_improvement",
     "expected_misclassification_reduction",
     "latent_variance",
@@ -36,6 +39,7 @@ __all__ = [
     "log_probability_of_feasibility",
     "misclassification_probability",
     "mutual_information",
+    "pair_information",
     "predictive_entropy",
     "probability_of_failure",
     "probability_of_feasibility",

@@ -143,6 +143,22 @@ class PairPosterior(SparsePosterior):
         single = SparsePrior(prior.spec, prior.Z, prior.core, prior.L, prior.Linv, prior.jitter, prior.dtype)
         return SparsePosterior(single, self.P, self.h, self.R, self.Rinv, self.w)
 
+    def gradients(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """By both rows of each pair, (n, 2, d) each; see ``quadratics``."""
+        ((core, alpha, B),) = self.of_rows.quadratics
+        first, second = (np.ascontiguousarray(side, dtype=np.float64) for side in _sides(X))
+        by_k = np.stack([np.repeat(alpha.T, len(X), axis=1), ((core.cross(first) - core.cross(second)) @ B[0]).T])
+        sides = []
+        for sign, rows, others in ((1.0, first, second), (-1.0, second, first)):
+            by_mean, by_variance = sign * core.row_gradients(rows, by_k)
+            by_variance += core.diagonal_gradient(rows)
+            for part in (slice(start, start + PAIRS) for start in range(0, len(rows), PAIRS)):
+                both = -2.0 * np.eye(len(rows[part]))[None]
+                by_variance[part] += self.prior.spec.at(others[part]).row_gradients(rows[part], both)[0]
+            sides.append((by_mean, by_variance))
+        by_mean, by_variance = np.stack(sides, axis=2)
+        return by_mean, by_variance
+
     def gradient(
         self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:

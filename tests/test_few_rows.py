@@ -102,7 +102,7 @@ def test_warm_starts_gain_inducing_points_with_the_rows(seed):
     losses = [log_loss(chess(new), model.predict_proba(new)) for model in (warm, cold)]
     assert losses[0] < losses[1] + 0.02
     quietly(warm, X, chess(X))
-    assert len(warm.inducing_points_) > 100
+    assert any("inducing points to 100 changes the bound" in text for text in warm.decisions_)
 
 
 # Predictions of no rows, such as a filter leaves: arrays of no rows, of the type and width that others have.

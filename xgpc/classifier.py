@@ -186,7 +186,7 @@ class GPClassifier(PosteriorClassifier):
         computed when it is first read. ``log_marginal_likelihood_value_`` is another name of it.
     drift_ : float
         After ``partial_fit`` of a fitted model: the log probability of the new labels that the model expected before,
-        minus the actual one, in standard errors. Values above 3 in several batches say that the classes drift: forget
+        minus the actual one, as a z score. Values above 3 in several batches say that the classes drift: forget
         earlier rows (``forgetting_factor``), or fit anew.
     history_ : dict of arrays
         One row for each evaluation, iteration and decision. ``help("xgpc.inference.history")`` explains the columns.

@@ -38,7 +38,7 @@ def every(records):
 
 
 def link_of(record, n_classes=2):
-    return Link(record, 0.03 if record.has_label_noise else None, n_classes)
+    return Link(record, 0.03 if record.has_wrong_labels else None, n_classes)
 
 
 def by_quadrature(link, m, v):

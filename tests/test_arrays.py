@@ -86,7 +86,9 @@ def test_a_kernel_with_a_period(recipe, posterior):
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: " ".join(record.key))
 def test_every_likelihood(recipe, record):
-    model, _ = fitted(3 if record.is_multi_class else 2, likelihood=record.likelihood, bound=record.bound, max_iter=20)
+    rates = {"guess_rate": 0.3, "lapse_rate": 0.05} if record.has_rates else {}
+    names = {"likelihood": record.likelihood, "bound": record.bound}
+    model, _ = fitted(3 if record.is_multi_class else 2, **names, **rates, max_iter=20)
     assert_same(recipe, model, ROWS, record.likelihood != "logistic-softmax")
 
 

@@ -69,6 +69,7 @@ KINDS = {
     "growth": (moons, {"n_inducing": "auto", "tol": 1e-4}),
     "restarts": (moons, {"n_restarts_optimizer": 2, "kernel": RBF(1.0, (0.1, 10.0))}),
     "label noise": (moons, {"likelihood": "step"}),
+    "rates": (moons, {"likelihood": "psychometric", "guess_rate": "learn", "lapse_rate": 0.02}),
     "full": (lambda: moons(60), {"inducing_points": "all"}),
     "alternate": (moons, {"bound": "polya-gamma", "optimizer": "alternate", "tol": 1e-4, "max_iter": 60}),
     "adam": (lambda: moons(60), {"optimizer": "adam", "tol": 1e-4, "max_iter": 15}),

@@ -175,6 +175,8 @@ BAD_ARGUMENTS = {
     "subset_sizes": ("all", 10, [], [2, 1]),
     "learning_rate": (True, 0.0, "fast", (1.0,)),
     "label_noise": (0, 0.5, True, None),
+    "guess_rate": (1, 1.0, True, None),
+    "lapse_rate": (1, 1.0, True, None),
     "mean": (None, True, math.nan, math.inf, "base", ["base-rate"], [0.0, "1"], [[1.0]]),
     "max_time": (0, 0.0, -1, True, math.inf, "10"),
     "keep_on_interrupt": (None, 1, "yes"),
@@ -188,7 +190,7 @@ GOOD = {
     "warm_start": (True, np.False_), "label_noise": ("learn",), "learn_inducing": (False,), "fit_intercept": (False,),
     "max_time": (None, 100, 1e3, np.float32(50.0)), "keep_on_interrupt": (False, np.True_), "checkpoint": (None,),
     "callback": (None, print), "length_scale_prior": (None, "auto", 1, np.float32(0.5)),
-    "mean": (0, -1, np.float32(0.5), "base-rate"),
+    "mean": (0, -1, np.float32(0.5), "base-rate"), "guess_rate": (0, 0.0), "lapse_rate": (np.float32(0.0),),
 }  # fmt: skip
 # Of which there is more that is allowed.
 OWN_RULES = (

@@ -124,7 +124,7 @@ def test_pending_rows_count_as_labelled(posterior):
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: " ".join(record.key))
 def test_expected_reduction_for_every_likelihood_of_two_classes(record):
-    noise = {"label_noise": 0.05} if record.has_label_noise else {}
+    noise = {"label_noise": 0.05} if record.has_label_noise else {"lapse_rate": 0.1} if record.has_rates else {}
     model = fitted(likelihood=record.likelihood, bound=record.bound, **noise)
     reference = np.random.default_rng(2).uniform(-3.0, 3.0, (5, 2))
     found = expected_misclassification_reduction(model, ROWS, reference, 0.4)

@@ -60,7 +60,7 @@ PROBABILITIES = {
     "logistic-softmax": lambda f, y: logistic_softmax(f)[y],
 }
 # Largest errors of a probability as the links state them; of two classes without an entry, round-off.
-ERRORS = {"logit": 1e-8, "softmax": 1e-8} | {name: 1e-8 for name in NOISE if name.startswith("multinomial")}
+ERRORS = {name: 1e-8 for name in ("logit", "psychometric", "softmax", *NOISE) if name not in ("step", "probit")}
 # The logistic softmax has them by variance; by the last of these a class may be less probable for a larger mean.
 FIXED_POINTS = {0.1: 4e-5, 1.0: 2e-4, 10.0: 6e-4, 100.0: 2e-3, 1e4: 3e-3}
 

@@ -39,6 +39,7 @@ MODELS = {
     "corrected": (GPClassifier(inducing_points=X[:4], bound="polya-gamma", mean=0.5, **SHORT), TWO),
     "neighbours": (GPClassifier(n_neighbors=5, n_inducing=4, precision="mixed", **SHORT), TWO),
     "mixed": (GPClassifier(precision="mixed", n_inducing=4, **SHORT), TWO),
+    "rates": (GPClassifier(likelihood="psychometric", guess_rate="learn", lapse_rate=0.1, n_inducing=4, **SHORT), TWO),
     "noisy": (GPClassifier(likelihood="multinomial-step", n_inducing=4, learning_rate=(2.0, 0.7), **SHORT), THREE),
 }
 FLIPPED = 900
@@ -254,6 +255,9 @@ BAD_ARRAYS = {
     "numbers for names": ("sparse", {"classes": np.array([0, 1])}, "has_objects_as_labels"),
     "label noise 0": ("noisy", {"label_noise": np.float64(0.0)}, "label_noise"),
     "label noise of guessing": ("noisy", {"label_noise": np.float64(0.667)}, "label_noise"),
+    "a sum of rates": ("rates", {"guess_rate": np.float64(0.95)}, "guess_rate"),
+    "a negative rate": ("rates", {"lapse_rate": np.float64(-0.1)}, "lapse_rate"),
+    "no lapse rate": ("rates", {"lapse_rate": np.zeros(2)}, "do not fit"),
     "label noise where there is none": ("sparse", {"label_noise": np.float64(0.1)}, "its arrays are"),
     "complex": ("sparse", {"h": np.zeros(5, dtype=complex)}, "not of numbers"),
     "objects": ("sparse", {"h": np.array([None] * 5)}, "not of numbers"),

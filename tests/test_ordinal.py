@@ -96,7 +96,7 @@ def test_the_gradient_by_cut_points_is_that_of_differences(link):
     def total(cuts):
         return float(weight @ evaluate(site_of(link, cuts), m, v, y)[0])
 
-    found = _sites.cut_gradient(site_of(link), m[None], v[None], 2.0 * y - 1.0, weight)
+    found = _sites.parameter_gradient(site_of(link), m[None], v[None], 2.0 * y - 1.0, weight)
     steps = 1e-4 * np.eye(len(CUTS))
     assert_allclose(found, [(total(CUTS + s) - total(CUTS - s)) / 2e-4 for s in steps], rtol=1e-5, atol=1e-4)
 
@@ -113,8 +113,8 @@ def test_sites_are_finite_in_both_tails(link):
 @every_link
 def test_other_sites_have_no_cut_points(link):
     site, one = record_of(link, "exact").site(), np.ones((1, 1))
-    with pytest.raises(ValueError, match="no cut points"):
-        _sites.cut_gradient(site, one, one, one[0], np.empty(0))
+    with pytest.raises(ValueError, match="neither cut points nor rates"):
+        _sites.parameter_gradient(site, one, one, one[0], np.empty(0))
 
 
 # Predictions.
@@ -186,7 +186,7 @@ def test_the_gradient_by_coordinates_of_cut_points_is_that_of_differences(link):
         there = coordinates.site(vector, site)
         return coordinate_ascent(rows, prior.at_prior(None), there, tol=1e-14, max_iter=200).point
 
-    found = coordinates.cut_gradient(rows, best(at))
+    found = coordinates.parameter_gradient(rows, best(at))
     for j in range(3):
         step = 1e-3 * np.eye(len(at))[len(at) - 4 + j]
         assert_allclose(found[j], (best(at + step).elbo - best(at - step).elbo) / 2e-3, rtol=1e-4, atol=1e-4)
@@ -197,7 +197,9 @@ def test_learned_cut_points_maximise_the_bound():
     model = quietly(GPOrdinalClassifier(n_inducing=20, tol=1e-7, random_state=0), X, y)
     q, rows = model.posterior_, training(X, 2.0 * y - 1.0)
     mean, variance = (one[None] for one in q.marginals(X))
-    gradient = _sites.cut_gradient(site_of("logit", model.cut_points_), mean, variance, 2.0 * y - 1.0, np.empty(0))
+    gradient = _sites.parameter_gradient(
+        site_of("logit", model.cut_points_), mean, variance, 2.0 * y - 1.0, np.empty(0)
+    )
     assert np.max(np.abs(gradient)) < 0.05
     assert rows.source.n_rows == len(X)
 

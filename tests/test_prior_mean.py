@@ -18,7 +18,7 @@ from xgpc.onnx import to_onnx
 RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.values()]
 every_record = pytest.mark.parametrize("record", RECORDS, ids=lambda record: " ".join(record.key))
 every_case = pytest.mark.parametrize(("likelihood", "bound", "share"), CASES, ids=NAMES)
-WITH_BASE_RATE = [case for case in CASES if not record_of(*case[:2]).has_label_noise]
+WITH_BASE_RATE = [case for case in CASES if not record_of(*case[:2]).has_wrong_labels]
 # Farther than any length scale of the kernel.
 FAR = np.array([[1e4, -1e4], [-1e4, 1e4]])
 BINARY = {"exact": "logit", "polya-gamma": "logit", "probit": "probit"}
@@ -202,7 +202,7 @@ def test_the_mean_is_kept_by_files_copies_and_later_batches(tmp_path, likelihood
         ({"mean": [0.1, 0.2]}, r"mean must be a number or 'base-rate' for likelihood 'logit' and 2 classes; got \[0.1"),
         ({"mean": 1.0, "likelihood": "softmax"}, "a list of 2 numbers in the order of classes_"),
         ({"mean": [1.0, 2.0, 3.0], "likelihood": "softmax"}, "a list of 2 numbers in the order of classes_"),
-        ({"mean": "base-rate", "likelihood": "step"}, "label noise is part of every prediction"),
+        ({"mean": "base-rate", "likelihood": "step"}, "wrong labels are part of every prediction"),
     ],
 )
 def test_bad_means(params, message):

@@ -108,7 +108,7 @@ def test_exact_expectations_are_of_the_same_likelihood_and_no_less(record, seed)
 @given(seed=seeds)
 def test_quadratics_are_concave_and_of_one_latent_function(record, seed):
     assert not record.is_multi_class
-    assert not record.has_label_noise
+    assert not record.has_wrong_labels
     site, m, v, y = problem(record, seed)
     assert np.all(evaluate(site, m, v, y)[1] > 0.0)
 
@@ -151,14 +151,14 @@ def test_jaakkola_jordan_sites_are_those_of_their_paper(record, seed):
 
 
 @every_record
-def test_label_noise_is_what_changes_the_site(record):
+def test_shares_of_wrong_labels_are_what_changes_the_site(record):
     _, m, v, y = problem(record, 3)
     values = [evaluate(record.site(4, delta), m, v, y)[0] for delta in (0.01, 0.2)]
-    assert np.allclose(*values, rtol=1e-3) != record.has_label_noise
+    assert np.allclose(*values, rtol=1e-3) != record.has_wrong_labels
     learned = record.site(4, first=0.03)
     assert learned.learned == record.has_label_noise
     assert not record.site(4, 0.1).learned
-    if record.has_label_noise:
+    if record.has_wrong_labels:
         assert (learned.parameter, record.site(4, 0.1).parameter) == (0.03, 0.1)
 
 
@@ -176,7 +176,7 @@ def test_only_what_is_no_bound_says_so(record):
     """The expected log likelihood is where the variance goes to zero: a bound is below it with more, at any mean."""
     site, m, v, y = problem(record, 4)
     exact = next((r for r in LIKELIHOODS[record.likelihood].values() if r.is_exact), None)
-    if exact is not None and not record.has_label_noise and not record.is_multi_class:
+    if exact is not None and not record.has_wrong_labels and not record.is_multi_class:
         above = evaluate(site, m, v, y)[0] > evaluate(exact.site(4), m, v, y)[0] + 1e-6
         assert np.any(above) == (not record.is_bound)
     else:

@@ -194,7 +194,7 @@ def check_sites(pick, numbers, n):
     sites(record.site(classes, parameter), mean, variance, y, np.empty(0), ell, precision, linear)
     assert are_finite(ell, precision, linear), (name, ell, precision, linear)
     assert np.all(ell <= 1e-5), (name, ell)
-    assert record.has_label_noise or np.all(precision >= 0.0), (name, precision)
+    assert record.has_wrong_labels or np.all(precision >= 0.0), (name, precision)
     check_probabilities(np.exp(record.log_probabilities(mean.T, variance.T, parameter)))
     # Numbers that are not finite may have any site.
     for moments in (mean, variance):

@@ -38,7 +38,7 @@ def sites(
     precision: np.ndarray,
     linear: np.ndarray,
 ) -> float: ...
-def cut_gradient(
+def parameter_gradient(
     site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, weight: np.ndarray
 ) -> np.ndarray: ...
 def softmax_scores(

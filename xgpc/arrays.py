@@ -65,6 +65,7 @@ def link_arrays(record: LikelihoodBound, parameter: Parameter) -> dict[str, np.n
     noise = parameter if record.has_label_noise else 0.0
     found = {"likelihood": np.array(record.likelihood), "label_noise": np.array(noise)}
     if not record.is_multi_class:
+        found["rates"] = np.array(parameter if record.has_rates else [noise, noise])
         found["cut_points"] = np.array(parameter) if record.is_ordinal else np.zeros(1)
         found["levels"] = record.levels(np.arange(len(found["cut_points"]) + 1))
     if record.link is not None:
@@ -92,7 +93,7 @@ class WithArrays(LatentClassifier, ABC):
     @property
     def _parameter(self) -> Parameter:
         """The parameter of the likelihood."""
-        return getattr(self, "cut_points_", getattr(self, "label_noise_", None))
+        return self._record.parameter_of(lambda name: getattr(self, f"{name}_"))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Plain arrays from which some lines of NumPy make the same predictions, for programs without xgpc.
@@ -125,6 +126,8 @@ class WithArrays(LatentClassifier, ABC):
               ``abs(scale * (x - row)) ** power``.
             * ``link_weights``, ``link_variances`` (K,): ``p(classes[1] | f)`` = sum of weight * Phi(f /
               sqrt(variance)), then wrong with probability ``label_noise``. Not for "softmax" and "logistic-softmax".
+            * ``rates`` (2,), with one latent function: guess and lapse rate, which are the label noise of a likelihood
+              with label noise. The probability becomes guess + (1 - guess - lapse) times that of the link.
             * ``cut_points``, with one latent function: f - cut takes the place of f, for the probability of the classes
               above each cut. (C - 1,) for ordered classes, otherwise a 0.
             * ``levels`` (C,), with one latent function: the position of each class between the cuts, 0 for the lowest.

@@ -50,9 +50,10 @@ class GPClassifier(PosteriorClassifier):
         is slower. None: a constant times RBF with one length scale for each feature, or times ``AxisMatern`` or Matern
         where these are better. "precomputed": X has the covariances themselves, see ``xgpc.kernels.Precomputed``.
     likelihood : str, default="logit"
-        For two classes: "logit", "probit", "step", or "svm" (Bayesian support vector machine [4]_). For any number of
-        classes: "softmax", "logistic-softmax", "multinomial-logit", "multinomial-probit" or "multinomial-step". "logit"
-        becomes "softmax" when there are more than two classes.
+        For two classes: "logit", "probit", "step", "svm" (Bayesian support vector machine [4]_), or "psychometric", the
+        logistic function between ``guess_rate`` and 1 - ``lapse_rate``. For any number of classes: "softmax",
+        "logistic-softmax", "multinomial-logit", "multinomial-probit" or "multinomial-step". "logit" becomes "softmax"
+        when there are more than two classes.
     bound : {"auto", "exact", "polya-gamma", "taylor", "augmented", "additive-noise"}, default="auto"
         Lower bound of the log evidence that the fit maximises; "auto" is the tightest bound of the likelihood. "exact"
         computes the expected log likelihood; "polya-gamma" is the bound of [1]_ and [5]_, "augmented" of [4]_,
@@ -99,6 +100,11 @@ class GPClassifier(PosteriorClassifier):
     label_noise : "learn" or float, default="learn"
         Probability that a label is wrong, for "additive-noise" bounds (except that of softmax): a number between 0 and
         1/2, or "learn" for the probability that maximises the bound.
+    guess_rate, lapse_rate : float or "learn", default=0.0
+        With "psychometric": the probabilities of ``classes_[1]`` far below and of ``classes_[0]`` far above the rise of
+        the curve, from 0, with a sum below 1; or the shares of wrong labels among those of ``classes_[0]`` and of
+        ``classes_[1]``, which is the same. "learn", with ``optimizer="profile"``, takes the rates that maximise the
+        bound.
     mean : float, sequence of C floats or "base-rate", default=0.0
         Prior mean of the latent function, or of each of C latent functions. It determines the predictions far from all
         rows. "base-rate": the mean for which these predictions are the class frequencies.
@@ -128,8 +134,8 @@ class GPClassifier(PosteriorClassifier):
         tails by arcsinh; a given kernel has length scales in the features' units, so it warps none. Predictions are
         made alike; ``encoding_`` has the ``limits`` and ``warps``. None: no value is changed.
     warm_start : bool, default=False
-        Whether to start from the previous fit's kernel, inducing points, posterior and label noise. If features or
-        classes differ from those of the previous fit, the fit starts anew, and ``decisions_`` says so. A fit with a
+        Whether to start from the previous fit's kernel, inducing points, posterior, label noise and rates. If features
+        or classes differ from those of the previous fit, the fit starts anew, and ``decisions_`` says so. A fit with a
         precomputed kernel always starts anew.
     max_time : float or None, default=None
         Seconds after which the fit ends with the best result so far, always with a complete posterior. ``decisions_``
@@ -173,6 +179,8 @@ class GPClassifier(PosteriorClassifier):
         Inducing points, or the distinct rows of a full Gaussian process, as ``encoding_`` encodes and warps rows.
     label_noise_ : float
         Probability of a wrong label, for bounds that have one.
+    guess_rate_, lapse_rate_ : float
+        Given or learned rates, for "psychometric".
     mean_ : float, or (C,) array
         Prior mean of the latent functions.
     posterior_ : SparsePosterior, FullPosterior ("all" inducing points) or LocalPosterior (with neighbours)
@@ -249,6 +257,8 @@ class GPClassifier(PosteriorClassifier):
         subset_sizes: Sequence[int] | names.Auto | None = "auto",
         share: names.ShareName = "auto",
         label_noise: Literal["learn"] | float = "learn",
+        guess_rate: Literal["learn"] | float = 0.0,
+        lapse_rate: Literal["learn"] | float = 0.0,
         mean: float | Sequence[float] | Literal["base-rate"] = 0.0,
         batch_size: int | None = None,
         learning_rate: names.LearningRate = "adaptive",
@@ -282,6 +292,8 @@ class GPClassifier(PosteriorClassifier):
         self.subset_sizes = subset_sizes
         self.share = share
         self.label_noise = label_noise
+        self.guess_rate = guess_rate
+        self.lapse_rate = lapse_rate
         self.mean = mean
         self.batch_size = batch_size
         self.learning_rate = learning_rate

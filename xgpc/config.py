@@ -152,6 +152,7 @@ LOG_SPREAD = number(
 )
 SIZES = Rule(_are_sizes, "increasing positive integers")
 NOISE = number(lambda value: 0.0 < value < 0.5, "a number between 0 and 0.5")
+RATE = number(lambda value: 0.0 <= value < 1.0, "a number from 0 to less than 1")
 PROBABILITY = number(lambda value: 0.0 < value < 1.0, "a number between 0 and 1")
 MEAN = Rule(_is_mean, "a finite number, a list with one number for each class")
 TOLERANCE = number(lambda value: 0.0 <= value < math.inf, "a number that is not negative, and finite")
@@ -189,6 +190,8 @@ class FitConfig:
     subset_sizes: Sequence[int] | Auto | None = _row(one_of("auto", None, SIZES))
     share: ShareName = _row(name_of(ShareName))
     label_noise: str | float = _row(one_of("learn", NOISE))
+    guess_rate: float | Literal["learn"] = _row(one_of("learn", RATE))
+    lapse_rate: float | Literal["learn"] = _row(one_of("learn", RATE))
     mean: float | Sequence[float] | Literal["base-rate"] = _row(one_of(MEAN, "base-rate"))
     batch_size: int | None = _row(one_of(integer(1), None))
     learning_rate: LearningRate
@@ -216,6 +219,16 @@ class FitConfig:
             "kernel": checked_kernel(model.kernel),
         }
         return cls(**given | {"max_iter": int(model.max_iter), "tol": float(model.tol)})
+
+    @property
+    def learned_rates(self) -> tuple[bool, bool]:
+        """Whether guess and lapse rate are learned."""
+        return isinstance(self.guess_rate, str), isinstance(self.lapse_rate, str)
+
+    @property
+    def fixed_rates(self) -> np.ndarray:
+        """Guess and lapse rate (2,), 0 for those that are learned."""
+        return np.array([0.0 if isinstance(one, str) else one for one in (self.guess_rate, self.lapse_rate)])
 
     @property
     def has_auto_neighbors(self) -> bool:
@@ -285,6 +298,7 @@ def check_parameters(model: BaseEstimator) -> None:
     """Raise ValueError for a constructor argument of a ``GPClassifier`` that is not allowed."""
     resolve(_likelihood_of(model), model.bound)
     check_allowed(model, {})
+    _check_rates(model)
     if is_name(model.inducing_points, ("all",)):
         for name, allowed in (("optimizer", ("profile", None)), ("batch_size", (None,))):
             value = getattr(model, name)
@@ -293,6 +307,21 @@ def check_parameters(model: BaseEstimator) -> None:
                     f"inducing_points='all' is a full Gaussian process, for which {name} must be "
                     f"{' or '.join(map(repr, allowed))}; got {value!r}. Choose inducing points to use other values."
                 )
+
+
+def _check_rates(model: BaseEstimator) -> None:
+    """Raise ValueError for guess and lapse rates that the other parameters do not allow."""
+    rates = {name: getattr(model, name) for name in ("guess_rate", "lapse_rate")}
+    numbers = [one for one in rates.values() if not isinstance(one, str)]
+    given = ", ".join(f"{name}={value!r}" for name, value in rates.items())
+    if len(numbers) == 2 and not any(numbers):
+        return
+    if model.likelihood != "psychometric":
+        raise ValueError(f"{given} are for likelihood='psychometric'; got {model.likelihood!r}. Leave both at 0.0.")
+    if sum(numbers) >= 1.0:
+        raise ValueError(f"The sum of guess_rate and lapse_rate must be below 1; got {given}.")
+    if len(numbers) < 2 and not is_name(model.optimizer, ("profile",)):
+        raise ValueError(f"optimizer='profile' alone learns rates; got {given} and optimizer={model.optimizer!r}.")
 
 
 def checked_noise(label_noise: str | float, record: LikelihoodBound) -> float | None:
@@ -313,10 +342,10 @@ def checked_mean(mean: str | float | Sequence[float], record: LikelihoodBound, n
     if record.is_ordinal and not (is_number(mean) and mean == 0.0):
         raise ValueError(f"Ordered classes have cut points instead of a prior mean: leave mean=0.0; got {mean!r}.")
     if isinstance(mean, str):
-        if record.has_label_noise:
+        if record.has_wrong_labels:
             raise ValueError(
-                f"mean='base-rate' is not for bound {record.bound!r} of likelihood {likelihood!r}, whose label noise "
-                "is part of every prediction. Give numbers, or choose another bound."
+                f"mean='base-rate' is not for bound {record.bound!r} of likelihood {likelihood!r}, whose wrong labels "
+                "are part of every prediction. Give numbers, or choose another likelihood or bound."
             )
         return None
     given = np.asarray(mean, dtype=np.float64)

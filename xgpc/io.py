@@ -52,6 +52,8 @@ AXES = {
     "label_agreement": "",
     "mean": "L",
     "label_noise": "",
+    "guess_rate": "",
+    "lapse_rate": "",
     "cut_points": "b",
     "elbo": "",
     "bound_gap": "",
@@ -80,6 +82,8 @@ ATTRIBUTES: dict[str, Callable[..., object]] = {
     "query_score_": lambda given: None if given is None else (float(given[0]), float(given[1])),
 }
 ARRAY_ATTRIBUTES = ("feature_mean_", "feature_spread_")
+# Parameters that files of version 0.1.0 do not have, and what they were then.
+LATER_PARAMETERS = {"guess_rate": 0.0, "lapse_rate": 0.0}
 # Smaller numbers of a covariance are 0 in its factorisation, in which products of them take a hundred times as long.
 TINY = 1e-30
 
@@ -223,7 +227,7 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
         "encoding": None if model.encoding_ is None else model.encoding_.to_data(),
         **{name: getattr(model, name) for name in ATTRIBUTES},
     }
-    optional = {name: getattr(model, f"{name}_", None) for name in ("label_noise", "cut_points")}
+    optional: dict[str, object] = dict(model._record.named(model._parameter))
     optional["label_agreement"] = model.label_agreement_ or None
     if evidence is not None:
         optional |= {"elbo": evidence.elbo, "bound_gap": evidence.gap}
@@ -319,6 +323,7 @@ def load(cls: type[Model], path: str | os.PathLike[str]) -> Model:
     """Read a model of class ``cls``."""
     with regular(path) as file, refusing(path, f"a model saved by {cls.__name__}.save"):
         header, arrays = read(file, "model")
+        header["parameters"] = LATER_PARAMETERS | header["parameters"]
         # Numbers that overflow are refused, so that NumPy need not warn of them.
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
             model = _model(cls, header, arrays)
@@ -337,8 +342,7 @@ def check_complete(header: Header, arrays: Arrays, again: Header, expected: Arra
 
 def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     """The model that a file describes; an exception of some type if it describes none."""
-    classes, noise = arrays["classes"], float(arrays.get("label_noise", np.nan))
-    cuts = arrays.get("cut_points", np.empty(0))
+    classes = arrays["classes"]
     likelihood, bound = header["likelihood_and_bound"]
     record = resolve(likelihood, bound, len(classes))
     n_latents, d = record.n_latents(len(classes)), arrays["Z"].shape[-1]
@@ -357,13 +361,11 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
         raise ValueError(f"its classes are not whole numbers: {reprlib.repr(classes.tolist())}")
     if not np.any(arrays["class_count_"]):
         raise ValueError("its class_count_ has no rows")
-    # The largest label noise is that of guessing.
-    if record.has_label_noise and not 0.0 < noise < 1.0 - 1.0 / len(classes):
-        raise ValueError(f"its label_noise is not valid: {noise}")
     if record.is_ordinal != cls._is_ordered:
         raise ValueError(f"its likelihood {likelihood!r} is that of another class; load it by the class that saved it")
-    if record.is_ordinal and not (len(cuts) == len(classes) - 1 and np.all(np.diff(cuts) > 0.0)):
-        raise ValueError(f"its cut points are not valid: {reprlib.repr(cuts.tolist())}")
+    parameter = record.parameter_of(arrays.__getitem__)
+    if not record.allows(parameter, len(classes)):
+        raise ValueError(f"its likelihood's parameter is not valid: {reprlib.repr(record.named(parameter))}")
     sorter = np.argsort(classes)
     record = record_of(*record.key, np.argsort(sorter) if record.is_ordinal else ())
     model = cls(**_constructor_arguments(header["parameters"], arrays))
@@ -389,7 +391,7 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
         correction = (arrays[CORRECTION[0]], arrays[CORRECTION[1]]) if record.is_jaakkola_jordan else None
         gap = float(arrays["bound_gap"]) if "bound_gap" in arrays else None
         evidence = Evidence(float(arrays["elbo"]), correction, gap)
-    model._set_fit(q, record, cuts if record.is_ordinal else noise, arrays["mean"], evidence)
+    model._set_fit(q, record, parameter, arrays["mean"], evidence)
     return model
 
 

@@ -16,6 +16,7 @@ LikelihoodName = Literal[
     "probit",
     "step",
     "svm",
+    "psychometric",
     "softmax",
     "multinomial-step",
     "multinomial-probit",

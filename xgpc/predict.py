@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
+from itertools import chain
 from typing import Literal, Self, overload
 
 import numpy as np
@@ -27,7 +28,7 @@ from .inference.ascent import Point, coordinate_ascent, starting_posterior
 from .inference.correction import corrected_marginals, correction_and_gap
 from .inference.fitting import Evidence
 from .kernels.wrappers import is_precomputed
-from .likelihoods import LikelihoodBound, Parameter, expected_log_likelihood
+from .likelihoods import PARAMETER_NAMES, LikelihoodBound, Parameter, expected_log_likelihood
 from .names import MatrixLike, RandomSeed
 from .ranges import check_latent, small_is_zero
 from .rows.batches import Rows, read_ahead
@@ -66,6 +67,8 @@ class PosteriorClassifier(WithArrays):
     feature_mean_: np.ndarray
     feature_spread_: np.ndarray
     label_noise_: float
+    guess_rate_: float
+    lapse_rate_: float
     cut_points_: np.ndarray
     mean_: float | np.ndarray
     query_score_: tuple[float, float] | None
@@ -96,10 +99,10 @@ class PosteriorClassifier(WithArrays):
         self.jitter_ = q.prior.jitter
         self._record = record
         self.mean_ = float(mean[0]) if q.n_latents is None else mean
-        for name, has in (("label_noise_", record.has_label_noise), ("cut_points_", record.is_ordinal)):
-            self.__dict__.pop(name, None)
-            if has:
-                setattr(self, name, parameter)
+        for name in chain(*PARAMETER_NAMES.values()):
+            self.__dict__.pop(f"{name}_", None)
+        for name, value in record.named(parameter).items():
+            setattr(self, f"{name}_", float(value) if np.ndim(value) == 0 else value)
 
     @property
     def decisions_(self) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from ._kernels import InducingKernel, KernelGradient
-from ._sites import Site, cut_gradient
+from ._sites import Site, parameter_gradient
 from .rows.block import AS_EVALUATED, Block, Rescaling, Sites
 from .rows.executor import Cost
 
@@ -223,10 +223,10 @@ def mean_gradient(block: Block, state: SitesAtPosterior) -> np.ndarray:
     return state.marginalizer.basis.sums(block, sites.linear - sites.precision * sites.mean)
 
 
-def cut_point_gradient(block: Block, state: SitesAtPosterior) -> np.ndarray:
-    """Gradient (C - 1,) of the sum of ell by the cut points of ordered classes."""
+def gradient_by_parameter(block: Block, state: SitesAtPosterior) -> np.ndarray:
+    """Gradient of the sum of ell by the likelihood's parameter: cut points, or guess and lapse rate."""
     sites = state.of(block)
-    return cut_gradient(state.site, sites.mean, sites.variance, block.y, block.weight)
+    return parameter_gradient(state.site, sites.mean, sites.variance, block.y, block.weight)
 
 
 def curvature_product(block: Block, state: Products) -> np.ndarray:

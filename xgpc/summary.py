@@ -107,10 +107,8 @@ def summary_rows(model: BaseEstimator) -> Rows:
         rows.append(("categorical", ", ".join(map(repr, categorical))))
     rows.append(("classes", class_shares(*map(model._record.by_level, (model.classes_, counts)))))
     rows.append(("likelihood", f"{likelihood}, bound {bound}"))
-    if hasattr(model, "label_noise_"):
-        rows.append(("label noise", f"{model.label_noise_:.3g}"))
-    if hasattr(model, "cut_points_"):
-        rows.append(("cut points", ", ".join(f"{cut:.3g}" for cut in model.cut_points_)))
+    for name, value in model._record.named(model._parameter).items():
+        rows.append((name.replace("_", " "), ", ".join(f"{one:.3g}" for one in np.atleast_1d(value))))
     if np.any(model.mean_):
         rows.append(("prior mean", ", ".join(f"{one:.3g}" for one in np.atleast_1d(model.mean_))))
     rows += kernels_rows(model)

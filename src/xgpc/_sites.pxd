@@ -31,6 +31,7 @@ cdef class Site:
     cdef readonly str key
     cdef readonly Py_ssize_t n_latents
     cdef readonly bint learned
+    cdef bint _is_array
     cdef const double[:, ::1] _table
     cdef const double[::1] _prior_mean, _parameters
     cdef xg_likelihood _core

@@ -12,7 +12,8 @@ cdef extern from "sites.h" nogil:
     const char* xg_site_bound(int i)
     bint xg_site_is_multi_class(int i)
     int xg_sites(const xg_likelihood* likelihood, const xg_moments* at, const xg_site_arrays* out)
-    int xg_cut_gradient(const xg_likelihood* likelihood, const xg_moments* at, const double* weight, double* by_cut)
+    int xg_parameter_gradient(const xg_likelihood* likelihood, const xg_moments* at, const double* weight,
+                              double* by_parameter)
 
 cdef extern from "softmax.h" nogil:
     Py_ssize_t XG_HAZARD_COLUMNS, XG_HAZARD_DEGREE
@@ -41,7 +42,8 @@ cdef class Site:
     likelihood, bound : str, a key of ``KINDS``
     n_latents : int, number of latent functions: 1, or for keys in ``MULTI_CLASS`` the number of classes, at least 2
     parameter : float, delta of additive-noise bounds: the probability that a label is not that of the largest latent
-        value; or (classes - 1,) increasing cut points of ordered classes
+        value; (2,) guess and lapse rate, or one number for both; or (classes - 1,) increasing cut points of ordered
+        classes
     learned : bool, whether a fit learns the parameter
     table : (rows + 2, HAZARD_DEGREE + 5) float64, for exact softmax, see softmax.h; not copied
     record : the record of the bound in the registry of likelihoods
@@ -78,13 +80,14 @@ cdef class Site:
         self.n_latents, self.learned, self.record = n_latents, learned, record
         self._table, self._prior_mean = values, np.zeros(n_latents)
         self._parameters = np.array(parameter, dtype=np.float64, ndmin=1)
+        self._is_array = np.ndim(parameter) > 0
         self._core = xg_likelihood(KINDS[key], &self._prior_mean[0], len(self._parameters), &self._parameters[0],
                                    xg_hazard_table(self._table.shape[0] - 2, &self._table[0, 0]))
         self.key = uuid4().hex
 
     @property
     def parameter(self):
-        return np.array(self._parameters) if self.likelihood.startswith("ordinal") else self._parameters[0]
+        return np.array(self._parameters) if self._is_array else self._parameters[0]
 
     def with_parameter(self, parameter):
         """The same site with another parameter and a new key."""
@@ -168,20 +171,23 @@ def sites(Site site, mean, variance, const double[::1] y, const double[::1] weig
     return total
 
 
-def cut_gradient(Site site, const double[:, ::1] mean, const double[:, ::1] variance, const double[::1] y,
-                 const double[::1] weight):
-    """Gradient of the sum of ell by the cut points of ordered classes, for moments (1, n); weight may be empty."""
+def parameter_gradient(Site site, const double[:, ::1] mean, const double[:, ::1] variance, const double[::1] y,
+                       const double[::1] weight):
+    """Gradient of the sum of ell by cut points, or by guess and lapse rate, for moments (1, n); weight may be empty.
+
+    That by a rate of 0 counts as 0.
+    """
     cdef Py_ssize_t n = y.shape[0]
     gradient = np.zeros(len(site._parameters))
-    cdef double[::1] by_cut = gradient
+    cdef double[::1] by_parameter = gradient
     cdef xg_moments at
     cdef int status = 0
     if n:
         at = xg_moments(1, n, n, n, &mean[0, 0], &variance[0, 0], &y[0])
         with nogil:
-            status = xg_cut_gradient(&site._core, &at, entry(weight, 0), &by_cut[0])
+            status = xg_parameter_gradient(&site._core, &at, entry(weight, 0), &by_parameter[0])
     if status:
-        raise ValueError(f"The site {site.likelihood!r} has no cut points.")
+        raise ValueError(f"The site {site.likelihood!r} has neither cut points nor rates.")
     return gradient
 
 

@@ -208,6 +208,7 @@ static void xg_logistic_softmax_chunk(const xg_moments *restrict at, double *res
 #define XG_CASE(number, likelihood, bound, form, term) XG_CASE_##form(number, term)
 #define XG_CASE_POINT(number, term)
 #define XG_CASE_POINT_NOISE(number, term)
+#define XG_CASE_POINT_RATES(number, term)
 #define XG_CASE_ORDINAL(number, term)
 #define XG_CASE_CLASSES(number, term)                                                                                \
     case number:                                                                                                     \

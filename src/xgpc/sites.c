@@ -17,6 +17,7 @@
 #define XG_LOOP(number, likelihood, bound, form, term) XG_LOOP_##form(term)
 #define XG_LOOP_POINT(term) XG_SITE_LOOP(term##_loop, term)
 #define XG_LOOP_POINT_NOISE(term)
+#define XG_LOOP_POINT_RATES(term)
 #define XG_LOOP_ORDINAL(term)
 #define XG_LOOP_CLASSES(term)
 #define XG_LOOP_CLASSES_TABLE(term)
@@ -36,6 +37,46 @@ static void xg_additive_noise_loop(double noise, const xg_likelihood *likelihood
         ell[i] = site.ell;
         lambda[i] = site.lambda;
         r[i] = site.r - site.lambda * prior_mean;
+    }
+}
+
+/* The rates of a label whose probability is between a and 1 - b. */
+static xg_rates xg_rates_of(double a, double b)
+{
+    double log_most = log1p(-b);
+    return (xg_rates){log_most, a > 0.0 ? log_most - log(a) : XG_NO_CUT};
+}
+
+XG_CLONES
+static void xg_rates_loop(const xg_likelihood *likelihood, const xg_moments *restrict at,
+                          const xg_site_arrays *restrict out)
+{
+    double prior_mean = likelihood->prior_mean[0];
+    double guess = likelihood->parameters[0], lapse = likelihood->parameters[likelihood->n_parameters - 1];
+    xg_rates positive = xg_rates_of(guess, lapse), negative = xg_rates_of(lapse, guess);
+    const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;
+    double *restrict ell = out->ell, *restrict lambda = out->lambda, *restrict r = out->r;
+    for (ptrdiff_t i = 0, n = at->n; i < n; ++i) {
+        xg_site site = xg_logit_rates(m[i] + prior_mean, v[i], y[i], y[i] > 0.0 ? positive : negative);
+        ell[i] = site.ell;
+        lambda[i] = site.lambda;
+        r[i] = site.r - site.lambda * prior_mean;
+    }
+}
+
+/* With a, b, c and x of xg_logit_rates, d ell / da = E sigma(-x - c) / a and d ell / db = -E sigma(x + c) / (1 - b). */
+static void xg_rates_gradient(const xg_likelihood *likelihood, const xg_moments *at, const double *weight,
+                              double *by_rate)
+{
+    ptrdiff_t last = likelihood->n_parameters - 1;
+    for (ptrdiff_t i = 0; i < at->n; ++i) {
+        ptrdiff_t of_a = at->y[i] > 0.0 ? 0 : last, of_b = last - of_a;
+        double a = likelihood->parameters[of_a], b = likelihood->parameters[of_b], w = weight ? weight[i] : 1.0;
+        double x = at->y[i] * (at->m[i] + likelihood->prior_mean[0]) + xg_rates_of(a, b).shift;
+        if (a > 0.0)
+            by_rate[of_a] += w * xg_logistic_normal_mean(-x, at->v[i]) / a;
+        if (b > 0.0)
+            by_rate[of_b] -= w * xg_logistic_normal_mean(x, at->v[i]) / (1.0 - b);
     }
 }
 
@@ -59,8 +100,13 @@ static void xg_ordinal_loop(xg_ordinal_function function, const xg_likelihood *l
     }
 }
 
-int xg_cut_gradient(const xg_likelihood *likelihood, const xg_moments *at, const double *weight, double *by_cut)
+int xg_parameter_gradient(const xg_likelihood *likelihood, const xg_moments *at, const double *weight,
+                          double *by_parameter)
 {
+    if (likelihood->kind == XG_PSYCHOMETRIC) {
+        xg_rates_gradient(likelihood, at, weight, by_parameter);
+        return 0;
+    }
     xg_ordinal_function function = likelihood->kind == XG_ORDINAL_LOGIT    ? xg_ordinal_logit
                                    : likelihood->kind == XG_ORDINAL_PROBIT ? xg_ordinal_probit
                                                                            : NULL;
@@ -70,9 +116,9 @@ int xg_cut_gradient(const xg_likelihood *likelihood, const xg_moments *at, const
         xg_ordinal_site site = xg_ordinal_at(function, likelihood, at, i, &c);
         double w = weight ? weight[i] : 1.0;
         if (c > 0)
-            by_cut[c - 1] += w * site.by_low;
+            by_parameter[c - 1] += w * site.by_low;
         if (c < likelihood->n_parameters)
-            by_cut[c] += w * site.by_high;
+            by_parameter[c] += w * site.by_high;
     }
     return 0;
 }
@@ -85,6 +131,10 @@ int xg_cut_gradient(const xg_likelihood *likelihood, const xg_moments *at, const
 #define XG_CASE_POINT_NOISE(number, term)                                                                            \
     case number:                                                                                                     \
         xg_additive_noise_loop(term, likelihood, at, out);                                                           \
+        return 0;
+#define XG_CASE_POINT_RATES(number, term)                                                                            \
+    case number:                                                                                                     \
+        xg_rates_loop(likelihood, at, out);                                                                          \
         return 0;
 #define XG_CASE_ORDINAL(number, term)                                                                                \
     case number:                                                                                                     \
@@ -104,6 +154,7 @@ int xg_sites(const xg_likelihood *likelihood, const xg_moments *at, const xg_sit
 
 #define XG_IS_MULTI_CLASS_POINT 0
 #define XG_IS_MULTI_CLASS_POINT_NOISE 0
+#define XG_IS_MULTI_CLASS_POINT_RATES 0
 #define XG_IS_MULTI_CLASS_ORDINAL 0
 #define XG_IS_MULTI_CLASS_CLASSES 1
 #define XG_IS_MULTI_CLASS_CLASSES_TABLE 1

@@ -19,6 +19,7 @@
  *
  * POINT          one latent function: a static inline function (m, v, y) of this file
  * POINT_NOISE    one latent function, additive noise: the variance of the noise
+ * POINT_RATES    one latent function, guess and lapse rates: a static inline function of this file
  * ORDINAL        one latent function, ordered classes: a function of ordinal.h
  * CLASSES        one latent function per class: a chunk function of multiclass.c
  * CLASSES_TABLE  the same, with a chunk function that takes the table of softmax.h
@@ -33,6 +34,7 @@
     SITE(XG_STEP_ADDITIVE_NOISE, "step", "additive-noise", POINT_NOISE, XG_STEP_NOISE)                               \
     SITE(XG_PROBIT_ADDITIVE_NOISE, "probit", "additive-noise", POINT_NOISE, XG_PROBIT_NOISE)                         \
     SITE(XG_LOGIT_ADDITIVE_NOISE, "logit", "additive-noise", POINT_NOISE, XG_LOGIT_NOISE)                            \
+    SITE(XG_PSYCHOMETRIC, "psychometric", "exact", POINT_RATES, xg_logit_rates)                                      \
     SITE(XG_ORDINAL_LOGIT, "ordinal-logit", "exact", ORDINAL, xg_ordinal_logit)                                      \
     SITE(XG_ORDINAL_PROBIT, "ordinal-probit", "exact", ORDINAL, xg_ordinal_probit)                                   \
     SITE(XG_SOFTMAX_EXACT, "softmax", "exact", CLASSES_TABLE, xg_softmax_exact_chunk)                                \
@@ -182,6 +184,28 @@ XG_INLINE xg_site xg_additive_noise(double m, double v, double y, double nu, dou
     return site;
 }
 
+/* A label of two classes with guess and lapse rates: log of the largest p(y | f), and the shift c of xg_logit_rates. */
+typedef struct {
+    double log_most, shift;
+} xg_rates;
+
+/* p(y | f) = a + (1 - a - b) sigma(x), x = y f, where a and b are the guess and the lapse rate for y = +1, and the lapse
+ * and the guess rate for y = -1. With c = log((1 - b) / a), infinite for a = 0,
+ *
+ *     log p(y | f) = log(1 - b) + log sigma(x) - log sigma(x + c),
+ *
+ * so that expectations are those of xg_logit_exact. lambda may be negative. */
+XG_INLINE xg_site xg_logit_rates(double m, double v, double y, xg_rates rates)
+{
+    xg_site site;
+    double x = y * m;
+    xg_site near = xg_logit_exact(x, v, 1.0), far = xg_logit_exact(x + rates.shift, v, 1.0);
+    site.ell = rates.log_most + near.ell - far.ell;
+    site.lambda = near.lambda - far.lambda;
+    site.r = y * (near.r - far.r + rates.shift * far.lambda);
+    return site;
+}
+
 /* E[sigma(f)], f ~ N(m, v). */
 XG_INLINE double xg_logistic_normal_mean(double m, double v)
 {
@@ -199,7 +223,8 @@ XG_INLINE double xg_logistic_normal_mean(double m, double v)
 
 /* A likelihood with a bound: its number in the list, the prior mean of each latent function, its parameters, and the
  * table of exact softmax, without rows for all others. Parameters are the probability of a wrong label, in (0, 1), under
- * additive noise, or the increasing cut points of ordered classes. */
+ * additive noise; guess and lapse rate, with a sum below 1, or one number for both; or the increasing cut points of
+ * ordered classes. */
 typedef struct {
     int kind;
     const double *prior_mean;
@@ -211,9 +236,11 @@ typedef struct {
 /* Sites of points under one latent function, from the moments of the distance f - prior_mean; r = d ell / d m + lambda
  * m. Returns 0; or returns -1 and writes nothing if the kind has several latent functions. */
 int xg_sites(const xg_likelihood *likelihood, const xg_moments *at, const xg_site_arrays *out);
-/* Add each point's derivatives of ell by its cut points, times its weight (1 if NULL), to by_cut. Returns -1 if the kind
- * has none. Labels are -1, 1, 3, ... for the classes in their order. */
-int xg_cut_gradient(const xg_likelihood *likelihood, const xg_moments *at, const double *weight, double *by_cut);
+/* Add each point's derivatives of ell by the parameters, times its weight (1 if NULL), to by_parameter; those by a rate
+ * of 0 count as 0. Returns -1 if the kind has neither cut points nor rates. Labels are -1, 1, 3, ... for the classes in
+ * their order. */
+int xg_parameter_gradient(const xg_likelihood *likelihood, const xg_moments *at, const double *weight,
+                          double *by_parameter);
 void xg_logistic_normal_mean_array(ptrdiff_t n, const double *m, const double *v, double *out);
 
 /* log E[sigma(-f)] and log E[sigma(f)], f ~ N(m, v), into out (n, 2), from the mixture, and for |m| > v from the

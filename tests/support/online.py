@@ -28,4 +28,5 @@ def model(likelihood="logit", bound="auto", **params):
     noise = bound != "auto" and record_of(likelihood, bound).has_label_noise
     given = {"inducing_points": rows[:12], "optimizer": None, "tol": 1e-9, "max_iter": 2000, "random_state": 0}
     given |= {"label_noise": 0.05} if noise else {}
+    given |= {"guess_rate": 0.05, "lapse_rate": 0.1} if likelihood == "psychometric" else {}
     return GPClassifier(KERNEL, likelihood=likelihood, bound=bound, **given | params)

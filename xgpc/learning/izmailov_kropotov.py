@@ -15,7 +15,7 @@ from ..inference.ascent import Point, carry_over, coordinate_ascent, projected, 
 from ..likelihoods import record_of
 from ..rows.source import labels_and_weights
 from ..statistics import FixedSites, PriorVariances, SitesAtPosterior, block_sites, prior_curvature, quadratic_constant
-from .optimizer import PATIENCE, Coordinates, Limits, Options, Outcome, lbfgs, least_bound, refused
+from .optimizer import PATIENCE, Coordinates, Options, Outcome, lbfgs, least_bound, refused
 
 POLYA_GAMMA = record_of("logit", "polya-gamma").site()
 # Izmailov & Kropotov 2016, section 5: three updates of xi, mu and Sigma, then at most five evaluations of L-BFGS.
@@ -34,7 +34,7 @@ class FixedSitesBound:
     def __init__(self, training: Training, point: Point[KernelPosterior], options: Options):
         self.training, self.point, self.options = training, point, options
         self.coordinates = Coordinates(point.q.prior, options.learn_inducing)
-        self.limits: Limits = self.coordinates.limits
+        self.limits = self.coordinates.limits
         self.start = self.vector = self.coordinates.pack(point.q.prior)
         self.value, self.q = -np.inf, point.q
         self.constant = point.log_likelihood + training.reduce(quadratic_constant, point.sites)

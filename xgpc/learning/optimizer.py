@@ -17,8 +17,8 @@ from ..inference.ascent import ROUND_OFF, Ascent, Point, coordinate_ascent, is_s
 from ..inference.history import History
 from ..inference.run import BestSoFar, State
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
-from ..likelihoods.ordinal import LEAST_GAP
-from ..statistics import cut_point_gradient
+from ..likelihoods.coordinates import Limits, coordinates_of
+from ..statistics import gradient_by_parameter
 from .inducing import mean_and_scale
 
 # L-BFGS iterations over which the gain is averaged for the convergence test.
@@ -49,11 +49,6 @@ INNER_MAX_ITER = 30
 # If the optimizer fails, it restarts with tenfold tighter and longer inner solves, at most this many times.
 RESTARTS = 3
 
-# Range of the logarithm of the distance of two cut points; both ends are far from what data can tell.
-LOG_GAPS = (float(np.log(LEAST_GAP)), 10.0)
-
-Limits = list[tuple[float | None, float | None]]
-
 
 class Coordinates:
     """Kernel parameters and, if they are learned, inducing points as one vector for an optimizer.
@@ -64,14 +59,20 @@ class Coordinates:
     length one, and may end in a corner of the box where gradients vanish.
     """
 
-    def __init__(self, start: KernelPrior, learn_inducing: bool, site: Site | None = None):
+    def __init__(
+        self,
+        start: KernelPrior,
+        learn_inducing: bool,
+        site: Site | None = None,
+        learned_rates: tuple[bool, bool] = (False, False),
+    ):
         self.start = start
-        # Cut points of ordered classes follow: the first one, and the logarithms of their distances.
-        self.has_cuts = site is not None and site.record.is_ordinal
-        n_cuts = len(site.parameter) if site is not None and self.has_cuts else 0
+        # The likelihood's parameter follows, if it is learned here.
+        self._of_parameter = None if site is None else coordinates_of(site, learned_rates)
+        of_parameter = [] if self._of_parameter is None else self._of_parameter.limits
         self.learn_inducing = learn_inducing and all(group.spec.has_slopes for group in start.groups)
         sizes = [len(group.spec.theta) for group in start.groups]
-        self._ends = np.cumsum([*sizes, start.Z.size if self.learn_inducing else 0, n_cuts])
+        self._ends = np.cumsum([*sizes, start.Z.size if self.learn_inducing else 0, len(of_parameter)])
         units = []
         for group in start.groups:
             spread = mean_and_scale(group.Z, np.ones(len(group.Z)))[1]
@@ -80,8 +81,7 @@ class Coordinates:
         self.unit = UNIT * (units[0] if start.Z.ndim == 2 else np.array(units)[:, None])
         bounds = np.concatenate([group.spec.bounds for group in start.groups])
         self.limits: Limits = [(float(low), float(high)) for low, high in bounds]
-        self.limits += [(None, None)] * (int(self._ends[-2]) - len(bounds) + min(n_cuts, 1))
-        self.limits += [LOG_GAPS] * (n_cuts - 1) + [(None, None)]
+        self.limits += [(None, None)] * (int(self._ends[-2]) - len(bounds)) + of_parameter + [(None, None)]
 
     @property
     def is_empty(self) -> bool:
@@ -90,27 +90,26 @@ class Coordinates:
 
     def pack(self, prior: KernelPrior, site: Site | None = None) -> np.ndarray:
         points = (prior.Z / self.unit).ravel() if self.learn_inducing else []
-        cuts = [site.parameter[:1], np.log(np.diff(site.parameter))] if site is not None and self.has_cuts else []
-        return np.concatenate([thetas(prior), points, *cuts, [0.0]])
+        of_parameter = [] if site is None or self._of_parameter is None else [self._of_parameter.pack(site.parameter)]
+        return np.concatenate([thetas(prior), points, *of_parameter, [0.0]])
 
-    def pack_gradient(self, d_theta: np.ndarray, d_Z: np.ndarray, d_cuts: ArrayLike = ()) -> np.ndarray:
-        """From gradients by the parameters; that by the cut points is already by their coordinates."""
-        return np.concatenate([d_theta, (d_Z * self.unit).ravel() if self.learn_inducing else [], d_cuts, [0.0]])
+    def pack_gradient(self, d_theta: np.ndarray, d_Z: np.ndarray, d_parameter: ArrayLike = ()) -> np.ndarray:
+        """From gradients; that by the likelihood's parameter is already by its coordinates."""
+        return np.concatenate([d_theta, (d_Z * self.unit).ravel() if self.learn_inducing else [], d_parameter, [0.0]])
 
     def site(self, vector: np.ndarray, site: Site) -> Site:
-        """The site with the cut points of a vector; itself if there are none."""
-        if not self.has_cuts:
+        """The site with the likelihood's parameter of a vector; itself if that has none."""
+        if self._of_parameter is None:
             return site
-        first, *log_gaps = vector[self._ends[-2] : self._ends[-1]]
-        return site.with_parameter(first + np.append(0.0, np.cumsum(np.exp(log_gaps))))
+        here = vector[self._ends[-2] : self._ends[-1]]
+        return site.with_parameter(self._of_parameter.unpack(here, site.parameter))
 
-    def cut_gradient(self, training: Training, point: Point[KernelPosterior]) -> np.ndarray:
-        """Gradient of the bound by the coordinates of the cut points; (0,) if there are none."""
-        if not self.has_cuts:
+    def parameter_gradient(self, training: Training, point: Point[KernelPosterior]) -> np.ndarray:
+        """Gradient of the bound by the coordinates of the likelihood's parameter; (0,) if there are none."""
+        if self._of_parameter is None:
             return np.empty(0)
-        # Every cut point behind a gap moves with it.
-        behind = np.cumsum(training.reduce(cut_point_gradient, point.sites)[::-1])[::-1]
-        return behind * np.append(1.0, np.diff(point.site.parameter))
+        by_parameter = training.reduce(gradient_by_parameter, point.sites)
+        return self._of_parameter.gradient(point.site.parameter, by_parameter)
 
     def prior(self, vector: np.ndarray) -> KernelPrior:
         """The prior at a vector; ValueError if its covariance matrix cannot be factorised."""
@@ -169,6 +168,7 @@ class Options:
     # Receives each better posterior, its site, and the arrays from which mini-batches continue.
     reached: Callable[[KernelPosterior, Site, State | None], None] = lambda q, site, state: None
     length_scale_prior: LengthScalePrior = NO_PRIOR
+    learned_rates: tuple[bool, bool] = (False, False)  # whether guess and lapse rate are learned
     # For mini-batches, with the arrays from which they continue, or None.
     batch_size: int | None = None
     learning_rate: str | float | Sequence[float] = "adaptive"
@@ -247,7 +247,7 @@ class ProfiledBound:
     def __init__(self, training: Training, site: Site, start: KernelPosterior, options: Options):
         self.training, self.options = training, options
         self.share = INNER_SHARE if options.tol >= PRECISE else PRECISE_SHARE
-        self.coordinates = Coordinates(start.prior, options.learn_inducing, site)
+        self.coordinates = Coordinates(start.prior, options.learn_inducing, site, options.learned_rates)
         # Nats that an inner solve may leave, and the factor by which failures of the optimizer have tightened them.
         self.inner_gain, self.tightening = float(np.clip(START_SHARE * training.total_weight, *INNER_RANGE)), 1.0
         ascent = coordinate_ascent(training, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER)
@@ -319,8 +319,8 @@ class ProfiledBound:
         self.evaluations += 1
         self.options.record(point.elbo, point.q.prior, evaluation=self.evaluations, inner_iterations=iterations)
         d_theta, d_Z = point.q.gradient(self.training, point.sites, point.target)
-        d_cuts = self.coordinates.cut_gradient(self.training, point)
-        return -(point.elbo + log_prior), -self.coordinates.pack_gradient(d_theta + by_theta, d_Z, d_cuts)
+        d_parameter = self.coordinates.parameter_gradient(self.training, point)
+        return -(point.elbo + log_prior), -self.coordinates.pack_gradient(d_theta + by_theta, d_Z, d_parameter)
 
 
 def profile(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:

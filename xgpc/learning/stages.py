@@ -169,6 +169,7 @@ class Learner:
             max_iter,
             run.history,
             length_scale_prior=initial.length_scale_prior,
+            learned_rates=config.learned_rates,
             batch_size=config.batch_size,
             learning_rate=config.learning_rate,
             random_state=run.random_state,

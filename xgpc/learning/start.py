@@ -31,6 +31,9 @@ from .hold_out import HoldOut
 from .inducing import MOST_ALL_ROWS, Sample, inducing_points, most_points, sample_size, warn_of_many_classes
 from .optimizer import Model
 
+# A learned guess or lapse rate starts at this share of what the other rate leaves.
+START_RATE = 0.05
+
 
 @dataclass(frozen=True)
 class Data:
@@ -219,7 +222,7 @@ def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | 
         grow_to = most_points(source.n_rows, n_latents, n_kernels > 1)
     if n_kernels > 1 and previous is not None and (prior.is_full or previous.prior.is_full):
         prior = prior.rebuilt(specs, prior.Z)
-    parameter = _first_parameter(data, prior) if parameter is None else parameter
+    parameter = _first_parameter(data, prior, parameter)
     site = data.prior_mean.site(data.record.site(len(data.classes), data.parameter, parameter), prior)
     resumed = None if run.store is None else run.store.load(site, data.groups)
     if resumed is not None:
@@ -229,10 +232,20 @@ def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | 
     return InitialState(training, data.hold_out, Model(prior, previous, site), grow_to, length_scale_prior, resumed)
 
 
-def _first_parameter(data: Data, prior: KernelPrior) -> Parameter:
-    """The likelihood's parameter where learning starts; cut points are those of the class frequencies."""
+def _first_parameter(data: Data, prior: KernelPrior, previous: Parameter) -> Parameter:
+    """The likelihood's parameter where learning starts: that of a previous fit, if it had one of this kind.
+
+    Cut points start at those of the class frequencies.
+    """
+    if data.record.has_rates:
+        given, are_learned = data.config.fixed_rates, np.array(data.config.learned_rates)
+        first = np.where(are_learned, START_RATE * (1.0 - np.sum(given)), given)
+        rates = np.where(are_learned, previous if isinstance(previous, np.ndarray) else first, given)
+        return rates if np.all(rates[are_learned] > 0.0) and np.sum(rates) < 1.0 else first
     if not data.record.is_ordinal:
-        return START_NOISE
+        return previous if isinstance(previous, float) else START_NOISE
+    if previous is not None:
+        return previous
     noise = NOISE_VARIANCES[data.record.likelihood.removeprefix(ORDINAL)]
     shares = data.record.by_level(base_rates(data.class_totals))
     return first_cut_points(shares, float(mean_variances(prior)[0]), noise)

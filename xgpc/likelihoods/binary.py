@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import erfcx, log_ndtr
 
 from .. import _local, _vmath
@@ -67,9 +68,23 @@ def noisy_log_probabilities(mean: np.ndarray, variance: np.ndarray, noise_varian
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(mean == 0.0, 0.0, mean / np.sqrt(variance + noise_variance))
-        kept, flipped = np.log1p(-delta), np.log(delta)
-    sides = np.column_stack([log_ndtr(-t), log_ndtr(t)])
-    return np.logaddexp(kept + sides, flipped + sides[:, ::-1])
+    return _with_wrong_labels(np.column_stack([log_ndtr(-t), log_ndtr(t)]), delta)
+
+
+def rates_log_probabilities(mean: np.ndarray, variance: np.ndarray, rates: ArrayLike) -> np.ndarray:
+    """log p(y = -1) and log p(y = +1), (n, 2), for p(y = +1 | f) = guess + (1 - guess - lapse) sigma(f).
+
+    ``rates`` are guess and lapse rate, or one number for both. The error is that of ``logit_log_probabilities``.
+    """
+    return _with_wrong_labels(logit_log_probabilities(mean, variance), rates)
+
+
+def _with_wrong_labels(log_p: np.ndarray, rates: ArrayLike) -> np.ndarray:
+    """Log probabilities (n, 2) of labels after -1 became +1 with the first rate, and +1 became -1 with the second."""
+    rates = np.broadcast_to(np.asarray(rates, dtype=np.float64), 2)
+    with np.errstate(divide="ignore"):
+        wrong = np.log(rates[::-1])
+    return np.logaddexp(np.log1p(-rates) + log_p, wrong + log_p[:, ::-1])
 
 
 def logit_slopes(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -82,6 +97,13 @@ def logit_slopes(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np
     log_p, by_mean, by_variance = _local.cavity_scores(_local.LINKS["logit"], *given, label)
     p = label * np.exp(log_p)
     return p * by_mean, p * by_variance
+
+
+def rates_slopes(mean: np.ndarray, variance: np.ndarray, rates: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Derivatives (n,) of p(y = +1) of ``rates_log_probabilities`` by mean and variance."""
+    factor = 1.0 - float(np.sum(np.broadcast_to(rates, 2)))
+    by_mean, by_variance = logit_slopes(mean, variance)
+    return factor * by_mean, factor * by_variance
 
 
 def noisy_slopes(

@@ -20,6 +20,8 @@ from .binary import (
     noisy_log_probabilities,
     noisy_slopes,
     probit_log_probabilities,
+    rates_log_probabilities,
+    rates_slopes,
 )
 from .curvature import Curvature, multinomial_curvature, softmax_curvature
 from .logistic_softmax import log_shares, logistic_softmax_log_probabilities
@@ -50,8 +52,15 @@ SAFE = (*AUGMENTED, "taylor")
 # (likelihood, bound), the name of a record
 Key = tuple[str, str]
 Made = TypeVar("Made")
-# Label noise delta, or the cut points of ordered classes; None for likelihoods without a parameter
+# Label noise delta, guess and lapse rate (2,), or the cut points of ordered classes; None for likelihoods without any
 Parameter = float | np.ndarray | None
+# The names of a parameter's values in a fitted model, by its name in functions.
+PARAMETER_NAMES = {
+    None: (),
+    "delta": ("label_noise",),
+    "rates": ("guess_rate", "lapse_rate"),
+    "cut_points": ("cut_points",),
+}
 # Like map: a function and its arguments -> an iterable of the values
 Each = Callable[[Callable[[slice], None], Sequence[slice]], Iterable[None]]
 
@@ -68,21 +77,21 @@ class LikelihoodBound:
     # The name of a compiled site.
     likelihood: str
     bound: str
-    # From means and variances of the latent values, and ``delta`` or ``cut_points`` if there are any: log probabilities
-    # (n, classes).
+    # From means and variances of the latent values, and the parameter if there is one: log probabilities (n, classes).
     predictive: Callable[..., np.ndarray]
     # From the same, the derivatives by mean and variance, of p(y = +1), (n,) each, or of all probabilities by those of
     # all latent values, (n, C, C) each; None for probabilities that are averages over points.
     slopes: Callable[..., Iterable[np.ndarray]] | None = None
     # Pairs of a weight w and a variance s. One latent function: p(y = +1 | f) = sum w Phi(f / sqrt(s)), besides label
-    # noise; for ordered classes, f minus a cut point takes the place of f, and y = +1 means a class above it. Several
-    # latent functions: the label is that of the largest value plus normal noise of variance s. None for other noise.
+    # noise and rates; for ordered classes, f minus a cut point takes the place of f, and y = +1 means a class above it.
+    # Several latent functions: the label is that of the largest value plus normal noise of variance s. None for other
+    # noise.
     link: tuple[tuple[float, float], ...] | None = None
     is_probability: bool = True  # False for a pseudo-likelihood, whose bound is no evidence
-    # Whether there is a parameter delta, the probability that a label is not that of the largest latent value. Such a
-    # likelihood is not log-concave, so that precisions may be negative.
-    has_label_noise: bool = False
-    is_ordinal: bool = False  # whether the classes are ordered and cut points divide one latent function
+    # "delta": the probability that a label is not that of the largest latent value. "rates": guess and lapse rate, the
+    # probabilities that a label -1 was replaced by +1, and +1 by -1. "cut_points": the classes are ordered, and cut
+    # points divide one latent function.
+    parameter: str | None = None
     # Numbers of ordered classes from the lowest level to the highest; empty: the numbers are the levels. All that is
     # had for each class goes by the classes' numbers; only sites and cut points go by the levels.
     order: tuple[int, ...] = ()
@@ -102,6 +111,23 @@ class LikelihoodBound:
     @property
     def key(self) -> Key:
         return self.likelihood, self.bound
+
+    @property
+    def has_label_noise(self) -> bool:
+        return self.parameter == "delta"
+
+    @property
+    def has_rates(self) -> bool:
+        return self.parameter == "rates"
+
+    @property
+    def is_ordinal(self) -> bool:
+        return self.parameter == "cut_points"
+
+    @property
+    def has_wrong_labels(self) -> bool:
+        """Whether labels may be wrong: the likelihood is then not log-concave, so that precisions may be negative."""
+        return self.has_label_noise or self.has_rates
 
     @property
     def is_multi_class(self) -> bool:
@@ -126,12 +152,12 @@ class LikelihoodBound:
     @property
     def has_quadratics(self) -> bool:
         """Whether fixed sites make every row's term a concave quadratic: one latent function, positive precisions."""
-        return not (self.is_multi_class or self.has_label_noise)
+        return not (self.is_multi_class or self.has_wrong_labels)
 
     @property
     def is_damped(self) -> bool:
         """Whether a unit step overshoots, because the precision may be negative and depends strongly on the mean."""
-        return self.has_label_noise and not self.is_multi_class
+        return self.has_wrong_labels and not self.is_multi_class
 
     @property
     def is_jaakkola_jordan(self) -> bool:
@@ -191,16 +217,38 @@ class LikelihoodBound:
             record=self,
         )
 
-    def _with(self, function: Callable[..., Made], parameter: Parameter) -> Callable[..., Made]:
-        """A function of means and variances, from one that takes the likelihood's parameter as well."""
+    def at_parameter(self, function: Callable[..., Made], parameter: Parameter) -> partial[Made]:
+        """A function without the likelihood's parameter, from one that takes it if there is one."""
+        return partial(function, **({} if self.parameter is None else {self.parameter: parameter}))
+
+    def named(self, parameter: Parameter) -> dict[str, float | np.ndarray]:
+        """The values of the parameter by the names that they have in a fitted model."""
+        names = PARAMETER_NAMES[self.parameter]
+        if parameter is None or not names:
+            return {}
+        return dict(zip(names, np.asarray(parameter).tolist() if self.has_rates else [parameter], strict=True))
+
+    def parameter_of(self, value_of: Callable[[str], float | np.ndarray]) -> Parameter:
+        """The parameter, from a function that gives its values by their names."""
+        found = [value_of(name) for name in PARAMETER_NAMES[self.parameter]]
+        if self.has_rates:
+            return np.array(found)
+        return None if not found else float(found[0]) if np.ndim(found[0]) == 0 else np.asarray(found[0])
+
+    def allows(self, parameter: Parameter, n_classes: int) -> bool:
+        """Whether a fit to ``n_classes`` could have this parameter."""
+        values = np.atleast_1d(np.asarray(parameter, dtype=np.float64))
         if self.is_ordinal:
-            return partial(function, cut_points=parameter)
-        return partial(function, delta=parameter) if self.has_label_noise else function
+            return len(values) == n_classes - 1 and bool(np.all(np.diff(values) > 0.0))
+        if self.has_rates:
+            return bool(np.all(values >= 0.0) and np.sum(values) < 1.0)
+        # The largest label noise is that of guessing.
+        return not self.has_label_noise or 0.0 < values[0] < 1.0 - 1.0 / n_classes
 
     def n_columns(self, mean: np.ndarray, parameter: Parameter) -> int:
         """The number of classes, from latent means (n,) or (n, C) and the parameter."""
-        if isinstance(parameter, np.ndarray):
-            return len(parameter) + 1
+        if self.is_ordinal:
+            return len(np.asarray(parameter)) + 1
         return mean.shape[1] if self.is_multi_class else 2
 
     def log_probabilities(
@@ -210,7 +258,7 @@ class LikelihoodBound:
 
         ``each`` applies a function to parts of the rows, as ``map`` does or with threads.
         """
-        link = self._with(self.predictive, parameter)
+        link = self.at_parameter(self.predictive, parameter)
         value = np.empty((len(mean), self.n_columns(mean, parameter)))
         columns = self.levels(np.arange(value.shape[1])) if self.order else slice(None)
 
@@ -232,7 +280,7 @@ class LikelihoodBound:
                 f"The probabilities of likelihood={self.likelihood!r} are averages over points, which have no gradient "
                 "here; take predict_latent(X, return_grad=True), or fit with likelihood='softmax'."
             )
-        by_mean, by_variance = self._with(self.slopes, parameter)(mean, variance)
+        by_mean, by_variance = self.at_parameter(self.slopes, parameter)(mean, variance)
         if self.is_multi_class:
             return by_mean, by_variance
         if self.is_ordinal:
@@ -306,10 +354,18 @@ RECORDS = (
             predictive=partial(noisy_log_probabilities, noise_variance=variance),
             slopes=partial(noisy_slopes, noise_variance=variance),
             link=((1.0, variance),),
-            has_label_noise=True,
+            parameter="delta",
             start=("probit", "exact"),
         )
         for name, variance in NOISE_VARIANCES.items()
+    ),
+    LikelihoodBound(
+        likelihood="psychometric",
+        bound="exact",
+        predictive=rates_log_probabilities,
+        slopes=rates_slopes,
+        link=LOGISTIC_MIXTURE,
+        parameter="rates",
     ),
     # Class probabilities: Wenzel et al. 2017, equation (13), with the square root that is missing there.
     *(
@@ -330,7 +386,7 @@ RECORDS = (
             predictive=partial(ordinal_log_probabilities, link=function),
             slopes=partial(ordinal_slopes, slopes=slopes),
             link=link,
-            is_ordinal=True,
+            parameter="cut_points",
         )
         for name, function, slopes, link in (
             ("logit", logit_log_probabilities, logit_slopes, LOGISTIC_MIXTURE),
@@ -358,7 +414,7 @@ RECORDS = (
             predictive=partial(multinomial_log_probabilities, noise_variance=variance),
             slopes=partial(multinomial_slopes, noise_variance=variance),
             link=((1.0, variance),),
-            has_label_noise=True,
+            parameter="delta",
             start=("softmax", "additive-noise"),
             curvature=multinomial_curvature,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,12 @@ from scipy.special import erfcx
 
 from .._vmath import LOGISTIC_MIXTURE
 from ..likelihoods import LikelihoodBound, Parameter
-from ..likelihoods.binary import logit_log_probabilities, noisy_log_probabilities, probit_log_probabilities
+from ..likelihoods.binary import (
+    logit_log_probabilities,
+    noisy_log_probabilities,
+    probit_log_probabilities,
+    rates_log_probabilities,
+)
 from ..likelihoods.logistic_softmax import logistic_softmax_log_probabilities, normal_points
 from ..likelihoods.multinomial import LEAST_VARIANCE, multinomial_log_probabilities, normal_reach
 from ..likelihoods.softmax import (
@@ -103,6 +108,12 @@ def noisy(latent: Latent, noise_variance: float, delta: float) -> Tensor:
     return delta + (1.0 - 2.0 * delta) * _two_classes(t, exp(_log_tail(absolute(t))))
 
 
+def psychometric(latent: Latent, rates: np.ndarray) -> Tensor:
+    """The logistic link between a guess rate and one minus a lapse rate."""
+    guess, lapse = np.broadcast_to(rates, 2)
+    return np.array([[lapse, guess]]) + (1.0 - guess - lapse) * logit(latent)
+
+
 def _normal_terms(u: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     x = u / scale
     tail = _log_tail(absolute(x))
@@ -190,15 +201,16 @@ LINKS: dict[Callable[..., np.ndarray], Callable[..., Tensor]] = {
     logit_log_probabilities: logit,
     probit_log_probabilities: probit,
     noisy_log_probabilities: noisy,
+    rates_log_probabilities: psychometric,
     softmax_log_probabilities: softmax,
     multinomial_log_probabilities: multinomial,
     logistic_softmax_log_probabilities: logistic_softmax,
 }
 
 
-def probabilities(record: LikelihoodBound, latent: Latent, delta: Parameter) -> Tensor:
-    """Probabilities (rows, classes); ``delta`` is the label noise of likelihoods that have it."""
+def probabilities(record: LikelihoodBound, latent: Latent, parameter: Parameter) -> Tensor:
+    """Probabilities (rows, classes); ``parameter`` is that of the likelihood, if it has one."""
     if record.is_ordinal:
         raise ValueError("Models of ordered classes have no ONNX form here; save() writes a file for xgpc.")
-    predictive = partial(record.predictive, **({"delta": delta} if record.has_label_noise else {}))
+    predictive = record.at_parameter(record.predictive, parameter)
     return LINKS[predictive.func](latent, **predictive.keywords)

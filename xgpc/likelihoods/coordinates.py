@@ -1,0 +1,74 @@
+"""Parameters of likelihoods as free coordinates, in which an optimizer learns them together with the kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._sites import Site
+from .ordinal import LEAST_GAP, apart
+
+Limits = list[tuple[float | None, float | None]]
+
+# Ranges of the logarithms of the distance of two cut points, and of a rate over the share of labels that is neither
+# guess nor lapse; both ends are far from what data can tell.
+LOG_GAPS = (float(np.log(LEAST_GAP)), 10.0)
+LOG_RATES = (float(np.log(1e-4)), float(np.log(1e2)))
+
+
+@dataclass(frozen=True)
+class CutPoints:
+    """The first cut point, and the logarithms of the distances of ``count`` cut points."""
+
+    count: int
+
+    @property
+    def limits(self) -> Limits:
+        return [(None, None)] + [LOG_GAPS] * (self.count - 1)
+
+    def pack(self, cuts: np.ndarray) -> np.ndarray:
+        return np.append(cuts[:1], np.log(np.diff(cuts)))
+
+    def unpack(self, vector: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+        """Cut points with these coordinates."""
+        return apart(vector[0], np.exp(vector[1:]))
+
+    def gradient(self, cuts: np.ndarray, by_cuts: np.ndarray) -> np.ndarray:
+        """From the gradient by the cut points: every one behind a gap moves with it."""
+        return np.cumsum(by_cuts[::-1])[::-1] * np.append(1.0, np.diff(cuts))
+
+
+@dataclass(frozen=True)
+class Rates:
+    """log(rate / (1 - guess - lapse)) of the learned ones of guess and lapse rate; ``is_learned`` (2,) bool."""
+
+    is_learned: np.ndarray
+
+    @property
+    def limits(self) -> Limits:
+        return [LOG_RATES] * int(np.sum(self.is_learned))
+
+    def pack(self, rates: np.ndarray) -> np.ndarray:
+        return np.asarray(np.log(rates[self.is_learned] / (1.0 - np.sum(rates))))
+
+    def unpack(self, vector: np.ndarray, rates: np.ndarray) -> np.ndarray:
+        """Rates with these coordinates; those that are not learned are as in ``rates``."""
+        odds, value = np.exp(vector), rates.copy()
+        value[self.is_learned] = self._free(rates) * odds / (1.0 + np.sum(odds))
+        return value
+
+    def gradient(self, rates: np.ndarray, by_rates: np.ndarray) -> np.ndarray:
+        """From the gradient by the rates."""
+        learned, slopes = rates[self.is_learned], by_rates[self.is_learned]
+        return learned * (slopes - learned @ slopes / self._free(rates))
+
+    def _free(self, rates: np.ndarray) -> float:
+        return 1.0 - float(np.sum(rates[~self.is_learned]))
+
+
+def coordinates_of(site: Site, learned_rates: tuple[bool, bool]) -> CutPoints | Rates | None:
+    """The coordinates of a site's parameter; None if there is none that an optimizer learns."""
+    if site.record.is_ordinal:
+        return CutPoints(len(site.parameter))
+    return Rates(np.array(learned_rates)) if site.record.has_rates and any(learned_rates) else None

@@ -188,6 +188,9 @@ class GPClassifier(PosteriorClassifier):
         Number of neighbours of each prediction.
     query_score_ : (float, float) or None
         With neighbours: mean log probability of held-out rows, in nats, and its standard error.
+    label_agreement_ : float
+        With neighbours: probability that a row given once more has the label it had, beyond what the latent function
+        says, estimated from training rows of equal features. ``predict_proba`` counts it for rows that equal one.
     elbo_ : float
         Lower bound of the log evidence of the training data, in nats, with all constants; after ``partial_fit`` without
         neighbours, of the last batch. With neighbours, it is the bound of the posterior without neighbours and is

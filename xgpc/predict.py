@@ -172,7 +172,7 @@ class PosteriorClassifier(WithArrays):
         The latent functions are integrated out without random numbers; ``xgpc.likelihoods`` states the errors.
         ``corrected`` is explained at ``predict_latent``. With ``return_grad`` the second result is the gradient
         (n, C, d) of the probabilities by X, as for ``predict_latent``; "logistic-softmax" has none, and raises a
-        ValueError.
+        ValueError. For a row that equals a training row, ``label_agreement_`` counts, but not with ``return_grad``.
         """
         if return_grad:
             mean, variance, *by_x = self.predict_latent(X, corrected=corrected, return_grad=True)

@@ -157,7 +157,10 @@ class KernelPrior(Value):
         """As ``posterior``; ValueError if the natural parameters make none."""
         q = self.posterior(natural)
         if q is None:
-            raise ValueError("The posterior precision is not positive definite; give moderate sample weights.")
+            raise ValueError(
+                "The posterior precision is not positive definite: bound the kernel's variance, scale the features, and "
+                "give moderate sample weights, if you give any."
+            )
         return q
 
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:

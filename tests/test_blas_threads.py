@@ -267,6 +267,11 @@ def test_an_exception_between_any_two_lines_leaves_nothing_behind(kind, two_thre
             assert not threads_at_work(), at
             assert threads_of_blas() == two_threads, at
             assert signal.getsignal(signal.SIGINT) is handler, at
+            # Another thread would wait for ever for a lock that was left.
+            other = threading.Thread(target=blas.BLAS_LIMIT.renew, daemon=True)
+            other.start()
+            other.join(60)
+            assert not other.is_alive(), at
         call()
     np.testing.assert_array_equal(fitted.predict_proba(X), expected)
 

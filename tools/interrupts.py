@@ -70,6 +70,16 @@ def threads_at_work():
     return [traceback.extract_stack(frame)[-1] for thread, frame in sys._current_frames().items() if thread != me]
 
 
+def is_blas_locked():
+    """Whether another thread would wait for ever for the limit of BLAS."""
+    from xgpc.rows.blas import BLAS_LIMIT
+
+    other = threading.Thread(target=BLAS_LIMIT.renew, daemon=True)
+    other.start()
+    other.join(60)
+    return other.is_alive()
+
+
 class Moments:
     """Raises an exception at random moments of a call, the next one each time: ``raised``, with where it was."""
 
@@ -139,6 +149,7 @@ def stopped(call, moments, times):
             if error is not moments.raised:
                 told.append(f"another exception came out: {error!r}")
             told += [f"at work: {place}" for place in threads_at_work()]
+            told += ["the limit of BLAS stays locked"] if is_blas_locked() else []
             if state() != before:
                 told.append(f"changed: {before} to {state()}")
         if moments.raised is not None:

@@ -20,6 +20,12 @@ def scratch():
     return vars(_of_thread)
 
 
+def locked(lock, function, *arguments):
+    """The value of a function that is called with a lock, which no exception leaves locked."""
+    with lock:
+        return function(*arguments)
+
+
 cdef class Held:
     """Context that calls ``hold(id)`` and ``release(id)`` with its own id; both may be called twice.
 

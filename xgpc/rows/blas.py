@@ -10,7 +10,7 @@ from threading import RLock, get_ident
 
 from threadpoolctl import LibController, ThreadpoolController
 
-from .._threads import Held
+from .._threads import Held, locked
 
 
 class _BlasLimit:
@@ -48,26 +48,32 @@ class _BlasLimit:
                 _set_num_threads(self._libraries[i], number)
         self._found = {}
 
+    def _renew(self) -> None:
+        for i, library in enumerate(self._libraries if self._holders else ()):
+            number = library.get_num_threads()
+            if number is not None and number != 1:
+                self._found[i] = number
+                _set_num_threads(library, 1)
+
+    def _hold(self, holder: int) -> None:
+        self._holders[holder] = get_ident()
+        self._renew()
+
+    def _release(self, holder: int) -> None:
+        self._holders.pop(holder, None)
+        if not self._holders:
+            self._restore()
+
     def renew(self) -> None:
         """Set the limit again if it is held and someone has lifted it."""
-        with self._lock:
-            for i, library in enumerate(self._libraries if self._holders else ()):
-                number = library.get_num_threads()
-                if number is not None and number != 1:
-                    self._found[i] = number
-                    _set_num_threads(library, 1)
+        locked(self._lock, self._renew)
 
     def hold(self, holder: int) -> None:
-        with self._lock:
-            self._holders[holder] = get_ident()
-            self.renew()
+        locked(self._lock, self._hold, holder)
 
     def release(self, holder: int) -> None:
         """Release once, or again after an interrupt."""
-        with self._lock:
-            self._holders.pop(holder, None)
-            if not self._holders:
-                self._restore()
+        locked(self._lock, self._release, holder)
 
 
 def _set_num_threads(library: LibController, number: int) -> None:

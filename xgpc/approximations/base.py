@@ -158,8 +158,8 @@ class KernelPrior(Value):
         q = self.posterior(natural)
         if q is None:
             raise ValueError(
-                "The posterior precision is not positive definite: bound the kernel's variance, scale the features, and "
-                "give moderate sample weights, if you give any."
+                "The posterior precision is not positive definite: bound the kernel's variance, scale the features, "
+                "and give moderate sample weights, if you give any."
             )
         return q
 

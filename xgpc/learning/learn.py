@@ -45,6 +45,7 @@ from .start import Data, HyperparameterFit, InitialState
 ONE_CLASS = (
     "All rows are of one class, which does not determine the kernel: it stays as it is, and no neighbours are used."
 )
+NO_PAIR = "No two rows are of one class, which does not determine the kernel: it stays, and no neighbours are used."
 NO_USE = "n_neighbors=0 uses no neighbours."
 # Default number of neighbours (fewer predict worse, more take longer for no gain); a number above MANY_NEIGHBORS gives
 # a warning.
@@ -99,6 +100,9 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
     if data.is_of_one_class:
         # The bound would rise with the variance without end.
         run.history.add(decision=ONE_CLASS)
+        return HyperparameterFit(initial.model)
+    if len(data.classes) > 2 and np.max(np.bincount(data.hold_out.labels)) == 1:
+        run.history.add(decision=NO_PAIR)
         return HyperparameterFit(initial.model)
     k, resumed, n_kernels = n_neighbors(data, run, initial.model), initial.resumed, len(initial.model.prior.groups)
     near, of_near = _kept(data, run, initial) if k else (data, initial)

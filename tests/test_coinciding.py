@@ -144,8 +144,8 @@ def test_copies_in_a_stream():
     assert_allclose(copies.predict_proba(new), weighted.predict_proba(new), rtol=0.0, atol=5e-3)
 
 
-def test_rows_of_equal_features_are_on_one_side_of_a_split():
-    """Rows of one place, with different labels, too: else the labels that are left would contradict those held out."""
+def test_rows_of_equal_features_whose_labels_differ_are_no_copies():
+    """They are measurements at the same place, each of which counts."""
     rng = np.random.default_rng(0)
     X = np.repeat(rng.normal(size=(60, 2)), 12, axis=0)
     y = (rng.uniform(size=len(X)) < 1.0 / (1.0 + np.exp(-2.0 * X[:, 0]))).astype(int)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -36,7 +37,15 @@ def small_is_zero(public: Public) -> Public:
     A number below the range of a double becomes 0, as is right here, though the caller may have set ``numpy.errstate``
     to raise. Errors of other kinds stay as the caller wishes.
     """
-    decorate = np.errstate(under="ignore")
+
+    def decorate(function: Any) -> Any:
+        @wraps(function)
+        def quiet(*arguments: Any, **named: Any) -> Any:
+            with np.errstate(under="ignore"):
+                return function(*arguments, **named)
+
+        return quiet
+
     if not isinstance(public, type):
         return decorate(public)
     for name, member in list(vars(public).items()):

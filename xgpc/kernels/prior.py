@@ -69,7 +69,9 @@ class LengthScalePrior:
         n_lengths = int(np.count_nonzero(is_length))
         if np.isinf(self.spread) or not n_lengths:
             return float(len(spec.theta))
-        return len(spec.theta) - n_lengths + 1.0 + (n_lengths - 1) * self.spread**2 / (1.0 + self.spread**2)
+        # The square of a number beyond the range of a double is infinite.
+        of_ratio = 1.0 / (1.0 + np.float64(self.spread) ** -2.0)
+        return float(len(spec.theta) - n_lengths + 1.0 + (n_lengths - 1) * of_ratio)
 
     def of(self, groups: Sequence[Any]) -> tuple[float, np.ndarray]:
         """Log density of all kernels ``group.spec``, and its gradient in their concatenated ``theta``."""

@@ -424,7 +424,7 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> HyperparameterFit:
             pays = accept(rise, subject, history, **columns)
         base = under_frequencies(scores, data.hold_out.labels[held_out], data.class_totals)
         gain = Gain(scores, base, 0.0, f"With {k} neighbours {len(held_out)} held-out")
-        if gain.nats <= 0.0:
+        if gain.nats < -gain.error:
             history.add(decision=f"{gain.words}.")
             pays, notes = pays and not is_auto, (*notes, f"{gain.words}: the labels of near rows mislead. {NO_USE}")
         # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.

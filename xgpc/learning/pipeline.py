@@ -192,9 +192,9 @@ def infer(
     history, config, training, (prior, q, site) = run.history, data.config, initial.training, learned.model
     history.context.update(n_rows=len(training), n_inducing=prior.n_inducing)
     history.tell(stage="posterior", n_rows=data.n_rows, n_inducing=prior.n_inducing)
-    # Learned hyperparameters must beat those of the previous fit, unless inducing points were added.
+    # Learned hyperparameters must beat those of the previous fit.
     kept, previous = None, initial.model.q
-    if config.optimizer is not None and not initial.grow_to and previous:
+    if config.optimizer is not None and previous:
         kept = previous, initial.model.prior
     max_iter, tol = config.max_iter, config.tol
     if config.optimizer == "stochastic" and learned.n_iter:

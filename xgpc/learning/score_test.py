@@ -19,7 +19,7 @@ def score_test(
     With e_i = 1(label) - p_i, T is the sum of R_ij e_i.e_j over tested rows i and their k nearest rows j, where R_ij =
     w_i w_j exp(-distance / s), and s is the median distance of the k-th nearest row. Returns T divided by an upper
     bound of its standard deviation: about standard normal, or narrower, if there is no residual. O(r k (d + C)) and a
-    search. It is the test of a variance component of X. Lin (Biometrika 84, 1997), without pairs at distance 0.
+    search. It is the test of a variance component of X. Lin (Biometrika 84, 1997), without the terms i = j.
 
     Parameters
     ----------
@@ -34,9 +34,7 @@ def score_test(
     e = (class_codes(y)[:, None] == np.arange(n_classes)) - probabilities
     distance = np.stack([metric.distances(X[rows], X[tested]) for rows in near.T], axis=1)
     scale = max(float(np.median(distance[:, -1])), np.finfo(float).tiny)
-    # Rows of equal features say nothing of the labels of near rows, and equal labels of theirs may be copies.
-    counts = (near != tested[:, None]) & (distance > 0.0)
-    R = counts * np.exp(-distance / scale) * weight[tested][:, None] * weight[near]
+    R = (near != tested[:, None]) * np.exp(-distance / scale) * weight[tested][:, None] * weight[near]
     p, p_near = probabilities[tested][:, None], probabilities[near]
     both = p * p_near
     traces = np.sum(both * (1.0 - p - p_near), axis=2) + np.sum(both, axis=2) ** 2

@@ -23,7 +23,7 @@ from ..kernels.features import Groups
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import KernelSpec, with_numbers
 from ..likelihoods import NOISE_VARIANCES, ORDINAL, START_NOISE, LikelihoodBound, Parameter, first_cut_points
-from ..rows.coinciding import Distinct, first_of_each
+from ..rows.coinciding import Distinct, contradicted, first_of_each
 from ..rows.executor import Executor
 from ..rows.source import ArraySource, RowSource, is_mapped
 from .candidates import Gain, Scores
@@ -33,6 +33,11 @@ from .optimizer import Model
 
 # A learned guess or lapse rate starts at this share of what the other rate leaves.
 START_RATE = 0.05
+
+
+# Rows of equal features are copies if at most this share of them has another label than most at their place: in 11 of 20
+# data sets with such rows the share is at most .0032 (wine, cod-rna, letter), and in the others at least .045 (a9a).
+MOST_CONTRADICTED = 0.01
 
 
 @dataclass(frozen=True)
@@ -67,18 +72,20 @@ class Data:
     def merged(self) -> Data:
         """The same data with copies of a row, in features, label and group, as one row with the sum of their weights.
 
-        Copies are no independent evidence: as held-out rows and as neighbours they would tell each other's labels. A
-        splitter divides the rows as they were given; a memory map of many rows is not copied.
+        Copies are no independent evidence: as held-out rows and as neighbours they would tell each other's labels. Rows
+        of equal features whose labels differ are no copies, but measurements at the same place. A splitter divides the
+        rows as they were given; a memory map is not copied.
         """
         source, hold_out = self.source, self.hold_out
-        X, n_rows, groups = source.rows, source.n_rows, hold_out.groups
-        is_large = is_mapped(X) and n_rows > self.config.most_rows(1, source.n_features)
-        if source.makes_dense or is_large or hold_out.splitter is not None:
+        n_rows, groups = source.n_rows, hold_out.groups
+        if hold_out.splitter is not None or is_mapped(source.rows):
             return self
-        places = first_of_each(X, np.zeros(n_rows) if groups is None else np.unique(groups, return_inverse=True)[1])
-        if np.array_equal(places, np.arange(n_rows)):
+        group = np.zeros(n_rows) if groups is None else np.unique(groups, return_inverse=True)[1]
+        places = first_of_each(source.rows, group)
+        codes = len(self.classes) * places + hold_out.labels
+        if np.array_equal(places, np.arange(n_rows)) or contradicted(places, codes) > MOST_CONTRADICTED:
             return self
-        distinct = Distinct.of(source, len(self.classes) * places + hold_out.labels)
+        distinct = Distinct.of(source, codes)
         # Rows at a single place cannot be divided by places.
         hold_out = replace(hold_out, places=places if np.any(places) else None).among(distinct.first)
         return replace(self, source=distinct.source, hold_out=hold_out)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 from scipy.optimize import minimize_scalar
 
+from ..names import MatrixLike
 from .source import ArraySource, labels_and_weights
 
 # Rows whose hashes are made at a time: their bits stay in cache.
@@ -57,7 +59,8 @@ class Distinct:
         first, place = first[order], np.argsort(order)[place]
         _, weight = labels_and_weights(given)
         sums = np.bincount(place, weight)
-        return cls(ArraySource(given.X[first], given.y[first], sums), first, place, weight / sums[place])
+        source = ArraySource(given.rows[first], given.y[first], sums, makes_dense=given.makes_dense)
+        return cls(source, first, place, weight / sums[place])
 
     def sums(self, sites: Sites) -> Sites:
         """Return sites (C, r) of the distinct rows, given those (C, n) of the given rows."""
@@ -127,8 +130,22 @@ def agreement_of_labels(place: np.ndarray, codes: np.ndarray, log_p: np.ndarray)
     return float(minimize_scalar(minus_log_posterior, bounds=(0.0, 1.0), method="bounded").x)
 
 
-def first_of_each(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return, for each row of X (n, d) with whole numbers y (n,), the number (n,) of the first equal row.
+def contradicted(places: np.ndarray, codes: np.ndarray) -> float:
+    """Share of the rows at places of several rows that have another label than most at their place.
+
+    ``places`` (n,) are the rows' places, and ``codes`` (n,) numbers of place and label.
+    """
+    _, first, counts = np.unique(codes, return_index=True, return_counts=True)
+    # The codes of a place follow each other.
+    here = places[first]
+    starts = np.flatnonzero(np.diff(here, prepend=-1))
+    n_here, most = np.add.reduceat(counts, starts), np.maximum.reduceat(counts, starts)
+    several = n_here > 1
+    return float(np.sum((n_here - most)[several]) / max(1, np.sum(n_here[several])))
+
+
+def first_of_each(X: MatrixLike, y: np.ndarray) -> np.ndarray:
+    """Return, for each row of X (n, d), dense or CSR, with whole numbers y (n,), the number (n,) of the first equal row.
 
     ``np.unique`` of whole rows gives the same, and takes 30 times as long.
     """
@@ -136,24 +153,31 @@ def first_of_each(X: np.ndarray, y: np.ndarray) -> np.ndarray:
     first = starts[inverse]
     # Of a million rows that all differ, two have the same key with a probability below 1e-6; such a row stays apart.
     (later,) = np.nonzero(first != np.arange(len(first)))
-    differ = (y[later] != y[first[later]]) | np.any(X[later] != X[first[later]], axis=1)
+    others = X[later] != X[first[later]]
+    features_differ = others.getnnz(axis=1) > 0 if sparse.issparse(others) else np.any(others, axis=1)
+    differ = (y[later] != y[first[later]]) | features_differ
     first[later[differ]] = later[differ]
     return first
 
 
-def _hashes(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _hashes(X: MatrixLike, y: np.ndarray) -> np.ndarray:
     """Return keys (n,) that are the same for equal rows, also if one has -0.0 where another has 0.0."""
-    bits = np.dtype(f"u{X.dtype.itemsize}")
-    # Sums of products with random odd numbers.
+    # Sums of products with random odd numbers; a zero adds nothing.
     factors = np.random.default_rng(0).integers(0, 2**63, X.shape[1] + 1, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     keys = y.astype(np.int64).astype(np.uint64) * factors[-1]
+    if sparse.issparse(X):
+        return keys + sparse.csr_array((_mixed(X.data), X.indices, X.indptr), shape=X.shape) @ factors[:-1]
     for start in range(0, len(X), HASHED_ROWS):
         part = slice(start, start + HASHED_ROWS)
-        # A sum with 0.0 is never -0.0.
-        mixed = np.ascontiguousarray(X[part] + X.dtype.type(0.0)).view(bits).astype(np.uint64)
-        # Low bits of numbers of few digits are zero, and so would those of products and sums be: high bits go there.
-        mixed ^= mixed >> np.uint64(32)
-        mixed *= np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(29)
-        keys[part] += mixed @ factors[:-1]
+        keys[part] += _mixed(X[part]) @ factors[:-1]
     return keys
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """The bits of numbers, mixed: those of numbers of few digits end in zeros, as products and sums of them would."""
+    # A sum with 0.0 is never -0.0.
+    mixed = np.ascontiguousarray(values + values.dtype.type(0.0)).view(f"u{values.dtype.itemsize}").astype(np.uint64)
+    mixed ^= mixed >> np.uint64(32)
+    mixed *= np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(29)
+    return mixed

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
@@ -192,3 +193,15 @@ def test_a_file_keeps_the_agreement(tmp_path):
     again = GPClassifier.load(tmp_path / "model.npz")
     assert again.label_agreement_ == model.label_agreement_ > 0.5
     assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_copies_of_sparse_rows_are_one_row():
+    """The bits of dense rows, and the sites of rows with weights."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 6)) * (rng.uniform(size=(300, 6)) < 0.4)
+    y = (X[:, 0] + X[:, 1] > 0.0).astype(int)
+    X, y = np.r_[X, X[:200]], np.r_[y, y[:200]]
+    model = GPClassifier(random_state=0, max_iter=5, n_neighbors=0, feature_transform=None)
+    dense, of_csr = quietly(clone(model), X, y), quietly(clone(model), sparse.csr_array(X), y)
+    assert any("sum of their weights" in text for text in of_csr.decisions_)
+    assert_array_equal(of_csr.predict_proba(X), dense.predict_proba(X))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..approximations.base import KernelPosterior, Training
+from ..approximations.sparse import GaussianMarginalizer, SparsePosterior
 from ..inference.ascent import Point
 from ..inference.run import Run
 from ..kernels.prior import LengthScalePrior
@@ -44,14 +45,16 @@ def gain_of_rows(data: Data, training: Training, point: Point[KernelPosterior], 
     the posterior without this site has mean m + V (lambda m - r) / (1 - lambda V) and variance
     v + lambda V^2 / (1 - lambda V).
     """
-    q, forms, blocks = point.q, point.q.covariance_forms(), list(training.source.blocks())
+    q, blocks = point.q, list(training.source.blocks())
     y, weight = labels_and_weights(training.source)
     sites, codes = [point.sites.of(block) for block in blocks], data.record.codes(y)
     names = "mean", "variance", "precision", "linear"
     mean, variance, precision, linear = (np.hstack([getattr(one, name) for one in sites]) for name in names)
     V = variance
-    if not q.prior.is_full:
-        V = np.hstack([[np.sum((form.core.cross(b.X) @ form.added.T) ** 2, axis=1) for form in forms] for b in blocks])
+    if isinstance(q, SparsePosterior):
+        # What is left if the values at the inducing points are known.
+        known = GaussianMarginalizer(q.basis, *map(np.zeros_like, q.stacked()))
+        V = variance - np.hstack([known.marginals(block)[1] for block in blocks])
     # Positive, but for sites that have not converged.
     rest = np.maximum(1.0 - precision * V, np.finfo(float).eps)
     moments = mean + V * (precision * mean - linear) / rest, variance + precision * V**2 / rest

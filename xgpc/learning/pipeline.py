@@ -49,7 +49,7 @@ AFTER_MINI_BATCHES = 100.0
 STREAM_STEPS = 1
 # Each row is left out in turn in fits of at most so many rows, times classes: fitted to more rows, a few parameters do
 # not matter.
-MOST_LEFT_OUT = 20_000
+MOST_LEFT_OUT = 10_000
 # Spread of the log length scales if all features count as about equally relevant: each then costs .01 of a parameter.
 NARROW_SPREAD = 0.1
 NOTHING_SHOWN = (

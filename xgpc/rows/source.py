@@ -137,12 +137,12 @@ def dense(rows: MatrixLike) -> np.ndarray:
     return np.asarray(rows.toarray()) if sparse.issparse(rows) else rows
 
 
-def is_mapped(X: np.ndarray) -> bool:
+def is_mapped(X: MatrixLike) -> bool:
     """Whether an array is a memory map, or a part of one: a copy may not fit into memory."""
     base: object = X
     while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
         base = base.base
-    return base is not None
+    return isinstance(X, np.ndarray) and base is not None
 
 
 def in_dense_parts(X: MatrixLike) -> Iterator[np.ndarray]:

@@ -2,10 +2,10 @@
 
     python tools/repeated_rows.py [--seeds N] [--rows N] [--data FOLDER]
 
-The rows have three features, and labels drawn from smooth probabilities of two or three classes. Copies come from giving
-each row twice, from a bootstrap, and from repeating rows of the rarer classes until all are as frequent. With ``--data``
-the real rows of ``wine-quality-white.npz`` and ``cod-rna.npz``, of which some repeat others, are fitted, too: NLL of test
-rows that repeat a training row, and of the others.
+The rows have three features, and labels drawn from smooth probabilities of two or three classes. Copies come from
+giving each row twice, from a bootstrap, and from repeating rows of the rarer classes until all are as frequent. With
+``--data`` the real rows of ``wine-quality-white.npz`` and ``cod-rna.npz``, of which some repeat others, are fitted, too:
+NLL of test rows that repeat a training row, and of the others.
 """
 
 import argparse

@@ -4,8 +4,8 @@
 
 The rows have three features, and labels drawn from smooth probabilities of two or three classes. Copies come from
 giving each row twice, from a bootstrap, and from repeating rows of the rarer classes until all are as frequent. With
-``--data`` the real rows of ``wine-quality-white.npz`` and ``cod-rna.npz``, of which some repeat others, are fitted, too:
-NLL of test rows that repeat a training row, and of the others.
+``--data`` the real rows of ``wine-quality-white.npz`` and ``cod-rna.npz``, of which some repeat others, are fitted,
+too: NLL of test rows that repeat a training row, and of the others.
 """
 
 import argparse

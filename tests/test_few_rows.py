@@ -105,6 +105,15 @@ def test_warm_starts_gain_inducing_points_with_the_rows(seed):
     assert any("inducing points to 100 changes the bound" in text for text in warm.decisions_)
 
 
+@pytest.mark.filterwarnings("ignore:The number of unique classes")
+def test_no_kernel_is_learned_where_no_two_rows_are_of_one_class():
+    X = np.random.default_rng(0).normal(size=(140, 3))
+    model = quietly(GPClassifier(ConstantKernel(2.0) * RBF(1.5), random_state=0, max_iter=3), X, np.arange(140))
+    assert str(model.kernel_) == str(ConstantKernel(2.0) * RBF(1.5))
+    assert any("No two rows are of one class" in text for text in model.decisions_)
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, rtol=1e-9)
+
+
 # Predictions of no rows, such as a filter leaves: arrays of no rows, of the type and width that others have.
 
 NUMBERS = pd.DataFrame(X, columns=["a", "b"])

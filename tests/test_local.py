@@ -11,6 +11,7 @@ from support.dense import derivative, full_prior, labelled
 from support.fits import quietly
 from support.internals import (
     ArraySource,
+    Coefficients,
     History,
     KernelSpec,
     Local,
@@ -486,3 +487,15 @@ def test_rows_of_weight_zero_are_predicted_and_change_nothing(link):
 def centred_of(link, mean, count):
     """What labels do not determine of several classes: the average over these."""
     return np.mean(mean[:, :count], axis=0) if link.curvature else 0.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_labels_beside_which_the_prior_is_below_rounding_have_a_posterior(seed):
+    """Of rows that almost coincide: in some directions their precisions are 1e19 times as large as the prior's."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(30, 60)) * 10.0 ** rng.uniform(0.0, 9.5, size=(30, 1))
+    q = Coefficients(np.ones((1, 60)), (rows.T @ rows)[None]).from_natural()
+    assert np.all(np.isfinite(q.w))
+    assert np.all(np.linalg.eigvalsh(q.V[0]) > -1e-9)
+    # Each row's value is known at least as well as from its own label alone.
+    assert np.all(np.sum(rows @ q.V[0] * rows, axis=1) < 1.001)

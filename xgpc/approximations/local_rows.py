@@ -31,8 +31,6 @@ BLOCK_BYTES = 750_000_000
 # A site's precision counts as so much at least where it is divided by. Weights gamma are in proportion to the
 # precision, so no product with them overflows.
 LEAST_PRECISION = 1e-300
-# Added to precisions, relative to the largest: products of a hundred numbers with 16 digits have such errors.
-ROUNDING = 1e-13
 # Seed of the random order of the training rows, see ``in_order``.
 ORDER_SEED = 0
 EVERY_ROW = slice(None)
@@ -147,19 +145,20 @@ class Coefficients:
 
     def from_natural(self) -> Coefficients:
         """q(z) from what the sites add to its natural parameters, these h and P; ValueError if it is not proper."""
-        identity = np.eye(self.V.shape[-1])
-        factors = _engine.cholesky_and_inverse(identity + self.V)
-        if factors is None:
-            # Rows that almost coincide may have precisions beside which the prior's is below rounding.
-            rounding = ROUNDING * np.max(np.abs(self.V), axis=(-2, -1), keepdims=True)
-            factors = _engine.cholesky_and_inverse((1.0 + rounding) * identity + self.V)
-        if factors is None:
+        precision = np.eye(self.V.shape[-1]) + self.V
+        factors = _engine.cholesky_and_inverse(precision)
+        if factors is not None:
+            V = np.swapaxes(factors[1], 1, 2) @ factors[1]
+        elif np.all(np.isfinite(precision)):
+            # Rows that almost coincide may have precisions beside which the prior's, 1, is below rounding.
+            value, vector = np.linalg.eigh(precision)
+            V = vector / np.maximum(value, 1.0)[:, None] @ np.swapaxes(vector, 1, 2)
+        else:
             raise ValueError(
-                "The labels tell more precise values at the inducing points than numbers of 16 digits can hold. Bound "
-                "the kernel's variance, for example with kernel=ConstantKernel(1.0, (0.01, 10.0)) * RBF() of "
-                "sklearn.gaussian_process.kernels; give moderate sample weights, if you give any; or n_neighbors=0."
+                "The labels tell larger precisions than a double can hold. Bound the kernel's variance, for example "
+                "with kernel=ConstantKernel(1.0, (0.01, 10.0)) * RBF() of sklearn.gaussian_process.kernels; give "
+                "moderate sample weights, if you give any; or give n_neighbors=0."
             )
-        V = np.swapaxes(factors[1], 1, 2) @ factors[1]
         return Coefficients((V @ self.w[..., None])[..., 0], V)
 
     @classmethod

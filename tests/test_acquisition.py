@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.special import entr
+from scipy.special import entr, expit
 from scipy.stats import norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 from support.fits import quietly
@@ -373,3 +373,21 @@ def test_where_nothing_is_feasible_yet_the_probability_of_feasibility_is_wanted(
             constrained_expected_improvement(model, X, "yes", mean, std, bad)
         with pytest.raises(ValueError, match=r"best must be a number, the least value .*; got"):
             expected_improvement(mean, std, bad)
+
+
+@pytest.mark.parametrize("mean", [30.0, -60.0, 0.5])
+@pytest.mark.parametrize("variance", [100.0, 1.0])
+def test_information_about_a_label_with_guesses_and_lapses_is_exact_far_from_ties(mean, variance):
+    """Far below, a label tells whether it was guessed, and nothing of the latent value."""
+    link = Link(record_of("psychometric", "exact"), np.array([0.2, 0.1]), 2)
+    z = np.linspace(-12.0, 12.0, 400_001)
+    weight = norm.pdf(z) * (z[1] - z[0])
+    p = 0.2 + 0.7 * expit(mean + np.sqrt(variance) * z)
+    left = weight @ (entr(p) + entr(1.0 - p))
+    at = np.array([mean]), np.array([variance])
+    expected = entr(weight @ p) + entr(1.0 - weight @ p) - left
+    assert _information(link, *at)[0] == pytest.approx(expected, abs=1e-6)
+    by_mean, by_variance = _information_slopes(link, *at)
+    for slope, step in ((by_mean, (1e-3, 0.0)), (by_variance, (0.0, 1e-3))):
+        ends = [_information(link, at[0] + sign * step[0], at[1] + sign * step[1])[0] for sign in (-1.0, 1.0)]
+        assert slope[0] == pytest.approx((ends[1] - ends[0]) / 2e-3, abs=1e-5)

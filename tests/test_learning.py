@@ -36,10 +36,12 @@ def test_a_later_subset_takes_at_most_twice_what_all_learning_before_took():
     X, y = ringnorm(3000, np.random.default_rng(0))
     model = GPClassifier(n_inducing=20, n_neighbors=0, subset_sizes=[200, 3000], max_iter=30, tol=1e-9, random_state=0)
     quietly(model.set_params(kernel=ConstantKernel(2.0) * RBF(np.full(20, 4.0))), X, y)
-    (told,) = (text for text in model.decisions_ if "all learning before" in text)
+    (told,) = (text for text in model.decisions_ if "the stages before" in text)
     most = int(told.split("at most ")[1].split()[0])
     assert 4 <= most < 30
     assert most * 3000 <= 2.0 * 30 * 10 * 200
+    alone = quietly(clone(model).set_params(subset_sizes=None), X, y)
+    assert not any("the stages before" in text for text in alone.decisions_)
     assert model.n_iter_ <= 30 * 10 + most
 
 

@@ -48,7 +48,7 @@ def test_rows_are_predicted_without_their_own_labels(inducing_points, noise_kern
         kernel, inducing_points=inducing_points, n_inducing=20, n_neighbors=0, random_state=0, tol=1e-9
     )
     quietly(model, X, y)
-    told = next(text for text in model.warnings_ if "without its own label" in text)
+    told = next(text for text in model.warnings_ if "without their own labels" in text)
     (given,) = re.findall(r"mean log probability of (-[0-9.]+) nats", told)
     mean, variance = model.predict_latent(X)
     p = expected_sigmoid(mean, variance)
@@ -89,7 +89,7 @@ def test_a_fit_with_a_signal_keeps_it():
 def test_a_given_kernel_stays_with_a_warning():
     X, y = noise(200, 30)
     model = GPClassifier(C(10.0, (5.0, 1e3)) * RBF(2.0, (0.1, 5.0)), random_state=0)
-    with pytest.warns(ConvergenceWarning, match="without its own label"):
+    with pytest.warns(ConvergenceWarning, match="without their own labels"):
         model.fit(X, y)
     assert model.kernel_.k2.length_scale <= 5.0
 

@@ -190,10 +190,10 @@ class LatentModel(Model):
         if record.is_multi_class or record.is_ordinal:
             raise ValueError(f"probability is for two classes and for softmax; the model has {record.likelihood!r}.")
         arrays = link_arrays(record, parameter)
-        noise, weight, variance = (
-            torch.tensor(arrays[name]).to(samples) for name in ("label_noise", "link_weights", "link_variances")
+        (guess, lapse), weight, variance = (
+            torch.tensor(arrays[name]).to(samples) for name in ("rates", "link_weights", "link_variances")
         )
-        positive = noise + (1.0 - 2.0 * noise) * (torch.special.ndtr(samples / variance.sqrt()) @ weight)
+        positive = guess + (1.0 - guess - lapse) * (torch.special.ndtr(samples / variance.sqrt()) @ weight)
         return torch.stack([1.0 - positive, positive], -1)
 
     def condition_on_observations(self, X: torch.Tensor, Y: torch.Tensor, **kwargs: Any) -> LatentModel:

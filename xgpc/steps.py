@@ -71,14 +71,13 @@ def rows_in_memory(
     # The checks keep the columns of these rows in the model.
     before = _columns_before(model, config)
     rows, names, columns, places, order = training_data(model, X, y, sample_weight, classes)
-    if has_counts(y):
-        # Either all classes of a row are held out or none.
-        groups = places if groups is None else checked_groups(groups, np.shape(y)[0], None)[places]
-    elif groups is not None:
-        groups = checked_groups(groups, np.shape(y)[0], sample_weight)
-    # As large as the labels, and not needed any more.
-    del places
-    return _data(config, run, rows, names, columns, before, groups, order=order)
+    of_counts = has_counts(y)
+    if groups is not None:
+        groups = checked_groups(groups, np.shape(y)[0], None if of_counts else sample_weight)
+        groups = groups[places] if of_counts else groups
+    data = _data(config, run, rows, names, columns, before, groups, order=order)
+    # Either all classes of a row with counts are held out or none.
+    return replace(data, hold_out=replace(data.hold_out, places=places)) if of_counts else data
 
 
 def _columns_before(model: PosteriorClassifier, config: FitConfig) -> Columns | None:

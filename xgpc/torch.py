@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 
-from .acquisition.labels import Link
+from .acquisition.labels import Link, log_probabilities
 from .acquisition.trials import column_of_label
 from .config import PROBABILITY
 
@@ -206,7 +206,7 @@ class FeasibilityModel(torch.nn.Module):
     def _probability(self, rows: np.ndarray, return_grad: bool) -> Any:
         column = slice(self._column, self._column + 1)
         if not return_grad:
-            return self.model.predict_proba(rows)[:, column]
+            return np.exp(log_probabilities(self.model, rows)[:, column])
         return tuple(found[:, column] for found in self.model.predict_proba(rows, return_grad=True))
 
     def _moments(self, rows: np.ndarray, return_grad: bool) -> Any:

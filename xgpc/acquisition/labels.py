@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import entr, xlogy
+from scipy.special import entr, ndtr, xlogy
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -99,10 +99,15 @@ class Link:
         return self.record.log_probabilities_given(latent, self.parameter)
 
     @property
-    def least_entropy(self) -> float:
-        """Entropy, in nats, of a label whose latent values are far from all ties: that of label noise."""
+    def far_entropies(self) -> tuple[float, float]:
+        """Entropies, in nats, of labels far below and far above all ties: those of wrong labels."""
         noise = self.parameter if isinstance(self.parameter, float) else 0.0
-        return float(entr(1.0 - noise) - xlogy(noise, noise / (self.n_classes - 1)))
+        rates: Parameter = noise
+        if self.record.parameter == "rates" and self.parameter is not None:
+            rates = self.parameter
+        q = np.broadcast_to(np.asarray(rates, dtype=np.float64), 2)
+        low, high = entr(1.0 - q) - xlogy(q, q / (self.n_classes - 1))
+        return float(low), float(high)
 
     def expected_precision(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Precision (n,) or (n, C) of the site that a label would add: the mean over the labels, at least 0."""
@@ -115,6 +120,14 @@ class Link:
             _sites.sites(site, m, v, np.full(len(mean), label), np.empty(0), ell, precision, linear)
             total += p * precision
         return np.maximum(total, 0.0).T
+
+
+def log_probabilities(model: BaseEstimator, X: ArrayLike) -> np.ndarray:
+    """Log probabilities (n, C) of the classes at new rows, also where a model knows a training row that equals one."""
+    if getattr(model, "label_agreement_", 0.0):
+        return Link.of(model).predictive(*model.predict_latent(X))
+    check_classifier(model, "predict_log_proba")
+    return np.asarray(model.predict_log_proba(X))
 
 
 def entropy(log_probability: np.ndarray) -> np.ndarray:
@@ -205,8 +218,7 @@ def predictive_entropy(
     """
     if return_grad or pending is not None:
         return _scores(model, X, "predictive_entropy", return_grad, pending)
-    check_classifier(model, "predict_log_proba")
-    return entropy(np.asarray(model.predict_log_proba(X)))
+    return entropy(log_probabilities(model, X))
 
 
 @small_is_zero
@@ -251,10 +263,11 @@ def _information(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarr
     """Mutual information (n,) for normal latent values, (n,) or (n, C)."""
     if link.record.is_step:
         # Label noise has the same entropy at all latent values but ties, which only values without variance have.
-        left, at_mean = np.full(len(mean), link.least_entropy), ~np.any(variance.reshape(len(mean), -1), axis=1)
+        left, at_mean = np.full(len(mean), link.far_entropies[0]), ~np.any(variance.reshape(len(mean), -1), axis=1)
         left[at_mean] = entropy(link.given(mean[at_mean]))
     elif mean.ndim == 1:
-        left = _excess_moments(link, mean, variance, 1)[0] + link.least_entropy
+        low, high = link.far_entropies
+        left = _excess_moments(link, mean, variance, 1)[0] + low + (high - low) * ndtr(mean / np.sqrt(1.0 + variance))
     elif link.record.expected_entropy is not None:
         left = link.record.expected_entropy(mean, variance)
     else:
@@ -289,18 +302,20 @@ def _excess_moments(link: Link, mean: np.ndarray, variance: np.ndarray, count: i
 
 @lru_cache(maxsize=8)
 def _excess_entropy(link: Link) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Grids of latent values near cut points, and the entropy of the label at each less the least entropy.
+    """Grids of latent values near cut points, and the entropy of the label at each less that of wrong labels.
 
-    Cut points so far apart that labels are certain between them have grids of their own.
+    The latter goes from that far below to that far above with Phi(f). Cut points so far apart that labels are certain
+    between them have grids of their own.
     """
-    cuts = link.parameter if isinstance(link.parameter, np.ndarray) else np.zeros(1)
+    cuts = np.asarray(link.parameter, dtype=np.float64) if link.record.is_ordinal else np.zeros(1)
+    least, most = link.far_entropies
     tables = []
     for near in np.split(cuts, np.flatnonzero(np.diff(cuts) > 2.0 * LINK_RANGE) + 1):
         low, high = near[0] - LINK_RANGE, near[-1] + LINK_RANGE
         f = np.linspace(low, high, 1 + int(np.ceil((high - low) / SPACING)))
         # In parts, because the probabilities of many classes take much memory.
         entropies = [entropy(link.given(part)) for part in np.array_split(f, len(near))]
-        tables.append((f, np.concatenate(entropies) - link.least_entropy))
+        tables.append((f, np.concatenate(entropies) - least - (most - least) * ndtr(f)))
     return tables
 
 
@@ -335,7 +350,9 @@ def _information_slopes(link: Link, mean: np.ndarray, variance: np.ndarray) -> t
     elif mean.ndim == 1:
         spread = np.maximum(variance, LEAST_VARIANCE)
         h, zh, z2h = _excess_moments(link, mean, spread, 3)
-        of_known = zh / np.sqrt(spread), (z2h - h) / (2.0 * spread)
+        low, high = link.far_entropies
+        slope = (high - low) * np.exp(-0.5 * mean**2 / (1.0 + spread)) / np.sqrt(2.0 * np.pi * (1.0 + spread))
+        of_known = zh / np.sqrt(spread) + slope, (z2h - h) / (2.0 * spread) - 0.5 * slope * mean / (1.0 + spread)
     elif link.record.expected_entropy_slopes is None:
         raise ValueError(
             f"mutual_information has no gradient for likelihood={link.record.likelihood!r}, for which it is an average "

@@ -27,7 +27,7 @@ from ..names import RandomSeed
 from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.source import dense
-from .labels import ELEMENTS, Labelled, Link, Scores, moments
+from .labels import ELEMENTS, Labelled, Link, Scores, log_probabilities, moments
 from .trials import column_of_label
 
 IS_LEVEL = number(np.isfinite, "a finite number, a value of the latent function")
@@ -269,7 +269,7 @@ def probability_of_failure(
         )
     random = random_state_of(random_state)
     if level is None:
-        p = model.predict_proba(population)[:, column]
+        p = np.exp(log_probabilities(model, population)[:, column])
     else:
         mean, std = _distance(model, population, level, False)
         p = ndtr((1.0 if level_of_failure else -1.0) * _ratio(mean, std))
@@ -288,7 +288,7 @@ def probability_of_failure(
             values = latent.reshape(*latent.shape[:-2], -1).T
             fails = np.exp(link.given(values)[:, column]).reshape(len(chosen), n_draws)
         else:
-            fails = (latent > level) == bool(column)
+            fails = (latent > level) == bool(level_of_failure)
         draws = (1.0 / share[chosen]) @ (fails - p[chosen, None]) / len(p)
     draws = np.clip(probability + draws, 0.0, 1.0)
     low, high = np.quantile(draws, [0.5 - 0.5 * confidence, 0.5 + 0.5 * confidence])

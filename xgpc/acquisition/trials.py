@@ -23,7 +23,7 @@ from sklearn.utils import check_consistent_length
 from ..config import PROBABILITY, Rule, is_number
 from ..metrics import check_classifier
 from ..ranges import small_is_zero
-from .labels import Link, Scores, moments
+from .labels import Link, Scores, log_probabilities, moments
 
 # Improvements this many standard deviations away are sums of a series: rounding would cost a difference more digits.
 FAR = 100.0
@@ -70,7 +70,7 @@ def probability_of_feasibility(
     """
     column = column_of_label(model, "feasible", feasible)
     if quantile is None and not return_grad:
-        return model.predict_proba(X)[:, column]
+        return np.exp(log_probabilities(model, X)[:, column])
     log_p, *gradient = _feasibility(model, X, column, return_grad, quantile)
     return (np.exp(log_p), *gradient) if return_grad else np.exp(log_p)
 
@@ -85,8 +85,7 @@ def log_probability_of_feasibility(
     """
     column = column_of_label(model, "feasible", feasible)
     if quantile is None and not return_grad:
-        check_classifier(model, "predict_log_proba")
-        return model.predict_log_proba(X)[:, column]
+        return log_probabilities(model, X)[:, column]
     log_p, *gradient = _feasibility(model, X, column, return_grad, quantile)
     if not return_grad:
         return log_p

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
 
 from .axis import AxisMatern, ratio_of_distances
 from .default import START_LENGTH_SCALE
@@ -43,9 +44,7 @@ class LengthScalePrior:
         value, gradient = 0.0, np.zeros(len(spec.theta))
         if self.is_flat:
             return value, gradient
-        # The factors of a power have the same positions in theta.
-        places = [(leaf.free_length_scales, leaf.kernel) for _, leaf in spec.factors]
-        for place, kernel in {place.start: (place, kernel) for place, kernel in places if place is not None}.values():
+        for place, kernel in self._places(spec):
             if place.stop - place.start == 1 and np.isinf(self.level):
                 continue
             first = [0 if features is None else features[0] for features in spec.features[place]]
@@ -60,18 +59,24 @@ class LengthScalePrior:
             gradient[place] -= ratio / self.spread + level / (self.level * len(u))
         return value, gradient
 
+    @staticmethod
+    def _places(spec: KernelSpec) -> list[tuple[slice, Kernel]]:
+        """The kernels with free length scales, and where these are in ``theta``."""
+        places = [(leaf.free_length_scales, leaf.kernel) for _, leaf in spec.factors]
+        # The factors of a power have the same positions.
+        return list({place.start: (place, kernel) for place, kernel in places if place is not None}.values())
+
     def n_effective(self, spec: KernelSpec) -> float:
         """Effective number of learned parameters: a length scale counts as spread^2 / (1 + spread^2), any other as one.
 
         This is tr(H (H + H_prior)^-1) if rows tell of a ratio of length scales about as much as a prior of spread 1.
         """
-        is_length = np.array([features is not None for features in spec.features], dtype=bool)
-        n_lengths = int(np.count_nonzero(is_length))
-        if np.isinf(self.spread) or not n_lengths:
+        if np.isinf(self.spread):
             return float(len(spec.theta))
         # The square of a number beyond the range of a double is infinite.
         of_ratio = 1.0 / (1.0 + np.float64(self.spread) ** -2.0)
-        return float(len(spec.theta) - n_lengths + 1.0 + (n_lengths - 1) * of_ratio)
+        n_ratios = sum(place.stop - place.start - 1 for place, _ in self._places(spec))
+        return float(len(spec.theta) - n_ratios * (1.0 - of_ratio))
 
     def of(self, groups: Sequence[Any]) -> tuple[float, np.ndarray]:
         """Log density of all kernels ``group.spec``, and its gradient in their concatenated ``theta``."""

@@ -105,13 +105,14 @@ class Gain(NamedTuple):
     @property
     def is_shown(self) -> bool:
         """Whether the fit is better; few groups tell so little that the gain must exceed its standard error."""
-        return self.nats > (0.0 if self.scores.groups is None else self.error)
+        # A single group has no standard error.
+        return self.nats > (0.0 if self.scores.groups is None or np.isnan(self.error) else self.error)
 
     @property
     def words(self) -> str:
         less = f", less {self.optimism:.2g} for the parameters fitted to them" if self.n_learned else ""
         return (
-            f"{self.how} rows have a mean log probability of {self.scores.mean:.4g} nats{less}; under the class "
+            f"{self.how} a mean log probability of {self.scores.mean:.4g} nats{less}; under the class "
             f"frequencies it is {self.base.mean:.4g}"
         )
 

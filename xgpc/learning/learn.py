@@ -423,7 +423,7 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> HyperparameterFit:
             rise = scores.no_fall_from(simpler) if is_likely else scores.rise_from(simpler)
             pays = accept(rise, subject, history, **columns)
         base = under_frequencies(scores, data.hold_out.labels[held_out], data.class_totals)
-        gain = Gain(scores, base, 0.0, f"With {k} neighbours {len(held_out)} held-out")
+        gain = Gain(scores, base, 0.0, f"With {k} neighbours {len(held_out)} held-out rows have")
         if gain.nats < -gain.error:
             history.add(decision=f"{gain.words}.")
             pays, notes = pays and not is_auto, (*notes, f"{gain.words}: the labels of near rows mislead. {NO_USE}")

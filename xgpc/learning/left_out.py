@@ -25,17 +25,19 @@ def gain_of_parts(data: Data, run: Run, initial: InitialState) -> Gain | None:
     for support, held_out in initial.hold_out.folds(None):
         # Within a part the bound alone chooses the kernel.
         alone = HoldOut(len(support), None, None, initial.hold_out.labels[support], own.random_state)
-        state = replace(initial, training=initial.training.part(support), hold_out=alone)
-        model = learn_in_stages(data, own, state).model
-        point = posterior_of(state.training, model, data.prior_mean, data.config)
+        # Neither a checkpoint nor a previous fit, which have learned from all rows.
+        model = initial.model._replace(q=None)
+        state = replace(initial, training=initial.training.part(support), hold_out=alone, model=model, resumed=None)
+        learned = learn_in_stages(data, own, state).model
+        point = posterior_of(state.training, learned, data.prior_mean, data.config)
         source, groups = data.source.sample(held_out), initial.hold_out.groups_of(held_out)
         scores.append(predicted(data.record, point, source, groups, initial.training.executor.n_threads))
         y, weight = labels_and_weights(state.training.source)
         totals = np.bincount(data.record.codes(y), weight, len(data.classes))
         base.append(under_frequencies(scores[-1], data.record.codes(source.y), totals))
-    if not scores:
+    if not scores or own.skipped:
         return None
-    return Gain(joined(scores), joined(base), 0.0, "Learned without each part of the groups or times in turn, its")
+    return Gain(joined(scores), joined(base), 0.0, "Left out in turn, parts of the groups or times have")
 
 
 def gain_of_rows(data: Data, training: Training, point: Point[KernelPosterior], prior: LengthScalePrior) -> Gain:
@@ -63,4 +65,4 @@ def gain_of_rows(data: Data, training: Training, point: Point[KernelPosterior], 
     scores = Scores(log_p[np.arange(len(y)), codes], weight)
     n_learned = sum(prior.n_effective(group.spec) for group in q.prior.groups)
     base = under_frequencies(scores, codes, np.bincount(codes, weight, len(data.classes)))
-    return Gain(scores, base, n_learned, "Predicted each without its own label,")
+    return Gain(scores, base, n_learned, "Predicted without their own labels, rows have")

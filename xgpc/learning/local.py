@@ -257,7 +257,9 @@ def gain_of_round(task: Task, local_fit: LocalFit) -> Gain:
     base = under_frequencies(scores, codes[local_fit.held_out], np.bincount(codes, weight, len(task.data.classes)))
     # The variance factor is one parameter more.
     n_learned = task.initial.length_scale_prior.n_effective(spec) + 1.0
-    return Gain(scores, base, n_learned, f"With {task.n_neighbors} neighbours {len(local_fit.held_out)} held-out")
+    return Gain(
+        scores, base, n_learned, f"With {task.n_neighbors} neighbours {len(local_fit.held_out)} held-out rows have"
+    )
 
 
 def beats_base_rate(task: Task, local_fit: LocalFit) -> bool:

@@ -40,7 +40,7 @@ from .left_out import gain_of_parts, gain_of_rows
 from .local import Task
 from .optimizer import Model
 from .stages import learn_in_stages
-from .start import Data, FitResult, FurtherRows, HyperparameterFit, InitialState, PreviousFit, start
+from .start import MOST_CONTRADICTED, Data, FitResult, FurtherRows, HyperparameterFit, InitialState, PreviousFit, start
 
 # After "stochastic", ``tol`` of the posterior of all rows is multiplied by this: most passes would gain little.
 AFTER_MINI_BATCHES = 100.0
@@ -109,7 +109,10 @@ def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads
     if initial.model.q is None or not is_learned or not _shows_nothing(data, elbo):
         return result
     run.history.add(decision="From the previous fit, learning shows nothing of the classes: a new start is compared.")
+    # A checkpoint has the fit that this start is compared with.
+    store, run.store = run.store, None
     anew = fit(given, run, None, threads)
+    run.store = store
     return result if anew.evidence is not None and anew.evidence.elbo <= elbo else anew
 
 
@@ -134,24 +137,29 @@ def _simpler(data: Data, run: Run, initial: InitialState, result: FitResult) -> 
     constant = prior.rebuilt([without_features(group.spec) for group in prior.groups], prior.Z)
     of_constant = initial.model._replace(prior=constant)
     tried = {
-        "about equally relevant features": replace(initial, length_scale_prior=narrow),
-        "a constant alone": replace(initial, model=of_constant, length_scale_prior=NO_PRIOR, grow_to=0),
+        "about equally relevant features": replace(initial, length_scale_prior=narrow, resumed=None),
+        "a constant alone": replace(initial, model=of_constant, length_scale_prior=NO_PRIOR, grow_to=0, resumed=None),
     }
-    gain, chosen = first, ""
+    # A checkpoint keeps the fit that these are compared with.
+    gain, chosen, store, run.store = first, "", run.store, None
     for what, state in tried.items():
         run.history.add(decision=f"{gain.words}. A fit of {what} is tried.")
         try:
-            simpler = infer(data, run, state, learn_in_stages(data, run, state))
+            with run.deadline.reserving(data.n_rows, update_sums), during("a simpler kernel"):
+                learned = learn_in_stages(data, run, state)
         except OutOfTime as end:
             run.skip(end.where)
             break
+        simpler = infer(data, run, state, learned)
         if simpler.gain is not None and simpler.gain.nats > gain.nats:
             result, gain, chosen = simpler, simpler.gain, what
             if gain.is_shown:
                 break
+    run.store = store
     if chosen == "a constant alone":
-        only = "Its predictions are about the class frequencies."
-        result = replace(result, messages=[f"{first.words}: {NOTHING_SHOWN} {only}"])
+        nothing = f"{first.words}: {NOTHING_SHOWN} The returned fit predicts about the class frequencies."
+        others = [message for message in result.messages if NOTHING_SHOWN not in message]
+        result = replace(result, messages=[*others, nothing])
     return result
 
 
@@ -254,8 +262,18 @@ def _gain(
         return None
     if data.hold_out.is_random:
         is_some = n_rows >= ROWS_OF_WARNING and n_rows * (training.n_latents or 1) <= MOST_LEFT_OUT
+        places = data.hold_out.places
+        # Counts of several classes at a place: without one of them, the others would contradict it.
+        is_some &= places is None or len(np.unique(places)) >= (1.0 - MOST_CONTRADICTED) * n_rows
         return gain_of_rows(data, training, point, initial.length_scale_prior) if is_some else None
-    return gain_of_parts(data, run, initial) if n_rows < FEW_ROWS else None
+    if n_rows >= FEW_ROWS:
+        return None
+    try:
+        with run.deadline.reserving(data.n_rows, update_sums), during("the comparison with the class frequencies"):
+            return gain_of_parts(data, run, initial)
+    except OutOfTime as end:
+        run.skip(end.where)
+        return None
 
 
 def add_rows(

@@ -161,7 +161,7 @@ class Learner:
         self.training, self.history, self.random_state = initial.training, run.history, run.random_state
         # Improvements are kept, but for those of a restart; ``n_iter`` counts iterations of the optimizer.
         self.run, self.is_restart, self.prior_mean, self.n_iter = run, False, data.prior_mean, 0
-        # Of all iterations, in multiplications.
+        # Of the iterations of all stages since a start, in multiplications.
         self.work = 0.0
         # Without an optimizer kernel and inducing points stay, and only posteriors are fitted.
         self.optimize = None if config.optimizer is None else SCHEMES[config.optimizer]
@@ -201,6 +201,7 @@ class Learner:
         plan = self._planned([size for size in sizes if size >= done] or sizes[-1:])
         # ``known`` is the outcome of the next stage, if a trial has found it already.
         is_growing, began, known, start = grow_to > 0, self.history.seconds, None, model
+        self.work = 0.0
         while is_growing or plan:
             size, options = self._growing(model.prior) if is_growing else plan.pop(0)
             m = model.prior.n_inducing
@@ -278,7 +279,6 @@ class Learner:
             with during("the choice of a kernel"):
                 axis = learned(other)
                 self.n_iter += default.n_iter + axis.n_iter
-                self.work += (default.n_iter + axis.n_iter) * self._work(size, prior)
                 gain = options.value(axis.point) - options.value(default.point)
                 least = max(NATS_OF_FAMILIES, NATS_OF_FAMILIES_A_ROW * self._part(size).total_weight)
                 words = f"changes the bound and the log prior of the length scales by {gain:+.3g} nats"
@@ -321,14 +321,15 @@ class Learner:
         return size * m * (3.0 * m + 2.0 * d) * (self.training.n_latents or 1)
 
     def _affordable(self, size: int, prior: KernelPrior, options: Options) -> Options:
-        """Options of a stage that takes at most ``MOST_WORK`` times as long as all learning before."""
+        """Options of a later stage, which takes at most ``MOST_WORK`` times as long as the stages before."""
         most = int(MOST_WORK * self.work / self._work(size, prior))
-        if not self.work or most >= options.max_iter:
+        # What is resumed from a checkpoint does not know what the stages before took.
+        if not self.work or most >= options.max_iter or self.run.store is not None:
             return options
         most = max(MIN_ITERATIONS, most)
         self.history.add(
             decision=f"Learning on {size} rows with {prior.n_inducing} inducing points has at most {most} iterations, "
-            f"which take {MOST_WORK:g} times as long as all learning before."
+            f"which take {MOST_WORK:g} times as long as the stages before."
         )
         return replace(options, max_iter=most)
 
@@ -493,7 +494,7 @@ def learn_in_stages(
     if resumed is not None:
         model, learner.state, done = Model.of(resumed), resumed.state, resumed.n_rows
         grow_to = grow_to if resumed.is_growing else 0
-    elif learns and config.kernel is None and model.q is None:
+    elif learns and config.kernel is None and model.q is None and len(model.prior.groups[0].spec.theta) > 1:
         if len(initial.training) <= ROWS_OF_STARTS:
             model = learner.best_start(model)
         # A full process, or a kernel for each class, would take too long to learn twice.

@@ -14,6 +14,9 @@ from .source import ArraySource, labels_and_weights
 # Rows whose hashes are made at a time: their bits stay in cache.
 HASHED_ROWS = 2048
 
+# A smaller probability changes none by more than that.
+LEAST_AGREEMENT = 1e-3
+
 # Precisions and linear terms (C, n) of rows.
 Sites = tuple[np.ndarray, np.ndarray]
 
@@ -122,12 +125,14 @@ def agreement_of_labels(place: np.ndarray, codes: np.ndarray, log_p: np.ndarray)
     n_classes, rows = log_p.shape[1], np.arange(len(place))
     key = n_classes * place + codes
     share = (np.bincount(key)[key] - 1.0) / (np.bincount(place)[place] - 1.0)
-    p = np.exp(log_p[rows, codes])
+    p = np.maximum(np.exp(log_p[rows, codes]), np.finfo(float).tiny)
 
     def minus_log_posterior(a: float) -> float:
         return -float(np.sum(np.log(a * share + (1.0 - a) * p)) + np.log1p(-a))
 
-    return float(minimize_scalar(minus_log_posterior, bounds=(0.0, 1.0), method="bounded").x)
+    found = float(minimize_scalar(minus_log_posterior, bounds=(0.0, 1.0), method="bounded").x)
+    # The search does not reach its bounds.
+    return found if found > LEAST_AGREEMENT else 0.0
 
 
 def contradicted(places: np.ndarray, codes: np.ndarray) -> float:

@@ -231,3 +231,15 @@ def test_fits_that_have_begun_with_the_same_path_do_not_mix(path, monkeypatch):
     other = quietly(GPClassifier(**PARAMS, checkpoint=path), X, Y)
     assert any("resumes from" in text for text in other.history_["decision"])
     assert not path.exists()
+
+
+def test_a_new_start_beside_a_previous_fit_does_not_resume_it(path):
+    """The previous fit learned from labels without a pattern; its checkpoint would bring it back."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 3))
+    options = {"random_state": 0, "n_neighbors": 0, "warm_start": True}
+    models = GPClassifier(**options, checkpoint=path), GPClassifier(**options)
+    for model in models:
+        quietly(model, rows, rng.permutation(np.arange(300) % 2))
+        quietly(model, rows, (rows[:, 0] > 0.0).astype(int))
+        assert model.score(rows, rows[:, 0] > 0.0) > 0.95

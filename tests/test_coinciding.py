@@ -11,6 +11,7 @@ from support.fits import quietly, without_warnings
 from support.reference import moons
 
 from xgpc import GPClassifier
+from xgpc.acquisition import probability_of_failure, probability_of_feasibility
 
 N = 90
 X, Y = moons(N)
@@ -131,6 +132,13 @@ def test_copies_in_a_table(dtype):
     assert_allclose(copies.predict_proba(new), weighted.predict_proba(new), rtol=0.0, atol=5e-3)
 
 
+def test_copies_count_in_the_number_of_rows():
+    X, y = smooth_labels(150, 2)
+    model = quietly(GPClassifier(random_state=0, max_iter=3), np.r_[X, X], np.r_[y, y])
+    assert model.n_samples_seen_ == model.history_["n_rows"][-1] == 300
+    assert "of the last batch" not in model.summary()
+
+
 def test_copies_in_a_stream():
     """Also where a batch makes the model learn everything anew."""
     X, y = smooth_labels(400, 3)
@@ -205,3 +213,13 @@ def test_copies_of_sparse_rows_are_one_row():
     dense, of_csr = quietly(clone(model), X, y), quietly(clone(model), sparse.csr_array(X), y)
     assert any("sum of their weights" in text for text in of_csr.decisions_)
     assert_array_equal(of_csr.predict_proba(X), dense.predict_proba(X))
+
+
+def test_acquisition_takes_rows_that_equal_a_training_row_as_new():
+    X, y = smooth_labels(200, 2)
+    model = quietly(GPClassifier(random_state=0, n_neighbors=5, max_iter=3), np.r_[X, X[:90]], np.r_[y, y[:90]])
+    assert model.label_agreement_ > 0.5
+    alone, (with_gradient, _) = (probability_of_feasibility(model, X, 1, return_grad=given) for given in (False, True))
+    assert_allclose(alone, with_gradient, rtol=1e-9)
+    failure = probability_of_failure(model, X, 1, random_state=0)
+    assert failure.low <= failure.probability <= failure.high

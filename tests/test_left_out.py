@@ -137,3 +137,21 @@ def test_given_neighbours_that_mislead_are_said():
     learned, base = (float(number) for number in re.findall(r"(?:of|is) (-[0-9]*\.[0-9]+)", text)[:2])
     (gain,) = (float(number) for number in re.findall(r"gain of ([+-][0-9.e-]+)", text))
     assert gain <= learned - base + 1e-3
+
+
+def test_a_single_group_that_is_left_out_has_no_standard_error():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(90, 2)), np.repeat([0, 1], [89, 1])
+    y = (X[:, 0] > 0.0).astype(int)
+    assert losses(GPClassifier(random_state=0), X, y, X, y, groups=groups)[2] == 0
+
+
+def test_few_counts_are_no_groups():
+    """All classes of a row are left out together, which makes no rows depend on others."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    model = GPClassifier(random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, rng.integers(1, 5, size=(40, 2)), classes=[0, 1])
+    assert not any("Left out in turn" in str(one.message) for one in caught)

@@ -96,7 +96,7 @@ class WithArrays(LatentClassifier, ABC):
         return self._record.parameter_of(lambda name: getattr(self, f"{name}_"))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Plain arrays from which some lines of NumPy make the same predictions, for programs without xgpc.
+        """Plain arrays from which some lines of NumPy make the same predictions of new rows, for programs without xgpc.
 
         The guide's page "Models in other programs" has these lines. All arrays are in the units of rows as
         ``encoding_.encode(X)`` returns them; of an array X without outlying values, the warps alone make these.

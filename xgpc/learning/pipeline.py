@@ -198,7 +198,7 @@ def infer(
 ) -> FitResult:
     """The posterior of all rows and its evidence; ``leaves_prior`` takes a first step even if its gain is below tol."""
     history, config, training, (prior, q, site) = run.history, data.config, initial.training, learned.model
-    history.context.update(n_rows=len(training), n_inducing=prior.n_inducing)
+    history.context.update(n_rows=data.n_rows, n_inducing=prior.n_inducing)
     history.tell(stage="posterior", n_rows=data.n_rows, n_inducing=prior.n_inducing)
     # Learned hyperparameters must beat those of the previous fit.
     kept, previous = None, initial.model.q

@@ -55,6 +55,7 @@ class Data:
     stream: RowSource | None = None  # all rows if ``source`` is only a sample of them
     prior_mean: PriorMean = OF_SITE
     seed: int = 0  # for random numbers that do not depend on how many others were drawn
+    n_copies: int = 0  # rows that ``merged`` has left out of ``source``
 
     @property
     def encoding(self) -> Encoding | None:
@@ -66,8 +67,8 @@ class Data:
 
     @property
     def n_rows(self) -> int:
-        """Number of all rows."""
-        return (self.stream or self.source).n_rows
+        """Number of all rows, with copies."""
+        return (self.stream or self.source).n_rows + self.n_copies
 
     def merged(self) -> Data:
         """The same data with copies of a row, in features, label and group, as one row with the sum of their weights.
@@ -88,7 +89,8 @@ class Data:
         distinct = Distinct.of(source, codes)
         # Rows at a single place cannot be divided by places.
         hold_out = replace(hold_out, places=places if np.any(places) else None).among(distinct.first)
-        return replace(self, source=distinct.source, hold_out=hold_out)
+        n_copies = 0 if self.stream else n_rows - distinct.source.n_rows
+        return replace(self, source=distinct.source, hold_out=hold_out, n_copies=self.n_copies + n_copies)
 
     @property
     def groups(self) -> Groups | None:

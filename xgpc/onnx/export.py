@@ -62,7 +62,8 @@ def to_onnx(model: BaseEstimator, dtype: DTypeLike = "float64", opset: int = OPS
 
     Notes
     -----
-    Probabilities differ from those of ``predict_proba`` by less than 1e-5, usually by 1e-8. The model does not check
+    Probabilities differ from those of ``predict_proba`` by less than 1e-5, usually by 1e-8, but for rows that equal a
+    training row if the model has a ``label_agreement_``: here they count as new rows. The model does not check
     its input: in "X", NaN or infinity give NaN. Memory for a row is a multiple of 8 m bytes, and with C > 2 classes of
     another 2560 C bytes: give some thousands of rows per call.
 

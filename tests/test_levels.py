@@ -165,6 +165,7 @@ def test_levels_of_ordered_classes():
     )
     same = probability_of_failure(named, ROWS, "all", named.cut_points_[1], random_state=0)
     assert same.probability == above.probability
+    np.testing.assert_array_equal(same.draws, above.draws)
     with pytest.raises(ValueError, match=r"failure='some' is on both sides .* classes \['none', 'some', 'all'\]"):
         probability_of_failure(named, ROWS, "some", 0.0)
 

@@ -391,3 +391,10 @@ def test_information_about_a_label_with_guesses_and_lapses_is_exact_far_from_tie
     for slope, step in ((by_mean, (1e-3, 0.0)), (by_variance, (0.0, 1e-3))):
         ends = [_information(link, at[0] + sign * step[0], at[1] + sign * step[1])[0] for sign in (-1.0, 1.0)]
         assert slope[0] == pytest.approx((ends[1] - ends[0]) / 2e-3, abs=1e-5)
+
+
+def test_improvements_of_any_size_raise_nothing():
+    mean, std = [1.0, -300.0, 300.0], [1.0, 1e-300, 1e-3]
+    with np.errstate(all="raise"):
+        improvement = expected_improvement(mean, std, 0.0)
+    np.testing.assert_allclose(improvement[1:], [300.0, 0.0])

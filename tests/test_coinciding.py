@@ -7,6 +7,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
+from sklearn.metrics import log_loss
 from support.fits import quietly, without_warnings
 from support.reference import moons
 
@@ -223,3 +224,28 @@ def test_acquisition_takes_rows_that_equal_a_training_row_as_new():
     assert_allclose(alone, with_gradient, rtol=1e-9)
     failure = probability_of_failure(model, X, 1, random_state=0)
     assert failure.low <= failure.probability <= failure.high
+
+
+@pytest.mark.parametrize("how", ["doubled", "bootstrap"])
+def test_copies_where_features_have_few_levels(how):
+    """Rows that are equal by chance have other labels now and then, and are few beside copies."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 6, (1000, 5)).astype(float)
+    f = 1.2 * (X[:, 0] - 2.5) + (X[:, 1] - 2.5) * (X[:, 2] - 2.5) / 2.0
+    y = (rng.uniform(size=1000) < 1.0 / (1.0 + np.exp(-f))).astype(int)
+    rows = given_again(y[:600], how, 0)
+    _, first, weight = np.unique(rows, return_index=True, return_counts=True)
+    once = rows[np.sort(first)]
+    model = GPClassifier(random_state=0, max_iter=15)
+    copies = quietly(clone(model), X[rows], y[rows])
+    weighted = quietly(clone(model), X[once], y[once], sample_weight=weight[np.argsort(first)])
+    losses = [log_loss(y[600:], one.predict_proba(X[600:])) for one in (copies, weighted)]
+    assert abs(losses[0] - losses[1]) < 0.02
+
+
+def test_a_stream_remembers_how_often_labels_of_copies_agree():
+    X, y = smooth_labels(200, 2)
+    model = quietly(GPClassifier(random_state=0, n_neighbors=5, max_iter=3), np.r_[X, X[:90]], np.r_[y, y[:90]])
+    before = model.label_agreement_
+    without_warnings(model.partial_fit, X[:20] + 0.1, y[:20])
+    assert model.label_agreement_ >= before > 0.5

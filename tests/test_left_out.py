@@ -48,7 +48,7 @@ def test_rows_are_predicted_without_their_own_labels(inducing_points, noise_kern
         kernel, inducing_points=inducing_points, n_inducing=20, n_neighbors=0, random_state=0, tol=1e-9
     )
     quietly(model, X, y)
-    told = next(text for text in model.warnings_ if "without their own labels" in text)
+    told = next(text for text in model.decisions_ if "without their own labels" in text)
     (given,) = re.findall(r"mean log probability of (-[0-9.]+) nats", told)
     mean, variance = model.predict_latent(X)
     p = expected_sigmoid(mean, variance)
@@ -89,7 +89,7 @@ def test_a_fit_with_a_signal_keeps_it():
 def test_a_given_kernel_stays_with_a_warning():
     X, y = noise(200, 30)
     model = GPClassifier(C(10.0, (5.0, 1e3)) * RBF(2.0, (0.1, 5.0)), random_state=0)
-    with pytest.warns(ConvergenceWarning, match="without their own labels"):
+    with pytest.warns(ConvergenceWarning, match="has not shown that the features separate"):
         model.fit(X, y)
     assert model.kernel_.k2.length_scale <= 5.0
 
@@ -155,3 +155,13 @@ def test_few_counts_are_no_groups():
         warnings.simplefilter("always")
         model.fit(X, rng.integers(1, 5, size=(40, 2)), classes=[0, 1])
     assert not any("Left out in turn" in str(one.message) for one in caught)
+
+
+@pytest.mark.parametrize("n", [101, 200])
+def test_a_wide_table_with_a_signal_keeps_it(n):
+    """More length scales than rows: fits to parts show what the count of parameters hides."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n + 500, 300))
+    y = (X[:, 0] + X[:, 1] > 0.0).astype(int)
+    model = quietly(GPClassifier(random_state=0), X[:n], y[:n])
+    assert log_loss(y[n:], model.predict_proba(X[n:])) < 0.3

@@ -6,6 +6,7 @@ import copy
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal, Self
 
 from numpy.typing import ArrayLike
@@ -436,6 +437,8 @@ class GPClassifier(PosteriorClassifier):
             further = further_rows(self, config, run, X, y, sample_weight, classes, factor)
             drift = drift_of(self, further.data)
             result = pipeline.add_rows(further, run, q, self._evidence, factor, int(n_new_inducing))
+        # Earlier rows are kept without their copies, which told how often labels agree.
+        result = replace(result, label_agreement=max(result.label_agreement, self.label_agreement_))
         publish(self, further.data, run, result, stream_rows(further.kept, result.q))
         self.drift_ = drift
         self.class_count_ = factor * counts + self.class_count_

@@ -27,6 +27,8 @@ from .labels import Link, Scores, log_probabilities, moments
 
 # Improvements this many standard deviations away are sums of a series: rounding would cost a difference more digits.
 FAR = 100.0
+# Squares of larger numbers leave the range of a double.
+FARTHEST = 1e150
 
 
 def column_of_label(model: BaseEstimator, name: str, label: object) -> int:
@@ -144,7 +146,7 @@ def expected_improvement(
         Gradients of ``mean`` and ``std`` by x, with ``return_grad``.
     """
     gain, std, z, *by_x = _gain(mean, std, best, return_grad, mean_grad, std_grad)
-    density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+    density = np.exp(-0.5 * np.clip(z, -FARTHEST, FARTHEST) ** 2) / np.sqrt(2.0 * np.pi)
     improvement = np.maximum(gain * ndtr(z) + std * density, 0.0)
     return (improvement, density[:, None] * by_x[1] - ndtr(z)[:, None] * by_x[0]) if return_grad else improvement
 
@@ -187,7 +189,7 @@ def _unit_improvement(z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
     a, is_low = np.maximum(-z, 0.0), z < 0.0
     mills, s = np.sqrt(0.5 * np.pi) * erfcx(a / np.sqrt(2.0)), np.maximum(a, FAR) ** -2.0
     difference = np.where(a < FAR, 1.0 - a * mills, s * (1.0 - 3.0 * s * (1.0 - 5.0 * s * (1.0 - 7.0 * s))))
-    log_phi, Phi = -0.5 * z**2 - 0.5 * np.log(2.0 * np.pi), ndtr(z)
+    log_phi, Phi = -0.5 * np.clip(z, -FARTHEST, FARTHEST) ** 2 - 0.5 * np.log(2.0 * np.pi), ndtr(z)
     phi = np.exp(log_phi)
     unit = np.where(is_low, difference, phi + z * Phi)
     log_h = np.log(unit) + np.where(is_low, log_phi, 0.0)

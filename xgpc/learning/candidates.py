@@ -104,9 +104,9 @@ class Gain(NamedTuple):
 
     @property
     def is_shown(self) -> bool:
-        """Whether the fit is better; few groups tell so little that the gain must exceed its standard error."""
+        """Whether the fit is better; without a correction for fitted parameters by more than a standard error."""
         # A single group has no standard error.
-        return self.nats > (0.0 if self.scores.groups is None or np.isnan(self.error) else self.error)
+        return self.nats > (0.0 if self.n_learned or np.isnan(self.error) else self.error)
 
     @property
     def words(self) -> str:

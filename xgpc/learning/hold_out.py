@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import GroupKFold, PredefinedSplit
+from sklearn.model_selection import GroupKFold, PredefinedSplit, StratifiedKFold
 
 from ..status import is_of_handler
 
@@ -94,6 +94,13 @@ class HoldOut:
         # Rows of a single class, or of some classes, do not determine a kernel.
         n_classes = len(np.unique(labels))
         return [split for split in splits if len(np.unique(labels[split[0]])) == n_classes]
+
+    def random_folds(self, random_state: np.random.RandomState) -> list[Split]:
+        """Random splits with the classes in proportion, as many as ``folds``; none with groups or a splitter, or if a
+        class has too few rows."""
+        if not self.is_random or np.min(np.unique(self.labels, return_counts=True)[1]) < FOLDS:
+            return []
+        return list(StratifiedKFold(FOLDS, shuffle=True, random_state=random_state).split(self.labels, self.labels))
 
     def draw(self, size: int) -> list[Split]:
         """Support rows and held-out rows of a round: ``size`` rows in all, or all rows if there are fewer.

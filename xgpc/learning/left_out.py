@@ -19,10 +19,13 @@ from .start import Data, InitialState
 
 
 def gain_of_parts(data: Data, run: Run, initial: InitialState) -> Gain | None:
-    """The gain of fits without neighbours to parts of the rows, divided by groups or a splitter; None if impossible."""
+    """The gain of fits without neighbours to two thirds of the rows; None if that is impossible.
+
+    Groups or a splitter divide the rows, or chance.
+    """
     # A run of its own: neither the history nor the random numbers of the fit depend on it.
     own, scores, base = Run(run.deadline, random_state=data.seed), list[Scores](), list[Scores]()
-    for support, held_out in initial.hold_out.folds(None):
+    for support, held_out in initial.hold_out.folds(None) or initial.hold_out.random_folds(own.random_state):
         # Within a part the bound alone chooses the kernel.
         alone = HoldOut(len(support), None, None, initial.hold_out.labels[support], own.random_state)
         # Neither a checkpoint nor a previous fit, which have learned from all rows.
@@ -37,7 +40,7 @@ def gain_of_parts(data: Data, run: Run, initial: InitialState) -> Gain | None:
         base.append(under_frequencies(scores[-1], data.record.codes(source.y), totals))
     if not scores or own.skipped:
         return None
-    return Gain(joined(scores), joined(base), 0.0, "Left out in turn, parts of the groups or times have")
+    return Gain(joined(scores), joined(base), 0.0, "Left out in turn, parts of the rows have")
 
 
 def gain_of_rows(data: Data, training: Training, point: Point[KernelPosterior], prior: LengthScalePrior) -> Gain:

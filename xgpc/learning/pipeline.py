@@ -156,6 +156,7 @@ def _simpler(data: Data, run: Run, initial: InitialState, result: FitResult) -> 
             if gain.is_shown:
                 break
     run.store = store
+    run.history.add(decision=f"{gain.words}. The fit of {chosen or 'the default kernel'} is returned.")
     if chosen == "a constant alone":
         nothing = f"{first.words}: {NOTHING_SHOWN} The returned fit predicts about the class frequencies."
         others = [message for message in result.messages if NOTHING_SHOWN not in message]
@@ -265,12 +266,19 @@ def _gain(
         places = data.hold_out.places
         # Counts of several classes at a place: without one of them, the others would contradict it.
         is_some &= places is None or len(np.unique(places)) >= (1.0 - MOST_CONTRADICTED) * n_rows
-        return gain_of_rows(data, training, point, initial.length_scale_prior) if is_some else None
+        gain = gain_of_rows(data, training, point, initial.length_scale_prior) if is_some else None
+        if gain is None or gain.is_shown:
+            return gain
+    else:
+        gain = None
     if n_rows >= FEW_ROWS:
-        return None
+        return gain
+    # The number of parameters that matter may be far smaller than those that were learned, so fits to parts decide.
+    if gain is not None:
+        run.history.add(decision=f"{gain.words}: fits to parts of the rows decide.")
     try:
         with run.deadline.reserving(data.n_rows, update_sums), during("the comparison with the class frequencies"):
-            return gain_of_parts(data, run, initial)
+            return gain_of_parts(data, run, initial) or gain
     except OutOfTime as end:
         run.skip(end.where)
         return None

@@ -104,8 +104,8 @@ def straddle(
     X : (n, d) array or data frame
     level : float, default=0.0
         Value of the latent function at the boundary. At 0 both labels are equally probable; with likelihood "logit",
-        ``classes_[1]`` has the probability p at log(p / (1 - p)), with "psychometric" at log((p - guess_rate_) /
-        (1 - lapse_rate_ - p)). Ordered classes meet at ``cut_points_``.
+        ``classes_[1]`` has the probability p at log(p / (1 - p)), with "psychometric" at log((p - ``guess_rate_``) /
+        (1 - ``lapse_rate_`` - p)). Ordered classes meet at ``cut_points_``.
     width : float, default=1.96
         Half the width of the interval in standard deviations, above 0.
     return_grad : bool, default=False

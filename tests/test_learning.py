@@ -31,7 +31,7 @@ def test_after_subsets_the_posterior_is_that_of_all_rows(staged):
         np.testing.assert_allclose(model.predict_proba(X), fresh.predict_proba(X), atol=1e-3)
 
 
-def test_a_later_subset_takes_at_most_twice_what_all_learning_before_took():
+def test_a_later_subset_takes_at_most_three_times_as_long_as_the_stages_before():
     """By iterations times rows, as the inducing points are the same."""
     X, y = ringnorm(3000, np.random.default_rng(0))
     model = GPClassifier(n_inducing=20, n_neighbors=0, subset_sizes=[200, 3000], max_iter=30, tol=1e-9, random_state=0)
@@ -39,7 +39,7 @@ def test_a_later_subset_takes_at_most_twice_what_all_learning_before_took():
     (told,) = (text for text in model.decisions_ if "the stages before" in text)
     most = int(told.split("at most ")[1].split()[0])
     assert 4 <= most < 30
-    assert most * 3000 <= 2.0 * 30 * 10 * 200
+    assert most * 3000 <= 3.0 * 30 * 10 * 200
     alone = quietly(clone(model).set_params(subset_sizes=None), X, y)
     assert not any("the stages before" in text for text in alone.decisions_)
     assert model.n_iter_ <= 30 * 10 + most

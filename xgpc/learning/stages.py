@@ -45,9 +45,9 @@ ROWS_OF_FAMILIES, ITERATIONS_OF_FAMILIES = 300, 15
 # 64 points: where it is higher by .0037 a row or more, NLL of test rows is lower by .002 to .06; within .003, either
 # way.)
 NATS_OF_FAMILIES, NATS_OF_FAMILIES_A_ROW = 2.0, 2e-3
-# Later subsets of rows may take this many times as long as the stages before. (With 2 and 4, a9a takes 6.1 and 8.1 s, and
-# NLL is .3164 and .3158; adult .3105 and .3103. Without a limit fits of tables like these took 90 times as long as
-# LightGBM's.)
+# Later subsets of rows may take this many times as long as the stages before. (With 2 and 4, a9a takes 6.1 and 8.1 s,
+# and NLL is .3164 and .3158; of adult .3105 and .3103. Without a limit, fits of tables like these took 90 times as long
+# as LightGBM's.)
 MOST_WORK = 3.0
 # Mini-batches start from the posterior of this many rows, weighted to stand for all, to save time.
 ROWS_BEFORE_BATCHES = 1000

@@ -75,8 +75,9 @@ def rows_in_memory(
     if groups is not None:
         groups = checked_groups(groups, np.shape(y)[0], None if of_counts else sample_weight)
         groups = groups[places] if of_counts else groups
+    # Either all classes of a row with counts are held out or none. Otherwise an array as large as the labels is freed.
+    places = places if of_counts else NONE
     data = _data(config, run, rows, names, columns, before, groups, order=order)
-    # Either all classes of a row with counts are held out or none.
     return replace(data, hold_out=replace(data.hold_out, places=places)) if of_counts else data
 
 

@@ -242,9 +242,9 @@ def drift_of(model: PosteriorClassifier, data: Data) -> float:
     if error <= rounding:
         return 0.0
     z, skewness = float(weight @ (expected - of_labels) / error), float(cubes / error**3)
-    return (
-        z if abs(skewness) < ROUNDING else 6.0 / skewness * (np.cbrt(0.5 * skewness * z + 1.0) - 1.0) + skewness / 6.0
-    )
+    if abs(skewness) < ROUNDING:
+        return z
+    return float(6.0 / skewness * (np.cbrt(0.5 * skewness * z + 1.0) - 1.0) + skewness / 6.0)
 
 
 def _data(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,8 +74,8 @@ class LengthScalePrior:
         """
         if np.isinf(self.spread):
             return float(len(spec.theta))
-        # The square of a number beyond the range of a double is infinite.
-        of_ratio = 1.0 / (1.0 + np.float64(self.spread) ** -2.0)
+        # The square of a large spread would overflow.
+        of_ratio = (self.spread / math.hypot(1.0, self.spread)) ** 2
         n_ratios = sum(place.stop - place.start - 1 for place, _ in self._places(spec))
         return float(len(spec.theta) - n_ratios * (1.0 - of_ratio))
 

@@ -57,9 +57,9 @@ def gain_of_rows(data: Data, training: Training, point: Point[KernelPosterior], 
     mean, variance, precision, linear = (np.hstack([getattr(one, name) for one in sites]) for name in names)
     V = variance
     if isinstance(q, SparsePosterior):
-        # What is left if the values at the inducing points are known.
-        known = GaussianMarginalizer(q.basis, *map(np.zeros_like, q.stacked()))
-        V = variance - np.hstack([known.marginals(block)[1] for block in blocks])
+        # Labels tell nothing of the variance that is left where the values at the inducing points are known.
+        residual = GaussianMarginalizer(q.basis, *map(np.zeros_like, q.stacked()))
+        V = variance - np.hstack([residual.marginals(block)[1] for block in blocks])
     # Positive, but for sites that have not converged.
     rest = np.maximum(1.0 - precision * V, np.finfo(float).eps)
     moments = mean + V * (precision * mean - linear) / rest, variance + precision * V**2 / rest

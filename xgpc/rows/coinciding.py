@@ -112,8 +112,9 @@ class Places:
         rows, place = self.find(X)
         share = self.totals[place] / np.sum(self.totals[place], axis=1, keepdims=True)
         same = np.log(agreement * share, out=np.full(share.shape, -np.inf), where=share > 0.0)
-        log_p[rows] = np.logaddexp(np.log1p(-agreement) + log_p[rows], same)
-        return log_p
+        recalled = log_p.copy()
+        recalled[rows] = np.logaddexp(np.log1p(-agreement) + log_p[rows], same)
+        return recalled
 
 
 def agreement_of_labels(place: np.ndarray, codes: np.ndarray, log_p: np.ndarray) -> float:

@@ -131,7 +131,7 @@ def draw(problem, seed):
     rng, settings, keywords = np.random.default_rng(seed), {}, {}
     if problem.name.endswith(IN_TIME):
         train, test = np.split(np.arange(n), [n - n // 10])
-        settings = {"query_split": TimeSeriesSplit(5)}
+        settings = {"held_out_split": TimeSeriesSplit(5)}
     elif problem.name.endswith(KEPT_APART):
         groups = np.unique(X, axis=0, return_inverse=True)[1].ravel()
         train, test = next(GroupShuffleSplit(1, test_size=0.1, random_state=seed).split(X, groups=groups))

@@ -59,7 +59,7 @@ def states_of(kind, **params):
 def bits(model):
     history = {name: column.tobytes() for name, column in model.history_.items() if name != "seconds"}
     arrays = [array.tobytes() for array in model.posterior_.to_arrays().values()]
-    return arrays, str(model.kernel_), model.elbo_, model.query_score_, model.n_iter_, model.converged_, history
+    return arrays, str(model.kernel_), model.elbo_, model.held_out_score_, model.n_iter_, model.converged_, history
 
 
 class Spy:

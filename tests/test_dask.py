@@ -141,7 +141,7 @@ def test_many_rows_make_the_fit_of_batches(client, small_subset, kind, monkeypat
     elif "neighbours" in kind:
         chosen.update(n_neighbors=3, max_rows_in_model=1000)
     if "in time" in kind:
-        chosen["query_split"] = TimeSeriesSplit()
+        chosen["held_out_split"] = TimeSeriesSplit()
     rows = (X, y, weight)[: 3 if kind == "weights" else 2]
     expected = without_warnings(GPClassifier(**chosen).fit_batches, [rows])
     if "in tasks" in kind:

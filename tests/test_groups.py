@@ -29,7 +29,7 @@ def test_names_of_groups_do_not_matter():
     model = GPClassifier(n_neighbors=4, n_inducing=8, max_iter=5, random_state=0)
     numbered, named = (quietly(clone(model), X, y, groups=one) for one in (groups, names[groups]))
     assert np.array_equal(numbered.predict_proba(X), named.predict_proba(X))
-    assert numbered.query_score_ == named.query_score_
+    assert numbered.held_out_score_ == named.held_out_score_
 
 
 class Recording:
@@ -60,7 +60,7 @@ def test_rows_kept_apart_confirm_the_kernel(is_in_time):
     """The splitter divides the rows though nothing else is decided by held-out rows, here without neighbours."""
     X, y, groups = steps(60, 10)
     splitter = Recording(TimeSeriesSplit(3) if is_in_time else GroupKFold(3))
-    model = GPClassifier(n_inducing=20, n_neighbors=0, query_split=splitter, max_iter=15, random_state=0)
+    model = GPClassifier(n_inducing=20, n_neighbors=0, held_out_split=splitter, max_iter=15, random_state=0)
     quietly(model, X, y, groups=None if is_in_time else groups)
     ((given, splits),) = splitter.calls
     held_out = [rows for _, rows in splits]
@@ -115,8 +115,8 @@ def scaled(groups):
 
 
 def assert_has_groups(model):
-    assert model.query_score_ == scaled(GROUPS).query_score_
-    assert model.query_score_ != scaled(None).query_score_
+    assert model.held_out_score_ == scaled(GROUPS).held_out_score_
+    assert model.held_out_score_ != scaled(None).held_out_score_
 
 
 def test_pipeline_passes_groups_by_the_name_of_the_step():
@@ -145,7 +145,7 @@ def test_cross_validation_routes_the_groups_of_each_fold():
     found = cross_validate(model, X, Y, **options, return_estimator=True, return_indices=True)
     for one, rows in zip(found["estimator"], found["indices"]["train"], strict=True):
         alone = quietly(small(), X[rows], Y[rows], groups=GROUPS[rows])
-        assert one.query_score_ == alone.query_score_
+        assert one.held_out_score_ == alone.held_out_score_
 
 
 @pytest.mark.usefixtures("routing")

@@ -111,7 +111,7 @@ def test_few_groups_or_times_that_tell_nothing_of_others(how):
         new_X, new_y, _ = persons(seed + 100, n=300)
         told = {"groups": groups} if how == "groups" else {}
         splitter = None if how == "groups" else TimeSeriesSplit(4)
-        found.append(losses(GPClassifier(random_state=0, query_split=splitter), X, y, new_X, new_y, **told))
+        found.append(losses(GPClassifier(random_state=0, held_out_split=splitter), X, y, new_X, new_y, **told))
         ignored.append(losses(GPClassifier(random_state=0), X, y, new_X, new_y))
     loss, of_frequencies, n_warnings = np.mean(found, axis=0)
     # Of sixteen persons three parts may agree by chance.

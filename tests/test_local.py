@@ -12,12 +12,12 @@ from support.fits import quietly
 from support.internals import (
     ArraySource,
     Coefficients,
+    HeldOutScore,
     History,
     KernelSpec,
     Local,
     Neighbourhoods,
     Neighbours,
-    QueryScore,
     Softmax,
     SparsePrior,
     Sweep,
@@ -351,9 +351,9 @@ def score_of(kernel, weighted):
     local = Local(executor, labels_and_weights(source), prior, rows, *among, link)
     sweeps = converged_sites(local, start_sites(source, link))
     assert sweeps.converged
-    queries = ArraySource(asked, three_classes(asked), weight[: len(asked)])
+    held_out = ArraySource(asked, three_classes(asked), weight[: len(asked)])
     among = local.index, local.n_earlier, near.of(asked, k)
-    score = QueryScore(executor, prior, source, queries, *among, sweeps.sites, link)
+    score = HeldOutScore(executor, prior, source, held_out, *among, sweeps.sites, link)
     return np.append(prior.spec.theta, -0.4), score
 
 

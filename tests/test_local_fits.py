@@ -39,7 +39,7 @@ def fitted():
 def bits(model, X=FRESH):
     mean, covariance = model.predict_latent(X, return_cov=True)
     parts = [model.predict_proba(X), *model.predict_latent(X), mean, covariance]
-    return [part.tobytes() for part in parts], str(model.kernel_), model.query_score_
+    return [part.tobytes() for part in parts], str(model.kernel_), model.held_out_score_
 
 
 def test_a_fit_has_neighbours(fitted):
@@ -49,7 +49,7 @@ def test_a_fit_has_neighbours(fitted):
     assert local.prior is fitted.posterior_.prior or str(local.prior.spec.kernel) == str(fitted.kernel_)
     mean, variance = local.marginals(FRESH)
     assert np.array_equal([mean, variance], fitted.predict_latent(FRESH))
-    score, error = fitted.query_score_
+    score, error = fitted.held_out_score_
     assert -np.log(2.0) < score < 0.0
     assert error > 0.0
     assert fitted.score(FRESH, moons(80, seed=1)[1]) > 0.9
@@ -81,10 +81,10 @@ def test_any_number_of_threads_gives_the_same_bits():
 
 def test_copies_and_pickles(fitted):
     assert bits(pickle.loads(pickle.dumps(fitted))) == bits(fitted)
-    parameters = {"n_neighbors": 7, "query_split": GroupKFold(3)}
+    parameters = {"n_neighbors": 7, "held_out_split": GroupKFold(3)}
     copied = clone(GPClassifier(**parameters))
     assert copied.get_params()["n_neighbors"] == 7
-    assert copied.get_params()["query_split"].n_splits == 3
+    assert copied.get_params()["held_out_split"].n_splits == 3
     assert bits(quietly(clone(fitted), ROWS, LABELS)) == bits(fitted)
 
 
@@ -229,18 +229,20 @@ class Repeating(KFold):
 def test_splits_have_each_row_once(side):
     X, y = moons(40)
     with pytest.raises(ValueError, match=r"cannot divide 40 rows: .* each row once, .* it gave row \d+ more than once"):
-        fit(X, y, n_neighbors=5, query_split=Repeating(4, side))
+        fit(X, y, n_neighbors=5, held_out_split=Repeating(4, side))
 
 
 @pytest.mark.parametrize("splitter", [TimeSeriesSplit(5, gap=30), PredefinedSplit(np.arange(210) // 70)])
 def test_a_splitter_of_all_rows_need_not_divide_fewer(splitter):
     X, y = moons(210)
-    assert fit(X, y, n_neighbors=5, query_split=splitter, max_iter=3).query_score_ is not None
+    assert fit(X, y, n_neighbors=5, held_out_split=splitter, max_iter=3).held_out_score_ is not None
 
 
 def test_a_single_row_that_is_left_cannot_be_divided():
-    with pytest.raises(ValueError, match=r"query_split=KFold.* leaves a single row to learn from .* Give more rows, a"):
-        fit(np.eye(2), np.array([0, 1]), n_neighbors=1, query_split=KFold(2))
+    with pytest.raises(
+        ValueError, match=r"held_out_split=KFold.* leaves a single row to learn from .* Give more rows, a"
+    ):
+        fit(np.eye(2), np.array([0, 1]), n_neighbors=1, held_out_split=KFold(2))
 
 
 # Learning with neighbours: where it begins, the factor of the variances, and the way back where sites go on.
@@ -345,12 +347,12 @@ def test_with_a_splitter_held_out_rows_are_predicted_from_the_other_rows_alone()
     y = (np.sin(3.0 * X[:, 0]) + 0.3 * rng.normal(size=240) > 0.0).astype(int)
     given = {"kernel": C(4.0) * RBF(0.7), "optimizer": None, "inducing_points": X[::60], "n_neighbors": 8}
     split, (others, held_out) = TimeSeriesSplit(12), list(TimeSeriesSplit(12).split(X))[-1]
-    whole = quietly(GPClassifier(**given, query_split=split, random_state=0), X, y)
+    whole = quietly(GPClassifier(**given, held_out_split=split, random_state=0), X, y)
     alone = quietly(GPClassifier(**given, random_state=0), X[others], y[others])
     p = alone.predict_proba(X[held_out])
     expected = np.mean(np.log(p[np.arange(len(p)), y[held_out]]))
     # Sweeps end within .003 nats.
-    assert whole.query_score_[0] == pytest.approx(expected, abs=5e-3)
+    assert whole.held_out_score_[0] == pytest.approx(expected, abs=5e-3)
     sparse = quietly(GPClassifier(**{**given, "n_neighbors": 0}, random_state=0), X[others], y[others])
     of_sparse = sparse.predict_proba(X[held_out])
     assert abs(np.mean(np.log(of_sparse[np.arange(len(p)), y[held_out]])) - expected) > 0.02

@@ -16,7 +16,7 @@ from support.internals import (
     LOG_SCALE_SPREAD,
     WORST_SCORE,
     ArraySource,
-    QueryScore,
+    HeldOutScore,
     converged_sites,
     inverse_diagonal,
     local_rows,
@@ -28,7 +28,7 @@ from support.reference import moons
 from xgpc import GPClassifier, _local
 
 
-def score_of(kernel, link="logit", weighted=False, n=150, n_queries=60, k=8, tol=1e-10):
+def score_of(kernel, link="logit", weighted=False, n=150, n_held_out=60, k=8, tol=1e-10):
     """Query rows beside a problem's rows, with sites that have converged at its kernel."""
     rng = np.random.default_rng(5)
     weight = np.exp(rng.normal(size=n)) if weighted else None
@@ -36,12 +36,12 @@ def score_of(kernel, link="logit", weighted=False, n=150, n_queries=60, k=8, tol
     sweeps = converged_sites(problem.local, start_sites(problem.source, problem.link), tol, 1000)
     assert sweeps.converged
     problem.sites = sweeps.sites
-    T = rng.normal(size=(n_queries, 2))
-    y = np.where(np.sin(3.0 * T[:, 0]) + 0.5 * rng.normal(size=n_queries) > 0.0, 1.0, -1.0)
-    queries = ArraySource(T, y, np.exp(rng.normal(size=n_queries)) if weighted else np.empty(0))
+    T = rng.normal(size=(n_held_out, 2))
+    y = np.where(np.sin(3.0 * T[:, 0]) + 0.5 * rng.normal(size=n_held_out) > 0.0, 1.0, -1.0)
+    held_out = ArraySource(T, y, np.exp(rng.normal(size=n_held_out)) if weighted else np.empty(0))
     index = problem.neighbourhoods(T).index
     among = problem.index, problem.n_earlier, index
-    score = QueryScore(problem.executor, problem.prior, problem.source, queries, *among, problem.sites, problem.link)
+    score = HeldOutScore(problem.executor, problem.prior, problem.source, held_out, *among, problem.sites, problem.link)
     return problem, score
 
 
@@ -123,8 +123,8 @@ def test_neighbours_are_taken_where_classes_change_quickly():
     loss = losses(model, T, t)
     assert loss.mean() < 0.5 * losses(fit(X, y, n_inducing=32, n_neighbors=0), T, t).mean()
     # The score of the rows that were kept apart is what fresh rows have.
-    score, error = model.query_score_
-    assert score == rows_of(model, "decision")["query_score"][-1]
+    score, error = model.held_out_score_
+    assert score == rows_of(model, "decision")["held_out_score"][-1]
     assert abs(loss.mean() + score) < 3.0 * np.hypot(error, error_of(loss))
     assert len(model.posterior_.X) == 4000
 
@@ -141,15 +141,15 @@ def test_kernels_of_the_first_round_take_turns():
 
 @pytest.mark.parametrize("n_neighbors", ["auto", 24])
 def test_random_labels_are_not_predicted(n_neighbors):
-    """Nothing leaks: neither queries nor rows of the decision are better known than fresh rows."""
+    """Nothing leaks: neither held_out nor rows of the decision are better known than fresh rows."""
     rng = np.random.default_rng(1)
     X, T = rng.normal(size=(2100, 2)), rng.normal(size=(3000, 2))
     y, t = rng.integers(0, 2, 2100), rng.integers(0, 2, 3000)
     model = fit(X, y, n_neighbors=n_neighbors)
     loss = losses(model, T, t)
     assert np.log(2.0) - 2.0 * error_of(loss) < loss.mean() < np.log(2.0) + 0.05
-    if model.query_score_ is not None:
-        score, error = model.query_score_
+    if model.held_out_score_ is not None:
+        score, error = model.held_out_score_
         assert score < -np.log(2.0) + 3.0 * error
 
 
@@ -160,10 +160,10 @@ def test_rows_of_a_group_do_not_predict_each_other():
     groups = np.repeat(np.arange(150), 5)
     X, y = centres[groups] + 0.02 * rng.normal(size=(750, 3)), labels[groups]
     blind, warned = (fit(X, y, n_neighbors=8, length_scale_prior=None, groups=known) for known in (None, groups))
-    assert blind.query_score_[0] > -0.15
+    assert blind.held_out_score_[0] > -0.15
     # Labels of some forty groups: their mean is no better than a coin's by more than so much. It may be worse, as the
     # kernel that is learned without neighbours is told of no groups.
-    assert -0.3 < warned.query_score_[0] + np.log(2.0) < 0.15
+    assert -0.3 < warned.held_out_score_[0] + np.log(2.0) < 0.15
 
 
 # What cannot be.
@@ -188,17 +188,17 @@ BAD = {
     "another likelihood": ({"likelihood": "svm"}, "n_neighbors=5 .*'svm' with bound 'exact'"),
     "kernels of classes": ({"likelihood": "softmax", "share": "none"}, "n_neighbors=5 .*share='kernel'"),
     "no inducing points": ({"inducing_points": "all"}, "n_neighbors=5 .*inducing points"),
-    "no splitter": ({"query_split": 5}, "query_split must be an object with the methods"),
-    "a class": ({"query_split": TimeSeriesSplit}, "query_split must be .*an instance, not the class"),
-    "too many folds": ({"query_split": TimeSeriesSplit(100)}, "number of folds=101"),
-    "no groups": ({"query_split": GroupKFold(3)}, "groups"),
-    "rows on both sides": ({"query_split": Splitting(lambda a, b: (np.append(a, b), b))}, "query_split"),
-    "a row twice": ({"query_split": Splitting(lambda a, b: (a, np.append(b, b[-1])))}, "row .* more than once"),
-    "a mask": ({"query_split": Splitting(lambda a, b: (np.isin(np.arange(60), a), b))}, "np.flatnonzero"),
-    "other rows": ({"query_split": Splitting(lambda a, b: (a, b + 60))}, "from 0 to 59"),
-    "three sides": ({"query_split": Splitting(lambda a, b: (a, b, b))}, "a pair of arrays"),
-    "another number of rows": ({"query_split": PredefinedSplit(np.arange(20) % 3)}, "it divides 20 rows"),
-    "a single row": ({"query_split": Splitting(lambda a, b: (a[:1], b))}, "query_split"),
+    "no splitter": ({"held_out_split": 5}, "held_out_split must be an object with the methods"),
+    "a class": ({"held_out_split": TimeSeriesSplit}, "held_out_split must be .*an instance, not the class"),
+    "too many folds": ({"held_out_split": TimeSeriesSplit(100)}, "number of folds=101"),
+    "no groups": ({"held_out_split": GroupKFold(3)}, "groups"),
+    "rows on both sides": ({"held_out_split": Splitting(lambda a, b: (np.append(a, b), b))}, "held_out_split"),
+    "a row twice": ({"held_out_split": Splitting(lambda a, b: (a, np.append(b, b[-1])))}, "row .* more than once"),
+    "a mask": ({"held_out_split": Splitting(lambda a, b: (np.isin(np.arange(60), a), b))}, "np.flatnonzero"),
+    "other rows": ({"held_out_split": Splitting(lambda a, b: (a, b + 60))}, "from 0 to 59"),
+    "three sides": ({"held_out_split": Splitting(lambda a, b: (a, b, b))}, "a pair of arrays"),
+    "another number of rows": ({"held_out_split": PredefinedSplit(np.arange(20) % 3)}, "it divides 20 rows"),
+    "a single row": ({"held_out_split": Splitting(lambda a, b: (a[:1], b))}, "held_out_split"),
     "groups of other rows": ({"groups": np.zeros(59)}, "groups must have one value for each of the 60 rows"),
     "one group": ({"groups": np.zeros(60)}, "need two rows or groups"),
     "mixed groups": ({"groups": np.array(["a", 1] * 30, dtype=object)}, "groups must be all numbers or all strings"),
@@ -248,7 +248,7 @@ def test_few_rows(n):
     assert model.n_neighbors_ == min(3, n)
     assert np.all(np.isfinite(model.predict_log_proba(X)))
     # The score of a single row has no standard error.
-    score, error = model.query_score_
+    score, error = model.held_out_score_
     assert np.isfinite(score)
     assert np.isnan(error) == (n < 4)
 
@@ -317,7 +317,7 @@ def test_the_factor_of_the_variances_has_a_normal_prior_for_its_logarithm():
     point = np.append(problem.prior.spec.theta, -0.7)
     value, gradient, _ = score.objective(point)
     prior = norm(scale=LOG_SCALE_SPREAD)
-    n = score.queries.n_rows
+    n = score.held_out.n_rows
     assert value == pytest.approx(-score.at(point).scores.mean - (prior.logpdf(-0.7) - prior.logpdf(0.0)) / n)
     by_prior = np.append(np.zeros(len(point) - 1), derivative(lambda h: prior.logpdf(-0.7 + h), 1e-3) / n)
     assert_allclose(gradient, -score.at(point).gradient() - by_prior, rtol=1e-9)

@@ -207,7 +207,7 @@ BAD_FIELDS = {
     "text for a number": ("sparse", ["n_iter_"], "3", "its n_iter_ is not valid: '3'"),
     "text for truth": ("sparse", ["converged_"], "yes", "its converged_ is not valid: 'yes'"),
     "number for truth": ("sparse", ["full"], 0, "its full is not valid: 0"),
-    "other format": ("sparse", ["format"], 3, "its format is 3, but this version reads 'xgpc model 9'"),
+    "other format": ("sparse", ["format"], 3, "its format is 3, but this version reads 'xgpc model 10'"),
     "too few kernels": ("one kernel each", ["kernels"], [], "zip"),
     "unknown field": ("sparse", ["colour"], "red", "its colour is not valid"),
     "unknown parameter": ("sparse", ["parameters", "colour"], "red", "colour"),
@@ -216,8 +216,8 @@ BAD_FIELDS = {
     "unknown precision": ("mixed", ["precision"], "half", "half"),
     "precision of a full process": ("full", ["precision"], "mixed", "precision"),
     "full with batches": ("full", ["parameters", "batch_size"], 10, "full Gaussian process"),
-    "one number of a score": ("neighbours", ["query_score_"], [-0.5], ""),
-    "three numbers of a score": ("neighbours", ["query_score_"], [-0.5, 0.1, 0.2], "its query_score_ is not valid"),
+    "one number of a score": ("neighbours", ["held_out_score_"], [-0.5], ""),
+    "three numbers of a score": ("neighbours", ["held_out_score_"], [-0.5, 0.1, 0.2], "its held_out_score_ is not"),
     "too many neighbours": ("neighbours", ["neighbors"], 25, "neighbours"),
 }  # fmt: skip
 
@@ -327,7 +327,7 @@ LATE = {
     "counts": {"class_count_": np.zeros(2)},
     "history": {"history_n_rows": np.zeros(0)},
     "number of iterations": {"n_iter_": "many"},
-    "score": {"query_score_": 0.5},
+    "score": {"held_out_score_": 0.5},
 }
 
 

@@ -185,7 +185,7 @@ def test_neighbours_of_far_points_are_rows(d, scale, power):
 # Queries.
 
 
-def queries(n=1000, groups=None, splitter=None, seed=0):
+def holding_out(n=1000, groups=None, splitter=None, seed=0):
     labels = np.where(np.arange(n) % 3, 1.0, -1.0)
     return HoldOut(n, groups, splitter, labels, np.random.RandomState(seed))
 
@@ -203,7 +203,7 @@ def assert_parts(one, n, size=None):
 
 @pytest.mark.parametrize("size", [8, 400, 1000, 5000])
 def test_rows_ask_at_random(size):
-    source = queries()
+    source = holding_out()
     draws = [one for _ in range(2) for one in source.draw(size)]
     for one in draws:
         assert_parts(one, 1000)
@@ -220,7 +220,7 @@ def test_rows_ask_at_random(size):
 @pytest.mark.parametrize("sizes", [[1] * 1000, [10] * 100, [990, 10], [10, 990], [500, 499, 1], [970, 10, 10, 10]])
 def test_groups_stay_on_one_side(sizes):
     groups = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
-    source = queries(groups=groups)
+    source = holding_out(groups=groups)
     splits = [one for _ in range(5) for size in (100, 1000) for one in source.draw(size)]
     decisions = [source.decision(share) for _ in range(5) for share in (0.1, 0.5)]
     # A decision needs the standard error of a mean over groups.
@@ -238,7 +238,7 @@ def test_groups_stay_on_one_side(sizes):
 @pytest.mark.parametrize("size", [50, 400, 1000])
 def test_time_runs_one_way(size):
     """Every row that asks is later than all that answer."""
-    source = queries(splitter=TimeSeriesSplit(5))
+    source = holding_out(splitter=TimeSeriesSplit(5))
     draws = source.draw(size)
     # Each of the splitter's splits has an equal part of the rows.
     assert len({one[1][0] // 166 for one in draws}) == len(draws) == 5
@@ -258,7 +258,7 @@ def test_time_runs_one_way(size):
 @pytest.mark.parametrize("splitter", [TimeSeriesSplit(5, gap=150), TimeSeriesSplit(3, test_size=280, gap=20)])
 def test_rows_too_few_for_the_splitter_have_the_parts_of_its_splits(splitter):
     """The gap stays, however often the rows are divided again."""
-    source = queries(splitter=splitter)
+    source = holding_out(splitter=splitter)
     rows = source.decision()[0]
     with pytest.raises(ValueError, match="Too many splits"):
         list(splitter.split(rows))
@@ -274,7 +274,7 @@ def test_rows_too_few_for_the_splitter_have_the_parts_of_its_splits(splitter):
 @pytest.mark.parametrize("n_folds", [4, 1])
 def test_rows_left_by_predefined_folds_have_the_other_folds_or_are_divided_at_random(n_folds):
     fold = np.where(np.arange(1000) % 5 < 1, np.arange(1000) // 5 % n_folds, -1)
-    source = queries(splitter=PredefinedSplit(fold))
+    source = holding_out(splitter=PredefinedSplit(fold))
     rows, held_out = source.decision()
     assert set(fold[held_out]) == {n_folds - 1}
     splits = source.among(rows).draw(800)
@@ -287,20 +287,20 @@ def test_rows_left_by_predefined_folds_have_the_other_folds_or_are_divided_at_ra
 def test_splits_of_some_rows_are_parts_of_those_of_all():
     some = np.sort(np.random.default_rng(0).choice(1000, 300, replace=False))
     groups = np.random.default_rng(1).integers(0, 40, 1000)
-    for source in (queries(groups=groups), queries(splitter=TimeSeriesSplit(5))):
+    for source in (holding_out(groups=groups), holding_out(splitter=TimeSeriesSplit(5))):
         for (support, held_out), whole in zip(source.folds(some), source.folds(None), strict=True):
             assert_parts((support, held_out), 300)
             assert np.all(np.isin(some[support], whole[0]))
             assert np.all(np.isin(some[held_out], whole[1]))
     # Each group is held out once.
-    held_out = np.concatenate([rows for _, rows in queries(groups=groups).folds(None)])
+    held_out = np.concatenate([rows for _, rows in holding_out(groups=groups).folds(None)])
     assert np.array_equal(np.sort(held_out), np.arange(1000))
-    assert queries().folds(some) == queries(groups=np.zeros(1000)).folds(some) == []
+    assert holding_out().folds(some) == holding_out(groups=np.zeros(1000)).folds(some) == []
 
 
 def test_names_of_groups_change_no_split():
     groups, names = np.random.default_rng(0).integers(0, 40, 1000), np.random.default_rng(1).permutation(40)
-    one, other = queries(groups=groups), queries(groups=names[groups])
+    one, other = holding_out(groups=groups), holding_out(groups=names[groups])
     for a, b in zip(
         [one.decision(), *one.draw(300), *one.folds(None)],
         [other.decision(), *other.draw(300), *other.folds(None)],
@@ -325,7 +325,7 @@ def test_what_splitters_are_given(labels):
             return super().split(X, y, groups)
 
     asked = []
-    model = GPClassifier(n_neighbors=5, n_inducing=4, query_split=Recording(3), max_iter=2, random_state=0)
+    model = GPClassifier(n_neighbors=5, n_inducing=4, held_out_split=Recording(3), max_iter=2, random_state=0)
     quietly(model, X, np.array(labels)[y], groups=group)
     # Each set of rows once.
     assert len({len(rows) for rows, _, _ in asked}) == len(asked)

@@ -259,16 +259,16 @@ def test_scores_and_calibration_of_scikit_learn_do_not_depend_on_the_names():
 
 
 @pytest.mark.parametrize(
-    "grouping", [{"groups": np.arange(400) // 10}, {"query_split": TimeSeriesSplit(3)}], ids=["groups", "splitter"]
+    "grouping", [{"groups": np.arange(400) // 10}, {"held_out_split": TimeSeriesSplit(3)}], ids=["groups", "splitter"]
 )
 def test_rows_kept_apart_confirm_a_kernel(grouping):
     """A kernel along the axes predicts held-out rows better; these have their levels as labels."""
     random = np.random.default_rng(0)
     X = random.normal(size=(400, 3))
     y = np.digitize(np.abs(X[:, 0]) + np.abs(X[:, 1]) + 0.3 * random.normal(size=400), [0.5, 1.2, 2.0])
-    names, splitter = np.array(["d", "a", "c", "b"]), grouping.get("query_split")
+    names, splitter = np.array(["d", "a", "c", "b"]), grouping.get("held_out_split")
     groups = {} if splitter else grouping
-    model = GPOrdinalClassifier(max_iter=20, query_split=splitter, random_state=0)
+    model = GPOrdinalClassifier(max_iter=20, held_out_split=splitter, random_state=0)
     given = (y, range(4)), (names[y], names)
     fits = [quietly(clone(model), X, labels, classes=order, **groups) for labels, order in given]
     for model in fits:

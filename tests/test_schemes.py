@@ -22,13 +22,13 @@ from support.internals import (
     SCHEMES,
     ArraySource,
     FixedSitesBound,
+    HeldOutScore,
     History,
     JointBound,
     KernelSpec,
     LengthScalePrior,
     Options,
     ProfiledBound,
-    QueryScore,
     SparsePosterior,
     SparsePrior,
     converged_sites,
@@ -390,9 +390,9 @@ def test_gradient_of_what_rounds_with_neighbours_climb():
     problem = LocalProblem(ConstantKernel(2.0) * RBF([0.7, 1.2]), n=100, m=6, k=8)
     sweeps = converged_sites(problem.local, start_sites(problem.source, problem.link), 1e-8, 1000)
     T = np.random.default_rng(5).normal(size=(40, 2))
-    queries = ArraySource(T, np.where(np.sin(3.0 * T[:, 0]) > 0.0, 1.0, -1.0), np.empty(0))
+    held_out = ArraySource(T, np.where(np.sin(3.0 * T[:, 0]) > 0.0, 1.0, -1.0), np.empty(0))
     among = problem.index, problem.n_earlier, problem.neighbourhoods(T).index
-    plain = QueryScore(problem.executor, problem.prior, problem.source, queries, *among, sweeps.sites, problem.link)
+    plain = HeldOutScore(problem.executor, problem.prior, problem.source, held_out, *among, sweeps.sites, problem.link)
     prior = LengthScalePrior(0.2, np.array([1.0, 2.0]))
     climbed = replace(plain, length_scale_prior=prior)
     vector = np.append(problem.prior.spec.theta + 0.1, -0.2)

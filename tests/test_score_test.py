@@ -86,7 +86,7 @@ def test_a_fit_tries_neighbours_only_if_near_rows_know_more(n_rows, size):
     assert np.nanmax(smooth.history_["score_test"]) < 2.0
     assert any("neighbours are not tried" in text for text in smooth.decisions_)
     assert smooth.n_neighbors_ == 0
-    assert "query_score" not in smooth.history_
+    assert "held_out_score" not in smooth.history_
 
 
 def test_few_rows_of_several_classes_have_neighbours_if_these_predict_held_out_rows_better():

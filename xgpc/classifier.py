@@ -71,7 +71,7 @@ class GPClassifier(PosteriorClassifier):
         Most training rows that a model with neighbours contains; of more rows it takes a random sample with the classes
         in proportion. "auto": a million, divided by the number of latent functions; fewer from 100 features on; a tenth
         of this in ``partial_fit``.
-    query_split : splitter of scikit-learn or None, default=None
+    held_out_split : splitter of scikit-learn or None, default=None
         How the fit chooses held-out rows, whose predictions decide between models. None: at random, or by ``groups``.
         If the rows are in the order of time, give ``TimeSeriesSplit()``. A splitter that shuffles needs its own
         ``random_state``. Rows before its last held-out ones are divided again: where it cannot divide so few, by the
@@ -187,7 +187,7 @@ class GPClassifier(PosteriorClassifier):
     posterior_ : SparsePosterior, FullPosterior ("all" inducing points) or LocalPosterior (with neighbours)
     n_neighbors_ : int
         Number of neighbours of each prediction.
-    query_score_ : (float, float) or None
+    held_out_score_ : (float, float) or None
         With neighbours: mean log probability of held-out rows, in nats, and its standard error.
     label_agreement_ : float
         With neighbours: probability that a row given once more has the label it had, beyond what the latent function
@@ -252,7 +252,7 @@ class GPClassifier(PosteriorClassifier):
         n_inducing: int | names.Auto = "auto",
         n_neighbors: int | names.Auto = "auto",
         max_rows_in_model: int | names.Auto = "auto",
-        query_split: BaseCrossValidator | None = None,
+        held_out_split: BaseCrossValidator | None = None,
         inducing_points: names.PointsName | names.Points = "kmeans",
         optimizer: names.OptimizerName | None = "profile",
         learn_inducing: bool = True,
@@ -287,7 +287,7 @@ class GPClassifier(PosteriorClassifier):
         self.n_inducing = n_inducing
         self.n_neighbors = n_neighbors
         self.max_rows_in_model = max_rows_in_model
-        self.query_split = query_split
+        self.held_out_split = held_out_split
         self.inducing_points = inducing_points
         self.optimizer = optimizer
         self.learn_inducing = learn_inducing
@@ -342,8 +342,8 @@ class GPClassifier(PosteriorClassifier):
         sample_weight : (n,) array, default=None
             Weights, not negative. A row of weight w counts as w equal rows.
         groups : (n,) array, default=None
-            Group labels, none missing. Either all rows of a group are held out or none, unless ``query_split`` splits
-            otherwise. In pipelines and searches, ``set_fit_request(groups=True)`` requests them.
+            Group labels, none missing. Either all rows of a group are held out or none, unless ``held_out_split``
+            splits otherwise. In pipelines and searches, ``set_fit_request(groups=True)`` requests them.
         classes : array, default=None
             All class labels, if some have no rows. If all rows have the same class, the kernel and the inducing points
             keep their starting values.

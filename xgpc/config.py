@@ -181,7 +181,7 @@ class FitConfig:
     n_inducing: int | Auto = _row(one_of(integer(1), "auto"))
     n_neighbors: int | Auto = _row(one_of(integer(0), "auto"))
     max_rows_in_model: int | Auto = _row(one_of(integer(2), "auto"))
-    query_split: BaseCrossValidator | None = _row(one_of(SPLITTER, None), is_saved=False)
+    held_out_split: BaseCrossValidator | None = _row(one_of(SPLITTER, None), is_saved=False)
     inducing_points: PointsName | Points = _row(POINTS)
     optimizer: OptimizerName | None = _row(one_of(name_of(OptimizerName), None))
     learn_inducing: bool = _row(TRUTH)

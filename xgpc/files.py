@@ -26,7 +26,7 @@ Header = dict[str, Any]
 NO_WAITING = getattr(os, "O_NONBLOCK", 0)
 SPECIAL = "{!r} is a device, a pipe or a socket; give the name of a file."
 # The version of the contents.
-FORMAT = 9
+FORMAT = 10
 # Largest number of bytes to read at once. ``zipfile`` reads the directory of an archive at once: a model's is shorter.
 CHUNK = 2**18
 # Largest number of bytes of a text in an array: NumPy takes quadratic time to read one.

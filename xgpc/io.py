@@ -79,7 +79,7 @@ ATTRIBUTES: dict[str, Callable[..., object]] = {
     "converged_": bool,
     "n_samples_seen_": int,
     "warnings_": lambda given: list(map(str, given)),
-    "query_score_": lambda given: None if given is None else (float(given[0]), float(given[1])),
+    "held_out_score_": lambda given: None if given is None else (float(given[0]), float(given[1])),
 }
 ARRAY_ATTRIBUTES = ("feature_mean_", "feature_spread_")
 # Parameters that files of version 0.1.0 do not have, and what they were then.

@@ -204,7 +204,7 @@ def _after_earlier_rows(
     kept = replace(
         data,
         source=source,
-        hold_out=HoldOut(source.n_rows, None, config.query_split, data.record.codes(source.y), random_state),
+        hold_out=HoldOut(source.n_rows, None, config.held_out_split, data.record.codes(source.y), random_state),
         class_totals=totals,
         prior_mean=_prior_mean(config, data.record, totals),
         seed=int(seed_of_keys(random_state)[0]),
@@ -296,7 +296,7 @@ def _data(
         class_totals,
         record,
         noise,
-        HoldOut(len(rows.y), groups, config.query_split, rows.y, run.random_state),
+        HoldOut(len(rows.y), groups, config.held_out_split, rows.y, run.random_state),
         columns._replace(encoding=encoding, mean=mean_of_rows, spread=spread),
         stream=everything,
         prior_mean=prior_mean,
@@ -328,7 +328,7 @@ def publish(
     model.warnings_ = result.messages
     site = result.site
     model._set_fit(result.q, data.record, site.parameter, site.prior_mean, result.evidence)
-    model.query_score_ = None if result.scores is None else (result.scores.mean, result.scores.error)
+    model.held_out_score_ = None if result.scores is None else (result.scores.mean, result.scores.error)
     model.label_agreement_ = result.label_agreement
     model._stream_rows = stream_rows
     model.n_iter_ = max(1, result.n_iter)

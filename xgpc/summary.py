@@ -98,7 +98,7 @@ def features_that_matter(model: BaseEstimator) -> tuple[Rows, list[str]]:
 def summary_rows(model: BaseEstimator) -> Rows:
     """Data, kernel, posterior and bound of a fitted GPClassifier."""
     likelihood, bound = model._record.key
-    Z, counts, score = model.inducing_points_, model.class_count_, model.query_score_
+    Z, counts, score = model.inducing_points_, model.class_count_, model.held_out_score_
     shares = counts / np.sum(counts)
     table = of_table(model.encoding_)
     categorical = [] if table is None else [one.name for one in table.columns if one.is_categorical and one.levels]

@@ -38,7 +38,7 @@ from xgpc.inference.links import TwoClasses
 from xgpc.inference.local_sites import Local, Sweep
 from xgpc.inference.sweeps import start_sites
 from xgpc.kernels.spec import KernelSpec
-from xgpc.learning.query_score import QueryScore
+from xgpc.learning.held_out_score import HeldOutScore
 from xgpc.rows.executor import Threads
 from xgpc.rows.neighbours import Neighbours
 from xgpc.rows.source import ArraySource, labels_and_weights
@@ -145,12 +145,12 @@ def sweeps(n, k, m, d, profile, repeats):
     kernel = 4.0 * (RBF(scales) if profile == "RBF" else Matern(scales, nu=1.5))
     executor, link = Threads(1), TwoClasses(_local.LINKS["logit"])
     prior = SparsePrior.build(KernelSpec(kernel, d), X[:m].copy())
-    support, queries = ArraySource(X[:n], y[:n]), ArraySource(X[n:], y[n:])
+    support, held_out = ArraySource(X[:n], y[:n]), ArraySource(X[n:], y[n:])
     near, rows = Neighbours(X[:n], metric(prior.core)), local_rows(executor, prior, support.X)
     among = in_order(near.of_rows(k))
     local, sites = Local(executor, labels_and_weights(support), prior, rows, *among, link), start_sites(support, link)
     index = near.of(X[n:], k)
-    score = QueryScore(executor, prior, support, queries, *among, index, sites, link)
+    score = HeldOutScore(executor, prior, support, held_out, *among, index, sites, link)
     evaluated, (gemm, gemm_flops) = score.at(np.append(prior.spec.theta, 0.0)), gemm_call()
     calls = {"sweep": lambda: Sweep.of(local, sites).sites(), "gradient": evaluated.gradient, "gemm": gemm}
     times = side_by_side(calls, repeats)

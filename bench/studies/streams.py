@@ -9,7 +9,7 @@ Memory is the peak memory of the process. "Generated" are fits without neighbour
 ten features that a function makes anew for each reading; the goals for 100 million rows are 20 minutes and 1.5 GB.
 
 "Streams" are the rows of electricity, a thousand at a time, in the order of time or shuffled. The NLL is the mean over
-all batches but the first, each predicted before the model learns from it. In the order of time, `query_split` is
+all batches but the first, each predicted before the model learns from it. In the order of time, `held_out_split` is
 `TimeSeriesSplit()`. LightGBM is fitted anew to all rows so far: at its defaults, and with early stopping on the first
 tenth of them. "Slowest" is the longest time of a single batch.
 """
@@ -130,7 +130,7 @@ def stream(data, order, method, most):
         X, y = X[rows], y[rows]
     if method in WAYS:
         split = TimeSeriesSplit() if order == "in time" else None
-        model = GPClassifier(**WAYS[method], query_split=split, n_jobs=THREADS, random_state=0)
+        model = GPClassifier(**WAYS[method], held_out_split=split, n_jobs=THREADS, random_state=0)
 
         def learn(_X, _y, batch):
             return model.partial_fit(X[batch], y[batch], classes=[0, 1]).predict_proba

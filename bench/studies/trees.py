@@ -5,9 +5,9 @@ All methods have their default parameters and two threads. A random tenth of the
 CatBoost and XGBoost use another tenth of the training rows to choose the number of trees. Half a vote is added to each
 class of the random forest, so that no probability is 0. Logistic regression has scaled features, and one column for
 each level of a category. Adult and splice are tables with categories. In sets "-in-time", the last tenth of the time is
-for testing, boosted trees choose by the latest tenth before it, and xgpc has `query_split=TimeSeriesSplit(5)`. In sets
-"-kept-apart", no test row equals a training row, and xgpc has `groups` of equal rows. All data sets are public. The
-defaults of xgpc were chosen on these sets.
+for testing, boosted trees choose by the latest tenth before it, and xgpc has `held_out_split=TimeSeriesSplit(5)`. In
+sets "-kept-apart", no test row equals a training row, and xgpc has `groups` of equal rows. All data sets are public.
+The defaults of xgpc were chosen on these sets.
 
 NLL is the mean negative log likelihood of the test rows, here with its standard error. xgpc **wins** (W) if its NLL is
 lower than that of the other method by more than two standard errors of the paired difference, **loses** (L) if its NLL

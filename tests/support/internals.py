@@ -40,10 +40,10 @@ from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning import adam, izmailov_kropotov, prior_variance, stages
 from xgpc.learning.candidates import LEAST_GAIN, MIN_GAIN, Scores, accept
+from xgpc.learning.held_out_score import LOG_SCALE_SPREAD, WORST_SCORE, HeldOutScore, inverse_diagonal
 from xgpc.learning.inducing import FIRST_OF_FEW, fit_bytes
 from xgpc.learning.izmailov_kropotov import FixedSitesBound, JointBound, _slope_of_precision
 from xgpc.learning.optimizer import Coordinates, Options, ProfiledBound, lbfgs, profile, thetas
-from xgpc.learning.query_score import LOG_SCALE_SPREAD, WORST_SCORE, QueryScore, inverse_diagonal
 from xgpc.learning.score_test import score_test
 from xgpc.learning.stages import GROWTH, LAST_ROWS, ROWS_PER_POINT, SCHEMES, Subsets, optimizers_for, subset_sizes
 from xgpc.likelihoods.curvature import LEAST_COMPLEMENT

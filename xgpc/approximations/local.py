@@ -53,7 +53,7 @@ class LocalPosterior(Value):
     n_latents : int or None, number C of latent functions; None: one, without an axis in the results
     variance_scale : float
         Factor of all variances and covariances. Classes may be more certain away from their borders than a process
-        whose borders are as rough: 1 is the process's own, less was learned from the labels of query rows.
+        whose borders are as rough: 1 is the process's own, less was learned from the labels of held-out rows.
     """
 
     prior: SparsePrior

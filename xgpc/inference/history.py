@@ -12,13 +12,13 @@ Iterations of the posterior
     ``log_likelihood``.
 Decisions
     ``decision``, a sentence, empty in all other rows (``decisions_`` lists them), with ``gain_per_point`` of more
-    inducing points, ``score_test`` (z) before neighbours are tried, or ``query_score`` of neighbours. Decisions are
+    inducing points, ``score_test`` (z) before neighbours are tried, or ``held_out_score`` of neighbours. Decisions are
     about levels that count as one, warps and limits of features, the kernel, the number of inducing points, neighbours,
     a kernel for each class, a kernel or posterior that is kept from before, a warm start that is not possible, a
     checkpoint that is resumed, parts skipped for lack of time, and columns that are the index of a table.
 Rounds with neighbours
     A round takes ``n_rows`` rows, of which some are held out and predicted from ``n_neighbors`` of the others. It makes
-    ``sweeps`` over the sites of these, then maximises the mean log probability of the held-out rows: ``query_score``
+    ``sweeps`` over the sites of these, then maximises the mean log probability of the held-out rows: ``held_out_score``
     before and ``learned_score`` after ``evaluations`` of the score and its gradient (their count, whereas
     ``evaluation`` is the number of one evaluation). The first of these rows are starts, without evaluations; then, if
     no kernel is given, kernels of different roughness and an axis-aligned one take turns; the last is the second round,

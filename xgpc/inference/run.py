@@ -21,8 +21,8 @@ from .history import History
 # Arrays by name.
 State = Mapping[str, np.ndarray]
 # The field of ``FitState`` that a column of the history changes; a later column of a row has precedence.
-FIELDS = {name: name for name in ("n_rows", "n_inducing", "elbo", "query_score")}
-FIELDS |= {"epoch": "iteration", "iteration": "iteration", "evaluation": "iteration", "learned_score": "query_score"}
+FIELDS = {name: name for name in ("n_rows", "n_inducing", "elbo", "held_out_score")}
+FIELDS |= {"epoch": "iteration", "iteration": "iteration", "evaluation": "iteration", "learned_score": "held_out_score"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class FitState:
         Evaluations of the optimizer in this stage, or iterations or epochs of the posterior; 0 before the first.
     elbo : float or None
         The latest bound on these rows, in nats.
-    query_score : float or None
+    held_out_score : float or None
         With neighbours, the latest mean log probability of held-out rows, in nats.
     seconds : float
         Seconds since the fit began.
@@ -58,7 +58,7 @@ class FitState:
     n_inducing: int = 0
     iteration: int = 0
     elbo: float | None = None
-    query_score: float | None = None
+    held_out_score: float | None = None
     seconds: float = 0.0
     seconds_left: float = math.inf
     decision: str = ""
@@ -69,7 +69,7 @@ class FitState:
             f"m = {self.n_inducing}" if self.n_inducing else "",
             f"iteration {self.iteration}" if self.iteration else "",
             "" if self.elbo is None else f"bound {self.elbo:.6g}",
-            "" if self.query_score is None else f"score {self.query_score:.4g}",
+            "" if self.held_out_score is None else f"score {self.held_out_score:.4g}",
             f"{self.seconds:.1f} s",
             f"{self.seconds_left:.0f} s left" if math.isfinite(self.seconds_left) else "",
         ]

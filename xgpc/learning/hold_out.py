@@ -151,7 +151,7 @@ class HoldOut:
             return _parts(whole._splits, rows)
         if n_rows < 2:
             raise ValueError(
-                f"query_split={splitter!r} leaves a single row to learn from after its last split is held out. Give "
+                f"held_out_split={splitter!r} leaves a single row to learn from after its last split is held out. Give "
                 "more rows, a splitter whose last split holds out fewer, or None for random splits."
             )
         try:
@@ -168,7 +168,7 @@ class HoldOut:
             if self.parts_of is not None:
                 return _parts(whole._splits, rows) or replace(self, splitter=None).draw(n_rows)
             raise ValueError(
-                f"query_split={splitter!r} cannot divide {n_rows} rows: {str(error).rstrip('.')}. Give one that can "
+                f"held_out_split={splitter!r} cannot divide {n_rows} rows: {str(error).rstrip('.')}. Give one that can "
                 "(with fewer splits if there are few rows; with fit(X, y, groups=...) if it needs groups), or None for "
                 "random splits."
             ) from error

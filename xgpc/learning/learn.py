@@ -25,7 +25,7 @@ from .candidates import Gain, accept, under_frequencies
 from .hold_out import Split
 from .local import (
     LEAST_ERRORS,
-    LEAST_QUERIES,
+    LEAST_HELD_OUT,
     LocalFit,
     Task,
     beats_base_rate,
@@ -360,9 +360,9 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
 
 def _notes(task: Task, before: LocalFit) -> tuple[str, ...]:
     """Messages for the user if the first round found no structure; the history records them, too."""
-    n_queries, kept = len(before.held_out), "The kernel is the one learned without neighbours"
-    if n_queries < LEAST_QUERIES:
-        few = f"{kept}: learning with them needs at least {LEAST_QUERIES} held-out rows, and there are {n_queries}."
+    n_held_out, kept = len(before.held_out), "The kernel is the one learned without neighbours"
+    if n_held_out < LEAST_HELD_OUT:
+        few = f"{kept}: learning with them needs at least {LEAST_HELD_OUT} held-out rows, and there are {n_held_out}."
         task.run.history.add(decision=few)
         return ()
     gain = gain_of_round(task, before)
@@ -416,7 +416,7 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> HyperparameterFit:
         scores = replace(predicted.scores, groups=data.hold_out.groups_of(held_out))
         if is_auto and sweeps.converged:
             subject = f"With {k} neighbours of each row besides {sparse.model.prior.n_inducing} inducing points,"
-            columns = {"n_neighbors": k, "query_score": scores.mean}
+            columns = {"n_neighbors": k, "held_out_score": scores.mean}
             simpler = predict_held_out(task, pair.q, data.source.sample(held_out)).scores
             # The score test speaks for neighbours already, but it ignores groups and splitters.
             is_likely = data.hold_out.is_random and pair.has_structure

@@ -24,8 +24,8 @@ from ..rows.executor import Executor
 from ..rows.neighbours import Neighbours
 from ..rows.source import ArraySource, class_codes, labels_and_weights
 from .candidates import Gain, Scores, under_frequencies
+from .held_out_score import HeldOutScore, MeanScore, maximised
 from .hold_out import Split
-from .query_score import MeanScore, QueryScore, maximised
 from .start import Data, InitialState
 
 # Rounds of learning: number of rows, half of them held out, and L-BFGS iterations. Each draws new rows. In the second,
@@ -49,7 +49,7 @@ MAX_STEP = 8.0
 # Largest variance with several classes; larger ones with longer length scales are nearly the same process, but slow.
 MOST_VARIANCE = 1e4
 # Fewer held-out rows would be overfitted by a kernel (NLL of fits of 15 rows .72, .63 without neighbours).
-LEAST_QUERIES = 20
+LEAST_HELD_OUT = 20
 # A kernel has found structure if held-out rows beat the class frequencies by this many paired standard errors. A kernel
 # fitted to noise reached 2.2, and a limit of 3 lost a good kernel on 60 rows of magic.
 LEAST_ERRORS = 2.5
@@ -195,7 +195,7 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int
     began = task.run.deadline.now()
     unchanged = _round(task, start(prior.spec), splits, 0)
     look = task.run.deadline.now() - began
-    if not max_iter or n_held_out < LEAST_QUERIES:
+    if not max_iter or n_held_out < LEAST_HELD_OUT:
         _check_time(task, look, n_support, max_iter)
         return [unchanged]
     X, n_threads = Distinct.of(task.source.sample(support)).source.X, task.executor.n_threads
@@ -266,7 +266,7 @@ def beats_base_rate(task: Task, local_fit: LocalFit) -> bool:
     """Whether the held-out rows of the round are enough, and clearly better predicted than by the class frequencies."""
     gain = gain_of_round(task, local_fit)
     # With a single held-out row the standard error is NaN.
-    return len(local_fit.held_out) >= LEAST_QUERIES and gain.nats > max(0.0, LEAST_ERRORS * gain.error - gain.optimism)
+    return len(local_fit.held_out) >= LEAST_HELD_OUT and gain.nats > max(0.0, LEAST_ERRORS * gain.error - gain.optimism)
 
 
 def chosen(tried: list[LocalFit], required: Sequence[tuple[float, float]]) -> LocalFit:
@@ -308,17 +308,17 @@ def _round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) 
     prior, history, executor = start.prior, task.run.history, task.executor
     size = {"n_rows": sum(len(rows) for split in splits for rows in split), "n_inducing": prior.n_inducing}
     history.tell(stage="neighbours", **size)
-    sites, scores, n_sweeps = (start.sites[0].copy(), start.sites[1].copy()), list[QueryScore](), 0
+    sites, scores, n_sweeps = (start.sites[0].copy(), start.sites[1].copy()), list[HeldOutScore](), 0
     of_prior = task.initial.length_scale_prior, 1.0 / len(splits)
     for support, held_out in splits:
-        distinct, queries = Distinct.of(task.source.sample(support)), task.source.sample(held_out)
+        distinct, held_out_rows = Distinct.of(task.source.sample(support)), task.source.sample(held_out)
         k = min(task.n_neighbors, ROUND_NEIGHBORS, distinct.source.n_rows)
         near, local = _among(task, prior, start.log_scale, distinct, k)
         here = distinct.sums((sites[0][:, support], sites[1][:, support]))
         sweeps = converged_sites(local, here, round_tolerance(local.link))
-        query_index, n_sweeps = near.of(queries.X, k, executor.n_threads), n_sweeps + sweeps.n_sweeps
-        among = local.index, local.n_earlier, query_index, sweeps.sites
-        scores.append(QueryScore(executor, prior, distinct.source, queries, *among, local.link, *of_prior))
+        held_out_index, n_sweeps = near.of(held_out_rows.X, k, executor.n_threads), n_sweeps + sweeps.n_sweeps
+        among = local.index, local.n_earlier, held_out_index, sweeps.sites
+        scores.append(HeldOutScore(executor, prior, distinct.source, held_out_rows, *among, local.link, *of_prior))
         for all_rows, part in zip(sites, distinct.parts(sweeps.sites), strict=True):
             all_rows[:, support] = part
     # A single support row has no neighbours, so there is nothing to learn.
@@ -326,7 +326,7 @@ def _round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) 
     best = maximised(MeanScore(scores), start.parameters, start.scale, _limits(task, start), most, history)
     prior = prior.rebuilt([prior.spec.with_theta(best.parameters[:-1])], prior.Z)
     work = {"n_neighbors": k, "sweeps": n_sweeps, "evaluations": best.n_evaluations}
-    history.add(**size, **work, query_score=best.before.mean, learned_score=best.scores.mean)
+    history.add(**size, **work, held_out_score=best.before.mean, learned_score=best.scores.mean)
     log_scale, n_iter = float(best.parameters[-1]), start.n_iter + best.n_iter
     held_out = np.concatenate([rows for _, rows in splits])
     groups = task.initial.hold_out.groups_of(held_out)

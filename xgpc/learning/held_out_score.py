@@ -1,4 +1,4 @@
-"""The predictive score of held-out (query) rows, and its gradient with respect to the kernel parameters.
+"""The predictive score of held-out rows, and its gradient with respect to the kernel parameters.
 
 The gradient by predictions is pulled back to conditionals, and from these to whitened rows, residual variances and
 sites of the training rows; then through q(z), the sweep's sites and the whitening, to the kernel parameters.
@@ -37,7 +37,7 @@ from .candidates import Scores, joined
 
 # Mean score, in nats, that is lower than any real one.
 WORST_SCORE = -1e3
-# Standard deviation of the log-normal prior, centred at 1, of the variance factor. Without this prior few query rows
+# Standard deviation of the log-normal prior, centred at 1, of the variance factor. Without this prior few held-out rows
 # overfit the factor: ringnorm, 500 rows, had NLL .205 with .3 and .219 with 1.
 LOG_SCALE_SPREAD = 0.3
 # L-BFGS ends a round when so many iterations together raise the score by less than this share of it. (The paired
@@ -47,8 +47,8 @@ PATIENCE, LEAST_RISE = 3, 1e-3
 
 
 @dataclass(frozen=True)
-class QueryScore:
-    """log p(y) of query rows, predicted from support rows, as a function of kernel parameters and a variance factor.
+class HeldOutScore:
+    """log p(y) of held-out rows, predicted from support rows, as a function of kernel parameters and a variance factor.
 
     The parameters are the kernel's ``theta`` and the logarithm of the factor. At each kernel one sweep updates the
     given sites; the predictions use the updated sites, and the gradient includes their dependence on the kernel. q(z)
@@ -57,9 +57,9 @@ class QueryScore:
     Attributes
     ----------
     prior : SparsePrior, whose inducing points stay fixed
-    support, queries : sources of rows with labels and weights
+    support, held_out : sources of rows with labels and weights
     index, n_earlier : neighbours of the support rows among themselves, as from ``in_order``
-    query_index : (q, k), neighbours of the query rows among the support rows
+    held_out_index : (q, k), neighbours of the held-out rows among the support rows
     sites : sites of the support rows
     link : Link
     length_scale_prior : LengthScalePrior
@@ -69,10 +69,10 @@ class QueryScore:
     executor: Executor
     prior: SparsePrior
     support: ArraySource
-    queries: ArraySource
+    held_out: ArraySource
     index: np.ndarray
     n_earlier: np.ndarray
-    query_index: np.ndarray
+    held_out_index: np.ndarray
     sites: Sites
     link: Link
     length_scale_prior: LengthScalePrior = NO_PRIOR
@@ -80,18 +80,18 @@ class QueryScore:
 
     @cached_property
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
-        return labels_and_weights(self.queries)
+        return labels_and_weights(self.held_out)
 
     def at(self, parameters: np.ndarray) -> Evaluated:
         """Evaluate the score: O(n m (m + d)), and O(k^2 (m + d) + k^3) for each row."""
         theta, scale = parameters[:-1], float(np.exp(parameters[-1]))
         prior = self.prior.rebuilt([self.prior.spec.with_theta(theta)], self.prior.Z)
-        rows, query_rows = (local_rows(self.executor, prior, source.X) for source in (self.support, self.queries))
+        rows, held_out_rows = (local_rows(self.executor, prior, source.X) for source in (self.support, self.held_out))
         labels, among = labels_and_weights(self.support), (self.index, self.n_earlier)
         local = Local(self.executor, labels, prior, rows, *among, self.link)
         # The gradient reads the neighbourhoods' covariances again.
-        sweep, blocks = Sweep.of(local.with_blocks(), self.sites, keep_b=True), blocks_for(*self.query_index.shape)
-        at = Neighbourhoods(prior.core, rows, sweep.sites(), query_rows, self.query_index, blocks=blocks)
+        sweep, blocks = Sweep.of(local.with_blocks(), self.sites, keep_b=True), blocks_for(*self.held_out_index.shape)
+        at = Neighbourhoods(prior.core, rows, sweep.sites(), held_out_rows, self.held_out_index, blocks=blocks)
         y, weight = self.labels
         share = weight / np.sum(weight)
 
@@ -142,10 +142,10 @@ class QueryScore:
 class MeanScore:
     """The mean score of several splits, each of which predicts its held-out rows from its own support rows."""
 
-    splits: Sequence[QueryScore]
+    splits: Sequence[HeldOutScore]
 
     def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray, Scores]:
-        """As that of ``QueryScore``, for the held-out rows of all splits."""
+        """As that of ``HeldOutScore``, for the held-out rows of all splits."""
         found = [split.objective(parameters) for split in self.splits]
         values, gradients, scores = zip(*found, strict=True)
         shares = np.array([np.sum(one.weight) for one in scores])
@@ -200,7 +200,7 @@ def maximised(
         parameters = np.clip(scale * x, *limits.T)
         here, by_parameters, scores = score.objective(parameters)
         best = min(best, (here, parameters, scores), key=lambda one: one[0])
-        history.tell(query_score=-here)
+        history.tell(held_out_score=-here)
         return here / unit, scale * by_parameters / unit
 
     def look(*, intermediate_result: OptimizeResult) -> None:
@@ -235,13 +235,13 @@ class Evaluated:
     ----------
     prior : SparsePrior, at these parameters
     sweep : Sweep of the support rows, from the given sites
-    at : neighbourhoods of the query rows
+    at : neighbourhoods of the held-out rows
     d_mean, d_variance, d_log_scale : (C, q), (C, q) and a number, derivatives of the mean score with respect to the
         predicted means and unscaled variances, and to the logarithm of the factor
     by_q : its gradient by q(z), as far as that gives the predictions
     """
 
-    problem: QueryScore
+    problem: HeldOutScore
     prior: SparsePrior
     sweep: Sweep
     at: Neighbourhoods
@@ -254,9 +254,9 @@ class Evaluated:
     def gradient(self) -> np.ndarray:
         """Gradient of the mean score by the parameters; it takes about one and a half times as long as the score."""
         problem, executor, q, sweep, by = self.problem, self.problem.executor, self.sweep.q, self.sweep, self.at
-        support, queries = ByRows.zeros(by.support.a), ByRows.zeros(by.rows.a)
+        support, held_out = ByRows.zeros(by.support.a), ByRows.zeros(by.rows.a)
         given = q.V, q.w, self.d_variance, self.d_mean, self.d_variance, self.d_mean
-        by_sites, pairs = conditional_vjp(executor, by, [given], queries, support)
+        by_sites, pairs = conditional_vjp(executor, by, [given], held_out, support)
         # Through the sweep's sites and q(z); the sites before the sweep are constants.
         d_b_mean, d_b_variance, d_variance, d_mean = sweep.vjp(by_sites)
         b = sweep.neighbours.b
@@ -270,8 +270,8 @@ class Evaluated:
         of_neighbours = q.V, q.w, d_b_variance, d_b_mean, d_variance, d_mean
         among = sweep.local.neighbourhoods(problem.sites)
         _, more = conditional_vjp(executor, among, [of_neighbours, by_natural(q, by_q)], support, support)
-        parts = [(problem.support.X, by.support.a, support), (problem.queries.X, by.rows.a, queries)]
-        pairs = [of_queries + other for of_queries, other in zip(pairs, more, strict=True)]
+        parts = [(problem.support.X, by.support.a, support), (problem.held_out.X, by.rows.a, held_out)]
+        pairs = [of_held_out + other for of_held_out, other in zip(pairs, more, strict=True)]
         return np.append(kernel_gradient(executor, self.prior, parts, pairs), self.d_log_scale)
 
 

@@ -1,15 +1,18 @@
 """Lines of code, functions and tuned numbers by folder, and lines with the type ``Any``: the size that may only fall.
 
     python tools/size.py
+    python tools/size.py --check
 
 A line of code is one that is not a docstring, comment, import or blank. A tuned number is a number, a tuple of numbers,
 or an expression of numbers and other such names, that a module assigns to a name in capital letters.
 """
 
+import argparse
 import ast
 import io
 import re
 import tokenize
+import tomllib
 from collections import defaultdict
 from pathlib import Path
 
@@ -82,31 +85,47 @@ def of_cython(text):
     return sum(bool(line) and not line.startswith(starts) for line in lines), 0, 0, 0
 
 
+COLUMNS = ("code", "functions", "tuned", "Any", "lines")
 COUNTS = {".py": of_python, ".c": of_c, ".h": of_c, ".pyx": of_cython, ".pxd": of_cython}
 
 
 def sizes(folder):
     """Counts of each folder of code below a folder, by name; single files together as ``(files)``."""
-    totals = defaultdict(lambda: [0] * 5)
+    by_name = defaultdict(lambda: [0] * 5)
     for path in sorted(folder.rglob("*")):
         if path.suffix in COUNTS:
             parts = path.relative_to(folder).parts
             name = parts[0] if len(parts) > 1 else "(files)"
             text = path.read_text(encoding="utf-8")
             counts = *COUNTS[path.suffix](text), text.count("\n")
-            totals[name] = [a + b for a, b in zip(totals[name], counts, strict=True)]
-    return dict(totals)
+            by_name[name] = [a + b for a, b in zip(by_name[name], counts, strict=True)]
+    return dict(by_name)
+
+
+def totals(folder):
+    """Counts of a folder, and of its folders by name."""
+    by_name = sizes(ROOT / folder)
+    return dict(zip(COLUMNS, map(sum, zip(*by_name.values(), strict=True)), strict=True)), by_name
 
 
 def main():
-    print(f"{'':24}{'lines':>8}{'functions':>11}{'tuned':>8}{'Any':>6}{'all lines':>13}")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="fail if a count is above its limit in pyproject.toml")
+    options = parser.parse_args()
+    limits = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["xgpc"]["size"]
+    print(f"{'':24}" + "".join(f"{name:>11}" for name in COLUMNS))
+    too_large = []
     for folder in ("xgpc", "src", "tests"):
-        totals = sizes(ROOT / folder)
+        counts, by_name = totals(folder)
         if folder == "xgpc":
-            for name, counts in sorted(totals.items(), key=lambda item: -item[1][0]):
-                print(f"{'  ' + name:24}{counts[0]:8}{counts[1]:11}{counts[2]:8}{counts[3]:6}")
-        counts = [sum(column) for column in zip(*totals.values(), strict=True)]
-        print(f"{folder:24}{counts[0]:8}{counts[1]:11}{counts[2]:8}{counts[3]:6}{counts[4]:13}")
+            for name, row in sorted(by_name.items(), key=lambda item: -item[1][0]):
+                print(f"{'  ' + name:24}" + "".join(f"{count:11}" for count in row))
+        print(f"{folder:24}" + "".join(f"{count:11}" for count in counts.values()))
+        for name, limit in limits.get(folder, {}).items():
+            if counts[name] > limit:
+                too_large.append(f"{folder} has {counts[name]} {name}; its limit in pyproject.toml is {limit}")
+    if options.check and too_large:
+        raise SystemExit("\n".join(too_large))
 
 
 if __name__ == "__main__":

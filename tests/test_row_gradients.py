@@ -174,13 +174,9 @@ def test_warped_features_and_a_prior_mean(posterior, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
-def test_far_values_count_as_what_stands_for_them():
-    """Two regressions on near features, one of which ends at a limit, a limit without a regression, and a warp."""
-    limits = (
-        Limit(0, -2.0, 2.0, 0.1, 0.3, (0.0, 0.5, -0.2, 0.1)),
-        Limit(1, -2.0, 2.0, 0.2, 1.9, (0.3, 0.0, 0.5, 0.2)),
-        Limit(3, -np.inf, 3.0),
-    )
+def test_far_values_count_as_their_limits():
+    """Limits on both sides and on one, with and without a warp."""
+    limits = Limit(0, -2.0, 2.0), Limit(1, -2.0, 2.0), Limit(3, -np.inf, 3.0)
     encoding = Encoding((), "", limits, (Warp(0, 0.2, 0.7), Warp(2, 0.0, 1.5)))
     near = np.array([0.4, -0.6, 1.1, 0.9])
     rows = np.array([near, [50.0, *near[1:]], [0.4, 50.0, 1.1, 0.9], [50.0, 50.0, -9.0, 0.9], [*near[:3], 70.0]])

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from sklearn.gaussian_process.kernels import RBF
-from sklearn.metrics import log_loss
 from support.fits import quietly
 from support.reference import moons
 
@@ -156,128 +155,33 @@ def test_what_stays_as_it_is(tmp_path):
     assert any("memory map" in text for text in mapped.history_["decision"])
 
 
-# Values far from all others, of four features or more: a regression on the others predicts them, everywhere alike.
-
-CODE = -9999.0
-
-
-def clean(n, seed):
-    """Moons, noisy copies of both features, and a feature of noise."""
-    X, y = moons(n, seed)
-    random = np.random.default_rng(seed)
-    return np.column_stack([X, X + 0.1 * random.normal(size=X.shape), random.normal(size=n)]), y
+def test_weights_equal_repeats_of_rows():
+    repeats = np.random.default_rng(3).integers(1, 4, len(X))
+    options = {"kernel": RBF(1.0), "n_inducing": 1, "optimizer": None, "max_iter": 1}
+    weighted = quietly(model(**options), X, Y, sample_weight=repeats.astype(np.float64))
+    repeated = quietly(model(**options), np.repeat(X, repeats, axis=0), np.repeat(Y, repeats))
+    assert weighted.encoding_.limits == repeated.encoding_.limits
 
 
-def with_far_values(rows, seed=0):
-    far = np.random.default_rng([1, seed]).uniform(size=rows.shape) < 0.02
-    return np.where(far, CODE, rows), far
+def test_rows_within_limits_do_not_depend_on_other_rows_or_layout(fitted):
+    encode = fitted.encoding_.encode
+    rows = np.vstack([X, 30.0 * X, np.full((1, 3), 1e9)])
+    moved = encode(rows)
+    np.testing.assert_array_equal(moved, np.vstack([encode(row[None]) for row in rows]))
+    np.testing.assert_array_equal(moved, encode(np.asfortranarray(rows)))
+    np.testing.assert_array_equal(encode(moved), moved)
+    assert encode(rows.astype(np.float32)).dtype == np.float32
 
 
-WITHOUT_CODES, FIVE_LABELS = clean(240, 0)
-FIVE, FAR = with_far_values(WITHOUT_CODES)
-OTHERS, LABELS = clean(600, 1)
-CODED, FAR_OTHERS = with_far_values(OTHERS, 1)
-# Fewest features that predict each other, most, and the ridge: so many rows in which features are uncorrelated.
-FEATURES, UNCORRELATED_ROWS = (4, 1000), 10.0
+def test_a_fit_says_which_values_are_limited(fitted):
+    (text,) = [text for text in fitted.decisions_ if "a wide gap separates" in text]
+    assert "are moved to limits" in text
+    assert all(f"feature {one.feature} below {one.low:.4g}" in text for one in fitted.encoding_.limits)
+    assert [one.feature for one in fitted.encoding_.limits] == [0, 1, 2]
 
 
-@pytest.fixture(scope="module")
-def fitted_five():
-    return quietly(model(), FIVE, FIVE_LABELS)
-
-
-def encoding_of(rows, weight=None):
-    """What a fit makes of rows."""
-    return quietly(
-        model(kernel=RBF(1.0), n_inducing=1, optimizer=None, max_iter=1),
-        rows,
-        np.arange(len(rows)) % 2,
-        sample_weight=weight,
-    ).encoding_
-
-
-def predictions(rows, far, weight, others, far_others):
-    """Rows with far values at ridge regressions on the others, by the normal equations of standardised features."""
-    mean = np.array([np.average(x[~f], weights=weight[~f]) for x, f in zip(rows.T, far.T, strict=True)])
-    Z = np.where(far, 0.0, rows - mean)
-    scale = np.sqrt(np.average(Z**2, axis=0, weights=weight))
-    Z, at_mean = Z / scale, np.where(far_others, 0.0, others - mean) / scale
-    found = others.copy()
-    for j in range(rows.shape[1]):
-        rest = np.arange(rows.shape[1]) != j
-        A, w = Z[:, rest], weight[:, None]
-        slopes = np.linalg.solve(A.T @ (w * A) + UNCORRELATED_ROWS * np.eye(A.shape[1]), A.T @ (weight * Z[:, j]))
-        found[far_others[:, j], j] = (mean[j] + scale[j] * (at_mean[:, rest] @ slopes))[far_others[:, j]]
-    return found
-
-
-@pytest.mark.parametrize("is_weighted", [False, True])
-def test_far_values_are_ridge_regressions_on_the_others(is_weighted):
-    weight = np.random.default_rng(2).integers(1, 4, len(FIVE)).astype(np.float64)
-    found = encoding_of(FIVE, weight if is_weighted else None)
-    assert [one.feature for one in found.limits] == [0, 1, 2, 3, 4]
-    weight = weight if is_weighted else np.ones(len(FIVE))
-    np.testing.assert_allclose(found.encode(CODED), predictions(FIVE, FAR, weight, CODED, FAR_OTHERS), rtol=1e-7)
-
-
-def test_weights_equal_repeats_in_regressions():
-    repeats = np.random.default_rng(3).integers(1, 4, len(FIVE))
-    weighted, repeated = (
-        encoding_of(FIVE, repeats.astype(np.float64)),
-        encoding_of(np.repeat(FIVE, repeats, axis=0)),
-    )
-    np.testing.assert_allclose(weighted.encode(CODED), repeated.encode(CODED), rtol=1e-7)
-
-
-def test_a_function_of_other_features_is_found_again_but_for_constant_ones():
-    rows = np.column_stack(
-        [WITHOUT_CODES[:, 0] + 2.0 * WITHOUT_CODES[:, 1] - 3.0, WITHOUT_CODES, np.full(len(FIVE), 0.1)]
-    )
-    broken = rows.copy()
-    broken[::40, 0] = CODE
-    found = encoding_of(broken)
-    (one,) = found.limits
-    assert one.slopes[0] == one.slopes[-1] == 0.0
-    np.testing.assert_allclose(found.encode(broken), rows, atol=0.3)
-    other = broken[:1] + np.eye(rows.shape[1])[-1:]
-    assert found.encode(other)[0, 0] == found.encode(broken[:1])[0, 0]
-
-
-def test_predictions_stay_within_limits_and_do_not_depend_on_other_rows_or_layout():
-    found = encoding_of(FIVE)
-    rows = np.vstack([CODED, 30.0 * CODED, np.full((1, 5), CODE), np.full((1, 5), 1e9)])
-    moved = found.encode(rows)
-    np.testing.assert_array_equal(moved, np.vstack([found.encode(row[None]) for row in rows]))
-    np.testing.assert_array_equal(moved, found.encode(np.asfortranarray(rows)))
-    for one in found.limits:
-        assert not np.any(one.is_far(moved))
-    np.testing.assert_array_equal(found.encode(moved), moved)
-    assert found.encode(rows.astype(np.float32)).dtype == np.float32
-
-
-def test_codes_cost_no_more_than_means_of_cells_that_are_known_to_be_wrong(fitted_five):
-    mean = np.mean(WITHOUT_CODES, axis=0, where=~FAR)
-    oracle = quietly(model(feature_transform=None), np.where(FAR, mean, FIVE), FIVE_LABELS)
-    loss = log_loss(LABELS, oracle.predict_proba(np.where(FAR_OTHERS, mean, CODED)))
-    assert log_loss(LABELS, fitted_five.predict_proba(CODED)) < loss + 0.01
-
-
-def test_a_fit_is_that_of_the_encoded_rows(fitted_five):
-    encode = fitted_five.encoding_.encode
-    off = quietly(model(feature_transform=None), encode(FIVE), FIVE_LABELS)
-    assert off.elbo_ == fitted_five.elbo_
-    np.testing.assert_array_equal(off.predict_proba(encode(CODED)), fitted_five.predict_proba(CODED))
-    np.testing.assert_array_equal(fitted_five.predict_proba(csr_matrix(CODED)), fitted_five.predict_proba(CODED))
-    batches = np.vstack(list(fitted_five.predict_proba_batches([CODED[:50], CODED[50:]])))
-    np.testing.assert_allclose(batches, fitted_five.predict_proba(CODED), rtol=1e-12)
-    (told,) = [text for text in fitted_five.decisions_ if "a wide gap separates" in text]
-    assert "are predicted from the other features" in told
-
-
-def test_onnx_models_predict_alike(fitted_five):
+def test_onnx_models_predict_alike(fitted):
     onnxruntime = pytest.importorskip("onnxruntime")
-    session = onnxruntime.InferenceSession(to_onnx(fitted_five).SerializeToString(), providers=["CPUExecutionProvider"])
-    rows = np.vstack([CODED, np.full((1, 5), CODE), 10.0 * CODED[:50]])
-    np.testing.assert_allclose(
-        session.run(["probabilities"], {"X": rows})[0], fitted_five.predict_proba(rows), atol=1e-5
-    )
+    session = onnxruntime.InferenceSession(to_onnx(fitted).SerializeToString(), providers=["CPUExecutionProvider"])
+    rows = np.vstack([X, np.full((1, 3), -9999.0), 10.0 * X[:50]])
+    np.testing.assert_allclose(session.run(["probabilities"], {"X": rows})[0], fitted.predict_proba(rows), atol=1e-5)

@@ -131,7 +131,7 @@ class GPClassifier(PosteriorClassifier):
         list has names, positions, or True and False for each column. If a column has more than 255 levels, the rare
         ones count as one.
     feature_transform : "auto" or None, default="auto"
-        "auto" replaces a value that a wide gap separates from all others, such as -9999, and warps features with heavy
+        "auto" limits values that a wide gap separates from all others, such as -9999, and warps features with heavy
         tails by arcsinh; a given kernel has length scales in the features' units, so it warps none. Predictions are
         made alike; ``encoding_`` has the ``limits`` and ``warps``. None: no value is changed.
     warm_start : bool, default=False

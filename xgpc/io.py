@@ -351,8 +351,7 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     n_columns = d if table is None else len(table.columns)
     check_arrays(arrays, n_latents, header["full"], len(classes), n_columns)
     fits = table is None or d == len(table.groups.index)
-    fits &= all(one.feature < d and len(one.slopes) in (0, d) for one in limits)
-    if not fits or any(one.feature >= d for one in warps_in(encoding)):
+    if not fits or any(j >= d for j, *_ in (*limits, *warps_in(encoding))):
         raise ValueError("its encoding does not fit its arrays")
     in_order = record.is_ordinal or np.all(classes[:-1] < classes[1:])
     if len(classes) < 2 or not in_order or len(np.unique(classes)) < len(classes):

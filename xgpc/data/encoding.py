@@ -182,8 +182,7 @@ class Encoding:
     columns : tuple of ColumnEncoding; empty for an array, whose features stay as they are but for limits and warps
     dtype : "float32", if all numbers are, or "float64"; empty for an array
     limits : tuple of Limit
-        Of the columns of the matrix that had values far from all others, and what stands for values beyond these: the
-        prediction of a linear regression on the other columns, or the limit.
+        Of the columns of the matrix that had values far from all others; the limit stands for a value beyond it.
     warps : tuple of Warp
         Of the columns of the matrix that have heavy tails: centre + scale * arcsinh((x - centre) / scale) stands for x.
     """

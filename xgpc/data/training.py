@@ -315,9 +315,8 @@ def transformed(
         told.append(f"Features with heavy tails {off.format('are warped')}: {names}.")
         limits = limits_of(X, rows.weight, [one.feature for one in warps]) if limits else limits
     if limits:
-        how = off.format("are predicted from the other features" if limits[0].slopes else "are moved to limits")
         where = described(limits, columns.described, LISTED)
-        told.append(f"Values that a wide gap separates from all others {how}: {where}.")
+        told.append(f"Values that a wide gap separates from all others {off.format('are moved to limits')}: {where}.")
     if is_kept or not told:
         return X, encoding, told
     encoding = replace(encoding or Encoding((), ""), limits=limits, warps=warps)

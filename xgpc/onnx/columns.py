@@ -111,18 +111,11 @@ def _places(column: ColumnEncoding, values: Tensor, kind: int) -> Tensor:
 
 
 def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:
-    """Rows of d features with far values replaced as in ``xgpc.data.far_values``."""
-    ends, given, slopes = np.full((2, d), [[-np.inf], [np.inf]]), np.zeros((2, d)), np.zeros((d, d))
-    is_predicted = np.zeros(d, dtype=bool)
+    """Rows of d features within limits as in ``xgpc.data.far_values``."""
+    low, high = np.full(d, -np.inf), np.full(d, np.inf)
     for one in limits:
-        j = one.feature
-        ends[:, j], given[:, j] = (one.low, one.high), (one.mean, one.intercept)
-        if one.slopes:
-            slopes[:, j], is_predicted[j] = one.slopes, True
-    moved = minimum(maximum(rows, ends[0]), ends[1])
-    is_far = (-absolute(rows - moved) < 0.0).apply("And", is_predicted)
-    filled = where(is_far, given[0], moved)
-    return where(is_far, minimum(maximum(filled @ slopes + given[1], ends[0]), ends[1]), moved)
+        low[one.feature], high[one.feature] = one.low, one.high
+    return minimum(maximum(rows, low), high)
 
 
 def _warped(rows: Tensor, warps: Sequence[Warp], d: int) -> Tensor:

@@ -9,17 +9,22 @@ are the inducing points, a few points that summarise all rows.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_moons
+from sklearn.inspection import DecisionBoundaryDisplay
 
 from xgpc import GPClassifier
-from xgpc.plotting import decision_contours
 
 X, y = make_moons(400, noise=0.25, random_state=0)
 model = GPClassifier(random_state=0).fit(X, y)
 print(model.kernel_)
 
 figure, ax = plt.subplots(figsize=(7, 5), layout="constrained")
-decision_contours(model, X, y, ax=ax)
-ax.set_title("Probability of class 1")
+look = {"levels": np.linspace(0, 1, 21), "cmap": "coolwarm"}
+display = DecisionBoundaryDisplay.from_estimator(model, X, response_method="predict_proba", ax=ax, **look)
+figure.colorbar(display.surface_, ax=ax)
+ax.contour(display.xx0, display.xx1, display.response, levels=[0.1, 0.5, 0.9], colors="0.2", linestyles=[":", "-", ":"])
+ax.scatter(*X.T, c=y, s=22, cmap="coolwarm", edgecolor="white", linewidth=0.5)
+ax.scatter(*model.inducing_points_.T, color="black", marker="x")
+ax.set(title="Probability of class 1", xlabel="Feature 0", ylabel="Feature 1")
 plt.show()
 
 # %%

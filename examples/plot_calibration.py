@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from xgpc import GPClassifier
-from xgpc.plotting import reliability_diagram
+from xgpc.plotting import ReliabilityDisplay
 
 
 def rows(n, seed):
@@ -43,7 +43,7 @@ for ax, (name, model) in zip(columns, models.items(), strict=True):
     p = model.predict_proba(X_test)[:, 1]
     loss, least = log_loss(y_test, p), log_loss(y_test, truth)
     print(f"{name}: {seconds:.2f} s, negative log likelihood {loss:.3f}, of the true probabilities {least:.3f}")
-    reliability_diagram(y_test, p, ax=ax)
+    ReliabilityDisplay.from_predictions(y_test, p, ax=ax)
     ax.set_title(f"{name}\nnegative log likelihood {loss:.3f}")
 plt.show()
 

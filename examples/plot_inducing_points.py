@@ -8,9 +8,9 @@ raise the bound, there are enough.
 
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.inspection import DecisionBoundaryDisplay
 
 from xgpc import GPClassifier
-from xgpc.plotting import decision_contours
 
 
 def spiral(n, seed):
@@ -28,11 +28,10 @@ models = [GPClassifier(n_inducing=m, n_neighbors=0, random_state=0).fit(X, y) fo
 
 figure, grid = plt.subplots(2, 3, figsize=(13, 7.6), layout="constrained")
 for ax, m, model in zip(grid.ravel(), sizes, models, strict=True):
-    decision_contours(model, X, y, ax=ax)
+    DecisionBoundaryDisplay.from_estimator(model, X, response_method="predict_proba", cmap="coolwarm", ax=ax)
+    ax.scatter(*X.T, c=y, s=12, cmap="coolwarm", edgecolor="white", linewidth=0.3)
+    ax.scatter(*model.inducing_points_.T, color="black", marker="x")
     ax.set(title=f"{m} points: bound {model.elbo_:.0f} nats", xlabel="", ylabel="", xticks=[], yticks=[])
-    ax.get_legend().remove()
-    # There is no room for six colour bars.
-    figure.axes[-1].remove()
 plt.show()
 
 # %%

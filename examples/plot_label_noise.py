@@ -10,10 +10,10 @@ not depend on how deep in the other class the row lies.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_moons
+from sklearn.inspection import DecisionBoundaryDisplay
 from sklearn.metrics import log_loss
 
 from xgpc import GPClassifier
-from xgpc.plotting import decision_contours
 
 X, y = make_moons(600, noise=0.12, random_state=0)
 X_test, y_test = make_moons(4000, noise=0.12, random_state=1)
@@ -28,10 +28,10 @@ settings = {
 figure, columns = plt.subplots(1, 2, figsize=(13, 5), layout="constrained")
 for ax, (name, keywords) in zip(columns, settings.items(), strict=True):
     model = GPClassifier(n_inducing=32, random_state=0, **keywords).fit(X, given)
-    decision_contours(model, X, given, ax=ax)
+    DecisionBoundaryDisplay.from_estimator(model, X, response_method="predict_proba", cmap="coolwarm", ax=ax)
+    ax.scatter(*X.T, c=given, s=12, cmap="coolwarm", edgecolor="white", linewidth=0.3)
     learned = f", learned noise {model.label_noise_:.2f}" if hasattr(model, "label_noise_") else ""
     ax.set_title(f"{name}{learned}: bound {model.elbo_:.0f} nats")
-    ax.get_legend().remove()
     loss = log_loss(given_test, model.predict_proba(X_test))
     right = model.score(X_test, y_test)
     print(f"{name}: negative log likelihood of given test labels {loss:.3f}, accuracy on true labels {right:.3f}")

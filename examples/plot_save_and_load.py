@@ -15,7 +15,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
 from xgpc import GPClassifier
-from xgpc.plotting import reliability_diagram
+from xgpc.plotting import ReliabilityDisplay
 
 X, y = load_breast_cancer(return_X_y=True, as_frame=True)
 X, X_test, y, y_test = train_test_split(X[["mean radius", "mean texture", "mean smoothness"]], y, random_state=0)
@@ -38,7 +38,7 @@ with np.load(path, allow_pickle=False) as file:
 # The loaded model is an ordinary GPClassifier. Missing columns, or columns in another order, are an error.
 
 figure, ax = plt.subplots(figsize=(6, 5), layout="constrained")
-reliability_diagram(y_test, loaded.predict_proba(X_test)[:, 1], ax=ax)
+ReliabilityDisplay.from_estimator(loaded, X_test, y_test, ax=ax)
 ax.set_title("Test rows, predicted by the loaded model")
 plt.show()
 

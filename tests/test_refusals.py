@@ -17,7 +17,7 @@ from xgpc import GPClassifier
 from xgpc.acquisition import mutual_information, predictive_entropy, select
 from xgpc.metrics import expected_calibration_error
 from xgpc.onnx import register
-from xgpc.plotting import DecisionBoundaryDisplay, ImportanceDisplay, ReliabilityDisplay
+from xgpc.plotting import ImportanceDisplay, ReliabilityDisplay
 from xgpc.rows import from_npy, from_parquet
 
 X, Y = moons(40)
@@ -85,7 +85,7 @@ REFUSED = {
         "LinearSVC has no feature_importances_ to draw",
     ),
     "labels of a picture": (
-        lambda: DecisionBoundaryDisplay.from_estimator(fitted(), X, Y + 5),
+        lambda: ReliabilityDisplay.from_estimator(fitted(), X, Y + 5),
         "labels .* that are not among the model's classes",
     ),
     "information": (
@@ -97,10 +97,6 @@ REFUSED = {
     "columns": (lambda: small(categorical_features=["c"]).fit(named(X), Y), "has 'c': names must be among"),
     "positions": (lambda: small(categorical_features=[4]).fit(X, Y), r"has 4: .* positions are from"),
     "a mask of columns": (lambda: small(categorical_features=[True]).fit(X, Y), "is a mask of 1 columns; X has 2"),
-    "planes": (
-        lambda: DecisionBoundaryDisplay.from_estimator(fitted(), X, Y, features=(0, 2)),
-        "features must be two different columns",
-    ),
     "probabilities": (lambda: expected_calibration_error([0, 1], [0.5, 1.1]), "must be"),
     "outcomes": (lambda: expected_calibration_error([0, 2], [0.5, 0.5]), "must be"),
     "rows of probabilities": (lambda: expected_calibration_error([0], [[1.5, -0.5, 0.0]]), "must be"),
@@ -128,12 +124,6 @@ REFUSED = {
     "a label of a picture": (
         lambda: ReliabilityDisplay.from_estimator(small().fit(X, THREE), X, THREE, label=7),
         "label must be one of",
-    ),
-    "a plane of levels": (
-        lambda: DecisionBoundaryDisplay.from_estimator(
-            small(categorical_features=[0], n_neighbors=0).fit(np.round(X), Y), np.round(X), Y
-        ),
-        "fitted to a table with levels",
     ),
     "huge points": (lambda: small(inducing_points=1e299 * np.ones((3, 2))).fit(X, Y), "value of size .*e"),
     "too many rows": (lambda: small().fit(ENDLESS, ENDLESS[:, 0]), "Got 2147483648 rows .* at most 2147483647"),
@@ -185,7 +175,7 @@ EXTRAS = {
     "polyagamma": (lambda: sampler().fit(X, Y), "pip install polyagamma tqdm"),
     "pyarrow.dataset": (lambda: from_parquet("rows.parquet"), r"pip install 'xgpc\[parquet\]'"),
     "matplotlib.figure": (
-        lambda: DecisionBoundaryDisplay.from_estimator(fitted(), X, Y),
+        lambda: ReliabilityDisplay.from_estimator(fitted(), X, Y),
         r"pip install 'xgpc\[plot\]'",
     ),
     "skl2onnx": (register, r"pip install 'xgpc\[onnx\]'"),

@@ -15,7 +15,7 @@ from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.acquisition import predictive_entropy
 from xgpc.explain import shapley_values
 from xgpc.kernels import Tanimoto
-from xgpc.plotting import DecisionBoundaryDisplay
+from xgpc.plotting import ReliabilityDisplay
 
 N, D = 300, 12
 
@@ -113,7 +113,7 @@ CALLS = {
     "elbo": lambda model, X, y: model.elbo(X, y),
     "gradient": lambda model, X, y: predictive_entropy(model, X, return_grad=True),
     "baseline": lambda model, X, y: shapley_values(model, np.ones((1, D)), X),
-    "picture": lambda model, X, y: DecisionBoundaryDisplay.from_estimator(model, X, y),
+    "picture": lambda model, X, y: ReliabilityDisplay.from_estimator(model, X, y),
     "called kernel": lambda model, X, y: Tanimoto()(X),
     "linear": lambda model, X, y: BayesianLinearClassifier().fit(X, y),
 }

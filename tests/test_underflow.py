@@ -12,11 +12,9 @@ from xgpc.gibbs import GibbsClassifier
 from xgpc.kernels import ActiveDims, AxisMatern, Sphere
 from xgpc.plotting import (
     CoverageDisplay,
-    DecisionBoundaryDisplay,
     ImportanceDisplay,
     ReliabilityDisplay,
     ShapleyDisplay,
-    reliability_diagram,
 )
 
 
@@ -77,7 +75,6 @@ CALLS = ROWS | {
     ),
     "CoverageDisplay": lambda m, X, y: CoverageDisplay.from_estimator(m, X[:60], y).coverage,
     "ReliabilityDisplay": lambda m, X, y: ReliabilityDisplay.from_estimator(m, X[:60], y).bins,
-    "DecisionBoundaryDisplay": lambda m, X, y: DecisionBoundaryDisplay.from_estimator(m, X[:60], y).probability,
     "ShapleyDisplay": lambda m, X, y: ShapleyDisplay.from_estimator(m, X[61:62]).values,
     "ImportanceDisplay": lambda m, X, y: ImportanceDisplay.from_estimator(m).importances,
 }
@@ -130,7 +127,7 @@ def test_preferences_are_as_without_errors_of_numpy(tmp_path):
 FUNCTIONS = {
     "expected_improvement": lambda: acquisition.expected_improvement(np.arange(3.0), np.array([1e-3, 1e3, 0.0]), 1.5),
     "expected_calibration_error": lambda: metrics.expected_calibration_error([0, 1], [1e-300, 1.0 - 1e-16]),
-    "reliability_diagram": lambda: reliability_diagram([0, 1], [1e-300, 1.0]).lines[0].get_xydata(),
+    "ReliabilityDisplay": lambda: ReliabilityDisplay.from_predictions([0, 1], [1e-300, 1.0]).bins[""],
     "AxisMatern": lambda: AxisMatern(1e-3)(X, eval_gradient=True),
     "ActiveDims": lambda: ActiveDims(RBF(1e-3), [0])(X, X),
     "Sphere": lambda: Sphere(RBF(1e-3))(X),

@@ -14,7 +14,6 @@ from xgpc.data.encoding import Encoding
 from xgpc.data.warps import Warp
 from xgpc.explain import shapley_values
 from xgpc.onnx import to_onnx
-from xgpc.plotting import DecisionBoundaryDisplay
 
 RANDOM = np.random.default_rng(0)
 N = 1000
@@ -237,19 +236,6 @@ def test_onnx_models_predict_alike(fitted):
     session = onnxruntime.InferenceSession(to_onnx(fitted).SerializeToString(), providers=["CPUExecutionProvider"])
     rows = np.vstack([OTHERS, 1e3 * OTHERS[:50], -OTHERS[:50]])
     np.testing.assert_allclose(session.run(["probabilities"], {"X": rows})[0], fitted.predict_proba(rows), atol=1e-5)
-
-
-def test_pictures_are_in_the_units_of_the_rows(fitted):
-    pytest.importorskip("matplotlib")
-    display = DecisionBoundaryDisplay.from_estimator(fitted, X, Y)
-    np.testing.assert_allclose(
-        fitted.encoding_.transform(np.column_stack([display.inducing_points, np.zeros(15)]))[:, :2],
-        fitted.inducing_points_[:, :2],
-        rtol=1e-9,
-    )
-    low, high = np.min(display.points, axis=0), np.max(display.points, axis=0)
-    assert display.x[0] <= low[0] < high[0] <= display.x[-1]
-    assert np.max(display.x) > 10.0 * np.max(fitted.inducing_points_[:, 0])
 
 
 def test_columns_of_tables_are_warped():

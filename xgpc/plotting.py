@@ -1,4 +1,4 @@
-"""Pictures of fitted classifiers, in the style of scikit-learn's displays.
+"""Pictures of fitted classifiers that scikit-learn lacks, in the style of its displays.
 
 ``from_estimator`` or ``from_predictions`` makes a display, which keeps its numbers. ``plot(ax=...)`` draws it again;
 ``ax_`` and ``figure_`` are the axes and the figure. Displays need matplotlib and do not use pyplot: save by
@@ -8,19 +8,15 @@
 from __future__ import annotations
 
 from .pictures.base import Display
-from .pictures.boundary import DecisionBoundaryDisplay, decision_contours
-from .pictures.calibration import CoverageDisplay, ReliabilityDisplay, reliability_diagram
+from .pictures.calibration import CoverageDisplay, ReliabilityDisplay
 from .pictures.explain import ShapleyDisplay
 from .pictures.learning import ImportanceDisplay, LearningDisplay
 
 __all__ = [
     "CoverageDisplay",
-    "DecisionBoundaryDisplay",
     "Display",
     "ImportanceDisplay",
     "LearningDisplay",
     "ReliabilityDisplay",
     "ShapleyDisplay",
-    "decision_contours",
-    "reliability_diagram",
 ]

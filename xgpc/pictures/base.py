@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-# The colours of Okabe and Ito are distinct for any colour vision; blue and orange are distinct in grey print, too.
+# The colours of Okabe and Ito are distinct for any colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6A00", "#4D4D4D")
-MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
 # Longest line of a feature's name beside the axes, to which it leaves half of the width.
 LINE = 30
 # Heights in inches: of the axes' title and label, of a row of bars or points, and of each line of a name beside it.

@@ -11,21 +11,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binomtest
 from sklearn.base import BaseEstimator
+from sklearn.calibration import CalibrationDisplay
 
 from ..metrics import check_codes, check_outcomes
 from ..names import MatrixLike
-from .base import COLOURS, MARKERS, Display, class_codes, new_axes
+from .base import COLOURS, Display, class_codes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-N_BINS = 10
 # Shares of the rows at which a coverage curve is drawn.
 SHARES = np.linspace(0.02, 1.0, 50)
 
 
 class Bins(NamedTuple):
-    """Mean probability, observed frequency, 95 % interval and number of rows of each bin."""
+    """Mean probability, observed frequency, 95 % interval (Wilson) and number of rows of each bin."""
 
     mean: np.ndarray
     frequency: np.ndarray
@@ -34,29 +34,17 @@ class Bins(NamedTuple):
     rows: np.ndarray
 
     @classmethod
-    def of(cls, numbers: np.ndarray, outcome: np.ndarray, p: np.ndarray, method: str) -> Self:
-        """Bins that have rows, for the bin numbers, outcomes and probabilities (n,) of the rows."""
-        counts = np.bincount(numbers)
-        filled = np.flatnonzero(counts)
-        positives, rows = np.bincount(numbers, outcome)[filled].astype(int), counts[filled]
+    def of(cls, y_true: ArrayLike, probability: ArrayLike, n_bins: int, pos_label: object = None) -> Self:
+        """Bins with equal numbers of rows, by their probability; rows of equal probability share a bin."""
+        outcome, p = check_outcomes(y_true, probability, pos_label)
+        if n_bins < 1:
+            raise ValueError(f"n_bins must be a positive integer; got {n_bins!r}.")
+        edges = np.unique(np.quantile(p, np.linspace(0.0, 1.0, n_bins + 1)[1:-1], method="inverted_cdf"))
+        _, bins, rows = np.unique(np.searchsorted(edges, p, side="left"), return_inverse=True, return_counts=True)
+        positives = np.bincount(bins, outcome).astype(int)
         trials = zip(positives.tolist(), rows.tolist(), strict=True)
-        low, high = np.array([binomtest(k, n).proportion_ci(method=method) for k, n in trials]).T
-        return cls(np.bincount(numbers, p)[filled] / rows, positives / rows, low, high, rows)
-
-    def draw(self, ax: Axes, **style: Any) -> None:
-        """Draw the frequencies and their intervals."""
-        # Rounding may put the frequency outside its interval.
-        error = np.maximum([self.frequency - self.low, self.high - self.frequency], 0.0)
-        ax.errorbar(self.mean, self.frequency, error, capsize=3.0, **style)
-
-
-def _draw_diagonal(ax: Axes, positive: str | None = None) -> None:
-    """Draw the line of perfect calibration, and label the axes."""
-    ax.plot([0.0, 1.0], [0.0, 1.0], color="0.35", linestyle="--", linewidth=1.0)
-    turned = ax.text(0.7, 0.68, "perfectly calibrated", color="0.35", rotation=45.0, rotation_mode="anchor")
-    turned.set(ha="center", va="top", transform_rotates_text=True)
-    of = "" if positive is None else f" of {positive}"
-    ax.set(xlabel=f"Predicted probability{of}", ylabel="Observed frequency, 95 % interval", xlim=(-0.02, 1.02))
+        low, high = np.array([binomtest(k, n).proportion_ci(method="wilson") for k, n in trials]).T
+        return cls(np.bincount(bins, p) / rows, positives / rows, low, high, rows)
 
 
 def _by_name(given: Any, name: str = "") -> dict[str, Any]:
@@ -70,7 +58,7 @@ class ReliabilityDisplay(Display):
 
     The rows are sorted by probability into bins with equal numbers of rows. Each point shows the mean probability of a
     bin, and the observed frequency with its 95 % interval (Wilson 1927, JASA 22, 209). The points of a calibrated model
-    are near the diagonal.
+    are near the diagonal. The lines are those of ``sklearn.calibration.CalibrationDisplay``, which has no intervals.
 
     Parameters
     ----------
@@ -99,7 +87,7 @@ class ReliabilityDisplay(Display):
         y: ArrayLike,
         *,
         label: object = None,
-        n_bins: int = N_BINS,
+        n_bins: int = 10,
         ax: Axes | None = None,
     ) -> Self:
         """Predict and draw.
@@ -128,7 +116,7 @@ class ReliabilityDisplay(Display):
             else:
                 c = len(classes) - 1 if label is None else classes.index(label)
                 outcome, p, positive = codes == c, probability[:, c], str(classes[c])
-            bins[name] = _equal_mass_bins(outcome, p, n_bins)
+            bins[name] = Bins.of(outcome, p, n_bins)
         return cls(bins, positive).plot(ax=ax)
 
     @classmethod
@@ -138,7 +126,7 @@ class ReliabilityDisplay(Display):
         probability: ArrayLike | Mapping[str, ArrayLike],
         *,
         pos_label: object = None,
-        n_bins: int = N_BINS,
+        n_bins: int = 10,
         ax: Axes | None = None,
     ) -> Self:
         """Draw probabilities, (n,) or a dict of name to (n,), of the outcome ``pos_label``.
@@ -146,66 +134,19 @@ class ReliabilityDisplay(Display):
         The outcomes y_true (n,) are two labels; with None 0 and 1, or booleans.
         """
         each = _by_name(probability).items()
-        bins = {name: _equal_mass_bins(y_true, p, n_bins, pos_label) for name, p in each}
+        bins = {name: Bins.of(y_true, p, n_bins, pos_label) for name, p in each}
         return cls(bins, None if pos_label is None else str(pos_label)).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
         """Draw on the given axes, or on new ones."""
         ax = self._on(ax)
-        _draw_diagonal(ax, self.positive)
-        for (name, one), colour, marker in zip(self.bins.items(), cycle(COLOURS), cycle(MARKERS), strict=False):
-            style = {"linewidth": 1.0, "markersize": 5.0, "elinewidth": 1.0}
-            one.draw(ax, fmt=f"{marker}-", color=colour, label=name or None, **style)
-        ax.set(ylim=(-0.02, 1.02), aspect="equal")
-        if any(self.bins):
-            ax.legend(loc="upper left")
+        for (name, bins), colour in zip(self.bins.items(), cycle(COLOURS), strict=False):
+            line = CalibrationDisplay(bins.frequency, bins.mean, None, estimator_name=name, pos_label=self.positive)
+            line.plot(ax=ax, color=colour, markersize=4.0)
+            # Rounding may put the frequency outside its interval.
+            error = np.maximum([bins.frequency - bins.low, bins.high - bins.frequency], 0.0)
+            ax.errorbar(bins.mean, bins.frequency, error, fmt="none", ecolor=colour, elinewidth=1.0, capsize=3.0)
         return self
-
-
-def _equal_mass_bins(y_true: ArrayLike, probability: ArrayLike, n_bins: int, pos_label: object = None) -> Bins:
-    """Bins with equal numbers of rows, in the order of the probability; rows of equal probability share a bin."""
-    outcome, p = check_outcomes(y_true, probability, pos_label)
-    if n_bins < 1:
-        raise ValueError(f"n_bins must be a positive integer; got {n_bins!r}.")
-    edges = np.unique(np.quantile(p, np.linspace(0.0, 1.0, n_bins + 1)[1:-1], method="inverted_cdf"))
-    return Bins.of(np.searchsorted(edges, p, side="left"), outcome, p, "wilson")
-
-
-def reliability_diagram(
-    y_true: ArrayLike, probability: ArrayLike, ax: Axes | None = None, pos_label: object = None
-) -> Axes:
-    """Observed frequency of a class against its predicted probability, in ten bins of equal width.
-
-    Each point shows the mean probability of a bin, and the observed frequency with its 95 % interval (Clopper and
-    Pearson). Bars at the top count the rows of the bins. ``ReliabilityDisplay`` has bins with equal numbers of rows,
-    and compares several models.
-
-    Parameters
-    ----------
-    y_true, probability : (n,) arrays
-        Outcomes, 0 and 1 or booleans or two labels, and probabilities of the outcome 1 or ``pos_label``; ValueError for
-        others.
-    ax : matplotlib.axes.Axes, default=None
-        Axes to draw on; None makes a new figure, ``ax.figure``.
-    pos_label : label, default=None
-        The label with these probabilities, such as ``model.classes_[1]``; None is 1.
-    """
-    outcome, p = check_outcomes(y_true, probability, pos_label)
-    ax = new_axes() if ax is None else ax
-    numbers = np.minimum((p * N_BINS).astype(int), N_BINS - 1)
-    _draw_diagonal(ax)
-    Bins.of(numbers, outcome, p, "exact").draw(ax, fmt="o", color=COLOURS[0], ecolor="#7AB3D5", linewidth=1.4)
-    ticks = np.linspace(0.0, 1.0, 6)
-    ax.set(ylim=(-0.03, 1.25), xticks=ticks, yticks=ticks)
-    counts = np.bincount(numbers, minlength=N_BINS)
-    top = ax.inset_axes((0.0, 0.85, 1.0, 0.15), sharex=ax)
-    left = np.arange(N_BINS) / N_BINS
-    bars = top.bar(left, counts, width=1.0 / N_BINS, align="edge", color="0.75", edgecolor="white")
-    top.bar_label(bars, [str(n) if n else "" for n in counts], color="0.25", fontsize="small", padding=1)
-    top.set(ylabel="Rows", ylim=(0.0, 1.4 * np.max(counts)), yticks=[])
-    top.tick_params(labelbottom=False, bottom=False)
-    top.patch.set_visible(False)
-    return ax
 
 
 class Coverage(NamedTuple):

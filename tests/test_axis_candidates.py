@@ -90,30 +90,6 @@ def test_a_fit_is_the_same_for_any_number_of_threads(on_rules):
     assert np.array_equal(other.predict_proba(T), on_rules.predict_proba(T))
 
 
-class Killed(BaseException):
-    pass
-
-
-def test_a_fit_that_was_killed_during_the_choice_makes_it_again(tmp_path):
-    """Whenever the fit dies, it ends with the kernel of a fit that was never interrupted."""
-    X, y = rules(1500, 0)
-    settings = {"n_neighbors": 0, "n_inducing": 64, "random_state": 0}
-    whole = quietly(GPClassifier(**settings), X, y)
-    for evaluations in (10, 25, 60):
-        seen = []
-
-        def die(state, seen=seen, most=evaluations):
-            seen.append(state.elbo)
-            if len(seen) == most:
-                raise Killed
-
-        file = tmp_path / f"{evaluations}.ckpt"
-        with pytest.raises(Killed):
-            quietly(GPClassifier(checkpoint=file, callback=die, **settings), X, y)
-        resumed = quietly(GPClassifier(checkpoint=file, **settings), X, y)
-        assert type(factor(resumed)) is type(factor(whole)) is AxisMatern
-
-
 def test_evaluations_of_the_choice_have_their_rows_and_points(on_rules):
     history = on_rules.history_
     decided = next(i for i, text in enumerate(history["decision"]) if "AxisMatern in place" in text)

@@ -105,6 +105,15 @@ def test_warm_starts_gain_inducing_points_with_the_rows(seed):
     assert any("inducing points to 100 changes the bound" in text for text in warm.decisions_)
 
 
+def test_a_warm_start_after_labels_without_a_pattern_learns_those_that_have_one():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 3))
+    model = GPClassifier(n_neighbors=0, warm_start=True, random_state=0)
+    quietly(model, rows, rng.permutation(np.arange(300) % 2))
+    quietly(model, rows, (rows[:, 0] > 0.0).astype(int))
+    assert model.score(rows, rows[:, 0] > 0.0) > 0.95
+
+
 @pytest.mark.filterwarnings("ignore:The number of unique classes")
 def test_no_kernel_is_learned_where_no_two_rows_are_of_one_class():
     X = np.random.default_rng(0).normal(size=(140, 3))

@@ -180,7 +180,6 @@ BAD_ARGUMENTS = {
     "mean": (None, True, math.nan, math.inf, "base", ["base-rate"], [0.0, "1"], [[1.0]]),
     "max_time": (0, 0.0, -1, True, math.inf, "10"),
     "keep_on_interrupt": (None, 1, "yes"),
-    "checkpoint": ("", 1, b"fit.npz", True),
     "callback": ("print", 1, True, [print]),
 }
 GOOD = {
@@ -188,7 +187,7 @@ GOOD = {
     "n_jobs": (None, -1, 2), "batch_size": (None, 10), "share": ("kernel", "none"), "subset_sizes": (None, (10, 20)),
     "precision": ("double", "mixed"),
     "warm_start": (True, np.False_), "label_noise": ("learn",), "learn_inducing": (False,), "fit_intercept": (False,),
-    "max_time": (None, 100, 1e3, np.float32(50.0)), "keep_on_interrupt": (False, np.True_), "checkpoint": (None,),
+    "max_time": (None, 100, 1e3, np.float32(50.0)), "keep_on_interrupt": (False, np.True_),
     "callback": (None, print), "length_scale_prior": (None, "auto", 1, np.float32(0.5)),
     "mean": (0, -1, np.float32(0.5), "base-rate"), "guess_rate": (0, 0.0), "lapse_rate": (np.float32(0.0),),
 }  # fmt: skip
@@ -212,10 +211,8 @@ CASES = [
     for kind, classifier in CLASSIFIERS.items()
     for name in classifier().get_params()
     for value in (*BAD_ARGUMENTS.get(name, ()), *(() if name in OWN_RULES else NEVER))
-    # Any number can be a mean, any text is a path, any function one that can be called, and an array of text can be
-    # names of columns.
+    # Any number can be a mean, any function one that can be called, and an array of text can be names of columns.
     if not (name == "mean" and repr(value) == "-0.5")
-    if not (name == "checkpoint" and isinstance(value, str) and value)
     if not (name == "callback" and value is len)
     if not (name == "categorical_features" and isinstance(value, np.ndarray))
 ]

@@ -273,7 +273,7 @@ LAYERS = (
     ("ordinal", "preference"),
     ("classifier", "linear"),
     ("steps",),
-    ("checkpoint", "predict"),
+    ("predict",),
     ("arrays", "io", "summary"),
     ("drawn", "explain"),
     ("estimator",),

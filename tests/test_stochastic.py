@@ -1,11 +1,8 @@
 """optimizer="stochastic": where mini-batches that learn end, for which models, and what they say of it."""
 
-import warnings
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_iris
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.preprocessing import StandardScaler
@@ -162,7 +159,7 @@ def test_few_rows(n, batch_size):
     assert np.all(np.isfinite(fitted.inducing_points_))
 
 
-# Mini-batches that learn from streams, and go on from checkpoints; rows in random order.
+# Mini-batches that learn from streams; rows in random order.
 
 
 def noisy_waves(n, seed):
@@ -197,32 +194,6 @@ def test_a_stream_sorted_by_class_is_learned_as_rows_in_memory(monkeypatch, weig
     assert log_score(streamed, *test) > log_score(in_memory, *test) - 0.01
     # The bound is that of all rows.
     assert streamed.elbo_ == pytest.approx(in_memory.elbo_, rel=0.03)
-
-
-def test_mini_batches_go_on_from_a_checkpoint_where_they_were(tmp_path):
-    X, y = noisy_waves(3000, 0)
-    params = {**xgpc.systems["X-GPC"], "n_inducing": 30, "random_state": 0}
-    whole = GPClassifier(**params).fit(X, y)
-    path, seen = tmp_path / "fit.npz", []
-
-    def stop(state):
-        return state.stage == "learning" and state.iteration == 5
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        GPClassifier(**params, checkpoint=path, callback=stop).fit(X, y)
-    assert path.exists()
-
-    def look(state):
-        if state.stage == "learning":
-            seen.append(state.iteration)
-
-    resumed = GPClassifier(**params, checkpoint=path, callback=look).fit(X, y)
-    assert min(number for number in seen if number) == 6
-    assert not path.exists()
-    # Adam's rates and the window are those of the fit that was killed: as many iterations as one has that was not.
-    assert resumed.n_iter_ == pytest.approx(whole.n_iter_, rel=0.2)
-    assert resumed.elbo_ == pytest.approx(whole.elbo_, abs=0.002 * len(y))
 
 
 # optimizer="adam": mini-batches that learn, and L-BFGS from where they end, which is where "profile" ends.

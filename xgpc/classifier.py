@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, Self
@@ -18,13 +17,12 @@ from . import names
 from .approximations.base import KernelPosterior
 from .approximations.local import LocalPosterior
 from .approximations.sparse import SparsePosterior
-from .checkpoint import Checkpoint, fingerprint
 from .config import FitConfig, check_stream, is_name
 from .estimator import all_or_nothing
-from .inference.run import FitState, Run
+from .inference.run import FitState
 from .kernels.wrappers import is_precomputed
 from .learning import pipeline
-from .learning.start import Data, PreviousFit
+from .learning.start import PreviousFit
 from .predict import PosteriorClassifier
 from .rows.blas import single_threaded_blas
 from .rows.deadline import Deadline
@@ -143,9 +141,6 @@ class GPClassifier(PosteriorClassifier):
         and a ConvergenceWarning list the parts that were left out.
     keep_on_interrupt : bool, default=False
         With True, the first KeyboardInterrupt ends the fit as if ``max_time`` were over; the second one is raised.
-    checkpoint : path or None, default=None
-        File to which the fit writes its state. After a fit was killed, the next fit with the same data and parameters
-        continues from the file; the file is removed when the fit ends. ``random_state`` must be an integer.
     callback : function or None, default=None
         Function of an ``xgpc.inference.run.FitState``, which is called after each pass over the rows. If it returns
         True, the fit ends as if ``max_time`` were over.
@@ -275,7 +270,6 @@ class GPClassifier(PosteriorClassifier):
         warm_start: bool = False,
         max_time: float | None = None,
         keep_on_interrupt: bool = False,
-        checkpoint: str | os.PathLike[str] | None = None,
         callback: Callable[[FitState], object] | None = None,
         n_jobs: int | None = None,
         random_state: names.RandomSeed = None,
@@ -310,7 +304,6 @@ class GPClassifier(PosteriorClassifier):
         self.warm_start = warm_start
         self.max_time = max_time
         self.keep_on_interrupt = keep_on_interrupt
-        self.checkpoint = checkpoint
         self.callback = callback
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -355,10 +348,7 @@ class GPClassifier(PosteriorClassifier):
         Raises
         ------
         ValueError
-            If data or parameters are not valid, or the ``checkpoint`` belongs to another fit. After any error or
-            interrupt, the estimator is what it was before.
-        OSError
-            If the ``checkpoint`` cannot be written. Later failures of writing give one warning.
+            If data or parameters are not valid. After any error or interrupt, the estimator is what it was before.
 
         Warns
         -----
@@ -369,7 +359,7 @@ class GPClassifier(PosteriorClassifier):
         config = FitConfig.of(self)
         with single_threaded_blas(), new_run(config, self._deadline()) as run:
             data = rows_in_memory(self, config, run, X, y, sample_weight, groups, classes)
-            result = pipeline.fit(data, run, self._previous(data, run))
+            result = pipeline.fit(data, run, self._previous(config))
         publish(self, data, run, result)
 
     @all_or_nothing
@@ -428,7 +418,7 @@ class GPClassifier(PosteriorClassifier):
                 if forgetting_factor != 1.0 or n_new_inducing:
                     run.history.add(decision=FIRST_BATCH)
                 data = rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
-                result = pipeline.fit(data, run, self._previous(data, run))
+                result = pipeline.fit(data, run, self._previous(config))
             publish(self, data, run, result, stream_rows(data, result.q))
             return
         counts, n_seen, factor, q = self.class_count_, self.n_samples_seen_, float(forgetting_factor), self.posterior_
@@ -483,24 +473,21 @@ class GPClassifier(PosteriorClassifier):
         config = FitConfig.of(self)
         with single_threaded_blas(), new_run(config, self._deadline()) as run:
             data = rows_in_batches(self, config, run, source, classes)
-            result = pipeline.fit(data, run, self._previous(data, run), threads)
+            result = pipeline.fit(data, run, self._previous(config), threads)
         publish(self, data, run, result)
 
     def _deadline(self) -> Deadline:
         """The end of a fit that starts now."""
         return Deadline(math.inf if self.max_time is None else float(self.max_time))
 
-    def _previous(self, data: Data, run: Run) -> PreviousFit | None:
-        """The fit that a warm start continues; a checkpoint keeps the progress of the new one."""
-        config, previous = data.config, None
+    def _previous(self, config: FitConfig) -> PreviousFit | None:
+        """The fit that a warm start continues."""
         # The inducing points of a precomputed kernel are rows of the earlier matrix.
-        if config.warm_start and hasattr(self, "posterior_") and not is_precomputed(config.kernel):
-            assert isinstance(self.posterior_, KernelPosterior | LocalPosterior)
-            classes = self._record.by_level(self.classes_)
-            previous = PreviousFit(self.posterior_, classes, self.encoding_, self._parameter)
-        if config.checkpoint is not None:
-            run.store = Checkpoint(config.checkpoint, fingerprint(data, previous))
-        return previous
+        if not config.warm_start or not hasattr(self, "posterior_") or is_precomputed(config.kernel):
+            return None
+        assert isinstance(self.posterior_, KernelPosterior | LocalPosterior)
+        classes = self._record.by_level(self.classes_)
+        return PreviousFit(self.posterior_, classes, self.encoding_, self._parameter)
 
     # Copies and clones share these parameters instead of copying them.
     _shared: tuple[str, ...] = ("callback",)

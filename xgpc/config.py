@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import numbers
-import os
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple, Self, TypeGuard, get_args
@@ -86,10 +85,6 @@ def integer(least: int) -> Rule:
     return Rule(lambda value: is_integer(value) and value >= least, words.get(least, f"an integer of at least {least}"))
 
 
-def _is_path(value: object) -> bool:
-    return isinstance(value, str | os.PathLike) and bool(os.fspath(value)) and "\0" not in os.fsdecode(value)
-
-
 def _is_splitter(value: object) -> bool:
     methods = (getattr(value, name, None) for name in ("split", "get_n_splits"))
     return not isinstance(value, type) and all(map(callable, methods))
@@ -127,13 +122,10 @@ class Parameter(NamedTuple):
         Allowed values; None if the check needs the data or other parameters.
     is_saved : bool
         Whether model files hold it.
-    is_part_of_fit : bool
-        Whether learning depends on it, so that a fit with another value cannot go on from a checkpoint.
     """
 
     rule: Rule | None = None
     is_saved: bool = True
-    is_part_of_fit: bool = True
 
 
 def _row(rule: Rule, **properties: bool) -> Any:
@@ -160,7 +152,6 @@ COLUMNS = Rule(_are_columns, "a list of column names, of column positions, or of
 SECONDS = number(lambda value: 0.0 < value < math.inf, "a positive number of seconds")
 # The neighbour search counts threads in a 32-bit integer.
 THREADS = Rule(lambda value: is_integer(value) and 0 < abs(value) < 2**31, "a number of threads, -1 for all cores")
-PATH = Rule(_is_path, "the path of a file, a string or os.PathLike")
 FUNCTION = Rule(callable, "a function of one argument, the state of the fit")
 
 
@@ -202,13 +193,12 @@ class FitConfig:
     categorical_features: Literal["from_dtype"] | Sequence[str | int] | None = _row(one_of("from_dtype", None, COLUMNS))
     feature_transform: str | None = _row(one_of("auto", None))
     warm_start: bool = _row(TRUTH)
-    max_time: float | None = _row(one_of(SECONDS, None), is_part_of_fit=False)
-    keep_on_interrupt: bool = _row(TRUTH, is_part_of_fit=False)
-    checkpoint: str | os.PathLike[str] | None = _row(one_of(PATH, None), is_saved=False, is_part_of_fit=False)
-    callback: Callable[[FitState], object] | None = _row(one_of(FUNCTION, None), is_saved=False, is_part_of_fit=False)
-    n_jobs: int | None = _row(one_of(THREADS, None), is_part_of_fit=False)
+    max_time: float | None = _row(one_of(SECONDS, None))
+    keep_on_interrupt: bool = _row(TRUTH)
+    callback: Callable[[FitState], object] | None = _row(one_of(FUNCTION, None), is_saved=False)
+    n_jobs: int | None = _row(one_of(THREADS, None))
     random_state: RandomSeed
-    verbose: int = _row(one_of(integer(0), TRUTH), is_part_of_fit=False)
+    verbose: int = _row(one_of(integer(0), TRUTH))
 
     @classmethod
     def of(cls, model: BaseEstimator) -> Self:

@@ -1,6 +1,6 @@
-"""Files: written whole or not at all, read without waiting; models and checkpoints in ``.npz`` files.
+"""Files: written whole or not at all, read without waiting; models in ``.npz`` files.
 
-A model or checkpoint is a header in JSON and named arrays. NumPy alone reads and writes this form, with text and with a
+A model is a header in JSON and named arrays. NumPy alone reads and writes this form, with text and with a
 checksum of each array. Arrays of Python objects are not read, so that nothing in a file can run. All sizes are compared
 with the size of the file before memory is allocated.
 """
@@ -14,7 +14,7 @@ import os
 import secrets
 import stat
 import zipfile
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
 
@@ -147,20 +147,20 @@ def _check_length(text: str) -> None:
         raise ValueError(f"The header of a file has at most {MAX_VALUES} values; the kernels have more parameters.")
 
 
-def read(file: BinaryIO, kind: str, only_header: bool = False) -> tuple[Header, Arrays]:
+def read(file: BinaryIO, kind: str) -> tuple[Header, Arrays]:
     """The header and the arrays of a file of this kind; any exception for other files (see ``refusing``)."""
-    arrays = dict(_arrays(file, {"header"} if only_header else None))
+    arrays = dict(_arrays(file))
     text = arrays.pop("header").tobytes().decode()
     _check_length(text)
     header: Header = json.loads(text)
     if (found := header.pop("format")) != f"xgpc {kind} {FORMAT}":
         raise ValueError(f"its format is {found!r}, but this version reads 'xgpc {kind} {FORMAT}'")
-    if (expected := header.pop("arrays")) != sorted(arrays) and not only_header:
+    if (expected := header.pop("arrays")) != sorted(arrays):
         raise ValueError(f"its arrays are {sorted(arrays)}, not {expected}")
     return header, arrays
 
 
-def _arrays(file: BinaryIO, names: Container[str] | None) -> Iterator[tuple[str, np.ndarray]]:
+def _arrays(file: BinaryIO) -> Iterator[tuple[str, np.ndarray]]:
     size, stream = file.seek(0, os.SEEK_END), _Chunks(file)
     with zipfile.ZipFile(stream) as archive:
         members = archive.infolist()
@@ -168,8 +168,6 @@ def _arrays(file: BinaryIO, names: Container[str] | None) -> Iterator[tuple[str,
             raise ValueError(f"it has {len(members)} arrays, which are too many or longer than the file")
         for member in members:
             name = member.filename.removesuffix(".npy")
-            if names is not None and name not in names:
-                continue
             with archive.open(member) as content:
                 version = np.lib.format.read_magic(content)
                 shape, _, dtype = np.lib.format.read_array_header_1_0(content, MAX_DESCRIPTION)
@@ -186,7 +184,7 @@ def _arrays(file: BinaryIO, names: Container[str] | None) -> Iterator[tuple[str,
 
 
 @contextmanager
-def refusing(path: str | os.PathLike[str], what: str, advice: str = "") -> Iterator[None]:
+def refusing(path: str | os.PathLike[str], what: str) -> Iterator[None]:
     """Turn each error of reading a damaged or foreign file into a ValueError that says what the file is not."""
     try:
         yield
@@ -194,4 +192,4 @@ def refusing(path: str | os.PathLike[str], what: str, advice: str = "") -> Itera
         raise
     except Exception as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"{os.fspath(path)!r} is not {what}: {reason[:MAX_REASON].rstrip('.')}.{advice}") from error
+        raise ValueError(f"{os.fspath(path)!r} is not {what}: {reason[:MAX_REASON].rstrip('.')}.") from error

@@ -500,9 +500,9 @@ class PosteriorClassifier(WithArrays):
         ``partial_fit`` it may hold rows, too. Whoever has the file can read these. ``rows_dtype`` is "float32" (4 d
         bytes in place of 8 d; float64 rows are rounded), "float64" or None.
 
-        The file keeps all parameters except ``held_out_split``, ``checkpoint``, ``callback`` and a ``random_state``
-        that is not an integer; the loaded model has None for these. An existing file is replaced only when the new one
-        is complete and on the disk: after an OSError or an interrupt the old file is as it was.
+        The file keeps all parameters except ``held_out_split``, ``callback`` and a ``random_state`` that is not an
+        integer; the loaded model has None for these. An existing file is replaced only when the new one is complete
+        and on the disk: after an OSError or an interrupt the old file is as it was.
         """
         check_is_fitted(self)
         io.save(self, path, rows_dtype)

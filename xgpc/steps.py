@@ -334,4 +334,3 @@ def publish(
     model.n_iter_ = max(1, result.n_iter)
     model.converged_ = result.is_complete
     model.history_ = run.history.arrays()
-    run.close()

@@ -180,18 +180,6 @@ cdef class MovingPrior:
         """(m, m) inverse of the Cholesky factor of K_mm, a lower triangle."""
         return np.tril(self.inverse)
 
-    def state(self):
-        """The state of the steps: (4, n), the vector, its average and Adam's moments; and two numbers."""
-        return np.array([self.at, self.mean_at, self.first, self.second]), np.array([self.steps, self.failures])
-
-    def restore(self, vectors, numbers):
-        """Continue from a ``state``; ValueError if the kernel matrix cannot be factorised there."""
-        self.vector[:], self.average[:] = vectors[:2]
-        self.first, self.second = np.array(vectors[2]), np.array(vectors[3])
-        self.steps, self.failures = int(numbers[0]), int(numbers[1])
-        if self.place_at():
-            raise ValueError("The covariance matrix of the inducing points is not positive definite.")
-
     @property
     def gradient(self):
         """The latest gradient with respect to the vector."""

@@ -138,17 +138,6 @@ cdef class NaturalGradient:
         self.squared_norm = self.memory = 0.0
         self.iteration = self.steps = 0
 
-    def state(self):
-        """The state of the steps besides ``eta``: two vectors of its size, and four numbers."""
-        return np.array(self.average), np.array(self.mean_direction), np.array(
-            [self.squared_norm, self.memory, self.iteration, self.steps])
-
-    def restore(self, average, mean_direction, numbers):
-        """Continue from a ``state``."""
-        self.average[:], self.mean_direction[:] = average, mean_direction
-        self.squared_norm, self.memory = numbers[:2]
-        self.iteration, self.steps = int(numbers[2]), int(numbers[3])
-
     cdef double next_rate(self, Py_ssize_t size, double squared) noexcept nogil:
         # squared: |gradient|^2. Ranganath et al. 2013: |mean gradient|^2 / mean |gradient|^2, over a memory that
         # shrinks as the rate grows. The batches averaged first make one large one: no step, then one along their mean.

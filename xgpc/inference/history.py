@@ -14,8 +14,8 @@ Decisions
     ``decision``, a sentence, empty in all other rows (``decisions_`` lists them), with ``gain_per_point`` of more
     inducing points, ``score_test`` (z) before neighbours are tried, or ``held_out_score`` of neighbours. Decisions are
     about levels that count as one, warps and limits of features, the kernel, the number of inducing points, neighbours,
-    a kernel for each class, a kernel or posterior that is kept from before, a warm start that is not possible, a
-    checkpoint that is resumed, parts skipped for lack of time, and columns that are the index of a table.
+    a kernel for each class, a kernel or posterior that is kept from before, a warm start that is not possible,
+    parts skipped for lack of time, and columns that are the index of a table.
 Rounds with neighbours
     A round takes ``n_rows`` rows, of which some are held out and predicted from ``n_neighbors`` of the others. It makes
     ``sweeps`` over the sites of these, then maximises the mean log probability of the held-out rows: ``held_out_score``

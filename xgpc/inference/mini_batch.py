@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -163,25 +163,6 @@ class MiniBatches:
             if rests:
                 break
         return float(np.mean(np.concatenate(log_likelihoods))), rests
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Arrays from which steps continue, of the posterior and of the moving priors."""
-        average, mean_direction, numbers = self._loop.state()
-        state = {"natural": self.eta.copy(), "average": average, "mean_direction": mean_direction, "numbers": numbers}
-        moving = [prior.state() for prior in self._moving]
-        if moving:
-            state["vectors"], state["steps"] = (np.stack(parts) for parts in zip(*moving, strict=True))
-        return state
-
-    def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a ``state`` of a loop over as many rows at a time; ValueError for arrays of other shapes."""
-        for name, present in self.state().items():
-            if state[name].shape != present.shape:
-                raise ValueError(f"The state {name!r} of mini-batches has shape {state[name].shape}.")
-        self.eta[:] = state["natural"]
-        self._loop.restore(state["average"], state["mean_direction"], state["numbers"])
-        for number, prior in enumerate(self._moving):
-            prior.restore(state["vectors"][number], state["steps"][number])
 
     def rescale(self, factors: np.ndarray) -> None:
         """Continue with every whitened row of one latent function multiplied by factors (m,)."""

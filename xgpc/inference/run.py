@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior
 from ..data.checks import random_state_of
-from ..kernels.features import Groups
 from ..names import RandomSeed
 from ..rows.deadline import Deadline
 from ..status import Status
 from .history import History
 
-# Arrays by name.
-State = Mapping[str, np.ndarray]
 # The field of ``FitState`` that a column of the history changes; a later column of a row has precedence.
 FIELDS = {name: name for name in ("n_rows", "n_inducing", "elbo", "held_out_score")}
 FIELDS |= {"epoch": "iteration", "iteration": "iteration", "evaluation": "iteration", "learned_score": "held_out_score"}
@@ -84,27 +81,11 @@ class CallbackError(Exception):
         self.raised = raised
 
 
-@dataclass(frozen=True)
-class BestSoFar:
-    """The best result so far, from which a fit ends early or resumes at a checkpoint."""
+class BestSoFar(NamedTuple):
+    """The best posterior of the rows of a stage, with its site, from which a fit ends early."""
 
-    q: KernelPosterior  # posterior of the rows of a stage
+    q: KernelPosterior
     site: Site
-    n_rows: int  # rows of the stage
-    is_growing: bool  # whether more inducing points may be added
-    n_starts: int = 0  # completed starts that it is the best of; 0 during the first
-    is_decided: bool = False  # whether the number of kernels is decided
-    state: State | None = None  # arrays from which mini-batches continue
-
-
-class Store(Protocol):
-    """Keeps results on disk for a later fit, see ``xgpc.checkpoint.Checkpoint``."""
-
-    def offer(self, best: BestSoFar, at_once: bool = False) -> None: ...
-
-    def load(self, site: Site, groups: Groups | None = None) -> BestSoFar | None: ...
-
-    def remove(self) -> None: ...
 
 
 class Run:
@@ -127,7 +108,6 @@ class Run:
         self.history, self._state = History(), FitState()
         if status is not None or callback is not None:
             self.history.listener = self.deadline.report = self._report
-        self.store: Store | None = None
         self.best: BestSoFar | None = None
         self.n_updates = 0
         self.skipped: list[str] = []
@@ -141,26 +121,16 @@ class Run:
         if isinstance(error, CallbackError):
             raise error.raised from error.raised.__cause__
 
-    def update(self, best: BestSoFar, at_once: bool = False) -> None:
-        """Keep a better result; its checkpoint is written now and then, or ``at_once``."""
+    def update(self, q: KernelPosterior, site: Site) -> None:
+        """Keep a better result."""
         self.n_updates += 1
-        # Once the number of kernels is decided, it stays decided.
-        self.best = replace(best, is_decided=best.is_decided or (self.best is not None and self.best.is_decided))
-        if self.store is not None:
-            self.store.offer(self.best, at_once)
+        self.best = BestSoFar(q, site)
 
     def skip(self, what: str) -> None:
         """Record once that there was no time for a part of the fit, or for the rest of it."""
         if what not in self.skipped:
             self.skipped.append(what)
             self.history.add(decision=f"There was no time left for {what}.")
-
-    def close(self) -> None:
-        """Remove the checkpoint of a complete fit; update that of a fit that ended early."""
-        if self.store is not None and not self.skipped:
-            self.store.remove()
-        elif self.store is not None and self.best is not None:
-            self.store.offer(self.best, at_once=True)
 
     def _report(self, **columns: Any) -> None:
         """Report the state to the user, changed by the columns of a row of the history."""

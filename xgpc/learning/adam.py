@@ -43,7 +43,7 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
     more than ``RISE`` a row while their number doubles. The result is the average of posteriors, kernel parameters and
     inducing points over the steps, later ones weighted more. An iteration is an epoch.
     """
-    coordinates, resumed, q = Coordinates(start.prior, options.learn_inducing), options.state, start
+    coordinates, q = Coordinates(start.prior, options.learn_inducing), start
     if coordinates.is_empty or not isinstance(q, SparsePosterior):
         return Outcome(update(training, start, site), 0)
     assert options.random_state is not None
@@ -53,20 +53,14 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
     schedule = FULL_BATCH_RATE if takes_all else learning_rate_schedule(options.learning_rate)
     least, most = FULL_BATCH_STEPS if takes_all else MINI_BATCH_STEPS
     steps = min(most, max(least, -(-n // batch)))
-    rate, units = RATE * min(RATE_FACTOR, (batch / RATE_BATCH) ** 0.5), resumed["units"] if resumed else None
-    moving = moving_priors(coordinates, options.length_scale_prior, rate, max(DELAY, steps), units)
+    rate = RATE * min(RATE_FACTOR, (batch / RATE_BATCH) ** 0.5)
+    moving = moving_priors(coordinates, options.length_scale_prior, rate, max(DELAY, steps))
     loop = MiniBatches(q, batch, n, n_features, schedule, moving)
     feed = permuted(training.source, batch * min(steps, loop.steps_per_call(n_features)), options.random_state)
     # Steps of large batches have less noise, go further, and cost more.
     of_batch = max(1.0, batch / RATE_BATCH)
     tol = max(1.0, WINDOW_ROWS * loop.latents / n) ** 0.5 * of_batch * options.tol
-    rise, bounds, state = RISE * n * of_batch, list[float](), resumed
-    at_rest = is_level = False
-    if resumed:
-        loop.restore(resumed)
-        bounds = resumed["bounds"].tolist()
-        at_rest, is_level = loop.rests(resumed["changes"], tol), _is_level(bounds, rise)
-        q = loop.posterior(_at_average(coordinates, moving, q.prior), loop.average)
+    rise, bounds, at_rest, is_level = RISE * n * of_batch, list[float](), False, False
     while len(bounds) < options.max_iter and not (at_rest and is_level):
         estimates: list[float] = []
         while len(estimates) < steps and not (at_rest and is_level):
@@ -82,12 +76,10 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
         bounds.append(estimate - q.kl)
         is_level = _is_level(bounds, rise)
         options.record(bounds[-1], q.prior, evaluation=len(bounds))
-        units = np.stack([one.units for one in moving])
-        state = {**loop.state(), "changes": np.array(loop.changes), "bounds": np.array(bounds), "units": units}
-        options.reached(q, site, state)
+        options.reached(q, site)
     limit = f"max_iter={len(bounds)} was"
     problem = None if at_rest and is_level else options.too_few("the mini-batches", limit)
-    return Outcome(update(training, q, site), len(bounds), problem, state)
+    return Outcome(update(training, q, site), len(bounds), problem)
 
 
 def adam(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
@@ -105,16 +97,11 @@ def moving_priors(
     length_scale_prior: LengthScalePrior,
     rate: float,
     delay: float = DELAY,
-    units: np.ndarray | None = None,
 ) -> list[MovingPrior]:
-    """Each kernel with its inducing points where learning starts, ready to be moved at a rate.
-
-    ``units`` (C, m d) of the points are those of an earlier fit.
-    """
+    """Each kernel with its inducing points where learning starts, ready to be moved at a rate."""
     moving, start = [], coordinates.start
     m, d = start.groups[0].Z.shape
-    if units is None:
-        units = np.broadcast_to(POINTS_SHARE * coordinates.unit, (len(start.groups), m, d)).reshape(-1, m * d)
+    units = np.broadcast_to(POINTS_SHARE * coordinates.unit, (len(start.groups), m, d)).reshape(-1, m * d)
     for group, unit in zip(start.groups, units, strict=True):
         spec, size = group.spec, len(group.spec.theta)
         points = np.array(unit) if coordinates.learn_inducing else np.empty(0)

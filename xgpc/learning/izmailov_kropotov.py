@@ -140,7 +140,7 @@ def alternate(
                 return Outcome(point, n_iter)
         point = trial
         options.record(point.elbo, point.q.prior, evaluation=n_iter)
-        options.reached(point.q, point.site, None)
+        options.reached(point.q, point.site)
         recent.append(value(point))
         gain = abs(recent[-1] - recent[0])
         if len(recent) > PATIENCE and gain < PATIENCE * options.tol * max(1.0, abs(recent[-1])):
@@ -161,7 +161,7 @@ def joint(training: Training, start: KernelPosterior, site: Site, options: Optio
         before, evaluations = function.value, evaluations + 1
         value, gradient = function(vector)
         if function.value > before:
-            options.reached(function.q, site, None)
+            options.reached(function.q, site)
         log_prior = options.log_prior(function.q.prior)[0]
         options.record(function.value - log_prior, function.q.prior, evaluation=evaluations)
         return value, gradient

@@ -37,7 +37,7 @@ from .local import (
     size_of_round,
 )
 from .optimizer import Model
-from .own_kernels import EACH_ITERATIONS, are_own_kernels_open, learn_own_kernels
+from .own_kernels import are_own_kernels_open, learn_own_kernels
 from .score_test import score_test
 from .stages import Subsets, learn_in_stages, posterior_of
 from .start import Data, HyperparameterFit, InitialState
@@ -104,15 +104,11 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
     if len(data.classes) > 2 and np.max(np.bincount(data.hold_out.labels)) == 1:
         run.history.add(decision=NO_PAIR)
         return HyperparameterFit(initial.model)
-    k, resumed, n_kernels = n_neighbors(data, run, initial.model), initial.resumed, len(initial.model.prior.groups)
+    k, n_kernels = n_neighbors(data, run, initial.model), len(initial.model.prior.groups)
     near, of_near = _kept(data, run, initial) if k else (data, initial)
-    is_decided = resumed is not None and resumed.is_decided
-    if resumed is not None and is_decided and len(resumed.q.prior.groups) != n_kernels:
-        start = replace(initial, model=initial.model._replace(prior=resumed.q.prior))
-        return learn_in_stages(data, run, start, EACH_ITERATIONS)
     split, incomplete, learned = None, None, None
     # A warm start may have a kernel for each class; the number of kernels is decided only without neighbours.
-    if k and n_kernels == 1 and not is_decided:
+    if k and n_kernels == 1:
         split = _split(near, run)
     if split is None:
         learned = learn_in_stages(data, run, initial)
@@ -137,7 +133,7 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
     if incomplete is not None:
         learned = learn_in_stages(data, run, initial.going_on(incomplete))
     assert learned is not None
-    if is_decided or learned.local is not None or not are_own_kernels_open(data, run, initial, learned):
+    if learned.local is not None or not are_own_kernels_open(data, run, initial, learned):
         return learned
     return learn_own_kernels(data, run, initial, learned)
 

@@ -28,9 +28,9 @@ def gain_of_parts(data: Data, run: Run, initial: InitialState) -> Gain | None:
     for support, held_out in initial.hold_out.folds(None) or initial.hold_out.random_folds(own.random_state):
         # Within a part the bound alone chooses the kernel.
         alone = HoldOut(len(support), None, None, initial.hold_out.labels[support], own.random_state)
-        # Neither a checkpoint nor a previous fit, which have learned from all rows.
+        # Without a previous fit, which may have learned from all rows.
         model = initial.model._replace(q=None)
-        state = replace(initial, training=initial.training.part(support), hold_out=alone, model=model, resumed=None)
+        state = replace(initial, training=initial.training.part(support), hold_out=alone, model=model)
         learned = learn_in_stages(data, own, state).model
         point = posterior_of(state.training, learned, data.prior_mean, data.config)
         source, groups = data.source.sample(held_out), initial.hold_out.groups_of(held_out)

@@ -15,7 +15,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..inference.ascent import ROUND_OFF, Ascent, Point, coordinate_ascent, is_small, proper_posterior, tolerance_unit
 from ..inference.history import History
-from ..inference.run import BestSoFar, State
+from ..inference.run import BestSoFar
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..likelihoods.coordinates import Limits, coordinates_of
 from ..statistics import gradient_by_parameter
@@ -138,15 +138,11 @@ class Model(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of an optimizer: the best posterior with its pass, the iterations, and a problem if there was one.
-
-    ``state`` has the arrays from which mini-batches continue.
-    """
+    """The result of an optimizer: the best posterior with its pass, the iterations, and a problem if there was one."""
 
     point: Point[KernelPosterior]
     n_iter: int
     problem: str | None = None
-    state: State | None = None
 
     @property
     def model(self) -> Model:
@@ -165,15 +161,14 @@ class Options:
     tol: float  # average relative gain of an iteration below which the optimizer stops
     max_iter: int
     history: History
-    # Receives each better posterior, its site, and the arrays from which mini-batches continue.
-    reached: Callable[[KernelPosterior, Site, State | None], None] = lambda q, site, state: None
+    # Receives each better posterior and its site.
+    reached: Callable[[KernelPosterior, Site], None] = lambda q, site: None
     length_scale_prior: LengthScalePrior = NO_PRIOR
     learned_rates: tuple[bool, bool] = (False, False)  # whether guess and lapse rate are learned
-    # For mini-batches, with the arrays from which they continue, or None.
+    # For mini-batches.
     batch_size: int | None = None
     learning_rate: str | float | Sequence[float] = "adaptive"
     random_state: np.random.RandomState | None = None
-    state: State | None = None
 
     def log_prior(self, prior: KernelPrior) -> LogPrior:
         """Log prior of all kernels' length scales, and its gradient by their parameters, kernel by kernel."""
@@ -260,7 +255,7 @@ class ProfiledBound:
     def _keep(self, vector: np.ndarray, ascent: Ascent[KernelPosterior], log_prior: LogPrior) -> None:
         self.vector, self.point, self.solved = vector.copy(), ascent.point, ascent.converged
         self.log_prior, self.value = log_prior, ascent.elbo + log_prior[0]
-        self.options.reached(ascent.q, ascent.point.site, None)
+        self.options.reached(ascent.q, ascent.point.site)
 
     @property
     def q(self) -> KernelPosterior:

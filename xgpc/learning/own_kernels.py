@@ -9,7 +9,7 @@ import numpy as np
 from ..approximations.base import KernelPosterior, KernelPrior, SeparatePriors
 from ..inference.ascent import Point, starting_posterior
 from ..inference.history import History
-from ..inference.run import BestSoFar, Run
+from ..inference.run import Run
 from ..rows.deadline import during
 from .candidates import Scores, accept
 from .inducing import MOST_BYTES, fit_bytes
@@ -39,13 +39,9 @@ def learn_own_kernels(data: Data, run: Run, initial: InitialState, one: Hyperpar
         candidates = _propose(data, initial, one.model)
     subject = "With a kernel for each class in place of one for all,"
     if candidates is None or not accept(candidates[1][1].rise_from(candidates[0][1]), subject, run.history):
-        assert run.best is not None
-        run.update(replace(run.best, is_decided=True), at_once=True)
         return one
-    # From here on, own kernels count as decided, already from their first stage.
     each = candidates[1][0]
-    decided = BestSoFar(each.q, each.site, n_rows=0, is_growing=bool(initial.grow_to), is_decided=True)
-    run.update(decided, at_once=True)
+    run.update(each.q, each.site)
     start = initial.going_on(replace(one, model=Model.of(each)))
     return learn_in_stages(data, run, start, EACH_ITERATIONS)
 
@@ -87,7 +83,6 @@ def _propose(data: Data, initial: InitialState, model: Model) -> tuple[Candidate
     The shared kernel was learned from the held-out rows too; its own further iterations remove this advantage.
     """
     config, n_inducing, site, training = data.config, model.prior.n_inducing, model.site, initial.training
-    # A separate random state: a fit resumed from a checkpoint has drawn other numbers but must decide by the same rows.
     random_state = np.random.RandomState(data.seed)
     rows, held_out = data.hold_out.decision(HELD_OUT_SHARE, random_state)
     most = max(TRIAL_ROWS, ROWS_PER_POINT * min(n_inducing, MAX_MOVING))

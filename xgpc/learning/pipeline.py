@@ -109,10 +109,7 @@ def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads
     if initial.model.q is None or not is_learned or not _shows_nothing(data, elbo):
         return result
     run.history.add(decision="From the previous fit, learning shows nothing of the classes: a new start is compared.")
-    # A checkpoint has the fit that this start is compared with.
-    store, run.store = run.store, None
     anew = fit(given, run, None, threads)
-    run.store = store
     return result if anew.evidence is not None and anew.evidence.elbo <= elbo else anew
 
 
@@ -137,11 +134,10 @@ def _simpler(data: Data, run: Run, initial: InitialState, result: FitResult) -> 
     constant = prior.rebuilt([without_features(group.spec) for group in prior.groups], prior.Z)
     of_constant = initial.model._replace(prior=constant)
     tried = {
-        "about equally relevant features": replace(initial, length_scale_prior=narrow, resumed=None),
-        "a constant alone": replace(initial, model=of_constant, length_scale_prior=NO_PRIOR, grow_to=0, resumed=None),
+        "about equally relevant features": replace(initial, length_scale_prior=narrow),
+        "a constant alone": replace(initial, model=of_constant, length_scale_prior=NO_PRIOR, grow_to=0),
     }
-    # A checkpoint keeps the fit that these are compared with.
-    gain, chosen, store, run.store = first, "", run.store, None
+    gain, chosen = first, ""
     for what, state in tried.items():
         run.history.add(decision=f"{gain.words}. A fit of {what} is tried.")
         try:
@@ -155,7 +151,6 @@ def _simpler(data: Data, run: Run, initial: InitialState, result: FitResult) -> 
             result, gain, chosen = simpler, simpler.gain, what
             if gain.is_shown:
                 break
-    run.store = store
     run.history.add(decision=f"{gain.words}. The fit of {chosen or 'the default kernel'} is returned.")
     if chosen == "a constant alone":
         nothing = f"{first.words}: {NOTHING_SHOWN} The returned fit predicts about the class frequencies."

@@ -14,7 +14,7 @@ from ..config import FitConfig
 from ..inference.ascent import Point, coordinate_ascent, starting_posterior, tolerance_unit, update
 from ..inference.history import History
 from ..inference.prior_mean import PriorMean
-from ..inference.run import BestSoFar, Run, State
+from ..inference.run import Run
 from ..kernels.default import STARTS, axis_aligned, other_start
 from ..likelihoods import LikelihoodBound
 from ..names import MatrixLike
@@ -166,8 +166,6 @@ class Learner:
         self.work = 0.0
         # Without an optimizer kernel and inducing points stay, and only posteriors are fitted.
         self.optimize = None if config.optimizer is None else SCHEMES[config.optimizer]
-        # Arrays from which the mini-batches of the next stage continue.
-        self.state: State | None = None
         # Options of the last stage, and of those before.
         self.options = Options(
             config.learn_inducing and not is_full,
@@ -192,14 +190,13 @@ class Learner:
         """Sizes of the successive subsets."""
         return subset_sizes(len(self.training), prior.n_inducing, self._sizes)
 
-    def learn(self, model: Model, grow_to: int, done: int = 0, only_grows: bool = False) -> Outcome:
+    def learn(self, model: Model, grow_to: int, only_grows: bool = False) -> Outcome:
         """Learn in stages, each from the result of the one before; returns the outcome of the last.
 
         First inducing points are added while this pays, up to ``grow_to`` (0: never); then the subsets grow,
-        unless ``only_grows``. Subsets of less than ``done`` rows, which a resumed fit had reached, are skipped.
+        unless ``only_grows``.
         """
-        sizes = self.sizes(model.prior)
-        plan = self._planned([size for size in sizes if size >= done] or sizes[-1:])
+        plan = self._planned(self.sizes(model.prior))
         # ``known`` is the outcome of the next stage, if a trial has found it already.
         is_growing, began, known, start = grow_to > 0, self.history.seconds, None, model
         self.work = 0.0
@@ -217,13 +214,13 @@ class Learner:
                     else:
                         if not is_growing:
                             options = self._affordable(size, model.prior, options)
-                        outcome = self.optimize(*self._prepared(size, model, options, is_growing))
+                        outcome = self.optimize(*self._prepared(size, model, options))
                         self.work += outcome.n_iter * self._work(size, model.prior)
                         if options.max_iter < self.options.max_iter:
                             # This limit is the library's, so the user is not warned of it.
                             outcome = replace(outcome, problem=None)
-                self._report(size, is_growing, outcome.point.q, outcome.point.site, outcome.state)
-                self.state, self.n_iter = None, self.n_iter + outcome.n_iter
+                self._report(outcome.point.q, outcome.point.site)
+                self.n_iter += outcome.n_iter
             model = outcome.model
             if not is_growing:
                 continue
@@ -263,13 +260,12 @@ class Learner:
         splits = self._hold_out.folds(self._subsets.rows(size))
 
         def learned(start: Model, options: Options = options, some: Training | None = None) -> Outcome:
-            part, q, site, here = self._prepared(size, start, options, True, some)
-            # No checkpoint is written during the choice: a fit that is resumed from one would leave it out.
+            part, q, site, here = self._prepared(size, start, options, some)
             assert self.optimize is not None
             return self.optimize(part, q, site, replace(here, reached=Options.reached))
 
         def keep(outcome: Outcome) -> Model:
-            self._report(size, True, outcome.point.q, outcome.point.site, outcome.state)
+            self._report(outcome.point.q, outcome.point.site)
             return outcome.model
 
         def of_part(start: Model, some: Training) -> Point[KernelPosterior]:
@@ -324,8 +320,7 @@ class Learner:
     def _affordable(self, size: int, prior: KernelPrior, options: Options) -> Options:
         """Options of a later stage, which takes at most ``MOST_WORK`` times as long as the stages before."""
         most = int(MOST_WORK * self.work / self._work(size, prior))
-        # What is resumed from a checkpoint does not know what the stages before took.
-        if not self.work or most >= options.max_iter or self.run.store is not None:
+        if not self.work or most >= options.max_iter:
             return options
         most = max(MIN_ITERATIONS, most)
         self.history.add(
@@ -348,7 +343,7 @@ class Learner:
         return size, replace(self.early, max_iter=min(GROWING_ITERATIONS, most))
 
     def _prepared(
-        self, size: int, model: Model, options: Options, is_growing: bool, some: Training | None = None
+        self, size: int, model: Model, options: Options, some: Training | None = None
     ) -> tuple[Training, KernelPosterior, Site, Options]:
         """Arguments of the optimizer for a subset, or ``some`` rows of it; it starts from the sites under the model's
         posterior."""
@@ -357,8 +352,8 @@ class Learner:
         moves, site = options.learn_inducing and not _are_all_rows(prior, part), self.prior_mean.site(site, prior)
         if q is None and self._start_rows < len(part):
             few = self.training.part(self._subsets.rows(self._start_rows), len(part) / self._start_rows)
-        start, reached = starting_posterior(few, q, prior, site), partial(self._report, size, is_growing)
-        return part, start, site, replace(options, reached=reached, learn_inducing=moves, state=self.state)
+        start = starting_posterior(few, q, prior, site)
+        return part, start, site, replace(options, reached=self._report, learn_inducing=moves)
 
     def _is_confirmed(self, size: int, splits: list[Split], simpler: Fit, richer: Fit) -> bool:
         """Whether rows kept apart by groups or a splitter do not contradict AxisMatern, which the bound supports.
@@ -378,9 +373,9 @@ class Learner:
         before, after = map(joined, zip(*scores, strict=True))
         return accept(after.no_fall_from(before), "With AxisMatern, learned from rows kept apart,", self.history)
 
-    def _report(self, size: int, is_growing: bool, q: KernelPosterior, site: Site, state: State | None) -> None:
+    def _report(self, q: KernelPosterior, site: Site) -> None:
         if not self.is_restart:
-            self.run.update(BestSoFar(q, site, size, is_growing, state=state))
+            self.run.update(q, site)
 
     def _posterior(self, size: int, model: Model, nats: float | None = None) -> Outcome:
         """Fit only the posterior on a subset, to within ``nats`` of its bound."""
@@ -438,7 +433,7 @@ class Learner:
         if larger.n_inducing <= n_few:
             return None
         begin, options = start._replace(prior=larger, q=None), self._growing(larger)[1]
-        some, q, site, options = self._prepared(size, begin, options, True)
+        some, q, site, options = self._prepared(size, begin, options)
         try:
             # Until it is accepted, nothing of it is reported.
             again = self.optimize(some, q, site, replace(options, reached=Options.reached))
@@ -450,7 +445,7 @@ class Learner:
         subject = f"Learning again from the first kernel, with {larger.n_inducing} inducing points,"
         if not accept(rise, subject, self.history):
             return None
-        self._report(size, True, again.point.q, again.point.site, again.state)
+        self._report(again.point.q, again.point.site)
         return again
 
     def _tell_time(self, outcome: Outcome, size: int, larger: KernelPrior, took: float) -> None:
@@ -486,33 +481,27 @@ def learn_in_stages(
     ``most_iterations`` limits each stage; it is the library's limit, so the user is not warned if it is reached. With
     ``only_grows`` learning ends when the number of inducing points is chosen, on a subset of the rows.
     """
-    config, model, resumed, grow_to, done = data.config, initial.model, initial.resumed, initial.grow_to, 0
+    config, model, grow_to = data.config, initial.model, initial.grow_to
     learns = config.optimizer is not None
     if not learns and not grow_to:
         return HyperparameterFit(model, initial.n_iter)
     max_iter = config.max_iter if most_iterations is None else min(most_iterations, config.max_iter)
     learner = Learner(data, run, initial, max_iter)
-    if resumed is not None:
-        model, learner.state, done = Model.of(resumed), resumed.state, resumed.n_rows
-        grow_to = grow_to if resumed.is_growing else 0
-    elif learns and config.kernel is None and model.q is None and len(model.prior.groups[0].spec.theta) > 1:
+    if learns and config.kernel is None and model.q is None and len(model.prior.groups[0].spec.theta) > 1:
         if len(initial.training) <= ROWS_OF_STARTS:
             model = learner.best_start(model)
         # A full process, or a kernel for each class, would take too long to learn twice.
         is_quick = not model.prior.is_full and len(model.prior.groups) == 1 and config.optimizer == "profile"
         if is_quick and len(initial.training) >= ROWS_OF_FAMILIES and max_iter >= ITERATIONS_OF_FAMILIES:
             model = learner.best_family(model)
-    outcome = learner.learn(model, grow_to, done, only_grows)
+    outcome = learner.learn(model, grow_to, only_grows)
     # Restarts report only the best result, after each of them.
     learner.is_restart, prior, groups = True, initial.model.prior, outcome.model.prior.groups
-    for number in range(1, config.n_restarts_optimizer + 1 if learns else 1):
+    for _ in range(config.n_restarts_optimizer if learns else 0):
         specs = [group.spec.with_theta(np.asarray(run.random_state.uniform(*group.spec.bounds.T))) for group in groups]
-        if resumed is not None and number < resumed.n_starts:
-            continue
         begin = Model(prior.rebuilt(specs, prior.Z), None, initial.model.site)
-        other = learner.learn(begin, initial.grow_to, only_grows=only_grows)
+        other = learner.learn(begin, grow_to, only_grows)
         outcome = max(outcome, other, key=learner.comparable)
-        best, n_rows = outcome.point, learner.sizes(outcome.model.prior)[-1]
-        run.update(BestSoFar(best.q, best.site, n_rows, bool(initial.grow_to), number + 1))
+        run.update(outcome.point.q, outcome.point.site)
     problems = (outcome.problem,) if outcome.problem and max_iter == config.max_iter else ()
     return HyperparameterFit(outcome.model, initial.n_iter + learner.n_iter, problems)

@@ -17,7 +17,7 @@ from ..data.encoding import Encoding, of_table, warps_in
 from ..data.training import Columns
 from ..inference.fitting import Evidence
 from ..inference.prior_mean import OF_SITE, PriorMean, base_rates, mean_variances
-from ..inference.run import BestSoFar, Run
+from ..inference.run import Run
 from ..kernels.default import default_kernel
 from ..kernels.features import Groups
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
@@ -135,7 +135,6 @@ class InitialState:
     model: Model  # with the posterior of an earlier fit, or None
     grow_to: int = 0  # largest number of inducing points if points may be added while they pay, else 0
     length_scale_prior: LengthScalePrior = NO_PRIOR
-    resumed: BestSoFar | None = None  # of an interrupted run of the same fit
     n_iter: int = 0  # iterations of the optimizer that led to the model
 
     def part(self, rows: np.ndarray | None) -> InitialState:
@@ -146,7 +145,7 @@ class InitialState:
 
     def going_on(self, learned: HyperparameterFit) -> InitialState:
         """The state from which learning continues with what was learned."""
-        return replace(self, model=learned.model, n_iter=learned.n_iter, resumed=None)
+        return replace(self, model=learned.model, n_iter=learned.n_iter)
 
 
 @dataclass(frozen=True)
@@ -177,7 +176,7 @@ class FitResult:
 
 
 def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | None) -> InitialState:
-    """Choose kernel and inducing points, from the data or from a previous fit to alike data, or resume a checkpoint."""
+    """Choose kernel and inducing points, from the data or from a previous fit to alike data."""
     config, random_state, source = data.config, run.random_state, data.source
     run.history.tell(stage="start", n_rows=source.n_rows)
     training = Training(source, executor, data.record.n_latents(len(data.classes)))
@@ -234,12 +233,8 @@ def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | 
         prior = prior.rebuilt(specs, prior.Z)
     parameter = _first_parameter(data, prior, parameter)
     site = data.prior_mean.site(data.record.site(len(data.classes), data.parameter, parameter), prior)
-    resumed = None if run.store is None else run.store.load(site, data.groups)
-    if resumed is not None:
-        run.best = resumed
-        run.history.add(decision=f"Learning resumes from the checkpoint {config.checkpoint}.")
     length_scale_prior = _length_scale_prior(config, sample.scale)
-    return InitialState(training, data.hold_out, Model(prior, previous, site), grow_to, length_scale_prior, resumed)
+    return InitialState(training, data.hold_out, Model(prior, previous, site), grow_to, length_scale_prior)
 
 
 def _first_parameter(data: Data, prior: KernelPrior, previous: Parameter) -> Parameter:

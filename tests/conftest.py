@@ -23,3 +23,52 @@ def one_thread_of_blas():
     """Beside the other workers of the tests more are in each other's way; tests of threads set numbers of their own."""
     with threadpool_limits(1, user_api="blas"):
         yield
+
+
+# Private constants by names that tests have for them; several places are one number for the tests.
+TUNED = {
+    "all_compared_rows": ["rows.neighbours.EXACT_ROWS"],
+    "batch_rows": ["rows.columnar.BATCH_ROWS"],
+    "batch_tile_rows": ["inference.mini_batch.TILE_ROWS"],
+    "block_rows": ["rows.source.BLOCK_ROWS", "rows.executor.BLOCK_ROWS"],
+    "compared_rows": ["rows.neighbours.COMPARED_ROWS"],
+    "cosines": ["approximations.draws.N_COSINES"],
+    "covariance_bytes": ["predict.MOST_COVARIANCE_BYTES"],
+    "csv_bytes": ["app.tables.BLOCK_BYTES"],
+    "demo_splits": ["app.demo.SPLITS"],
+    "dense_values": ["rows.source.DENSE_VALUES"],
+    "exact_draws": ["predict.EXACT_ROWS"],
+    "full_rows": ["approximations.full.MAX_ROWS"],
+    "jitter": ["approximations.sparse.JITTER"],
+    "kept_rows": ["learning.stages.LAST_ROWS", "config.MOST_CLASS_ROWS"],
+    "largest_r_hat": ["gibbs.classifier.LARGEST_R_HAT"],
+    "learned_rows": ["learning.stages.LAST_ROWS"],
+    "many_neighbors": ["learning.learn.MANY_NEIGHBORS"],
+    "memory": ["app.commands.IN_MEMORY"],
+    "most_bytes": ["learning.inducing.MOST_BYTES"],
+    "most_sweeps": ["inference.sweeps.MAX_SWEEPS"],
+    "own_kernel_rows": ["learning.own_kernels.LEAST_ROWS"],
+    "parallel_batch_rows": ["inference.mini_batch.PARALLEL_ROWS"],
+    "parallel_work": ["rows.executor.MIN_PARALLEL_WORK"],
+    "seconds_between_looks": ["dask.SECONDS_BETWEEN_LOOKS"],
+    "seconds_to_start": ["dask.SECONDS_TO_START"],
+    "seconds_without_workers": ["dask.SECONDS_WITHOUT_WORKERS"],
+    "softmax_iterations": ["inference.ascent.CG_MAX_ITER"],
+    "softmax_tolerance": ["inference.ascent.SOFTMAX_CG_TOL"],
+    "start_rows": ["learning.inducing.SAMPLE_ROWS"],
+    "sweep_tolerance": ["inference.sweeps.TOLERANCE", "inference.sweeps.CLASSES_TOLERANCE"],
+    "task_rows": ["rows.executor.LEAST_FOR_TASKS"],
+    "tile_rows": ["rows.executor.TILE_ROWS"],
+}
+
+
+@pytest.fixture
+def tuned(monkeypatch):
+    """Other values of private constants, until the test ends: so that few rows meet a limit that many would."""
+
+    def tune(**values):
+        for name, value in values.items():
+            for place in TUNED[name]:
+                monkeypatch.setattr(f"xgpc.{place}", value)
+
+    return tune

@@ -238,12 +238,9 @@ SMALL = {"n_inducing": 5, "optimizer": None, "max_iter": 2, "random_state": 0, "
 
 
 @pytest.mark.parametrize("kind", ["fit", "fit_batches", "predict", "predict_proba_batches"])
-def test_an_exception_between_any_two_lines_leaves_nothing_behind(kind, two_threads, monkeypatch):
+def test_an_exception_between_any_two_lines_leaves_nothing_behind(kind, two_threads, tuned):
     """No thread at work, the limits of BLAS and the handler as before, and this exception; then the same bits."""
-    monkeypatch.setattr("xgpc.rows.executor.MIN_PARALLEL_WORK", 0.0)
-    monkeypatch.setattr("xgpc.rows.executor.BLOCK_ROWS", 50)
-    monkeypatch.setattr("xgpc.rows.source.BLOCK_ROWS", 50)
-    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 100)
+    tuned(parallel_work=0.0, block_rows=50, kept_rows=100)
     X = np.random.default_rng(0).normal(size=(200, 2))
     y, parts = (X[:, 0] > 0.0).astype(int), np.array_split(np.arange(200), 4)
     model = GPClassifier(4.0 * RBF(), n_neighbors=0, max_rows_in_model=100, keep_on_interrupt=True, **SMALL)
@@ -276,9 +273,9 @@ def test_an_exception_between_any_two_lines_leaves_nothing_behind(kind, two_thre
     np.testing.assert_array_equal(fitted.predict_proba(X), expected)
 
 
-def test_a_pass_that_fails_leaves_no_thread_at_work(monkeypatch):
+def test_a_pass_that_fails_leaves_no_thread_at_work(tuned):
     """The blocks are used again, while the same threads are."""
-    monkeypatch.setattr("xgpc.rows.executor.MIN_PARALLEL_WORK", 0.0)
+    tuned(parallel_work=0.0)
     source, state = ArraySource(np.zeros((3000, 1))), SimpleNamespace(cost=Cost(1.0, 1))
     begun, left, is_alone = threading.Event(), threading.Event(), []
 

@@ -71,8 +71,8 @@ KINDS = {
 
 
 @pytest.fixture(autouse=True)
-def small_data_may_decide(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.own_kernels.LEAST_ROWS", 100)
+def small_data_may_decide(tuned):
+    tuned(own_kernel_rows=100)
 
 
 def fitted(kind, max_time, interrupts=(), **params):

@@ -21,7 +21,7 @@ from sklearn.svm import SVC
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.estimator_checks import check_estimator
 from support.cold_starts import Setting, setting, shortfall
-from support.fits import keep_at_most, quietly
+from support.fits import quietly
 from support.reference import moons, ringnorm, waveform
 from support.threads import threads_at_work
 from threadpoolctl import threadpool_limits
@@ -232,7 +232,7 @@ def test_balanced_classes_are_scikit_learns_whatever_the_rows_weigh(labels, clas
 
 
 @pytest.mark.parametrize("how", ["rows", "linear", "counts", "batches", "many batches"])
-def test_balanced_classes_do_not_count_rows_of_weight_zero(how, monkeypatch):
+def test_balanced_classes_do_not_count_rows_of_weight_zero(how, tuned):
     X, y = moons(120)
     weight = np.random.default_rng(0).uniform(0.5, 2.0, 120) * ((y == 1) | (np.arange(120) % 4 == 0))
     given = weight > 0.0
@@ -241,7 +241,7 @@ def test_balanced_classes_do_not_count_rows_of_weight_zero(how, monkeypatch):
     if how == "linear":
         model = BayesianLinearClassifier(class_weight="balanced")
     if how == "many batches":
-        keep_at_most(50, monkeypatch)
+        tuned(kept_rows=50)
 
     def fitted(rows):
         if "batches" in how:

@@ -13,7 +13,7 @@ from datetime import datetime
 
 import numpy as np
 import pytest
-from support.fits import keep_at_most, quietly
+from support.fits import quietly
 
 from xgpc import GPClassifier
 from xgpc.app.cli import main
@@ -211,15 +211,13 @@ def test_bad_tables_are_one_line_that_names_the_place(name, tmp_path, model, run
 
 
 @pytest.fixture
-def small_memory(monkeypatch):
-    monkeypatch.setattr("xgpc.app.commands.IN_MEMORY", 1000)
-    monkeypatch.setattr("xgpc.rows.columnar.BATCH_ROWS", 60)
-    monkeypatch.setattr("xgpc.app.tables.BLOCK_BYTES", 4000)
+def small_memory(tuned):
+    tuned(memory=1000, batch_rows=60, csv_bytes=4000)
 
 
 @pytest.mark.parametrize("labels", [("no", "yes"), (0, 1)], ids=["text", "numbers"])
 @pytest.mark.parametrize("name", ["data.csv", "data.csv.gz", "data.parquet"])
-def test_more_rows_than_memory_takes_are_read_in_batches(name, labels, tmp_path, model, run, small_memory, monkeypatch):
+def test_more_rows_than_memory_takes_are_read_in_batches(name, labels, tmp_path, model, run, small_memory, tuned):
     frame, path = numbers(labels=labels), tmp_path / name
     options = ["--optimizer", "none", "--neighbors", "0", *OPTIONS]
     fit = ["fit", written(frame, path), "--target", "y", "--model", model, *options]
@@ -232,7 +230,7 @@ def test_more_rows_than_memory_takes_are_read_in_batches(name, labels, tmp_path,
     _, out, _ = run("predict", model, path)
     np.testing.assert_array_equal(probabilities(out), expected.predict_proba(frame[["a", "b"]]))
     assert "  400\n" in run("evaluate", model, path, "--target", "y")[1]
-    keep_at_most(150, monkeypatch)
+    tuned(kept_rows=150)
     assert run(*fit)[0] == 0
     assert any("learned from 150 of 400 rows" in text for text in GPClassifier.load(model).history_["decision"])
     assert sorted(os.listdir(tmp_path)) == sorted([name, os.path.basename(model)])

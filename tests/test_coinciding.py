@@ -28,10 +28,9 @@ POINTS = pytest.mark.parametrize("points", [np.full((1, 2), 1e4), X[60:66]], ids
 
 
 @pytest.fixture
-def to_the_end(monkeypatch):
+def to_the_end(tuned):
     """Sweeps go on until nothing changes, so that no tolerance is between two fits."""
-    monkeypatch.setattr("xgpc.inference.sweeps.TOLERANCE", 1e-10)
-    monkeypatch.setattr("xgpc.inference.sweeps.CLASSES_TOLERANCE", 1e-10)
+    tuned(sweep_tolerance=1e-10)
 
 
 def given(points, n_neighbors):

@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from sklearn.gaussian_process.kernels import RBF
-from support.fits import keep_at_most, without_warnings
+from support.fits import without_warnings
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.rows import from_arrow, from_npy, from_parquet
@@ -32,8 +32,8 @@ def gathered(source):
 
 
 @pytest.fixture
-def small_batches(monkeypatch):
-    monkeypatch.setattr("xgpc.rows.columnar.BATCH_ROWS", 200)
+def small_batches(tuned):
+    tuned(batch_rows=200)
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "data set", "table"])
@@ -84,9 +84,9 @@ def test_columns_that_cannot_be(given, message):
 
 
 @pytest.mark.parametrize("size", [N, 300])
-def test_a_fit_to_a_file_is_that_to_arrays(tmp_path, monkeypatch, small_batches, size):
+def test_a_fit_to_a_file_is_that_to_arrays(tmp_path, tuned, small_batches, size):
     """Of few rows, and of more than there are learned from."""
-    keep_at_most(size, monkeypatch)
+    tuned(kept_rows=size)
     data, X, y, weight = table()
     pq.write_table(data, tmp_path / "rows.parquet", row_group_size=130)
     np.save(tmp_path / "X.npy", X)
@@ -156,8 +156,8 @@ def test_a_bad_row_has_the_names_of_its_file_and_column(tmp_path, small_batches)
         assert note == f"(row 750 of {str(paths[1])!r}, batch {number} of the source, counted from 0)"
 
 
-def test_a_file_that_breaks_between_readings_is_an_error(tmp_path, monkeypatch):
-    keep_at_most(300, monkeypatch)
+def test_a_file_that_breaks_between_readings_is_an_error(tmp_path, tuned):
+    tuned(kept_rows=300)
     path = tmp_path / "rows.parquet"
     data = table()[0]
     pq.write_table(data, path)

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.model_selection import TimeSeriesSplit
-from support.fits import keep_at_most, without_warnings
+from support.fits import without_warnings
 
 from xgpc import GPClassifier
 
@@ -70,11 +70,6 @@ def of_known_sizes(values, cuts=CUTS):
     return array.from_array(values, chunks=(chunks, *((1,) * n for n in values.shape[1:])))
 
 
-def in_tasks(monkeypatch):
-    """Let workers search and sweep over a thousand rows, which would otherwise be too few."""
-    monkeypatch.setattr("xgpc.rows.executor.LEAST_FOR_TASKS", 1000)
-
-
 def assert_same_bits(one, other, X):
     np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
     assert one.elbo_ == other.elbo_
@@ -98,8 +93,8 @@ def client(connected):
 
 
 @pytest.fixture
-def small_subset(monkeypatch):
-    keep_at_most(SIZE, monkeypatch)
+def small_subset(tuned):
+    tuned(kept_rows=SIZE)
 
 
 @pytest.mark.parametrize("kind", ["weights", "neighbours", "learned"])
@@ -123,7 +118,7 @@ def test_few_rows_make_the_fit_of_arrays(client, kind):
         *("neighbours in tasks", "neighbours in tasks, a split in time", "neighbours in tasks, several classes"),
     ],
 )
-def test_many_rows_make_the_fit_of_batches(client, small_subset, kind, monkeypatch):
+def test_many_rows_make_the_fit_of_batches(client, small_subset, kind, tuned):
     X, y, weight = problem(n_classes=3 if "several classes" in kind else 2)
     chosen = options(optimizer=None)
     if kind == "learned":
@@ -145,7 +140,7 @@ def test_many_rows_make_the_fit_of_batches(client, small_subset, kind, monkeypat
     rows = (X, y, weight)[: 3 if kind == "weights" else 2]
     expected = without_warnings(GPClassifier(**chosen).fit_batches, [rows])
     if "in tasks" in kind:
-        in_tasks(monkeypatch)
+        tuned(task_rows=1000)
     model = without_warnings(DaskGPClassifier(**chosen).fit, *map(of_unknown_sizes, rows))
     # The same rows are drawn: what is learned from them is the same.
     assert model.kernel_ == expected.kernel_
@@ -402,9 +397,9 @@ def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_end
         assert vars(model) == before
 
 
-def test_five_workers_that_die_in_sweeps_change_no_bit(client, small_subset, monkeypatch):
+def test_five_workers_that_die_in_sweeps_change_no_bit(client, small_subset, monkeypatch, tuned):
     X, y, _ = problem()
-    in_tasks(monkeypatch)
+    tuned(task_rows=1000)
     near = options(optimizer=None, n_neighbors=3, max_rows_in_model=1000)
     calm = without_warnings(DaskGPClassifier(**near).fit, of_known_sizes(X), of_known_sizes(y))
     keep, killed = DaskPartitions.keep, []
@@ -434,12 +429,11 @@ def test_five_workers_that_die_in_sweeps_change_no_bit(client, small_subset, mon
     assert_same_bits(model, calm, X)
 
 
-def test_workers_that_leave_between_two_tasks_are_missed(small_subset, monkeypatch):
+def test_workers_that_leave_between_two_tasks_are_missed(small_subset, monkeypatch, tuned):
     """Partitions that are made while there are no workers know that there were some."""
     X, y, _ = problem()
-    in_tasks(monkeypatch)
-    for name in ("SECONDS_WITHOUT_WORKERS", "SECONDS_BETWEEN_LOOKS", "SECONDS_TO_START"):
-        monkeypatch.setattr(f"xgpc.dask.{name}", 0.2)
+    tuned(task_rows=1000)
+    tuned(seconds_without_workers=0.2, seconds_between_looks=0.2, seconds_to_start=0.2)
     submitted = DaskPartitions._submitted
     with ThreadPoolExecutor(1) as thread, local_cluster(1, processes=False) as cluster, Client(cluster) as client:
 
@@ -457,13 +451,13 @@ def test_workers_that_leave_between_two_tasks_are_missed(small_subset, monkeypat
             thread.submit(model.fit, of_known_sizes(X), of_known_sizes(y)).result(timeout=SECONDS)
 
 
-def test_looks_that_end_with_a_task_and_errors_leave_nothing(client, small_subset, monkeypatch):
+def test_looks_that_end_with_a_task_and_errors_leave_nothing(client, small_subset, monkeypatch, tuned):
     """A result may come as a fit looks for workers; after an error whose traceback is kept, no worker keeps rows."""
     X, y, _ = problem()
-    in_tasks(monkeypatch)
+    tuned(task_rows=1000)
     near = options(optimizer=None, n_neighbors=3, max_rows_in_model=1000)
     expected = without_warnings(DaskGPClassifier(**near).fit, of_known_sizes(X), of_known_sizes(y))
-    monkeypatch.setattr("xgpc.dask.SECONDS_BETWEEN_LOOKS", 0.002)
+    tuned(seconds_between_looks=0.002)
     model = DaskGPClassifier(**near)
     assert_same_bits(without_warnings(model.fit, of_known_sizes(X), of_known_sizes(y)), expected, X)
     run, names = DaskPartitions.run, []
@@ -487,11 +481,10 @@ def test_looks_that_end_with_a_task_and_errors_leave_nothing(client, small_subse
     assert caught.value.__traceback__
 
 
-def test_a_cluster_that_has_lost_all_workers_is_an_error(small_subset, monkeypatch):
+def test_a_cluster_that_has_lost_all_workers_is_an_error(small_subset, tuned):
     """It is said that there are none any more, and after a while it is an error."""
     X, y, _ = problem()
-    for name in ("SECONDS_WITHOUT_WORKERS", "SECONDS_BETWEEN_LOOKS", "SECONDS_TO_START"):
-        monkeypatch.setattr(f"xgpc.dask.{name}", 0.2)
+    tuned(seconds_without_workers=0.2, seconds_between_looks=0.2, seconds_to_start=0.2)
 
     def left(values):
         worker = get_worker()

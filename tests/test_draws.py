@@ -81,8 +81,8 @@ def fit(n_classes=2, kernel=None, **options):
         ),
     ],
 )
-def test_draws_have_the_mean_and_covariance_of_predict_latent(method, n_classes, options, monkeypatch):
-    monkeypatch.setattr("xgpc.approximations.draws.N_COSINES", 64)
+def test_draws_have_the_mean_and_covariance_of_predict_latent(method, n_classes, options, tuned):
+    tuned(cosines=64)
     model = fit(n_classes, **options)
     # Far away the prior is left; two rows are equal.
     X = np.random.default_rng(2).normal(size=(6, 2))
@@ -99,10 +99,10 @@ def test_draws_have_the_mean_and_covariance_of_predict_latent(method, n_classes,
         assert np.all(np.abs(across - np.eye(3)) <= LEVEL / np.sqrt(n_draws) + 1e-12)
 
 
-def test_draws_with_neighbours_are_exact(monkeypatch):
+def test_draws_with_neighbours_are_exact(tuned):
     model = fit(n_neighbors=4)
     X = np.random.default_rng(2).normal(size=(5, 2))
-    monkeypatch.setattr("xgpc.predict.EXACT_ROWS", 1)
+    tuned(exact_draws=1)
     sample = model.sample_latent(X, 4000, random_state=3)
     assert_moments(sample, *model.predict_latent(X, return_cov=True))
     with pytest.raises(ValueError, match=r"is not for models with neighbours \(n_neighbors_ above 0\)"):
@@ -125,7 +125,7 @@ def test_draws_do_not_depend_on_threads_and_paths_not_on_the_other_rows():
     ("n_classes", "options"),
     [(2, {}), (3, {}), (2, {"inducing_points": "all"}), (3, {"inducing_points": "all"}), (2, {"n_neighbors": 6})],
 )
-def test_a_covariance_of_many_rows_is_refused_before_it_takes_the_memory(n_classes, options, monkeypatch):
+def test_a_covariance_of_many_rows_is_refused_before_it_takes_the_memory(n_classes, options, tuned):
     model, X = fit(n_classes, **options), np.random.default_rng(0).normal(size=(700, 2))
     q = model.posterior_ or model.posterior_
     q.covariance(X[:2])
@@ -134,7 +134,7 @@ def test_a_covariance_of_many_rows_is_refused_before_it_takes_the_memory(n_class
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert 0.5 * q.covariance_bytes(700) <= peak <= 1.1 * q.covariance_bytes(700)
-    monkeypatch.setattr("xgpc.predict.MOST_COVARIANCE_BYTES", q.covariance_bytes(699))
+    tuned(covariance_bytes=q.covariance_bytes(699))
     assert model.predict_latent(X[:699], return_cov=True)[1].shape[0] == 699
     for call in (lambda: model.predict_latent(X, return_cov=True), lambda: model.sample_latent(X, method="exact")):
         with pytest.raises(ValueError, match=r"joint covariance of 700 rows would need .* GB.* Give fewer rows"):

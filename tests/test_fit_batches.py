@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.fits import keep_at_most, without_warnings
+from support.fits import without_warnings
 from support.frames import named
 from support.threads import threads_at_work
 
@@ -50,8 +50,8 @@ def assert_same_fit(one, other, X):
 
 
 @pytest.fixture
-def small_subset(monkeypatch):
-    keep_at_most(SIZE, monkeypatch)
+def small_subset(tuned):
+    tuned(kept_rows=SIZE)
 
 
 @pytest.mark.parametrize("kind", ["float32", "weights", "names", "neighbours", "mini-batches", "learned"])
@@ -78,9 +78,9 @@ def test_few_rows_make_the_fit_of_arrays(kind):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("in_memory", [False, True])
-def test_neighbours_are_searched_among_the_rows_that_a_model_may_keep(monkeypatch, n_classes, in_memory):
+def test_neighbours_are_searched_among_the_rows_that_a_model_may_keep(tuned, n_classes, in_memory):
     """The model is that of a fit to these rows alone, which have the classes in proportion."""
-    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 400)
+    tuned(learned_rows=400)
     X, y, weight = problem(n_classes=n_classes)
     given = model(n_neighbors=5, max_rows_in_model=800, optimizer=None)
     if in_memory:
@@ -100,8 +100,8 @@ def test_neighbours_are_searched_among_the_rows_that_a_model_may_keep(monkeypatc
     assert given.n_samples_seen_ == N
 
 
-def test_a_source_of_more_rows_than_are_learned_from_has_the_neighbours_of_a_fit(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", 1000)
+def test_a_source_of_more_rows_than_are_learned_from_has_the_neighbours_of_a_fit(tuned):
+    tuned(learned_rows=1000)
     rng = np.random.default_rng(0)
     X = rng.uniform(-3.0, 3.0, size=(3000, 2))
     y = (np.sin(4.0 * X[:, 0]) * np.cos(4.0 * X[:, 1]) > 0.2 * rng.normal(size=3000)).astype(int)
@@ -236,9 +236,9 @@ def failing(at_reading, error, at_batch=2):
 
 @pytest.mark.parametrize("at_reading", [1, 2, 3])
 @pytest.mark.parametrize("kind", [OSError, KeyboardInterrupt])
-def test_what_a_source_raises_is_passed_on(small_subset, monkeypatch, at_reading, kind):
+def test_what_a_source_raises_is_passed_on(small_subset, tuned, at_reading, kind):
     error = kind("the disk is gone")
-    monkeypatch.setattr("xgpc.rows.executor.MIN_PARALLEL_WORK", 0.0)
+    tuned(parallel_work=0.0)
     X, y, _ = problem()
     fitted = without_warnings(model(optimizer=None, n_jobs=2).fit, X[:300], y[:300])
     before = dict(fitted.__dict__)
@@ -334,8 +334,8 @@ def test_what_is_for_rows_in_memory(small_subset, options):
     assert not threads_at_work()
 
 
-def test_memory_does_not_grow_with_the_rows(monkeypatch):
-    keep_at_most(2000, monkeypatch)
+def test_memory_does_not_grow_with_the_rows(tuned):
+    tuned(kept_rows=2000)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 40))
     y = (X[:, 0] > 0.0).astype(int)
@@ -394,9 +394,9 @@ def reusing(arrays, wrap):
 
 @pytest.mark.parametrize("kind", WRAPPED)
 @pytest.mark.parametrize("last_rows", [SIZE, N])
-def test_memory_that_is_used_again_makes_the_bits_of_batches_that_stay(kind, last_rows, monkeypatch):
+def test_memory_that_is_used_again_makes_the_bits_of_batches_that_stay(kind, last_rows, tuned):
     """Whether all rows are kept, or each pass reads them; and of predictions."""
-    keep_at_most(last_rows, monkeypatch)
+    tuned(kept_rows=last_rows)
     arrays, fitted = problem(), model(n_neighbors=0, optimizer=None, n_jobs=2)
     table = pd.DataFrame(arrays[0]) if kind == "frame" else arrays[0]
     found = []

@@ -223,10 +223,9 @@ def test_singular_covariance_matrices_cost_no_digits_that_matter(variance, lengt
 
 @pytest.mark.parametrize("bound", ["exact", "additive-noise"])
 @pytest.mark.parametrize("share", ["kernel", "none"])
-def test_mean_of_softmax_solves_the_newton_system(bound, share, monkeypatch):
+def test_mean_of_softmax_solves_the_newton_system(bound, share, tuned):
     """(K^-1 + sum_i H_i) mean = sum_i g_i + H_i m_i, at the latent values of rows of which some are equal."""
-    monkeypatch.setattr("xgpc.inference.ascent.SOFTMAX_CG_TOL", 1e-12)
-    monkeypatch.setattr("xgpc.inference.ascent.CG_MAX_ITER", 500)
+    tuned(softmax_tolerance=1e-12, softmax_iterations=500)
     X, classes = labelled(8, seed=15)
     random, place = np.random.default_rng(0), np.append(np.arange(8), [1, 1, 4])
     Z, place = np.unique(X, axis=0), np.unique(X[place], axis=0, return_inverse=True)[1].ravel()
@@ -261,9 +260,9 @@ def test_mean_of_softmax_solves_the_newton_system(bound, share, monkeypatch):
     ("likelihood", "bound", "share", "noise"),
     [(*case, noise) for i, case in enumerate(CASES) for noise in (None, (0.4, "of each row")[i % 2])],
 )
-def test_equals_the_sparse_code_with_an_inducing_point_at_each_row(likelihood, bound, share, noise, monkeypatch):
+def test_equals_the_sparse_code_with_an_inducing_point_at_each_row(likelihood, bound, share, noise, tuned):
     """With white noise, too, the same for all rows or not; and four rows are there twice, with labels of any class."""
-    monkeypatch.setattr("xgpc.approximations.sparse.JITTER", 1e-13)
+    tuned(jitter=1e-13)
     Z, y = labelled(20, seed=1, n_classes=3)
     X, y = np.vstack([Z, Z[:4]]), np.append(y, y[4:8])
     y = y if likelihood in MULTI_CLASS else y > 0

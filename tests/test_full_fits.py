@@ -89,17 +89,14 @@ def test_the_order_of_the_rows_does_not_matter(likelihood, bound, kernel):
         ("multinomial-probit", "additive-noise", "none"),
     ],
 )
-def test_no_bit_depends_on_the_number_of_threads(likelihood, bound, share, monkeypatch):
+def test_no_bit_depends_on_the_number_of_threads(likelihood, bound, share, monkeypatch, tuned):
     X, y = labelled(70, seed=7)
     y = y if likelihood in MULTI_CLASS else np.minimum(y, 1)
     options = {"likelihood": likelihood, "bound": bound, "share": share, "max_iter": 3, "tol": 1e-3}
     options |= {"optimizer": "profile" if likelihood in ("logit", "softmax") else None}
     model = classifier(SMOOTH + WhiteKernel(0.1) * DotProduct(0.5), **options)
     alone = quietly(clone(model), X, y)
-    monkeypatch.setattr("xgpc.rows.executor.MIN_PARALLEL_WORK", 0)
-    monkeypatch.setattr("xgpc.rows.source.BLOCK_ROWS", 16)
-    monkeypatch.setattr("xgpc.rows.executor.TILE_ROWS", 7)
-    monkeypatch.setattr("xgpc.rows.executor.BLOCK_ROWS", 16)
+    tuned(parallel_work=0, block_rows=16, tile_rows=7)
     results, started = [], []
     submit = Threads.submit
     monkeypatch.setattr(Threads, "submit", lambda self, *task: started.append(self.n_threads) or submit(self, *task))
@@ -237,8 +234,8 @@ def test_other_optimizers_and_mini_batches_are_refused(options):
 
 
 @pytest.mark.parametrize("share", ["kernel", "none"])
-def test_too_many_distinct_rows_are_refused(share, monkeypatch):
-    monkeypatch.setattr("xgpc.approximations.full.MAX_ROWS", 25)
+def test_too_many_distinct_rows_are_refused(share, tuned):
+    tuned(full_rows=25)
     X, y = labelled(30, seed=14)
     match = "inducing_points='all' allows 25 distinct rows, got 30. Take inducing points"
     assert_refused(classifier(share=share), X, y, match)

@@ -369,11 +369,11 @@ def test_a_chain_that_fails_leaves_the_estimator_as_it_was(monkeypatch):
     assert all(vars(model)[name] is value for name, value in before.items())
 
 
-def test_chains_that_disagree_warn_where_fit_was_called(monkeypatch):
+def test_chains_that_disagree_warn_where_fit_was_called(tuned):
     X, y = DATA
-    monkeypatch.setattr("xgpc.gibbs.classifier.LARGEST_R_HAT", np.inf)
+    tuned(largest_r_hat=np.inf)
     agreeing = small().fit(X, y)
-    monkeypatch.setattr("xgpc.gibbs.classifier.LARGEST_R_HAT", 0.5)
+    tuned(largest_r_hat=0.5)
     message = rf"R-hat is {agreeing.r_hat_:.4g}, above 0\.5: the chains disagree.* n_samples=20 or thin=10; .* n_warmup"
     with pytest.warns(ConvergenceWarning, match=message) as caught:
         model = small().fit(X, y)

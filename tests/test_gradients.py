@@ -19,7 +19,6 @@ from xgpc._moving import FreeParameters, MovingPrior
 from xgpc._svi import SCHEDULES
 from xgpc.approximations.base import SeparatePriors
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference import mini_batch
 from xgpc.inference.mini_batch import MiniBatches
 from xgpc.kernels.prior import NO_PRIOR
 from xgpc.learning.adam import moving_priors
@@ -287,13 +286,13 @@ def test_a_batch_stands_for_all_rows():
 
 @pytest.mark.parametrize("share", ["kernel", "none"])
 @pytest.mark.parametrize("tile", [1, 7, 20, 64])
-def test_tiles_change_nothing_but_rounding(monkeypatch, share, tile):
+def test_tiles_change_nothing_but_rounding(tuned, share, tile):
     problem = Problem("multinomial-probit", "additive-noise", share, n=60, weighted=True)
     q, site, rows = problem.arbitrary_posterior(), problem.site(), problem.training()
     batches = [np.random.default_rng(step).permutation(60)[:40] for step in range(6)]
     found = []
     for size in (40, tile):
-        monkeypatch.setattr(mini_batch, "TILE_ROWS", size)
+        tuned(batch_tile_rows=size)
         moving = moving_priors(Coordinates(q.prior, True), NO_PRIOR, 0.05)
         loop = steps(rows, q, site, moving, batches, schedule=(SCHEDULES["constant"], 0.3, 0.0))
         found.append(

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF
-from support.fits import keep_at_most, quietly, without_warnings
+from support.fits import quietly, without_warnings
 from support.reference import moons
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -313,8 +313,8 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [10, 1000])
-def test_labels_of_other_kinds_are_refused_for_any_number_of_rows(monkeypatch, kind, size):
-    keep_at_most(size, monkeypatch)
+def test_labels_of_other_kinds_are_refused_for_any_number_of_rows(tuned, kind, size):
+    tuned(kept_rows=size)
     y, message = KINDS[kind], r"Labels must be text|y is an array of objects|Complex data"
     for fit in (
         lambda one: one.fit(POINTS, y),

@@ -199,8 +199,8 @@ def fit(X, y, **params):
     return quietly(GPClassifier(**{"n_inducing": 16, "random_state": 0, **params}), X, y)
 
 
-def test_many_neighbours_are_warned_of_their_cost(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.learn.MANY_NEIGHBORS", 20)
+def test_many_neighbours_are_warned_of_their_cost(tuned):
+    tuned(many_neighbors=20)
     X, y = moons(40)
     params = {"max_iter": 1, "optimizer": None}
     with pytest.warns(

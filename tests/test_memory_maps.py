@@ -15,9 +15,9 @@ N, D = 12_000, 100
 
 
 @pytest.fixture(params=[np.float32, np.float64])
-def mapped(request, tmp_path, monkeypatch):
+def mapped(request, tmp_path, tuned):
     """Features, whose start values are looked for among few rows, as the rows looked at are copied."""
-    monkeypatch.setattr("xgpc.learning.inducing.SAMPLE_ROWS", 100)
+    tuned(start_rows=100)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, D)).astype(request.param)
     np.save(tmp_path / "X.npy", X)

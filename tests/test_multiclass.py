@@ -198,10 +198,9 @@ def test_equal_kernels_give_what_one_gives(likelihood, bound):
 
 @cases([case for case in CASES if case[0] == "softmax"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_mean_of_softmax_solves_the_newton_system(likelihood, bound, share, weighted, monkeypatch):
+def test_mean_of_softmax_solves_the_newton_system(likelihood, bound, share, weighted, tuned):
     """(I + sum_i H_i (x) a_i a_i^T) w = sum_i (g_i + H_i m_i) (x) a_i."""
-    monkeypatch.setattr("xgpc.inference.ascent.SOFTMAX_CG_TOL", 1e-10)
-    monkeypatch.setattr("xgpc.inference.ascent.CG_MAX_ITER", 500)
+    tuned(softmax_tolerance=1e-10, softmax_iterations=500)
     problem = Problem(likelihood, bound, share, seed=5, weighted=weighted)
     q, site = problem.arbitrary_posterior(), problem.site()
     rows = problem.training()

@@ -12,7 +12,6 @@ from support.fits import quietly
 
 from xgpc import GPClassifier
 from xgpc.learning.hold_out import HoldOut
-from xgpc.rows import neighbours
 from xgpc.rows.neighbours import Metric, Neighbours
 
 
@@ -125,8 +124,8 @@ def test_a_row_is_not_among_its_neighbours(kind, d, k):
 
 
 @every_power
-def test_if_few_rows_are_compared_most_of_the_nearest_are_found(monkeypatch, power):
-    monkeypatch.setattr(neighbours, "COMPARED_ROWS", 3000)
+def test_if_few_rows_are_compared_most_of_the_nearest_are_found(tuned, power):
+    tuned(compared_rows=3000)
     rows = rows_of(31_000, 12, "distinct")
     some = np.random.default_rng(0).choice(len(rows), 40, replace=False)
     found = Neighbours(rows, Metric(power=power)).of(rows[some], 24)
@@ -138,10 +137,9 @@ def test_if_few_rows_are_compared_most_of_the_nearest_are_found(monkeypatch, pow
 
 
 @pytest.mark.parametrize("exact", [1, 30_000])
-def test_neighbours_of_equal_rows(exact, monkeypatch):
+def test_neighbours_of_equal_rows(exact, tuned):
     """As many as are asked for, however few rows are compared."""
-    monkeypatch.setattr(neighbours, "EXACT_ROWS", exact)
-    monkeypatch.setattr(neighbours, "COMPARED_ROWS", 1)
+    tuned(all_compared_rows=exact, compared_rows=1)
     rows = rows_of(400, 25, "distinct")
     rows[100:300] = rows[0]
     near = Neighbours(rows)
@@ -156,10 +154,9 @@ def test_neighbours_of_equal_rows(exact, monkeypatch):
 @pytest.mark.parametrize("exact", [500, 30_000])
 @pytest.mark.parametrize("d", [2, 25])
 @every_power
-def test_any_number_of_threads_finds_the_same(d, exact, power, monkeypatch):
+def test_any_number_of_threads_finds_the_same(d, exact, power, tuned):
     """Whatever other points are given with them."""
-    monkeypatch.setattr(neighbours, "EXACT_ROWS", exact)
-    monkeypatch.setattr(neighbours, "COMPARED_ROWS", 500)
+    tuned(all_compared_rows=exact, compared_rows=500)
     rows = rows_of(2500, d, "rounded")
     near, points = Neighbours(rows, Metric(power=power)), rows[:1300] + 0.3
     one, others = near.of_rows(20, 1), near.of(points, 20)

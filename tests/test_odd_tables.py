@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_classification
 from sklearn.gaussian_process.kernels import RBF
-from support.fits import keep_at_most, quietly, without_warnings
+from support.fits import quietly, without_warnings
 
 from xgpc import GPClassifier
 from xgpc.explain import shapley_values
@@ -103,11 +103,11 @@ ROUNDING = {
 
 @pytest.mark.parametrize("kind", ROUNDING)
 @pytest.mark.parametrize("container", ["table", "missing", "batches", "many batches"])
-def test_rounding_in_a_constant_column_is_no_feature(kind, container, monkeypatch):
+def test_rounding_in_a_constant_column_is_no_feature(kind, container, tuned):
     column = ROUNDING[kind]
     x = X.astype(column.dtype)
     if container == "many batches":
-        keep_at_most(100, monkeypatch)
+        tuned(kept_rows=100)
 
     def model_of(column):
         model = GPClassifier(n_inducing=12, max_iter=5, n_neighbors=0, random_state=0)

@@ -15,7 +15,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.model_selection import TimeSeriesSplit, cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
-from support.fits import keep_at_most, quietly, without_warnings
+from support.fits import quietly, without_warnings
 from support.internals import Coordinates, KernelSpec, SparsePrior, coordinate_ascent
 from support.training import training
 
@@ -439,9 +439,9 @@ def test_what_ordered_classes_do_not_have_is_an_error(given, message):
 
 
 @pytest.mark.parametrize("n_rows", [1000, 100])
-def test_batches_take_the_order_of_the_classes(n_rows, monkeypatch):
+def test_batches_take_the_order_of_the_classes(n_rows, tuned):
     """With all rows in memory and with a sample of them; an order that is not named is that of the sorted names."""
-    keep_at_most(n_rows, monkeypatch)
+    tuned(kept_rows=n_rows)
     X, y = data(300)
     names = np.array(["d", "b", "c", "a"])
     same = {"n_inducing": 10, "max_iter": 5, "random_state": 0}

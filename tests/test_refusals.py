@@ -165,8 +165,8 @@ def test_files_that_are_not_alike_or_no_matrices_are_refused(tmp_path):
         from_npy(tmp_path / "text.npy", tmp_path / "y.npy")
 
 
-def test_memory_that_is_not_there_is_told_of(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.inducing.MOST_BYTES", 1e3)
+def test_memory_that_is_not_there_is_told_of(tuned):
+    tuned(most_bytes=1e3)
     with pytest.warns(UserWarning, match="with 5 inducing points needs about .* GB"):
         small().fit(X, THREE)
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
-from support.fits import keep_at_most, without_warnings
+from support.fits import without_warnings
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.acquisition import predictive_entropy
@@ -147,9 +147,8 @@ def test_checks_leave_the_given_matrix_alone():
     assert X.indices is indices
 
 
-def test_a_fit_does_not_make_the_rows_dense(monkeypatch):
-    monkeypatch.setattr("xgpc.learning.inducing.SAMPLE_ROWS", 100)
-    monkeypatch.setattr("xgpc.rows.source.DENSE_VALUES", 2**18)
+def test_a_fit_does_not_make_the_rows_dense(tuned):
+    tuned(start_rows=100, dense_values=2**18)
     X, y = rows(12_000, 200, 0.02)
     size = 8 * X.shape[0] * X.shape[1]
     model = GPClassifier(RBF(3.0), n_inducing=5, max_iter=2, subset_sizes=[500], learn_inducing=False, random_state=0)
@@ -173,9 +172,9 @@ def quietly_fitted(source, **parameters):
 
 @pytest.mark.parametrize("n_kept", [10_000, 200])
 @pytest.mark.parametrize("form", ["csr", "coo"])
-def test_sparse_batches_give_the_bits_of_dense_ones(monkeypatch, n_kept, form):
+def test_sparse_batches_give_the_bits_of_dense_ones(tuned, n_kept, form):
     """Whether all rows are learned from, or 200 of them."""
-    keep_at_most(n_kept, monkeypatch)
+    tuned(kept_rows=n_kept)
     X, y = rows()
     parts = [slice(0, 120), slice(120, 120), slice(120, N)]
     one = quietly_fitted([(X[part].asformat(form), y[part]) for part in parts])

@@ -6,7 +6,7 @@ from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.preprocessing import StandardScaler
-from support.fits import keep_at_most, quietly
+from support.fits import quietly
 from support.latents import CASES, NOISY, SEVERAL, cases
 from support.reference import moons, ringnorm
 
@@ -89,12 +89,12 @@ def test_it_is_determined_by_the_seed():
 @pytest.mark.parametrize(
     ("likelihood", "share"), [("logit", "kernel"), ("softmax", "none"), ("logistic-softmax", "kernel")]
 )
-def test_threads_divide_large_mini_batches_and_change_no_bit(likelihood, share, monkeypatch):
+def test_threads_divide_large_mini_batches_and_change_no_bit(likelihood, share, tuned):
     rows, labels = waves(9000) if likelihood == "logit" else blobs(9000)
     params = {"likelihood": likelihood, "bound": "auto", "share": share, "batch_size": 4500, "max_iter": 1}
     one, two = (quietly(model(**params, n_jobs=n_jobs), rows, labels) for n_jobs in (1, 2))
     assert outcomes(one) == outcomes(two)
-    monkeypatch.setattr("xgpc.inference.mini_batch.PARALLEL_ROWS", len(rows))
+    tuned(parallel_batch_rows=len(rows))
     whole = quietly(model(**params), rows, labels)
     np.testing.assert_allclose(outcomes(one), outcomes(whole), rtol=1e-6, atol=1e-6)
 
@@ -173,8 +173,8 @@ def log_score(model, X, y):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_stream_sorted_by_class_is_learned_as_rows_in_memory(monkeypatch, weighted):
-    keep_at_most(2000, monkeypatch)
+def test_a_stream_sorted_by_class_is_learned_as_rows_in_memory(tuned, weighted):
+    tuned(kept_rows=2000)
     X, y = noisy_waves(20_000, 0)
     order = np.argsort(y, kind="stable")
     X, y = X[order], y[order]

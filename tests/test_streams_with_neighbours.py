@@ -51,11 +51,9 @@ def assert_same_bits(one, other):
 
 
 @pytest.fixture
-def exact_sweeps(monkeypatch):
+def exact_sweeps(tuned):
     """Sites that agree with each other do not depend on where the sweeps began."""
-    monkeypatch.setattr("xgpc.inference.sweeps.TOLERANCE", 1e-9)
-    monkeypatch.setattr("xgpc.inference.sweeps.CLASSES_TOLERANCE", 1e-9)
-    monkeypatch.setattr("xgpc.inference.sweeps.MAX_SWEEPS", 300)
+    tuned(sweep_tolerance=1e-9, most_sweeps=300)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -163,8 +161,8 @@ def test_likelihoods_without_neighbours_keep_no_rows(tmp_path):
     assert "rows" not in read((tmp_path / "model.npz").read_bytes())[1]
 
 
-def test_a_stream_does_not_drop_rows_of_a_larger_fit(monkeypatch):
-    monkeypatch.setattr("xgpc.config.MOST_CLASS_ROWS", 1000)
+def test_a_stream_does_not_drop_rows_of_a_larger_fit(tuned):
+    tuned(kept_rows=1000)
     model = fixed().fit(X[:300], Y[:300]).partial_fit(X[300:], Y[300:])
     np.testing.assert_array_equal(model.posterior_.X, X[100:])
 

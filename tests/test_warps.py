@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.metrics import log_loss
-from support.fits import keep_at_most, quietly, without_warnings
+from support.fits import quietly, without_warnings
 
 from xgpc import GPClassifier
 from xgpc.data.encoding import Encoding
@@ -221,8 +221,8 @@ def test_further_rows_and_warm_starts_keep_the_warps():
     assert [one.feature for one in wider.encoding_.warps] == [0, 1, 3]
 
 
-def test_many_rows_in_batches_are_warped(monkeypatch):
-    keep_at_most(250, monkeypatch)
+def test_many_rows_in_batches_are_warped(tuned):
+    tuned(kept_rows=250)
     batches = [(X[:100], Y[:100]), (X[100:], Y[100:])]
     found = without_warnings(model().fit_batches, batches)
     encode = found.encoding_.encode

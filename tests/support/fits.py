@@ -18,12 +18,6 @@ def quietly(model, X, y, **options):
     return without_warnings(model.fit, X, y, **options)
 
 
-def keep_at_most(n_rows, monkeypatch):
-    """Let fits of sources keep at most so many rows in memory by default."""
-    monkeypatch.setattr("xgpc.learning.stages.LAST_ROWS", n_rows)
-    monkeypatch.setattr("xgpc.config.MOST_CLASS_ROWS", n_rows)
-
-
 def rows_of(model, column):
     """The history's rows that have a value in a column: a table of arrays."""
     values = model.history_[column]

@@ -18,11 +18,9 @@ from support.internals import (
     Local,
     Neighbourhoods,
     Neighbours,
-    Softmax,
     SparsePrior,
     Sweep,
     Threads,
-    TwoClasses,
     converged_sites,
     coordinate_ascent,
     in_order,
@@ -245,7 +243,7 @@ def test_with_all_neighbours_it_is_expectation_propagation(name, link, weighted,
         problem = Problem(KERNELS[name], n=60, k=60, m=m, link=link, weight=weight)
     else:
         problem = far_problem(KERNELS[name], link, weight=weight)
-    sweeps = converged_sites(problem.local, start_sites(problem.source, problem.link), 1e-9, 500)
+    sweeps = converged_sites(problem.local, start_sites(problem.source, problem.site), 1e-9, 500)
     assert sweeps.converged
 
     def by_quadrature(y, m, v):
@@ -290,7 +288,7 @@ def test_a_row_is_its_parts_whose_weights_sum_to_its_own(parts, link, variance):
     for copies, weights in ((1, [weight]), (len(shares), shares)):
         problem = far_problem(kernel, link, X=np.repeat(X, copies, axis=0))
         problem.source = ArraySource(problem.X, np.repeat(y, copies), np.tile(weights, 40))
-        sweeps = converged_sites(problem.local, start_sites(problem.source, problem.link), 1e-9, 500)
+        sweeps = converged_sites(problem.local, start_sites(problem.source, problem.site), 1e-9, 500)
         assert sweeps.converged
         problem.sites = sweeps.sites
         found.append(predicted(problem.neighbourhoods(T), sweeps.q))
@@ -303,7 +301,7 @@ def test_a_row_is_its_parts_whose_weights_sum_to_its_own(parts, link, variance):
 def test_converged_sites_are_those_of_their_own_cavities(link):
     """The fixed point, with inducing points and a few neighbours, from any start."""
     problem = Problem(KERNELS["sum"], n=150, k=10, m=8, link=link)
-    start = start_sites(problem.source, problem.link)
+    start = start_sites(problem.source, problem.site)
     found = [
         converged_sites(problem.local, (factor * start[0], factor * start[1]), 1e-9, 500) for factor in (1.0, 0.0, 3.0)
     ]
@@ -342,18 +340,18 @@ def three_classes(X):
 
 def score_of(kernel, weighted):
     rng = np.random.default_rng(0)
-    k, executor, link = 8, Threads(1), Softmax.of(3)
+    k, executor, site = 8, Threads(1), record_of("softmax", "exact").site(3)
     X, asked = rng.normal(size=(150, 2)), rng.normal(size=(50, 2))
     weight = rng.gamma(2.0, 1.0, len(X)) if weighted else np.empty(0)
     prior = SparsePrior.build(KernelSpec(kernel, 2), rng.normal(size=(6, 2)))
     near, source = Neighbours(X), ArraySource(X, three_classes(X), weight)
     rows, among = local_rows(executor, prior, X), in_order(near.of_rows(k))
-    local = Local(executor, labels_and_weights(source), prior, rows, *among, link)
-    sweeps = converged_sites(local, start_sites(source, link))
+    local = Local(executor, labels_and_weights(source), prior, rows, *among, site)
+    sweeps = converged_sites(local, start_sites(source, site))
     assert sweeps.converged
     held_out = ArraySource(asked, three_classes(asked), weight[: len(asked)])
     among = local.index, local.n_earlier, near.of(asked, k)
-    score = HeldOutScore(executor, prior, source, held_out, *among, sweeps.sites, link)
+    score = HeldOutScore(executor, prior, source, held_out, *among, sweeps.sites, site)
     return np.append(prior.spec.theta, -0.4), score
 
 
@@ -375,15 +373,15 @@ def test_scores_and_sites_are_expectations_over_the_latent_values():
     values = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(4, 5, 100_000))
     p = np.exp(values - values.max(axis=0))
     p /= p.sum(axis=0)
-    link, n = Softmax.of(4), p.shape[2]
+    site, n = record_of("softmax", "exact").site(4), p.shape[2]
 
     def agrees(found, samples, nodes_error):
         error = samples.std(axis=-1) / np.sqrt(n)
         return np.all(np.abs(found - samples.mean(axis=-1)) < 4.0 * error + nodes_error)
 
-    scores, _ = link.scores(mean, variance, y)
+    scores, _ = site.record.cavity.scores(site, mean, variance, y)
     assert agrees(np.exp(scores), p[y.astype(int), np.arange(5)], 5e-3)
-    precision, linear = link.sites(mean, variance, y)
+    precision, linear = site.record.cavity.sites(site, mean, variance, y)
     assert agrees(precision, p * (1.0 - p), 5e-3)
     is_label = np.arange(4)[:, None] == y
     # Of latent values less their mean over the classes, which changes no probability.
@@ -395,11 +393,11 @@ def test_scores_and_sites_are_expectations_over_the_latent_values():
 
 def local_problem(kernel, X, y, Z, k, weight=None):
     """Rows with k neighbours, and a function: probabilities that sites and q(z) make at other rows."""
-    executor, link = Threads(1), Softmax.of(int(y.max()) + 1)
+    executor, site = Threads(1), record_of("softmax", "exact").site(int(y.max()) + 1)
     prior = SparsePrior.build(KernelSpec(kernel, X.shape[1]), Z)
     source, near = ArraySource(X, y.astype(float), np.empty(0) if weight is None else weight), Neighbours(X)
     rows = local_rows(executor, prior, X)
-    local = Local(executor, labels_and_weights(source), prior, rows, *in_order(near.of_rows(min(k, len(X) - 1))), link)
+    local = Local(executor, labels_and_weights(source), prior, rows, *in_order(near.of_rows(min(k, len(X) - 1))), site)
 
     def moments_at(T, sweeps):
         of_T = local_rows(executor, prior, T)
@@ -418,7 +416,7 @@ def test_with_all_neighbours_it_is_the_posterior_of_the_full_process(variance, m
     kernel = ConstantKernel(variance) * Matern(0.8, nu=1.5)
     Z = X[:m] if m else np.full((1, 2), 1e6)
     local, moments_at, source = local_problem(kernel, X, classes, Z, 60, weight)
-    sweeps = converged_sites(local, start_sites(source, local.link), 1e-7)
+    sweeps = converged_sites(local, start_sites(source, local.site), 1e-7)
     assert sweeps.converged
     mean, variance_at = moments_at(T, sweeps)
     rows, site = training(X, classes.astype(float), weight, 3), record_of("softmax", "exact").site(3)
@@ -454,39 +452,39 @@ def test_a_fit_with_a_number_of_neighbours():
 # Rows of weight zero.
 
 
-@pytest.mark.parametrize("link", [TwoClasses(_local.LINKS["logit"]), TwoClasses(_local.LINKS["probit"]), Softmax.of(3)])
-def test_rows_of_weight_zero_are_predicted_and_change_nothing(link):
+@pytest.mark.parametrize(("name", "n_classes"), [("logit", 2), ("probit", 2), ("softmax", 3)])
+def test_rows_of_weight_zero_are_predicted_and_change_nothing(name, n_classes):
     """With all rows as neighbours: sites and predictions are those of the other rows alone."""
     rng, n, n_held_out = np.random.default_rng(0), 30, 6
-    X, executor = rng.normal(size=(n, 2)), Threads(1)
-    y = rng.integers(0, 3, n).astype(float) if link.curvature else np.where(rng.random(n) < 0.5, -1.0, 1.0)
+    X, executor, site = rng.normal(size=(n, 2)), Threads(1), record_of(name, "exact").site(n_classes)
+    y = rng.integers(0, 3, n).astype(float) if site.n_latents > 1 else np.where(rng.random(n) < 0.5, -1.0, 1.0)
     prior = SparsePrior.build(KernelSpec(KERNELS["matern-3/2"], 2), rng.normal(size=(5, 2)))
 
     def problem(rows, weight):
         near, whitened = Neighbours(X[rows]), local_rows(executor, prior, X[rows])
         source = ArraySource(X[rows], y[rows], weight)
         among = in_order(near.of_rows(len(whitened.a) - 1))
-        return Local(executor, labels_and_weights(source), prior, whitened, *among, link), source, near
+        return Local(executor, labels_and_weights(source), prior, whitened, *among, site), source, near
 
     kept = slice(n_held_out, n)
     whole, all_rows, _ = problem(slice(n), np.where(np.arange(n) < n_held_out, 0.0, 1.0))
     alone, others, near = problem(kept, np.ones(n - n_held_out))
-    found = converged_sites(whole, start_sites(all_rows, link), 1e-10, 500)
-    expected = converged_sites(alone, start_sites(others, link), 1e-10, 500)
+    found = converged_sites(whole, start_sites(all_rows, site), 1e-10, 500)
+    expected = converged_sites(alone, start_sites(others, site), 1e-10, 500)
     for part, of_alone in zip(found.sites, expected.sites, strict=True):
         assert np.all(part[:, :n_held_out] == 0.0)
         assert_allclose(part[:, kept], of_alone, rtol=1e-6, atol=1e-7)
     of_held_out = local_rows(executor, prior, X[:n_held_out])
     index = near.of(X[:n_held_out], n - n_held_out)
     mean, variance = predicted(Neighbourhoods(prior.core, alone.rows, expected.sites, of_held_out, index), expected.q)
-    assert_allclose(found.predicted[0][:, :n_held_out] - centred_of(link, found.predicted[0], n_held_out),
-                    mean - centred_of(link, mean, n_held_out), rtol=1e-6, atol=1e-7)  # fmt: skip
+    assert_allclose(found.predicted[0][:, :n_held_out] - centred_of(site, found.predicted[0], n_held_out),
+                    mean - centred_of(site, mean, n_held_out), rtol=1e-6, atol=1e-7)  # fmt: skip
     assert_allclose(found.predicted[1][:, :n_held_out], variance, rtol=1e-6, atol=1e-7)
 
 
-def centred_of(link, mean, count):
+def centred_of(site, mean, count):
     """What labels do not determine of several classes: the average over these."""
-    return np.mean(mean[:, :count], axis=0) if link.curvature else 0.0
+    return np.mean(mean[:, :count], axis=0) if site.n_latents > 1 else 0.0
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -33,7 +33,7 @@ def score_of(kernel, link="logit", weighted=False, n=150, n_held_out=60, k=8, to
     rng = np.random.default_rng(5)
     weight = np.exp(rng.normal(size=n)) if weighted else None
     problem = Problem(kernel, n=n, m=6, k=k, link=link, weight=weight)
-    sweeps = converged_sites(problem.local, start_sites(problem.source, problem.link), tol, 1000)
+    sweeps = converged_sites(problem.local, start_sites(problem.source, problem.site), tol, 1000)
     assert sweeps.converged
     problem.sites = sweeps.sites
     T = rng.normal(size=(n_held_out, 2))
@@ -41,7 +41,7 @@ def score_of(kernel, link="logit", weighted=False, n=150, n_held_out=60, k=8, to
     held_out = ArraySource(T, y, np.exp(rng.normal(size=n_held_out)) if weighted else np.empty(0))
     index = problem.neighbourhoods(T).index
     among = problem.index, problem.n_earlier, index
-    score = HeldOutScore(problem.executor, problem.prior, problem.source, held_out, *among, problem.sites, problem.link)
+    score = HeldOutScore(problem.executor, problem.prior, problem.source, held_out, *among, problem.sites, problem.site)
     return problem, score
 
 

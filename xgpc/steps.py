@@ -18,7 +18,6 @@ from .data.frames import index_columns, note_of_index
 from .data.partitions import survey_partitions
 from .data.survey import Streamed, seed_of_keys, survey
 from .data.training import Columns, training_data, transformed
-from .inference.links import LINKS
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import Run
 from .kernels.wrappers import is_precomputed
@@ -164,7 +163,7 @@ def stream_rows(data: Data | None, q: KernelPosterior | LocalPosterior) -> Rows 
     if data is None:
         return None
     config, source = data.config, data.source
-    keeps = config.may_keep_rows and config.optimizer is not None and data.record.key in LINKS
+    keeps = config.may_keep_rows and config.optimizer is not None and data.record.cavity is not None
     if isinstance(q, LocalPosterior) or not keeps or source.makes_dense:
         return None
     latest = slice(-_most_of_stream(data), None)

@@ -30,15 +30,14 @@ from scipy.linalg import blas
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from threadpoolctl import threadpool_limits
 
-from xgpc import _local
 from xgpc.approximations.local_rows import in_order, local_rows, metric
 from xgpc.approximations.sparse import SparsePrior
 from xgpc.explain import shapley_values
-from xgpc.inference.links import TwoClasses
 from xgpc.inference.local_sites import Local, Sweep
 from xgpc.inference.sweeps import start_sites
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.held_out_score import HeldOutScore
+from xgpc.likelihoods import record_of
 from xgpc.rows.executor import Threads
 from xgpc.rows.neighbours import Neighbours
 from xgpc.rows.source import ArraySource, labels_and_weights
@@ -143,14 +142,14 @@ def sweeps(n, k, m, d, profile, repeats):
     X, labels = problem(2 * n, d=d)
     X, y, scales = X.astype(float), 2.0 * labels - 1.0, np.full(d, 3.0)
     kernel = 4.0 * (RBF(scales) if profile == "RBF" else Matern(scales, nu=1.5))
-    executor, link = Threads(1), TwoClasses(_local.LINKS["logit"])
+    executor, site = Threads(1), record_of("logit", "exact").site()
     prior = SparsePrior.build(KernelSpec(kernel, d), X[:m].copy())
     support, held_out = ArraySource(X[:n], y[:n]), ArraySource(X[n:], y[n:])
     near, rows = Neighbours(X[:n], metric(prior.core)), local_rows(executor, prior, support.X)
     among = in_order(near.of_rows(k))
-    local, sites = Local(executor, labels_and_weights(support), prior, rows, *among, link), start_sites(support, link)
+    local, sites = Local(executor, labels_and_weights(support), prior, rows, *among, site), start_sites(support, site)
     index = near.of(X[n:], k)
-    score = HeldOutScore(executor, prior, support, held_out, *among, index, sites, link)
+    score = HeldOutScore(executor, prior, support, held_out, *among, index, sites, site)
     evaluated, (gemm, gemm_flops) = score.at(np.append(prior.spec.theta, 0.0)), gemm_call()
     calls = {"sweep": lambda: Sweep.of(local, sites).sites(), "gradient": evaluated.gradient, "gemm": gemm}
     times = side_by_side(calls, repeats)

@@ -31,7 +31,6 @@ from xgpc.inference.ascent import (
 from xgpc.inference.correction import SMALL_TILT, BothBounds, correction, polya_gamma_variance
 from xgpc.inference.fitting import projected_sums
 from xgpc.inference.history import History
-from xgpc.inference.links import Softmax, TwoClasses
 from xgpc.inference.local_sites import Local, Sweep
 from xgpc.inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule, stochastic
 from xgpc.inference.sweeps import converged_sites, start_sites

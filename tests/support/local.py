@@ -9,8 +9,8 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQu
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 
-from xgpc import _local
 from xgpc.kernels import AxisMatern
+from xgpc.likelihoods import record_of
 
 from .internals import (
     ArraySource,
@@ -22,7 +22,6 @@ from .internals import (
     SparsePrior,
     Sweep,
     Threads,
-    TwoClasses,
     in_order,
     labels_and_weights,
     local_rows,
@@ -60,7 +59,7 @@ class Problem:
         self.X = rng.normal(size=(n, 2)) if X is None else X
         n, d = self.X.shape
         self.y = np.where(np.sin(3.0 * self.X[:, 0]) + 0.5 * rng.normal(size=n) > 0.0, 1.0, -1.0)
-        self.kernel, self.link, self.n_neighbors = kernel, TwoClasses(_local.LINKS[link]), k
+        self.kernel, self.site, self.n_neighbors = kernel, record_of(link, "exact").site(), k
         self.prior = SparsePrior.build(KernelSpec(kernel, d), rng.normal(size=(m, d)) if Z is None else Z)
         self.executor = Threads(1)
         self.source = ArraySource(self.X, self.y, np.empty(0) if weight is None else weight)
@@ -80,7 +79,7 @@ class Problem:
     @property
     def local(self):
         labels, among = labels_and_weights(self.source), (self.index, self.n_earlier)
-        return Local(self.executor, labels, self.prior, self.rows, *among, self.link)
+        return Local(self.executor, labels, self.prior, self.rows, *among, self.site)
 
     def posterior(self, k):
         q = self.q

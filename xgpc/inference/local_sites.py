@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, gmres
 
 from .. import _local
+from .._sites import Site
 from ..approximations.local_rows import (
     LEAST_PRECISION,
     Coefficients,
@@ -25,11 +26,11 @@ from ..approximations.local_rows import (
     site_terms_vjp,
 )
 from ..approximations.sparse import SparsePrior
+from ..likelihoods.cavity import centred
 from ..likelihoods.curvature import Curvature
 from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_for
 from ..rows.partitions import Partitions
-from .links import Link, centred
 
 # Least share of q(z)'s precision along b without a row's own term, against rounding; the least share seen was .04.
 LEAST_LEFT = 1e-3
@@ -45,15 +46,15 @@ GROUP = 8
 
 @dataclass(frozen=True)
 class Local:
-    """Training rows, their neighbours among themselves, and the link to the labels: of all rows, or of a part."""
+    """Training rows, their neighbours among themselves, and the likelihood of the labels: of all rows, or of a part."""
 
     executor: Executor
-    labels: tuple[np.ndarray, np.ndarray]  # (n,) each, in the form that the link needs, and weights
+    labels: tuple[np.ndarray, np.ndarray]  # (n,) each, in the form that the site needs, and weights
     prior: SparsePrior
     rows: LocalRows  # all rows
     index: np.ndarray  # (n, k), with ``n_earlier`` as from ``in_order``
     n_earlier: np.ndarray  # (n,)
-    link: Link
+    site: Site
     blocks: np.ndarray | None = None  # covariances of the neighbourhoods' residuals, which sweeps share
     first: int = 0  # number among all rows of the first one of ``labels``, ``index`` and ``n_earlier``
     shared: Partitions | None = None  # all rows on the workers of a cluster, see ``sweep_tasks``
@@ -73,9 +74,9 @@ class Local:
 
     def sites_at(self, mean: np.ndarray, variance: np.ndarray) -> Sites:
         """The sites that predictions (C, n) of the rows make."""
-        y, weight = self.labels
+        (y, weight), cavity = self.labels, self.site.record.cavity
         precision, linear = by_parts(
-            self.executor, lambda rows: self.link.sites(mean[:, rows], variance[:, rows], y[rows]), len(y)
+            self.executor, lambda rows: cavity.sites(self.site, mean[:, rows], variance[:, rows], y[rows]), len(y)
         )
         return weight * precision, weight * linear
 
@@ -86,7 +87,7 @@ class Local:
 
         def part(rows: slice) -> Sites:
             here = by_precision[:, rows], by_linear[:, rows]
-            return self.link.vjp(mean[:, rows], variance[:, rows], y[rows], here)
+            return self.site.record.cavity.vjp(self.site, mean[:, rows], variance[:, rows], y[rows], here)
 
         return by_parts(self.executor, part, len(y))
 
@@ -159,7 +160,7 @@ class Sweep:
         """The second half of a sweep, with q(z) from the sums over all rows; O(C n m^2)."""
         neighbours = first.neighbours
         terms = site_terms(neighbours.variance, neighbours.mean, first.given)
-        own_share = local.link.own_share(local.labels[1])
+        own_share = local.site.record.cavity.own_share(local.labels[1])
         b_mean, b_variance = moments(local.executor, neighbours.b, q)
         if not keep_b:
             neighbours = neighbours._replace(b=np.empty((len(b_mean), 0, q.w.shape[1])))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._sites import Site
 from ..approximations.local_rows import Coefficients, LocalRows, local_rows, transformed
 from ..approximations.sparse import SparsePrior
 from ..rows.blas import single_threaded_blas
@@ -14,7 +15,6 @@ from ..rows.coinciding import Sites
 from ..rows.executor import Executor
 from ..rows.partitions import Partitions
 from ..rows.source import ArraySource, labels_and_weights
-from .links import Link
 from .local_sites import GivenNeighbours, Local, Sweep
 
 Pair = tuple[np.ndarray, np.ndarray]
@@ -28,16 +28,16 @@ class AfterSweep(NamedTuple):
     predicted: tuple[np.ndarray, np.ndarray]
 
 
-def prepared(executor: Executor, rows: ArraySource, prior: SparsePrior, among: Pair, link: Link) -> Local:
+def prepared(executor: Executor, rows: ArraySource, prior: SparsePrior, among: Pair, site: Site) -> Local:
     """Rows with what all sweeps have in common, in this process or on the workers of a cluster.
 
     ``among`` are neighbours as from ``in_order``.
     """
     workers, parts, labels = executor.workers, executor.parts_for_workers(rows.n_rows), labels_and_weights(rows)
-    if workers is None or not parts or link.curvature is not None:
-        return Local(executor, labels, prior, local_rows(executor, prior, rows.X), *among, link).with_blocks()
+    if workers is None or not parts or site.record.curvature is not None:
+        return Local(executor, labels, prior, local_rows(executor, prior, rows.X), *among, site).with_blocks()
     shared = workers.shared(shared_rows, (rows.X, prior), len(parts))
-    return Local(executor, labels, prior, transformed(prior, rows.X[:0]), *among, link, shared=shared)
+    return Local(executor, labels, prior, transformed(prior, rows.X[:0]), *among, site, shared=shared)
 
 
 def sweep_of(local: Local) -> Callable[[Sites], AfterSweep]:
@@ -67,9 +67,9 @@ class SharedRows(NamedTuple):
     prior: SparsePrior
     whitened: tuple[np.ndarray, np.ndarray, np.ndarray]
 
-    def local(self, part: Part, link: Link) -> Local:
+    def local(self, part: Part, site: Site) -> Local:
         rows = LocalRows(*self.whitened)
-        return Local(Executor(), part.labels, self.prior, rows, *part.among, link, first=part.first)
+        return Local(Executor(), part.labels, self.prior, rows, *part.among, site, first=part.first)
 
 
 def shared_rows(given: tuple[np.ndarray, SparsePrior]) -> SharedRows:
@@ -83,11 +83,11 @@ def unchanged(batch: tuple[SharedRows], common: None, part: Part) -> Part:
     return part
 
 
-def first_half(batch: tuple[SharedRows, Part], common: tuple[Link, Sites], each: None) -> GivenNeighbours:
+def first_half(batch: tuple[SharedRows, Part], common: tuple[Site, Sites], each: None) -> GivenNeighbours:
     """Task of the first half of a sweep for a part; ``common`` has the sites (C, n) of all rows."""
-    (rows, part), (link, sites) = batch, common
+    (rows, part), (site, sites) = batch, common
     with single_threaded_blas():
-        return GivenNeighbours.of(rows.local(part, link), sites)
+        return GivenNeighbours.of(rows.local(part, site), sites)
 
 
 def natural_sums(batch: tuple[SharedRows, Part, GivenNeighbours], common: None, each: None) -> Coefficients:
@@ -96,12 +96,12 @@ def natural_sums(batch: tuple[SharedRows, Part, GivenNeighbours], common: None, 
 
 
 def second_half(
-    batch: tuple[SharedRows, Part, GivenNeighbours], common: tuple[Link, Coefficients], each: None
+    batch: tuple[SharedRows, Part, GivenNeighbours], common: tuple[Site, Coefficients], each: None
 ) -> tuple[np.ndarray, ...]:
     """Task of the second half of a sweep: new precisions and linear terms, means and variances (C, r) of a part."""
-    (rows, part, first), (link, q) = batch, common
+    (rows, part, first), (site, q) = batch, common
     with single_threaded_blas():
-        found = Sweep.second(rows.local(part, link), first, q)
+        found = Sweep.second(rows.local(part, site), first, q)
         return *found.sites(), *found.predicted()
 
 
@@ -116,12 +116,12 @@ def on_workers(local: Local, shared: Partitions) -> Callable[[Sites], AfterSweep
     of_parts, none = shared.keep(unchanged, None, given), [None] * len(parts)
 
     def sweep(sites: Sites) -> AfterSweep:
-        halves = of_parts.keep(first_half, (local.link, sites), none)
+        halves = of_parts.keep(first_half, (local.site, sites), none)
         natural = Coefficients.zeros(len(sites[0]), local.prior.n_inducing)
         for sums in executor.gathered(halves, natural_sums, None, none):
             natural.add(sums)
         q = natural.from_natural()
-        found = zip(*executor.gathered(halves, second_half, (local.link, q), none), strict=True)
+        found = zip(*executor.gathered(halves, second_half, (local.site, q), none), strict=True)
         precision, linear, mean, variance = (np.concatenate(arrays, axis=1) for arrays in found)
         return AfterSweep((precision, linear), q, (mean, variance))
 

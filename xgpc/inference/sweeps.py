@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._sites import Site
 from ..approximations.local_rows import Coefficients
 from ..likelihoods.curvature import LEAST_WEIGHT, Curvature
 from ..rows.coinciding import Sites
 from ..rows.source import ArraySource, labels_and_weights
-from .links import Link
 from .local_sites import GivenPrecisions, Local
 from .sweep_tasks import AfterSweep, sweep_of
 
@@ -44,10 +44,10 @@ PRECISION_STEP = 0.7
 CLASSES_TOLERANCE = 1e-3
 
 
-def start_sites(source: ArraySource, link: Link) -> Sites:
+def start_sites(source: ArraySource, site: Site) -> Sites:
     """Initial sites, before any sweep."""
     y, weight = labels_and_weights(source)
-    precision, linear = link.start(y)
+    precision, linear = site.record.cavity.start(site, y)
     return weight * precision, weight * linear
 
 
@@ -92,7 +92,7 @@ def converged_sites(local: Local, sites: Sites, tol: float | None = None, max_sw
     ``tol`` is the change of sites, or of expected probabilities with several classes. Without convergence in
     ``max_sweeps``, the sites that changed least are returned.
     """
-    curvature = local.link.curvature
+    curvature = local.site.record.curvature
     if curvature is None:
         sweeps = _extrapolated(sweep_of(local), sites)
     else:

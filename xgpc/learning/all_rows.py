@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from .._sites import Site
 from ..approximations.base import KernelPosterior
 from ..approximations.local import LocalPosterior
 from ..approximations.local_rows import in_order, metric
 from ..approximations.sparse import SparsePrior
-from ..inference.links import Link
 from ..inference.local_sites import Local
 from ..inference.sweep_tasks import prepared
 from ..inference.sweeps import Sweeps, converged_sites, start_sites
@@ -61,7 +61,7 @@ class AllRows:
         rank = np.empty(len(order), dtype=np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
         local = prepared(
-            executor, rows.sample(order), prior, in_order(rank[others], order), task.link(prior, log_scale)
+            executor, rows.sample(order), prior, in_order(rank[others], order), task.site(prior, log_scale)
         )
         return cls(task, prior, log_scale, distinct, labels_and_weights(source)[1], local, order, rank, near)
 
@@ -70,7 +70,7 @@ class AllRows:
         history, n_inducing = self.task.run.history, self.prior.n_inducing
         size = {"n_rows": len(self.weight), "n_inducing": n_inducing}
         history.tell(stage="neighbours", **size)
-        tol = None if is_last else round_tolerance(local.link)
+        tol = None if is_last else round_tolerance(local.site)
         found = converged_sites(local, taken(sites, self.order), tol)
         history.add(**size, n_neighbors=local.index.shape[1], sweeps=found.n_sweeps)
         return replace(found, sites=taken(found.sites, self.rank), predicted=taken(found.predicted, self.rank))
@@ -94,7 +94,7 @@ class AllRows:
         sweeps = self.sweep(local, self.distinct.sums(apart), is_last=False)
         mean, variance = (part[:, place] for part in sweeps.predicted)
         variance, labels = np.exp(self.log_scale) * variance, self.distinct.source.y[place]
-        return sweeps, HeldOutPredictions(mean, variance, self.local.link, labels, self.weight[held_out])
+        return sweeps, HeldOutPredictions(mean, variance, self.local.site, labels, self.weight[held_out])
 
     def _nearest_among(self, is_support: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Neighbours of all rows of ``local`` among some of them, as from ``in_order``."""
@@ -116,7 +116,7 @@ class AllRows:
     def posterior(self, sites: Sites, log_scale: float) -> tuple[LocalPosterior, Sweeps]:
         """The local posterior with all labels."""
         prior, k, scale = self.prior, self.task.n_neighbors, float(np.exp(log_scale))
-        sweeps = self.sweep(replace(self.local, link=self.task.link(prior, log_scale)), sites, is_last=True)
+        sweeps = self.sweep(replace(self.local, site=self.task.site(prior, log_scale)), sites, is_last=True)
         # The model keeps its own read-only copy of the rows, in the order in which they were given.
         X = np.array(self.distinct.source.X, order="C")
         found = LocalPosterior(
@@ -138,7 +138,7 @@ class AllRows:
 def with_more_rows(task: Task, q: LocalPosterior, stay: np.ndarray) -> tuple[LocalPosterior, Sweeps]:
     """The posterior under the prior of q of the task's rows, which begin with some rows of q, by their numbers."""
     all_rows = AllRows.of(task, q.prior, float(np.log(q.variance_scale)), task.source)
-    sites = start_sites(task.source, all_rows.local.link)
+    sites = start_sites(task.source, all_rows.local.site)
     for every, before in zip(sites, (q.precision, q.linear), strict=True):
         every[:, : len(stay)] = before[:, stay]
     return all_rows.posterior(all_rows.distinct.sums(sites), all_rows.log_scale)
@@ -146,23 +146,23 @@ def with_more_rows(task: Task, q: LocalPosterior, stay: np.ndarray) -> tuple[Loc
 
 @dataclass(frozen=True)
 class HeldOutPredictions:
-    """Means and variances (C, r) of held-out rows, their link, labels and weights."""
+    """Means and variances (C, r) of held-out rows, their site function, labels and weights."""
 
     mean: np.ndarray
     variance: np.ndarray
-    link: Link
+    site: Site
     y: np.ndarray
     weight: np.ndarray
 
     @property
     def scores(self) -> Scores:
-        return Scores(self.link.scores(self.mean, self.variance, self.y)[0], self.weight)
+        return Scores(self.site.record.cavity.scores(self.site, self.mean, self.variance, self.y)[0], self.weight)
 
     @property
     def sites(self) -> Sites:
         """Sites of these rows at their predictions, from which sweeps start."""
-        precision, linear = self.link.sites(self.mean, self.variance, self.y)
-        if self.link.curvature is not None:
+        precision, linear = self.site.record.cavity.sites(self.site, self.mean, self.variance, self.y)
+        if self.site.record.curvature is not None:
             precision = np.maximum(precision, LEAST_FIRST)
         return self.weight * precision, self.weight * linear
 
@@ -173,7 +173,7 @@ class HeldOutPredictions:
         """
 
         def minus_log_posterior(change: float) -> float:
-            values, _ = self.link.scores(self.mean, np.exp(change) * self.variance, self.y)
+            values, _ = self.site.record.cavity.scores(self.site, self.mean, np.exp(change) * self.variance, self.y)
             return float(0.5 * (change / LOG_SCALE_CHANGE) ** 2 - self.weight @ values)
 
         low, high = bounds
@@ -184,4 +184,4 @@ class HeldOutPredictions:
 def predict_held_out(task: Task, q: KernelPosterior, source: ArraySource) -> HeldOutPredictions:
     """Predict rows with a sparse posterior."""
     mean, variance = map(np.atleast_2d, q.marginals(source.X, task.executor.n_threads))
-    return HeldOutPredictions(mean, variance, task.link(q.prior, 0.0), *labels_and_weights(source))
+    return HeldOutPredictions(mean, variance, task.site(q.prior, 0.0), *labels_and_weights(source))

@@ -18,6 +18,7 @@ from scipy.optimize import OptimizeResult, minimize
 
 from .. import _local
 from .._kernels import KernelGradient
+from .._sites import Site
 from ..approximations.local_rows import (
     Coefficients,
     Neighbourhoods,
@@ -27,7 +28,6 @@ from ..approximations.local_rows import (
 )
 from ..approximations.sparse import SparsePrior
 from ..inference.history import History
-from ..inference.links import Link
 from ..inference.local_sites import Local, Sweep
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.coinciding import Sites
@@ -61,7 +61,7 @@ class HeldOutScore:
     index, n_earlier : neighbours of the support rows among themselves, as from ``in_order``
     held_out_index : (q, k), neighbours of the held-out rows among the support rows
     sites : sites of the support rows
-    link : Link
+    site : Site
     length_scale_prior : LengthScalePrior
     prior_share : share of the log priors in the objective, so that those of several splits count once in their sum
     """
@@ -74,7 +74,7 @@ class HeldOutScore:
     n_earlier: np.ndarray
     held_out_index: np.ndarray
     sites: Sites
-    link: Link
+    site: Site
     length_scale_prior: LengthScalePrior = NO_PRIOR
     prior_share: float = 1.0
 
@@ -88,7 +88,7 @@ class HeldOutScore:
         prior = self.prior.rebuilt([self.prior.spec.with_theta(theta)], self.prior.Z)
         rows, held_out_rows = (local_rows(self.executor, prior, source.X) for source in (self.support, self.held_out))
         labels, among = labels_and_weights(self.support), (self.index, self.n_earlier)
-        local = Local(self.executor, labels, prior, rows, *among, self.link)
+        local = Local(self.executor, labels, prior, rows, *among, self.site)
         # The gradient reads the neighbourhoods' covariances again.
         sweep, blocks = Sweep.of(local.with_blocks(), self.sites, keep_b=True), blocks_for(*self.held_out_index.shape)
         at = Neighbourhoods(prior.core, rows, sweep.sites(), held_out_rows, self.held_out_index, blocks=blocks)
@@ -104,7 +104,7 @@ class HeldOutScore:
             at.compiled.condition(here.start, here.stop, [given])
             b_mean, b_variance = sweep.q.moments(given.b)
             mean, variance = given.mean + b_mean, scale * (given.variance + b_variance)
-            values[here], by_moments = self.link.scores(mean, variance, y[here])
+            values[here], by_moments = self.site.record.cavity.scores(self.site, mean, variance, y[here])
             d_mean[:, here], d_variance[:, here] = share[here] * by_moments[0], scale * share[here] * by_moments[1]
             scaled[here] = np.sum(by_moments[1] * variance, axis=0)
             return by_coefficients(given.b, d_mean[:, here], d_variance[:, here])

@@ -14,10 +14,10 @@ import numpy as np
 from ..approximations.base import KernelPosterior
 from ..approximations.local_rows import metric
 from ..approximations.sparse import SparsePrior
-from ..inference.links import LINKS
 from ..inference.run import Run
 from ..inference.sweeps import start_sites
 from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
+from ..likelihoods import RECORDS
 from ..rows.deadline import OutOfTime, during
 from ..status import warn_user
 from .all_rows import AllRows, predict_held_out
@@ -194,9 +194,9 @@ def _may_test(data: Data) -> bool:
 
 def _why_not(data: Data, model: Model) -> str:
     """Why the model cannot have neighbours; empty if it can."""
-    name, bound = data.record.key
-    if (name, bound) not in LINKS:
-        allowed = ", ".join(f"{one!r} with bound {of!r}" for one, of in LINKS)
+    if data.record.cavity is None:
+        (name, bound), keys = data.record.key, (one.key for one in RECORDS if one.cavity is not None)
+        allowed = ", ".join(f"{one!r} with bound {of!r}" for one, of in keys)
         return f"is for likelihood {allowed}; this model has {name!r} with bound {bound!r}"
     if data.record.is_multi_class and data.config.share == "none":
         return f"is for latent functions that share their kernel (share='kernel'); got share={data.config.share!r}"
@@ -402,7 +402,7 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> HyperparameterFit:
     # Passes without neighbours are over, unless these do not pay; sweeps need as much memory.
     task.source.forget()
     all_rows, log_scale = AllRows.of(task, local_fit.prior, local_fit.log_scale, data.source), local_fit.log_scale
-    start = start_sites(data.source, all_rows.local.link)
+    start = start_sites(data.source, all_rows.local.site)
     pays, notes = True, pair.notes
     for every, of_rows in zip(start, local_fit.sites, strict=True):
         every[:, rows] = of_rows

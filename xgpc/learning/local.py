@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sklearn.gaussian_process.kernels import Matern
 
+from .._sites import Site
 from ..approximations.base import KernelPrior
 from ..approximations.local_rows import in_order, local_rows, metric
 from ..approximations.sparse import SparsePrior
-from ..inference.links import LINKS, Link, centred
 from ..inference.local_sites import Local
 from ..inference.run import Run
 from ..inference.sweeps import converged_sites, start_sites
 from ..kernels.axis import AxisMatern
 from ..kernels.default import is_axis_aligned, is_of_default_kind
 from ..kernels.spec import KernelSpec
+from ..likelihoods.cavity import centred
 from ..rows.coinciding import Distinct, Sites
 from ..rows.deadline import OutOfTime
 from ..rows.executor import Executor
@@ -90,13 +91,11 @@ class Task:
         """Number of latent functions; None: one."""
         return self.initial.training.n_latents
 
-    def link(self, prior: KernelPrior, log_scale: float) -> Link:
-        """The link as a function of latent values minus the prior mean, which depends on prior and variance factor."""
-        data = self.data
-        link: Link = LINKS[data.record.key](len(data.classes))
-        mean = data.prior_mean.scaled(float(np.exp(log_scale))).site(self.initial.model.site, prior).prior_mean
+    def site(self, prior: KernelPrior, log_scale: float) -> Site:
+        """The site function, whose prior mean depends on prior and variance factor."""
+        site = self.data.prior_mean.scaled(float(np.exp(log_scale))).site(self.initial.model.site, prior)
         # A shift of all classes changes no probability, and the coupled classes' sites leave it out.
-        return link.shifted(mean if link.curvature is None else centred(mean))
+        return site if site.record.curvature is None else site.with_prior_mean(centred(site.prior_mean))
 
 
 @dataclass(frozen=True)
@@ -189,7 +188,7 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int
 
     def start(spec: KernelSpec) -> LocalFit:
         at = prior.rebuilt([spec], prior.Z)
-        sites, scale = start_sites(task.source, task.link(at, 0.0)), np.ones(len(spec.theta) + 1)
+        sites, scale = start_sites(task.source, task.site(at, 0.0)), np.ones(len(spec.theta) + 1)
         return LocalFit(at, sites, 0.0, scale, np.arange(0), none, none, 0)
 
     began = task.run.deadline.now()
@@ -290,17 +289,17 @@ def second_round(task: Task, local_fit: LocalFit, max_iter: int) -> LocalFit:
 
 
 def _among(task: Task, prior: SparsePrior, log_scale: float, distinct: Distinct, k: int) -> tuple[Neighbours, Local]:
-    """The search for neighbours of distinct rows, and these rows with their k neighbours, whitened rows and link."""
+    """The search for neighbours of distinct rows, and these rows with their k neighbours."""
     rows = distinct.source
     near = Neighbours(rows.X, metric(prior.core))
     # Another row can have all rows as neighbours, a row itself only the others.
     among = in_order(near.of_rows(min(k, rows.n_rows - 1), task.executor.n_threads))
     labels, whitened = labels_and_weights(rows), local_rows(task.executor, prior, rows.X)
-    return near, Local(task.executor, labels, prior, whitened, *among, task.link(prior, log_scale))
+    return near, Local(task.executor, labels, prior, whitened, *among, task.site(prior, log_scale))
 
 
-def round_tolerance(link: Link) -> float:
-    return ROUND_TOLERANCE if link.curvature is None else CLASSES_ROUND_TOLERANCE
+def round_tolerance(site: Site) -> float:
+    return ROUND_TOLERANCE if site.record.curvature is None else CLASSES_ROUND_TOLERANCE
 
 
 def _round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) -> LocalFit:
@@ -315,10 +314,10 @@ def _round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) 
         k = min(task.n_neighbors, ROUND_NEIGHBORS, distinct.source.n_rows)
         near, local = _among(task, prior, start.log_scale, distinct, k)
         here = distinct.sums((sites[0][:, support], sites[1][:, support]))
-        sweeps = converged_sites(local, here, round_tolerance(local.link))
+        sweeps = converged_sites(local, here, round_tolerance(local.site))
         held_out_index, n_sweeps = near.of(held_out_rows.X, k, executor.n_threads), n_sweeps + sweeps.n_sweeps
         among = local.index, local.n_earlier, held_out_index, sweeps.sites
-        scores.append(HeldOutScore(executor, prior, distinct.source, held_out_rows, *among, local.link, *of_prior))
+        scores.append(HeldOutScore(executor, prior, distinct.source, held_out_rows, *among, local.site, *of_prior))
         for all_rows, part in zip(sites, distinct.parts(sweeps.sites), strict=True):
             all_rows[:, support] = part
     # A single support row has no neighbours, so there is nothing to learn.

@@ -10,6 +10,7 @@ from .registry import NOISE_VARIANCES as NOISE_VARIANCES
 from .registry import ORDERED as ORDERED
 from .registry import ORDINAL as ORDINAL
 from .registry import PARAMETER_NAMES as PARAMETER_NAMES
+from .registry import RECORDS as RECORDS
 from .registry import START_NOISE as START_NOISE
 from .registry import LikelihoodBound as LikelihoodBound
 from .registry import Parameter as Parameter

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from scipy.special import log_softmax
 
-from .. import _sites
+from .. import _local, _sites
 from .._sites import Site
 from .._vmath import LOGISTIC_MIXTURE
 from .binary import (
@@ -23,6 +23,7 @@ from .binary import (
     rates_log_probabilities,
     rates_slopes,
 )
+from .cavity import Cavity, Softmax, TwoClasses
 from .curvature import Curvature, multinomial_curvature, softmax_curvature
 from .logistic_softmax import log_shares, logistic_softmax_log_probabilities
 from .multinomial import multinomial_log_probabilities, multinomial_slopes
@@ -106,6 +107,8 @@ class LikelihoodBound:
     expected_entropy_slopes: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
     # Couples the classes of a likelihood that does not change when all latent values of a row are shifted alike.
     curvature: Curvature | None = None
+    # Sites given the sites of neighbours; None for likelihoods without neighbours.
+    cavity: Cavity | None = None
     table: Callable[[], np.ndarray] | None = None  # makes the table that the compiled site reads
 
     @property
@@ -337,8 +340,13 @@ RECORDS = (
             predictive=logit_log_probabilities,
             slopes=logit_slopes,
             link=LOGISTIC_MIXTURE,
+            cavity=cavity,
         )
-        for bound in ("exact", "polya-gamma", "taylor")
+        for bound, cavity in (
+            ("exact", TwoClasses(_local.LINKS["logit"])),
+            ("polya-gamma", None),
+            ("taylor", None),
+        )
     ),
     LikelihoodBound(
         likelihood="probit",
@@ -346,6 +354,7 @@ RECORDS = (
         predictive=probit_log_probabilities,
         slopes=probit_slopes,
         link=((1.0, 1.0),),
+        cavity=TwoClasses(_local.LINKS["probit"]),
     ),
     *(
         LikelihoodBound(
@@ -404,8 +413,9 @@ RECORDS = (
             expected_entropy_slopes=softmax_expected_entropy_slopes,
             curvature=softmax_curvature,
             table=table,
+            cavity=cavity,
         )
-        for bound, table in (("exact", hazard_table), ("additive-noise", None))
+        for bound, table, cavity in (("exact", hazard_table, Softmax()), ("additive-noise", None, None))
     ),
     *(
         LikelihoodBound(

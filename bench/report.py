@@ -56,14 +56,16 @@ def load(found):
 
 
 def section(name, found):
-    """A study's section: text, tables of the valid records, and which parts have none."""
+    """A study's section: text, tables of the valid records of its parts, and which parts have none."""
     study = studies.study(name)
     title, text = studies.title_and_text(study)
+    names = [part.name for part in study.parts(None, quick=False)]
+    found = {part: record for part, record in found.items() if part in names}
     pieces = [f"## {title}", text]
     if found:
         # The papers' tables have a page of their own.
         pieces += [*([] if name == "papers" else [study.report(found)]), source(found)]
-    missing = [part.name for part in study.parts(None, quick=False) if part.name not in found]
+    missing = [part for part in names if part not in found]
     if missing:
         which = f'{len(missing)} parts, from "{missing[0]}" to "{missing[-1]}"' if found else "these tables"
         pieces.append(MEASURES.format(which, name))

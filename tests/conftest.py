@@ -57,7 +57,6 @@ TUNED = {
     "softmax_tolerance": ["inference.ascent.SOFTMAX_CG_TOL"],
     "start_rows": ["learning.inducing.SAMPLE_ROWS"],
     "sweep_tolerance": ["inference.sweeps.TOLERANCE", "inference.sweeps.CLASSES_TOLERANCE"],
-    "task_rows": ["rows.executor.LEAST_FOR_TASKS"],
     "tile_rows": ["rows.executor.TILE_ROWS"],
 }
 

@@ -3,7 +3,6 @@
 import itertools
 import os
 import pickle
-import signal
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -112,14 +111,10 @@ def test_few_rows_make_the_fit_of_arrays(client, kind):
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        *("learned", "weights", "several classes", "float32", "corrected", "label noise", "far values", "neighbours"),
-        *("neighbours in tasks", "neighbours in tasks, a split in time", "neighbours in tasks, several classes"),
-    ],
+    "kind", ["learned", "weights", "several classes", "float32", "corrected", "label noise", "far values", "neighbours"]
 )
-def test_many_rows_make_the_fit_of_batches(client, small_subset, kind, tuned):
-    X, y, weight = problem(n_classes=3 if "several classes" in kind else 2)
+def test_many_rows_make_the_fit_of_batches(client, small_subset, kind):
+    X, y, weight = problem(n_classes=3 if kind == "several classes" else 2)
     chosen = options(optimizer=None)
     if kind == "learned":
         chosen.update(optimizer="profile", max_iter=5, kernel=None)
@@ -133,14 +128,10 @@ def test_many_rows_make_the_fit_of_batches(client, small_subset, kind, tuned):
         chosen["bound"] = "additive-noise"
     elif kind == "far values":
         X[::50, 1] = -9999.0
-    elif "neighbours" in kind:
-        chosen.update(n_neighbors=3, max_rows_in_model=1000)
-    if "in time" in kind:
-        chosen["held_out_split"] = TimeSeriesSplit()
+    elif kind == "neighbours":
+        chosen.update(n_neighbors=3, max_rows_in_model=1000, held_out_split=TimeSeriesSplit())
     rows = (X, y, weight)[: 3 if kind == "weights" else 2]
     expected = without_warnings(GPClassifier(**chosen).fit_batches, [rows])
-    if "in tasks" in kind:
-        tuned(task_rows=1000)
     model = without_warnings(DaskGPClassifier(**chosen).fit, *map(of_unknown_sizes, rows))
     # The same rows are drawn: what is learned from them is the same.
     assert model.kernel_ == expected.kernel_
@@ -347,11 +338,7 @@ def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_end
     client, small_subset, tmp_path, monkeypatch
 ):
     X, y, _ = problem()
-    near = options(optimizer=None, n_neighbors=3, max_rows_in_model=1000)
-    calm, calm_near = (
-        without_warnings(DaskGPClassifier(**given).fit, of_unknown_sizes(X), of_unknown_sizes(y))
-        for given in (options(optimizer=None), near)
-    )
+    calm = without_warnings(DaskGPClassifier(**options(optimizer=None)).fit, of_unknown_sizes(X), of_unknown_sizes(y))
     rows, run = mortal(str(tmp_path), X), DaskPartitions.run
     settings = {
         # A local cluster looks so long after a death whether the worker is back, and gives it up if it has died again.
@@ -382,12 +369,6 @@ def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_end
         assert {f"stormy3--{number}" for number in range(10)} <= set(os.listdir(tmp_path))
         assert_same_bits(model, calm, X)
 
-        # Rows among which neighbours are searched are counted and drawn, and need no passes.
-        model = DaskGPClassifier(**near, client=client)
-        fitted(rows("windy", (0, 1, 3, 4, 5)), of_unknown_sizes(y))
-        assert {f"windy3--{number}" for number in range(7)} <= set(os.listdir(tmp_path))
-        assert_same_bits(model, calm_near, X)
-
         before = dict(vars(model))
         # Of one task; the default is 3, of which dask itself has tests.
         cluster.scheduler.allowed_failures = 1
@@ -397,81 +378,20 @@ def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_end
         assert vars(model) == before
 
 
-def test_five_workers_that_die_in_sweeps_change_no_bit(client, small_subset, monkeypatch, tuned):
+def test_looks_that_end_with_a_task_and_errors_leave_nothing(client, small_subset, tuned):
+    """A result may come as a fit looks for workers; after an error whose traceback is kept, no worker has a result."""
     X, y, _ = problem()
-    tuned(task_rows=1000)
-    near = options(optimizer=None, n_neighbors=3, max_rows_in_model=1000)
-    calm = without_warnings(DaskGPClassifier(**near).fit, of_known_sizes(X), of_known_sizes(y))
-    keep, killed = DaskPartitions.keep, []
-    settings = {"distributed.deploy.lost-worker-timeout": "1 hour"}
-    with (
-        dask.config.set(settings),
-        ThreadPoolExecutor(1) as thread,
-        local_cluster(2, processes=True) as cluster,
-        Client(cluster) as client,
-    ):
-
-        def keep_and_kill(partitions, function, *given):
-            found = keep(partitions, function, *given)
-            if function.__name__ == "first_half" and len(killed) < 5:
-                # Its results are lost, and the rows, neighbours and sites that it had.
-                cluster.sync(all_are_up, cluster)
-                nanny = list(cluster.workers.values())[len(killed) % 2]
-                killed.append(nanny.process.pid)
-                os.kill(nanny.process.pid, signal.SIGKILL)
-                client.wait_for_workers(2)
-            return found
-
-        monkeypatch.setattr(DaskPartitions, "keep", keep_and_kill)
-        model = DaskGPClassifier(**near, client=client)
-        thread.submit(without_warnings, model.fit, of_known_sizes(X), of_known_sizes(y)).result(timeout=SECONDS)
-    assert len(set(killed)) == 5
-    assert_same_bits(model, calm, X)
-
-
-def test_workers_that_leave_between_two_tasks_are_missed(small_subset, monkeypatch, tuned):
-    """Partitions that are made while there are no workers know that there were some."""
-    X, y, _ = problem()
-    tuned(task_rows=1000)
-    tuned(seconds_without_workers=0.2, seconds_between_looks=0.2, seconds_to_start=0.2)
-    submitted = DaskPartitions._submitted
-    with ThreadPoolExecutor(1) as thread, local_cluster(1, processes=False) as cluster, Client(cluster) as client:
-
-        def submitted_when_gone(partitions, function, *given):
-            if function.__name__ == "first_half":
-                cluster.scale(0)
-                while client.nthreads():
-                    time.sleep(0.05)
-            return submitted(partitions, function, *given)
-
-        monkeypatch.setattr(DaskPartitions, "_submitted", submitted_when_gone)
-        model = DaskGPClassifier(**options(client=client, optimizer=None, n_neighbors=3, max_rows_in_model=1000))
-        waits = pytest.warns(UserWarning, match=r"has no workers: the fit waits for some, 0\.2 seconds at most")
-        with pytest.raises(RuntimeError, match=r"no others have come.*smaller max_rows_in_model"), waits:
-            thread.submit(model.fit, of_known_sizes(X), of_known_sizes(y)).result(timeout=SECONDS)
-
-
-def test_looks_that_end_with_a_task_and_errors_leave_nothing(client, small_subset, monkeypatch, tuned):
-    """A result may come as a fit looks for workers; after an error whose traceback is kept, no worker keeps rows."""
-    X, y, _ = problem()
-    tuned(task_rows=1000)
-    near = options(optimizer=None, n_neighbors=3, max_rows_in_model=1000)
-    expected = without_warnings(DaskGPClassifier(**near).fit, of_known_sizes(X), of_known_sizes(y))
+    rows = of_known_sizes(X), of_known_sizes(y)
+    expected = without_warnings(DaskGPClassifier(**options(optimizer=None)).fit, *rows)
     tuned(seconds_between_looks=0.002)
-    model = DaskGPClassifier(**near)
-    assert_same_bits(without_warnings(model.fit, of_known_sizes(X), of_known_sizes(y)), expected, X)
-    run, names = DaskPartitions.run, []
+    assert_same_bits(without_warnings(DaskGPClassifier(**options(optimizer=None)).fit, *rows), expected, X)
 
-    def run_until_the_second_half(partitions, function, *given):
-        names.append(function.__name__)
-        if function.__name__ == "second_half":
+    def fail(progress):
+        if progress.stage == "reading":
             raise ZeroDivisionError
-        return run(partitions, function, *given)
 
-    monkeypatch.setattr(DaskPartitions, "run", run_until_the_second_half)
     with pytest.raises(ZeroDivisionError) as caught:
-        model.fit(of_known_sizes(X), of_known_sizes(y))
-    assert "natural_sums" in names
+        DaskGPClassifier(**options(callback=fail)).fit(*rows)
     deadline = time.monotonic() + 10.0
     while left := client.run_on_scheduler(
         lambda dask_scheduler: [key for key in dask_scheduler.tasks if "xgpc" in key]

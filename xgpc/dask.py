@@ -6,15 +6,11 @@ import math
 import os
 import pickle
 import time
-from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
-from contextlib import nullcontext, suppress
-from copy import copy
-from functools import partial
+from contextlib import suppress
 from threading import Lock
 from typing import Any, TypeAlias
 from uuid import uuid4
-from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,8 +35,6 @@ except ImportError as error:
 
 # Rows or labels.
 Collection: TypeAlias = array.Array | dataframe.DataFrame | dataframe.Series
-# A tuple of values for each partition.
-Batches: TypeAlias = Sequence[tuple[Delayed | distributed.Future, ...]]
 # A task that fails runs again this many times before its error ends the fit: storage may be out of reach for a moment.
 # The death of a worker is no failure of the task; dask allows ``distributed.scheduler.allowed-failures`` deaths.
 RETRIES = 2
@@ -49,13 +43,9 @@ LARGEST_STATE = "1 GiB"
 # Dask waits for workers without end. A cluster that has lost all its workers is an error after SECONDS_WITHOUT_WORKERS.
 # A worker starts in about ten seconds; after twice that, a warning says that the fit waits.
 SECONDS_WITHOUT_WORKERS, SECONDS_TO_START, SECONDS_BETWEEN_LOOKS = 120.0, 20.0, 5.0
-WITH_PARTITIONS, WITH_SAMPLE = (
-    f"The usual reason is too little memory: {what}, give workers more memory or fewer threads, and look at their "
-    "logs. The estimator is unchanged."
-    for what in (
-        "divide the rows into more partitions (rechunk, repartition)",
-        "a worker keeps the sample of the rows, for neighbours; give a smaller max_rows_in_model or n_inducing",
-    )
+WHAT_TO_DO = (
+    "The usual reason is too little memory: divide the rows into more partitions (rechunk, repartition), give workers "
+    "more memory or fewer threads, and look at their logs. The estimator is unchanged."
 )
 # Dask's settings are those of the process: one thread at a time changes them and sets them back.
 SETTINGS = Lock()
@@ -67,11 +57,6 @@ def _apply(packed: tuple[Callable[..., object], object], each: object, *batch: M
     return function(batch, common, each)
 
 
-def _without_batch(batch: tuple[()], given: tuple[Callable[[Any], object], object], each: None) -> object:
-    function, common = given
-    return function(common)
-
-
 class DaskPartitions:
     """Partitions of dask collections; see ``xgpc.rows.partitions.Partitions``.
 
@@ -80,24 +65,16 @@ class DaskPartitions:
     Parameters
     ----------
     client : distributed.Client
-    batches : a tuple of values for each partition, as Delayed or Future: of training rows, X, y and maybe weights
-    homes : addresses of the workers that work on the partitions, if they can; without any, dask chooses
+    batches : X, y and maybe weights of each partition
     """
 
-    def __init__(self, client: distributed.Client, batches: Batches, homes: Sequence[str] = ()):
-        self._client, self._batches, self._homes = client, batches, homes
+    def __init__(self, client: distributed.Client, batches: Sequence[tuple[Delayed, ...]]):
+        self._client, self._batches = client, batches
         # A cluster without workers so far may take long to start some.
         self._had_workers, self._has_warned = bool(client.nthreads()), False
-        self._kept = WeakSet[distributed.Future]()
 
     def __len__(self) -> int:
         return len(self._batches)
-
-    def _with(self, batches: Batches, homes: Sequence[str]) -> DaskPartitions:
-        """Other partitions on the same workers."""
-        other = copy(self)
-        other._batches, other._homes = batches, homes
-        return other
 
     def _submitted(
         self, function: Callable[..., Any], common: object, each: Sequence[object]
@@ -110,45 +87,15 @@ class DaskPartitions:
             delayed(_apply)(packed, one, *batch, dask_key_name=f"{name}-{number}")
             for number, (one, batch) in enumerate(zip(each, self._batches, strict=True))
         ]
-        # The function that gives a task its worker; a partition without a home, and the state, have none.
-        homes = zip((task.key for task in tasks), self._homes, strict=False)
-        at = defaultdict[str, list[str]](list, {key: [home] for key, home in homes}).__getitem__
-        with (
-            SETTINGS,
-            dask.config.set({"distributed.admin.large-graph-warning-threshold": LARGEST_STATE}),
-            dask.annotate(workers=at, allow_other_workers=True),
-        ):
+        with SETTINGS, dask.config.set({"distributed.admin.large-graph-warning-threshold": LARGEST_STATE}):
             futures: list[distributed.Future] = self._client.compute(tasks, retries=RETRIES)
         return futures
-
-    def keep(self, function: Callable[..., Any], common: object, each: Sequence[object]) -> DaskPartitions:
-        results = self._submitted(function, common, each)
-        self._kept.update(results)
-        batches = [(*batch, result) for batch, result in zip(self._batches, results, strict=True)]
-        return self._with(batches, self._homes)
-
-    def shared(self, function: Callable[..., Any], common: object, n: int) -> DaskPartitions:
-        # Each thread of a worker has about as many of the partitions.
-        threads = [address for address, count in self._client.nthreads().items() for _ in range(count)]
-        homes = [threads[i * len(threads) // n] for i in range(n)] if threads else []
-        workers = list(dict.fromkeys(homes))
-        makers = self._with([()] * max(1, len(workers)), workers)
-        values = makers._submitted(_without_batch, (function, common), [None] * len(makers))
-        self._kept.update(values)
-        at = dict(zip(workers, values, strict=False))
-        return self._with([(at.get(home, values[0]),) for home in homes or [""] * n], homes)
-
-    def release(self) -> None:
-        """Let the workers forget what they keep, also for partitions that an error's traceback still has."""
-        for future in list(self._kept):
-            future.release()
 
     def run(self, function: Callable[..., Any], common: object, each: Sequence[object]) -> Generator[Any, None, None]:
         futures = self._submitted(function, common, each)
         try:
             for number in range(len(futures)):
-                # Parts of the sample, which have homes, are not the user's partitions.
-                with nullcontext() if self._homes else in_partition(number):
+                with in_partition(number):
                     result = self._result(futures[0])
                 futures.pop(0).release()
                 yield result
@@ -158,7 +105,7 @@ class DaskPartitions:
 
     def _result(self, future: distributed.Future) -> Any:
         """Wait for the result of a task; RuntimeError if all workers have gone and no other comes in their place."""
-        gone_since, what_to_do = math.inf, WITH_SAMPLE if self._homes else WITH_PARTITIONS
+        gone_since = math.inf
         while not future.done():
             # It waits by the current client.
             with suppress(TimeoutError), self._client.as_current():
@@ -171,11 +118,11 @@ class DaskPartitions:
                 limit = f", {SECONDS_WITHOUT_WORKERS:g} seconds at most" if self._had_workers else ""
                 warn_user(f"The cluster has no workers: the fit waits for some{limit}.")
             if self._had_workers and now - gone_since > SECONDS_WITHOUT_WORKERS:
-                raise RuntimeError(f"The workers of the cluster have died, and no others have come. {what_to_do}")
+                raise RuntimeError(f"The workers of the cluster have died, and no others have come. {WHAT_TO_DO}")
         try:
             return future.result()
         except distributed.KilledWorker as error:
-            error.add_note(f"Several workers died, one after the other, in this task. {what_to_do}")
+            error.add_note(f"Several workers died, one after the other, in this task. {WHAT_TO_DO}")
             raise
 
 
@@ -246,9 +193,9 @@ class DaskGPClassifier(GPClassifier):
     The fit equals that of ``GPClassifier.fit_batches`` on the same rows in the same order, up to rounding in the sums
     over rows: the workers check and count all rows, this process learns the kernel and the inducing points from a
     sample, and a few passes over the rows on the workers compute the posterior. If the sample has all rows, at most
-    ``max_rows_in_model`` (with ``n_neighbors=0``, 131 072), the fit equals that of ``GPClassifier.fit``. Neighbours are
-    searched among the sample: by the workers if it has 65 536 rows or more. With two classes these also compute the
-    posterior with neighbours. The result has the same bits for any number of workers, also if some die.
+    ``max_rows_in_model`` (with ``n_neighbors=0``, 131 072), the fit equals that of ``GPClassifier.fit``. This process
+    also searches neighbours, among the sample, and computes the posterior with them. The result has the same bits for
+    any number of workers, also if some die.
 
     Parameters
     ----------
@@ -268,8 +215,7 @@ class DaskGPClassifier(GPClassifier):
     -----
     Each pass computes X, y and weights anew, each by its own graph; ``dask.persist(X, y)`` keeps them in the workers'
     memory, if they fit there. A task needs memory for its partition, for a copy of it, and for the sums, C m^2 numbers.
-    Partitions of 10 to 200 MB are fine. For neighbours of two classes, each worker keeps 8 (m + 2 d) bytes for each row
-    of the sample, and 8 m + 4 k for each row of its share.
+    Partitions of 10 to 200 MB are fine.
 
     Examples
     --------
@@ -338,11 +284,7 @@ class DaskGPClassifier(GPClassifier):
                 f"The client is {client.status}: give one that is connected, such as distributed.Client(), or None for "
                 "the current one."
             )
-        partitions = DaskPartitions(client, _batches(X, y, sample_weight))
-        try:
-            self._fit_source(partitions, None, partial(OverPartitions, workers=partitions))
-        finally:
-            partitions.release()
+        self._fit_source(DaskPartitions(client, _batches(X, y, sample_weight)), None, OverPartitions)
 
     def to_local(self) -> GPClassifier:
         """The fitted ``GPClassifier``, which needs no cluster and no dask."""

@@ -48,10 +48,6 @@ class LocalRows:
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.x, self.a, self.residual
 
-    def part(self, rows: slice) -> LocalRows:
-        """Some of the rows, without a copy of ``a``."""
-        return LocalRows(np.ascontiguousarray(self.x[:, rows]), self.a[rows], self.residual[rows])
-
 
 def aligned(n: int, m: int) -> np.ndarray:
     """Zeros (n, m), the first at the start of a cache line."""

@@ -18,7 +18,6 @@ import numpy as np
 
 from ..names import ClassWeight, MatrixLike
 from ..rows.batches import BatchSource, Rows, joined
-from ..rows.deadline import Deadline
 from ..rows.executor import Executor, Function, Result, State, Threads
 from ..rows.partitions import Partitions, in_partition
 from ..rows.source import ArraySource, RowSource
@@ -155,10 +154,6 @@ def summed(batch: MatrixLike, work: tuple[Function[Result], State, Survey], plac
 
 class OverPartitions(Threads):
     """Threads for rows in memory; for sums over ``PartitionedRows`` a task on each partition works on its blocks."""
-
-    def __init__(self, n_jobs: int | None, deadline: Deadline, workers: Partitions):
-        super().__init__(n_jobs, deadline)
-        self.workers = workers
 
     def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         if isinstance(source, PartitionedRows):

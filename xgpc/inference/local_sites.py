@@ -30,7 +30,6 @@ from ..likelihoods.cavity import centred
 from ..likelihoods.curvature import Curvature
 from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_for
-from ..rows.partitions import Partitions
 
 # Least share of q(z)'s precision along b without a row's own term, against rounding; the least share seen was .04.
 LEAST_LEFT = 1e-3
@@ -46,31 +45,24 @@ GROUP = 8
 
 @dataclass(frozen=True)
 class Local:
-    """Training rows, their neighbours among themselves, and the likelihood of the labels: of all rows, or of a part."""
+    """Training rows, their neighbours among themselves, and the likelihood of the labels."""
 
     executor: Executor
     labels: tuple[np.ndarray, np.ndarray]  # (n,) each, in the form that the site needs, and weights
     prior: SparsePrior
-    rows: LocalRows  # all rows
+    rows: LocalRows
     index: np.ndarray  # (n, k), with ``n_earlier`` as from ``in_order``
     n_earlier: np.ndarray  # (n,)
     site: Site
     blocks: np.ndarray | None = None  # covariances of the neighbourhoods' residuals, which sweeps share
-    first: int = 0  # number among all rows of the first one of ``labels``, ``index`` and ``n_earlier``
-    shared: Partitions | None = None  # all rows on the workers of a cluster, see ``sweep_tasks``
 
     def with_blocks(self) -> Local:
         """Keep what sweeps have in common, if that takes little memory."""
         return self if self.blocks is not None else replace(self, blocks=blocks_for(*self.index.shape))
 
-    @property
-    def place(self) -> slice:
-        return slice(self.first, self.first + len(self.index))
-
     def neighbourhoods(self, sites: Sites) -> Neighbourhoods:
-        """Neighbourhoods of the rows, given the sites of all."""
-        rows = self.rows.part(self.place)
-        return Neighbourhoods(self.prior.core, self.rows, sites, rows, self.index, self.n_earlier, self.blocks)
+        """Neighbourhoods of the rows under given sites."""
+        return Neighbourhoods(self.prior.core, self.rows, sites, self.rows, self.index, self.n_earlier, self.blocks)
 
     def sites_at(self, mean: np.ndarray, variance: np.ndarray) -> Sites:
         """The sites that predictions (C, n) of the rows make."""
@@ -108,7 +100,7 @@ class GivenNeighbours(NamedTuple):
         to the natural parameters of q(z). ``keep_weights`` keeps gamma, and variance, mean and gamma given earlier
         neighbours.
         """
-        at, n, own = local.neighbourhoods(sites), len(local.index), tuple(part[:, local.place] for part in sites)
+        at, n = local.neighbourhoods(sites), len(local.index)
         neighbours, all_earlier = at.empty(n, keep_weights), at.empty(n, with_gamma=True) if keep_weights else None
         natural = Coefficients.zeros(len(sites[0]), local.rows.a.shape[1])
 
@@ -118,11 +110,11 @@ class GivenNeighbours(NamedTuple):
                 out = all_earlier._replace(b=given.b)
                 given = Conditional(given.b, *(array[:, rows] for array in out[1:]))
             at.compiled.condition(rows.start, rows.stop, [neighbours, out])
-            s, g = site_terms(given.variance, given.mean, (own[0][:, rows], own[1][:, rows]))
+            s, g = site_terms(given.variance, given.mean, (sites[0][:, rows], sites[1][:, rows]))
             return by_coefficients(given.b, g, s)
 
         local.executor.fold(part, parts_for(n, len(sites[0])), natural.add)
-        return cls((own[0], own[1]), neighbours, all_earlier, natural)
+        return cls(sites, neighbours, all_earlier, natural)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -15,8 +15,7 @@ from ..approximations.local_rows import Coefficients
 from ..likelihoods.curvature import LEAST_WEIGHT, Curvature
 from ..rows.coinciding import Sites
 from ..rows.source import ArraySource, labels_and_weights
-from .local_sites import GivenPrecisions, Local
-from .sweep_tasks import AfterSweep, sweep_of
+from .local_sites import GivenPrecisions, Local, Sweep
 
 # Length of the first steps, and the least length after sweeps that changed more than the one before. (With first steps
 # of .7, eight data sets took a third more sweeps.)
@@ -94,7 +93,7 @@ def converged_sites(local: Local, sites: Sites, tol: float | None = None, max_sw
     """
     curvature = local.site.record.curvature
     if curvature is None:
-        sweeps = _extrapolated(sweep_of(local), sites)
+        sweeps = _extrapolated(local.with_blocks(), sites)
     else:
         sweeps = _balanced(local.with_blocks(), sites, curvature)
     usual, near = (TOLERANCE, NEAR) if curvature is None else (CLASSES_TOLERANCE, 1.0)
@@ -133,7 +132,7 @@ def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[Swep
         before, sites = gradient, (precision, here.gradient + precision * here.mean)
 
 
-def _extrapolated(sweep: Callable[[Sites], AfterSweep], sites: Sites) -> Iterator[Swept]:
+def _extrapolated(local: Local, sites: Sites) -> Iterator[Swept]:
     """Sweeps with full steps, and with extrapolation once they change little.
 
     If a sweep changes more than the one before, the next step is plain: half as long if the last one was plain, too. An
@@ -143,10 +142,10 @@ def _extrapolated(sweep: Callable[[Sites], AfterSweep], sites: Sites) -> Iterato
     points, steps = deque[np.ndarray](maxlen=MEMORY + 1), deque[np.ndarray](maxlen=MEMORY + 1)
     while True:
         given = point[0], point[1]
-        found, q, predicted = sweep(given)
-        step = np.stack(found) - point
+        sweep = Sweep.of(local, given)
+        step = np.stack(sweep.sites()) - point
         change = 2.0 * float(np.mean(np.abs(step)))
-        yield Swept(change, given, q, predicted)
+        yield Swept(change, given, sweep.q, sweep.predicted())
         if change > before:
             if len(points) < 2:
                 length = max(LEAST_STEP, 0.5 * length)

@@ -10,13 +10,12 @@ from scipy.optimize import minimize_scalar
 from .._sites import Site
 from ..approximations.base import KernelPosterior
 from ..approximations.local import LocalPosterior
-from ..approximations.local_rows import in_order, metric
+from ..approximations.local_rows import in_order, local_rows, metric
 from ..approximations.sparse import SparsePrior
 from ..inference.local_sites import Local
-from ..inference.sweep_tasks import prepared
 from ..inference.sweeps import Sweeps, converged_sites, start_sites
 from ..rows.coinciding import Distinct, Sites, taken
-from ..rows.neighbours import ByPlace, Neighbours
+from ..rows.neighbours import Neighbours
 from ..rows.source import ArraySource, labels_and_weights
 from .candidates import Scores
 from .local import Task, round_tolerance
@@ -40,7 +39,7 @@ class AllRows:
     ----------
     weight : (n,), of the data's rows
     order, rank : (r,), number of each row of ``local`` among the distinct ones, and the inverse
-    near : the search among the distinct rows; None if the workers of a cluster have it
+    near : the search among the distinct rows
     """
 
     task: Task
@@ -51,18 +50,19 @@ class AllRows:
     local: Local
     order: np.ndarray
     rank: np.ndarray
-    near: Neighbours | None
+    near: Neighbours
 
     @classmethod
     def of(cls, task: Task, prior: SparsePrior, log_scale: float, source: ArraySource) -> AllRows:
         distinct, executor = Distinct.of(source), task.executor
         rows = distinct.source
-        order, others, near = ByPlace.of(rows.X, metric(prior.core), min(task.n_neighbors, rows.n_rows - 1), executor)
+        near = Neighbours(rows.X, metric(prior.core))
+        order, others = near.order, near.by_place(min(task.n_neighbors, rows.n_rows - 1), executor.each)
         rank = np.empty(len(order), dtype=np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
-        local = prepared(
-            executor, rows.sample(order), prior, in_order(rank[others], order), task.site(prior, log_scale)
-        )
+        among, by_place = in_order(rank[others], order), rows.sample(order)
+        whitened, labels = local_rows(executor, prior, by_place.X), labels_and_weights(by_place)
+        local = Local(executor, labels, prior, whitened, *among, task.site(prior, log_scale)).with_blocks()
         return cls(task, prior, log_scale, distinct, labels_and_weights(source)[1], local, order, rank, near)
 
     def sweep(self, local: Local, sites: Sites, is_last: bool) -> Sweeps:
@@ -130,8 +130,7 @@ class AllRows:
             self.task.n_latents,
             scale,
         )
-        if self.near is not None:
-            found.keep(self.near)
+        found.keep(self.near)
         return found, sweeps
 
 

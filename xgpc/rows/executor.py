@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice, repeat
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -20,7 +20,6 @@ from .._threads import Pool, Task, scratch, settle
 from .blas import single_threaded_blas
 from .block import BLOCK_ROWS, Block
 from .deadline import NEVER, Deadline
-from .partitions import Partitions
 from .source import RowSource
 
 # Rows of a tile, which a thread works on at a time: scratch (tile, 100) stays in a second-level cache of 1 MB. It is a
@@ -29,9 +28,6 @@ TILE_ROWS = 384
 # Rows of a part of arrays in memory. More than MOST_PARTS parts become larger parts, because the result of each, such
 # as an (m, m) matrix, is kept until all are done.
 PART_ROWS, MOST_PARTS, LEAST_ROWS = 512, 64, 32
-# Fewer rows than LEAST_FOR_TASKS take less time in this process than in tasks of a cluster. A task has TASK_ROWS at
-# most, and there are at least TASKS, so that few workers have about as many rows each.
-LEAST_FOR_TASKS, TASK_ROWS, TASKS = 65_536, 32_768, 8
 # Blocks after which the calling thread wakes: waking for each costs some percent. Fewer if their records would take
 # more memory than GROUP_BYTES.
 GROUP, GROUP_BYTES = 8, 2**23
@@ -56,6 +52,7 @@ class State(Protocol):
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Each = Callable[[Callable[[Item], Result], Sequence[Item]], list[Result]]
 Function = Callable[[Block, Any], Result]
 
 
@@ -64,7 +61,6 @@ class Executor:
 
     n_threads: int = 1  # threads of this process that other work, such as a search, may use
     deadline: Deadline = NEVER  # may end a pass
-    workers: Partitions | None = None  # of a cluster, for work on many rows that are in this process
 
     def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         """Records of ``function(block, state)`` in the order of the blocks; consecutive ones may have been added."""
@@ -100,23 +96,6 @@ class Executor:
                 use(value)
         self.deadline.report()
         self.deadline.check()
-
-    def parts_for_workers(self, n_rows: int) -> list[slice]:
-        """Parts of rows of this process, one for each task of a cluster; none without a cluster, or of too few rows."""
-        if self.workers is None or n_rows < LEAST_FOR_TASKS:
-            return []
-        n_tasks = max(TASKS, -(-n_rows // TASK_ROWS))
-        return _parts(n_rows, -(-n_rows // n_tasks))
-
-    def gathered(
-        self, partitions: Partitions, function: Callable[..., Result], common: object, each: Sequence[object]
-    ) -> Iterator[Result]:
-        """Results of ``partitions.run``, in order."""
-        with closing(partitions.run(function, common, each)) as results:
-            for result in results:
-                self.deadline.check()
-                yield result
-        self.deadline.report()
 
     def _map(self, n_items: int) -> Callable[..., Iterator[Any]]:
         """The function ``map`` for so many items."""
@@ -219,7 +198,7 @@ class Threads(Pool, Executor):
                 settle(pending)
 
 
-def on_threads(n_jobs: int | None) -> Callable[[Callable[[Item], Result], Sequence[Item]], list[Result]]:
+def on_threads(n_jobs: int | None) -> Each[Any, Any]:
     """``Executor.each`` with its own threads, which end with each call; a single item needs none."""
 
     def each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import svd
 
 from .._nearest import Tree
-from .executor import Executor, on_threads, parts_of
+from .executor import Each, on_threads, parts_of
 
 # With more than EXACT_ROWS rows, about COMPARED_ROWS of them at most are compared with a point, those in the nearest
 # boxes. At least 99 % of the 24 nearest rows were found on real sets; 96 % among 200 000 rows whose 10 features matter
@@ -83,65 +83,10 @@ class Neighbours:
     def of_rows(self, k: int, n_threads: int = 1) -> np.ndarray:
         """Numbers (n, k) of the k nearest other rows of each row."""
         index = np.empty((len(self.order), k), dtype=np.int32)
-
-        def part(places: slice) -> None:
-            index[self.order[places]] = self.at_places(places, k)
-
-        on_threads(n_threads)(part, parts_of(len(index)))
+        index[self.order] = self.by_place(k, on_threads(n_threads))
         return index
 
-    def at_places(self, places: slice, k: int) -> np.ndarray:
-        """Numbers (r, k) of the k nearest other rows of the rows ``order[places]``."""
-        return self.tree.of_rows(places.start, places.stop, k)
-
-
-class Searched:
-    """The search among rows X on a worker of a cluster; a copy elsewhere builds a tree of its own."""
-
-    def __init__(self, X: np.ndarray, metric: Metric):
-        self.near, self._given = Neighbours(X, metric), (X, metric)
-
-    def __reduce__(self) -> tuple[type, tuple[np.ndarray, Metric]]:
-        return Searched, self._given
-
-    def __sizeof__(self) -> int:
-        """Bytes, by which dask counts the memory of a worker: X, and about two numbers for each of its own."""
-        return int(self._given[0].nbytes) + 16 * self._given[0].size
-
-
-def searched(given: tuple[np.ndarray, Metric]) -> Searched:
-    """Task of a worker: prepare the search among rows X (n, d)."""
-    return Searched(*given)
-
-
-def nearest(batch: tuple[Searched], k: int, places: slice) -> tuple[np.ndarray, np.ndarray]:
-    """Task of a worker: numbers (r,) of some rows in their order by place, and of their nearest other rows (r, k)."""
-    near = batch[0].near
-    return near.order[places], near.at_places(places, k)
-
-
-class ByPlace(NamedTuple):
-    """Rows in an order in which near rows are near each other, with their nearest other rows.
-
-    Attributes
-    ----------
-    order : (n,) numbers of the rows
-    others : (n, k) numbers of the k nearest other rows of each, in this order
-    near : Neighbours, the search; None if the workers of a cluster have it
-    """
-
-    order: np.ndarray
-    others: np.ndarray
-    near: Neighbours | None
-
-    @classmethod
-    def of(cls, X: np.ndarray, metric: Metric, k: int, executor: Executor) -> ByPlace:
-        """Search among the rows X (n, d): in this process, or many rows on the workers of a cluster."""
-        workers, parts = executor.workers, executor.parts_for_workers(len(X))
-        if workers is None or not parts:
-            near = Neighbours(X, metric)
-            others = executor.each(lambda places: near.at_places(places, k), parts_of(len(X)))
-            return cls(near.order, np.concatenate(others), near)
-        shared = workers.shared(searched, (X, metric), len(parts))
-        order, others = zip(*executor.gathered(shared, nearest, k, parts), strict=True)
-        return cls(np.concatenate(order), np.concatenate(others), None)
+    def by_place(self, k: int, each: Each[slice, np.ndarray]) -> np.ndarray:
+        """As ``of_rows``, of the rows in the order ``order``; ``each`` is that of an executor."""
+        parts = parts_of(len(self.order))
+        return np.concatenate(each(lambda part: self.tree.of_rows(part.start, part.stop, k), parts))

@@ -3,9 +3,6 @@
 #include "lanes.h"
 #include "profiles.h"
 
-void XG_VARIANT(xg_axis_logarithms)(const xg_axis_tile *, double *);
-void XG_VARIANT(xg_axis_slopes)(const xg_axis_tile *, const double *, double *, double *);
-void XG_VARIANT(xg_axis_row_slopes)(const xg_axis_tile *, const double *, double *);
 
 /* Points, and vectors of rows, that are worked on at a time: as many sums are under way as the latency of additions
  * needs, and a load of a row serves four points. */
@@ -92,7 +89,7 @@ XG_INLINE void all_logarithms(const int is_smooth, const xg_axis_tile *tile, dou
         logarithms_of_rows(is_smooth, 1, tile, i, n - i, out);
 }
 
-void XG_VARIANT(xg_axis_logarithms)(const xg_axis_tile *tile, double *out)
+void xg_axis_logarithms(const xg_axis_tile *tile, double *out)
 {
     if (tile->is_smooth)
         all_logarithms(1, tile, out);
@@ -144,7 +141,7 @@ XG_INLINE void all_slopes(const int is_smooth, const xg_axis_tile *tile, const d
             slopes(is_smooth, 1, tile, k, j, weight, by_points, by_scales);
 }
 
-void XG_VARIANT(xg_axis_slopes)(const xg_axis_tile *tile, const double *weight, double *by_points, double *by_scales)
+void xg_axis_slopes(const xg_axis_tile *tile, const double *weight, double *by_points, double *by_scales)
 {
     if (tile->is_smooth)
         all_slopes(1, tile, weight, by_points, by_scales);
@@ -165,7 +162,7 @@ XG_INLINE void row_slopes(const int is_smooth, const xg_axis_tile *tile, const d
         }
 }
 
-void XG_VARIANT(xg_axis_row_slopes)(const xg_axis_tile *tile, const double *weight, double *out)
+void xg_axis_row_slopes(const xg_axis_tile *tile, const double *weight, double *out)
 {
     if (tile->is_smooth)
         row_slopes(1, tile, weight, out);

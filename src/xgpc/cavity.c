@@ -77,7 +77,6 @@ XG_INLINE derivatives link_at(int link, double t, double v)
     return link == XG_CAVITY_LOGIT ? logit(t, v) : probit(t, v);
 }
 
-XG_CLONES
 void xg_cavity_scores(int link, const xg_moments *restrict at, double *restrict value, double *restrict d_m,
                       double *restrict d_v)
 {
@@ -90,7 +89,6 @@ void xg_cavity_scores(int link, const xg_moments *restrict at, double *restrict 
     }
 }
 
-XG_CLONES
 void xg_cavity_sites(int link, const xg_moments *restrict at, double *restrict precision, double *restrict linear)
 {
     const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;
@@ -103,7 +101,6 @@ void xg_cavity_sites(int link, const xg_moments *restrict at, double *restrict p
     }
 }
 
-XG_CLONES
 void xg_cavity_vjp(int link, const xg_moments *restrict at, const double *restrict d_precision,
                    const double *restrict d_linear, double *restrict d_m, double *restrict d_v)
 {

@@ -9,7 +9,6 @@ ptrdiff_t xg_gumbel_scratch(const xg_table *table)
     return 2 * (table->columns + 2);
 }
 
-XG_CLONES
 static void xg_row(ptrdiff_t n, const double *w, const double *restrict a, double *restrict out)
 {
     for (ptrdiff_t j = 0; j < n; ++j)
@@ -17,7 +16,6 @@ static void xg_row(ptrdiff_t n, const double *w, const double *restrict a, doubl
 }
 
 /* row has the coefficients of psi and then those of slope, in the columns of the table. */
-XG_CLONES
 static void xg_along_row(const xg_table *restrict table, const double *restrict row, double scale, ptrdiff_t n,
                          const double *restrict u, double *restrict psi, double *restrict slope,
                          double *restrict bend)

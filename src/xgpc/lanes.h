@@ -7,10 +7,6 @@
 
 #include "vmath.h"
 
-#if XG_WIDTH != 2 && XG_WIDTH != 4 && XG_WIDTH != 8
-#error "XG_WIDTH must be 2, 4 or 8"
-#endif
-
 /* Phases of the work are called: all inlined into one function, their loops are short of registers, which costs 3 to
  * 4 % of a sweep. */
 #define XG_CALLED static __attribute__((noinline, unused))

@@ -1,10 +1,7 @@
 #include "neighbourhood.h"
 
-ptrdiff_t XG_VARIANT(xg_local_scratch)(const xg_local_kernel *, const xg_local_support *, ptrdiff_t);
-void XG_VARIANT(xg_local_condition)(const xg_local_kernel *, const xg_local_support *, const xg_local_rows *, ptrdiff_t,
-                                    ptrdiff_t, double *, const xg_local_conditional *, const xg_local_gradient *);
 
-ptrdiff_t XG_VARIANT(xg_local_scratch)(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k)
+ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k)
 {
     return XG_WIDTH * (1 + lanes_of(kernel, support, k, NULL, NULL));
 }
@@ -247,7 +244,7 @@ XG_INLINE void write_conditional(const xg_local_support *support, const xg_local
     scatter(g->n_lanes, 1, &here.variance, out->variance + at);
 }
 
-void XG_VARIANT(xg_local_condition)(const xg_local_kernel *kernel, const xg_local_support *support,
+void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *support,
                                     const xg_local_rows *rows, ptrdiff_t first, ptrdiff_t last, double *scratch,
                                     const xg_local_conditional *out, const xg_local_gradient *gradient)
 {

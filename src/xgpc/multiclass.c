@@ -9,7 +9,6 @@ ptrdiff_t xg_multiclass_scratch(ptrdiff_t classes)
 }
 
 /* ell = -log(1 + sum_{c != y} exp(x_c)), x_c = m_c - m_y + (v_c + v_y) / 2. */
-XG_CLONES
 static void xg_softmax_additive_noise_chunk(const xg_moments *restrict at, double *restrict scratch,
                                             const xg_site_arrays *restrict out)
 {
@@ -163,7 +162,6 @@ XG_INLINE void xg_logistic_softmax_class(double m, double v, double *t, double *
     *log_sigma = -(m < 0.0 ? high : low) - xg_log1p_unit(e);
 }
 
-XG_CLONES
 static void xg_logistic_softmax_chunk(const xg_moments *restrict at, double *restrict scratch,
                                       const xg_site_arrays *restrict out)
 {

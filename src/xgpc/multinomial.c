@@ -205,7 +205,6 @@ XG_INLINE void xg_multinomial_begin(xg_multinomial_point *point, ptrdiff_t class
         point->shift[k] = point->scale[k] = 0.0;
 }
 
-XG_CLONES
 void xg_multinomial_chunk(const xg_moments *restrict at, double noise, double delta, const double *tables,
                           double *restrict scratch, double *work, const xg_site_arrays *restrict out)
 {

@@ -5,8 +5,6 @@
 #include <immintrin.h>
 #endif
 
-void XG_VARIANT(xg_nearest_build)(xg_nearest *, const double *, const xg_nearest_arrays *);
-void XG_VARIANT(xg_nearest_of)(const xg_nearest *, const double *, ptrdiff_t, ptrdiff_t, ptrdiff_t, void *, int32_t *);
 
 #define WIDTH (2 * XG_WIDTH)
 #define VECTORS (XG_PANEL / WIDTH)
@@ -187,7 +185,7 @@ static void fill(const xg_nearest *tree, const xg_nearest_arrays *to)
     }
 }
 
-void XG_VARIANT(xg_nearest_build)(xg_nearest *tree, const double *rows, const xg_nearest_arrays *to)
+void xg_nearest_build(xg_nearest *tree, const double *rows, const xg_nearest_arrays *to)
 {
     ptrdiff_t n = tree->n, d = tree->d, c = xg_coordinates(tree);
     double radius = 0.0;
@@ -427,7 +425,7 @@ static void of_point(search *s, xg_keyed *boxes, float *bounds)
     }
 }
 
-void XG_VARIANT(xg_nearest_of)(const xg_nearest *tree, const double *points, ptrdiff_t first, ptrdiff_t r, ptrdiff_t k,
+void xg_nearest_of(const xg_nearest *tree, const double *points, ptrdiff_t first, ptrdiff_t r, ptrdiff_t k,
                                void *scratch, int32_t *out)
 {
     ptrdiff_t d = tree->d, n_leaves = xg_leaves(tree->n);

@@ -30,8 +30,7 @@ XG_INLINE double sum_of_lanes(double *lane)
 
 /* The loops of a family; argument computes h from the inner products. */
 #define XG_FAMILY(function, argument)                                                                                \
-    void function##_values(const xg_profile_tile *, int, double, double *);                                          \
-    XG_CLONES void function##_values(const xg_profile_tile *tile, int mode, double scale, double *out)               \
+    static void function##_values(const xg_profile_tile *tile, int mode, double scale, double *out)                  \
     {                                                                                                                \
         XG_TILE_FIELDS                                                                                               \
         for (ptrdiff_t k = 0; k < m; ++k) {                                                                          \
@@ -50,10 +49,8 @@ XG_INLINE double sum_of_lanes(double *lane)
                     o[i] *= scale * function(argument(i), shape).value;                                              \
         }                                                                                                            \
     }                                                                                                                \
-    void function##_slopes(const xg_profile_tile *, double, const double *, double *, double *, double *,            \
-                           double *);                                                                                \
-    XG_CLONES void function##_slopes(const xg_profile_tile *tile, double scale, const double *g, double *out,        \
-                                     double *restrict row_sum, double *restrict column_sum, double *restrict sums)   \
+    static void function##_slopes(const xg_profile_tile *tile, double scale, const double *g, double *out,           \
+                                  double *restrict row_sum, double *restrict column_sum, double *restrict sums)      \
     {                                                                                                                \
         XG_TILE_FIELDS                                                                                               \
         double value[XG_LANES] = {0.0}, shapes[XG_LANES] = {0.0};                                                    \
@@ -76,9 +73,8 @@ XG_INLINE double sum_of_lanes(double *lane)
     }
 
 #define XG_FAMILY_ARRAYS(number, name, function, argument)                                                            \
-    void function##_array(double, ptrdiff_t, const double *, double *, double *, double *);                          \
-    XG_CLONES void function##_array(double shape, ptrdiff_t n, const double *restrict h, double *restrict value,     \
-                                    double *restrict slope, double *restrict shaped)                                 \
+    static void function##_array(double shape, ptrdiff_t n, const double *restrict h, double *restrict value,        \
+                                 double *restrict slope, double *restrict shaped)                                    \
     {                                                                                                                \
         if (!slope)                                                                                                  \
             for (ptrdiff_t i = 0; i < n; ++i)                                                                        \
@@ -135,7 +131,6 @@ void xg_profile_slopes(const xg_profile_tile *tile, double scale, const double *
     }
 }
 
-XG_CLONES
 void xg_half_distances(ptrdiff_t n, ptrdiff_t m, ptrdiff_t d, const double *restrict x, const double *restrict z,
                        double *restrict out)
 {
@@ -150,14 +145,12 @@ void xg_half_distances(ptrdiff_t n, ptrdiff_t m, ptrdiff_t d, const double *rest
         out[i] = xg_max(out[i], XG_FARTHEST);
 }
 
-XG_CLONES
 void xg_add_logarithms(ptrdiff_t n, const double *restrict growth, double *restrict h)
 {
     for (ptrdiff_t i = 0; i < n; ++i)
         h[i] = xg_min(xg_log1p(growth[i] - 1.0) + h[i], 0.0);
 }
 
-XG_CLONES
 void xg_multiply(ptrdiff_t size, const double *restrict g, double *restrict out)
 {
     for (ptrdiff_t i = 0; i < size; ++i)
@@ -185,7 +178,6 @@ enum { TOGETHER = 16 };
 XG_SCALE(float)
 XG_SCALE(double)
 
-XG_CLONES
 double xg_scale_rows(const xg_rows *rows, ptrdiff_t d, const double *centre, const double *scale, double *x,
                      double *restrict x2)
 {
@@ -207,7 +199,6 @@ double xg_scale_rows(const xg_rows *rows, ptrdiff_t d, const double *centre, con
     return largest;
 }
 
-XG_CLONES
 void xg_add_squares(ptrdiff_t n, ptrdiff_t d, const double *restrict weight, const double *restrict x,
                     double *restrict sum)
 {

@@ -1,14 +1,12 @@
 #include "shapley.h"
 #include "lanes.h"
 
-ptrdiff_t XG_VARIANT(xg_shapley_scratch)(const xg_product_games *);
-void XG_VARIANT(xg_shapley)(const xg_product_games *, double *, double *);
 
 /* Vectors of games side by side: a product waits for the one before it, so that several are under way. */
 #define SIDE 4
 #define GAMES (SIDE * XG_WIDTH)
 
-ptrdiff_t XG_VARIANT(xg_shapley_scratch)(const xg_product_games *games)
+ptrdiff_t xg_shapley_scratch(const xg_product_games *games)
 {
     return games->players * (games->n_parts + 3) * GAMES;
 }
@@ -43,7 +41,7 @@ XG_INLINE void add_nodes(const int n_parts, const xg_product_games *games, const
     }
 }
 
-void XG_VARIANT(xg_shapley)(const xg_product_games *games, double *scratch, double *out)
+void xg_shapley(const xg_product_games *games, double *scratch, double *out)
 {
     ptrdiff_t players = games->players, n_parts = games->n_parts, n = games->games;
     double *part = scratch, *sum = part + players * n_parts * GAMES;

@@ -1,8 +1,7 @@
 #include "sites.h"
 
 #define XG_SITE_LOOP(name, function)                                                                                 \
-    void name(double, const xg_moments *, const xg_site_arrays *);                                                   \
-    XG_CLONES void name(double prior_mean, const xg_moments *restrict at, const xg_site_arrays *restrict out)        \
+    static void name(double prior_mean, const xg_moments *restrict at, const xg_site_arrays *restrict out)           \
     {                                                                                                                \
         const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;                                  \
         double *restrict ell = out->ell, *restrict lambda = out->lambda, *restrict r = out->r;                       \
@@ -24,7 +23,6 @@
 #define XG_LOOP_CLASSES_NOISE(term)
 XG_SITE_LIST(XG_LOOP)
 
-XG_CLONES
 static void xg_additive_noise_loop(double noise, const xg_likelihood *likelihood, const xg_moments *restrict at,
                                    const xg_site_arrays *restrict out)
 {
@@ -47,7 +45,6 @@ static xg_rates xg_rates_of(double a, double b)
     return (xg_rates){log_most, a > 0.0 ? log_most - log(a) : XG_NO_CUT};
 }
 
-XG_CLONES
 static void xg_rates_loop(const xg_likelihood *likelihood, const xg_moments *restrict at,
                           const xg_site_arrays *restrict out)
 {
@@ -186,14 +183,12 @@ int xg_site_is_multi_class(int i)
     return xg_descriptions[i].is_multi_class;
 }
 
-XG_CLONES
 void xg_logistic_normal_mean_array(ptrdiff_t n, const double *m, const double *v, double *out)
 {
     for (ptrdiff_t i = 0; i < n; ++i)
         out[i] = xg_logistic_normal_mean(m[i], v[i]);
 }
 
-XG_CLONES
 ptrdiff_t xg_logistic_normal_logs(ptrdiff_t n, const double *m, const double *v, double least, ptrdiff_t *thin,
                                   double *out)
 {

@@ -2,7 +2,6 @@
 
 #include "lanes.h"
 
-void XG_VARIANT(xg_spread)(const xg_spread_rows *, const xg_spread_sums *);
 
 /* Q vectors from column q on of R rows, neighbours j, ... of row i; R and Q are constants, so that all sums stay in
  * registers. */
@@ -64,7 +63,7 @@ static void add_numbers(const xg_spread_rows *rows, const xg_spread_sums *sums)
         }
 }
 
-void XG_VARIANT(xg_spread)(const xg_spread_rows *rows, const xg_spread_sums *sums)
+void xg_spread(const xg_spread_rows *rows, const xg_spread_sums *sums)
 {
     ptrdiff_t k = rows->k, m = rows->m;
     add_numbers(rows, sums);

@@ -1,6 +1,5 @@
 #include "tiles.h"
 
-XG_CLONES
 void xg_squared_norms(ptrdiff_t n, ptrdiff_t m, const double *restrict a, double *restrict out)
 {
     memset(out, 0, (size_t)n * sizeof *out);
@@ -9,7 +8,6 @@ void xg_squared_norms(ptrdiff_t n, ptrdiff_t m, const double *restrict a, double
             out[i] += a[k * n + i] * a[k * n + i];
 }
 
-XG_CLONES
 void xg_means(ptrdiff_t n, ptrdiff_t m, const double *restrict a, const double *restrict w, double *restrict mean)
 {
     memset(mean, 0, (size_t)n * sizeof *mean);
@@ -18,7 +16,6 @@ void xg_means(ptrdiff_t n, ptrdiff_t m, const double *restrict a, const double *
             mean[i] += a[k * n + i] * w[k];
 }
 
-XG_CLONES
 void xg_gradient_tile(ptrdiff_t n, ptrdiff_t m, const double *restrict precision, const double *restrict residual,
                       const double *restrict alpha, const double *restrict product, int accumulate,
                       double *restrict g)
@@ -32,14 +29,12 @@ void xg_gradient_tile(ptrdiff_t n, ptrdiff_t m, const double *restrict precision
                 g[k * n + i] = precision[i] * product[k * n + i] + residual[i] * alpha[k];
 }
 
-XG_CLONES
 void xg_narrow(ptrdiff_t n, const double *restrict x, float *restrict out)
 {
     for (ptrdiff_t i = 0; i < n; ++i)
         out[i] = (float)x[i];
 }
 
-XG_CLONES
 void xg_widen(ptrdiff_t n, const float *restrict x, double *restrict out)
 {
     for (ptrdiff_t i = 0; i < n; ++i)

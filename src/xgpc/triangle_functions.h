@@ -141,8 +141,8 @@ XG_INLINE void NAME(sums_of_strip)(int vectors, ptrdiff_t rows, ptrdiff_t m, con
         }                                                                                                            \
     }
 
-void XG_VARIANT(NAME(xg_times_lower_t))(ptrdiff_t n, ptrdiff_t m, const REAL *lower, REAL *a, double *scratch);
-void XG_VARIANT(NAME(xg_times_lower_t))(ptrdiff_t n, ptrdiff_t m, const REAL *lower, REAL *a, double *scratch)
+#if PARTS == 1
+void xg_times_lower_t(ptrdiff_t n, ptrdiff_t m, const REAL *lower, REAL *a, double *scratch)
 {
     REAL *x = aligned(scratch), *diagonal = aligned(x + VECTORS * SIZE * m);
     NAME(read_diagonal)(m, lower, diagonal);
@@ -152,11 +152,10 @@ void XG_VARIANT(NAME(xg_times_lower_t))(ptrdiff_t n, ptrdiff_t m, const REAL *lo
     STRIPS(OF_STRIP)
 #undef OF_STRIP
 }
+#endif
 
-void XG_VARIANT(NAME(xg_marginals))(ptrdiff_t n, ptrdiff_t m, const REAL *a, const double *w, const REAL *lower,
-                                    REAL *b, double *mean, double *norms, double *spread, double *scratch);
-void XG_VARIANT(NAME(xg_marginals))(ptrdiff_t n, ptrdiff_t m, const REAL *a, const double *w, const REAL *lower,
-                                    REAL *b, double *mean, double *norms, double *spread, double *scratch)
+void NAME(xg_marginals)(ptrdiff_t n, ptrdiff_t m, const REAL *a, const double *w, const REAL *lower, REAL *b,
+                        double *mean, double *norms, double *spread, double *scratch)
 {
     REAL *x = aligned(scratch), *diagonal = aligned(x + VECTORS * SIZE * m);
     NAME(read_diagonal)(m, lower, diagonal);
@@ -232,10 +231,8 @@ XG_INLINE void NAME(add_products)(ptrdiff_t n, ptrdiff_t m, ptrdiff_t rows, ptrd
     }
 }
 
-void XG_VARIANT(NAME(xg_add_outer))(ptrdiff_t n, ptrdiff_t m, const REAL *a, const double *s, const double *r,
-                                    double *P, double *h, double *scratch);
-void XG_VARIANT(NAME(xg_add_outer))(ptrdiff_t n, ptrdiff_t m, const REAL *a, const double *s, const double *r,
-                                    double *P, double *h, double *scratch)
+void NAME(xg_add_outer)(ptrdiff_t n, ptrdiff_t m, const REAL *a, const double *s, const double *r, double *P,
+                        double *h, double *scratch)
 {
     REAL *scaled = aligned(scratch);
     for (ptrdiff_t j = 0; j < m; j += HIGH) {

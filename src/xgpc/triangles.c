@@ -38,17 +38,23 @@ XG_INLINE four sums_of(doubles a, doubles b, doubles c, doubles d)
 #undef SHUFFLED
 }
 
-/* Room for a strip, the diagonal of a triangle, or HIGH scaled columns. */
-ptrdiff_t XG_VARIANT(xg_triangle_scratch)(ptrdiff_t n, ptrdiff_t m);
-ptrdiff_t XG_VARIANT(xg_triangle_scratch)(ptrdiff_t n, ptrdiff_t m)
+int xg_is_wide(void)
 {
-    return VECTORS * XG_WIDTH * m + (m + COLUMNS) * COLUMNS + HIGH * n + 3 * CACHE_LINE / 8;
+    return XG_WIDTH > 2;
+}
+
+/* Room for a strip, the diagonal of a triangle, or HIGH scaled columns; and for what _tiles.pxd does with the BLAS. */
+ptrdiff_t xg_triangle_scratch(ptrdiff_t n, ptrdiff_t m)
+{
+    ptrdiff_t size = VECTORS * XG_WIDTH * m + (m + COLUMNS) * COLUMNS + HIGH * n + 3 * CACHE_LINE / 8;
+    ptrdiff_t of_blas = n * m + n;
+    return xg_is_wide() || size > of_blas ? size : of_blas;
 }
 
 #define REAL double
 #define SIZE XG_WIDTH /* numbers in a register */
 #define PARTS 1       /* registers of doubles for the numbers of a register */
-#define NAME XG_DOUBLE
+#define NAME(name) name
 #include "triangle_functions.h"
 #undef REAL
 #undef SIZE
@@ -58,5 +64,5 @@ ptrdiff_t XG_VARIANT(xg_triangle_scratch)(ptrdiff_t n, ptrdiff_t m)
 #define REAL float
 #define SIZE (2 * XG_WIDTH)
 #define PARTS 2
-#define NAME XG_SINGLE
+#define NAME(name) name##_single
 #include "triangle_functions.h"

@@ -1,13 +1,11 @@
 #include "vmath.h"
 
-XG_CLONES
 void xg_exp_array(ptrdiff_t n, const double *x, double *out)
 {
     for (ptrdiff_t i = 0; i < n; ++i)
         out[i] = xg_exp(x[i]);
 }
 
-XG_CLONES
 void xg_normal_array(ptrdiff_t n, const double *x, double *cdf, double *pdf)
 {
     for (ptrdiff_t i = 0; i < n; ++i) {
@@ -18,14 +16,12 @@ void xg_normal_array(ptrdiff_t n, const double *x, double *cdf, double *pdf)
     }
 }
 
-XG_CLONES
 void xg_scale(ptrdiff_t n, const double *restrict factor, double *restrict x)
 {
     for (ptrdiff_t i = 0; i < n; ++i)
         x[i] *= factor[i];
 }
 
-XG_CLONES
 void xg_clip_precision(ptrdiff_t n, const double *restrict mean, double *restrict precision, double *restrict linear)
 {
     for (ptrdiff_t i = 0; i < n; ++i) {
@@ -35,7 +31,6 @@ void xg_clip_precision(ptrdiff_t n, const double *restrict mean, double *restric
     }
 }
 
-XG_CLONES
 double xg_natural_gradient(ptrdiff_t n, double scale, const double *target, const double *current, double *g)
 {
     double lane[XG_LANES] = {0.0}, total = 0.0;
@@ -54,7 +49,6 @@ double xg_natural_gradient(ptrdiff_t n, double scale, const double *target, cons
     return total;
 }
 
-XG_CLONES
 double xg_move_average(ptrdiff_t n, double weight, const double *g, double *mean)
 {
     double lane[XG_LANES] = {0.0}, total = 0.0;
@@ -73,7 +67,6 @@ double xg_move_average(ptrdiff_t n, double weight, const double *g, double *mean
     return total;
 }
 
-XG_CLONES
 double xg_distance(ptrdiff_t n, const double *x, const double *y)
 {
     double lane[XG_LANES] = {0.0}, total = 0.0;
@@ -88,7 +81,6 @@ double xg_distance(ptrdiff_t n, const double *x, const double *y)
     return total;
 }
 
-XG_CLONES
 void xg_step(ptrdiff_t n, double rate, const double *g, double *current)
 {
     for (ptrdiff_t i = 0; i < n; ++i)

@@ -10,12 +10,16 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Functions of files that are compiled once for each instruction set, with its own width and names; see variants.c. */
-#define XG_JOINED(name, variant) name##_##variant
-#define XG_EXPANDED(name, variant) XG_JOINED(name, variant)
-#define XG_VARIANT(name) XG_EXPANDED(name, XG_INSTRUCTIONS)
+/* Numbers of a register: the files are built for each kind of register, see dispatch.c. */
+#if defined(__AVX512F__)
+#define XG_WIDTH 8
+#elif defined(__AVX2__)
+#define XG_WIDTH 4
+#else
+#define XG_WIDTH 2
+#endif
 
-/* These functions must be inlined into every clone of a loop, or the loops below do not vectorise. */
+/* These functions must be inlined, or the loops that call them do not vectorise. */
 #if defined(__GNUC__) || defined(__clang__)
 #define XG_INLINE static inline __attribute__((always_inline))
 #else
@@ -23,13 +27,6 @@
 #endif
 
 #include "coefficients.h"
-
-/* One copy of a loop per instruction set, chosen at load time, where the compiler can (meson.build probes). */
-#ifdef XG_HAVE_TARGET_CLONES
-#define XG_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define XG_CLONES
-#endif
 
 /* Sums over a vector use eight lanes in a fixed order, so that they vectorise without reassociation. */
 #define XG_LANES 8

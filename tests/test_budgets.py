@@ -14,21 +14,20 @@ from support.fits import quietly
 from support.reference import moons
 
 from xgpc import GPClassifier
-from xgpc.rows.deadline import Deadline
+from xgpc.rows.clock import Clock
 
-# So short that estimates from passes do not count: time runs out at a given reading of the clock.
-TICK = 1e-9
+TICK = 1.0
 
 
-class Clock:
-    """Each reading is a tick later; at some of them there are interrupts."""
+class Readings:
+    """Each reading is a tick later; at some of them there are interrupts, two at a number that is twice there."""
 
     def __init__(self, tick=TICK, interrupts=()):
         self.tick, self.interrupts, self.readings = tick, interrupts, 0
 
     def __call__(self):
         self.readings += 1
-        if self.readings in self.interrupts:
+        for _ in range(self.interrupts.count(self.readings)):
             signal.raise_signal(signal.SIGINT)
         return self.readings * self.tick
 
@@ -38,8 +37,8 @@ class Ticking(GPClassifier):
 
     clock = None
 
-    def _deadline(self):
-        return Deadline(math.inf if self.max_time is None else self.max_time * TICK, self.clock)
+    def _clock(self):
+        return Clock(math.inf if self.max_time is None else self.max_time * TICK, self.clock)
 
 
 def iris():
@@ -79,7 +78,7 @@ def fitted(kind, max_time, interrupts=(), **params):
     """A model with its readings of the clock, and the warnings of its fit."""
     data, own = KINDS[kind]
     model = Ticking(**{**SMALL, **own, "max_time": max_time, **params})
-    model.clock = Clock(interrupts=interrupts)
+    model.clock = Readings(interrupts=interrupts)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(*data())
@@ -157,7 +156,7 @@ def test_an_interrupt_keeps_the_best_so_far(kind):
 def test_a_second_interrupt_ends_the_fit_and_leaves_the_estimator():
     X, y = moons()
     model = Ticking(**SMALL, keep_on_interrupt=True)
-    model.clock = Clock(interrupts=(30, 32))
+    model.clock = Readings(interrupts=(30, 30))
     before, handler = dict(vars(model)), signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
@@ -168,7 +167,7 @@ def test_a_second_interrupt_ends_the_fit_and_leaves_the_estimator():
 def test_an_interrupt_is_none_of_ours_by_default():
     X, y = moons()
     model = Ticking(**SMALL, max_time=1e9)
-    model.clock = Clock(interrupts=(30,))
+    model.clock = Readings(interrupts=(30,))
     before = dict(vars(model))
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)

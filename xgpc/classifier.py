@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, Self
@@ -25,7 +24,7 @@ from .learning import pipeline
 from .learning.start import PreviousFit
 from .predict import PosteriorClassifier
 from .rows.blas import single_threaded_blas
-from .rows.deadline import Deadline
+from .rows.clock import Clock
 from .rows.executor import Threads
 from .steps import drift_of, further_rows, new_run, publish, rows_in_batches, rows_in_memory, stream_rows
 
@@ -357,7 +356,7 @@ class GPClassifier(PosteriorClassifier):
             bounds; or if the model predicts no better than the class frequencies.
         """
         config = FitConfig.of(self)
-        with single_threaded_blas(), new_run(config, self._deadline()) as run:
+        with single_threaded_blas(), new_run(config, self._clock()) as run:
             data = rows_in_memory(self, config, run, X, y, sample_weight, groups, classes)
             result = pipeline.fit(data, run, self._previous(config))
         publish(self, data, run, result)
@@ -414,7 +413,7 @@ class GPClassifier(PosteriorClassifier):
         config = FitConfig.of(self)
         check_stream(config, self, forgetting_factor, n_new_inducing)
         if not hasattr(self, "posterior_"):
-            with single_threaded_blas(), new_run(config, self._deadline()) as run:
+            with single_threaded_blas(), new_run(config, self._clock()) as run:
                 if forgetting_factor != 1.0 or n_new_inducing:
                     run.history.add(decision=FIRST_BATCH)
                 data = rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
@@ -423,7 +422,7 @@ class GPClassifier(PosteriorClassifier):
             return
         counts, n_seen, factor, q = self.class_count_, self.n_samples_seen_, float(forgetting_factor), self.posterior_
         assert isinstance(q, SparsePosterior | LocalPosterior)
-        with single_threaded_blas(), new_run(config, self._deadline()) as run:
+        with single_threaded_blas(), new_run(config, self._clock()) as run:
             further = further_rows(self, config, run, X, y, sample_weight, classes, factor)
             drift = drift_of(self, further.data)
             result = pipeline.add_rows(further, run, q, self._evidence, factor, int(n_new_inducing))
@@ -471,14 +470,16 @@ class GPClassifier(PosteriorClassifier):
     def _fit_source(self, source: object, classes: ArrayLike | None, threads: pipeline.MakeThreads) -> None:
         """Fit to a source of batches; ``threads`` creates the executor, from ``n_jobs`` and the run."""
         config = FitConfig.of(self)
-        with single_threaded_blas(), new_run(config, self._deadline()) as run:
+        with single_threaded_blas(), new_run(config, self._clock()) as run:
             data = rows_in_batches(self, config, run, source, classes)
             result = pipeline.fit(data, run, self._previous(config), threads)
         publish(self, data, run, result)
 
-    def _deadline(self) -> Deadline:
-        """The end of a fit that starts now."""
-        return Deadline(math.inf if self.max_time is None else float(self.max_time))
+    def _clock(self) -> Clock | None:
+        """The clock of a fit that starts now, if anything may end it early."""
+        if self.max_time is None:
+            return Clock() if self.keep_on_interrupt else None
+        return Clock(float(self.max_time))
 
     def _previous(self, config: FitConfig) -> PreviousFit | None:
         """The fit that a warm start continues."""

@@ -159,7 +159,7 @@ class BayesianLinearClassifier(LatentClassifier):
             self._record = record_of(self.likelihood, bound)
             site, tol, max_iter = self._record.site(), self.tol, self.max_iter
             history.tell(stage="learning", n_rows=source.n_rows)
-            with Threads(self.n_jobs, run.deadline) as executor:
+            with Threads(self.n_jobs, run.clock) as executor:
                 takes_all = self.batch_size is None or LEAST_STEPS * self.batch_size > source.n_rows
                 search = ascend if takes_all else stochastic_ascent
                 options = Epochs(self.batch_size, self.learning_rate, tol, max_iter, run.random_state, history)

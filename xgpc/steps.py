@@ -30,8 +30,8 @@ from .likelihoods import LikelihoodBound, record_of, resolve
 from .names import MatrixLike
 from .predict import PosteriorClassifier
 from .rows.batches import Rows
+from .rows.clock import Clock
 from .rows.columnar import ArrowRows
-from .rows.deadline import Deadline
 from .rows.partitions import Partitions
 from .rows.source import NONE, ArraySource, labels_and_weights, source_of
 from .status import Status, warn_user
@@ -47,9 +47,9 @@ DIFFERENCE = 1e-4
 ROUNDING = 1e-12
 
 
-def new_run(config: FitConfig, deadline: Deadline) -> Run:
+def new_run(config: FitConfig, clock: Clock | None) -> Run:
     """The run of a fit that starts now."""
-    return Run(deadline, Status() if config.verbose else None, config.callback, config.random_state)
+    return Run(clock, Status() if config.verbose else None, config.callback, config.random_state)
 
 
 def rows_in_memory(

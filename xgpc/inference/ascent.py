@@ -14,7 +14,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training, is_same_prior
 from ..likelihoods import other_site
 from ..rows.block import Rescaling
-from ..rows.deadline import NEVER, Deadline
+from ..rows.clock import has_passed
 from ..statistics import (
     FixedSites,
     Moments,
@@ -300,7 +300,6 @@ def coordinate_ascent(
     max_iter: int,
     history: History | None = None,
     first_rate: float = SOFTMAX_FIRST_RATE,
-    deadline: Deadline = NEVER,
     leaves_prior: bool = False,
     first: Point[Q] | None = None,
 ) -> Ascent[Q]:
@@ -309,10 +308,10 @@ def coordinate_ascent(
     If a step lowers the bound, it is halved (the sites are interpolated), and the next step starts at twice its length.
     After ``FALLBACK_AFTER`` failures a step of a bound that cannot fall is tried, if there is one. With softmax the
     first step has length ``first_rate``, and each later one the best length of the step before. The ascent ends when
-    the ``deadline`` leaves no time for another step, but not at the prior. ``leaves_prior`` takes a step from the prior
-    even if it promises less than ``tol``. ``first`` is the pass at q if it was already made.
+    time is over, but not at the prior. ``leaves_prior`` takes a step from the prior even if it promises less than
+    ``tol``. ``first`` is the pass at q if it was already made.
     """
-    began = deadline.now()
+    clock = training.executor.clock
     point = update(training, q, site) if first is None else first
     if history is not None:
         history.add(iteration=0, elbo=point.elbo, learning_rate=np.nan)
@@ -321,9 +320,8 @@ def coordinate_ascent(
     rate, failures, is_first = first_rate if measured else 1.0, 0, True
     for iteration in range(1, max_iter + 1):
         must_step = leaves_prior and point.q.squared_norm == 0.0
-        if not must_step and np.any(point.q.natural[1]) and not deadline.allows_again(began):
+        if not must_step and clock is not None and clock.has_passed() and np.any(point.q.natural[1]):
             return Ascent(point, iteration - 1, False, first_rate)
-        began = deadline.now()
         steps = steps or steps_from(training, point)
         if failures == FALLBACK_AFTER and point.site.record.fallback is not None:
             safe = update(training, point.q, other_site(point.site.record.fallback, point.site))
@@ -359,22 +357,22 @@ def coordinate_ascent(
 
 
 def starting_posterior(
-    training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site, deadline: Deadline = NEVER
+    training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site
 ) -> KernelPosterior:
     """The start under ``prior``: from the sites of q if given, else from the better of the bound's starts.
 
     The bounds of augmented likelihoods have poor optima at which all classes are about equally likely, and no single
     start avoids them for all kernels. With q this takes one pass over the rows; else one for each update: at most
-    three, or 113 for bounds with two starts. After the ``deadline`` only the first start is used.
+    three, or 113 for bounds with two starts. Once time is over only the first start is used.
     """
     if q is not None:
         return carry_over(training, q, prior, site)
     first, other = site.record.start, site.record.other_start
-    ascend = partial(coordinate_ascent, training, deadline=deadline)
+    ascend = partial(coordinate_ascent, training)
     at_prior = start = prior.at_prior(training.n_latents)
     if first is not None:
         start = ascend(at_prior, other_site(first, site), tol=0.0, max_iter=START_UPDATES).point.q
-    if other is None or deadline.left <= 0.0:
+    if other is None or has_passed(training.executor.clock):
         return start
     second = ascend(at_prior, other_site(other, site), tol=OTHER_TOL, max_iter=OTHER_UPDATES).point.q
     trials = [ascend(each, site, tol=0.0, max_iter=TRIAL_UPDATES).point for each in (start, second)]

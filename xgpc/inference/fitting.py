@@ -11,6 +11,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training
 from ..approximations.sparse import SparsePosterior
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
+from ..rows.clock import has_passed
 from ..rows.source import ArraySource, RowSource, labels_and_weights
 from .ascent import Point, carry_over, coordinate_ascent, natural_step, starting_posterior, update
 from .history import History
@@ -50,12 +51,11 @@ def fit_posterior(
     if options.batch_size is None:
         ascent = coordinate_ascent(
             training,
-            starting_posterior(training, q, prior, site, options.deadline),
+            starting_posterior(training, q, prior, site),
             site,
             tol=options.tol,
             max_iter=options.max_iter,
             history=options.history,
-            deadline=options.deadline,
             leaves_prior=options.leaves_prior,
         )
         return ascent.point, ascent.n_iter, ascent.converged
@@ -63,7 +63,7 @@ def fit_posterior(
         return stochastic(training, prior.at_prior(training.n_latents), site, options)
     # Starting at the prior would raise learned label noise to that of guessing.
     before: Point[Any] = update(training, carry_over(training, q, prior, site), site)
-    if options.deadline.left <= 0.0:
+    if has_passed(training.executor.clock):
         return before, 0, False
     point, n_epochs, converged = stochastic(training, before.q, before.site, options)
     if before.elbo > point.elbo:
@@ -94,6 +94,7 @@ def fit_posterior_or_keep(
     """
     if kept is None:
         return fit_posterior(training, learned, prior, site, options)
+    found = fit_posterior(training, learned, prior, site, options)
     site_before = options.prior_mean.site(site, kept[1])
     before = coordinate_ascent(
         training,
@@ -101,10 +102,7 @@ def fit_posterior_or_keep(
         site_before,
         tol=options.tol,
         max_iter=options.max_iter if options.batch_size is None else 0,
-        # The other half of the time is for the learned prior.
-        deadline=options.deadline.earlier(0.5),
     ).point
-    found = fit_posterior(training, learned, prior, site, options)
     height, after = (
         point.elbo + options.length_scale_prior.of(point.q.prior.groups)[0] for point in (before, found[0])
     )

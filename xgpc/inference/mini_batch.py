@@ -15,7 +15,7 @@ from .._svi import SCHEDULES, BatchPart, NaturalGradient
 from ..approximations.base import KernelPrior, Training
 from ..approximations.sparse import SparsePosterior
 from ..likelihoods import other_site
-from ..rows.deadline import NEVER, Deadline
+from ..rows.clock import has_passed
 from ..rows.executor import Executor
 from ..rows.source import Picked
 from .ascent import Point, best_parameter, update
@@ -194,7 +194,7 @@ def batch_rows(batch_size: int | None, n_rows: int) -> int | None:
 class Epochs:
     """Options for epochs of mini-batches: rows of a batch, learning rates, and ``tol`` or ``max_iter`` epochs to end.
 
-    ``history`` gets a row for every step. After the first epoch the ``deadline`` may end them.
+    ``history`` gets a row for every step.
     """
 
     batch_size: int | None
@@ -203,7 +203,6 @@ class Epochs:
     max_iter: int
     random_state: np.random.RandomState
     history: History
-    deadline: Deadline = NEVER
 
 
 def stochastic(
@@ -216,15 +215,14 @@ def stochastic(
 
     Returns the posterior with a pass over all rows, the number of epochs, and whether they converged.
     """
-    n, deadline = len(training), options.deadline
+    n, clock = len(training), training.executor.clock
     schedule = learning_rate_schedule(options.learning_rate)
     loop = MiniBatches(q, min(options.batch_size or n, n), n, training.source.n_features, schedule)
     # From the prior, the first epoch prepares the start of additive noise.
     start = site.record.start
     first_site = site if start is None or np.any(q.h) else other_site(start, site)
-    converged, epoch, began = False, 0, deadline.now()
-    while epoch < options.max_iter and not converged and (not epoch or deadline.allows_again(began)):
-        began = deadline.now()
+    converged, epoch = False, 0
+    while epoch < options.max_iter and not converged and not (epoch and has_passed(clock)):
         epoch += 1
         current = first_site if epoch == 1 else site
         estimate, converged = loop.epoch(training, q, current, options, epoch)

@@ -1,9 +1,10 @@
-"""The context of a fit: history, deadline, the best result so far, and reports to the user."""
+"""The context of a fit: history, clock, the best result so far, and reports to the user."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -13,7 +14,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior
 from ..data.checks import random_state_of
 from ..names import RandomSeed
-from ..rows.deadline import Deadline
+from ..rows.clock import Clock, OutOfTime
 from ..status import Status
 from .history import History
 
@@ -47,7 +48,7 @@ class FitState:
     seconds_left : float
         Seconds left of ``max_time``, not negative; infinite without a limit.
     decision : str
-        The decision just made, as in ``decisions_``, or the time that more inducing points may take; mostly empty.
+        The decision just made, as in ``decisions_``; mostly empty.
     """
 
     stage: str = "checking"
@@ -92,22 +93,23 @@ class Run:
     """A fit in progress: a context manager that re-raises a callback's exception.
 
     ``status`` displays the progress. If ``callback``, a function of a ``FitState``, returns True or raises
-    StopIteration, the deadline is set to now. ``skipped`` describes the parts that there was no time for, and
+    StopIteration, the clock is stopped. ``skipped`` describes the parts that there was no time for, and
     ``n_updates`` counts the results so far.
     """
 
     def __init__(
         self,
-        deadline: Deadline | None = None,
+        clock: Clock | None = None,
         status: Status | None = None,
         callback: Callable[[FitState], object] | None = None,
         random_state: RandomSeed = None,
     ):
-        self.deadline, self._status, self._callback = deadline or Deadline(), status, callback
+        self.clock, self._status, self._callback = clock, status, callback
         self.random_state: np.random.RandomState = random_state_of(random_state)
         self.history, self._state = History(), FitState()
         if status is not None or callback is not None:
-            self.history.listener = self.deadline.report = self._report
+            self.clock = clock = clock or Clock()
+            self.history.listener = clock.report = self._report
         self.best: BestSoFar | None = None
         self.n_updates = 0
         self.skipped: list[str] = []
@@ -126,6 +128,18 @@ class Run:
         self.n_updates += 1
         self.best = BestSoFar(q, site)
 
+    @contextmanager
+    def learning(self, what: str) -> Iterator[None]:
+        """Context of what ends when the time for learning is over: then it is skipped, and the fit goes on after it."""
+        if self.clock is None:
+            yield
+            return
+        try:
+            with self.clock.learning():
+                yield
+        except OutOfTime as end:
+            self.skip(end.where or what)
+
     def skip(self, what: str) -> None:
         """Record once that there was no time for a part of the fit, or for the rest of it."""
         if what not in self.skipped:
@@ -139,7 +153,7 @@ class Run:
         decision = columns.get("decision", "")
         # The other columns of a decision describe an option that may have been rejected.
         found = {} if decision else {field: columns[name] for name, field in FIELDS.items() if name in columns}
-        seconds, left = self.history.seconds, max(0.0, self.deadline.left)
+        seconds, left = self.history.seconds, math.inf if self.clock is None else self.clock.left
         self._state = replace(self._state, **found, decision=decision, seconds=seconds, seconds_left=left)
         if self._status is not None:
             if decision:
@@ -155,4 +169,5 @@ class Run:
             raise CallbackError(error) from error
         # Other true values are often returned by accident.
         if isinstance(answer, bool | np.bool_) and answer:
-            self.deadline.stop("the callback")
+            assert self.clock is not None
+            self.clock.stop("the callback")

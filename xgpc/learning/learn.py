@@ -18,7 +18,7 @@ from ..inference.run import Run
 from ..inference.sweeps import start_sites
 from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
 from ..likelihoods import RECORDS
-from ..rows.deadline import OutOfTime, during
+from ..rows.clock import during, has_passed
 from ..status import warn_user
 from .all_rows import AllRows, predict_held_out
 from .candidates import Gain, accept, under_frequencies
@@ -77,9 +77,9 @@ LARGE_Z = 15.0
 # If neighbours gain less than this, in nats, for the first round's held-out rows, inducing points are added before
 # learning continues: they then help, too.
 SMALL_GAIN = 0.05
-# For every 32 inducing points, the rest of a fit to which points are added takes at most as long as the first round
-# (measured: .5 to 1 times).
-POINTS_OF_A_ROUND = 32.0
+# Neighbours are tried while less than this share of the time is over: learning with them takes up to three times as
+# long as the start, and is of no use before it is complete.
+LATEST_SHARE = 0.25
 # Most inducing points, and most values of whitened rows: a sweep over 20 000 rows with 256 points takes .2 s.
 MOST_POINTS, MOST_VALUES = 256, 6_000_000
 # The smoother kernel must win by this many paired standard errors and nats for each doubling of the rows to come, as
@@ -115,21 +115,17 @@ def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
     else:
         rows, held_out = split
         task = Task(near, run, of_near.part(rows if len(held_out) else None), k)
-        try:
-            with during("neighbours"):
-                found = start_without_neighbors(task)
-                if found.tries_neighbors:
-                    learned = accept_neighbors(task, propose_neighbors(task, found), split)
-                elif found.is_done and near is data and not len(held_out):
-                    learned = found.sparse
-                else:
-                    incomplete = found.sparse
-        except OutOfTime:
-            # Learning without neighbours may still end in time.
+        found = start_without_neighbors(task)
+        is_late = found.tries_neighbors and has_passed(run.clock, LATEST_SHARE)
+        if is_late:
             run.skip("neighbours")
-            if run.best is None:
-                raise
-            incomplete = HyperparameterFit(Model.of(run.best))
+        if found.tries_neighbors and not is_late:
+            with during("neighbours"):
+                learned = accept_neighbors(task, propose_neighbors(task, found), split)
+        elif found.is_done and near is data and not len(held_out):
+            learned = found.sparse
+        else:
+            incomplete = found.sparse
     if incomplete is not None:
         learned = learn_in_stages(data, run, initial.going_on(incomplete))
     assert learned is not None
@@ -302,7 +298,6 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
     data, run, initial, n_rows = task.data, task.run, task.initial, task.source.n_rows
     max_iter = 0 if data.config.optimizer is None else data.config.max_iter
     sparse, q, is_done = start.sparse, start.q, start.is_done
-    began = run.deadline.now()
     group, first = sparse.model.prior.groups[0], initial.model.prior.groups[0].spec
     if is_axis_aligned(group.spec) and is_of_default_kind(first):
         first = axis_aligned(first)
@@ -314,15 +309,11 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
     gains_much = has_structure and (not is_single or start.is_gain_clear or _gain(task, tried[0], q) >= SMALL_GAIN)
     if not is_done and not gains_much:
         before = sparse.model.prior.n_inducing
-        most = allowed = min(initial.grow_to, MOST_POINTS, MOST_VALUES // n_rows) if is_single else 0
-        if has_structure and most > before:
-            took = run.deadline.now() - began
-            in_time = POINTS_OF_A_ROUND * run.deadline.left / took if took > 0.0 else MOST_POINTS
-            allowed = min(most, int(min(MOST_POINTS, max(0.0, in_time))))
+        most = min(initial.grow_to, MOST_POINTS, MOST_VALUES // n_rows) if is_single else 0
         # If neighbours find no structure, this kernel is final and is learned without a limit. If they do, the second
         # round learns the kernel, and the posterior without neighbours is only what theirs is compared with.
-        limit, grows = _limit(task, GROWN_ITERATIONS) if has_structure else None, allowed > before
-        further = replace(initial.going_on(sparse), grow_to=allowed if grows else 0)
+        limit, grows = _limit(task, GROWN_ITERATIONS) if has_structure else None, most > before
+        further = replace(initial.going_on(sparse), grow_to=most if grows else 0)
         if limit is None:
             sparse = learn_in_stages(data, run, further)
             q = _posterior(task, sparse)
@@ -331,8 +322,6 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
             nats = NATS_OF_ROW * n_rows
             q = posterior_of(initial.training, sparse.model, data.prior_mean, data.config, nats).q
         n_inducing = sparse.model.prior.n_inducing
-        if allowed < most and allowed <= n_inducing:
-            run.skip(f"more than {n_inducing} inducing points with neighbours")
         is_done = limit is None and not most <= n_inducing < initial.grow_to
     doublings = 0.0
     # More rows bring new rows nearer to their neighbours, but not later rows, or those of new groups.

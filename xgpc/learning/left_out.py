@@ -24,7 +24,7 @@ def gain_of_parts(data: Data, run: Run, initial: InitialState) -> Gain | None:
     Groups or a splitter divide the rows, or chance.
     """
     # A run of its own: neither the history nor the random numbers of the fit depend on it.
-    own, scores, base = Run(run.deadline, random_state=data.seed), list[Scores](), list[Scores]()
+    own, scores, base = Run(run.clock, random_state=data.seed), list[Scores](), list[Scores]()
     for support, held_out in initial.hold_out.folds(None) or initial.hold_out.random_folds(own.random_state):
         # Within a part the bound alone chooses the kernel.
         alone = HoldOut(len(support), None, None, initial.hold_out.labels[support], own.random_state)

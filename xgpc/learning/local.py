@@ -20,7 +20,6 @@ from ..kernels.default import is_axis_aligned, is_of_default_kind
 from ..kernels.spec import KernelSpec
 from ..likelihoods.cavity import centred
 from ..rows.coinciding import Distinct, Sites
-from ..rows.deadline import OutOfTime
 from ..rows.executor import Executor
 from ..rows.neighbours import Neighbours
 from ..rows.source import ArraySource, class_codes, labels_and_weights
@@ -57,9 +56,6 @@ LEAST_ERRORS = 2.5
 # If no kernel finds structure, length scales are shortened until half of the rows have a neighbour of this rank within
 # one; ranks up to 8 gave the same scores on checkerboards.
 NEAREST = 1
-# Time of the rounds, and of the sites of all rows for each support row, relative to the fastest of the first
-# evaluations (measured on six data sets without more inducing points: 33 to 44 and .9 to 2.0).
-LOOKS_OF_ROUNDS, LOOKS_OF_SITES = 50.0, 2.0
 # Range of the log variance factor. A factor above 1 would fit a shift between support and held-out rows: in splits by
 # time one hard month gave 20 (NLL .53 against .48). Random held-out rows have no such shift, so for these the factor
 # may exceed 1: on two splits NLL of wine falls by .006 and .008, of electricity by .002 and .0004; on eleven of twelve
@@ -183,7 +179,7 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int
     n_rows, n_iter = size_of_round(0, task.n_latents)
     splits = task.initial.hold_out.draw(n_rows)
     support = splits[-1][0]
-    n_support, n_held_out = (sum(map(len, side)) for side in zip(*splits, strict=True))
+    n_held_out = sum(len(held_out) for _, held_out in splits)
     none = Scores(np.empty(0), np.empty(0))
 
     def start(spec: KernelSpec) -> LocalFit:
@@ -191,20 +187,12 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int
         sites, scale = start_sites(task.source, task.site(at, 0.0)), np.ones(len(spec.theta) + 1)
         return LocalFit(at, sites, 0.0, scale, np.arange(0), none, none, 0)
 
-    began = task.run.deadline.now()
     unchanged = _round(task, start(prior.spec), splits, 0)
-    look = task.run.deadline.now() - began
     if not max_iter or n_held_out < LEAST_HELD_OUT:
-        _check_time(task, look, n_support, max_iter)
         return [unchanged]
     X, n_threads = Distinct.of(task.source.sample(support)).source.X, task.executor.n_threads
     k = min(task.n_neighbors, len(X) - 1)
-    starts = [unchanged]
-    for spec in (first, nearer(first, X, k, n_threads)):
-        began = task.run.deadline.now()
-        starts.append(_round(task, start(spec), splits, 0))
-        look = min(look, task.run.deadline.now() - began)
-    _check_time(task, look, n_support, max_iter)
+    starts = [unchanged, *(_round(task, start(one), splits, 0) for one in (first, nearer(first, X, k, n_threads)))]
 
     def in_turns(spec: KernelSpec) -> list[LocalFit]:
         """Fit the candidates, each turn from the parameters of the one before; keep the best result of each."""
@@ -237,16 +225,6 @@ def _candidates(task: Task, spec: KernelSpec) -> list[KernelSpec]:
     smooth, bounds, smoother = kernel.k2.length_scale, kernel.k2.length_scale_bounds, AxisMatern if is_axis else Matern
     kernels = Matern(smooth, bounds, nu=0.5), smoother(smooth, bounds, nu=1.5), AxisMatern(smooth, bounds, nu=0.5)
     return [spec.compiled(kernel.k1 * one) for one in kernels]
-
-
-def _check_time(task: Task, look: float, n_support: int, max_iter: int) -> None:
-    """Raise ``OutOfTime`` if the rounds and sites to come, which take a multiple of ``look`` seconds, exceed the time.
-
-    Unfinished rounds are useless, so the time is better spent on learning without neighbours.
-    """
-    looks = (LOOKS_OF_ROUNDS if max_iter else 0.0) + LOOKS_OF_SITES * task.source.n_rows / n_support
-    if task.run.deadline.left < looks * look:
-        raise OutOfTime
 
 
 def gain_of_round(task: Task, local_fit: LocalFit) -> Gain:

@@ -10,7 +10,7 @@ from ..approximations.base import KernelPosterior, KernelPrior, SeparatePriors
 from ..inference.ascent import Point, starting_posterior
 from ..inference.history import History
 from ..inference.run import Run
-from ..rows.deadline import during
+from ..rows.clock import during
 from .candidates import Scores, accept
 from .inducing import MOST_BYTES, fit_bytes
 from .optimizer import Model, Options, profile

@@ -28,10 +28,9 @@ from ..inference.mini_batch import batch_rows
 from ..inference.run import Run
 from ..kernels.default import without_features
 from ..kernels.prior import NO_PRIOR
+from ..rows.clock import Clock, has_passed, stopped_by_interrupts
 from ..rows.coinciding import agreement_of_labels
-from ..rows.deadline import Deadline, OutOfTime, during, stopped_by_interrupts
 from ..rows.executor import Threads
-from ..statistics import update_sums
 from .all_rows import with_more_rows
 from .candidates import Gain, Scores
 from .inducing import MAX_INDUCING, with_more_points
@@ -69,13 +68,13 @@ ROWS_OF_WARNING = 100
 # then have an RBF correlation above 0.99.
 SWITCHED_OFF = 30.0
 
-# Creates the executor from ``n_jobs`` and the deadline that may end its passes.
-MakeThreads = Callable[[int | None, Deadline], Threads]
+# Creates the executor from ``n_jobs`` and the clock that may end its passes.
+MakeThreads = Callable[[int | None, Clock | None], Threads]
 
 
 def ending_early(run: Run, config: FitConfig) -> AbstractContextManager[object]:
     """Context in which an interrupt ends the fit early, with ``keep_on_interrupt``."""
-    return stopped_by_interrupts(run.deadline) if config.keep_on_interrupt else nullcontext()
+    return stopped_by_interrupts(run.clock) if config.keep_on_interrupt and run.clock is not None else nullcontext()
 
 
 def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads = Threads) -> FitResult:
@@ -86,13 +85,12 @@ def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads
             decision=f"{n_copies} of {given.source.n_rows} rows have the features and the label of another: learning "
             "takes these as one row with the sum of their weights."
         )
-    with threads(data.config.n_jobs, run.deadline) as executor, ending_early(run, data.config):
+    with threads(data.config.n_jobs, run.clock) as executor, ending_early(run, data.config):
         initial = start(data, run, executor, previous)
-        try:
-            with run.deadline.reserving(data.n_rows, update_sums), during("learning"):
-                learned = learn(data, run, initial)
-        except OutOfTime as end:
-            run.skip(end.where)
+        learned = None
+        with run.learning("learning"):
+            learned = learn(data, run, initial)
+        if learned is None:
             learned = HyperparameterFit(initial.model if run.best is None else Model.of(run.best), run.n_updates)
         if learned.n_iter:
             kernels = ", ".join(str(group.spec.kernel) for group in learned.model.prior.groups)
@@ -140,11 +138,10 @@ def _simpler(data: Data, run: Run, initial: InitialState, result: FitResult) -> 
     gain, chosen = first, ""
     for what, state in tried.items():
         run.history.add(decision=f"{gain.words}. A fit of {what} is tried.")
-        try:
-            with run.deadline.reserving(data.n_rows, update_sums), during("a simpler kernel"):
-                learned = learn_in_stages(data, run, state)
-        except OutOfTime as end:
-            run.skip(end.where)
+        learned = None
+        with run.learning("a simpler kernel"):
+            learned = learn_in_stages(data, run, state)
+        if learned is None:
             break
         simpler = infer(data, run, state, learned)
         if simpler.gain is not None and simpler.gain.nats > gain.nats:
@@ -212,7 +209,6 @@ def infer(
         max_iter,
         run.random_state,
         history,
-        run.deadline,
         leaves_prior,
         initial.length_scale_prior,
         data.prior_mean,
@@ -227,7 +223,6 @@ def infer(
             "posterior is that of all rows."
         )
         history.add(decision=decision)
-    began = run.deadline.now()
     point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, options)
     if not np.isfinite(point.elbo):
         spec, how = point.q.prior.groups[0].spec, "scale the features and the sample weights to moderate values"
@@ -238,8 +233,7 @@ def infer(
         decision=f"The posterior of all rows has a bound of {point.elbo:.2f} nats, after {n_steps} more iterations."
     )
     evidence, problems = Evidence(point.elbo, *correction_and_gap(training, point)), list(learned.problems)
-    # A step that time did not permit would have taken at most as long as all steps before it together.
-    if not converged and n_steps < max_iter and not run.deadline.allows_again(began):
+    if not converged and n_steps < max_iter and has_passed(run.clock):
         run.skip("more iterations of the posterior of all rows")
     elif not converged and max_iter == config.max_iter:
         problems.append(f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior")
@@ -271,12 +265,9 @@ def _gain(
     # The number of parameters that matter may be far smaller than those that were learned, so fits to parts decide.
     if gain is not None:
         run.history.add(decision=f"{gain.words}: fits to parts of the rows decide.")
-    try:
-        with run.deadline.reserving(data.n_rows, update_sums), during("the comparison with the class frequencies"):
-            return gain_of_parts(data, run, initial) or gain
-    except OutOfTime as end:
-        run.skip(end.where)
-        return None
+    with run.learning("the comparison with the class frequencies"):
+        return gain_of_parts(data, run, initial) or gain
+    return None
 
 
 def add_rows(
@@ -310,7 +301,7 @@ def add_rows(
 def _with_more_neighbors(data: Data, run: Run, q: LocalPosterior, stay: np.ndarray) -> FitResult:
     """The posterior of rows that begin with some rows of q, by their numbers, with its kernel and inducing points."""
     # Sweeps that an interrupt ends early are of no use.
-    with Threads(data.config.n_jobs, run.deadline) as executor:
+    with Threads(data.config.n_jobs, run.clock) as executor:
         model = Model(q.prior, None, data.record.site(len(data.classes), data.parameter))
         initial = InitialState(Training(data.source, executor, q.n_latents), data.hold_out, model)
         found, sweeps = with_more_rows(Task(data, run, initial, q.n_neighbors), q, stay)
@@ -330,7 +321,7 @@ def _online(
     m, rows = q.prior.n_inducing, data.source.rows
     prior = with_more_points(q.prior, rows, min(n_new, MAX_INDUCING - m), run.random_state, n_before=m)
     before = prior.given(posterior_before(q, prior, forgetting_factor))
-    with Threads(data.config.n_jobs, run.deadline) as executor, ending_early(run, data.config):
+    with Threads(data.config.n_jobs, run.clock) as executor, ending_early(run, data.config):
         training = Training(data.source, executor, q.n_latents)
         site = data.record.site(len(data.classes), data.parameter)
         initial = InitialState(training, data.hold_out, Model(before, None, site))
@@ -360,7 +351,8 @@ def _messages(
     found, config, skipped = list[str](), data.config, ", ".join(run.skipped)
     if skipped:
         usable = "The fit can be used; more time may give a higher bound."
-        found.append(f"{run.deadline.reason} left no time for {skipped}. {usable}")
+        assert run.clock is not None
+        found.append(f"{run.clock.reason} left no time for {skipped}. {usable}")
     if problems:
         # One message for all, because advice for one problem alone may not help with the others.
         by_limit = ["max_iter" in problem for problem in problems]

@@ -18,7 +18,7 @@ from ..inference.run import Run
 from ..kernels.default import STARTS, axis_aligned, other_start
 from ..likelihoods import LikelihoodBound
 from ..names import MatrixLike
-from ..rows.deadline import OutOfTime, during
+from ..rows.clock import during
 from ..rows.source import ArraySource, dense, labels_and_weights
 from .adam import adam, stochastic
 from .candidates import MIN_GAIN, Bound, Scores, accept, joined
@@ -198,7 +198,7 @@ class Learner:
         """
         plan = self._planned(self.sizes(model.prior))
         # ``known`` is the outcome of the next stage, if a trial has found it already.
-        is_growing, began, known, start = grow_to > 0, self.history.seconds, None, model
+        is_growing, known, start = grow_to > 0, None, model
         self.work = 0.0
         while is_growing or plan:
             size, options = self._growing(model.prior) if is_growing else plan.pop(0)
@@ -227,8 +227,7 @@ class Learner:
             if m > MAX_MOVING:
                 # This iteration limit is the library's, so the user is not warned of it.
                 outcome = replace(outcome, problem=None)
-            took, began = self.history.seconds - began, self.history.seconds
-            richer = self._more_points(outcome, size, grow_to, took)
+            richer = self._more_points(outcome, size, grow_to)
             if richer is None:
                 richer = self._started_again(start, outcome, size, grow_to)
             if richer is None:
@@ -264,30 +263,26 @@ class Learner:
             assert self.optimize is not None
             return self.optimize(part, q, site, replace(here, reached=Options.reached))
 
-        def keep(outcome: Outcome) -> Model:
-            self._report(outcome.point.q, outcome.point.site)
-            return outcome.model
-
         def of_part(start: Model, some: Training) -> Point[KernelPosterior]:
             return learned(start._replace(q=None), replace(options, history=History()), some).point
 
         default = learned(model)
-        try:
-            with during("the choice of a kernel"):
-                axis = learned(other)
-                self.n_iter += default.n_iter + axis.n_iter
-                gain = options.value(axis.point) - options.value(default.point)
-                least = max(NATS_OF_FAMILIES, NATS_OF_FAMILIES_A_ROW * self._part(size).total_weight)
-                words = f"changes the bound and the log prior of the length scales by {gain:+.3g} nats"
-                subject = f"AxisMatern in place of {type(group.spec.kernel.k2).__name__}, on {size} rows,"
-                rise = gain > least, words, f"more than {least:.3g} are required"
-                is_better = accept(rise, subject, self.history) and self._is_confirmed(
-                    size, splits, partial(of_part, model), partial(of_part, other)
-                )
-        except OutOfTime:
-            keep(default)
-            raise
-        return keep(axis if is_better else default)
+        self._report(default.point.q, default.point.site)
+        with during("the choice of a kernel"):
+            axis = learned(other)
+            self.n_iter += default.n_iter + axis.n_iter
+            gain = options.value(axis.point) - options.value(default.point)
+            least = max(NATS_OF_FAMILIES, NATS_OF_FAMILIES_A_ROW * self._part(size).total_weight)
+            words = f"changes the bound and the log prior of the length scales by {gain:+.3g} nats"
+            subject = f"AxisMatern in place of {type(group.spec.kernel.k2).__name__}, on {size} rows,"
+            rise = gain > least, words, f"more than {least:.3g} are required"
+            is_better = accept(rise, subject, self.history) and self._is_confirmed(
+                size, splits, partial(of_part, model), partial(of_part, other)
+            )
+        if not is_better:
+            return default.model
+        self._report(axis.point.q, axis.point.site)
+        return axis.model
 
     def comparable(self, outcome: Outcome) -> float:
         """The bound plus log prior on the last stage's rows, so that results from other rows can be compared."""
@@ -381,11 +376,8 @@ class Learner:
         """Fit only the posterior on a subset, to within ``nats`` of its bound."""
         return Outcome(posterior_of(self._part(size), model, self.prior_mean, self.options, nats), 0)
 
-    def _more_points(self, outcome: Outcome, size: int, most: int, took: float) -> Outcome | None:
-        """The posterior with more inducing points, at most ``most``; None if its bound gains too little.
-
-        ``took`` is the time of the stage with the present points.
-        """
+    def _more_points(self, outcome: Outcome, size: int, most: int) -> Outcome | None:
+        """The posterior with more inducing points, at most ``most``; None if its bound gains too little."""
         model, m = outcome.model, outcome.model.prior.n_inducing
         rows = _rows_of(self._part(size))
         numbers = sorted({to for to in (min(2 * m, most), min(max(2 * m, FIRST_MANY), most)) if to > m}, reverse=True)
@@ -394,18 +386,13 @@ class Learner:
             larger = with_more_points(model.prior, rows, to - m, self.random_state)
             if larger.n_inducing == m:
                 break
-            self._tell_time(outcome, size, larger, took)
             nats = TRIAL_SHARE * MIN_GAIN * (numbers[-1] - m) * (self.training.n_latents or 1)
-            try:
+            with during(f"the trial of {larger.n_inducing} inducing points"):
                 # The posterior at these points converges first, or the new points would be credited with its remaining
                 # gain.
                 if before is None:
                     before = outcome if self.optimize is None else self._posterior(size, model, nats)
                 after = self._posterior(size, before.model._replace(prior=larger), nats)
-            except OutOfTime:
-                # Fewer points may still leave time for the posterior of all rows.
-                self.run.skip(f"the trial of {larger.n_inducing} inducing points")
-                return None
             simpler, richer = Bound(before.point), Bound(after.point)
             columns = {"elbo": after.point.elbo, "gain_per_point": richer.gain_per_point(simpler)}
             subject = f"Adding {larger.n_inducing - m} inducing points to {m}"
@@ -434,12 +421,9 @@ class Learner:
             return None
         begin, options = start._replace(prior=larger, q=None), self._growing(larger)[1]
         some, q, site, options = self._prepared(size, begin, options)
-        try:
-            # Until it is accepted, nothing of it is reported.
+        # Until it is accepted, nothing of it is reported.
+        with during(f"learning again with {larger.n_inducing} inducing points"):
             again = self.optimize(some, q, site, replace(options, reached=Options.reached))
-        except OutOfTime:
-            self.run.skip(f"learning again with {larger.n_inducing} inducing points")
-            return None
         self.n_iter += again.n_iter
         rise = Bound(again.point).rise_from(Bound(outcome.point))
         subject = f"Learning again from the first kernel, with {larger.n_inducing} inducing points,"
@@ -447,17 +431,6 @@ class Learner:
             return None
         self._report(again.point.q, again.point.site)
         return again
-
-    def _tell_time(self, outcome: Outcome, size: int, larger: KernelPrior, took: float) -> None:
-        """Tell the user how long learning with more points may take, from the time that a stage took."""
-        m, (more_rows, options) = outcome.model.prior.n_inducing, self._growing(larger)
-        more_work = self._work(more_rows, larger) / self._work(size, outcome.model.prior)
-        expected = took * min(1.0, options.max_iter / max(1, outcome.n_iter)) * more_work
-        told = (
-            f"Learning with {m} inducing points took {took:.2g} s; with {larger.n_inducing}, tried next, it may take "
-            f"{expected:.2g} s."
-        )
-        self.history.tell(decision=told)
 
 
 def _rows_of(training: Training) -> MatrixLike:

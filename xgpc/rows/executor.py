@@ -19,7 +19,7 @@ from .._engine import Workspace
 from .._threads import Pool, Task, scratch, settle
 from .blas import single_threaded_blas
 from .block import BLOCK_ROWS, Block
-from .deadline import NEVER, Deadline
+from .clock import Clock
 from .source import RowSource
 
 # Rows of a tile, which a thread works on at a time: scratch (tile, 100) stays in a second-level cache of 1 MB. It is a
@@ -60,7 +60,7 @@ class Executor:
     """Applies pure functions at module level to the blocks of a source, in the calling thread."""
 
     n_threads: int = 1  # threads of this process that other work, such as a search, may use
-    deadline: Deadline = NEVER  # may end a pass
+    clock: Clock | None = None  # may end a pass
 
     def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         """Records of ``function(block, state)`` in the order of the blocks; consecutive ones may have been added."""
@@ -69,13 +69,17 @@ class Executor:
 
     def reduce(self, function: Function[Result], source: RowSource, state: State) -> Result:
         """Sum of the records, added in the order of the blocks, to the first one in place if that is possible."""
-        self.deadline.begin(function, source.n_rows, state.cost.work)
+        clock = self.clock
+        if clock is not None:
+            clock.check()
         with single_threaded_blas(), closed_at_end(self.records(function, source, state)) as records:
             total: Any = next(records)
             for record in records:
-                self.deadline.check()
+                if clock is not None:
+                    clock.check()
                 total += record
-        self.deadline.end()
+        if clock is not None:
+            clock.report()
         return total
 
     def map(self, function: Function[Result], source: RowSource, state: State) -> list[Result]:
@@ -90,12 +94,14 @@ class Executor:
 
     def fold(self, function: Callable[[Item], Result], items: Sequence[Item], use: Callable[[Result], object]) -> None:
         """Call ``use`` in the calling thread with the values of a function at each item, in order."""
-        self.deadline.check()
+        clock = self.clock
+        if clock is not None:
+            clock.check()
         with single_threaded_blas():
             for value in self._map(len(items))(function, items):
                 use(value)
-        self.deadline.report()
-        self.deadline.check()
+        if clock is not None:
+            clock.report()
 
     def _map(self, n_items: int) -> Callable[..., Iterator[Any]]:
         """The function ``map`` for so many items."""
@@ -162,9 +168,9 @@ class Threads(Pool, Executor):
     ``n_jobs`` is as in scikit-learn: None means one unless in a ``joblib.parallel_config`` context, -1 all cores.
     """
 
-    def __init__(self, n_jobs: int | None = None, deadline: Deadline = NEVER):
+    def __init__(self, n_jobs: int | None = None, clock: Clock | None = None):
         super().__init__(max(1, effective_n_jobs(n_jobs)))
-        self.deadline = deadline
+        self.clock = clock
 
     def _map(self, n_items: int) -> Callable[..., Iterator[Any]]:
         return map if self.n_threads == 1 or n_items < 2 else self.in_order

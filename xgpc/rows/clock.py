@@ -1,0 +1,104 @@
+"""The time of a fit: when learning and the fit end, and interrupts that end both."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import FrameType
+
+from .._threads import Held
+
+# Learning ends after this share of the time. The rest is for the posterior of all rows: some passes over these, whereas
+# learning makes hundreds, though mostly over fewer rows.
+LEARNING_SHARE = 0.8
+
+
+class OutOfTime(Exception):
+    """Ends learning for lack of time; ``where`` says what it was doing. It never leaves a fit."""
+
+    where = ""
+
+
+@contextmanager
+def during(what: str) -> Iterator[None]:
+    """Tell an ``OutOfTime`` that passes what was being done; the innermost name counts."""
+    try:
+        yield
+    except OutOfTime as end:
+        end.where = end.where or what
+        raise
+
+
+class Clock:
+    """The time of a fit that has ``seconds``, by a function ``now``; it is over, too, once it is stopped.
+
+    A fit without a limit and without anyone who could end it has no clock. Executors call ``check`` between blocks, and
+    ``report`` after each pass.
+    """
+
+    def __init__(self, seconds: float = math.inf, now: Callable[[], float] = time.monotonic):
+        self.seconds, self._now, self._began = seconds, now, now()
+        self._stopped_by, self._is_learning = "", False
+        self.report: Callable[[], None] = lambda: None
+
+    def stop(self, by: str = "an interrupt") -> None:
+        """Time is over now; ``by`` names the cause."""
+        self._stopped_by = self._stopped_by or by
+
+    @property
+    def reason(self) -> str:
+        """The cause of the end, in words."""
+        return self._stopped_by or f"max_time={self.seconds:g}"
+
+    @property
+    def left(self) -> float:
+        """Seconds left, not negative."""
+        return 0.0 if self._stopped_by else max(0.0, self._began + self.seconds - self._now())
+
+    def has_passed(self, share: float = 1.0) -> bool:
+        """Whether this share of the time is over."""
+        return bool(self._stopped_by) or self._now() - self._began >= share * self.seconds
+
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """Context in which ``check`` ends what is done once the time for learning is over."""
+        self._is_learning = True
+        try:
+            yield
+        finally:
+            self._is_learning = False
+
+    def check(self) -> None:
+        """Raise ``OutOfTime`` if the time for learning is over."""
+        if self._is_learning and self.has_passed(LEARNING_SHARE):
+            raise OutOfTime
+
+
+def has_passed(clock: Clock | None, share: float = 1.0) -> bool:
+    """Whether this share of the time is over; never without a clock."""
+    return clock is not None and clock.has_passed(share)
+
+
+def stopped_by_interrupts(clock: Clock) -> AbstractContextManager[object]:
+    """In the main thread, the first SIGINT stops the clock and a second one raises KeyboardInterrupt.
+
+    In other threads nothing changes, because Python handles signals only in the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return nullcontext()
+    before, n_signals = signal.getsignal(signal.SIGINT), 0
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal n_signals
+        n_signals += 1
+        if n_signals > 1:
+            raise KeyboardInterrupt
+        clock.stop()
+
+    # None is a handler that was not installed from Python; it cannot be restored.
+    after = signal.SIG_DFL if before is None else before
+    return Held(lambda _: signal.signal(signal.SIGINT, stop), lambda _: signal.signal(signal.SIGINT, after))

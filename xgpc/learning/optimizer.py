@@ -17,7 +17,7 @@ from ..inference.ascent import ROUND_OFF, Ascent, Point, coordinate_ascent, is_s
 from ..inference.history import History
 from ..inference.run import BestSoFar
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
-from ..likelihoods.coordinates import Limits, coordinates_of
+from ..likelihoods.coordinates import Limits
 from ..statistics import gradient_by_parameter
 from .inducing import mean_and_scale
 
@@ -68,7 +68,7 @@ class Coordinates:
     ):
         self.start = start
         # The likelihood's parameter follows, if it is learned here.
-        self._of_parameter = None if site is None else coordinates_of(site, learned_rates)
+        self._of_parameter = None if site is None else site.record.coordinates(site.parameter, learned_rates)
         of_parameter = [] if self._of_parameter is None else self._of_parameter.limits
         self.learn_inducing = learn_inducing and all(group.spec.has_slopes for group in start.groups)
         sizes = [len(group.spec.theta) for group in start.groups]

@@ -53,65 +53,51 @@ def logit_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarra
     return logs
 
 
-def probit_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """log Phi(-+ mean / sqrt(1 + variance)), (n, 2), to round-off: the link of the probit and svm likelihoods."""
-    t = mean / np.sqrt(1.0 + variance)
-    return np.column_stack([log_ndtr(-t), log_ndtr(t)])
+def normal_log_probabilities(mean: np.ndarray, variance: np.ndarray, noise_variance: float) -> np.ndarray:
+    """log Phi(-+ mean / sqrt(variance + noise_variance)), (n, 2), to round-off: a step of the latent value plus noise.
 
-
-def noisy_log_probabilities(mean: np.ndarray, variance: np.ndarray, noise_variance: float, delta: float) -> np.ndarray:
-    """log p(y = -1) and log p(y = +1), (n, 2), under additive noise and labels flipped with probability delta.
-
-    log[(1 - delta) Phi(t) + delta Phi(-t)], t = -+ mean / sqrt(variance + noise_variance), to round-off; for two zero
-    variances the limit, a step at mean zero. The noise variance is 0, 1 or 1.702^2 for the step, probit or (nearly)
-    logistic likelihood, and delta is in [0, 1).
+    For two zero variances the limit, a step at mean zero. The noise variance is 0, 1 or 1.702^2 for the step, probit or
+    (nearly) logistic likelihood, and 1 for the svm's link.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(mean == 0.0, 0.0, mean / np.sqrt(variance + noise_variance))
-    return _with_wrong_labels(np.column_stack([log_ndtr(-t), log_ndtr(t)]), delta)
+    return np.column_stack([log_ndtr(-t), log_ndtr(t)])
 
 
-def rates_log_probabilities(mean: np.ndarray, variance: np.ndarray, rates: ArrayLike) -> np.ndarray:
-    """log p(y = -1) and log p(y = +1), (n, 2), for p(y = +1 | f) = guess + (1 - guess - lapse) sigma(f).
+def with_wrong_labels(log_p: np.ndarray, rates: ArrayLike) -> np.ndarray:
+    """Log probabilities (n, C) of labels of which some are wrong: any of the other classes with probability ``rates``.
 
-    ``rates`` are guess and lapse rate, or one number for both. The error is that of ``logit_log_probabilities``.
+    With two classes ``rates`` may be the two probabilities (2,) that -1 became +1, and +1 became -1.
     """
-    return _with_wrong_labels(logit_log_probabilities(mean, variance), rates)
-
-
-def _with_wrong_labels(log_p: np.ndarray, rates: ArrayLike) -> np.ndarray:
-    """Log probabilities (n, 2) of labels after -1 became +1 with the first rate, and +1 became -1 with the second."""
-    rates = np.broadcast_to(np.asarray(rates, dtype=np.float64), 2)
+    n_classes = log_p.shape[1]
+    rates = np.broadcast_to(np.asarray(rates, dtype=np.float64), n_classes)
     with np.errstate(divide="ignore"):
-        wrong = np.log(rates[::-1])
-    return np.logaddexp(np.log1p(-rates) + log_p, wrong + log_p[:, ::-1])
+        if n_classes == 2:
+            others = log_p[:, ::-1]
+        else:
+            others = np.log(-np.expm1(np.minimum(log_p, 0.0))) - np.log(n_classes - 1.0)
+        return np.logaddexp(np.log1p(-rates) + log_p, np.log(rates[::-1]) + others)
 
 
-def logit_slopes(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Derivatives (n,) of p(y = +1) under the logistic link by mean and variance.
+def unflipped_share(rates: ArrayLike, n_classes: int) -> float:
+    """The share of the probabilities' derivatives that ``with_wrong_labels`` leaves."""
+    return 1.0 - float(np.sum(np.broadcast_to(rates, n_classes))) / (n_classes - 1.0)
+
+
+def logit_slopes(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Derivatives (2, n) of p(y = +1) under the logistic link by mean and variance.
 
     They are those of the logarithm of the less probable class, which keeps its digits, times its probability.
     """
     label = np.where(mean > 0.0, -1.0, 1.0)
-    given = np.ascontiguousarray(mean), np.ascontiguousarray(variance)
-    log_p, by_mean, by_variance = _local.cavity_scores(_local.LINKS["logit"], *given, label)
-    p = label * np.exp(log_p)
-    return p * by_mean, p * by_variance
+    at = np.ascontiguousarray(mean), np.ascontiguousarray(variance)
+    log_p, *by_moments = _local.cavity_scores(_local.LINKS["logit"], *at, label)
+    return label * np.exp(log_p) * np.stack(by_moments)
 
 
-def rates_slopes(mean: np.ndarray, variance: np.ndarray, rates: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Derivatives (n,) of p(y = +1) of ``rates_log_probabilities`` by mean and variance."""
-    factor = 1.0 - float(np.sum(np.broadcast_to(rates, 2)))
-    by_mean, by_variance = logit_slopes(mean, variance)
-    return factor * by_mean, factor * by_variance
-
-
-def noisy_slopes(
-    mean: np.ndarray, variance: np.ndarray, noise_variance: float, delta: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Derivatives (n,) of p(y = +1) of ``noisy_log_probabilities`` by mean and variance; 0 for a step at the mean."""
+def normal_slopes(mean: np.ndarray, variance: np.ndarray, noise_variance: float) -> np.ndarray:
+    """Derivatives (2, n) of p(y = +1) of ``normal_log_probabilities`` by mean and variance; a step has none."""
     total = variance + noise_variance
     with np.errstate(divide="ignore", invalid="ignore"):
-        density = (1.0 - 2.0 * delta) * np.exp(-0.5 * mean**2 / total) / np.sqrt(2.0 * np.pi * total)
-        slopes = np.where(total > 0.0, (density, -0.5 * mean / total * density), 0.0)
-    return slopes[0], slopes[1]
+        density = np.exp(-0.5 * mean**2 / total) / np.sqrt(2.0 * np.pi * total)
+        return np.where(total > 0.0, (density, -0.5 * mean / total * density), 0.0)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._sites import Site
 from .ordinal import LEAST_GAP, apart
 
 Limits = list[tuple[float | None, float | None]]
@@ -65,10 +64,3 @@ class Rates:
 
     def _free(self, rates: np.ndarray) -> float:
         return 1.0 - float(np.sum(rates[~self.is_learned]))
-
-
-def coordinates_of(site: Site, learned_rates: tuple[bool, bool]) -> CutPoints | Rates | None:
-    """The coordinates of a site's parameter; None if there is none that an optimizer learns."""
-    if site.record.is_ordinal:
-        return CutPoints(len(site.parameter))
-    return Rates(np.array(learned_rates)) if site.record.has_rates and any(learned_rates) else None

@@ -13,7 +13,6 @@ LEAST_GAP = 1e-3
 LEAST_SHARE = 1e-12
 
 Link = Callable[[np.ndarray, np.ndarray], np.ndarray]
-Slopes = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def ordinal_log_probabilities(mean: np.ndarray, variance: np.ndarray, cut_points: np.ndarray, link: Link) -> np.ndarray:
@@ -34,14 +33,11 @@ def ordinal_log_probabilities(mean: np.ndarray, variance: np.ndarray, cut_points
     return np.asarray(value - logsumexp(value, axis=1, keepdims=True))
 
 
-def ordinal_slopes(
-    mean: np.ndarray, variance: np.ndarray, cut_points: np.ndarray, slopes: Slopes
-) -> tuple[np.ndarray, np.ndarray]:
-    """Derivatives (n, C) of the probabilities by mean and variance; ``slopes`` are those of P(y > c)."""
+def ordinal_slopes(mean: np.ndarray, variance: np.ndarray, cut_points: np.ndarray, slopes: Link) -> np.ndarray:
+    """Derivatives (2, n, C) of the probabilities by mean and variance; ``slopes`` are those of P(y > c)."""
     n, inner = len(mean), len(cut_points)
-    found = slopes((mean[:, None] - cut_points).ravel(), np.repeat(variance, inner))
-    by_mean, by_variance = (-np.diff(one.reshape(n, inner), axis=1, prepend=0.0, append=0.0) for one in found)
-    return by_mean, by_variance
+    above = slopes((mean[:, None] - cut_points).ravel(), np.repeat(variance, inner)).reshape(2, n, inner)
+    return -np.diff(above, axis=2, prepend=0.0, append=0.0)
 
 
 def first_cut_points(base_rate: np.ndarray, variance: float, noise_variance: float) -> np.ndarray:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TypeVar
 
 import numpy as np
 from scipy.special import log_softmax
@@ -17,13 +16,13 @@ from .._vmath import LOGISTIC_MIXTURE
 from .binary import (
     logit_log_probabilities,
     logit_slopes,
-    noisy_log_probabilities,
-    noisy_slopes,
-    probit_log_probabilities,
-    rates_log_probabilities,
-    rates_slopes,
+    normal_log_probabilities,
+    normal_slopes,
+    unflipped_share,
+    with_wrong_labels,
 )
 from .cavity import Cavity, Softmax, TwoClasses
+from .coordinates import CutPoints, Rates
 from .curvature import Curvature, multinomial_curvature, softmax_curvature
 from .logistic_softmax import log_shares, logistic_softmax_log_probabilities
 from .multinomial import multinomial_log_probabilities, multinomial_slopes
@@ -44,7 +43,7 @@ ORDINAL = "ordinal-"
 # A learned label noise starts here.
 START_NOISE = 0.01
 # Predictive functions take this many rows at a time, because their temporaries are many times as large as the result.
-LINK_ROWS = 8192
+PART_ROWS = 8192
 # AUGMENTED bounds have one more variable per row. The quadratics of SAFE bounds lie below the objective; the Taylor
 # expansion counts as safe because it has no objective that a step could lower.
 AUGMENTED = ("polya-gamma", "augmented")
@@ -52,10 +51,9 @@ SAFE = (*AUGMENTED, "taylor")
 
 # (likelihood, bound), the name of a record
 Key = tuple[str, str]
-Made = TypeVar("Made")
 # Label noise delta, guess and lapse rate (2,), or the cut points of ordered classes; None for likelihoods without any
 Parameter = float | np.ndarray | None
-# The names of a parameter's values in a fitted model, by its name in functions.
+# The names of a parameter's values in a fitted model, by its name in records.
 PARAMETER_NAMES = {
     None: (),
     "delta": ("label_noise",),
@@ -63,26 +61,30 @@ PARAMETER_NAMES = {
     "cut_points": ("cut_points",),
 }
 # Like map: a function and its arguments -> an iterable of the values
-Each = Callable[[Callable[[slice], None], Sequence[slice]], Iterable[None]]
+Each = Callable[[Callable[[slice], np.ndarray], Sequence[slice]], Iterable[np.ndarray]]
 
 
-def _on_parts(fill: Callable[[slice], None], n_rows: int, each: Each) -> None:
-    for _ in each(fill, [slice(first, first + LINK_ROWS) for first in range(0, n_rows, LINK_ROWS)]):
-        pass
+def _in_parts(of_part: Callable[[slice], np.ndarray], n_rows: int, each: Each) -> np.ndarray:
+    if n_rows <= PART_ROWS:
+        return of_part(slice(None))
+    parts = [slice(first, first + PART_ROWS) for first in range(0, n_rows, PART_ROWS)]
+    return np.concatenate(list(each(of_part, parts)))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class LikelihoodBound:
     """A likelihood with one of its bounds: everything except the compiled site function."""
 
     # The name of a compiled site.
     likelihood: str
     bound: str
-    # From means and variances of the latent values, and the parameter if there is one: log probabilities (n, classes).
-    predictive: Callable[..., np.ndarray]
-    # From the same, the derivatives by mean and variance, of p(y = +1), (n,) each, or of all probabilities by those of
-    # all latent values, (n, C, C) each; None for probabilities that are averages over points.
-    slopes: Callable[..., Iterable[np.ndarray]] | None = None
+    _: KW_ONLY
+    # From means and variances of the latent values, log probabilities (n, classes) of labels that are not wrong; of the
+    # two sides of a cut point for ordered classes.
+    predictive: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    # Their derivatives by mean and variance, of p(y = +1), (2, n), or of all probabilities by those of all latent
+    # values, (2, n, C, C); None for probabilities that are averages over points.
+    slopes: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     # Pairs of a weight w and a variance s. One latent function: p(y = +1 | f) = sum w Phi(f / sqrt(s)), besides label
     # noise and rates; for ordered classes, f minus a cut point takes the place of f, and y = +1 means a class above it.
     # Several latent functions: the label is that of the largest value plus normal noise of variance s. None for other
@@ -220,9 +222,11 @@ class LikelihoodBound:
             record=self,
         )
 
-    def at_parameter(self, function: Callable[..., Made], parameter: Parameter) -> partial[Made]:
-        """A function without the likelihood's parameter, from one that takes it if there is one."""
-        return partial(function, **({} if self.parameter is None else {self.parameter: parameter}))
+    def coordinates(self, parameter: Parameter, learned_rates: tuple[bool, bool]) -> CutPoints | Rates | None:
+        """The coordinates in which an optimizer learns the parameter; None if it does not."""
+        if self.is_ordinal:
+            return CutPoints(len(np.asarray(parameter)))
+        return Rates(np.array(learned_rates)) if self.has_rates and any(learned_rates) else None
 
     def named(self, parameter: Parameter) -> dict[str, float | np.ndarray]:
         """The values of the parameter by the names that they have in a fitted model."""
@@ -233,10 +237,10 @@ class LikelihoodBound:
 
     def parameter_of(self, value_of: Callable[[str], float | np.ndarray]) -> Parameter:
         """The parameter, from a function that gives its values by their names."""
-        found = [value_of(name) for name in PARAMETER_NAMES[self.parameter]]
+        values = [value_of(name) for name in PARAMETER_NAMES[self.parameter]]
         if self.has_rates:
-            return np.array(found)
-        return None if not found else float(found[0]) if np.ndim(found[0]) == 0 else np.asarray(found[0])
+            return np.array(values)
+        return None if not values else float(values[0]) if np.ndim(values[0]) == 0 else np.asarray(values[0])
 
     def allows(self, parameter: Parameter, n_classes: int) -> bool:
         """Whether a fit to ``n_classes`` could have this parameter."""
@@ -248,12 +252,6 @@ class LikelihoodBound:
         # The largest label noise is that of guessing.
         return not self.has_label_noise or 0.0 < values[0] < 1.0 - 1.0 / n_classes
 
-    def n_columns(self, mean: np.ndarray, parameter: Parameter) -> int:
-        """The number of classes, from latent means (n,) or (n, C) and the parameter."""
-        if self.is_ordinal:
-            return len(np.asarray(parameter)) + 1
-        return mean.shape[1] if self.is_multi_class else 2
-
     def log_probabilities(
         self, mean: np.ndarray, variance: np.ndarray, parameter: Parameter, each: Each = map
     ) -> np.ndarray:
@@ -261,15 +259,16 @@ class LikelihoodBound:
 
         ``each`` applies a function to parts of the rows, as ``map`` does or with threads.
         """
-        link = self.at_parameter(self.predictive, parameter)
-        value = np.empty((len(mean), self.n_columns(mean, parameter)))
-        columns = self.levels(np.arange(value.shape[1])) if self.order else slice(None)
 
-        def fill(part: slice) -> None:
-            value[part] = link(mean[part], variance[part])[:, columns]
+        def of_part(part: slice) -> np.ndarray:
+            if self.is_ordinal:
+                cuts = np.asarray(parameter)
+                value = ordinal_log_probabilities(mean[part], variance[part], cuts, self.predictive)
+                return value[:, self.levels(np.arange(len(cuts) + 1))]
+            value = self.predictive(mean[part], variance[part])
+            return with_wrong_labels(value, np.asarray(parameter)) if self.has_wrong_labels else value
 
-        _on_parts(fill, len(mean), each)
-        return value
+        return _in_parts(of_part, len(mean), each)
 
     def probability_slopes(
         self, mean: np.ndarray, variance: np.ndarray, parameter: Parameter
@@ -283,15 +282,16 @@ class LikelihoodBound:
                 f"The probabilities of likelihood={self.likelihood!r} are averages over points, which have no gradient "
                 "here; take predict_latent(X, return_grad=True), or fit with likelihood='softmax'."
             )
-        by_mean, by_variance = self.at_parameter(self.slopes, parameter)(mean, variance)
-        if self.is_multi_class:
-            return by_mean, by_variance
         if self.is_ordinal:
-            columns = self.levels(np.arange(by_mean.shape[1]))
-            return by_mean[:, columns, None], by_variance[:, columns, None]
-        return np.stack([-by_mean, by_mean], axis=1)[..., None], np.stack([-by_variance, by_variance], axis=1)[
-            ..., None
-        ]
+            cuts = np.asarray(parameter)
+            slopes = ordinal_slopes(mean, variance, cuts, self.slopes)[..., self.levels(np.arange(len(cuts) + 1)), None]
+            return slopes[0], slopes[1]
+        slopes = self.slopes(mean, variance)
+        if not self.is_multi_class:
+            slopes = np.stack([-slopes, slopes], axis=-1)[..., None]
+        if self.has_wrong_labels:
+            slopes = unflipped_share(np.asarray(parameter), slopes.shape[2]) * slopes
+        return slopes[0], slopes[1]
 
     def probability_gradients(
         self,
@@ -303,15 +303,13 @@ class LikelihoodBound:
     ) -> np.ndarray:
         """Gradients (n, classes, d) of the predictive probabilities, from those of the latent means and variances,
         (n, d) or (n, C, d)."""
-        by_x = [one if one.ndim == 3 else one[:, None] for one in by_x]
-        value = np.empty((len(mean), self.n_columns(mean, parameter), by_x[0].shape[-1]))
+        mean_by_x, variance_by_x = (one if one.ndim == 3 else one[:, None] for one in by_x)
 
-        def fill(part: slice) -> None:
+        def of_part(part: slice) -> np.ndarray:
             by_mean, by_variance = self.probability_slopes(mean[part], variance[part], parameter)
-            value[part] = by_mean @ by_x[0][part] + by_variance @ by_x[1][part]
+            return np.asarray(by_mean @ mean_by_x[part] + by_variance @ variance_by_x[part])
 
-        _on_parts(fill, len(mean), each)
-        return value
+        return _in_parts(of_part, len(mean), each)
 
     def log_probabilities_given(self, latent: np.ndarray, parameter: Parameter) -> np.ndarray:
         """log p(y | f) (n, classes) for latent values f, (n,) or (n, C)."""
@@ -324,7 +322,32 @@ class LikelihoodBound:
         return record_of, (*self.key, self.order)
 
 
-probit_slopes = partial(noisy_slopes, noise_variance=1.0, delta=0.0)
+_LOGIT = LikelihoodBound(
+    "logit", "polya-gamma", predictive=logit_log_probabilities, slopes=logit_slopes, link=LOGISTIC_MIXTURE
+)
+_STEP, _PROBIT, _NORMAL_LOGIT = (
+    LikelihoodBound(
+        name,
+        "additive-noise",
+        predictive=partial(normal_log_probabilities, noise_variance=variance),
+        slopes=partial(normal_slopes, noise_variance=variance),
+        link=((1.0, variance),),
+        parameter="delta",
+        start=("probit", "exact"),
+    )
+    for name, variance in NOISE_VARIANCES.items()
+)
+_EXACT_PROBIT = replace(_PROBIT, bound="exact", parameter=None, start=None)
+_SOFTMAX = LikelihoodBound(
+    "softmax",
+    "additive-noise",
+    predictive=softmax_log_probabilities,
+    slopes=softmax_slopes,
+    given_latent=partial(log_softmax, axis=1),
+    expected_entropy=softmax_expected_entropy,
+    expected_entropy_slopes=softmax_expected_entropy_slopes,
+    curvature=softmax_curvature,
+)
 
 # The default bound of a likelihood comes first. The exact bounds are closer to the posterior and need fewer iterations
 # than the others, at about the same cost per iteration.
@@ -333,94 +356,23 @@ probit_slopes = partial(noisy_slopes, noise_variance=1.0, delta=0.0)
 # Logistic-softmax has optima at which all classes are equally likely, and reaches them from a prior of large variance.
 # Of 108 fits from softmax's bound, 28 ended more than 2 nats above those from the prior, and 3 below.
 RECORDS = (
-    *(
-        LikelihoodBound(
-            likelihood="logit",
-            bound=bound,
-            predictive=logit_log_probabilities,
-            slopes=logit_slopes,
-            link=LOGISTIC_MIXTURE,
-            cavity=cavity,
-        )
-        for bound, cavity in (
-            ("exact", TwoClasses(_local.LINKS["logit"])),
-            ("polya-gamma", None),
-            ("taylor", None),
-        )
-    ),
-    LikelihoodBound(
-        likelihood="probit",
-        bound="exact",
-        predictive=probit_log_probabilities,
-        slopes=probit_slopes,
-        link=((1.0, 1.0),),
-        cavity=TwoClasses(_local.LINKS["probit"]),
-    ),
-    *(
-        LikelihoodBound(
-            likelihood=name,
-            bound="additive-noise",
-            predictive=partial(noisy_log_probabilities, noise_variance=variance),
-            slopes=partial(noisy_slopes, noise_variance=variance),
-            link=((1.0, variance),),
-            parameter="delta",
-            start=("probit", "exact"),
-        )
-        for name, variance in NOISE_VARIANCES.items()
-    ),
-    LikelihoodBound(
-        likelihood="psychometric",
-        bound="exact",
-        predictive=rates_log_probabilities,
-        slopes=rates_slopes,
-        link=LOGISTIC_MIXTURE,
-        parameter="rates",
-    ),
+    replace(_LOGIT, bound="exact", cavity=TwoClasses(_local.LINKS["logit"])),
+    _LOGIT,
+    replace(_LOGIT, bound="taylor"),
+    replace(_EXACT_PROBIT, cavity=TwoClasses(_local.LINKS["probit"])),
+    *(_STEP, _PROBIT, _NORMAL_LOGIT),
+    replace(_LOGIT, likelihood="psychometric", bound="exact", parameter="rates"),
     # Class probabilities: Wenzel et al. 2017, equation (13), with the square root that is missing there.
+    replace(_EXACT_PROBIT, likelihood="svm", is_probability=False),
+    replace(_EXACT_PROBIT, likelihood="svm", bound="augmented", is_probability=False),
+    replace(_LOGIT, likelihood=f"{ORDINAL}logit", bound="exact", parameter="cut_points"),
+    replace(_EXACT_PROBIT, likelihood=f"{ORDINAL}probit", parameter="cut_points"),
+    replace(_SOFTMAX, bound="exact", table=hazard_table, cavity=Softmax()),
+    _SOFTMAX,
     *(
         LikelihoodBound(
-            likelihood="svm",
-            bound=bound,
-            predictive=probit_log_probabilities,
-            slopes=probit_slopes,
-            link=((1.0, 1.0),),
-            is_probability=False,
-        )
-        for bound in ("exact", "augmented")
-    ),
-    *(
-        LikelihoodBound(
-            likelihood=f"{ORDINAL}{name}",
-            bound="exact",
-            predictive=partial(ordinal_log_probabilities, link=function),
-            slopes=partial(ordinal_slopes, slopes=slopes),
-            link=link,
-            parameter="cut_points",
-        )
-        for name, function, slopes, link in (
-            ("logit", logit_log_probabilities, logit_slopes, LOGISTIC_MIXTURE),
-            ("probit", probit_log_probabilities, probit_slopes, ((1.0, 1.0),)),
-        )
-    ),
-    *(
-        LikelihoodBound(
-            likelihood="softmax",
-            bound=bound,
-            predictive=softmax_log_probabilities,
-            slopes=softmax_slopes,
-            given_latent=partial(log_softmax, axis=1),
-            expected_entropy=softmax_expected_entropy,
-            expected_entropy_slopes=softmax_expected_entropy_slopes,
-            curvature=softmax_curvature,
-            table=table,
-            cavity=cavity,
-        )
-        for bound, table, cavity in (("exact", hazard_table, Softmax()), ("additive-noise", None, None))
-    ),
-    *(
-        LikelihoodBound(
-            likelihood=f"multinomial-{name}",
-            bound="additive-noise",
+            f"multinomial-{name}",
+            "additive-noise",
             predictive=partial(multinomial_log_probabilities, noise_variance=variance),
             slopes=partial(multinomial_slopes, noise_variance=variance),
             link=((1.0, variance),),
@@ -431,8 +383,8 @@ RECORDS = (
         for name, variance in NOISE_VARIANCES.items()
     ),
     LikelihoodBound(
-        likelihood="logistic-softmax",
-        bound="polya-gamma",
+        "logistic-softmax",
+        "polya-gamma",
         predictive=logistic_softmax_log_probabilities,
         start=("softmax", "additive-noise"),
         other_start=("softmax", "exact"),

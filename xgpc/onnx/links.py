@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,12 +13,7 @@ from scipy.special import erfcx
 
 from .._vmath import LOGISTIC_MIXTURE
 from ..likelihoods import LikelihoodBound, Parameter
-from ..likelihoods.binary import (
-    logit_log_probabilities,
-    noisy_log_probabilities,
-    probit_log_probabilities,
-    rates_log_probabilities,
-)
+from ..likelihoods.binary import logit_log_probabilities, normal_log_probabilities
 from ..likelihoods.logistic_softmax import logistic_softmax_log_probabilities, normal_points
 from ..likelihoods.multinomial import LEAST_VARIANCE, multinomial_log_probabilities, normal_reach
 from ..likelihoods.softmax import (
@@ -96,22 +91,10 @@ def logit(latent: Latent) -> Tensor:
     return _two_classes(latent.mean, small * exp(where(tilted, 0.5 * variance - a, 0.0)))
 
 
-def probit(latent: Latent) -> Tensor:
-    """The probit link, Phi(-+ mean / sqrt(1 + variance))."""
-    t = latent.mean / sqrt(1.0 + latent.variance)
-    return _two_classes(t, exp(_log_tail(absolute(t))))
-
-
-def noisy(latent: Latent, noise_variance: float, delta: float) -> Tensor:
-    """A step with additive normal noise, and labels flipped with probability delta."""
+def normal(latent: Latent, noise_variance: float) -> Tensor:
+    """A step with additive normal noise."""
     t = latent.mean / sqrt(maximum(latent.variance + noise_variance, TINY))
-    return delta + (1.0 - 2.0 * delta) * _two_classes(t, exp(_log_tail(absolute(t))))
-
-
-def psychometric(latent: Latent, rates: np.ndarray) -> Tensor:
-    """The logistic link between a guess rate and one minus a lapse rate."""
-    guess, lapse = np.broadcast_to(rates, 2)
-    return np.array([[lapse, guess]]) + (1.0 - guess - lapse) * logit(latent)
+    return _two_classes(t, exp(_log_tail(absolute(t))))
 
 
 def _normal_terms(u: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,13 +104,10 @@ def _normal_terms(u: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     return log_cdf, exp(-0.5 * (x * x) - log_cdf) / (np.sqrt(2.0 * np.pi) * scale)
 
 
-def multinomial(latent: Latent, noise_variance: float, delta: float) -> Tensor:
-    """The largest of several normal values, with labels replaced by any other with probability delta."""
+def multinomial(latent: Latent, noise_variance: float) -> Tensor:
+    """The largest of several normal values."""
     scale = sqrt(maximum(latent.variance + noise_variance, LEAST_VARIANCE))
-    p = largest_probabilities(latent.mean, scale, normal_reach(scale), _normal_terms)
-    others = 1.0 - p
-    # The sum over the classes is C - 1.
-    return (1.0 - delta) * p + delta * (others / others.sum(1))
+    return largest_probabilities(latent.mean, scale, normal_reach(scale), _normal_terms)
 
 
 def _spline_rows(row: Tensor) -> tuple[Tensor, Tensor]:
@@ -196,12 +176,10 @@ def logistic_softmax(latent: Latent) -> Tensor:
     return value / value.sum(1)
 
 
-# Predictive function -> function of the latent values and the parameters that makes probabilities (rows, classes)
+# Predictive function -> function of the latent values and the noise variance that makes probabilities (rows, classes)
 LINKS: dict[Callable[..., np.ndarray], Callable[..., Tensor]] = {
     logit_log_probabilities: logit,
-    probit_log_probabilities: probit,
-    noisy_log_probabilities: noisy,
-    rates_log_probabilities: psychometric,
+    normal_log_probabilities: normal,
     softmax_log_probabilities: softmax,
     multinomial_log_probabilities: multinomial,
     logistic_softmax_log_probabilities: logistic_softmax,
@@ -212,5 +190,10 @@ def probabilities(record: LikelihoodBound, latent: Latent, parameter: Parameter)
     """Probabilities (rows, classes); ``parameter`` is that of the likelihood, if it has one."""
     if record.is_ordinal:
         raise ValueError("Models of ordered classes have no ONNX form here; save() writes a file for xgpc.")
-    predictive = record.at_parameter(record.predictive, parameter)
-    return LINKS[predictive.func](latent, **predictive.keywords)
+    predictive = partial(record.predictive)
+    p = LINKS[predictive.func](latent, **predictive.keywords)
+    if not record.has_wrong_labels:
+        return p
+    rates, others = np.broadcast_to(np.asarray(parameter), max(2, latent.n_latents)), 1.0 - p
+    # The sum over the classes is C - 1.
+    return (1.0 - rates)[None] * p + rates[None, ::-1] * (others / others.sum(1))

@@ -186,7 +186,7 @@ def check_sites(pick, numbers, n):
     record, is_ordinal = record_of(name, pick(LIKELIHOODS[name])), name in ORDERED
     classes = pick([2, 3, 7]) if is_ordinal or name in MULTI_CLASS else 2
     parameter = np.linspace(-1.0, 2.0, classes - 1) if is_ordinal else pick([0.01, 1e-6, 0.3])
-    shape = (n,) if record.n_latents(classes) is None else (classes, n)
+    shape = (n,) if record.n_latents(classes) == 1 else (classes, n)
     mean, variance = pick([1.0, 1e90]) * numbers(*shape), pick([1.0, 1e90]) * np.abs(numbers(*shape))
     labels = range(classes) if len(shape) == 2 else range(-1, 2 * classes - 2, 2)
     y = np.array([float(pick(labels)) for _ in range(n)])

@@ -18,7 +18,7 @@ from .likelihoods import LikelihoodBound, Parameter
 
 def kernel_arrays(q: Posterior) -> dict[str, np.ndarray]:
     """The prior of each latent function: points, and the kernel as a sum of terms, each a product of factors."""
-    groups = groups_of_latents(q.prior, q.n_latents or 1)
+    groups = groups_of_latents(q.prior, q.n_latents)
     if reason := groups[0].spec.not_compiled:
         raise ValueError(f"to_arrays is for compiled kernels; {reason}. pickle keeps a model with any kernel.")
     cores = [group.core for group in groups]
@@ -40,8 +40,7 @@ def posterior_arrays(q: Posterior) -> dict[str, np.ndarray]:
         B = np.stack([one.explained.T @ one.explained - one.added.T @ one.added for one in forms])
         found = {"alpha": np.stack([one.weights for one in forms]), "B": B}
         if isinstance(q, SparsePosterior):
-            Rinv, w = q.stacked()
-            found |= {"whitened_mean": w, "whitened_covariance": np.swapaxes(Rinv, 1, 2) @ Rinv}
+            found |= {"whitened_mean": q.w, "whitened_covariance": np.swapaxes(q.Rinv, 1, 2) @ q.Rinv}
             found["whitening"] = np.stack([group.Linv for group in q.groups])
         return found
     assert isinstance(q, LocalPosterior)

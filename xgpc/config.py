@@ -339,10 +339,10 @@ def checked_mean(mean: str | float | Sequence[float], record: LikelihoodBound, n
             )
         return None
     given = np.asarray(mean, dtype=np.float64)
-    if given.ndim == 0 and (n_latents is None or given == 0.0):
-        return np.full(n_latents or 1, float(given))
-    if given.shape != (n_latents,):
-        wanted = "a number" if n_latents is None else f"0, a list of {n_latents} numbers in the order of classes_,"
+    if given.ndim == 0 and (n_latents == 1 or given == 0.0):
+        return np.full(n_latents, float(given))
+    if n_latents == 1 or given.shape != (n_latents,):
+        wanted = "a number" if n_latents == 1 else f"0, a list of {n_latents} numbers in the order of classes_,"
         raise ValueError(
             f"mean must be {wanted} or 'base-rate' for likelihood {likelihood!r} and {n_classes} classes; got {mean!r}."
         )

@@ -332,7 +332,7 @@ def relevance(model: Any) -> tuple[np.ndarray, np.ndarray]:
     that is no product over features raises NotAProduct.
     """
     points = np.reshape(model.inducing_points_, (-1, model.inducing_points_.shape[-1]))
-    m, n_latents = model.inducing_points_.shape[-2], model.posterior_.n_latents or 1
+    m, n_latents = model.inducing_points_.shape[-2], model.posterior_.n_latents
     n_rows = int(RELEVANCE_FLOPS / (4.0 * n_latents * model.n_features_in_ * m**2))
     if n_rows < LEAST:
         return np.empty(0), np.empty(0)

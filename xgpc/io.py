@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
 from .approximations.base import KernelPosterior, grouped
-from .approximations.full import FullPosterior, FullPrior
+from .approximations.full import FullPrior
 from .approximations.local import EIGENVALUE_ERROR, LocalPosterior
 from .approximations.sparse import PRECISIONS, SparsePrior
 from .config import PARAMETERS, check_parameters, is_integer, one_of
@@ -132,7 +132,7 @@ def posterior_contents(q: KernelPosterior | LocalPosterior) -> tuple[Header, Arr
 def posterior_from(
     header: Header,
     arrays: Arrays,
-    n_latents: int | None,
+    n_latents: int,
     groups: Groups | None = None,
     prior_class: type[SparsePrior] = SparsePrior,
 ) -> KernelPosterior | LocalPosterior:
@@ -151,12 +151,12 @@ def posterior_from(
             raise ValueError("its array 'local_V' is not symmetric, positive semidefinite and at most the identity")
         prior, sites = SparsePrior.build(*pairs[0], dtype), (arrays["site_precision"], arrays["site_linear"])
         return LocalPosterior(prior, *rows, *sites, arrays["local_w"], V, k, n_latents, scale)
-    q: KernelPosterior | None
     if header["full"]:
-        q = FullPosterior.from_natural(grouped([FullPrior.build(*pair) for pair in pairs]), arrays["eta"], arrays["h"])
+        prior = grouped([FullPrior.build(*pair) for pair in pairs])
     else:
         prior = grouped([prior_class.build(*pair, dtype) for pair in pairs])
-        q = prior.groups[0].posterior_of(prior, (np.tril(arrays["eta"]), arrays["h"]))
+    eta, h = (arrays[name].reshape(n_latents, *arrays[name].shape[arrays["h"].ndim - 1 :]) for name in ("eta", "h"))
+    q: KernelPosterior | None = prior.posterior((eta if header["full"] else np.tril(eta), h))
     if q is None or not math.isfinite(q.kl):
         raise ValueError("its posterior precision is not positive definite, or its mean is not finite")
     return q
@@ -174,21 +174,21 @@ def _is_covariance(V: np.ndarray) -> bool:
     return True
 
 
-def _rows_from(arrays: Arrays, n_latents: int | None) -> Rows:
+def _rows_from(arrays: Arrays, n_latents: int) -> Rows:
     """Rows that a model keeps, with the labels that its sites need."""
     labels, weight = arrays["row_labels"], arrays["row_weights"]
-    allowed = [-1.0, 1.0] if n_latents is None else np.arange(n_latents)
+    allowed = [-1.0, 1.0] if n_latents == 1 else np.arange(n_latents)
     if not (np.all(np.isin(labels, allowed)) and largest_size(weight) <= WEIGHT_RANGE[1]):
         raise ValueError("the labels or weights of its rows are not valid")
     return Rows(arrays["rows"], labels, weight)
 
 
 def check_arrays(
-    arrays: Mapping[str, np.ndarray], n_latents: int | None, is_full: bool, n_classes: int = 0, n_columns: int = 0
+    arrays: Mapping[str, np.ndarray], n_latents: int, is_full: bool, n_classes: int = 0, n_columns: int = 0
 ) -> None:
     """Raise ValueError unless the arrays have the shapes and types of the table, and each number is in its range."""
     m, d = arrays["Z"].shape[-2:]
-    latents = () if n_latents is None else (n_latents,)
+    latents = () if n_latents == 1 else (n_latents,)
     sizes = {
         "l": latents,
         "L": latents or (1,),
@@ -231,7 +231,8 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
     optional["label_agreement"] = model.label_agreement_ or None
     if evidence is not None:
         optional |= {"elbo": evidence.elbo, "bound_gap": evidence.gap}
-        optional |= zip(CORRECTION, evidence.correction or (None, None), strict=True)
+        if evidence.correction is not None:
+            optional |= {name: part[0] for name, part in zip(CORRECTION, evidence.correction, strict=True)}
     arrays |= {name: np.asarray(value, dtype=np.float64) for name, value in optional.items() if value is not None}
     if model._stream_rows is not None:
         arrays |= dict(zip(("rows", "row_labels", "row_weights"), model._stream_rows, strict=True))
@@ -387,7 +388,9 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     q = posterior_from(header, arrays, n_latents, None if table is None else table.groups)
     evidence = None
     if "elbo" in arrays or not header["neighbors"]:
-        correction = (arrays[CORRECTION[0]], arrays[CORRECTION[1]]) if record.is_jaakkola_jordan else None
+        correction = None
+        if record.is_jaakkola_jordan:
+            correction = arrays[CORRECTION[0]][None], arrays[CORRECTION[1]][None]
         gap = float(arrays["bound_gap"]) if "bound_gap" in arrays else None
         evidence = Evidence(float(arrays["elbo"]), correction, gap)
     model._set_fit(q, record, parameter, arrays["mean"], evidence)

@@ -171,7 +171,7 @@ class BayesianLinearClassifier(LatentClassifier):
         if not np.isfinite(self.elbo_):
             raise ValueError(f"The bound is {self.elbo_}: give moderate sample weights and prior_variance.")
         self.posterior_, self.prior_variance_, self.history_ = q, prior.variance, history.arrays()
-        b = prior.scale * q.w
+        b = prior.scale * q.w[0]
         self.coef_ = prior.span.coefficients(b[: prior.d])[None]
         self.intercept_ = b[prior.d :] if self.fit_intercept else np.zeros(1)
         messages = self._doubts(prior)
@@ -251,7 +251,7 @@ class BayesianLinearClassifier(LatentClassifier):
         check_is_fitted(self)
         q = self.posterior_
         with single_threaded_blas():
-            root = q.Rinv * q.prior.scale
+            root = q.Rinv[0] * q.prior.scale
             return q.prior.span.covariance(root.T @ root, q.prior.variance)
 
     def predict_latent(

@@ -98,7 +98,7 @@ class PosteriorClassifier(WithArrays):
         self.inducing_points_ = np.array(q.prior.Z)
         self.jitter_ = q.prior.jitter
         self._record = record
-        self.mean_ = float(mean[0]) if q.n_latents is None else mean
+        self.mean_ = float(mean[0]) if q.n_latents == 1 else mean
         for name in chain(*PARAMETER_NAMES.values()):
             self.__dict__.pop(f"{name}_", None)
         for name, value in record.named(parameter).items():

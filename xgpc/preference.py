@@ -153,9 +153,9 @@ class GPPreference(ColumnsOfFit):
         Z = inducing_points(sample, "kmeans", self.n_inducing, random_state, spec) if many else items
         scales = LengthScalePrior(DEFAULT_SPREAD, sample.scale, DEFAULT_LEVEL) if is_default else NO_PRIOR
         with single_threaded_blas(), Threads(self.n_jobs) as executor:
-            training = Training(ArraySource(pairs, np.ones(len(pairs)), weight), executor, None)
+            training = Training(ArraySource(pairs, np.ones(len(pairs)), weight), executor)
             options = Options(False, float(self.tol), int(self.max_iter), history, length_scale_prior=scales)
-            q, site, self.n_iter_, problem = PairPrior.build(spec, Z).at_prior(None), record.site(), 1, None
+            q, site, self.n_iter_, problem = PairPrior.build(spec, Z).at_prior(), record.site(), 1, None
             if self.optimizer is not None:
                 found = profile(training, q, site, options)
                 q, self.n_iter_, problem = found.point.q, max(1, found.n_iter), found.problem
@@ -247,12 +247,12 @@ class GPPreference(ColumnsOfFit):
         with regular(path) as file, refusing(path, f"a model saved by {cls.__name__}.save"):
             header, arrays = read(file, "preference")
             parameters, d = header["parameters"], arrays["Z"].shape[-1]
-            check_arrays(arrays, None, False, n_columns=d)
+            check_arrays(arrays, 1, False, n_columns=d)
             model = cls(**parameters | {"kernel": given_kernel(parameters)})
             check_allowed(model, OWN)
             OWN["likelihood"].check("fitted_likelihood", header["fitted_likelihood"])
             with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
-                q = posterior_from(header, arrays, None, prior_class=PairPrior)
+                q = posterior_from(header, arrays, 1, prior_class=PairPrior)
             if not isinstance(q, PairPosterior):
                 raise ValueError("its posterior is not one of pairs")
             model.posterior_, model._record = q, record_of(header["fitted_likelihood"], "exact")

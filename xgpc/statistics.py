@@ -1,18 +1,18 @@
 """Statistics of a block of rows: functions of the block and a state, with additive records.
 
-Of a posterior, a state has a ``Marginalizer``: a basis in which latent functions are linear, f(x) = a(x) . z plus a
-residual of the prior, and the distribution of z. A function changes nothing but the block's cache.
+A state has the posterior of latent functions, or a prior: f(x) = a(x) . z plus a residual of the prior, with
+coefficients z. A function changes nothing but the block's cache.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
-from ._kernels import InducingKernel, KernelGradient
 from ._sites import Site, parameter_gradient
 from .rows.block import AS_EVALUATED, Block, Rescaling, Sites
 from .rows.executor import Cost
@@ -22,70 +22,46 @@ from .rows.executor import Cost
 SITES, PROJECTED_SITES = "sites", "projected sites"
 
 
-@dataclass
-class Moments:
-    """Sums over rows: of ell and of lambda v, and the sites' contribution to the natural parameters.
+class Sums(list[Any]):
+    """Numbers, arrays and ``KernelGradient``s, which are added one by one."""
 
-    With inducing points, P has the lower triangles (C, m, m) of the sums of lambda a a^T, and h (C, m) the sums of r a.
-    """
-
-    log_likelihood: float
-    curved: float
-    P: np.ndarray
-    h: np.ndarray
-
-    def __iadd__(self, other: Moments) -> Moments:
-        self.log_likelihood += other.log_likelihood
-        self.curved += other.curved
-        self.P += other.P
-        self.h += other.h
+    def __iadd__(self, others: Sequence[Any]) -> Sums:  # type: ignore[override, misc]
+        for i, other in enumerate(others):
+            self[i] += other
         return self
 
 
-class Basis(Protocol):
-    """C latent functions as linear functions of m coefficients each."""
+class Prior(Protocol):
+    """C latent functions as linear functions of m coefficients each, see ``approximations.base.KernelPrior``."""
+
+    def cost(self, n_latents: int) -> Cost: ...
+
+    def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def products(self, block: Block, w: np.ndarray) -> np.ndarray: ...
+
+    def sums(self, block: Block, values: np.ndarray) -> np.ndarray: ...
+
+
+class Predictor(Protocol):
+    """Marginals of latent functions."""
 
     @property
     def cost(self) -> Cost:
         """Cost of a pass."""
 
-    def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """P and h of ``Moments`` for sites (C, rows)."""
+    @property
+    def n_latents(self) -> int: ...
 
-    def products(self, block: Block, w: np.ndarray) -> np.ndarray:
-        """w_c . a_i (C, rows) for w (C, m)."""
-
-    def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
-        """Sums of values_ci a_i (C, m) for values (C, rows)."""
+    def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances (C, rows)."""
 
 
-class KernelBasis(Basis, Protocol):
-    """A basis that depends on kernels and inducing points."""
+class Posterior(Predictor, Protocol):
+    """Distribution of the coefficients; a cache compares posteriors by identity."""
 
     @property
-    def parts(self) -> tuple[tuple[InducingKernel, np.ndarray, slice], ...]:
-        """For each kernel its compiled form, L^{-1}, and its latent functions."""
-
-    def gradient(
-        self, block: Block, sites: Sites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
-    ) -> list[KernelGradient]: ...
-
-
-class Predictor(Protocol):
-    """Marginals at any rows."""
-
-    @property
-    def cost(self) -> Cost: ...
-
-    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances (C, rows) of the latent functions."""
-
-
-class Marginalizer(Predictor, Protocol):
-    """Distribution of the coefficients; a cache compares marginalizers by identity."""
-
-    @property
-    def basis(self) -> Basis: ...
+    def prior(self) -> Prior: ...
 
     def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
         """Marginals with their sites, and the sites' P and h."""
@@ -95,7 +71,7 @@ class Marginalizer(Predictor, Protocol):
 class SitesAtPosterior:
     """The sites at the marginals of a posterior, rescaled."""
 
-    marginalizer: Marginalizer
+    q: Posterior
     site: Site
     rescaling: Rescaling = AS_EVALUATED
 
@@ -105,22 +81,26 @@ class SitesAtPosterior:
 
     @property
     def cost(self) -> Cost:
-        return self.marginalizer.cost
+        return self.q.cost
+
+    @property
+    def n_latents(self) -> int:
+        return self.q.n_latents
 
     def of(self, block: Block, kind: str = SITES) -> Sites:
         """The sites of a block, from its cache if that has them or others at the same posterior; kept as a ``kind``."""
-        found = block.cache.get(SITES, self.marginalizer) or block.cache.get(PROJECTED_SITES, self.marginalizer)
+        kept = block.cache.get(SITES, self.q) or block.cache.get(PROJECTED_SITES, self.q)
         as_evaluated = self.site.key, AS_EVALUATED
         # Rescaling sites that are already rescaled would give other bits.
-        if found and found[0] in (self.key, as_evaluated):
-            key, sites = found
+        if kept and kept[0] in (self.key, as_evaluated):
+            key, sites = kept
         else:
-            marginals = (found[1].mean, found[1].variance) if found else self.marginalizer.marginals(block)
+            marginals = (kept[1].mean, kept[1].variance) if kept else self.q.block_marginals(block)
             key, sites = as_evaluated, block.evaluated(self.site, *marginals)
         if key != self.key:
             sites = block.rescaled(sites, self.rescaling)
         for name in {SITES, kind}:
-            block.cache.keep(name, self.marginalizer, (self.key, sites))
+            block.cache.keep(name, self.q, (self.key, sites))
         return sites
 
 
@@ -131,6 +111,10 @@ class FixedSites:
     precision: np.ndarray
     linear: np.ndarray
 
+    @property
+    def n_latents(self) -> int:
+        return len(self.precision)
+
     def of(self, block: Block, kind: str = SITES) -> Sites:
         unknown = np.empty((len(self.precision), 0))
         precision, linear = (np.ascontiguousarray(part[:, block.rows]) for part in (self.precision, self.linear))
@@ -138,36 +122,22 @@ class FixedSites:
 
 
 @dataclass(frozen=True)
-class OnBasis:
-    """Sites and a basis."""
+class Projection:
+    """Sites and the prior that they are projected to; with ``clipped``, negative precisions become zero."""
 
     sites: SitesAtPosterior | FixedSites
-    basis: Basis
+    prior: Any  # Prior
+    clipped: bool = field(default=False, kw_only=True)
 
     @property
     def cost(self) -> Cost:
-        return self.basis.cost
+        return self.prior.cost(self.sites.n_latents)
 
 
 @dataclass(frozen=True)
-class Projection(OnBasis):
-    """Sites and the basis that they are projected to; with ``clipped``, negative precisions become zero."""
-
-    clipped: bool = False
-
-
-@dataclass(frozen=True)
-class PriorVariances(OnBasis):
-    """Sites, and the basis whose prior variances multiply their precisions."""
-
-    basis: KernelBasis
-
-
-@dataclass(frozen=True)
-class Contraction(OnBasis):
+class Contraction(Projection):
     """Sites, and the terms of q in the kernel's gradient: w (C, m), and M and alpha of ``_engine.matrix_gradients``."""
 
-    basis: KernelBasis
     w: np.ndarray
     M: np.ndarray
     alpha: np.ndarray
@@ -186,41 +156,32 @@ class Products:
         return Cost(2.0 * self.w.size, self.w.size)
 
 
-class Gradients(list[KernelGradient]):
-    """Gradients of all kernels."""
-
-    def __iadd__(self, others: Gradients) -> Gradients:  # type: ignore[override, misc]
-        for mine, other in zip(self, others, strict=True):
-            mine += other
-        return self
+def update_sums(block: Block, state: SitesAtPosterior) -> Sums:
+    """Sums of ell and of lambda v of the sites at a posterior, not rescaled, and what they add to P and h."""
+    sites, P, h = state.q.update(block, state.site)
+    block.cache.keep(SITES, state.q, ((state.site.key, AS_EVALUATED), sites))
+    return Sums([sites.log_likelihood, float(np.vdot(sites.precision, sites.variance)), P, h])
 
 
-def update_sums(block: Block, state: SitesAtPosterior) -> Moments:
-    """Marginals and sites at a posterior, not rescaled, and the sites' natural parameters."""
-    sites, P, h = state.marginalizer.update(block, state.site)
-    block.cache.keep(SITES, state.marginalizer, ((state.site.key, AS_EVALUATED), sites))
-    return Moments(sites.log_likelihood, float(np.vdot(sites.precision, sites.variance)), P, h)
-
-
-def project_sites(block: Block, state: Projection) -> Moments:
-    """Natural parameters of sites in a basis."""
+def project_sites(block: Block, state: Projection) -> Sums:
+    """What sites add to P and h under a prior."""
     sites = state.sites.of(block, PROJECTED_SITES)
     precision, linear = sites.precision, sites.linear
     if state.clipped:
         excess = np.minimum(precision, 0.0)
         linear, precision = linear - excess * sites.mean, precision - excess
-    return Moments(0.0, 0.0, *state.basis.moments(block, precision, linear))
+    return Sums(state.prior.moments(block, precision, linear))
 
 
-def gradient(block: Block, state: Contraction) -> Gradients:
+def gradient(block: Block, state: Contraction) -> Sums:
     """Contraction of dF/dK_nm and dF/dk_ii with each kernel's derivatives."""
-    return Gradients(state.basis.gradient(block, state.sites.of(block), state.w, state.M, state.alpha))
+    return Sums(state.prior.gradient(block, state.sites.of(block), state.w, state.M, state.alpha))
 
 
 def mean_gradient(block: Block, state: SitesAtPosterior) -> np.ndarray:
     """Gradient (C, m) of the sum of ell by the mean of the coefficients."""
     sites = state.of(block)
-    return state.marginalizer.basis.sums(block, sites.linear - sites.precision * sites.mean)
+    return state.q.prior.sums(block, sites.linear - sites.precision * sites.mean)
 
 
 def gradient_by_parameter(block: Block, state: SitesAtPosterior) -> np.ndarray:
@@ -232,10 +193,10 @@ def gradient_by_parameter(block: Block, state: SitesAtPosterior) -> np.ndarray:
 def curvature_product(block: Block, state: Products) -> np.ndarray:
     """Product (C, m) of the curvature that couples the classes with a direction."""
     sites = state.sites
-    basis, curvature = sites.marginalizer.basis, sites.site.record.curvature
-    key = sites.marginalizer, sites.key
+    prior, curvature = sites.q.prior, sites.site.record.curvature
+    key = sites.q, sites.key
     product = block.cache.made("curvature", key, lambda: curvature(block.y, block.weight, sites.of(block)))
-    return basis.sums(block, product(basis.products(block, state.w)))
+    return prior.sums(block, product(prior.products(block, state.w)))
 
 
 def block_sites(block: Block, state: SitesAtPosterior) -> Sites:
@@ -255,11 +216,11 @@ def quadratic_constant(block: Block, state: SitesAtPosterior) -> float:
     return float(np.vdot(0.5 * sites.precision, second_moment) - np.vdot(sites.linear, sites.mean))
 
 
-def prior_curvature(block: Block, state: PriorVariances) -> float:
+def prior_curvature(block: Block, state: Projection) -> float:
     """Sum of lambda k(x, x) of one latent function."""
-    return float(np.vdot(state.sites.of(block).precision, state.basis.parts[0][0].diagonals(block.X)))
+    return float(np.vdot(state.sites.of(block).precision, state.prior.core.diagonals(block.X)))
 
 
 def marginals(block: Block, state: Predictor) -> tuple[np.ndarray, np.ndarray]:
     """Means and variances (C, rows); ``Executor.map`` gives them for all rows."""
-    return state.marginals(block)
+    return state.block_marginals(block)

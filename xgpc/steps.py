@@ -173,7 +173,7 @@ def stream_rows(data: Data | None, q: KernelPosterior | LocalPosterior) -> Rows 
 
 def _most_of_stream(data: Data) -> int:
     """Most rows that the model of a stream keeps."""
-    n_latents = data.record.n_latents(len(data.classes)) or 1
+    n_latents = data.record.n_latents(len(data.classes))
     return data.config.most_rows(n_latents, data.source.n_features, is_stream=True)
 
 

@@ -1,9 +1,12 @@
-"""What every approximation has: training rows, priors and posteriors of latent functions, and their marginals."""
+"""What every approximation has: training rows, priors and posteriors of latent functions, and their marginals.
+
+Arrays of C latent functions have them as their leading axis, also if C is 1. What a posterior gives to users,
+``marginals``, ``gradients``, ``covariance``, ``natural`` and ``to_arrays``, has no such axis if C is 1.
+"""
 
 from __future__ import annotations
 
 import copy
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,12 +17,14 @@ from uuid import uuid4
 import numpy as np
 
 from .._kernels import InducingKernel
+from .._sites import Site
 from ..kernels.spec import KernelSpec
 from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
-from ..rows.executor import Executor, Function, Result, State, is_small, on_threads, parts_of
+from ..rows.block import Block, Sites
+from ..rows.executor import Cost, Executor, Function, Result, State, is_small, on_threads, parts_of
 from ..rows.source import ArraySource, RowSource
-from ..statistics import FixedSites, Predictor, SitesAtPosterior
+from ..statistics import FixedSites, SitesAtPosterior
 
 # Precision and linear term: (P, h) of coefficients, or of sites at training rows.
 Natural = tuple[np.ndarray, np.ndarray]
@@ -45,10 +50,10 @@ class Value:
             if isinstance(value, np.ndarray):
                 read_only(value)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {n: v for n, v in vars(self).items() if not isinstance(getattr(type(self), n, None), cached_property)}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
         Value.__post_init__(self)
 
@@ -59,7 +64,7 @@ class Training:
 
     source: RowSource
     executor: Executor
-    n_latents: int | None = None  # C, the length of a leading axis in the arrays; None: one, without such an axis
+    n_latents: int = 1  # C
     # Some of the rows in memory, with the weight of all, to choose steps by where a pass over all rows is dear.
     subsample: Training | None = None
 
@@ -88,18 +93,18 @@ class Training:
 
 
 class Posterior(Protocol):
-    """What predicts: a posterior of one latent function, or of C independent ones with a leading axis in the arrays."""
+    """What predicts: a posterior of C independent latent functions."""
 
     @property
     def prior(self) -> Any: ...
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """() for one latent function, else (C,)."""
+    def n_latents(self) -> int:
+        """C."""
 
     @property
-    def n_latents(self) -> int | None:
-        """C, or None for one latent function."""
+    def shape(self) -> tuple[int, ...]:
+        """() for one latent function, else (C,)."""
 
     @property
     def n_neighbors(self) -> int:
@@ -124,17 +129,15 @@ class Posterior(Protocol):
         """Arrays by name that, with the kernels, make the posterior again."""
 
 
-class KernelPrior(Value):
-    """p of latent functions that share a kernel, or have one each.
+class KernelPrior(Value, ABC):
+    """p of latent functions that share a kernel, or have one each; they are linear functions of coefficients.
 
-    ``groups`` are the priors of the kernels, all of one class, which makes bases (``basis_of``) and posteriors
-    (``posterior_of``) for a prior with such groups. A prior with one kernel is its own only group.
+    ``groups`` are the priors of the kernels, all of one class. A prior with one kernel is its own only group.
     """
 
     Z: Any  # inducing points (m, d), or (C, m, d)
     jitter: Any  # float
-    key: str  # of whitened rows in caches, with inducing points
-    is_full: Any = False  # bool, whether the points are all rows, which neither move nor become more
+    is_full = False  # whether the points are all rows, which neither move nor become more
     before: Any = None  # posterior of earlier rows that is the prior of new ones, or None
 
     @property
@@ -143,15 +146,39 @@ class KernelPrior(Value):
 
     @property
     def n_inducing(self) -> int:
+        """Number m of coefficients of each latent function."""
         return len(self.groups[0].Z)
 
-    def basis(self, n_latents: int | None) -> Any:
-        """The basis in which ``n_latents`` latent functions (None: one) are linear."""
-        return self.groups[0].basis_of(self, n_latents)
+    @abstractmethod
+    def cost(self, n_latents: int) -> Cost:
+        """Cost of a pass for so many latent functions."""
 
+    @abstractmethod
+    def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
+        """What sites (C, rows) add to the natural parameters P (C, m, m), lower triangles, and h (C, m).
+
+        P is (C, m) in a full process.
+        """
+
+    @abstractmethod
+    def products(self, block: Block, w: np.ndarray) -> np.ndarray:
+        """Values (C, rows) of the linear functions with coefficients w (C, m)."""
+
+    @abstractmethod
+    def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
+        """Gradient (C, m) of the sum of values (C, rows) times ``products``, by w."""
+
+    @abstractmethod
     def posterior(self, natural: Natural) -> Any:
         """q from its natural parameters, or None if they make none."""
-        return self.groups[0].posterior_of(self, natural)
+
+    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> Any:
+        """p with other kernels, one for each group, and other inducing points, without earlier rows."""
+        raise NotImplementedError
+
+    def separate(self, members: tuple[Any, ...]) -> KernelPrior:
+        """One prior of latent functions that have the prior of a member each."""
+        raise NotImplementedError
 
     def proper_posterior(self, natural: Natural) -> Any:
         """As ``posterior``; ValueError if the natural parameters make none."""
@@ -164,22 +191,19 @@ class KernelPrior(Value):
         return q
 
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
-        """Natural parameters of the prior times sites with the statistics P and h of ``Moments``.
-
-        Those of a full process are the sites alone.
-        """
+        """Natural parameters of the prior times sites with these ``moments``; of a full process, the sites alone."""
         if self.before is not None:
-            return self.before.P + P, self.before.h + h
+            before_P, before_h = self.before.eta
+            return before_P + P, before_h + h
         return (P, h) if self.is_full else (P + np.eye(P.shape[-1]), h)
 
-    def at_prior(self, n_latents: int | None) -> Any:
+    def at_prior(self, n_latents: int = 1) -> Any:
         """q = p."""
-        h = np.zeros((self.n_inducing,) if n_latents is None else (n_latents, self.n_inducing))
-        P = np.zeros(h.shape if self.is_full else (*h.shape, self.n_inducing))
-        return self.posterior(self.with_sites(P, h))
+        shape = n_latents, self.n_inducing
+        return self.posterior(self.with_sites(np.zeros(shape if self.is_full else (*shape, shape[1])), np.zeros(shape)))
 
     def given(self, before: KernelPosterior) -> Any:
-        """The posterior of earlier rows, under this prior, as the prior of further rows, in the same basis.
+        """The posterior of earlier rows, under this prior, as the prior of further rows, in the same coefficients.
 
         Sites of further rows add to its natural parameters, and their bound is sum E_q[log p(y | f)] - KL(q || before)
         (Broderick, Boyd, Wibisono, Wilson, Jordan, NIPS 2013, equation (4); Bui, Nguyen, Turner, NIPS 2017, section 3).
@@ -187,11 +211,6 @@ class KernelPrior(Value):
         conditioned = copy.copy(self)
         vars(conditioned)["before"] = before
         return conditioned
-
-    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> Any:
-        """p with other kernels, one for each group, and other inducing points, without earlier rows."""
-        parts = zip(self.groups, specs, Z, strict=True)
-        return SeparatePriors(tuple(group.rebuilt([spec], points) for group, spec, points in parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,20 +220,26 @@ class SeparatePriors(KernelPrior):
     members: tuple[Any, ...]
     key: str = field(default_factory=new_key, init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        members = self.members
-        derived = {"Z": np.stack([prior.Z for prior in members]), "jitter": max(prior.jitter for prior in members)}
-        vars(self).update(derived, is_full=members[0].is_full)
-        super().__post_init__()
-
     @property
     def groups(self) -> tuple[Any, ...]:
         return self.members
 
+    @cached_property
+    def Z(self) -> np.ndarray:
+        return read_only(np.stack([prior.Z for prior in self.members]))
 
-def grouped(priors: Sequence[Any]) -> Any:
+    @property
+    def jitter(self) -> float:
+        return max(prior.jitter for prior in self.members)
+
+    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> KernelPrior:
+        parts = zip(self.members, specs, Z, strict=True)
+        return grouped([prior.rebuilt([spec], points) for prior, spec, points in parts])
+
+
+def grouped(priors: Sequence[KernelPrior]) -> Any:
     """One prior for all latent functions, or one for each."""
-    return priors[0] if len(priors) == 1 else SeparatePriors(tuple(priors))
+    return priors[0] if len(priors) == 1 else priors[0].separate(tuple(priors))
 
 
 def groups_of_latents(prior: KernelPrior, n_latents: int) -> tuple[Any, ...]:
@@ -241,17 +266,28 @@ class CovarianceForm(NamedTuple):
 
 
 class KernelPosterior(Value, ABC):
-    """q of one latent function, or of C independent ones with a leading axis in the arrays, as inference sees it."""
+    """q of C independent latent functions, as inference sees it."""
 
     prior: Any  # KernelPrior
-    natural: Any  # Natural
-    marginalizer: Any  # Marginalizer for the rows that the posterior was made from
-    kl: Any  # float, KL(q || p) in nats
-    squared_norm: Any  # float, squared norm of the mean function's distance from the prior's
     # The mean, and the prior's precision times its distance from the prior's mean: conjugate gradients that keep such
     # pairs need no inverse of K. (mean, K^{-1} mean) of a full process; (w, w) of whitened coefficients.
     mean_pair: Any
+    kl: Any  # float, KL(q || p) in nats
+    squared_norm: Any  # float, squared norm of the mean function's distance from the prior's
     n_neighbors = 0
+
+    @property
+    @abstractmethod
+    def eta(self) -> Natural:
+        """Natural parameters: P and h of the coefficients, or the sites at the rows of a full process."""
+
+    @abstractmethod
+    def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances (C, rows), with noise, of training rows."""
+
+    @abstractmethod
+    def unexplained(self, block: Block) -> np.ndarray:
+        """Variances (C, rows) that would be left if the values at all points were known."""
 
     @abstractmethod
     def kl_to(self, other: Any) -> float:
@@ -259,7 +295,7 @@ class KernelPosterior(Value, ABC):
 
     @abstractmethod
     def times_mean(self, precision: np.ndarray) -> np.ndarray:
-        """The linear term that a precision, as in ``natural``, has at the mean."""
+        """The linear term that a precision, as in ``eta``, has at the mean."""
 
     @abstractmethod
     def solve(self, residual: np.ndarray) -> Natural:
@@ -294,39 +330,52 @@ class KernelPosterior(Value, ABC):
     @abstractmethod
     def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums (r,) over training rows i of C_i t_i and C_i^2 s_i, with the covariances C of one latent function at the
-        rows of X and at them, from what s and t make as precisions and linear terms."""
+        rows of X and at them, from the ``moments`` of s and t."""
 
     @property
-    def marginalizer_anywhere(self) -> Any:
-        """Marginals of any rows."""
-        return self.marginalizer
+    def cost(self) -> Cost:
+        return self.prior.cost(self.n_latents)
+
+    @property
+    def anywhere(self) -> Any:
+        """A ``Predictor`` of any rows."""
+        return self
+
+    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
+        """Marginals with their sites, and the sites' ``moments``."""
+        sites = block.evaluated(site, *self.block_marginals(block))
+        return sites, *self.prior.moments(block, sites.precision, sites.linear)
+
+    @property
+    def n_latents(self) -> int:
+        return len(self.eta[1])
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.natural[1].shape[:-1]
-
-    @property
-    def n_latents(self) -> int | None:
-        return self.shape[0] if self.shape else None
+        return () if self.n_latents == 1 else (self.n_latents,)
 
     @property
     def groups(self) -> tuple[Any, ...]:
         """The prior of each latent function."""
-        return groups_of_latents(self.prior, math.prod(self.shape))
+        return groups_of_latents(self.prior, self.n_latents)
+
+    @property
+    def natural(self) -> Natural:
+        P, h = (part.reshape(*self.shape, *part.shape[1:]) for part in self.eta)
+        return P, h
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         return {"Z": self.prior.Z, "eta": self.natural[0], "h": self.natural[1]}
 
     @small_is_zero
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        marginalizer: Predictor = self.marginalizer_anywhere
-        source = ArraySource(X, cache_bytes=0)
+        predictor, source = self.anywhere, ArraySource(X, cache_bytes=0)
         if not source.n_rows:
             return np.empty((*self.shape, 0)), np.empty((*self.shape, 0))
         # Threads take as long to start and end as the prediction of some hundred rows.
-        each = map if is_small(source, marginalizer) else on_threads(n_jobs)
+        each = map if is_small(source, predictor) else on_threads(n_jobs)
         with single_threaded_blas():
-            parts = zip(*each(marginalizer.marginals, source.blocks()), strict=True)
+            parts = zip(*each(predictor.block_marginals, source.blocks()), strict=True)
         mean, variance = (np.concatenate(arrays, axis=1).reshape(*self.shape, -1) for arrays in parts)
         return mean, variance
 
@@ -334,13 +383,13 @@ class KernelPosterior(Value, ABC):
     def quadratics(self) -> list[tuple[InducingKernel, np.ndarray, np.ndarray]]:
         """For each kernel its compiled form, and of its latent functions alpha (c, m) and B (c, m, m): the gradients of
         mean and variance by the covariances k = k(Z, x) are alpha and B k. O(C m^3)."""
-        forms, size = self.covariance_forms(), math.prod(self.shape) // len(self.prior.groups)
+        forms, size = self.covariance_forms(), self.n_latents // len(self.prior.groups)
         parts = [forms[start : start + size] for start in range(0, len(forms), size)]
         B = [
-            np.stack([2.0 * (one.added.T @ one.added - one.explained.T @ one.explained) for one in part])
+            np.stack([2.0 * (form.added.T @ form.added - form.explained.T @ form.explained) for form in part])
             for part in parts
         ]
-        return [(part[0].core, np.stack([one.weights for one in part]), b) for part, b in zip(parts, B, strict=True)]
+        return [(part[0].core, np.stack([form.weights for form in part]), b) for part, b in zip(parts, B, strict=True)]
 
     def gradients(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """dk/dx contracted with alpha and B k, see ``quadratics``; O(C n m (m + d)) after the first call."""
@@ -350,14 +399,14 @@ class KernelPosterior(Value, ABC):
             return np.concatenate([core.quadratic_gradients(X[rows], *each) for core, *each in self.quadratics], axis=1)
 
         with single_threaded_blas():
-            found = on_threads(n_jobs)(part, parts_of(len(X)))
+            gradients = on_threads(n_jobs)(part, parts_of(len(X)))
         shape = (2, *self.shape, *X.shape)
-        by_mean, by_variance = np.concatenate(found, axis=2).reshape(shape) if found else np.empty(shape)
+        by_mean, by_variance = np.concatenate(gradients, axis=2).reshape(shape) if gradients else np.empty(shape)
         return by_mean, by_variance
 
     def covariance_bytes(self, n_rows: int) -> float:
         """The results, and four matrices more."""
-        return 8.0 * n_rows * (n_rows * (math.prod(self.shape) + 4.0) + 3.0 * self.prior.n_inducing)
+        return 8.0 * n_rows * (n_rows * (self.n_latents + 4.0) + 3.0 * self.prior.n_inducing)
 
     @small_is_zero
     def covariance(self, X: np.ndarray) -> np.ndarray:
@@ -367,7 +416,7 @@ class KernelPosterior(Value, ABC):
         """
         X = np.asarray(X, dtype=np.float64)
         rows = X[:, : self.prior.Z.shape[-1]]
-        covariance = np.empty((math.prod(self.shape), len(X), len(X)))
+        covariance = np.empty((self.n_latents, len(X), len(X)))
         for c, (group, form) in enumerate(zip(self.groups, self.covariance_forms(), strict=True)):
             if c == 0 or group is not self.groups[c - 1]:
                 k, prior = group.core.cross(rows), group.spec.at(X).cross(X)
@@ -384,13 +433,13 @@ class KernelPosterior(Value, ABC):
         size = len(forms) // len(groups)
 
         def column(i: int) -> np.ndarray:
-            here, found = X[i : i + 1], []
+            here, columns = X[i : i + 1], []
             for g, group in enumerate(groups):
                 k, own = group.core.cross(here)[0], forms[g * size : (g + 1) * size]
                 changes = [form.added.T @ (form.added @ k) - form.explained.T @ (form.explained @ k) for form in own]
                 weights = np.stack([np.append(change, 1.0) for change in changes])
-                found.append(kernel_sums(group.spec, np.concatenate([group.Z, here]), weights, X, n_jobs))
-            return np.concatenate(found)
+                columns.append(kernel_sums(group.spec, np.concatenate([group.Z, here]), weights, X, n_jobs))
+            return np.concatenate(columns)
 
         return column
 

@@ -22,10 +22,9 @@ from scipy.linalg import lapack
 
 from .. import _engine, _full
 from .._kernels import InducingKernel, KernelGradient
-from .._sites import Site
 from ..kernels.spec import KernelSpec
 from ..ranges import small_is_zero
-from ..rows.block import Block, Sites
+from ..rows.block import Block
 from ..rows.executor import Cost, on_threads, parts_of, workspace
 from ..statistics import FixedSites, SitesAtPosterior
 from .base import (
@@ -33,6 +32,7 @@ from .base import (
     KernelPosterior,
     KernelPrior,
     Natural,
+    SeparatePriors,
     Training,
     Value,
     groups_of_latents,
@@ -47,15 +47,11 @@ LEAST_EXPLAINED = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class ValueBasis(Value):
-    """The latent values at the distinct rows Z (n, d) of the training data; sites of equal rows add up."""
+class DistinctRows(Value):
+    """The distinct rows Z (n, d) of the training data."""
 
     Z: np.ndarray
     key: str = field(default_factory=new_key, init=False, repr=False)
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(1, len(self.Z))
 
     def places(self, block: Block) -> np.ndarray:
         """Which of the distinct rows each row of a block is equal to, (rows,)."""
@@ -68,11 +64,23 @@ class ValueBasis(Value):
         place[number[:n]] = np.arange(n)
         places = place[number[n:]]
         if np.any(places < 0):
-            raise ValueError("A row is not in the training data: take FullPosterior.marginalizer_anywhere.")
+            raise ValueError("A row is not in the training data: take FullPosterior.anywhere.")
         return places
 
+
+class RowPrior(KernelPrior):
+    """Latent functions by their values at distinct rows, which all groups share; sites of equal rows add up."""
+
+    is_full = True
+
+    def places(self, block: Block) -> np.ndarray:
+        return self.groups[0].rows.places(block)
+
+    def cost(self, n_latents: int) -> Cost:
+        return Cost(1, self.n_inducing)
+
     def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
-        places, n = self.places(block), len(self.Z)
+        places, n = self.places(block), self.n_inducing
         return np.array([np.bincount(places, row, minlength=n) for row in values])
 
     def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
@@ -81,25 +89,15 @@ class ValueBasis(Value):
     def products(self, block: Block, w: np.ndarray) -> np.ndarray:
         return np.take(w, self.places(block), axis=1)
 
+    def posterior(self, natural: Natural) -> FullPosterior | None:
+        return FullPosterior.from_natural(self, *natural)
 
-@dataclass(frozen=True, eq=False)
-class ValueMarginalizer:
-    """Marginals, with noise, of rows that are equal to distinct ones."""
+    def separate(self, members: tuple[FullPrior, ...]) -> SeparateFullPriors:
+        return SeparateFullPriors(members)
 
-    basis: ValueBasis
-    mean: np.ndarray  # (C, n) at the distinct rows
-    variance: np.ndarray
 
-    @property
-    def cost(self) -> Cost:
-        return self.basis.cost
-
-    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        return self.basis.products(block, self.mean), self.basis.products(block, self.variance)
-
-    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
-        sites = block.evaluated(site, *self.marginals(block))
-        return sites, *self.basis.moments(block, sites.precision, sites.linear)
+class SeparateFullPriors(SeparatePriors, RowPrior):
+    """A kernel of all rows for each latent function."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,41 +122,46 @@ class Factor(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class FactorMarginalizer:
+class FormPredictor:
     """Marginals of any rows at O(n^2) each."""
 
     forms: Sequence[CovarianceForm]  # of C latent functions
+
+    @property
+    def n_latents(self) -> int:
+        return len(self.forms)
 
     @property
     def cost(self) -> Cost:
         core = self.forms[0].core
         return Cost(len(self.forms) * core.n_inducing * (core.n_inducing + core.n_features), 1)
 
-    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+    def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         core = self.forms[0].core
         X, work = block.X, workspace(len(block), core.n_inducing, core.n_features)
-        each = [_full.marginals_block(one.core, X, one.explained, one.added, one.weights, work) for one in self.forms]
+        each = [
+            _full.marginals_block(form.core, X, form.explained, form.added, form.weights, work) for form in self.forms
+        ]
         mean, variance = np.stack(each, axis=1)
         return mean, variance
 
 
 @dataclass(frozen=True, eq=False)
-class FullPrior(KernelPrior):
+class FullPrior(RowPrior):
     """p(f) = N(0, K) at the distinct training rows, without a white kernel's noise."""
 
     spec: KernelSpec
     core: InducingKernel  # the compiled kernel at them
     K: np.ndarray  # (n, n) covariance matrix, without noise
     noise: np.ndarray  # (n,) variance of a white kernel at them, zeros without one
-    rows: ValueBasis
+    rows: DistinctRows
     n_jobs: int | None
 
     jitter = 0.0
-    is_full = True
 
     @classmethod
     def build(
-        cls, spec: KernelSpec, Z: np.ndarray, n_jobs: int | None = None, rows: ValueBasis | None = None
+        cls, spec: KernelSpec, Z: np.ndarray, n_jobs: int | None = None, rows: DistinctRows | None = None
     ) -> FullPrior:
         """O(n^2 d); ``rows`` are those of Z, if there are any already."""
         if len(Z) > MAX_ROWS:
@@ -179,7 +182,7 @@ class FullPrior(KernelPrior):
                 f"The covariance matrix of the rows is not finite; kernel: {spec.kernel}. Scale the features, or give "
                 "moderate kernel parameters."
             )
-        return cls(spec, core, K, noise, rows or ValueBasis(Z), n_jobs)
+        return cls(spec, core, K, noise, rows or DistinctRows(Z), n_jobs)
 
     @property
     def Z(self) -> np.ndarray:
@@ -189,13 +192,6 @@ class FullPrior(KernelPrior):
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> FullPrior:
         rows = self.rows if np.array_equal(Z, self.Z) else None
         return FullPrior.build(specs[0], Z, self.n_jobs, rows)
-
-    def basis_of(self, prior: KernelPrior, n_latents: int | None) -> ValueBasis:
-        """The latent values at the distinct rows, which all groups of ``prior`` share."""
-        return self.rows
-
-    def posterior_of(self, prior: KernelPrior, natural: Natural) -> FullPosterior | None:
-        return FullPosterior.from_natural(prior, *natural)
 
     def gradient(self, training: Training, G: np.ndarray, by_noise: np.ndarray) -> KernelGradient:
         """The kernel's gradient from those by K, G (n, n), and by the noise of each row."""
@@ -254,23 +250,22 @@ class FullPrior(KernelPrior):
 
 @dataclass(frozen=True, eq=False)
 class FullPosterior(KernelPosterior):
-    """q(f) = N(K alpha, K - K M K) of one latent function, or of C independent ones, without noise."""
+    """q(f) = N(K alpha, K - K M K) of C independent latent functions, without noise."""
 
-    prior: Any  # FullPrior, or SeparatePriors of them
-    precision: np.ndarray  # (n,) or (C, n), with ``linear`` the sites of the distinct rows: natural parameters
+    prior: Any  # RowPrior
+    precision: np.ndarray  # (C, n), with ``linear`` the sites of the distinct rows: natural parameters
     linear: np.ndarray
     factors: tuple[Factor, ...] = field(repr=False)  # one for each latent function
 
     @classmethod
     def from_natural(cls, prior: KernelPrior, precision: np.ndarray, linear: np.ndarray) -> FullPosterior | None:
         """q from its sites, or None if they make none; O(C n^3)."""
-        precisions = np.atleast_2d(precision)
-        each = zip(groups_of_latents(prior, len(precisions)), precisions, strict=True)
+        each = zip(groups_of_latents(prior, len(precision)), precision, strict=True)
         factors = [group.factor(values) for group, values in each]
         return None if any(factor is None for factor in factors) else cls(prior, precision, linear, tuple(factors))
 
     @property
-    def natural(self) -> Natural:
+    def eta(self) -> Natural:
         return self.precision, self.linear
 
     @cached_property
@@ -281,7 +276,7 @@ class FullPosterior(KernelPosterior):
 
     @property
     def mean(self) -> np.ndarray:
-        """(n,) or (C, n), without noise."""
+        """(C, n), without noise."""
         return self.mean_pair[0]
 
     @property
@@ -291,29 +286,33 @@ class FullPosterior(KernelPosterior):
 
     @cached_property
     def variance(self) -> np.ndarray:
-        """(n,) or (C, n), without noise."""
-        return read_only(np.reshape([factor.variance for factor in self.factors], self.linear.shape))
+        """(C, n), without noise."""
+        return read_only(np.stack([factor.variance for factor in self.factors]))
 
     @cached_property
-    def marginalizer(self) -> ValueMarginalizer:
-        noise = np.reshape([group.noise for group in self.groups], self.variance.shape)
-        means = np.atleast_2d(self.mean), np.atleast_2d(self.variance + noise)
-        return ValueMarginalizer(self.prior.basis(self.n_latents), *means)
+    def variance_with_noise(self) -> np.ndarray:
+        return read_only(self.variance + np.stack([group.noise for group in self.groups]))
+
+    def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        return self.prior.products(block, self.mean), self.prior.products(block, self.variance_with_noise)
+
+    def unexplained(self, block: Block) -> np.ndarray:
+        return np.zeros((self.n_latents, len(block)))
 
     @property
-    def marginalizer_anywhere(self) -> FactorMarginalizer:
+    def anywhere(self) -> FormPredictor:
         """With the factors, O(n^2) memory; it has other bits at the training rows."""
-        return FactorMarginalizer(self.covariance_forms())
+        return FormPredictor(self.covariance_forms())
 
     def times_mean(self, precision: np.ndarray) -> np.ndarray:
         return precision * self.mean
 
     def solve(self, residual: np.ndarray) -> Natural:
         """K alpha and alpha = (I - M K) residual, which is K^{-1} (K^{-1} + Lambda)^{-1} residual; O(C n^2)."""
-        each = zip(self.groups, self.factors, np.atleast_2d(residual), strict=True)
+        each = zip(self.groups, self.factors, residual, strict=True)
         alpha = [r - factor.times(group.K @ r) for group, factor, r in each]
         mean = [group.K @ a for group, a in zip(self.groups, alpha, strict=True)]
-        return np.reshape(mean, residual.shape), np.reshape(alpha, residual.shape)
+        return np.stack(mean), np.stack(alpha)
 
     def at_mean(self, mean: Natural) -> FullPosterior:
         """Linear terms K^{-1} mean + lambda mean; O(C n^2)."""
@@ -355,7 +354,7 @@ class FullPosterior(KernelPosterior):
         """dF/dK = (alpha alpha^T - M) / 2, and -lambda / 2 by the noise of each distinct row; the rows do not move.
         O(C n^3).
         """
-        alphas, precisions = np.atleast_2d(self.alpha), np.atleast_2d(natural[0])
+        alphas, (precisions, _) = self.alpha, natural
         groups, gradients = self.prior.groups, []
         for g, group in enumerate(groups):
             here = range(len(alphas)) if len(groups) == 1 else range(g, g + 1)
@@ -367,18 +366,17 @@ class FullPosterior(KernelPosterior):
 
     def covariance_forms(self) -> list[CovarianceForm]:
         """Mean alpha.k, variance k(x, x) - |H k|^2 + |N k|^2 of each latent function."""
-        each = zip(self.groups, np.atleast_2d(self.alpha), self.factors, strict=True)
+        each = zip(self.groups, self.alpha, self.factors, strict=True)
         return [CovarianceForm(group.core, alpha, factor.H, factor.N) for group, alpha, factor in each]
 
     def path_deviations(self) -> np.ndarray:
         """That of positive sites: H (K + Lambda^{-1}) H^T = I, and H has zeros where a site has no precision."""
-        precision = np.atleast_2d(self.precision)
-        is_known = precision > np.finfo(float).tiny
-        return np.sqrt(np.divide(1.0, precision, out=np.zeros_like(precision), where=is_known))
+        is_known = self.precision > np.finfo(float).tiny
+        return np.sqrt(np.divide(1.0, self.precision, out=np.zeros_like(self.precision), where=is_known))
 
     def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """With the covariances C = k - K M k of the rows of X (r, d) with the distinct rows; O(r n^2)."""
         k = self.prior.core.cross(X)
         (factor,) = self.factors
         C = k - factor.times(k.T).T @ self.prior.K
-        return C @ h, C**2 @ P
+        return C @ h[0], C**2 @ P[0]

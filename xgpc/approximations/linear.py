@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 from scipy import sparse
@@ -18,8 +17,8 @@ from ..rows.blas import single_threaded_blas
 from ..rows.block import Block, Sites
 from ..rows.executor import Cost, workspace
 from ..rows.source import Picked
-from .base import KernelPrior, Natural, Value, new_key
-from .sparse import GaussianMarginalizer, SparsePosterior
+from .base import Natural, Value, new_key
+from .sparse import InducingPrior, SparsePosterior
 
 # Most that one step changes log s^2: q is not at rest in the first of them.
 LARGEST_MOVE = 2.0
@@ -93,83 +92,11 @@ def squared_norms(X: MatrixLike) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearBasis:
-    """Whitened rows a = scale (x, 1), where x are coordinates in the ``span`` of the training rows."""
+class LinearPrior(InducingPrior):
+    """Coefficients beta = scale z with z ~ N(0, I) of one latent function.
 
-    key: str
-    scale: np.ndarray  # (D,) prior standard deviations of the coefficients, last that of an intercept if there is one
-    d: int  # coefficients without the intercept
-    span: RowSpan
-
-    @property
-    def cost(self) -> Cost:
-        D = len(self.scale)
-        return Cost(2.0 * D**2, D**2)
-
-    def whitened(self, X: MatrixLike) -> np.ndarray:
-        """The rows (r, D) of X (r, d)."""
-        a = np.empty((X.shape[0], len(self.scale)))
-        np.multiply(X.toarray() if sparse.issparse(X) else X, self.scale[: self.d], out=a[:, : self.d])
-        a[:, self.d :] = self.scale[self.d :]
-        return a
-
-    def few(self, X: MatrixLike) -> MatrixLike | None:
-        """The rows as CSR, if so few values are not zero that this is faster; else None."""
-        if not sparse.issparse(X) or X.nnz >= SPARSE_BELOW * X.shape[0] * X.shape[1]:
-            return None
-        ones = np.ones((X.shape[0], len(self.scale) - self.d))
-        a = sparse.hstack([sparse.csr_array(X), ones], format="csr", dtype=np.float64)
-        return a @ sparse.diags_array(self.scale, format="csr")
-
-    def rows(self, block: Block) -> list[tuple[WhitenedRows, slice]]:
-        """The rows, and all latent functions, which are one."""
-        a, D = self.whitened(block.X), len(self.scale)
-        work = workspace(len(a), D, 1)
-        tiles = np.concatenate([a[start : start + work.rows].T.ravel() for start in range(0, len(a), work.rows)])
-        return [(WhitenedRows(None, None, None, RowCache(tiles, is_filled=True), work), slice(None))]
-
-    def mini_batches(self, picked: Picked) -> BatchRows:
-        """The whitened rows for the compiled mini-batch loop."""
-        X, y, weight, rows = picked
-        weight = weight[rows] if len(weight) else weight
-        return BatchRows([None], np.empty((1, 1, 1)), self.whitened(X[rows]), y[rows], weight, np.arange(len(rows)))
-
-
-@dataclass(frozen=True, eq=False)
-class LinearMarginalizer(GaussianMarginalizer):
-    """The coefficients' distribution in the span of the training rows, and with ``is_anywhere`` their prior outside."""
-
-    is_anywhere: bool = False
-
-    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        if not self.is_anywhere:
-            few = self.basis.few(block.X)
-            return super().marginals(block) if few is None else self._of_few(few)
-        # Values that overflow are refused later, with the number of their row.
-        with np.errstate(over="ignore", invalid="ignore"):
-            rows, outside = self.basis.span.coordinates(block.X)
-            inside = Block(block.start, rows, block.y, block.weight, 0)
-            mean, variance = replace(self, is_anywhere=False).marginals(inside)
-            return mean, variance + self.basis.scale[0] ** 2 * outside
-
-    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
-        few = self.basis.few(block.X)
-        if few is None:
-            return super().update(block, site)
-        sites = block.evaluated(site, *self._of_few(few))
-        P = np.tril((few.T @ few.multiply(sites.precision[0][:, None])).toarray())
-        return sites, P[None], (few.T @ sites.linear[0])[None]
-
-    def _of_few(self, a: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
-        """Means a_i . w and variances |R^{-1} a_i|^2 (1, rows) of sparse rows (rows, D)."""
-        (Rinv,), (w,) = self.Rinv, self.w
-        b = a @ Rinv.T
-        return (a @ w)[None], np.einsum("ij,ij->i", b, b)[None]
-
-
-@dataclass(frozen=True, eq=False)
-class LinearPrior(KernelPrior):
-    """Coefficients beta = scale z with z ~ N(0, I)."""
+    Whitened rows are a = scale (x, 1), where x are coordinates in the ``span`` of the training rows.
+    """
 
     scale: np.ndarray  # (D,) standard deviations: d times s, and last that of the intercept if there is one
     d: int  # coefficients without the intercept
@@ -191,10 +118,37 @@ class LinearPrior(KernelPrior):
         """The prior of the d coordinates in a span, at most as many, of the same variance."""
         return replace(self, scale=np.append(self.scale[:d], self.scale[self.d :]), d=d, span=span)
 
-    def basis_of(self, prior: KernelPrior, n_latents: int | None) -> LinearBasis:
-        return LinearBasis(self.key, self.scale, self.d, self.span)
+    def cost(self, n_latents: int) -> Cost:
+        D = self.n_inducing
+        return Cost(2.0 * D**2, D**2)
 
-    def posterior_of(self, prior: KernelPrior, natural: Natural) -> LinearPosterior | None:
+    def scaled(self, X: MatrixLike) -> np.ndarray:
+        """The whitened rows (r, D) of X (r, d)."""
+        a = np.empty((X.shape[0], len(self.scale)))
+        np.multiply(X.toarray() if sparse.issparse(X) else X, self.scale[: self.d], out=a[:, : self.d])
+        a[:, self.d :] = self.scale[self.d :]
+        return a
+
+    def few(self, X: MatrixLike) -> MatrixLike | None:
+        """The whitened rows as CSR, if so few values are not zero that this is faster; else None."""
+        if not sparse.issparse(X) or X.nnz >= SPARSE_BELOW * X.shape[0] * X.shape[1]:
+            return None
+        ones = np.ones((X.shape[0], len(self.scale) - self.d))
+        a = sparse.hstack([sparse.csr_array(X), ones], format="csr", dtype=np.float64)
+        return a @ sparse.diags_array(self.scale, format="csr")
+
+    def whitened(self, block: Block, n_latents: int) -> list[tuple[WhitenedRows, slice]]:
+        a, D = self.scaled(block.X), len(self.scale)
+        work = workspace(len(a), D, 1)
+        tiles = np.concatenate([a[start : start + work.rows].T.ravel() for start in range(0, len(a), work.rows)])
+        return [(WhitenedRows(None, None, None, RowCache(tiles, is_filled=True), work), slice(None))]
+
+    def mini_batches(self, picked: Picked) -> BatchRows:
+        X, y, weight, rows = picked
+        weight = weight[rows] if len(weight) else weight
+        return BatchRows([None], np.empty((1, 1, 1)), self.scaled(X[rows]), y[rows], weight, np.arange(len(rows)))
+
+    def posterior(self, natural: Natural) -> LinearPosterior | None:
         return LinearPosterior.from_natural(self, *natural)
 
     def moved(self, log_t: float) -> tuple[LinearPrior, np.ndarray]:
@@ -233,37 +187,65 @@ class LinearPrior(KernelPrior):
         return float(found.x), loss(0.0) - float(found.fun)
 
 
+@dataclass(frozen=True, eq=False)
 class LinearPosterior(SparsePosterior):
-    """q of the coefficients over their prior standard deviations."""
+    """q of the coefficients over their prior standard deviations.
 
-    @cached_property
-    def marginalizer(self) -> LinearMarginalizer:
-        return LinearMarginalizer(self.basis, *self.stacked())
+    Rows are coordinates in the span of the training rows; with ``is_anywhere`` they are features, and the coefficients
+    have their prior outside of the span.
+    """
+
+    is_anywhere: bool = False
 
     @property
-    def marginalizer_anywhere(self) -> LinearMarginalizer:
-        return replace(self.marginalizer, is_anywhere=True)
+    def anywhere(self) -> LinearPosterior:
+        return replace(self, is_anywhere=True)
+
+    def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        if not self.is_anywhere:
+            few = self.prior.few(block.X)
+            return super().block_marginals(block) if few is None else self._of_few(few)
+        # Values that overflow are refused later, with the number of their row.
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows, outside = self.prior.span.coordinates(block.X)
+            inside = Block(block.start, rows, block.y, block.weight, 0)
+            mean, variance = replace(self, is_anywhere=False).block_marginals(inside)
+            return mean, variance + self.prior.variance * outside
+
+    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
+        few = self.prior.few(block.X)
+        if few is None:
+            return super().update(block, site)
+        sites = block.evaluated(site, *self._of_few(few))
+        P = np.tril((few.T @ few.multiply(sites.precision[0][:, None])).toarray())
+        return sites, P[None], (few.T @ sites.linear[0])[None]
+
+    def _of_few(self, a: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
+        """Means a_i . w and variances |R^{-1} a_i|^2 (1, rows) of sparse rows (rows, D)."""
+        (Rinv,), (w,) = self.Rinv, self.w
+        b = a @ Rinv.T
+        return (a @ w)[None], np.einsum("ij,ij->i", b, b)[None]
 
     def covariance(self, X: MatrixLike) -> np.ndarray:
         """(n, n) of rows (n, d), dense or sparse, by the covariances of the coefficients; O(n r (n + r) + n^2 d)."""
-        inside, _ = self.basis.span.coordinates(X)
-        roots = self.basis.whitened(inside) @ self.Rinv.T
+        prior = self.prior
+        inside, _ = prior.span.coordinates(X)
+        roots = prior.scaled(inside) @ self.Rinv[0].T
         covariance = roots @ roots.T
-        if self.basis.span.basis is not None:
+        if prior.span.basis is not None:
             products = X.astype(np.float64) @ X.T
             outside = (products.toarray() if sparse.issparse(products) else products) - inside @ inside.T
-            covariance += self.basis.scale[0] ** 2 * outside
+            covariance += prior.variance * outside
         return 0.5 * (covariance + covariance.T)
 
     def gradients(self, X: MatrixLike, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The coefficients, and twice their covariance times the rows: O(n r (r + d))."""
-        basis, d = self.basis, self.basis.d
-        inside, _ = basis.span.coordinates(X)
+        (prior, span, d), (Rinv,), (w,) = (self.prior, self.prior.span, self.prior.d), self.Rinv, self.w
+        inside, _ = span.coordinates(X)
         with single_threaded_blas():
-            a = basis.whitened(inside)
-            by_variance = (2.0 * (a @ self.Rinv.T @ self.Rinv) * basis.scale)[:, :d]
-            if basis.span.basis is not None:
-                rest = np.asarray(X - inside @ basis.span.basis.T)
-                by_variance = by_variance @ basis.span.basis.T + 2.0 * basis.scale[0] ** 2 * rest
-        mean = basis.span.coefficients((basis.scale * self.w)[:d])
+            by_variance = (2.0 * (prior.scaled(inside) @ Rinv.T @ Rinv) * prior.scale)[:, :d]
+            if span.basis is not None:
+                rest = np.asarray(X - inside @ span.basis.T)
+                by_variance = by_variance @ span.basis.T + 2.0 * prior.variance * rest
+        mean = span.coefficients((prior.scale * w)[:d])
         return np.broadcast_to(mean, by_variance.shape).copy(), by_variance

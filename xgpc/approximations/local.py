@@ -50,7 +50,7 @@ class LocalPosterior(Value):
     precision, linear : (C, n) sites
     w, V : (C, m) and (C, m, m), mean and covariance of q(z), which follow from the sites
     n_neighbors : int, k
-    n_latents : int or None, number C of latent functions; None: one, without an axis in the results
+    n_latents : int, C
     variance_scale : float
         Factor of all variances and covariances. Classes may be more certain away from their borders than a process
         whose borders are as rough: 1 is the process's own, less was learned from the labels of held-out rows.
@@ -65,7 +65,7 @@ class LocalPosterior(Value):
     w: np.ndarray
     V: np.ndarray
     n_neighbors: int
-    n_latents: int | None = None
+    n_latents: int = 1
     variance_scale: float = 1.0
 
     def keep(self, neighbours: Neighbours) -> None:
@@ -75,7 +75,7 @@ class LocalPosterior(Value):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return () if self.n_latents is None else (self.n_latents,)
+        return () if self.n_latents == 1 else (self.n_latents,)
 
     @cached_property
     def neighbours(self) -> Neighbours:
@@ -83,7 +83,7 @@ class LocalPosterior(Value):
 
     @cached_property
     def places(self) -> Places:
-        return Places.of(self.X, class_codes(self.y), self.weight, self.n_latents or 2)
+        return Places.of(self.X, class_codes(self.y), self.weight, max(2, self.n_latents))
 
     @cached_property
     def whitened_rows(self) -> LocalRows:
@@ -99,8 +99,7 @@ class LocalPosterior(Value):
     def without_neighbors(self) -> SparsePosterior:
         """The posterior of the inducing points' values alone: q(z), as the neighbours' sites made it."""
         P = np.linalg.inv(self.V + EIGENVALUE_ERROR * np.eye(self.V.shape[1]))
-        natural = (part.reshape(*self.shape, *part.shape[1:]) for part in (P, (P @ self.w[..., None])[..., 0]))
-        found = SparsePosterior.from_natural(self.prior, *natural)
+        found = SparsePosterior.from_natural(self.prior, P, (P @ self.w[..., None])[..., 0])
         if found is None:
             raise ValueError("The covariance of the inducing points' values is not positive definite.")
         return found
@@ -125,7 +124,7 @@ class LocalPosterior(Value):
             found = on_threads(n_jobs)(part, parts_of(len(X)))
         mean, variance = found[0] if len(found) == 1 else np.concatenate(found, axis=2)
         variance *= self.variance_scale
-        return (mean[0], variance[0]) if self.n_latents is None else (mean, variance)
+        return (mean[0], variance[0]) if self.n_latents == 1 else (mean, variance)
 
     def gradients(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """With the same neighbours; O(r (k^2 (m + d) + C (k^3 + m (m + d)))) and a search."""

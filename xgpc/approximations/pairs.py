@@ -7,8 +7,6 @@ prior variance is k(x, x) + k(x', x') - 2 k(x, x'). Inducing points are single r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -16,12 +14,11 @@ from .. import _engine
 from .._engine import RowCache, WhitenedRows
 from .._kernels import KernelGradient
 from .._sites import Site
-from ..kernels.spec import KernelSpec
 from ..rows.block import Block, Sites
 from ..rows.executor import workspace
-from ..statistics import FixedSites, OnBasis, SitesAtPosterior
-from .base import KernelPrior, Natural, Training
-from .sparse import GaussianMarginalizer, InducingBasis, SparsePosterior, SparsePrior
+from ..statistics import FixedSites, Projection, SitesAtPosterior
+from .base import KernelPosterior, Natural, Training
+from .sparse import SparsePosterior, SparsePrior
 
 # Pairs whose covariances k(x, x') are the diagonal of one matrix.
 PAIRS = 64
@@ -33,98 +30,63 @@ def _sides(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True, eq=False)
-class PairBasis(InducingBasis):
-    """Whitened rows a(x) - a(x')."""
+class PairPrior(SparsePrior):
+    """p(u) at inducing points that are single rows."""
 
     def _differences(self, block: Block) -> np.ndarray:
-        """The whitened rows, tile by tile as in a ``RowCache``."""
-        (core, Linv, _), n = self.parts[0], len(block)
+        """The whitened rows a(x) - a(x'), tile by tile as in a ``RowCache``."""
+        core, n = self.core, len(block)
         work, none = workspace(n, core.n_inducing, core.n_features, 1), np.zeros((1, core.n_inducing))
         caches = [RowCache(np.empty(n * core.n_inducing)) for _ in range(2)]
         for side, cache in zip(_sides(block.X), caches, strict=True):
             # Any function of all rows fills the cache.
-            _engine.products_block(WhitenedRows(core, side, Linv, cache, work), none)
+            _engine.products_block(WhitenedRows(core, side, self.Linv, cache, work), none)
         return np.asarray(caches[0].values - caches[1].values)
 
     def differences(self, block: Block) -> np.ndarray:
         return block.cache.made("whitened pairs", self.key, lambda: self._differences(block))
 
-    def rows(self, block: Block) -> list[tuple[WhitenedRows, slice]]:
-        core, _, part = self.parts[0]
-        work = workspace(len(block), core.n_inducing, core.n_features, 1)
-        return [(WhitenedRows(None, None, None, RowCache(self.differences(block), True), work), part)]
+    def whitened(self, block: Block, n_latents: int) -> list[tuple[WhitenedRows, slice]]:
+        work = workspace(len(block), self.core.n_inducing, self.core.n_features, 1)
+        return [(WhitenedRows(None, None, None, RowCache(self.differences(block), True), work), slice(None))]
 
     def gradient(
         self, block: Block, sites: Sites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
     ) -> list[KernelGradient]:
         """All but what k(x, x') contributes: a pair is the row x with a label, and x' with the opposite one."""
-        (core, Linv, _), total = self.parts[0], KernelGradient.empty(self.parts[0][0])
+        core, total = self.core, KernelGradient.empty(self.core)
         work = workspace(len(block), core.n_inducing, core.n_features, 1)
         for sign, side in zip((1.0, -1.0), _sides(block.X), strict=True):
-            rows = WhitenedRows(core, side, Linv, RowCache(sign * self.differences(block), True), work)
+            rows = WhitenedRows(core, side, self.Linv, RowCache(sign * self.differences(block), True), work)
             _engine.gradient_of_block(rows, M, alpha, w, sites.precision, sign * sites.linear, total)
         return [total]
 
-
-@dataclass(frozen=True, eq=False)
-class PairMarginalizer(GaussianMarginalizer):
-    """Marginals of differences."""
-
-    spec: KernelSpec
-
-    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        ((rows, _),), core = self.basis.rows(block), self.basis.parts[0][0]
-        mean, variance = _engine.marginals_block(rows, self.Rinv, self.w)
-        _, explained = _engine.marginals_block(rows, np.eye(core.n_inducing)[None], self.w)
-        return mean, variance + np.maximum(
-            block.cache.made("prior", self.basis.key, lambda: self._prior(block)) - explained, 0.0
-        )
-
-    def _prior(self, block: Block) -> np.ndarray:
+    def variances(self, block: Block) -> np.ndarray:
         """k(x, x) + k(x', x') - 2 k(x, x') (rows,)."""
+        return block.cache.made("prior", self.key, lambda: self._variances(block))
+
+    def _variances(self, block: Block) -> np.ndarray:
         first, second = map(np.ascontiguousarray, _sides(block.X))
-        core = self.basis.parts[0][0]
         parts = [slice(start, start + PAIRS) for start in range(0, len(first), PAIRS)]
         both = np.concatenate([np.diag(self.spec.at(second[part]).cross(first[part])) for part in parts])
-        return core.diagonals(first) + core.diagonals(second) - 2.0 * both
+        return self.core.diagonals(first) + self.core.diagonals(second) - 2.0 * both
 
-    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
-        sites = block.evaluated(site, *self.marginals(block))
-        return sites, *self.basis.moments(block, sites.precision, sites.linear)
-
-
-@dataclass(frozen=True, eq=False)
-class PairPrior(SparsePrior):
-    """p(u) at inducing points that are single rows."""
-
-    def rebuilt(self, specs: Any, Z: np.ndarray) -> PairPrior:
-        return PairPrior.build(specs[0], Z, self.dtype)
-
-    def basis_of(self, prior: KernelPrior, n_latents: int | None) -> PairBasis:
-        return PairBasis(prior.key, ((self.core, self.Linv, slice(None)),), 1, self.dtype)
-
-    def posterior_of(self, prior: KernelPrior, natural: Natural) -> PairPosterior | None:
-        return PairPosterior.from_natural(prior, *natural)
+    def posterior(self, natural: Natural) -> PairPosterior | None:
+        return PairPosterior.from_natural(self, *natural)
 
 
-@dataclass(frozen=True)
-class PairCovariances(OnBasis):
-    """Sites, and the kernel whose covariances k(x, x') they weigh."""
-
-    spec: KernelSpec
-
-
-def pair_covariance_gradient(block: Block, state: PairCovariances) -> np.ndarray:
+def pair_covariance_gradient(block: Block, state: Projection) -> np.ndarray:
     """Gradient (n_theta,) of the sum of lambda k(x, x') at fixed lambda."""
     first, second = _sides(block.X)
-    precision, total = state.sites.of(block).precision[0], np.zeros(len(state.spec.theta))
+    spec, precision = state.prior.spec, state.sites.of(block).precision[0]
+    total = np.zeros(len(spec.theta))
     for start in range(0, len(first), PAIRS):
         part = slice(start, start + PAIRS)
         half = np.diag(0.5 * precision[part])
-        core = state.spec.at(np.concatenate([first[part], second[part]]))
+        core = spec.at(np.concatenate([first[part], second[part]]))
         found, none = KernelGradient.empty(core), np.zeros_like(half)
         _engine.gradient_of_gram(core, np.block([[none, half], [half, none]]), found)
-        total += state.spec.gradient(core, KernelGradient.empty(core), found)[0]
+        total += spec.gradient(core, KernelGradient.empty(core), found)[0]
     return total
 
 
@@ -132,9 +94,14 @@ def pair_covariance_gradient(block: Block, state: PairCovariances) -> np.ndarray
 class PairPosterior(SparsePosterior):
     """q(z) under sites of differences."""
 
-    @cached_property
-    def marginalizer(self) -> PairMarginalizer:
-        return PairMarginalizer(self.basis, *self.stacked(), self.prior.spec)
+    def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        mean, variance = super().block_marginals(block)
+        ((rows, _),), identity = self.prior.whitened(block, 1), np.eye(self.prior.n_inducing)[None]
+        _, explained = _engine.marginals_block(rows, identity, self.w)
+        return mean, variance + np.maximum(self.prior.variances(block) - explained, 0.0)
+
+    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
+        return KernelPosterior.update(self, block, site)
 
     @property
     def of_rows(self) -> SparsePosterior:
@@ -163,5 +130,4 @@ class PairPosterior(SparsePosterior):
         self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
         d_theta, d_Z = super().gradient(training, sites, natural)
-        more = training.reduce(pair_covariance_gradient, PairCovariances(sites, self.basis, self.prior.spec))
-        return d_theta + more, d_Z
+        return d_theta + training.reduce(pair_covariance_gradient, Projection(sites, self.prior)), d_Z

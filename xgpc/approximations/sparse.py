@@ -25,6 +25,7 @@ from .base import (
     KernelPosterior,
     KernelPrior,
     Natural,
+    SeparatePriors,
     Training,
     grouped,
     new_key,
@@ -38,57 +39,61 @@ JITTER_ESCALATIONS = 5
 PRECISIONS: dict[str, type] = {"double": np.float64, "mixed": np.float32}
 
 
-@dataclass(frozen=True, eq=False)
-class InducingBasis:
-    """Whitened rows a = L^{-1} k_m(x), of one kernel for all latent functions or of one for each."""
+class InducingPrior(KernelPrior):
+    """Latent functions by their values u = L z at inducing points: coefficients of whitened rows a = L^{-1} k_m(x)."""
 
-    key: str
-    # For each kernel its compiled form, L^{-1} (m, m), and its latent functions as a slice of their axis.
-    parts: tuple[tuple[InducingKernel, np.ndarray, slice], ...]
-    n_latents: int  # C
-    dtype: type  # of whitened rows, of their products with R^{-1}, and of the sums of a tile's outer products
+    key: str  # of whitened rows in caches
 
-    @property
-    def cost(self) -> Cost:
-        core, _, _ = self.parts[0]
-        m = core.n_inducing
-        return Cost(m * (self.n_latents * m + core.n_features), self.n_latents * m**2)
+    def cost(self, n_latents: int) -> Cost:
+        core, m = self.groups[0].core, self.n_inducing
+        return Cost(m * (n_latents * m + core.n_features), n_latents * m**2)
 
-    def rows(self, block: Block) -> list[tuple[WhitenedRows, slice]]:
-        """The rows whitened by each kernel, and its latent functions."""
-        core, _, _ = self.parts[0]
-        n, m, X = len(block), core.n_inducing, block.X
-        work = workspace(n, m, core.n_features, self.n_latents)
-        caches = block.row_caches(self.key, len(self.parts), n * m, self.dtype)
-        return [
-            (WhitenedRows(core, X, Linv, cache, work), c)
-            for (core, Linv, c), cache in zip(self.parts, caches, strict=True)
+    def whitened(self, block: Block, n_latents: int) -> list[tuple[WhitenedRows, slice]]:
+        """The rows whitened by each kernel, and its latent functions as a slice of their axis."""
+        groups, n, m, X = self.groups, len(block), self.n_inducing, block.X
+        work = workspace(n, m, groups[0].core.n_features, n_latents)
+        caches = block.row_caches(self.key, len(groups), n * m, groups[0].dtype)
+        each = [slice(c, c + 1) for c in range(n_latents)] if len(groups) > 1 else [slice(None)]
+        rows = [
+            WhitenedRows(group.core, X, group.Linv, cache, work) for group, cache in zip(groups, caches, strict=True)
         ]
+        return list(zip(rows, each, strict=True))
 
     def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
-        P, h = zero_moments(self.n_latents, self.parts[0][0].n_inducing)
-        for rows, c in self.rows(block):
+        P, h = zero_moments(len(precision), self.n_inducing)
+        for rows, c in self.whitened(block, len(h)):
             _engine.statistics_block(rows, precision[c], linear[c], P[c], h[c])
         return P, h
 
     def products(self, block: Block, w: np.ndarray) -> np.ndarray:
-        return np.concatenate([_engine.products_block(rows, w[c]) for rows, c in self.rows(block)])
+        return np.concatenate([_engine.products_block(rows, w[c]) for rows, c in self.whitened(block, len(w))])
 
     def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
-        return np.concatenate([_engine.sums_block(rows, values[c]) for rows, c in self.rows(block)])
+        return np.concatenate([_engine.sums_block(rows, values[c]) for rows, c in self.whitened(block, len(values))])
 
     def gradient(
         self, block: Block, sites: Sites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
     ) -> list[KernelGradient]:
         """Contraction of dF/dK_nm and dF/dk_ii with each kernel's derivatives; O(rows (C m^2 + m d))."""
-        totals = [KernelGradient.empty(core) for core, _, _ in self.parts]
-        for total, (rows, c) in zip(totals, self.rows(block), strict=True):
+        totals = [KernelGradient.empty(group.core) for group in self.groups]
+        for total, (rows, c) in zip(totals, self.whitened(block, len(w)), strict=True):
             _engine.gradient_of_block(rows, M[c], alpha[c], w[c], sites.precision[c], sites.linear[c], total)
         return totals
 
     def mini_batches(self, picked: Picked) -> BatchRows:
         """The rows for the compiled mini-batch loop."""
-        return BatchRows([core for core, *_ in self.parts], np.stack([Linv for _, Linv, _ in self.parts]), *picked)
+        cores, Linv = zip(*((group.core, group.Linv) for group in self.groups), strict=True)
+        return BatchRows(list(cores), np.stack(Linv), *picked)
+
+    def posterior(self, natural: Natural) -> SparsePosterior | None:
+        return SparsePosterior.from_natural(self, *natural)
+
+    def separate(self, members: tuple[SparsePrior, ...]) -> SeparateSparsePriors:
+        return SeparateSparsePriors(members)
+
+
+class SeparateSparsePriors(SeparatePriors, InducingPrior):
+    """Inducing points of a kernel for each latent function."""
 
 
 def zero_moments(n_latents: int, m: int) -> Natural:
@@ -97,37 +102,7 @@ def zero_moments(n_latents: int, m: int) -> Natural:
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianMarginalizer:
-    """Coefficients z_c ~ N(w_c, P_c^{-1}), independent."""
-
-    basis: Any  # InducingBasis or LinearBasis, in which they are coefficients
-    Rinv: np.ndarray  # (C, m, m) inverse Cholesky factors of P
-    w: np.ndarray  # (C, m)
-
-    @property
-    def cost(self) -> Cost:
-        return self.basis.cost
-
-    def marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        """O(rows (C m^2 + m d))."""
-        found = [_engine.marginals_block(rows, self.Rinv[c], self.w[c]) for rows, c in self.basis.rows(block)]
-        mean, variance = found[0] if len(found) == 1 else np.concatenate(found, axis=1)
-        return mean, variance
-
-    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
-        """O(rows (C m^2 + m d)) if the latent functions share a kernel, else O(rows C (m^2 + m d))."""
-        (rows, _), *others = self.basis.rows(block)
-        if others:
-            sites = block.evaluated(site, *self.marginals(block))
-            return sites, *self.basis.moments(block, sites.precision, sites.linear)
-        P, h = zero_moments(*self.w.shape)
-        values, total = _engine.update_block(rows, self.Rinv, self.w, site, block.y, block.weight, P, h)
-        mean, variance, precision, linear = values
-        return Sites(mean, variance, precision, linear, total), P, h
-
-
-@dataclass(frozen=True, eq=False)
-class SparsePrior(KernelPrior):
+class SparsePrior(InducingPrior):
     """p(u) = N(0, K_mm) at the inducing points, K_mm = k(Z, Z) + jitter I = L L^T, of all latent functions."""
 
     spec: KernelSpec
@@ -136,7 +111,7 @@ class SparsePrior(KernelPrior):
     L: np.ndarray  # (m, m), lower triangle
     Linv: np.ndarray  # (m, m), lower triangle
     jitter: float  # relative to the mean diagonal of k(Z, Z)
-    dtype: type = np.float64  # of whitened rows, see ``InducingBasis``
+    dtype: type = np.float64  # of whitened rows, of their products with R^{-1}, and of sums of a tile's outer products
     key: str = field(default_factory=new_key, init=False, repr=False)
 
     @classmethod
@@ -161,41 +136,32 @@ class SparsePrior(KernelPrior):
         )
 
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SparsePrior:
-        return SparsePrior.build(specs[0], Z, self.dtype)
-
-    def basis_of(self, prior: KernelPrior, n_latents: int | None) -> InducingBasis:
-        groups = prior.groups
-        each = [slice(c, c + 1) for c in range(len(groups))] if len(groups) > 1 else [slice(None)]
-        parts = [(group.core, group.Linv, c) for group, c in zip(groups, each, strict=True)]
-        return InducingBasis(prior.key, tuple(parts), n_latents or 1, self.dtype)
-
-    def posterior_of(self, prior: KernelPrior, natural: Natural) -> SparsePosterior | None:
-        return SparsePosterior.from_natural(prior, *natural)
+        return self.build(specs[0], Z, self.dtype)
 
 
 def times(P: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """P w of symmetric (m, m) or (C, m, m) matrices of which the lower triangles are given, zeros above."""
+    """P w (C, m) of symmetric matrices (C, m, m) of which the lower triangles are given, zeros above."""
     return ((P + np.swapaxes(np.tril(P, -1), -1, -2)) @ w[..., None])[..., 0]
 
 
 def mean_of(Rinv: np.ndarray, h: np.ndarray) -> np.ndarray:
-    """P^{-1} h (m,) or (C, m)."""
+    """P^{-1} h (C, m)."""
     return (np.swapaxes(Rinv, -1, -2) @ (Rinv @ h[..., None]))[..., 0]
 
 
 @dataclass(frozen=True, eq=False)
 class SparsePosterior(KernelPosterior):
-    """q(z) = N(w, P^{-1}) over whitened inducing values u = L z, of one latent function or of C independent ones.
+    """q(z) = N(w, P^{-1}) over whitened inducing values u = L z of C independent latent functions.
 
     If the prior has a posterior ``before``, KL, norm and products by the prior's precision are those of ``before``.
     """
 
-    prior: Any  # SparsePrior, SeparatePriors of them, or another prior of whitened coefficients
-    P: np.ndarray  # (m, m) precision, its lower triangle; (C, m, m) for C latent functions, and so on
-    h: np.ndarray  # (m,) linear natural parameter, P w = h
-    R: np.ndarray = field(repr=False)  # (m, m) lower Cholesky factor of P
-    Rinv: np.ndarray = field(repr=False)  # (m, m) its inverse
-    w: np.ndarray = field(repr=False)  # (m,) mean
+    prior: Any  # InducingPrior
+    P: np.ndarray  # (C, m, m) precisions, their lower triangles
+    h: np.ndarray  # (C, m) linear natural parameters, P w = h
+    R: np.ndarray = field(repr=False)  # (C, m, m) lower Cholesky factors of P
+    Rinv: np.ndarray = field(repr=False)  # (C, m, m) their inverses
+    w: np.ndarray = field(repr=False)  # (C, m) means
 
     @classmethod
     def from_natural(cls, prior: KernelPrior, P: np.ndarray, h: np.ndarray) -> Self | None:
@@ -213,21 +179,29 @@ class SparsePosterior(KernelPosterior):
         return replace(self, prior=grouped([replace(group, dtype=dtype) for group in self.prior.groups]))
 
     @property
-    def natural(self) -> Natural:
+    def eta(self) -> Natural:
         return self.P, self.h
 
-    @cached_property
-    def basis(self) -> Any:
-        return self.prior.basis(self.n_latents)
+    def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        """O(rows (C m^2 + m d))."""
+        each = self.prior.whitened(block, self.n_latents)
+        parts = [_engine.marginals_block(rows, self.Rinv[c], self.w[c]) for rows, c in each]
+        mean, variance = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        return mean, variance
 
-    @cached_property
-    def marginalizer(self) -> GaussianMarginalizer:
-        return GaussianMarginalizer(self.basis, *self.stacked())
+    def unexplained(self, block: Block) -> np.ndarray:
+        known = replace(self, Rinv=np.zeros_like(self.Rinv), w=np.zeros_like(self.w))
+        return known.block_marginals(block)[1]
 
-    def stacked(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rinv (C, m, m) and w (C, m), whatever the number of latent functions."""
-        m = self.w.shape[-1]
-        return self.Rinv.reshape(-1, m, m), self.w.reshape(-1, m)
+    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
+        """O(rows (C m^2 + m d)) if the latent functions share a kernel, else O(rows C (m^2 + m d))."""
+        if len(self.prior.groups) > 1:
+            return super().update(block, site)
+        ((rows, _),) = self.prior.whitened(block, self.n_latents)
+        P, h = zero_moments(*self.w.shape)
+        values, total = _engine.update_block(rows, self.Rinv, self.w, site, block.y, block.weight, P, h)
+        mean, variance, precision, linear = values
+        return Sites(mean, variance, precision, linear, total), P, h
 
     def _by_prior(self, x: np.ndarray) -> np.ndarray:
         """The prior's precision times x."""
@@ -282,27 +256,24 @@ class SparsePosterior(KernelPosterior):
         self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
         """At fixed q(u), see ``matrix_gradients`` in ``src/xgpc/_engine.pyx``; O(C n m^2 + n m d + C m^3)."""
-        Rinv, w = self.stacked()
-        P, h = natural[0].reshape(Rinv.shape), natural[1].reshape(w.shape)
-        M, alpha = np.empty_like(Rinv), np.empty_like(w)
-        grams = []
-        basis = self.basis
-        for prior, (_, _, part) in zip(self.prior.groups, basis.parts, strict=True):
-            G = np.zeros(Rinv.shape[1:])
-            for c in range(len(w))[part]:
-                G_c, M[c], alpha[c] = _engine.matrix_gradients(prior.Linv, Rinv[c], P[c], h[c], w[c], prior.jitter)
+        (P, h), w, M, alpha = natural, self.w, np.empty_like(self.Rinv), np.empty_like(self.w)
+        grams, groups = [], self.prior.groups
+        for g, prior in enumerate(groups):
+            G = np.zeros(M.shape[1:])
+            for c in range(len(w)) if len(groups) == 1 else [g]:
+                G_c, M[c], alpha[c] = _engine.matrix_gradients(prior.Linv, self.Rinv[c], P[c], h[c], w[c], prior.jitter)
                 G += G_c
             gram = KernelGradient.empty(prior.core)
             _engine.gradient_of_gram(prior.core, G, gram)
             grams.append(gram)
-        crosses = training.reduce(gradient, Contraction(sites, basis, w, M, alpha))
-        each = zip(self.prior.groups, crosses, grams, strict=True)
+        crosses = training.reduce(gradient, Contraction(sites, self.prior, w, M, alpha))
+        each = zip(groups, crosses, grams, strict=True)
         d_theta, d_Z = zip(*(prior.spec.gradient(prior.core, *sums) for prior, *sums in each), strict=True)
         return np.concatenate(d_theta), np.reshape(d_Z, self.prior.Z.shape)
 
     def covariance_forms(self) -> list[CovarianceForm]:
         """a = L^{-1} k: mean w.a, variance k(x, x) - |a|^2 + |R^{-1} a|^2 of each latent function; O(C m^3)."""
-        each = zip(self.groups, *self.stacked(), strict=True)
+        each = zip(self.groups, self.Rinv, self.w, strict=True)
         return [CovarianceForm(group.core, group.Linv.T @ w, group.Linv, Rinv @ group.Linv) for group, Rinv, w in each]
 
     def path_deviations(self) -> np.ndarray:
@@ -312,5 +283,6 @@ class SparsePosterior(KernelPosterior):
 
     def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """b.h and b^T P b (r,) for b = P_q^{-1} a: C_i = a^T P_q^{-1} a_i, h = sum t_i a_i, P = sum s_i a_i a_i^T."""
-        b = (self.prior.core.cross(X) @ self.prior.Linv.T @ self.Rinv.T) @ self.Rinv
+        (Rinv,), (P,), (h,) = self.Rinv, P, h
+        b = (self.prior.core.cross(X) @ self.prior.Linv.T @ Rinv.T) @ Rinv
         return b @ h, np.einsum("ij,ij->i", b @ (np.tril(P) + np.tril(P, -1).T), b)

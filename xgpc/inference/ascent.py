@@ -17,7 +17,6 @@ from ..rows.block import Rescaling
 from ..rows.clock import has_passed
 from ..statistics import (
     FixedSites,
-    Moments,
     Products,
     Projection,
     SitesAtPosterior,
@@ -82,21 +81,14 @@ class Point(Generic[Q]):
 
 def update(training: Training, q: Q, site: Site) -> Point[Q]:
     """Make a pass: marginals and sites of all rows under q, and the sites' natural parameters."""
-    sites = SitesAtPosterior(q.marginalizer, site)
-    sums = training.executor.reduce(update_sums, training.source, sites)
-    P, h = of_latents(training.n_latents, sums)
-    log_likelihood, curved = sums.log_likelihood, sums.curved
+    sites = SitesAtPosterior(q, site)
+    log_likelihood, curved, P, h = training.reduce(update_sums, sites)
     if site.learned:
         parameter, rescaling = best_parameter(site, log_likelihood, training.total_weight)
         site, sites, (factor, offset) = site.with_parameter(parameter), replace(sites, rescaling=rescaling), rescaling
         log_likelihood = factor * log_likelihood + offset * training.total_weight
         curved, P, h = factor * curved, factor * P, factor * h
     return Point(q, site, sites, log_likelihood, curved, q.prior.with_sites(P, h))
-
-
-def of_latents(n_latents: int | None, sums: Moments) -> Natural:
-    """P and h of C latent functions, without the first axis if ``n_latents`` is None."""
-    return (sums.P[0], sums.h[0]) if n_latents is None else (sums.P, sums.h)
 
 
 def best_parameter(site: Site, total: float, total_weight: float) -> tuple[float, Rescaling]:
@@ -132,7 +124,7 @@ def is_small(gain: float, elbo: float, tol: float) -> bool:
 
 def natural_step(q: Q, target: Natural, rate: float) -> Q | None:
     """The posterior with natural parameters (1 - rate) eta + rate target; None if its precision is not proper."""
-    (P, h), (target_P, target_h) = q.natural, target
+    (P, h), (target_P, target_h) = q.eta, target
     if rate == 1.0:
         return q.prior.posterior(target)
     return q.prior.posterior((P + rate * (target_P - P), h + rate * (target_h - h)))
@@ -146,7 +138,7 @@ def mean_step(q: KernelPosterior, end: KernelPosterior, rate: float) -> KernelPo
     """
     if rate == 1.0:
         return end
-    (before, linear), (after, _) = q.natural, end.natural
+    (before, linear), (after, _) = q.eta, end.eta
     between = q.prior.posterior((before + rate * (after - before), linear))
     mean, dual = (start + rate * (stop - start) for start, stop in zip(q.mean_pair, end.mean_pair, strict=True))
     return None if between is None else between.at_mean((mean, dual))
@@ -164,7 +156,7 @@ def steps_from(training: Training, point: Point[Q]) -> Callable[[float], Q | Non
         return partial(mean_step, q, end)  # type: ignore[return-value]
     if not site.record.is_damped:
         return partial(natural_step, q, point.target)
-    (before, _), (precision, linear) = q.natural, point.target
+    (before, _), (precision, linear) = q.eta, point.target
     damped = before + PRECISION_RATE * (precision - before)
     return partial(natural_step, q, (damped, linear - q.times_mean(precision - damped)))
 
@@ -180,7 +172,7 @@ def coupled_end(training: Training, point: Point[Q]) -> KernelPosterior | None:
     q: KernelPosterior = point.q
     if point.site.record.curvature is None:
         return None
-    (before, _), (precision, linear) = q.natural, point.target
+    (before, _), (precision, linear) = q.eta, point.target
     measured = has_measured_steps(point.site)
     rate, tol = (SOFTMAX_PRECISION_RATE, SOFTMAX_CG_TOL) if measured else (PRECISION_RATE, CG_TOL)
     trial = q.prior.posterior((before + rate * (precision - before), linear))
@@ -220,8 +212,7 @@ def projected(
     training: Training, sites: SitesAtPosterior | FixedSites, prior: KernelPrior, clipped: bool = False
 ) -> Natural:
     """The natural parameters that sites give under another prior."""
-    sums = training.reduce(project_sites, Projection(sites, prior.basis(training.n_latents), clipped))
-    return prior.with_sites(*of_latents(training.n_latents, sums))
+    return prior.with_sites(*training.reduce(project_sites, Projection(sites, prior, clipped=clipped)))
 
 
 def proper_posterior(training: Training, sites: SitesAtPosterior, prior: KernelPrior) -> KernelPosterior | None:
@@ -241,7 +232,7 @@ def carry_over(training: Training, q: KernelPosterior, prior: KernelPrior, site:
     """
     if is_same_prior(q.prior, prior):
         return q
-    sites = SitesAtPosterior(q.marginalizer_anywhere, site)
+    sites = SitesAtPosterior(q.anywhere, site)
     return proper_posterior(training, sites, prior) or prior.at_prior(training.n_latents)
 
 
@@ -320,7 +311,7 @@ def coordinate_ascent(
     rate, failures, is_first = first_rate if measured else 1.0, 0, True
     for iteration in range(1, max_iter + 1):
         must_step = leaves_prior and point.q.squared_norm == 0.0
-        if not must_step and clock is not None and clock.has_passed() and np.any(point.q.natural[1]):
+        if not must_step and clock is not None and clock.has_passed() and np.any(point.q.eta[1]):
             return Ascent(point, iteration - 1, False, first_rate)
         steps = steps or steps_from(training, point)
         if failures == FALLBACK_AFTER and point.site.record.fallback is not None:

@@ -23,9 +23,9 @@ from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
 from ..rows.executor import Cost
-from ..statistics import Moments, SitesAtPosterior, log_likelihood
+from ..statistics import SitesAtPosterior, Sums, log_likelihood
 from ..status import warn_user
-from .ascent import Point, of_latents
+from .ascent import Point
 
 # Below this the closed form loses more digits to cancellation than the truncated series (1e-12).
 SMALL_TILT = 0.03
@@ -56,7 +56,7 @@ class BothBounds:
         return self.augmented.cost
 
 
-def correction(block: Block, state: BothBounds) -> Moments:
+def correction(block: Block, state: BothBounds) -> Sums:
     """Sums with s and t in place of precisions and linear terms, and the exact expected log likelihood."""
     log_likelihood = state.exact.of(block).log_likelihood
     sites = state.augmented.of(block)
@@ -65,8 +65,8 @@ def correction(block: Block, state: BothBounds) -> Moments:
     spread = polya_gamma_variance(np.sqrt(second_moment))
     if len(block.weight):
         spread *= block.weight
-    terms = state.augmented.marginalizer.basis.moments(block, second_moment * spread, mean * sites.variance * spread)
-    return Moments(log_likelihood, 0.0, *terms)
+    terms = state.augmented.q.prior.moments(block, second_moment * spread, mean * sites.variance * spread)
+    return Sums([log_likelihood, *terms])
 
 
 def correction_and_gap(training: Training, point: Point[KernelPosterior]) -> tuple[Natural | None, float | None]:
@@ -80,11 +80,11 @@ def correction_and_gap(training: Training, point: Point[KernelPosterior]) -> tup
     record = point.site.record
     if record.exact is None:
         return None, 0.0 if record.is_exact else None
-    exact = SitesAtPosterior(point.q.marginalizer, other_site(record.exact, point.site))
+    exact = SitesAtPosterior(point.q, other_site(record.exact, point.site))
     if not record.is_jaakkola_jordan:
         return None, training.reduce(log_likelihood, exact) - point.log_likelihood
-    sums = training.reduce(correction, BothBounds(point.sites, exact))
-    return of_latents(training.n_latents, sums), sums.log_likelihood - point.log_likelihood
+    of_exact, P, h = training.reduce(correction, BothBounds(point.sites, exact))
+    return (P, h), of_exact - point.log_likelihood
 
 
 def corrected_marginals(

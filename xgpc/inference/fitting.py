@@ -134,7 +134,7 @@ def from_some(
     # Mini-batches are only for the posterior of all rows.
     in_memory = replace(options, batch_size=None, history=History())
     point = fit_posterior(some, q, prior, site, in_memory)[0]
-    start = natural_step(prior.at_prior(some.n_latents), point.q.natural, ratio) or point.q
+    start = natural_step(prior.at_prior(some.n_latents), point.q.eta, ratio) or point.q
     subsample = replace(some, source=ArraySource(memory.rows, y, ratio * weight, makes_dense=memory.makes_dense))
     return replace(some, source=stream, subsample=subsample), start, point.site
 
@@ -150,7 +150,7 @@ def projected_sums(sums: Natural, before: KernelPrior, prior: KernelPrior) -> Na
     m, size = before.n_inducing, prior.n_inducing
     # z = T z', with T = I unless the jitter, relative to the mean variance at all points, has changed.
     changes = [old.Linv @ new.L[:m, :m] for old, new in zip(before.groups, prior.groups, strict=True)]
-    T = np.stack(changes).reshape(*before.Z.shape[:-2], m, m)
+    T = np.stack(changes)
     transposed = np.swapaxes(T, -1, -2)
     wide_P, wide_h = np.zeros((*P.shape[:-2], size, size)), np.zeros((*h.shape[:-1], size))
     wide_P[..., :m, :m] = np.tril(transposed @ (np.tril(P) + np.swapaxes(np.tril(P, -1), -1, -2)) @ T)

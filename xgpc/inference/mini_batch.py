@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -87,13 +86,11 @@ class MiniBatches:
         moving: Sequence[MovingPrior] = (),
     ):
         m, tile = q.w.shape[-1], min(batch, TILE_ROWS)
-        self.batch, self.shape, self._moving = batch, q.shape, list(moving)
-        self.latents = math.prod(self.shape)
+        self.batch, self.latents, self._moving = batch, q.n_latents, list(moving)
         kind, a, b = schedule
         if kind == SCHEDULES["adaptive"]:
             a = min(a, n_total // batch)  # The first epoch takes a step, however few its batches.
-        parts = [np.tril(q.P).reshape(self.latents, m * m), q.h.reshape(self.latents, m)]
-        self.eta = np.concatenate(parts, axis=1).ravel()  # updated in place
+        self.eta = np.hstack([np.tril(q.P).reshape(-1, m * m), q.h]).ravel()  # updated in place
         self._loop = NaturalGradient(m, self.latents, self.eta, (kind, a, b), n_total / batch, self._moving)
         self.changes: deque[float] = deque(maxlen=WINDOW)
         rows = batch if batch < PARALLEL_ROWS else PART_ROWS
@@ -111,7 +108,7 @@ class MiniBatches:
         Returns an array (3, steps): rate, relative change of the average, and estimate of the log-likelihood of all
         rows. The executor works on the parts of a large mini-batch, whose sums are added in their order.
         """
-        batches = q.basis.mini_batches(rows)
+        batches = q.prior.mini_batches(rows)
         records, info = np.empty((3, len(batches.order) // self.batch)), 0
         if len(self._parts) == 1:
             info = self._loop.run(batches, site, self._parts[0], records)
@@ -176,7 +173,7 @@ class MiniBatches:
         """q from natural parameters in the layout of ``eta``."""
         m = self._loop.n_inducing
         parts = eta.reshape(self.latents, m * m + m)
-        P, h = parts[:, : m * m].reshape(*self.shape, m, m).copy(), parts[:, m * m :].reshape(*self.shape, m).copy()
+        P, h = parts[:, : m * m].reshape(-1, m, m).copy(), parts[:, m * m :].copy()
         q = prior.proper_posterior((P, h))
         assert isinstance(q, SparsePosterior)
         return q

@@ -132,10 +132,10 @@ class Bound:
         """Nats for each point of each latent function that the posterior has more than a simpler one."""
         q = self.point.q
         n_more = q.prior.n_inducing - simpler.point.q.prior.n_inducing
-        return (self.point.elbo - simpler.point.elbo) / (n_more * (q.n_latents or 1))
+        return (self.point.elbo - simpler.point.elbo) / (n_more * q.n_latents)
 
     def rise_from(self, simpler: Bound) -> Rise:
-        gain, whose = self.gain_per_point(simpler), " and class" if self.point.q.n_latents else ""
+        gain, whose = self.gain_per_point(simpler), " and class" if self.point.q.n_latents > 1 else ""
         total = self.point.elbo - simpler.point.elbo
         words = f"changes the bound by {total:+.3g} nats, {gain:+.3g} for each new point{whose}"
         return gain >= MIN_GAIN, words, f"at least {MIN_GAIN:g} is required"

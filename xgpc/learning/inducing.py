@@ -254,9 +254,9 @@ def fit_bytes(n_rows: int, n_classes: int, n_inducing: int, own_kernels: bool) -
     return float(n_classes) * (ROW_BYTES * float(n_rows) + pairs)
 
 
-def most_points(n_rows: int, n_classes: int | None, own_kernels: bool) -> int:
+def most_points(n_rows: int, n_classes: int, own_kernels: bool) -> int:
     """Largest number of inducing points by default: it fits half of the memory limit and the time limit."""
-    if n_classes is None:
+    if n_classes == 1:
         return MAX_INDUCING
     pair = OWN_PAIR_BYTES if own_kernels else PAIR_BYTES
     in_memory = math.isqrt(int(0.5 * MOST_BYTES / (pair * n_classes)))

@@ -10,11 +10,10 @@ import numpy as np
 from .. import _sites
 from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
-from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import Point, carry_over, coordinate_ascent, projected, update
 from ..likelihoods import record_of
 from ..rows.source import labels_and_weights
-from ..statistics import FixedSites, PriorVariances, SitesAtPosterior, block_sites, prior_curvature, quadratic_constant
+from ..statistics import FixedSites, Projection, SitesAtPosterior, block_sites, prior_curvature, quadratic_constant
 from .optimizer import PATIENCE, Coordinates, Options, Outcome, lbfgs, least_bound, refused
 
 POLYA_GAMMA = record_of("logit", "polya-gamma").site()
@@ -44,12 +43,10 @@ class FixedSitesBound:
     ) -> tuple[float, KernelPosterior, np.ndarray]:
         """Value, q, and gradient by theta and Z with given sites; ValueError if a factorisation fails."""
         training, prior = self.training, self.coordinates.prior(vector)
-        P, h = natural = projected(training, sites, prior)
-        q = SparsePosterior.from_natural(prior, P, h)
-        if q is None:
-            raise ValueError("The posterior precision is not positive definite.")
-        residual = training.reduce(prior_curvature, PriorVariances(sites, q.basis)) - np.trace(P) + len(h)
-        value = constant + 0.5 * float(h @ q.w) - float(np.sum(np.log(np.diag(q.R)))) - 0.5 * residual
+        (P,), (h,) = natural = projected(training, sites, prior)
+        q = prior.proper_posterior(natural)
+        residual = training.reduce(prior_curvature, Projection(sites, prior)) - np.trace(P) + len(h)
+        value = constant + 0.5 * float(h @ q.w[0]) - float(np.sum(np.log(np.diag(q.R[0])))) - 0.5 * residual
         log_prior, by_theta = self.options.log_prior(prior)
         d_theta, d_Z = q.gradient(training, sites, natural)
         return value + log_prior, q, self.coordinates.pack_gradient(d_theta + by_theta, d_Z)
@@ -81,7 +78,7 @@ class JointBound(FixedSitesBound):
 
     def _second_moments(self, q: KernelPosterior) -> np.ndarray:
         """E[f^2] (n,) at all rows."""
-        sites = self.training.map(block_sites, SitesAtPosterior(q.marginalizer, POLYA_GAMMA))
+        sites = self.training.map(block_sites, SitesAtPosterior(q, POLYA_GAMMA))
         return np.concatenate([(block.mean[0] + self.prior_mean) ** 2 + block.variance[0] for block in sites])
 
     def evaluate(self, vector: np.ndarray) -> tuple[float, KernelPosterior, np.ndarray]:

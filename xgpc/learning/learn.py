@@ -169,7 +169,7 @@ def n_neighbors(data: Data, run: Run, model: Model) -> int:
 
 def _kept(data: Data, run: Run, initial: InitialState) -> tuple[Data, InitialState]:
     """The rows that a model with neighbours may keep, at random with the classes in proportion, and their state."""
-    n_rows, limit = data.source.n_rows, data.config.most_rows(initial.training.n_latents or 1, data.source.n_features)
+    n_rows, limit = data.source.n_rows, data.config.most_rows(initial.training.n_latents, data.source.n_features)
     rows = Subsets(data.source.labels(), run.random_state).rows(limit) if n_rows > limit else None
     if rows is None:
         return data, initial
@@ -245,7 +245,7 @@ def start_without_neighbors(task: Task) -> Start:
         subset = Subsets(source.labels(), run.random_state).rows(size)
     # Few rows of two classes will most likely have no neighbours, so learning is completed first. With several classes
     # more points take longer than all other work, so they are added only if neighbours are rejected.
-    is_single = task.n_latents is None
+    is_single = task.n_latents == 1
     limit, grow_to = _limit(task, START_ITERATIONS), task.initial.grow_to if is_auto and are_few and is_single else 0
     part, hold_out = task.initial.training.part(subset), task.initial.hold_out.thinned(subset)
     start = replace(task.initial, training=part, hold_out=hold_out, grow_to=grow_to)
@@ -305,7 +305,7 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
     has_structure = any(beats_base_rate(task, one) for one in tried)
     if start.is_doubtful and not (has_structure and _is_proven(task, sparse, tried[0])):
         return Pair(sparse, q, is_done, tried[0], False, ())
-    is_single = task.n_latents is None
+    is_single = task.n_latents == 1
     gains_much = has_structure and (not is_single or start.is_gain_clear or _gain(task, tried[0], q) >= SMALL_GAIN)
     if not is_done and not gains_much:
         before = sparse.model.prior.n_inducing

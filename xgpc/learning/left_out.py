@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from ..approximations.base import KernelPosterior, Training
-from ..approximations.sparse import GaussianMarginalizer, SparsePosterior
 from ..inference.ascent import Point
 from ..inference.run import Run
 from ..kernels.prior import LengthScalePrior
@@ -55,11 +54,8 @@ def gain_of_rows(data: Data, training: Training, point: Point[KernelPosterior], 
     sites, codes = [point.sites.of(block) for block in blocks], data.record.codes(y)
     names = "mean", "variance", "precision", "linear"
     mean, variance, precision, linear = (np.hstack([getattr(one, name) for one in sites]) for name in names)
-    V = variance
-    if isinstance(q, SparsePosterior):
-        # Labels tell nothing of the variance that is left where the values at the inducing points are known.
-        residual = GaussianMarginalizer(q.basis, *map(np.zeros_like, q.stacked()))
-        V = variance - np.hstack([residual.marginals(block)[1] for block in blocks])
+    # Labels tell nothing of the variance that is left where the values at the inducing points are known.
+    V = variance - np.hstack([q.unexplained(block) for block in blocks])
     # Positive, but for sites that have not converged.
     rest = np.maximum(1.0 - precision * V, np.finfo(float).eps)
     moments = mean + V * (precision * mean - linear) / rest, variance + precision * V**2 / rest

@@ -83,8 +83,8 @@ class Task:
         return self.initial.training.executor
 
     @property
-    def n_latents(self) -> int | None:
-        """Number of latent functions; None: one."""
+    def n_latents(self) -> int:
+        """Number of latent functions."""
         return self.initial.training.n_latents
 
     def site(self, prior: KernelPrior, log_scale: float) -> Site:
@@ -155,9 +155,9 @@ def at_parameters_of(fitted: KernelSpec, other: KernelSpec, X: np.ndarray, k: in
     return other.with_theta(fitted.theta + change * is_length).within_bounds()
 
 
-def size_of_round(number: int, n_latents: int | None) -> tuple[int, int]:
+def size_of_round(number: int, n_latents: int) -> tuple[int, int]:
     """Number of support and held-out rows of a round together, and most iterations; ``n_latents`` as in ``Task``."""
-    if n_latents is None:
+    if n_latents == 1:
         return ROUNDS[number]
     size, iterations = CLASSES_ROUNDS[number]
     return max(size // LEAST_ROUND, min(size, FULL_CLASSES * size // n_latents)), iterations
@@ -321,7 +321,7 @@ def _limits(task: Task, start: LocalFit) -> np.ndarray:
     parameters = start.parameters
     low, high = np.vstack([start.prior.spec.bounds, log_scale_bounds(task)]).T
     low, high = np.maximum(low, parameters - MAX_STEP), np.minimum(high, parameters + MAX_STEP)
-    if task.n_latents is not None:
+    if task.n_latents > 1:
         is_variance = np.array([*("constant_value" in name for name in start.prior.spec.names), False])
         high = np.where(is_variance, np.minimum(high, np.maximum(parameters, np.log(MOST_VARIANCE))), high)
     return np.column_stack([low, high])

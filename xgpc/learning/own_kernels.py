@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..approximations.base import KernelPosterior, KernelPrior, SeparatePriors
+from ..approximations.base import KernelPosterior, KernelPrior, grouped
 from ..inference.ascent import Point, starting_posterior
 from ..inference.history import History
 from ..inference.run import Run
@@ -99,4 +99,4 @@ def _propose(data: Data, initial: InitialState, model: Model) -> tuple[Candidate
         point = profile(part, starting_posterior(part, model.q, prior, site), site, options).point
         return point, predicted(data.record, point, source, groups, training.executor.n_threads)
 
-    return tried(model.prior), tried(SeparatePriors((model.prior.groups[0],) * len(data.classes)))
+    return tried(model.prior), tried(grouped([model.prior.groups[0]] * len(data.classes)))

@@ -251,7 +251,7 @@ def _gain(
     if not is_learned or data.is_of_one_class or not data.record.is_probability or run.skipped:
         return None
     if data.hold_out.is_random:
-        is_some = n_rows >= ROWS_OF_WARNING and n_rows * (training.n_latents or 1) <= MOST_LEFT_OUT
+        is_some = n_rows >= ROWS_OF_WARNING and n_rows * training.n_latents <= MOST_LEFT_OUT
         places = data.hold_out.places
         # Counts of several classes at a place: without one of them, the others would contradict it.
         is_some &= places is None or len(np.unique(places)) >= (1.0 - MOST_CONTRADICTED) * n_rows

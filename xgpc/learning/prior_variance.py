@@ -27,7 +27,7 @@ def ascend(training: Training, prior: LinearPrior, site: Site, options: Epochs) 
     """Alternate full-batch steps of q with moves of s^2; halve a move that lowers a bound."""
     tol, max_iter, history = options.tol, options.max_iter, options.history
     few = STEPS_PER_VARIANCE if prior.low < prior.high else max_iter
-    start = prior.at_prior(None)
+    start = prior.at_prior()
     best: Point[SparsePosterior] | None = None
     elbo, n_iter, limit, fraction, log_t, settled = -np.inf, 0, few, 1.0, 0.0, False
     while True:
@@ -51,17 +51,17 @@ def ascend(training: Training, prior: LinearPrior, site: Site, options: Epochs) 
             # The same sites under the moved prior.
             moved, t = best.q.prior.moved(fraction * log_t)
             S, h = sums_of_sites(best.q)
-            start, limit = moved.proper_posterior(moved.with_sites(np.outer(t, t) * S, t * h)), few
+            start, limit = moved.proper_posterior(moved.with_sites((np.outer(t, t) * S)[None], (t * h)[None])), few
 
 
 def sums_of_sites(q: SparsePosterior) -> tuple[np.ndarray, np.ndarray]:
     """The sums of lambda a a^T (lower triangle) and of r a over the rows, from the natural parameters of q."""
-    return q.P - np.eye(len(q.h)), q.h
+    return q.P[0] - np.eye(len(q.h[0])), q.h[0]
 
 
 def stochastic_ascent(training: Training, prior: LinearPrior, site: Site, options: Epochs) -> Found:
     """Take mini-batch steps, and move s^2 after every epoch."""
-    q = prior.at_prior(None)
+    q = prior.at_prior()
     assert options.batch_size is not None
     schedule = learning_rate_schedule(options.learning_rate)
     loop = MiniBatches(q, int(options.batch_size), len(training), len(prior.scale), schedule)
@@ -76,7 +76,7 @@ def stochastic_ascent(training: Training, prior: LinearPrior, site: Site, option
         if gain > 0.0 and not converged:
             prior, t = q.prior.moved(log_t)
             loop.rescale(t)
-            q = prior.at_prior(None)
+            q = prior.at_prior()
     point = update(training, loop.posterior(q.prior, loop.average), site)
     history.context.update(prior_variance=q.prior.variance)
     history.add(elbo=point.elbo)

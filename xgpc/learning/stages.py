@@ -310,7 +310,7 @@ class Learner:
     def _work(self, size: int, prior: KernelPrior) -> float:
         """Multiplications of a pass: two products with m x m matrices, one to sum them, the kernel with d features."""
         m, d = prior.n_inducing, self.training.source.n_features
-        return size * m * (3.0 * m + 2.0 * d) * (self.training.n_latents or 1)
+        return size * m * (3.0 * m + 2.0 * d) * self.training.n_latents
 
     def _affordable(self, size: int, prior: KernelPrior, options: Options) -> Options:
         """Options of a later stage, which takes at most ``MOST_WORK`` times as long as the stages before."""
@@ -386,7 +386,7 @@ class Learner:
             larger = with_more_points(model.prior, rows, to - m, self.random_state)
             if larger.n_inducing == m:
                 break
-            nats = TRIAL_SHARE * MIN_GAIN * (numbers[-1] - m) * (self.training.n_latents or 1)
+            nats = TRIAL_SHARE * MIN_GAIN * (numbers[-1] - m) * self.training.n_latents
             with during(f"the trial of {larger.n_inducing} inducing points"):
                 # The posterior at these points converges first, or the new points would be credited with its remaining
                 # gain.

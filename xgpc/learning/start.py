@@ -224,7 +224,7 @@ def start(data: Data, run: Run, executor: Executor, previous_fit: PreviousFit | 
         if method is None and data.encoding is not None:
             Z = data.encoding.transform(Z)
         prior = grouped([SparsePrior.build(specs[0], Z, dtype)] * n_kernels)
-        if n_latents is not None:
+        if n_latents > 1:
             warn_of_many_classes(source.n_rows, n_latents, len(Z), n_kernels > 1)
     # Rows that are all inducing points allow no more.
     if may_grow and not prior.is_full and prior.n_inducing < source.n_rows:
@@ -265,9 +265,9 @@ def _length_scale_prior(config: FitConfig, scale: np.ndarray) -> LengthScalePrio
     return LengthScalePrior(spread, scale, DEFAULT_LEVEL if is_default else np.inf)
 
 
-def _number_of_kernels(config: FitConfig, n_latents: int | None, previous: KernelPosterior | None) -> int:
+def _number_of_kernels(config: FitConfig, n_latents: int, previous: KernelPosterior | None) -> int:
     """Number of initial kernels: share="auto" keeps that of a previous fit; fits with neighbours have one."""
-    if n_latents is None or config.share == "kernel":
+    if n_latents == 1 or config.share == "kernel":
         return 1
     if config.share == "none":
         return n_latents
@@ -275,7 +275,7 @@ def _number_of_kernels(config: FitConfig, n_latents: int | None, previous: Kerne
     return 1 if previous is None or has_neighbors else len(previous.prior.groups)
 
 
-def _posterior_of(fit: PreviousFit, data: Data, d: int, n_latents: int | None) -> KernelPosterior | None:
+def _posterior_of(fit: PreviousFit, data: Data, d: int, n_latents: int) -> KernelPosterior | None:
     """The previous posterior in this fit's precision, or None if the data are not alike."""
     previous = fit.posterior
     # The columns must be made and warped in the same way; fill values for missing numbers and limits may differ.

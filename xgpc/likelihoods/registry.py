@@ -189,9 +189,9 @@ class LikelihoodBound:
         keys = ((self.likelihood, bound) for bound in AUGMENTED if self.is_exact)
         return next((key for key in keys if key in BY_KEY), None)
 
-    def n_latents(self, n_classes: int) -> int | None:
-        """The number of latent functions for ``n_classes``; None stands for one."""
-        return n_classes if self.is_multi_class else None
+    def n_latents(self, n_classes: int) -> int:
+        """The number of latent functions for ``n_classes``."""
+        return n_classes if self.is_multi_class else 1
 
     def levels(self, codes: np.ndarray) -> np.ndarray:
         """Levels (n,) of class numbers, 0 for the lowest."""
@@ -215,7 +215,7 @@ class LikelihoodBound:
         """The compiled site function, with a fixed parameter, or for None a learned one that starts at the third."""
         return Site(
             *self.key,
-            n_latents=self.n_latents(n_classes) or 1,
+            n_latents=self.n_latents(n_classes),
             parameter=first if parameter is None else parameter,
             learned=parameter is None and self.has_label_noise,
             table=None if self.table is None else self.table(),

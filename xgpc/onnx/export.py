@@ -151,5 +151,5 @@ def _proba(model: BaseEstimator, rows: Tensor) -> Tensor:
         raise ValueError(f"ONNX takes compiled kernels only; {reason}. Give a sum or product of compiled kernels.")
     is_local = isinstance(q, LocalPosterior)
     mean, variance = marginals_by_neighbours(q, rows) if is_local else marginals(q.covariance_forms(), rows)
-    latent = Latent(mean + np.atleast_1d(model.mean_), variance, q.n_latents or 1)
+    latent = Latent(mean + np.atleast_1d(model.mean_), variance, q.n_latents)
     return probabilities(model._record, latent, model._parameter)

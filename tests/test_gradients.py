@@ -17,7 +17,7 @@ from support.latents import SEVERAL, Problem, assert_near, cases
 from xgpc import _engine
 from xgpc._moving import FreeParameters, MovingPrior
 from xgpc._svi import SCHEDULES
-from xgpc.approximations.base import SeparatePriors
+from xgpc.approximations.base import grouped
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.inference.mini_batch import MiniBatches
 from xgpc.kernels.prior import NO_PRIOR
@@ -52,7 +52,7 @@ def check_gradient_at_fixed_q(problem):
     point = update(rows, q, problem.site)
     by_theta, by_Z = q.gradient(rows, point.sites, point.target)
     L = q.prior.L
-    mean, covariance = L @ q.w, L @ q.Rinv.T @ q.Rinv @ L.T
+    mean, covariance = L @ q.w[0], L @ q.Rinv[0].T @ q.Rinv[0] @ L.T
     jitter = q.prior.jitter
 
     def F(theta, Z):
@@ -231,7 +231,7 @@ def test_gradient_for_each_kernel(kernel, bound, weighted):
     """Against differences of the dense bound, with scikit-learn's kernel, at a fixed q of the whitened values."""
     problem = TwoClasses(kernel, bound, d=3, weighted=weighted)
     q, theta, Z = problem.arbitrary_posterior(), problem.spec.theta, problem.Z
-    covariance, jitter = q.Rinv.T @ q.Rinv, q.prior.jitter
+    covariance, jitter = q.Rinv[0].T @ q.Rinv[0], q.prior.jitter
     (gradient,) = slopes(problem.training(), q, problem.site)
     units = units_of(q.prior)
     n_theta = len(theta)
@@ -243,7 +243,7 @@ def test_gradient_for_each_kernel(kernel, bound, weighted):
             Z = (vector[n_theta:] * units).reshape(problem.Z.shape)
         K = problem.spec.kernel.clone_with_theta(theta)(Z, Z)
         L = np.linalg.cholesky(K + jitter * np.mean(np.diag(K)) * np.eye(len(Z)))
-        return problem.bound_at(theta, Z, L @ q.w, L @ covariance @ L.T, jitter)
+        return problem.bound_at(theta, Z, L @ q.w[0], L @ covariance @ L.T, jitter)
 
     assert len(gradient) == n_theta + (0 if kernel in WITH_JUMPS else Z.size)
     expected = [derivative(lambda h, unit=unit: bound_at(start + h * unit), 1e-3) for unit in np.eye(len(start))]
@@ -267,7 +267,7 @@ def test_gradient_for_each_likelihood(likelihood, bound, share, dtype, weighted)
         def bound_at(h, unit, number=number, units=units, start=start):
             others = list(groups)
             others[number] = moved(groups[number], start + h * unit, units)
-            prior = SeparatePriors(tuple(others)) if len(others) > 1 else others[0]
+            prior = grouped(others)
             return problem.dense_bound(site, problem.dense(SparsePosterior.from_natural(prior, q.P, q.h)))
 
         expected = [derivative(partial(bound_at, unit=unit), 1e-3) for unit in np.eye(len(start))]
@@ -320,7 +320,7 @@ class Walk:
         self.problem = problem = Problem("logit", "exact", "kernel", n=60)
         spec = KernelSpec(kernel or C(2.0) * RBF([1.0, 1.5]) + WhiteKernel(0.1), 2)
         prior = SparsePrior.build(spec, problem.prior.Z)
-        q = prior.at_prior(None)
+        q = prior.at_prior()
         units = np.full(prior.Z.size, 0.7)
         self.start = start_vector(prior, units)
         limits = np.array([[-np.inf], [np.inf]]) if limits is None else limits

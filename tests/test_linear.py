@@ -144,7 +144,7 @@ def test_derivative_of_the_bound_by_the_prior_variance(intercept):
     params = {"bound": "exact", "fit_intercept": intercept, "tol": 1e-12}
     s2, step, d = 0.2, 1e-3, X.shape[1]
     q = fit(prior_variance=s2, **params).posterior_
-    formula = 0.5 * (q.w[:d] @ q.w[:d] + np.trace((q.Rinv.T @ q.Rinv)[:d, :d]) - d)
+    formula = 0.5 * (q.w[0, :d] @ q.w[0, :d] + np.trace((q.Rinv[0].T @ q.Rinv[0])[:d, :d]) - d)
     lower, upper = (fit(prior_variance=s2 * np.exp(h), **params).elbo_ for h in (-step, step))
     assert (upper - lower) / (2 * step) == pytest.approx(formula, rel=1e-3)
 

@@ -15,12 +15,12 @@ from support.internals import (
     Epochs,
     History,
     MiniBatches,
-    SeparatePriors,
     SparsePosterior,
     Threads,
     carry_over,
     coupled_end,
     fit_bytes,
+    grouped,
     is_small,
     learning_rate_schedule,
     natural_step,
@@ -181,7 +181,7 @@ def test_ascent_is_monotone_and_ends_at_a_stationary_point(likelihood, bound, sh
 def test_equal_kernels_give_what_one_gives(likelihood, bound):
     problem = Problem(likelihood, bound, "kernel", seed=4, weighted=True)
     results = []
-    for prior in (problem.prior, SeparatePriors((problem.prior,) * 3)):
+    for prior in (problem.prior, grouped([problem.prior] * 3)):
         problem.prior, problem.random = prior, np.random.default_rng(0)
         site, q = problem.site(), problem.arbitrary_posterior()
         rows = problem.training()
@@ -189,7 +189,7 @@ def test_equal_kernels_give_what_one_gives(likelihood, bound):
         by_theta, by_Z = q.gradient(rows, point.sites, point.target)
         gradients = by_theta.reshape(len(prior.groups), -1).sum(axis=0), by_Z.reshape(-1, *by_Z.shape[-2:]).sum(0)
         end = coupled_end(rows, point)
-        natural = *point.target, *(end.natural if end else ())
+        natural = *point.target, *(end.eta if end else ())
         predicted = *q.marginals(problem.X), q.covariance(problem.X)
         results.append([point.log_likelihood, *natural, *gradients, *predicted, problem.ascend(rows).elbo])
     for mine, theirs in zip(*results, strict=True):
@@ -204,7 +204,7 @@ def test_mean_of_softmax_solves_the_newton_system(likelihood, bound, share, weig
     problem = Problem(likelihood, bound, share, seed=5, weighted=weighted)
     q, site = problem.arbitrary_posterior(), problem.site()
     rows = problem.training()
-    P, h = steps_from(rows, update(rows, q, site))(1.0).natural
+    P, h = steps_from(rows, update(rows, q, site))(1.0).eta
     mean, _, lam, r = sites_of(rows, q, site)
     w = SparsePosterior.from_natural(problem.prior, P, h).w
     A, g, weight = problem.whitened_rows(), r - lam * mean, 1.0 if problem.weight is None else problem.weight
@@ -226,12 +226,12 @@ def test_neither_threads_nor_caches_change_a_bit(likelihood, bound, share):
     for n_jobs, cache_bytes in ((1, 0), (1, 2**29), (2, 0), (3, 2**29)):
         rows = problem.training(n_jobs=n_jobs, cache_bytes=cache_bytes)
         assert rows.source.n_rows > BLOCK_ROWS
-        assert not is_small(rows.source, q.marginalizer)
+        assert not is_small(rows.source, q)
         with rows.executor:
             point = update(rows, q, site)
             for _ in range(2):
                 end = coupled_end(rows, point)
-                result = [point.log_likelihood, point.curved, *point.target, *(end.natural if end else ())]
+                result = [point.log_likelihood, point.curved, *point.target, *(end.eta if end else ())]
                 result += [*q.gradient(rows, point.sites, point.target)]
                 result += [*projected(rows, point.sites, problem.prior), *q.marginals(problem.X, n_jobs)]
                 results.append(result)
@@ -270,7 +270,7 @@ def test_mini_batch_steps_are_equation_12(likelihood, bound, share, weighted):
     """Wenzel et al. 2018, at rate 1/2; negative precisions count as zero, with the gradient by the mean kept."""
     problem = Problem(likelihood, bound, share, seed=7, weighted=weighted)
     q, site, A = problem.arbitrary_posterior(), problem.site(), problem.whitened_rows()
-    P, h = symmetric(q.P).reshape(len(A), 7, 7), q.h.reshape(len(A), 7)
+    P, h = symmetric(q.P), q.h
     left_over = np.array([p.spec.kernel.diag(problem.X) for p in problem.latents()]) - np.sum(A**2, axis=2)
     rows = problem.random.permutation(60).astype(np.intp)
     loop = MiniBatches(q, 20, 60, 2, learning_rate_schedule(0.5))

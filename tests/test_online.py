@@ -20,7 +20,7 @@ def rows_for(likelihood):
 
 
 def natural(fitted):
-    P, h = fitted.posterior_.natural
+    P, h = fitted.posterior_.eta
     return np.tril(P), h
 
 
@@ -61,7 +61,7 @@ def test_a_later_batch_has_the_sites_of_its_own_posterior(likelihood, bound, sha
     assert one.converged_
     q, C = one.posterior_, one.posterior_.n_latents
     site = one._record.site(len(one.classes_), one._parameter)
-    targets = labels[SECOND].astype(float) if C else 2.0 * labels[SECOND] - 1.0
+    targets = labels[SECOND].astype(float) if C > 1 else 2.0 * labels[SECOND] - 1.0
     _, *sums = updated(training(rows[SECOND], targets, n_latents=C), q, site)
     for made, old, now, prior in zip(sums, before, natural(one), (np.eye(12), 0.0), strict=True):
         np.testing.assert_allclose(factor * (old - prior) + made, now, rtol=2e-4, atol=2e-4 * np.max(np.abs(now)))
@@ -86,7 +86,7 @@ def test_two_batches_are_those_of_a_dense_reference(bound):
 
     one = model(bound=bound, tol=1e-13).partial_fit(X[FIRST], y[FIRST]).partial_fit(X[SECOND], y[SECOND])
     P, h = second.whitened()
-    found_P, found_h = natural(one)
+    (found_P,), (found_h,) = natural(one)
     np.testing.assert_allclose(found_P, np.tril(P), rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(found_h, h, rtol=1e-6, atol=1e-6)
 

@@ -184,7 +184,7 @@ def test_the_gradient_by_coordinates_of_cut_points_is_that_of_differences(link):
 
     def best(vector):
         there = coordinates.site(vector, site)
-        return coordinate_ascent(rows, prior.at_prior(None), there, tol=1e-14, max_iter=200).point
+        return coordinate_ascent(rows, prior.at_prior(), there, tol=1e-14, max_iter=200).point
 
     found = coordinates.parameter_gradient(rows, best(at))
     for j in range(3):

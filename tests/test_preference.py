@@ -100,7 +100,7 @@ def test_gradients_are_those_of_differences(link):
 
     def best(theta, points):
         prior = PairPrior.build(start.with_theta(theta), points)
-        return coordinate_ascent(rows, prior.at_prior(None), site, tol=1e-13, max_iter=200).point
+        return coordinate_ascent(rows, prior.at_prior(), site, tol=1e-13, max_iter=200).point
 
     point = best(start.theta, Z)
     d_theta, d_Z = point.q.gradient(rows, point.sites, point.target)

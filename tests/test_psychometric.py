@@ -160,7 +160,7 @@ def test_the_gradient_by_coordinates_of_rates_is_that_of_differences(learned):
 
     def best(vector):
         there = coordinates.site(vector, site)
-        return coordinate_ascent(rows, prior.at_prior(None), there, tol=1e-14, max_iter=300).point
+        return coordinate_ascent(rows, prior.at_prior(), there, tol=1e-14, max_iter=300).point
 
     found = coordinates.parameter_gradient(rows, best(at))
     assert len(found) == sum(learned)

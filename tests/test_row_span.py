@@ -79,8 +79,8 @@ def test_is_the_fit_in_all_features(shape, fit_intercept, prior_variance, in_all
     # Steps that gain 1e-11 nats are within a few digits of the bound's rounding, which would say when to stop.
     params = {"fit_intercept": fit_intercept, "prior_variance": prior_variance, "tol": 1e-10}
     model, direct = fit(X, y, **params), in_all_features(X, y, **params)
-    assert len(direct.posterior_.w) == d + fit_intercept
-    assert len(model.posterior_.w) == (d if r is None else r) + fit_intercept
+    assert direct.posterior_.prior.n_inducing == d + fit_intercept
+    assert model.posterior_.prior.n_inducing == (d if r is None else r) + fit_intercept
     assert_same(model, direct, new, LEARNED if prior_variance == "auto" else 1e-8)
     assert model.coef_covariance_.shape == (d + fit_intercept,) * 2
     assert (model.n_iter_, model.converged_) == (direct.n_iter_, direct.converged_)
@@ -120,7 +120,7 @@ def test_dense_formulas():
         Sigma = np.linalg.inv(np.eye(15) / s2 + X.T @ (X * (np.tanh(xi / 2) / (2 * xi))[:, None]))
         mu = Sigma @ X.T @ signs / 2
     model = fit(X, y, bound="polya-gamma", prior_variance=s2, fit_intercept=False, tol=1e-14)
-    assert len(model.posterior_.w) == 8
+    assert model.posterior_.prior.n_inducing == 8
     np.testing.assert_allclose(model.coef_[0], mu, atol=1e-6)
     np.testing.assert_allclose(model.coef_covariance_, Sigma, atol=1e-6)
     mean, variance = model.predict_latent(new)
@@ -138,7 +138,7 @@ def test_mini_batches_take_the_same_steps(learning_rate, in_all_features):
     X, y, new = problem(60, 80, seed=6)
     params = {"batch_size": 5, "learning_rate": learning_rate, "tol": 0.0, "max_iter": 4, "prior_variance": 0.07}
     model, direct = fit(X, y, **params), in_all_features(X, y, **params)
-    assert len(model.posterior_.w) == 61
+    assert model.posterior_.prior.n_inducing == 61
     assert model.n_iter_ == 4
     assert_same(model, direct, new)
 

@@ -24,12 +24,12 @@ from support.internals import (
     KernelSpec,
     LinearPrior,
     Options,
-    SeparatePriors,
     SparsePrior,
     Threads,
     Training,
     coordinate_ascent,
     correction,
+    grouped,
     new_key,
     on_threads,
     profile,
@@ -56,13 +56,13 @@ def rows(n_latents, n=N):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, D))
     score = X[:, 0] + np.sin(2.0 * X[:, 1]) + 0.3 * rng.normal(size=n)
-    y = np.where(score > 0.0, 1.0, -1.0) if n_latents is None else np.digitize(score, [-0.5, 0.5]).astype(float)
+    y = np.where(score > 0.0, 1.0, -1.0) if n_latents == 1 else np.digitize(score, [-0.5, 0.5]).astype(float)
     return X, y, rng.uniform(0.5, 2.0, n)
 
 
 def problem(kind, cache_bytes=2**29):
     """Source, prior, site and number of latent functions."""
-    n_latents = 3 if kind in THREE_CLASSES else None
+    n_latents = 3 if kind in THREE_CLASSES else 1
     X, y, weight = rows(n_latents, 300 if kind == "full" else N)
     spec = KernelSpec(KERNEL, D)
     if kind == "full":
@@ -78,9 +78,9 @@ def problem(kind, cache_bytes=2**29):
         prior = SparsePrior.build(spec, X[:20])
         if kind == "separate":
             others = [SparsePrior.build(KernelSpec(2.0 * RBF(0.5 + c), D), X[20 * c : 20 * c + 20]) for c in range(3)]
-            prior = SeparatePriors(tuple(others))
+            prior = grouped(others)
     names = {"separate": ("softmax", "exact"), "label noise": ("multinomial-probit", "additive-noise")}
-    site = record_of(*names.get(kind, ("logit", "exact"))).site(n_latents or 2)
+    site = record_of(*names.get(kind, ("logit", "exact"))).site(max(2, n_latents))
     assert site.learned == (kind == "label noise")
     return ArraySource(X, y, weight, cache_bytes), prior, site, n_latents
 
@@ -88,7 +88,7 @@ def problem(kind, cache_bytes=2**29):
 def start(training, prior, site):
     """Where an ascent begins: with label noise not at the prior, where every step fails."""
     if isinstance(prior, LinearPrior):
-        return prior.at_prior(None)
+        return prior.at_prior()
     return starting_posterior(training, None, prior, site)
 
 
@@ -117,23 +117,21 @@ def calls(kind):
             statistics.block_sites: point.sites,
             statistics.log_likelihood: point.sites,
             statistics.quadratic_constant: point.sites,
-            statistics.marginals: q.marginalizer,
+            statistics.marginals: q,
         }
         if kind in ("linear", "CSR"):
             return source, found
-        basis = prior.basis(n_latents)
         found |= {
-            statistics.project_sites: statistics.Projection(point.sites, basis),
+            statistics.project_sites: statistics.Projection(point.sites, prior),
             statistics.mean_gradient: point.sites,
             correction: BothBounds(point.sites, point.sites),
         }
         if kind in THREE_CLASSES:
             found[statistics.curvature_product] = statistics.Products(point.sites, q.w)
         if kind == "sparse":
-            w = q.w[None]
-            M, alpha = np.random.default_rng(1).normal(size=(1, 20, 20)), w + 1.0
-            found[statistics.gradient] = statistics.Contraction(point.sites, basis, w, M, alpha)
-            found[statistics.prior_curvature] = statistics.PriorVariances(point.sites, basis)
+            M, alpha = np.random.default_rng(1).normal(size=(1, 20, 20)), q.w + 1.0
+            found[statistics.gradient] = statistics.Contraction(point.sites, prior, q.w, M, alpha)
+            found[statistics.prior_curvature] = statistics.Projection(point.sites, prior)
     return source, found
 
 
@@ -211,7 +209,7 @@ def test_a_file_read_block_by_block_teaches_what_rows_in_memory_do(tmp_path):
     for source in (ArraySource(X, y), FileSource(tmp_path / "X.npy", tmp_path / "y.npy")):
         with Threads(2) as executor:
             training, options = Training(source, executor), Options(True, 1e-4, 5, History())
-            point = profile(training, prior.at_prior(None), site, options).point
+            point = profile(training, prior.at_prior(), site, options).point
             q, *_ = stochastic(
                 training, point.q, site, Epochs(50, "adaptive", 1e-3, 2, np.random.RandomState(0), History())
             )

@@ -151,26 +151,26 @@ def test_taylors_fixed_point_is_the_mode_of_the_posterior(weighted):
     weight = np.ones(60) if problem.weight is None else problem.weight
     prior = SparsePrior.build(problem.spec, problem.Z)
     A = np.linalg.solve(prior.L, prior.core.cross(problem.X).T).T
-    far = SparsePosterior.from_natural(prior, np.eye(12), 30.0 * problem.random.normal(size=12))
+    far = SparsePosterior.from_natural(prior, np.eye(12)[None], 30.0 * problem.random.normal(size=(1, 12)))
 
     def log_joint(w):
         return np.sum(weight * log_expit(problem.y * (A @ w))) - 0.5 * w @ w
 
     rows = problem.training()
-    for start in (prior.at_prior(None), far):
-        values = [log_joint(start.w)]
+    for start in (prior.at_prior(), far):
+        values = [log_joint(start.w[0])]
         for steps in range(1, 60):
             # Each from the same start: the iterates of one ascent.
             q, *_ = ascended(rows, start, TAYLOR, tol=0.0, max_iter=steps, history=History())
-            values.append(log_joint(q.w))
+            values.append(log_joint(q.w[0]))
             point = update(rows, q, TAYLOR)
             assert point.value == pytest.approx(values[-1], rel=1e-9)
         assert np.all(np.diff(values) >= -1e-10 * abs(values[-1]))
-        gradient = A.T @ (weight * problem.y * expit(-problem.y * (A @ q.w))) - q.w
+        gradient = A.T @ (weight * problem.y * expit(-problem.y * (A @ q.w[0]))) - q.w[0]
         np.testing.assert_allclose(gradient, 0.0, atol=1e-6)
-        curvature = weight * expit(A @ q.w) * expit(-A @ q.w)
+        curvature = weight * expit(A @ q.w[0]) * expit(-A @ q.w[0])
         expected = np.tril(np.eye(12) + A.T @ (curvature[:, None] * A))
-        np.testing.assert_allclose(point.target[0], expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(point.target[0][0], expected, rtol=1e-9, atol=1e-12)
 
 
 # Where the schemes end.
@@ -353,7 +353,7 @@ def check_slopes(function, vector, rtol=1e-6):
 def test_gradient_of_what_profile_climbs():
     problem = Problem("ard", "exact", n=60)
     prior = LengthScalePrior(0.2, np.array([1.0, 2.0]))
-    rows, start = problem.training(), SparsePrior.build(problem.spec, problem.Z).at_prior(None)
+    rows, start = problem.training(), SparsePrior.build(problem.spec, problem.Z).at_prior()
 
     def climbed(vector):
         # Inner solves that each begin at the same sites and end tightly are smooth enough to difference.
@@ -375,7 +375,7 @@ def test_gradient_of_what_profile_climbs():
 @pytest.mark.parametrize("kind", [FixedSitesBound, JointBound])
 def test_gradient_of_what_fixed_sites_climb(kind):
     problem = Problem("ard", "polya-gamma", n=20)
-    rows, start = problem.training(), SparsePrior.build(problem.spec, problem.Z).at_prior(None)
+    rows, start = problem.training(), SparsePrior.build(problem.spec, problem.Z).at_prior()
     point, prior = update(rows, start, problem.site), LengthScalePrior(0.2, np.array([1.0, 2.0]))
     options = Options(True, 1e-9, 100, History())
     plain, climbed = kind(rows, point, options), kind(rows, point, replace(options, length_scale_prior=prior))

@@ -23,7 +23,7 @@ from xgpc import GPClassifier, _sites
 from xgpc.kernels import ActiveDims, AxisMatern
 from xgpc.likelihoods import record_of
 
-from .internals import FullPrior, History, KernelSpec, SeparatePriors, SparsePosterior, SparsePrior, coordinate_ascent
+from .internals import FullPrior, History, KernelSpec, SparsePosterior, SparsePrior, coordinate_ascent, grouped
 from .training import training
 
 MATERN = {"1/2": 0.5, "3/2": 1.5, "5/2": 2.5, "infinity": np.inf}
@@ -188,7 +188,7 @@ class Problem:
 
     def profiled_bound(self, theta, Z):
         """max_q F, and its gradient as the library forms it."""
-        rows, start = self.training(), SparsePrior.build(self.spec.with_theta(theta), Z).at_prior(None)
+        rows, start = self.training(), SparsePrior.build(self.spec.with_theta(theta), Z).at_prior()
         ascent = coordinate_ascent(rows, start, self.site, tol=1e-12, max_iter=500, history=History())
         assert ascent.converged
         point = ascent.point
@@ -219,7 +219,7 @@ class Problem:
         m = len(self.Z)
         B = self.random.normal(size=(m, m))
         prior = SparsePrior.build(self.spec, self.Z)
-        return SparsePosterior.from_natural(prior, np.eye(m) + B @ B.T, 3.0 * self.random.normal(size=m))
+        return SparsePosterior.from_natural(prior, (np.eye(m) + B @ B.T)[None], 3.0 * self.random.normal(size=(1, m)))
 
 
 def derivative(function, h):
@@ -238,8 +238,7 @@ def assert_near(actual, expected, tolerance):
 
 
 def full_prior(Z, kernels):
-    priors = tuple(FullPrior.build(KernelSpec(kernel, Z.shape[1]), Z) for kernel in kernels)
-    return priors[0] if len(priors) == 1 else SeparatePriors(priors)
+    return grouped([FullPrior.build(KernelSpec(kernel, Z.shape[1]), Z) for kernel in kernels])
 
 
 def labelled(n, seed=0, n_classes=3, d=2):

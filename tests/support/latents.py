@@ -12,10 +12,10 @@ from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of
 from .internals import (
     History,
     KernelSpec,
-    SeparatePriors,
     SparsePosterior,
     SparsePrior,
     coordinate_ascent,
+    grouped,
     starting_posterior,
 )
 from .reference import DenseModel
@@ -44,7 +44,7 @@ class Problem:
         f = np.sin(2.0 * self.X[:, 0] + np.linspace(0.0, 6.0, n_classes + 1)[:n_classes, None])
         classes = np.argmax(f + 0.3 * random.normal(size=f.shape), axis=0)
         several = likelihood in MULTI_CLASS
-        self.n_latents = n_classes if several else None
+        self.n_latents = n_classes if several else 1
         self.y = classes.astype(np.float64) if several else np.where(classes > 0, 1.0, -1.0)
         self.weight = random.uniform(0.2, 3.0, n) if weighted else None
         length, variance, white = random.uniform(0.7, 1.5, d), random.uniform(0.5, 4.0), random.uniform(0.05, 0.5)
@@ -52,7 +52,7 @@ class Problem:
         if share == "none":
             kernels += [ConstantKernel(1.5) * Matern(1.2, nu=2.5), RationalQuadratic(1.1, 2.0) + WhiteKernel(white)]
         priors = [SparsePrior.build(KernelSpec(kernel, d), random.uniform(-2.0, 2.0, (m, d))) for kernel in kernels]
-        self.prior = priors[0] if share == "kernel" else SeparatePriors(tuple(priors))
+        self.prior = grouped(priors)
 
     def site(self, label_noise=0.02):
         likelihood, bound = self.key
@@ -64,23 +64,22 @@ class Problem:
     def latents(self, prior=None):
         """The prior of each latent function."""
         groups = (prior or self.prior).groups
-        return groups if len(groups) > 1 else groups * (self.n_latents or 1)
+        return groups if len(groups) > 1 else groups * self.n_latents
 
     def dense(self, q):
         """A model of each latent function."""
-        X, (m, _) = self.X.astype(np.float64), q.P.shape[-2:]
-        parameters = zip(self.latents(q.prior), q.P.reshape(-1, m, m), q.h.reshape(-1, m), strict=True)
-        return [DenseLatent(prior, X, self.y, P, h) for prior, P, h in parameters]
+        parameters = zip(self.latents(q.prior), *q.eta, strict=True)
+        return [DenseLatent(prior, self.X.astype(np.float64), self.y, P, h) for prior, P, h in parameters]
 
     def dense_bound(self, site, models):
         return self.evaluate(site, *marginals(models))[0] - sum(model.kl() for model in models)
 
     def arbitrary_posterior(self):
         """Far from the optimum, of about the precision that the data would give."""
-        m, shape = self.prior.n_inducing, () if self.n_latents is None else (self.n_latents,)
-        B = self.random.normal(size=(*shape, m, m))
+        m, C = self.prior.n_inducing, self.n_latents
+        B = self.random.normal(size=(C, m, m))
         P = np.tril(np.eye(m) + B @ np.swapaxes(B, -1, -2))
-        return SparsePosterior.from_natural(self.prior, P, 5.0 * self.random.normal(size=(*shape, m)))
+        return SparsePosterior.from_natural(self.prior, P, 5.0 * self.random.normal(size=(C, m)))
 
     def whitened_rows(self):
         """A (C, n, m), by dense solves."""
@@ -90,7 +89,7 @@ class Problem:
         """Sum of ell, precisions and linear terms of marginals (C, n)."""
         mean, variance = (np.ascontiguousarray(np.atleast_2d(a)) for a in (mean, variance))
         y, weight = self.y[rows], np.empty(0) if self.weight is None else self.weight[rows]
-        shape = mean.shape if self.n_latents else mean.shape[1:]
+        shape = mean.shape if self.n_latents > 1 else mean.shape[1:]
         ell, precision, linear = np.empty(len(y)), np.empty(shape), np.empty(shape)
         _sites.sites(site, mean.reshape(shape), variance.reshape(shape), y, weight, ell, precision, linear)
         return np.sum(ell), np.atleast_2d(precision), np.atleast_2d(linear)

@@ -17,7 +17,7 @@ from .internals import (
 )
 
 
-def training(X, y, weight=None, n_latents=None, n_jobs=None, cache_bytes=CACHE_BYTES):
+def training(X, y, weight=None, n_latents=1, n_jobs=None, cache_bytes=CACHE_BYTES):
     """Rows in memory and threads over them, which live as long as the result."""
     source = ArraySource(X, y, np.empty(0) if weight is None else weight, cache_bytes)
     return Training(source, Threads(n_jobs), n_latents)
@@ -25,10 +25,10 @@ def training(X, y, weight=None, n_latents=None, n_jobs=None, cache_bytes=CACHE_B
 
 def sites_of(rows, q, site):
     """Mean, variance, precision and linear term, (n,) or (C, n) each, of a posterior at all rows."""
-    blocks = rows.map(block_sites, SitesAtPosterior(q.marginalizer, site))
+    blocks = rows.map(block_sites, SitesAtPosterior(q, site))
     parts = ("mean", "variance", "precision", "linear")
     arrays = [np.concatenate([getattr(block, part) for block in blocks], axis=1) for part in parts]
-    return [array if rows.n_latents is not None else array[0] for array in arrays]
+    return [array if rows.n_latents > 1 else array[0] for array in arrays]
 
 
 def updated(rows, q, site):

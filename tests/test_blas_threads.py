@@ -103,6 +103,11 @@ def two_threads():
         yield threads_of_blas()
 
 
+def hold_and_release():
+    with single_threaded_blas():
+        pass
+
+
 def test_overlapping_users_leave_the_limits_as_they_were(two_threads):
     """The first to enter leaves first, in another thread than the second."""
     inside, leave = threading.Event(), threading.Event()
@@ -265,7 +270,7 @@ def test_an_exception_between_any_two_lines_leaves_nothing_behind(kind, two_thre
             assert threads_of_blas() == two_threads, at
             assert signal.getsignal(signal.SIGINT) is handler, at
             # Another thread would wait for ever for a lock that was left.
-            other = threading.Thread(target=blas.BLAS_LIMIT.renew, daemon=True)
+            other = threading.Thread(target=hold_and_release, daemon=True)
             other.start()
             other.join(60)
             assert not other.is_alive(), at

@@ -72,9 +72,13 @@ def threads_at_work():
 
 def is_blas_locked():
     """Whether another thread would wait for ever for the limit of BLAS."""
-    from xgpc.rows.blas import BLAS_LIMIT
+    from xgpc.rows.blas import single_threaded_blas
 
-    other = threading.Thread(target=BLAS_LIMIT.renew, daemon=True)
+    def hold_and_release():
+        with single_threaded_blas():
+            pass
+
+    other = threading.Thread(target=hold_and_release, daemon=True)
     other.start()
     other.join(60)
     return other.is_alive()

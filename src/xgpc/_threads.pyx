@@ -20,28 +20,24 @@ def scratch():
     return vars(_of_thread)
 
 
-def locked(lock, function, *arguments):
-    """The value of a function that is called with a lock, which no exception leaves locked."""
-    with lock:
-        return function(*arguments)
-
-
 cdef class Held:
-    """Context that calls ``hold(id)`` and ``release(id)`` with its own id; both may be called twice.
+    """Context that calls ``hold(id)`` and ``release(id)`` with its own id, under a lock; both may be called twice.
 
     Where an exception comes between the last line of a block and ``__exit__``, as that of a tracing function can, the
     destructor is left. So nothing else should refer to the context.
     """
-    cdef object _hold, _release
+    cdef object _hold, _release, _lock
     cdef bint _is_held
 
-    def __init__(self, hold, release):
+    def __init__(self, hold, release, lock=None):
         self._hold, self._release, self._is_held = hold, release, False
+        self._lock = allocate_lock() if lock is None else lock
 
     def __enter__(self):
         self._is_held = True
         try:
-            self._hold(id(self))
+            with self._lock:
+                self._hold(id(self))
         except BaseException:
             self._end()
             raise
@@ -58,7 +54,8 @@ cdef class Held:
         error = None
         for _ in range(ATTEMPTS):
             try:
-                self._release(id(self))
+                with self._lock:
+                    self._release(id(self))
                 break
             except BaseException as raised:
                 error = raised
@@ -68,7 +65,7 @@ cdef class Held:
 
 
 cdef class Task:
-    """A call that a thread makes."""
+    """A call that a thread makes; the futures of the standard library do not survive interrupts."""
     cdef object _function, _arguments, _value, _error, _ended
     cdef bint _is_cancelled
 
@@ -86,25 +83,17 @@ cdef class Task:
         self._function = self._arguments = None
         self._ended.release()
 
-    def wait(self):
+    cdef _wait(self):
         """Wait for the end of the call."""
         with self._ended:
             pass
 
     def result(self):
         """Wait for the value, or raise the call's exception."""
-        self.wait()
+        self._wait()
         if self._error is not None:
             raise self._error
         return self._value
-
-
-def settle(tasks):
-    """Cancel those of the tasks that have not begun, and wait for the others."""
-    for task in tasks:
-        (<Task?>task)._is_cancelled = True
-    for task in tasks:
-        task.wait()
 
 
 def _work(queue, ended):
@@ -150,16 +139,27 @@ cdef class Pool:
         self._queue.put(task)
         return task
 
-    def in_order(self, function, items):
-        """Iterator over a function's values at the items, in order."""
-        tasks = deque([self.submit(function, item) for item in items])
+    def in_order(self, function, items, int at_once):
+        """Iterator over a function's values at the items, in order.
+
+        The calling thread wakes for ``at_once`` values together. So many tasks, and one for each thread, have been
+        submitted by then. None is at work after the iterator's end.
+        """
+        tasks = deque()
         try:
+            for item in items:
+                tasks.append(self.submit(function, item))
+                if len(tasks) == self.n_threads + at_once:
+                    (<Task>tasks[at_once - 1])._wait()
+                    for _ in range(at_once):
+                        yield tasks.popleft().result()
             while tasks:
-                value = tasks[0].result()
-                tasks.popleft()
-                yield value
+                yield tasks.popleft().result()
         finally:
-            settle(tasks)
+            for task in tasks:
+                (<Task>task)._is_cancelled = True
+            for task in tasks:
+                (<Task>task)._wait()
 
     def __enter__(self):
         return self

@@ -6,9 +6,8 @@ number of threads changes no bit.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import islice, repeat
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from joblib import effective_n_jobs
 
 from .._engine import Workspace
-from .._threads import Pool, Task, scratch, settle
+from .._threads import Pool, scratch
 from .blas import single_threaded_blas
 from .block import BLOCK_ROWS, Block
 from .clock import Clock
@@ -98,14 +97,13 @@ class Executor:
         if clock is not None:
             clock.check()
         with single_threaded_blas():
-            for value in self._map(len(items))(function, items):
+            for value in self._map(function, items):
                 use(value)
         if clock is not None:
             clock.report()
 
-    def _map(self, n_items: int) -> Callable[..., Iterator[Any]]:
-        """The function ``map`` for so many items."""
-        return map
+    def _map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+        return map(function, items)
 
 
 def read(function: Function[Result], blocks: Iterable[Block], state: State) -> Iterator[Result]:
@@ -172,8 +170,9 @@ class Threads(Pool, Executor):
         super().__init__(max(1, effective_n_jobs(n_jobs)))
         self.clock = clock
 
-    def _map(self, n_items: int) -> Callable[..., Iterator[Any]]:
-        return map if self.n_threads == 1 or n_items < 2 else self.in_order
+    def _map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+        is_alone = self.n_threads == 1 or len(items) < 2
+        return map(function, items) if is_alone else self.in_order(function, items, GROUP)
 
     def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
         is_alone = self.n_threads == 1 or source.n_rows <= BLOCK_ROWS or is_small(source, state)
@@ -183,25 +182,16 @@ class Threads(Pool, Executor):
         group = max(1, min(GROUP, GROUP_BYTES // (8 * state.cost.numbers)))
         # A task has several blocks if these have little work.
         size = max(1, min(group, int(0.5 * MIN_PARALLEL_WORK / (BLOCK_ROWS * state.cost.work))))
-        waited = group // size
 
         def of_blocks(some: list[Block]) -> list[Result]:
             return [function(block, state) for block in some]
 
-        pending: deque[Task[list[Result]]] = deque()
         with closed_at_end(iter(source.blocks())) as blocks:
-            try:
-                while some := list(islice(blocks, size)):
-                    pending.append(self.submit(of_blocks, some))
-                    if len(pending) == self.n_threads + waited:
-                        pending[waited - 1].wait()
-                        for _ in range(waited):
-                            yield from pending.popleft().result()
-                while pending:
-                    yield from pending.popleft().result()
-            finally:
-                # Later passes use the blocks, too.
-                settle(pending)
+            tasks = iter(lambda: list(islice(blocks, size)), [])
+            # Later passes use the blocks, too, so that no thread may be at work on them afterwards.
+            with closing(self.in_order(of_blocks, tasks, group // size)) as records:
+                for some in records:
+                    yield from some
 
 
 def on_threads(n_jobs: int | None) -> Each[Any, Any]:

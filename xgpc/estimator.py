@@ -14,9 +14,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .data.encoding import Encoding, of_table
-from .data.training import Columns, TrainingData, checked_rows, training_data
+from .data.table import Table
+from .data.training import FLOATS, Columns, TrainingData, checked_rows, training_data
 from .names import MatrixLike
-from .ranges import small_is_zero
+from .ranges import LARGEST_FEATURE, MOST_ROWS, largest_size, small_is_zero
 from .rows.source import NONE, dense
 
 Parameters = ParamSpec("Parameters")
@@ -93,15 +94,25 @@ class ColumnsOfFit(BaseEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
+    def _table(self, X: MatrixLike) -> Table:
+        """Rows to predict, read once; NotFittedError before a fit."""
+        # check_is_fitted takes as long as evaluating the kernel at one row.
+        if not hasattr(self, "n_features_in_"):
+            check_is_fitted(self)
+        return Table.of(X, getattr(self, "feature_names_in_", ()))
+
     def _rows(self, X: MatrixLike) -> MatrixLike:
-        """Check and encode rows to predict."""
-        return checked_rows(self, X, self._columns)
+        """Check and encode rows to predict; NotFittedError before a fit."""
+        is_plain = type(X) is np.ndarray and X.dtype in FLOATS and X.shape[1:] == (getattr(self, "n_features_in_", -1),)
+        takes_plain = getattr(self, "encoding_", None) is None and not hasattr(self, "feature_names_in_")
+        # scikit-learn's checks take longer than the rest of a prediction of one row.
+        if is_plain and takes_plain and 0 < len(X) <= MOST_ROWS and largest_size(X) <= LARGEST_FEATURE:
+            return X
+        return checked_rows(self, self._table(X), self._columns)
 
     def _given_rows(self, X: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
         """Checked rows in the units of X, and as the model takes them; ValueError if x is not a vector of numbers."""
-        # check_is_fitted takes as long as the gradient of one row.
-        if not hasattr(self, "n_features_in_"):
-            check_is_fitted(self)
+        table = self._table(X)
         encoding: Encoding | None = getattr(self, "encoding_", None)
         if of_table(encoding) is not None:
             raise ValueError(
@@ -109,7 +120,7 @@ class ColumnsOfFit(BaseEstimator):
                 "little. Fit to the columns of numbers alone, without missing ones; of levels, compare the predictions "
                 "of rows that differ in them."
             )
-        given = dense(checked_rows(self, X, self._columns, as_given=True))
+        given = dense(checked_rows(self, table, self._columns, as_given=True))
         return given, given if encoding is None else encoding.transform(given)
 
     def _by_given(self, given: np.ndarray, gradient: np.ndarray) -> np.ndarray:
@@ -126,7 +137,7 @@ class LatentClassifier(ClassifierMixin, ColumnsOfFit, ABC):
 
     def _training_data(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TrainingData:
         """Check training rows, and keep their columns."""
-        data = training_data(self, X, y, sample_weight)
+        data = training_data(self, Table.of(X), y, sample_weight)
         self._set_columns(data.columns)
         return data
 

@@ -122,13 +122,6 @@ class PosteriorClassifier(WithArrays):
         check_is_fitted(self)
         return summary(self)
 
-    def _fitted_rows(self, X: MatrixLike) -> MatrixLike:
-        """Checked and encoded rows to predict; NotFittedError before a fit."""
-        # check_is_fitted takes as long as evaluating the kernel at one row.
-        if not hasattr(self, "posterior_"):
-            check_is_fitted(self)
-        return self._rows(X)
-
     def _latent(self, X: MatrixLike, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (n,) or (C, n) of the latent functions at checked rows."""
         if not isinstance(corrected, bool | np.bool_):
@@ -185,7 +178,7 @@ class PosteriorClassifier(WithArrays):
 
     def predict_log_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
         """Log probabilities (n, C), finite and accurate even where the probabilities underflow."""
-        rows = self._fitted_rows(X)
+        rows = self._rows(X)
         return self._recalled(rows, self._log_probabilities(*self._latent(rows, corrected)))
 
     def predict_proba_batches(self, source: object) -> Iterator[np.ndarray]:
@@ -270,7 +263,7 @@ class PosteriorClassifier(WithArrays):
             by_x = [self._by_given(given, one) for one in self.posterior_.gradients(rows, self.n_jobs)]
             return mean.T, variance.T, *(one if one.ndim == 2 else np.swapaxes(one, 0, 1) for one in by_x)
         if not return_cov:
-            mean, variance = self._latent(self._fitted_rows(X), corrected)
+            mean, variance = self._latent(self._rows(X), corrected)
             return mean.T, variance.T
         rows, mean = self._joint_rows(X)
         covariance = self._covariance(rows)

@@ -16,7 +16,8 @@ from .approximations.base import Training
 from .approximations.pairs import PairPosterior, PairPrior
 from .config import check_allowed, integer, one_of
 from .data.checks import checked_weights, random_state_of
-from .data.training import checked_rows, labels_of
+from .data.table import Table
+from .data.training import checked_rows
 from .drawn import LatentDraws
 from .estimator import ColumnsOfFit, all_or_nothing
 from .files import Arrays, Header, read, refusing, regular, write
@@ -135,8 +136,9 @@ class GPPreference(ColumnsOfFit):
         valid.
         """
         check_allowed(self, OWN)
-        checked_rows(self, X_preferred, None)
-        self._column_labels = labels_of(X_preferred)
+        preferred = Table.of(X_preferred)
+        checked_rows(self, preferred, None)
+        self._column_labels = preferred.labels
         pairs = self._pairs(X_preferred=X_preferred, X_other=X_other)
         weight = NONE if sample_weight is None else checked_weights(sample_weight, len(pairs))
         if len(weight):

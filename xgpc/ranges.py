@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -38,14 +37,7 @@ def small_is_zero(public: Public) -> Public:
     to raise. Errors of other kinds stay as the caller wishes.
     """
 
-    def decorate(function: Any) -> Any:
-        @wraps(function)
-        def quiet(*arguments: Any, **named: Any) -> Any:
-            with np.errstate(under="ignore"):
-                return function(*arguments, **named)
-
-        return quiet
-
+    decorate = np.errstate(under="ignore")
     if not isinstance(public, type):
         return decorate(public)
     for name, member in list(vars(public).items()):

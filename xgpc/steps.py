@@ -14,9 +14,9 @@ from .approximations.base import KernelPosterior
 from .approximations.local import LocalPosterior
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise
 from .data.checks import checked_classes, checked_groups, has_counts, kind_of, listed
-from .data.frames import index_columns, note_of_index
 from .data.partitions import survey_partitions
 from .data.survey import Streamed, seed_of_keys, survey
+from .data.table import Table, note_of_index
 from .data.training import Columns, training_data, transformed
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import Run
@@ -64,12 +64,12 @@ def rows_in_memory(
 ) -> Data:
     """Check the rows of ``fit``."""
     run.history.tell(stage="checking")
-    note = note_of_index(index_columns(X))
-    if note:
-        run.history.add(decision=note)
+    table = Table.of(X)
+    if table.index_columns:
+        run.history.add(decision=note_of_index(table.index_columns))
     # The checks keep the columns of these rows in the model.
     before = _columns_before(model, config)
-    rows, names, columns, places, order = training_data(model, X, y, sample_weight, classes)
+    rows, names, columns, places, order = training_data(model, table, y, sample_weight, classes)
     of_counts = has_counts(y)
     if groups is not None:
         groups = checked_groups(groups, np.shape(y)[0], None if of_counts else sample_weight)
@@ -131,8 +131,9 @@ def further_rows(
     run.history.tell(stage="checking")
     if classes is not None:
         checked_classes(classes, model._record.by_level(model.classes_), model._is_ordered)
-    known = model.classes_, model._columns, model.classes_ if classes is None else classes
-    (rows, codes, weight), _, columns, *_ = training_data(model, X, y, sample_weight, *known)
+    fitted = model._columns
+    classes, table = model.classes_ if classes is None else classes, Table.of(X, fitted.names or ())
+    (rows, codes, weight), _, columns, *_ = training_data(model, table, y, sample_weight, classes, fitted)
     record, n_classes = model._record, len(model.classes_)
     source = source_of(rows, record.site_labels(codes), weight)
     data = Data(

@@ -17,7 +17,7 @@ from ..catalogue import SYSTEMS
 from ..classifier import GPClassifier
 from ..config import PARAMETERS
 from ..data.encoding import of_table
-from ..data.frames import note_of_index
+from ..data.table import note_of_index
 from ..files import check_replaceable, is_special
 from ..metrics import scores
 from ..rows.columnar import index_in, is_number

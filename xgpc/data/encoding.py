@@ -23,7 +23,7 @@ from ..ranges import LARGEST_FEATURE, small_is_zero, varies
 from ..status import warn_user
 from .checks import LISTED, check_features, said_missing
 from .far_values import Limit, limits, limits_from_data, within, within_vjp
-from .frames import Column, Level, as_levels, as_numbers, columns_of, is_table, with_names
+from .table import Column, Level, Table
 from .warps import Warp, warp_slopes, warped, warps_from_data
 
 # Each level has this in its own column of the matrix and 0 in the others, so that two levels are at a distance of 1.
@@ -99,7 +99,7 @@ class ColumnEncoding:
 
     def places(self, column: Column) -> np.ndarray:
         """Return the position (n,) of each row's level among the columns of the matrix."""
-        (codes, given), first = as_levels(column), self.levels[:1]
+        (codes, given), first = column.as_levels(), self.levels[:1]
         if len(given) and first and isinstance(given[0], str) != isinstance(first[0], str):
             here, there = ("text", "numbers") if isinstance(given[0], str) else ("numbers", "text")
             raise ValueError(
@@ -130,7 +130,7 @@ def learned_levels(column: Column, rows: np.ndarray, weight: np.ndarray) -> Colu
 
     The other levels count as unknown. A row of weight w, (r,) or (0,) for ones, counts as w rows.
     """
-    codes, levels = as_levels(column)
+    codes, levels = column.as_levels()
     counts = np.bincount(codes[rows] + 1, weight if len(weight) else None, len(levels) + 1)
     n_rows = {level: count for level, count in zip(levels, counts[1:], strict=True) if count}
     if not n_rows:
@@ -144,7 +144,7 @@ def learned_levels(column: Column, rows: np.ndarray, weight: np.ndarray) -> Colu
 
 def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> ColumnEncoding:
     """Return the encoding of a column of numbers: the mean of some rows with weights, (r,) or (0,), and its levels."""
-    given = as_numbers(column)[rows]
+    given = column.numbers()[rows]
     # Numbers that are infinite, or too large for a sum, are refused in the matrix.
     known = np.abs(given, dtype=np.float64) <= LARGEST_FEATURE
     if not np.any(known):
@@ -282,7 +282,7 @@ class Encoding:
         return [described for *_, labels in self.parts for _, described in labels]
 
     @small_is_zero
-    def encode(self, X: MatrixLike) -> np.ndarray:
+    def encode(self, X: MatrixLike | Table) -> np.ndarray:
         """Return the matrix (n, d) of a table or an array with the columns that the encoding was learned from.
 
         Raises
@@ -296,12 +296,10 @@ class Encoding:
         UserWarning
             For such numbers of a table.
         """
+        table = X if isinstance(X, Table) else Table.of(X, [one.name for one in self.columns])
         if not self.columns:
-            return self.transform(as_array(X))
-        if not len(X):
-            return np.empty((0, len(self.groups.index)), dtype=self.dtype)
-        X = with_names(X, [one.name for one in self.columns]) if is_table(X) else as_array(X)
-        return self.transform(self.matrix(columns_of(X), allow_missing=is_table(X)))
+            return self.transform(table.array())
+        return self.transform(self.matrix(table.columns(), allow_missing=table.is_frame))
 
     def within_limits(self, X: MatrixLike) -> np.ndarray:
         """Return rows (n, d) of the matrix, or of an array, with values beyond the limits replaced."""
@@ -362,7 +360,7 @@ class Encoding:
             if one.fill is None or prefix == REPEATED:
                 X[rows, start + one.places(columns[j])] = IN_OWN_COLUMN
             else:
-                values = as_numbers(columns[j])
+                values = columns[j].numbers()
                 missing = np.isnan(values)
                 X[:, start] = missing if prefix == INDICATOR else np.where(missing, one.fill, values)
                 if not one.has_missing and np.any(missing):
@@ -405,21 +403,21 @@ def warps_in(encoding: Encoding | None) -> tuple[Warp, ...]:
     return () if encoding is None else encoding.warps
 
 
-def is_categorical(setting: Sequence[Any] | str | None, X: object, columns: Sequence[Column]) -> list[bool]:
-    """Return which columns of X the parameter ``categorical_features`` makes categorical.
+def is_categorical(setting: Sequence[Any] | str | None, table: Table, columns: Sequence[Column]) -> list[bool]:
+    """Return which columns of a table the parameter ``categorical_features`` makes categorical.
 
     Names, positions or a mask that do not fit the columns raise ValueError.
     """
     if setting is None:
         return [False] * len(columns)
     if isinstance(setting, str):
-        return [is_table(X) and column.levels is not None for column in columns]
-    given, names = list(setting), [column.name for column in columns] if is_table(X) else []
-    if given and all(isinstance(one, bool | np.bool_) for one in given):
-        if len(given) != len(columns):
-            raise ValueError(f"categorical_features is a mask of {len(given)} columns; X has {len(columns)}.")
-        return [bool(one) for one in given]
-    places = [names.index(one) if one in names else one for one in given]
+        return [table.is_frame and column.levels is not None for column in columns]
+    chosen, names = list(setting), [column.name for column in columns] if table.is_frame else []
+    if chosen and all(isinstance(one, bool | np.bool_) for one in chosen):
+        if len(chosen) != len(columns):
+            raise ValueError(f"categorical_features is a mask of {len(chosen)} columns; X has {len(columns)}.")
+        return [bool(one) for one in chosen]
+    places = [names.index(one) if one in names else one for one in chosen]
     if wrong := [one for one in places if isinstance(one, str) or not 0 <= one < len(columns)]:
         raise ValueError(
             f"categorical_features has {wrong[0]!r}: names must be among {names[:LISTED]}, the names of columns of X, "
@@ -434,14 +432,3 @@ def warn_of_means(counts: Sequence[tuple[str, int]]) -> None:
         f"X has {said_missing(counts)}. The training rows missed none there: their mean stands for such a number, as "
         "if it had been seen. Fit with rows that miss some if predictions are to know of it."
     )
-
-
-def as_array(X: MatrixLike) -> np.ndarray:
-    """Return a two-dimensional array of any dtype; raise ValueError for other shapes."""
-    found = np.asarray(X)
-    if found.ndim != 2:
-        raise ValueError(
-            f"Expected 2D array, or a table; got a {type(X).__name__} of shape {found.shape}. Of a single row give "
-            "[row], or a data frame of one row."
-        )
-    return found

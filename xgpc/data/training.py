@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import reprlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from ..names import MatrixLike
-from ..ranges import LARGEST_FEATURE, MOST_ROWS, as_csr, check_weight_range, largest_size
+from ..ranges import check_weight_range, largest_size
 from ..rows.batches import Rows
 from ..rows.source import NONE, dense, is_mapped
 from .checks import (
@@ -33,13 +34,12 @@ from .checks import (
     has_counts,
     listed,
     missing_numbers,
-    refuse_not_in_memory,
     said_missing,
     times_class_weights,
 )
-from .encoding import HOW_TO_MISS, Encoding, as_array, is_categorical, of_table, warn_of_means, warps_in
+from .encoding import HOW_TO_MISS, Encoding, is_categorical, of_table, warn_of_means, warps_in
 from .far_values import described, limits_of
-from .frames import Column, columns_of, is_table, levels_of, names_of, refuse_times, with_names
+from .table import Column, Table, levels_of
 from .warps import Warp, warps_of
 
 FLOATS = (np.float64, np.float32)
@@ -79,6 +79,15 @@ class Columns(NamedTuple):
                 "same columns in the same order."
             )
 
+    def check_labels(self, table: Table) -> None:
+        """Raise ValueError if a table has columns with other labels that are no text."""
+        if None not in (table.labels, self.labels) and table.labels != self.labels:
+            raise ValueError(
+                f"X has the columns {reprlib.repr(list(table.labels or ()))}; the model was fitted to "
+                f"{reprlib.repr(list(self.labels or ()))}. Give the same columns in the same order, or an array, whose "
+                "columns count by their positions."
+            )
+
     @property
     def described(self) -> list[str]:
         """Names of the features, or of the columns of the encoded matrix, for messages."""
@@ -107,37 +116,33 @@ class TrainingData(NamedTuple):
 
 def training_data(
     model: BaseEstimator,
-    X: MatrixLike,
+    table: Table,
     y: ArrayLike,
     sample_weight: ArrayLike | None,
     classes: ArrayLike | None = None,
     fitted: Columns | None = None,
-    counted: ArrayLike | None = None,
 ) -> TrainingData:
     """Check training data; a table has no encoding if all columns are numbers and no number is missing.
 
     Parameters
     ----------
     model : the estimator, with its parameters; scikit-learn's checks keep names and number of columns in it
-    classes : labels that there may be; None: those of y
+    classes : labels that there may be, in the order of the columns of y (n, C); None: those of y
     fitted : the columns of a model that continues; None for its first rows
-    counted : with y (n, C), the classes of its columns if ``classes`` are in another order
     """
-    refuse_not_in_memory(X)
-    table, chosen = ([], []) if fitted else _columns_to_encode(model, X)
-    rows = None if table else checked_rows(model, X, fitted)
-    n_rows = len(table[0].values) if rows is None else rows.shape[0]
-    if not n_rows:
-        raise ValueError("X has 0 samples; give a row or more.")
+    columns, chosen = ([], []) if fitted else _columns(model, table)
+    is_encoded = any(chosen) or any(column.n_missing for column in columns)
+    rows = None if is_encoded else checked_rows(model, table, fitted, columns=columns)
+    n_rows = len(columns[0].values) if rows is None else rows.shape[0]
     is_ordered = getattr(model, "_is_ordered", False)
     classes = levels_of(y) if classes is None and is_ordered else classes
-    may_lack, given = classes is not None, classes
+    may_lack = classes is not None
     levels = checked_classes(classes, None, is_ordered) if may_lack else NONE
     weight = NONE if sample_weight is None else checked_weights(sample_weight, n_rows)
     counts_classes = may_lack and has_counts(y)
     if counts_classes:
-        classes = np.sort(levels)
-        counts = checked_counts(y, n_rows, given if counted is None else counted, classes)
+        sorted_classes = np.sort(levels)
+        counts = checked_counts(y, n_rows, classes, sorted_classes)
         n_each = counts[weight > 0.0 if len(weight) else slice(None)].sum(axis=0)
         weights = counts * weight[:, None] if len(weight) else counts
         keep, codes = np.nonzero(weights)
@@ -145,80 +150,92 @@ def training_data(
         check_weight_range(weight)
     else:
         labels = checked_labels(y, n_rows)
-        if classes is None:
+        if not may_lack:
             check_classification_targets(labels)
-        classes = np.sort(levels) if may_lack else np.unique(labels)
-        codes = class_numbers(labels, classes, HOW_TO_NAME if given is not None else "")
+        sorted_classes = np.sort(levels) if may_lack else np.unique(labels)
+        codes = class_numbers(labels, sorted_classes, HOW_TO_NAME if may_lack else "")
         (keep,) = np.nonzero(weight) if len(weight) else (np.arange(n_rows),)
         codes, weight = codes[keep], weight[keep] if len(weight) else weight
-        n_each = np.bincount(codes, minlength=len(classes))
-    check_classes_present(classes[np.unique(codes)], may_lack, takes_classes=hasattr(model, "partial_fit"))
-    factors = class_factors(getattr(model, "class_weight", None), classes, n_each)
-    weight, named = times_class_weights(weight, factors, codes), with_names(X)
-    order = np.searchsorted(classes, levels) if is_ordered and may_lack else NONE
-    if rows is not None:
-        rows = rows if len(keep) == n_rows and not counts_classes else rows[keep]
-        columns = fitted or Columns(rows.shape[1], names_of(named), labels_of(named))
-        return TrainingData(Rows(rows, codes, weight), classes, columns, keep, order)
-    encoding = Encoding.learn(table, chosen, keep, weight)
-    matrix = encoding.matrix([column.part(keep) for column in table])
-    columns = Columns(len(table), names_of(named), labels_of(named), encoding)
-    return TrainingData(Rows(matrix, codes, weight), classes, columns, keep, order)
+        n_each = np.bincount(codes, minlength=len(sorted_classes))
+    check_classes_present(sorted_classes[np.unique(codes)], may_lack, takes_classes=hasattr(model, "partial_fit"))
+    factors = class_factors(getattr(model, "class_weight", None), sorted_classes, n_each)
+    weight = times_class_weights(weight, factors, codes)
+    encoding = None
+    if rows is None:
+        encoding = Encoding.learn(columns, chosen, keep, weight)
+        rows = encoding.matrix([column.part(keep) for column in columns])
+    elif len(keep) < n_rows or counts_classes:
+        rows = rows[keep]
+    described = fitted or Columns(len(columns) or rows.shape[1], table.names, table.labels, encoding)
+    order = np.searchsorted(sorted_classes, levels) if is_ordered and may_lack else NONE
+    return TrainingData(Rows(rows, codes, weight), sorted_classes, described, keep, order)
 
 
-def _columns_to_encode(model: BaseEstimator, X: MatrixLike) -> tuple[list[Column], list[bool]]:
-    """Return the columns of X, and which of them are categorical; empty lists if X needs no encoding."""
+def _columns(model: BaseEstimator, table: Table) -> tuple[list[Column], list[bool]]:
+    """Return the columns of a table that may need an encoding, else none, and which of them are categorical."""
     setting = getattr(model, "categorical_features", None)
     names_columns = not (setting is None or isinstance(setting, str))
-    if not (names_columns or (is_table(X) and hasattr(model, "categorical_features"))):
+    if not (names_columns or (table.is_frame and hasattr(model, "categorical_features"))):
         return [], []
-    if sparse.issparse(X):
+    if sparse.issparse(table.given):
         raise ValueError(
             f"categorical_features={setting!r} is for tables and arrays; a sparse X has columns of numbers. Leave "
             "'from_dtype'."
         )
-    X = with_names(X) if is_table(X) else as_array(X)
-    columns = columns_of(X)
-    chosen = is_categorical(setting, X, columns)
-    missing = [(one.name, one.n_missing) for one in columns]
-    gaps = [one for one, categorical in zip(missing, chosen, strict=True) if one[1] and not categorical]
-    if gaps and not is_table(X):
-        raise ValueError(f"X has {said_missing(gaps)}. {HOW_TO_MISS}")
-    return (columns, chosen) if any(chosen) or any(count for _, count in missing) else ([], [])
+    columns = table.columns()
+    n_rows = len(columns[0].values) if columns else len(table.rows)
+    if not n_rows or not columns:
+        raise ValueError(f"X has {n_rows} rows and {len(columns)} columns; give a row and a column or more.")
+    chosen = is_categorical(setting, table, columns)
+    missing = [(one.name, one.n_missing) for one, leaves in zip(columns, chosen, strict=True) if not leaves]
+    if not table.is_frame and any(count for _, count in missing):
+        raise ValueError(f"X has {said_missing([one for one in missing if one[1]])}. {HOW_TO_MISS}")
+    return columns, chosen
 
 
-def checked_rows(model: BaseEstimator, X: MatrixLike, fitted: Columns | None, as_given: bool = False) -> MatrixLike:
-    """Return the rows (n, d) of X to fit, or to predict by a ``fitted`` model, encoded; there may be none to predict.
+def checked_rows(
+    model: BaseEstimator,
+    table: Table,
+    fitted: Columns | None,
+    as_given: bool = False,
+    columns: Sequence[Column] = (),
+) -> MatrixLike:
+    """Return the rows (n, d) of a table to fit, or to predict by a ``fitted`` model, encoded.
 
-    Rows of numbers ``as_given`` are neither within limits nor warped. Missing and too large numbers raise ValueError.
+    There may be none to predict. Rows of numbers ``as_given`` are neither within limits nor warped; ``columns`` are
+    those of the table, if they were read before. Missing and too large numbers raise ValueError.
     """
     known, takes_tables = fitted or Columns(0, None), hasattr(model, "categorical_features")
-    # scikit-learn's checks take longer than the rest of a prediction of one row.
-    takes_arrays = fitted is not None and fitted.names is None and fitted.encoding is None
-    is_plain = type(X) is np.ndarray and X.dtype in FLOATS and X.shape[1:] == (known.n_features,)
-    if takes_arrays and is_plain and 0 < len(X) <= MOST_ROWS and largest_size(X) <= LARGEST_FEATURE:
-        return X
-    refuse_not_in_memory(X)
-    X = as_csr(with_names(X, known.names or ()))
-    labels, table = labels_of(X), of_table(known.encoding)
-    if None not in (labels, known.labels) and labels != known.labels:
-        raise ValueError(
-            f"X has the columns {reprlib.repr(list(labels or ()))}; the model was fitted to "
-            f"{reprlib.repr(list(known.labels or ()))}. Give the same columns in the same order, or an array, whose "
-            "columns count by their positions."
-        )
-    if (table or known.names is not None) and not is_table(X) and (table or not sparse.issparse(X)):
-        X = as_array(X)
-    if table:
-        validate_data(model, X, reset=False, skip_check_array=True)
-        return table.encode(X)
-    refuse_times(X)
-    is_sparse = sparse.issparse(X) and model.__sklearn_tags__().input_tags.sparse
+    known.check_labels(table)
+    encoding = known.encoding
+    if columns or of_table(encoding):
+        validate_data(model, table.given if table.is_frame else table.array(), reset=not fitted, skip_check_array=True)
+        if encoding is not None:
+            return encoding.encode(table)
+        rows = np.column_stack([column.numbers() for column in columns])
+    else:
+        rows = _numbers(model, table, fitted, takes_tables)
+    names = known.names or table.names
+    described = None if names is None else list(map(repr, names))
+    if len(known.mean) and table.is_frame and math.isnan(largest_size(rows)):
+        warn_of_means(missing_numbers(rows, described))
+        mean = known.mean if encoding is None else encoding.inverse(known.mean[None])[0]
+        rows = np.where(np.isnan(rows), mean.astype(rows.dtype), rows)
+    how = HOW_TO_MISS if takes_tables else HOW_TO_IMPUTE
+    if fitted and takes_tables:
+        how = f"{HOW_TO_IMPUTE[:-1]}; or fit to a data frame, or a table of Arrow, whose rows miss some numbers."
+    check_features(rows, described, how)
+    return rows if encoding is None or as_given else encoding.transform(rows)
+
+
+def _numbers(model: BaseEstimator, table: Table, fitted: Columns | None, takes_tables: bool) -> MatrixLike:
+    """Return the rows (n, d) as scikit-learn's checks make numbers of them, which may be missing."""
+    is_sparse = sparse.issparse(table.given) and model.__sklearn_tags__().input_tags.sparse
     try:
-        # An error below says where numbers are not finite.
-        rows = validate_data(
+        # The caller says where numbers are not finite.
+        return validate_data(
             model,
-            X,
+            table.given,
             reset=not fitted,
             dtype=FLOATS,
             accept_sparse="csr" if is_sparse else False,
@@ -235,23 +252,6 @@ def checked_rows(model: BaseEstimator, X: MatrixLike, fitted: Columns | None, as
                 "with categorical_features='from_dtype'; or name an array's columns of text in categorical_features"
             )
         raise ValueError(f"X has text: {error}. {'The model was fitted to numbers. ' * bool(fitted)}{how}.") from error
-    named, how = known.names or names_of(X), HOW_TO_IMPUTE
-    names = None if named is None else list(map(repr, named))
-    if len(known.mean) and is_table(X) and math.isnan(largest_size(rows)):
-        warn_of_means(missing_numbers(rows, names))
-        mean = known.mean if known.encoding is None else known.encoding.inverse(known.mean[None])[0]
-        rows = np.where(np.isnan(rows), mean.astype(rows.dtype), rows)
-    if takes_tables:
-        later = f"{how[:-1]}; or fit to a data frame, or a table of Arrow, whose rows miss some numbers."
-        how = later if fitted else HOW_TO_MISS
-    check_features(rows, names, how)
-    return rows if known.encoding is None or as_given else known.encoding.transform(rows)
-
-
-def labels_of(X: MatrixLike) -> tuple[str, ...] | None:
-    """Return the column labels of a data frame, as text, if not all are text: scikit-learn does not compare these."""
-    labels = tuple(X.columns) if hasattr(X, "columns") and hasattr(X, "iloc") else ()
-    return None if all(isinstance(label, str) for label in labels) else tuple(map(str, labels))
 
 
 def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
@@ -269,25 +269,22 @@ def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
     X, y, weight = (*parts, None)[:3]
     if np.shape(y)[:1] == (0,) and np.shape(X)[:1] == (0,):
         return None
-    refuse_not_in_memory(X)
-    X = dense(as_csr(with_names(X)))
-    names = names_of(X)
-    if is_table(X) and len(X):
-        columns = columns_of(X)
-        if found := next((one for one in columns if one.levels is not None), None):
-            raise ValueError(
-                f"The column {found.name!r} of the batch has levels, such as {next(iter(found.levels or ()), None)!r}"
-                ". GPClassifier.fit takes them, but rows in batches, and of dask, must be numbers: make columns of the "
-                "levels before, as sklearn.preprocessing.OneHotEncoder does, or leave such columns out."
-            )
-        rows = np.column_stack([column.values for column in columns])
-    else:
-        refuse_times(X)
-        rows = check_array(X, dtype=FLOATS, order="C", ensure_all_finite=False, ensure_min_samples=0, input_name="X")
-    check_features(rows, None if names is None else list(map(repr, names)))
+    table = Table.of(X)
+    columns = table.columns() if table.is_frame else []
+    for column in columns:
+        if column.levels is None:
+            continue
+        raise ValueError(
+            f"The column {column.name!r} of the batch has levels, such as {next(iter(column.levels), None)!r}"
+            ". GPClassifier.fit takes them, but rows in batches, and of dask, must be numbers: make columns of the "
+            "levels before, as sklearn.preprocessing.OneHotEncoder does, or leave such columns out."
+        )
+    given = np.column_stack([column.values for column in columns]) if columns else dense(table.given)
+    rows = check_array(given, dtype=FLOATS, order="C", ensure_all_finite=False, ensure_min_samples=0, input_name="X")
+    check_features(rows, None if table.names is None else list(map(repr, table.names)))
     labels = checked_labels(y, len(rows))
     weight = NONE if weight is None else checked_weights(weight, len(rows))
-    return Columns(rows.shape[1], names), Rows(rows, labels, weight)
+    return Columns(rows.shape[1], table.names), Rows(rows, labels, weight)
 
 
 def transformed(

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import issparse
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator
 
-from ..data.frames import Column, columns_of, is_table
+from ..data.table import Column, Table
 from ..explain import shapley_values
 from ..names import MatrixLike
 from .base import COLOURS, Display, feature_names
@@ -38,7 +37,7 @@ class ShapleyDisplay(Display):
     values, std : (n, p) arrays
         Shapley values and their posterior standard deviations.
     names : p names
-    columns : p ``xgpc.data.frames.Column``
+    columns : p ``xgpc.data.table.Column``
         Values of the features.
     label : str
         The class for which positive values speak.
@@ -100,9 +99,8 @@ class ShapleyDisplay(Display):
             values, std = (part[:, :, classes.index(label)] for part in (values, std))
         elif label == classes[0]:
             values = -values
-        rows = X if is_table(X) else np.asarray(X.toarray() if issparse(X) else X)
         names = feature_names(model, X, values.shape[1])
-        return cls(values, std, names=names, columns=columns_of(rows), label=str(label)).plot(
+        return cls(values, std, names=names, columns=Table.of(X).columns(), label=str(label)).plot(
             n_features=n_features, ax=ax
         )
 

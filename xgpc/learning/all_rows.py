@@ -14,6 +14,7 @@ from ..approximations.local_rows import in_order, local_rows, metric
 from ..approximations.sparse import SparsePrior
 from ..inference.local_sites import Local
 from ..inference.sweeps import Sweeps, converged_sites, start_sites
+from ..likelihoods import label_log_probabilities
 from ..rows.coinciding import Distinct, Sites, taken
 from ..rows.neighbours import Neighbours
 from ..rows.source import ArraySource, labels_and_weights
@@ -155,7 +156,7 @@ class HeldOutPredictions:
 
     @property
     def scores(self) -> Scores:
-        return Scores(self.site.record.cavity.scores(self.site, self.mean, self.variance, self.y)[0], self.weight)
+        return Scores(label_log_probabilities(self.site, self.mean, self.variance, self.y), self.weight)
 
     @property
     def sites(self) -> Sites:

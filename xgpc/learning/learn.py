@@ -17,7 +17,7 @@ from ..approximations.sparse import SparsePrior
 from ..inference.run import Run
 from ..inference.sweeps import start_sites
 from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
-from ..likelihoods import RECORDS
+from ..likelihoods import RECORDS, predicted_log_probabilities
 from ..rows.clock import during, has_passed
 from ..status import warn_user
 from .all_rows import AllRows, predict_held_out
@@ -260,7 +260,7 @@ def start_without_neighbors(task: Task) -> Start:
     some = source.sample(np.linspace(0, source.n_rows - 1, min(source.n_rows, START_ROWS)).astype(np.intp))
     mean, variance = q.marginals(some.X, n_threads)
     site = data.prior_mean.site(sparse.model.site, sparse.model.prior)
-    log_p = data.record.log_probabilities(mean.T + site.prior_mean, variance.T, site.parameter)
+    log_p = predicted_log_probabilities(site, mean, variance)
     near = metric(sparse.model.prior.groups[0].core)
     z = round(score_test(near, np.exp(log_p), some, task.n_neighbors, n_threads), 2)
     # Few rows of several classes lower z so much that the first round decides. (Two splits of vowel: NLL .21 and .15

@@ -10,6 +10,7 @@ from ..approximations.base import KernelPosterior, Training
 from ..inference.ascent import Point
 from ..inference.run import Run
 from ..kernels.prior import LengthScalePrior
+from ..likelihoods import label_log_probabilities
 from ..rows.source import labels_and_weights
 from .candidates import Gain, Scores, joined, under_frequencies
 from .hold_out import HoldOut
@@ -33,7 +34,7 @@ def gain_of_parts(data: Data, run: Run, initial: InitialState) -> Gain | None:
         learned = learn_in_stages(data, own, state).model
         point = posterior_of(state.training, learned, data.prior_mean, data.config)
         source, groups = data.source.sample(held_out), initial.hold_out.groups_of(held_out)
-        scores.append(predicted(data.record, point, source, groups, initial.training.executor.n_threads))
+        scores.append(predicted(point, source, groups, initial.training.executor.n_threads))
         y, weight = labels_and_weights(state.training.source)
         totals = np.bincount(data.record.codes(y), weight, len(data.classes))
         base.append(under_frequencies(scores[-1], data.record.codes(source.y), totals))
@@ -59,9 +60,7 @@ def gain_of_rows(data: Data, training: Training, point: Point[KernelPosterior], 
     # Positive, but for sites that have not converged.
     rest = np.maximum(1.0 - precision * V, np.finfo(float).eps)
     moments = mean + V * (precision * mean - linear) / rest, variance + precision * V**2 / rest
-    m, v = (part.reshape(*q.shape, len(y)) for part in moments)
-    log_p = data.record.log_probabilities(m.T + point.site.prior_mean, v.T, point.site.parameter)
-    scores = Scores(log_p[np.arange(len(y)), codes], weight)
+    scores = Scores(label_log_probabilities(point.site, *moments, y), weight)
     n_learned = sum(prior.n_effective(group.spec) for group in q.prior.groups)
     base = under_frequencies(scores, codes, np.bincount(codes, weight, len(data.classes)))
     return Gain(scores, base, n_learned, "Predicted without their own labels, rows have")

@@ -97,6 +97,6 @@ def _propose(data: Data, initial: InitialState, model: Model) -> tuple[Candidate
 
     def tried(prior: KernelPrior) -> Candidate:
         point = profile(part, starting_posterior(part, model.q, prior, site), site, options).point
-        return point, predicted(data.record, point, source, groups, training.executor.n_threads)
+        return point, predicted(point, source, groups, training.executor.n_threads)
 
     return tried(model.prior), tried(grouped([model.prior.groups[0]] * len(data.classes)))

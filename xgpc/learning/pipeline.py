@@ -28,6 +28,7 @@ from ..inference.mini_batch import batch_rows
 from ..inference.run import Run
 from ..kernels.default import without_features
 from ..kernels.prior import NO_PRIOR
+from ..likelihoods import predicted_log_probabilities
 from ..rows.clock import Clock, has_passed, stopped_by_interrupts
 from ..rows.coinciding import agreement_of_labels
 from ..rows.executor import Threads
@@ -177,7 +178,7 @@ def _label_agreement(data: Data, run: Run, q: LocalPosterior, site: Site) -> flo
         return 0.0
     rows, place = rows[repeats], place[repeats]
     mean, variance = q.marginals(X[rows], data.config.n_jobs)
-    log_p = data.record.log_probabilities(mean.T + site.prior_mean, variance.T, site.parameter)
+    log_p = predicted_log_probabilities(site, mean, variance)
     agreement = agreement_of_labels(place, data.hold_out.labels[rows], log_p)
     run.history.add(
         decision=f"{len(rows)} rows have the features of another. A row given once more has the same label with "

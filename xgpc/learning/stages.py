@@ -16,7 +16,7 @@ from ..inference.history import History
 from ..inference.prior_mean import PriorMean
 from ..inference.run import Run
 from ..kernels.default import STARTS, axis_aligned, other_start
-from ..likelihoods import LikelihoodBound
+from ..likelihoods import LikelihoodBound, label_log_probabilities
 from ..names import MatrixLike
 from ..rows.clock import during
 from ..rows.source import ArraySource, dense, labels_and_weights
@@ -141,7 +141,6 @@ def posterior_of(
 
 
 def predicted(
-    record: LikelihoodBound,
     point: Point[KernelPosterior],
     source: ArraySource,
     groups: np.ndarray | None,
@@ -149,9 +148,8 @@ def predicted(
 ) -> Scores:
     """Scores of rows that a posterior has not seen."""
     mean, variance = point.q.marginals(source.X, n_threads)
-    found = record.log_probabilities(mean.T + point.site.prior_mean, variance.T, point.site.parameter)
     y, weight = labels_and_weights(source)
-    return Scores(np.asarray(found[np.arange(len(y)), record.codes(y)]), weight, groups)
+    return Scores(label_log_probabilities(point.site, mean, variance, y), weight, groups)
 
 
 class Learner:
@@ -184,7 +182,7 @@ class Learner:
         self._sizes: Sizes = None if config.learns_in_batches or is_full else config.subset_sizes
         self._start_rows = min(ROWS_BEFORE_BATCHES, n_rows) if config.learns_in_batches else n_rows
         self._subsets = Subsets(self.training.source.labels(), run.random_state)
-        self._record, self._hold_out = data.record, initial.hold_out
+        self._hold_out = initial.hold_out
 
     def sizes(self, prior: KernelPrior) -> list[int]:
         """Sizes of the successive subsets."""
@@ -361,7 +359,7 @@ class Learner:
         for support, held_out in splits:
             some, source = part.part(support), part.source.sample(held_out)
             groups = self._hold_out.groups_of(held_out if rows is None else rows[held_out])
-            before, after = (predicted(self._record, fit(some), source, groups, n_threads) for fit in (simpler, richer))
+            before, after = (predicted(fit(some), source, groups, n_threads) for fit in (simpler, richer))
             scores.append((before, after))
         if not scores:
             return True

@@ -15,6 +15,8 @@ from .registry import START_NOISE as START_NOISE
 from .registry import LikelihoodBound as LikelihoodBound
 from .registry import Parameter as Parameter
 from .registry import expected_log_likelihood as expected_log_likelihood
+from .registry import label_log_probabilities as label_log_probabilities
 from .registry import other_site as other_site
+from .registry import predicted_log_probabilities as predicted_log_probabilities
 from .registry import record_of as record_of
 from .registry import resolve as resolve

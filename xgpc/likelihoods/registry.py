@@ -415,6 +415,19 @@ def other_site(key: Key, site: Site) -> Site:
     return record_of(*key).site(site.n_latents).with_prior_mean(site.prior_mean)
 
 
+def predicted_log_probabilities(site: Site, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Log probabilities (n, classes) of the labels of new rows, where the latent functions' distances from the prior
+    mean are N(mean, variance), (n,) or (C, n)."""
+    shape = (site.n_latents, -1) if site.n_latents > 1 else -1
+    m, v = (np.reshape(moment, shape).T for moment in (mean, variance))
+    return site.record.log_probabilities(m + site.prior_mean, v, site.parameter)
+
+
+def label_log_probabilities(site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """``predicted_log_probabilities`` of labels y (n,), as sites take them: the score of rows not learned from."""
+    return predicted_log_probabilities(site, mean, variance)[np.arange(len(y)), site.record.codes(y)]
+
+
 def expected_log_likelihood(site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> float:
     """Sum of the bound's terms over the rows, in nats, for marginals (n,) or (C, n)."""
     ell = np.empty(len(y))

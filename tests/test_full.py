@@ -21,8 +21,6 @@ from support.dense import (
     points_apart,
 )
 from support.internals import (
-    LEAST_COMPLEMENT,
-    SOFTMAX_PRECISION_RATE,
     FixedSites,
     FullPosterior,
     FullPrior,
@@ -33,10 +31,9 @@ from support.internals import (
     coordinate_ascent,
     starting_posterior,
     steps_from,
-    thetas,
     update,
 )
-from support.training import sites_of, training
+from support.training import assert_one_rate, rebuilt, sites_of, softmax_curvatures, thetas, training
 
 from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of
 
@@ -236,17 +233,13 @@ def test_mean_of_softmax_solves_the_newton_system(bound, share, tuned):
     q = FullPosterior.from_natural(prior, random.uniform(0.0, 1.0, (3, 8)), random.normal(size=(3, 8)))
     point = update(rows, q, site)
     precision, linear = steps_from(rows, point)(1.0).eta
-    np.testing.assert_allclose(precision, q.precision + SOFTMAX_PRECISION_RATE * (point.target[0] - q.precision))
-
-    m, _, lam, r = sites_of(rows, q, site)
-    g = r - lam * m
-    p = (np.arange(3)[:, None] == y) - g / weight
-    d = lam / np.clip(1.0 - p, LEAST_COMPLEMENT, 1.0)
+    assert_one_rate(q.precision, precision, point.target[0])
+    point_sites = sites_of(rows, q, site)
+    g, H = softmax_curvatures(point_sites, y, weight)
     system, right = np.zeros((3, 8, 3, 8)), np.zeros((3, 8))
     for i, k in enumerate(place):
-        H = np.diag(d[:, i]) - np.outer(d[:, i], d[:, i]) / np.sum(d[:, i])
-        system[:, k, :, k] += H
-        right[:, k] += g[:, i] + H @ m[:, i]
+        system[:, k, :, k] += H[i]
+        right[:, k] += g[:, i] + H[i] @ point_sites[0][:, i]
     for c, kernel in enumerate(kernels):
         system[c, :, c] += np.linalg.inv(kernel(Z, Z))
     expected = np.linalg.solve(system.reshape(24, 24), right.ravel()).reshape(3, 8)
@@ -314,12 +307,6 @@ def test_polya_gamma_is_gibbs_and_mackays_bound_at_its_maximum(kernel, noise):
 
 
 # Gradients.
-
-
-def rebuilt(prior, theta):
-    values = np.split(theta, np.cumsum([len(group.spec.theta) for group in prior.groups])[:-1])
-    specs = [group.spec.with_theta(value) for group, value in zip(prior.groups, values, strict=True)]
-    return prior.rebuilt(specs, prior.Z)
 
 
 def check_gradient(rows, prior, site):

@@ -11,19 +11,26 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQu
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from support.dense import KERNELS, SOME_KERNELS, derivative, kernel_trees, magnitude, points_apart
 from support.dense import Problem as TwoClasses
-from support.internals import BLOCK_ROWS, Groups, KernelGradient, KernelSpec, update
+from support.internals import (
+    BLOCK_ROWS,
+    Groups,
+    KernelGradient,
+    KernelSpec,
+    MiniBatches,
+    SparsePosterior,
+    SparsePrior,
+    Threads,
+    grouped,
+    update,
+)
 from support.latents import SEVERAL, Problem, assert_near, cases
 
 from xgpc import _engine
 from xgpc._moving import FreeParameters, MovingPrior
 from xgpc._svi import SCHEDULES
-from xgpc.approximations.base import grouped
-from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.inference.mini_batch import MiniBatches
 from xgpc.kernels.prior import NO_PRIOR
 from xgpc.learning.adam import moving_priors
 from xgpc.learning.optimizer import Coordinates
-from xgpc.rows.executor import Threads
 
 # Each kernel with one of the bounds, some with both: a gradient has them as factors.
 EACH = [(name, ("exact", "polya-gamma")[i % 2], i % 4 < 2) for i, name in enumerate(KERNELS)]

@@ -14,7 +14,6 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Wh
 from sklearn.preprocessing import StandardScaler
 from support.internals import (
     LEAST_GAIN,
-    SMALL_TILT,
     ArraySource,
     Distinct,
     Epochs,
@@ -221,7 +220,7 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)
-@given(st.floats(0.0, 1e3) | st.floats(0.9 * SMALL_TILT, 1.1 * SMALL_TILT) | st.floats(0.0, 1e-3))
+@given(st.floats(0.0, 1e3) | st.floats(0.0, 0.1) | st.floats(0.0, 1e-3))
 def test_polya_gamma_variance_is_mpmaths(c):
     with mpmath.workdps(60):
         x = mpmath.mpf(c)

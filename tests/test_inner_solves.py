@@ -13,7 +13,6 @@ from sklearn.preprocessing import StandardScaler
 from support.dense import full_prior, labelled
 from support.fits import quietly
 from support.internals import (
-    PRECISION_RATE,
     FullPosterior,
     History,
     KernelSpec,
@@ -32,7 +31,7 @@ from support.internals import (
 )
 from support.latents import Problem, assert_near, cases, symmetric
 from support.reference import moons
-from support.training import sites_of, training
+from support.training import assert_one_rate, sites_of, training
 
 from xgpc import GPClassifier
 from xgpc.likelihoods import MULTI_CLASS, record_of
@@ -52,9 +51,6 @@ def hard_problem(name, variance, bound, n_inducing=25):
     kernel = ConstantKernel(variance) * RBF(0.5 * np.sqrt(X.shape[1]))
     prior = SparsePrior.build(KernelSpec(kernel, X.shape[1]), X[:: len(X) // n_inducing])
     return training(X, y, n_latents=3), prior, record_of("softmax", bound).site(3)
-
-
-# The curvature by the means.
 
 
 # Lengths of steps.
@@ -172,9 +168,6 @@ def test_gradients_of_stopped_inner_solves_are_those_of_the_profiled_bound():
     step = 1e-3
     differences = [(solved(vector + e) - solved(vector - e)) / (2.0 * step) for e in step * np.eye(3)]
     assert_allclose(gradient, differences, rtol=0.0, atol=0.02 * np.abs(differences).max())
-
-
-# How many passes they take.
 
 
 # The profiled bound: where it ends, what its inner solves leave, and steps of sites that overshoot.
@@ -304,7 +297,7 @@ def test_damped_precisions_and_the_mean_of_a_newton_step(likelihood, kind):
     precision, linear = steps_from(rows, point)(1.0).eta
     mean, _, lam, r = sites_of(rows, q, point.site)
     gradient = r - lam * mean
-    assert_near(precision, q.eta[0] + PRECISION_RATE * (point.target[0] - q.eta[0]), 1e-12)
+    assert_one_rate(q.eta[0], precision, point.target[0])
     updated = prior.posterior((precision, linear))
     if kind == "full":
         K_inverse = np.linalg.inv(kernel(X))

@@ -10,35 +10,21 @@ from sklearn.metrics import log_loss
 from support.dense import derivative, full_prior, labelled
 from support.fits import quietly
 from support.internals import (
-    ArraySource,
     Coefficients,
-    HeldOutScore,
     History,
-    KernelSpec,
-    Local,
-    Neighbourhoods,
-    Neighbours,
-    SparsePrior,
     Sweep,
-    Threads,
-    converged_sites,
-    coordinate_ascent,
-    in_order,
-    labels_and_weights,
-    local_rows,
-    start_sites,
 )
 from support.local import (
     KERNELS,
     Dense,
     Problem,
     expectation_propagation,
-    predicted,
     probit_moments,
+    three_classes,
     tilted_moments,
 )
 from support.reference import moons
-from support.training import training
+from support.training import ascended, training
 
 from xgpc import GPClassifier, _local
 from xgpc.likelihoods import record_of
@@ -60,11 +46,10 @@ def dense(problem, c=0):
 def test_predictions_are_those_of_the_formula(kernel, k):
     problem = Problem(kernel, n=40, k=k, n_latents=2)
     T = np.random.default_rng(1).normal(size=(11, 2))
-    at = problem.neighbourhoods(T)
-    means, variances = predicted(at, problem.q)
+    means, variances = problem.predicted(T)
     for c in range(2):
         reference = dense(problem, c)
-        expected = np.array([reference.predict(x, near) for x, near in zip(T, at.index, strict=True)]).T
+        expected = np.array([reference.predict(x, near) for x, near in zip(T, problem.neighbours_of(T), strict=True)]).T
         assert_allclose(means[c], expected[0], rtol=1e-10, atol=1e-10)
         assert_allclose(variances[c], expected[1], rtol=1e-10, atol=1e-10)
 
@@ -92,7 +77,7 @@ def test_with_all_neighbours_predictions_and_cavities_are_those_of_the_full_proc
     a, A = reference.whiten(T), reference.A
     # The model's process: of K with the jitter of the inducing points.
     across, noisy = problem.kernel(T, problem.X), problem.kernel(problem.X) + np.diag(1.0 / precision)
-    mean, variance = predicted(problem.neighbourhoods(T), problem.q)
+    mean, variance = problem.predicted(T)
     assert a.shape[1] == A.shape[1]
     assert_allclose(mean[0], across @ np.linalg.solve(noisy, linear / precision), rtol=1e-8, atol=1e-8)
     expected = problem.kernel.diag(T) - np.sum(across * np.linalg.solve(noisy, across.T).T, axis=1)
@@ -124,7 +109,7 @@ def test_sites_without_precision_say_nothing():
     problem = Problem(KERNELS["matern-3/2"])
     problem.sites = np.zeros((1, 60)), np.zeros((1, 60))
     T = problem.X[:9] + 0.1
-    mean, variance = predicted(problem.neighbourhoods(T), problem.q)
+    mean, variance = problem.predicted(T)
     assert np.array_equal(mean, np.zeros((1, 9)))
     assert_allclose(variance[0], problem.kernel.diag(T), rtol=1e-12)
 
@@ -222,10 +207,10 @@ def test_vjp_is_the_derivative_of_the_sites(link):
 # Sites.
 
 
-def far_problem(kernel, link, n=60, weight=None, seed=0, X=None):
+def far_problem(kernel, link, n=60, X=None, **rows):
     """One inducing point that no row has a covariance with: nothing but neighbours, which all other rows are."""
     n = n if X is None else len(X)
-    problem = Problem(kernel, n=n, k=n, X=X, Z=np.full((1, 2), 1e6), link=link, weight=weight, seed=seed)
+    problem = Problem(kernel, n=n, k=n, X=X, Z=np.full((1, 2), 1e6), name=link, **rows)
     assert not np.any(problem.rows.a)
     return problem
 
@@ -240,11 +225,10 @@ def test_with_all_neighbours_it_is_expectation_propagation(name, link, weighted,
     but one."""
     weight = np.random.default_rng(3).integers(1, 4, 60).astype(float) if weighted else None
     if m:
-        problem = Problem(KERNELS[name], n=60, k=60, m=m, link=link, weight=weight)
+        problem = Problem(KERNELS[name], n=60, k=60, m=m, name=link, weight=weight)
     else:
         problem = far_problem(KERNELS[name], link, weight=weight)
-    sweeps = converged_sites(problem.local, start_sites(problem.source, problem.site), 1e-9, 500)
-    assert sweeps.converged
+    sweeps = problem.swept(1e-9)
 
     def by_quadrature(y, m, v):
         return tilted_moments(link, y, m, v)
@@ -255,9 +239,8 @@ def test_with_all_neighbours_it_is_expectation_propagation(name, link, weighted,
     rtol = 20 * MIXTURE_ERROR if link == "logit" else 1e-7
     assert_allclose(sweeps.sites[0][0], precision, rtol=rtol)
     assert_allclose(sweeps.sites[1][0], linear, rtol=rtol, atol=rtol)
-    problem.sites = sweeps.sites
     T = np.random.default_rng(1).normal(size=(30, 2))
-    mean, variance = predicted(problem.neighbourhoods(T), problem.q)
+    mean, variance = problem.predicted(T)
     noisy, across = K + np.diag(1.0 / precision), problem.kernel(T, problem.X)
     assert_allclose(mean[0], across @ np.linalg.solve(noisy, linear / precision), rtol=1e-6, atol=1e-6)
     expected = problem.kernel.diag(T) - np.sum(across * np.linalg.solve(noisy, across.T).T, axis=1)
@@ -286,12 +269,10 @@ def test_a_row_is_its_parts_whose_weights_sum_to_its_own(parts, link, variance):
     y[:4] = -y[4:8]
     kernel, T, found = C(variance) * Matern(0.8, nu=1.5), rng.normal(size=(20, 2)), []
     for copies, weights in ((1, [weight]), (len(shares), shares)):
-        problem = far_problem(kernel, link, X=np.repeat(X, copies, axis=0))
-        problem.source = ArraySource(problem.X, np.repeat(y, copies), np.tile(weights, 40))
-        sweeps = converged_sites(problem.local, start_sites(problem.source, problem.site), 1e-9, 500)
-        assert sweeps.converged
-        problem.sites = sweeps.sites
-        found.append(predicted(problem.neighbourhoods(T), sweeps.q))
+        rows = {"X": np.repeat(X, copies, axis=0), "y": np.repeat(y, copies), "weight": np.tile(weights, 40)}
+        problem = far_problem(kernel, link, **rows)
+        problem.swept(1e-9)
+        found.append(problem.predicted(T))
     (mean, variance), (mean_of_parts, variance_of_parts) = found
     assert_allclose(mean_of_parts, mean, rtol=1e-3, atol=1e-3)
     assert_allclose(variance_of_parts, variance, rtol=1e-3)
@@ -300,17 +281,12 @@ def test_a_row_is_its_parts_whose_weights_sum_to_its_own(parts, link, variance):
 @pytest.mark.parametrize("link", _local.LINKS)
 def test_converged_sites_are_those_of_their_own_cavities(link):
     """The fixed point, with inducing points and a few neighbours, from any start."""
-    problem = Problem(KERNELS["sum"], n=150, k=10, m=8, link=link)
-    start = start_sites(problem.source, problem.site)
-    found = [
-        converged_sites(problem.local, (factor * start[0], factor * start[1]), 1e-9, 500) for factor in (1.0, 0.0, 3.0)
-    ]
-    assert all(sweeps.converged for sweeps in found)
-    problem.sites = found[0].sites
+    problem = Problem(KERNELS["sum"], n=150, k=10, m=8, name=link)
+    found = [problem.swept(1e-9, factor=factor) for factor in (3.0, 0.0, 1.0)]
     again = problem.sweep.sites()
     for part, mine in enumerate(again):
         assert_allclose(mine, problem.sites[part], rtol=1e-6, atol=1e-7)
-        for other in found[1:]:
+        for other in found[:-1]:
             assert_allclose(other.sites[part], problem.sites[part], rtol=1e-6, atol=1e-7)
 
 
@@ -323,7 +299,7 @@ def test_joint_covariance_is_that_of_the_errors(kernel):
     posterior = problem.posterior(9)
     T = np.random.default_rng(1).normal(size=(40, 2))
     covariance, (_, variance) = posterior.covariance(T), posterior.marginals(T)
-    expected = dense(problem).joint_covariance(T, problem.neighbourhoods(T).index)
+    expected = dense(problem).joint_covariance(T, problem.neighbours_of(T))
     assert_allclose(np.diag(expected), variance, rtol=1e-9, atol=1e-9)
     assert_allclose(covariance, expected, rtol=1e-8, atol=1e-9)
     assert np.array_equal(covariance, covariance.T)
@@ -334,31 +310,15 @@ def test_joint_covariance_is_that_of_the_errors(kernel):
 # Neighbours with several classes: softmax's variational sites.
 
 
-def three_classes(X):
-    return np.floor(1.5 + 1.49 * np.sin(3.0 * X[:, 0]))
-
-
-def score_of(kernel, weighted):
-    rng = np.random.default_rng(0)
-    k, executor, site = 8, Threads(1), record_of("softmax", "exact").site(3)
-    X, asked = rng.normal(size=(150, 2)), rng.normal(size=(50, 2))
-    weight = rng.gamma(2.0, 1.0, len(X)) if weighted else np.empty(0)
-    prior = SparsePrior.build(KernelSpec(kernel, 2), rng.normal(size=(6, 2)))
-    near, source = Neighbours(X), ArraySource(X, three_classes(X), weight)
-    rows, among = local_rows(executor, prior, X), in_order(near.of_rows(k))
-    local = Local(executor, labels_and_weights(source), prior, rows, *among, site)
-    sweeps = converged_sites(local, start_sites(source, site))
-    assert sweeps.converged
-    held_out = ArraySource(asked, three_classes(asked), weight[: len(asked)])
-    among = local.index, local.n_earlier, near.of(asked, k)
-    score = HeldOutScore(executor, prior, source, held_out, *among, sweeps.sites, site)
-    return np.append(prior.spec.theta, -0.4), score
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", ["rbf", "sum", "white"])
 def test_gradient_is_that_of_the_score(name, weighted):
-    point, score = score_of(KERNELS[name], weighted)
+    rng = np.random.default_rng(0)
+    T, weight = rng.normal(size=(50, 2)), rng.gamma(2.0, 1.0, 150) if weighted else None
+    problem = Problem(KERNELS[name], n=150, m=6, name="softmax", weight=weight)
+    problem.swept()
+    score = problem.score_of(T, three_classes(T), weight[:50] if weighted else None)
+    point = np.append(problem.prior.spec.theta, -0.4)
     expected = [
         derivative(lambda h, step=step: score.at(point + h * step).scores.mean, 1e-3) for step in np.eye(len(point))
     ]
@@ -388,25 +348,6 @@ def test_scores_and_sites_are_expectations_over_the_latent_values():
     assert agrees(is_label - linear + precision * (mean - mean.mean(axis=0)), p, 5e-3)
 
 
-# Sites.
-
-
-def local_problem(kernel, X, y, Z, k, weight=None):
-    """Rows with k neighbours, and a function: probabilities that sites and q(z) make at other rows."""
-    executor, site = Threads(1), record_of("softmax", "exact").site(int(y.max()) + 1)
-    prior = SparsePrior.build(KernelSpec(kernel, X.shape[1]), Z)
-    source, near = ArraySource(X, y.astype(float), np.empty(0) if weight is None else weight), Neighbours(X)
-    rows = local_rows(executor, prior, X)
-    local = Local(executor, labels_and_weights(source), prior, rows, *in_order(near.of_rows(min(k, len(X) - 1))), site)
-
-    def moments_at(T, sweeps):
-        of_T = local_rows(executor, prior, T)
-        at = Neighbourhoods(prior.core, rows, sweeps.sites, of_T, near.of(T, min(k, len(X))))
-        return predicted(at, sweeps.q)
-
-    return local, moments_at, source
-
-
 @pytest.mark.parametrize("variance", [2.0, 1e3])
 @pytest.mark.parametrize("m", [0, 6])
 def test_with_all_neighbours_it_is_the_posterior_of_the_full_process(variance, m):
@@ -415,14 +356,11 @@ def test_with_all_neighbours_it_is_the_posterior_of_the_full_process(variance, m
     weight, T = np.random.default_rng(0).uniform(0.3, 2.0, 60), np.random.default_rng(1).normal(size=(20, 2))
     kernel = ConstantKernel(variance) * Matern(0.8, nu=1.5)
     Z = X[:m] if m else np.full((1, 2), 1e6)
-    local, moments_at, source = local_problem(kernel, X, classes, Z, 60, weight)
-    sweeps = converged_sites(local, start_sites(source, local.site), 1e-7)
-    assert sweeps.converged
-    mean, variance_at = moments_at(T, sweeps)
-    rows, site = training(X, classes.astype(float), weight, 3), record_of("softmax", "exact").site(3)
-    prior = full_prior(X, [kernel])
-    full = coordinate_ascent(rows, prior.at_prior(3), site, tol=1e-10, max_iter=3000, history=History()).q
-    for mine, theirs in zip((mean, variance_at), full.marginals(T), strict=True):
+    problem = Problem(kernel, k=60, X=X, y=classes.astype(float), Z=Z, weight=weight, name="softmax")
+    problem.swept(1e-7)
+    rows, start = training(X, problem.y, weight, 3), full_prior(X, [kernel]).at_prior(3)
+    full, *_ = ascended(rows, start, problem.site, tol=1e-10, max_iter=3000, history=History())
+    for mine, theirs in zip(problem.predicted(T), full.marginals(T), strict=True):
         assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3 * np.abs(theirs).max())
 
 
@@ -452,39 +390,27 @@ def test_a_fit_with_a_number_of_neighbours():
 # Rows of weight zero.
 
 
-@pytest.mark.parametrize(("name", "n_classes"), [("logit", 2), ("probit", 2), ("softmax", 3)])
-def test_rows_of_weight_zero_are_predicted_and_change_nothing(name, n_classes):
+@pytest.mark.parametrize("name", ["logit", "probit", "softmax"])
+def test_rows_of_weight_zero_are_predicted_and_change_nothing(name):
     """With all rows as neighbours: sites and predictions are those of the other rows alone."""
     rng, n, n_held_out = np.random.default_rng(0), 30, 6
-    X, executor, site = rng.normal(size=(n, 2)), Threads(1), record_of(name, "exact").site(n_classes)
-    y = rng.integers(0, 3, n).astype(float) if site.n_latents > 1 else np.where(rng.random(n) < 0.5, -1.0, 1.0)
-    prior = SparsePrior.build(KernelSpec(KERNELS["matern-3/2"], 2), rng.normal(size=(5, 2)))
-
-    def problem(rows, weight):
-        near, whitened = Neighbours(X[rows]), local_rows(executor, prior, X[rows])
-        source = ArraySource(X[rows], y[rows], weight)
-        among = in_order(near.of_rows(len(whitened.a) - 1))
-        return Local(executor, labels_and_weights(source), prior, whitened, *among, site), source, near
-
-    kept = slice(n_held_out, n)
-    whole, all_rows, _ = problem(slice(n), np.where(np.arange(n) < n_held_out, 0.0, 1.0))
-    alone, others, near = problem(kept, np.ones(n - n_held_out))
-    found = converged_sites(whole, start_sites(all_rows, site), 1e-10, 500)
-    expected = converged_sites(alone, start_sites(others, site), 1e-10, 500)
+    X, kept = rng.normal(size=(n, 2)), slice(n_held_out, n)
+    y = rng.integers(0, 3, n).astype(float) if name == "softmax" else np.where(rng.random(n) < 0.5, -1.0, 1.0)
+    given = {"k": n, "Z": rng.normal(size=(5, 2)), "name": name}
+    whole = Problem(KERNELS["matern-3/2"], X=X, y=y, weight=(np.arange(n) >= n_held_out).astype(float), **given)
+    alone = Problem(KERNELS["matern-3/2"], X=X[kept], y=y[kept], **given)
+    found, expected = whole.swept(1e-10), alone.swept(1e-10)
     for part, of_alone in zip(found.sites, expected.sites, strict=True):
         assert np.all(part[:, :n_held_out] == 0.0)
         assert_allclose(part[:, kept], of_alone, rtol=1e-6, atol=1e-7)
-    of_held_out = local_rows(executor, prior, X[:n_held_out])
-    index = near.of(X[:n_held_out], n - n_held_out)
-    mean, variance = predicted(Neighbourhoods(prior.core, alone.rows, expected.sites, of_held_out, index), expected.q)
-    assert_allclose(found.predicted[0][:, :n_held_out] - centred_of(site, found.predicted[0], n_held_out),
-                    mean - centred_of(site, mean, n_held_out), rtol=1e-6, atol=1e-7)  # fmt: skip
-    assert_allclose(found.predicted[1][:, :n_held_out], variance, rtol=1e-6, atol=1e-7)
+    (mean, variance), (mean_alone, variance_alone) = found.predicted, alone.predicted(X[:n_held_out])
+    assert_allclose(centred(mean[:, :n_held_out]), centred(mean_alone), rtol=1e-6, atol=1e-7)
+    assert_allclose(variance[:, :n_held_out], variance_alone, rtol=1e-6, atol=1e-7)
 
 
-def centred_of(site, mean, count):
-    """What labels do not determine of several classes: the average over these."""
-    return np.mean(mean[:, :count], axis=0) if site.n_latents > 1 else 0.0
+def centred(mean):
+    """Without what labels do not determine of several classes: the average over these."""
+    return mean - np.mean(mean, axis=0) if len(mean) > 1 else mean
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -15,12 +15,9 @@ from support.fits import quietly, rows_of
 from support.internals import (
     LOG_SCALE_SPREAD,
     WORST_SCORE,
-    ArraySource,
-    HeldOutScore,
     converged_sites,
     inverse_diagonal,
     local_rows,
-    start_sites,
 )
 from support.local import KERNELS, Problem
 from support.reference import moons
@@ -32,17 +29,11 @@ def score_of(kernel, link="logit", weighted=False, n=150, n_held_out=60, k=8, to
     """Query rows beside a problem's rows, with sites that have converged at its kernel."""
     rng = np.random.default_rng(5)
     weight = np.exp(rng.normal(size=n)) if weighted else None
-    problem = Problem(kernel, n=n, m=6, k=k, link=link, weight=weight)
-    sweeps = converged_sites(problem.local, start_sites(problem.source, problem.site), tol, 1000)
-    assert sweeps.converged
-    problem.sites = sweeps.sites
+    problem = Problem(kernel, n=n, m=6, k=k, name=link, weight=weight)
+    problem.swept(tol)
     T = rng.normal(size=(n_held_out, 2))
     y = np.where(np.sin(3.0 * T[:, 0]) + 0.5 * rng.normal(size=n_held_out) > 0.0, 1.0, -1.0)
-    held_out = ArraySource(T, y, np.exp(rng.normal(size=n_held_out)) if weighted else np.empty(0))
-    index = problem.neighbourhoods(T).index
-    among = problem.index, problem.n_earlier, index
-    score = HeldOutScore(problem.executor, problem.prior, problem.source, held_out, *among, problem.sites, problem.site)
-    return problem, score
+    return problem, problem.score_of(T, y, np.exp(rng.normal(size=n_held_out)) if weighted else None)
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)

@@ -31,9 +31,7 @@ from support.internals import (
     correction,
     grouped,
     new_key,
-    on_threads,
     profile,
-    single_threaded_blas,
     starting_posterior,
     statistics,
     stochastic,
@@ -138,22 +136,20 @@ def calls(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_statistics_are_pure_functions_of_a_block_and_a_state(kind):
     """The same bits again, without what the block remembers, and from copies; the state stays as it is."""
-    # As executors do: how BLAS divides a sum among threads of its own may differ from call to call.
-    with single_threaded_blas():
-        source, found = calls(kind)
-        for function, state in found.items():
-            before = pickle.dumps(state)
-            for block in source.blocks():
-                record = arrays_of(function(block, state))
-                again = arrays_of(function(block, state))
-                block.cache = Cache()
-                fresh = arrays_of(function(block, state))
-                copied = arrays_of(
-                    pickle.loads(pickle.dumps(function))(pickle.loads(pickle.dumps(block)), pickle.loads(before))
-                )
-                for other in (again, fresh, copied):
-                    np.testing.assert_array_equal(record, other)
-            assert pickle.dumps(state) == before
+    source, found = calls(kind)
+    for function, state in found.items():
+        before = pickle.dumps(state)
+        for block in source.blocks():
+            record = arrays_of(function(block, state))
+            again = arrays_of(function(block, state))
+            block.cache = Cache()
+            fresh = arrays_of(function(block, state))
+            copied = arrays_of(
+                pickle.loads(pickle.dumps(function))(pickle.loads(pickle.dumps(block)), pickle.loads(before))
+            )
+            for other in (again, fresh, copied):
+                np.testing.assert_array_equal(record, other)
+        assert pickle.dumps(state) == before
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +241,6 @@ def test_each_has_the_values_in_order_and_one_thread_of_blas(n_jobs):
     with Threads(n_jobs) as executor:
         assert executor.each(square, range(50)) == [x**2 for x in range(50)]
         assert executor.each(square, []) == []
-    assert on_threads(n_jobs)(square, range(50)) == [x**2 for x in range(50)]
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
@@ -253,8 +248,8 @@ def test_each_raises_what_the_function_raises(n_jobs):
     def fail(x):
         raise ValueError(f"of {x}")
 
-    with pytest.raises(ValueError, match="of 0"):
-        on_threads(n_jobs)(fail, range(20))
+    with Threads(n_jobs) as executor, pytest.raises(ValueError, match="of 0"):
+        executor.each(fail, range(20))
 
 
 # Rows in batches: read ahead by a thread, cut into blocks, and drawn from in one reading.

@@ -20,9 +20,7 @@ from support.internals import (
     DEFAULT_LEVEL,
     DEFAULT_SPREAD,
     SCHEMES,
-    ArraySource,
     FixedSitesBound,
-    HeldOutScore,
     History,
     JointBound,
     KernelSpec,
@@ -31,9 +29,7 @@ from support.internals import (
     ProfiledBound,
     SparsePosterior,
     SparsePrior,
-    converged_sites,
     optimizers_for,
-    start_sites,
     update,
 )
 from support.local import Problem as LocalProblem
@@ -388,11 +384,9 @@ def test_gradient_of_what_fixed_sites_climb(kind):
 def test_gradient_of_what_rounds_with_neighbours_climb():
     """The prior counts as a row's share of the mean score."""
     problem = LocalProblem(ConstantKernel(2.0) * RBF([0.7, 1.2]), n=100, m=6, k=8)
-    sweeps = converged_sites(problem.local, start_sites(problem.source, problem.link), 1e-8, 1000)
+    problem.swept(1e-8)
     T = np.random.default_rng(5).normal(size=(40, 2))
-    held_out = ArraySource(T, np.where(np.sin(3.0 * T[:, 0]) > 0.0, 1.0, -1.0), np.empty(0))
-    among = problem.index, problem.n_earlier, problem.neighbourhoods(T).index
-    plain = HeldOutScore(problem.executor, problem.prior, problem.source, held_out, *among, sweeps.sites, problem.link)
+    plain = problem.score_of(T, np.where(np.sin(3.0 * T[:, 0]) > 0.0, 1.0, -1.0))
     prior = LengthScalePrior(0.2, np.array([1.0, 2.0]))
     climbed = replace(plain, length_scale_prior=prior)
     vector = np.append(problem.prior.spec.theta + 0.1, -0.2)

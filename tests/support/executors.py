@@ -5,23 +5,21 @@ from itertools import repeat
 from multiprocessing import get_context
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from .internals import BLOCK_ROWS, ArraySource, Block, Cache, Executor, Picked, single_threaded_blas
-
-held = []
+from .internals import BLOCK_ROWS, ArraySource, Block, Cache, Executor, Picked
 
 
-def hold_blas():
+def limit_blas():
     """One thread of BLAS in a worker, as a fit has it."""
-    held.append(single_threaded_blas())
-    held[-1].__enter__()
+    threadpool_limits(1, user_api="blas")
 
 
 class Processes(Executor):
     """A pool of processes: function, block and state go there as bytes, and the record comes back."""
 
     def __init__(self, n_processes):
-        self._pool = ProcessPoolExecutor(n_processes, mp_context=get_context("spawn"), initializer=hold_blas)
+        self._pool = ProcessPoolExecutor(n_processes, mp_context=get_context("spawn"), initializer=limit_blas)
 
     def __enter__(self):
         return self

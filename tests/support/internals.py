@@ -13,14 +13,10 @@ from xgpc.approximations.linear import LinearPrior
 from xgpc.approximations.local import LocalPosterior
 from xgpc.approximations.local_rows import Coefficients, Neighbourhoods, in_order, local_rows, metric
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
-from xgpc.gibbs.diagnostics import effective_sample_size, split, split_r_hat
-from xgpc.inference import ascent, fitting, mini_batch
+from xgpc.gibbs.diagnostics import effective_sample_size, split_r_hat
 from xgpc.inference.ascent import (
-    PRECISION_RATE,
-    SOFTMAX_PRECISION_RATE,
     carry_over,
     coordinate_ascent,
-    coupled_end,
     natural_step,
     projected,
     proper_posterior,
@@ -28,28 +24,26 @@ from xgpc.inference.ascent import (
     steps_from,
     update,
 )
-from xgpc.inference.correction import SMALL_TILT, BothBounds, correction, polya_gamma_variance
+from xgpc.inference.correction import BothBounds, correction, polya_gamma_variance
 from xgpc.inference.fitting import projected_sums
 from xgpc.inference.history import History
 from xgpc.inference.local_sites import Local, Sweep
-from xgpc.inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule, stochastic
+from xgpc.inference.mini_batch import Epochs, MiniBatches, stochastic
 from xgpc.inference.sweeps import converged_sites, start_sites
 from xgpc.kernels.features import Groups
 from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
 from xgpc.kernels.spec import KernelSpec
-from xgpc.learning import adam, izmailov_kropotov, prior_variance, stages
-from xgpc.learning.candidates import LEAST_GAIN, MIN_GAIN, Scores, accept
+from xgpc.learning.candidates import LEAST_GAIN, Scores, accept
 from xgpc.learning.held_out_score import LOG_SCALE_SPREAD, WORST_SCORE, HeldOutScore, inverse_diagonal
-from xgpc.learning.inducing import FIRST_OF_FEW, fit_bytes
+from xgpc.learning.inducing import fit_bytes
 from xgpc.learning.izmailov_kropotov import FixedSitesBound, JointBound, _slope_of_precision
-from xgpc.learning.optimizer import Coordinates, Options, ProfiledBound, lbfgs, profile, thetas
+from xgpc.learning.optimizer import Coordinates, Options, ProfiledBound, profile
 from xgpc.learning.score_test import score_test
-from xgpc.learning.stages import GROWTH, LAST_ROWS, ROWS_PER_POINT, SCHEMES, Subsets, optimizers_for, subset_sizes
+from xgpc.learning.stages import SCHEMES, optimizers_for
 from xgpc.likelihoods.curvature import LEAST_COMPLEMENT
-from xgpc.rows.blas import single_threaded_blas
 from xgpc.rows.block import BLOCK_ROWS, Block, Cache
 from xgpc.rows.coinciding import Distinct
-from xgpc.rows.executor import Cost, Executor, Threads, is_small, on_threads
+from xgpc.rows.executor import Cost, Executor, Threads
 from xgpc.rows.neighbours import Metric, Neighbours
-from xgpc.rows.source import CACHE_BYTES, ArraySource, Picked, labels_and_weights
+from xgpc.rows.source import ArraySource, Picked
 from xgpc.statistics import FixedSites, SitesAtPosterior, block_sites

@@ -14,6 +14,7 @@ from xgpc.likelihoods import record_of
 
 from .internals import (
     ArraySource,
+    HeldOutScore,
     KernelSpec,
     Local,
     LocalPosterior,
@@ -22,10 +23,11 @@ from .internals import (
     SparsePrior,
     Sweep,
     Threads,
+    converged_sites,
     in_order,
-    labels_and_weights,
     local_rows,
     metric,
+    start_sites,
 )
 
 KERNELS = {
@@ -47,26 +49,35 @@ LINKS = {"logit": log_expit, "probit": log_ndtr}
 
 
 class Problem:
-    """Rows with labels, their whitening, their neighbours, and sites at random.
+    """Rows with labels of two or three classes, their whitening, their k neighbours, and sites at random.
 
     Attributes
     ----------
     rows, sites, index : of the training rows
     """
 
-    def __init__(self, kernel, n=60, m=5, k=8, seed=0, n_latents=1, X=None, Z=None, link="logit", weight=None):
+    def __init__(self, kernel, n=60, m=5, k=8, seed=0, n_latents=1, X=None, y=None, Z=None, name="logit", weight=None):
         rng = np.random.default_rng(seed)
         self.X = rng.normal(size=(n, 2)) if X is None else X
         n, d = self.X.shape
-        self.y = np.where(np.sin(3.0 * self.X[:, 0]) + 0.5 * rng.normal(size=n) > 0.0, 1.0, -1.0)
-        self.kernel, self.site, self.n_neighbors = kernel, record_of(link, "exact").site(), k
+        two = np.where(np.sin(3.0 * self.X[:, 0]) + 0.5 * rng.normal(size=n) > 0.0, 1.0, -1.0)
+        self.y = (three_classes(self.X) if name == "softmax" else two) if y is None else y
+        self.kernel, self.n_neighbors, self.executor = kernel, k, Threads(1)
+        self.site = record_of(name, "exact").site(3 if name == "softmax" else 2)
         self.prior = SparsePrior.build(KernelSpec(kernel, d), rng.normal(size=(m, d)) if Z is None else Z)
-        self.executor = Threads(1)
-        self.source = ArraySource(self.X, self.y, np.empty(0) if weight is None else weight)
+        self.weight = np.empty(0) if weight is None else weight
         self.rows = local_rows(self.executor, self.prior, self.X)
         self.sites = np.exp(rng.normal(size=(n_latents, n)) - 1.0), rng.normal(size=(n_latents, n))
         self.near = Neighbours(self.X, metric(self.prior.core))
         self.index, self.n_earlier = in_order(self.near.of_rows(min(k, n - 1)))
+
+    @property
+    def source(self):
+        return ArraySource(self.X, self.y, self.weight)
+
+    @property
+    def labels(self):
+        return self.y, self.weight if self.weight.size else np.ones(len(self.y))
 
     @property
     def sweep(self):
@@ -78,18 +89,45 @@ class Problem:
 
     @property
     def local(self):
-        labels, among = labels_and_weights(self.source), (self.index, self.n_earlier)
-        return Local(self.executor, labels, self.prior, self.rows, *among, self.site)
+        return Local(self.executor, self.labels, self.prior, self.rows, self.index, self.n_earlier, self.site)
+
+    def swept(self, tol=None, start=None, factor=1.0):
+        """Sites that agree with each other, from a start's times a factor; they become the problem's."""
+        start = start_sites(self.source, self.site) if start is None else start
+        sweeps = converged_sites(self.local, (factor * start[0], factor * start[1]), tol, 1000)
+        assert sweeps.converged
+        self.sites = sweeps.sites
+        return sweeps
 
     def posterior(self, k):
         q = self.q
-        return LocalPosterior(self.prior, self.X, *labels_and_weights(self.source), *self.sites, q.w, q.V, k)
+        return LocalPosterior(self.prior, self.X, *self.labels, *self.sites, q.w, q.V, k)
 
-    def neighbourhoods(self, T):
-        """Of new rows (r, d)."""
+    def neighbours_of(self, T):
+        return self.near.of(T, min(self.n_neighbors, len(self.X)))
+
+    def predicted(self, T):
+        """Means and variances (C, r) of latent values at new rows."""
         rows = local_rows(self.executor, self.prior, T)
-        index = self.near.of(T, self.n_neighbors)
-        return Neighbourhoods(self.prior.core, self.rows, self.sites, rows, index)
+        return predicted(Neighbourhoods(self.prior.core, self.rows, self.sites, rows, self.neighbours_of(T)), self.q)
+
+    def score_of(self, T, y, weight=None, **options):
+        """The score of held-out rows at the problem's sites."""
+        held_out = ArraySource(T, y, np.empty(0) if weight is None else weight)
+        among = self.index, self.n_earlier, self.neighbours_of(T)
+        return HeldOutScore(self.executor, self.prior, self.source, held_out, *among, self.sites, self.site, **options)
+
+
+def three_classes(X):
+    return np.floor(1.5 + 1.49 * np.sin(3.0 * X[:, 0]))
+
+
+def predicted(at, q):
+    """Means and variances (C, r) of latent values by the conditionals of all neighbourhoods."""
+    given = at.empty(len(at.index))
+    at.compiled.condition(0, len(at.index), [given])
+    mean, variance = q.moments(given.b)
+    return given.mean + mean, given.variance + variance
 
 
 class Dense:
@@ -161,14 +199,6 @@ class Dense:
         mixed = gammas @ across.T
         own = self.kernel(T) - a @ a.T
         return b @ self.q[1] @ b.T + own - mixed - mixed.T + gammas @ among @ gammas.T
-
-
-def predicted(at, q):
-    """Means and variances (C, r) of latent values by the conditionals of all neighbourhoods."""
-    given = at.empty(len(at.index))
-    at.compiled.condition(0, len(at.index), [given])
-    mean, variance = q.moments(given.b)
-    return given.mean + mean, given.variance + variance
 
 
 def tilted_moments(link, y, m, v):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .internals import (
-    CACHE_BYTES,
+    LEAST_COMPLEMENT,
     ArraySource,
     SitesAtPosterior,
     SparsePosterior,
@@ -17,9 +17,9 @@ from .internals import (
 )
 
 
-def training(X, y, weight=None, n_latents=1, n_jobs=None, cache_bytes=CACHE_BYTES):
+def training(X, y, weight=None, n_latents=1, n_jobs=None, **options):
     """Rows in memory and threads over them, which live as long as the result."""
-    source = ArraySource(X, y, np.empty(0) if weight is None else weight, cache_bytes)
+    source = ArraySource(X, y, np.empty(0) if weight is None else weight, **options)
     return Training(source, Threads(n_jobs), n_latents)
 
 
@@ -47,6 +47,35 @@ def bound_gradient(rows, q, site):
     """Gradients of the bound by theta and by inducing points at a posterior, with its own sites."""
     point = update(rows, q, site)
     return q.gradient(rows, point.sites, point.target)
+
+
+def thetas(prior):
+    """The parameters of all kernels."""
+    return np.concatenate([group.spec.theta for group in prior.groups])
+
+
+def rebuilt(prior, theta, Z=None):
+    """The prior with other parameters, and inducing points."""
+    values = np.split(theta, np.cumsum([len(group.spec.theta) for group in prior.groups])[:-1])
+    specs = [group.spec.with_theta(value) for group, value in zip(prior.groups, values, strict=True)]
+    return prior.rebuilt(specs, prior.Z if Z is None else Z)
+
+
+def assert_one_rate(start, reached, target):
+    """All precisions take the same part of the way to where a unit step leads, at least a tenth of it."""
+    largest = np.unravel_index(np.argmax(np.abs(target - start)), target.shape)
+    rate = (reached - start)[largest] / (target - start)[largest]
+    assert 0.1 < rate <= 1.0
+    np.testing.assert_allclose(reached, start + rate * (target - start), rtol=1e-9, atol=1e-12 * np.abs(target).max())
+
+
+def softmax_curvatures(point_sites, y, weight):
+    """Gradients by the latent values g (C, n), and H_i = diag(d) - d d^T / sum(d) of each row (n, C, C)."""
+    mean, _, precision, linear = point_sites
+    g = linear - precision * mean
+    p = (np.arange(len(g))[:, None] == y) - g / weight
+    d = precision / np.clip(1.0 - p, LEAST_COMPLEMENT, 1.0)
+    return g, np.einsum("ci,ce->ice", d, np.eye(len(d))) - np.einsum("ci,ei->ice", d, d) / d.sum(axis=0)[:, None, None]
 
 
 def in_single_precision(q):

@@ -7,8 +7,7 @@ from abc import ABC
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .approximations.base import KernelPosterior, Posterior, groups_of_latents
-from .approximations.local import LocalPosterior
+from .approximations.base import Posterior, groups_of_latents
 from .approximations.sparse import SparsePosterior
 from .data.encoding import Encoding, warps_in
 from .estimator import LatentClassifier
@@ -35,27 +34,28 @@ def kernel_arrays(q: Posterior) -> dict[str, np.ndarray]:
 
 def posterior_arrays(q: Posterior) -> dict[str, np.ndarray]:
     """What the labels told: of all points, or of the nearest rows besides."""
-    if isinstance(q, KernelPosterior):
-        forms = q.covariance_forms()
+    local = q.kept_rows
+    if local is None:
+        points = q.without_neighbors()
+        forms = points.covariance_forms()
         B = np.stack([one.explained.T @ one.explained - one.added.T @ one.added for one in forms])
         found = {"alpha": np.stack([one.weights for one in forms]), "B": B}
-        if isinstance(q, SparsePosterior):
-            found |= {"whitened_mean": q.w, "whitened_covariance": np.swapaxes(q.Rinv, 1, 2) @ q.Rinv}
-            found["whitening"] = np.stack([group.Linv for group in q.groups])
+        if isinstance(points, SparsePosterior):
+            found |= {"whitened_mean": points.w, "whitened_covariance": np.swapaxes(points.Rinv, 1, 2) @ points.Rinv}
+            found["whitening"] = np.stack([group.Linv for group in points.groups])
         return found
-    assert isinstance(q, LocalPosterior)
-    metric = q.neighbours.metric
+    metric = local.neighbours.metric
     return {
-        "whitened_mean": q.w,
-        "whitened_covariance": q.V,
-        "whitening": np.stack([q.prior.Linv] * len(q.w)),
-        "rows": q.X,
-        "site_precision": q.precision,
-        "site_linear": q.linear,
-        "n_neighbors": np.array(q.n_neighbors),
+        "whitened_mean": local.w,
+        "whitened_covariance": local.V,
+        "whitening": np.stack([local.prior.Linv] * len(local.w)),
+        "rows": local.X,
+        "site_precision": local.precision,
+        "site_linear": local.linear,
+        "n_neighbors": np.array(local.n_neighbors),
         "distance_scale": np.array(metric.scale),
         "distance_power": np.array(metric.power),
-        "variance_scale": np.array(q.variance_scale),
+        "variance_scale": np.array(local.variance_scale),
     }
 
 

@@ -19,7 +19,6 @@ from linear_operator import to_linear_operator
 from sklearn.utils.validation import check_is_fitted
 
 from ._kernels import InducingKernel
-from .approximations.base import KernelPosterior
 from .arrays import link_arrays
 from .classifier import GPClassifier
 from .data.encoding import of_table
@@ -112,8 +111,7 @@ class LatentModel(Model):
                 "all others by predictions from other columns: fit to numbers without such values."
             )
         self.model = copy.copy(model)
-        assert isinstance(model.posterior_, KernelPosterior)
-        forms = model.posterior_.covariance_forms()
+        forms = model.posterior_.without_neighbors().covariance_forms()
         self._forms = [(core, *(torch.tensor(array) for array in arrays)) for core, *arrays in forms]
 
     def extra_repr(self) -> str:

@@ -13,9 +13,6 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import Tags
 
 from . import names
-from .approximations.base import KernelPosterior
-from .approximations.local import LocalPosterior
-from .approximations.sparse import SparsePosterior
 from .config import FitConfig, check_stream, is_name
 from .estimator import all_or_nothing
 from .inference.run import FitState
@@ -421,7 +418,6 @@ class GPClassifier(PosteriorClassifier):
             publish(self, data, run, result, stream_rows(data, result.q))
             return
         counts, n_seen, factor, q = self.class_count_, self.n_samples_seen_, float(forgetting_factor), self.posterior_
-        assert isinstance(q, SparsePosterior | LocalPosterior)
         with single_threaded_blas(), new_run(config, self._clock()) as run:
             further = further_rows(self, config, run, X, y, sample_weight, classes, factor)
             drift = drift_of(self, further.data)
@@ -486,7 +482,6 @@ class GPClassifier(PosteriorClassifier):
         # The inducing points of a precomputed kernel are rows of the earlier matrix.
         if not config.warm_start or not hasattr(self, "posterior_") or is_precomputed(config.kernel):
             return None
-        assert isinstance(self.posterior_, KernelPosterior | LocalPosterior)
         classes = self._record.by_level(self.classes_)
         return PreviousFit(self.posterior_, classes, self.encoding_, self._parameter)
 

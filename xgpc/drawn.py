@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from .approximations.base import KernelPosterior, Posterior
+from .approximations.base import Posterior
 from .approximations.draws import Paths, drawn_paths, pathwise_obstacle
 from .config import integer
 from .data.checks import random_state_of
@@ -38,10 +38,10 @@ class LatentDraws:
             raise ValueError(
                 f"draw_functions {obstacle}. Take sample_latent(X, method='exact') for draws at given rows."
             )
-        assert isinstance(q, KernelPosterior)
-        paths: list[list[Paths]] = [[] for _ in q.groups]
+        points = q.without_neighbors()
+        paths: list[list[Paths]] = [[] for _ in points.groups]
         with single_threaded_blas():
-            for c, _, part in drawn_paths(q, n_draws, random_state_of(random_state)):
+            for c, _, part in drawn_paths(points, n_draws, random_state_of(random_state)):
                 paths[c].append(part)
         return cls(copy.copy(model), paths, mean)
 

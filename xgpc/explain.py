@@ -27,9 +27,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._shapley import product_games
 from ._vmath import exp
-from .approximations.base import CovarianceForm, KernelPosterior
+from .approximations.base import CovarianceForm
 from .approximations.linear import LinearPosterior
-from .approximations.local import LocalPosterior
 from .data.encoding import of_table
 from .estimator import LatentClassifier
 from .kernels.spec import KernelSpec, Term
@@ -282,10 +281,9 @@ def _of_linear(model: Any, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues
 def _of_kernel(model: Any, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues:
     q, table = model.posterior_, of_table(model.encoding_)
     players = np.arange(X.shape[1]) if table is None else table.column_of_matrix
-    is_local, n_players = isinstance(q, LocalPosterior), model.n_features_in_
+    is_local, n_players = q.n_neighbors > 0, model.n_features_in_
     # Which neighbours a row has depends on all of its features: their part is no sum over products.
-    explained = q.without_neighbors() if isinstance(q, LocalPosterior) else q
-    assert isinstance(explained, KernelPosterior)
+    explained = q.without_neighbors()
     forms, groups, rule = explained.covariance_forms(), explained.prior.groups, Quadrature.of(n_players)
     size, found = len(forms) // len(groups), []
     with single_threaded_blas():
@@ -297,7 +295,7 @@ def _of_kernel(model: Any, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues
             parts = on_threads(model.n_jobs)(block, blocks)
             found.append([np.concatenate(arrays, axis=2) for arrays in zip(*parts, strict=True)])
     values, variances = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-    variances *= q.variance_scale if isinstance(q, LocalPosterior) else 1.0
+    variances *= q.variance_scale
     values, std = (np.reshape(part.T, (len(X), n_players, *q.shape)) for part in (values, np.sqrt(variances)))
     at_baseline = np.mean(explained.marginals(baseline, model.n_jobs)[0], axis=-1) + model.mean_
     residual = np.zeros((len(X), *q.shape))

@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
-from .approximations.base import KernelPosterior, grouped
+from .approximations.base import KernelPosterior, Posterior, grouped
 from .approximations.full import FullPrior
 from .approximations.local import EIGENVALUE_ERROR, LocalPosterior
 from .approximations.sparse import PRECISIONS, SparsePrior
@@ -114,19 +114,16 @@ def kernel_from_data(data: Header) -> Kernel:
     return build(data)
 
 
-def posterior_contents(q: KernelPosterior | LocalPosterior) -> tuple[Header, Arrays]:
+def posterior_contents(q: Posterior) -> tuple[Header, Arrays]:
     """What files hold of a posterior."""
     used = getattr(q.prior.groups[0], "dtype", np.float64)
     header = {
         "full": q.prior.is_full,
         "kernels": [kernel_to_data(group.spec.kernel) for group in q.prior.groups],
         "precision": next(name for name, dtype in PRECISIONS.items() if dtype is used),
-        "neighbors": q.n_neighbors if isinstance(q, LocalPosterior) else 0,
+        "neighbors": q.n_neighbors,
     }
-    arrays = {"Z": q.prior.Z, **q.to_arrays()}
-    if isinstance(q, LocalPosterior):
-        arrays["variance_scale"] = np.array(q.variance_scale)
-    return header, arrays
+    return header, {"Z": q.prior.Z, **q.to_arrays()}
 
 
 def posterior_from(
@@ -135,7 +132,7 @@ def posterior_from(
     n_latents: int,
     groups: Groups | None = None,
     prior_class: type[SparsePrior] = SparsePrior,
-) -> KernelPosterior | LocalPosterior:
+) -> Posterior:
     """The posterior of ``posterior_contents``, or an exception; ``groups`` are features that share a length scale."""
     Z, k, dtype = arrays["Z"], int(header["neighbors"]), PRECISIONS[header["precision"]]
     m, d = Z.shape[-2:]

@@ -15,9 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import io
 from ._sites import Site
-from .approximations.base import KernelPosterior, Posterior, Training
+from .approximations.base import KernelPosterior, Posterior, Training, covariance_bytes
 from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
-from .approximations.local import LocalPosterior
 from .arrays import WithArrays
 from .config import Rule, integer, is_name
 from .data.checks import checked_labels, class_numbers, random_state_of
@@ -227,10 +226,9 @@ class PosteriorClassifier(WithArrays):
 
     def _recalled(self, X: MatrixLike, log_proba: np.ndarray) -> np.ndarray:
         """Log probabilities (n, C) of new rows at X, corrected where X equals a training row."""
-        q = self.posterior_
-        if not self.label_agreement_ or not isinstance(q, LocalPosterior):
+        if not self.label_agreement_:
             return log_proba
-        return q.places.recall(dense(X), log_proba, self.label_agreement_)
+        return self.posterior_.kept_rows.places.recall(dense(X), log_proba, self.label_agreement_)
 
     def predict_latent(
         self, X: ArrayLike, return_cov: bool = False, corrected: bool = False, return_grad: bool = False
@@ -289,7 +287,7 @@ class PosteriorClassifier(WithArrays):
         q = self.posterior_
         if not len(rows):
             return np.empty((*np.shape(self.mean_), 0, 0))
-        needed = q.covariance_bytes(len(rows))
+        needed = covariance_bytes(q, len(rows))
         if needed > MOST_COVARIANCE_BYTES:
             raise ValueError(
                 f"The joint covariance of {len(rows)} rows would need {1e-9 * needed:.3g} GB; at most "
@@ -347,8 +345,7 @@ class PosteriorClassifier(WithArrays):
             raise ValueError(f"method='pathwise' {obstacle}. Take method='exact'.")
         rows, mean = self._joint_rows(X)
         if method == "pathwise" or (method == "auto" and len(rows) > EXACT_ROWS and not obstacle):
-            assert isinstance(q, KernelPosterior)
-            draws = pathwise_draws(q, rows, n_samples, random, self.n_jobs)
+            draws = pathwise_draws(q.without_neighbors(), rows, n_samples, random, self.n_jobs)
             draws += np.reshape(self.mean_, (-1, 1, 1)[: draws.ndim])
         else:
             covariance = self._covariance(rows)
@@ -455,12 +452,12 @@ class PosteriorClassifier(WithArrays):
     def _without_neighbors(self) -> KernelPosterior:
         """The sparse posterior, whose bound is ``elbo_``; a model with neighbours fits it on first use."""
         q = self.posterior_
-        if isinstance(q, KernelPosterior):
-            return q
-        assert isinstance(q, LocalPosterior)
+        kept = q.kept_rows
+        if kept is None:
+            return q.without_neighbors()
         if self._sparse is None:
             with single_threaded_blas(), Threads(self.n_jobs) as executor:
-                training, site = Training(ArraySource(q.X, q.y, q.weight), executor, q.n_latents), self._site()
+                training, site = Training(ArraySource(kept.X, kept.y, kept.weight), executor, q.n_latents), self._site()
                 start = starting_posterior(training, None, q.prior, site)
                 tol, most = float(self.tol), int(self.max_iter)
                 ascent = coordinate_ascent(training, start, site, tol=tol, max_iter=most)

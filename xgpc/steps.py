@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
-from .approximations.base import KernelPosterior
-from .approximations.local import LocalPosterior
+from .approximations.base import Posterior
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise
 from .data.checks import checked_classes, checked_groups, has_counts, kind_of, listed
 from .data.partitions import survey_partitions
@@ -147,15 +146,15 @@ def further_rows(
         columns,
         prior_mean=PriorMean(np.atleast_1d(model.mean_)),
     )
-    q, earlier = model.posterior_, model._stream_rows
-    if isinstance(q, LocalPosterior):
-        earlier = Rows(q.X, q.y, q.weight)
+    kept, earlier = model.posterior_.kept_rows, model._stream_rows
+    if kept is not None:
+        earlier = Rows(kept.X, kept.y, kept.weight)
     if earlier is None:
         return FurtherRows(data, None, np.arange(0), False)
     return _after_earlier_rows(data, earlier, forgetting_factor, model.class_count_, model.n_samples_seen_)
 
 
-def stream_rows(data: Data | None, q: KernelPosterior | LocalPosterior) -> Rows | None:
+def stream_rows(data: Data | None, q: Posterior) -> Rows | None:
     """The latest rows of a stream, from which a later call learns, if the posterior q does not hold them itself.
 
     None if the model keeps no rows: it kept none before (``data`` is None), has ``n_neighbors=0``, or cannot have
@@ -165,7 +164,7 @@ def stream_rows(data: Data | None, q: KernelPosterior | LocalPosterior) -> Rows 
         return None
     config, source = data.config, data.source
     keeps = config.may_keep_rows and config.optimizer is not None and data.record.cavity is not None
-    if isinstance(q, LocalPosterior) or not keeps or source.makes_dense:
+    if q.kept_rows is not None or not keeps or source.makes_dense:
         return None
     latest = slice(-_most_of_stream(data), None)
     y, weight = labels_and_weights(source)

@@ -7,7 +7,7 @@ All else that tests ask for is public: the names of docs/api.md, the registry of
 
 from xgpc import statistics
 from xgpc._kernels import KernelGradient
-from xgpc.approximations.base import Training, grouped, new_key
+from xgpc.approximations.base import Training, covariance_bytes, grouped, new_key
 from xgpc.approximations.full import FullPosterior, FullPrior
 from xgpc.approximations.linear import LinearPrior
 from xgpc.approximations.local import LocalPosterior

@@ -103,12 +103,15 @@ class Posterior(Protocol):
         """C."""
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """() for one latent function, else (C,)."""
+    def n_neighbors(self) -> int:
+        """Training rows whose sites a prediction uses."""
 
     @property
-    def n_neighbors(self) -> int:
-        """Training rows whose sites a prediction uses; 0 for a posterior that keeps no rows' sites."""
+    def kept_rows(self) -> Any:
+        """The ``LocalPosterior`` with its training rows and their sites; None for a posterior that keeps no rows."""
+
+    def without_neighbors(self) -> KernelPosterior:
+        """The posterior of the values at the points alone."""
 
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d)."""
@@ -119,14 +122,23 @@ class Posterior(Protocol):
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Joint covariance (r, r) or (C, r, r) at the rows of X (r, d), each with noise of its own."""
 
-    def covariance_bytes(self, n_rows: int) -> float:
-        """Memory that ``covariance`` takes for so many rows, beside its argument."""
-
     def covariance_columns(self, X: np.ndarray, n_jobs: int | None) -> ColumnOf:
         """Columns of ``covariance(X)``, each computed on request in time and memory linear in the rows of X."""
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Arrays by name that, with the kernels, make the posterior again."""
+
+
+def covariance_bytes(q: Posterior, n_rows: int) -> float:
+    """Memory that a joint covariance takes for so many rows, beside its argument.
+
+    Beside the results there are four matrices, or five with neighbours, and three with a column for each point, or for
+    each row that is a neighbour.
+    """
+    k, n_columns = q.n_neighbors, q.prior.n_inducing
+    if k:
+        n_columns = min(len(q.kept_rows.X), n_rows * k)
+    return 8.0 * n_rows * (n_rows * (q.n_latents + 4.0 + (k > 0)) + 3.0 * n_columns)
 
 
 class KernelPrior(Value, ABC):
@@ -275,6 +287,8 @@ class KernelPosterior(Value, ABC):
     kl: Any  # float, KL(q || p) in nats
     squared_norm: Any  # float, squared norm of the mean function's distance from the prior's
     n_neighbors = 0
+    kept_rows = None
+    variance_scale = 1.0
 
     @property
     @abstractmethod
@@ -331,6 +345,13 @@ class KernelPosterior(Value, ABC):
     def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums (r,) over training rows i of C_i t_i and C_i^2 s_i, with the covariances C of one latent function at the
         rows of X and at them, from the ``moments`` of s and t."""
+
+    def without_neighbors(self) -> KernelPosterior:
+        return self
+
+    def in_precision(self, dtype: type) -> KernelPosterior:
+        """The same distribution, with whitened rows of a type, if there are such rows."""
+        return self
 
     @property
     def cost(self) -> Cost:
@@ -403,10 +424,6 @@ class KernelPosterior(Value, ABC):
         shape = (2, *self.shape, *X.shape)
         by_mean, by_variance = np.concatenate(gradients, axis=2).reshape(shape) if gradients else np.empty(shape)
         return by_mean, by_variance
-
-    def covariance_bytes(self, n_rows: int) -> float:
-        """The results, and four matrices more."""
-        return 8.0 * n_rows * (n_rows * (self.n_latents + 4.0) + 3.0 * self.prior.n_inducing)
 
     @small_is_zero
     def covariance(self, X: np.ndarray) -> np.ndarray:

@@ -120,7 +120,7 @@ def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -
 
 def pathwise_obstacle(q: Posterior) -> str:
     """Why there are no pathwise draws of a posterior, if so."""
-    if not isinstance(q, KernelPosterior):
+    if q.n_neighbors:
         return "is not for models with neighbours (n_neighbors_ above 0)"
     for group in q.prior.groups:
         if group.spec.not_compiled:

@@ -77,6 +77,10 @@ class LocalPosterior(Value):
     def shape(self) -> tuple[int, ...]:
         return () if self.n_latents == 1 else (self.n_latents,)
 
+    @property
+    def kept_rows(self) -> LocalPosterior:
+        return self
+
     @cached_property
     def neighbours(self) -> Neighbours:
         return Neighbours(self.X, metric(self.prior.core))
@@ -155,11 +159,6 @@ class LocalPosterior(Value):
         of_near = _local.neighbour_gradients(core, self.X, at.index, X, by_near.reshape(2 * C, r, k))
         return found + of_near.reshape(found.shape)
 
-    def covariance_bytes(self, n_rows: int) -> float:
-        """The results, five matrices more, and three with a column for each neighbour of any row."""
-        seen = min(len(self.X), n_rows * self.n_neighbors)
-        return 8.0 * n_rows * (n_rows * (len(self.w) + 5.0) + 3.0 * seen)
-
     @small_is_zero
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Joint covariance, where each row is predicted from its own neighbours.
@@ -231,4 +230,4 @@ class LocalPosterior(Value):
     def to_arrays(self) -> dict[str, np.ndarray]:
         names = "rows", "row_labels", "row_weights", "site_precision", "site_linear", "local_w", "local_V"
         arrays = self.X, self.y, self.weight, self.precision, self.linear, self.w, self.V
-        return dict(zip(names, arrays, strict=True))
+        return dict(zip(names, arrays, strict=True)) | {"variance_scale": np.array(self.variance_scale)}

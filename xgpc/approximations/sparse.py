@@ -173,7 +173,6 @@ class SparsePosterior(KernelPosterior):
         return cls(prior, _engine.lower_triangles(P), h, R, Rinv, mean_of(Rinv, h))
 
     def in_precision(self, dtype: type) -> SparsePosterior:
-        """The same distribution, with whitened rows of a type."""
         if self.prior.groups[0].dtype is dtype:
             return self
         return replace(self, prior=grouped([replace(group, dtype=dtype) for group in self.prior.groups]))

@@ -9,7 +9,6 @@ import numpy as np
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training
-from ..approximations.sparse import SparsePosterior
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.clock import has_passed
 from ..rows.source import ArraySource, RowSource, labels_and_weights
@@ -158,7 +157,7 @@ def projected_sums(sums: Natural, before: KernelPrior, prior: KernelPrior) -> Na
     return wide_P, wide_h
 
 
-def posterior_before(q: SparsePosterior, prior: KernelPrior, forgetting_factor: float) -> SparsePosterior:
+def posterior_before(q: KernelPosterior, prior: KernelPrior, forgetting_factor: float) -> KernelPosterior:
     """q_0 for the next rows: the posterior q of all earlier rows, with its sites times a factor in [0, 1].
 
     The sites of earlier rows, which are not kept, stay fixed in q's natural parameters. With whitened coefficients
@@ -166,8 +165,9 @@ def posterior_before(q: SparsePosterior, prior: KernelPrior, forgetting_factor: 
     points u' = (u, u_+) in ``prior``, after those of q, give L' = [[L, 0], [B, S]], so that z is the first part of z':
     the sums get zeros for the new coefficients, and q_0(f) does not change.
     """
-    P, h = projected_sums((np.tril(q.P) - np.eye(q.P.shape[-1]), q.h), q.prior, prior)
-    before = SparsePosterior.from_natural(prior, *prior.with_sites(forgetting_factor * P, forgetting_factor * h))
+    P, h = q.eta
+    P, h = projected_sums((np.tril(P) - np.eye(P.shape[-1]), h), q.prior, prior)
+    before: KernelPosterior | None = prior.posterior(prior.with_sites(forgetting_factor * P, forgetting_factor * h))
     if before is None:
         raise ValueError(
             "The precision of the posterior of the earlier rows is no longer positive definite: fit again with fewer "

@@ -11,8 +11,7 @@ import numpy as np
 from .._moving import MovingPrior
 from .._sites import Site
 from .._svi import SCHEDULES, BatchPart, NaturalGradient
-from ..approximations.base import KernelPrior, Training
-from ..approximations.sparse import SparsePosterior
+from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..likelihoods import other_site
 from ..rows.clock import has_passed
 from ..rows.executor import Executor
@@ -62,7 +61,7 @@ class MiniBatches:
 
     Parameters
     ----------
-    q : SparsePosterior, of a ``KernelPrior`` or a ``LinearPrior``
+    q : KernelPosterior of whitened coefficients
     batch : int, rows of each step
     n_total : int, rows that the batches stand for
     n_features : int
@@ -78,19 +77,20 @@ class MiniBatches:
 
     def __init__(
         self,
-        q: SparsePosterior,
+        q: KernelPosterior,
         batch: int,
         n_total: int,
         n_features: int,
         schedule: tuple[int, float, float],
         moving: Sequence[MovingPrior] = (),
     ):
-        m, tile = q.w.shape[-1], min(batch, TILE_ROWS)
+        (P, h), tile = q.eta, min(batch, TILE_ROWS)
+        m = h.shape[1]
         self.batch, self.latents, self._moving = batch, q.n_latents, list(moving)
         kind, a, b = schedule
         if kind == SCHEDULES["adaptive"]:
             a = min(a, n_total // batch)  # The first epoch takes a step, however few its batches.
-        self.eta = np.hstack([np.tril(q.P).reshape(-1, m * m), q.h]).ravel()  # updated in place
+        self.eta = np.hstack([np.tril(P).reshape(-1, m * m), h]).ravel()  # updated in place
         self._loop = NaturalGradient(m, self.latents, self.eta, (kind, a, b), n_total / batch, self._moving)
         self.changes: deque[float] = deque(maxlen=WINDOW)
         rows = batch if batch < PARALLEL_ROWS else PART_ROWS
@@ -102,7 +102,7 @@ class MiniBatches:
     def average(self) -> np.ndarray:
         return self._loop.average
 
-    def run(self, q: SparsePosterior, rows: Picked, site: Site, executor: Executor) -> np.ndarray:
+    def run(self, q: KernelPosterior, rows: Picked, site: Site, executor: Executor) -> np.ndarray:
         """A step for each ``batch`` consecutive rows, under q's prior or the moving ones.
 
         Returns an array (3, steps): rate, relative change of the average, and estimate of the log-likelihood of all
@@ -142,7 +142,7 @@ class MiniBatches:
         return len(self.changes) == WINDOW and float(np.mean(self.changes)) < tol
 
     def epoch(
-        self, training: Training, q: SparsePosterior, site: Site, options: Epochs, number: int
+        self, training: Training, q: KernelPosterior, site: Site, options: Epochs, number: int
     ) -> tuple[float, bool]:
         """Steps over all rows, freshly shuffled, under q's prior, until they are at rest.
 
@@ -169,14 +169,12 @@ class MiniBatches:
             eta[:] = identity + products * (eta - identity)
         self._loop.mean_direction[:] *= products
 
-    def posterior(self, prior: KernelPrior, eta: np.ndarray) -> SparsePosterior:
+    def posterior(self, prior: KernelPrior, eta: np.ndarray) -> KernelPosterior:
         """q from natural parameters in the layout of ``eta``."""
         m = self._loop.n_inducing
         parts = eta.reshape(self.latents, m * m + m)
         P, h = parts[:, : m * m].reshape(-1, m, m).copy(), parts[:, m * m :].copy()
-        q = prior.proper_posterior((P, h))
-        assert isinstance(q, SparsePosterior)
-        return q
+        return prior.proper_posterior((P, h))
 
 
 def batch_rows(batch_size: int | None, n_rows: int) -> int | None:
@@ -203,8 +201,8 @@ class Epochs:
 
 
 def stochastic(
-    training: Training, q: SparsePosterior, site: Site, options: Epochs
-) -> tuple[Point[SparsePosterior], int, bool]:
+    training: Training, q: KernelPosterior, site: Site, options: Epochs
+) -> tuple[Point[KernelPosterior], int, bool]:
     """Mini-batch natural gradients: ``max_iter`` epochs at most, over freshly shuffled rows.
 
     The estimate is an average of the iterates' natural parameters, see ``src/xgpc/_svi.pyx``. Stops when its relative
@@ -217,7 +215,7 @@ def stochastic(
     loop = MiniBatches(q, min(options.batch_size or n, n), n, training.source.n_features, schedule)
     # From the prior, the first epoch prepares the start of additive noise.
     start = site.record.start
-    first_site = site if start is None or np.any(q.h) else other_site(start, site)
+    first_site = site if start is None or np.any(q.eta[1]) else other_site(start, site)
     converged, epoch = False, 0
     while epoch < options.max_iter and not converged and not (epoch and has_passed(clock)):
         epoch += 1

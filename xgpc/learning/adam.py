@@ -13,7 +13,6 @@ from .._moving import FreeParameters, MovingPrior
 from .._sites import Site
 from .._svi import SCHEDULES
 from ..approximations.base import KernelPosterior, KernelPrior, Training, grouped
-from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import best_parameter, update
 from ..inference.mini_batch import MiniBatches, batch_rows, learning_rate_schedule
 from ..kernels.prior import LengthScalePrior
@@ -44,7 +43,7 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
     inducing points over the steps, later ones weighted more. An iteration is an epoch.
     """
     coordinates, q = Coordinates(start.prior, options.learn_inducing), start
-    if coordinates.is_empty or not isinstance(q, SparsePosterior):
+    if coordinates.is_empty or start.prior.is_full:
         return Outcome(update(training, start, site), 0)
     assert options.random_state is not None
     n, n_features = len(training), training.source.n_features

@@ -10,9 +10,8 @@ import numpy as np
 from scipy.special import xlogy
 
 from .._sites import Site
-from ..approximations.base import KernelPosterior, Training
+from ..approximations.base import KernelPosterior, Posterior, Training
 from ..approximations.local import LocalPosterior
-from ..approximations.sparse import SparsePosterior
 from ..config import FitConfig
 from ..inference.ascent import Point
 from ..inference.correction import correction_and_gap
@@ -274,20 +273,20 @@ def _gain(
 def add_rows(
     further: FurtherRows,
     run: Run,
-    q: SparsePosterior | LocalPosterior,
+    q: Posterior,
     evidence: Evidence | None,
     forgetting_factor: float,
     n_new: int,
 ) -> FitResult:
     """The posterior of earlier rows, given by q, and of further rows; if learning is due, that of a new fit."""
     data, kept, stay, is_due = further
-    if isinstance(q, LocalPosterior):
+    if q.kept_rows is not None:
         assert kept is not None
         # The prior mean of q; learning starts from that of the parameters.
-        found = _with_more_neighbors(replace(kept, prior_mean=data.prior_mean), run, q, stay)
+        found = _with_more_neighbors(replace(kept, prior_mean=data.prior_mean), run, q.kept_rows, stay)
     else:
         assert evidence is not None
-        found = _online(data, run, q, evidence, forgetting_factor, n_new)
+        found = _online(data, run, q.without_neighbors(), evidence, forgetting_factor, n_new)
     if kept is None or not is_due:
         return found
     run.history.add(decision=f"Everything is learned anew from the latest {kept.source.n_rows} rows of the stream.")
@@ -311,7 +310,7 @@ def _with_more_neighbors(data: Data, run: Run, q: LocalPosterior, stay: np.ndarr
 
 
 def _online(
-    data: Data, run: Run, q: SparsePosterior, evidence: Evidence, forgetting_factor: float, n_new: int
+    data: Data, run: Run, q: KernelPosterior, evidence: Evidence, forgetting_factor: float, n_new: int
 ) -> FitResult:
     """The posterior without neighbours; up to ``n_new`` of the further rows become inducing points.
 
@@ -335,15 +334,14 @@ def _online(
         P, h = (forgetting_factor * earlier + added for earlier, added in pairs)
         found = found._replace(correction=(P, h))
     # The same distribution as a posterior under the prior without earlier batches.
-    assert isinstance(result.q, SparsePosterior)
-    return replace(result, q=replace(result.q, prior=prior), evidence=found)
+    return replace(result, q=prior.proper_posterior(result.q.without_neighbors().eta), evidence=found)
 
 
 def _messages(
     data: Data,
     run: Run,
     learned: HyperparameterFit,
-    q: KernelPosterior | LocalPosterior,
+    q: Posterior,
     problems: Sequence[str],
     elbo: float | None = None,
     gain: Gain | None = None,
@@ -384,7 +382,7 @@ def _messages(
     return is_complete, found if config.kernel is None else [*found, *_at_bounds(data, q)]
 
 
-def _at_bounds(data: Data, q: KernelPosterior | LocalPosterior) -> list[str]:
+def _at_bounds(data: Data, q: Posterior) -> list[str]:
     """Messages about kernel parameters at their bounds: one for irrelevant features, one for other parameters."""
     irrelevant, others, messages, features = [], [], [], data.columns.described
     for label, group in zip(data.classes.tolist(), q.prior.groups, strict=False):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .._sites import Site
-from ..approximations.base import Training
+from ..approximations.base import KernelPosterior, Training
 from ..approximations.linear import LinearPrior
-from ..approximations.sparse import SparsePosterior
 from ..inference.ascent import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, Point, coordinate_ascent, is_small, update
 from ..inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule
 
@@ -20,7 +21,7 @@ LARGEST_MOVE_OF_EPOCH = 1.0
 
 
 # The last posterior with its pass, the number of steps or epochs, and whether q and s^2 both converged to ``tol``.
-Found = tuple[Point[SparsePosterior], int, bool]
+Found = tuple[Point[Any], int, bool]
 
 
 def ascend(training: Training, prior: LinearPrior, site: Site, options: Epochs) -> Found:
@@ -28,7 +29,7 @@ def ascend(training: Training, prior: LinearPrior, site: Site, options: Epochs) 
     tol, max_iter, history = options.tol, options.max_iter, options.history
     few = STEPS_PER_VARIANCE if prior.low < prior.high else max_iter
     start = prior.at_prior()
-    best: Point[SparsePosterior] | None = None
+    best: Point[Any] | None = None
     elbo, n_iter, limit, fraction, log_t, settled = -np.inf, 0, few, 1.0, 0.0, False
     while True:
         history.context["prior_variance"] = start.prior.variance
@@ -54,9 +55,10 @@ def ascend(training: Training, prior: LinearPrior, site: Site, options: Epochs) 
             start, limit = moved.proper_posterior(moved.with_sites((np.outer(t, t) * S)[None], (t * h)[None])), few
 
 
-def sums_of_sites(q: SparsePosterior) -> tuple[np.ndarray, np.ndarray]:
+def sums_of_sites(q: KernelPosterior) -> tuple[np.ndarray, np.ndarray]:
     """The sums of lambda a a^T (lower triangle) and of r a over the rows, from the natural parameters of q."""
-    return q.P[0] - np.eye(len(q.h[0])), q.h[0]
+    (P,), (h,) = q.eta
+    return P - np.eye(len(h)), h
 
 
 def stochastic_ascent(training: Training, prior: LinearPrior, site: Site, options: Epochs) -> Found:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .._sites import Site
-from ..approximations.base import KernelPosterior, KernelPrior, Training, grouped
+from ..approximations.base import KernelPosterior, KernelPrior, Posterior, Training, grouped
 from ..approximations.full import FullPrior
 from ..approximations.local import LocalPosterior
-from ..approximations.sparse import PRECISIONS, SparsePosterior, SparsePrior
+from ..approximations.sparse import PRECISIONS, SparsePrior
 from ..config import FitConfig
 from ..data.encoding import Encoding, of_table, warps_in
 from ..data.training import Columns
@@ -120,7 +120,7 @@ class FurtherRows(NamedTuple):
 class PreviousFit(NamedTuple):
     """The earlier fit that a warm start continues."""
 
-    posterior: KernelPosterior | LocalPosterior
+    posterior: Posterior
     classes: np.ndarray  # by level, if they have an order
     encoding: Encoding | None
     parameter: Parameter  # of the likelihood
@@ -164,7 +164,7 @@ class HyperparameterFit:
 class FitResult:
     """The result of a fit: the posterior of all rows, which the model predicts with."""
 
-    q: KernelPosterior | LocalPosterior
+    q: Posterior
     site: Site
     n_iter: int
     is_complete: bool
@@ -284,8 +284,4 @@ def _posterior_of(fit: PreviousFit, data: Data, d: int, n_latents: int) -> Kerne
     is_alike = before == now and warps_in(fit.encoding) == warps_in(data.encoding) and shape == (n_latents, d)
     if not (is_alike and np.array_equal(fit.classes, data.record.by_level(data.classes))):
         return None
-    if isinstance(previous, LocalPosterior):
-        previous = previous.without_neighbors()
-    if isinstance(previous, SparsePosterior):
-        return previous.in_precision(PRECISIONS[data.config.precision])
-    return previous
+    return previous.without_neighbors().in_precision(PRECISIONS[data.config.precision])

@@ -11,7 +11,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
-from ..approximations.local import LocalPosterior
 from ..classifier import GPClassifier
 from ..linear import BayesianLinearClassifier
 from ..ranges import small_is_zero
@@ -149,7 +148,6 @@ def _proba(model: BaseEstimator, rows: Tensor) -> Tensor:
     q = model.posterior_
     if reason := q.prior.groups[0].spec.not_compiled:
         raise ValueError(f"ONNX takes compiled kernels only; {reason}. Give a sum or product of compiled kernels.")
-    is_local = isinstance(q, LocalPosterior)
-    mean, variance = marginals_by_neighbours(q, rows) if is_local else marginals(q.covariance_forms(), rows)
+    mean, variance = marginals_by_neighbours(q, rows) if q.n_neighbors else marginals(q.covariance_forms(), rows)
     latent = Latent(mean + np.atleast_1d(model.mean_), variance, q.n_latents)
     return probabilities(model._record, latent, model._parameter)

@@ -11,10 +11,11 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 from support.dense import compiled, derivative, points_apart
 from support.fits import quietly
-from support.internals import KernelGradient, KernelSpec, metric
+from support.internals import KernelSpec, metric
 from support.local import Problem
 
 from xgpc import GPClassifier, _engine
+from xgpc._kernels import KernelGradient
 from xgpc.kernels import AxisMatern
 from xgpc.onnx import to_onnx
 

@@ -21,7 +21,6 @@ from support.dense import (
     points_apart,
 )
 from support.internals import (
-    FixedSites,
     FullPosterior,
     FullPrior,
     History,
@@ -30,6 +29,7 @@ from support.internals import (
     carry_over,
     coordinate_ascent,
     starting_posterior,
+    statistics,
     steps_from,
     update,
 )
@@ -356,7 +356,7 @@ def test_gradient_of_any_tree_is_scikit_learns(tree, seed, n, n_latents):
     precision = random.uniform(-1.0, 2.0, shape)
     precision[precision < 0.0] *= 0.9 / np.trace(prior.K)
     q = FullPosterior.from_natural(prior, precision, random.normal(size=shape))
-    sites = FixedSites(precision, q.linear)
+    sites = statistics.FixedSites(precision, q.linear)
     by_theta, _ = q.gradient(training(Z, np.ones(n), n_latents=n_latents), sites, q.eta)
     G = sum(np.outer(a, a) - f.matrix() for a, f in zip(q.alpha, q.factors, strict=True)) / 2
     by_noise = -0.5 * np.sum(precision, axis=0)

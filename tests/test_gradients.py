@@ -14,7 +14,6 @@ from support.dense import Problem as TwoClasses
 from support.internals import (
     BLOCK_ROWS,
     Groups,
-    KernelGradient,
     KernelSpec,
     MiniBatches,
     SparsePosterior,
@@ -26,6 +25,7 @@ from support.internals import (
 from support.latents import SEVERAL, Problem, assert_near, cases
 
 from xgpc import _engine
+from xgpc._kernels import KernelGradient
 from xgpc._moving import FreeParameters, MovingPrior
 from xgpc._svi import SCHEDULES
 from xgpc.kernels.prior import NO_PRIOR

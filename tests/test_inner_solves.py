@@ -18,7 +18,6 @@ from support.internals import (
     KernelSpec,
     Options,
     ProfiledBound,
-    SitesAtPosterior,
     SparsePosterior,
     SparsePrior,
     coordinate_ascent,
@@ -26,6 +25,7 @@ from support.internals import (
     projected,
     proper_posterior,
     starting_posterior,
+    statistics,
     steps_from,
     update,
 )
@@ -246,7 +246,7 @@ def test_a_fit_that_says_so_ends_at_a_stationary_point(data, params):
 class ThirdsNegative:
     """Sites of a posterior, but for the precision of every third row."""
 
-    stated: SitesAtPosterior
+    stated: statistics.SitesAtPosterior
 
     @property
     def n_latents(self):

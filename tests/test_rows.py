@@ -14,13 +14,11 @@ from support.executors import FileSource, Forgetful, Processes
 from support.internals import (
     BLOCK_ROWS,
     ArraySource,
-    BothBounds,
     Cache,
     Cost,
     Epochs,
     FullPrior,
     History,
-    KernelGradient,
     KernelSpec,
     LinearPrior,
     Options,
@@ -39,6 +37,7 @@ from support.internals import (
 )
 from threadpoolctl import threadpool_info
 
+from xgpc._kernels import KernelGradient
 from xgpc.data.survey import Draw, Summary
 from xgpc.data.training import training_batch
 from xgpc.likelihoods import record_of
@@ -122,7 +121,7 @@ def calls(kind):
         found |= {
             statistics.project_sites: statistics.Projection(point.sites, prior),
             statistics.mean_gradient: point.sites,
-            correction: BothBounds(point.sites, point.sites),
+            correction.correction: correction.BothBounds(point.sites, point.sites),
         }
         if kind in THREE_CLASSES:
             found[statistics.curvature_product] = statistics.Products(point.sites, q.w)

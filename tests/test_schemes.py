@@ -19,7 +19,6 @@ from support.fits import quietly, rows_of
 from support.internals import (
     DEFAULT_LEVEL,
     DEFAULT_SPREAD,
-    SCHEMES,
     FixedSitesBound,
     History,
     JointBound,
@@ -29,7 +28,6 @@ from support.internals import (
     ProfiledBound,
     SparsePosterior,
     SparsePrior,
-    optimizers_for,
     update,
 )
 from support.local import Problem as LocalProblem
@@ -62,6 +60,8 @@ def somewhere_else(problem, function):
     vector = function.start + 0.1 * problem.random.normal(size=len(function.start))
     size = len(function.coordinates.pack(problem.arbitrary_posterior().prior))
     xi = problem.random.uniform(0.02, 6.0, len(vector) - size) * problem.random.choice([-1, 1], len(vector) - size)
+    # Where the slopes of the sites' precisions are a series, about its end, and far.
+    xi[:6] = [1e-6, -0.01, 0.049, 0.051, -40.0, 900.0][: len(xi)]
     return np.concatenate([vector[:size], xi])
 
 
@@ -73,12 +73,12 @@ def matrices(problem, prior):
     return K_mm, kernel(problem.X, prior.Z), kernel.diag(problem.X)
 
 
-def check_gradient(function, vector):
-    """Every entry to 1e-6 of the gradient's size."""
+def check_gradient(function, vector, tolerance=1e-6):
+    """Every entry, relative to the gradient's size."""
     gradient = function(vector)[1]
     units = np.eye(len(vector))
     expected = [derivative(lambda h, unit=unit: function(vector + h * unit)[0], 1e-3) for unit in units]
-    np.testing.assert_allclose(gradient, expected, rtol=0.0, atol=1e-6 * max(1.0, np.abs(gradient).max()))
+    np.testing.assert_allclose(gradient, expected, rtol=0.0, atol=tolerance * max(1.0, np.abs(gradient).max()))
 
 
 # The bounds that L-BFGS sees.
@@ -237,22 +237,22 @@ def test_equation_14_and_the_profiled_bound_have_the_same_maximum():
 
 # What they are for.
 
-PAIRS = [(optimizer, bound) for optimizer in SCHEMES for bound in LIKELIHOODS["logit"]]
+SCHEMES = ("profile", "alternate", "joint", "hybrid", "adam", "stochastic")
 
 
-@pytest.mark.parametrize(("optimizer", "bound"), PAIRS, ids="-".join)
-def test_a_scheme_takes_its_bounds_and_names_them_when_given_another(optimizer, bound):
-    X, y = SMALL["moons"]
-    model = GPClassifier(optimizer=optimizer, bound=bound, n_inducing=5, max_iter=2, random_state=0)
-    allowed = optimizers_for(LIKELIHOODS["logit"][bound])
-    if optimizer in allowed:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            assert np.isfinite(model.fit(X, y).elbo_)
-    else:
-        with pytest.raises(ValueError, match=f"optimizer='{optimizer}' is not for the bound '{bound}'") as error:
-            model.fit(X, y)
-        assert f"choose one of {allowed}, or another bound" in str(error.value)
+@pytest.mark.parametrize("bound", LIKELIHOODS["logit"])
+def test_a_scheme_that_is_not_for_a_bound_names_those_that_are(bound):
+    refused = {}
+    for optimizer in SCHEMES:
+        model = GPClassifier(optimizer=optimizer, bound=bound, n_inducing=5, max_iter=2, random_state=0)
+        try:
+            quietly(model, *SMALL["moons"])
+        except ValueError as error:
+            refused[optimizer] = str(error)
+    allowed = [optimizer for optimizer in SCHEMES if optimizer not in refused]
+    for optimizer, message in refused.items():
+        assert f"optimizer='{optimizer}' is not for the bound '{bound}'" in message
+        assert f"choose one of {allowed}, or another bound" in message
 
 
 # The prior of the ratios of length scales: its density, what is climbed with it, and what it makes of noise.
@@ -340,12 +340,6 @@ def test_the_common_factor_is_held_near_the_start(name):
 # What is climbed.
 
 
-def check_slopes(function, vector, rtol=1e-6):
-    gradient = function(vector)[1]
-    expected = [derivative(lambda h, unit=unit: function(vector + h * unit)[0], 1e-3) for unit in np.eye(len(vector))]
-    assert_allclose(gradient, expected, rtol=0.0, atol=rtol * max(1.0, np.abs(gradient).max()))
-
-
 def test_gradient_of_what_profile_climbs():
     problem = Problem("ard", "exact", n=60)
     prior = LengthScalePrior(0.2, np.array([1.0, 2.0]))
@@ -362,7 +356,7 @@ def test_gradient_of_what_profile_climbs():
 
     vector = ProfiledBound(rows, problem.site, start, Options(True, 1e-9, 1, History())).vector
     vector = vector + 0.1 * np.random.default_rng(1).normal(size=len(vector))
-    check_slopes(climbed, vector, rtol=1e-5)
+    check_gradient(climbed, vector, 1e-5)
     plain = ProfiledBound(rows, problem.site, start, Options(True, 1e-9, 100, History()))
     spec = problem.spec.with_theta(vector[: len(problem.spec.theta)])
     assert climbed(vector)[0] - plain(vector)[0] == pytest.approx(-prior.at(spec)[0], abs=1e-4)
@@ -376,7 +370,7 @@ def test_gradient_of_what_fixed_sites_climb(kind):
     options = Options(True, 1e-9, 100, History())
     plain, climbed = kind(rows, point, options), kind(rows, point, replace(options, length_scale_prior=prior))
     vector = plain.start + 0.05 * np.random.default_rng(1).normal(size=len(plain.start))
-    check_slopes(climbed, vector)
+    check_gradient(climbed, vector)
     spec = problem.spec.with_theta(vector[: len(problem.spec.theta)])
     assert climbed(vector)[0] - plain(vector)[0] == pytest.approx(-prior.at(spec)[0])
 
@@ -390,7 +384,7 @@ def test_gradient_of_what_rounds_with_neighbours_climb():
     prior = LengthScalePrior(0.2, np.array([1.0, 2.0]))
     climbed = replace(plain, length_scale_prior=prior)
     vector = np.append(problem.prior.spec.theta + 0.1, -0.2)
-    check_slopes(lambda at: climbed.objective(at)[:2], vector)
+    check_gradient(lambda at: climbed.objective(at)[:2], vector)
     spec = problem.prior.spec.with_theta(vector[:-1])
     assert climbed.objective(vector)[0] - plain.objective(vector)[0] == pytest.approx(-prior.at(spec)[0] / len(T))
 

@@ -6,7 +6,6 @@ All else that tests ask for is public: the names of docs/api.md, the registry of
 # ruff: noqa: F401
 
 from xgpc import statistics
-from xgpc._kernels import KernelGradient
 from xgpc.approximations.base import Training, covariance_bytes, grouped, new_key
 from xgpc.approximations.full import FullPosterior, FullPrior
 from xgpc.approximations.linear import LinearPrior
@@ -14,6 +13,7 @@ from xgpc.approximations.local import LocalPosterior
 from xgpc.approximations.local_rows import Coefficients, Neighbourhoods, in_order, local_rows, metric
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.gibbs.diagnostics import effective_sample_size, split_r_hat
+from xgpc.inference import correction
 from xgpc.inference.ascent import (
     carry_over,
     coordinate_ascent,
@@ -24,7 +24,6 @@ from xgpc.inference.ascent import (
     steps_from,
     update,
 )
-from xgpc.inference.correction import BothBounds, correction, polya_gamma_variance
 from xgpc.inference.fitting import projected_sums
 from xgpc.inference.history import History
 from xgpc.inference.local_sites import Local, Sweep
@@ -33,17 +32,14 @@ from xgpc.inference.sweeps import converged_sites, start_sites
 from xgpc.kernels.features import Groups
 from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
 from xgpc.kernels.spec import KernelSpec
-from xgpc.learning.candidates import LEAST_GAIN, Scores, accept
-from xgpc.learning.held_out_score import LOG_SCALE_SPREAD, WORST_SCORE, HeldOutScore, inverse_diagonal
+from xgpc.learning.candidates import Scores, accept
+from xgpc.learning.held_out_score import HeldOutScore, inverse_diagonal
 from xgpc.learning.inducing import fit_bytes
-from xgpc.learning.izmailov_kropotov import FixedSitesBound, JointBound, _slope_of_precision
+from xgpc.learning.izmailov_kropotov import FixedSitesBound, JointBound
 from xgpc.learning.optimizer import Coordinates, Options, ProfiledBound, profile
 from xgpc.learning.score_test import score_test
-from xgpc.learning.stages import SCHEMES, optimizers_for
 from xgpc.likelihoods.curvature import LEAST_COMPLEMENT
 from xgpc.rows.block import BLOCK_ROWS, Block, Cache
-from xgpc.rows.coinciding import Distinct
 from xgpc.rows.executor import Cost, Executor, Threads
 from xgpc.rows.neighbours import Metric, Neighbours
 from xgpc.rows.source import ArraySource, Picked
-from xgpc.statistics import FixedSites, SitesAtPosterior, block_sites

@@ -16,8 +16,7 @@ from support.fits import quietly
 
 from xgpc import BayesianLinearClassifier, GPClassifier, GPOrdinalClassifier, acquisition
 from xgpc.data.encoding import Encoding
-from xgpc.data.far_values import Limit
-from xgpc.data.warps import Warp
+from xgpc.data.tails import Limit, Warp
 from xgpc.kernels import ActiveDims, AxisMatern
 from xgpc.likelihoods import LIKELIHOODS
 

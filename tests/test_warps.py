@@ -11,7 +11,7 @@ from support.fits import quietly, without_warnings
 
 from xgpc import GPClassifier
 from xgpc.data.encoding import Encoding
-from xgpc.data.warps import Warp
+from xgpc.data.tails import Warp
 from xgpc.explain import shapley_values
 from xgpc.onnx import to_onnx
 

@@ -67,16 +67,6 @@ def varies(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return np.asarray(high - low > np.maximum(least * size, double.tiny / double.eps))
 
 
-def refuse_masked(*given: object) -> None:
-    """ValueError for masked values: NumPy's functions would take what is behind the mask."""
-    for values in given:
-        if isinstance(values, np.ma.MaskedArray) and (n_masked := int(np.sum(np.ma.getmaskarray(values)))):
-            raise ValueError(
-                f"An array of shape {values.shape} has masked values ({n_masked}), which are no data. Leave out their "
-                "rows, or put in values: numpy.ma.filled(array, value)."
-            )
-
-
 def as_csr(X: MatrixLike) -> MatrixLike:
     """Sparse rows in CSR format, and others as they are; ValueError for indices outside of the matrix.
 

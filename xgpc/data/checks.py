@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 
 from ..names import ClassWeight, MatrixLike, RandomSeed
-from ..ranges import LARGEST_FEATURE, MOST_ROWS, check_weight_range, largest_size, refuse_masked
+from ..ranges import LARGEST_FEATURE, MOST_ROWS, check_weight_range, largest_size
 
 # Columns that a message names.
 LISTED = 10
@@ -38,25 +38,28 @@ class BadRow(ValueError):
         return type(self), (str(self), self.row), vars(self)
 
 
-def refuse_not_in_memory(*given: object) -> None:
+def refuse_not_in_memory(value: object) -> None:
     """Raise ValueError for too many rows, and for what NumPy would turn into arrays: lazy frames, masked values."""
-    refuse_masked(*given)
-    for value in given:
-        library, kind = type(value).__module__.partition(".")[0], type(value).__name__
-        if library == "dask":
-            raise ValueError(
-                f"Got a {kind} of dask, whose rows need not be in this process. The methods fit, predict, "
-                "predict_proba, predict_log_proba, decision_function and score of xgpc.dask.DaskGPClassifier take it; "
-                "for all others give rows in memory, such as those that its compute() makes."
-            )
-        n_rows = next(iter(getattr(value, "shape", ())), 0)
-        if isinstance(n_rows, int) and n_rows > MOST_ROWS:
-            raise ValueError(
-                f"Got {n_rows} rows ({kind}); at most {MOST_ROWS} are possible at a time. Fit with fit_batches, and "
-                "predict with predict_proba_batches, which take rows batch by batch."
-            )
-        if kind == "LazyFrame":
-            raise ValueError(f"Got a {kind} of {library}, a query that has no rows yet: give what its collect() makes.")
+    library, kind = type(value).__module__.partition(".")[0], type(value).__name__
+    if library == "dask":
+        raise ValueError(
+            f"Got a {kind} of dask, whose rows need not be in this process. The methods fit, predict, "
+            "predict_proba, predict_log_proba, decision_function and score of xgpc.dask.DaskGPClassifier take it; "
+            "for all others give rows in memory, such as those that its compute() makes."
+        )
+    if kind == "LazyFrame":
+        raise ValueError(f"Got a {kind} of {library}, a query that has no rows yet: give what its collect() makes.")
+    n_rows = next(iter(getattr(value, "shape", ())), 0)
+    if isinstance(n_rows, int) and n_rows > MOST_ROWS:
+        raise ValueError(
+            f"Got {n_rows} rows ({kind}); at most {MOST_ROWS} are possible at a time. Fit with fit_batches, and "
+            "predict with predict_proba_batches, which take rows batch by batch."
+        )
+    if isinstance(value, np.ma.MaskedArray) and (n_masked := int(np.sum(np.ma.getmaskarray(value)))):
+        raise ValueError(
+            f"An array of shape {value.shape} has masked values ({n_masked}), which are no data. Leave out their "
+            "rows, or put in values: numpy.ma.filled(array, value)."
+        )
 
 
 def is_missing(value: object) -> bool:
@@ -74,16 +77,20 @@ def listed(names: Sequence[str]) -> str:
 def said_missing(counts: Sequence[tuple[str, int]]) -> str:
     """Return a phrase on how many numbers are missing, and in which columns."""
     total, more = sum(count for _, count in counts), len(counts) - LISTED
-    listed = ", ".join(f"{count} in {name}" for name, count in counts[:LISTED])
     others = f" and others in {more} more columns" if more > 0 else ""
-    return f"{total} missing number{'s' if total > 1 else ''} (NaN): {listed}{others}"
+    columns = ", ".join(f"{count} in {name}" for name, count in counts[:LISTED])
+    return f"{total} missing number{'s' if total > 1 else ''} (NaN): {columns}{others}"
 
 
 def missing_numbers(rows: MatrixLike, names: Sequence[str] | None) -> list[tuple[str, int]]:
     """Return the names of the features of rows (n, d), dense or CSR, with missing numbers, and how many these miss."""
-    columns = rows.indices[np.isnan(rows.data)] if sparse.issparse(rows) else np.nonzero(np.isnan(rows))[1]
-    found, counts = np.unique(columns, return_counts=True)
-    return [(f"feature {j}" if names is None else names[j], n) for j, n in zip(found, counts.tolist(), strict=True)]
+    entries = sparse.coo_array(rows)
+    columns, counts = np.unique(entries.col[np.isnan(entries.data)], return_counts=True)
+    return [(_feature(j, names), n) for j, n in zip(columns, counts.tolist(), strict=True)]
+
+
+def _feature(column: int, names: Sequence[str] | None) -> str:
+    return f"feature {column}" if names is None else names[column]
 
 
 def check_features(rows: MatrixLike, names: Sequence[str] | None, how: str = HOW_TO_IMPUTE) -> None:
@@ -94,19 +101,18 @@ def check_features(rows: MatrixLike, names: Sequence[str] | None, how: str = HOW
     largest = largest_size(rows)
     if largest <= LARGEST_FEATURE:
         return
-    values = rows.data if sparse.issparse(rows) else rows
-    is_bad = np.isnan(values) if np.isnan(largest) else ~(np.abs(values, dtype=np.float64) <= LARGEST_FEATURE)
-    places = [place[is_bad] for place in rows.tocoo().coords] if sparse.issparse(rows) else np.nonzero(is_bad)
-    (row, column), value = (int(place[0]) for place in places), values[is_bad][0]
+    entries = sparse.coo_array(rows)
+    is_bad = (
+        np.isnan(entries.data) if np.isnan(largest) else ~(np.abs(entries.data, dtype=np.float64) <= LARGEST_FEATURE)
+    )
+    first = int(np.argmax(is_bad))
+    row, column, value = int(entries.row[first]), int(entries.col[first]), entries.data[first]
     if np.isnan(value):
         raise BadRow(f"X has {said_missing(missing_numbers(rows, names))}. {how}", row)
     size, how = f"size {abs(value):.3g}", f"scale the features to at most {LARGEST_FEATURE:g}"
     if np.isinf(value):
         size, how = "infinity", "leave out such rows, or put in numbers"
-    raise BadRow(
-        f"X has a value of {size}, of {f'feature {column}' if names is None else names[column]} in row {row}; {how}.",
-        row,
-    )
+    raise BadRow(f"X has a value of {size}, of {_feature(column, names)} in row {row}; {how}.", row)
 
 
 def missing_values(values: np.ndarray) -> np.ndarray:
@@ -128,12 +134,12 @@ def _refuse_kinds(labels: np.ndarray) -> None:
             f"Labels must be text, whole numbers or truth values; got an array of {labels.dtype}. y.astype(str) "
             "makes text of them."
         )
-    other = next((one for one in labels.tolist() if not isinstance(one, str)), "") if labels.dtype.kind == "O" else ""
-    if other != "":
-        raise ValueError(
-            f"Unknown label type: y is an array of objects with labels such as {other!r} ({type(other).__name__}). "
-            "Give text alone, or an array of numbers, such as y.astype(int) makes."
-        )
+    for label in labels.tolist() if labels.dtype.kind == "O" else ():
+        if not isinstance(label, str):
+            raise ValueError(
+                f"Unknown label type: y is an array of objects with labels such as {label!r} ({type(label).__name__}). "
+                "Give text alone, or an array of numbers, such as y.astype(int) makes."
+            )
     (broken,) = np.nonzero(np.isinf(labels) | (labels != np.floor(labels)) if labels.dtype.kind == "f" else ())
     if len(broken):
         what = f"the label {labels[broken[0]]}, which looks like a measurement: classes are text or whole numbers."
@@ -287,7 +293,7 @@ def checked_weights(sample_weight: ArrayLike, n_rows: int) -> np.ndarray:
 
 def checked_groups(groups: ArrayLike, n_rows: int, sample_weight: ArrayLike | None) -> np.ndarray:
     """Return the groups (n,) of the rows of positive weight."""
-    refuse_masked(groups)
+    refuse_not_in_memory(groups)
     groups = np.asarray(groups)
     if groups.shape != (n_rows,):
         raise ValueError(f"groups must have one value for each of the {n_rows} rows; its shape is {groups.shape}.")

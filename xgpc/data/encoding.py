@@ -22,9 +22,8 @@ from ..names import MatrixLike
 from ..ranges import LARGEST_FEATURE, small_is_zero, varies
 from ..status import warn_user
 from .checks import LISTED, check_features, said_missing
-from .far_values import Limit, limits, limits_from_data, within, within_vjp
 from .table import Column, Level, Table
-from .warps import Warp, warp_slopes, warped, warps_from_data
+from .tails import Limit, Warp, from_data, limits, warp_slopes, warped, within, within_vjp
 
 # Each level has this in its own column of the matrix and 0 in the others, so that two levels are at a distance of 1.
 IN_OWN_COLUMN = math.sqrt(0.5)
@@ -383,7 +382,7 @@ class Encoding:
         """Return the encoding that ``to_data`` described; raise ValueError for anything else."""
         try:
             columns = tuple(ColumnEncoding(**{**one, "levels": tuple(one["levels"])}) for one in data["columns"])
-            limits, warps = limits_from_data(data.get("limits", ())), warps_from_data(data.get("warps", ()))
+            limits, warps = from_data(Limit, data.get("limits", ())), from_data(Warp, data.get("warps", ()))
             found = cls(columns, data["dtype"], limits, warps)
         except (TypeError, KeyError, IndexError, AttributeError) as error:
             raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}") from error

@@ -31,7 +31,6 @@ from .survey import (
     numbers_drawn,
     of_least_keys,
     seed_of_keys,
-    weights_of,
 )
 from .training import training_batch
 
@@ -74,7 +73,7 @@ def candidates(
     kept, rows = prepared(batch, found, place)
     keys = keys_from(seed, place.first).random(place.n_rows)[kept]
     keep = keys < limits[rows.y.astype(np.intp)]
-    return keys[keep], rows.part(keep)._replace(weight=weights_of(rows)[keep])
+    return keys[keep], rows.part(keep)
 
 
 def survey_partitions(

@@ -207,7 +207,6 @@ class Summary:
     columns: Columns
     dtype: np.dtype
     label_dtype: np.dtype
-    has_weights: bool
     tally: dict[object, np.ndarray]
 
     @classmethod
@@ -216,8 +215,8 @@ class Summary:
         labels, first, inverse = np.unique(rows.y, return_index=True, return_inverse=True)
         order = np.argsort(first)
         codes = np.argsort(order)[inverse]
-        counts = dict(zip(labels[order].tolist(), tally(codes, weights_of(rows)).T, strict=True))
-        return cls(columns, rows.X.dtype, rows.y.dtype, len(rows.weight) > 0, counts), codes
+        counts = dict(zip(labels[order].tolist(), tally(codes, rows.weight).T, strict=True))
+        return cls(columns, rows.X.dtype, rows.y.dtype, counts), codes
 
     def __add__(self, other: Summary) -> Summary:
         """Add a summary; raise ValueError if it has other columns, or another kind of labels."""
@@ -233,7 +232,7 @@ class Summary:
             total[label] = total.get(label, 0.0) + counts
         dtype = np.result_type(self.dtype, other.dtype)
         label_dtype = np.result_type(self.label_dtype, other.label_dtype)
-        return Summary(self.columns, dtype, label_dtype, self.has_weights or other.has_weights, total)
+        return Summary(self.columns, dtype, label_dtype, total)
 
     @property
     def counts(self) -> np.ndarray:
@@ -269,7 +268,6 @@ class Survey:
     totals: np.ndarray
     n_rows: int
     n_given: int
-    has_weights: bool
     factors: np.ndarray | None
     labels: np.ndarray
     encoding: Encoding | None = None
@@ -286,7 +284,7 @@ class Survey:
         factors = class_factors(class_weight, classes, n_given)
         totals, numbers = totals if factors is None else factors * totals, np.arange(len(classes))
         sizes = int(n_each.sum()), int(n_given.sum())
-        return cls(found.columns, found.dtype, classes, order, totals, *sizes, found.has_weights, factors, numbers)
+        return cls(found.columns, found.dtype, classes, order, totals, *sizes, factors, numbers)
 
     def rows(self, batch: MatrixLike) -> tuple[np.ndarray, Rows]:
         """Return which rows (r,) of a batch that was read before have a positive weight, and these rows.
@@ -299,20 +297,14 @@ class Survey:
         columns, rows = checked
         columns.check_same(self.columns)
         codes = class_numbers(rows.y, self.classes, " The source must give the same rows each time it is read.")
-        keep, X = weights_of(rows) > 0.0, rows.X.astype(self.dtype, copy=False)
+        keep, X = rows.weight > 0.0, rows.X.astype(self.dtype, copy=False)
         X = X if self.encoding is None else self.encoding.transform(X)
-        kept = self.weighted(X if np.all(keep) else X[keep], codes[keep], weights_of(rows)[keep])
+        kept = self.weighted(X if np.all(keep) else X[keep], codes[keep], rows.weight[keep])
         return keep, kept._replace(y=self.labels[kept.y])
 
     def weighted(self, X: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Rows:
         """Return rows with class numbers and a weight each, in the dtype of all rows and with class weights."""
-        weight = times_class_weights(weight if self.has_weights else NONE, self.factors, codes)
-        return Rows(X.astype(self.dtype, copy=False), codes, weight)
-
-
-def weights_of(rows: Rows) -> np.ndarray:
-    """Return a weight (r,) for each row."""
-    return rows.weight if len(rows.weight) else np.ones(len(rows.X))
+        return Rows(X.astype(self.dtype, copy=False), codes, times_class_weights(weight, self.factors, codes))
 
 
 def survey(
@@ -351,7 +343,7 @@ def survey(
         found = summary if found is None else found + summary
         numbers = {label: number for number, label in enumerate(found.tally)}
         numbers_here = np.array([numbers[label] for label in summary.tally])
-        return Rows(checked[1].X, numbers_here[codes], weights_of(checked[1]))
+        return Rows(checked[1].X, numbers_here[codes], checked[1].weight)
 
     with closing(read_ahead(reading(source, rows_of))) as batches:
         for rows in in_blocks(batches):

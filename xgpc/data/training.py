@@ -38,9 +38,8 @@ from .checks import (
     times_class_weights,
 )
 from .encoding import HOW_TO_MISS, Encoding, is_categorical, of_table, warn_of_means, warps_in
-from .far_values import described, limits_of
 from .table import Column, Table, levels_of
-from .warps import Warp, warps_of
+from .tails import Warp, described, limits_of, warps_of
 
 FLOATS = (np.float64, np.float32)
 HOW_TO_NAME = " Name all labels that may occur as classes, in the first call."
@@ -257,7 +256,7 @@ def _numbers(model: BaseEstimator, table: Table, fitted: Columns | None, takes_t
 def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
     """Check a batch (X, y) or (X, y, sample_weight) of numbers by itself; return None if it has no rows.
 
-    Sparse rows become dense. Errors name the first bad row.
+    Each row has a weight. Sparse rows become dense. Errors name the first bad row.
     """
     parts = batch if isinstance(batch, tuple | list) else ()
     if len(parts) not in (2, 3):
@@ -283,7 +282,7 @@ def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
     rows = check_array(given, dtype=FLOATS, order="C", ensure_all_finite=False, ensure_min_samples=0, input_name="X")
     check_features(rows, None if table.names is None else list(map(repr, table.names)))
     labels = checked_labels(y, len(rows))
-    weight = NONE if weight is None else checked_weights(weight, len(rows))
+    weight = np.ones(len(rows)) if weight is None else checked_weights(weight, len(rows))
     return Columns(rows.shape[1], table.names), Rows(rows, labels, weight)
 
 

@@ -11,12 +11,13 @@ from threadpoolctl import ThreadpoolController
 
 from ..approximations.base import KernelPrior
 from ..approximations.sparse import SparsePrior
-from ..data.far_values import limits_of, within
+from ..data.checks import refuse_not_in_memory
+from ..data.tails import limits_of, within
 from ..kernels.features import Groups
 from ..kernels.spec import KernelSpec
 from ..kernels.wrappers import is_precomputed
 from ..names import MatrixLike
-from ..ranges import LARGEST_FEATURE, largest_size, refuse_masked, varies
+from ..ranges import LARGEST_FEATURE, largest_size, varies
 from ..rows.source import RowSource, dense, labels_and_weights
 from ..status import warn_user
 
@@ -231,7 +232,7 @@ def with_more_points(
 def given_points(points: ArrayLike, n_features: int) -> np.ndarray:
     """The user's inducing points as (m, d) float64; ValueError for anything but a numeric table."""
     allowed = f"inducing_points must be one of {list(METHODS)} or a numeric array (m, d)"
-    refuse_masked(points)
+    refuse_not_in_memory(points)
     try:
         Z = np.array(points)
         if Z.dtype.kind not in "biuf":

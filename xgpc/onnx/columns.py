@@ -9,8 +9,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ..data.encoding import IN_OWN_COLUMN, INDICATOR, REPEATED, ColumnEncoding, Encoding, of_table
-from ..data.far_values import Limit
-from ..data.warps import Warp
+from ..data.tails import Limit, Warp
 from .graph import Graph, Tensor, absolute, concatenated, log, maximum, minimum, sqrt, where
 
 # What the outputs are called, and what no column of a table can be called.
@@ -111,7 +110,7 @@ def _places(column: ColumnEncoding, values: Tensor, kind: int) -> Tensor:
 
 
 def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:
-    """Rows of d features within limits as in ``xgpc.data.far_values``."""
+    """Rows of d features within limits as in ``xgpc.data.tails``."""
     low, high = np.full(d, -np.inf), np.full(d, np.inf)
     for one in limits:
         low[one.feature], high[one.feature] = one.low, one.high
@@ -119,7 +118,7 @@ def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:
 
 
 def _warped(rows: Tensor, warps: Sequence[Warp], d: int) -> Tensor:
-    """Rows of d features with warps as in ``xgpc.data.warps``: runtimes have no arcsinh in double precision."""
+    """Rows of d features with warps as in ``xgpc.data.tails``: runtimes have no arcsinh in double precision."""
     centre, scale, is_warped = np.zeros(d), np.ones(d), np.zeros(d, dtype=bool)
     for one in warps:
         centre[one.feature], scale[one.feature], is_warped[one.feature] = one.centre, one.scale, True

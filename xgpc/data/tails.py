@@ -1,10 +1,14 @@
-"""Limit values that are far from all others of a feature: codes for missing values, other units, typing errors."""
+"""Limits of values that are far from all others of a feature, and warps of features with heavy tails.
+
+Far values are codes for missing values, other units, or typing errors. A warp is nearly the identity near the median,
+and logarithmic far from it.
+"""
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,6 +27,17 @@ REPEATED = 0.5
 LEAST_ROWS = 20
 # Rows that are looked at, evenly spread.
 LOOKED_AT = 131_072
+# Excess kurtosis of heavy tails: 0 for a normal distribution, 3 for a Laplace, 6 for an exponential one.
+HEAVY = 5.0
+# A feature of fewer distinct values has codes, levels or scores rather than tails.
+LEAST_DISTINCT = 11
+# The median absolute deviation times this is the standard deviation of a normal distribution.
+NORMAL = 1.4826
+# Where more than half of the rows have the median, this quantile of the other deviations is the scale: zeros are then
+# clearly apart from the amounts of other rows.
+NEAR = 0.25
+# A smaller part of the largest deviation is no scale: the ratio would be beyond what rounding leaves.
+LEAST_SCALE = 1e-12
 
 
 class Limit(NamedTuple):
@@ -32,10 +47,36 @@ class Limit(NamedTuple):
     low: float
     high: float
 
+    @property
+    def is_valid(self) -> bool:
+        return self.low < self.high
+
     def is_far(self, X: np.ndarray) -> np.ndarray:
         """Return which rows (n,) of X (n, d) have a far value."""
         values = X[:, self.feature]
         return (values < self.low) | (values > self.high)
+
+
+class Warp(NamedTuple):
+    """The warp of one feature: centre + scale * arcsinh((x - centre) / scale) in place of x."""
+
+    feature: int
+    centre: float
+    scale: float
+
+    @property
+    def is_valid(self) -> bool:
+        return bool(np.isfinite(self.centre) and 0.0 < self.scale < np.inf)
+
+
+Record = TypeVar("Record", Limit, Warp)
+
+
+def _looked_at(X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return some of the rows (n, d) with weights (n,), which may be empty for ones."""
+    chosen = slice(None, None, -(-len(X) // LOOKED_AT))
+    X = X[chosen]
+    return X, weight[chosen] if len(weight) else np.ones(len(X))
 
 
 def limits_of(X: np.ndarray, weight: np.ndarray, heavy: Collection[int] = ()) -> tuple[Limit, ...]:
@@ -45,9 +86,7 @@ def limits_of(X: np.ndarray, weight: np.ndarray, heavy: Collection[int] = ()) ->
     """
     if X.shape[0] < LEAST_ROWS:
         return ()
-    chosen = slice(None, None, -(-len(X) // LOOKED_AT))
-    X = X[chosen]
-    weight = weight[chosen] if len(weight) else np.ones(len(X))
+    X, weight = _looked_at(X, weight)
     counted = None if np.all(weight == 1.0) else weight
     # Differences by rounding have no gaps.
     features = np.flatnonzero(varies(np.min(X, axis=0), np.max(X, axis=0))).tolist()
@@ -109,14 +148,43 @@ def limits(values: np.ndarray, weight: np.ndarray | None) -> tuple[float, float]
     return -upper(-values[::-1], mass[::-1], others[::-1]), upper(values, mass, others)
 
 
-def limits_from_data(data: Sequence[Sequence[Any]]) -> tuple[Limit, ...]:
-    """Return the limits in a list of lists, as JSON holds them; raise ValueError unless features are sorted."""
-    limits = tuple(Limit._make(one) for one in data)
-    features = [one.feature for one in limits]
-    is_valid = all(type(j) is int and j >= 0 for j in features) and features == sorted(set(features))
-    if not (is_valid and all(type(low) is type(high) is float and low < high for _, low, high in limits)):
-        raise ValueError(f"its limits are not valid: {reprlib.repr(data)}")
-    return limits
+def warps_of(X: np.ndarray, weight: np.ndarray, limits: Sequence[Limit]) -> tuple[Warp, ...]:
+    """Return warps of the features with heavy tails in rows X (n, d), with weights (n,) or empty for ones.
+
+    Values beyond the limits do not count. A row of weight w counts as w rows.
+    """
+    if X.shape[0] < LEAST_ROWS:
+        return ()
+    X, weight = _looked_at(X, weight)
+    far, warps = {one.feature: one.is_far(X) for one in limits}, []
+    for j in range(X.shape[1]):
+        near = ~far[j] if j in far else slice(None)
+        values = X[near, j]
+        if varies(np.min(values), np.max(values)):
+            warps.append(_warp(j, np.asarray(values, dtype=np.float64), weight[near]))
+    return tuple(warp for warp in warps if warp is not None)
+
+
+def _warp(feature: int, values: np.ndarray, weight: np.ndarray) -> Warp | None:
+    """Return the warp of a feature's values (n,), or None unless they have heavy tails."""
+    deviation = values - np.average(values, weights=weight)
+    largest = np.max(np.abs(deviation))
+    squares = (deviation / largest) ** 2
+    variance = np.average(squares, weights=weight)
+    if np.average(squares**2, weights=weight) <= (3.0 + HEAVY) * variance**2 or len(np.unique(values)) < LEAST_DISTINCT:
+        return None
+    centre = _quantile(values, weight, 0.5)
+    size = np.abs(values - centre)
+    scale = NORMAL * _quantile(size, weight, 0.5)
+    if scale == 0.0:
+        scale = _quantile(size[size > 0.0], weight[size > 0.0], NEAR)
+    return Warp(feature, centre, max(scale, LEAST_SCALE * float(largest)))
+
+
+def _quantile(values: np.ndarray, weight: np.ndarray, share: float) -> float:
+    order = np.argsort(values)
+    mass = np.cumsum(weight[order])
+    return float(values[order[np.searchsorted(mass, share * mass[-1])]])
 
 
 def within(X: MatrixLike, limits: Sequence[Limit]) -> MatrixLike:
@@ -137,6 +205,33 @@ def within_vjp(X: np.ndarray, limits: Sequence[Limit], gradient: np.ndarray) -> 
     return result
 
 
+def warped(X: MatrixLike, warps: Sequence[Warp], function: Callable[..., np.ndarray] = np.arcsinh) -> MatrixLike:
+    """Return rows X (n, d) with warped features, X itself without any; ``np.sinh`` takes warps back.
+
+    Warps make sparse rows dense.
+    """
+    if not warps:
+        return X
+    X = np.array(dense(X))
+    features, centre, scale = map(np.array, zip(*warps, strict=True))
+    part = X[:, features].astype(np.float64)
+    part -= centre
+    part /= scale
+    function(part, out=part)
+    part *= scale
+    part += centre
+    X[:, features] = part
+    return X
+
+
+def warp_slopes(X: np.ndarray, warps: Sequence[Warp]) -> np.ndarray:
+    """Return the derivatives (n, d) of warped features by those of rows X (n, d): 1 / sqrt(1 + u^2) for arcsinh u."""
+    slopes = np.ones(X.shape)
+    for feature, centre, scale in warps:
+        slopes[:, feature] = 1.0 / np.hypot(1.0, (X[:, feature] - centre) / scale)
+    return slopes
+
+
 def described(limits: Sequence[Limit], names: Sequence[str], listed: int) -> str:
     """Describe the first ``listed`` limits in words, with the features' names."""
     parts = [
@@ -145,3 +240,14 @@ def described(limits: Sequence[Limit], names: Sequence[str], listed: int) -> str
         for j, low, high in limits[:listed]
     ]
     return ", ".join(parts) + (f" and {len(limits) - listed} more" if len(limits) > listed else "")
+
+
+def from_data(kind: type[Record], data: Sequence[Sequence[Any]]) -> tuple[Record, ...]:
+    """Return limits or warps from lists, as JSON holds them; raise ValueError for bad numbers or unsorted features."""
+    records = tuple(kind._make(one) for one in data)
+    features = [one.feature for one in records]
+    is_valid = all(type(j) is int and j >= 0 for j in features) and features == sorted(set(features))
+    is_valid &= all(type(number) is float for one in records for number in one[1:])
+    if not (is_valid and all(one.is_valid for one in records)):
+        raise ValueError(f"its {kind.__name__.lower()}s are not valid: {reprlib.repr(data)}")
+    return records

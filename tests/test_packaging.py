@@ -272,6 +272,7 @@ LAYERS = (
     ("__init__",),
     ("ordinal", "preference"),
     ("classifier", "linear"),
+    ("streaming",),
     ("steps",),
     ("predict",),
     ("arrays", "io", "summary"),

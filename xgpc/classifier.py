@@ -13,17 +13,18 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import Tags
 
 from . import names
-from .config import FitConfig, check_stream, is_name
+from .config import FitConfig, is_name
 from .estimator import all_or_nothing
 from .inference.run import FitState
 from .kernels.wrappers import is_precomputed
-from .learning import pipeline
-from .learning.start import PreviousFit
+from .learning.fit import PreviousFit
+from .learning.pipeline import add_rows, learn_and_infer
 from .predict import PosteriorClassifier
 from .rows.blas import single_threaded_blas
 from .rows.clock import Clock
 from .rows.executor import Threads
-from .steps import drift_of, further_rows, new_run, publish, rows_in_batches, rows_in_memory, stream_rows
+from .steps import new_run, publish, rows_in_batches, rows_in_memory
+from .streaming import check_stream, drift_of, further_rows, stream_rows
 
 FIRST_BATCH = "In the first batch there is nothing to forget, and inducing points are chosen as fit chooses them."
 
@@ -353,10 +354,10 @@ class GPClassifier(PosteriorClassifier):
             bounds; or if the model predicts no better than the class frequencies.
         """
         config = FitConfig.of(self)
-        with single_threaded_blas(), new_run(config, self._clock()) as run:
-            data = rows_in_memory(self, config, run, X, y, sample_weight, groups, classes)
-            result = pipeline.fit(data, run, self._previous(config))
-        publish(self, data, run, result)
+        with single_threaded_blas(), self._executor(config) as executor, new_run(config, executor) as run:
+            fit = rows_in_memory(self, config, run, X, y, sample_weight, groups, classes)
+            result = learn_and_infer(fit, self._previous(config))
+        publish(self, fit, result)
 
     @all_or_nothing
     def partial_fit(
@@ -410,21 +411,21 @@ class GPClassifier(PosteriorClassifier):
         config = FitConfig.of(self)
         check_stream(config, self, forgetting_factor, n_new_inducing)
         if not hasattr(self, "posterior_"):
-            with single_threaded_blas(), new_run(config, self._clock()) as run:
+            with single_threaded_blas(), self._executor(config) as executor, new_run(config, executor) as run:
                 if forgetting_factor != 1.0 or n_new_inducing:
                     run.history.add(decision=FIRST_BATCH)
-                data = rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
-                result = pipeline.fit(data, run, self._previous(config))
-            publish(self, data, run, result, stream_rows(data, result.q))
+                fit = rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
+                result = learn_and_infer(fit, self._previous(config))
+            publish(self, fit, result, stream_rows(fit, result.q))
             return
         counts, n_seen, factor, q = self.class_count_, self.n_samples_seen_, float(forgetting_factor), self.posterior_
-        with single_threaded_blas(), new_run(config, self._clock()) as run:
+        with single_threaded_blas(), self._executor(config) as executor, new_run(config, executor) as run:
             further = further_rows(self, config, run, X, y, sample_weight, classes, factor)
-            drift = drift_of(self, further.data)
-            result = pipeline.add_rows(further, run, q, self._evidence, factor, int(n_new_inducing))
+            drift = drift_of(self, further.batch)
+            result = add_rows(further, q, self._evidence, factor, int(n_new_inducing))
         # Earlier rows are kept without their copies, which told how often labels agree.
         result = replace(result, label_agreement=max(result.label_agreement, self.label_agreement_))
-        publish(self, further.data, run, result, stream_rows(further.kept, result.q))
+        publish(self, further.batch, result, stream_rows(further.kept, result.q))
         self.drift_ = drift
         self.class_count_ = factor * counts + self.class_count_
         self.n_samples_seen_ += n_seen
@@ -461,15 +462,18 @@ class GPClassifier(PosteriorClassifier):
         ``keep_on_interrupt`` do not shorten the first reading. Later readings must give the same rows; their number,
         columns and labels are checked.
         """
-        self._fit_source(source, classes, Threads)
+        self._fit_source(source, classes)
 
-    def _fit_source(self, source: object, classes: ArrayLike | None, threads: pipeline.MakeThreads) -> None:
-        """Fit to a source of batches; ``threads`` creates the executor, from ``n_jobs`` and the run."""
+    def _fit_source(self, source: object, classes: ArrayLike | None, threads: type[Threads] = Threads) -> None:
+        """Fit to a source of batches by the given kind of threads."""
         config = FitConfig.of(self)
-        with single_threaded_blas(), new_run(config, self._clock()) as run:
-            data = rows_in_batches(self, config, run, source, classes)
-            result = pipeline.fit(data, run, self._previous(config), threads)
-        publish(self, data, run, result)
+        with single_threaded_blas(), self._executor(config, threads) as executor, new_run(config, executor) as run:
+            fit = rows_in_batches(self, config, run, source, classes)
+            result = learn_and_infer(fit, self._previous(config))
+        publish(self, fit, result)
+
+    def _executor(self, config: FitConfig, threads: type[Threads] = Threads) -> Threads:
+        return threads(config.n_jobs, self._clock())
 
     def _clock(self) -> Clock | None:
         """The clock of a fit that starts now, if anything may end it early."""

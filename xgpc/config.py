@@ -28,7 +28,6 @@ from .names import (
     RandomSeed,
     ShareName,
 )
-from .status import warn_user
 
 # Length scales whose logarithms have a smaller prior standard deviation than this are practically equal.
 LEAST_SPREAD = 1e-3
@@ -353,46 +352,6 @@ def check_keeps_no_rows(config: FitConfig, why: str) -> None:
     """Raise ValueError for a full Gaussian process, which holds all rows; ``why`` says that there are none to hold."""
     if config.is_full:
         raise ValueError(f"inducing_points='all', a full Gaussian process, needs all rows at once, but {why}.")
-
-
-def check_stream(config: FitConfig, model: BaseEstimator, forgetting_factor: object, n_new_inducing: object) -> None:
-    """Raise ValueError if ``GPClassifier.partial_fit`` cannot continue from the model or with the arguments."""
-    number(lambda value: 0.0 <= value <= 1.0, "a number from 0 to 1").check("forgetting_factor", forgetting_factor)
-    integer(0).check("n_new_inducing", n_new_inducing)
-    check_keeps_no_rows(config, "partial_fit keeps none")
-    if is_name(config.class_weight, ("balanced",)):
-        raise ValueError(
-            "class_weight='balanced' needs the number of rows of each class, which partial_fit cannot know; give a "
-            "dict of weights or sample_weight."
-        )
-    if not hasattr(model, "posterior_"):
-        return
-    if model.posterior_.prior.is_full:
-        raise ValueError(
-            "This model is a full Gaussian process, in which every row is an inducing point; partial_fit adds no rows "
-            "to these. Fit the model with inducing points first, or use a new estimator."
-        )
-    if model.n_neighbors_ and not config.may_keep_rows:
-        raise ValueError(
-            f"This model predicts with {model.n_neighbors_} neighbours and has to keep rows, but n_neighbors="
-            f"{config.n_neighbors} and batch_size={config.batch_size} keep none. Set them back, or use a new estimator."
-        )
-    if config.given_neighbors and not model.n_neighbors_ and model._stream_rows is None:
-        warn_user(
-            f"n_neighbors={config.n_neighbors} is not followed: this model has kept no rows. Give n_neighbors before "
-            "the first call, or use a new estimator."
-        )
-    if model.n_neighbors_ and n_new_inducing:
-        raise ValueError(
-            f"n_new_inducing={n_new_inducing} is for models without neighbours; this one keeps its rows, and learns "
-            "its inducing points anew from time to time. Leave n_new_inducing=0, or fit with n_neighbors=0."
-        )
-    fitted = model._record
-    if resolve(config.likelihood, config.bound, len(model.classes_)).key != fitted.key:
-        raise ValueError(
-            f"partial_fit continues from a posterior of likelihood {fitted.likelihood!r} with bound {fitted.bound!r}; "
-            f"now they are {config.likelihood!r} and {config.bound!r}. Set them back, or use a new estimator."
-        )
 
 
 def check_batches(config: FitConfig) -> None:

@@ -141,7 +141,11 @@ class BayesianLinearClassifier(LatentClassifier):
         """
         self._check_parameters()
         status = Status() if self.verbose else None
-        with single_threaded_blas(), Run(status=status, random_state=self.random_state) as run:
+        with (
+            single_threaded_blas(),
+            Threads(self.n_jobs) as executor,
+            Run(executor, status, random_state=self.random_state) as run,
+        ):
             history = run.history
             history.tell(stage="checking")
             data, self.classes_, *_ = self._training_data(X, y, sample_weight)
@@ -159,12 +163,11 @@ class BayesianLinearClassifier(LatentClassifier):
             self._record = record_of(self.likelihood, bound)
             site, tol, max_iter = self._record.site(), self.tol, self.max_iter
             history.tell(stage="learning", n_rows=source.n_rows)
-            with Threads(self.n_jobs, run.clock) as executor:
-                takes_all = self.batch_size is None or LEAST_STEPS * self.batch_size > source.n_rows
-                search = ascend if takes_all else stochastic_ascent
-                options = Epochs(self.batch_size, self.learning_rate, tol, max_iter, run.random_state, history)
-                found = [search(Training(source, executor), prior, site, options) for prior in priors]
-                point, self.n_iter_, self.converged_ = max(found, key=lambda one: one[0].elbo)
+            takes_all = self.batch_size is None or LEAST_STEPS * self.batch_size > source.n_rows
+            search = ascend if takes_all else stochastic_ascent
+            options = Epochs(self.batch_size, self.learning_rate, tol, max_iter, run.random_state, history)
+            found = [search(Training(source, executor), prior, site, options) for prior in priors]
+            point, self.n_iter_, self.converged_ = max(found, key=lambda one: one[0].elbo)
             q, prior, self.elbo_ = point.q, point.q.prior, point.elbo
             at = f"after {self.n_iter_} iterations, at a prior variance of {prior.variance:.4g}"
             history.tell(decision=f"The bound is {self.elbo_:.2f} nats {at}.")

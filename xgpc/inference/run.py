@@ -15,6 +15,7 @@ from ..approximations.base import KernelPosterior
 from ..data.checks import random_state_of
 from ..names import RandomSeed
 from ..rows.clock import Clock, OutOfTime
+from ..rows.executor import Executor
 from ..status import Status
 from .history import History
 
@@ -92,27 +93,32 @@ class BestSoFar(NamedTuple):
 class Run:
     """A fit in progress: a context manager that re-raises a callback's exception.
 
-    ``status`` displays the progress. If ``callback``, a function of a ``FitState``, returns True or raises
-    StopIteration, the clock is stopped. ``skipped`` describes the parts that there was no time for, and
-    ``n_updates`` counts the results so far.
+    ``executor`` works, until its clock says that time is over. ``status`` displays the progress. If ``callback``, a
+    function of a ``FitState``, returns True or raises StopIteration, the clock is stopped. ``skipped`` describes the
+    parts that there was no time for, and ``n_updates`` counts the results so far.
     """
 
     def __init__(
         self,
-        clock: Clock | None = None,
+        executor: Executor,
         status: Status | None = None,
         callback: Callable[[FitState], object] | None = None,
         random_state: RandomSeed = None,
     ):
-        self.clock, self._status, self._callback = clock, status, callback
+        self.executor, self._status, self._callback = executor, status, callback
         self.random_state: np.random.RandomState = random_state_of(random_state)
         self.history, self._state = History(), FitState()
         if status is not None or callback is not None:
-            self.clock = clock = clock or Clock()
-            self.history.listener = clock.report = self._report
+            executor.clock = executor.clock or Clock()
+            self.history.listener = executor.clock.report = self._report
         self.best: BestSoFar | None = None
         self.n_updates = 0
         self.skipped: list[str] = []
+
+    @property
+    def clock(self) -> Clock | None:
+        """The time of the fit, if anything may end it early."""
+        return self.executor.clock
 
     def __enter__(self) -> Self:
         return self

@@ -68,7 +68,7 @@ class AllRows:
 
     def sweep(self, local: Local, sites: Sites, is_last: bool) -> Sweeps:
         """Sweep until the sites of the distinct rows, from ``sites``, are consistent; or as accurate as in rounds."""
-        history, n_inducing = self.task.run.history, self.prior.n_inducing
+        history, n_inducing = self.task.fit.run.history, self.prior.n_inducing
         size = {"n_rows": len(self.weight), "n_inducing": n_inducing}
         history.tell(stage="neighbours", **size)
         tol = None if is_last else round_tolerance(local.site)
@@ -87,7 +87,7 @@ class AllRows:
         place = self.distinct.place[held_out]
         weight = np.bincount(self.distinct.place, weight)[self.order]
         local = replace(self.local, labels=(self.local.labels[0], weight))
-        if not self.task.data.hold_out.is_random:
+        if not self.task.fit.hold_out.is_random:
             # Held-out rows are near each other here: without sites they would take the place of rows with sites. A
             # random tenth takes a tenth of the places, which is not worth a search of its own.
             index, n_earlier = self._nearest_among(weight > 0.0)
@@ -128,7 +128,7 @@ class AllRows:
             sweeps.q.w,
             sweeps.q.V,
             min(k, len(X)),
-            self.task.n_latents,
+            self.task.fit.n_latents,
             scale,
         )
         found.keep(self.near)
@@ -137,8 +137,8 @@ class AllRows:
 
 def with_more_rows(task: Task, q: LocalPosterior, stay: np.ndarray) -> tuple[LocalPosterior, Sweeps]:
     """The posterior under the prior of q of the task's rows, which begin with some rows of q, by their numbers."""
-    all_rows = AllRows.of(task, q.prior, float(np.log(q.variance_scale)), task.source)
-    sites = start_sites(task.source, all_rows.local.site)
+    all_rows = AllRows.of(task, q.prior, float(np.log(q.variance_scale)), task.part.source)
+    sites = start_sites(task.part.source, all_rows.local.site)
     for every, before in zip(sites, (q.precision, q.linear), strict=True):
         every[:, : len(stay)] = before[:, stay]
     return all_rows.posterior(all_rows.distinct.sums(sites), all_rows.log_scale)

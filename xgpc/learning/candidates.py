@@ -122,23 +122,18 @@ def under_frequencies(scores: Scores, codes: np.ndarray, totals: np.ndarray) -> 
     return replace(scores, values=np.log(base_rates(totals))[codes])
 
 
-@dataclass(frozen=True)
-class Bound:
-    """The bound of a posterior, for comparisons of numbers of inducing points."""
+def gain_per_point(simpler: Point[KernelPosterior], richer: Point[KernelPosterior]) -> float:
+    """Nats for each point of each latent function that a posterior has more than a simpler one."""
+    n_more = richer.q.prior.n_inducing - simpler.q.prior.n_inducing
+    return (richer.elbo - simpler.elbo) / (n_more * richer.q.n_latents)
 
-    point: Point[KernelPosterior]
 
-    def gain_per_point(self, simpler: Bound) -> float:
-        """Nats for each point of each latent function that the posterior has more than a simpler one."""
-        q = self.point.q
-        n_more = q.prior.n_inducing - simpler.point.q.prior.n_inducing
-        return (self.point.elbo - simpler.point.elbo) / (n_more * q.n_latents)
-
-    def rise_from(self, simpler: Bound) -> Rise:
-        gain, whose = self.gain_per_point(simpler), " and class" if self.point.q.n_latents > 1 else ""
-        total = self.point.elbo - simpler.point.elbo
-        words = f"changes the bound by {total:+.3g} nats, {gain:+.3g} for each new point{whose}"
-        return gain >= MIN_GAIN, words, f"at least {MIN_GAIN:g} is required"
+def rise_by_points(simpler: Point[KernelPosterior], richer: Point[KernelPosterior]) -> Rise:
+    """The rise of the bound by more inducing points."""
+    gain, whose = gain_per_point(simpler, richer), " and class" if richer.q.n_latents > 1 else ""
+    total = richer.elbo - simpler.elbo
+    words = f"changes the bound by {total:+.3g} nats, {gain:+.3g} for each new point{whose}"
+    return gain >= MIN_GAIN, words, f"at least {MIN_GAIN:g} is required"
 
 
 def accept(rise: Rise, subject: str, history: History, **columns: float) -> bool:

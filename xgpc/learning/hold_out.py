@@ -54,15 +54,11 @@ class HoldOut:
         groups = self.places if self.groups is None else self.groups
         return None if groups is None else groups[rows]
 
-    def among(self, rows: np.ndarray) -> HoldOut:
+    def among(self, rows: np.ndarray, is_thinned: bool = False) -> HoldOut:
         """The same for a subset of the rows, ascending, which are numbered anew."""
         groups, places = (None if each is None else each[rows] for each in (self.groups, self.places))
         labels, parts_of = self.labels[rows], (self, rows)
-        return HoldOut(len(rows), groups, self.splitter, labels, self.random_state, parts_of, places=places)
-
-    def thinned(self, rows: np.ndarray | None) -> HoldOut:
-        """As ``among``, for rows that the splitter divides as it divides all of them; None: all."""
-        return self if rows is None else replace(self.among(rows), is_thinned=True)
+        return HoldOut(len(rows), groups, self.splitter, labels, self.random_state, parts_of, is_thinned, places)
 
     def decision(self, share: float = DECISION_SHARE, random_state: np.random.RandomState | None = None) -> Split:
         """Rows to learn from, and rows held out for decisions: a share of all, or those of a splitter's last split.

@@ -14,7 +14,6 @@ import numpy as np
 from ..approximations.base import KernelPosterior
 from ..approximations.local_rows import metric
 from ..approximations.sparse import SparsePrior
-from ..inference.run import Run
 from ..inference.sweeps import start_sites
 from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
 from ..likelihoods import RECORDS, predicted_log_probabilities
@@ -22,6 +21,7 @@ from ..rows.clock import during, has_passed
 from ..status import warn_user
 from .all_rows import AllRows, predict_held_out
 from .candidates import Gain, accept, under_frequencies
+from .fit import Candidate, Fit
 from .hold_out import Split
 from .local import (
     LEAST_ERRORS,
@@ -36,11 +36,9 @@ from .local import (
     second_round,
     size_of_round,
 )
-from .optimizer import Model
 from .own_kernels import are_own_kernels_open, learn_own_kernels
 from .score_test import score_test
 from .stages import Subsets, learn_in_stages, posterior_of
-from .start import Data, HyperparameterFit, InitialState
 
 ONE_CLASS = (
     "All rows are of one class, which does not determine the kernel: it stays as it is, and no neighbours are used."
@@ -95,62 +93,58 @@ ERRORS_OF_AXIS, AXIS_PER_DOUBLING = 1.0, 3.0
 NATS_OF_ROW = 5e-4
 
 
-def learn(data: Data, run: Run, initial: InitialState) -> HyperparameterFit:
+def learn(fit: Fit, first: Candidate) -> Candidate:
     """Learn kernels and inducing points, with neighbours or a kernel for each class if these are possible and pay."""
-    if data.is_of_one_class:
+    run = fit.run
+    if fit.is_of_one_class:
         # The bound would rise with the variance without end.
         run.history.add(decision=ONE_CLASS)
-        return HyperparameterFit(initial.model)
-    if len(data.classes) > 2 and np.max(np.bincount(data.hold_out.labels)) == 1:
+        return first
+    if len(fit.classes) > 2 and np.max(np.bincount(fit.hold_out.labels)) == 1:
         run.history.add(decision=NO_PAIR)
-        return HyperparameterFit(initial.model)
-    k, n_kernels = n_neighbors(data, run, initial.model), len(initial.model.prior.groups)
-    near, of_near = _kept(data, run, initial) if k else (data, initial)
-    split, incomplete, learned = None, None, None
+        return first
+    k = n_neighbors(fit, first)
+    near = _kept(fit) if k else fit
     # A warm start may have a kernel for each class; the number of kernels is decided only without neighbours.
-    if k and n_kernels == 1:
-        split = _split(near, run)
+    split = _split(near) if k and len(first.prior.groups) == 1 else None
     if split is None:
-        learned = learn_in_stages(data, run, initial)
+        learned = learn_in_stages(fit, first, first.grow_to)
     else:
         rows, held_out = split
-        task = Task(near, run, of_near.part(rows if len(held_out) else None), k)
-        found = start_without_neighbors(task)
-        is_late = found.tries_neighbors and has_passed(run.clock, LATEST_SHARE)
+        task = Task(near, near.part(rows if len(held_out) else None), first, k)
+        begun = start_without_neighbors(task)
+        is_late = begun.tries_neighbors and has_passed(run.clock, LATEST_SHARE)
         if is_late:
             run.skip("neighbours")
-        if found.tries_neighbors and not is_late:
+        if begun.tries_neighbors and not is_late:
             with during("neighbours"):
-                learned = accept_neighbors(task, propose_neighbors(task, found), split)
-        elif found.is_done and near is data and not len(held_out):
-            learned = found.sparse
+                learned = accept_neighbors(task, propose_neighbors(task, begun), split)
+        elif begun.is_done and near is fit and not len(held_out):
+            learned = begun.sparse
         else:
-            incomplete = found.sparse
-    if incomplete is not None:
-        learned = learn_in_stages(data, run, initial.going_on(incomplete))
-    assert learned is not None
-    if learned.local is not None or not are_own_kernels_open(data, run, initial, learned):
+            learned = learn_in_stages(fit, begun.sparse, first.grow_to)
+    if learned.local is not None or not are_own_kernels_open(fit, first, learned):
         return learned
-    return learn_own_kernels(data, run, initial, learned)
+    return learn_own_kernels(fit, first, learned)
 
 
-def n_neighbors(data: Data, run: Run, model: Model) -> int:
+def n_neighbors(fit: Fit, first: Candidate) -> int:
     """Number of neighbours, 0 for none, with a reason in the history; ValueError if they are given but impossible."""
-    given, is_auto, n_rows = data.config.n_neighbors, data.config.has_auto_neighbors, data.source.n_rows
+    given, is_auto, n_rows = fit.config.n_neighbors, fit.config.has_auto_neighbors, fit.source.n_rows
     if not is_auto and given == 0:
         return 0
-    reason = _why_not(data, model)
+    reason = _why_not(fit, first)
     if reason and not is_auto:
         raise ValueError(f"n_neighbors={given} {reason}. Leave n_neighbors='auto', or give 0.")
     note = ""
-    if data.source.makes_dense and n_rows >= FEW_ROWS:
+    if fit.source.makes_dense and n_rows >= FEW_ROWS:
         note = "the distances need dense rows, and these are sparse."
-    elif reason or (is_auto and n_rows < (MIN_ROWS if _may_test(data) else FEW_ROWS)):
+    elif reason or (is_auto and n_rows < (MIN_ROWS if _may_test(fit) else FEW_ROWS)):
         return 0
-    elif data.config.has_batches(n_rows):
+    elif fit.config.has_batches(n_rows):
         note = "fits in mini-batches do not support them."
     if note:
-        run.history.add(decision=f"No neighbours: {note}")
+        fit.run.history.add(decision=f"No neighbours: {note}")
         if not is_auto:
             warn_user(
                 f"n_neighbors={given} is not followed. No neighbours: {note} To use neighbours leave batch_size=None; "
@@ -167,54 +161,52 @@ def n_neighbors(data: Data, run: Run, model: Model) -> int:
     return k
 
 
-def _kept(data: Data, run: Run, initial: InitialState) -> tuple[Data, InitialState]:
-    """The rows that a model with neighbours may keep, at random with the classes in proportion, and their state."""
-    n_rows, limit = data.source.n_rows, data.config.most_rows(initial.training.n_latents, data.source.n_features)
-    rows = Subsets(data.source.labels(), run.random_state).rows(limit) if n_rows > limit else None
-    if rows is None:
-        return data, initial
-    run.history.add(
-        decision=f"Neighbours are searched among {limit} of {data.n_rows} rows, drawn at random; max_rows_in_model "
+def _kept(fit: Fit) -> Fit:
+    """The rows that a model with neighbours may keep, at random with the classes in proportion."""
+    limit = fit.config.most_rows(fit.n_latents, fit.source.n_features)
+    if fit.source.n_rows <= limit:
+        return fit
+    rows = Subsets(fit.source.labels(), fit.run.random_state).rows(limit)
+    fit.run.history.add(
+        decision=f"Neighbours are searched among {limit} of {fit.n_rows} rows, drawn at random; max_rows_in_model "
         "sets their number."
     )
-    near = replace(data, source=data.source.sample(rows), hold_out=data.hold_out.among(rows)).merged()
-    training = replace(initial.training, source=near.source)
-    return near, replace(initial, training=training, hold_out=near.hold_out)
+    return fit.part(rows).merged()
 
 
-def _may_test(data: Data) -> bool:
+def _may_test(fit: Fit) -> bool:
     """Whether the score test alone may decide for few rows: all of them are learned from, and none are apart."""
-    learns_freely = data.config.optimizer is not None and isinstance(data.config.subset_sizes, str)
-    return learns_freely and data.hold_out.is_random
+    return fit.learns and isinstance(fit.config.subset_sizes, str) and fit.hold_out.is_random
 
 
-def _why_not(data: Data, model: Model) -> str:
+def _why_not(fit: Fit, first: Candidate) -> str:
     """Why the model cannot have neighbours; empty if it can."""
-    if data.record.cavity is None:
-        (name, bound), keys = data.record.key, (one.key for one in RECORDS if one.cavity is not None)
+    spec = first.prior.groups[0].spec
+    if fit.record.cavity is None:
+        (name, bound), keys = fit.record.key, (one.key for one in RECORDS if one.cavity is not None)
         allowed = ", ".join(f"{one!r} with bound {of!r}" for one, of in keys)
         return f"is for likelihood {allowed}; this model has {name!r} with bound {bound!r}"
-    if data.record.is_multi_class and data.config.share == "none":
-        return f"is for latent functions that share their kernel (share='kernel'); got share={data.config.share!r}"
-    if data.source.makes_dense:
+    if fit.record.is_multi_class and fit.config.share == "none":
+        return f"is for latent functions that share their kernel (share='kernel'); got share={fit.config.share!r}"
+    if fit.source.makes_dense:
         return "keeps and compares all rows as dense rows, but X is sparse: convert it with X.toarray()"
-    if data.config.is_full:
+    if fit.config.is_full:
         return "is for models with inducing points; this one is a full Gaussian process"
-    if reason := model.prior.groups[0].spec.not_compiled:
-        return f"is for compiled kernels; {reason}"
-    if model.prior.groups[0].spec.is_periodic:
+    if spec.not_compiled:
+        return f"is for compiled kernels; {spec.not_compiled}"
+    if spec.is_periodic:
         return "is for kernels that fall with the distance, but ExpSineSquared repeats"
     return ""
 
 
-def _split(data: Data, run: Run) -> Split | None:
+def _split(fit: Fit) -> Split | None:
     """Rows to learn from and held-out rows, which decide whether "auto" keeps neighbours; None: no neighbours."""
-    if data.config.has_auto_neighbors and data.source.n_rows < FEW_ROWS:
+    if fit.config.has_auto_neighbors and fit.source.n_rows < FEW_ROWS:
         # A few per cent of the rows could not decide; the score test and the first round do.
-        return np.arange(data.source.n_rows), np.arange(0)
-    split = data.hold_out.decision()
-    if data.config.has_auto_neighbors and not len(split[1]):
-        run.history.add(decision="No neighbours: there are too few rows, or groups of rows, to hold some out.")
+        return np.arange(fit.source.n_rows), np.arange(0)
+    split = fit.hold_out.decision()
+    if fit.config.has_auto_neighbors and not len(split[1]):
+        fit.run.history.add(decision="No neighbours: there are too few rows, or groups of rows, to hold some out.")
         return None
     return split
 
@@ -222,7 +214,7 @@ def _split(data: Data, run: Run) -> Split | None:
 class Start(NamedTuple):
     """Learning without neighbours as far as it goes before these are tried."""
 
-    sparse: HyperparameterFit
+    sparse: Candidate
     q: KernelPosterior
     is_done: bool  # whether learning without neighbours is complete
     tries_neighbors: bool  # by the score test, or because the user asks for neighbours
@@ -232,41 +224,40 @@ class Start(NamedTuple):
 
 def _limit(task: Task, iterations: int) -> int | None:
     """Iterations after which learning without neighbours pauses; None: no limit, as few rows take little time."""
-    max_iter = 0 if task.data.config.optimizer is None else task.data.config.max_iter
-    return iterations if task.data.source.n_rows >= FEW_ROWS and iterations < max_iter else None
+    config = task.fit.config
+    is_long = task.fit.learns and iterations < config.max_iter
+    return iterations if task.fit.source.n_rows >= FEW_ROWS and is_long else None
 
 
 def start_without_neighbors(task: Task) -> Start:
     """Learn a sparse posterior from some of the task's rows, and test whether near rows know more."""
-    data, run, source = task.data, task.run, task.source
-    is_auto, are_few, subset = data.config.has_auto_neighbors, data.source.n_rows < FEW_ROWS, None
-    if data.config.optimizer is not None and isinstance(data.config.subset_sizes, str):
-        size = min(START_ROWS, START_CLASS_ROWS * len(data.classes), START_VALUES // len(data.classes))
+    fit, run, source, first = task.fit, task.fit.run, task.part.source, task.first
+    is_auto, are_few, subset = fit.config.has_auto_neighbors, fit.source.n_rows < FEW_ROWS, None
+    if fit.learns and isinstance(fit.config.subset_sizes, str):
+        size = min(START_ROWS, START_CLASS_ROWS * len(fit.classes), START_VALUES // len(fit.classes))
         subset = Subsets(source.labels(), run.random_state).rows(size)
     # Few rows of two classes will most likely have no neighbours, so learning is completed first. With several classes
     # more points take longer than all other work, so they are added only if neighbours are rejected.
-    is_single = task.n_latents == 1
-    limit, grow_to = _limit(task, START_ITERATIONS), task.initial.grow_to if is_auto and are_few and is_single else 0
-    part, hold_out = task.initial.training.part(subset), task.initial.hold_out.thinned(subset)
-    start = replace(task.initial, training=part, hold_out=hold_out, grow_to=grow_to)
-    sparse = learn_in_stages(data, run, start, limit)
-    q, is_done = _posterior(task, sparse), subset is None and grow_to == task.initial.grow_to and limit is None
+    limit = _limit(task, START_ITERATIONS)
+    grow_to = first.grow_to if is_auto and are_few and task.is_single else 0
+    sparse = learn_in_stages(task.part.part(subset, is_thinned=True), first, grow_to, limit)
+    q, is_done = _posterior(task, sparse), subset is None and grow_to == first.grow_to and limit is None
     if not is_auto:
         return Start(sparse, q, is_done, tries_neighbors=True, is_doubtful=False, is_gain_clear=False)
-    n_threads, are_some = task.executor.n_threads, data.source.n_rows < START_ROWS
+    n_threads, are_some = task.executor.n_threads, fit.source.n_rows < START_ROWS
     least = LEAST_Z_OF_FEW if are_few else LEAST_Z_OF_SOME if are_some else LEAST_Z
-    if data.encoding is not None and data.encoding.has_levels:
+    if fit.encoding is not None and fit.encoding.has_levels:
         least = LEAST_Z_OF_LEVELS
     some = source.sample(np.linspace(0, source.n_rows - 1, min(source.n_rows, START_ROWS)).astype(np.intp))
     mean, variance = q.marginals(some.X, n_threads)
-    site = data.prior_mean.site(sparse.model.site, sparse.model.prior)
+    site = fit.prior_mean.site(sparse.site, sparse.prior)
     log_p = predicted_log_probabilities(site, mean, variance)
-    near = metric(sparse.model.prior.groups[0].core)
+    near = metric(sparse.prior.groups[0].core)
     z = round(score_test(near, np.exp(log_p), some, task.n_neighbors, n_threads), 2)
     # Few rows of several classes lower z so much that the first round decides. (Two splits of vowel: NLL .21 and .15
     # without, .10 and .03 with neighbours. Of 32 fits to 500 or 1700 rows of 13 tables with z below its limit, 8 took
     # neighbours: 7 became better, by .001 to .16, and one worse, by .008; 7 others missed gains of .01 to .07.)
-    is_doubtful = z < least and are_few and not is_single
+    is_doubtful = z < least and are_few and not task.is_single
     tries = z >= least or is_doubtful
     verdict = "are tried" if tries else f"are not tried, as at least {least:g} is required"
     if is_doubtful:
@@ -276,16 +267,14 @@ def start_without_neighbors(task: Task) -> Start:
     return Start(sparse, q, is_done, tries, is_doubtful, is_gain_clear=z >= LARGE_Z)
 
 
-def _posterior(task: Task, sparse: HyperparameterFit) -> KernelPosterior:
-    if sparse.model.q is not None:
-        return sparse.model.q
-    return posterior_of(task.initial.training, sparse.model, task.data.prior_mean, task.data.config).q
+def _posterior(task: Task, sparse: Candidate) -> KernelPosterior:
+    return posterior_of(task.part, sparse).q if sparse.q is None else sparse.q
 
 
 class Pair(NamedTuple):
     """Candidates that learned from the same rows: ``sparse`` without neighbours, and ``local`` with them."""
 
-    sparse: HyperparameterFit
+    sparse: Candidate
     q: KernelPosterior  # without neighbours
     is_done: bool  # whether learning without neighbours is complete
     local: LocalFit
@@ -295,45 +284,41 @@ class Pair(NamedTuple):
 
 def propose_neighbors(task: Task, start: Start) -> Pair:
     """Learn with neighbours from the task's rows; add inducing points to both candidates if neighbours gain little."""
-    data, run, initial, n_rows = task.data, task.run, task.initial, task.source.n_rows
-    max_iter = 0 if data.config.optimizer is None else data.config.max_iter
+    part, is_single, n_rows = task.part, task.is_single, task.part.source.n_rows
+    max_iter = part.config.max_iter if part.learns else 0
     sparse, q, is_done = start.sparse, start.q, start.is_done
-    group, first = sparse.model.prior.groups[0], initial.model.prior.groups[0].spec
+    group, first = sparse.prior.groups[0], task.first.prior.groups[0].spec
     if is_axis_aligned(group.spec) and is_of_default_kind(first):
         first = axis_aligned(first)
     tried = first_round(task, group, first, max_iter)
     has_structure = any(beats_base_rate(task, one) for one in tried)
     if start.is_doubtful and not (has_structure and _is_proven(task, sparse, tried[0])):
         return Pair(sparse, q, is_done, tried[0], False, ())
-    is_single = task.n_latents == 1
     gains_much = has_structure and (not is_single or start.is_gain_clear or _gain(task, tried[0], q) >= SMALL_GAIN)
     if not is_done and not gains_much:
-        before = sparse.model.prior.n_inducing
-        most = min(initial.grow_to, MOST_POINTS, MOST_VALUES // n_rows) if is_single else 0
+        before = sparse.prior.n_inducing
+        most = min(task.first.grow_to, MOST_POINTS, MOST_VALUES // n_rows) if is_single else 0
         # If neighbours find no structure, this kernel is final and is learned without a limit. If they do, the second
         # round learns the kernel, and the posterior without neighbours is only what theirs is compared with.
         limit, grows = _limit(task, GROWN_ITERATIONS) if has_structure else None, most > before
-        further = replace(initial.going_on(sparse), grow_to=most if grows else 0)
         if limit is None:
-            sparse = learn_in_stages(data, run, further)
+            sparse = learn_in_stages(part, sparse, most if grows else 0)
             q = _posterior(task, sparse)
         elif grows:
-            sparse = learn_in_stages(data, run, further, limit, only_grows=True)
-            nats = NATS_OF_ROW * n_rows
-            q = posterior_of(initial.training, sparse.model, data.prior_mean, data.config, nats).q
-        n_inducing = sparse.model.prior.n_inducing
-        is_done = limit is None and not most <= n_inducing < initial.grow_to
+            sparse = learn_in_stages(part, sparse, most, limit, only_grows=True)
+            q = posterior_of(part, sparse, NATS_OF_ROW * n_rows).q
+        is_done = limit is None and not most <= sparse.prior.n_inducing < task.first.grow_to
     doublings = 0.0
     # More rows bring new rows nearer to their neighbours, but not later rows, or those of new groups.
-    if initial.hold_out.is_random:
-        doublings = max(0.0, np.log2(n_rows / size_of_round(0, task.n_latents)[0]))
+    if part.hold_out.is_random:
+        doublings = max(0.0, np.log2(n_rows / size_of_round(0, part.n_latents)[0]))
     errors, nats = ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings
-    if sparse.model.prior.n_inducing > tried[0].prior.n_inducing:
+    if sparse.prior.n_inducing > tried[0].prior.n_inducing:
         errors, nats = ERRORS_WITH_POINTS, -np.inf
     of_axis = ERRORS_OF_AXIS * (1.0 + AXIS_PER_DOUBLING * doublings)
     local_fit = chosen(tried, ((errors, nats), (of_axis, 0.0)))
     notes = () if has_structure or not max_iter else _notes(task, tried[0])
-    prior: SparsePrior = sparse.model.prior.groups[0]
+    prior: SparsePrior = sparse.prior.groups[0]
     # Without structure the second round has nothing to improve.
     if has_structure:
         prior = prior.rebuilt([local_fit.prior.spec], prior.Z)
@@ -348,73 +333,73 @@ def _notes(task: Task, before: LocalFit) -> tuple[str, ...]:
     n_held_out, kept = len(before.held_out), "The kernel is the one learned without neighbours"
     if n_held_out < LEAST_HELD_OUT:
         few = f"{kept}: learning with them needs at least {LEAST_HELD_OUT} held-out rows, and there are {n_held_out}."
-        task.run.history.add(decision=few)
+        task.fit.run.history.add(decision=few)
         return ()
     gain = gain_of_round(task, before)
     required = f"more than {LEAST_ERRORS:g} standard errors of {gain.error:.2g} are required"
     if np.isnan(gain.error):
         required = "a single group does not tell the error of this"
     none = f"{gain.words}. The gain of {gain.nats:+.2g} shows no structure, as {required}. {kept}."
-    task.run.history.add(decision=none)
+    task.fit.run.history.add(decision=none)
     advice = (
         "More rows may help, or a kernel whose length scales start near the distance over which the classes change."
     )
     return (f"{none} {advice} {NO_USE}",)
 
 
-def _is_proven(task: Task, sparse: HyperparameterFit, local_fit: LocalFit) -> bool:
+def _is_proven(task: Task, sparse: Candidate, local_fit: LocalFit) -> bool:
     """Whether held-out rows of the first round, which had all rows, are better predicted than without neighbours.
 
     Both posteriors are those of the other rows. Both kernels have been fitted to the held-out rows, one to these alone
     and one to all rows: by Akaike (1974), p parameters fitted to n rows seem to gain p / n nats too much a row.
     """
-    held_out, n_rows = local_fit.held_out, task.source.n_rows
-    others = task.initial.part(np.setdiff1d(np.arange(n_rows), held_out)).training
-    q = posterior_of(others, sparse.model._replace(q=None), task.data.prior_mean, task.data.config).q
-    simpler = predict_held_out(task, q, task.source.sample(held_out)).scores
+    held_out, n_rows = local_fit.held_out, task.part.source.n_rows
+    others = task.part.part(np.setdiff1d(np.arange(n_rows), held_out))
+    q = posterior_of(others, replace(sparse, q=None)).q
+    simpler = predict_held_out(task, q, task.part.source.sample(held_out)).scores
     optimism = len(local_fit.parameters) * (1.0 / len(held_out) - 1.0 / n_rows)
     scores = replace(local_fit.learned, values=local_fit.learned.values - optimism)
     subject = f"With {task.n_neighbors} neighbours of each row, less {optimism:.2g} nats for the kernel's fit,"
-    return accept(scores.rise_from(simpler), subject, task.run.history)
+    return accept(scores.rise_from(simpler), subject, task.fit.run.history)
 
 
-def accept_neighbors(task: Task, pair: Pair, split: Split) -> HyperparameterFit:
+def accept_neighbors(task: Task, pair: Pair, split: Split) -> Candidate:
     """The posterior of all rows with neighbours; or, if these do not pay, complete learning without.
 
     ``split`` has the task's rows, and held-out rows: these, if any, decide whether "auto" keeps the neighbours.
     """
-    data, history, k, (rows, held_out) = task.data, task.run.history, task.n_neighbors, split
-    is_auto, sparse, local_fit, scores = data.config.has_auto_neighbors, pair.sparse, pair.local, pair.local.scores
+    fit, history, k, (rows, held_out) = task.fit, task.fit.run.history, task.n_neighbors, split
+    is_auto, sparse, local_fit, scores = fit.config.has_auto_neighbors, pair.sparse, pair.local, pair.local.scores
     if is_auto and not len(held_out) and not pair.has_structure:
         # With few rows none are held out, and the first round decides.
         return _completed(task, pair)
     # Passes without neighbours are over, unless these do not pay; sweeps need as much memory.
-    task.source.forget()
-    all_rows, log_scale = AllRows.of(task, local_fit.prior, local_fit.log_scale, data.source), local_fit.log_scale
-    start = start_sites(data.source, all_rows.local.site)
+    task.part.source.forget()
+    all_rows, log_scale = AllRows.of(task, local_fit.prior, local_fit.log_scale, fit.source), local_fit.log_scale
+    start = start_sites(fit.source, all_rows.local.site)
     pays, notes = True, pair.notes
     for every, of_rows in zip(start, local_fit.sites, strict=True):
         every[:, rows] = of_rows
     sites = all_rows.distinct.sums(start)
     if len(held_out):
         sweeps, predicted = all_rows.without(held_out, start)
-        scores = replace(predicted.scores, groups=data.hold_out.groups_of(held_out))
+        scores = replace(predicted.scores, groups=fit.hold_out.groups_of(held_out))
         if is_auto and sweeps.converged:
-            subject = f"With {k} neighbours of each row besides {sparse.model.prior.n_inducing} inducing points,"
+            subject = f"With {k} neighbours of each row besides {sparse.prior.n_inducing} inducing points,"
             columns = {"n_neighbors": k, "held_out_score": scores.mean}
-            simpler = predict_held_out(task, pair.q, data.source.sample(held_out)).scores
+            simpler = predict_held_out(task, pair.q, fit.source.sample(held_out)).scores
             # The score test speaks for neighbours already, but it ignores groups and splitters.
-            is_likely = data.hold_out.is_random and pair.has_structure
+            is_likely = fit.hold_out.is_random and pair.has_structure
             rise = scores.no_fall_from(simpler) if is_likely else scores.rise_from(simpler)
             pays = accept(rise, subject, history, **columns)
-        base = under_frequencies(scores, data.hold_out.labels[held_out], data.class_totals)
+        base = under_frequencies(scores, fit.hold_out.labels[held_out], fit.class_totals)
         gain = Gain(scores, base, 0.0, f"With {k} neighbours {len(held_out)} held-out rows have")
         if gain.nats < -gain.error:
             history.add(decision=f"{gain.words}.")
             pays, notes = pays and not is_auto, (*notes, f"{gain.words}: the labels of near rows mislead. {NO_USE}")
         # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
         sites = all_rows.joined(sweeps, held_out, predicted)
-        if data.config.optimizer is not None:
+        if fit.learns:
             log_scale = predicted.log_scale(log_scale, log_scale_bounds(task))
     if pays and (not len(held_out) or sweeps.converged):
         local, sweeps = all_rows.posterior(sites, log_scale)
@@ -432,21 +417,21 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> HyperparameterFit:
             "once with the sum of their weights, use another number of neighbours, or give n_neighbors=0."
         )
         return sparse if is_auto else replace(sparse, failed=f"{failed} {advice}")
-    n_rows, n_copies = data.source.n_rows, data.source.n_rows - len(local.X)
+    n_rows, n_copies = fit.source.n_rows, fit.source.n_rows - len(local.X)
     if n_copies:
         same = f"{n_copies} of {n_rows} rows have the features and the label of another"
         history.add(decision=f"{same}: among neighbours these are one row, with the sum of their weights.")
-    model, n_iter = sparse.model._replace(prior=local_fit.prior), sparse.n_iter + local_fit.n_iter
-    return replace(sparse, model=model, n_iter=n_iter, local=(local, scores), notes=() if is_auto else notes)
+    n_iter, notes = sparse.n_iter + local_fit.n_iter, () if is_auto else notes
+    return replace(sparse, prior=local_fit.prior, n_iter=n_iter, local=(local, scores), notes=notes)
 
 
-def _completed(task: Task, pair: Pair) -> HyperparameterFit:
+def _completed(task: Task, pair: Pair) -> Candidate:
     """The result of learning without neighbours, after the learning that remains."""
     if pair.is_done:
         return pair.sparse
-    return learn_in_stages(task.data, task.run, task.initial.going_on(pair.sparse))
+    return learn_in_stages(task.part, pair.sparse, task.first.grow_to)
 
 
 def _gain(task: Task, local_fit: LocalFit, q: KernelPosterior) -> float:
     """Gain of the mean log probability of the round's held-out rows over the sparse posterior, which has seen them."""
-    return local_fit.learned.mean - predict_held_out(task, q, task.source.sample(local_fit.held_out)).scores.mean
+    return local_fit.learned.mean - predict_held_out(task, q, task.part.source.sample(local_fit.held_out)).scores.mean

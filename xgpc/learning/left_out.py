@@ -13,37 +13,34 @@ from ..kernels.prior import LengthScalePrior
 from ..likelihoods import label_log_probabilities
 from ..rows.source import labels_and_weights
 from .candidates import Gain, Scores, joined, under_frequencies
+from .fit import Candidate, Fit
 from .hold_out import HoldOut
 from .stages import learn_in_stages, posterior_of, predicted
-from .start import Data, InitialState
 
 
-def gain_of_parts(data: Data, run: Run, initial: InitialState) -> Gain | None:
+def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
     """The gain of fits without neighbours to two thirds of the rows; None if that is impossible.
 
     Groups or a splitter divide the rows, or chance.
     """
     # A run of its own: neither the history nor the random numbers of the fit depend on it.
-    own, scores, base = Run(run.clock, random_state=data.seed), list[Scores](), list[Scores]()
-    for support, held_out in initial.hold_out.folds(None) or initial.hold_out.random_folds(own.random_state):
+    own, scores, base = Run(fit.run.executor, random_state=fit.seed), list[Scores](), list[Scores]()
+    for support, held_out in fit.hold_out.folds(None) or fit.hold_out.random_folds(own.random_state):
         # Within a part the bound alone chooses the kernel.
-        alone = HoldOut(len(support), None, None, initial.hold_out.labels[support], own.random_state)
+        alone = HoldOut(len(support), None, None, fit.hold_out.labels[support], own.random_state)
+        part = replace(fit.part(support), run=own, hold_out=alone)
         # Without a previous fit, which may have learned from all rows.
-        model = initial.model._replace(q=None)
-        state = replace(initial, training=initial.training.part(support), hold_out=alone, model=model)
-        learned = learn_in_stages(data, own, state).model
-        point = posterior_of(state.training, learned, data.prior_mean, data.config)
-        source, groups = data.source.sample(held_out), initial.hold_out.groups_of(held_out)
-        scores.append(predicted(point, source, groups, initial.training.executor.n_threads))
-        y, weight = labels_and_weights(state.training.source)
-        totals = np.bincount(data.record.codes(y), weight, len(data.classes))
-        base.append(under_frequencies(scores[-1], data.record.codes(source.y), totals))
+        learned = learn_in_stages(part, replace(first, q=None), first.grow_to)
+        scores.append(predicted(fit, posterior_of(part, learned), held_out))
+        y, weight = labels_and_weights(part.source)
+        totals = np.bincount(fit.record.codes(y), weight, len(fit.classes))
+        base.append(under_frequencies(scores[-1], fit.hold_out.labels[held_out], totals))
     if not scores or own.skipped:
         return None
     return Gain(joined(scores), joined(base), 0.0, "Left out in turn, parts of the rows have")
 
 
-def gain_of_rows(data: Data, training: Training, point: Point[KernelPosterior], prior: LengthScalePrior) -> Gain:
+def gain_of_rows(fit: Fit, training: Training, point: Point[KernelPosterior], prior: LengthScalePrior) -> Gain:
     """The gain of the posterior without the site of each row in turn, under the kernel that was learned; O(C n m^2).
 
     Of a latent function with marginal N(m, v) and site (lambda, r) at a row, whose labels explain V of the variance,
@@ -52,7 +49,7 @@ def gain_of_rows(data: Data, training: Training, point: Point[KernelPosterior], 
     """
     q, blocks = point.q, list(training.source.blocks())
     y, weight = labels_and_weights(training.source)
-    sites, codes = [point.sites.of(block) for block in blocks], data.record.codes(y)
+    sites, codes = [point.sites.of(block) for block in blocks], fit.record.codes(y)
     names = "mean", "variance", "precision", "linear"
     mean, variance, precision, linear = (np.hstack([getattr(one, name) for one in sites]) for name in names)
     # Labels tell nothing of the variance that is left where the values at the inducing points are known.
@@ -62,5 +59,5 @@ def gain_of_rows(data: Data, training: Training, point: Point[KernelPosterior], 
     moments = mean + V * (precision * mean - linear) / rest, variance + precision * V**2 / rest
     scores = Scores(label_log_probabilities(point.site, *moments, y), weight)
     n_learned = sum(prior.n_effective(group.spec) for group in q.prior.groups)
-    base = under_frequencies(scores, codes, np.bincount(codes, weight, len(data.classes)))
+    base = under_frequencies(scores, codes, np.bincount(codes, weight, len(fit.classes)))
     return Gain(scores, base, n_learned, "Predicted without their own labels, rows have")

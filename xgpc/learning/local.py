@@ -13,7 +13,6 @@ from ..approximations.base import KernelPrior
 from ..approximations.local_rows import in_order, local_rows, metric
 from ..approximations.sparse import SparsePrior
 from ..inference.local_sites import Local
-from ..inference.run import Run
 from ..inference.sweeps import converged_sites, start_sites
 from ..kernels.axis import AxisMatern
 from ..kernels.default import is_axis_aligned, is_of_default_kind
@@ -22,11 +21,11 @@ from ..likelihoods.cavity import centred
 from ..rows.coinciding import Distinct, Sites
 from ..rows.executor import Executor
 from ..rows.neighbours import Neighbours
-from ..rows.source import ArraySource, class_codes, labels_and_weights
+from ..rows.source import class_codes, labels_and_weights
 from .candidates import Gain, Scores, under_frequencies
+from .fit import Candidate, Fit
 from .held_out_score import HeldOutScore, MeanScore, maximised
 from .hold_out import Split
-from .start import Data, InitialState
 
 # Rounds of learning: number of rows, half of them held out, and L-BFGS iterations. Each draws new rows. In the second,
 # rows teach more than iterations: NLL on electricity and covtype was .087 and .105 with 16 000 rows and twenty
@@ -65,31 +64,25 @@ LEAST_LOG_SCALE, MOST_LOG_SCALE = -3.0, 1.5
 
 @dataclass(frozen=True)
 class Task:
-    """Rows to learn from with neighbours: those of ``initial``, which its ``hold_out`` divides in rounds."""
+    """Learning with neighbours: ``part`` of the rows of ``fit`` teach, and the others, if any, judge neighbours."""
 
-    data: Data
-    run: Run
-    initial: InitialState
+    fit: Fit
+    part: Fit
+    first: Candidate  # where learning without neighbours starts
     n_neighbors: int
 
     @property
-    def source(self) -> ArraySource:
-        source = self.initial.training.source
-        assert isinstance(source, ArraySource)
-        return source
-
-    @property
     def executor(self) -> Executor:
-        return self.initial.training.executor
+        return self.fit.run.executor
 
     @property
-    def n_latents(self) -> int:
-        """Number of latent functions."""
-        return self.initial.training.n_latents
+    def is_single(self) -> bool:
+        """Whether there is a single latent function."""
+        return self.fit.n_latents == 1
 
     def site(self, prior: KernelPrior, log_scale: float) -> Site:
         """The site function, whose prior mean depends on prior and variance factor."""
-        site = self.data.prior_mean.scaled(float(np.exp(log_scale))).site(self.initial.model.site, prior)
+        site = self.fit.prior_mean.scaled(float(np.exp(log_scale))).site(self.first.site, prior)
         # A shift of all classes changes no probability, and the coupled classes' sites leave it out.
         return site if site.record.curvature is None else site.with_prior_mean(centred(site.prior_mean))
 
@@ -156,7 +149,7 @@ def at_parameters_of(fitted: KernelSpec, other: KernelSpec, X: np.ndarray, k: in
 
 
 def size_of_round(number: int, n_latents: int) -> tuple[int, int]:
-    """Number of support and held-out rows of a round together, and most iterations; ``n_latents`` as in ``Task``."""
+    """Number of support and held-out rows of a round together, and most iterations; of so many latent functions."""
     if n_latents == 1:
         return ROUNDS[number]
     size, iterations = CLASSES_ROUNDS[number]
@@ -176,21 +169,21 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int
         shorter length scales, because inducing points may have missed the structure and left a kernel without any
     max_iter : most iterations of a round; 0 learns nothing
     """
-    n_rows, n_iter = size_of_round(0, task.n_latents)
-    splits = task.initial.hold_out.draw(n_rows)
+    n_rows, n_iter = size_of_round(0, task.fit.n_latents)
+    splits = task.part.hold_out.draw(n_rows)
     support = splits[-1][0]
     n_held_out = sum(len(held_out) for _, held_out in splits)
     none = Scores(np.empty(0), np.empty(0))
 
     def start(spec: KernelSpec) -> LocalFit:
         at = prior.rebuilt([spec], prior.Z)
-        sites, scale = start_sites(task.source, task.site(at, 0.0)), np.ones(len(spec.theta) + 1)
+        sites, scale = start_sites(task.part.source, task.site(at, 0.0)), np.ones(len(spec.theta) + 1)
         return LocalFit(at, sites, 0.0, scale, np.arange(0), none, none, 0)
 
     unchanged = _round(task, start(prior.spec), splits, 0)
     if not max_iter or n_held_out < LEAST_HELD_OUT:
         return [unchanged]
-    X, n_threads = Distinct.of(task.source.sample(support)).source.X, task.executor.n_threads
+    X, n_threads = Distinct.of(task.part.source.sample(support)).source.X, task.executor.n_threads
     k = min(task.n_neighbors, len(X) - 1)
     starts = [unchanged, *(_round(task, start(one), splits, 0) for one in (first, nearer(first, X, k, n_threads)))]
 
@@ -220,7 +213,7 @@ def _candidates(task: Task, spec: KernelSpec) -> list[KernelSpec]:
     classes that are rules on single features. The smoother one is axis-aligned if ``spec`` is.
     """
     kernel, is_axis = spec.kernel, is_axis_aligned(spec)
-    if task.data.config.kernel is not None or not (is_axis or is_of_default_kind(spec)):
+    if task.fit.config.kernel is not None or not (is_axis or is_of_default_kind(spec)):
         return [spec]
     smooth, bounds, smoother = kernel.k2.length_scale, kernel.k2.length_scale_bounds, AxisMatern if is_axis else Matern
     kernels = Matern(smooth, bounds, nu=0.5), smoother(smooth, bounds, nu=1.5), AxisMatern(smooth, bounds, nu=0.5)
@@ -229,11 +222,11 @@ def _candidates(task: Task, spec: KernelSpec) -> list[KernelSpec]:
 
 def gain_of_round(task: Task, local_fit: LocalFit) -> Gain:
     """The gain of a round's learned kernel over the class frequencies, for the rows that it was fitted to."""
-    y, weight = labels_and_weights(task.source)
+    y, weight = labels_and_weights(task.part.source)
     codes, scores, spec = class_codes(y), local_fit.learned, local_fit.prior.spec
-    base = under_frequencies(scores, codes[local_fit.held_out], np.bincount(codes, weight, len(task.data.classes)))
+    base = under_frequencies(scores, codes[local_fit.held_out], np.bincount(codes, weight, len(task.fit.classes)))
     # The variance factor is one parameter more.
-    n_learned = task.initial.length_scale_prior.n_effective(spec) + 1.0
+    n_learned = task.first.length_scale_prior.n_effective(spec) + 1.0
     return Gain(
         scores, base, n_learned, f"With {task.n_neighbors} neighbours {len(local_fit.held_out)} held-out rows have"
     )
@@ -262,8 +255,8 @@ def chosen(tried: list[LocalFit], required: Sequence[tuple[float, float]]) -> Lo
 
 def second_round(task: Task, local_fit: LocalFit, max_iter: int) -> LocalFit:
     """Learn the kernel of the first round further, on more rows that are drawn anew."""
-    n_rows, n_iter = size_of_round(1, task.n_latents)
-    return _round(task, local_fit, task.initial.hold_out.draw(n_rows), min(max_iter, n_iter))
+    n_rows, n_iter = size_of_round(1, task.fit.n_latents)
+    return _round(task, local_fit, task.part.hold_out.draw(n_rows), min(max_iter, n_iter))
 
 
 def _among(task: Task, prior: SparsePrior, log_scale: float, distinct: Distinct, k: int) -> tuple[Neighbours, Local]:
@@ -282,13 +275,13 @@ def round_tolerance(site: Site) -> float:
 
 def _round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) -> LocalFit:
     """Maximise the score of the held-out rows of all splits by L-BFGS."""
-    prior, history, executor = start.prior, task.run.history, task.executor
+    prior, history, executor = start.prior, task.fit.run.history, task.executor
     size = {"n_rows": sum(len(rows) for split in splits for rows in split), "n_inducing": prior.n_inducing}
     history.tell(stage="neighbours", **size)
     sites, scores, n_sweeps = (start.sites[0].copy(), start.sites[1].copy()), list[HeldOutScore](), 0
-    of_prior = task.initial.length_scale_prior, 1.0 / len(splits)
+    of_prior = task.first.length_scale_prior, 1.0 / len(splits)
     for support, held_out in splits:
-        distinct, held_out_rows = Distinct.of(task.source.sample(support)), task.source.sample(held_out)
+        distinct, held_out_rows = Distinct.of(task.part.source.sample(support)), task.part.source.sample(held_out)
         k = min(task.n_neighbors, ROUND_NEIGHBORS, distinct.source.n_rows)
         near, local = _among(task, prior, start.log_scale, distinct, k)
         here = distinct.sums((sites[0][:, support], sites[1][:, support]))
@@ -306,14 +299,14 @@ def _round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) 
     history.add(**size, **work, held_out_score=best.before.mean, learned_score=best.scores.mean)
     log_scale, n_iter = float(best.parameters[-1]), start.n_iter + best.n_iter
     held_out = np.concatenate([rows for _, rows in splits])
-    groups = task.initial.hold_out.groups_of(held_out)
+    groups = task.part.hold_out.groups_of(held_out)
     before, learned = (replace(scores, groups=groups) for scores in (best.before, best.scores))
     return LocalFit(prior, sites, log_scale, best.scale, held_out, before, learned, n_iter)
 
 
 def log_scale_bounds(task: Task) -> tuple[float, float]:
     """Bounds of the logarithm of the variance factor."""
-    return LEAST_LOG_SCALE, MOST_LOG_SCALE if task.data.hold_out.is_random else 0.0
+    return LEAST_LOG_SCALE, MOST_LOG_SCALE if task.fit.hold_out.is_random else 0.0
 
 
 def _limits(task: Task, start: LocalFit) -> np.ndarray:
@@ -321,7 +314,7 @@ def _limits(task: Task, start: LocalFit) -> np.ndarray:
     parameters = start.parameters
     low, high = np.vstack([start.prior.spec.bounds, log_scale_bounds(task)]).T
     low, high = np.maximum(low, parameters - MAX_STEP), np.minimum(high, parameters + MAX_STEP)
-    if task.n_latents > 1:
+    if not task.is_single:
         is_variance = np.array([*("constant_value" in name for name in start.prior.spec.names), False])
         high = np.where(is_variance, np.minimum(high, np.maximum(parameters, np.log(MOST_VARIANCE))), high)
     return np.column_stack([low, high])

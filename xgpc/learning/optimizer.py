@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +14,6 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..inference.ascent import ROUND_OFF, Ascent, Point, coordinate_ascent, is_small, proper_posterior, tolerance_unit
 from ..inference.history import History
-from ..inference.run import BestSoFar
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..likelihoods.coordinates import Limits
 from ..statistics import gradient_by_parameter
@@ -124,18 +122,6 @@ def thetas(prior: KernelPrior) -> np.ndarray:
     return np.concatenate([group.spec.theta for group in prior.groups])
 
 
-class Model(NamedTuple):
-    """Hyperparameters, a posterior to start from (None: none), and the site."""
-
-    prior: KernelPrior
-    q: KernelPosterior | None
-    site: Site
-
-    @classmethod
-    def of(cls, found: Point[KernelPosterior] | BestSoFar) -> Model:
-        return cls(found.q.prior, found.q, found.site)
-
-
 @dataclass(frozen=True)
 class Outcome:
     """The result of an optimizer: the best posterior with its pass, the iterations, and a problem if there was one."""
@@ -143,10 +129,6 @@ class Outcome:
     point: Point[KernelPosterior]
     n_iter: int
     problem: str | None = None
-
-    @property
-    def model(self) -> Model:
-        return Model.of(self.point)
 
 
 # Log prior of the length scales and its gradient by the kernels' parameters.

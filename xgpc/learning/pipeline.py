@@ -1,8 +1,8 @@
-"""The three steps of a fit: choose the initial state, learn hyperparameters, infer the posterior of all rows."""
+"""The three steps of a fit: choose the first candidate, learn, infer the posterior of all rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -28,18 +28,17 @@ from ..inference.run import Run
 from ..kernels.default import without_features
 from ..kernels.prior import NO_PRIOR
 from ..likelihoods import predicted_log_probabilities
-from ..rows.clock import Clock, has_passed, stopped_by_interrupts
+from ..rows.clock import has_passed, stopped_by_interrupts
 from ..rows.coinciding import agreement_of_labels
-from ..rows.executor import Threads
 from .all_rows import with_more_rows
 from .candidates import Gain, Scores
+from .fit import MOST_CONTRADICTED, Candidate, Fit, FitResult, FurtherRows, PreviousFit
 from .inducing import MAX_INDUCING, with_more_points
 from .learn import FEW_ROWS, learn
 from .left_out import gain_of_parts, gain_of_rows
 from .local import Task
-from .optimizer import Model
 from .stages import learn_in_stages
-from .start import MOST_CONTRADICTED, Data, FitResult, FurtherRows, HyperparameterFit, InitialState, PreviousFit, start
+from .start import start
 
 # After "stochastic", ``tol`` of the posterior of all rows is multiplied by this: most passes would gain little.
 AFTER_MINI_BATCHES = 100.0
@@ -68,139 +67,128 @@ ROWS_OF_WARNING = 100
 # then have an RBF correlation above 0.99.
 SWITCHED_OFF = 30.0
 
-# Creates the executor from ``n_jobs`` and the clock that may end its passes.
-MakeThreads = Callable[[int | None, Clock | None], Threads]
-
 
 def ending_early(run: Run, config: FitConfig) -> AbstractContextManager[object]:
     """Context in which an interrupt ends the fit early, with ``keep_on_interrupt``."""
     return stopped_by_interrupts(run.clock) if config.keep_on_interrupt and run.clock is not None else nullcontext()
 
 
-def fit(data: Data, run: Run, previous: PreviousFit | None, threads: MakeThreads = Threads) -> FitResult:
-    """Choose the initial state, learn hyperparameters as long as time permits, and infer the posterior of all rows."""
-    given, data = data, data.merged()
-    if n_copies := given.source.n_rows - data.source.n_rows:
+def learn_and_infer(given: Fit, previous: PreviousFit | None) -> FitResult:
+    """Choose the first candidate, learn as long as time permits, and infer the posterior of all rows."""
+    fit, run = given.merged(), given.run
+    if n_copies := given.source.n_rows - fit.source.n_rows:
         run.history.add(
             decision=f"{n_copies} of {given.source.n_rows} rows have the features and the label of another: learning "
             "takes these as one row with the sum of their weights."
         )
-    with threads(data.config.n_jobs, run.clock) as executor, ending_early(run, data.config):
-        initial = start(data, run, executor, previous)
-        learned = None
+    with ending_early(run, fit.config):
+        first, learned = start(fit, previous), None
         with run.learning("learning"):
-            learned = learn(data, run, initial)
+            learned = learn(fit, first)
         if learned is None:
-            learned = HyperparameterFit(initial.model if run.best is None else Model.of(run.best), run.n_updates)
+            learned = replace(first if run.best is None else first.at(*run.best), n_iter=run.n_updates)
         if learned.n_iter:
-            kernels = ", ".join(str(group.spec.kernel) for group in learned.model.prior.groups)
+            kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
             run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
         if learned.local is not None:
-            return with_neighbors(given, run, learned, *learned.local)
-        result = infer(data, run, initial, learned)
+            return with_neighbors(given, learned, *learned.local)
+        result = infer(fit, first, learned)
         # The user's kernel, and that of a warm start, stay.
-        may_change = data.config.kernel is None and initial.model.q is None and not initial.model.prior.is_full
+        may_change = fit.config.kernel is None and first.q is None and not first.prior.is_full
         if result.gain is not None and not result.gain.is_shown and not run.skipped and may_change:
-            return _simpler(data, run, initial, result)
+            return _simpler(fit, first, result)
     assert result.evidence is not None
-    elbo, is_learned = result.evidence.elbo, data.config.optimizer is not None and not run.skipped
-    if initial.model.q is None or not is_learned or not _shows_nothing(data, elbo):
+    elbo = result.evidence.elbo
+    if first.q is None or not fit.learns or run.skipped or not _shows_nothing(fit, elbo):
         return result
     run.history.add(decision="From the previous fit, learning shows nothing of the classes: a new start is compared.")
-    anew = fit(given, run, None, threads)
+    anew = learn_and_infer(given, None)
     return result if anew.evidence is not None and anew.evidence.elbo <= elbo else anew
 
 
-def _log_likelihood_of_frequencies(data: Data) -> float:
-    totals = data.class_totals
+def _log_likelihood_of_frequencies(fit: Fit) -> float:
+    totals = fit.class_totals
     return float(np.sum(xlogy(totals, totals / np.sum(totals))))
 
 
-def _shows_nothing(data: Data, elbo: float) -> bool:
+def _shows_nothing(fit: Fit, elbo: float) -> bool:
     """Whether a bound is no better than the log likelihood of guessing and of the class frequencies."""
-    if data.is_of_one_class or not (data.record.is_bound and data.record.is_probability):
+    if fit.is_of_one_class or not (fit.record.is_bound and fit.record.is_probability):
         return False
-    uniform = -np.log(len(data.classes)) * np.sum(data.class_totals)
-    return elbo <= max(NO_GAIN * uniform, _log_likelihood_of_frequencies(data))
+    uniform = -np.log(len(fit.classes)) * np.sum(fit.class_totals)
+    return elbo <= max(NO_GAIN * uniform, _log_likelihood_of_frequencies(fit))
 
 
-def _simpler(data: Data, run: Run, initial: InitialState, result: FitResult) -> FitResult:
+def _simpler(fit: Fit, first: Candidate, result: FitResult) -> FitResult:
     """The best of a fit that the class frequencies beat and of simpler ones, up to the first that beats these."""
-    prior, first = initial.model.prior, result.gain
-    assert first is not None
-    narrow = replace(initial.length_scale_prior, spread=NARROW_SPREAD)
+    prior, run, gain, chosen = first.prior, fit.run, result.gain, ""
+    assert gain is not None
+    before, narrow = gain, replace(first.length_scale_prior, spread=NARROW_SPREAD)
     constant = prior.rebuilt([without_features(group.spec) for group in prior.groups], prior.Z)
-    of_constant = initial.model._replace(prior=constant)
-    tried = {
-        "about equally relevant features": replace(initial, length_scale_prior=narrow),
-        "a constant alone": replace(initial, model=of_constant, length_scale_prior=NO_PRIOR, grow_to=0),
+    candidates = {
+        "about equally relevant features": replace(first, length_scale_prior=narrow),
+        "a constant alone": replace(first, prior=constant, length_scale_prior=NO_PRIOR, grow_to=0),
     }
-    gain, chosen = first, ""
-    for what, state in tried.items():
+    for what, candidate in candidates.items():
         run.history.add(decision=f"{gain.words}. A fit of {what} is tried.")
         learned = None
         with run.learning("a simpler kernel"):
-            learned = learn_in_stages(data, run, state)
+            learned = learn_in_stages(fit, candidate, candidate.grow_to)
         if learned is None:
             break
-        simpler = infer(data, run, state, learned)
+        simpler = infer(fit, candidate, learned)
         if simpler.gain is not None and simpler.gain.nats > gain.nats:
             result, gain, chosen = simpler, simpler.gain, what
             if gain.is_shown:
                 break
     run.history.add(decision=f"{gain.words}. The fit of {chosen or 'the default kernel'} is returned.")
     if chosen == "a constant alone":
-        nothing = f"{first.words}: {NOTHING_SHOWN} The returned fit predicts about the class frequencies."
+        nothing = f"{before.words}: {NOTHING_SHOWN} The returned fit predicts about the class frequencies."
         others = [message for message in result.messages if NOTHING_SHOWN not in message]
         result = replace(result, messages=[*others, nothing])
     return result
 
 
-def with_neighbors(
-    data: Data, run: Run, learned: HyperparameterFit, q: LocalPosterior, scores: Scores | None = None
-) -> FitResult:
+def with_neighbors(fit: Fit, learned: Candidate, q: LocalPosterior, scores: Scores | None = None) -> FitResult:
     """The result of learning that kept neighbours, and so has found their posterior already."""
-    run.history.tell(stage="done", n_rows=data.source.n_rows, n_inducing=q.prior.n_inducing)
-    site = data.prior_mean.scaled(q.variance_scale).site(learned.model.site, q.prior)
-    told = _messages(data, run, learned, q, learned.problems)
-    agreement = _label_agreement(data, run, q, site)
+    fit.run.history.tell(stage="done", n_rows=fit.source.n_rows, n_inducing=q.prior.n_inducing)
+    site = fit.prior_mean.scaled(q.variance_scale).site(learned.site, q.prior)
+    told = _messages(fit, learned, q, learned.problems)
+    agreement = _label_agreement(fit, q, site)
     return FitResult(q, site, learned.n_iter, *told, None, scores, label_agreement=agreement)
 
 
-def _label_agreement(data: Data, run: Run, q: LocalPosterior, site: Site) -> float:
+def _label_agreement(fit: Fit, q: LocalPosterior, site: Site) -> float:
     """Probability that a row given again has the label that it had, beyond chance; 0 if nothing tells it."""
-    X = data.source.X
+    X = fit.source.X
     rows, place = q.places.find(X)
     repeats = np.bincount(place, minlength=1)[place] > 1
     # Other groups, and later times, do not repeat these rows.
-    if not data.hold_out.is_random or not np.any(repeats):
+    if not fit.hold_out.is_random or not np.any(repeats):
         return 0.0
     rows, place = rows[repeats], place[repeats]
-    mean, variance = q.marginals(X[rows], data.config.n_jobs)
+    mean, variance = q.marginals(X[rows], fit.config.n_jobs)
     log_p = predicted_log_probabilities(site, mean, variance)
-    agreement = agreement_of_labels(place, data.hold_out.labels[rows], log_p)
-    run.history.add(
+    agreement = agreement_of_labels(place, fit.hold_out.labels[rows], log_p)
+    fit.run.history.add(
         decision=f"{len(rows)} rows have the features of another. A row given once more has the same label with "
         f"probability {agreement:.3g}, and else one by the posterior: so are rows predicted that equal a training row."
     )
     return agreement
 
 
-def infer(
-    data: Data, run: Run, initial: InitialState, learned: HyperparameterFit, leaves_prior: bool = False
-) -> FitResult:
+def infer(fit: Fit, first: Candidate, learned: Candidate, leaves_prior: bool = False) -> FitResult:
     """The posterior of all rows and its evidence; ``leaves_prior`` takes a first step even if its gain is below tol."""
-    history, config, training, (prior, q, site) = run.history, data.config, initial.training, learned.model
-    history.context.update(n_rows=data.n_rows, n_inducing=prior.n_inducing)
-    history.tell(stage="posterior", n_rows=data.n_rows, n_inducing=prior.n_inducing)
+    run, config, training, prior, q, site = fit.run, fit.config, fit.training, learned.prior, learned.q, learned.site
+    history, size = run.history, {"n_rows": fit.n_rows, "n_inducing": prior.n_inducing}
+    history.context.update(size)
+    history.tell(stage="posterior", **size)
     # Learned hyperparameters must beat those of the previous fit.
-    kept, previous = None, initial.model.q
-    if config.optimizer is not None and previous:
-        kept = previous, initial.model.prior
+    kept = (first.q, first.prior) if fit.learns and first.q else None
     max_iter, tol = config.max_iter, config.tol
     if config.optimizer == "stochastic" and learned.n_iter:
         tol *= AFTER_MINI_BATCHES
-        max_iter = max_iter if data.stream is None else min(max_iter, STREAM_STEPS)
+        max_iter = max_iter if fit.stream is None else min(max_iter, STREAM_STEPS)
     options = PosteriorOptions(
         # If mini-batches have learned the hyperparameters, full batches find the posterior of all rows.
         None if config.learns_in_batches else batch_rows(config.batch_size, len(training)),
@@ -210,16 +198,16 @@ def infer(
         run.random_state,
         history,
         leaves_prior,
-        initial.length_scale_prior,
-        data.prior_mean,
+        first.length_scale_prior,
+        fit.prior_mean,
     )
     # Mini-batches pass over all rows only a few times, so that a cache would not pay.
     training = training if options.batch_size is None else training.uncached()
-    if data.stream is not None:
-        training, q, site = from_some(training, data.stream, q, prior, site, options)
+    if fit.stream is not None:
+        training, q, site = from_some(training, fit.stream, q, prior, site, options)
         history.context.update(n_rows=len(training))
         decision = (
-            f"Kernel and inducing points are learned from {data.source.n_rows} of {len(training)} rows; the "
+            f"Kernel and inducing points are learned from {fit.source.n_rows} of {len(training)} rows; the "
             "posterior is that of all rows."
         )
         history.add(decision=decision)
@@ -237,96 +225,87 @@ def infer(
         run.skip("more iterations of the posterior of all rows")
     elif not converged and max_iter == config.max_iter:
         problems.append(f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior")
-    history.tell(stage="done", n_rows=data.n_rows, n_inducing=prior.n_inducing, iteration=n_steps, elbo=point.elbo)
-    gain = _gain(data, run, initial, training, point)
-    told = _messages(data, run, learned, point.q, problems, point.elbo, gain)
+    history.tell(stage="done", **size, iteration=n_steps, elbo=point.elbo)
+    gain = _gain(fit, first, training, point)
+    told = _messages(fit, learned, point.q, problems, point.elbo, gain)
     return FitResult(point.q, point.site, learned.n_iter or n_steps, *told, evidence, gain=gain)
 
 
-def _gain(
-    data: Data, run: Run, initial: InitialState, training: Training, point: Point[KernelPosterior]
-) -> Gain | None:
+def _gain(fit: Fit, first: Candidate, training: Training, point: Point[KernelPosterior]) -> Gain | None:
     """The gain over the class frequencies on left-out rows, where something was learned and the rows are not many."""
-    n_rows, is_learned = len(training), data.config.optimizer is not None and data.stream is None
-    if not is_learned or data.is_of_one_class or not data.record.is_probability or run.skipped:
+    n_rows, run, gain = len(training), fit.run, None
+    is_learned = fit.learns and fit.stream is None and not fit.is_of_one_class
+    if not is_learned or not fit.record.is_probability or run.skipped:
         return None
-    if data.hold_out.is_random:
+    if fit.hold_out.is_random:
         is_some = n_rows >= ROWS_OF_WARNING and n_rows * training.n_latents <= MOST_LEFT_OUT
-        places = data.hold_out.places
+        places = fit.hold_out.places
         # Counts of several classes at a place: without one of them, the others would contradict it.
         is_some &= places is None or len(np.unique(places)) >= (1.0 - MOST_CONTRADICTED) * n_rows
-        gain = gain_of_rows(data, training, point, initial.length_scale_prior) if is_some else None
+        gain = gain_of_rows(fit, training, point, first.length_scale_prior) if is_some else None
         if gain is None or gain.is_shown:
             return gain
-    else:
-        gain = None
     if n_rows >= FEW_ROWS:
         return gain
     # The number of parameters that matter may be far smaller than those that were learned, so fits to parts decide.
     if gain is not None:
         run.history.add(decision=f"{gain.words}: fits to parts of the rows decide.")
     with run.learning("the comparison with the class frequencies"):
-        return gain_of_parts(data, run, initial) or gain
+        return gain_of_parts(fit, first) or gain
     return None
 
 
 def add_rows(
     further: FurtherRows,
-    run: Run,
     q: Posterior,
     evidence: Evidence | None,
     forgetting_factor: float,
     n_new: int,
 ) -> FitResult:
     """The posterior of earlier rows, given by q, and of further rows; if learning is due, that of a new fit."""
-    data, kept, stay, is_due = further
+    batch, kept, stay, is_due = further
+    run = batch.run
     if q.kept_rows is not None:
         assert kept is not None
         # The prior mean of q; learning starts from that of the parameters.
-        found = _with_more_neighbors(replace(kept, prior_mean=data.prior_mean), run, q.kept_rows, stay)
+        result = _with_more_neighbors(replace(kept, prior_mean=batch.prior_mean), q.kept_rows, stay)
     else:
         assert evidence is not None
-        found = _online(data, run, q.without_neighbors(), evidence, forgetting_factor, n_new)
+        result = _online(batch, q.without_neighbors(), evidence, forgetting_factor, n_new)
     if kept is None or not is_due:
-        return found
+        return result
     run.history.add(decision=f"Everything is learned anew from the latest {kept.source.n_rows} rows of the stream.")
-    anew = fit(kept, run, None)
-    if not run.skipped and not (kept.config.given_neighbors and found.q.n_neighbors > anew.q.n_neighbors):
+    anew = learn_and_infer(kept, None)
+    if not run.skipped and not (kept.config.given_neighbors and result.q.n_neighbors > anew.q.n_neighbors):
         return anew
     # An incomplete fit may be worse than what was learned before, and would stay for long.
     messages = [*anew.messages, "The stream keeps the kernel that it had."]
-    return replace(found, is_complete=False, messages=messages)
+    return replace(result, is_complete=False, messages=messages)
 
 
-def _with_more_neighbors(data: Data, run: Run, q: LocalPosterior, stay: np.ndarray) -> FitResult:
+def _with_more_neighbors(fit: Fit, q: LocalPosterior, stay: np.ndarray) -> FitResult:
     """The posterior of rows that begin with some rows of q, by their numbers, with its kernel and inducing points."""
     # Sweeps that an interrupt ends early are of no use.
-    with Threads(data.config.n_jobs, run.clock) as executor:
-        model = Model(q.prior, None, data.record.site(len(data.classes), data.parameter))
-        initial = InitialState(Training(data.source, executor, q.n_latents), data.hold_out, model)
-        found, sweeps = with_more_rows(Task(data, run, initial, q.n_neighbors), q, stay)
+    present = Candidate(q.prior, None, fit.record.site(len(fit.classes), fit.parameter))
+    local, sweeps = with_more_rows(Task(fit, fit, present, q.n_neighbors), q, stay)
     problems = () if sweeps.converged else (f"the sites did not converge in {sweeps.n_sweeps} sweeps",)
-    return with_neighbors(data, run, HyperparameterFit(model, sweeps.n_sweeps, problems), found)
+    return with_neighbors(fit, replace(present, n_iter=sweeps.n_sweeps, problems=problems), local)
 
 
-def _online(
-    data: Data, run: Run, q: KernelPosterior, evidence: Evidence, forgetting_factor: float, n_new: int
-) -> FitResult:
+def _online(fit: Fit, q: KernelPosterior, evidence: Evidence, forgetting_factor: float, n_new: int) -> FitResult:
     """The posterior without neighbours; up to ``n_new`` of the further rows become inducing points.
 
     The bound is that of the further rows given all rows before.
     """
     # Nothing is learned, and all rows are in each iteration.
-    data = replace(data, config=replace(data.config, optimizer=None, batch_size=None))
-    m, rows = q.prior.n_inducing, data.source.rows
-    prior = with_more_points(q.prior, rows, min(n_new, MAX_INDUCING - m), run.random_state, n_before=m)
+    fit = replace(fit, config=replace(fit.config, optimizer=None, batch_size=None))
+    m, rows = q.prior.n_inducing, fit.source.rows
+    prior = with_more_points(q.prior, rows, min(n_new, MAX_INDUCING - m), fit.run.random_state, n_before=m)
     before = prior.given(posterior_before(q, prior, forgetting_factor))
-    with Threads(data.config.n_jobs, run.clock) as executor, ending_early(run, data.config):
-        training = Training(data.source, executor, q.n_latents)
-        site = data.record.site(len(data.classes), data.parameter)
-        initial = InitialState(training, data.hold_out, Model(before, None, site))
+    with ending_early(fit.run, fit.config):
+        present = Candidate(before, None, fit.record.site(len(fit.classes), fit.parameter))
         # Take a step even if it gains less than tol: the gains of many batches add up.
-        result = infer(data, run, initial, HyperparameterFit(initial.model), leaves_prior=True)
+        result = infer(fit, present, present, leaves_prior=True)
     found = result.evidence
     assert found is not None
     if evidence.correction is not None and found.correction is not None:
@@ -338,16 +317,15 @@ def _online(
 
 
 def _messages(
-    data: Data,
-    run: Run,
-    learned: HyperparameterFit,
+    fit: Fit,
+    learned: Candidate,
     q: Posterior,
     problems: Sequence[str],
     elbo: float | None = None,
     gain: Gain | None = None,
 ) -> tuple[bool, list[str]]:
     """Whether the fit is complete, and messages that the user can act on."""
-    found, config, skipped = list[str](), data.config, ", ".join(run.skipped)
+    found, run, skipped = list[str](), fit.run, ", ".join(fit.run.skipped)
     if skipped:
         usable = "The fit can be used; more time may give a higher bound."
         assert run.clock is not None
@@ -365,27 +343,27 @@ def _messages(
         found.append(learned.failed)
     is_complete = not found
     found += learned.notes
-    if learned.notes or config.optimizer is None or data.is_of_one_class:
+    if learned.notes or not fit.learns or fit.is_of_one_class:
         return is_complete, found
     if gain is not None and not gain.is_shown and not skipped:
         found.append(f"{gain.words}: {NOTHING_SHOWN}")
-    elif elbo is not None and not skipped and _shows_nothing(data, elbo):
+    elif elbo is not None and not skipped and _shows_nothing(fit, elbo):
         nothing = (
             f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels under the class "
-            f"frequencies alone, {_log_likelihood_of_frequencies(data):.5g}: {NOTHING_SHOWN}"
+            f"frequencies alone, {_log_likelihood_of_frequencies(fit):.5g}: {NOTHING_SHOWN}"
         )
-        if data.source.n_rows < ROWS_OF_WARNING:
+        if fit.source.n_rows < ROWS_OF_WARNING:
             run.history.add(decision=nothing)
         else:
             found.append(nothing)
     # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.
-    return is_complete, found if config.kernel is None else [*found, *_at_bounds(data, q)]
+    return is_complete, found if fit.config.kernel is None else [*found, *_at_bounds(fit, q)]
 
 
-def _at_bounds(data: Data, q: Posterior) -> list[str]:
+def _at_bounds(fit: Fit, q: Posterior) -> list[str]:
     """Messages about kernel parameters at their bounds: one for irrelevant features, one for other parameters."""
-    irrelevant, others, messages, features = [], [], [], data.columns.described
-    for label, group in zip(data.classes.tolist(), q.prior.groups, strict=False):
+    irrelevant, others, messages, features = [], [], [], fit.columns.described
+    for label, group in zip(fit.classes.tolist(), q.prior.groups, strict=False):
         spec, whose = group.spec, f"class {label!r}: " if len(q.prior.groups) > 1 else ""
         for name, of, value, (low, high) in zip(spec.names, spec.features, spec.theta, spec.bounds, strict=True):
             side = "lower" if abs(value - low) < AT_BOUND else "upper"
@@ -394,7 +372,7 @@ def _at_bounds(data: Data, q: Posterior) -> list[str]:
             parameter, feature = f"{name} = {np.exp(value):.4g}", ""
             if of is not None:
                 feature = features[of[0]] if len(of) == 1 or spec.groups is None else spec.groups.name_of(of[0])
-                if side == "upper" and np.exp(value) > SWITCHED_OFF * np.hypot.reduce(data.columns.spread[list(of)]):
+                if side == "upper" and np.exp(value) > SWITCHED_OFF * np.hypot.reduce(fit.columns.spread[list(of)]):
                     irrelevant.append(f"{whose}length scale of {feature} ({parameter})")
                     continue
             others.append(f"{whose}{parameter} is at its {side} bound{f' ({feature})' if feature else ''}")

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
-from ..config import FitConfig
 from ..inference.ascent import Point, coordinate_ascent, starting_posterior, tolerance_unit, update
 from ..inference.history import History
-from ..inference.prior_mean import PriorMean
-from ..inference.run import Run
 from ..kernels.default import STARTS, axis_aligned, other_start
 from ..likelihoods import LikelihoodBound, label_log_probabilities
-from ..names import MatrixLike
 from ..rows.clock import during
 from ..rows.source import ArraySource, dense, labels_and_weights
 from .adam import adam, stochastic
-from .candidates import MIN_GAIN, Bound, Scores, accept, joined
+from .candidates import MIN_GAIN, Scores, accept, gain_per_point, joined, rise_by_points
+from .fit import Candidate, Fit
 from .hold_out import Split
 from .inducing import MAX_INDUCING, with_more_points
 from .izmailov_kropotov import alternate, hybrid, joint
-from .optimizer import Model, Options, Outcome, profile
-from .start import Data, HyperparameterFit, InitialState
+from .optimizer import Options, Outcome, profile
 
 # Rows of the first subset, or rows for each inducing point; from fewer, later subsets keep a poor optimum.
 FIRST_ROWS, ROWS_PER_POINT = 4000, 40
@@ -112,8 +107,6 @@ class Subsets:
 
 
 Sizes = str | None | Sequence[int]
-# A posterior of some rows.
-Fit = Callable[[Training], Point[KernelPosterior]]
 
 
 def subset_sizes(n_rows: int, n_inducing: int, sizes: Sizes) -> list[int]:
@@ -130,36 +123,31 @@ def subset_sizes(n_rows: int, n_inducing: int, sizes: Sizes) -> list[int]:
     return [*schedule, last]
 
 
-def posterior_of(
-    training: Training, model: Model, prior_mean: PriorMean, options: Options | FitConfig, nats: float | None = None
-) -> Point[KernelPosterior]:
-    """The posterior under a model's prior, within ``tol`` and ``max_iter`` or to within ``nats`` of its bound."""
-    site = prior_mean.site(model.site, model.prior)
-    first = update(training, starting_posterior(training, model.q, model.prior, site), site)
-    tol = options.tol if nats is None else nats / tolerance_unit(first.log_likelihood)
-    return coordinate_ascent(training, first.q, site, tol=tol, max_iter=options.max_iter, first=first).point
+def posterior_of(fit: Fit, candidate: Candidate, nats: float | None = None) -> Point[KernelPosterior]:
+    """The posterior of a fit's rows under a candidate's prior, within ``tol`` or to within ``nats`` of its bound."""
+    training, prior = fit.training, candidate.prior
+    site = fit.prior_mean.site(candidate.site, prior)
+    first = update(training, starting_posterior(training, candidate.q, prior, site), site)
+    tol = fit.config.tol if nats is None else nats / tolerance_unit(first.log_likelihood)
+    return coordinate_ascent(training, first.q, site, tol=tol, max_iter=fit.config.max_iter, first=first).point
 
 
-def predicted(
-    point: Point[KernelPosterior],
-    source: ArraySource,
-    groups: np.ndarray | None,
-    n_threads: int,
-) -> Scores:
-    """Scores of rows that a posterior has not seen."""
-    mean, variance = point.q.marginals(source.X, n_threads)
+def predicted(fit: Fit, point: Point[KernelPosterior], rows: np.ndarray) -> Scores:
+    """Scores of some of a fit's rows that a posterior has not seen."""
+    source = fit.source.sample(rows)
+    mean, variance = point.q.marginals(source.X, fit.run.executor.n_threads)
     y, weight = labels_and_weights(source)
-    return Scores(label_log_probabilities(point.site, mean, variance, y), weight, groups)
+    return Scores(label_log_probabilities(point.site, mean, variance, y), weight, fit.hold_out.groups_of(rows))
 
 
 class Learner:
     """Learns hyperparameters, inducing points and their number on subsets of the rows."""
 
-    def __init__(self, data: Data, run: Run, initial: InitialState, max_iter: int):
-        config, n_rows, is_full = data.config, len(initial.training), initial.model.prior.is_full
-        self.training, self.history, self.random_state = initial.training, run.history, run.random_state
+    def __init__(self, fit: Fit, start: Candidate):
+        config, n_rows, is_full = fit.config, fit.source.n_rows, start.prior.is_full
+        self.fit, self.history, self.random_state = fit, fit.run.history, fit.run.random_state
         # Improvements are kept, but for those of a restart; ``n_iter`` counts iterations of the optimizer.
-        self.run, self.is_restart, self.prior_mean, self.n_iter = run, False, data.prior_mean, 0
+        self.is_restart, self.n_iter = False, 0
         # Of the iterations of all stages since a start, in multiplications.
         self.work = 0.0
         # Without an optimizer kernel and inducing points stay, and only posteriors are fitted.
@@ -168,127 +156,126 @@ class Learner:
         self.options = Options(
             config.learn_inducing and not is_full,
             config.tol,
-            max_iter,
-            run.history,
-            length_scale_prior=initial.length_scale_prior,
-            learned_rates=config.learned_rates,
-            batch_size=config.batch_size,
-            learning_rate=config.learning_rate,
-            random_state=run.random_state,
+            config.max_iter,
+            self.history,
+            self._report,
+            start.length_scale_prior,
+            config.learned_rates,
+            config.batch_size,
+            config.learning_rate,
+            self.random_state,
         )
-        most = min(SUBSET_ITERATIONS, SUBSET_FACTOR * max_iter)
+        most = min(SUBSET_ITERATIONS, SUBSET_FACTOR * config.max_iter)
         self.early = replace(self.options, tol=SUBSET_LOOSENING * config.tol, max_iter=most)
         # Mini-batches need no subsets, and a full Gaussian process always uses all rows.
         self._sizes: Sizes = None if config.learns_in_batches or is_full else config.subset_sizes
         self._start_rows = min(ROWS_BEFORE_BATCHES, n_rows) if config.learns_in_batches else n_rows
-        self._subsets = Subsets(self.training.source.labels(), run.random_state)
-        self._hold_out = initial.hold_out
+        self._subsets = Subsets(fit.source.labels(), self.random_state)
 
     def sizes(self, prior: KernelPrior) -> list[int]:
         """Sizes of the successive subsets."""
-        return subset_sizes(len(self.training), prior.n_inducing, self._sizes)
+        return subset_sizes(self.fit.source.n_rows, prior.n_inducing, self._sizes)
 
-    def learn(self, model: Model, grow_to: int, only_grows: bool = False) -> Outcome:
+    def learn(self, start: Candidate, grow_to: int, only_grows: bool = False) -> Outcome:
         """Learn in stages, each from the result of the one before; returns the outcome of the last.
 
         First inducing points are added while this pays, up to ``grow_to`` (0: never); then the subsets grow,
         unless ``only_grows``.
         """
-        plan = self._planned(self.sizes(model.prior))
+        plan = self._planned(self.sizes(start.prior))
         # ``known`` is the outcome of the next stage, if a trial has found it already.
-        is_growing, known, start = grow_to > 0, None, model
+        is_growing, known, candidate = grow_to > 0, None, start
         self.work = 0.0
         while is_growing or plan:
-            size, options = self._growing(model.prior) if is_growing else plan.pop(0)
-            m = model.prior.n_inducing
-            self.history.context.update(n_rows=size, n_inducing=m)
-            self.history.tell(stage="learning", **self.history.context)
-            if known is not None:
-                outcome, known = known, None
+            size, options = self._growing(candidate.prior) if is_growing else plan.pop(0)
+            m = candidate.prior.n_inducing
+            self._tell_stage(size, m)
+            if known is None:
+                outcome = self._stage(size, candidate, options, is_growing)
             else:
-                with during(f"learning with {m} inducing points on {size} rows"):
-                    if self.optimize is None:
-                        outcome = self._posterior(size, model)
-                    else:
-                        if not is_growing:
-                            options = self._affordable(size, model.prior, options)
-                        outcome = self.optimize(*self._prepared(size, model, options))
-                        self.work += outcome.n_iter * self._work(size, model.prior)
-                        if options.max_iter < self.options.max_iter:
-                            # This limit is the library's, so the user is not warned of it.
-                            outcome = replace(outcome, problem=None)
-                self._report(outcome.point.q, outcome.point.site)
-                self.n_iter += outcome.n_iter
-            model = outcome.model
+                outcome, known = known, None
+            candidate = candidate.at(outcome.point.q, outcome.point.site)
             if not is_growing:
                 continue
             if m > MAX_MOVING:
                 # This iteration limit is the library's, so the user is not warned of it.
                 outcome = replace(outcome, problem=None)
-            richer = self._more_points(outcome, size, grow_to)
+            richer = self._more_points(outcome, candidate, size, grow_to)
             if richer is None:
                 richer = self._started_again(start, outcome, size, grow_to)
             if richer is None:
-                is_growing, plan = False, [] if only_grows else self._planned(self._sizes_after(size, model.prior))
+                is_growing, plan = False, [] if only_grows else self._planned(self._sizes_after(size, candidate.prior))
             else:
-                model = richer.model
+                candidate = candidate.at(richer.point.q, richer.point.site)
                 # Without an optimizer the trial equals the next stage on the same rows.
-                known = richer if self.optimize is None and self._growing(model.prior)[0] == size else None
+                known = richer if self.optimize is None and self._growing(candidate.prior)[0] == size else None
         return outcome
 
-    def best_start(self, model: Model) -> Model:
-        """The start kernel times each of ``STARTS``, with its posterior: that of the highest bound plus log prior."""
-        prior = model.prior
-        size = min(self.sizes(prior)[0], self._start_rows, LAST_ROWS)
-        priors = [prior.rebuilt([other_start(group.spec, one) for group in prior.groups], prior.Z) for one in STARTS]
-        found = [self._posterior(size, Model(other, None, model.site), NATS_OF_STARTS) for other in priors]
-        best = max(found, key=lambda outcome: self.options.value(outcome.point))
-        return best.model._replace(site=model.site)
-
-    def best_family(self, model: Model) -> Model:
-        """The model after some learning, with an axis-aligned kernel in place of the default one if that is better."""
-        prior = model.prior
-        (group,) = prior.groups
-        size, options = min(self.sizes(prior)[0], FIRST_ROWS), replace(self.early, max_iter=ITERATIONS_OF_FAMILIES)
-        other = model._replace(prior=prior.rebuilt([axis_aligned(group.spec)], prior.Z))
-        self.history.context.update(n_rows=size, n_inducing=prior.n_inducing)
+    def _tell_stage(self, size: int, n_inducing: int) -> None:
+        self.history.context.update(n_rows=size, n_inducing=n_inducing)
         self.history.tell(stage="learning", **self.history.context)
+
+    def _stage(self, size: int, candidate: Candidate, options: Options, is_growing: bool) -> Outcome:
+        """Learn on a subset of the rows."""
+        m = candidate.prior.n_inducing
+        with during(f"learning with {m} inducing points on {size} rows"):
+            if self.optimize is None:
+                outcome = Outcome(posterior_of(self._part(size), candidate), 0)
+            else:
+                if not is_growing:
+                    options = self._affordable(size, candidate.prior, options)
+                outcome = self._optimized(self._part(size), candidate, options)
+                self.work += outcome.n_iter * self._work(size, candidate.prior)
+                if options.max_iter < self.options.max_iter:
+                    # This limit is the library's, so the user is not warned of it.
+                    outcome = replace(outcome, problem=None)
+        self._report(outcome.point.q, outcome.point.site)
+        self.n_iter += outcome.n_iter
+        return outcome
+
+    def best_start(self, start: Candidate) -> Candidate:
+        """The start kernel times each of ``STARTS``, with its posterior: that of the highest bound plus log prior."""
+        prior = start.prior
+        part = self._part(min(self.sizes(prior)[0], self._start_rows, LAST_ROWS))
+        priors = [prior.rebuilt([other_start(group.spec, one) for group in prior.groups], prior.Z) for one in STARTS]
+        points = [posterior_of(part, start.under(other), NATS_OF_STARTS) for other in priors]
+        return start.at(max(points, key=self.options.value).q, start.site)
+
+    def best_family(self, start: Candidate) -> Candidate:
+        """The candidate after some learning, with an axis-aligned kernel in place of the default if that is better."""
+        prior = start.prior
+        (group,) = prior.groups
+        size = min(self.sizes(prior)[0], FIRST_ROWS)
+        options = replace(self.early, max_iter=ITERATIONS_OF_FAMILIES, reached=Options.reached)
+        other = replace(start, prior=prior.rebuilt([axis_aligned(group.spec)], prior.Z))
+        self._tell_stage(size, prior.n_inducing)
+        part = self._part(size)
         # A splitter that cannot divide the rows fails before anything is learned.
-        splits = self._hold_out.folds(self._subsets.rows(size))
-
-        def learned(start: Model, options: Options = options, some: Training | None = None) -> Outcome:
-            part, q, site, here = self._prepared(size, start, options, some)
-            assert self.optimize is not None
-            return self.optimize(part, q, site, replace(here, reached=Options.reached))
-
-        def of_part(start: Model, some: Training) -> Point[KernelPosterior]:
-            return learned(start._replace(q=None), replace(options, history=History()), some).point
-
-        default = learned(model)
+        splits = self.fit.hold_out.folds(self._subsets.rows(size))
+        default = self._optimized(part, start, options)
         self._report(default.point.q, default.point.site)
         with during("the choice of a kernel"):
-            axis = learned(other)
+            axis = self._optimized(part, other, options)
             self.n_iter += default.n_iter + axis.n_iter
             gain = options.value(axis.point) - options.value(default.point)
-            least = max(NATS_OF_FAMILIES, NATS_OF_FAMILIES_A_ROW * self._part(size).total_weight)
+            least = max(NATS_OF_FAMILIES, NATS_OF_FAMILIES_A_ROW * part.source.total_weight)
             words = f"changes the bound and the log prior of the length scales by {gain:+.3g} nats"
             subject = f"AxisMatern in place of {type(group.spec.kernel.k2).__name__}, on {size} rows,"
             rise = gain > least, words, f"more than {least:.3g} are required"
-            is_better = accept(rise, subject, self.history) and self._is_confirmed(
-                size, splits, partial(of_part, model), partial(of_part, other)
-            )
+            is_better = accept(rise, subject, self.history) and self._is_confirmed(part, splits, start, other, options)
         if not is_better:
-            return default.model
+            return start.at(default.point.q, default.point.site)
         self._report(axis.point.q, axis.point.site)
-        return axis.model
+        return start.at(axis.point.q, axis.point.site)
 
     def comparable(self, outcome: Outcome) -> float:
         """The bound plus log prior on the last stage's rows, so that results from other rows can be compared."""
-        model = outcome.model
-        return self.options.value(self._posterior(self.sizes(model.prior)[-1], model).point)
+        point = outcome.point
+        candidate = Candidate(point.q.prior, point.q, point.site)
+        return self.options.value(posterior_of(self._part(self.sizes(candidate.prior)[-1]), candidate))
 
-    def _part(self, size: int) -> Training:
-        return self.training.part(self._subsets.rows(size))
+    def _part(self, size: int) -> Fit:
+        return self.fit.part(self._subsets.rows(size))
 
     def _planned(self, sizes: list[int]) -> list[tuple[int, Options]]:
         """Numbers of rows with the options of their stages."""
@@ -307,8 +294,8 @@ class Learner:
 
     def _work(self, size: int, prior: KernelPrior) -> float:
         """Multiplications of a pass: two products with m x m matrices, one to sum them, the kernel with d features."""
-        m, d = prior.n_inducing, self.training.source.n_features
-        return size * m * (3.0 * m + 2.0 * d) * self.training.n_latents
+        m, d = prior.n_inducing, self.fit.source.n_features
+        return size * m * (3.0 * m + 2.0 * d) * self.fit.n_latents
 
     def _affordable(self, size: int, prior: KernelPrior, options: Options) -> Options:
         """Options of a later stage, which takes at most ``MOST_WORK`` times as long as the stages before."""
@@ -327,7 +314,7 @@ class Learner:
         m, most, size = prior.n_inducing, self.options.max_iter, self.sizes(prior)[0]
         if isinstance(self._sizes, str):
             rows = max(FIRST_ROWS, ROWS_PER_POINT * min(m, MAX_MOVING), ROWS_PER_FIXED_POINT * m)
-            size = min(len(self.training), LAST_ROWS, rows)
+            size = min(self.fit.source.n_rows, LAST_ROWS, rows)
         if m > MAX_MOVING:
             iterations = min(most, max(MIN_ITERATIONS, GROWING_ITERATIONS * MAX_MOVING // m))
             return size, replace(self.early, learn_inducing=False, max_iter=iterations)
@@ -335,32 +322,30 @@ class Learner:
             return size, self.options
         return size, replace(self.early, max_iter=min(GROWING_ITERATIONS, most))
 
-    def _prepared(
-        self, size: int, model: Model, options: Options, some: Training | None = None
-    ) -> tuple[Training, KernelPosterior, Site, Options]:
-        """Arguments of the optimizer for a subset, or ``some`` rows of it; it starts from the sites under the model's
-        posterior."""
-        prior, q, site = model
-        part = few = self._part(size) if some is None else some
-        moves, site = options.learn_inducing and not _are_all_rows(prior, part), self.prior_mean.site(site, prior)
-        if q is None and self._start_rows < len(part):
-            few = self.training.part(self._subsets.rows(self._start_rows), len(part) / self._start_rows)
+    def _optimized(self, part: Fit, candidate: Candidate, options: Options) -> Outcome:
+        """Optimise on some rows, from the sites under the candidate's posterior."""
+        training, prior, q = part.training, candidate.prior, candidate.q
+        few, site = training, self.fit.prior_mean.site(candidate.site, prior)
+        if q is None and self._start_rows < len(training):
+            few = self.fit.training.part(self._subsets.rows(self._start_rows), len(training) / self._start_rows)
+        moves = options.learn_inducing and not _are_all_rows(prior, part.source)
+        assert self.optimize is not None
         start = starting_posterior(few, q, prior, site)
-        return part, start, site, replace(options, reached=self._report, learn_inducing=moves)
+        return self.optimize(training, start, site, replace(options, learn_inducing=moves))
 
-    def _is_confirmed(self, size: int, splits: list[Split], simpler: Fit, richer: Fit) -> bool:
+    def _is_confirmed(
+        self, part: Fit, splits: list[Split], simpler: Candidate, richer: Candidate, options: Options
+    ) -> bool:
         """Whether rows kept apart by groups or a splitter do not contradict AxisMatern, which the bound supports.
 
         The bound counts rows of a group, or of nearly the same time, as independent given the latent function. (More
         inducing points need no such test: they bring the posterior nearer to that of the same model.)
         """
-        rows, part, n_threads = self._subsets.rows(size), self._part(size), self.training.executor.n_threads
-        scores = list[tuple[Scores, Scores]]()
+        scores = list[list[Scores]]()
         for support, held_out in splits:
-            some, source = part.part(support), part.source.sample(held_out)
-            groups = self._hold_out.groups_of(held_out if rows is None else rows[held_out])
-            before, after = (predicted(fit(some), source, groups, n_threads) for fit in (simpler, richer))
-            scores.append((before, after))
+            some, silent = part.part(support), replace(options, history=History())
+            tried = (self._optimized(some, replace(one, q=None), silent).point for one in (simpler, richer))
+            scores.append([predicted(part, point, held_out) for point in tried])
         if not scores:
             return True
         before, after = map(joined, zip(*scores, strict=True))
@@ -368,34 +353,29 @@ class Learner:
 
     def _report(self, q: KernelPosterior, site: Site) -> None:
         if not self.is_restart:
-            self.run.update(q, site)
+            self.fit.run.update(q, site)
 
-    def _posterior(self, size: int, model: Model, nats: float | None = None) -> Outcome:
-        """Fit only the posterior on a subset, to within ``nats`` of its bound."""
-        return Outcome(posterior_of(self._part(size), model, self.prior_mean, self.options, nats), 0)
-
-    def _more_points(self, outcome: Outcome, size: int, most: int) -> Outcome | None:
+    def _more_points(self, outcome: Outcome, candidate: Candidate, size: int, most: int) -> Outcome | None:
         """The posterior with more inducing points, at most ``most``; None if its bound gains too little."""
-        model, m = outcome.model, outcome.model.prior.n_inducing
-        rows = _rows_of(self._part(size))
+        m, part = candidate.prior.n_inducing, self._part(size)
         numbers = sorted({to for to in (min(2 * m, most), min(max(2 * m, FIRST_MANY), most)) if to > m}, reverse=True)
         before = None
         for to in numbers:
-            larger = with_more_points(model.prior, rows, to - m, self.random_state)
+            larger = with_more_points(candidate.prior, part.source.rows, to - m, self.random_state)
             if larger.n_inducing == m:
                 break
-            nats = TRIAL_SHARE * MIN_GAIN * (numbers[-1] - m) * self.training.n_latents
+            nats = TRIAL_SHARE * MIN_GAIN * (numbers[-1] - m) * self.fit.n_latents
             with during(f"the trial of {larger.n_inducing} inducing points"):
                 # The posterior at these points converges first, or the new points would be credited with its remaining
                 # gain.
                 if before is None:
-                    before = outcome if self.optimize is None else self._posterior(size, model, nats)
-                after = self._posterior(size, before.model._replace(prior=larger), nats)
-            simpler, richer = Bound(before.point), Bound(after.point)
-            columns = {"elbo": after.point.elbo, "gain_per_point": richer.gain_per_point(simpler)}
+                    before = outcome.point if self.optimize is None else posterior_of(part, candidate, nats)
+                richer = Candidate(larger, before.q, before.site)
+                after = posterior_of(part, richer, nats)
+            columns = {"elbo": after.elbo, "gain_per_point": gain_per_point(before, after)}
             subject = f"Adding {larger.n_inducing - m} inducing points to {m}"
-            if accept(richer.rise_from(simpler), subject, self.history, **columns):
-                return after
+            if accept(rise_by_points(before, after), subject, self.history, **columns):
+                return Outcome(after, 0)
         if before is None:
             reason = f"under the present kernel, {m} explain all rows"
             if most <= m:
@@ -403,7 +383,7 @@ class Learner:
             self.history.add(elbo=outcome.point.elbo, decision=f"No more inducing points were tried: {reason}.")
         return None
 
-    def _started_again(self, start: Model, outcome: Outcome, size: int, most: int) -> Outcome | None:
+    def _started_again(self, start: Candidate, outcome: Outcome, size: int, most: int) -> Outcome | None:
         """Learning from the start kernel with more points; None unless these find what few points cannot represent.
 
         If a function changes over distances too short for few points, the variance that is learned from these falls to
@@ -411,68 +391,60 @@ class Learner:
         """
         if self.optimize is None or outcome.point.q.kl > NOTHING_LEARNED:
             return None
-        n_few = outcome.model.prior.n_inducing
-        rows = _rows_of(self._part(size))
+        n_few, part = outcome.point.q.prior.n_inducing, self._part(size)
         n_more = min(most, max(2 * n_few, FIRST_MANY)) - start.prior.n_inducing
-        larger = with_more_points(start.prior, rows, max(0, n_more), self.random_state)
+        larger = with_more_points(start.prior, part.source.rows, max(0, n_more), self.random_state)
         if larger.n_inducing <= n_few:
             return None
-        begin, options = start._replace(prior=larger, q=None), self._growing(larger)[1]
-        some, q, site, options = self._prepared(size, begin, options)
         # Until it is accepted, nothing of it is reported.
+        options = replace(self._growing(larger)[1], reached=Options.reached)
         with during(f"learning again with {larger.n_inducing} inducing points"):
-            again = self.optimize(some, q, site, replace(options, reached=Options.reached))
+            again = self._optimized(part, start.under(larger), options)
         self.n_iter += again.n_iter
-        rise = Bound(again.point).rise_from(Bound(outcome.point))
         subject = f"Learning again from the first kernel, with {larger.n_inducing} inducing points,"
-        if not accept(rise, subject, self.history):
+        if not accept(rise_by_points(outcome.point, again.point), subject, self.history):
             return None
         self._report(again.point.q, again.point.site)
         return again
 
 
-def _rows_of(training: Training) -> MatrixLike:
-    """All rows (n, d)."""
-    return training.source.sample(np.arange(len(training))).rows
-
-
-def _are_all_rows(prior: KernelPrior, training: Training) -> bool:
+def _are_all_rows(prior: KernelPrior, source: ArraySource) -> bool:
     """Whether every row is an inducing point of every kernel, so that moving points cannot raise the bound."""
-    if len(training) > MAX_INDUCING:
+    if source.n_rows > MAX_INDUCING:
         return False
-    rows = dense(training.source.sample(np.arange(len(training))).X)
+    rows = dense(source.rows)
     return all(len(np.unique(np.vstack([group.Z, rows]), axis=0)) <= len(group.Z) for group in prior.groups)
 
 
 def learn_in_stages(
-    data: Data, run: Run, initial: InitialState, most_iterations: int | None = None, only_grows: bool = False
-) -> HyperparameterFit:
-    """Learn hyperparameters and inducing points from all starts, and return the best result.
+    fit: Fit, start: Candidate, grow_to: int, most_iterations: int | None = None, only_grows: bool = False
+) -> Candidate:
+    """Learn hyperparameters and inducing points from all starts, and return the best candidate.
 
-    ``most_iterations`` limits each stage; it is the library's limit, so the user is not warned if it is reached. With
-    ``only_grows`` learning ends when the number of inducing points is chosen, on a subset of the rows.
+    Points are added up to ``grow_to``. ``most_iterations`` limits each stage; it is the library's limit, so the user is
+    not warned if it is reached. With ``only_grows`` learning ends when the number of inducing points is chosen, on a
+    subset of the rows.
     """
-    config, model, grow_to = data.config, initial.model, initial.grow_to
-    learns = config.optimizer is not None
-    if not learns and not grow_to:
-        return HyperparameterFit(model, initial.n_iter)
+    config, run, prior, groups = fit.config, fit.run, start.prior, start.prior.groups
+    if not fit.learns and not grow_to:
+        return replace(start, problems=())
     max_iter = config.max_iter if most_iterations is None else min(most_iterations, config.max_iter)
-    learner = Learner(data, run, initial, max_iter)
-    if learns and config.kernel is None and model.q is None and len(model.prior.groups[0].spec.theta) > 1:
-        if len(initial.training) <= ROWS_OF_STARTS:
-            model = learner.best_start(model)
+    learner, begin = Learner(replace(fit, config=replace(config, max_iter=max_iter)), start), start
+    if fit.learns and config.kernel is None and start.q is None and len(groups[0].spec.theta) > 1:
+        if fit.source.n_rows <= ROWS_OF_STARTS:
+            begin = learner.best_start(begin)
         # A full process, or a kernel for each class, would take too long to learn twice.
-        is_quick = not model.prior.is_full and len(model.prior.groups) == 1 and config.optimizer == "profile"
-        if is_quick and len(initial.training) >= ROWS_OF_FAMILIES and max_iter >= ITERATIONS_OF_FAMILIES:
-            model = learner.best_family(model)
-    outcome = learner.learn(model, grow_to, only_grows)
+        is_quick = not prior.is_full and len(groups) == 1 and config.optimizer == "profile"
+        if is_quick and fit.source.n_rows >= ROWS_OF_FAMILIES and max_iter >= ITERATIONS_OF_FAMILIES:
+            begin = learner.best_family(begin)
+    outcome = learner.learn(begin, grow_to, only_grows)
     # Restarts report only the best result, after each of them.
-    learner.is_restart, prior, groups = True, initial.model.prior, outcome.model.prior.groups
-    for _ in range(config.n_restarts_optimizer if learns else 0):
+    learner.is_restart, groups = True, outcome.point.q.prior.groups
+    for _ in range(config.n_restarts_optimizer if fit.learns else 0):
         specs = [group.spec.with_theta(np.asarray(run.random_state.uniform(*group.spec.bounds.T))) for group in groups]
-        begin = Model(prior.rebuilt(specs, prior.Z), None, initial.model.site)
-        other = learner.learn(begin, grow_to, only_grows)
+        other = learner.learn(start.under(prior.rebuilt(specs, prior.Z)), grow_to, only_grows)
         outcome = max(outcome, other, key=learner.comparable)
         run.update(outcome.point.q, outcome.point.site)
     problems = (outcome.problem,) if outcome.problem and max_iter == config.max_iter else ()
-    return HyperparameterFit(outcome.model, initial.n_iter + learner.n_iter, problems)
+    learned = start.at(outcome.point.q, outcome.point.site)
+    return replace(learned, n_iter=start.n_iter + learner.n_iter, problems=problems)

@@ -258,6 +258,17 @@ def test_warnings_are_one_line_for_each_reason(two, xgpc, tmp_path):
     assert [line for line in lines if line.startswith("xgpc: warning: n_neighbors=5 is not followed. ")]
 
 
+def test_the_help_of_the_command_imports_neither_learning_nor_scikit_learn(tmp_path):
+    """It is there in a moment."""
+    text = """
+import sys
+from xgpc.app.cli import main
+main(["--help"])
+sys.exit(any(name.startswith(("xgpc.learning", "scipy.optimize", "sklearn")) for name in sys.modules))
+"""
+    assert subprocess.run([sys.executable, "-c", text], cwd=tmp_path, stdout=subprocess.DEVNULL).returncode == 0
+
+
 def test_version_and_help(xgpc):
     assert xgpc("--version").out == f"xgpc {__version__}\n"
     text = xgpc("--help").out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from reprlib import repr as short
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
@@ -49,9 +51,9 @@ def check_outcomes(
 def class_positions(y: ArrayLike, classes: ArrayLike) -> np.ndarray:
     """Positions (n,) of labels (n,) in classes (C,), in any order; ValueError for labels that are none of them."""
     classes = np.asarray(classes)
-    unknown = sorted(set(np.unique(y).tolist()) - set(classes.tolist()), key=str)
+    unknown = sorted(set(np.asarray(y).tolist()) - set(classes.tolist()), key=str)
     if unknown:
-        raise ValueError(f"y has labels {unknown} that are not among the model's classes {classes.tolist()}.")
+        raise ValueError(f"y has labels {short(unknown)} that are not among the model's classes {classes.tolist()}.")
     order = np.argsort(classes)
     return order[np.searchsorted(classes, np.asarray(y), sorter=order)]
 

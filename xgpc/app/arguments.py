@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from functools import partial
 from importlib.metadata import version
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 from ..catalogue import SYSTEMS
-from ..learning.stages import SCHEMES
 from ..likelihoods import LIKELIHOODS, MULTI_CLASS
+from ..names import OptimizerName
 
 # The ending of files of models.
 MODEL_ENDING = ".npz"
@@ -86,7 +86,8 @@ def _add_options(fit: argparse.ArgumentParser) -> None:
     add = fit.add_argument
     add("--model", required=True, metavar=f"FILE{MODEL_ENDING}", help="where to save the model")
     _columns(fit, "--drop", "columns that are no features, such as numbers of the rows")
-    _columns(fit, "--categorical", "columns of names that look like numbers, such as postcodes")
+    categorical = "columns of names that look like numbers, such as postcodes"
+    add("--categorical", dest="categorical_features", nargs="+", action="extend", metavar="COLUMN", help=categorical)
     number = partial(add, type=auto_or_integer, metavar="N")
     number("--inducing", dest="n_inducing", help="number of inducing points (default: auto, up to 2048)")
     near = "near rows that a prediction also looks at; 0: none, and the model holds no training rows (default: auto)"
@@ -103,7 +104,7 @@ def _add_options(fit: argparse.ArgumentParser) -> None:
     add("--share", choices=("auto", "kernel", "none"), help=share)
     add("--batch-size", type=int, metavar="N", help="rows of a mini-batch (default: all rows)")
     learning = "how the kernel's parameters are learned; the bound taylor takes alternate (default: profile)"
-    add("--optimizer", choices=(*SCHEMES, "none"), help=learning)
+    add("--optimizer", choices=(*get_args(OptimizerName), "none"), help=learning)
     add("--verbose", action="count", help="tell on standard error how the fit goes, and what it decides")
     add("--max-iter", type=int, metavar="N", help="most iterations (default: 200)")
     add("--max-time", type=float, metavar="SECONDS", help="when to end with the best so far (default: never)")

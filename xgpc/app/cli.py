@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
 
-from sklearn.exceptions import ConvergenceWarning
-
 from .arguments import parser
 from .output import say
 
@@ -32,6 +30,8 @@ def _run(argv: Sequence[str] | None) -> None:
     except SystemExit:
         # After --help or --version; errors of the parser are ValueErrors.
         return
+    from sklearn.exceptions import ConvergenceWarning
+
     with warnings.catch_warnings(record=True) as caught:
         # Others, of deprecation and the like, are for those who call from Python.
         warnings.simplefilter("ignore")

@@ -11,7 +11,6 @@ from typing import BinaryIO
 import numpy as np
 
 from ..files import check_writable, is_special, replacing
-from ..summary import Rows
 
 SCORE_NAMES = {
     "error": "error",
@@ -35,9 +34,11 @@ def check_output(path: str, inputs: Sequence[str] = (), check: Callable[[str], N
 
 @contextmanager
 def writing(path: str) -> Iterator[None]:
-    """Turn an OSError into a message about ``path``."""
+    """Turn an OSError into a message about ``path``, but for a reader of standard output that has gone."""
     try:
         yield
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise ValueError(
             f"cannot write {path!r}: {error.strerror or error}; give the name of a file in a directory that exists, "
@@ -57,7 +58,7 @@ def say(kind: str, message: object) -> None:
     print(f"xgpc: {kind}: {' '.join(str(message).split())}", file=sys.stderr)
 
 
-def score_rows(scores: dict[str, float], n_classes: int = 2) -> Rows:
+def score_rows(scores: dict[str, float], n_classes: int = 2) -> list[tuple[str, str]]:
     """The names and values of ``metrics.scores``, with four decimals each."""
     several = n_classes > 2
     undefined = "undefined: a class has no rows" if several else "undefined: the rows are of one class"

@@ -23,7 +23,8 @@ Path = str | os.PathLike[str]
 
 def in_order() -> dict[str, Any]:
     """Return the options of a scan, one batch after the other: by default Arrow reads ahead what it can."""
-    return {"batch_size": BATCH_ROWS, "batch_readahead": 0, "fragment_readahead": 0, "use_threads": False}
+    # Without reading ahead to the next file, a scan of CSV files never ends.
+    return {"batch_size": BATCH_ROWS, "batch_readahead": 0, "fragment_readahead": 1, "use_threads": False}
 
 
 def index_in(schema: Schema) -> list[str]:

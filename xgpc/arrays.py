@@ -88,11 +88,7 @@ class WithArrays(LatentClassifier, ABC):
     posterior_: Posterior
     mean_: float | np.ndarray
     _record: LikelihoodBound
-
-    @property
-    def _parameter(self) -> Parameter:
-        """The parameter of the likelihood."""
-        return self._record.parameter_of(lambda name: getattr(self, f"{name}_"))
+    _parameter: Parameter
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Plain arrays from which some lines of NumPy make the same predictions of new rows, for programs without xgpc.

@@ -15,16 +15,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import io
 from ._sites import Site
-from .approximations.base import KernelPosterior, Posterior, Training, covariance_bytes
+from .approximations.base import KernelPosterior, Posterior, covariance_bytes
 from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .arrays import WithArrays
-from .config import Rule, integer, is_name
+from .config import integer, one_of
 from .data.checks import checked_labels, class_numbers, random_state_of
 from .data.encoding import Encoding, of_table
 from .data.survey import reading
 from .drawn import LatentDraws
-from .inference.ascent import Point, coordinate_ascent, starting_posterior
-from .inference.correction import corrected_marginals, correction_and_gap
+from .inference.correction import corrected_marginals, fit_without_neighbors
 from .inference.fitting import Evidence
 from .kernels.wrappers import is_precomputed
 from .likelihoods import PARAMETER_NAMES, LikelihoodBound, Parameter, expected_log_likelihood
@@ -32,44 +31,33 @@ from .names import MatrixLike, RandomSeed
 from .ranges import check_latent, small_is_zero
 from .rows.batches import Rows, read_ahead
 from .rows.blas import single_threaded_blas
-from .rows.executor import Threads, on_threads
-from .rows.source import ArraySource, dense, in_dense_parts
+from .rows.executor import on_threads
+from .rows.source import dense, in_dense_parts
 from .summary import summary
 
 # Most bytes that a joint covariance may take while it is computed; a machine with 4 GB can hold this.
 MOST_COVARIANCE_BYTES = 3e9
 # Most rows for which draws are exact by default: both methods take about 1 s for 20 draws at 3000 rows.
 EXACT_ROWS = 3000
-METHODS = ("auto", "exact", "pathwise")
 # Rows (r, d) and a number of threads -> means and variances, (r,) or (C, r).
 Marginals = Callable[[np.ndarray, int | None], tuple[np.ndarray, np.ndarray]]
 
 
-def _in_parts(marginals: Marginals, X: MatrixLike, n_jobs: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Checked means and variances, (r,) or (C, r), of dense rows, or of the rows of a sparse matrix part by part."""
-    parts = [marginals(rows, n_jobs) for rows in in_dense_parts(X)]
-    mean, variance = parts[0]
-    if len(parts) > 1:
-        mean, variance = (np.concatenate(found, axis=-1) for found in zip(*parts, strict=True))
-    check_latent(mean, variance, X)
-    return mean, variance
+def _of_parts(marginals: Marginals, X: MatrixLike, n_jobs: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances, (r,) or (C, r), of the rows of a sparse matrix, part by part."""
+    mean, variance = zip(*(marginals(rows, n_jobs) for rows in in_dense_parts(X)), strict=True)
+    return np.concatenate(mean, axis=-1), np.concatenate(variance, axis=-1)
 
 
 class PosteriorClassifier(WithArrays):
     """A classifier with a normal posterior of its latent functions: everything that needs only the result of a fit."""
 
-    posterior_: Posterior
     class_count_: np.ndarray
     n_samples_seen_: int
     warnings_: list[str]
     history_: dict[str, np.ndarray]
     feature_mean_: np.ndarray
     feature_spread_: np.ndarray
-    label_noise_: float
-    guess_rate_: float
-    lapse_rate_: float
-    cut_points_: np.ndarray
-    mean_: float | np.ndarray
     held_out_score_: tuple[float, float] | None
     label_agreement_: float
     n_iter_: int
@@ -77,7 +65,6 @@ class PosteriorClassifier(WithArrays):
     encoding_: Encoding | None = None
     max_iter: int
     tol: float
-    _record: LikelihoodBound
     _is_ordered = False  # whether the order of the classes counts
     # The evidence is that of the posterior without neighbours; a model with neighbours computes both on first use.
     _evidence: Evidence | None
@@ -96,7 +83,7 @@ class PosteriorClassifier(WithArrays):
         self.kernel_ = kernels if self.share_ == "none" else kernels[0]
         self.inducing_points_ = np.array(q.prior.Z)
         self.jitter_ = q.prior.jitter
-        self._record = record
+        self._record, self._parameter = record, None if record.parameter is None else parameter
         self.mean_ = float(mean[0]) if q.n_latents == 1 else mean
         for name in chain(*PARAMETER_NAMES.values()):
             self.__dict__.pop(f"{name}_", None)
@@ -138,15 +125,18 @@ class PosteriorClassifier(WithArrays):
 
     def _latent_at(self, X: MatrixLike, marginals: Marginals | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent functions at checked rows."""
+        marginals = marginals or self.posterior_.marginals
         try:
-            distance, variance = _in_parts(marginals or self.posterior_.marginals, X, self.n_jobs)
+            in_memory = isinstance(X, np.ndarray)
+            mean, variance = marginals(X, self.n_jobs) if in_memory else _of_parts(marginals, X, self.n_jobs)
+            check_latent(mean, variance, X)
         except ValueError:
             # What a called kernel raises within the core becomes NaN there, so the kernel is called once more.
             for group in self.posterior_.prior.groups:
                 if group.spec.not_compiled:
                     group.core.cross(dense(X))
             raise
-        return distance + np.reshape(self.mean_, (-1, 1)[: distance.ndim]), variance
+        return mean + np.reshape(self.mean_, (-1, 1)[: mean.ndim]), variance
 
     @overload
     def predict_proba(
@@ -172,13 +162,12 @@ class PosteriorClassifier(WithArrays):
                 mean, variance, self._parameter, by_x, on_threads(self.n_jobs)
             )
             return np.exp(self._log_probabilities(mean.T, variance.T)), gradient
-        log_proba = self.predict_log_proba(X, corrected)
+        log_proba = self._log_proba(self._rows(X), corrected)
         return np.exp(log_proba, out=log_proba)
 
     def predict_log_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
         """Log probabilities (n, C), finite and accurate even where the probabilities underflow."""
-        rows = self._rows(X)
-        return self._recalled(rows, self._log_probabilities(*self._latent(rows, corrected)))
+        return self._log_proba(self._rows(X), corrected)
 
     def predict_proba_batches(self, source: object) -> Iterator[np.ndarray]:
         """Predict rows that may not fit into memory: an array (r, C) of probabilities for each batch, in order.
@@ -211,7 +200,7 @@ class PosteriorClassifier(WithArrays):
 
         @small_is_zero
         def probability_of(rows: MatrixLike) -> np.ndarray:
-            log_proba = self._recalled(rows, self._log_probabilities(*self._latent_at(rows)))
+            log_proba = self._log_proba(rows)
             return np.exp(log_proba, out=log_proba)
 
         def probabilities() -> Iterator[np.ndarray]:
@@ -224,11 +213,12 @@ class PosteriorClassifier(WithArrays):
     def _log_probabilities(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         return self._record.log_probabilities(mean.T, variance.T, self._parameter, on_threads(self.n_jobs))
 
-    def _recalled(self, X: MatrixLike, log_proba: np.ndarray) -> np.ndarray:
-        """Log probabilities (n, C) of new rows at X, corrected where X equals a training row."""
+    def _log_proba(self, rows: MatrixLike, corrected: bool = False) -> np.ndarray:
+        """Log probabilities (n, C) at checked rows; where these equal a training row, its label counts."""
+        log_proba = self._log_probabilities(*self._latent(rows, corrected))
         if not self.label_agreement_:
             return log_proba
-        return self.posterior_.kept_rows.places.recall(dense(X), log_proba, self.label_agreement_)
+        return self.posterior_.kept_rows.places.recall(dense(rows), log_proba, self.label_agreement_)
 
     def predict_latent(
         self, X: ArrayLike, return_cov: bool = False, corrected: bool = False, return_grad: bool = False
@@ -338,7 +328,7 @@ class PosteriorClassifier(WithArrays):
         """
         check_is_fitted(self)
         integer(1).check("n_samples", n_samples)
-        Rule(lambda value: is_name(value, METHODS), f"one of {list(METHODS)}").check("method", method)
+        one_of("auto", "exact", "pathwise").check("method", method)
         random, q = random_state_of(random_state), self.posterior_
         obstacle = pathwise_obstacle(q)
         if method == "pathwise" and obstacle:
@@ -433,17 +423,15 @@ class PosteriorClassifier(WithArrays):
         codes = class_numbers(checked_labels(y, rows.shape[0]), self.classes_)
         q = self._without_neighbors()
         labels = self._record.site_labels(codes)
-        mean, variance = _in_parts(q.marginals, rows, self.n_jobs)
+        mean, variance = _of_parts(q.marginals, rows, self.n_jobs)
+        check_latent(mean, variance, rows)
         return expected_log_likelihood(self._site(), mean, variance, labels) - q.kl
 
     @property
     def elbo_(self) -> float:
         """Lower bound of the log evidence of the training data, in nats; the class docstring says more."""
         check_is_fitted(self)
-        if self._evidence is None:
-            self._without_neighbors()
-        assert self._evidence is not None
-        return self._evidence.elbo
+        return self._bound().elbo
 
     def _site(self) -> Site:
         site = self._record.site(len(self.classes_), self._parameter)
@@ -456,14 +444,16 @@ class PosteriorClassifier(WithArrays):
         if kept is None:
             return q.without_neighbors()
         if self._sparse is None:
-            with single_threaded_blas(), Threads(self.n_jobs) as executor:
-                training, site = Training(ArraySource(kept.X, kept.y, kept.weight), executor, q.n_latents), self._site()
-                start = starting_posterior(training, None, q.prior, site)
-                tol, most = float(self.tol), int(self.max_iter)
-                ascent = coordinate_ascent(training, start, site, tol=tol, max_iter=most)
-                point: Point[KernelPosterior] = ascent.point
-                self._sparse, self._evidence = point.q, Evidence(point.elbo, *correction_and_gap(training, point))
+            options = float(self.tol), int(self.max_iter), self.n_jobs
+            self._sparse, self._evidence = fit_without_neighbors(kept, self._site(), *options)
         return self._sparse
+
+    def _bound(self) -> Evidence:
+        """The evidence of ``_without_neighbors``."""
+        if self._evidence is None:
+            self._without_neighbors()
+        assert self._evidence is not None
+        return self._evidence
 
     def bound_gap(self) -> float:
         """Nats by which the exact bound exceeds the augmented one on the training data, at the same posterior.
@@ -472,15 +462,14 @@ class PosteriorClassifier(WithArrays):
         and their exact conditional distribution ([1]_, section 4.2); for "exact" it is 0.
         """
         check_is_fitted(self)
-        self._without_neighbors()
-        assert self._evidence is not None
-        if self._evidence.gap is None:
+        gap = self._bound().gap
+        if gap is None:
             likelihood, bound = self._record.key
             raise ValueError(
                 f"bound_gap() is for bounds 'polya-gamma' of 'logit', 'augmented' of 'svm', and 'exact'; this fit has "
                 f"{bound!r} of {likelihood!r}."
             )
-        return self._evidence.gap
+        return gap
 
     def save(self, path: str | os.PathLike[str], rows_dtype: str | None = None) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects.

@@ -17,15 +17,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .._sites import Site
 from ..approximations.base import KernelPosterior, Natural, Training
+from ..approximations.local import LocalPosterior
 from ..likelihoods import other_site
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
-from ..rows.executor import Cost
+from ..rows.executor import Cost, Threads
+from ..rows.source import ArraySource
 from ..statistics import SitesAtPosterior, Sums, log_likelihood
 from ..status import warn_user
-from .ascent import Point
+from .ascent import Point, coordinate_ascent, starting_posterior
+from .fitting import Evidence
 
 # Below this the closed form loses more digits to cancellation than the truncated series (1e-12).
 SMALL_TILT = 0.03
@@ -85,6 +89,17 @@ def correction_and_gap(training: Training, point: Point[KernelPosterior]) -> tup
         return None, training.reduce(log_likelihood, exact) - point.log_likelihood
     of_exact, P, h = training.reduce(correction, BothBounds(point.sites, exact))
     return (P, h), of_exact - point.log_likelihood
+
+
+def fit_without_neighbors(
+    q: LocalPosterior, site: Site, tol: float, max_iter: int, n_jobs: int | None
+) -> tuple[KernelPosterior, Evidence]:
+    """The sparse posterior of the rows of a model with neighbours, under its kernel, and the evidence."""
+    with single_threaded_blas(), Threads(n_jobs) as executor:
+        training = Training(ArraySource(q.X, q.y, q.weight), executor, q.n_latents)
+        start = starting_posterior(training, None, q.prior, site)
+        point: Point[KernelPosterior] = coordinate_ascent(training, start, site, tol=tol, max_iter=max_iter).point
+        return point.q, Evidence(point.elbo, *correction_and_gap(training, point))
 
 
 def corrected_marginals(

@@ -64,11 +64,8 @@ PARAMETER_NAMES = {
 Each = Callable[[Callable[[slice], np.ndarray], Sequence[slice]], Iterable[np.ndarray]]
 
 
-def _in_parts(of_part: Callable[[slice], np.ndarray], n_rows: int, each: Each) -> np.ndarray:
-    if n_rows <= PART_ROWS:
-        return of_part(slice(None))
-    parts = [slice(first, first + PART_ROWS) for first in range(0, n_rows, PART_ROWS)]
-    return np.concatenate(list(each(of_part, parts)))
+def _parts(n_rows: int) -> list[slice]:
+    return [slice(first, first + PART_ROWS) for first in range(0, max(1, n_rows), PART_ROWS)]
 
 
 @dataclass(frozen=True)
@@ -260,15 +257,15 @@ class LikelihoodBound:
         ``each`` applies a function to parts of the rows, as ``map`` does or with threads.
         """
 
-        def of_part(part: slice) -> np.ndarray:
-            if self.is_ordinal:
-                cuts = np.asarray(parameter)
-                value = ordinal_log_probabilities(mean[part], variance[part], cuts, self.predictive)
-                return value[:, self.levels(np.arange(len(cuts) + 1))]
-            value = self.predictive(mean[part], variance[part])
-            return with_wrong_labels(value, np.asarray(parameter)) if self.has_wrong_labels else value
-
-        return _in_parts(of_part, len(mean), each)
+        if len(mean) > PART_ROWS:
+            found = each(lambda part: self.log_probabilities(mean[part], variance[part], parameter), _parts(len(mean)))
+            return np.concatenate(list(found))
+        if self.parameter == "cut_points":
+            cuts = np.asarray(parameter)
+            value = ordinal_log_probabilities(mean, variance, cuts, self.predictive)
+            return value[:, self.levels(np.arange(len(cuts) + 1))]
+        value = self.predictive(mean, variance)
+        return value if self.parameter is None else with_wrong_labels(value, np.asarray(parameter))
 
     def probability_slopes(
         self, mean: np.ndarray, variance: np.ndarray, parameter: Parameter
@@ -309,7 +306,7 @@ class LikelihoodBound:
             by_mean, by_variance = self.probability_slopes(mean[part], variance[part], parameter)
             return np.asarray(by_mean @ mean_by_x[part] + by_variance @ variance_by_x[part])
 
-        return _in_parts(of_part, len(mean), each)
+        return np.concatenate(list(each(of_part, _parts(len(mean)))))
 
     def log_probabilities_given(self, latent: np.ndarray, parameter: Parameter) -> np.ndarray:
         """log p(y | f) (n, classes) for latent values f, (n,) or (n, C)."""

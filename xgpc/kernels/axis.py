@@ -114,7 +114,6 @@ class AxisMatern(StationaryKernelMixin, NormalizedKernelMixin, Kernel):
                 f"length_scale must be positive and finite: a number, or one for each of the {X.shape[1]} features; "
                 f"got {self.length_scale!r}."
             )
-        is_learned = eval_gradient and not self.hyperparameter_length_scale.fixed
         logarithm, slopes = np.zeros((len(X), len(Z))), []
         for x, z in zip((X / scale).T, (Z / scale).T, strict=True):
             t = np.abs(x[:, None] - z)
@@ -123,23 +122,20 @@ class AxisMatern(StationaryKernelMixin, NormalizedKernelMixin, Kernel):
                 t *= np.sqrt(3.0)
                 logarithm += np.log1p(t)
             logarithm -= t
-            if is_learned:
+            if eval_gradient:
                 slopes.append(t if self.nu == 0.5 else t**2 / (1.0 + t))
         K = np.exp(logarithm)
         if not eval_gradient:
             return K
-        if not is_learned:
+        if self.hyperparameter_length_scale.fixed:
             return K, np.empty((*K.shape, 0))
         if not self.anisotropic:
             return K, (K * sum(slopes))[..., None]
         return K, K[..., None] * np.stack(slopes, axis=-1)
 
     def __repr__(self) -> str:
-        try:
-            scales = np.asarray(self.length_scale, dtype=np.float64)
-            listed = ", ".join(f"{one:.3g}" for one in scales.ravel())
-            shown = f"[{listed}]" if scales.ndim else listed
-        except (TypeError, ValueError):
-            # Parameters are checked where the kernel is used.
-            shown = repr(self.length_scale)
-        return f"{type(self).__name__}(length_scale={shown}, nu={self.nu!r})"
+        # Parameters are checked where the kernel is used.
+        given = np.asarray(self.length_scale)
+        shown = "{:.3g}" if given.dtype.kind in "iuf" else "{!r}"
+        listed = ", ".join(shown.format(value) for value in given.ravel().tolist())
+        return f"AxisMatern(length_scale={f'[{listed}]' if given.ndim else listed}, nu={self.nu!r})"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from inspect import signature
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from sklearn.gaussian_process.kernels import Kernel, Matern, PairwiseKernel, WhiteKernel
+from sklearn.gaussian_process.kernels import Kernel, WhiteKernel
 
 from ..ranges import varies
 
@@ -20,15 +18,8 @@ STEP = 1e-4
 # kernel with a length scale of l deviations makes one of about 3 (step / l)^4, and rounding one of 16 eps. With this
 # step, rounding is 4e-10 steps, and below the tolerance, in steps and relative to k(x, x), are kernels with l > .01.
 ROW_STEP, KINK = 1e-5, 1e-6
-# Smoothness of the Matern kernels with formulas of their own.
-ANALYTIC = (0.5, 1.5, 2.5, np.inf)
 Part = Literal["both", "latent", "noise"]
 STENCIL = ((-2, 1.0 / 12.0), (-1, -2.0 / 3.0), (1, 2.0 / 3.0), (2, -1.0 / 12.0))
-
-
-def slope(function: Callable[[float], Any]) -> Any:
-    """The derivative of a function of a number at 0."""
-    return sum(weight / STEP * function(step * STEP) for step, weight in STENCIL)
 
 
 class CalledKernel:
@@ -44,13 +35,7 @@ class CalledKernel:
 
     def __init__(self, kernel: Kernel, part: Part = "both"):
         self.kernel, self.part = kernel, part
-        parts = [kernel, *kernel.get_params().values()]
-        self.has_noise = any(isinstance(one, WhiteKernel) for one in parts)
-        # scikit-learn's gradients of these have errors of 1e-6, which the inverse of a covariance matrix multiplies.
-        inaccurate = [one for one in parts if isinstance(one, Matern | PairwiseKernel)]
-        self.has_gradient = all(getattr(one, "nu", None) in ANALYTIC for one in inaccurate) and all(
-            "eval_gradient" in signature(one.__call__).parameters for one in parts if isinstance(one, Kernel)
-        )
+        self.has_noise = any(isinstance(value, WhiteKernel) for value in (kernel, *kernel.get_params().values()))
 
     def _at(self, variance: np.ndarray, step: np.ndarray | float = 0.0) -> Kernel:
         n = len(self.kernel.theta)
@@ -86,16 +71,15 @@ class CalledKernel:
         return self._variances(self._at(variance), X)
 
     def _by_theta(self, variance: np.ndarray, function: Callable[[Kernel], np.ndarray]) -> np.ndarray:
-        steps = np.eye(len(self.kernel.theta))
-        return np.array(
-            [slope(partial(lambda step, h: function(self._at(variance, h * step)), step)) for step in steps]
-        )
+        """Derivatives (n_theta,) by differences. Some of scikit-learn's own have errors of 1e-6, and all take the
+        covariances of all rows with each other."""
+        derivatives = np.zeros(len(self.kernel.theta))
+        for i, unit in enumerate(np.eye(len(derivatives))):
+            derivatives[i] = sum(w / STEP * function(self._at(variance, h * STEP * unit)) for h, w in STENCIL)
+        return derivatives
 
     def gradient(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray, G: np.ndarray) -> np.ndarray:
         """Derivatives (n_theta,) of the sum of G k(X, Z), for G (n, m)."""
-        if self.has_gradient and len(self.kernel.theta):
-            _, by_theta = self._at(variance)(np.vstack([X, Z]), eval_gradient=True)
-            return np.einsum("nm,nmt->t", G, by_theta[: len(X), len(X) :])
         return self._by_theta(variance, lambda kernel: np.sum(G * self._values(kernel, X, Z)))
 
     def variances_gradient(self, variance: np.ndarray, X: np.ndarray, g: np.ndarray, noise_alone: bool) -> np.ndarray:
@@ -122,12 +106,12 @@ class CalledKernel:
 
     def _by_rows(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Gradients (n, m, d) of k(X, Z) and (n, d) of k(x, x) by the rows, NaN where there may be a kink."""
-        kernel, found = self._at(variance), np.empty((len(X), len(Z) + 1, X.shape[1]))
+        kernel, slopes = self._at(variance), np.empty((len(X), len(Z) + 1, X.shape[1]))
         spread = np.where(varies(np.min(Z, axis=0), np.max(Z, axis=0)), np.std(Z, axis=0), 1.0)
         for j, unit in enumerate(ROW_STEP * spread):
             rows = [X + step * unit * np.eye(1, X.shape[1], j) for step in range(-3, 4)]
             values = np.array([np.c_[self._values(kernel, x, Z), self._variances(kernel, x)] for x in rows])
             size = np.max(np.abs(values[3]), axis=1, initial=0.0, keepdims=True)
             is_smooth = np.max(np.abs(np.diff(values, 4, axis=0)), axis=0) <= KINK * ROW_STEP * size
-            found[..., j] = np.where(is_smooth, sum(w * values[3 + step] for step, w in STENCIL) / unit, np.nan)
-        return found[:, :-1], found[:, -1]
+            slopes[..., j] = np.where(is_smooth, sum(w * values[3 + step] for step, w in STENCIL) / unit, np.nan)
+        return slopes[:, :-1], slopes[:, -1]

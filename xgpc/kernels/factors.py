@@ -15,8 +15,7 @@ from .axis import AxisMatern
 
 # Number of a family in the core -> its name
 NAMES = {number: name for name, number in FAMILIES.items()}
-# (random state, size (..., d)) -> array of that size, or (..., 1)
-Draw = Callable[[np.random.RandomState, tuple[int, ...]], np.ndarray]
+Size = tuple[int, ...]
 # (module, scaled distances along features) -> logarithms of the factors; see ``PROFILES`` for the module
 LogFactor = Callable[[Any, Any], Any]
 
@@ -30,70 +29,55 @@ class Factor:
     power: float = 1.0
     # Name of the parameter that differences are divided by; None for kernels of the inner product x.z.
     scale: str | None = "length_scale"
-    # From a kernel and its shape, a function that draws frequencies (..., d) from its spectrum, in units of 1 / scale.
-    # None for kernels of the inner product.
-    spectrum: Callable[[Kernel, float], Draw] | None = None
+    # Draws of frequencies (..., d), in units of 1 / scale, from the spectrum of a kernel and its shape, by a random
+    # state and their size. None for kernels of the inner product.
+    spectrum: Callable[[Kernel, float, np.random.RandomState, Size], np.ndarray] | None = None
 
 
-def _mixture(tau: Draw) -> Draw:
-    """The spectrum of a mixture over tau of exp(-tau r^2 / 2), r the scaled distance, or of a product over features of
-    such mixtures, each with a tau of its own."""
-
-    def draw(random_state: np.random.RandomState, size: tuple[int, ...]) -> np.ndarray:
-        return np.sqrt(tau(random_state, size)) * random_state.standard_normal(size)
-
-    return draw
+def _student_t(nu: float, random_state: np.random.RandomState, size: Size, tau_size: Size) -> np.ndarray:
+    """Normal draws, whose precisions are draws from a gamma distribution of mean 1."""
+    if math.isinf(nu):
+        return random_state.standard_normal(size)
+    return np.sqrt(nu / random_state.standard_gamma(nu, tau_size)) * random_state.standard_normal(size)
 
 
-def _no_mixture(random_state: np.random.RandomState, size: tuple[int, ...]) -> np.ndarray:
-    return np.ones((*size[:-1], 1))
+def _scale_mixture(alpha: float, random_state: np.random.RandomState, size: Size) -> np.ndarray:
+    """Normal draws, whose variances are draws from a gamma distribution of mean 1."""
+    tau = random_state.standard_gamma(alpha, (*size[:-1], 1)) / alpha
+    return np.sqrt(tau) * random_state.standard_normal(size)
 
 
-def _inverse_gamma(shape: float) -> Draw:
-    """1 / tau has a gamma distribution with mean 1, and frequencies Student's t with 2 ``shape`` degrees of freedom."""
-    return lambda random_state, size: shape / random_state.standard_gamma(shape, (*size[:-1], 1))
-
-
-def _inverse_gamma_of_features(shape: float) -> Draw:
-    """Each feature has a tau of its own, drawn as by ``_inverse_gamma``."""
-    return lambda random_state, size: shape / random_state.standard_gamma(shape, size)
-
-
-def _gamma(shape: float) -> Draw:
-    """tau has a gamma distribution with mean 1."""
-    return lambda random_state, size: random_state.standard_gamma(shape, (*size[:-1], 1)) / shape
-
-
-def _harmonics(length_scale: float) -> Draw:
+def _harmonics(length_scale: float, random_state: np.random.RandomState, size: Size) -> np.ndarray:
     """exp(-2 sin^2(pi t) / l^2) is the sum over whole numbers j of exp(-a) I_j(a) cos(2 pi j t), with a = 1 / l^2: the
     weights are those of a difference of two Poisson numbers with mean a / 2 (Skellam 1946)."""
     half = 0.5 / length_scale**2
-
-    def draw(random_state: np.random.RandomState, size: tuple[int, ...]) -> np.ndarray:
-        return 2.0 * np.pi * (random_state.poisson(half, size) - random_state.poisson(half, size))
-
-    return draw
+    return 2.0 * np.pi * (random_state.poisson(half, size) - random_state.poisson(half, size))
 
 
 AXIS_FAMILIES = {0.5: "axis-matern-1/2", 1.5: "axis-matern-3/2"}
 MATERN_FAMILIES = {0.5: "matern-1/2", 1.5: "matern-3/2", 2.5: "matern-5/2", math.inf: "rbf"}
 # Spectra: Rasmussen & Williams 2006, section 4.2.1, with equations (4.15) of Matern and (4.20) of RationalQuadratic.
 FACTORS = {
-    RBF: Factor(lambda kernel: "rbf", spectrum=lambda kernel, _: _mixture(_no_mixture)),
+    RBF: Factor(lambda kernel: "rbf", spectrum=lambda kernel, _, random, size: random.standard_normal(size)),
     Matern: Factor(
         lambda kernel: MATERN_FAMILIES.get(float(kernel.nu), ""),
-        spectrum=lambda kernel, _: _mixture(_inverse_gamma(kernel.nu) if math.isfinite(kernel.nu) else _no_mixture),
+        spectrum=lambda kernel, _, random, size: _student_t(kernel.nu, random, size, (*size[:-1], 1)),
     ),
     RationalQuadratic: Factor(
-        lambda kernel: "rational-quadratic", "alpha", spectrum=lambda kernel, alpha: _mixture(_gamma(alpha))
+        lambda kernel: "rational-quadratic",
+        "alpha",
+        spectrum=lambda kernel, alpha, random, size: _scale_mixture(alpha, random, size),
     ),
     DotProduct: Factor(lambda kernel: "dot-product", "sigma_0", 2.0, scale=None),
     ExpSineSquared: Factor(
-        lambda kernel: "periodic", "length_scale", scale="periodicity", spectrum=lambda kernel, scale: _harmonics(scale)
+        lambda kernel: "periodic",
+        "length_scale",
+        scale="periodicity",
+        spectrum=lambda kernel, length_scale, random, size: _harmonics(length_scale, random, size),
     ),
     AxisMatern: Factor(
         lambda kernel: AXIS_FAMILIES.get(float(kernel.nu), ""),
-        spectrum=lambda kernel, _: _mixture(_inverse_gamma_of_features(kernel.nu)),
+        spectrum=lambda kernel, _, random, size: _student_t(kernel.nu, random, size, size),
     ),
 }
 

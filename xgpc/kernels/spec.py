@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -25,9 +25,8 @@ from sklearn.gaussian_process.kernels import (
 
 from .._kernels import FAMILIES, InducingKernel, KernelGradient
 from .._moving import vjp
-from .axis import AxisMatern
 from .called import CalledKernel, Part
-from .factors import FACTORS, LOG_FACTORS, Draw, LogFactor
+from .factors import FACTORS, LOG_FACTORS, Factor, LogFactor, Size
 from .features import LISTED, Features, Groups
 from .wrappers import ActiveDims, KernelOfRows, Precomputed, Sphere, Tanimoto
 
@@ -58,20 +57,33 @@ class Leaf:
     theta: dict[str, slice]
     places: np.ndarray  # (d,) which of its length scales each feature has; -1 for features that it does not see
 
+    @property
+    def factor(self) -> Factor:
+        return FACTORS[type(self.kernel)]
+
+    @property
+    def family(self) -> str:
+        return self.factor.family(self.kernel)
+
     def value(self, name: str, theta: np.ndarray | None) -> np.ndarray:
         """A parameter (1,) or (d,), from ``theta`` if it is free, otherwise from the kernel."""
         if theta is None or name not in self.theta:
             return np.atleast_1d(np.asarray(getattr(self.kernel, name), dtype=np.float64))
         return np.exp(theta[self.theta[name]])
 
+    def shape(self, theta: np.ndarray | None) -> float:
+        """The parameter whose power is the shape of the family; 1 without one."""
+        return 1.0 if self.factor.shape is None else float(self.value(self.factor.shape, theta)[0])
+
+    def length_scale(self, theta: np.ndarray | None) -> np.ndarray:
+        """What differences of the features (d,) are divided by, infinite for those that the factor does not see."""
+        scales = self.value(str(self.factor.scale), theta)
+        return np.where(self.places < 0, np.inf, scales[self.places])
+
     @property
     def free_length_scales(self) -> slice | None:
         """Positions in ``theta`` of free length scales of features; a periodic kernel has periods instead."""
-        return self.theta.get("length_scale") if FACTORS[type(self.kernel)].scale == "length_scale" else None
-
-    @property
-    def n_length_scales(self) -> int:
-        return 1 + int(np.max(self.places))
+        return self.theta.get("length_scale") if self.factor.scale == "length_scale" else None
 
 
 @dataclass(frozen=True)
@@ -95,16 +107,11 @@ class Term:
 
 def _check_parameter(kernel: Kernel, parameter: Hyperparameter) -> None:
     """ValueError unless the value and the bounds of a parameter have finite logarithms and reciprocals."""
-    name = f"{type(kernel).__name__} must have {parameter.name}"
-    given = getattr(kernel, parameter.name)
-    try:
-        value = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} positive and finite; got {given!r}.") from None
+    name, value = f"{type(kernel).__name__} must have {parameter.name}", np.asarray(getattr(kernel, parameter.name))
     # A fixed sigma_0 = 0 makes a linear function through the origin.
-    zero = parameter.fixed and parameter.name == "sigma_0"
-    if not np.all(((value >= LEAST_PARAMETER) | (zero & (value == 0.0))) & np.isfinite(value)):
-        raise ValueError(f"{name} positive and finite; got {value.tolist()}.")
+    least = 0.0 if parameter.fixed and parameter.name == "sigma_0" else LEAST_PARAMETER
+    if value.dtype.kind not in "iuf" or not np.all(np.isfinite(value) & (value >= least)):
+        raise ValueError(f"{name} positive and finite; got {value.tolist()!r}.")
     if value.size != parameter.n_elements:
         raise ValueError(f"{type(kernel).__name__} must have one {parameter.name}; got {value.tolist()}.")
     if parameter.fixed:
@@ -124,9 +131,10 @@ def _elementary(kernel: Kernel, offset: int, features: Features) -> tuple[Term, 
     if not is_factor and type(kernel) not in (ConstantKernel, WhiteKernel):
         raise NotCompiled(f"{type(kernel).__name__} is no compiled kernel")
     leaf = Leaf(kernel, {}, features.places(kernel))
-    if isinstance(kernel, ExpSineSquared) and np.count_nonzero(leaf.places >= 0) > 1:
+    n_seen = np.count_nonzero(leaf.places >= 0)
+    if isinstance(kernel, ExpSineSquared) and n_seen > 1:
         raise ValueError(
-            f"{kernel} is positive definite for a single feature only, but sees {np.count_nonzero(leaf.places >= 0)}: "
+            f"{kernel} is positive definite for a single feature only, but sees {n_seen}: "
             f"give ActiveDims({kernel}, [j]) for column j, or a product of such kernels."
         )
     for parameter in kernel.hyperparameters:
@@ -143,8 +151,7 @@ def check_tree(root: Node, children: Callable[[Node], Iterable[Node]]) -> None:
     """ValueError for a tree of too many kernels, after a look at ``MAX_KERNELS`` of them at most."""
     waiting, count = [(root, 1)], 0
     while waiting:
-        node, depth = waiting.pop()
-        count += 1
+        (node, depth), count = waiting.pop(), count + 1
         if count > MAX_KERNELS or depth > MAX_DEPTH:
             raise ValueError(
                 f"The kernel is composed of more than {MAX_KERNELS} kernels, or nested more than {MAX_DEPTH} deep; "
@@ -229,10 +236,10 @@ def _power(terms: list[Term], kernel: Exponentiation) -> list[Term]:
         exponent = float(kernel.exponent)
     except (TypeError, ValueError, OverflowError):
         exponent = math.nan
-    if len(terms) == 1 and not terms[0].factors and not terms[0].noise and math.isfinite(exponent):
-        return [Term(constants=tuple((leaf, power * exponent) for leaf, power in terms[0].constants))]
     if not math.isfinite(exponent):
         raise ValueError(f"The exponent {kernel.exponent} of {kernel} is not supported: give a finite number.")
+    if len(terms) == 1 and not terms[0].factors and not terms[0].noise:
+        return [Term(constants=tuple((leaf, power * exponent) for leaf, power in terms[0].constants))]
     if not (exponent.is_integer() and exponent >= 1.0):
         raise NotCompiled(f"{kernel.exponent} is no compiled exponent")
     product = terms
@@ -299,9 +306,9 @@ class KernelSpec:
         self.features: list[tuple[int, ...] | None] = [None] * len(self.theta)
         for _, leaf in self.factors:
             # Length scales are the only parameters with several elements.
-            for j, at in enumerate(range(len(self.theta))[leaf.theta.get("length_scale", slice(0))]):
-                if leaf.n_length_scales > 1:
-                    self.features[at] = tuple(np.flatnonzero(leaf.places == j).tolist())
+            places = range(len(self.theta))[leaf.theta.get("length_scale", slice(0))]
+            for j, place in enumerate(places if len(places) > 1 else ()):
+                self.features[place] = tuple(np.flatnonzero(leaf.places == j).tolist())
 
     @property
     def factors(self) -> list[tuple[int, Leaf]]:
@@ -327,18 +334,13 @@ class KernelSpec:
         inside = np.clip(self.theta, *self.bounds.T)
         return self if np.array_equal(inside, self.theta) else self.with_theta(inside)
 
-    def _length_scale(self, leaf: Leaf) -> np.ndarray:
-        """What differences of the features (d,) are divided by, infinite for those that a factor does not see."""
-        scales = leaf.value(str(FACTORS[type(leaf.kernel)].scale), self._values)
-        return np.where(leaf.places < 0, np.inf, scales[leaf.places])
-
     def compiled(self, kernel: Kernel) -> KernelSpec:
         """Another kernel for the same features."""
         return KernelSpec(kernel, self.n_features, self.groups)
 
     def least_length_scales(self, otherwise: np.ndarray) -> np.ndarray:
         """Least length scales (d,) over the factors, or ``otherwise`` where no factor has length scales."""
-        scales = [self._length_scale(leaf) for _, leaf in self.factors if FACTORS[type(leaf.kernel)].scale]
+        scales = [leaf.length_scale(self._values) for _, leaf in self.factors if leaf.factor.scale]
         least = np.min(scales, axis=0, initial=np.inf)
         return np.where(np.isinf(least), otherwise, least)
 
@@ -346,31 +348,27 @@ class KernelSpec:
     def has_slopes(self) -> bool:
         """Whether inducing points can be learned: the gradient of k(x, z) in z is compiled, and does not jump where x
         and z agree in a feature, but are not equal."""
-        return self.called is None and not any(
-            isinstance(leaf.kernel, AxisMatern) and leaf.kernel.nu == 0.5 for _, leaf in self.factors
-        )
+        return self.called is None and all(leaf.family != "axis-matern-1/2" for _, leaf in self.factors)
 
     @property
     def is_periodic(self) -> bool:
         """Whether a factor is: near rows then know no more than those a period away."""
-        return any(isinstance(leaf.kernel, ExpSineSquared) for _, leaf in self.factors)
+        return any(leaf.family == "periodic" for _, leaf in self.factors)
 
-    def _shape(self, leaf: Leaf) -> float:
-        name = FACTORS[type(leaf.kernel)].shape
-        return 1.0 if name is None else float(leaf.value(name, self._values)[0])
-
-    def spectrum(self, term: Term) -> list[tuple[Draw, np.ndarray]]:
+    def spectrum(self, term: Term) -> list[tuple[Callable[[np.random.RandomState, Size], np.ndarray], np.ndarray]]:
         """For each stationary factor of a term, a function that draws frequencies, and length scales or periods (d,).
 
         See ``Factor.spectrum``.
         """
-        factors = [(FACTORS[type(leaf.kernel)].spectrum, leaf) for leaf in term.factors]
-        return [(draw(leaf.kernel, self._shape(leaf)), self._length_scale(leaf)) for draw, leaf in factors if draw]
+        return [
+            (partial(leaf.factor.spectrum, leaf.kernel, leaf.shape(self._values)), leaf.length_scale(self._values))
+            for leaf in term.factors
+            if leaf.factor.spectrum
+        ]
 
     def linear_factors(self, term: Term) -> list[tuple[float, np.ndarray]]:
         """For each factor sigma_0^2 + x.z of a term, sigma_0, and which features (d,) x.z sees."""
-        leaves = [leaf for leaf in term.factors if FACTORS[type(leaf.kernel)].spectrum is None]
-        return [(self._shape(leaf), leaf.places >= 0) for leaf in leaves]
+        return [(leaf.shape(self._values), leaf.places >= 0) for leaf in term.factors if leaf.factor.spectrum is None]
 
     def relevance(self) -> np.ndarray | str:
         """Root (d,) of the sum of variance / length_scale^2 over the factors, or a reason why it is undefined.
@@ -380,7 +378,7 @@ class KernelSpec:
         """
         if self.called is not None:
             return f"it is not compiled, because {self.not_compiled}"
-        if not all(FACTORS[type(leaf.kernel)].scale == "length_scale" for _, leaf in self.factors):
+        if not all(leaf.factor.scale == "length_scale" for _, leaf in self.factors):
             return "it has a factor without length scales of features"
         if self.n_features > 1 and all(np.all(leaf.places == 0) for _, leaf in self.factors):
             return "it has one length scale for all features"
@@ -394,13 +392,10 @@ class KernelSpec:
     def by_feature(self, term: Term) -> list[tuple[LogFactor, np.ndarray]]:
         """For each factor of a term, log kappa and length scales (d,); ValueError for one that is no product over
         features."""
-        found = []
         for leaf in term.factors:
-            family = FACTORS[type(leaf.kernel)].family(leaf.kernel)
-            if family not in LOG_FACTORS:
+            if leaf.family not in LOG_FACTORS:
                 raise ValueError(f"{type(leaf.kernel).__name__} is no product over features")
-            found.append((LOG_FACTORS[family], self._length_scale(leaf)))
-        return found
+        return [(LOG_FACTORS[leaf.family], leaf.length_scale(self._values)) for leaf in term.factors]
 
     def variance(self, term: Term) -> float:
         """The product of a term's constants and noise."""
@@ -429,14 +424,13 @@ class KernelSpec:
             of_theta = np.exp(self.theta) if len(self.theta) else np.ones(1)
             nothing = np.empty((0, inducing_points.shape[1]))
             return InducingKernel(of_theta, 0.0 * of_theta, [], [], [], nothing, inducing_points, self.called)
-        family, shape, scale = [], [], np.ones((len(self.factors), self.n_features))
-        for f, (_, leaf) in enumerate(self.factors):
-            factor = FACTORS[type(leaf.kernel)]
-            family.append(FAMILIES[factor.family(leaf.kernel)])
-            shape.append(self._shape(leaf) ** factor.power)
-            scale[f] = 1.0 / self._length_scale(leaf) if factor.scale else leaf.places >= 0
+        leaves, of_term = [leaf for _, leaf in self.factors], [t for t, _ in self.factors]
+        family = [FAMILIES[leaf.family] for leaf in leaves]
+        shape = [leaf.shape(values) ** leaf.factor.power for leaf in leaves]
+        scale = np.ones((len(leaves), self.n_features))
+        for f, leaf in enumerate(leaves):
+            scale[f] = 1.0 / leaf.length_scale(values) if leaf.factor.scale else leaf.places >= 0
         variances, are_noise = [term.variance(values) for term in self.terms], [bool(t.noise) for t in self.terms]
-        of_term = [t for t, _ in self.factors]
         return InducingKernel(variances, are_noise, of_term, family, shape, scale, inducing_points)
 
     def gradient(
@@ -474,19 +468,15 @@ class KernelSpec:
             for leaf in term.noise:
                 add(t, leaf, "noise_level", 1.0)
         for f, (_, leaf) in enumerate(self.factors):
-            factor = FACTORS[type(leaf.kernel)]
-            if factor.shape is not None:
-                add(n_terms + f, leaf, factor.shape, factor.power)
+            if leaf.factor.shape is not None:
+                add(n_terms + f, leaf, leaf.factor.shape, leaf.factor.power)
             first = n_terms + len(self.factors) + f * d
-            if factor.scale is None:
-                offset[first : first + d][leaf.places < 0] = np.inf
-                continue
-            free = leaf.theta.get(factor.scale)
-            if free is None:
-                offset[first : first + d] = np.log(self._length_scale(leaf))
-            else:
-                offset[first : first + d][leaf.places < 0] = np.inf
+            scales, free = offset[first : first + d], leaf.theta.get(str(leaf.factor.scale))
+            scales[leaf.places < 0] = np.inf
+            if free is not None:
                 places = enumerate(leaf.places.tolist())
                 entries += [(first + j, free.start + place, 1.0) for j, place in places if place >= 0]
+            elif leaf.factor.scale is not None:
+                scales[:] = np.log(leaf.length_scale(None))
         rows, columns, powers = np.array(entries).reshape(-1, 3).T
         return Logarithms(offset, rows.astype(np.intp), columns.astype(np.intp), np.ascontiguousarray(powers))

@@ -40,22 +40,6 @@ class KernelOfRows(Kernel):
     def hyperparameters(self) -> list[Hyperparameter]:
         return [Hyperparameter(f"kernel__{one.name}", *one[1:]) for one in self.kernel.hyperparameters]
 
-    @property
-    def theta(self) -> np.ndarray:
-        return self.kernel.theta
-
-    @theta.setter
-    def theta(self, theta: np.ndarray) -> None:
-        self.kernel.theta = theta
-
-    @property
-    def bounds(self) -> np.ndarray:
-        return self.kernel.bounds
-
-    @property
-    def requires_vector_input(self) -> bool:
-        return True
-
     def is_stationary(self) -> bool:
         return self.kernel.is_stationary()
 
@@ -68,6 +52,34 @@ class KernelOfRows(Kernel):
     def diag(self, X: ArrayLike) -> np.ndarray:
         """Variances (n,) of rows X (n, d)."""
         return self.kernel.diag(self._rows(X))
+
+
+class WithoutParameters(NormalizedKernelMixin, Kernel):
+    """A kernel without parameters, whose variance is 1."""
+
+    def __init__(self) -> None:
+        # scikit-learn reads the parameters from the signature.
+        pass
+
+    def _values(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    @small_is_zero
+    def __call__(self, X: MatrixLike, Y: MatrixLike | None = None, eval_gradient: bool = False) -> Any:
+        """Covariances (n, m) of rows X (n, d) and Y (m, d), None for X; with ``eval_gradient`` also the empty gradient
+        (n, n, 0)."""
+        first, second = (
+            np.atleast_2d(np.asarray(as_csr(rows).toarray() if issparse(rows) else rows, dtype=np.float64))
+            for rows in (X, X if Y is None else Y)
+        )
+        K = self._values(first, second)
+        return (K, np.empty((*K.shape, 0))) if eval_gradient else K
+
+    def is_stationary(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
 
 
 class ActiveDims(KernelOfRows):
@@ -179,7 +191,7 @@ class Sphere(KernelOfRows):
         return f"{type(self).__name__}({self.kernel})"
 
 
-class Tanimoto(NormalizedKernelMixin, Kernel):
+class Tanimoto(WithoutParameters):
     """The Tanimoto (Jaccard, min-max) kernel of sets or counts, such as fingerprints of molecules.
 
     k(x, z) = sum_j min(x_j, z_j) / sum_j max(x_j, z_j) for numbers that are not negative; of sets as 0 and 1 it is the
@@ -207,37 +219,19 @@ class Tanimoto(NormalizedKernelMixin, Kernel):
     0.6667
     """
 
-    def __init__(self) -> None:
-        # scikit-learn reads the parameters from the signature.
-        pass
-
-    @small_is_zero
-    def __call__(self, X: MatrixLike, Y: MatrixLike | None = None, eval_gradient: bool = False) -> Any:
-        """Covariances (n, m) of rows X (n, d) and Y (m, d), None for X; with ``eval_gradient`` also the empty gradient
-        (n, n, 0)."""
-        X, Z = (
-            np.atleast_2d(np.asarray(as_csr(rows).toarray() if issparse(rows) else rows, dtype=np.float64))
-            for rows in (X, X if Y is None else Y)
-        )
-        if not all(np.all(rows >= -ROUNDING) for rows in (X, Z)):
+    def _values(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        if not all(np.all(rows >= -ROUNDING) for rows in (X, Y)):
             raise ValueError(
                 "Tanimoto needs numbers that are not negative, such as 0 and 1, or counts. Gradients by x also call "
                 "the kernel slightly below each number, so they need numbers above 0: sets have none."
             )
-        X, Z = np.maximum(X, 0.0), np.maximum(Z, 0.0)
+        X, Z = np.maximum(X, 0.0), np.maximum(Y, 0.0)
         # min(x, z) = (x + z - |x - z|) / 2, and max with a plus.
         total, apart = np.sum(X, axis=1)[:, None] + np.sum(Z, axis=1), cdist(X, Z, "cityblock")
-        K = np.divide(total - apart, total + apart, out=np.ones_like(total), where=total > 0.0)
-        return (K, np.empty((*K.shape, 0))) if eval_gradient else K
-
-    def is_stationary(self) -> bool:
-        return False
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        return np.divide(total - apart, total + apart, out=np.ones_like(total), where=total > 0.0)
 
 
-class Precomputed(NormalizedKernelMixin, Kernel):
+class Precomputed(WithoutParameters):
     """A kernel whose values you give: rows are rows of a matrix of covariances.
 
     Fit with the matrix K (n, n) of the training rows as X, and predict with the covariances (r, n) of the r new rows
@@ -267,16 +261,7 @@ class Precomputed(NormalizedKernelMixin, Kernel):
     True
     """
 
-    def __init__(self) -> None:
-        # scikit-learn reads the parameters from the signature.
-        pass
-
-    @small_is_zero
-    def __call__(self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False) -> Any:
-        """Covariances (n, m) of rows X (n, d) with rows Y (m, d) of the matrix, None for X; with ``eval_gradient`` also
-        the empty gradient (n, n, 0)."""
-        X = np.atleast_2d(np.asarray(X, dtype=np.float64))
-        Y = X if Y is None else np.atleast_2d(np.asarray(Y, dtype=np.float64))
+    def _values(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         largest = np.max(Y, axis=1, initial=-np.inf)
         if not np.all(np.abs(largest - 1.0) <= DIAGONAL_ROUNDING):
             raise ValueError(
@@ -294,13 +279,7 @@ class Precomputed(NormalizedKernelMixin, Kernel):
             )
         if not np.allclose(among, among.T, rtol=0.0, atol=DIAGONAL_ROUNDING):
             raise ValueError("A precomputed kernel needs a symmetric matrix; that of the inducing points is not.")
-        return (K, np.empty((*K.shape, 0))) if eval_gradient else K
-
-    def is_stationary(self) -> bool:
-        return False
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        return K
 
 
 def is_precomputed(kernel: Kernel | None) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.special import erfcx, expit, log_ndtr
 from support.sites import build, evaluate_one, expectation
 
-from xgpc import _sites, _vmath
+from xgpc import _sites
 
 NOISE = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}
 every_noise = pytest.mark.parametrize(("likelihood", "nu"), NOISE.items())
@@ -39,7 +39,7 @@ def probit_loss(f):
 def logit_errors(m, v):
     """Errors of E[softplus], E[sigma] and E[sigma'] against quadrature."""
     ell, precision, _ = evaluate("logit", "exact", m, v, 1.0)[:, 0]
-    probability = _vmath.logistic_normal_mean(np.array([m]), np.array([v]))[0]
+    probability = _sites.logistic_normal_mean(np.array([m]), np.array([v]))[0]
     return (
         abs(ell + expectation(lambda f: np.logaddexp(0.0, -f), m, v)),
         abs(probability - expectation(expit, m, v)),

@@ -26,8 +26,7 @@ from support.latents import SEVERAL, Problem, assert_near, cases
 
 from xgpc import _engine
 from xgpc._kernels import KernelGradient
-from xgpc._moving import FreeParameters, MovingPrior
-from xgpc._svi import SCHEDULES
+from xgpc._natural_gradient import SCHEDULES, FreeParameters, MovingPrior
 from xgpc.kernels.prior import NO_PRIOR
 from xgpc.learning.adam import moving_priors
 from xgpc.learning.optimizer import Coordinates

@@ -26,7 +26,7 @@ from support.local import (
 from support.reference import moons
 from support.training import ascended, training
 
-from xgpc import GPClassifier, _local
+from xgpc import GPClassifier, _sites
 from xgpc.likelihoods import record_of
 
 every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
@@ -153,7 +153,7 @@ def moments_by_mpmath(link, t, v):
         return float(mp.log(z)), float(t + shift), float(second / z - shift**2)
 
 
-@pytest.mark.parametrize("link", _local.LINKS)
+@pytest.mark.parametrize("link", _sites.LINKS)
 @pytest.mark.parametrize(("t", "v"), POINTS)
 def test_cavities_and_sites_match_the_moments_of_the_tilted_distribution(link, t, v):
     # Far out, the slope of the normal tail's logarithm is nearly linear: its curvature is what cancels least.
@@ -161,13 +161,13 @@ def test_cavities_and_sites_match_the_moments_of_the_tilted_distribution(link, t
     value, mean, variance = moments_by_mpmath(link, t, v)
     for y in (1.0, -1.0):
         arguments = np.array([y * t]), np.array([v]), np.array([y])
-        (found,), (d_mean,), (d_variance,) = _local.cavity_scores(_local.LINKS[link], *arguments)
+        (found,), (d_mean,), (d_variance,) = _sites.cavity_scores(_sites.LINKS[link], *arguments)
         assert found == pytest.approx(value, rel=rtol, abs=rtol)
         # The derivatives of log E are what the moments of the tilted distribution differ by from the cavity's.
         shift, shrink = (mean - t) / v, (variance - v) / v**2
         assert d_mean == pytest.approx(y * shift, rel=20 * rtol, abs=rtol)
         assert d_variance == pytest.approx(0.5 * (shrink + shift**2), rel=20 * rtol, abs=rtol)
-        (precision,), (linear,) = _local.cavity_sites(_local.LINKS[link], *arguments)
+        (precision,), (linear,) = _sites.cavity_sites(_sites.LINKS[link], *arguments)
         combined = 1.0 / (1.0 / v + precision)
         assert combined == pytest.approx(variance, rel=20 * rtol * max(1.0, v))
         assert combined * (y * t / v + linear) == pytest.approx(y * mean, rel=20 * rtol, abs=20 * rtol * max(1.0, v))
@@ -178,27 +178,27 @@ def test_cavities_and_sites_match_the_moments_of_the_tilted_distribution(link, t
 def test_far_logit_cavities_of_huge_variances_do_not_underflow(v):
     """Towards the tilted branch the normal tails are below the smallest double: their ratios are not."""
     t = -0.499999 * v
-    (value,), (slope,), _ = _local.cavity_scores(_local.LINKS["logit"], np.array([t]), np.array([v]), np.ones(1))
+    (value,), (slope,), _ = _sites.cavity_scores(_sites.LINKS["logit"], np.array([t]), np.array([v]), np.ones(1))
     # E[sigma(f)] at t = -v / 2 is E of a logistic function under exp(f / 2): the normal density at 0 times pi.
     expected = -0.125 * v + np.log(np.pi) - 0.5 * np.log(2.0 * np.pi * v)
     assert_allclose(value, expected, rtol=1e-4)
     assert_allclose(slope, 0.5, atol=1e-2)
 
 
-@pytest.mark.parametrize("link", _local.LINKS)
+@pytest.mark.parametrize("link", _sites.LINKS)
 def test_vjp_is_the_derivative_of_the_sites(link):
-    rng, code = np.random.default_rng(0), _local.LINKS[link]
+    rng, code = np.random.default_rng(0), _sites.LINKS[link]
     n, h = 200, 1e-4
     mean, variance = 4.0 * rng.normal(size=n), np.exp(1.5 * rng.normal(size=n))
     y, by_sites = np.where(rng.random(n) < 0.5, 1.0, -1.0), rng.normal(size=(2, n))
 
     def value(mean, variance):
-        return np.sum(by_sites * _local.cavity_sites(code, mean, variance, y), axis=0)
+        return np.sum(by_sites * _sites.cavity_sites(code, mean, variance, y), axis=0)
 
     def derivative(function):
         return (8.0 * (function(h) - function(-h)) - function(2.0 * h) + function(-2.0 * h)) / (12.0 * h)
 
-    d_mean, d_variance = _local.cavity_vjp(code, mean, variance, y, *by_sites)
+    d_mean, d_variance = _sites.cavity_vjp(code, mean, variance, y, *by_sites)
     assert_allclose(d_mean, derivative(lambda s: value(mean + s, variance)), rtol=1e-6, atol=1e-8)
     relative = derivative(lambda s: value(mean, variance * (1.0 + s)))
     assert_allclose(d_variance * variance, relative, rtol=1e-6, atol=1e-8)
@@ -219,7 +219,7 @@ def far_problem(kernel, link, n=60, X=None, **rows):
     ("name", "weighted", "m"),
     [("rbf", False, 5), ("rbf", True, 30), ("matern-1/2", True, 0), ("matern-1/2", False, 30), ("white", True, 5)],
 )
-@pytest.mark.parametrize("link", _local.LINKS)
+@pytest.mark.parametrize("link", _sites.LINKS)
 def test_with_all_neighbours_it_is_expectation_propagation(name, link, weighted, m):
     """Of the full process, whatever the m inducing points: of weight w, a row is w rows, of which the cavity keeps all
     but one."""
@@ -257,7 +257,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("parts", PARTS)
-@pytest.mark.parametrize("link", _local.LINKS)
+@pytest.mark.parametrize("link", _sites.LINKS)
 @pytest.mark.parametrize("variance", [2.0, 1e4])
 def test_a_row_is_its_parts_whose_weights_sum_to_its_own(parts, link, variance):
     """A tenth of the rows twice with different labels, which are divided, too."""
@@ -278,7 +278,7 @@ def test_a_row_is_its_parts_whose_weights_sum_to_its_own(parts, link, variance):
     assert_allclose(variance_of_parts, variance, rtol=1e-3)
 
 
-@pytest.mark.parametrize("link", _local.LINKS)
+@pytest.mark.parametrize("link", _sites.LINKS)
 def test_converged_sites_are_those_of_their_own_cavities(link):
     """The fixed point, with inducing points and a few neighbours, from any start."""
     problem = Problem(KERNELS["sum"], n=150, k=10, m=8, name=link)

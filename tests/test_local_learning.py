@@ -19,7 +19,7 @@ from support.internals import (
 from support.local import KERNELS, Problem
 from support.reference import moons
 
-from xgpc import GPClassifier, _local
+from xgpc import GPClassifier, _sites
 
 
 def score_of(kernel, link="logit", weighted=False, n=150, n_held_out=60, k=8, tol=1e-10):
@@ -49,7 +49,7 @@ def test_gradient_is_that_of_the_score(kernel, link, weighted):
 
 
 @pytest.mark.parametrize("name", ["rbf", "matern-1/2", "sum"])
-@pytest.mark.parametrize("link", _local.LINKS)
+@pytest.mark.parametrize("link", _sites.LINKS)
 def test_gradient_is_nearly_that_of_the_score_with_converged_sites(name, link):
     """One sweep tells how the sites move with the kernel, but for what further sweeps would add."""
     problem, score = score_of(KERNELS[name], link)

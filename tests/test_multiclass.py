@@ -41,7 +41,7 @@ from support.latents import (
 from support.training import rebuilt, sites_of, softmax_curvatures, thetas, updated
 
 from xgpc import GPClassifier
-from xgpc._svi import SCHEDULES
+from xgpc._natural_gradient import SCHEDULES
 
 # Those of two classes that a learned parameter or negative precisions set apart, and all of several.
 MOST_CASES = [case for case in CASES if case[:2] in SEVERAL + NOISY]

@@ -16,7 +16,7 @@ from support.sites import DELTA, build, evaluate_one, normal_plus_gumbel
 from support.sites import evaluate as evaluate_site
 
 from xgpc import GPClassifier
-from xgpc._gumbel import gumbel_normal
+from xgpc._sites import gumbel_normal
 from xgpc.likelihoods import record_of
 
 NOISE = {"multinomial-step": 0.0, "multinomial-probit": 1.0, "multinomial-logit": 1.702**2}

@@ -3,10 +3,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from ._engine import Workspace
-from ._kernels import InducingKernel, KernelGradient
-from ._nearest import Tree
+from ._kernels import InducingKernel
 
-LINKS: dict[str, int]
+class Tree:
+    order: np.ndarray
+    def __init__(
+        self, rows: np.ndarray, mean: np.ndarray, directions: np.ndarray, power: int, places: np.ndarray, most: int
+    ) -> None: ...
+    def of(self, points: np.ndarray, k: int) -> np.ndarray: ...
+    def of_rows(self, first: int, last: int, k: int) -> np.ndarray: ...
 
 class Neighbourhoods:
     def __init__(
@@ -67,21 +72,3 @@ def chain_terms(
     targets: np.ndarray,
 ) -> np.ndarray: ...
 def neighbour_sums(index: np.ndarray, gamma: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray: ...
-def cavity_scores(
-    link: int, mean: np.ndarray, variance: np.ndarray, y: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
-def cavity_sites(link: int, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
-def cavity_vjp(
-    link: int,
-    mean: np.ndarray,
-    variance: np.ndarray,
-    y: np.ndarray,
-    d_precision: np.ndarray,
-    d_linear: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]: ...
-def neighbour_gradients(
-    kernel: InducingKernel, near: np.ndarray, index: np.ndarray, X: np.ndarray, G: np.ndarray
-) -> np.ndarray: ...
-def kernel_gradient(
-    kernel: InducingKernel, X: np.ndarray, G: np.ndarray, g: np.ndarray, work: Workspace, total: KernelGradient
-) -> None: ...

@@ -25,8 +25,7 @@ from scipy.special import roots_sh_legendre
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ._shapley import product_games
-from ._vmath import exp
+from ._sites import exp, product_games
 from .approximations.base import CovarianceForm
 from .approximations.linear import LinearPosterior
 from .data.encoding import of_table

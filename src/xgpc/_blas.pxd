@@ -1,23 +1,101 @@
-# BLAS and LAPACK for two kinds of matrices. A tile (n, m) is column-major with leading dimension n: its n rows are data
-# points, and products with small matrices from the right run fastest that way. A square or small matrix is row-major;
-# "lower" refers to its row-major triangle.
+# All calls of BLAS and LAPACK, for two kinds of matrices. A tile (n, m) is column-major with leading dimension n: its n
+# rows are data points, and products with small matrices from the right run fastest that way. A square or small matrix
+# is row-major; "lower" refers to its row-major triangle; to the libraries, which are column-major, it is its transpose.
+# Sizes are Py_ssize_t, and are converted here to the integer type of the library; tiles keep them far below its limit.
+from scipy.linalg cimport cython_blas, cython_lapack
 
-cdef void gemm_tile(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, const double* a, const double* b, bint transposed,
-                    double* c) noexcept nogil
-cdef void gemm_products(Py_ssize_t n, Py_ssize_t m, Py_ssize_t classes, const double* a, const double* w,
-                        double* products, Py_ssize_t stride) noexcept nogil
-cdef void gemm_sums(Py_ssize_t n, Py_ssize_t m, Py_ssize_t classes, const double* a, const double* values,
-                    Py_ssize_t stride, double* sums) noexcept nogil
-cdef void gemm_inner(Py_ssize_t n, Py_ssize_t m, Py_ssize_t d, const double* a, const double* x,
-                     double* c) noexcept nogil
-cdef void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil
-cdef void trmm_lower(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil
-cdef void add_syrk_lower(Py_ssize_t n, Py_ssize_t m, double alpha, const double* a, double* c) noexcept nogil
-cdef void trsv_lower(Py_ssize_t m, bint transposed, const double* lower, double* x) noexcept nogil
-cdef int potrf_lower(Py_ssize_t m, double* a) noexcept nogil
-cdef int trtri_lower(Py_ssize_t m, double* a) noexcept nogil
-cdef void symm(Py_ssize_t m, const double* a, const double* b, double* c) noexcept nogil
-cdef void trmm_upper_left(Py_ssize_t m, const double* lower, double* b) noexcept nogil
-cdef void trmm_lower_right(Py_ssize_t m, const double* lower, double* b) noexcept nogil
-cdef void trmv_upper(Py_ssize_t m, const double* lower, double* x) noexcept nogil
-cdef int lauum_lower(Py_ssize_t m, double* a) noexcept nogil
+cdef inline void gemm_tile(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, const double* a, const double* b, bint transposed,
+                           double* c) noexcept nogil:
+    # tile c (n, m) = tile a (n, k) times b (k, m), or b^T with b (m, k) if transposed
+    cdef int rows = <int>n, columns = <int>m, inner = <int>k
+    cdef double one = 1.0, zero = 0.0
+    cython_blas.dgemm(b"N", b"N" if transposed else b"T", &rows, &columns, &inner, &one, <double*>a, &rows,
+                      <double*>b, &inner if transposed else &columns, &zero, c, &rows)
+
+cdef inline void gemm_products(Py_ssize_t n, Py_ssize_t m, Py_ssize_t classes, const double* a, const double* w,
+                               double* products, Py_ssize_t stride) noexcept nogil:
+    # products (classes, n), rows ``stride`` apart, = w (classes, m) times tile a (n, m)^T
+    cdef int rows = <int>n, columns = <int>m, count = <int>classes, apart = <int>stride
+    cdef double one = 1.0, zero = 0.0
+    cython_blas.dgemm(b"N", b"N", &rows, &count, &columns, &one, <double*>a, &rows, <double*>w, &columns, &zero,
+                      products, &apart)
+
+cdef inline void gemm_sums(Py_ssize_t n, Py_ssize_t m, Py_ssize_t classes, const double* a, const double* values,
+                           Py_ssize_t stride, double* sums) noexcept nogil:
+    # sums (classes, m) += values (classes, n), rows ``stride`` apart, times tile a (n, m)
+    cdef int rows = <int>n, columns = <int>m, count = <int>classes, apart = <int>stride
+    cdef double one = 1.0
+    cython_blas.dgemm(b"T", b"N", &columns, &count, &rows, &one, <double*>a, &rows, <double*>values, &apart, &one,
+                      sums, &columns)
+
+cdef inline void gemm_inner(Py_ssize_t n, Py_ssize_t m, Py_ssize_t d, const double* a, const double* x,
+                            double* c) noexcept nogil:
+    # c (m, d) += tile a (n, m)^T tile x (n, d)
+    cdef int rows = <int>n, columns = <int>m, features = <int>d
+    cdef double one = 1.0
+    cython_blas.dgemm(b"T", b"N", &features, &columns, &rows, &one, <double*>x, &rows, <double*>a, &rows,
+                      &one, c, &features)
+
+cdef inline void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil:
+    # tile b (n, m) <- b lower^T
+    cdef int rows = <int>n, columns = <int>m
+    cdef double one = 1.0
+    cython_blas.dtrmm(b"R", b"U", b"N", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
+
+cdef inline void trmm_lower(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil:
+    # tile b (n, m) <- b lower
+    cdef int rows = <int>n, columns = <int>m
+    cdef double one = 1.0
+    cython_blas.dtrmm(b"R", b"U", b"T", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
+
+cdef inline void add_syrk_lower(Py_ssize_t n, Py_ssize_t m, double alpha, const double* a, double* c) noexcept nogil:
+    # lower triangle of c (m, m) += alpha a^T a, tile a (n, m)
+    cdef int rows = <int>n, columns = <int>m
+    cdef double one = 1.0
+    cython_blas.dsyrk(b"U", b"T", &columns, &rows, &alpha, <double*>a, &rows, &one, c, &columns)
+
+cdef inline void trsv_lower(Py_ssize_t m, bint transposed, const double* lower, double* x) noexcept nogil:
+    # x <- lower^{-1} x, or lower^{-T} x
+    cdef int size = <int>m, step = 1
+    cython_blas.dtrsv(b"U", b"N" if transposed else b"T", b"N", &size, <double*>lower, &size, x, &step)
+
+cdef inline int potrf_lower(Py_ssize_t m, double* a) noexcept nogil:
+    # lower triangle of a <- its Cholesky factor; returns LAPACK's info
+    cdef int size = <int>m, info = 0
+    cython_lapack.dpotrf(b"U", &size, a, &size, &info)
+    return info
+
+cdef inline int trtri_lower(Py_ssize_t m, double* a) noexcept nogil:
+    # lower triangle of a <- its inverse; returns LAPACK's info
+    cdef int size = <int>m, info = 0
+    cython_lapack.dtrtri(b"U", b"N", &size, a, &size, &info)
+    return info
+
+cdef inline void symm(Py_ssize_t m, const double* a, const double* b, double* c) noexcept nogil:
+    # c (m, m) = b a, of which only the lower triangle of the symmetric a is read
+    cdef int size = <int>m
+    cdef double one = 1.0, zero = 0.0
+    cython_blas.dsymm(b"L", b"U", &size, &size, &one, <double*>a, &size, <double*>b, &size, &zero, c, &size)
+
+cdef inline void trmm_upper_left(Py_ssize_t m, const double* lower, double* b) noexcept nogil:
+    # b (m, m) <- lower^T b
+    cdef int size = <int>m
+    cdef double one = 1.0
+    cython_blas.dtrmm(b"R", b"U", b"T", b"N", &size, &size, &one, <double*>lower, &size, b, &size)
+
+cdef inline void trmm_lower_right(Py_ssize_t m, const double* lower, double* b) noexcept nogil:
+    # b (m, m) <- b lower
+    cdef int size = <int>m
+    cdef double one = 1.0
+    cython_blas.dtrmm(b"L", b"U", b"N", b"N", &size, &size, &one, <double*>lower, &size, b, &size)
+
+cdef inline void trmv_upper(Py_ssize_t m, const double* lower, double* x) noexcept nogil:
+    # x <- lower^T x
+    cdef int size = <int>m, step = 1
+    cython_blas.dtrmv(b"U", b"N", b"N", &size, <double*>lower, &size, x, &step)
+
+cdef inline int lauum_lower(Py_ssize_t m, double* a) noexcept nogil:
+    # lower triangle of a <- a^T a for a lower triangular a; returns LAPACK's info
+    cdef int size = <int>m, info = 0
+    cython_lapack.dlauum(b"U", &size, a, &size, &info)
+    return info

@@ -1,4 +1,5 @@
-from ._kernels cimport InducingKernel, KernelGradient, KernelScratch, Rows
+from ._core cimport Rows
+from ._kernels cimport InducingKernel, KernelScratch
 
 
 cdef class Workspace:
@@ -10,28 +11,8 @@ cdef class Workspace:
     cdef KernelScratch kernel
 
 
-cdef class RowCache:
-    cdef readonly object values
-    cdef readonly bint is_filled
-    cdef bint is_single, is_kept
-    cdef double* wide
-    cdef float* single
-
-
-cdef class WhitenedRows:
-    cdef InducingKernel kernel
-    cdef const double[:, ::1] Linv
-    cdef object X
-    cdef Rows rows
-    cdef RowCache cache
-    cdef Workspace work
-    cdef Py_ssize_t n
-
-
 cdef void project(InducingKernel kernel, const double* Linv, const Rows* rows, Workspace work,
                   double* a) noexcept nogil
-cdef void add_gradient(InducingKernel kernel, const Rows* rows, const double* by_diagonal, bint is_noise,
-                       Workspace work, KernelGradient total) noexcept nogil
 
 
 cdef inline Py_ssize_t tiles(Py_ssize_t start, Py_ssize_t stop, Workspace work) noexcept nogil:

@@ -1,3 +1,6 @@
+from ._core cimport Rows
+
+
 cdef class InducingKernel:
     cdef readonly Py_ssize_t n_features, n_inducing, n_terms, n_factors
     cdef readonly object variance, noise, term, family, shape, inverse_length_scale, inducing_points, function
@@ -12,15 +15,6 @@ cdef class InducingKernel:
     cdef double[::1] _z2_max, _zeros
     cdef bint _stationary, _is_called
     cdef double _diagonal
-
-
-cdef extern from "profiles.h" nogil:
-    ctypedef struct Rows "xg_rows":
-        const char* X
-        Py_ssize_t row_stride, feature_stride
-        bint is_single
-        const Py_ssize_t* index
-        Py_ssize_t start, n
 
 
 cdef struct KernelScratch:
@@ -66,3 +60,5 @@ cdef void gradient_block(InducingKernel kernel, const Rows* rows, const double* 
 cdef void diagonal_gradient_block(InducingKernel kernel, const Rows* rows, const double* g, bint noise_alone,
                                   const Contractions* total) noexcept nogil
 cdef void place(InducingKernel kernel) noexcept nogil
+cdef void by_parameters(InducingKernel kernel, double sides, const Contractions* found, double* by_value,
+                        double* by_points) noexcept nogil

@@ -1,4 +1,4 @@
-"""What the k nearest rows say, its gradients, and the sites of expectation propagation; see local.h.
+"""The nearest rows, and what they say; see nearest.h and local.h.
 
 Everything works on a range of rows and writes there alone, so that threads can share the arrays.
 """
@@ -7,90 +7,84 @@ import numpy as np
 from libc.stdint cimport int32_t, int64_t
 
 from . cimport _blas
-from ._engine cimport Workspace, add_gradient, project, tiles
-from ._kernels cimport (InducingKernel, KernelGradient, Rows, diagonal_block, gradient_block, place, read_feature,
-                        rows_from, rows_of)
-from ._nearest cimport Tree, xg_nearest_of, xg_nearest_scratch
-from ._sites cimport xg_moments
-from ._kernels import kinks
+from ._core cimport *
+from ._engine cimport Workspace, project, tiles
+from ._kernels cimport InducingKernel, diagonal_block, read_feature, rows_from, rows_of
 
-cdef extern from "local.h" nogil:
-    ctypedef struct xg_local_kernel:
-        Py_ssize_t n_terms, n_factors, n_features
-        const double* variance
-        const int* noise
-        const Py_ssize_t* first
-        const int* family
-        const double* shape
-    ctypedef struct xg_local_support:
-        Py_ssize_t n, m, n_classes
-        const double* x
-        const double* a
-        const double* residual
-        const double* precision
-        const double* linear
-    ctypedef struct xg_local_rows:
-        Py_ssize_t n, k
-        double* blocks
-        const double* x
-        const double* a
-        const double* residual
-        const int32_t* index
-        const int32_t* n_earlier
-    ctypedef struct xg_local_conditional:
-        Py_ssize_t first, n, b_first, b_n
-        double* b
-        double* variance
-        double* mean
-        double* gamma
-    ctypedef struct xg_local_pulled:
-        const double* S
-        const double* v
-        const double* d_form
-        const double* d_dot
-        const double* d_variance
-        const double* d_mean
-        double* gamma
-        double* chi
-        double* b
-        double* u
-        double* d_precision
-        double* d_linear
-    ctypedef struct xg_local_gradient:
-        xg_local_pulled set[2]
-        double* d_a
-        double* d_diagonal
-        double* terms
-        double* shapes
-        double* scales
-    Py_ssize_t xg_local_scratch(const xg_local_kernel* kernel, const xg_local_support* support, Py_ssize_t k)
-    void xg_local_condition(const xg_local_kernel* kernel, const xg_local_support* support, const xg_local_rows* rows,
-                            Py_ssize_t first, Py_ssize_t last, double* scratch, const xg_local_conditional* out,
-                            const xg_local_gradient* gradient)
 
-cdef extern from "cavity.h" nogil:
-    enum:
-        XG_CAVITY_LOGIT
-        XG_CAVITY_PROBIT
-    void xg_cavity_scores(int link, const xg_moments* at, double* value, double* d_m, double* d_v)
-    void xg_cavity_sites(int link, const xg_moments* at, double* precision, double* linear)
-    void xg_cavity_vjp(int link, const xg_moments* at, const double* d_precision, const double* d_linear,
-                       double* d_m, double* d_v)
+cdef class Tree:
+    """Rows in an order by place, among which the nearest are searched.
 
-cdef extern from "spread.h" nogil:
-    ctypedef struct xg_spread_rows:
-        Py_ssize_t n, k, m, n_classes, n_sets
-        const int32_t* index
-        const xg_local_pulled* set
-    ctypedef struct xg_spread_sums:
-        Py_ssize_t n
-        double* a
-        double* diagonal
-        double* precision
-        double* linear
-    void xg_spread(const xg_spread_rows* rows, const xg_spread_sums* sums)
+    Building takes O(n d p + n log n) time and O(n (d + p)) memory. A search raises ValueError if there are fewer rows
+    than are asked for.
 
-LINKS = {"logit": XG_CAVITY_LOGIT, "probit": XG_CAVITY_PROBIT}
+    Parameters
+    ----------
+    rows : (n, d)
+    mean : (d,), a point in their middle
+    directions : (d, p), orthonormal columns, along which the rows are spread most; with power 1 unit vectors
+    power : of the differences, 2 for Euclidean distances, 1 for sums of absolute differences
+    places : (n, q) float32, by which the rows are ordered; with q = 0 by lengths along the directions
+    most : about so many rows are compared with a point at most, before others are left out
+
+    Attributes
+    ----------
+    order : (n,) int64, the numbers of the rows in an order in which near rows are near each other
+    """
+    cdef xg_nearest tree
+    cdef readonly object order
+    cdef object _alive
+
+    def __init__(self, const double[:, ::1] rows, const double[::1] mean, const double[:, ::1] directions,
+                 int power, const float[:, ::1] places, Py_ssize_t most):
+        cdef xg_nearest* tree = &self.tree
+        cdef Py_ssize_t n = rows.shape[0], d = rows.shape[1], p = directions.shape[1]
+        cdef Py_ssize_t n_groups = xg_panels(xg_leaves(n))
+        tree.n, tree.d, tree.p, tree.most, tree.power = n, d, p, most, power
+        tree.mean, tree.directions = &mean[0], &directions[0, 0]
+        cdef Py_ssize_t c = xg_coordinates(tree), box = 2 * c * XG_PANEL
+        self.order = np.empty(n, dtype=np.int64)
+        cdef int64_t[::1] order = self.order
+        cdef float[::1] panels = np.empty(xg_panels(n) * c * XG_PANEL, dtype=np.float32)
+        cdef float[::1] boxes = np.empty((n_groups + xg_panels(n_groups)) * box, dtype=np.float32)
+        cdef float[:, ::1] coordinates = np.empty((n, c), dtype=np.float32)
+        cdef double[::1] along = np.empty(p)
+        cdef xg_keyed[::1] items = np.empty(n, dtype=[("key", "f8"), ("number", "i8")])
+        cdef xg_nearest_arrays arrays = xg_nearest_arrays(
+            &order[0], &panels[0], &boxes[0], &boxes[n_groups * box], &coordinates[0, 0], &along[0], &items[0],
+            NULL, places.shape[1])
+        if places.shape[1]:
+            arrays.places = &places[0, 0]
+        with nogil:
+            xg_nearest_build(tree, &rows[0, 0], &arrays)
+        cdef const double[:, ::1] in_order = np.asarray(rows)[self.order]
+        tree.rows = &in_order[0, 0]
+        self._alive = mean, directions, in_order, panels, boxes
+
+    def of(self, const double[:, ::1] points, Py_ssize_t k):
+        """Numbers (r, k) of the k nearest rows of each point (r, d), the nearest first."""
+        cdef Py_ssize_t r = points.shape[0]
+        if k > self.tree.n:
+            raise ValueError(f"There are {self.tree.n} rows, so {k} nearest ones cannot be found.")
+        index = np.empty((r, k), dtype=np.int32)
+        cdef int32_t[:, ::1] out = index
+        cdef char[::1] scratch = np.empty(xg_nearest_scratch(&self.tree, k), dtype=np.int8)
+        if r and k:
+            with nogil:
+                xg_nearest_of(&self.tree, &points[0, 0], 0, r, k, &scratch[0], &out[0, 0])
+        return index
+
+    def of_rows(self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t k):
+        """Numbers (last - first, k) of the k nearest other rows of each of the rows ``order[first:last]``."""
+        if k >= self.tree.n:
+            raise ValueError(f"A row has {self.tree.n - 1} other rows, so {k} cannot be found.")
+        index = np.empty((last - first, k), dtype=np.int32)
+        cdef int32_t[:, ::1] out = index
+        cdef char[::1] scratch = np.empty(xg_nearest_scratch(&self.tree, k), dtype=np.int8)
+        if k and first < last:
+            with nogil:
+                xg_nearest_of(&self.tree, NULL, first, last - first, k, &scratch[0], &out[0, 0])
+        return index
 
 
 cdef double* start_of_one(double[::1] values) noexcept nogil:
@@ -245,8 +239,8 @@ cdef class Neighbourhoods:
 
         These are the ones by whitened rows (n, m), k(x, x) (n,), and sites (C, n).
         """
-        cdef xg_spread_rows rows
-        cdef xg_spread_sums sums
+        cdef xg_scatter_rows rows
+        cdef xg_scatter_sums sums
         cdef xg_local_pulled sets[2]
         rows.n, rows.k, rows.m, rows.n_classes = last - first, self.rows.k, self.support.m, self.support.n_classes
         rows.n_sets, rows.index, rows.set = len(pulled), self.rows.index + first * self.rows.k, sets
@@ -255,7 +249,7 @@ cdef class Neighbourhoods:
         sums.n, sums.a, sums.diagonal = self.support.n, start_of(d_a), start_of_one(d_diagonal)
         sums.precision, sums.linear = start_of(d_precision), start_of(d_linear)
         with nogil:
-            xg_spread(&rows, &sums)
+            xg_scatter_add(&rows, &sums)
 
 
 cdef class Predictor:
@@ -420,89 +414,3 @@ def neighbour_sums(const int32_t[:, ::1] index, const double[:, :, ::1] gamma, c
                     of_y += gamma[c, i, j] * y[c, index[i, j]]
                 o[0, c, i], o[1, c, i] = of_x, of_y
     return out
-
-
-def cavity_scores(int link, const double[::1] mean, const double[::1] variance, const double[::1] y):
-    """log E[p(y | f)] (n,) for f ~ N(mean, variance), and its derivatives by these."""
-    out = np.empty((3, len(mean)))
-    cdef double[:, ::1] o = out
-    cdef Py_ssize_t n = mean.shape[0]
-    cdef xg_moments at = xg_moments(1, n, n, n, &mean[0], &variance[0], &y[0])
-    if n:
-        with nogil:
-            xg_cavity_scores(link, &at, &o[0, 0], &o[1, 0], &o[2, 0])
-    return out[0], out[1], out[2]
-
-
-def cavity_sites(int link, const double[::1] mean, const double[::1] variance, const double[::1] y):
-    """Precisions and linear terms (n,) of expectation propagation's sites for cavities N(mean, variance)."""
-    out = np.empty((2, len(mean)))
-    cdef double[:, ::1] o = out
-    cdef Py_ssize_t n = mean.shape[0]
-    cdef xg_moments at = xg_moments(1, n, n, n, &mean[0], &variance[0], &y[0])
-    if n:
-        with nogil:
-            xg_cavity_sites(link, &at, &o[0, 0], &o[1, 0])
-    return out[0], out[1]
-
-
-def cavity_vjp(int link, const double[::1] mean, const double[::1] variance, const double[::1] y,
-               const double[::1] d_precision, const double[::1] d_linear):
-    """Gradients (n,) by means and variances of cavities from those by their sites."""
-    out = np.empty((2, len(mean)))
-    cdef double[:, ::1] o = out
-    cdef Py_ssize_t n = mean.shape[0]
-    cdef xg_moments at = xg_moments(1, n, n, n, &mean[0], &variance[0], &y[0])
-    if n:
-        with nogil:
-            xg_cavity_vjp(link, &at, &d_precision[0], &d_linear[0], &o[0, 0], &o[1, 0])
-    return out[0], out[1]
-
-
-def neighbour_gradients(InducingKernel kernel, near, index, const double[:, ::1] X, const double[:, :, ::1] G):
-    """Gradients (g, r, d) by the rows x_i of X (r, d) of sums over j of G_ij k(x_i, y_ij), for each of G (g, r, k).
-
-    y_ij are the rows ``index`` (r, k) of ``near`` (n, d). For one row x_i is the kernel's only inducing point. NaN
-    where a kernel has a kink, see ``kinks``.
-    """
-    cdef const Py_ssize_t[:, ::1] places = np.ascontiguousarray(index, dtype=np.intp)
-    cdef Py_ssize_t i, g, f, j, k = places.shape[1], d = kernel.n_features
-    # ``place`` reads this array.
-    x = np.zeros((1, d))
-    cdef double[:, ::1] point = x
-    cdef InducingKernel here = InducingKernel(kernel.variance, kernel.noise, kernel.term, kernel.family, kernel.shape,
-                                              kernel.inverse_length_scale, x)
-    cdef KernelGradient total = KernelGradient.empty(here)
-    cdef Workspace work = Workspace(max(k, 1), 1, d)
-    cdef Rows rows = rows_of(near)
-    out = np.zeros((G.shape[0], X.shape[0], d))
-    cdef double[:, :, ::1] result = out
-    rows.n = k
-    with nogil:
-        for i in range(X.shape[0] if k else 0):
-            point[0] = X[i]
-            place(here)
-            rows.index = &places[i, 0]
-            for g in range(G.shape[0]):
-                total.flat[:] = 0.0
-                gradient_block(here, &rows, &G[g, i, 0], &work.kernel, &work.a[0], &total.parts)
-                for f in range(here.n_factors):
-                    for j in range(d):
-                        # Rows are centred at the only point, so that their products with W are those of x - z.
-                        result[g, i, j] += total.parts.products[f * d + j] * here._scale[f, j]
-    return out + kinks(kernel, X, np.asarray(near[index], dtype=np.float64))
-
-
-def kernel_gradient(InducingKernel kernel, X, const double[:, ::1] G, const double[::1] g, Workspace work,
-                    KernelGradient total):
-    """Adds the contractions of G = dF/dk(X, Z) (n, m) and g = dF/dk(x, x) (n,) to ``total``."""
-    cdef Rows rows = rows_of(X), here
-    cdef Py_ssize_t tile, i, j, q, m = kernel.n_inducing
-    with nogil:
-        for tile in range(tiles(0, rows.n, work)):
-            i = tile * work.rows
-            here = rows_from(rows, i, min(work.rows, rows.n - i))
-            for q in range(m):
-                for j in range(here.n):
-                    work.b[q * here.n + j] = G[i + j, q]
-            add_gradient(kernel, &here, &g[i], False, work, total)

@@ -1,29 +1,4 @@
-cdef extern from "moments.h" nogil:
-    ctypedef struct xg_moments:
-        Py_ssize_t classes, n, m_stride, stride
-        const double* m
-        const double* v
-        const double* y
-    ctypedef struct xg_site_arrays:
-        double* ell
-        double* precision "lambda"
-        double* linear "r"
-
-cdef extern from "softmax.h" nogil:
-    ctypedef struct xg_hazard_table:
-        Py_ssize_t rows
-        const double* values
-
-cdef extern from "sites.h" nogil:
-    ctypedef struct xg_likelihood:
-        int kind
-        const double* prior_mean
-        Py_ssize_t n_parameters
-        const double* parameters
-        xg_hazard_table table
-
-cdef extern from "multiclass.h" nogil:
-    Py_ssize_t xg_multiclass_scratch(Py_ssize_t classes)
+from ._core cimport xg_likelihood, xg_moments, xg_site_arrays
 
 
 cdef class Site:

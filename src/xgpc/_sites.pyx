@@ -3,28 +3,21 @@ from uuid import uuid4
 
 import numpy as np
 
-cdef extern from "vmath.h" nogil:
-    void xg_scale(Py_ssize_t n, const double* factor, double* x)
+from ._core cimport *
 
-cdef extern from "sites.h" nogil:
-    int xg_site_count()
-    const char* xg_site_likelihood(int i)
-    const char* xg_site_bound(int i)
-    bint xg_site_is_multi_class(int i)
-    int xg_sites(const xg_likelihood* likelihood, const xg_moments* at, const xg_site_arrays* out)
-    int xg_parameter_gradient(const xg_likelihood* likelihood, const xg_moments* at, const double* weight,
-                              double* by_parameter)
+cdef extern from *:
+    """
+    #include "coefficients.h"
+    #define XG_PAIR(weight, variance) {weight, variance},
+    static const double xg_logistic_mixture[][2] = {XG_LOGISTIC_MIXTURE(XG_PAIR)};
+    #define XG_LOGISTIC_MIXTURE_SIZE (sizeof xg_logistic_mixture / sizeof xg_logistic_mixture[0])
+    """
+    const double[1][2] xg_logistic_mixture
+    const Py_ssize_t XG_LOGISTIC_MIXTURE_SIZE
 
-cdef extern from "softmax.h" nogil:
-    Py_ssize_t XG_HAZARD_COLUMNS, XG_HAZARD_DEGREE
-    void xg_softmax_scores(const xg_moments* at, const xg_hazard_table* table, double* scratch, double* value,
-                           double* by_mean, double* by_variance)
-    void xg_softmax_vjp(const xg_moments* at, const double* by_lambda, const double* by_r,
-                        const xg_hazard_table* table, double* scratch, double* by_mean, double* by_variance)
-
-cdef extern from "multiclass.h" nogil:
-    int xg_multiclass_sites(const xg_likelihood* likelihood, const xg_moments* points, double* scratch,
-                            const xg_site_arrays* sites)
+# sigma(f) = sum_k p_k Phi(f / sqrt(v_k)): p_k and v_k of each k
+LOGISTIC_MIXTURE = tuple((xg_logistic_mixture[k][0], xg_logistic_mixture[k][1])
+                         for k in range(XG_LOGISTIC_MIXTURE_SIZE))
 
 # (likelihood, bound) -> number in the list of sites.h
 KINDS = {(xg_site_likelihood(i).decode(), xg_site_bound(i).decode()): i for i in range(xg_site_count())}
@@ -32,6 +25,9 @@ KINDS = {(xg_site_likelihood(i).decode(), xg_site_bound(i).decode()): i for i in
 HAZARD_DEGREE = XG_HAZARD_DEGREE
 # Sites with one latent function per class.
 MULTI_CLASS = frozenset(key for key, i in KINDS.items() if xg_site_is_multi_class(i))
+
+# Links of cavities -> their numbers
+LINKS = {"logit": XG_CAVITY_LOGIT, "probit": XG_CAVITY_PROBIT}
 
 
 cdef class Site:
@@ -217,3 +213,144 @@ def softmax_vjp(Site site, const double[:, ::1] mean, const double[:, ::1] varia
             xg_softmax_vjp(&at, &by_precision[0, 0], &by_linear[0, 0], &site._core.table, &scratch[0],
                            &by_mean[0, 0], &by_variance[0, 0])
     return d_mean, d_variance
+
+
+def cavity_scores(int link, const double[::1] mean, const double[::1] variance, const double[::1] y):
+    """log E[p(y | f)] (n,) for f ~ N(mean, variance), and its derivatives by these."""
+    out = np.empty((3, len(mean)))
+    cdef double[:, ::1] o = out
+    cdef Py_ssize_t n = mean.shape[0]
+    cdef xg_moments at = xg_moments(1, n, n, n, &mean[0], &variance[0], &y[0])
+    if n:
+        with nogil:
+            xg_cavity_scores(link, &at, &o[0, 0], &o[1, 0], &o[2, 0])
+    return out[0], out[1], out[2]
+
+
+def cavity_sites(int link, const double[::1] mean, const double[::1] variance, const double[::1] y):
+    """Precisions and linear terms (n,) of expectation propagation's sites for cavities N(mean, variance)."""
+    out = np.empty((2, len(mean)))
+    cdef double[:, ::1] o = out
+    cdef Py_ssize_t n = mean.shape[0]
+    cdef xg_moments at = xg_moments(1, n, n, n, &mean[0], &variance[0], &y[0])
+    if n:
+        with nogil:
+            xg_cavity_sites(link, &at, &o[0, 0], &o[1, 0])
+    return out[0], out[1]
+
+
+def cavity_vjp(int link, const double[::1] mean, const double[::1] variance, const double[::1] y,
+               const double[::1] d_precision, const double[::1] d_linear):
+    """Gradients (n,) by means and variances of cavities from those by their sites."""
+    out = np.empty((2, len(mean)))
+    cdef double[:, ::1] o = out
+    cdef Py_ssize_t n = mean.shape[0]
+    cdef xg_moments at = xg_moments(1, n, n, n, &mean[0], &variance[0], &y[0])
+    if n:
+        with nogil:
+            xg_cavity_vjp(link, &at, &d_precision[0], &d_linear[0], &o[0, 0], &o[1, 0])
+    return out[0], out[1]
+
+
+def logistic_normal_mean(const double[::1] mean, const double[::1] variance):
+    """E[sigma(f)], f ~ N(mean, variance), elementwise."""
+    cdef Py_ssize_t n = mean.shape[0]
+    out = np.empty(n)
+    cdef double[::1] result = out
+    if n:
+        with nogil:
+            xg_logistic_normal_mean_array(n, &mean[0], &variance[0], &result[0])
+    return out
+
+
+def logistic_normal_logs(const double[::1] mean, const double[::1] variance, double least):
+    """log E[sigma(-f)] and log E[sigma(f)], (n, 2), f ~ N(mean, variance), and the indices (r,) of inexact points.
+
+    A point is inexact if |mean| <= variance and the probability of the less probable class is below ``least``; see
+    ``likelihoods/binary.py``.
+    """
+    cdef Py_ssize_t n = mean.shape[0], count = 0
+    out, thin = np.empty((n, 2)), np.empty(n, dtype=np.intp)
+    cdef double[:, ::1] result = out
+    cdef Py_ssize_t[::1] found = thin
+    if n:
+        with nogil:
+            count = xg_logistic_normal_logs(n, &mean[0], &variance[0], least, &found[0], &result[0, 0])
+    return out, thin[:count]
+
+
+def exp(const double[::1] x):
+    """exp(x) for x <= 0, elementwise."""
+    cdef Py_ssize_t n = x.shape[0]
+    out = np.empty(n)
+    cdef double[::1] result = out
+    if n:
+        with nogil:
+            xg_exp_array(n, &x[0], &result[0])
+    return out
+
+
+def normal(const double[::1] x):
+    """Standard normal distribution function and density, elementwise."""
+    cdef Py_ssize_t n = x.shape[0]
+    out = np.empty((2, n))
+    cdef double[:, ::1] result = out
+    if n:
+        with nogil:
+            xg_normal_array(n, &x[0], &result[0, 0], &result[1, 0])
+    return out[0], out[1]
+
+
+def gumbel_normal(const double[:, :, ::1] tables, double low, double high, const double[:, ::1] u,
+                  const double[::1] scale, const double[::1] row):
+    """log(-log H), minus its derivative with respect to u, and the derivative of that (3, r, n), for sums of normal and
+    Gumbel variables.
+
+    Parameters
+    ----------
+    tables : (2, rows + 2, columns + 2) spline coefficients of both in units of the scale, one more on each side
+    low, high : range of the columns
+    u : (r, n) values minus the mean of the normal variable
+    scale, row : (r,) standard deviations of the sums, and their rows in the tables, from 0
+    """
+    cdef xg_table table
+    cdef Py_ssize_t i, n = u.shape[1]
+    table.rows, table.columns = tables.shape[1] - 2, tables.shape[2] - 2
+    table.low, table.high = low, high
+    table.psi, table.slope = &tables[0, 0, 0], &tables[1, 0, 0]
+    out = np.empty((3, u.shape[0], n))
+    cdef double[:, :, ::1] result = out
+    cdef double[::1] scratch = np.empty(xg_gumbel_scratch(&table))
+    if n:
+        with nogil:
+            for i in range(u.shape[0]):
+                xg_gumbel_normal(&table, n, &u[i, 0], scale[i], row[i], &scratch[0], &result[0, i, 0],
+                                 &result[1, i, 0], &result[2, i, 0])
+    return out
+
+
+def product_games(const double[:, :, ::1] parts, const double[:, ::1] nodes, const double[::1] weights,
+                  const double[::1] slopes):
+    """Shapley values (players, games); O(players games nodes).
+
+    Parameters
+    ----------
+    parts : (K, players, games), K = 2 or 4
+    nodes, weights : (nodes, K) and (nodes,), of the rule for the integral
+    slopes : (K,)
+    """
+    if parts.shape[0] not in (2, 4):
+        raise ValueError(f"Games have two or four parts; got {parts.shape[0]}.")
+    out = np.empty((parts.shape[1], parts.shape[2]))
+    cdef double[:, ::1] values = out
+    cdef xg_product_games games
+    cdef double[::1] scratch
+    if parts.shape[1] and parts.shape[2]:
+        games.n_parts, games.players, games.games = parts.shape[0], parts.shape[1], parts.shape[2]
+        games.n_nodes = weights.shape[0]
+        games.part, games.node = &parts[0, 0, 0], &nodes[0, 0]
+        games.weight, games.slope = &weights[0], &slopes[0]
+        scratch = np.empty(xg_shapley_scratch(&games))
+        with nogil:
+            xg_shapley(&games, &scratch[0], &values[0, 0])
+    return out

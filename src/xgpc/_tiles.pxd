@@ -3,32 +3,12 @@ from libc.math cimport sqrt
 from libc.string cimport memcpy
 
 from . cimport _blas
+from ._core cimport *
 
 # Type of whitened rows and their products.
 ctypedef fused number:
     float
     double
-
-cdef extern from "tiles.h" nogil:
-    void xg_squared_norms(Py_ssize_t rows, Py_ssize_t m, const double* a, double* out)
-    void xg_means(Py_ssize_t rows, Py_ssize_t m, const double* a, const double* w, double* mean)
-    void xg_gradient_tile(Py_ssize_t rows, Py_ssize_t m, const double* precision, const double* residual,
-                          const double* alpha, const double* product, bint accumulate, double* g)
-    void xg_narrow(Py_ssize_t n, const double* x, float* out)
-    void xg_widen(Py_ssize_t n, const float* x, double* out)
-
-cdef extern from "triangles.h" nogil:
-    bint xg_is_wide()
-    Py_ssize_t xg_triangle_scratch(Py_ssize_t rows, Py_ssize_t m)
-    void xg_times_lower_t(Py_ssize_t rows, Py_ssize_t m, const double* lower, double* a, double* scratch)
-    void xg_marginals(Py_ssize_t rows, Py_ssize_t m, const double* a, const double* w, const double* lower, double* b,
-                      double* mean, double* norms, double* spread, double* scratch)
-    void xg_marginals_single(Py_ssize_t rows, Py_ssize_t m, const float* a, const double* w, const float* lower,
-                             float* b, double* mean, double* norms, double* spread, double* scratch)
-    void xg_add_outer(Py_ssize_t rows, Py_ssize_t m, const double* a, const double* s, const double* r, double* P,
-                      double* h, double* scratch)
-    void xg_add_outer_single(Py_ssize_t rows, Py_ssize_t m, const float* a, const double* s, const double* r,
-                             double* P, double* h, double* scratch)
 
 
 # In double precision, BLAS stands in where the functions of triangles.h lack wide registers.

@@ -9,7 +9,7 @@
 #include "nearest.h"
 #include "profiles.h"
 #include "shapley.h"
-#include "spread.h"
+#include "scatter_add.h"
 #include "tiles.h"
 #include "triangles.h"
 

@@ -151,12 +151,6 @@ void xg_add_logarithms(ptrdiff_t n, const double *restrict growth, double *restr
         h[i] = xg_min(xg_log1p(growth[i] - 1.0) + h[i], 0.0);
 }
 
-void xg_multiply(ptrdiff_t size, const double *restrict g, double *restrict out)
-{
-    for (ptrdiff_t i = 0; i < size; ++i)
-        out[i] *= g[i];
-}
-
 /* Rows that are read together, feature by feature: their numbers stay in the first-level cache. */
 enum { TOGETHER = 16 };
 

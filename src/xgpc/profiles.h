@@ -158,7 +158,5 @@ double xg_scale_rows(const xg_rows *rows, ptrdiff_t d, const double *centre, con
 void xg_add_squares(ptrdiff_t n, ptrdiff_t d, const double *weight, const double *x, double *sum);
 /* h = log(growth) + h, or 0 where that is above 0, for growths >= 1 */
 void xg_add_logarithms(ptrdiff_t n, const double *growth, double *h);
-/* out *= g, elementwise */
-void xg_multiply(ptrdiff_t size, const double *g, double *out);
 
 #endif

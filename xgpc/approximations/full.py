@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack
 
-from .. import _engine, _full
+from .. import _engine
 from .._kernels import InducingKernel, KernelGradient
 from ..kernels.spec import KernelSpec
 from ..ranges import small_is_zero
@@ -140,7 +140,7 @@ class FormPredictor:
         core = self.forms[0].core
         X, work = block.X, workspace(len(block), core.n_inducing, core.n_features)
         each = [
-            _full.marginals_block(form.core, X, form.explained, form.added, form.weights, work) for form in self.forms
+            _engine.full_marginals(form.core, X, form.explained, form.added, form.weights, work) for form in self.forms
         ]
         mean, variance = np.stack(each, axis=1)
         return mean, variance
@@ -199,7 +199,7 @@ class FullPrior(RowPrior):
 
         def of_rows(rows: slice) -> KernelGradient:
             part, work = KernelGradient.empty(core), workspace(rows.stop - rows.start, n, d)
-            _full.gradient_of_block(core, rows.start, rows.stop, G, by_noise, work, part)
+            _engine.full_gradient(core, rows.start, rows.stop, G, by_noise, work, part)
             return part
 
         first, *others = training.executor.each(of_rows, parts_of(n))
@@ -228,7 +228,7 @@ class FullPrior(RowPrior):
         if len(rest):
 
             def variances(part: slice) -> np.ndarray:
-                return _full.variances_block(self.K, rest[part], H, workspace(part.stop - part.start, n, 1))
+                return _engine.full_variances(self.K, rest[part], H, workspace(part.stop - part.start, n, 1))
 
             variance[rest] = np.concatenate(on_threads(self.n_jobs)(variances, parts_of(len(rest))))
         N = np.empty((0, n))

@@ -10,8 +10,8 @@ from scipy.linalg import qr
 from scipy.optimize import minimize_scalar
 
 from .._engine import RowCache, WhitenedRows
+from .._natural_gradient import BatchRows
 from .._sites import Site
-from .._svi import BatchRows
 from ..names import MatrixLike
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block, Sites

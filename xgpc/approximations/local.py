@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .. import _local
+from .. import _kernels, _local
 from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.coinciding import Places
@@ -156,7 +156,7 @@ class LocalPosterior(Value):
         G = np.ascontiguousarray(np.swapaxes(by_points, 2, 3)).reshape(2 * C, m, r)
         found = core.row_gradients(X, G).reshape(2, C, r, d)
         found[1] += core.diagonal_gradient(X)
-        of_near = _local.neighbour_gradients(core, self.X, at.index, X, by_near.reshape(2 * C, r, k))
+        of_near = _kernels.neighbour_gradients(core, self.X, at.index, X, by_near.reshape(2 * C, r, k))
         return found + of_near.reshape(found.shape)
 
     @small_is_zero

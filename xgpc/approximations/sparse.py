@@ -12,8 +12,8 @@ import numpy as np
 from .. import _engine
 from .._engine import WhitenedRows
 from .._kernels import InducingKernel, KernelGradient
+from .._natural_gradient import BatchRows
 from .._sites import Site
-from .._svi import BatchRows
 from ..kernels.spec import KernelSpec
 from ..ranges import small_is_zero
 from ..rows.block import Block, Sites

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._moving import MovingPrior
+from .._natural_gradient import SCHEDULES, BatchPart, MovingPrior, NaturalGradient
 from .._sites import Site
-from .._svi import SCHEDULES, BatchPart, NaturalGradient
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..likelihoods import other_site
 from ..rows.clock import has_passed
@@ -205,8 +204,8 @@ def stochastic(
 ) -> tuple[Point[KernelPosterior], int, bool]:
     """Mini-batch natural gradients: ``max_iter`` epochs at most, over freshly shuffled rows.
 
-    The estimate is an average of the iterates' natural parameters, see ``src/xgpc/_svi.pyx``. Stops when its relative
-    change, averaged over the last ``WINDOW`` iterations, is below ``tol`` (Wenzel et al. 2018, section 5.2).
+    The estimate is an average of the iterates' natural parameters, see ``_natural_gradient.pyx``. Stops when its
+    relative change, averaged over the last ``WINDOW`` iterations, is below ``tol`` (Wenzel et al. 2018, section 5.2).
 
     Returns the posterior with a pass over all rows, the number of epochs, and whether they converged.
     """

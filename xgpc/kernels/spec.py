@@ -23,8 +23,7 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from .._kernels import FAMILIES, InducingKernel, KernelGradient
-from .._moving import vjp
+from .._kernels import FAMILIES, InducingKernel, KernelGradient, vjp
 from .called import CalledKernel, Part
 from .factors import FACTORS, LOG_FACTORS, Factor, LogFactor, Size
 from .features import LISTED, Features, Groups

@@ -9,9 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from .._moving import FreeParameters, MovingPrior
+from .._natural_gradient import SCHEDULES, FreeParameters, MovingPrior
 from .._sites import Site
-from .._svi import SCHEDULES
 from ..approximations.base import KernelPosterior, KernelPrior, Training, grouped
 from ..inference.ascent import best_parameter, update
 from ..inference.mini_batch import MiniBatches, batch_rows, learning_rate_schedule

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import OptimizeResult, minimize
 
-from .. import _local
+from .. import _engine
 from .._kernels import KernelGradient
 from .._sites import Site
 from ..approximations.local_rows import (
@@ -349,7 +349,7 @@ def kernel_gradient(
             rows: slice, X: np.ndarray = X, a: np.ndarray = a, found: ByRows = found
         ) -> tuple[KernelGradient, np.ndarray]:
             gradient, d_a, work = KernelGradient.empty(core), found.a[rows], workspace(rows.stop - rows.start, m, d)
-            _local.kernel_gradient(core, X[rows], d_a @ Linv, found.diagonal[rows], work, gradient)
+            _engine.kernel_gradient(core, X[rows], d_a @ Linv, found.diagonal[rows], work, gradient)
             return gradient, d_a.T @ a[rows]
 
         for gradient, product in executor.each(part, parts_of(len(X))):
@@ -359,7 +359,7 @@ def kernel_gradient(
     G = -0.5 * Linv.T @ S @ Linv
     # K_mm has jitter in proportion to its mean diagonal.
     G += prior.jitter * np.trace(G) / m * np.eye(m)
-    _local.kernel_gradient(core, prior.Z, np.ascontiguousarray(G), np.zeros(m), workspace(m, m, d), gram)
+    _engine.kernel_gradient(core, prior.Z, np.ascontiguousarray(G), np.zeros(m), workspace(m, m, d), gram)
     # By log length scales, sum W_ij (x_i - x_j)^2 is all that pairs have. Of that sum for rows and inducing points
     # ``squares`` are the part with x^2, which the spec adds as it is: so theirs can be added there.
     terms, shapes, _, _, squares = cross.arrays

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import erfcx, log_ndtr
 
-from .. import _local, _vmath
+from .. import _sites
 
 
 def _alternating_weights(terms: int) -> np.ndarray:
@@ -41,7 +41,7 @@ def logit_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarra
         E[sigma(f)] = exp(-x^2) / 2 * (erfcx(x) + sum_{j >= 1} (-1)^(j-1) (erfcx(j t - x) - erfcx(j t + x))).
     """
     mean, variance = np.ascontiguousarray(mean), np.ascontiguousarray(variance)
-    logs, thin = _vmath.logistic_normal_logs(mean, variance, SERIES_BELOW)
+    logs, thin = _sites.logistic_normal_logs(mean, variance, SERIES_BELOW)
     if len(thin):
         root = np.sqrt(2.0 * variance[thin])
         x = np.abs(mean[thin]) / root
@@ -91,7 +91,7 @@ def logit_slopes(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """
     label = np.where(mean > 0.0, -1.0, 1.0)
     at = np.ascontiguousarray(mean), np.ascontiguousarray(variance)
-    log_p, *by_moments = _local.cavity_scores(_local.LINKS["logit"], *at, label)
+    log_p, *by_moments = _sites.cavity_scores(_sites.LINKS["logit"], *at, label)
     return label * np.exp(log_p) * np.stack(by_moments)
 
 

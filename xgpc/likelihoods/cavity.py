@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import _local, _sites
+from .. import _sites
 from .._sites import Site
 from .curvature import LEAST_WEIGHT
 
@@ -36,7 +36,7 @@ class TwoClasses:
 
     Attributes
     ----------
-    number : int, of ``_local.LINKS``
+    number : int, of ``_sites.LINKS``
     """
 
     number: int
@@ -48,12 +48,12 @@ class TwoClasses:
 
     def scores(self, site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, Pair]:
         """log p(y) (r,) in nats, and its gradient by means and variances."""
-        values, *by_moments = _local.cavity_scores(self.number, mean[0] + site.prior_mean, variance[0], y)
+        values, *by_moments = _sites.cavity_scores(self.number, mean[0] + site.prior_mean, variance[0], y)
         return values, (by_moments[0][None], by_moments[1][None])
 
     def sites(self, site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> Pair:
         """Precisions and linear terms."""
-        precision, linear = _local.cavity_sites(self.number, mean[0] + site.prior_mean, variance[0], y)
+        precision, linear = _sites.cavity_sites(self.number, mean[0] + site.prior_mean, variance[0], y)
         return precision[None], (linear - precision * site.prior_mean)[None]
 
     def vjp(self, site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Pair) -> Pair:
@@ -61,7 +61,7 @@ class TwoClasses:
         (by_linear,) = by_sites[1]
         by_precision = by_sites[0][0] - by_linear * site.prior_mean
         at = mean[0] + site.prior_mean, variance[0], y
-        by_mean, by_variance = _local.cavity_vjp(self.number, *at, by_precision, by_linear)
+        by_mean, by_variance = _sites.cavity_vjp(self.number, *at, by_precision, by_linear)
         return by_mean[None], by_variance[None]
 
     def own_share(self, weight: np.ndarray) -> np.ndarray:

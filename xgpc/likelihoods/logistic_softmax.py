@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import log_expit, logsumexp, ndtri
 
-from .. import _vmath
+from .. import _sites
 from .binary import logit_log_probabilities
 from .largest import BLOCK
 
@@ -58,7 +58,7 @@ def logistic_softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -
         log_others = top + np.log(others)
         log_factor = -np.log1p(np.exp(log_others))
         shifted = m[:, :, None] - log_factor - log_others
-        own = _vmath.logistic_normal_mean(shifted.ravel(), np.repeat(v.ravel(), points.shape[1])).reshape(f.shape)
+        own = _sites.logistic_normal_mean(shifted.ravel(), np.repeat(v.ravel(), points.shape[1])).reshape(f.shape)
         probability = np.mean(own * np.exp(log_factor), axis=2)
         value[part] = np.log(np.maximum(probability, 1e-300))
         # logistic_normal_mean has an absolute error, so that small probabilities are computed in logarithms.

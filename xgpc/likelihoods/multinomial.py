@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
-from .. import _vmath
+from .. import _sites
 from .largest import Family, largest_log_probabilities, largest_slopes
 
 
 def _normal_terms(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     x = u / scale
-    cdf, density = (values.reshape(u.shape) for values in _vmath.normal(x.ravel()))
+    cdf, density = (values.reshape(u.shape) for values in _sites.normal(x.ravel()))
     density /= cdf
     density /= scale
     return np.log(cdf, out=cdf), density

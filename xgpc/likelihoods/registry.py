@@ -10,9 +10,8 @@ from types import MappingProxyType
 import numpy as np
 from scipy.special import log_softmax
 
-from .. import _local, _sites
-from .._sites import Site
-from .._vmath import LOGISTIC_MIXTURE
+from .. import _sites
+from .._sites import LOGISTIC_MIXTURE, Site
 from .binary import (
     logit_log_probabilities,
     logit_slopes,
@@ -353,10 +352,10 @@ _SOFTMAX = LikelihoodBound(
 # Logistic-softmax has optima at which all classes are equally likely, and reaches them from a prior of large variance.
 # Of 108 fits from softmax's bound, 28 ended more than 2 nats above those from the prior, and 3 below.
 RECORDS = (
-    replace(_LOGIT, bound="exact", cavity=TwoClasses(_local.LINKS["logit"])),
+    replace(_LOGIT, bound="exact", cavity=TwoClasses(_sites.LINKS["logit"])),
     _LOGIT,
     replace(_LOGIT, bound="taylor"),
-    replace(_EXACT_PROBIT, cavity=TwoClasses(_local.LINKS["probit"])),
+    replace(_EXACT_PROBIT, cavity=TwoClasses(_sites.LINKS["probit"])),
     *(_STEP, _PROBIT, _NORMAL_LOGIT),
     replace(_LOGIT, likelihood="psychometric", bound="exact", parameter="rates"),
     # Class probabilities: Wenzel et al. 2017, equation (13), with the square root that is missing there.

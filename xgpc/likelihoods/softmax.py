@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 
-from .._gumbel import gumbel_normal
-from .._sites import Site, sites, softmax_vjp
+from .._sites import Site, gumbel_normal, sites, softmax_vjp
 from .largest import Family, largest_log_probabilities, largest_slopes
 
 GUMBEL_VARIANCE = np.pi**2 / 6.0

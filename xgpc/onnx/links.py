@@ -11,7 +11,7 @@ from numpy.polynomial import Chebyshev, Polynomial
 from onnx import TensorProto
 from scipy.special import erfcx
 
-from .._vmath import LOGISTIC_MIXTURE
+from .._sites import LOGISTIC_MIXTURE
 from ..likelihoods import LikelihoodBound, Parameter
 from ..likelihoods.binary import logit_log_probabilities, normal_log_probabilities
 from ..likelihoods.logistic_softmax import logistic_softmax_log_probabilities, normal_points

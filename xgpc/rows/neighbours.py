@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import svd
 
-from .._nearest import Tree
+from .._local import Tree
 from .executor import Each, on_threads, parts_of
 
 # With more than EXACT_ROWS rows, about COMPARED_ROWS of them at most are compared with a point, those in the nearest

@@ -1,28 +1,9 @@
-"""A kernel and its inducing points that move while mini-batches fit the posterior: Adam on stochastic gradients.
-
-When the kernel moves, the whitened posterior q(z) = N(w, P^{-1}) stays, and therefore KL(q || p), too. So only the
-expected log likelihood has a gradient, with respect to a_i = L^{-1} k_m(x_i) and k_ii; the chain rule takes it through
-the Cholesky factorisation of K_mm = L L^T (Murray 2016, equation 9).
-"""
-from collections import namedtuple
-
-import numpy as np
-
-from libc.math cimport exp, fmax, fmin, isfinite, pow, sqrt
-from libc.string cimport memcpy, memset
-
-from . cimport _blas
-from ._engine cimport Workspace
-from ._kernels cimport (
-    Contractions, InducingKernel, KernelGradient, Rows, cross_block, diagonal_gradient_block, gradient_block,
-    inducing_rows, place,
-)
-from ._tiles cimport xg_gradient_tile
-
-cdef extern from "profiles.h" nogil:
-    enum:
-        XG_DOT_PRODUCT
-    bint xg_is_axis_aligned(int family)
+# Part of _natural_gradient.pyx: a kernel and its inducing points that move while mini-batches fit the posterior, by
+# Adam on stochastic gradients.
+#
+# When the kernel moves, the whitened posterior q(z) = N(w, P^{-1}) stays, and therefore KL(q || p), too. So only the
+# expected log likelihood has a gradient, with respect to a_i = L^{-1} k_m(x_i) and k_ii; the chain rule takes it
+# through the Cholesky factorisation of K_mm = L L^T (Murray 2016, equation 9).
 
 # Kingma & Ba 2015.
 cdef double BETA_1 = 0.9, BETA_2 = 0.999, EPSILON = 1e-8
@@ -37,57 +18,16 @@ cdef double weight_of_latest(Py_ssize_t steps) noexcept nogil:
     return (1.0 + POWER) / (steps + POWER)
 
 
-cdef void by_parameters(InducingKernel kernel, double sides, const Contractions* found, double* by_value,
-                        double* by_points) noexcept nogil:
-    # Adds the derivatives by the logarithms of variances (n_terms,), shapes (n_factors,) and length scales
-    # (n_factors, d), and by the inducing points (m, d), from the contractions. ``sides`` of k(Z, Z) are both.
-    cdef Py_ssize_t t, f, k, j, e, m = kernel.n_inducing, d = kernel.n_features
-    cdef double toward, z
-    cdef bint is_dot, is_axis_aligned
-    cdef double* by_scale = by_value + kernel.n_terms + kernel.n_factors
-    for t in range(kernel.n_terms):
-        by_value[t] += found.terms[t]
-        for f in range(kernel._first[t], kernel._first[t + 1]):
-            by_value[kernel.n_terms + f] += found.shapes[f]
-            if kernel._noise[t]:
-                continue
-            is_dot = kernel._family[f] == XG_DOT_PRODUCT
-            is_axis_aligned = xg_is_axis_aligned(kernel._family[f])
-            for j in range(d):
-                if not is_dot:
-                    by_scale[f * d + j] += found.squares[f * d + j]
-            for k in range(m):
-                for j in range(d):
-                    e = (f * m + k) * d + j
-                    # By z of h = x.z, or of h = -|x - z|^2 / 2; of an axis-aligned factor it is known.
-                    toward = found.products[e]
-                    if not (is_dot or is_axis_aligned):
-                        z = kernel._z[f, k, j]
-                        toward -= found.sums[f * m + k] * z
-                        by_scale[f * d + j] -= z * (found.products[e] + toward)
-                    by_points[k * d + j] += sides * toward * kernel._scale[f, j]
-
-
-def vjp(InducingKernel kernel, KernelGradient cross, KernelGradient gram):
-    """Gradients by the logarithms of a kernel's values, and by its inducing points.
-
-    Parameters
-    ----------
-    kernel : InducingKernel
-    cross, gram : KernelGradient
-        Contractions of dF / dk(X, Z) with dF / dk_ii, and of dF / dk(Z, Z).
-
-    Returns
-    -------
-    (n_terms + n_factors + n_factors d,) and (m, d) arrays
-    """
-    by_value = np.zeros(kernel.n_terms + kernel.n_factors * (1 + kernel.n_features))
-    by_points = np.zeros((kernel.n_inducing, kernel.n_features))
-    cdef double[::1] values = by_value
-    cdef double[:, ::1] points = by_points
-    by_parameters(kernel, 1.0, &cross.parts, &values[0], &points[0, 0])
-    by_parameters(kernel, 2.0, &gram.parts, &values[0], &points[0, 0])
-    return by_value, by_points
+cdef struct LatentRows:
+    # n whitened rows, with the posteriors of some latent functions and these functions' sites at the rows
+    Py_ssize_t n_latents
+    const double* a          # tile (n, m)
+    const double* spread     # tiles (n, m): a R^{-T} of each function, as far apart as tiles of the scratch
+    const double* Rinv       # (n_latents, m, m)
+    const double* w          # (n_latents, m)
+    const double* mean       # (n_latents, n)
+    const double* precision  # (n_latents, n)
+    const double* linear     # (n_latents, n)
 
 
 cdef void plus(double[::1] here, double[::1] other) noexcept nogil:
@@ -98,6 +38,8 @@ cdef void plus(double[::1] here, double[::1] other) noexcept nogil:
 
 cdef class GradientSums:
     """Sums over rows for the gradient with respect to one kernel and its inducing points."""
+    cdef double[:, ::1] gram
+    cdef KernelGradient cross
 
     def __init__(self, InducingKernel kernel):
         self.gram = np.zeros((kernel.n_inducing, kernel.n_inducing))
@@ -149,6 +91,18 @@ cdef class MovingPrior:
     kernel : at the latest vector
     steps, failures : int, numbers of steps that were taken and that were refused
     """
+    cdef readonly InducingKernel kernel
+    cdef readonly object vector, average, units
+    cdef readonly Py_ssize_t steps, failures
+    cdef double[::1] at, before, mean_at, first, second, slope, unit, low, high, value, by_value, offset, power
+    cdef Py_ssize_t[::1] row, column
+    cdef double[:, ::1] prior_precision
+    cdef double[::1] prior_linear
+    cdef double[::1] variance, shape
+    cdef double[:, ::1] inverse_length_scale, points, by_points, inverse
+    cdef Workspace small
+    cdef double jitter, rate, delay
+    cdef Py_ssize_t n_theta
 
     def __init__(self, InducingKernel kernel, double jitter, free, prior, double rate, double delay):
         cdef Py_ssize_t m = kernel.n_inducing, d = kernel.n_features, n = len(free.vector)

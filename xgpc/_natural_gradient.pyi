@@ -1,10 +1,40 @@
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._moving import MovingPrior
+from ._kernels import InducingKernel
 from ._sites import Site
+
+AVERAGE_POWER: float
+
+class FreeParameters(NamedTuple):
+    vector: np.ndarray
+    limits: np.ndarray
+    unit: np.ndarray
+    logarithms: tuple[np.ndarray, ...]
+
+class GradientSums:
+    def __init__(self, kernel: InducingKernel) -> None: ...
+
+class MovingPrior:
+    kernel: InducingKernel
+    vector: np.ndarray
+    average: np.ndarray
+    units: np.ndarray
+    steps: int
+    failures: int
+    gradient: np.ndarray
+    Linv: np.ndarray
+    def __init__(
+        self,
+        kernel: InducingKernel,
+        jitter: float,
+        free: FreeParameters,
+        prior: tuple[np.ndarray, np.ndarray],
+        rate: float,
+        delay: float,
+    ) -> None: ...
 
 SCHEDULES: dict[str, int]
 RATE_FLOOR: float

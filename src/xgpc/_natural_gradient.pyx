@@ -4,24 +4,24 @@ The natural parameters are one vector eta, with (P, h) of m^2 + m numbers for ea
 triangle with zeros above, so that a step, an average or a norm is one loop. Negative site precisions count as zero; the
 gradient in the mean stays. P therefore stays >= I for every rate in [0, 1].
 """
+from collections import namedtuple
+
 import numpy as np
 
-from libc.math cimport pow, sqrt
+from libc.math cimport exp, fmax, fmin, isfinite, pow, sqrt
 from libc.string cimport memcpy, memset
 
 from . cimport _blas
+from ._core cimport *
 from ._engine cimport Workspace, project
-from ._kernels cimport InducingKernel, Rows, diagonal_block, read_feature, rows_of
-from ._moving cimport GradientSums, LatentRows, MovingPrior, weight_of_latest
-from ._sites cimport Site, evaluate, xg_moments, xg_site_arrays
+from ._kernels cimport (
+    InducingKernel, KernelGradient, by_parameters, cross_block, diagonal_block, diagonal_gradient_block, gradient_block,
+    inducing_rows, place, read_feature, rows_of,
+)
+from ._sites cimport Site, evaluate
 from ._tiles cimport add_outer, row_marginals
 
-cdef extern from "vmath.h" nogil:
-    double xg_natural_gradient(Py_ssize_t n, double scale, const double* target, const double* current, double* g)
-    double xg_move_average(Py_ssize_t n, double weight, const double* g, double* mean)
-    double xg_distance(Py_ssize_t n, const double* x, const double* y)
-    void xg_clip_precision(Py_ssize_t n, const double* mean, double* precision, double* linear)
-    void xg_step(Py_ssize_t n, double rate, const double* g, double* current)
+include "_adam.pxi"
 
 cdef enum Schedule:
     ADAPTIVE = 0

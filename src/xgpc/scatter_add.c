@@ -1,11 +1,11 @@
-#include "spread.h"
+#include "scatter_add.h"
 
 #include "lanes.h"
 
 
 /* Q vectors from column q on of R rows, neighbours j, ... of row i; R and Q are constants, so that all sums stay in
  * registers. */
-XG_INLINE void add_columns(const int R, const int Q, const xg_spread_rows *rows, ptrdiff_t i, ptrdiff_t j, ptrdiff_t q,
+XG_INLINE void add_columns(const int R, const int Q, const xg_scatter_rows *rows, ptrdiff_t i, ptrdiff_t j, ptrdiff_t q,
                            double *const *near)
 {
     lanes s[2][4];
@@ -28,7 +28,7 @@ XG_INLINE void add_columns(const int R, const int Q, const xg_spread_rows *rows,
 }
 
 /* The same for all columns */
-XG_INLINE void add_rows(const int R, const xg_spread_rows *rows, ptrdiff_t i, ptrdiff_t j, double *const *near)
+XG_INLINE void add_rows(const int R, const xg_scatter_rows *rows, ptrdiff_t i, ptrdiff_t j, double *const *near)
 {
     ptrdiff_t q = 0;
     for (; q + 4 * XG_WIDTH <= rows->m; q += 4 * XG_WIDTH)
@@ -46,7 +46,7 @@ XG_INLINE void add_rows(const int R, const xg_spread_rows *rows, ptrdiff_t i, pt
 }
 
 /* What has one number for each neighbour */
-static void add_numbers(const xg_spread_rows *rows, const xg_spread_sums *sums)
+static void add_numbers(const xg_scatter_rows *rows, const xg_scatter_sums *sums)
 {
     ptrdiff_t size = rows->n * rows->k;
     for (ptrdiff_t set = 0; set < rows->n_sets; ++set)
@@ -63,7 +63,7 @@ static void add_numbers(const xg_spread_rows *rows, const xg_spread_sums *sums)
         }
 }
 
-void xg_spread(const xg_spread_rows *rows, const xg_spread_sums *sums)
+void xg_scatter_add(const xg_scatter_rows *rows, const xg_scatter_sums *sums)
 {
     ptrdiff_t k = rows->k, m = rows->m;
     add_numbers(rows, sums);

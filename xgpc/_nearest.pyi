@@ -1,9 +1,0 @@
-import numpy as np
-
-class Tree:
-    order: np.ndarray
-    def __init__(
-        self, rows: np.ndarray, mean: np.ndarray, directions: np.ndarray, power: int, places: np.ndarray, most: int
-    ) -> None: ...
-    def of(self, points: np.ndarray, k: int) -> np.ndarray: ...
-    def of_rows(self, first: int, last: int, k: int) -> np.ndarray: ...

@@ -1,3 +1,0 @@
-import numpy as np
-
-def product_games(parts: np.ndarray, nodes: np.ndarray, weights: np.ndarray, slopes: np.ndarray) -> np.ndarray: ...

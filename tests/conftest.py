@@ -56,7 +56,7 @@ TUNED = {
     "softmax_iterations": ["inference.ascent.CG_MAX_ITER"],
     "softmax_tolerance": ["inference.ascent.SOFTMAX_CG_TOL"],
     "start_rows": ["learning.inducing.SAMPLE_ROWS"],
-    "sweep_tolerance": ["inference.sweeps.TOLERANCE", "inference.sweeps.CLASSES_TOLERANCE"],
+    "sweep_tolerance": ["inference.sweeps.TOLERANCE"],
     "tile_rows": ["rows.executor.TILE_ROWS"],
 }
 

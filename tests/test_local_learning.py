@@ -14,7 +14,6 @@ from support.fits import quietly, rows_of
 from support.internals import (
     converged_sites,
     inverse_diagonal,
-    local_rows,
 )
 from support.local import KERNELS, Problem
 from support.reference import moons
@@ -57,10 +56,8 @@ def test_gradient_is_nearly_that_of_the_score_with_converged_sites(name, link):
 
     def converged(theta):
         spec = problem.prior.spec.with_theta(theta)
-        prior = problem.prior.rebuilt([spec], problem.prior.Z)
-        rows = local_rows(problem.executor, prior, problem.X)
-        local = replace(problem.local, prior=prior, rows=rows)
-        sweeps = converged_sites(local, problem.sites, 1e-10, 1000)
+        problem.prior = problem.prior.rebuilt([spec], problem.prior.Z)
+        sweeps = converged_sites(problem.local, problem.sites, 1e-10, 1000)
         assert sweeps.converged
         return replace(score, sites=sweeps.sites).at(np.append(theta, 0.0)).scores.mean
 

@@ -117,7 +117,7 @@ cdef xg_local_kernel local_kernel(InducingKernel kernel):
     return found
 
 
-cdef xg_local_support local_support(tuple support, tuple sites):
+cdef xg_local_support local_support(support, sites):
     # Training rows and their sites, which must outlive them
     cdef const double[:, :, ::1] x = support[0]
     cdef const double[:, ::1] a = support[1], precision = sites[0], linear = sites[1]
@@ -149,7 +149,7 @@ cdef class Neighbourhoods:
     cdef object _alive
     cdef InducingKernel _kernel
 
-    def __init__(self, InducingKernel kernel, tuple support, tuple rows, tuple sites, index, n_earlier=None,
+    def __init__(self, InducingKernel kernel, support, rows, sites, index, n_earlier=None,
                  double[:, ::1] blocks=None):
         (n, m), (r, k), C = np.shape(support[1]), np.shape(index), len(sites[0])
         F, d = kernel.n_factors, kernel.n_features
@@ -275,7 +275,7 @@ cdef class Predictor:
     cdef object _alive
 
     def __init__(self, InducingKernel kernel, const double[:, ::1] Linv, Tree tree, const double[::1] scale,
-                 double largest, tuple support, tuple sites, const double[:, ::1] w, const double[:, :, ::1] V,
+                 double largest, support, sites, const double[:, ::1] w, const double[:, :, ::1] V,
                  Py_ssize_t k):
         if k > tree.tree.n:
             raise ValueError(f"There are {tree.tree.n} rows, so {k} nearest ones cannot be found.")

@@ -89,7 +89,7 @@ class Problem:
 
     @property
     def local(self):
-        return Local(self.executor, self.labels, self.prior, self.rows, self.index, self.n_earlier, self.site)
+        return Local.of(self.executor, self.source, self.prior, (self.index, self.n_earlier), self.site)
 
     def swept(self, tol=None, start=None, factor=1.0):
         """Sites that agree with each other, from a start's times a factor; they become the problem's."""
@@ -125,7 +125,7 @@ def three_classes(X):
 def predicted(at, q):
     """Means and variances (C, r) of latent values by the conditionals of all neighbourhoods."""
     given = at.empty(len(at.index))
-    at.compiled.condition(0, len(at.index), [given])
+    at.condition(0, len(at.index), [given])
     mean, variance = q.moments(given.b)
     return given.mean + mean, given.variance + variance
 

@@ -8,7 +8,7 @@ that come before it in a random order (Vecchia's approximation of the residual; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -28,7 +28,6 @@ from .local_rows import (
     local_rows,
     metric,
     neighbour_matrices,
-    transformed,
 )
 from .sparse import SparsePosterior, SparsePrior
 
@@ -98,7 +97,7 @@ class LocalPosterior(Value):
         near, prior, sites = self.neighbours, self.prior, (self.precision, self.linear)
         scale = np.full(prior.core.n_features, near.metric.scale)
         search, q = (near.tree, scale, LARGEST), (self.w, self.V)
-        return _local.Predictor(prior.core, prior.Linv, *search, self.whitened_rows.arrays, sites, *q, self.n_neighbors)
+        return _local.Predictor(prior.core, prior.Linv, *search, self.whitened_rows, sites, *q, self.n_neighbors)
 
     def without_neighbors(self) -> SparsePosterior:
         """The posterior of the inducing points' values alone: q(z), as the neighbours' sites made it."""
@@ -108,11 +107,11 @@ class LocalPosterior(Value):
             raise ValueError("The covariance of the inducing points' values is not positive definite.")
         return found
 
-    def at(self, X: np.ndarray) -> Neighbourhoods:
+    def at(self, X: np.ndarray, n_earlier: np.ndarray | None = None) -> Neighbourhoods:
         """Rows of X (r, d), and their neighbours."""
-        index = self.neighbours.of(X, self.n_neighbors)
+        index, rows = self.neighbours.of(X, self.n_neighbors), local_rows(Executor(), self.prior, X)
         sites = self.precision, self.linear
-        return Neighbourhoods(self.prior.core, self.whitened_rows, sites, transformed(self.prior, X), index)
+        return Neighbourhoods(self.prior.core, self.whitened_rows, sites, rows, index, n_earlier)
 
     @small_is_zero
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -144,12 +143,12 @@ class LocalPosterior(Value):
         """Gradients (2, C, r, d) of means and unscaled variances by the rows of X (r, d)."""
         core, (C, m), (r, d), k = self.prior.core, self.w.shape, X.shape, self.n_neighbors
         # The core takes two sets of neighbours: here both are all, for gradients of the mean and of the variance.
-        at = replace(self.at(X), n_earlier=np.full(r, k, dtype=np.int32))
+        at = self.at(X, np.full(r, k, dtype=np.int32))
         is_variance = np.repeat(np.arange(2.0), C * r).reshape(2, C, r)
         V, w = np.array(self.V), np.array(self.w)
         given = [(V, w, one, 1.0 - one, one, 1.0 - one) for one in is_variance]
         out = [tuple(np.empty((C, r, size)) for size in (k, k, m, m, k, k)) for _ in range(2)]
-        at.compiled.vjp(0, r, given, out, np.empty((r, m)), np.empty(r))
+        at.vjp(0, r, given, out, np.empty((r, m)), np.empty(r))
         gamma, chi, b, u = (np.stack(arrays) for arrays in list(zip(*out, strict=True))[:4])
         # By the covariances with the neighbours and, through the whitened rows, with the inducing points; see local.h.
         by_near, by_points = chi - is_variance[..., None] * gamma, (-u - is_variance[..., None] * b) @ self.prior.Linv

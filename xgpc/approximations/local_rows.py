@@ -7,10 +7,8 @@ b = a(x) - sum of gamma_j a_j over the neighbours j, and gamma = (D_NN + diag(1 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -36,17 +34,12 @@ ORDER_SEED = 0
 EVERY_ROW = slice(None)
 
 
-@dataclass(frozen=True)
-class LocalRows:
+class LocalRows(NamedTuple):
     """Rows as the prior transforms them."""
 
     x: np.ndarray  # (n_factors, n, d), features divided by each factor's length scales
     a: np.ndarray  # (n, m), whitened
     residual: np.ndarray  # (n,), D(x, x)
-
-    @property
-    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self.x, self.a, self.residual
 
 
 def aligned(n: int, m: int) -> np.ndarray:
@@ -56,24 +49,18 @@ def aligned(n: int, m: int) -> np.ndarray:
     return memory[start : start + 8 * n * m].view(np.float64).reshape(n, m)
 
 
-def transformed(prior: SparsePrior, X: np.ndarray) -> LocalRows:
-    """Transform some rows X (n, d); O(n m (m + d))."""
-    core, X = prior.core, np.ascontiguousarray(X, dtype=np.float64)
-    a = core.cross(X) @ prior.Linv.T
-    residual = np.maximum(core.diagonals(X) - np.einsum("ij,ij->i", a, a), 0.0)
-    return LocalRows(X * core.inverse_length_scale[:, None], a, residual)
-
-
 def local_rows(executor: Executor, prior: SparsePrior, X: np.ndarray) -> LocalRows:
-    """Transform all rows X (n, d)."""
-    n = len(X)
-    a = aligned(n, prior.n_inducing)
-    x, residual = np.empty((prior.core.n_factors, *X.shape)), np.empty(n)
+    """Transform rows X (n, d); O(n m (m + d))."""
+    core, a = prior.core, aligned(len(X), prior.n_inducing)
+    x, residual = np.empty((core.n_factors, *X.shape)), np.empty(len(X))
 
     def fill(rows: slice) -> None:
-        x[:, rows], a[rows], residual[rows] = transformed(prior, X[rows]).arrays
+        some = np.ascontiguousarray(X[rows], dtype=np.float64)
+        a[rows] = whitened = core.cross(some) @ prior.Linv.T
+        residual[rows] = np.maximum(core.diagonals(some) - np.einsum("ij,ij->i", whitened, whitened), 0.0)
+        x[:, rows] = some * core.inverse_length_scale[:, None]
 
-    executor.each(fill, parts_of(n))
+    executor.each(fill, parts_of(len(X)))
     return LocalRows(x, a, residual)
 
 
@@ -107,12 +94,6 @@ def neighbour_matrices(index: np.ndarray, weights: np.ndarray, n: int) -> list[c
     return [csr_array((part.ravel(), index.ravel(), ends), shape=(len(index), n)) for part in weights]
 
 
-def by_parts(executor: Executor, function: Callable[[slice], Any], n_rows: int) -> tuple[np.ndarray, ...]:
-    """Arrays (C, n, ...), joined from the arrays that a function makes for parts of the rows."""
-    parts = zip(*executor.each(function, parts_of(n_rows)), strict=True)
-    return tuple(np.concatenate(arrays, axis=1) for arrays in parts)
-
-
 def blocks_for(n: int, k: int) -> np.ndarray | None:
     """Memory for the covariances of n neighbourhoods' residuals, which conditionals share; None if it is too large."""
     size = (k + 1) * (k + 2) // 2
@@ -126,7 +107,35 @@ class Conditional(NamedTuple):
     b: np.ndarray  # (C, r, m)
     variance: np.ndarray  # (C, r)
     mean: np.ndarray  # (C, r)
-    gamma: np.ndarray  # (C, r, k)
+    gamma: np.ndarray  # (C, r, k), or (C, r, 0) where it is not wanted
+
+
+class Neighbourhoods(_local.Neighbourhoods):
+    """Rows to predict, and the training rows near them, ``support``, with their sites; see the compiled class."""
+
+    def __init__(
+        self,
+        core: InducingKernel,
+        support: LocalRows,
+        sites: Sites,
+        rows: LocalRows,
+        index: np.ndarray,
+        n_earlier: np.ndarray | None = None,
+        blocks: np.ndarray | None = None,
+    ):
+        super().__init__(core, support, rows, sites, index, n_earlier, blocks)
+        self.support, self.sites, self.rows, self.index = support, sites, rows, index
+
+    def empty(self, n_rows: int, with_gamma: bool = False) -> Conditional:
+        """Arrays for the conditionals of so many rows."""
+        k, m, C = self.index.shape[1] if with_gamma else 0, self.support.a.shape[1], len(self.sites[0])
+        return Conditional(*map(np.empty, ((C, n_rows, m), (C, n_rows), (C, n_rows), (C, n_rows, k))))
+
+    def conditional(self, executor: Executor) -> Conditional:
+        """The conditionals of all rows by all neighbours; O(k^2 (m + d) + C (k^3 + k m)) a row."""
+        result = self.empty(len(self.index), with_gamma=True)
+        executor.each(lambda rows: self.condition(rows.start, rows.stop, [result]), parts_of(len(self.index)))
+        return result
 
 
 @dataclass(frozen=True)
@@ -138,6 +147,24 @@ class Coefficients:
 
     w: np.ndarray
     V: np.ndarray
+
+    @classmethod
+    def zeros(cls, C: int, m: int) -> Coefficients:
+        return cls(np.zeros((C, m)), np.zeros((C, m, m)))
+
+    @classmethod
+    def of_rows(cls, b: np.ndarray, d_mean: np.ndarray, d_variance: np.ndarray) -> Coefficients:
+        """Sums over rows of d_mean b and of d_variance b b^T for b (C, r, m).
+
+        They are the gradient by w and V, from those by the means and variances (C, r) of b.z.
+        """
+        by_V = np.swapaxes(b * d_variance[..., None], 1, 2) @ b
+        return cls(np.einsum("cr,crm->cm", d_mean, b), by_V)
+
+    def add(self, other: Coefficients) -> None:
+        """Add w and V of another one."""
+        self.w[:] += other.w
+        self.V[:] += other.V
 
     def from_natural(self) -> Coefficients:
         """q(z) from what the sites add to its natural parameters, these h and P; ValueError if it is not proper."""
@@ -157,77 +184,6 @@ class Coefficients:
             )
         return Coefficients((V @ self.w[..., None])[..., 0], V)
 
-    @classmethod
-    def zeros(cls, C: int, m: int) -> Coefficients:
-        return cls(np.zeros((C, m)), np.zeros((C, m, m)))
-
-    def add(self, other: Coefficients) -> None:
-        """Add w and V of another one."""
-        self.w[:] += other.w
-        self.V[:] += other.V
-
-    def moments(self, b: np.ndarray) -> Sites:
+    def moments(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances (C, r) of b.z for b (C, r, m)."""
         return np.einsum("crm,cm->cr", b, self.w), np.einsum("crm,crm->cr", b @ self.V, b)
-
-
-def by_coefficients(b: np.ndarray, d_mean: np.ndarray, d_variance: np.ndarray) -> Coefficients:
-    """Sums over rows of d_mean b and of d_variance b b^T for b (C, r, m).
-
-    They are the gradient by w and V, from those by the means and variances (C, r) of b.z.
-    """
-    by_V = np.swapaxes(b * d_variance[..., None], 1, 2) @ b
-    return Coefficients(np.einsum("cr,crm->cm", d_mean, b), by_V)
-
-
-@dataclass(frozen=True, eq=False)
-class Neighbourhoods:
-    """Rows, and the training rows that they are predicted from.
-
-    With ``n_earlier`` there are two sets of neighbours: all, and the first so many.
-    """
-
-    core: InducingKernel
-    support: LocalRows  # the training rows
-    sites: Sites
-    rows: LocalRows  # the rows to predict
-    index: np.ndarray  # (r, k), numbers of the training rows that are near
-    n_earlier: np.ndarray | None = None
-    blocks: np.ndarray | None = None  # memory for the residuals' covariances, see ``Local``
-
-    @cached_property
-    def compiled(self) -> _local.Neighbourhoods:
-        return _local.Neighbourhoods(
-            self.core, self.support.arrays, self.rows.arrays, self.sites, self.index, self.n_earlier, self.blocks
-        )
-
-    def empty(self, n_rows: int, with_gamma: bool = False) -> Conditional:
-        """Arrays for the conditionals of so many rows; that of gamma is empty unless ``with_gamma``."""
-        k, m, C = self.index.shape[1] if with_gamma else 0, self.support.a.shape[1], len(self.sites[0])
-        shapes = (C, n_rows, m), (C, n_rows), (C, n_rows), (C, n_rows, k)
-        return Conditional(*map(np.empty, shapes))
-
-    def conditional(self, executor: Executor) -> Conditional:
-        """The conditionals of all rows by all neighbours; O(k^2 (m + d) + C (k^3 + k m)) a row."""
-        found = self.empty(len(self.index), with_gamma=True)
-        executor.each(lambda here: self.compiled.condition(here.start, here.stop, [found]), parts_of(len(self.index)))
-        return found
-
-
-def moments(executor: Executor, b: np.ndarray, q: Coefficients) -> tuple[np.ndarray, ...]:
-    """Means and variances (C, r) of b.z for b (C, r, m); O(C m^2) a row."""
-    return by_parts(executor, lambda here: q.moments(b[:, here]), b.shape[1])
-
-
-def site_terms(variance: np.ndarray, mean: np.ndarray, sites: Sites) -> Sites:
-    """Precisions and linear terms that rows' sites have for b.z, given the neighbours' sites: 1 / (1 / lambda +
-    variance), and its product with r / lambda - mean."""
-    precision, linear = sites
-    share = 1.0 / (1.0 + precision * variance)
-    return share * precision, share * (linear - precision * mean)
-
-
-def site_terms_vjp(terms: Sites, d_s: np.ndarray, d_g: np.ndarray) -> Sites:
-    """Gradients by a conditional's variance and mean, from those by its ``site_terms``; the sites are constants."""
-    s, g = terms
-    return -s * (s * d_s + g * d_g), -s * d_g

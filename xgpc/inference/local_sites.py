@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,17 +19,14 @@ from ..approximations.local_rows import (
     LocalRows,
     Neighbourhoods,
     blocks_for,
-    by_coefficients,
-    by_parts,
-    moments,
-    site_terms,
-    site_terms_vjp,
+    local_rows,
 )
 from ..approximations.sparse import SparsePrior
 from ..likelihoods.cavity import centred
 from ..likelihoods.curvature import Curvature
 from ..rows.coinciding import Sites
-from ..rows.executor import Executor, parts_for
+from ..rows.executor import Executor, parts_for, parts_of
+from ..rows.source import ArraySource, labels_and_weights
 
 # Least share of q(z)'s precision along b without a row's own term, against rounding; the least share seen was .04.
 LEAST_LEFT = 1e-3
@@ -41,6 +38,7 @@ LEAST_WITHOUT = 1e-3
 BALANCED, NEWTON_STEPS, NEWTON_RATES, GMRES_TOL, GMRES_ITER = 0.1, 2, (1.0, 0.5, 0.25), 0.3, 20
 # Classes whose means a thread computes at a time: products with the whitened rows read these once for so many.
 GROUP = 8
+Pair = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -48,73 +46,45 @@ class Local:
     """Training rows, their neighbours among themselves, and the likelihood of the labels."""
 
     executor: Executor
-    labels: tuple[np.ndarray, np.ndarray]  # (n,) each, in the form that the site needs, and weights
+    labels: Pair  # (n,) each, in the form that the site needs, and weights
     prior: SparsePrior
     rows: LocalRows
     index: np.ndarray  # (n, k), with ``n_earlier`` as from ``in_order``
     n_earlier: np.ndarray  # (n,)
     site: Site
-    blocks: np.ndarray | None = None  # covariances of the neighbourhoods' residuals, which sweeps share
+    blocks: np.ndarray | None  # covariances of the neighbourhoods' residuals, which sweeps share; None: each anew
 
-    def with_blocks(self) -> Local:
-        """Keep what sweeps have in common, if that takes little memory."""
-        return self if self.blocks is not None else replace(self, blocks=blocks_for(*self.index.shape))
+    @classmethod
+    def of(cls, executor: Executor, source: ArraySource, prior: SparsePrior, among: Pair, site: Site) -> Local:
+        """Transform the rows; ``among`` are neighbours as from ``in_order``."""
+        rows, labels = local_rows(executor, prior, source.X), labels_and_weights(source)
+        return cls(executor, labels, prior, rows, *among, site, blocks_for(*among[0].shape))
 
     def neighbourhoods(self, sites: Sites) -> Neighbourhoods:
-        """Neighbourhoods of the rows under given sites."""
         return Neighbourhoods(self.prior.core, self.rows, sites, self.rows, self.index, self.n_earlier, self.blocks)
+
+    def by_parts(self, function: Callable[[slice], Pair]) -> Pair:
+        """Two arrays (C, n), joined from those that a function makes for parts of the rows."""
+        first, second = zip(*self.executor.each(function, parts_of(len(self.index))), strict=True)
+        return np.concatenate(first, axis=1), np.concatenate(second, axis=1)
 
     def sites_at(self, mean: np.ndarray, variance: np.ndarray) -> Sites:
         """The sites that predictions (C, n) of the rows make."""
         (y, weight), cavity = self.labels, self.site.record.cavity
-        precision, linear = by_parts(
-            self.executor, lambda rows: cavity.sites(self.site, mean[:, rows], variance[:, rows], y[rows]), len(y)
+        precision, linear = self.by_parts(
+            lambda rows: cavity.sites(self.site, mean[:, rows], variance[:, rows], y[rows])
         )
         return weight * precision, weight * linear
 
-    def sites_vjp(self, mean: np.ndarray, variance: np.ndarray, by_sites: Sites) -> tuple[np.ndarray, ...]:
-        """Gradients (C, n) by the predictions, from those by the sites."""
-        y, weight = self.labels
-        by_precision, by_linear = weight * by_sites[0], weight * by_sites[1]
 
-        def part(rows: slice) -> Sites:
-            here = by_precision[:, rows], by_linear[:, rows]
-            return self.site.record.cavity.vjp(self.site, mean[:, rows], variance[:, rows], y[rows], here)
+def site_terms(given: Conditional, sites: Sites, rows: slice) -> Sites:
+    """Precisions s and linear terms g that the sites of some rows have for b.z, given their neighbours' sites.
 
-        return by_parts(self.executor, part, len(y))
-
-
-class GivenNeighbours(NamedTuple):
-    """The first half of a sweep: rows given z and their neighbours' sites, and the sums that determine q(z)."""
-
-    given: Sites  # the rows' own
-    neighbours: Conditional  # given all neighbours of a row
-    earlier: Conditional | None  # given only the neighbours that precede the row; without b
-    natural: Coefficients  # h and P, sums over the rows of what their sites add to the natural parameters of q(z)
-
-    @classmethod
-    def of(cls, local: Local, sites: Sites, keep_weights: bool = False) -> GivenNeighbours:
-        """O(n k^2 (m + d) + C n (k^3 + k m + m^2)), under the sites (C, n) of all rows.
-
-        By the chain rule of probabilities each row's site, given those of its earlier neighbours, adds s b b^T and g b
-        to the natural parameters of q(z). ``keep_weights`` keeps gamma, and variance, mean and gamma given earlier
-        neighbours.
-        """
-        at, n = local.neighbourhoods(sites), len(local.index)
-        neighbours, all_earlier = at.empty(n, keep_weights), at.empty(n, with_gamma=True) if keep_weights else None
-        natural = Coefficients.zeros(len(sites[0]), local.rows.a.shape[1])
-
-        def part(rows: slice) -> Coefficients:
-            out = given = at.empty(rows.stop - rows.start)
-            if all_earlier:
-                out = all_earlier._replace(b=given.b)
-                given = Conditional(given.b, *(array[:, rows] for array in out[1:]))
-            at.compiled.condition(rows.start, rows.stop, [neighbours, out])
-            s, g = site_terms(given.variance, given.mean, (sites[0][:, rows], sites[1][:, rows]))
-            return by_coefficients(given.b, g, s)
-
-        local.executor.fold(part, parts_for(n, len(sites[0])), natural.add)
-        return cls(sites, neighbours, all_earlier, natural)
+    They are 1 / (1 / lambda + variance), and its product with r / lambda - mean.
+    """
+    precision, linear = sites[0][:, rows], sites[1][:, rows]
+    share = 1.0 / (1.0 + precision * given.variance[:, rows])
+    return share * precision, share * (linear - precision * given.mean[:, rows])
 
 
 @dataclass(frozen=True)
@@ -124,68 +94,60 @@ class Sweep:
     With s and g the ``site_terms`` of a row in q(z), beta = b.V b and t = 1 - s beta, the other rows' sites predict b.z
     of the row as normal with mean (b.w - beta g) / t and variance beta / t. The conditional given the neighbours is
     added to this. Of a row's own site the share ``own_share`` counts as known; if it is negative, more than the site is
-    removed.
+    removed. Arrays are (C, n).
     """
 
     local: Local
     given: Sites
-    neighbours: Conditional  # given all neighbours of a row; its b has no rows unless it was to be kept
-    earlier: Conditional | None  # as in ``GivenNeighbours``
     q: Coefficients  # q(z), which the given sites determine
-    terms: Sites  # s and g (C, n)
-    b_mean: np.ndarray  # b.w (C, n)
-    b_variance: np.ndarray  # beta (C, n)
-    own_share: np.ndarray  # (n,)
+    neighbours: Conditional  # given all neighbours of a row; its b has no rows unless it was to be kept
+    earlier: Conditional  # given only the neighbours that precede the row; without b
+    terms: Sites
+    b_mean: np.ndarray  # b.w
+    b_variance: np.ndarray  # beta
+    left: np.ndarray  # t, the share of the precision in direction b that the other rows leave
+    mean: np.ndarray  # of the cavity
+    variance: np.ndarray
+    own_share: np.ndarray  # as much of it as leaves a positive variance
+    share: np.ndarray  # of the cavity's variance that is left by the known part of the own site
 
     @classmethod
-    def of(cls, local: Local, sites: Sites, keep_b: bool = False, keep_weights: bool = False) -> Sweep:
-        """Predict all rows: O(n (k^2 (m + d) + C (k^3 + m^2))).
+    def of(cls, local: Local, sites: Sites, keep_b: bool = False, keep_gamma: bool = False) -> Sweep:
+        """Predict all rows: O(n (k^2 (m + d) + C (k^3 + m^2))); ValueError if q(z) is not proper.
 
-        ``keep_b`` keeps b given all neighbours, which is as large as the whitened rows; ``keep_weights`` is as in
-        ``GivenNeighbours``. ValueError if q(z) is not proper.
+        By the chain rule of probabilities each row's site, given those of its earlier neighbours, adds s b b^T and g b
+        to the natural parameters of q(z). ``keep_b`` keeps b given all neighbours, which is as large as the whitened
+        rows, and ``keep_gamma`` the neighbours' weights.
         """
-        first = GivenNeighbours.of(local, sites, keep_weights)
-        return cls.second(local, first, first.natural.from_natural(), keep_b)
+        at, (C, n), m = local.neighbourhoods(sites), sites[0].shape, local.rows.a.shape[1]
+        neighbours, no_b, natural = at.empty(n, keep_gamma), np.empty((C, 0, m)), Coefficients.zeros(C, m)
+        earlier = Conditional(no_b, *map(np.empty_like, neighbours[1:]))
 
-    @classmethod
-    def second(cls, local: Local, first: GivenNeighbours, q: Coefficients, keep_b: bool = False) -> Sweep:
-        """The second half of a sweep, with q(z) from the sums over all rows; O(C n m^2)."""
-        neighbours = first.neighbours
-        terms = site_terms(neighbours.variance, neighbours.mean, first.given)
-        own_share = local.site.record.cavity.own_share(local.labels[1])
-        b_mean, b_variance = moments(local.executor, neighbours.b, q)
-        if not keep_b:
-            neighbours = neighbours._replace(b=np.empty((len(b_mean), 0, q.w.shape[1])))
-        return cls(local, first.given, neighbours, first.earlier, q, terms, b_mean, b_variance, own_share)
+        def part(rows: slice) -> Coefficients:
+            b = np.empty((C, rows.stop - rows.start, m))
+            at.condition(rows.start, rows.stop, [neighbours, earlier._replace(b=b)])
+            s, g = site_terms(earlier, sites, rows)
+            return Coefficients.of_rows(b, g, s)
 
-    @cached_property
-    def left(self) -> np.ndarray:
-        """t, the share of the precision in direction b that the other rows leave."""
-        return np.maximum(1.0 - self.terms[0] * self.b_variance, LEAST_LEFT)
+        local.executor.fold(part, parts_for(n, C), natural.add)
+        q, (s, g) = natural.from_natural(), site_terms(neighbours, sites, slice(None))
+        b_mean, b_variance = local.by_parts(lambda rows: q.moments(neighbours.b[:, rows]))
+        left = np.maximum(1.0 - s * b_variance, LEAST_LEFT)
+        mean = neighbours.mean + (b_mean - b_variance * g) / left
+        variance = neighbours.variance + b_variance / left
+        own_share, most = local.site.record.cavity.own_share(local.labels[1]), 1.0 - LEAST_WITHOUT
+        own = variance * (own_share * sites[0])
+        part_left = most / np.maximum(most, -own)
+        neighbours = neighbours if keep_b else neighbours._replace(b=no_b)
+        known = part_left * own_share, 1.0 / (1.0 + part_left * own)
+        return cls(local, sites, q, neighbours, earlier, (s, g), b_mean, b_variance, left, mean, variance, *known)
 
-    @property
-    def mean(self) -> np.ndarray:
-        return self.neighbours.mean + (self.b_mean - self.b_variance * self.terms[1]) / self.left
+    def marginals(self) -> Pair:
+        """Means and variances with the known part of the own sites."""
+        return (self.mean + self.variance * (self.own_share * self.given[1])) * self.share, self.variance * self.share
 
-    @property
-    def variance(self) -> np.ndarray:
-        return self.neighbours.variance + self.b_variance / self.left
-
-    @cached_property
-    def kept(self) -> tuple[np.ndarray, np.ndarray]:
-        """Part of ``own_share`` that leaves a positive variance, and the share of the variance that is left by it."""
-        most, own = 1.0 - LEAST_WITHOUT, self.variance * (self.own_share * self.given[0])
-        part = most / np.maximum(most, -own)
-        return part, 1.0 / (1.0 + part * own)
-
-    def marginals(self) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances (C, n) with the own sites' part."""
-        part, share = self.kept
-        linear = part * self.own_share * self.given[1]
-        return (self.mean + self.variance * linear) * share, self.variance * share
-
-    def predicted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances (C, n) with the whole own sites."""
+    def predicted(self) -> Pair:
+        """Means and variances with the whole own sites."""
         precision, linear = self.given
         share = 1.0 / (1.0 + precision * self.variance)
         return (self.mean + self.variance * linear) * share, self.variance * share
@@ -198,17 +160,24 @@ class Sweep:
 
         The old sites are constants.
         """
-        part, share = self.kept
-        precision, linear = (part * self.own_share * term for term in self.given)
-        d_mean, d_variance = self.local.sites_vjp(*self.marginals(), by_sites)
-        d_variance = share**2 * (d_variance + d_mean * (linear - self.mean * precision))
-        d_mean = share * d_mean
+        site, (y, weight), (at_mean, at_variance) = self.local.site, self.local.labels, self.marginals()
+        by_precision, by_linear = weight * by_sites[0], weight * by_sites[1]
+
+        def part(rows: slice) -> Pair:
+            here = by_precision[:, rows], by_linear[:, rows]
+            return site.record.cavity.vjp(site, at_mean[:, rows], at_variance[:, rows], y[rows], here)
+
+        d_mean, d_variance = self.local.by_parts(part)
+        precision, linear = (self.own_share * term for term in self.given)
+        d_variance = self.share**2 * (d_variance + d_mean * (linear - self.mean * precision))
+        d_mean = self.share * d_mean
         (s, g), left = self.terms, self.left
         by_mean, by_variance = d_mean / left, d_variance / left
         d_left = -(by_mean * (self.b_mean - self.b_variance * g) + by_variance * self.b_variance) / left
         d_left[left == LEAST_LEFT] = 0.0
-        of_variance, of_mean = site_terms_vjp(self.terms, -self.b_variance * d_left, -self.b_variance * by_mean)
-        return by_mean, by_variance - g * by_mean - s * d_left, d_variance + of_variance, d_mean + of_mean
+        d_s, d_g = -self.b_variance * d_left, -self.b_variance * by_mean
+        # Through s and g, too, which depend on variance and mean given the neighbours.
+        return by_mean, by_variance - g * by_mean - s * d_left, d_variance - s * (s * d_s + g * d_g), d_mean - s * d_g
 
 
 class Marginal(NamedTuple):
@@ -217,7 +186,6 @@ class Marginal(NamedTuple):
     given: np.ndarray  # the linear terms
     w: np.ndarray  # (C, m), mean of q(z)
     mean: np.ndarray  # of the latent values, centred
-    variance: np.ndarray
     precision: np.ndarray  # of the new sites
     linear: np.ndarray
     gradient: np.ndarray  # of each row's expected log likelihood by the mean
@@ -226,64 +194,60 @@ class Marginal(NamedTuple):
 
 @dataclass(frozen=True)
 class GivenPrecisions:
-    """Marginals as a function of the sites' linear terms at given precisions; the means are linear in these terms."""
+    """Marginals as a function of the sites' linear terms, at the precisions of a sweep that has kept gamma.
 
-    local: Local
-    precision: np.ndarray  # (C, n)
-    q: Coefficients  # its V does not depend on the linear terms
-    earlier_variance: np.ndarray  # (C, n), given z and the earlier neighbours
-    variance: np.ndarray  # (C, n), of the marginals
-    # (C, n) each, of the marginals' means by those given the neighbours, by those of b.z, and by the linear terms.
-    slopes: tuple[np.ndarray, np.ndarray, np.ndarray]
-    gamma: np.ndarray  # (C, n, k), given all neighbours
-    earlier_gamma: np.ndarray  # given earlier ones
+    The means are linear in these terms; variances do not depend on them.
+    """
 
-    @classmethod
-    def of(cls, local: Local, sites: Sites) -> GivenPrecisions:
-        """Compute what does not depend on the linear terms; O(n (k^2 (m + d) + C (k^3 + m^2)))."""
-        sweep = Sweep.of(local, sites, keep_weights=True)
-        neighbours, earlier, (part, share) = sweep.neighbours, sweep.earlier, sweep.kept
-        assert earlier is not None
-        (s, _), b_variance = sweep.terms, sweep.b_variance / sweep.left
-        by_linear = sweep.variance * part * sweep.own_share - b_variance / (1.0 + sites[0] * neighbours.variance)
-        slopes = share * (1.0 + b_variance * s), share / sweep.left, share * by_linear
-        weights = neighbours.gamma, earlier.gamma
-        return cls(local, sites[0], sweep.q, earlier.variance, sweep.variance * share, slopes, *weights)
+    sweep: Sweep
 
-    def _means(self, linear: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    @cached_property
+    def slopes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(C, n) each, of the means by those given the neighbours, by those of b.z, and by the linear terms."""
+        sweep = self.sweep
+        b_variance, (s, _), share = sweep.b_variance / sweep.left, sweep.terms, sweep.share
+        by_linear = sweep.variance * sweep.own_share - b_variance / (1.0 + sweep.given[0] * sweep.neighbours.variance)
+        return share * (1.0 + b_variance * s), share / sweep.left, share * by_linear
+
+    @cached_property
+    def variance(self) -> np.ndarray:
+        return self.sweep.variance * self.sweep.share
+
+    def _means(self, linear: np.ndarray) -> Pair:
         """Mean of q(z), and marginal means (C, n) for linear terms (C, n); O(C n (k + m))."""
-        A, index = self.local.rows.a, self.local.index
+        sweep, local = self.sweep, self.sweep.local
+        A, index, slopes = local.rows.a, local.index, self.slopes
 
-        def of_classes(here: slice) -> tuple[np.ndarray, np.ndarray]:
-            precision, given, gamma = self.precision[here], linear[here], self.gamma[here]
-            by_mean, by_b_mean, by_linear = (slope[here] for slope in self.slopes)
+        def of_classes(here: slice) -> Pair:
+            precision, given = sweep.given[0][here], linear[here]
+            by_mean, by_b_mean, by_linear = (slope[here] for slope in slopes)
             targets = given / np.maximum(precision, LEAST_PRECISION)
-            earlier = self.earlier_gamma[here], self.earlier_variance[here]
+            earlier = sweep.earlier.gamma[here], sweep.earlier.variance[here]
             # The matrix of all b is A - gamma A.
-            by_a = _local.chain_terms(index, self.local.n_earlier, *earlier, precision, given, targets)
-            w = (self.q.V[here] @ (by_a @ A)[..., None])[..., 0]
+            by_a = _local.chain_terms(index, local.n_earlier, *earlier, precision, given, targets)
+            w = (sweep.q.V[here] @ (by_a @ A)[..., None])[..., 0]
             a_mean = w @ A.T
-            near_mean, near_a_mean = _local.neighbour_sums(index, gamma, targets, a_mean)
+            near_mean, near_a_mean = _local.neighbour_sums(index, sweep.neighbours.gamma[here], targets, a_mean)
             return w, by_mean * near_mean + by_b_mean * (a_mean - near_a_mean) + by_linear * given
 
         groups = [slice(c, c + GROUP) for c in range(0, len(linear), GROUP)]
-        w, mean = zip(*self.local.executor.each(of_classes, groups), strict=True)
+        w, mean = zip(*local.executor.each(of_classes, groups), strict=True)
         return np.concatenate(w), np.concatenate(mean)
 
     def marginal(self, given: np.ndarray) -> Marginal:
         w, mean = self._means(given)
-        precision, linear = self.local.sites_at(mean, self.variance)
+        precision, linear = self.sweep.local.sites_at(mean, self.variance)
         mean = centred(mean)
         gradient = linear - precision * mean
-        missing = gradient + self.precision * mean - given
-        return Marginal(given, w, mean, self.variance, precision, linear, gradient, missing)
+        missing = gradient + self.sweep.given[0] * mean - given
+        return Marginal(given, w, mean, precision, linear, gradient, missing)
 
-    def balanced(self, given: np.ndarray, curvature: Curvature) -> Marginal:
+    def balanced(self, curvature: Curvature) -> Marginal:
         """Solve for consistent linear terms by Newton steps with the curvature that couples the classes."""
-        here = self.marginal(given)
+        here = self.marginal(self.sweep.given[1])
         least = BALANCED * np.linalg.norm(here.missing)
         for _ in range(NEWTON_STEPS):
-            step = self._newton_step(here, curvature(*self.local.labels, here))
+            step = self._newton_step(here, curvature(*self.sweep.local.labels, here))
             trials = (self.marginal(here.given + rate * step) for rate in NEWTON_RATES)
             size = np.linalg.norm(here.missing)
             better = next((trial for trial in trials if np.linalg.norm(trial.missing) < size), None)
@@ -298,12 +262,12 @@ class GivenPrecisions:
         """Newton step by GMRES: if a step changes the mean by M step, the residual changes by (precision - bend) M step
         - step.
         """
+        precision = self.sweep.given[0]
 
         def product(step: np.ndarray) -> np.ndarray:
-            moved = centred(self._means(step.reshape(self.precision.shape))[1])
-            return step - (self.precision * moved - bend(moved)).ravel()
+            moved = centred(self._means(step.reshape(precision.shape))[1])
+            return step - (precision * moved - bend(moved)).ravel()
 
-        n = self.precision.size
-        operator = LinearOperator((n, n), matvec=product, dtype=np.float64)
+        operator = LinearOperator((precision.size, precision.size), matvec=product, dtype=np.float64)
         step, _ = gmres(operator, here.missing.ravel(), rtol=GMRES_TOL, restart=GMRES_ITER, maxiter=1)
-        return step.reshape(self.precision.shape)
+        return step.reshape(precision.shape)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -17,13 +15,16 @@ from ..rows.coinciding import Sites
 from ..rows.source import ArraySource, labels_and_weights
 from .local_sites import GivenPrecisions, Local, Sweep
 
-# Length of the first steps, and the least length after sweeps that changed more than the one before. (With first steps
-# of .7, eight data sets took a third more sweeps.)
-FIRST_STEP, LEAST_STEP = 1.0, 0.1
+# Least length of steps, after sweeps that changed more than the one before. The first steps are full: with .7, eight
+# data sets took a third more sweeps.
+LEAST_STEP = 0.1
 # With two classes, sweeps end when the mean change of precision plus linear term is below this; log probabilities are
-# then within .0004 nats of the limit on average (electricity, 18 000 rows).
+# then within .0004 nats of the limit on average (electricity, 18 000 rows). With several classes, they end when no
+# training row's expected probabilities change by more than this; log probabilities of other rows are then within .0002,
+# .0001 and .0006 nats of the limit on average (letter, pendigits, wine: 10 or 11 sweeps; with 3e-4, 11 to 13).
 TOLERANCE, MAX_SWEEPS = 1e-3, 50
-# Without convergence, the sites with the least change are accepted within this many tolerances (.002 nats on average).
+# With two classes and without convergence, the sites with the least change are accepted within this many tolerances
+# (.002 nats on average).
 NEAR = 5.0
 # Anderson's acceleration starts when a sweep changes less than this, and combines this many earlier sweeps. (With .3
 # bank-marketing takes 15 sweeps, not 8; with six earlier sweeps none takes fewer.)
@@ -37,10 +38,6 @@ TAKEN_BACK = 1.2
 RIDGE, MOST_FACTOR = 1e-10, 1e3
 # Length of the precisions' steps: with full steps a few rows of pendigits oscillated for over fifty sweeps.
 PRECISION_STEP = 0.7
-# With several classes, sweeps end when no training row's expected probabilities change by more than this; log
-# probabilities of other rows are then within .0002, .0001 and .0006 nats of the limit on average (letter, pendigits,
-# wine: 10 or 11 sweeps; with 3e-4, 11 to 13).
-CLASSES_TOLERANCE = 1e-3
 
 
 def start_sites(source: ArraySource, site: Site) -> Sites:
@@ -50,21 +47,23 @@ def start_sites(source: ArraySource, site: Site) -> Sites:
     return weight * precision, weight * linear
 
 
-@dataclass(frozen=True)
-class Sweeps:
-    """Sites, what follows from them, the number of sweeps, and whether these converged at least nearly.
+class Swept(NamedTuple):
+    """Sites before the last of some sweeps, and what follows from them.
 
     Attributes
     ----------
     q : Coefficients, q(z)
     predicted : means and variances (C, n) of the rows, each from all sites and its own
+    change : of the sites by this sweep
+    n_sweeps, converged : number of the sweeps, and whether they converged at least nearly
     """
 
     sites: Sites
     q: Coefficients
     predicted: tuple[np.ndarray, np.ndarray]
-    n_sweeps: int
-    converged: bool
+    change: float
+    n_sweeps: int = 0
+    converged: bool = False
 
 
 def extrapolated(points: Sequence[np.ndarray], steps: Sequence[np.ndarray], length: float) -> np.ndarray:
@@ -85,34 +84,22 @@ def extrapolated(points: Sequence[np.ndarray], steps: Sequence[np.ndarray], leng
     return found
 
 
-def converged_sites(local: Local, sites: Sites, tol: float | None = None, max_sweeps: int = MAX_SWEEPS) -> Sweeps:
+def converged_sites(local: Local, sites: Sites, tol: float | None = None, max_sweeps: int = MAX_SWEEPS) -> Swept:
     """Sweep over all rows at once until the sites no longer change.
 
     ``tol`` is the change of sites, or of expected probabilities with several classes. Without convergence in
     ``max_sweeps``, the sites that changed least are returned.
     """
-    curvature = local.site.record.curvature
-    if curvature is None:
-        sweeps = _extrapolated(local.with_blocks(), sites)
-    else:
-        sweeps = _balanced(local.with_blocks(), sites, curvature)
-    usual, near = (TOLERANCE, NEAR) if curvature is None else (CLASSES_TOLERANCE, 1.0)
-    tol, least = usual if tol is None else tol, np.inf
-    for n_sweeps, swept in enumerate(islice(sweeps, max_sweeps), 1):
-        if n_sweeps == 1 or swept.change < least:
-            least, nearest = swept.change, swept
-        if swept.change < tol or not np.isfinite(swept.change):
-            break
-    return Sweeps(nearest.sites, nearest.q, nearest.predicted, n_sweeps, least < near * tol)
-
-
-class Swept(NamedTuple):
-    """Sites before a sweep, their change by it, and what follows from them; ``predicted`` is as in ``Sweeps``."""
-
-    change: float
-    sites: Sites
-    q: Coefficients
-    predicted: tuple[np.ndarray, np.ndarray]
+    tol, curvature = TOLERANCE if tol is None else tol, local.site.record.curvature
+    sweeps = _extrapolated(local, sites) if curvature is None else _balanced(local, sites, curvature)
+    nearest = swept = next(sweeps)
+    n_sweeps = 1
+    # It ends, too, where a change is not finite.
+    while tol <= swept.change < np.inf and n_sweeps < max_sweeps:
+        swept, n_sweeps = next(sweeps), n_sweeps + 1
+        nearest = swept if swept.change < nearest.change else nearest
+    is_near = nearest.change < (NEAR if curvature is None else 1.0) * tol
+    return nearest._replace(n_sweeps=n_sweeps, converged=is_near)
 
 
 def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[Swept]:
@@ -123,11 +110,12 @@ def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[Swep
     # No row's gradient is larger than this start value.
     before, weight = np.full_like(sites[0], 2.0), np.maximum(local.labels[1], LEAST_WEIGHT)
     while True:
-        given = GivenPrecisions.of(local, sites)
-        here = given.balanced(sites[1], curvature)
+        given = GivenPrecisions(Sweep.of(local, sites, keep_gamma=True))
+        here = given.balanced(curvature)
         gradient = here.gradient / weight
         change = float(np.max(np.maximum(np.abs(gradient - before), np.abs(here.missing / weight))))
-        yield Swept(change, (sites[0], here.given), Coefficients(here.w, given.q.V), (here.mean, here.variance))
+        q = Coefficients(here.w, given.sweep.q.V)
+        yield Swept((sites[0], here.given), q, (here.mean, given.variance), change)
         precision = sites[0] + PRECISION_STEP * (here.precision - sites[0])
         before, sites = gradient, (precision, here.gradient + precision * here.mean)
 
@@ -138,14 +126,14 @@ def _extrapolated(local: Local, sites: Sites) -> Iterator[Swept]:
     If a sweep changes more than the one before, the next step is plain: half as long if the last one was plain, too. An
     extrapolated step after which the change is much larger is replaced by the plain step.
     """
-    length, before, point = FIRST_STEP, np.inf, np.stack(sites)
+    length, before, point = 1.0, np.inf, np.stack(sites)
     points, steps = deque[np.ndarray](maxlen=MEMORY + 1), deque[np.ndarray](maxlen=MEMORY + 1)
     while True:
         given = point[0], point[1]
         sweep = Sweep.of(local, given)
         step = np.stack(sweep.sites()) - point
         change = 2.0 * float(np.mean(np.abs(step)))
-        yield Swept(change, given, sweep.q, sweep.predicted())
+        yield Swept(given, sweep.q, sweep.predicted(), change)
         if change > before:
             if len(points) < 2:
                 length = max(LEAST_STEP, 0.5 * length)

@@ -10,10 +10,10 @@ from scipy.optimize import minimize_scalar
 from .._sites import Site
 from ..approximations.base import KernelPosterior
 from ..approximations.local import LocalPosterior
-from ..approximations.local_rows import in_order, local_rows, metric
+from ..approximations.local_rows import blocks_for, in_order, metric
 from ..approximations.sparse import SparsePrior
 from ..inference.local_sites import Local
-from ..inference.sweeps import Sweeps, converged_sites, start_sites
+from ..inference.sweeps import Swept, converged_sites, start_sites
 from ..likelihoods import label_log_probabilities
 from ..rows.coinciding import Distinct, Sites, taken
 from ..rows.neighbours import Neighbours
@@ -61,12 +61,11 @@ class AllRows:
         order, others = near.order, near.by_place(min(task.n_neighbors, rows.n_rows - 1), executor.each)
         rank = np.empty(len(order), dtype=np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
-        among, by_place = in_order(rank[others], order), rows.sample(order)
-        whitened, labels = local_rows(executor, prior, by_place.X), labels_and_weights(by_place)
-        local = Local(executor, labels, prior, whitened, *among, task.site(prior, log_scale)).with_blocks()
+        among, site = in_order(rank[others], order), task.site(prior, log_scale)
+        local = Local.of(executor, rows.sample(order), prior, among, site)
         return cls(task, prior, log_scale, distinct, labels_and_weights(source)[1], local, order, rank, near)
 
-    def sweep(self, local: Local, sites: Sites, is_last: bool) -> Sweeps:
+    def sweep(self, local: Local, sites: Sites, is_last: bool) -> Swept:
         """Sweep until the sites of the distinct rows, from ``sites``, are consistent; or as accurate as in rounds."""
         history, n_inducing = self.task.fit.run.history, self.prior.n_inducing
         size = {"n_rows": len(self.weight), "n_inducing": n_inducing}
@@ -74,9 +73,9 @@ class AllRows:
         tol = None if is_last else round_tolerance(local.site)
         found = converged_sites(local, taken(sites, self.order), tol)
         history.add(**size, n_neighbors=local.index.shape[1], sweeps=found.n_sweeps)
-        return replace(found, sites=taken(found.sites, self.rank), predicted=taken(found.predicted, self.rank))
+        return found._replace(sites=taken(found.sites, self.rank), predicted=taken(found.predicted, self.rank))
 
-    def without(self, held_out: np.ndarray, sites: Sites) -> tuple[Sweeps, HeldOutPredictions]:
+    def without(self, held_out: np.ndarray, sites: Sites) -> tuple[Swept, HeldOutPredictions]:
         """The sites of the distinct rows if held-out rows have weight zero, and the predictions of the held-out rows.
 
         ``sites`` are those of the data's rows, from which the sweeps start. A held-out row with a copy among the other
@@ -91,7 +90,7 @@ class AllRows:
             # Held-out rows are near each other here: without sites they would take the place of rows with sites. A
             # random tenth takes a tenth of the places, which is not worth a search of its own.
             index, n_earlier = self._nearest_among(weight > 0.0)
-            local = replace(local, index=index, n_earlier=n_earlier, blocks=None)
+            local = replace(local, index=index, n_earlier=n_earlier, blocks=blocks_for(*index.shape))
         sweeps = self.sweep(local, self.distinct.sums(apart), is_last=False)
         mean, variance = (part[:, place] for part in sweeps.predicted)
         variance, labels = np.exp(self.log_scale) * variance, self.distinct.source.y[place]
@@ -107,14 +106,14 @@ class AllRows:
         index[others] = support[near.of(X[others], k, n_threads)]
         return in_order(index, self.order)
 
-    def joined(self, sweeps: Sweeps, held_out: np.ndarray, predicted: HeldOutPredictions) -> Sites:
+    def joined(self, sweeps: Swept, held_out: np.ndarray, predicted: HeldOutPredictions) -> Sites:
         """Sites of the distinct rows once the held-out rows have those at their predictions."""
         start = np.zeros((2, len(sweeps.sites[0]), len(self.weight)))
         start[:, :, held_out] = predicted.sites
         precision, linear = (a + b for a, b in zip(sweeps.sites, self.distinct.sums((start[0], start[1])), strict=True))
         return precision, linear
 
-    def posterior(self, sites: Sites, log_scale: float) -> tuple[LocalPosterior, Sweeps]:
+    def posterior(self, sites: Sites, log_scale: float) -> tuple[LocalPosterior, Swept]:
         """The local posterior with all labels."""
         prior, k, scale = self.prior, self.task.n_neighbors, float(np.exp(log_scale))
         sweeps = self.sweep(replace(self.local, site=self.task.site(prior, log_scale)), sites, is_last=True)
@@ -135,7 +134,7 @@ class AllRows:
         return found, sweeps
 
 
-def with_more_rows(task: Task, q: LocalPosterior, stay: np.ndarray) -> tuple[LocalPosterior, Sweeps]:
+def with_more_rows(task: Task, q: LocalPosterior, stay: np.ndarray) -> tuple[LocalPosterior, Swept]:
     """The posterior under the prior of q of the task's rows, which begin with some rows of q, by their numbers."""
     all_rows = AllRows.of(task, q.prior, float(np.log(q.variance_scale)), task.part.source)
     sites = start_sites(task.part.source, all_rows.local.site)

@@ -23,7 +23,6 @@ from ..approximations.local_rows import (
     Coefficients,
     Neighbourhoods,
     blocks_for,
-    by_coefficients,
     local_rows,
 )
 from ..approximations.sparse import SparsePrior
@@ -86,12 +85,11 @@ class HeldOutScore:
         """Evaluate the score: O(n m (m + d)), and O(k^2 (m + d) + k^3) for each row."""
         theta, scale = parameters[:-1], float(np.exp(parameters[-1]))
         prior = self.prior.rebuilt([self.prior.spec.with_theta(theta)], self.prior.Z)
-        rows, held_out_rows = (local_rows(self.executor, prior, source.X) for source in (self.support, self.held_out))
-        labels, among = labels_and_weights(self.support), (self.index, self.n_earlier)
-        local = Local(self.executor, labels, prior, rows, *among, self.site)
+        local = Local.of(self.executor, self.support, prior, (self.index, self.n_earlier), self.site)
         # The gradient reads the neighbourhoods' covariances again.
-        sweep, blocks = Sweep.of(local.with_blocks(), self.sites, keep_b=True), blocks_for(*self.held_out_index.shape)
-        at = Neighbourhoods(prior.core, rows, sweep.sites(), held_out_rows, self.held_out_index, blocks=blocks)
+        sweep, blocks = Sweep.of(local, self.sites, keep_b=True), blocks_for(*self.held_out_index.shape)
+        rows = local_rows(self.executor, prior, self.held_out.X)
+        at = Neighbourhoods(prior.core, local.rows, sweep.sites(), rows, self.held_out_index, blocks=blocks)
         y, weight = self.labels
         share = weight / np.sum(weight)
 
@@ -101,13 +99,13 @@ class HeldOutScore:
 
         def part(here: slice) -> Coefficients:
             given = at.empty(here.stop - here.start)
-            at.compiled.condition(here.start, here.stop, [given])
+            at.condition(here.start, here.stop, [given])
             b_mean, b_variance = sweep.q.moments(given.b)
             mean, variance = given.mean + b_mean, scale * (given.variance + b_variance)
             values[here], by_moments = self.site.record.cavity.scores(self.site, mean, variance, y[here])
             d_mean[:, here], d_variance[:, here] = share[here] * by_moments[0], scale * share[here] * by_moments[1]
             scaled[here] = np.sum(by_moments[1] * variance, axis=0)
-            return by_coefficients(given.b, d_mean[:, here], d_variance[:, here])
+            return Coefficients.of_rows(given.b, d_mean[:, here], d_variance[:, here])
 
         self.executor.fold(part, parts_for(len(y), C), by_q.add)
         scores = Scores(values, weight)
@@ -263,7 +261,7 @@ class Evaluated:
         C, n, _ = b.shape
         by_q = Coefficients(self.by_q.w.copy(), self.by_q.V.copy())
         executor.fold(
-            lambda rows: by_coefficients(b[:, rows], d_b_mean[:, rows], d_b_variance[:, rows]),
+            lambda rows: Coefficients.of_rows(b[:, rows], d_b_mean[:, rows], d_b_variance[:, rows]),
             parts_for(n, C),
             by_q.add,
         )
@@ -314,14 +312,14 @@ def conditional_vjp(
         except IndexError:
             pulled = [tuple(np.empty((C, size, width)) for width in (k, k, m, m, k, k)) for _ in given]
             pulled.append((np.empty((size, m)), np.empty(size)))
-        return here, pulled, at.compiled.vjp(here.start, here.stop, given, pulled[:-1], *pulled[-1])
+        return here, pulled, at.vjp(here.start, here.stop, given, pulled[:-1], *pulled[-1])
 
     def add(found: tuple[slice, list[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]) -> None:
         here, pulled, sums = found
         own_a, own_diagonal = pulled[-1]
         rows.a[here] += own_a[: here.stop - here.start]
         rows.diagonal[here] += own_diagonal[: here.stop - here.start]
-        at.compiled.spread(here.start, here.stop, pulled[:-1], support.a, support.diagonal, *sites)
+        at.spread(here.start, here.stop, pulled[:-1], support.a, support.diagonal, *sites)
         pairs.append(sums)
         spare.append(pulled)
 

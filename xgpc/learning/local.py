@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import Matern
 
 from .._sites import Site
 from ..approximations.base import KernelPrior
-from ..approximations.local_rows import in_order, local_rows, metric
+from ..approximations.local_rows import in_order, metric
 from ..approximations.sparse import SparsePrior
 from ..inference.local_sites import Local
 from ..inference.sweeps import converged_sites, start_sites
@@ -265,8 +265,7 @@ def _among(task: Task, prior: SparsePrior, log_scale: float, distinct: Distinct,
     near = Neighbours(rows.X, metric(prior.core))
     # Another row can have all rows as neighbours, a row itself only the others.
     among = in_order(near.of_rows(min(k, rows.n_rows - 1), task.executor.n_threads))
-    labels, whitened = labels_and_weights(rows), local_rows(task.executor, prior, rows.X)
-    return near, Local(task.executor, labels, prior, whitened, *among, task.site(prior, log_scale))
+    return near, Local.of(task.executor, rows, prior, among, task.site(prior, log_scale))
 
 
 def round_tolerance(site: Site) -> float:

@@ -60,7 +60,7 @@ BAD = {
     "masked": (masked(ROWS), LABELS, {}, r"shape \(40, 2\) has masked values \(1\), .* numpy\.ma\.filled"),
     "labels masked": (ROWS, masked(LABELS), {}, r"shape \(40,\) has masked values \(1\)"),
     "groups masked": (ROWS, LABELS, {"groups": masked(np.arange(40))}, r"shape \(40,\) has masked values \(1\)"),
-    "weights short": (ROWS, LABELS, {"sample_weight": np.ones(3)}, "sample_weight.shape"),
+    "weights short": (ROWS, LABELS, {"sample_weight": np.ones(3)}, "real number for each of the 40 rows.*shape"),
 }
 
 

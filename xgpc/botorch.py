@@ -97,7 +97,6 @@ class LatentModel(Model):
         if not isinstance(model, GPClassifier):
             raise ValueError(f"model must be a fitted GPClassifier; got {type(model).__name__}.")
         check_is_fitted(model)
-        encoding = model.encoding_
         if model.n_neighbors_:
             raise ValueError(
                 f"The model predicts with {model.n_neighbors_} neighbours, whose joint posterior jumps where they "
@@ -105,11 +104,8 @@ class LatentModel(Model):
             )
         if reason := model.posterior_.prior.groups[0].spec.not_compiled:
             raise ValueError(f"LatentModel takes compiled kernels only; {reason}.")
-        if of_table(encoding) is not None or any(one.slopes for one in getattr(encoding, "limits", ())):
-            raise ValueError(
-                "The model was fitted to a table with levels or missing numbers, or replaces values that are far from "
-                "all others by predictions from other columns: fit to numbers without such values."
-            )
+        if of_table(model.encoding_) is not None:
+            raise ValueError("The model was fitted to a table with levels or missing numbers: fit to numbers alone.")
         self.model = copy.copy(model)
         forms = model.posterior_.without_neighbors().covariance_forms()
         self._forms = [(core, *(torch.tensor(array) for array in arrays)) for core, *arrays in forms]

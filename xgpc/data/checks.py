@@ -271,15 +271,13 @@ def check_classes_present(present: np.ndarray, may_lack: bool = False, takes_cla
 def checked_weights(sample_weight: ArrayLike, n_rows: int) -> np.ndarray:
     """Return a copy (n_rows,) of the weights; raise ValueError for all but real numbers that are not negative."""
     refuse_not_in_memory(sample_weight)
-    what = f"sample_weight must be a real number for each of the {n_rows} rows, or one for all"
     try:
-        values = _numbers(sample_weight)
+        weight = np.array(np.broadcast_to(_numbers(sample_weight), n_rows))
     except (TypeError, ValueError) as error:
-        given = reprlib.repr(sample_weight)
-        raise ValueError(f"{what}; got {given}: {error}. class_weight takes weights of classes.") from error
-    if values.shape not in ((), (n_rows,)):
-        raise ValueError(f"{what}; sample_weight.shape is {values.shape}.")
-    weight = np.array(np.broadcast_to(values, n_rows))
+        raise ValueError(
+            f"sample_weight must be a real number for each of the {n_rows} rows, or one for all; got "
+            f"{reprlib.repr(sample_weight)}: {error}. class_weight takes weights of classes."
+        ) from error
     (bad,) = np.nonzero(~(weight >= 0.0))
     if len(bad):
         raise BadRow(

@@ -73,29 +73,8 @@ class ArrowRows:
             )
 
     def with_features(self, names: Sequence[str]) -> ArrowRows:
-        """Return the same rows with the features of these names, in this order, which must be numbers."""
-        return ArrowRows(self._dataset, self.target, names, self._weight).of_numbers()
-
-    def of_numbers(self) -> ArrowRows:
-        """Return the rows; raise ValueError for features that are no numbers, and for files with other columns."""
-        first = self._dataset.schema
-        for name in self.feature_names:
-            if not is_number(first.field(name).type):
-                raise ValueError(
-                    f"The feature {name!r} is of type {first.field(name).type}: features must be numbers. Turn it into "
-                    "numbers, or leave it out of columns."
-                )
-        for fragment in self._dataset.get_fragments():
-            schema = fragment.physical_schema
-            for name in (*self.feature_names, *self._others):
-                here, there = schema.field(name).type if name in schema.names else None, first.field(name).type
-                if here is None or _is_text(here) != _is_text(there):
-                    column = f"no column {name!r}" if here is None else f"the column {name!r} of type {here}"
-                    raise ValueError(
-                        f"The file {fragment.path!r} has {column}, unlike the first file with the type {there}; it has "
-                        f"the columns {schema.names}. Give files that are alike."
-                    )
-        return self
+        """Return the same rows with the features of these names, in this order."""
+        return ArrowRows(self._dataset, self.target, names, self._weight)
 
     def __iter__(self) -> ArrowBatches:
         scanner = self._dataset.scanner(columns=[*self.feature_names, *self._others], **in_order())
@@ -180,15 +159,13 @@ def from_arrow(
     Raises
     ------
     ValueError
-        If a column does not exist, or a feature is no number.
+        If a column does not exist. A fit or a prediction raises it for features that are no numbers.
     ImportError
         Without pyarrow: the extra ``parquet``.
     """
     datasets = _pyarrow("pyarrow.dataset")
-    found = dataset if isinstance(dataset, datasets.Dataset) else datasets.dataset(dataset)
-    rows = ArrowRows(found, target, columns, weight)
-    # For rows to predict, the model knows which columns it needs.
-    return rows if target is None and columns is None else rows.of_numbers()
+    dataset = dataset if isinstance(dataset, datasets.Dataset) else datasets.dataset(dataset)
+    return ArrowRows(dataset, target, columns, weight)
 
 
 def from_parquet(

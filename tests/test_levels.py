@@ -297,7 +297,7 @@ def test_models_without_a_level_or_joint_draws_are_refused():
         probability_of_failure(several, ROWS, "wreck", 0.0)
     with pytest.raises(ValueError, match="joint covariances; got BayesianLinear"):
         expected_misclassification_reduction(linear, ROWS, ROWS)
-    with pytest.raises(ValueError, match="joint draws; got BayesianLinear"):
+    with pytest.raises(ValueError, match="joint covariances; got BayesianLinear"):
         probability_of_failure(linear, ROWS, 1)
     pairs = GPPreference(KERNEL, optimizer=None).fit(ROWS[:3], ROWS[3:6])
     for call in (straddle, latent_variance, lambda *given: expected_misclassification_reduction(*given, ROWS)):

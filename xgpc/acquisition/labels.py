@@ -10,7 +10,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -101,10 +101,7 @@ class Link:
     @property
     def far_entropies(self) -> tuple[float, float]:
         """Entropies, in nats, of labels far below and far above all ties: those of wrong labels."""
-        noise = self.parameter if isinstance(self.parameter, float) else 0.0
-        rates: Parameter = noise
-        if self.record.parameter == "rates" and self.parameter is not None:
-            rates = self.parameter
+        rates = self.parameter if self.record.has_wrong_labels else 0.0
         q = np.broadcast_to(np.asarray(rates, dtype=np.float64), 2)
         low, high = entr(1.0 - q) - xlogy(q, q / (self.n_classes - 1))
         return float(low), float(high)
@@ -136,6 +133,11 @@ def entropy(log_probability: np.ndarray) -> np.ndarray:
     return -np.sum(p * np.where(p > 0.0, log_probability, 0.0), axis=-1)
 
 
+def refuse_no_joint(model: BaseEstimator) -> None:
+    if not hasattr(model, "sample_latent"):
+        raise ValueError(f"model must be a GPClassifier, which has joint covariances; got {type(model).__name__}.")
+
+
 class Labelled:
     """Moments of latent values at rows, as labels are added whose values are not known.
 
@@ -146,14 +148,13 @@ class Labelled:
     def __init__(self, model: BaseEstimator, *rows: ArrayLike, pending: ArrayLike | None = None) -> None:
         """The rows of some arrays, of which ``pending`` ones have a label and are then left out."""
         self._link = Link.of(model)
-        if not hasattr(model, "sample_latent"):
-            raise ValueError(f"model must be a GPClassifier, which has joint covariances; got {type(model).__name__}.")
-        parts = [dense(model._rows(part)) for part in (*rows, *(() if pending is None else (pending,)))]
-        together = np.concatenate(parts)
+        refuse_no_joint(model)
+        each = [dense(model._rows(part)) for part in (*rows, *(() if pending is None else (pending,)))]
+        together = np.concatenate(each)
         self.mean, self.variance = (moment.T for moment in model._latent_at(together))
         self._columns = model.posterior_.covariance_columns(together, model.n_jobs)
         self._lowered: list[np.ndarray] = []
-        self.sizes = [len(part) for part in parts[: len(rows)]]
+        self.sizes = [len(part) for part in each[: len(rows)]]
         n = sum(self.sizes)
         for i in range(n, len(together)):
             self.label(i)
@@ -187,23 +188,33 @@ def moments(
     model: BaseEstimator, X: ArrayLike, return_grad: bool, pending: ArrayLike | None = None
 ) -> tuple[np.ndarray, ...]:
     """Mean and standard deviation (n,) of the one latent function, and with ``return_grad`` their gradients (n, d)."""
-    mean, variance, *by_x = latent(model, X, return_grad, pending)
+    return of_deviation(*latent(model, X, return_grad, pending))
+
+
+def of_deviation(mean: np.ndarray, variance: np.ndarray, *by_x: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Mean and standard deviation (n,), and their gradients (n, d) if those of mean and variance are given."""
     std = np.sqrt(variance)
-    if not return_grad:
+    if not by_x:
         return mean, std
     by_mean, by_variance = by_x
-    by_std = np.divide(0.5 * by_variance, std[:, None], out=np.zeros_like(by_variance), where=std[:, None] > 0.0)
-    return mean, std, by_mean, by_std
+    known = std[:, None] > 0.0
+    return mean, std, by_mean, np.divide(0.5 * by_variance, std[:, None], out=np.zeros_like(by_variance), where=known)
+
+
+def with_gradient(score: np.ndarray, slopes: Iterable[np.ndarray], by_x: Iterable[np.ndarray]) -> Scores:
+    """A score and its gradient (n, d), from slopes by moments, (n,) or (n, C), and gradients of these."""
+    parts = zip(slopes, by_x, strict=True)
+    return score, sum(np.sum(slope[..., None] * one, axis=tuple(range(1, slope.ndim))) for slope, one in parts)
+
+
+def score_of_latent(name: str, link: Link, mean: np.ndarray, variance: np.ndarray, *by_x: np.ndarray) -> Scores:
+    """The score of this name for latent moments, (n,) or (n, C), and its gradient if those of the moments are given."""
+    score = SCORES[name](link, mean, variance)
+    return with_gradient(score, SLOPES[name](link, mean, variance), by_x) if by_x else score
 
 
 def _scores(model: BaseEstimator, X: ArrayLike, name: str, return_grad: bool, pending: ArrayLike | None) -> Scores:
-    link = Link.of(model)
-    mean, variance, *by_x = latent(model, X, return_grad, pending)
-    score = SCORES[name](link, mean, variance)
-    if not return_grad:
-        return score
-    parts = zip(SLOPES[name](link, mean, variance), by_x, strict=True)
-    return score, sum(np.sum(by[..., None] * one, axis=tuple(range(1, by.ndim))) for by, one in parts)
+    return score_of_latent(name, Link.of(model), *latent(model, X, return_grad, pending))
 
 
 @small_is_zero
@@ -281,11 +292,9 @@ def _excess_moments(link: Link, mean: np.ndarray, variance: np.ndarray, count: i
     for known, excesses in _excess_entropy(link):
         ends = known[0], known[-1]
         points = int(np.ceil(POINTS * (ends[1] - ends[0]) / (2.0 * LINK_RANGE)))
-        step = max(1, ELEMENTS // (4 * points))
-        for start in range(0, len(mean), step):
-            m, s = mean[start : start + step, None], np.sqrt(variance[start : start + step, None])
-            low = np.clip(m - NORMAL_RANGE * s, *ends)
-            high = np.clip(m + NORMAL_RANGE * s, *ends)
+        for part in parts(len(mean), 4 * points):
+            m, s = mean[part, None], np.sqrt(variance[part, None])
+            low, high = np.clip(m - NORMAL_RANGE * s, *ends), np.clip(m + NORMAL_RANGE * s, *ends)
             f = low + (high - low) * np.linspace(0.0, 1.0, points)
             excess = np.interp(f, known, excesses)
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -294,10 +303,15 @@ def _excess_moments(link: Link, mean: np.ndarray, variance: np.ndarray, count: i
                 for k in range(count):
                     # Without variance the expectation is the value at the mean.
                     at_mean = excess[:, 0] if k == 0 else 0.0
-                    part = np.where(s[:, 0] > 0.0, np.einsum("ij,ij->i", term, excess), at_mean)
-                    moments[k, start : start + step] += part
+                    moments[k, part] += np.where(s[:, 0] > 0.0, np.einsum("ij,ij->i", term, excess), at_mean)
                     term = term * z
     return moments
+
+
+def parts(n_rows: int, n_values: int) -> list[slice]:
+    """Parts of the rows, each of which has ``n_values``, that keep a temporary array small."""
+    step = max(1, ELEMENTS // n_values)
+    return [slice(first, first + step) for first in range(0, n_rows, step)]
 
 
 @lru_cache(maxsize=8)
@@ -322,17 +336,14 @@ def _excess_entropy(link: Link) -> list[tuple[np.ndarray, np.ndarray]]:
 def _average_information(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Mutual information of several classes by averages over points, the same for both entropies."""
     points = normal_points(mean.shape[1], FEW_POINTS if link.record.given_latent is None else MANY_POINTS)
-    found = np.empty(len(mean))
-    step = max(1, ELEMENTS // points.size)
-    for start in range(0, len(mean), step):
-        m, v = mean[start : start + step], variance[start : start + step]
-        f = m[:, :, None] + np.sqrt(v)[:, :, None] * points
-        values = np.moveaxis(f, 1, 2).reshape(-1, m.shape[1])
-        log_p = link.given(values).reshape(len(m), points.shape[1], -1)
+    information = np.empty(len(mean))
+    for part in parts(len(mean), points.size):
+        f = mean[part, :, None] + np.sqrt(variance[part])[:, :, None] * points
+        log_p = link.given(np.moveaxis(f, 1, 2).reshape(-1, f.shape[1])).reshape(len(f), points.shape[1], -1)
         with np.errstate(divide="ignore"):
             average = np.log(np.mean(np.exp(log_p), axis=1))
-        found[start : start + step] = entropy(average) - np.mean(entropy(log_p), axis=1)
-    return np.maximum(found, 0.0)
+        information[part] = entropy(average) - np.mean(entropy(log_p), axis=1)
+    return np.maximum(information, 0.0)
 
 
 def _entropy_slopes(link: Link, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

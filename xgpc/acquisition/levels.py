@@ -13,6 +13,7 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from ..names import RandomSeed
 from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.source import dense
-from .labels import ELEMENTS, Labelled, Link, Scores, log_probabilities, moments
+from .labels import Labelled, Link, Scores, log_probabilities, moments, parts, refuse_no_joint, with_gradient
 from .trials import column_of_label
 
 IS_LEVEL = number(np.isfinite, "a finite number, a value of the latent function")
@@ -69,13 +70,19 @@ def _check_level(model: BaseEstimator, level: float) -> None:
         )
 
 
-def _distance(
-    model: BaseEstimator, X: ArrayLike, level: float, return_grad: bool, pending: ArrayLike | None = None
-) -> tuple[np.ndarray, ...]:
-    """Mean minus level, and standard deviation (n,) at the rows of X; with ``return_grad`` also their gradients."""
+def _of_distance(
+    score: Callable[..., tuple[np.ndarray, ...]],
+    model: BaseEstimator,
+    X: ArrayLike,
+    level: float,
+    return_grad: bool = False,
+    pending: ArrayLike | None = None,
+) -> Scores:
+    """A score (n,) of the mean minus the level and of the deviation, which returns its slopes by both, too."""
     _check_level(model, level)
-    mean, *others = moments(model, X, return_grad, pending)
-    return mean - level, *others
+    mean, std, *by_x = moments(model, X, return_grad, pending)
+    value, *slopes = score(mean - level, std)
+    return with_gradient(value, slopes, by_x) if return_grad else value
 
 
 def _ratio(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
@@ -114,9 +121,11 @@ def straddle(
         Rows whose labels were asked for, but are not known yet, as for ``mutual_information``.
     """
     number(lambda value: 0.0 < value < np.inf, "a number above 0").check("width", width)
-    mean, std, *by_x = _distance(model, X, level, return_grad, pending)
-    score = width * std - np.abs(mean)
-    return (score, width * by_x[1] - np.sign(mean)[:, None] * by_x[0]) if return_grad else score
+
+    def score(distance: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, ...]:
+        return width * std - np.abs(distance), -np.sign(distance), np.full_like(std, width)
+
+    return _of_distance(score, model, X, level, return_grad, pending)
 
 
 @small_is_zero
@@ -136,15 +145,14 @@ def misclassification_probability(
     ----------
     model, X, level, return_grad, pending : as for ``straddle``
     """
-    mean, std, *by_x = _distance(model, X, level, return_grad, pending)
-    ratio = np.abs(_ratio(mean, std))
-    probability = ndtr(-ratio)
-    if not return_grad:
-        return probability
-    known = std > 0.0
+    return _of_distance(_wrong_side, model, X, level, return_grad, pending)
+
+
+def _wrong_side(distance: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, ...]:
+    """``Phi(-|distance| / std)``, and its slopes by both."""
+    ratio, known = np.abs(_ratio(distance, std)), std > 0.0
     slope = np.divide(np.exp(-0.5 * ratio**2) / np.sqrt(2.0 * np.pi), std, out=np.zeros_like(std), where=known)
-    by_ratio = np.where(known, ratio, 0.0)[:, None] * by_x[1] - np.sign(mean)[:, None] * by_x[0]
-    return probability, slope[:, None] * by_ratio
+    return ndtr(-ratio), -np.sign(distance) * slope, np.where(known, ratio, 0.0) * slope
 
 
 @small_is_zero
@@ -195,8 +203,8 @@ def expected_misclassification_reduction(
     else:
         covariance = np.stack([rows.column(i)[n:] for i in range(n)]) if n else np.empty((0, r))
     found, above = np.empty(n), ndtr(u)
-    now, step = np.mean(ndtr(-np.abs(u))), max(1, ELEMENTS // (4 * r * len(NODES) * link.n_classes))
-    for some in (slice(first, first + step) for first in range(0, n, step)):
+    now = np.mean(ndtr(-np.abs(u)))
+    for some in parts(n, 4 * r * len(NODES) * link.n_classes):
         m, s = mean[some, None] + level, std[some, None]
         p = np.exp(link.predictive(m[:, 0], s[:, 0] ** 2)).T[..., None]
         angle = np.arcsin(np.clip(_ratio(covariance[some], s * spread), -1.0, 1.0))
@@ -258,8 +266,7 @@ def probability_of_failure(
     """
     link, column = Link.of(model), column_of_label(model, "failure", failure)
     level_of_failure = int(link.record.levels(np.arange(link.n_classes))[column])
-    if not hasattr(model, "sample_latent"):
-        raise ValueError(f"model must be a GPClassifier, which has joint draws; got {type(model).__name__}.")
+    refuse_no_joint(model)
     PROBABILITY.check("confidence", confidence)
     integer(1).check("n_draws", n_draws)
     if level is not None and 0 < level_of_failure < link.n_classes - 1:
@@ -271,8 +278,8 @@ def probability_of_failure(
     if level is None:
         p = np.exp(log_probabilities(model, population)[:, column])
     else:
-        mean, std = _distance(model, population, level, False)
-        p = ndtr((1.0 if level_of_failure else -1.0) * _ratio(mean, std))
+        sign = 1.0 if level_of_failure else -1.0
+        p = _of_distance(lambda distance, std: (ndtr(sign * _ratio(distance, std)),), model, population, level)
     if not len(p):
         raise ValueError("population must have at least one row; got none.")
     share = _inclusion(np.sqrt(p * (1.0 - p)), JOINT_ROWS)

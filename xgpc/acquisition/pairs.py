@@ -10,11 +10,14 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..preference import GPPreference
-from .labels import SCORES, SLOPES, Link, Scores
+from .labels import Link, Scores, of_deviation, score_of_latent
 from .trials import expected_improvement
 
 
@@ -25,13 +28,8 @@ def pair_information(model: GPPreference, A: ArrayLike, B: ArrayLike, return_gra
     the latent function anywhere. With ``return_grad`` the gradient (n, 2, d) by the rows of A and of B follows.
     """
     _check(model)
-    mean, variance, *by_x = model.predict_difference(A, B, return_grad)
-    link, name = Link(model._record, None, 2), "mutual_information"
-    score = SCORES[name](link, mean, variance)
-    if not return_grad:
-        return score
-    slopes = zip(SLOPES[name](link, mean, variance), by_x, strict=True)
-    return score, sum(slope[:, None, None] * one for slope, one in slopes)
+    score = partial(score_of_latent, "mutual_information", Link(model._record, None, 2))
+    return _of_difference(score, *model.predict_difference(A, B, return_grad))
 
 
 def expected_best(model: GPPreference, A: ArrayLike, B: ArrayLike, return_grad: bool = False) -> Scores:
@@ -41,19 +39,26 @@ def expected_best(model: GPPreference, A: ArrayLike, B: ArrayLike, return_grad: 
     The parameters are those of ``pair_information``.
     """
     _check(model)
-    mean, variance, *by_x = model.predict_difference(A, B, return_grad)
-    std = np.sqrt(variance)
+
     # E[max(f(a) - f(b), 0)] is an expected improvement.
+    def more(*difference: np.ndarray) -> Scores:
+        mean, std, *by_x = of_deviation(*difference)
+        return expected_improvement(-mean, std, 0.0, bool(by_x), *([-by_x[0], by_x[1]] if by_x else ()))
+
+    score = _of_difference(more, *model.predict_difference(A, B, return_grad))
     if not return_grad:
-        return model.predict_latent(B)[0] + expected_improvement(-mean, std, 0.0)
-    shape = by_x[0].shape
-    by_mean, by_variance = (one.reshape(len(mean), -1) for one in by_x)
-    by_std = np.divide(0.5 * by_variance, std[:, None], out=np.zeros_like(by_variance), where=std[:, None] > 0.0)
-    more, gradient = expected_improvement(-mean, std, 0.0, True, -by_mean, by_std)
+        return model.predict_latent(B)[0] + score
     at_b, _, by_b, _ = model.predict_latent(B, return_grad=True)
-    gradient = gradient.reshape(shape)
-    gradient[:, 1] += by_b
-    return at_b + more, gradient
+    score[1][:, 1] += by_b
+    return at_b + score[0], score[1]
+
+
+def _of_difference(score: Callable[..., Scores], mean: np.ndarray, variance: np.ndarray, *by_x: np.ndarray) -> Scores:
+    """A score of the moments of f(a) - f(b), whose gradients are (n, 2, d)."""
+    if not by_x:
+        return score(mean, variance)
+    value, gradient = score(mean, variance, *(one.reshape(len(mean), -1) for one in by_x))
+    return value, gradient.reshape(by_x[0].shape)
 
 
 def _check(model: object) -> None:

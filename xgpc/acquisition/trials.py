@@ -23,7 +23,7 @@ from sklearn.utils import check_consistent_length
 from ..config import PROBABILITY, Rule, is_number
 from ..metrics import check_classifier
 from ..ranges import small_is_zero
-from .labels import Link, Scores, log_probabilities, moments
+from .labels import Link, Scores, log_probabilities, moments, with_gradient
 
 # Improvements this many standard deviations away are sums of a series: rounding would cost a difference more digits.
 FAR = 100.0
@@ -70,10 +70,7 @@ def probability_of_feasibility(
     An optimiser looks for rows where a score is too high. Those that it chooses therefore work less often than their
     mean probability says, the more so if the classifier learned its kernel from few rows.
     """
-    column = column_of_label(model, "feasible", feasible)
-    if quantile is None and not return_grad:
-        return np.exp(log_probabilities(model, X)[:, column])
-    log_p, *gradient = _feasibility(model, X, column, return_grad, quantile)
+    log_p, *gradient = _feasibility(model, X, feasible, return_grad, quantile)
     return (np.exp(log_p), *gradient) if return_grad else np.exp(log_p)
 
 
@@ -85,10 +82,7 @@ def log_probability_of_feasibility(
 
     The parameters are the same. Where the probability underflows, its gradient counts as 0.
     """
-    column = column_of_label(model, "feasible", feasible)
-    if quantile is None and not return_grad:
-        return log_probabilities(model, X)[:, column]
-    log_p, *gradient = _feasibility(model, X, column, return_grad, quantile)
+    log_p, *gradient = _feasibility(model, X, feasible, return_grad, quantile)
     if not return_grad:
         return log_p
     p = np.exp(log_p)[:, None]
@@ -96,9 +90,12 @@ def log_probability_of_feasibility(
 
 
 def _feasibility(
-    model: BaseEstimator, X: ArrayLike, column: int, return_grad: bool, quantile: float | None
+    model: BaseEstimator, X: ArrayLike, feasible: object, return_grad: bool, quantile: float | None
 ) -> tuple[np.ndarray, ...]:
-    """Logarithm (n,) of the mean of a class's probability or of its quantile, and the gradient of either by x."""
+    """Logarithm (n,) of the mean of a label's probability or of its quantile, and the gradient of either by x."""
+    column = column_of_label(model, "feasible", feasible)
+    if quantile is None and not return_grad:
+        return (log_probabilities(model, X)[:, column],)
     link = Link.of(model)
     if quantile is None:
         mean, variance, *by_x = model.predict_latent(X, return_grad=True)
@@ -145,10 +142,7 @@ def expected_improvement(
     mean_grad, std_grad : (n, d) arrays
         Gradients of ``mean`` and ``std`` by x, with ``return_grad``.
     """
-    gain, std, z, *by_x = _gain(mean, std, best, return_grad, mean_grad, std_grad)
-    density = np.exp(-0.5 * np.clip(z, -FARTHEST, FARTHEST) ** 2) / np.sqrt(2.0 * np.pi)
-    improvement = np.maximum(gain * ndtr(z) + std * density, 0.0)
-    return (improvement, density[:, None] * by_x[1] - ndtr(z)[:, None] * by_x[0]) if return_grad else improvement
+    return _improvement(_expected, mean, std, best, return_grad, mean_grad, std_grad)
 
 
 @small_is_zero
@@ -166,45 +160,19 @@ def log_expected_improvement(
     that starts there does not move; the logarithm has a slope ([3]_). It is minus infinity, with the gradient 0, where
     ``std`` is 0 and ``mean`` is not below ``best``.
     """
-    gain, std, z, *by_x = _gain(mean, std, best, return_grad, mean_grad, std_grad)
-    is_known = std == 0.0
-    # What is known improves by its gain.
-    scale = np.where(is_known, np.maximum(gain, 0.0), std)
-    log_unit, *slopes = _unit_improvement(np.where(is_known, 0.0, z))
-    with np.errstate(divide="ignore"):
-        value = np.log(scale) + np.where(is_known, 0.0, log_unit)
-    if not return_grad:
-        return value
-    slopes = [np.where(is_known, limit, slope) for slope, limit in zip(slopes, (0.0, 1.0), strict=True)]
-    by_std, by_gain = np.divide(slopes, scale, out=np.zeros((2, len(std))), where=scale > 0.0)[..., None]
-    return value, by_std * by_x[1] - by_gain * by_x[0]
+    return _improvement(_log_expected, mean, std, best, return_grad, mean_grad, std_grad)
 
 
-def _unit_improvement(z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """log h, phi / h and Phi / h at z (n,), with h = phi + z Phi the improvement for a standard deviation of 1.
-
-    Below 0, h = phi (1 - a M), with a = -z and the Mills ratio M = Phi / phi. The difference is the series 1 / a^2 -
-    3 / a^4 + 15 / a^6 - ... far below.
-    """
-    a, is_low = np.maximum(-z, 0.0), z < 0.0
-    mills, s = np.sqrt(0.5 * np.pi) * erfcx(a / np.sqrt(2.0)), np.maximum(a, FAR) ** -2.0
-    difference = np.where(a < FAR, 1.0 - a * mills, s * (1.0 - 3.0 * s * (1.0 - 5.0 * s * (1.0 - 7.0 * s))))
-    log_phi, Phi = -0.5 * np.clip(z, -FARTHEST, FARTHEST) ** 2 - 0.5 * np.log(2.0 * np.pi), ndtr(z)
-    phi = np.exp(log_phi)
-    unit = np.where(is_low, difference, phi + z * Phi)
-    log_h = np.log(unit) + np.where(is_low, log_phi, 0.0)
-    return log_h, np.where(is_low, 1.0, phi) / unit, np.where(is_low, mills, Phi) / unit
-
-
-def _gain(
+def _improvement(
+    score: Callable[..., tuple[np.ndarray, ...]],
     mean: ArrayLike,
     std: ArrayLike,
     best: float,
     return_grad: bool,
     mean_grad: ArrayLike | None,
     std_grad: ArrayLike | None,
-) -> tuple[np.ndarray, ...]:
-    """Checked best - mean, std and their ratio (n,), and with ``return_grad`` the gradients of mean and std (n, d)."""
+) -> Scores:
+    """A score (n,) of gain, deviation and their ratio, which returns its slopes by mean and deviation, too."""
     Rule(is_number, "a number, the least value of the objective at a feasible setting").check("best", best)
     mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
     if mean.ndim != 1 or mean.shape != std.shape:
@@ -213,16 +181,44 @@ def _gain(
         raise ValueError(f"mean and best must be finite, and std 0 or more; got {mean}, {best} and {std}.")
     gain = best - mean
     z = np.divide(gain, std, out=np.where(gain > 0.0, np.inf, -np.inf), where=std > 0.0)
+    value, *slopes = score(gain, std, z)
     if not return_grad:
-        return gain, std, z
+        return value
     if mean_grad is None or std_grad is None:
         raise ValueError("return_grad=True needs the gradients of the predictions by x: give mean_grad and std_grad.")
-    by_mean, by_std = np.asarray(mean_grad, dtype=np.float64), np.asarray(std_grad, dtype=np.float64)
-    if by_mean.ndim != 2 or by_mean.shape != by_std.shape or len(by_mean) != len(mean):
-        raise ValueError(
-            f"mean_grad and std_grad must be (n, d) with n = {len(mean)}; got {by_mean.shape} and {by_std.shape}."
-        )
-    return gain, std, z, by_mean, by_std
+    by_x = [np.asarray(gradient, dtype=np.float64) for gradient in (mean_grad, std_grad)]
+    if by_x[0].ndim != 2 or by_x[0].shape != by_x[1].shape or len(by_x[0]) != len(mean):
+        shapes = f"{by_x[0].shape} and {by_x[1].shape}"
+        raise ValueError(f"mean_grad and std_grad must be (n, d) with n = {len(mean)}; got {shapes}.")
+    return with_gradient(value, slopes, by_x)
+
+
+def _expected(gain: np.ndarray, std: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Expected improvement, and its slopes by mean and deviation."""
+    density = np.exp(-0.5 * np.clip(z, -FARTHEST, FARTHEST) ** 2) / np.sqrt(2.0 * np.pi)
+    return np.maximum(gain * ndtr(z) + std * density, 0.0), -ndtr(z), density
+
+
+def _log_expected(gain: np.ndarray, std: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Logarithm of expected improvement, and its slopes by mean and deviation.
+
+    The improvement for a standard deviation of 1 is h = phi + z Phi. Below 0, h = phi (1 - a M), with a = -z and the
+    Mills ratio M = Phi / phi. The difference is the series 1 / a^2 - 3 / a^4 + 15 / a^6 - ... far below.
+    """
+    is_known = std == 0.0
+    # What is known improves by its gain.
+    z, scale = np.where(is_known, 0.0, z), np.where(is_known, np.maximum(gain, 0.0), std)
+    a, is_low = np.maximum(-z, 0.0), z < 0.0
+    mills, s = np.sqrt(0.5 * np.pi) * erfcx(a / np.sqrt(2.0)), np.maximum(a, FAR) ** -2.0
+    difference = np.where(a < FAR, 1.0 - a * mills, s * (1.0 - 3.0 * s * (1.0 - 5.0 * s * (1.0 - 7.0 * s))))
+    log_phi = -0.5 * np.clip(z, -FARTHEST, FARTHEST) ** 2 - 0.5 * np.log(2.0 * np.pi)
+    unit = np.where(is_low, difference, np.exp(log_phi) + z * ndtr(z))
+    with np.errstate(divide="ignore"):
+        value = np.log(scale) + np.where(is_known, 0.0, np.log(unit) + np.where(is_low, log_phi, 0.0))
+    by_gain = np.where(is_known, 1.0, np.where(is_low, mills, ndtr(z)) / unit)
+    by_std = np.where(is_known, 0.0, np.where(is_low, 1.0, np.exp(log_phi)) / unit)
+    slopes = np.divide([-by_gain, by_std], scale, out=np.zeros((2, len(std))), where=scale > 0.0)
+    return value, slopes[0], slopes[1]
 
 
 @small_is_zero

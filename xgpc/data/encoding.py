@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_array
@@ -165,6 +165,19 @@ def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> Col
     return ColumnEncoding(column.name, tuple(repeated), bool(np.any(np.isnan(given))), fill)
 
 
+class Part(NamedTuple):
+    """Consecutive columns of the matrix, at a ``place``, that were made from one column of the table.
+
+    ``labels`` has their names, and their names for messages.
+    """
+
+    number: int
+    column: ColumnEncoding
+    prefix: str
+    labels: list[tuple[str, str]]
+    place: slice
+
+
 @dataclass(frozen=True)
 class Encoding:
     """The encoding of a table or an array as a matrix, learned from training rows: an immutable value.
@@ -207,22 +220,27 @@ class Encoding:
         return cls(found, str(np.result_type(*given)) if given else "float64")
 
     @cached_property
-    def parts(self) -> list[tuple[int, str, list[tuple[str, str]]]]:
-        """The matrix's parts in order: the number of a column of the table, a prefix, and the part's labels."""
-        numbers = [(j, one) for j, one in enumerate(self.columns) if not one.is_categorical]
-        places = [
+    def parts(self) -> list[Part]:
+        """The matrix's parts in order."""
+        numbers = [(j, column) for j, column in enumerate(self.columns) if not column.is_categorical]
+        prefixes = [
             *((j, "") for j in range(len(self.columns))),
-            *((j, INDICATOR) for j, one in numbers if one.has_missing),
-            *((j, REPEATED) for j, one in numbers if one.levels),
+            *((j, INDICATOR) for j, column in numbers if column.has_missing),
+            *((j, REPEATED) for j, column in numbers if column.levels),
         ]
-        return [(j, prefix, self.columns[j].labels(prefix)) for j, prefix in places]
+        parts, end = [], 0
+        for j, prefix in prefixes:
+            labels = self.columns[j].labels(prefix)
+            start, end = end, end + len(labels)
+            parts.append(Part(j, self.columns[j], prefix, labels, slice(start, end)))
+        return parts
 
     @cached_property
     def groups(self) -> Groups:
         """The length scale of each column of the matrix, and the names of the length scales."""
-        names = tuple(prefix + self.columns[j].name for j, prefix, _ in self.parts)
-        index = np.repeat(np.arange(len(names)), [len(labels) for *_, labels in self.parts])
-        return Groups(index, names, np.array([j for j, *_ in self.parts]))
+        index = np.repeat(np.arange(len(self.parts)), [len(part.labels) for part in self.parts])
+        names = tuple(part.prefix + part.column.name for part in self.parts)
+        return Groups(index, names, np.array([part.number for part in self.parts]))
 
     @property
     def column_of_matrix(self) -> np.ndarray:
@@ -236,34 +254,32 @@ class Encoding:
 
     def described_levels(self, X: np.ndarray) -> list[str]:
         """Return sentences on columns of which rows of the matrix X (n, d) have unknown, rare, no levels or dates."""
-        found, ends = [], np.cumsum([len(labels) for *_, labels in self.parts])
-        for (j, _, labels), end in zip(self.parts, ends, strict=True):
-            one = self.columns[j]
-            if not one.is_categorical:
+        sentences = []
+        for column, place in ((part.column, part.place) for part in self.parts if part.column.is_categorical):
+            name, levels = column.name, column.levels
+            if not levels:
+                sentences.append(f"No row has a value of the column {name!r}, so this column is ignored.")
                 continue
-            if not one.levels:
-                found.append(f"No row has a value of the column {one.name!r}, so this column is ignored.")
-                continue
-            counts = np.count_nonzero(X[:, end - len(labels) : end], axis=0)
+            counts = np.count_nonzero(X[:, place], axis=0)
             if counts[-1]:
-                found.append(
-                    f"{counts[-1]} of {len(X)} rows have levels of the column {one.name!r} that count as one, as "
-                    f"unknown levels do; levels that are told apart: {len(one.levels)}. Leave out a column that names "
+                sentences.append(
+                    f"{counts[-1]} of {len(X)} rows have levels of the column {name!r} that count as one, as "
+                    f"unknown levels do; levels that are told apart: {len(levels)}. Leave out a column that names "
                     "the rows."
                 )
-            n_alone = np.count_nonzero(counts[: len(one.levels)] == 1)
+            n_alone = np.count_nonzero(counts[: len(levels)] == 1)
             if n_alone > max(FEW_ALONE, len(X) / 2):
-                found.append(
-                    f"{n_alone} of {len(X)} rows have a level of the column {one.name!r} that no other row has, and "
+                sentences.append(
+                    f"{n_alone} of {len(X)} rows have a level of the column {name!r} that no other row has, and "
                     "that tells nothing of new rows. Leave out a column that names the rows."
                 )
-            if all(isinstance(level, str) and _is_date(level) for level in one.levels):
-                found.append(
-                    f"The levels of the column {one.name!r} are dates, such as {one.levels[0]!r}, which as levels have "
+            if all(isinstance(level, str) and _is_date(level) for level in levels):
+                sentences.append(
+                    f"The levels of the column {name!r} are dates, such as {levels[0]!r}, which as levels have "
                     "no order and no distances. Turn them into numbers, such as days since a first date, or leave the "
                     "column out."
                 )
-        return found
+        return sentences
 
     @property
     def length_scale_names(self) -> tuple[str, ...]:
@@ -273,12 +289,12 @@ class Encoding:
     @property
     def matrix_names(self) -> tuple[str, ...]:
         """Names of the columns of the matrix, and of inducing points."""
-        return tuple(name for *_, labels in self.parts for name, _ in labels)
+        return tuple(name for part in self.parts for name, _ in part.labels)
 
     @property
     def described_columns(self) -> list[str]:
         """Names of the columns of the matrix for messages."""
-        return [described for *_, labels in self.parts for _, described in labels]
+        return [described for part in self.parts for _, described in part.labels]
 
     @small_is_zero
     def encode(self, X: MatrixLike | Table) -> np.ndarray:
@@ -330,41 +346,38 @@ class Encoding:
 
         A number is the mean, or the value that more than half of the rows have.
         """
-        found, start = mean.copy(), 0
-        first = [int(np.argmax(self.column_of_matrix == j)) for j in range(len(self.columns))]
-        for j, prefix, labels in self.parts:
-            one, part = self.columns[j], slice(start, start + len(labels))
-            if prefix == INDICATOR:
-                found[part] = mean[part] > 0.5
-            elif one.is_categorical or prefix == REPEATED:
-                place = int(np.argmax(mean[part]))
-                found[part] = 0.0
-                found[start + place] = IN_OWN_COLUMN
+        row = mean.copy()
+        for part in self.parts:
+            shares = mean[part.place]
+            if part.prefix == INDICATOR:
+                row[part.place] = shares > 0.5
+            elif part.column.is_categorical or part.prefix == REPEATED:
+                level = int(np.argmax(shares))
+                row[part.place] = 0.0
+                row[part.place.start + level] = IN_OWN_COLUMN
                 # The last place has all other numbers, and missing ones.
-                if prefix == REPEATED and place < len(one.levels):
-                    value = np.full((1, len(mean)), float(one.levels[place]))
-                    found[first[j]] = warped(value, self.warps)[0, first[j]]
-            start += len(labels)
-        return found
+                if part.prefix == REPEATED and level < len(part.column.levels):
+                    value = np.full((1, len(mean)), float(part.column.levels[level]))
+                    j = self.parts[part.number].place.start
+                    row[j] = warped(value, self.warps)[0, j]
+        return row
 
     def matrix(self, columns: Sequence[Column], allow_missing: bool = True) -> np.ndarray:
         """Encode columns; see ``encode``."""
         if len(columns) != len(self.columns):
             raise ValueError(f"X has {len(columns)} columns; the model was fitted to {len(self.columns)}.")
         X = np.zeros((len(columns[0].values), len(self.groups.index)), dtype=self.dtype)
-        rows, start = np.arange(len(X)), 0
+        rows = np.arange(len(X))
         unexpected: list[tuple[str, int]] = []
-        for j, prefix, labels in self.parts:
-            one = self.columns[j]
-            if one.fill is None or prefix == REPEATED:
-                X[rows, start + one.places(columns[j])] = IN_OWN_COLUMN
-            else:
-                values = columns[j].numbers()
-                missing = np.isnan(values)
-                X[:, start] = missing if prefix == INDICATOR else np.where(missing, one.fill, values)
-                if not one.has_missing and np.any(missing):
-                    unexpected.append((repr(one.name), int(np.sum(missing))))
-            start += len(labels)
+        for number, column, prefix, _, place in self.parts:
+            if column.fill is None or prefix == REPEATED:
+                X[rows, place.start + column.places(columns[number])] = IN_OWN_COLUMN
+                continue
+            values = columns[number].numbers()
+            missing = np.isnan(values)
+            X[:, place.start] = missing if prefix == INDICATOR else np.where(missing, column.fill, values)
+            if not column.has_missing and np.any(missing):
+                unexpected.append((repr(column.name), int(np.sum(missing))))
         if unexpected and not allow_missing:
             raise ValueError(f"X has {said_missing(unexpected)}. {HOW_TO_MISS}")
         if unexpected:

@@ -64,8 +64,8 @@ def matrix(graph: Graph, inputs: Sequence[Input], encoding: Encoding | None, n_f
 def _encoded(given: Sequence[tuple[Tensor, int]], table: Encoding) -> Tensor:
     """The matrix of the columns of a table, as in ``Encoding.matrix``."""
     parts = []
-    for j, prefix, _ in table.parts:
-        column, (values, kind) = table.columns[j], given[j]
+    for number, column, prefix, *_ in table.parts:
+        values, kind = given[number]
         if column.is_categorical or prefix == REPEATED:
             codes = _text_places(column, values) if kind == TensorProto.STRING else _places(column, values, kind)
             parts.append(codes.apply("Equal", np.arange(column.n_known + 1.0)).cast(TensorProto.DOUBLE) * IN_OWN_COLUMN)

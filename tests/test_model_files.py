@@ -245,7 +245,7 @@ BAD_ARRAYS = {
     "unknown": ("sparse", {"extra": np.zeros(3)}, "its arrays are"),
     "large and unknown": ("sparse", {"extra": np.zeros(12 * MEGABYTE)}, "its arrays are"),
     "large": ("sparse", {"h": np.zeros(12 * MEGABYTE)}, "do not fit"),
-    "other shapes": ("full", {"eta": np.eye(24)}, "do not fit"),
+    "other shapes": ("full", {"eta": np.eye(24)[None]}, "do not fit"),
     "correction of an exact bound": ("sparse", {"correction_linear": np.zeros(5)}, "its arrays are"),
     "reversed classes": ("several classes", {"classes": np.array([2, 1, 0])}, "order of its classes"),
     "equal classes": ("several classes", {"classes": np.array([0, 1, 1])}, "order of its classes"),
@@ -261,19 +261,19 @@ BAD_ARRAYS = {
     "label noise where there is none": ("sparse", {"label_noise": np.float64(0.1)}, "its arrays are"),
     "complex": ("sparse", {"h": np.zeros(5, dtype=complex)}, "not of numbers"),
     "objects": ("sparse", {"h": np.array([None] * 5)}, "not of numbers"),
-    "single precision": ("sparse", {"h": np.zeros(5, dtype=np.float32)}, "do not fit"),
-    "no rows": ("sparse", {"Z": np.zeros((0, 2)), "eta": np.zeros((0, 0)), "h": np.zeros(0)}, ""),
+    "single precision": ("sparse", {"h": np.zeros((1, 5), dtype=np.float32)}, "do not fit"),
+    "no rows": ("sparse", {"Z": np.zeros((1, 0, 2)), "eta": np.zeros((1, 0, 0)), "h": np.zeros((1, 0))}, ""),
     "no axes": ("sparse", {"Z": np.array(1.0)}, ""),
     "features without names": ("several classes", {"feature_names": np.array(["a"])}, "do not fit"),
     "numbers of features": ("several classes", {"feature_names": np.array([1, 2])}, "do not fit"),
     "two means": ("corrected", {"mean": np.zeros(2)}, "do not fit"),
-    "not positive definite": ("sparse", {"eta": -np.eye(5)}, "positive definite"),
-    "negative covariance": ("neighbours", {"local_V": -np.eye(4)[None]}, "local_V"),
-    "covariance above the prior's": ("neighbours", {"local_V": 2.0 * np.eye(4)[None]}, "local_V"),
-    "huge weights": ("neighbours", {"row_weights": np.full(24, 1e13)}, "labels or weights of its rows"),
-    "negative weights": ("neighbours", {"row_weights": np.full(24, -1.0)}, "'row_weights' has negative numbers"),
-    "negative precision": ("neighbours", {"site_precision": np.full((1, 24), -1.0)}, "'site_precision' has negative"),
-    "negative counts": ("sparse", {"class_count_": np.array([-1.0, 25.0])}, "'class_count_' has negative numbers"),
+    "not positive definite": ("sparse", {"eta": -np.eye(5)[None]}, "positive definite"),
+    "negative covariance": ("neighbours", {"whitened_covariance": -np.eye(4)[None]}, "whitened_covariance"),
+    "covariance above the prior's": ("neighbours", {"whitened_covariance": 2.0 * np.eye(4)[None]}, "_covariance"),
+    "huge weights": ("neighbours", {"row_weights": np.full(24, 1e13)}, "'row_weights' has numbers"),
+    "negative weights": ("neighbours", {"row_weights": np.full(24, -1.0)}, "'row_weights' has numbers"),
+    "negative precision": ("neighbours", {"site_precision": np.full((1, 24), -1.0)}, "'site_precision' has numbers"),
+    "negative counts": ("sparse", {"class_count_": np.array([-1.0, 25.0])}, "'class_count_' has numbers"),
     "no counts": ("sparse", {"class_count_": np.zeros(2)}, "class_count_ has no rows"),
     "half a class": ("several classes", {"classes": np.array([0.0, 0.5, 1.0])}, "its classes are not whole numbers"),
     "an infinite class": ("several classes", {"classes": np.array([0.0, 1.0, np.inf])}, "'classes' has numbers"),
@@ -283,7 +283,7 @@ BAD_ARRAYS = {
     "history without rows": (
         "sparse", {"history_n_rows": np.full(10**3, np.nan)}, "its history_ has a column .* of shape"
     ),
-    "covariance that is not symmetric": ("neighbours", {"local_V": np.triu(np.ones((1, 4, 4)))}, "local_V"),
+    "covariance that is not symmetric": ("neighbours", {"whitened_covariance": np.tri(4)[None]}, "_covariance"),
     "too many": ("sparse", {f"history_{i}": np.zeros(1) for i in range(60)}, "too many"),
 }  # fmt: skip
 
@@ -316,14 +316,14 @@ def test_a_history_without_a_column_is_refused_or_does_no_harm(files, tmp_path, 
 
 def test_a_covariance_of_rank_zero_can_be_explained(files, tmp_path):
     header, arrays = read(files["neighbours"])
-    model = load(tmp_path, write(header, arrays | {"local_V": np.zeros((1, 4, 4))}))
+    model = load(tmp_path, write(header, arrays | {"whitened_covariance": np.zeros((1, 4, 4))}))
     assert "neighbours" in model.summary()
 
 
 LATE = {
     "labels": {"row_labels": np.zeros(24)},
     "weights": {"row_weights": np.full(24, 1e13)},
-    "covariance": {"local_V": -np.eye(4)[None]},
+    "covariance": {"whitened_covariance": -np.eye(4)[None]},
     "counts": {"class_count_": np.zeros(2)},
     "history": {"history_n_rows": np.zeros(0)},
     "number of iterations": {"n_iter_": "many"},

@@ -293,7 +293,7 @@ def test_files_that_are_damaged_or_of_another_kind_are_refused(tmp_path):
         (header | {"full": True}, arrays),
         (header | {"neighbors": 3}, arrays),
         (header, arrays | {"eta": -arrays["eta"]}),
-        (header, arrays | {"eta": arrays["eta"][:3]}),
+        (header, arrays | {"eta": arrays["eta"][:, :3]}),
         (header, arrays | {"h": np.full_like(arrays["h"], np.nan)}),
         (header, {name: array for name, array in arrays.items() if name != "elbo"}),
     ]

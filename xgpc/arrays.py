@@ -45,17 +45,12 @@ def posterior_arrays(q: Posterior) -> dict[str, np.ndarray]:
             found["whitening"] = np.stack([group.Linv for group in points.groups])
         return found
     metric = local.neighbours.metric
-    return {
-        "whitened_mean": local.w,
-        "whitened_covariance": local.V,
+    names = "rows", "site_precision", "site_linear", "whitened_mean", "whitened_covariance", "variance_scale"
+    return {name: local.to_arrays()[name] for name in names} | {
         "whitening": np.stack([local.prior.Linv] * len(local.w)),
-        "rows": local.X,
-        "site_precision": local.precision,
-        "site_linear": local.linear,
         "n_neighbors": np.array(local.n_neighbors),
         "distance_scale": np.array(metric.scale),
         "distance_power": np.array(metric.power),
-        "variance_scale": np.array(local.variance_scale),
     }
 
 

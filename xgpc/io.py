@@ -11,7 +11,7 @@ import math
 import os
 import reprlib
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -34,43 +34,55 @@ from .rows.blas import single_threaded_blas
 
 Model = TypeVar("Model", bound=BaseEstimator)
 
-# The axes of each array. l: latent functions, none for a single one; L: the same, 1 for a single one; k: kernels, none
-# for a shared one; m: inducing points; p: as m, none for a full process; d: features; n: training rows; c: classes;
-# b: cut points of ordered classes; f: columns of X.
-AXES = {
-    "Z": "kmd",
-    "eta": "lmp",
-    "h": "lm",
-    "rows": "nd",
-    "row_labels": "n",
-    "row_weights": "n",
-    "site_precision": "Ln",
-    "site_linear": "Ln",
-    "local_w": "Lm",
-    "local_V": "Lmm",
-    "variance_scale": "",
-    "label_agreement": "",
-    "mean": "L",
-    "label_noise": "",
-    "guess_rate": "",
-    "lapse_rate": "",
-    "cut_points": "b",
-    "elbo": "",
-    "bound_gap": "",
-    "correction_precision": "lmp",
-    "correction_linear": "lm",
-    "classes": "c",
-    "class_count_": "c",
-    "feature_mean_": "d",
-    "feature_spread_": "d",
-    "feature_names": "f",
-    "column_labels": "f",
-}
-# The types of arrays that are not float64.
-TYPES = {"rows": ("f4", "f8"), "classes": tuple(KINDS), "feature_names": ("U",), "column_labels": ("U",)}
 # Largest number in an array; averages of features exceed the largest feature by rounding errors.
 LARGEST_NUMBER = 2.0 * LARGEST_FEATURE
-NOT_NEGATIVE = ("row_weights", "site_precision", "variance_scale", "class_count_", "feature_spread_")
+LARGEST_COVARIANCE = 1.0 + EIGENVALUE_ERROR
+
+
+class Kind(NamedTuple):
+    """What an array may be: its axes, its least and largest number, and its types.
+
+    L: latent functions; K: kernels, 1 for a shared one; m: inducing points; p: as m, none for a full process; d:
+    features; n: training rows; c: classes; b: cut points of ordered classes; f: columns of X.
+    """
+
+    axes: str
+    least: float = -LARGEST_NUMBER
+    most: float = LARGEST_NUMBER
+    types: tuple[str, ...] = ("f8",)
+
+
+# The arrays of files. Those of posteriors have the names that ``to_arrays`` gives them.
+SCHEMA = {
+    "Z": Kind("Kmd"),
+    "eta": Kind("Lmp"),
+    "h": Kind("Lm"),
+    "rows": Kind("nd", types=("f4", "f8")),
+    "row_labels": Kind("n"),
+    "row_weights": Kind("n", 0.0, WEIGHT_RANGE[1]),
+    "site_precision": Kind("Ln", 0.0),
+    "site_linear": Kind("Ln"),
+    "whitened_mean": Kind("Lm"),
+    "whitened_covariance": Kind("Lmm", -LARGEST_COVARIANCE, LARGEST_COVARIANCE),
+    "variance_scale": Kind("", float(np.finfo(np.float64).tiny)),
+    "label_agreement": Kind("", 0.0, float(np.nextafter(1.0, 0.0))),
+    "mean": Kind("L"),
+    "label_noise": Kind(""),
+    "guess_rate": Kind(""),
+    "lapse_rate": Kind(""),
+    "cut_points": Kind("b"),
+    "elbo": Kind(""),
+    "bound_gap": Kind(""),
+    "correction_precision": Kind("Lmp"),
+    "correction_linear": Kind("Lm"),
+    "inducing_points": Kind("gd"),
+    "classes": Kind("c", types=tuple(KINDS)),
+    "class_count_": Kind("c", 0.0),
+    "feature_mean_": Kind("d"),
+    "feature_spread_": Kind("d", 0.0),
+    "feature_names": Kind("f", types=("U",)),
+    "column_labels": Kind("f", types=("U",)),
+}
 CORRECTION = ("correction_precision", "correction_linear")
 HISTORY = "history_"
 # Attributes of a fitted model that files hold as they are, with functions that give them their types.
@@ -123,7 +135,7 @@ def posterior_contents(q: Posterior) -> tuple[Header, Arrays]:
         "precision": next(name for name, dtype in PRECISIONS.items() if dtype is used),
         "neighbors": q.n_neighbors,
     }
-    return header, {"Z": q.prior.Z, **q.to_arrays()}
+    return header, {"Z": q.prior.Z.reshape(-1, *q.prior.Z.shape[-2:]), **q.to_arrays()}
 
 
 def posterior_from(
@@ -134,35 +146,30 @@ def posterior_from(
     prior_class: type[SparsePrior] = SparsePrior,
 ) -> Posterior:
     """The posterior of ``posterior_contents``, or an exception; ``groups`` are features that share a length scale."""
-    Z, k, dtype = arrays["Z"], int(header["neighbors"]), PRECISIONS[header["precision"]]
-    m, d = Z.shape[-2:]
+    k, dtype, d = int(header["neighbors"]), PRECISIONS[header["precision"]], arrays["Z"].shape[2]
     pairs = [
         (KernelSpec(kernel_from_data(kernel), d, groups), points)
-        for kernel, points in zip(header["kernels"], Z.reshape(-1, m, d), strict=True)
+        for kernel, points in zip(header["kernels"], arrays["Z"], strict=True)
     ]
     if k:
-        rows, V, scale = _rows_from(arrays, n_latents), arrays["local_V"], float(arrays["variance_scale"])
-        if not (1 <= k <= len(rows.X) and scale > 0.0):
-            raise ValueError("its neighbours are not valid: their number, or the scale of the variance")
+        rows, V, scale = _rows_from(arrays, n_latents), arrays["whitened_covariance"], float(arrays["variance_scale"])
+        if not 1 <= k <= len(rows.X):
+            raise ValueError("its number of neighbours is not valid")
         if not _is_covariance(V):
-            raise ValueError("its array 'local_V' is not symmetric, positive semidefinite and at most the identity")
+            raise ValueError("its array 'whitened_covariance' is not symmetric, or not positive semidefinite")
         prior, sites = SparsePrior.build(*pairs[0], dtype), (arrays["site_precision"], arrays["site_linear"])
-        return LocalPosterior(prior, *rows, *sites, arrays["local_w"], V, k, n_latents, scale)
-    if header["full"]:
-        prior = grouped([FullPrior.build(*pair) for pair in pairs])
-    else:
-        prior = grouped([prior_class.build(*pair, dtype) for pair in pairs])
-    eta, h = (arrays[name].reshape(n_latents, *arrays[name].shape[arrays["h"].ndim - 1 :]) for name in ("eta", "h"))
-    q: KernelPosterior | None = prior.posterior((eta if header["full"] else np.tril(eta), h))
+        return LocalPosterior(prior, *rows, *sites, arrays["whitened_mean"], V, k, n_latents, scale)
+    full, eta = header["full"], arrays["eta"]
+    priors = [FullPrior.build(*pair) if full else prior_class.build(*pair, dtype) for pair in pairs]
+    q: KernelPosterior | None = grouped(priors).posterior((eta if full else np.tril(eta), arrays["h"]))
     if q is None or not math.isfinite(q.kl):
         raise ValueError("its posterior precision is not positive definite, or its mean is not finite")
     return q
 
 
 def _is_covariance(V: np.ndarray) -> bool:
-    """Whether matrices (C, m, m) are symmetric, positive semidefinite and at most I, but for rounding errors."""
-    is_symmetric = np.allclose(V, np.swapaxes(V, 1, 2), rtol=0.0, atol=EIGENVALUE_ERROR)
-    if not is_symmetric or largest_size(V) > 1.0 + EIGENVALUE_ERROR:
+    """Whether matrices (C, m, m) are symmetric and positive semidefinite, but for rounding errors."""
+    if not np.allclose(V, np.swapaxes(V, 1, 2), rtol=0.0, atol=EIGENVALUE_ERROR):
         return False
     try:
         np.linalg.cholesky(np.where(np.abs(V) < TINY, 0.0, V) + EIGENVALUE_ERROR * np.eye(V.shape[1]))
@@ -173,42 +180,39 @@ def _is_covariance(V: np.ndarray) -> bool:
 
 def _rows_from(arrays: Arrays, n_latents: int) -> Rows:
     """Rows that a model keeps, with the labels that its sites need."""
-    labels, weight = arrays["row_labels"], arrays["row_weights"]
-    allowed = [-1.0, 1.0] if n_latents == 1 else np.arange(n_latents)
-    if not (np.all(np.isin(labels, allowed)) and largest_size(weight) <= WEIGHT_RANGE[1]):
-        raise ValueError("the labels or weights of its rows are not valid")
-    return Rows(arrays["rows"], labels, weight)
+    labels, allowed = arrays["row_labels"], [-1.0, 1.0] if n_latents == 1 else np.arange(n_latents)
+    if not np.all(np.isin(labels, allowed)):
+        raise ValueError("the labels of its rows are not valid")
+    return Rows(arrays["rows"], labels, arrays["row_weights"])
 
 
 def check_arrays(
     arrays: Mapping[str, np.ndarray], n_latents: int, is_full: bool, n_classes: int = 0, n_columns: int = 0
 ) -> None:
-    """Raise ValueError unless the arrays have the shapes and types of the table, and each number is in its range."""
-    m, d = arrays["Z"].shape[-2:]
-    latents = () if n_latents == 1 else (n_latents,)
+    """Raise ValueError unless the arrays have the shapes and types of the schema, and each number is in its range."""
+    K, m, d = arrays["Z"].shape
     sizes = {
-        "l": latents,
-        "L": latents or (1,),
-        "k": latents if arrays["Z"].ndim == 3 else (),
-        "m": (m,),
-        "p": () if is_full else (m,),
-        "d": (d,),
-        "n": arrays["rows"].shape[:1] if "rows" in arrays else (),
-        "c": (n_classes,),
-        "b": (n_classes - 1,),
-        "f": (n_columns,),
+        "L": n_latents,
+        "K": K if K == 1 else n_latents,
+        "m": m,
+        "d": d,
+        "n": len(arrays.get("rows", ())),
+        "c": n_classes,
+        "b": n_classes - 1,
+        "f": n_columns,
+        "g": len(arrays.get("inducing_points", ())),
     }
-    for name, array in arrays.items():
-        if array.dtype.kind == "f" and not name.startswith(HISTORY) and not largest_size(array) <= LARGEST_NUMBER:
-            raise ValueError(f"its array {name!r} has numbers that are not finite, or too large")
-        if name in NOT_NEGATIVE and np.any(array < 0.0):
-            raise ValueError(f"its array {name!r} has negative numbers")
-        shape = tuple(size for axis in AXES.get(name, "") for size in sizes[axis])
-        has_type = array.dtype.str[1:].startswith(TYPES.get(name, ("f8",)))
-        if name in AXES and not (array.shape == shape and has_type):
+    sizes |= {} if is_full else {"p": m}
+    for name in arrays.keys() & SCHEMA.keys():
+        kind, array = SCHEMA[name], arrays[name]
+        shape = tuple(sizes[axis] for axis in kind.axes if axis in sizes)
+        if not (array.shape == shape and array.dtype.str[1:].startswith(kind.types)):
             raise ValueError(
                 f"its arrays do not fit each other: {name!r} of shape {array.shape} and type {array.dtype}, not {shape}"
             )
+        # Not so for NaN.
+        if array.dtype.kind == "f" and not (np.all(array >= kind.least) and np.all(array <= kind.most)):
+            raise ValueError(f"its array {name!r} has numbers outside of [{kind.least:g}, {kind.most:g}]")
 
 
 def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
@@ -228,8 +232,7 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
     optional["label_agreement"] = model.label_agreement_ or None
     if evidence is not None:
         optional |= {"elbo": evidence.elbo, "bound_gap": evidence.gap}
-        if evidence.correction is not None:
-            optional |= {name: part[0] for name, part in zip(CORRECTION, evidence.correction, strict=True)}
+        optional |= zip(CORRECTION, evidence.correction or (None, None), strict=True)
     arrays |= {name: np.asarray(value, dtype=np.float64) for name, value in optional.items() if value is not None}
     if model._stream_rows is not None:
         arrays |= dict(zip(("rows", "row_labels", "row_weights"), model._stream_rows, strict=True))
@@ -372,8 +375,6 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     model.classes_ = (classes.astype(object) if has_objects else classes)[sorter]
     model.class_count_ = arrays["class_count_"][sorter]
     model.label_agreement_ = float(arrays.get("label_agreement", 0.0))
-    if not 0.0 <= model.label_agreement_ < 1.0:
-        raise ValueError(f"its label_agreement is not valid: {model.label_agreement_}")
     for name, convert in ATTRIBUTES.items():
         setattr(model, name, convert(header[name]))
     for name in ARRAY_ATTRIBUTES:
@@ -385,9 +386,7 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     q = posterior_from(header, arrays, n_latents, None if table is None else table.groups)
     evidence = None
     if "elbo" in arrays or not header["neighbors"]:
-        correction = None
-        if record.is_jaakkola_jordan:
-            correction = arrays[CORRECTION[0]][None], arrays[CORRECTION[1]][None]
+        correction = (arrays[CORRECTION[0]], arrays[CORRECTION[1]]) if record.is_jaakkola_jordan else None
         gap = float(arrays["bound_gap"]) if "bound_gap" in arrays else None
         evidence = Evidence(float(arrays["elbo"]), correction, gap)
     model._set_fit(q, record, parameter, arrays["mean"], evidence)

@@ -386,7 +386,7 @@ class KernelPosterior(Value, ABC):
         return P, h
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        return {"Z": self.prior.Z, "eta": self.natural[0], "h": self.natural[1]}
+        return {"eta": self.eta[0], "h": self.eta[1]}
 
     @small_is_zero
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:

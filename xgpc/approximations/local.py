@@ -227,6 +227,13 @@ class LocalPosterior(Value):
         return column
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        names = "rows", "row_labels", "row_weights", "site_precision", "site_linear", "local_w", "local_V"
-        arrays = self.X, self.y, self.weight, self.precision, self.linear, self.w, self.V
-        return dict(zip(names, arrays, strict=True)) | {"variance_scale": np.array(self.variance_scale)}
+        return {
+            "rows": self.X,
+            "row_labels": self.y,
+            "row_weights": self.weight,
+            "site_precision": self.precision,
+            "site_linear": self.linear,
+            "whitened_mean": self.w,
+            "whitened_covariance": self.V,
+            "variance_scale": np.array(self.variance_scale),
+        }

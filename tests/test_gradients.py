@@ -201,7 +201,7 @@ def steps(rows, q, site, moving, batches, n_total=None, schedule=RESTING):
     order = np.concatenate(batches).astype(np.intp)
     source = rows.source
     loop = MiniBatches(q, len(batches[0]), n_total or len(rows), source.n_features, schedule, moving)
-    loop.run(q, source.pick(order), site, Threads(1))
+    loop.run(q, source.sample(order), site, Threads(1))
     return loop
 
 

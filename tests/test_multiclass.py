@@ -259,7 +259,7 @@ def test_mini_batch_steps_are_equation_12(likelihood, bound, share, weighted):
     left_over = np.array([p.spec.kernel.diag(problem.X) for p in problem.latents()]) - np.sum(A**2, axis=2)
     rows = problem.random.permutation(60).astype(np.intp)
     loop = MiniBatches(q, 20, 60, 2, (SCHEDULES["constant"], 0.5, 0.0))
-    loop.run(q, problem.training().source.pick(rows), site, Threads(1))
+    loop.run(q, problem.training().source.sample(rows), site, Threads(1))
     for batch in rows.reshape(3, 20):
         a, covariance = A[:, batch], np.linalg.inv(P)
         mean = np.einsum("cij,cjk,ck->ci", a, covariance, h)

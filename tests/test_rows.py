@@ -361,7 +361,6 @@ def test_a_source_of_batches_is_one_of_rows(weight):
         assert (one.start, len(one)) == (other.start, len(other))
         np.testing.assert_array_equal(one.X, other.X)
         np.testing.assert_array_equal(one.weight, other.weight)
-    np.testing.assert_array_equal(source.labels(), memory.labels())
     numbers = np.array([5, 2000, 17, 2000])
     for scale in (1.0, 2.0):
         one, other = source.sample(numbers, scale), memory.sample(numbers, scale)

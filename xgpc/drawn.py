@@ -16,8 +16,8 @@ from .estimator import ColumnsOfFit
 from .names import MatrixLike, RandomSeed
 from .ranges import small_is_zero
 from .rows.blas import single_threaded_blas
+from .rows.block import dense
 from .rows.executor import parts_for
-from .rows.source import dense
 
 
 @small_is_zero

@@ -18,7 +18,8 @@ from .data.table import Table
 from .data.training import FLOATS, Columns, TrainingData, checked_rows, training_data
 from .names import MatrixLike
 from .ranges import LARGEST_FEATURE, MOST_ROWS, largest_size, small_is_zero
-from .rows.source import NONE, dense
+from .rows.block import dense
+from .rows.source import NONE
 
 Parameters = ParamSpec("Parameters")
 Estimator = TypeVar("Estimator", bound="ColumnsOfFit")

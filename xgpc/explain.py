@@ -34,8 +34,8 @@ from .kernels.spec import KernelSpec, Term
 from .names import MatrixLike
 from .ranges import small_is_zero
 from .rows.blas import single_threaded_blas
+from .rows.block import dense
 from .rows.executor import on_threads
-from .rows.source import dense
 
 # Operations for the relevance of features, some tenths of a second, which takes from LEAST to MOST inducing points.
 RELEVANCE_FLOPS, LEAST, MOST = 5e9, 10, 100

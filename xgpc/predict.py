@@ -31,8 +31,9 @@ from .names import MatrixLike, RandomSeed
 from .ranges import check_latent, small_is_zero
 from .rows.batches import Rows, read_ahead
 from .rows.blas import single_threaded_blas
+from .rows.block import dense
 from .rows.executor import on_threads
-from .rows.source import dense, in_dense_parts
+from .rows.source import in_dense_parts
 from .summary import summary
 
 # Most bytes that a joint covariance may take while it is computed; a machine with 4 GB can hold this.

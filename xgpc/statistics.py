@@ -9,17 +9,51 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from . import _sites
 from ._sites import Site, parameter_gradient
-from .rows.block import AS_EVALUATED, Block, Rescaling, Sites
+from .rows.block import Block
 from .rows.executor import Cost
 
 # Kinds of sites in a block's cache: the latest, and those that were last projected to another prior, from which
 # learning continues if a step of the hyperparameters fails.
 SITES, PROJECTED_SITES = "sites", "projected sites"
+
+
+class Rescaling(NamedTuple):
+    """Change of sites with the label noise: precision, linear and ell times ``factor``, then ell plus ``offset``."""
+
+    factor: float = 1.0
+    offset: float = 0.0
+
+
+AS_EVALUATED = Rescaling()
+
+
+class EvaluatedSites(NamedTuple):
+    """Marginals of C latent functions at the rows of a block, and their sites: (C, rows) each.
+
+    Attributes
+    ----------
+    log_likelihood : float, sum of ell in nats
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+    precision: np.ndarray
+    linear: np.ndarray
+    log_likelihood: float
+
+
+def evaluated(block: Block, site: Site, mean: np.ndarray, variance: np.ndarray) -> EvaluatedSites:
+    """Sites from marginals (C, rows)."""
+    ell = np.empty(len(block))
+    precision, linear = np.empty((2, *mean.shape))
+    total = _sites.sites(site, mean, variance, block.y, block.weight, ell, precision, linear)
+    return EvaluatedSites(mean, variance, precision, linear, total)
 
 
 class Sums(list[Any]):
@@ -63,7 +97,7 @@ class Posterior(Predictor, Protocol):
     @property
     def prior(self) -> Prior: ...
 
-    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
+    def update(self, block: Block, site: Site) -> tuple[EvaluatedSites, np.ndarray, np.ndarray]:
         """Marginals with their sites, and the sites' P and h."""
 
 
@@ -87,7 +121,7 @@ class SitesAtPosterior:
     def n_latents(self) -> int:
         return self.q.n_latents
 
-    def of(self, block: Block, kind: str = SITES) -> Sites:
+    def of(self, block: Block, kind: str = SITES) -> EvaluatedSites:
         """The sites of a block, from its cache if that has them or others at the same posterior; kept as a ``kind``."""
         kept = block.cache.get(SITES, self.q) or block.cache.get(PROJECTED_SITES, self.q)
         as_evaluated = self.site.key, AS_EVALUATED
@@ -96,9 +130,13 @@ class SitesAtPosterior:
             key, sites = kept
         else:
             marginals = (kept[1].mean, kept[1].variance) if kept else self.q.block_marginals(block)
-            key, sites = as_evaluated, block.evaluated(self.site, *marginals)
+            key, sites = as_evaluated, evaluated(block, self.site, *marginals)
         if key != self.key:
-            sites = block.rescaled(sites, self.rescaling)
+            mean, variance, precision, linear, total = sites
+            factor, offset = self.rescaling
+            total_weight = float(np.sum(block.weight)) if len(block.weight) else len(block)
+            total = factor * total + offset * total_weight
+            sites = EvaluatedSites(mean, variance, factor * precision, factor * linear, total)
         for name in {SITES, kind}:
             block.cache.keep(name, self.q, (self.key, sites))
         return sites
@@ -115,10 +153,10 @@ class FixedSites:
     def n_latents(self) -> int:
         return len(self.precision)
 
-    def of(self, block: Block, kind: str = SITES) -> Sites:
+    def of(self, block: Block, kind: str = SITES) -> EvaluatedSites:
         unknown = np.empty((len(self.precision), 0))
         precision, linear = (np.ascontiguousarray(part[:, block.rows]) for part in (self.precision, self.linear))
-        return Sites(unknown, unknown, precision, linear, math.nan)
+        return EvaluatedSites(unknown, unknown, precision, linear, math.nan)
 
 
 @dataclass(frozen=True)
@@ -199,7 +237,7 @@ def curvature_product(block: Block, state: Products) -> np.ndarray:
     return prior.sums(block, product(prior.products(block, state.w)))
 
 
-def block_sites(block: Block, state: SitesAtPosterior) -> Sites:
+def block_sites(block: Block, state: SitesAtPosterior) -> EvaluatedSites:
     """The sites; ``Executor.map`` gives them for all rows."""
     return state.of(block)
 

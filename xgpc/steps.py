@@ -31,7 +31,7 @@ from .rows.batches import Rows
 from .rows.columnar import ArrowRows
 from .rows.executor import Executor
 from .rows.partitions import Partitions
-from .rows.source import NONE, source_of
+from .rows.source import NONE, ArraySource
 from .status import Status, warn_user
 
 
@@ -141,7 +141,7 @@ def _fit(
         X, encoding, told = transformed(rows, columns, config.kernel is None, before)
         for decision in told:
             run.history.add(decision=decision)
-    source = source_of(X, labels[rows.y], rows.weight)
+    source = ArraySource(X, labels[rows.y], rows.weight)
     mean_of_rows, spread, is_rounding = mean_and_spread(source)
     if np.any(is_rounding):
         names = listed([columns.described[j] for j in np.flatnonzero(is_rounding)])

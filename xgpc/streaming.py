@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 
 from .approximations.base import Posterior
@@ -22,7 +23,7 @@ from .likelihoods import resolve
 from .names import MatrixLike
 from .predict import PosteriorClassifier
 from .rows.batches import Rows
-from .rows.source import ArraySource, labels_and_weights, source_of
+from .rows.source import ArraySource, labels_and_weights
 from .status import warn_user
 from .steps import class_totals_of, prior_mean_of
 
@@ -95,7 +96,7 @@ def further_rows(
     classes, table = model.classes_ if classes is None else classes, Table.of(X, fitted.names or ())
     (rows, codes, weight), _, columns, *_ = training_data(model, table, y, sample_weight, classes, fitted)
     record, n_classes = model._record, len(model.classes_)
-    source = source_of(rows, record.site_labels(codes), weight)
+    source = ArraySource(rows, record.site_labels(codes), weight)
     batch = Fit(
         config,
         run,
@@ -122,7 +123,7 @@ def stream_rows(fit: Fit | None, q: Posterior) -> Rows | None:
     None if the model keeps no rows: it kept none before (``fit`` is None), has ``n_neighbors=0``, or cannot have
     neighbours.
     """
-    if fit is None or q.kept_rows is not None or fit.source.makes_dense:
+    if fit is None or q.kept_rows is not None or issparse(fit.source.rows):
         return None
     if not fit.config.may_keep_rows or not fit.learns or fit.record.cavity is None:
         return None

@@ -7,7 +7,7 @@ from multiprocessing import get_context
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from .internals import BLOCK_ROWS, ArraySource, Block, Cache, Executor, Picked
+from .internals import BLOCK_ROWS, ArraySource, Block, Cache, Executor
 
 
 def limit_blas():
@@ -61,14 +61,8 @@ class FileSource:
     def blocks(self):
         return Blocks(self)
 
-    def labels(self):
-        return self._read(slice(None))[1]
-
     def sample(self, rows, scale=1.0):
         return ArraySource(*self._read(rows), np.full(len(rows) if scale != 1.0 else 0, scale))
-
-    def pick(self, rows):
-        return Picked(*self._read(rows), NONE, np.arange(len(rows)))
 
 
 class Blocks:

@@ -42,4 +42,4 @@ from xgpc.likelihoods.curvature import LEAST_COMPLEMENT
 from xgpc.rows.block import BLOCK_ROWS, Block, Cache
 from xgpc.rows.executor import Cost, Executor, Threads
 from xgpc.rows.neighbours import Metric, Neighbours
-from xgpc.rows.source import ArraySource, Picked
+from xgpc.rows.source import ArraySource

@@ -27,7 +27,7 @@ from ..likelihoods import LikelihoodBound, Parameter
 from ..likelihoods.logistic_softmax import normal_points
 from ..metrics import check_classifier
 from ..ranges import small_is_zero
-from ..rows.source import dense
+from ..rows.block import dense
 
 # (link, latent means and variances, (n,) or (n, C) each) -> scores (n,)
 Score = Callable[["Link", np.ndarray, np.ndarray], np.ndarray]

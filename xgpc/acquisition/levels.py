@@ -27,7 +27,7 @@ from ..data.checks import random_state_of
 from ..names import RandomSeed
 from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
-from ..rows.source import dense
+from ..rows.block import dense
 from .labels import Labelled, Link, Scores, log_probabilities, moments, parts, refuse_no_joint, with_gradient
 from .trials import column_of_label
 

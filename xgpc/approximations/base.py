@@ -21,10 +21,10 @@ from .._sites import Site
 from ..kernels.spec import KernelSpec
 from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
-from ..rows.block import Block, Sites
+from ..rows.block import Block
 from ..rows.executor import Cost, Executor, Function, Result, State, is_small, on_threads, parts_of
 from ..rows.source import ArraySource, RowSource
-from ..statistics import FixedSites, SitesAtPosterior
+from ..statistics import EvaluatedSites, FixedSites, SitesAtPosterior, evaluated
 
 # Precision and linear term: (P, h) of coefficients, or of sites at training rows.
 Natural = tuple[np.ndarray, np.ndarray]
@@ -89,7 +89,9 @@ class Training:
     def uncached(self) -> Training:
         """The same rows, of which no pass keeps whitened ones."""
         source = self.source
-        return replace(self, source=source.uncached()) if isinstance(source, ArraySource) else self
+        if not isinstance(source, ArraySource):
+            return self
+        return replace(self, source=ArraySource(source.rows, source.y, source.weight, cache_bytes=0))
 
 
 class Posterior(Protocol):
@@ -362,9 +364,9 @@ class KernelPosterior(Value, ABC):
         """A ``Predictor`` of any rows."""
         return self
 
-    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
+    def update(self, block: Block, site: Site) -> tuple[EvaluatedSites, np.ndarray, np.ndarray]:
         """Marginals with their sites, and the sites' ``moments``."""
-        sites = block.evaluated(site, *self.block_marginals(block))
+        sites = evaluated(block, site, *self.block_marginals(block))
         return sites, *self.prior.moments(block, sites.precision, sites.linear)
 
     @property

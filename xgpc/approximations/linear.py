@@ -14,9 +14,10 @@ from .._natural_gradient import BatchRows
 from .._sites import Site
 from ..names import MatrixLike
 from ..rows.blas import single_threaded_blas
-from ..rows.block import Block, Sites
+from ..rows.block import Block
 from ..rows.executor import Cost, workspace
-from ..rows.source import Picked
+from ..rows.source import ArraySource
+from ..statistics import EvaluatedSites, evaluated
 from .base import Natural, Value, new_key
 from .sparse import InducingPrior, SparsePosterior
 
@@ -138,15 +139,14 @@ class LinearPrior(InducingPrior):
         return a @ sparse.diags_array(self.scale, format="csr")
 
     def whitened(self, block: Block, n_latents: int) -> list[tuple[WhitenedRows, slice]]:
-        a, D = self.scaled(block.X), len(self.scale)
+        a, D = self.scaled(block.given), len(self.scale)
         work = workspace(len(a), D, 1)
         tiles = np.concatenate([a[start : start + work.rows].T.ravel() for start in range(0, len(a), work.rows)])
         return [(WhitenedRows(None, None, None, RowCache(tiles, is_filled=True), work), slice(None))]
 
-    def mini_batches(self, picked: Picked) -> BatchRows:
-        X, y, weight, rows = picked
-        weight = weight[rows] if len(weight) else weight
-        return BatchRows([None], np.empty((1, 1, 1)), self.scaled(X[rows]), y[rows], weight, np.arange(len(rows)))
+    def mini_batches(self, source: ArraySource) -> BatchRows:
+        a = self.scaled(source.rows)
+        return BatchRows([None], np.empty((1, 1, 1)), a, source.y, source.weight, np.arange(source.n_rows))
 
     def posterior(self, natural: Natural) -> LinearPosterior | None:
         return LinearPosterior.from_natural(self, *natural)
@@ -203,20 +203,20 @@ class LinearPosterior(SparsePosterior):
 
     def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         if not self.is_anywhere:
-            few = self.prior.few(block.X)
+            few = self.prior.few(block.given)
             return super().block_marginals(block) if few is None else self._of_few(few)
         # Values that overflow are refused later, with the number of their row.
         with np.errstate(over="ignore", invalid="ignore"):
-            rows, outside = self.prior.span.coordinates(block.X)
+            rows, outside = self.prior.span.coordinates(block.given)
             inside = Block(block.start, rows, block.y, block.weight, 0)
             mean, variance = replace(self, is_anywhere=False).block_marginals(inside)
             return mean, variance + self.prior.variance * outside
 
-    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
-        few = self.prior.few(block.X)
+    def update(self, block: Block, site: Site) -> tuple[EvaluatedSites, np.ndarray, np.ndarray]:
+        few = self.prior.few(block.given)
         if few is None:
             return super().update(block, site)
-        sites = block.evaluated(site, *self._of_few(few))
+        sites = evaluated(block, site, *self._of_few(few))
         P = np.tril((few.T @ few.multiply(sites.precision[0][:, None])).toarray())
         return sites, P[None], (few.T @ sites.linear[0])[None]
 

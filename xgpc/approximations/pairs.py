@@ -14,9 +14,9 @@ from .. import _engine
 from .._engine import RowCache, WhitenedRows
 from .._kernels import KernelGradient
 from .._sites import Site
-from ..rows.block import Block, Sites
+from ..rows.block import Block
 from ..rows.executor import workspace
-from ..statistics import FixedSites, Projection, SitesAtPosterior
+from ..statistics import EvaluatedSites, FixedSites, Projection, SitesAtPosterior
 from .base import KernelPosterior, Natural, Training
 from .sparse import SparsePosterior, SparsePrior
 
@@ -51,7 +51,7 @@ class PairPrior(SparsePrior):
         return [(WhitenedRows(None, None, None, RowCache(self.differences(block), True), work), slice(None))]
 
     def gradient(
-        self, block: Block, sites: Sites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
+        self, block: Block, sites: EvaluatedSites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
     ) -> list[KernelGradient]:
         """All but what k(x, x') contributes: a pair is the row x with a label, and x' with the opposite one."""
         core, total = self.core, KernelGradient.empty(self.core)
@@ -100,7 +100,7 @@ class PairPosterior(SparsePosterior):
         _, explained = _engine.marginals_block(rows, identity, self.w)
         return mean, variance + np.maximum(self.prior.variances(block) - explained, 0.0)
 
-    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
+    def update(self, block: Block, site: Site) -> tuple[EvaluatedSites, np.ndarray, np.ndarray]:
         return KernelPosterior.update(self, block, site)
 
     @property

@@ -16,10 +16,10 @@ from .._natural_gradient import BatchRows
 from .._sites import Site
 from ..kernels.spec import KernelSpec
 from ..ranges import small_is_zero
-from ..rows.block import Block, Sites
+from ..rows.block import Block
 from ..rows.executor import Cost, workspace
-from ..rows.source import Picked
-from ..statistics import Contraction, FixedSites, SitesAtPosterior, gradient
+from ..rows.source import ArraySource
+from ..statistics import Contraction, EvaluatedSites, FixedSites, SitesAtPosterior, gradient
 from .base import (
     CovarianceForm,
     KernelPosterior,
@@ -72,7 +72,7 @@ class InducingPrior(KernelPrior):
         return np.concatenate([_engine.sums_block(rows, values[c]) for rows, c in self.whitened(block, len(values))])
 
     def gradient(
-        self, block: Block, sites: Sites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
+        self, block: Block, sites: EvaluatedSites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
     ) -> list[KernelGradient]:
         """Contraction of dF/dK_nm and dF/dk_ii with each kernel's derivatives; O(rows (C m^2 + m d))."""
         totals = [KernelGradient.empty(group.core) for group in self.groups]
@@ -80,10 +80,10 @@ class InducingPrior(KernelPrior):
             _engine.gradient_of_block(rows, M[c], alpha[c], w[c], sites.precision[c], sites.linear[c], total)
         return totals
 
-    def mini_batches(self, picked: Picked) -> BatchRows:
+    def mini_batches(self, source: ArraySource) -> BatchRows:
         """The rows for the compiled mini-batch loop."""
         cores, Linv = zip(*((group.core, group.Linv) for group in self.groups), strict=True)
-        return BatchRows(list(cores), np.stack(Linv), *picked)
+        return BatchRows(list(cores), np.stack(Linv), source.X, source.y, source.weight, np.arange(source.n_rows))
 
     def posterior(self, natural: Natural) -> SparsePosterior | None:
         return SparsePosterior.from_natural(self, *natural)
@@ -192,7 +192,7 @@ class SparsePosterior(KernelPosterior):
         known = replace(self, Rinv=np.zeros_like(self.Rinv), w=np.zeros_like(self.w))
         return known.block_marginals(block)[1]
 
-    def update(self, block: Block, site: Site) -> tuple[Sites, np.ndarray, np.ndarray]:
+    def update(self, block: Block, site: Site) -> tuple[EvaluatedSites, np.ndarray, np.ndarray]:
         """O(rows (C m^2 + m d)) if the latent functions share a kernel, else O(rows C (m^2 + m d))."""
         if len(self.prior.groups) > 1:
             return super().update(block, site)
@@ -200,7 +200,7 @@ class SparsePosterior(KernelPosterior):
         P, h = zero_moments(*self.w.shape)
         values, total = _engine.update_block(rows, self.Rinv, self.w, site, block.y, block.weight, P, h)
         mean, variance, precision, linear = values
-        return Sites(mean, variance, precision, linear, total), P, h
+        return EvaluatedSites(mean, variance, precision, linear, total), P, h
 
     def _by_prior(self, x: np.ndarray) -> np.ndarray:
         """The prior's precision times x."""

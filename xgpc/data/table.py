@@ -15,8 +15,8 @@ import numpy as np
 
 from ..names import MatrixLike
 from ..ranges import as_csr
+from ..rows.block import dense
 from ..rows.columnar import index_in
-from ..rows.source import dense
 from .checks import is_missing, refuse_not_in_memory
 
 HOW_WITH_TIMES = "turn them into numbers, such as days since a first date, or leave them out."

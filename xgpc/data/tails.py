@@ -14,7 +14,7 @@ import numpy as np
 
 from ..names import MatrixLike
 from ..ranges import varies
-from ..rows.source import dense
+from ..rows.block import dense
 
 # Values are far if a gap of so many times the range of all nearer values, from the other side's quartile on, separates
 # them. Codes such as -9999 leave gaps of 17 ranges and more, and heavy tails thin out gradually.

@@ -19,7 +19,8 @@ from sklearn.utils.validation import validate_data
 from ..names import MatrixLike
 from ..ranges import check_weight_range, largest_size
 from ..rows.batches import Rows
-from ..rows.source import NONE, dense, is_mapped
+from ..rows.block import dense
+from ..rows.source import NONE, is_mapped
 from .checks import (
     HOW_TO_IMPUTE,
     LISTED,

@@ -13,12 +13,12 @@ import numpy as np
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training, is_same_prior
 from ..likelihoods import other_site
-from ..rows.block import Rescaling
 from ..rows.clock import has_passed
 from ..statistics import (
     FixedSites,
     Products,
     Projection,
+    Rescaling,
     SitesAtPosterior,
     curvature_product,
     mean_gradient,

@@ -134,7 +134,7 @@ def from_some(
     in_memory = replace(options, batch_size=None, history=History())
     point = fit_posterior(some, q, prior, site, in_memory)[0]
     start = natural_step(prior.at_prior(some.n_latents), point.q.eta, ratio) or point.q
-    subsample = replace(some, source=ArraySource(memory.rows, y, ratio * weight, makes_dense=memory.makes_dense))
+    subsample = replace(some, source=ArraySource(memory.rows, y, ratio * weight))
     return replace(some, source=stream, subsample=subsample), start, point.site
 
 

@@ -14,7 +14,7 @@ from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..likelihoods import other_site
 from ..rows.clock import has_passed
 from ..rows.executor import Executor
-from ..rows.source import Picked
+from ..rows.source import ArraySource
 from .ascent import Point, best_parameter, update
 from .history import History
 
@@ -101,7 +101,7 @@ class MiniBatches:
     def average(self) -> np.ndarray:
         return self._loop.average
 
-    def run(self, q: KernelPosterior, rows: Picked, site: Site, executor: Executor) -> np.ndarray:
+    def run(self, q: KernelPosterior, rows: ArraySource, site: Site, executor: Executor) -> np.ndarray:
         """A step for each ``batch`` consecutive rows, under q's prior or the moving ones.
 
         Returns an array (3, steps): rate, relative change of the average, and estimate of the log-likelihood of all
@@ -151,7 +151,7 @@ class MiniBatches:
         rows_per_call = batch * self.steps_per_call(training.source.n_features)
         order = options.random_state.permutation(n)[: n - n % batch].astype(np.intp, copy=False)
         for start in range(0, len(order), rows_per_call):
-            rows = training.source.pick(order[start : start + rows_per_call])
+            rows = training.source.sample(order[start : start + rows_per_call])
             rate, change, log_likelihood = self.run(q, rows, site, training.executor)
             options.history.add(epoch=number, learning_rate=rate, change=change, log_likelihood=log_likelihood)
             log_likelihoods.append(log_likelihood)

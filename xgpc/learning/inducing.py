@@ -18,7 +18,8 @@ from ..kernels.spec import KernelSpec
 from ..kernels.wrappers import is_precomputed
 from ..names import MatrixLike
 from ..ranges import LARGEST_FEATURE, largest_size, varies
-from ..rows.source import RowSource, dense, labels_and_weights
+from ..rows.block import dense
+from ..rows.source import RowSource, labels_and_weights
 from ..status import warn_user
 
 # n_inducing="auto" starts with FIRST_INDUCING points, or with FIRST_OF_FEW for fewer than FEW_ROWS rows, where fewer

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 
 from ..approximations.base import KernelPosterior
 from ..approximations.local_rows import metric
@@ -137,7 +138,7 @@ def n_neighbors(fit: Fit, first: Candidate) -> int:
     if reason and not is_auto:
         raise ValueError(f"n_neighbors={given} {reason}. Leave n_neighbors='auto', or give 0.")
     note = ""
-    if fit.source.makes_dense and n_rows >= FEW_ROWS:
+    if issparse(fit.source.rows) and n_rows >= FEW_ROWS:
         note = "the distances need dense rows, and these are sparse."
     elif reason or (is_auto and n_rows < (MIN_ROWS if _may_test(fit) else FEW_ROWS)):
         return 0
@@ -166,7 +167,7 @@ def _kept(fit: Fit) -> Fit:
     limit = fit.config.most_rows(fit.n_latents, fit.source.n_features)
     if fit.source.n_rows <= limit:
         return fit
-    rows = Subsets(fit.source.labels(), fit.run.random_state).rows(limit)
+    rows = Subsets(fit.source.y, fit.run.random_state).rows(limit)
     fit.run.history.add(
         decision=f"Neighbours are searched among {limit} of {fit.n_rows} rows, drawn at random; max_rows_in_model "
         "sets their number."
@@ -188,7 +189,7 @@ def _why_not(fit: Fit, first: Candidate) -> str:
         return f"is for likelihood {allowed}; this model has {name!r} with bound {bound!r}"
     if fit.record.is_multi_class and fit.config.share == "none":
         return f"is for latent functions that share their kernel (share='kernel'); got share={fit.config.share!r}"
-    if fit.source.makes_dense:
+    if issparse(fit.source.rows):
         return "keeps and compares all rows as dense rows, but X is sparse: convert it with X.toarray()"
     if fit.config.is_full:
         return "is for models with inducing points; this one is a full Gaussian process"
@@ -235,7 +236,7 @@ def start_without_neighbors(task: Task) -> Start:
     is_auto, are_few, subset = fit.config.has_auto_neighbors, fit.source.n_rows < FEW_ROWS, None
     if fit.learns and isinstance(fit.config.subset_sizes, str):
         size = min(START_ROWS, START_CLASS_ROWS * len(fit.classes), START_VALUES // len(fit.classes))
-        subset = Subsets(source.labels(), run.random_state).rows(size)
+        subset = Subsets(source.y, run.random_state).rows(size)
     # Few rows of two classes will most likely have no neighbours, so learning is completed first. With several classes
     # more points take longer than all other work, so they are added only if neighbours are rejected.
     limit = _limit(task, START_ITERATIONS)

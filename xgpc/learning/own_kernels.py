@@ -83,7 +83,7 @@ def _tried(fit: Fit, shared: Candidate) -> tuple[Tried, Tried] | None:
     rows, held_out = fit.hold_out.decision(HELD_OUT_SHARE, random_state)
     most = max(TRIAL_ROWS, ROWS_PER_POINT * min(n_inducing, MAX_MOVING))
     size = min(most, subset_sizes(len(rows), n_inducing, config.subset_sizes)[0])
-    some = Subsets(fit.source.labels()[rows], random_state).rows(size)
+    some = Subsets(fit.source.y[rows], random_state).rows(size)
     if not len(held_out):
         return None
     training = fit.training.part(rows if some is None else rows[some])

@@ -13,8 +13,9 @@ from ..inference.ascent import Point, coordinate_ascent, starting_posterior, tol
 from ..inference.history import History
 from ..kernels.default import STARTS, axis_aligned, other_start
 from ..likelihoods import LikelihoodBound, label_log_probabilities
+from ..rows.block import dense
 from ..rows.clock import during
-from ..rows.source import ArraySource, dense, labels_and_weights
+from ..rows.source import ArraySource, labels_and_weights
 from .adam import adam, stochastic
 from .candidates import MIN_GAIN, Scores, accept, gain_per_point, joined, rise_by_points
 from .fit import Candidate, Fit
@@ -170,7 +171,7 @@ class Learner:
         # Mini-batches need no subsets, and a full Gaussian process always uses all rows.
         self._sizes: Sizes = None if config.learns_in_batches or is_full else config.subset_sizes
         self._start_rows = min(ROWS_BEFORE_BATCHES, n_rows) if config.learns_in_batches else n_rows
-        self._subsets = Subsets(fit.source.labels(), self.random_state)
+        self._subsets = Subsets(fit.source.y, self.random_state)
 
     def sizes(self, prior: KernelPrior) -> list[int]:
         """Sizes of the successive subsets."""

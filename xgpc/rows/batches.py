@@ -10,7 +10,7 @@ import numpy as np
 
 from .._threads import Pool
 from .block import BLOCK_ROWS, Block
-from .source import ArraySource, Picked
+from .source import ArraySource
 
 T = TypeVar("T")
 
@@ -93,17 +93,10 @@ class BatchSource:
     def blocks(self) -> BatchSource:
         return self
 
-    def labels(self) -> np.ndarray:
-        return np.concatenate([block.y for block in self])
-
     def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
-        X, y, weight, order = self.pick(rows)
-        return ArraySource(X, y, weight).sample(order, scale)
-
-    def pick(self, rows: np.ndarray) -> Picked:
         numbers, order = np.unique(rows, return_inverse=True)
         found = []
         for block in self:
             here = numbers[slice(*np.searchsorted(numbers, [block.start, block.start + len(block)]))] - block.start
             found.append(Rows(block.X, block.y, block.weight).part(here))
-        return Picked(*joined(found), order)
+        return ArraySource(*joined(found)).sample(order, scale)

@@ -6,13 +6,12 @@ import math
 import mmap
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from scipy import sparse
 
-from .. import _sites
 from .._engine import RowCache
-from .._sites import Site
 from ..names import MatrixLike
 
 Made = TypeVar("Made")
@@ -36,29 +35,9 @@ def own_pages(shape: tuple[int, ...], dtype: type) -> np.ndarray:
     return np.frombuffer(pages, dtype).reshape(shape)
 
 
-class Rescaling(NamedTuple):
-    """Change of sites with the label noise: precision, linear and ell times ``factor``, then ell plus ``offset``."""
-
-    factor: float = 1.0
-    offset: float = 0.0
-
-
-AS_EVALUATED = Rescaling()
-
-
-class Sites(NamedTuple):
-    """Marginals of C latent functions at the rows of a block, and their sites: (C, rows) each.
-
-    Attributes
-    ----------
-    log_likelihood : float, sum of ell in nats
-    """
-
-    mean: np.ndarray
-    variance: np.ndarray
-    precision: np.ndarray
-    linear: np.ndarray
-    log_likelihood: float
+def dense(rows: MatrixLike) -> np.ndarray:
+    """Dense or sparse rows as an array."""
+    return np.asarray(rows.toarray()) if sparse.issparse(rows) else rows
 
 
 class Cache:
@@ -92,24 +71,15 @@ class Block:
     start : int, number of the first row in the source
     given, y, weight : rows (rows, d), labels (rows,) and weights (rows,) as of ``ArraySource``
     cache_bytes : int, memory for whitened rows
-    makes_dense : bool, whether ``X`` makes rows of a sparse matrix dense on each access
 
     Attributes
     ----------
     cache : Cache, the only part that changes; a pickled block has an empty one
     """
 
-    def __init__(
-        self,
-        start: int,
-        given: MatrixLike,
-        y: np.ndarray,
-        weight: np.ndarray,
-        cache_bytes: int,
-        makes_dense: bool = False,
-    ):
+    def __init__(self, start: int, given: MatrixLike, y: np.ndarray, weight: np.ndarray, cache_bytes: int):
         self.start, self.given, self.y, self.weight = start, given, y, weight
-        self.cache_bytes, self.makes_dense, self.cache = cache_bytes, makes_dense, Cache()
+        self.cache_bytes, self.cache = cache_bytes, Cache()
 
     def __len__(self) -> int:
         return self.given.shape[0]
@@ -118,8 +88,9 @@ class Block:
         return {**vars(self), "cache": Cache()}
 
     @property
-    def X(self) -> MatrixLike:
-        return np.asarray(self.given.toarray()) if self.makes_dense else self.given
+    def X(self) -> np.ndarray:
+        """The rows; those of a sparse matrix become dense on each access."""
+        return dense(self.given)
 
     @property
     def rows(self) -> slice:
@@ -136,17 +107,3 @@ class Block:
         shape = n_groups, size, dtype
         memory: np.ndarray = self.cache.made("memory", shape, lambda: own_pages((n_groups, size), dtype))
         return self.cache.made("whitened rows", (key, shape), lambda: [RowCache(values) for values in memory])
-
-    def evaluated(self, site: Site, mean: np.ndarray, variance: np.ndarray) -> Sites:
-        """Sites from marginals (C, rows)."""
-        ell = np.empty(len(self))
-        precision, linear = np.empty((2, *mean.shape))
-        total = _sites.sites(site, mean, variance, self.y, self.weight, ell, precision, linear)
-        return Sites(mean, variance, precision, linear, total)
-
-    def rescaled(self, sites: Sites, rescaling: Rescaling) -> Sites:
-        """The sites that ``evaluated`` made, rescaled."""
-        mean, variance, precision, linear, total = sites
-        factor, offset = rescaling
-        total_weight = float(np.sum(self.weight)) if len(self.weight) else len(self)
-        return Sites(mean, variance, factor * precision, factor * linear, factor * total + offset * total_weight)

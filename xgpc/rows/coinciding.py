@@ -62,7 +62,7 @@ class Distinct:
         first, place = first[order], np.argsort(order)[place]
         _, weight = labels_and_weights(given)
         sums = np.bincount(place, weight)
-        source = ArraySource(given.rows[first], given.y[first], sums, makes_dense=given.makes_dense)
+        source = ArraySource(given.rows[first], given.y[first], sums)
         return cls(source, first, place, weight / sums[place])
 
     def sums(self, sites: Sites) -> Sites:

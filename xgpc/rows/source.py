@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from scipy import sparse
 
 from ..names import MatrixLike
-from .block import BLOCK_ROWS, Block, Cache
+from .block import BLOCK_ROWS, Block, Cache, dense
 
 # Memory for whitened rows (n, m), which passes with the same kernel and inducing points share: they are 40 % of a pass.
 # With more rows, memory stays O(n + m^2) and every pass computes them again.
@@ -17,15 +17,6 @@ CACHE_BYTES = 2**29
 # Values of sparse rows that predictions make dense at a time, 16 MB: many blocks of a hundred features.
 DENSE_VALUES = 2**21
 NONE = np.empty(0)
-
-
-class Picked(NamedTuple):
-    """Rows in memory: numbers (r,) of rows of X (n, d), with labels (n,) and weights (n,), or empty for ones."""
-
-    X: MatrixLike
-    y: np.ndarray
-    weight: np.ndarray
-    rows: np.ndarray
 
 
 class RowSource(Protocol):
@@ -44,14 +35,8 @@ class RowSource(Protocol):
     def blocks(self) -> Iterable[Block]:
         """All rows in blocks, each time the same ones in the same order; they need not all be in memory."""
 
-    def labels(self) -> np.ndarray:
-        """Labels (n,) of all rows."""
-
     def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
         """Rows in memory by their numbers (r,), with weights times ``scale``."""
-
-    def pick(self, rows: np.ndarray) -> Picked:
-        """Rows by their numbers (r,) for one reading, without a copy if they are in memory."""
 
 
 class ArraySource:
@@ -59,12 +44,11 @@ class ArraySource:
 
     Parameters
     ----------
-    rows : (n, d) float32 or float64, any strides, or CSR
+    rows : (n, d) float32 or float64, any strides, or CSR; ``X`` has these as a dense array
     y : (n,) float64 labels: -1 or +1, or 0, ..., C - 1 for C latent functions; empty to predict
     weight : (n,) float64, positive, or empty for ones
     cache_bytes : int, memory for whitened rows
     first : int, number of the first row if these are a part of all rows
-    makes_dense : bool, whether rows of a sparse matrix become dense, a block at a time
     """
 
     def __init__(
@@ -74,9 +58,8 @@ class ArraySource:
         weight: np.ndarray = NONE,
         cache_bytes: int = CACHE_BYTES,
         first: int = 0,
-        makes_dense: bool = False,
     ):
-        self.rows, self.y, self.weight, self.makes_dense = rows, y, weight, makes_dense
+        self.rows, self.y, self.weight = rows, y, weight
         self.n_rows, self.n_features = rows.shape
         self.total_weight = float(np.sum(weight)) if len(weight) else float(self.n_rows)
         share = cache_bytes / max(1, self.n_rows)
@@ -84,57 +67,33 @@ class ArraySource:
         for start in range(0, self.n_rows, BLOCK_ROWS):
             end = min(start + BLOCK_ROWS, self.n_rows)
             arrays = rows[start:end], y[start:end], weight[start:end]
-            self._blocks.append(Block(first + start, *arrays, int(share * (end - start)), makes_dense))
+            self._blocks.append(Block(first + start, *arrays, int(share * (end - start))))
 
     @property
-    def X(self) -> MatrixLike:
-        """All rows; those of a sparse matrix become a new dense array."""
-        return dense(self.rows) if self.makes_dense else self.rows
+    def X(self) -> np.ndarray:
+        return dense(self.rows)
 
     def blocks(self) -> list[Block]:
         return self._blocks
 
-    def labels(self) -> np.ndarray:
-        return self.y
-
     def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
         weight = self.weight[rows] if len(self.weight) else np.ones(len(rows) if scale != 1.0 else 0)
-        return ArraySource(self.rows[rows], self.y[rows], scale * weight, makes_dense=self.makes_dense)
-
-    def pick(self, rows: np.ndarray) -> Picked:
-        if not self.makes_dense:
-            return Picked(self.rows, self.y, self.weight, rows)
-        weight = self.weight[rows] if len(self.weight) else self.weight
-        return Picked(dense(self.rows[rows]), self.y[rows], weight, np.arange(len(rows)))
+        return ArraySource(self.rows[rows], self.y[rows], scale * weight)
 
     def forget(self) -> None:
         """Free the memory of whitened rows; passes to come compute them again."""
         for block in self._blocks:
             block.cache = Cache()
 
-    def uncached(self) -> ArraySource:
-        """The same rows without memory for whitened ones."""
-        return ArraySource(self.rows, self.y, self.weight, 0, makes_dense=self.makes_dense)
 
-
-def source_of(X: MatrixLike, y: np.ndarray = NONE, weight: np.ndarray = NONE) -> ArraySource:
-    """Rows in memory, dense or CSR."""
-    return ArraySource(X, y, weight, makes_dense=sparse.issparse(X))
-
-
-def permuted(source: RowSource, size: int, random_state: np.random.RandomState) -> Iterator[Picked]:
+def permuted(source: RowSource, size: int, random_state: np.random.RandomState) -> Iterator[ArraySource]:
     """``size`` rows at a time without end, from one permutation of all rows after the other."""
     order = np.empty(0, np.intp)
     while True:
         while len(order) < size:
             order = np.concatenate([order, random_state.permutation(source.n_rows).astype(np.intp, copy=False)])
-        yield source.pick(order[:size])
+        yield source.sample(order[:size])
         order = order[size:]
-
-
-def dense(rows: MatrixLike) -> np.ndarray:
-    """Dense or sparse rows as an array."""
-    return np.asarray(rows.toarray()) if sparse.issparse(rows) else rows
 
 
 def is_mapped(X: MatrixLike) -> bool:

@@ -82,8 +82,7 @@ def test_length_scales_are_in_standard_deviations_and_the_shortest_come_first():
     kernel = ConstantKernel(4.0) * Matern(scale, nu=1.5) + RBF(2.0)
     model = GPClassifier(kernel, optimizer=None, n_inducing=8, random_state=0).fit(X, X["a"] > 0.0)
     values, _ = lines_of(model)
-    assert values["length scales"] == "6 length scales, from 0.5 to 6 standard deviations of their features, median 3.5"
-    shortest = values["the shortest"].removeprefix(IN_DEVIATIONS).split(", ")
+    shortest = values["length scales"].removeprefix(IN_DEVIATIONS).removesuffix(" and 1 more").split(", ")
     assert sorted(shortest[:2]) == ["b 0.5", "e 0.5"]
     assert [text.split()[1] for text in shortest] == ["0.5", "0.5", "3", "4", "4"]
 
@@ -113,18 +112,10 @@ def test_features_matter_by_their_shapley_values_at_the_inducing_points():
     assert other == "Give a kernel of RBF or AxisMatern if xgpc.explain.shapley_values is to explain predictions."
 
 
-def test_a_notebook_shows_the_summary_as_a_table_and_lists():
+def test_a_notebook_shows_the_summary_line_by_line():
     X, y = moons(100)
-    labels = np.where(y > 0, "<b>", "&")
-    text = GPClassifier(optimizer=None, n_inducing=5).fit(X, labels).summary()
-    shown = text._repr_html_()
-    assert shown.startswith("<table>")
-    assert "&lt;b&gt; 50.0%" in shown
-    assert "<b>What to try next:</b>" in shown
-    root = ElementTree.fromstring(f"<div>{shown}</div>")
-    cells = ["".join(one.itertext()).strip() for one in root.iter("td")]
-    assert cells == [line.strip().split("  ", 1)[1].strip() for line in text.splitlines() if line.startswith("  ")]
-    assert len(list(root.iter("li"))) == text.count("\n- ")
+    text = GPClassifier(optimizer=None, n_inducing=5).fit(X, np.where(y > 0, "<b>", "&")).summary()
+    assert "".join(ElementTree.fromstring(text._repr_html_()).itertext()) == text
 
 
 def test_decisions_are_sentences_of_the_history_in_their_order():

@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from tqdm import tqdm
 
 LOGGER = logging.getLogger("xgpc")
-PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# NumPy's ``errstate`` decorates the public functions.
+PACKAGES = tuple(os.path.dirname(os.path.abspath(path)) + os.sep for path in (__file__, np.__file__))
 # Least time between lines about the progress where there is no bar, and every line stays: 360 lines per hour.
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -24,7 +27,7 @@ SECONDS_BETWEEN_LINES = 10.0
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn, and name the line of the user's code that called the library."""
     frame, level = sys._getframe(1), 2
-    while frame.f_code.co_filename.startswith(PACKAGE) and frame.f_back is not None:
+    while frame.f_code.co_filename.startswith(PACKAGES) and frame.f_back is not None:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 

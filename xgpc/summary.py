@@ -19,11 +19,8 @@ Rows = list[tuple[str, str]]
 
 # The width of the names, the same for all printed blocks; names of scores are the longest.
 NAME_WIDTH = 23
-# Largest numbers of length scales, and of kernels per class, to list.
-LISTED = 5
-IN_DEVIATIONS = "in standard deviations of their features: "
-# Largest number of classes to list with their shares.
-LISTED_CLASSES = 10
+# Largest number of features, kernels or other things to list, and of classes with their shares.
+LISTED, LISTED_CLASSES = 5, 10
 # A feature with less than this share of the largest mean Shapley value hardly changes predictions.
 SMALL_SHARE = 0.01
 # A full process of so many rows is fitted in a second (docs/benchmarks.md).
@@ -31,20 +28,16 @@ FEW_ROWS = 1000
 
 
 class Summary(str):
-    """Text, which a notebook shows as a table and lists."""
+    """Text, which a notebook shows line by line."""
 
     def _repr_html_(self) -> str:
-        table, lists = [], []
-        for line in html.escape(self).splitlines():
-            if line.startswith("  "):
-                name, _, value = line.strip().partition("  ")
-                table.append(f"<tr><th style='text-align: left'>{name}</th>")
-                table.append(f"<td style='text-align: left'>{value.strip()}</td></tr>")
-            elif line.startswith("- "):
-                lists.append(f"<li>{line[2:]}</li>")
-            else:
-                lists.append(f"</ul><b>{line}</b><ul>")
-        return f"<table>{''.join(table)}</table><ul>{''.join(lists)}</ul>"
+        return f"<pre>{html.escape(self)}</pre>"
+
+
+def listed(names: Sequence[str], most: int = LISTED) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def aligned(rows: Sequence[tuple[str, str]]) -> str:
@@ -81,10 +74,8 @@ def features_that_matter(model: BaseEstimator) -> tuple[Rows, list[str]]:
             large = order[~is_small[order]][:LISTED]
             rows.append(("features that matter", ", ".join(names[j] for j in large)))
             rows.append(("mean |Shapley value|", ", ".join(f"{size[j]:.3g} +- {std[j]:.2g}" for j in large)))
-            small = [names[j] for j in order[is_small[order]]]
-            if small:
-                more = f" and {len(small) - LISTED} more" if len(small) > LISTED else ""
-                to_try.append(f"Leave out features that hardly change predictions: {', '.join(small[:LISTED])}{more}.")
+            if small := [names[j] for j in order[is_small[order]]]:
+                to_try.append(f"Leave out features that hardly change predictions: {listed(small)}.")
         to_try.append("xgpc.explain.shapley_values(model, X) says which features gave a row its prediction.")
     except NotAProduct:
         to_try.append("Give a kernel of RBF or AxisMatern if xgpc.explain.shapley_values is to explain predictions.")
@@ -132,12 +123,10 @@ def summary_rows(model: BaseEstimator) -> Rows:
 
 def class_shares(classes: np.ndarray, counts: np.ndarray) -> str:
     """The classes with their shares of the rows; of many classes, the most frequent ones."""
-    shares = counts / np.sum(counts)
-    if len(classes) <= LISTED_CLASSES:
-        return ", ".join(f"{name} {share:.1%}" for name, share in zip(classes, shares, strict=True))
-    shown = np.argsort(-counts, kind="stable")[:LISTED_CLASSES]
-    listed = ", ".join(f"{classes[k]} {shares[k]:.1%}" for k in shown)
-    return f"{len(classes)} classes: {listed} and {len(classes) - LISTED_CLASSES} more"
+    is_many, shares = len(classes) > LISTED_CLASSES, counts / np.sum(counts)
+    order = np.argsort(-counts, kind="stable") if is_many else np.arange(len(classes))
+    shown = listed([f"{classes[k]} {shares[k]:.1%}" for k in order], LISTED_CLASSES)
+    return f"{len(classes)} classes: {shown}" if is_many else shown
 
 
 def kernels_rows(model: BaseEstimator) -> Rows:
@@ -145,14 +134,10 @@ def kernels_rows(model: BaseEstimator) -> Rows:
     specs = [group.spec for group in model.posterior_.prior.groups]
     encoding, spread = of_table(model.encoding_), model.feature_spread_
     names = feature_names(model) if encoding is None else list(encoding.matrix_names)
-    if len(specs) == 1:
-        return kernel_rows(specs[0], names, spread)
-    rows = [
-        (name, f"{label}: {value}")
-        for label, spec in zip(model.classes_[:LISTED], specs, strict=False)
-        for name, value in kernel_rows(spec, names, spread)
-    ]
-    return rows if len(specs) <= LISTED else [*rows, ("further kernels", str(len(specs) - LISTED))]
+    labels = [""] if len(specs) == 1 else [f"{label}: " for label in model.classes_[:LISTED]]
+    each = zip(labels, specs, strict=False)
+    rows = [(name, label + value) for label, spec in each for name, value in kernel_rows(spec, names, spread)]
+    return rows + [("further kernels", str(len(specs) - LISTED))] * (len(specs) > LISTED)
 
 
 def kernel_rows(spec: KernelSpec, names: Sequence[str], spread: np.ndarray) -> Rows:
@@ -171,12 +156,6 @@ def kernel_rows(spec: KernelSpec, names: Sequence[str], spread: np.ndarray) -> R
         # All rows have the same value of a constant feature, whose length scale means nothing.
         varying = np.flatnonzero(unit > 0.0)
         relative = scales[varying] / unit[varying]
-        order = np.argsort(relative, kind="stable")[:LISTED]
-        listed = ", ".join(f"{whose[varying[j]]} {relative[j]:.3g}" for j in order)
-        is_long = len(varying) > LISTED
-        if is_long:
-            least, median, most = np.quantile(relative, (0.0, 0.5, 1.0))
-            limits = f"from {least:.3g} to {most:.3g} standard deviations of their features, median {median:.3g}"
-            rows.append(("length scales", f"{len(varying)} length scales, {limits}"))
-        rows.append(("the shortest" if is_long else "length scales", f"{IN_DEVIATIONS}{listed}"))
+        shortest = [f"{whose[varying[j]]} {relative[j]:.3g}" for j in np.argsort(relative, kind="stable")]
+        rows.append(("length scales", f"in standard deviations of their features: {listed(shortest)}"))
     return rows

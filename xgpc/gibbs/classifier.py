@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
-from importlib.util import find_spec
 from typing import Literal
 
 import numpy as np
@@ -159,8 +158,6 @@ class GibbsClassifier(LatentClassifier):
         own = {"inducing_points": one_of("all", array), **{name: integer(low) for name, low in least.items()}}
         check_allowed(self, own)
         _polya_gamma_sampler()
-        if self.verbose and find_spec("tqdm") is None:
-            raise ImportError(f"verbose={self.verbose!r} shows progress by the tqdm package: pip install tqdm.")
 
     def _start(self, rows: np.ndarray, labels: np.ndarray) -> list[Chain]:
         """The chains before their first sweep."""
@@ -201,24 +198,15 @@ class GibbsClassifier(LatentClassifier):
             from tqdm import tqdm
 
             bar = tqdm(total=self.n_chains * n_sweeps, desc="xgpc: sweeps")
-        # An interrupt reaches the calling thread alone, and an error in one chain should end the others.
-        failed: list[Chain] = []
 
         def advance() -> bool:
             if bar is not None:
                 bar.update()
-            return not (pool.is_ending or failed)
-
-        def run_chain(chain: Chain) -> Chain:
-            try:
-                return chain.run(*settings, advance)
-            except BaseException:
-                failed.append(chain)
-                raise
+            # An interrupt reaches the calling thread alone.
+            return not pool.is_ending
 
         with bar or nullcontext(), Pool(min(effective_n_jobs(self.n_jobs), self.n_chains)) as pool:
-            tasks = [pool.submit(run_chain, chain) for chain in chains]
-            return [task.result() for task in tasks]
+            return [task.result() for task in [pool.submit(chain.run, *settings, advance) for chain in chains]]
 
     def _set_fit(self, chains: list[Chain]) -> None:
         """Set the attributes that follow from the chains, and warn if these disagree."""

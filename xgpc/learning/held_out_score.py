@@ -6,7 +6,6 @@ sites of the training rows; then through q(z), the sweep's sites and the whiteni
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.optimize import OptimizeResult, minimize
 
 from .. import _engine
 from .._kernels import KernelGradient
@@ -33,6 +31,7 @@ from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_for, parts_of, workspace
 from ..rows.source import ArraySource, labels_and_weights
 from .candidates import Scores, joined
+from .minimise import minimise
 
 # Mean score, in nats, that is lower than any real one.
 WORST_SCORE = -1e3
@@ -186,7 +185,7 @@ def maximised(
         return Maximum(start, scores, scale, scores, 0, 0)
     value, gradient, before = score.objective(start)
     # The first step has a length of about one.
-    unit, recent = float(np.linalg.norm(scale * gradient)), deque[float](maxlen=PATIENCE + 1)
+    unit = float(np.linalg.norm(scale * gradient))
     best = value, start, before
     if not unit:
         return Maximum(start, before, scale, before, 0, 1)
@@ -201,18 +200,12 @@ def maximised(
         history.tell(held_out_score=-here)
         return here / unit, scale * by_parameters / unit
 
-    def look(*, intermediate_result: OptimizeResult) -> None:
-        recent.append(float(intermediate_result.fun))
-        if len(recent) > PATIENCE and recent[0] - recent[-1] < LEAST_RISE * abs(recent[-1]):
-            raise StopIteration
-
-    options, bounds = {"maxiter": max_iter, "maxcor": max_iter, "ftol": 0.0}, limits / scale[:, None]
-    found = minimize(
-        objective, start / scale, jac=True, method="L-BFGS-B", bounds=bounds, callback=look, options=options
-    )
+    # A line search has at most 20 evaluations.
+    at_most, bounds = (max_iter, 20 * max_iter), limits / scale[:, None]
+    found = minimise(objective, start / scale, bounds, LEAST_RISE / PATIENCE, *at_most, patience=PATIENCE)
     # As far as L-BFGS knows the inverse Hessian; the median unit is one.
-    units = scale * np.sqrt(np.maximum(inverse_diagonal(found.hess_inv.sk, found.hess_inv.yk), np.finfo(float).eps))
-    return Maximum(best[1], best[2], units / np.median(units), before, found.nit, found.nfev)
+    units = scale * np.sqrt(np.maximum(inverse_diagonal(found.steps, found.changes), np.finfo(float).eps))
+    return Maximum(best[1], best[2], units / np.median(units), before, found.n_iter, found.n_evaluations)
 
 
 def inverse_diagonal(steps: np.ndarray, changes: np.ndarray) -> np.ndarray:

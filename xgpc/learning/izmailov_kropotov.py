@@ -14,7 +14,8 @@ from ..inference.ascent import Point, carry_over, coordinate_ascent, projected, 
 from ..likelihoods import record_of
 from ..rows.source import labels_and_weights
 from ..statistics import FixedSites, Projection, SitesAtPosterior, block_sites, prior_curvature, quadratic_constant
-from .optimizer import PATIENCE, Coordinates, Options, Outcome, lbfgs, least_bound, refused
+from .minimise import PATIENCE, minimise
+from .optimizer import Coordinates, Options, Outcome, least_bound, refused
 
 POLYA_GAMMA = record_of("logit", "polya-gamma").site()
 # Izmailov & Kropotov 2016, section 5: three updates of xi, mu and Sigma, then at most five evaluations of L-BFGS.
@@ -122,8 +123,7 @@ def alternate(
         return Outcome(point, 0)
     for n_iter in range(1, options.max_iter + 1):
         function = kind(training, point, options)
-        at_most = {"max_iter": EVALUATIONS, "max_evaluations": EVALUATIONS}
-        lbfgs(function, function.start, function.limits, tol=0.0, least=least, **at_most)
+        minimise(function, function.start, function.limits, 0.0, EVALUATIONS, EVALUATIONS, least)
         trial = site_updates(function.q)
         if not site.record.is_safe:
             # Taylor's quadratics are no bounds: move back toward their expansion point until the bound rises.
@@ -164,8 +164,7 @@ def joint(training: Training, start: KernelPosterior, site: Site, options: Optio
         return value, gradient
 
     max_iter, least = options.max_iter, least_bound(training)
-    at_most = {"max_iter": max_iter, "max_evaluations": 2 * max_iter}
-    n_iter, status = lbfgs(recorded, function.start, function.limits, tol=options.tol, least=least, **at_most)
-    failed = f"the optimizer's line search failed after {n_iter} iterations"
-    problem = {"max_iter": options.too_few("the optimizer"), "line search": failed}.get(status)
-    return Outcome(update(training, function.q, site), n_iter, problem)
+    found = minimise(recorded, function.start, function.limits, options.tol, max_iter, 2 * max_iter, least)
+    failed = f"the optimizer's line search failed after {found.n_iter} iterations"
+    problem = {"max_iter": options.too_few("the optimizer"), "line search": failed}.get(found.status)
+    return Outcome(update(training, function.q, site), found.n_iter, problem)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import OptimizeResult, minimize
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
@@ -18,19 +16,14 @@ from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..likelihoods.coordinates import Limits
 from ..statistics import gradient_by_parameter
 from .inducing import mean_and_scale
+from .minimise import PATIENCE, minimise
 
-# L-BFGS iterations over which the gain is averaged for the convergence test.
-PATIENCE = 5
 # Tolerances are relative to the bound, but to at least this many nats in total and for each row: long searches for
 # 2e-4 nats a row do not pay.
 LEAST_BOUND, LEAST_OF_ROW = 500.0, 0.05
-# L-BFGS's own test looks at single iterations, so it is set to round-off.
-FTOL, GTOL = 1e-12, 1e-6
 # Inducing points are scaled by this times the geometric mean of length scale and standard deviation, which led to
 # higher bounds than standard deviations alone.
 UNIT = 2.0
-# Pairs of steps and gradients that L-BFGS keeps; inducing points make many coordinates.
-MEMORY = 20
 # An inner solve stops at this share of the latest outer gain, so that its error does not disturb the line search; the
 # range avoids wasted precision in the first steps and the last.
 INNER_SHARE, INNER_RANGE = 0.02, (1e-4, 1.0)
@@ -181,39 +174,6 @@ def refused(best: float, vector: np.ndarray) -> tuple[float, np.ndarray]:
     return 1e3 + 3.0 * abs(best), np.zeros_like(vector)
 
 
-def lbfgs(
-    function: Callable[[np.ndarray], tuple[float, np.ndarray]],
-    start: np.ndarray,
-    limits: Limits,
-    *,
-    tol: float,
-    max_iter: int,
-    max_evaluations: int,
-    least: float,
-) -> tuple[int, str]:
-    """Minimise by L-BFGS-B until ``PATIENCE`` iterations gain less than ``tol * max(least, |value|)`` on average.
-
-    Returns the number of iterations and a status: "converged", "max_iter", "line search" (it failed), or "flat" if the
-    value no longer changes but the gradient is not zero.
-    """
-    recent: deque[float] = deque(maxlen=PATIENCE + 1)
-
-    def look(*, intermediate_result: OptimizeResult) -> None:
-        recent.append(float(intermediate_result.fun))
-        if len(recent) > PATIENCE and recent[0] - recent[-1] < PATIENCE * tol * max(least, abs(recent[-1])):
-            raise StopIteration
-
-    options = {"maxiter": max_iter, "maxfun": max_evaluations, "ftol": FTOL, "gtol": GTOL, "maxcor": MEMORY}
-    result = minimize(function, start, jac=True, method="L-BFGS-B", bounds=limits, callback=look, options=options)
-    if result.status == 0:
-        # Status 0 also follows a failed line search, even at a value above the start, so the gradient is tested here.
-        low, high = np.array(limits, dtype=float).T
-        steepest = np.clip(result.x - result.jac, np.fmax(low, -np.inf), np.fmin(high, np.inf)) - result.x
-        return result.nit, "converged" if np.max(np.abs(steepest)) <= GTOL else "flat"
-    # Status 99 is a callback that stopped, status 1 a limit.
-    return result.nit, {1: "max_iter", 99: "converged"}.get(result.status, "line search")
-
-
 class ProfiledBound:
     """The profiled bound max_q F(theta, Z, q) + log p(theta) and its gradient, from kernel and points of ``start``.
 
@@ -311,17 +271,9 @@ def profile(training: Training, start: KernelPosterior, site: Site, options: Opt
     max_iter, n_iter, least, problem = options.max_iter, 0, least_bound(training), None
     for _ in range(RESTARTS + 1):
         before = function.value
-        iterations, status = lbfgs(
-            function,
-            function.vector,
-            function.coordinates.limits,
-            tol=options.tol,
-            max_iter=max_iter - n_iter,
-            max_evaluations=2 * max_iter,
-            least=least,
-        )
-        n_iter += iterations
-        gain = function.value - before
+        limits, left = function.coordinates.limits, max_iter - n_iter
+        found = minimise(function, function.vector, limits, options.tol, left, 2 * max_iter, least)
+        n_iter, status, gain = n_iter + found.n_iter, found.status, function.value - before
         # An optimizer that is stuck with nothing left to gain has converged.
         if status in ("flat", "line search") and is_small(gain, before, options.tol):
             status = "converged"

@@ -1,0 +1,63 @@
+"""L-BFGS, ended by what its latest iterations have gained together."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import OptimizeResult, minimize
+
+from ..likelihoods.coordinates import Limits
+
+# Iterations over which the gain is averaged for the convergence test.
+PATIENCE = 5
+# L-BFGS's own test looks at single iterations, so it is set to round-off.
+FTOL, GTOL = 1e-12, 1e-6
+# Pairs of steps and gradients that L-BFGS keeps; inducing points make many coordinates.
+MEMORY = 20
+
+
+class Minimum(NamedTuple):
+    """How a minimisation ended; ``steps`` and ``changes`` (c, p) are its last steps, and the changes of the gradient.
+
+    The status is "converged", "max_iter", "line search" (it failed), or "flat" if the value no longer changes but the
+    gradient is not zero.
+    """
+
+    n_iter: int
+    n_evaluations: int
+    status: str
+    steps: np.ndarray
+    changes: np.ndarray
+
+
+def minimise(
+    function: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    start: np.ndarray,
+    limits: Limits | np.ndarray,
+    tol: float,
+    max_iter: int,
+    max_evaluations: int,
+    least: float = 0.0,
+    patience: int = PATIENCE,
+) -> Minimum:
+    """Minimise a function until ``patience`` iterations gain less than ``tol * max(least, |value|)`` on average."""
+    recent: deque[float] = deque(maxlen=patience + 1)
+
+    def look(*, intermediate_result: OptimizeResult) -> None:
+        recent.append(float(intermediate_result.fun))
+        if len(recent) > patience and recent[0] - recent[-1] < patience * tol * max(least, abs(recent[-1])):
+            raise StopIteration
+
+    options = {"maxiter": max_iter, "maxfun": max_evaluations, "ftol": FTOL, "gtol": GTOL, "maxcor": MEMORY}
+    result = minimize(function, start, jac=True, method="L-BFGS-B", bounds=limits, callback=look, options=options)
+    # Status 99 is a callback that stopped, status 1 a limit.
+    status = {1: "max_iter", 99: "converged"}.get(result.status, "line search")
+    if result.status == 0:
+        # It also follows a failed line search, even at a value above the start, so the gradient is tested here.
+        low, high = np.array(limits, dtype=float).T
+        steepest = np.clip(result.x - result.jac, np.fmax(low, -np.inf), np.fmin(high, np.inf)) - result.x
+        status = "converged" if np.max(np.abs(steepest)) <= GTOL else "flat"
+    return Minimum(result.nit, result.nfev, status, result.hess_inv.sk, result.hess_inv.yk)

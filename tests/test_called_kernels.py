@@ -17,9 +17,10 @@ from sklearn.gaussian_process.kernels import (
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 from sklearn.model_selection import cross_val_score
-from support.dense import Problem, compiled, derivative
+from support.dense import compiled, derivative
 from support.fits import quietly
 from support.internals import KernelSpec
+from support.latents import Problem
 
 from xgpc import GPClassifier
 from xgpc.explain import shapley_values
@@ -125,8 +126,8 @@ CALLED = {
 
 @pytest.mark.parametrize("kernel", CALLED.values(), ids=CALLED)
 def test_values_and_gradients(kernel):
-    problem = Problem(kernel, "exact", n=20, m=4)
-    X, Z, spec = problem.X, problem.Z, problem.spec
+    problem = Problem(kernel=kernel, n=20, m=4)
+    X, Z, spec = problem.X, problem.prior.Z, problem.prior.spec
     core = spec.at(Z)
     np.testing.assert_allclose(core.cross(X), kernel(X, Z), rtol=1e-12)
     np.testing.assert_allclose(core.diagonals(X), kernel.diag(X), rtol=1e-12)

@@ -31,7 +31,7 @@ def assert_same_bits(one, other):
 @repeatable
 def test_one_pass_differs_from_that_of_rounded_rows_by_rounding_alone(likelihood, bound, share, seed):
     """Means are those of rounded rows, in double precision; variances and statistics have a few roundings more."""
-    problem = Problem(likelihood, bound, share, seed, weighted=seed % 2 == 0)
+    problem = Problem(likelihood, bound, share, seed=seed, weighted=seed % 2 == 0)
     rows, site, q = problem.training(), problem.site(), in_single_precision(problem.arbitrary_posterior())
     mean, variance, precision, linear = (np.atleast_2d(values) for values in sites_of(rows, q, site))
     A = problem.whitened_rows().astype(np.float32).astype(np.float64)

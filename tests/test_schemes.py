@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 from support.dense import KERNELS as ALL_KERNELS
-from support.dense import Problem, derivative
+from support.dense import derivative
 from support.fits import quietly, rows_of
 from support.internals import (
     DEFAULT_LEVEL,
@@ -27,9 +28,9 @@ from support.internals import (
     Options,
     ProfiledBound,
     SparsePosterior,
-    SparsePrior,
     update,
 )
+from support.latents import Problem
 from support.local import Problem as LocalProblem
 from support.reference import jaakkola_jordan_bound, maximise_jaakkola_jordan, moons, twonorm
 from support.training import ascended, sites_of
@@ -52,7 +53,7 @@ every_site = pytest.mark.parametrize("bound", ["polya-gamma", "taylor"])
 
 def fixed_sites(problem, rows, kind=FixedSitesBound):
     """The function at the sites of a posterior far from the optimum."""
-    return kind(rows, update(rows, problem.arbitrary_posterior(), problem.site), OPTIONS)
+    return kind(rows, update(rows, problem.arbitrary_posterior(), problem.site()), OPTIONS)
 
 
 def somewhere_else(problem, function):
@@ -86,7 +87,7 @@ def check_gradient(function, vector, tolerance=1e-6):
 
 @every_kernel
 def test_joint_bound_is_jaakkola_jordans_equation_14(kernel):
-    problem = Problem(kernel, "polya-gamma")
+    problem = Problem(kernel=kernel, bound="polya-gamma", n=30, m=5)
     function = fixed_sites(problem, problem.training(), JointBound)
     for _ in range(5):
         vector = somewhere_else(problem, function)
@@ -100,10 +101,10 @@ def test_joint_bound_is_jaakkola_jordans_equation_14(kernel):
 @every_kernel
 def test_fixed_sites_give_the_collapsed_bound_of_their_quadratics(kernel, weighted, bound):
     """sum_i c_i + log of the integral of exp(r.f - f.Lambda f / 2) over the sparse prior, - tr(Lambda K_tilde) / 2."""
-    problem = Problem(kernel, bound, weighted=weighted)
+    problem = Problem(kernel=kernel, bound=bound, weighted=weighted, n=30, m=5)
     rows = problem.training()
     function = fixed_sites(problem, rows)
-    m, v, precision, linear = sites_of(rows, function.point.q, problem.site)
+    m, v, precision, linear = sites_of(rows, function.point.q, problem.site())
     weight = np.ones(len(m)) if problem.weight is None else problem.weight
     if bound == "taylor":
         ell = log_expit(problem.y * m) - 0.5 * expit(m) * expit(-m) * v
@@ -124,7 +125,7 @@ def test_fixed_sites_give_the_collapsed_bound_of_their_quadratics(kernel, weight
 @weighted_or_not
 @every_kernel
 def test_gradient_with_fixed_sites(kernel, weighted, bound):
-    problem = Problem(kernel, bound, weighted=weighted)
+    problem = Problem(kernel=kernel, bound=bound, weighted=weighted, n=30, m=5)
     function = fixed_sites(problem, problem.training())
     check_gradient(function, somewhere_else(problem, function))
 
@@ -132,7 +133,7 @@ def test_gradient_with_fixed_sites(kernel, weighted, bound):
 @weighted_or_not
 @every_kernel
 def test_gradient_of_the_joint_bound(kernel, weighted):
-    problem = Problem(kernel, "polya-gamma", weighted=weighted, n=20)
+    problem = Problem(kernel=kernel, bound="polya-gamma", weighted=weighted, n=20, m=5)
     function = fixed_sites(problem, problem.training(), JointBound)
     check_gradient(function, somewhere_else(problem, function))
 
@@ -143,9 +144,9 @@ def test_gradient_of_the_joint_bound(kernel, weighted):
 @weighted_or_not
 def test_taylors_fixed_point_is_the_mode_of_the_posterior(weighted):
     """At it the gradient of sum_i log sigma(y_i a_i.w) - w.w / 2 vanishes; on the way to it every iterate raises it."""
-    problem = Problem(C(400.0) * RBF(0.7), "taylor", seed=1, n=60, m=12, weighted=weighted)
+    problem = Problem(kernel=C(400.0) * RBF(0.7), bound="taylor", seed=1, n=60, m=12, weighted=weighted)
     weight = np.ones(60) if problem.weight is None else problem.weight
-    prior = SparsePrior.build(problem.spec, problem.Z)
+    prior = problem.prior
     A = np.linalg.solve(prior.L, prior.core.cross(problem.X).T).T
     far = SparsePosterior.from_natural(prior, np.eye(12)[None], 30.0 * problem.random.normal(size=(1, 12)))
 
@@ -341,37 +342,35 @@ def test_the_common_factor_is_held_near_the_start(name):
 
 
 def test_gradient_of_what_profile_climbs():
-    problem = Problem("ard", "exact", n=60)
+    problem = Problem(kernel="ard", n=60, m=5)
     prior = LengthScalePrior(0.2, np.array([1.0, 2.0]))
-    rows, start = problem.training(), SparsePrior.build(problem.spec, problem.Z).at_prior()
+    rows, start = problem.training(), problem.prior.at_prior()
 
-    def climbed(vector):
+    def climbed(vector, **options):
         # Inner solves that each begin at the same sites and end tightly are smooth enough to difference.
-        function = ProfiledBound(
-            rows, problem.site, start, Options(True, 1e-9, 100, History(), length_scale_prior=prior)
-        )
+        function = ProfiledBound(rows, problem.site(), start, Options(True, 1e-9, 100, History(), **options))
         for _ in range(9):
             function.tighten()
         return function(vector)
 
-    vector = ProfiledBound(rows, problem.site, start, Options(True, 1e-9, 1, History())).vector
+    vector = ProfiledBound(rows, problem.site(), start, Options(True, 1e-9, 1, History())).vector
     vector = vector + 0.1 * np.random.default_rng(1).normal(size=len(vector))
-    check_gradient(climbed, vector, 1e-5)
-    plain = ProfiledBound(rows, problem.site, start, Options(True, 1e-9, 100, History()))
-    spec = problem.spec.with_theta(vector[: len(problem.spec.theta)])
-    assert climbed(vector)[0] - plain(vector)[0] == pytest.approx(-prior.at(spec)[0], abs=1e-4)
+    with_prior = partial(climbed, length_scale_prior=prior)
+    check_gradient(with_prior, vector, 1e-5)
+    spec = problem.prior.spec.with_theta(vector[: len(problem.prior.spec.theta)])
+    assert with_prior(vector)[0] - climbed(vector)[0] == pytest.approx(-prior.at(spec)[0], abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", [FixedSitesBound, JointBound])
 def test_gradient_of_what_fixed_sites_climb(kind):
-    problem = Problem("ard", "polya-gamma", n=20)
-    rows, start = problem.training(), SparsePrior.build(problem.spec, problem.Z).at_prior()
-    point, prior = update(rows, start, problem.site), LengthScalePrior(0.2, np.array([1.0, 2.0]))
+    problem = Problem(kernel="ard", bound="polya-gamma", n=20, m=5)
+    rows, start = problem.training(), problem.prior.at_prior()
+    point, prior = update(rows, start, problem.site()), LengthScalePrior(0.2, np.array([1.0, 2.0]))
     options = Options(True, 1e-9, 100, History())
     plain, climbed = kind(rows, point, options), kind(rows, point, replace(options, length_scale_prior=prior))
     vector = plain.start + 0.05 * np.random.default_rng(1).normal(size=len(plain.start))
     check_gradient(climbed, vector)
-    spec = problem.spec.with_theta(vector[: len(problem.spec.theta)])
+    spec = problem.prior.spec.with_theta(vector[: len(problem.prior.spec.theta)])
     assert climbed(vector)[0] - plain(vector)[0] == pytest.approx(-prior.at(spec)[0])
 
 

@@ -10,7 +10,6 @@ from sklearn.gaussian_process.kernels import (
     DotProduct,
     Exponentiation,
     ExpSineSquared,
-    Kernel,
     Matern,
     Product,
     RationalQuadratic,
@@ -19,12 +18,11 @@ from sklearn.gaussian_process.kernels import (
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 
-from xgpc import GPClassifier, _sites
+from xgpc import GPClassifier
 from xgpc.kernels import ActiveDims, AxisMatern
 from xgpc.likelihoods import record_of
 
-from .internals import FullPrior, History, KernelSpec, SparsePosterior, SparsePrior, coordinate_ascent, grouped
-from .training import training
+from .internals import FullPrior, KernelSpec, grouped
 
 MATERN = {"1/2": 0.5, "3/2": 1.5, "5/2": 2.5, "infinity": np.inf}
 
@@ -158,68 +156,6 @@ def points_apart(random, m, d):
     Z = np.linspace(-2.0, 2.0, m)[:, None] + min(0.1, 1.0 / m) * random.uniform(-1.0, 1.0, size=(m, d))
     Z[:, 1:] = random.permuted(Z[:, 1:], axis=0)
     return Z
-
-
-class Problem:
-    """Overlapping classes, inducing points that are well apart from each other and, for Matern 1/2, from the rows.
-
-    They have no feature in common, for axis-aligned kernels.
-
-    The kernel is one of ``KERNELS``, with moderate length scales, or an object.
-    """
-
-    def __init__(self, kernel, bound, seed=0, n=30, m=5, d=2, weighted=False, groups=None):
-        self.random = random = np.random.default_rng(seed)
-        self.Z = points_apart(random, m, d)
-        rows = random.normal(size=(8 * n + 40, d))
-        away = np.abs(rows[:, None] - self.Z)
-        self.X = rows[np.min(np.where(np.linalg.norm(away, axis=2) > 0.1, away.min(axis=2), 0.0), axis=1) > 5e-3][:n]
-        assert len(self.X) == n
-        self.y = np.where(np.sin(2.0 * self.X[:, 0]) + 0.5 * random.normal(size=n) > 0.0, 1.0, -1.0)
-        self.weight = random.uniform(0.2, 3.0, n) if weighted else None
-        length, variance, white = random.uniform(0.5, 1.5, d), random.uniform(0.5, 4.0), random.uniform(0.05, 0.5)
-        if not isinstance(kernel, Kernel):
-            kernel = KERNELS[kernel](length, variance, white)
-        self.spec = KernelSpec(kernel, d, groups)
-        self.site = record_of("logit", bound).site()
-
-    def training(self):
-        return training(self.X, self.y, self.weight)
-
-    def profiled_bound(self, theta, Z):
-        """max_q F, and its gradient as the library forms it."""
-        rows, start = self.training(), SparsePrior.build(self.spec.with_theta(theta), Z).at_prior()
-        ascent = coordinate_ascent(rows, start, self.site, tol=1e-12, max_iter=500, history=History())
-        assert ascent.converged
-        point = ascent.point
-        return point.elbo, point.q.gradient(rows, point.sites, point.target)
-
-    def bound_at(self, theta, Z, mean, covariance, jitter):
-        """F with q(u) = N(mean, covariance) fixed, from dense matrices and scikit-learn's kernel."""
-        kernel = self.spec.kernel.clone_with_theta(theta)
-        K_mm, K_nm = kernel(Z, Z), kernel(self.X, Z)
-        K_mm += jitter * np.mean(np.diag(K_mm)) * np.eye(len(Z))
-        kappa = np.linalg.solve(K_mm, K_nm.T).T
-        m = kappa @ mean
-        v = kernel.diag(self.X) - np.sum(kappa * K_nm, axis=1) + np.sum(kappa @ covariance * kappa, axis=1)
-        ell, precision, linear = np.empty((3, len(m)))
-        weight = np.empty(0) if self.weight is None else self.weight
-        _sites.sites(self.site, m, v, self.y, weight, ell, precision, linear)
-        kl = 0.5 * (
-            np.trace(np.linalg.solve(K_mm, covariance))
-            + mean @ np.linalg.solve(K_mm, mean)
-            - len(mean)
-            + np.linalg.slogdet(K_mm)[1]
-            - np.linalg.slogdet(covariance)[1]
-        )
-        return np.sum(ell) - kl
-
-    def arbitrary_posterior(self):
-        """A q far from the optimum, of about the precision that the data would give."""
-        m = len(self.Z)
-        B = self.random.normal(size=(m, m))
-        prior = SparsePrior.build(self.spec, self.Z)
-        return SparsePosterior.from_natural(prior, (np.eye(m) + B @ B.T)[None], 3.0 * self.random.normal(size=(1, m)))
 
 
 def derivative(function, h):

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic, WhiteKernel
+from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Matern, RationalQuadratic, WhiteKernel
 
 from xgpc import _sites
 from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of
 
+from .dense import KERNELS, points_apart
 from .internals import (
     History,
     KernelSpec,
@@ -19,7 +20,7 @@ from .internals import (
     starting_posterior,
 )
 from .reference import DenseModel
-from .training import training
+from .training import rebuilt, training
 
 REGISTERED = [(name, bound) for name, bounds in LIKELIHOODS.items() for bound in bounds]
 SEVERAL = [site for site in REGISTERED if site[0] in MULTI_CLASS]
@@ -35,12 +36,24 @@ def cases(chosen):
 
 
 class Problem:
-    """Overlapping classes on the plane, with some labels wrong; kernels and inducing points shared or for each."""
+    """Overlapping classes with some labels wrong; kernels and inducing points shared or for each latent function.
 
-    def __init__(self, likelihood, bound, share, seed=0, n=60, m=7, d=2, n_classes=3, weighted=False, dtype=np.float64):
+    Inducing points are well apart from each other, and from the rows in each feature, for kernels that have kinks.
+    The kernel is one of ``KERNELS``, with moderate length scales, or an object.
+    """
+
+    def __init__(
+        self, likelihood="logit", bound="exact", share="kernel", kernel="white", *,
+        seed=0, n=60, m=7, d=2, n_classes=3, weighted=False, dtype=np.float64, groups=None,
+    ):  # fmt: skip
         self.random = random = np.random.default_rng(seed)
         self.key, self.n_classes = (likelihood, bound), n_classes
-        self.X = random.normal(size=(n, d)).astype(dtype)
+        Z = [points_apart(random, m, d) for _ in range(3 if share == "none" else 1)]
+        rows = random.normal(size=(8 * n + 40, d))
+        away = np.abs(rows[:, None] - np.vstack(Z))
+        self.X = rows[np.min(np.where(np.linalg.norm(away, axis=2) > 0.1, away.min(axis=2), 0.0), axis=1) > 2e-3][:n]
+        self.X = self.X.astype(dtype)
+        assert len(self.X) == n
         f = np.sin(2.0 * self.X[:, 0] + np.linspace(0.0, 6.0, n_classes + 1)[:n_classes, None])
         classes = np.argmax(f + 0.3 * random.normal(size=f.shape), axis=0)
         several = likelihood in MULTI_CLASS
@@ -48,18 +61,31 @@ class Problem:
         self.y = classes.astype(np.float64) if several else np.where(classes > 0, 1.0, -1.0)
         self.weight = random.uniform(0.2, 3.0, n) if weighted else None
         length, variance, white = random.uniform(0.7, 1.5, d), random.uniform(0.5, 4.0), random.uniform(0.05, 0.5)
-        kernels = [ConstantKernel(variance) * RBF(length) + WhiteKernel(white)]
+        kernels = [kernel if isinstance(kernel, Kernel) else KERNELS[kernel](length, variance, white)]
         if share == "none":
             kernels += [ConstantKernel(1.5) * Matern(1.2, nu=2.5), RationalQuadratic(1.1, 2.0) + WhiteKernel(white)]
-        priors = [SparsePrior.build(KernelSpec(kernel, d), random.uniform(-2.0, 2.0, (m, d))) for kernel in kernels]
-        self.prior = grouped(priors)
+        specs = [KernelSpec(kernel, d, groups) for kernel in kernels]
+        self.prior = grouped([SparsePrior.build(*both) for both in zip(specs, Z, strict=True)])
 
     def site(self, label_noise=0.02):
-        likelihood, bound = self.key
-        return record_of(likelihood, bound).site(self.n_classes, label_noise)
+        return record_of(*self.key).site(self.n_classes, label_noise)
 
     def training(self, **options):
         return training(self.X, self.y, self.weight, self.n_latents, **options)
+
+    def profiled_bound(self, theta, Z):
+        """max_q F of other parameters and inducing points, and its gradient as the library forms it."""
+        rows, q = self.training(), rebuilt(self.prior, theta, Z).at_prior(self.n_latents)
+        ascent = self.ascend(rows, q)
+        assert ascent.converged
+        return ascent.elbo, ascent.q.gradient(rows, ascent.point.sites, ascent.point.target)
+
+    def bound_at(self, site, theta, Z, models):
+        """F of other parameters and inducing points with q(u) of the models as it is, from dense matrices."""
+        others = self.dense(rebuilt(self.prior, theta, Z).at_prior(self.n_latents))
+        for other, model in zip(others, models, strict=True):
+            other.eta_1, other.eta_2 = model.eta_1, model.eta_2
+        return self.dense_bound(site, others)
 
     def latents(self, prior=None):
         """The prior of each latent function."""

@@ -52,7 +52,7 @@ class DenseModel:
         self.K_mm += jitter * np.mean(np.diag(self.K_mm)) * np.eye(len(Z))
         self.K_inverse = np.linalg.inv(self.K_mm)
         K_nm = covariance(X, Z)
-        self.kappa = K_nm @ self.K_inverse
+        self.kappa = np.linalg.solve(self.K_mm, K_nm.T).T
         self.K_tilde = diagonal(X) - np.sum(self.kappa * K_nm, axis=1)
         self.L = np.linalg.cholesky(self.K_mm)
         self.eta_1 = np.zeros(len(Z))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from scipy import sparse
 
 from .names import MatrixLike
 
-Public = TypeVar("Public", bound=Callable[..., Any])
+Public = TypeVar("Public", bound=Callable[..., object])
 
 # Features beyond this overflow when squared distances are formed in units of small length scales.
 LARGEST_FEATURE = 1e140
@@ -36,7 +36,6 @@ def small_is_zero(public: Public) -> Public:
     A number below the range of a double becomes 0, as is right here, though the caller may have set ``numpy.errstate``
     to raise. Errors of other kinds stay as the caller wishes.
     """
-
     decorate = np.errstate(under="ignore")
     if not isinstance(public, type):
         return decorate(public)

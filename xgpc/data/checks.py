@@ -317,16 +317,11 @@ def class_factors(class_weight: ClassWeight | None, classes: np.ndarray, counts:
     """
     if class_weight is None:
         return None
-    if isinstance(class_weight, dict) and all(isinstance(one, numbers.Real) for one in class_weight.values()):
-        factors = compute_class_weight(class_weight, classes=classes, y=classes)
-    elif isinstance(class_weight, str) and class_weight == "balanced":
+    if isinstance(class_weight, str) and class_weight == "balanced":
         # A class without rows has no share.
         factors = np.sum(counts) / (np.count_nonzero(counts) * np.maximum(counts, 1))
     else:
-        raise ValueError(
-            "class_weight must be a dict of numbers, a weight for each class such as {'no': 1.0, 'yes': 5.0}, "
-            f"'balanced' or None; got {class_weight!r}."
-        )
+        factors = compute_class_weight(class_weight, classes=classes, y=classes)
     if not np.all((factors > 0.0) & np.isfinite(factors)):
         raise ValueError(f"class_weight must be positive and finite; got {class_weight!r}.")
     return factors

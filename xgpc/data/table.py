@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, time, timedelta
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import narwhals as nw
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..names import MatrixLike
 from ..ranges import as_csr
@@ -23,6 +24,7 @@ HOW_WITH_TIMES = "turn them into numbers, such as days since a first date, or le
 TIMES = (date, time, timedelta, np.datetime64, np.timedelta64)
 NUMBERS = (numbers.Real, Decimal, np.bool_)
 
+Frame: TypeAlias = nw.DataFrame[Any]
 # A value of a categorical column.
 Level = str | int | float | bool
 
@@ -152,7 +154,7 @@ def _is_arrow_batch(X: object) -> bool:
     return arrow is not None and isinstance(X, arrow.RecordBatch)
 
 
-def _frame(X: MatrixLike) -> nw.DataFrame[Any]:
+def _frame(X: MatrixLike) -> Frame:
     """Return a table as a frame of narwhals; raise ValueError if columns have the same name."""
     table = nw.dependencies.get_pyarrow().Table.from_batches([X]) if _is_arrow_batch(X) else X
     try:
@@ -168,7 +170,7 @@ def _are_times(values: MatrixLike) -> bool:
     return kind in "mM" or any(issubclass(one, TIMES) or one.__name__ == "Period" for one in first)
 
 
-def _index_columns(frame: nw.DataFrame[Any]) -> list[str]:
+def _index_columns(frame: Frame) -> list[str]:
     """Return the columns into which pandas wrote an index; in polars, those with a name that pandas made up."""
     if frame.implementation.is_pyarrow():
         return index_in(frame.to_native().schema)
@@ -219,7 +221,7 @@ def _column(name: str, values: np.ndarray, are_levels: bool = False) -> Column:
     return Column(name, np.array([np.nan if value is None else float(value) for value in given]))
 
 
-def levels_of(y: Any) -> list[Any] | None:
+def levels_of(y: MatrixLike) -> ArrayLike | None:
     """Return the levels of labels with an order, also in a table of one column; None if they have no order.
 
     An ordered Categorical of pandas, an Enum of polars and an ordered dictionary of Arrow have one.
@@ -227,7 +229,7 @@ def levels_of(y: Any) -> list[Any] | None:
     if is_frame(y):
         frame = _frame(y)
         y = frame.get_column(frame.columns[0]).to_native() if frame.shape[1] == 1 else None
-    dtype: Any = getattr(y, "dtype", None)
+    dtype = getattr(y, "dtype", None)
     if getattr(getattr(dtype, "pyarrow_dtype", getattr(y, "type", None)), "ordered", False):
         chunks = nw.dependencies.get_pyarrow().table({"y": y})["y"].chunks
         orders = {tuple(chunk.dictionary.to_pylist()): None for chunk in chunks}
@@ -237,4 +239,4 @@ def levels_of(y: Any) -> list[Any] | None:
                 "classes, all labels in their order."
             )
         return [level for order in orders for level in order] or None
-    return list(dtype.categories) if getattr(dtype, "ordered", type(dtype).__name__ == "Enum") else None
+    return list(getattr(dtype, "categories", ())) if getattr(dtype, "ordered", type(dtype).__name__ == "Enum") else None

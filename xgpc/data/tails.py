@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -242,7 +242,7 @@ def described(limits: Sequence[Limit], names: Sequence[str], listed: int) -> str
     return ", ".join(parts) + (f" and {len(limits) - listed} more" if len(limits) > listed else "")
 
 
-def from_data(kind: type[Record], data: Sequence[Sequence[Any]]) -> tuple[Record, ...]:
+def from_data(kind: type[Record], data: Sequence[Sequence[float]]) -> tuple[Record, ...]:
     """Return limits or warps from lists, as JSON holds them; raise ValueError for bad numbers or unsorted features."""
     records = tuple(kind._make(one) for one in data)
     features = [one.feature for one in records]

@@ -21,7 +21,7 @@ BATCH_ROWS = 2**16
 Path = str | os.PathLike[str]
 
 
-def in_order() -> dict[str, Any]:
+def in_order() -> dict[str, int | bool]:
     """Return the options of a scan, one batch after the other: by default Arrow reads ahead what it can."""
     # Without reading ahead to the next file, a scan of CSV files never ends.
     return {"batch_size": BATCH_ROWS, "batch_readahead": 0, "fragment_readahead": 1, "use_threads": False}
@@ -169,7 +169,7 @@ def from_arrow(
 
 
 def from_parquet(
-    path: Path | Sequence[Path],
+    path: Path | list[Path] | tuple[Path, ...],
     *,
     target: str | None = None,
     columns: Sequence[str] | None = None,
@@ -197,17 +197,14 @@ def from_parquet(
     return from_arrow(parquet_dataset(path), target=target, columns=columns, weight=weight)
 
 
-def parquet_dataset(path: Path | Sequence[Path]) -> Dataset:
+def parquet_dataset(path: Path | list[Path] | tuple[Path, ...]) -> Dataset:
     """Return the Arrow data set of Parquet files, as ``from_parquet`` takes them."""
     datasets = _pyarrow("pyarrow.dataset")
     # By default Arrow reads the next row groups whole: ten of 22 MB take 516 MB, and 94 MB with a stream.
     kind = datasets.ParquetFileFormat(pre_buffer=False, use_buffered_stream=True, page_checksum_verification=True)
-    given: list[Any] = list(path) if isinstance(path, list | tuple) else [path]
-    if not (given and all(isinstance(one, str | os.PathLike) for one in given)):
-        raise ValueError(
-            f"path must be the name of a Parquet file or folder, or a list of one file or more; got {path!r}."
-        )
-    names = [os.fspath(one) for one in given]
+    names = [os.fspath(one) for one in (path if isinstance(path, list | tuple) else [path])]
+    if not names:
+        raise ValueError("path is an empty list: give the name of a Parquet file or folder, or a list of files.")
     # Arrow takes a folder alone, not in a list.
     return datasets.dataset(names if len(names) > 1 else names[0], format=kind)
 

@@ -19,13 +19,12 @@ from ..rows.coinciding import Distinct, Sites, taken
 from ..rows.neighbours import Neighbours
 from ..rows.source import ArraySource, labels_and_weights
 from .candidates import Scores
+from .held_out_score import LOG_SCALE_SPREAD
 from .local import Task, round_tolerance
 
 # Least initial precision of predicted rows with several classes: where a wrong class is nearly certain it almost
 # vanishes, and without this limit 18 of 188 fits did not converge.
 LEAST_FIRST = 0.01
-# Standard deviation of the change of the log variance factor when it is fitted again.
-LOG_SCALE_CHANGE = 0.3
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ class HeldOutPredictions:
 
         def minus_log_posterior(change: float) -> float:
             values, _ = self.site.record.cavity.scores(self.site, self.mean, np.exp(change) * self.variance, self.y)
-            return float(0.5 * (change / LOG_SCALE_CHANGE) ** 2 - self.weight @ values)
+            return float(0.5 * (change / LOG_SCALE_SPREAD) ** 2 - self.weight @ values)
 
         low, high = bounds
         found = minimize_scalar(minus_log_posterior, bounds=(low - before, high - before), method="bounded")

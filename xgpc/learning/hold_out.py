@@ -15,10 +15,8 @@ from ..status import is_of_handler
 # Rows held out for decisions: this share, but no more than this many. With half as many the standard error can be as
 # large as the gain.
 DECISION_SHARE, DECISION_ROWS = 0.1, 4000
-# Share of a round's rows that are held out.
-QUERY_SHARE = 0.5
-# Fewest groups on each side of a split for a decision: a single one has no standard error.
-LEAST_GROUPS = 2
+# Of fewer rows none are held out for decisions by default: a few per cent of them cannot show which model is better.
+FEW_ROWS = 2000
 # Splits of a comparison that the bound has decided and held-out rows confirm.
 FOLDS = 3
 # Only a splitter's last splits are kept: in a split by time they have the most support rows, and LeaveOneOut has one
@@ -70,7 +68,8 @@ class HoldOut:
         if self.splitter is not None:
             others, held_out = self._splits[-1]
             return others, _some(held_out, DECISION_ROWS, random_state)
-        least = 1 if self.groups is None else LEAST_GROUPS
+        # A single group has no standard error.
+        least = 1 if self.groups is None else 2
         if not size or (self.groups is not None and len(np.unique(self.groups)) < 2 * least):
             return np.arange(self.n_rows), np.arange(0)
         others, held_out = self._apart(size, random_state, least)
@@ -99,19 +98,17 @@ class HoldOut:
         return list(StratifiedKFold(FOLDS, shuffle=True, random_state=random_state).split(self.labels, self.labels))
 
     def draw(self, size: int) -> list[Split]:
-        """Support rows and held-out rows of a round: ``size`` rows in all, or all rows if there are fewer.
+        """Support rows and as many held-out rows of a round: ``size`` rows in all, or all rows if there are fewer.
 
         With a splitter each of its splits has a part of them: one split in time may be unlike all others. (NLL of the
         last tenth of electricity for three random states: .44 to .55 with one split, .44 to .45 with five.)
         """
         size = min(size, self.n_rows)
-        if self.splitter is None:
-            splits = [self._apart(max(1, int(QUERY_SHARE * self.n_rows)), self.random_state)]
-        else:
-            splits = self._splits
+        is_random = self.splitter is None
+        splits = [self._apart(max(1, self.n_rows // 2), self.random_state)] if is_random else self._splits
         size, found = size // len(splits), list[Split]()
         for support, held_out in splits:
-            some = _some(held_out, max(1, int(QUERY_SHARE * size)), self.random_state)
+            some = _some(held_out, max(1, size // 2), self.random_state)
             found.append((_some(support, max(1, size - len(some)), self.random_state), some))
         return found
 

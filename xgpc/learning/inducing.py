@@ -21,12 +21,12 @@ from ..ranges import LARGEST_FEATURE, largest_size, varies
 from ..rows.block import dense
 from ..rows.source import RowSource, labels_and_weights
 from ..status import warn_user
+from .hold_out import FEW_ROWS
 
 # n_inducing="auto" starts with FIRST_INDUCING points, or with FIRST_OF_FEW for fewer than FEW_ROWS rows, where fewer
 # points miss relevant features, and doubles them up to MAX_INDUCING. Up to MOST_ALL_ROWS rows are all inducing points:
 # k-means and the choice of a number take longer than the products with larger matrices.
-FIRST_INDUCING, FIRST_OF_FEW, FEW_ROWS, MAX_INDUCING = 32, 64, 2000, 2048
-MOST_ALL_ROWS = 2 * FIRST_OF_FEW
+FIRST_INDUCING, FIRST_OF_FEW, MOST_ALL_ROWS, MAX_INDUCING = 32, 64, 128, 2048
 # Lloyd iterations: the optimizer moves the points anyway, so k-means need not converge.
 KMEANS_ITERATIONS = 30
 # Standardised rows that agree to this many decimals count as one: k-means would warn that it finds too few clusters.
@@ -36,9 +36,9 @@ SAMPLE_ROWS, SAMPLE_ROWS_PER_POINT = 5_000, 20
 # Made once, as it takes milliseconds, after scikit-learn has loaded its thread pools.
 OPENMP = ThreadpoolController()
 METHODS = ("kmeans", "random", "greedy", "all")
-# Candidates for the greedy choice: this many in total, or this many for each point. It stops when the candidates'
+# Candidates for the greedy choice: SAMPLE_ROWS in total, or this many for each point. It stops when the candidates'
 # conditional variances sum to GREEDY_TRACE of their variances; the rest is jitter.
-GREEDY_ROWS, GREEDY_ROWS_PER_POINT, GREEDY_TRACE = 5000, 5, 1e-6
+GREEDY_ROWS_PER_POINT, GREEDY_TRACE = 5, 1e-6
 # Measured bytes of a fit for each row and class (marginals and sites of two posteriors), and for each class and pair of
 # inducing points with a shared kernel or with own kernels (matrices of two posteriors).
 ROW_BYTES, PAIR_BYTES, OWN_PAIR_BYTES = 80, 200, 300
@@ -145,7 +145,7 @@ def inducing_points(
     if method == "random":
         return rows[np.sort(random_state.choice(n_rows, m, replace=False))]
     if method == "greedy" or is_precomputed(spec.kernel):
-        size = max(GREEDY_ROWS, GREEDY_ROWS_PER_POINT * m)
+        size = max(SAMPLE_ROWS, GREEDY_ROWS_PER_POINT * m)
         chosen = rows if n_rows <= size else rows[random_state.choice(n_rows, size, replace=False)]
         return greedy_conditional_variance(spec, chosen, m)
     # Rows that are nearly equal are merged: the first of each set, with the summed counts.
@@ -192,7 +192,7 @@ def conditional_variance_sample(
     """
     if n_more <= 0:
         return np.empty((0, rows.shape[1]))
-    size = max(GREEDY_ROWS, GREEDY_ROWS_PER_POINT * n_more)
+    size = max(SAMPLE_ROWS, GREEDY_ROWS_PER_POINT * n_more)
     if rows.shape[0] > size:
         rows = rows[np.sort(random_state.choice(rows.shape[0], size, replace=False))]
     rows = np.unique(np.asarray(dense(rows), dtype=np.float64), axis=0)
@@ -223,7 +223,7 @@ def with_more_points(
     if not least:
         return prior
     larger = [np.vstack([group.Z, more]) for group, more in zip(prior.groups, points, strict=True)]
-    if not n_before and rows.shape[0] <= GREEDY_ROWS:
+    if not n_before and rows.shape[0] <= SAMPLE_ROWS:
         distinct = np.unique(np.asarray(dense(rows), dtype=np.float64), axis=0)
         larger = [distinct] * len(larger) if len(larger[0]) == len(distinct) else larger
     Z = np.stack(larger)

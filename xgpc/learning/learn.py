@@ -23,7 +23,7 @@ from ..status import warn_user
 from .all_rows import AllRows, predict_held_out
 from .candidates import Gain, accept, under_frequencies
 from .fit import Candidate, Fit
-from .hold_out import Split
+from .hold_out import FEW_ROWS, Split
 from .local import (
     LEAST_ERRORS,
     LEAST_HELD_OUT,
@@ -39,7 +39,15 @@ from .local import (
 )
 from .own_kernels import are_own_kernels_open, learn_own_kernels
 from .score_test import score_test
-from .stages import Subsets, learn_in_stages, posterior_of
+from .stages import (
+    FIRST_ROWS,
+    GROWING_ITERATIONS,
+    MAX_MOVING,
+    SCORED_ROWS,
+    Subsets,
+    learn_in_stages,
+    posterior_of,
+)
 
 ONE_CLASS = (
     "All rows are of one class, which does not determine the kernel: it stays as it is, and no neighbours are used."
@@ -49,17 +57,14 @@ NO_USE = "n_neighbors=0 uses no neighbours."
 # Default number of neighbours (fewer predict worse, more take longer for no gain); a number above MANY_NEIGHBORS gives
 # a warning.
 DEFAULT_NEIGHBORS, MANY_NEIGHBORS = 24, 200
-# Rows for each class and in total, and iterations, for learning without neighbours before they are tried. This halves
-# the time of some fits. From 2000 rows a class, the score test is up to 2 higher, because what is not learned yet
-# counts. The score test, too, takes START_ROWS rows at most. If neighbours gain little, points are added, with five
-# iterations for each number of points (NLL of magic and higgs on three splits: .285 and .543; with fifteen iterations,
-# a tenth of the time more, .286 and .540).
-START_CLASS_ROWS, START_ROWS, START_ITERATIONS, GROWN_ITERATIONS = 4000, 16_000, 30, 5
+# Learning without neighbours, before they are tried, has FIRST_ROWS rows for each class, START_ROWS in total, and
+# GROWING_ITERATIONS. This halves the time of some fits. From 2000 rows a class, the score test is up to 2 higher,
+# because what is not learned yet counts. The score test, too, takes START_ROWS rows at most. If neighbours gain little,
+# points are added, with five iterations for each number of points (NLL of magic and higgs on three splits: .285 and
+# .543; with fifteen iterations, a tenth of the time more, .286 and .540).
+START_ROWS, GROWN_ITERATIONS = 16_000, 5
 # Largest product of rows and classes in this start: 16 000 rows of 26 classes would take as long as all that follows.
 START_VALUES = 100_000
-# Fewest rows for which neighbours are tried by default; below FEW_ROWS no rows are held out for the decision, because a
-# few per cent of the rows cannot show whether neighbours pay.
-MIN_ROWS, FEW_ROWS = 300, 2000
 # Neighbours are tried from this value of the score test on, by the number of rows. On eleven sets and two splits,
 # learned from 8000 rows and tested with 16 000, it is below 2.5 where neighbours gain nothing, but for one split of
 # skin_nonskin (4.8), and 3.5 to 28 where they gain; on 12 000 rows of bank-marketing, where they gain, it is 2.05. With
@@ -79,16 +84,15 @@ SMALL_GAIN = 0.05
 # Neighbours are tried while less than this share of the time is over: learning with them takes up to three times as
 # long as the start, and is of no use before it is complete.
 LATEST_SHARE = 0.25
-# Most inducing points, and most values of whitened rows: a sweep over 20 000 rows with 256 points takes .2 s.
-MOST_POINTS, MOST_VALUES = 256, 6_000_000
+# Most values of whitened rows: a sweep over 20 000 rows with 256 points takes .2 s.
+MOST_WHITENED = 6_000_000
 # The smoother kernel must win by this many paired standard errors and nats for each doubling of the rows to come, as
-# more rows favour the rougher one. If points are added, it may lose by one standard error, as they suit smooth
-# functions.
-ERRORS_PER_DOUBLING, NATS_PER_DOUBLING, ERRORS_WITH_POINTS = 0.5, 0.003, -1.0
-# Paired standard errors by which the axis-aligned kernel must win, and by how many times as many for each doubling of
-# the rows to come: near rows, which others know best, become nearer. (12 000 rows of electricity: with two errors, one
-# split has it, NLL .195 in place of .176.)
-ERRORS_OF_AXIS, AXIS_PER_DOUBLING = 1.0, 3.0
+# more rows favour the rougher one.
+ERRORS_PER_DOUBLING, NATS_PER_DOUBLING = 0.5, 0.003
+# The axis-aligned kernel must win by a paired standard error, and by this many for each doubling of the rows to come:
+# near rows, which others know best, become nearer. (12 000 rows of electricity: with two errors, one split has it, NLL
+# .195 in place of .176.)
+AXIS_PER_DOUBLING = 3.0
 # Accuracy, in nats a row, of the posterior that neighbours are compared with after points were added: the standard
 # errors of these comparisons are .001 and more.
 NATS_OF_ROW = 5e-4
@@ -140,7 +144,7 @@ def n_neighbors(fit: Fit, first: Candidate) -> int:
     note = ""
     if issparse(fit.source.rows) and n_rows >= FEW_ROWS:
         note = "the distances need dense rows, and these are sparse."
-    elif reason or (is_auto and n_rows < (MIN_ROWS if _may_test(fit) else FEW_ROWS)):
+    elif reason or (is_auto and n_rows < (SCORED_ROWS if _may_test(fit) else FEW_ROWS)):
         return 0
     elif fit.config.has_batches(n_rows):
         note = "fits in mini-batches do not support them."
@@ -235,11 +239,11 @@ def start_without_neighbors(task: Task) -> Start:
     fit, run, source, first = task.fit, task.fit.run, task.part.source, task.first
     is_auto, are_few, subset = fit.config.has_auto_neighbors, fit.source.n_rows < FEW_ROWS, None
     if fit.learns and isinstance(fit.config.subset_sizes, str):
-        size = min(START_ROWS, START_CLASS_ROWS * len(fit.classes), START_VALUES // len(fit.classes))
+        size = min(START_ROWS, FIRST_ROWS * len(fit.classes), START_VALUES // len(fit.classes))
         subset = Subsets(source.y, run.random_state).rows(size)
     # Few rows of two classes will most likely have no neighbours, so learning is completed first. With several classes
     # more points take longer than all other work, so they are added only if neighbours are rejected.
-    limit = _limit(task, START_ITERATIONS)
+    limit = _limit(task, GROWING_ITERATIONS)
     grow_to = first.grow_to if is_auto and are_few and task.is_single else 0
     sparse = learn_in_stages(task.part.part(subset, is_thinned=True), first, grow_to, limit)
     q, is_done = _posterior(task, sparse), subset is None and grow_to == first.grow_to and limit is None
@@ -298,7 +302,7 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
     gains_much = has_structure and (not is_single or start.is_gain_clear or _gain(task, tried[0], q) >= SMALL_GAIN)
     if not is_done and not gains_much:
         before = sparse.prior.n_inducing
-        most = min(task.first.grow_to, MOST_POINTS, MOST_VALUES // n_rows) if is_single else 0
+        most = min(task.first.grow_to, MAX_MOVING, MOST_WHITENED // n_rows) if is_single else 0
         # If neighbours find no structure, this kernel is final and is learned without a limit. If they do, the second
         # round learns the kernel, and the posterior without neighbours is only what theirs is compared with.
         limit, grows = _limit(task, GROWN_ITERATIONS) if has_structure else None, most > before
@@ -315,8 +319,9 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
         doublings = max(0.0, np.log2(n_rows / size_of_round(0, part.n_latents)[0]))
     errors, nats = ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings
     if sparse.prior.n_inducing > tried[0].prior.n_inducing:
-        errors, nats = ERRORS_WITH_POINTS, -np.inf
-    of_axis = ERRORS_OF_AXIS * (1.0 + AXIS_PER_DOUBLING * doublings)
+        # Points suit smooth functions, so that the smoother kernel may lose by a standard error.
+        errors, nats = -1.0, -np.inf
+    of_axis = 1.0 + AXIS_PER_DOUBLING * doublings
     local_fit = chosen(tried, ((errors, nats), (of_axis, 0.0)))
     notes = () if has_structure or not max_iter else _notes(task, tried[0])
     prior: SparsePrior = sparse.prior.groups[0]

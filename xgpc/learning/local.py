@@ -52,9 +52,6 @@ LEAST_HELD_OUT = 20
 # A kernel has found structure if held-out rows beat the class frequencies by this many paired standard errors. A kernel
 # fitted to noise reached 2.2, and a limit of 3 lost a good kernel on 60 rows of magic.
 LEAST_ERRORS = 2.5
-# If no kernel finds structure, length scales are shortened until half of the rows have a neighbour of this rank within
-# one; ranks up to 8 gave the same scores on checkerboards.
-NEAREST = 1
 # Range of the log variance factor. A factor above 1 would fit a shift between support and held-out rows: in splits by
 # time one hard month gave 20 (NLL .53 against .48). Random held-out rows have no such shift, so for these the factor
 # may exceed 1: on two splits NLL of wine falls by .006 and .008, of electricity by .002 and .0004; on eleven of twelve
@@ -198,9 +195,9 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int
 
     found = in_turns(max(starts, key=lambda one: one.learned.mean).prior.spec)
     if not any(beats_base_rate(task, one) for one in found):
-        # A kernel without structure may have scored best among the starts and stayed as it was; try short length
-        # scales.
-        found = in_turns(nearer(first, X, min(NEAREST, k), n_threads))
+        # A kernel without structure may have scored best among the starts and stayed as it was: try length scales
+        # within which half of the rows have their nearest neighbour. (Ranks up to 8 scored the same on checkerboards.)
+        found = in_turns(nearer(first, X, min(1, k), n_threads))
         if not any(beats_base_rate(task, one) for one in found):
             return [unchanged]
     return found

@@ -17,8 +17,6 @@ from .stages import MAX_MOVING, Subsets, learn_in_stages, predicted, subset_size
 # With fewer rows, held-out rows cannot decide about own kernels, and the bound never can, because it rewards kernels
 # that overfit.
 LEAST_ROWS = 1000
-# Share of all rows that is held out for that decision; with a fifth or less the standard error is as large as the gain.
-HELD_OUT_SHARE = 0.5
 # The trial of own kernels learns from at most this many of the other rows, or this many for each inducing point, so
 # that it costs only a part of the fit.
 TRIAL_ROWS, ROWS_PER_POINT = 1500, 15
@@ -80,7 +78,8 @@ def _tried(fit: Fit, shared: Candidate) -> tuple[Tried, Tried] | None:
     """
     config, n_inducing, site = fit.config, shared.prior.n_inducing, shared.site
     random_state = np.random.RandomState(fit.seed)
-    rows, held_out = fit.hold_out.decision(HELD_OUT_SHARE, random_state)
+    # With a fifth or less held out, the standard error is as large as the gain.
+    rows, held_out = fit.hold_out.decision(0.5, random_state)
     most = max(TRIAL_ROWS, ROWS_PER_POINT * min(n_inducing, MAX_MOVING))
     size = min(most, subset_sizes(len(rows), n_inducing, config.subset_sizes)[0])
     some = Subsets(fit.source.y[rows], random_state).rows(size)

@@ -33,8 +33,9 @@ from ..rows.coinciding import agreement_of_labels
 from .all_rows import with_more_rows
 from .candidates import Gain, Scores
 from .fit import MOST_CONTRADICTED, Candidate, Fit, FitResult, FurtherRows, PreviousFit
+from .hold_out import FEW_ROWS
 from .inducing import MAX_INDUCING, with_more_points
-from .learn import FEW_ROWS, learn
+from .learn import learn
 from .left_out import gain_of_parts, gain_of_rows
 from .local import Task
 from .stages import learn_in_stages
@@ -42,9 +43,6 @@ from .start import start
 
 # After "stochastic", ``tol`` of the posterior of all rows is multiplied by this: most passes would gain little.
 AFTER_MINI_BATCHES = 100.0
-# After "stochastic", the posterior of a stream takes this many steps, each a pass over all rows, because mini-batches
-# have already learned from a random sample.
-STREAM_STEPS = 1
 # Each row is left out in turn in fits of at most so many rows, times classes: fitted to more rows, a few parameters do
 # not matter.
 MOST_LEFT_OUT = 10_000
@@ -188,7 +186,8 @@ def infer(fit: Fit, first: Candidate, learned: Candidate, leaves_prior: bool = F
     max_iter, tol = config.max_iter, config.tol
     if config.optimizer == "stochastic" and learned.n_iter:
         tol *= AFTER_MINI_BATCHES
-        max_iter = max_iter if fit.stream is None else min(max_iter, STREAM_STEPS)
+        # Mini-batches have already learned from a random sample of a stream, so one pass over all rows is enough.
+        max_iter = max_iter if fit.stream is None else 1
     options = PosteriorOptions(
         # If mini-batches have learned the hyperparameters, full batches find the posterior of all rows.
         None if config.learns_in_batches else batch_rows(config.batch_size, len(training)),

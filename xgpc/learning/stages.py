@@ -17,10 +17,10 @@ from ..rows.block import dense
 from ..rows.clock import during
 from ..rows.source import ArraySource, labels_and_weights
 from .adam import adam, stochastic
-from .candidates import MIN_GAIN, Scores, accept, gain_per_point, joined, rise_by_points
+from .candidates import LEAST_GAIN, MIN_GAIN, Scores, accept, gain_per_point, joined, rise_by_points
 from .fit import Candidate, Fit
 from .hold_out import Split
-from .inducing import MAX_INDUCING, with_more_points
+from .inducing import MAX_INDUCING, MOST_ALL_ROWS, with_more_points
 from .izmailov_kropotov import alternate, hybrid, joint
 from .optimizer import Options, Outcome, profile
 
@@ -31,25 +31,26 @@ GROWTH, LAST_ROWS = 4, 131_072
 # Limits on a subset before the last: SUBSET_FACTOR times the last subset's iterations on the first subset, in the same
 # time on later ones, and SUBSET_ITERATIONS at most. SUBSET_LOOSENING multiplies the tolerance.
 SUBSET_ITERATIONS, SUBSET_FACTOR, SUBSET_LOOSENING = 50, 10, 5.0
-# With at most this many rows, learning starts from the best of several kernels, whose bounds are computed to within
+# With at most FIRST_ROWS rows, learning starts from the best of several kernels, whose bounds are computed to within
 # this many nats; each start takes a few passes.
-ROWS_OF_STARTS, NATS_OF_STARTS = 4000, 0.3
-# From ROWS_OF_FAMILIES rows on (fewer have to be fitted within milliseconds), an axis-aligned kernel is tried in place
-# of the default one: both learn for half as many iterations as a stage has.
-ROWS_OF_FAMILIES, ITERATIONS_OF_FAMILIES = 300, 15
-# Nats, in total and for each row, by which the bound of the axis-aligned kernel must be higher. (4000 rows of 21 sets,
-# 64 points: where it is higher by .0037 a row or more, NLL of test rows is lower by .002 to .06; within .003, either
-# way.)
-NATS_OF_FAMILIES, NATS_OF_FAMILIES_A_ROW = 2.0, 2e-3
+NATS_OF_STARTS = 0.3
+# Fewest rows for which default fits compare models further: by neighbours, and by an axis-aligned kernel in place of
+# the default one, where both learn for half as many iterations as a stage has. Fewer have to be fitted within
+# milliseconds.
+SCORED_ROWS, ITERATIONS_OF_FAMILIES = 300, 15
+# Nats in total by which the bound of the axis-aligned kernel must be higher, beside LEAST_GAIN for each row. (4000 rows
+# of 21 sets, 64 points: where it is higher by .0037 a row or more, NLL of test rows is lower by .002 to .06; within
+# .003, either way.)
+NATS_OF_FAMILIES = 2.0
 # Later subsets of rows may take this many times as long as the stages before. (With 2 and 4, a9a takes 6.1 and 8.1 s,
 # and NLL is .3164 and .3158; of adult .3105 and .3103. Without a limit, fits of tables like these took 90 times as long
 # as LightGBM's.)
 MOST_WORK = 3.0
 # Mini-batches start from the posterior of this many rows, weighted to stand for all, to save time.
 ROWS_BEFORE_BATCHES = 1000
-# The number of points is doubled, but a smaller one is raised to this many at once if that pays, because the optimum is
-# then better than on the way by 64 points (two splits of waveform: NLL lower by .002, of thyroid by .0001 and .0006).
-FIRST_MANY = 128
+# The number of points is doubled, but a smaller one is raised to MOST_ALL_ROWS at once if that pays, because the
+# optimum is then better than on the way by 64 points (two splits of waveform: NLL lower by .002, of thyroid by .0001
+# and .0006).
 # If the posterior is within this many nats of the prior, few points have learned next to nothing: 1 to 3 nats of random
 # labels, and of functions that 32 points cannot represent; 25 of diabetes-pima, 45 of german-numer, whose signals are
 # weak.
@@ -259,7 +260,7 @@ class Learner:
             axis = self._optimized(part, other, options)
             self.n_iter += default.n_iter + axis.n_iter
             gain = options.value(axis.point) - options.value(default.point)
-            least = max(NATS_OF_FAMILIES, NATS_OF_FAMILIES_A_ROW * part.source.total_weight)
+            least = max(NATS_OF_FAMILIES, LEAST_GAIN * part.source.total_weight)
             words = f"changes the bound and the log prior of the length scales by {gain:+.3g} nats"
             subject = f"AxisMatern in place of {type(group.spec.kernel.k2).__name__}, on {size} rows,"
             rise = gain > least, words, f"more than {least:.3g} are required"
@@ -359,7 +360,8 @@ class Learner:
     def _more_points(self, outcome: Outcome, candidate: Candidate, size: int, most: int) -> Outcome | None:
         """The posterior with more inducing points, at most ``most``; None if its bound gains too little."""
         m, part = candidate.prior.n_inducing, self._part(size)
-        numbers = sorted({to for to in (min(2 * m, most), min(max(2 * m, FIRST_MANY), most)) if to > m}, reverse=True)
+        tried = {min(to, most) for to in (2 * m, max(2 * m, MOST_ALL_ROWS))}
+        numbers = sorted((to for to in tried if to > m), reverse=True)
         before = None
         for to in numbers:
             larger = with_more_points(candidate.prior, part.source.rows, to - m, self.random_state)
@@ -393,7 +395,7 @@ class Learner:
         if self.optimize is None or outcome.point.q.kl > NOTHING_LEARNED:
             return None
         n_few, part = outcome.point.q.prior.n_inducing, self._part(size)
-        n_more = min(most, max(2 * n_few, FIRST_MANY)) - start.prior.n_inducing
+        n_more = min(most, max(2 * n_few, MOST_ALL_ROWS)) - start.prior.n_inducing
         larger = with_more_points(start.prior, part.source.rows, max(0, n_more), self.random_state)
         if larger.n_inducing <= n_few:
             return None
@@ -432,11 +434,11 @@ def learn_in_stages(
     max_iter = config.max_iter if most_iterations is None else min(most_iterations, config.max_iter)
     learner, begin = Learner(replace(fit, config=replace(config, max_iter=max_iter)), start), start
     if fit.learns and config.kernel is None and start.q is None and len(groups[0].spec.theta) > 1:
-        if fit.source.n_rows <= ROWS_OF_STARTS:
+        if fit.source.n_rows <= FIRST_ROWS:
             begin = learner.best_start(begin)
         # A full process, or a kernel for each class, would take too long to learn twice.
         is_quick = not prior.is_full and len(groups) == 1 and config.optimizer == "profile"
-        if is_quick and fit.source.n_rows >= ROWS_OF_FAMILIES and max_iter >= ITERATIONS_OF_FAMILIES:
+        if is_quick and fit.source.n_rows >= SCORED_ROWS and max_iter >= ITERATIONS_OF_FAMILIES:
             begin = learner.best_family(begin)
     outcome = learner.learn(begin, grow_to, only_grows)
     # Restarts report only the best result, after each of them.

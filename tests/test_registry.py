@@ -228,7 +228,7 @@ def test_curvatures_are_those_of_dense_matrices(record, seed, weighted, n_classe
     values = random.normal(size=m.shape)
     arrays = (y, weight, values, *vars(sites).values())
     before = [a.copy() for a in arrays]
-    times = record.curvature(y, weight, sites)
+    times = record.curvature(y, weight, linear - precision * m, precision)
     product = times(values)
     ones = weight if weighted else np.ones(len(y))
     for i in range(len(y)):
@@ -240,7 +240,8 @@ def test_curvatures_are_those_of_dense_matrices(record, seed, weighted, n_classe
     # Of some rows it is that of all.
     part = slice(3, 9)
     rows = SimpleNamespace(**{name: a[:, part] for name, a in vars(sites).items()})
-    again = record.curvature(y[part], weight[part], rows)(values[:, part])
+    at = rows.linear - rows.precision * rows.mean, rows.precision
+    again = record.curvature(y[part], weight[part], *at)(values[:, part])
     assert np.array_equal(again, product[:, part])
     for a, expected in zip(arrays, before, strict=True):
         assert np.array_equal(a, expected)

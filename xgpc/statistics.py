@@ -7,7 +7,7 @@ coefficients z. A function changes nothing but the block's cache.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -233,7 +233,12 @@ def curvature_product(block: Block, state: Products) -> np.ndarray:
     sites = state.sites
     prior, curvature = sites.q.prior, sites.site.record.curvature
     key = sites.q, sites.key
-    product = block.cache.made("curvature", key, lambda: curvature(block.y, block.weight, sites.of(block)))
+
+    def of_block() -> Callable[[np.ndarray], np.ndarray]:
+        at = sites.of(block)
+        return curvature(block.y, block.weight, at.linear - at.precision * at.mean, at.precision)
+
+    product = block.cache.made("curvature", key, of_block)
     return prior.sums(block, product(prior.products(block, state.w)))
 
 

@@ -247,7 +247,7 @@ class GivenPrecisions:
         here = self.marginal(self.sweep.given[1])
         least = BALANCED * np.linalg.norm(here.missing)
         for _ in range(NEWTON_STEPS):
-            step = self._newton_step(here, curvature(*self.sweep.local.labels, here))
+            step = self._newton_step(here, curvature(*self.sweep.local.labels, here.gradient, here.precision))
             trials = (self.marginal(here.given + rate * step) for rate in NEWTON_RATES)
             size = np.linalg.norm(here.missing)
             better = next((trial for trial in trials if np.linalg.norm(trial.missing) < size), None)

@@ -1,13 +1,13 @@
 """Curvatures of expected log likelihoods in the means of a row, which couple the classes.
 
-A curvature maps labels 0, ..., C - 1 (rows,) as float64, weights (rows,) or empty, and sites to a function that
-multiplies values (C, rows) by the curvature of each row.
+A curvature maps labels 0, ..., C - 1 (rows,) as float64, weights (rows,) or empty, the gradients of the expected log
+likelihoods by the means, linear - precision mean of the sites (C, rows), and the precisions (C, rows) to a function
+that multiplies values (C, rows) by the curvature of each row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
@@ -17,44 +17,36 @@ LEAST_COMPLEMENT = 1e-3
 LEAST_WEIGHT = 1e-300
 
 
-class RowSites(Protocol):
-    """Marginals and sites of some rows; every array is (C, rows)."""
-
-    @property
-    def mean(self) -> np.ndarray: ...
-    @property
-    def precision(self) -> np.ndarray: ...
-    @property
-    def linear(self) -> np.ndarray: ...
+Curvature = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], Callable[[np.ndarray], np.ndarray]]
 
 
-Curvature = Callable[[np.ndarray, np.ndarray, RowSites], Callable[[np.ndarray], np.ndarray]]
-
-
-def softmax_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites) -> Callable[[np.ndarray], np.ndarray]:
+def softmax_curvature(
+    y: np.ndarray, weight: np.ndarray, gradient: np.ndarray, precision: np.ndarray
+) -> Callable[[np.ndarray], np.ndarray]:
     """diag(d) - d d^T / sum(d), d_c = lambda_c / (1 - p_c).
 
     The diagonal holds the sites' precisions, and the curvature is zero along (1, ..., 1).
     """
     # The gradient in the mean is weight * (1 - p) for the label and -weight * p for the other classes.
-    gradient = sites.linear - sites.precision * sites.mean
     right = 1.0 + gradient / (np.maximum(weight, LEAST_WEIGHT) if len(weight) else 1.0)
     right[y.astype(np.intp), np.arange(len(y))] -= 1.0
-    d = sites.precision / np.clip(right, LEAST_COMPLEMENT, 1.0)
+    d = precision / np.clip(right, LEAST_COMPLEMENT, 1.0)
     total = np.maximum(np.sum(d, axis=0), np.finfo(float).tiny)
     return lambda values: d * (values - np.sum(d * values, axis=0) / total)
 
 
-def multinomial_curvature(y: np.ndarray, weight: np.ndarray, sites: RowSites) -> Callable[[np.ndarray], np.ndarray]:
+def multinomial_curvature(
+    y: np.ndarray, weight: np.ndarray, gradient: np.ndarray, precision: np.ndarray
+) -> Callable[[np.ndarray], np.ndarray]:
     """The sum over classes c of lambda_c (e_y - e_c) (e_y - e_c)^T, where negative precisions count as zero.
 
     The likelihood compares the label y with every other class; the coupling of two other classes is left out.
     """
-    label, precision = (y.astype(np.intp), np.arange(len(y))), np.maximum(sites.precision, 0.0)
+    label, least = (y.astype(np.intp), np.arange(len(y))), np.maximum(precision, 0.0)
 
     def product(values: np.ndarray) -> np.ndarray:
         result = values - values[label]
-        result *= precision
+        result *= least
         # For the label itself the difference was zero.
         result[label] -= np.sum(result, axis=0)
         return result

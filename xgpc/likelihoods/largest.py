@@ -31,9 +31,9 @@ TINY = 1e-200
 # cut there; a probability below exp(-30) then gets a lower bound, its floor.
 CUT, FLOOR_BELOW = 1e-9, -30.0
 FLOOR_AT = np.linspace(0.0, 1.0, 33)
-# Most refinements of the floors' points, and the least share of an interval on either side of a new point: logarithms
-# of 30 classes of very different scales are 1 % off. Each class adds at most one bend.
-FLOOR_ROUNDS, LEAST_SHARE = 7, 0.1
+# Points of each row at which the sum of all log H is computed for floors: with them logarithms are 2 % lower at most
+# than with many more, and 7 % with half of them (30 classes, variances of 1e-4 to 1e4).
+FLOOR_MESH = np.linspace(1.0, 0.0, 257)
 
 
 class Family(NamedTuple):
@@ -113,56 +113,22 @@ def _largest_in_block(
     return value - logsumexp(value, axis=1, keepdims=True)
 
 
-def _root_of_sum(
-    mean: np.ndarray, scale: np.ndarray, low: np.ndarray, fall: np.ndarray, family: Family
-) -> tuple[np.ndarray, np.ndarray]:
-    """Points t (n, m) up to low, and the root sqrt(-2 sum_c log H_c(t)) at these points.
-
-    The first point is the lowest mean, or a point at which the sum is less than at low by at least ``fall`` (n,). The
-    root is convex, and nearly linear except for bends near the means: a new point is where the tangents at two
-    neighbouring points meet.
-    """
-
-    def root(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        log_cdf, log_hazard = family.logs(t[:, None, :] - mean[:, :, None], scale[:, :, None])
-        value = np.sqrt(-2.0 * log_cdf.sum(axis=1))
-        return value, -np.exp(log_hazard).sum(axis=1) / value
-
-    at_low, _ = root(low[:, None])
-    deep = np.sqrt(at_low[:, 0] ** 2 + 2.0 * fall)
-    unit = scale.min(axis=1)
-    near, far = np.zeros(len(mean)), np.log1p((low - mean.min(axis=1)) / unit)
-    for _ in range(FLOOR_ROUNDS):
-        middle = 0.5 * (near + far)
-        value, _ = root((low - unit * np.expm1(middle))[:, None])
-        beyond = value[:, 0] > deep
-        near, far = np.where(beyond, near, middle), np.where(beyond, middle, far)
-    t = np.column_stack([low - unit * np.expm1(far), low])
-    value, slope = root(t)
-    for _ in range(min(FLOOR_ROUNDS, 2 + int(np.ceil(np.log2(mean.shape[1]))))):
-        width = np.diff(t, axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share = (slope[:, 1:] - np.diff(value, axis=1) / width) / np.diff(slope, axis=1)
-        share = np.where(np.isfinite(share), share, 0.5)
-        between = t[:, :-1] + np.clip(share, LEAST_SHARE, 1.0 - LEAST_SHARE) * width
-        pairs = zip((t, value, slope), (between, *root(between)), strict=True)
-        t, value, slope = (np.insert(old, range(1, t.shape[1]), new, axis=1) for old, new in pairs)
-    return t, value
-
-
 def _floors(
     mean: np.ndarray, scale: np.ndarray, low: np.ndarray, r: np.ndarray, y: np.ndarray, family: Family
 ) -> np.ndarray:
     """Lower bounds (p,) of log P(class y is the largest), for ascending rows r and classes y with means below low.
 
-    P(all others <= t < y) is a lower bound for every t, and within a small factor at the best t of FLOOR_AT.
+    P(all others <= t < y) is a lower bound for every t, and within a small factor at the best t of FLOOR_AT. The root
+    sqrt(-2 sum_c log H_c(t)) is convex, and nearly linear except for bends near the means: it is interpolated between
+    points whose distance from low grows geometrically.
     """
     rows, place = np.unique(r, return_inverse=True)
-    # If the sum of log H is less than at low by more than -log P(y > low), t = low is better.
-    fall = np.zeros(len(rows))
-    np.maximum.at(fall, place, -family.log_survival((low[r] - mean[r, y])[:, None], scale[r, y, None])[:, 0])
-    points, roots = _root_of_sum(mean[rows], scale[rows], low[rows], fall, family)
-    t = np.maximum(mean[r, y], points[place, 0])[:, None]
+    m, s, ends = mean[rows], scale[rows], low[rows, None]
+    unit = s.min(axis=1, keepdims=True)
+    points = ends - unit * np.expm1(np.log1p((ends - m.min(axis=1, keepdims=True)) / unit) * FLOOR_MESH)
+    log_cdf, _ = family.logs(points[:, None, :] - m[:, :, None], s[:, :, None])
+    roots = np.sqrt(-2.0 * log_cdf.sum(axis=1))
+    t = mean[r, y, None]
     t = t + (low[r, None] - t) * FLOOR_AT
     u = t - mean[r, y, None]
     own, _ = family.logs(u, scale[r, y, None])

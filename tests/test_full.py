@@ -21,6 +21,7 @@ from support.dense import (
     points_apart,
 )
 from support.internals import (
+    MEASURED,
     FullPosterior,
     FullPrior,
     History,
@@ -222,7 +223,7 @@ def test_singular_covariance_matrices_cost_no_digits_that_matter(variance, lengt
 @pytest.mark.parametrize("share", ["kernel", "none"])
 def test_mean_of_softmax_solves_the_newton_system(bound, share, tuned):
     """(K^-1 + sum_i H_i) mean = sum_i g_i + H_i m_i, at the latent values of rows of which some are equal."""
-    tuned(softmax_tolerance=1e-12, softmax_iterations=500)
+    tuned(measured_steps=MEASURED._replace(cg_tol=1e-12), softmax_iterations=500)
     X, classes = labelled(8, seed=15)
     random, place = np.random.default_rng(0), np.append(np.arange(8), [1, 1, 4])
     Z, place = np.unique(X, axis=0), np.unique(X[place], axis=0, return_inverse=True)[1].ravel()

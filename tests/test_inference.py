@@ -12,9 +12,9 @@ from sklearn.cluster import KMeans
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
 from sklearn.preprocessing import StandardScaler
 from support.internals import (
-    Epochs,
     History,
     KernelSpec,
+    PosteriorOptions,
     Scores,
     SparsePrior,
     accept,
@@ -170,7 +170,7 @@ def test_mini_batches_come_close_to_the_full_batch_bound_at_the_rates_that_are_g
     rows, start, history = training(X, y), prior.at_prior(), History()
     _, best, *_ = ascend(rows, start, EXACT, tol=1e-6)
     options = {"batch_size": 100, "tol": 0.0, "max_iter": 10, "random_state": np.random.RandomState(0)}
-    point, epochs, _ = stochastic(rows, start, EXACT, Epochs(learning_rate=rate, history=history, **options))
+    point, epochs, *_ = stochastic(rows, start, EXACT, PosteriorOptions(learning_rate=rate, history=history, **options))
     assert epochs == 10
     assert best - point.elbo < 1e-3 * abs(best)
     rates = history.arrays()["learning_rate"][:-1]
@@ -196,7 +196,7 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
         rows,
         start,
         POLYA_GAMMA,
-        Epochs(
+        PosteriorOptions(
             batch_size=10**6,
             learning_rate=1.0,
             tol=0.0,

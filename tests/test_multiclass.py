@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from support.fits import quietly
 from support.internals import (
     BLOCK_ROWS,
+    MEASURED,
     Cache,
-    Epochs,
     History,
     MiniBatches,
+    PosteriorOptions,
     SparsePosterior,
     Threads,
     fit_bytes,
@@ -130,7 +131,7 @@ def test_equal_kernels_give_what_one_gives(likelihood, bound):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_mean_of_softmax_solves_the_newton_system(likelihood, bound, share, weighted, tuned):
     """(I + sum_i H_i (x) a_i a_i^T) w = sum_i (g_i + H_i m_i) (x) a_i."""
-    tuned(softmax_tolerance=1e-10, softmax_iterations=500)
+    tuned(measured_steps=MEASURED._replace(cg_tol=1e-10), softmax_iterations=500)
     problem = Problem(likelihood, bound, share, seed=5, weighted=weighted)
     q, site = problem.arbitrary_posterior(), problem.site()
     rows = problem.training()
@@ -173,11 +174,11 @@ def test_mini_batches_come_near_the_bound_of_all_rows(likelihood, bound, share):
     problem = Problem(likelihood, bound, share, seed=9, n=2000)
     rows = problem.training()
     best = problem.ascend(rows, label_noise=None, tol=1e-6).elbo
-    point, epochs, _ = stochastic(
+    point, epochs, *_ = stochastic(
         rows,
         problem.prior.at_prior(problem.n_latents),
         problem.site(None),
-        Epochs(
+        PosteriorOptions(
             batch_size=50,
             tol=0.0,
             max_iter=20,

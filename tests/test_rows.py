@@ -16,12 +16,12 @@ from support.internals import (
     ArraySource,
     Cache,
     Cost,
-    Epochs,
     FullPrior,
     History,
     KernelSpec,
     LinearPrior,
     Options,
+    PosteriorOptions,
     SparsePrior,
     Threads,
     Training,
@@ -206,7 +206,7 @@ def test_a_file_read_block_by_block_teaches_what_rows_in_memory_do(tmp_path):
             training, options = Training(source, executor), Options(True, 1e-4, 5, History())
             point = profile(training, prior.at_prior(), site, options).point
             q, *_ = stochastic(
-                training, point.q, site, Epochs(50, "adaptive", 1e-3, 2, np.random.RandomState(0), History())
+                training, point.q, site, PosteriorOptions(50, "adaptive", 1e-3, 2, np.random.RandomState(0), History())
             )
         bits.append([point.q.P.tobytes(), point.elbo, q.q.h.tobytes(), q.elbo])
     assert bits[0] == bits[1]

@@ -15,7 +15,7 @@ from .approximations.base import Training
 from .approximations.linear import LinearPrior, RowSpan
 from .config import TRUTH, Rule, check_allowed, is_name, number, one_of
 from .estimator import LatentClassifier, all_or_nothing
-from .inference.mini_batch import Epochs
+from .inference.mini_batch import PosteriorOptions
 from .inference.run import Run
 from .learning.prior_variance import ascend, stochastic_ascent
 from .likelihoods import LIKELIHOODS, record_of
@@ -165,9 +165,9 @@ class BayesianLinearClassifier(LatentClassifier):
             history.tell(stage="learning", n_rows=source.n_rows)
             takes_all = self.batch_size is None or LEAST_STEPS * self.batch_size > source.n_rows
             search = ascend if takes_all else stochastic_ascent
-            options = Epochs(self.batch_size, self.learning_rate, tol, max_iter, run.random_state, history)
-            found = [search(Training(source, executor), prior, site, options) for prior in priors]
-            point, self.n_iter_, self.converged_ = max(found, key=lambda one: one[0].elbo)
+            options = PosteriorOptions(self.batch_size, self.learning_rate, tol, max_iter, run.random_state, history)
+            ascents = [search(Training(source, executor), prior, site, options) for prior in priors]
+            point, self.n_iter_, self.converged_, _ = max(ascents, key=lambda ascent: ascent.elbo)
             q, prior, self.elbo_ = point.q, point.q.prior, point.elbo
             at = f"after {self.n_iter_} iterations, at a prior variance of {prior.variance:.4g}"
             history.tell(decision=f"The bound is {self.elbo_:.2f} nats {at}.")

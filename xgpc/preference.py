@@ -165,10 +165,13 @@ class GPPreference(ColumnsOfFit):
         if not np.isfinite(ascent.elbo):
             raise ValueError(f"The bound is {ascent.elbo}: scale the features and weights to moderate values.")
         if problem or not ascent.converged:
-            how = "Raise max_iter, or tol."
-            warn_user(f"The fit ended early: {problem or options.too_few('the posterior')}. {how}", ConvergenceWarning)
-        self.posterior_, self.elbo_, self._record = ascent.q, ascent.elbo, record
-        self.kernel_, self.inducing_points_ = ascent.q.prior.spec.kernel, np.array(ascent.q.prior.Z)
+            reason = problem or options.too_few("the posterior")
+            warn_user(f"The fit ended early: {reason}. Raise max_iter, or tol.", ConvergenceWarning)
+        self._set_fit(ascent.q, ascent.elbo, record)
+
+    def _set_fit(self, q: PairPosterior, elbo: float, record: LikelihoodBound) -> None:
+        self.posterior_, self.elbo_, self._record = q, elbo, record
+        self.kernel_, self.inducing_points_ = q.prior.spec.kernel, np.array(q.prior.Z)
 
     def _pairs(self, **given: ArrayLike) -> np.ndarray:
         """Checked pairs (n, 2 d) of two arrays; the notes of errors name the array."""
@@ -257,9 +260,8 @@ class GPPreference(ColumnsOfFit):
                 q = posterior_from(header, arrays, 1, prior_class=PairPrior)
             if not isinstance(q, PairPosterior):
                 raise ValueError("its posterior is not one of pairs")
-            model.posterior_, model._record = q, record_of(header["fitted_likelihood"], "exact")
-            model.kernel_, model.inducing_points_ = q.prior.spec.kernel, np.array(q.prior.Z)
-            model.elbo_, model.n_iter_, model.n_features_in_ = float(arrays["elbo"]), int(header["n_iter_"]), d
+            model._set_fit(q, float(arrays["elbo"]), record_of(header["fitted_likelihood"], "exact"))
+            model.n_iter_, model.n_features_in_ = int(header["n_iter_"]), d
             set_column_names(model, arrays)
             check_complete(header, arrays, *model._contents())
             return model

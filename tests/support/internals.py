@@ -15,6 +15,7 @@ from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.gibbs.diagnostics import effective_sample_size, split_r_hat
 from xgpc.inference import correction
 from xgpc.inference.ascent import (
+    MEASURED,
     carry_over,
     coordinate_ascent,
     natural_step,
@@ -27,7 +28,7 @@ from xgpc.inference.ascent import (
 from xgpc.inference.fitting import projected_sums
 from xgpc.inference.history import History
 from xgpc.inference.local_sites import Local, Sweep
-from xgpc.inference.mini_batch import Epochs, MiniBatches, stochastic
+from xgpc.inference.mini_batch import MiniBatches, PosteriorOptions, stochastic
 from xgpc.inference.sweeps import converged_sites, start_sites
 from xgpc.kernels.features import Groups
 from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior

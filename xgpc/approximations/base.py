@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 from uuid import uuid4
 
 import numpy as np
@@ -151,8 +151,10 @@ class KernelPrior(Value, ABC):
 
     Z: Any  # inducing points (m, d), or (C, m, d)
     jitter: Any  # float
+    spec: KernelSpec  # with ``core``, its compiled form at Z: of a prior with one kernel
+    core: InducingKernel
     is_full = False  # whether the points are all rows, which neither move nor become more
-    before: Any = None  # posterior of earlier rows that is the prior of new ones, or None
+    before: KernelPosterior | None = None  # posterior of earlier rows that is the prior of new ones
 
     @property
     def groups(self) -> tuple[Any, ...]:
@@ -186,11 +188,11 @@ class KernelPrior(Value, ABC):
     def posterior(self, natural: Natural) -> Any:
         """q from its natural parameters, or None if they make none."""
 
-    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> Any:
+    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> KernelPrior:
         """p with other kernels, one for each group, and other inducing points, without earlier rows."""
         raise NotImplementedError
 
-    def separate(self, members: tuple[Any, ...]) -> KernelPrior:
+    def separate(self, members: tuple[KernelPrior, ...]) -> KernelPrior:
         """One prior of latent functions that have the prior of a member each."""
         raise NotImplementedError
 
@@ -216,7 +218,7 @@ class KernelPrior(Value, ABC):
         shape = n_latents, self.n_inducing
         return self.posterior(self.with_sites(np.zeros(shape if self.is_full else (*shape, shape[1])), np.zeros(shape)))
 
-    def given(self, before: KernelPosterior) -> Any:
+    def given(self, before: KernelPosterior) -> Self:
         """The posterior of earlier rows, under this prior, as the prior of further rows, in the same coefficients.
 
         Sites of further rows add to its natural parameters, and their bound is sum E_q[log p(y | f)] - KL(q || before)
@@ -231,18 +233,18 @@ class KernelPrior(Value, ABC):
 class SeparatePriors(KernelPrior):
     """A kernel and inducing points, as many, for each latent function: ``members`` are C priors."""
 
-    members: tuple[Any, ...]
+    members: tuple[KernelPrior, ...]
     key: str = field(default_factory=new_key, init=False, repr=False)
 
     @property
-    def groups(self) -> tuple[Any, ...]:
+    def groups(self) -> tuple[KernelPrior, ...]:
         return self.members
 
     @cached_property
     def Z(self) -> np.ndarray:
         return read_only(np.stack([prior.Z for prior in self.members]))
 
-    @property
+    @cached_property
     def jitter(self) -> float:
         return max(prior.jitter for prior in self.members)
 
@@ -306,7 +308,7 @@ class KernelPosterior(Value, ABC):
         """Variances (C, rows) that would be left if the values at all points were known."""
 
     @abstractmethod
-    def kl_to(self, other: Any) -> float:
+    def kl_to(self, other: Self) -> float:
         """KL(q || other) of two posteriors under the same prior, in nats."""
 
     @abstractmethod
@@ -318,11 +320,11 @@ class KernelPosterior(Value, ABC):
         """q's covariance times ``residual``, and the prior's precision times that: a pair as ``mean_pair``."""
 
     @abstractmethod
-    def at_mean(self, mean: Natural) -> Any:
+    def at_mean(self, mean: Natural) -> Self:
         """The posterior with q's precision and the mean of a pair as ``mean_pair``, up to rounding."""
 
     @abstractmethod
-    def first_order_gain(self, target: Natural, other: Any) -> float:
+    def first_order_gain(self, target: Natural, other: Self) -> float:
         """First-order gain of the bound, in nats, on the line of means and covariances to a posterior under the same
         prior: g (mean_other - mean) - tr (P' - P) (covariance_other - covariance) / 2, where the sites make the natural
         parameters (P', h') and g = h' - h - (P' - P) mean is the gradient by the mean."""
@@ -473,6 +475,6 @@ def kernel_sums(
     return np.concatenate(parts, axis=1)
 
 
-def noise_variances(group: Any, X: np.ndarray) -> np.ndarray:
+def noise_variances(group: KernelPrior, X: np.ndarray) -> np.ndarray:
     """Variances (r,) of a white kernel's noise at rows X (r, d); zeros without one."""
     return group.spec.noise_alone().at(group.Z[:1]).diagonals(X)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import lapack
@@ -92,7 +92,7 @@ class RowPrior(KernelPrior):
     def posterior(self, natural: Natural) -> FullPosterior | None:
         return FullPosterior.from_natural(self, *natural)
 
-    def separate(self, members: tuple[FullPrior, ...]) -> SeparateFullPriors:
+    def separate(self, members: tuple[KernelPrior, ...]) -> SeparateFullPriors:
         return SeparateFullPriors(members)
 
 
@@ -184,7 +184,7 @@ class FullPrior(RowPrior):
             )
         return cls(spec, core, K, noise, rows or DistinctRows(Z), n_jobs)
 
-    @property
+    @cached_property
     def Z(self) -> np.ndarray:
         """(n, d) distinct training rows."""
         return self.rows.Z
@@ -314,7 +314,7 @@ class FullPosterior(KernelPosterior):
         mean = [group.K @ a for group, a in zip(self.groups, alpha, strict=True)]
         return np.stack(mean), np.stack(alpha)
 
-    def at_mean(self, mean: Natural) -> FullPosterior:
+    def at_mean(self, mean: Natural) -> Self:
         """Linear terms K^{-1} mean + lambda mean; O(C n^2)."""
         value, alpha = mean
         return replace(self, linear=alpha + self.precision * value)
@@ -334,14 +334,14 @@ class FullPosterior(KernelPosterior):
         """KL(q || p) = (log |I + K Lambda| - sum_i lambda_i v_i + mean^T K^{-1} mean) / 2, in nats."""
         return self._half_log_det + 0.5 * (self.squared_norm - float(np.sum(self.precision * self.variance)))
 
-    def kl_to(self, other: FullPosterior) -> float:
+    def kl_to(self, other: Self) -> float:
         """O(C n)."""
         difference = other.mean - self.mean
         distance = np.sum((other.alpha - self.alpha) * difference) + np.sum(other.precision * difference**2)
         trace = np.sum((other.precision - self.precision) * self.variance)
         return float(0.5 * (trace + distance) + self._half_log_det - other._half_log_det)
 
-    def first_order_gain(self, target: Natural, other: FullPosterior) -> float:
+    def first_order_gain(self, target: Natural, other: Self) -> float:
         """O(C n)."""
         missing = target[0] - self.precision
         by_mean = target[1] - self.linear - missing * self.mean

@@ -88,7 +88,7 @@ class InducingPrior(KernelPrior):
     def posterior(self, natural: Natural) -> SparsePosterior | None:
         return SparsePosterior.from_natural(self, *natural)
 
-    def separate(self, members: tuple[SparsePrior, ...]) -> SeparateSparsePriors:
+    def separate(self, members: tuple[KernelPrior, ...]) -> SeparateSparsePriors:
         return SeparateSparsePriors(members)
 
 
@@ -206,7 +206,7 @@ class SparsePosterior(KernelPosterior):
         """The prior's precision times x."""
         return x if self.prior.before is None else times(self.prior.before.P, x)
 
-    @property
+    @cached_property
     def mean_pair(self) -> Natural:
         return self.w, self.w if self.prior.before is None else self._by_prior(self.w - self.prior.before.w)
 
@@ -217,7 +217,7 @@ class SparsePosterior(KernelPosterior):
         step = mean_of(self.Rinv, residual)
         return step, self._by_prior(step)
 
-    def at_mean(self, mean: Natural) -> SparsePosterior:
+    def at_mean(self, mean: Natural) -> Self:
         """Up to rounding: the mean is P^{-1} h."""
         h = times(self.P, mean[0])
         return replace(self, h=h, w=mean_of(self.Rinv, h))
@@ -236,14 +236,14 @@ class SparsePosterior(KernelPosterior):
         before = self.prior.before
         return float(np.vdot(self.w if before is None else self.w - before.w, self.mean_pair[1]))
 
-    def kl_to(self, other: SparsePosterior) -> float:
+    def kl_to(self, other: Self) -> float:
         """O(C m^3)."""
         diagonals = np.diagonal(other.R, axis1=-2, axis2=-1), np.diagonal(self.R, axis1=-2, axis2=-1)
         log_det = 2.0 * np.sum(np.log(diagonals[0] / diagonals[1]))
         distance, product = np.swapaxes(other.R, -1, -2) @ (other.w - self.w)[..., None], self.Rinv @ other.R
         return float(0.5 * (np.vdot(product, product) - self.w.size + np.vdot(distance, distance) - log_det))
 
-    def first_order_gain(self, target: Natural, other: SparsePosterior) -> float:
+    def first_order_gain(self, target: Natural, other: Self) -> float:
         """O(C m^3)."""
         missing = target[0] - self.P
         missing = missing + np.swapaxes(np.tril(missing, -1), -1, -2)

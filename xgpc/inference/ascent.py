@@ -35,17 +35,9 @@ MAX_HALVINGS = 12
 FALLBACK_AFTER = 3
 # Range of the learned delta of additive noise: rounding limits it from below; above this share of the error rate of
 # guessing, labels would carry hardly any information.
-LEAST_DELTA, LARGEST_DELTA = 1e-7, 0.9
-# Conjugate gradients for the mean of all classes stop at this share of the first residual, or after this many products.
-# A smaller tolerance saves no passes.
-CG_TOL, CG_MAX_ITER = 0.1, 30
-# Share of a precision step for coupled variances (several classes, or additive noise), where a full step can overshoot.
-PRECISION_RATE = 2.0 / 3.0
-# Softmax takes half of the precision step, and half of that for its first step; later lengths follow from the gains.
-# This saved up to half of the products. Not with label noise: better steps for the first delta led to a worse optimum.
-SOFTMAX_PRECISION_RATE, SOFTMAX_FIRST_RATE, SOFTMAX_CG_TOL = 0.5, 0.5, 0.2
-# Largest growth of a step length; a nearly straight parabola does not determine a larger one.
-LONGEST_GROWTH = 2.0
+DELTA_RANGE = 1e-7, 0.9
+# Most products of conjugate gradients for the mean of all classes.
+CG_MAX_ITER = 30
 # Updates of another bound that give the first posterior if the bound itself has no good start at the prior.
 START_UPDATES = 3
 # Most updates for the posterior of the second start, and the gain that ends them.
@@ -54,6 +46,33 @@ OTHER_UPDATES, OTHER_TOL = 30, 1e-4
 TRIAL_UPDATES = 40
 
 Q = TypeVar("Q", bound=KernelPosterior)
+
+
+class Steps(NamedTuple):
+    """How long the steps of an ascent are.
+
+    ``precision_rate`` is the share of a precision step for coupled variances (several classes, or additive noise),
+    where a full step can overshoot. Conjugate gradients stop at the share ``cg_tol`` of the first residual; a smaller
+    one saves no passes. ``first_rate`` is the length of the first step. If lengths are measured, the promised and the
+    actual gain of a step determine the length of the next one, at most ``growth`` times as long: a nearly straight
+    parabola does not determine a longer one.
+    """
+
+    precision_rate: float = 2.0 / 3.0
+    first_rate: float = 1.0
+    cg_tol: float = 0.1
+    are_measured: bool = False
+    growth: float = 2.0
+
+
+DAMPED = Steps()
+# Saved softmax up to half of the products. Not with label noise: better steps for the first delta led to a worse
+# optimum.
+MEASURED = Steps(0.5, 0.5, 0.2, True)
+
+
+def steps_of(site: Site) -> Steps:
+    return MEASURED if site.record.curvature is not None and not site.record.has_label_noise else DAMPED
 
 
 @dataclass(frozen=True)
@@ -105,8 +124,8 @@ def best_parameter(site: Site, total: float, total_weight: float) -> tuple[float
 
     wrong, slope = levels(site.parameter)
     probabilities = (total - total_weight * wrong) / slope
-    chance = n_wrong / (n_wrong + 1.0)
-    parameter = min(max(1.0 - probabilities / total_weight, LEAST_DELTA), LARGEST_DELTA * chance)
+    chance, (least, largest) = n_wrong / (n_wrong + 1.0), DELTA_RANGE
+    parameter = min(max(1.0 - probabilities / total_weight, least), largest * chance)
     new_wrong, new_slope = levels(parameter)
     factor = new_slope / slope
     return parameter, Rescaling(factor, new_wrong - factor * wrong)
@@ -157,7 +176,7 @@ def steps_from(training: Training, point: Point[Q]) -> Callable[[float], Q | Non
     if not site.record.is_damped:
         return partial(natural_step, q, point.target)
     (before, _), (precision, linear) = q.eta, point.target
-    damped = before + PRECISION_RATE * (precision - before)
+    damped = before + DAMPED.precision_rate * (precision - before)
     return partial(natural_step, q, (damped, linear - q.times_mean(precision - damped)))
 
 
@@ -173,9 +192,8 @@ def coupled_end(training: Training, point: Point[Q]) -> KernelPosterior | None:
     if point.site.record.curvature is None:
         return None
     (before, _), (precision, linear) = q.eta, point.target
-    measured = has_measured_steps(point.site)
-    rate, tol = (SOFTMAX_PRECISION_RATE, SOFTMAX_CG_TOL) if measured else (PRECISION_RATE, CG_TOL)
-    trial = q.prior.posterior((before + rate * (precision - before), linear))
+    steps = steps_of(point.site)
+    trial = q.prior.posterior((before + steps.precision_rate * (precision - before), linear))
     if trial is None:
         return None
     # Vectors are pairs: the coefficients, and their product with the prior's precision.
@@ -188,7 +206,7 @@ def coupled_end(training: Training, point: Point[Q]) -> KernelPosterior | None:
         rows, residual = training.subsample, linear - q.times_mean(precision)
     direction, dual_direction = trial.solve(residual)
     size = float(np.sum(residual * direction))
-    target = tol**2 * size
+    target = steps.cg_tol**2 * size
     for _ in range(CG_MAX_ITER):
         if not size > target:
             break
@@ -239,13 +257,14 @@ def carry_over(training: Training, q: KernelPosterior, prior: KernelPrior, site:
 class Ascent(NamedTuple, Generic[Q]):
     """The result of an ascent: the last posterior with its pass, iterations, and whether it reached the tolerance.
 
-    ``first_rate`` is the best length of the first step if step lengths are measured; the given one if no step was made.
+    For mini-batches an iteration is an epoch. ``first_rate`` is the best length of the first step if step lengths are
+    measured; the given one if no step was made.
     """
 
     point: Point[Q]
     n_iter: int
     converged: bool
-    first_rate: float
+    first_rate: float = 1.0
 
     @property
     def q(self) -> Q:
@@ -256,18 +275,13 @@ class Ascent(NamedTuple, Generic[Q]):
         return self.point.elbo
 
 
-def has_measured_steps(site: Site) -> bool:
-    """Whether the promised and actual gain of a step determine the length of the next one."""
-    return site.record.curvature is not None and not site.record.has_label_noise
-
-
 def best_rate(rate: float, promised: float, gain: float) -> float:
     """The step length, at most 1, that maximises the parabola through a step of length ``rate``.
 
     ``promised`` is the first-order gain of that step, and ``gain`` its actual gain.
     """
     missing = promised - gain
-    growth = 0.5 * promised / missing if 0.0 < promised < 2.0 * LONGEST_GROWTH * missing else LONGEST_GROWTH
+    growth = 0.5 * promised / missing if 0.0 < promised < 2.0 * MEASURED.growth * missing else MEASURED.growth
     return min(1.0, growth * rate)
 
 
@@ -276,7 +290,7 @@ def gains_to_expect(point: Point[Q], trial: Q, rate: float) -> tuple[float, floa
 
     On a parabola, a unit step gains half of its first-order gain. A conjugate bound gains KL(q, trial) by a unit step.
     """
-    if has_measured_steps(point.site):
+    if steps_of(point.site).are_measured:
         promised = point.q.first_order_gain(point.target, trial)
         return promised, 0.5 * promised / rate
     return math.nan, point.q.kl_to(trial) if rate == 1.0 else math.inf
@@ -290,7 +304,7 @@ def coordinate_ascent(
     tol: float,
     max_iter: int,
     history: History | None = None,
-    first_rate: float = SOFTMAX_FIRST_RATE,
+    first_rate: float = MEASURED.first_rate,
     leaves_prior: bool = False,
     first: Point[Q] | None = None,
 ) -> Ascent[Q]:
@@ -306,7 +320,7 @@ def coordinate_ascent(
     point = update(training, q, site) if first is None else first
     if history is not None:
         history.add(iteration=0, elbo=point.elbo, learning_rate=np.nan)
-    measured = has_measured_steps(site)
+    measured = steps_of(site).are_measured
     steps: Callable[[float], Q | None] | None = None
     rate, failures, is_first = first_rate if measured else 1.0, 0, True
     for iteration in range(1, max_iter + 1):

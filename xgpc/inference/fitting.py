@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training
-from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.clock import has_passed
 from ..rows.source import ArraySource, RowSource, labels_and_weights
-from .ascent import Point, carry_over, coordinate_ascent, natural_step, starting_posterior, update
+from .ascent import Ascent, carry_over, coordinate_ascent, natural_step, starting_posterior, update
 from .history import History
-from .mini_batch import Epochs, stochastic
-from .prior_mean import OF_SITE, PriorMean
-
-# A posterior with its pass over all rows, the number of iterations or epochs, and whether they converged.
-Fit = tuple[Point[Any], int, bool]
+from .mini_batch import PosteriorOptions, stochastic
 
 
 class Evidence(NamedTuple):
@@ -29,49 +24,35 @@ class Evidence(NamedTuple):
     gap: float | None
 
 
-@dataclass(frozen=True)
-class PosteriorOptions(Epochs):
-    """Options for the posterior of all rows.
-
-    ``leaves_prior`` makes full batches take a step from the prior even if it promises less than ``tol``. Learning
-    maximises the bound plus the log ``length_scale_prior``. ``prior_mean`` gives the sites' mean under each prior.
-    """
-
-    leaves_prior: bool = False
-    length_scale_prior: LengthScalePrior = NO_PRIOR
-    prior_mean: PriorMean = OF_SITE
-
-
 def fit_posterior(
     training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site, options: PosteriorOptions
-) -> Fit:
+) -> Ascent[KernelPosterior]:
     """The posterior of all rows under ``prior``, from the sites of q if given; its bound is no lower than theirs."""
-    site = options.prior_mean.site(site, prior)
+    site, history = options.prior_mean.site(site, prior), options.history
     if options.batch_size is None:
-        ascent = coordinate_ascent(
+        return coordinate_ascent(
             training,
             starting_posterior(training, q, prior, site),
             site,
             tol=options.tol,
             max_iter=options.max_iter,
-            history=options.history,
+            history=history,
             leaves_prior=options.leaves_prior,
         )
-        return ascent.point, ascent.n_iter, ascent.converged
     if q is None:
         return stochastic(training, prior.at_prior(training.n_latents), site, options)
     # Starting at the prior would raise learned label noise to that of guessing.
-    before: Point[Any] = update(training, carry_over(training, q, prior, site), site)
+    before = update(training, carry_over(training, q, prior, site), site)
     if has_passed(training.executor.clock):
-        return before, 0, False
-    point, n_epochs, converged = stochastic(training, before.q, before.site, options)
-    if before.elbo > point.elbo:
-        # Noisy steps from an optimum can lower the bound.
-        fall = f"from {before.elbo:.6g} to {point.elbo:.6g} nats"
-        reason = f"Mini-batches lowered the bound {fall}: the posterior that they started from is kept."
-        options.history.add(elbo=before.elbo, decision=reason)
-        point = before
-    return point, n_epochs, converged
+        return Ascent(before, 0, False)
+    ascent = stochastic(training, before.q, before.site, options)
+    if before.elbo <= ascent.elbo:
+        return ascent
+    # Noisy steps from an optimum can lower the bound.
+    fall = f"from {before.elbo:.6g} to {ascent.elbo:.6g} nats"
+    reason = f"Mini-batches lowered the bound {fall}: the posterior that they started from is kept."
+    history.add(elbo=before.elbo, decision=reason)
+    return ascent._replace(point=before)
 
 
 def fit_posterior_or_keep(
@@ -81,7 +62,7 @@ def fit_posterior_or_keep(
     kept: tuple[KernelPosterior, KernelPrior] | None,
     site: Site,
     options: PosteriorOptions,
-) -> Fit:
+) -> Ascent[KernelPosterior]:
     """The posterior of all rows under the learned prior, or under the previous fit's prior if that is better.
 
     The two are compared by the bound plus the log prior of the length scales. Learning from a subset, or by a scheme
@@ -93,7 +74,7 @@ def fit_posterior_or_keep(
     """
     if kept is None:
         return fit_posterior(training, learned, prior, site, options)
-    found = fit_posterior(training, learned, prior, site, options)
+    ascent = fit_posterior(training, learned, prior, site, options)
     site_before = options.prior_mean.site(site, kept[1])
     before = coordinate_ascent(
         training,
@@ -103,13 +84,13 @@ def fit_posterior_or_keep(
         max_iter=options.max_iter if options.batch_size is None else 0,
     ).point
     height, after = (
-        point.elbo + options.length_scale_prior.of(point.q.prior.groups)[0] for point in (before, found[0])
+        point.elbo + options.length_scale_prior.of(point.q.prior.groups)[0] for point in (before, ascent.point)
     )
     if not height > after:
-        return found
+        return ascent
     what = "the bound" if options.length_scale_prior.is_flat else "the bound with the length scales' log prior"
     reason = f"Learning lowered {what} from {height:.6g} to {after:.6g} nats: the previous hyperparameters are kept."
-    options.history.add(elbo=found[0].elbo, decision=reason)
+    options.history.add(elbo=ascent.elbo, decision=reason)
     return fit_posterior(training, before.q, before.q.prior, before.site, options)
 
 
@@ -132,7 +113,7 @@ def from_some(
     ratio, (y, weight) = stream.total_weight / memory.total_weight, labels_and_weights(memory)
     # Mini-batches are only for the posterior of all rows.
     in_memory = replace(options, batch_size=None, history=History())
-    point = fit_posterior(some, q, prior, site, in_memory)[0]
+    point = fit_posterior(some, q, prior, site, in_memory).point
     start = natural_step(prior.at_prior(some.n_latents), point.q.eta, ratio) or point.q
     subsample = replace(some, source=ArraySource(memory.rows, y, ratio * weight))
     return replace(some, source=stream, subsample=subsample), start, point.site

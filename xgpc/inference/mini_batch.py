@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +11,14 @@ import numpy as np
 from .._natural_gradient import SCHEDULES, BatchPart, MovingPrior, NaturalGradient
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
+from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..likelihoods import other_site
 from ..rows.clock import has_passed
 from ..rows.executor import Executor
 from ..rows.source import ArraySource
-from .ascent import Point, best_parameter, update
+from .ascent import Ascent, best_parameter, update
 from .history import History
+from .prior_mean import OF_SITE, PriorMean
 
 # Mini-batches averaged into the start of the adaptive rate.
 ADAPTIVE_START = 10
@@ -26,9 +28,9 @@ WINDOW = 5
 MIN_EPOCHS = 2
 # Rows of a step in one tile: their whitened rows and scratch stay in the processor's cache.
 TILE_ROWS = 512
-# Threads work on parts of PART_ROWS rows of mini-batches of at least PARALLEL_ROWS rows: a part takes milliseconds.
-# Giving parts of fewer rows to threads took longer than it saved.
-PARALLEL_ROWS, PART_ROWS = 4000, 2048
+# Threads work on parts of so many rows of mini-batches of two parts or more: a part takes milliseconds. Giving parts
+# of fewer rows to threads took longer than it saved.
+PART_ROWS = 2048
 # Multiply-adds of a call of the compiled loop, after which Python handles signals: a tenth of a second.
 WORK_PER_CALL = 1e9
 
@@ -92,7 +94,7 @@ class MiniBatches:
         self.eta = np.hstack([np.tril(P).reshape(-1, m * m), h]).ravel()  # updated in place
         self._loop = NaturalGradient(m, self.latents, self.eta, (kind, a, b), n_total / batch, self._moving)
         self.changes: deque[float] = deque(maxlen=WINDOW)
-        rows = batch if batch < PARALLEL_ROWS else PART_ROWS
+        rows = batch if batch < 2 * PART_ROWS else PART_ROWS
         self._part_rows = [slice(start, min(start + rows, batch)) for start in range(0, batch, rows)]
         of_part = m, self.latents, tile, n_features, self._moving, len(q.prior.groups)
         self._parts = [BatchPart(*of_part) for _ in self._part_rows]
@@ -141,7 +143,7 @@ class MiniBatches:
         return len(self.changes) == WINDOW and float(np.mean(self.changes)) < tol
 
     def epoch(
-        self, training: Training, q: KernelPosterior, site: Site, options: Epochs, number: int
+        self, training: Training, q: KernelPosterior, site: Site, options: PosteriorOptions, number: int
     ) -> tuple[float, bool]:
         """Steps over all rows, freshly shuffled, under q's prior, until they are at rest.
 
@@ -185,10 +187,13 @@ def batch_rows(batch_size: int | None, n_rows: int) -> int | None:
 
 
 @dataclass(frozen=True)
-class Epochs:
-    """Options for epochs of mini-batches: rows of a batch, learning rates, and ``tol`` or ``max_iter`` epochs to end.
+class PosteriorOptions:
+    """How the posterior of all rows is found.
 
-    ``history`` gets a row for every step.
+    Mini-batches have ``batch_size`` rows, and ``tol`` or ``max_iter`` epochs end them; None: full batches. The
+    ``history`` gets a row for every step. ``leaves_prior`` makes full batches take a step from the prior even if it
+    promises less than ``tol``. Learning maximises the bound plus the log ``length_scale_prior``. ``prior_mean`` gives
+    the sites' mean under each prior.
     """
 
     batch_size: int | None
@@ -197,17 +202,33 @@ class Epochs:
     max_iter: int
     random_state: np.random.RandomState
     history: History
+    leaves_prior: bool = False
+    length_scale_prior: LengthScalePrior = NO_PRIOR
+    prior_mean: PriorMean = OF_SITE
+
+
+# (loop, a posterior with the prior of its steps, the log-likelihood of an epoch, whether the steps are at rest) -> a
+# posterior with the prior of the next epoch, and whether the prior is at rest, too
+Move = Callable[[MiniBatches, KernelPosterior, float, bool], tuple[KernelPosterior, bool]]
+
+
+def stay(loop: MiniBatches, q: KernelPosterior, log_likelihood: float, rests: bool) -> tuple[KernelPosterior, bool]:
+    """The ``Move`` of a prior that stays."""
+    return q, rests
 
 
 def stochastic(
-    training: Training, q: KernelPosterior, site: Site, options: Epochs
-) -> tuple[Point[KernelPosterior], int, bool]:
+    training: Training,
+    q: KernelPosterior,
+    site: Site,
+    options: PosteriorOptions,
+    move: Move = stay,
+) -> Ascent[KernelPosterior]:
     """Mini-batch natural gradients: ``max_iter`` epochs at most, over freshly shuffled rows.
 
     The estimate is an average of the iterates' natural parameters, see ``_natural_gradient.pyx``. Stops when its
-    relative change, averaged over the last ``WINDOW`` iterations, is below ``tol`` (Wenzel et al. 2018, section 5.2).
-
-    Returns the posterior with a pass over all rows, the number of epochs, and whether they converged.
+    relative change, averaged over the last ``WINDOW`` iterations, is below ``tol`` (Wenzel et al. 2018, section 5.2),
+    or when time is over. After every epoch ``move`` may change the prior.
     """
     n, clock = len(training), training.executor.clock
     schedule = learning_rate_schedule(options.learning_rate)
@@ -219,9 +240,10 @@ def stochastic(
     while epoch < options.max_iter and not converged and not (epoch and has_passed(clock)):
         epoch += 1
         current = first_site if epoch == 1 else site
-        estimate, converged = loop.epoch(training, q, current, options, epoch)
+        estimate, rests = loop.epoch(training, q, current, options, epoch)
+        q, converged = move(loop, q, estimate, rests)
         if site.learned and current is site and not converged:
             site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[0])
     point = update(training, loop.posterior(q.prior, loop.average), site)
     options.history.add(epoch=epoch, elbo=point.elbo)
-    return point, epoch, converged
+    return Ascent(point, epoch, converged)

@@ -17,13 +17,12 @@ from ..inference.ascent import Point
 from ..inference.correction import correction_and_gap
 from ..inference.fitting import (
     Evidence,
-    PosteriorOptions,
     fit_posterior_or_keep,
     from_some,
     posterior_before,
     projected_sums,
 )
-from ..inference.mini_batch import batch_rows
+from ..inference.mini_batch import PosteriorOptions, batch_rows
 from ..inference.run import Run
 from ..kernels.default import without_features
 from ..kernels.prior import NO_PRIOR
@@ -210,7 +209,7 @@ def infer(fit: Fit, first: Candidate, learned: Candidate, leaves_prior: bool = F
             "posterior is that of all rows."
         )
         history.add(decision=decision)
-    point, n_steps, converged = fit_posterior_or_keep(training, q, prior, kept, site, options)
+    point, n_steps, converged, _ = fit_posterior_or_keep(training, q, prior, kept, site, options)
     if not np.isfinite(point.elbo):
         spec, how = point.q.prior.groups[0].spec, "scale the features and the sample weights to moderate values"
         if spec.not_compiled:

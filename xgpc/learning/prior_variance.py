@@ -9,8 +9,8 @@ import numpy as np
 from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
 from ..approximations.linear import LinearPrior
-from ..inference.ascent import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, Point, coordinate_ascent, is_small, update
-from ..inference.mini_batch import Epochs, MiniBatches, learning_rate_schedule
+from ..inference.ascent import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, Ascent, Point, coordinate_ascent, is_small
+from ..inference.mini_batch import MiniBatches, PosteriorOptions, stochastic
 
 # Steps of q between two moves of the prior variance: enough to reach coordinate ascent's safe fallback.
 STEPS_PER_VARIANCE = FALLBACK_AFTER + 1
@@ -20,11 +20,7 @@ STEPS_PER_VARIANCE = FALLBACK_AFTER + 1
 LARGEST_MOVE_OF_EPOCH = 1.0
 
 
-# The last posterior with its pass, the number of steps or epochs, and whether q and s^2 both converged to ``tol``.
-Found = tuple[Point[Any], int, bool]
-
-
-def ascend(training: Training, prior: LinearPrior, site: Site, options: Epochs) -> Found:
+def ascend(training: Training, prior: LinearPrior, site: Site, options: PosteriorOptions) -> Ascent[Any]:
     """Alternate full-batch steps of q with moves of s^2; halve a move that lowers a bound."""
     tol, max_iter, history = options.tol, options.max_iter, options.history
     few = STEPS_PER_VARIANCE if prior.low < prior.high else max_iter
@@ -46,7 +42,7 @@ def ascend(training: Training, prior: LinearPrior, site: Site, options: Epochs) 
             fraction *= 0.5
             settled, rests = fraction < 0.5**MAX_HALVINGS, False
         if (rests and settled) or n_iter >= max_iter or not np.isfinite(elbo):
-            return best, n_iter, rests and settled
+            return Ascent(best, n_iter, rests and settled)
         start, limit = best.q, max_iter
         if not settled:
             # The same sites under the moved prior.
@@ -61,25 +57,20 @@ def sums_of_sites(q: KernelPosterior) -> tuple[np.ndarray, np.ndarray]:
     return P - np.eye(len(h)), h
 
 
-def stochastic_ascent(training: Training, prior: LinearPrior, site: Site, options: Epochs) -> Found:
+def stochastic_ascent(training: Training, prior: LinearPrior, site: Site, options: PosteriorOptions) -> Ascent[Any]:
     """Take mini-batch steps, and move s^2 after every epoch."""
-    q = prior.at_prior()
-    assert options.batch_size is not None
-    schedule = learning_rate_schedule(options.learning_rate)
-    loop = MiniBatches(q, int(options.batch_size), len(training), len(prior.scale), schedule)
-    history, converged, epoch = options.history, False, 0
-    while epoch < options.max_iter and not converged:
-        epoch += 1
-        history.context.update(prior_variance=q.prior.variance)
-        estimate, rests = loop.epoch(training, q, site, options, epoch)
+    context = options.history.context
+
+    def move(loop: MiniBatches, q: KernelPosterior, log_likelihood: float, rests: bool) -> tuple[KernelPosterior, bool]:
         average = loop.posterior(q.prior, loop.average)
         log_t, gain = q.prior.best_move(*sums_of_sites(average), largest=LARGEST_MOVE_OF_EPOCH)
-        converged = rests and is_small(gain, estimate, options.tol)
+        converged = rests and is_small(gain, log_likelihood, options.tol)
         if gain > 0.0 and not converged:
-            prior, t = q.prior.moved(log_t)
+            moved, t = q.prior.moved(log_t)
             loop.rescale(t)
-            q = prior.at_prior()
-    point = update(training, loop.posterior(q.prior, loop.average), site)
-    history.context.update(prior_variance=q.prior.variance)
-    history.add(elbo=point.elbo)
-    return point, epoch, converged
+            q = moved.at_prior()
+        context["prior_variance"] = q.prior.variance
+        return q, converged
+
+    context["prior_variance"] = prior.variance
+    return stochastic(training, prior.at_prior(), site, options, move)

@@ -25,7 +25,7 @@ from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.rows import blas
 from xgpc.rows.batches import read_ahead
 from xgpc.rows.blas import single_threaded_blas
-from xgpc.rows.executor import Cost, Threads
+from xgpc.rows.executor import Threads
 from xgpc.rows.source import ArraySource
 
 # Large enough that BLAS would take threads of its own: without the limit every model has other bits with 4 threads
@@ -131,7 +131,7 @@ def test_overlapping_users_leave_the_limits_as_they_were(two_threads):
 def test_a_pass_outside_the_executors_context_leaves_the_limits_as_they_were(two_threads):
     """A pass that fails, too; within one, BLAS has one thread."""
     before = threads_of_blas()
-    source, executor, state = ArraySource(np.zeros((3000, 1))), Threads(1), SimpleNamespace(cost=Cost(1.0, 1))
+    source, executor, state = ArraySource(np.zeros((3000, 1))), Threads(1), SimpleNamespace(work=1.0)
     assert set(executor.map(lambda block, state: max(threads_of_blas()), source, state)) == {1}
     assert threads_of_blas() == before
     with pytest.raises(ZeroDivisionError):
@@ -281,7 +281,7 @@ def test_an_exception_between_any_two_lines_leaves_nothing_behind(kind, two_thre
 def test_a_pass_that_fails_leaves_no_thread_at_work(tuned):
     """The blocks are used again, while the same threads are."""
     tuned(parallel_work=0.0)
-    source, state = ArraySource(np.zeros((3000, 1))), SimpleNamespace(cost=Cost(1.0, 1))
+    source, state = ArraySource(np.zeros((3000, 1))), SimpleNamespace(work=1.0)
     begun, left, is_alone = threading.Event(), threading.Event(), []
 
     def fail_beside_another(block, state):

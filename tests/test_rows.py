@@ -15,7 +15,6 @@ from support.internals import (
     BLOCK_ROWS,
     ArraySource,
     Cache,
-    Cost,
     FullPrior,
     History,
     KernelSpec,
@@ -175,7 +174,7 @@ def test_a_pool_of_processes_makes_the_bits_of_threads(kind, executors):
 class Free:
     """A state that asks for as many threads as there are."""
 
-    cost = Cost(1e9, 1)
+    work = 1e9
 
 
 def test_a_failing_block_fails_the_pass_and_leaves_the_executor_to_use():

@@ -16,7 +16,6 @@ import numpy as np
 from . import _sites
 from ._sites import Site, parameter_gradient
 from .rows.block import Block
-from .rows.executor import Cost
 
 # Kinds of sites in a block's cache: the latest, and those that were last projected to another prior, from which
 # learning continues if a step of the hyperparameters fails.
@@ -68,7 +67,7 @@ class Sums(list[Any]):
 class Prior(Protocol):
     """C latent functions as linear functions of m coefficients each, see ``approximations.base.KernelPrior``."""
 
-    def cost(self, n_latents: int) -> Cost: ...
+    def work(self, n_latents: int) -> float: ...
 
     def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 
@@ -81,8 +80,8 @@ class Predictor(Protocol):
     """Marginals of latent functions."""
 
     @property
-    def cost(self) -> Cost:
-        """Cost of a pass."""
+    def work(self) -> float:
+        """Multiply-adds of a pass for each row."""
 
     @property
     def n_latents(self) -> int: ...
@@ -114,8 +113,8 @@ class SitesAtPosterior:
         return self.site.key, self.rescaling
 
     @property
-    def cost(self) -> Cost:
-        return self.q.cost
+    def work(self) -> float:
+        return self.q.work
 
     @property
     def n_latents(self) -> int:
@@ -168,8 +167,8 @@ class Projection:
     clipped: bool = field(default=False, kw_only=True)
 
     @property
-    def cost(self) -> Cost:
-        return self.prior.cost(self.sites.n_latents)
+    def work(self) -> float:
+        return self.prior.work(self.sites.n_latents)
 
 
 @dataclass(frozen=True)
@@ -189,9 +188,9 @@ class Products:
     w: np.ndarray
 
     @property
-    def cost(self) -> Cost:
+    def work(self) -> float:
         # A solve makes many products, and only the first one computes whitened rows.
-        return Cost(2.0 * self.w.size, self.w.size)
+        return 2.0 * self.w.size
 
 
 def update_sums(block: Block, state: SitesAtPosterior) -> Sums:

@@ -41,6 +41,6 @@ from xgpc.learning.optimizer import Coordinates, Options, ProfiledBound, profile
 from xgpc.learning.score_test import score_test
 from xgpc.likelihoods.curvature import LEAST_COMPLEMENT
 from xgpc.rows.block import BLOCK_ROWS, Block, Cache
-from xgpc.rows.executor import Cost, Executor, Threads
+from xgpc.rows.executor import Executor, Threads
 from xgpc.rows.neighbours import Metric, Neighbours
 from xgpc.rows.source import ArraySource

@@ -22,7 +22,7 @@ from ..kernels.spec import KernelSpec
 from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
-from ..rows.executor import Cost, Executor, Function, Result, State, is_small, on_threads, parts_of
+from ..rows.executor import Executor, Function, Result, State, is_small, on_threads, parts_of
 from ..rows.source import ArraySource, RowSource
 from ..statistics import EvaluatedSites, FixedSites, SitesAtPosterior, evaluated
 
@@ -166,8 +166,8 @@ class KernelPrior(Value, ABC):
         return len(self.groups[0].Z)
 
     @abstractmethod
-    def cost(self, n_latents: int) -> Cost:
-        """Cost of a pass for so many latent functions."""
+    def work(self, n_latents: int) -> float:
+        """Multiply-adds of a pass for each row, for so many latent functions."""
 
     @abstractmethod
     def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
@@ -358,8 +358,8 @@ class KernelPosterior(Value, ABC):
         return self
 
     @property
-    def cost(self) -> Cost:
-        return self.prior.cost(self.n_latents)
+    def work(self) -> float:
+        return self.prior.work(self.n_latents)
 
     @property
     def anywhere(self) -> Any:

@@ -25,7 +25,7 @@ from .._kernels import InducingKernel, KernelGradient
 from ..kernels.spec import KernelSpec
 from ..ranges import small_is_zero
 from ..rows.block import Block
-from ..rows.executor import Cost, on_threads, parts_of, workspace
+from ..rows.executor import on_threads, parts_of, workspace
 from ..statistics import FixedSites, SitesAtPosterior
 from .base import (
     CovarianceForm,
@@ -76,8 +76,8 @@ class RowPrior(KernelPrior):
     def places(self, block: Block) -> np.ndarray:
         return self.groups[0].rows.places(block)
 
-    def cost(self, n_latents: int) -> Cost:
-        return Cost(1, self.n_inducing)
+    def work(self, n_latents: int) -> float:
+        return 1.0
 
     def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
         places, n = self.places(block), self.n_inducing
@@ -132,9 +132,9 @@ class FormPredictor:
         return len(self.forms)
 
     @property
-    def cost(self) -> Cost:
+    def work(self) -> float:
         core = self.forms[0].core
-        return Cost(len(self.forms) * core.n_inducing * (core.n_inducing + core.n_features), 1)
+        return float(len(self.forms) * core.n_inducing * (core.n_inducing + core.n_features))
 
     def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         core = self.forms[0].core

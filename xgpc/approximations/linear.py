@@ -15,7 +15,7 @@ from .._sites import Site
 from ..names import MatrixLike
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
-from ..rows.executor import Cost, workspace
+from ..rows.executor import workspace
 from ..rows.source import ArraySource
 from ..statistics import EvaluatedSites, evaluated
 from .base import Natural, Value, new_key
@@ -119,9 +119,8 @@ class LinearPrior(InducingPrior):
         """The prior of the d coordinates in a span, at most as many, of the same variance."""
         return replace(self, scale=np.append(self.scale[:d], self.scale[self.d :]), d=d, span=span)
 
-    def cost(self, n_latents: int) -> Cost:
-        D = self.n_inducing
-        return Cost(2.0 * D**2, D**2)
+    def work(self, n_latents: int) -> float:
+        return 2.0 * self.n_inducing**2
 
     def scaled(self, X: MatrixLike) -> np.ndarray:
         """The whitened rows (r, D) of X (r, d)."""

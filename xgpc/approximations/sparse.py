@@ -17,7 +17,7 @@ from .._sites import Site
 from ..kernels.spec import KernelSpec
 from ..ranges import small_is_zero
 from ..rows.block import Block
-from ..rows.executor import Cost, workspace
+from ..rows.executor import workspace
 from ..rows.source import ArraySource
 from ..statistics import Contraction, EvaluatedSites, FixedSites, SitesAtPosterior, gradient
 from .base import (
@@ -44,9 +44,9 @@ class InducingPrior(KernelPrior):
 
     key: str  # of whitened rows in caches
 
-    def cost(self, n_latents: int) -> Cost:
+    def work(self, n_latents: int) -> float:
         core, m = self.groups[0].core, self.n_inducing
-        return Cost(m * (n_latents * m + core.n_features), n_latents * m**2)
+        return float(m * (n_latents * m + core.n_features))
 
     def whitened(self, block: Block, n_latents: int) -> list[tuple[WhitenedRows, slice]]:
         """The rows whitened by each kernel, and its latent functions as a slice of their axis."""

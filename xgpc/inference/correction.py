@@ -24,7 +24,7 @@ from ..likelihoods import other_site
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
-from ..rows.executor import Cost, Threads
+from ..rows.executor import Threads
 from ..rows.source import ArraySource
 from ..statistics import SitesAtPosterior, Sums, log_likelihood
 from ..status import warn_user
@@ -56,8 +56,8 @@ class BothBounds:
     exact: SitesAtPosterior
 
     @property
-    def cost(self) -> Cost:
-        return self.augmented.cost
+    def work(self) -> float:
+        return self.augmented.work
 
 
 def correction(block: Block, state: BothBounds) -> Sums:

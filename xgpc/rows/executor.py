@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import islice, repeat
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from joblib import effective_n_jobs
 
@@ -27,26 +27,20 @@ TILE_ROWS = 384
 # Rows of a part of arrays in memory. More than MOST_PARTS parts become larger parts, because the result of each, such
 # as an (m, m) matrix, is kept until all are done.
 PART_ROWS, MOST_PARTS, LEAST_ROWS = 512, 64, 32
-# Blocks after which the calling thread wakes: waking for each costs some percent. Fewer if their records would take
-# more memory than GROUP_BYTES.
-GROUP, GROUP_BYTES = 8, 2**23
+# Blocks or parts after which the calling thread wakes: waking for each costs some percent. Fewer blocks if all of them
+# take more multiply-adds a row, which are at least as many as the numbers in a record: their records take memory.
+GROUP, GROUP_WORK = 8, 2**20
 # A pass of fewer multiply-adds, half a millisecond, stays on the calling thread: starting others costs as much.
 # Measured with two running threads: 1.2 times one thread at 1.4e6, 1.5 to 1.7 times at 1e7.
 MIN_PARALLEL_WORK = 5e6
-
-
-class Cost(NamedTuple):
-    """Cost of a block function: multiply-adds for each row, and the count of numbers in its record."""
-
-    work: float
-    numbers: int
 
 
 class State(Protocol):
     """The second argument of a block function: can be pickled, and is not changed."""
 
     @property
-    def cost(self) -> Cost: ...
+    def work(self) -> float:
+        """Multiply-adds of the function for each row."""
 
 
 Item = TypeVar("Item")
@@ -142,7 +136,7 @@ def workspace(rows: int, n_inducing: int, n_features: int, n_latents: int = 1) -
 
 def is_small(source: RowSource, state: State) -> bool:
     """Whether a pass has too little work for several threads."""
-    return source.n_rows * state.cost.work < MIN_PARALLEL_WORK
+    return source.n_rows * state.work < MIN_PARALLEL_WORK
 
 
 def parts_of(n_rows: int) -> list[slice]:
@@ -179,9 +173,9 @@ class Threads(Pool, Executor):
         return (super().records if is_alone else self._parallel)(function, source, state)
 
     def _parallel(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
-        group = max(1, min(GROUP, GROUP_BYTES // (8 * state.cost.numbers)))
+        group = max(1, min(GROUP, int(GROUP_WORK / state.work)))
         # A task has several blocks if these have little work.
-        size = max(1, min(group, int(0.5 * MIN_PARALLEL_WORK / (BLOCK_ROWS * state.cost.work))))
+        size = max(1, min(group, int(0.5 * MIN_PARALLEL_WORK / (BLOCK_ROWS * state.work))))
 
         def of_blocks(some: list[Block]) -> list[Result]:
             return [function(block, state) for block in some]

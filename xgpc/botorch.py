@@ -23,6 +23,7 @@ from .arrays import link_arrays
 from .classifier import GPClassifier
 from .data.encoding import of_table
 from .kernels.factors import AXIS_FAMILIES, LOG_FACTORS, NAMES, PROFILES
+from .likelihoods.softmax import softmax_log_probabilities
 from .torch import file_of, model_of
 
 # Added to squared scaled distances, so that the roots in profiles have derivatives where points coincide: it changes
@@ -179,7 +180,7 @@ class LatentModel(Model):
         ValueError for ordered classes, "logistic-softmax" and the multinomial likelihoods.
         """
         record, parameter = self.model._record, self.model._parameter
-        if record.likelihood == "softmax":
+        if record.predictive is softmax_log_probabilities:
             return torch.softmax(samples, -1)
         if record.is_multi_class or record.is_ordinal:
             raise ValueError(f"probability is for two classes and for softmax; the model has {record.likelihood!r}.")

@@ -305,7 +305,7 @@ def _check_rates(model: BaseEstimator) -> None:
     given = ", ".join(f"{name}={value!r}" for name, value in rates.items())
     if len(numbers) == 2 and not any(numbers):
         return
-    if model.likelihood != "psychometric":
+    if not resolve(_likelihood_of(model), model.bound).has_rates:
         raise ValueError(f"{given} are for likelihood='psychometric'; got {model.likelihood!r}. Leave both at 0.0.")
     if sum(numbers) >= 1.0:
         raise ValueError(f"The sum of guess_rate and lapse_rate must be below 1; got {given}.")

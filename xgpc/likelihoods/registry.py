@@ -86,6 +86,8 @@ class LikelihoodBound:
     # Several latent functions: the label is that of the largest value plus normal noise of variance s. None for other
     # noise.
     link: tuple[tuple[float, float], ...] | None = None
+    # Variance of the normal noise that is nearest to the likelihood's, for one latent function.
+    noise_variance: float = 0.0
     is_probability: bool = True  # False for a pseudo-likelihood, whose bound is no evidence
     # "delta": the probability that a label is not that of the largest latent value. "rates": guess and lapse rate, the
     # probabilities that a label -1 was replaced by +1, and +1 by -1. "cut_points": the classes are ordered, and cut
@@ -319,7 +321,12 @@ class LikelihoodBound:
 
 
 _LOGIT = LikelihoodBound(
-    "logit", "polya-gamma", predictive=logit_log_probabilities, slopes=logit_slopes, link=LOGISTIC_MIXTURE
+    "logit",
+    "polya-gamma",
+    predictive=logit_log_probabilities,
+    slopes=logit_slopes,
+    link=LOGISTIC_MIXTURE,
+    noise_variance=NOISE_VARIANCES["logit"],
 )
 _STEP, _PROBIT, _NORMAL_LOGIT = (
     LikelihoodBound(
@@ -328,6 +335,7 @@ _STEP, _PROBIT, _NORMAL_LOGIT = (
         predictive=partial(normal_log_probabilities, noise_variance=variance),
         slopes=partial(normal_slopes, noise_variance=variance),
         link=((1.0, variance),),
+        noise_variance=variance,
         parameter="delta",
         start=("probit", "exact"),
     )

@@ -51,7 +51,7 @@ from pyarrow import csv, parquet
 
 from xgpc import GPClassifier, GPOrdinalClassifier, GPPreference
 from xgpc._sites import sites
-from xgpc.app.cli import EXIT_BAD_INPUT, EXIT_OK
+from xgpc.app.cli import Exit
 from xgpc.app.cli import main as command
 from xgpc.approximations.local import LocalPosterior
 from xgpc.approximations.sparse import SparsePrior
@@ -142,8 +142,8 @@ def commands(path):
         with redirect_stderr(io.StringIO()) as said, redirect_stdout(io.StringIO()):
             status = command(arguments)
         n_errors = said.getvalue().count("xgpc: error: ")
-        assert (status, n_errors) in ((EXIT_OK, 0), (EXIT_BAD_INPUT, 1)), (status, said.getvalue())
-        if arguments[0] == "predict" and status == EXIT_OK:
+        assert (status, n_errors) in ((Exit.OK, 0), (Exit.BAD_INPUT, 1)), (status, said.getvalue())
+        if arguments[0] == "predict" and status == Exit.OK:
             found = csv.read_csv("out.csv").to_pandas()
             check_probabilities(found[[one for one in found if one.startswith("probability_")]].to_numpy(float))
 

@@ -129,13 +129,12 @@ def expected_calibration_error(
         raise ValueError(f"n_bins must be a positive integer; got {n_bins!r}.")
     if np.ndim(probability) == 2:
         code, p = check_codes(y_true, probability, classes)
-        # A probability that rounding has put above one would need another bin.
-        confidence = np.minimum(np.max(p, axis=1), 1.0)
-        correct = code == np.argmax(p, axis=1)
     else:
-        outcome, p = check_outcomes(y_true, probability, None if classes is None else np.asarray(classes)[1])
-        confidence = np.maximum(p, 1.0 - p)
-        correct = outcome == (p > 0.5)
+        code, p = check_outcomes(y_true, probability, None if classes is None else np.asarray(classes)[1])
+        p = np.column_stack([1.0 - p, p])
+    # A probability that rounding has put above one would need another bin.
+    confidence = np.minimum(np.max(p, axis=1), 1.0)
+    correct = code == np.argmax(p, axis=1)
     # Bins are closed on the right, as in the paper.
     bins = np.ceil(confidence * n_bins).astype(int) - 1
     gaps = np.bincount(bins, correct - confidence, minlength=n_bins)

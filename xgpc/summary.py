@@ -17,8 +17,6 @@ from .kernels.spec import KernelSpec
 # One (name, value) for each line.
 Rows = list[tuple[str, str]]
 
-# The width of the names, the same for all printed blocks; names of scores are the longest.
-NAME_WIDTH = 23
 # Largest number of features, kernels or other things to list, and of classes with their shares.
 LISTED, LISTED_CLASSES = 5, 10
 # A feature with less than this share of the largest mean Shapley value hardly changes predictions.
@@ -42,7 +40,8 @@ def listed(names: Sequence[str], most: int = LISTED) -> str:
 
 def aligned(rows: Sequence[tuple[str, str]]) -> str:
     """One line for each (name, value); all values start in the same column."""
-    return "\n".join(f"  {name:<{NAME_WIDTH}}  {value}" for name, value in rows)
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
 
 
 def sentences(title: str, found: Sequence[str]) -> str:
@@ -157,5 +156,5 @@ def kernel_rows(spec: KernelSpec, names: Sequence[str], spread: np.ndarray) -> R
         varying = np.flatnonzero(unit > 0.0)
         relative = scales[varying] / unit[varying]
         shortest = [f"{whose[varying[j]]} {relative[j]:.3g}" for j in np.argsort(relative, kind="stable")]
-        rows.append(("length scales", f"in standard deviations of their features: {listed(shortest)}"))
+        rows.append(("length scales", f"{listed(shortest)}, in standard deviations"))
     return rows

@@ -8,15 +8,22 @@ import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from enum import IntEnum
 from importlib import import_module
 from io import TextIOWrapper
 
 from .arguments import parser
 from .output import say
 
-EXIT_OK, EXIT_BAD_INPUT = 0, 2
-# What a shell reports for a program that a signal ended: 128 + SIGINT, 128 + SIGPIPE, 128 + SIGTERM.
-EXIT_INTERRUPTED, EXIT_BROKEN_PIPE, EXIT_TERMINATED = 130, 141, 143
+
+class Exit(IntEnum):
+    """The status of the process; the last three are what a shell reports after SIGINT, SIGPIPE and SIGTERM."""
+
+    OK = 0
+    BAD_INPUT = 2
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+    TERMINATED = 143
 
 
 class Terminated(KeyboardInterrupt):
@@ -57,14 +64,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         _run(argv)
         # Here rather than at the interpreter's end, where a failure could not be handled.
         print(end="", flush=True)
-        return EXIT_OK
+        return Exit.OK
     except BrokenPipeError:
         _abandon_stdout()
-        return EXIT_BROKEN_PIPE
+        return Exit.BROKEN_PIPE
     except KeyboardInterrupt as error:
         is_terminated = isinstance(error, Terminated)
         print(f"xgpc: {'terminated' if is_terminated else 'interrupted'}", file=sys.stderr)
-        return EXIT_TERMINATED if is_terminated else EXIT_INTERRUPTED
+        return Exit.TERMINATED if is_terminated else Exit.INTERRUPTED
     except MemoryError:
         say("error", "not enough memory; use fewer inducing points (--inducing) or mini-batches (--batch-size).")
     except ValueError as error:
@@ -72,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         _abandon_stdout()
         say("error", f"cannot write standard output: {error.strerror or error}; use --output FILE.")
-    return EXIT_BAD_INPUT
+    return Exit.BAD_INPUT
 
 
 def _abandon_stdout() -> None:

@@ -28,8 +28,6 @@ TRAINING_ROWS, N_NEIGHBORS = 400, 24
 # In a single split chance decides which of the better two comes first.
 SPLITS = 5
 OURS = "GPClassifier"
-# Characters of a column of scores, and the images in the picture.
-WIDTH, IMAGES = 21, (3, 4)
 PICTURE_FORMATS = ("png", "pdf", "svg")
 
 
@@ -65,7 +63,7 @@ def demo(arguments: argparse.Namespace) -> None:
     means = [{key: float(np.mean([one[key] for one in runs])) for key in runs[0]} for runs in found.values()]
     columns = [dict(score_rows(mean)) | {"fit": f"{mean['seconds']:.2f} s"} for mean in means]
     lines = [("", *found), *((name, *(one[name] for one in columns)) for name in columns[0])]
-    print(aligned([(name, "".join(f"{cell:<{WIDTH}}" for cell in cells).rstrip()) for name, *cells in lines]))
+    print(aligned([(name, "".join(f"{cell:<21}" for cell in cells).rstrip()) for name, *cells in lines]))
     try:
         from matplotlib.figure import Figure
 
@@ -81,7 +79,7 @@ def demo(arguments: argparse.Namespace) -> None:
     halves[1].suptitle(f"The test rows that {OURS} is least sure of")
     probability = models[OURS].predict_proba(X_test)[:, 1]
     unsure = np.argsort(np.abs(probability - 0.5), kind="stable")
-    for axes, i in zip(np.ravel(halves[1].subplots(*IMAGES)), unsure, strict=False):
+    for axes, i in zip(np.ravel(halves[1].subplots(3, 4)), unsure, strict=False):
         axes.imshow(X_test[i].reshape(8, 8), cmap="gray_r")
         axes.set_title(f"{test_digits[i]}: P(odd) = {probability[i]:.2f}", fontsize="small")
         axes.set_axis_off()

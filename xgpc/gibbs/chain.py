@@ -54,28 +54,14 @@ class Model:
     def __init__(self, whitening: Whitening, X: np.ndarray, y: np.ndarray):
         self.y, self.whitening = y, whitening
         self.A, self.residual = whitening.rows(X)
-        n, r = self.A.shape
-        # Multiply-adds of a draw of z given omega: from n pseudo-observations, or from r natural parameters.
-        self._gram = self.A @ self.A.T if n**3 / 6 < n * r**2 + r**3 / 6 else None
 
     def draw(self, omega: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Draw z (r,) and f (n,) given the Polya-Gamma variables omega (n,).
+        """Draw z (r,) and f (n,) given the Polya-Gamma variables omega (n,); O(n r^2).
 
-        Given omega_i, y_i / (2 omega_i) is a normal observation of f_i with variance 1 / omega_i. The draw follows
-        Matheron's rule, z = z_0 + A^T (A A^T + D)^{-1} (y / (2 omega) - A z_0 - eps), eps ~ N(0, D),
-        D = diag(k + 1 / omega), in O(n^3); or ``Conditional`` makes it in O(n r^2).
+        Given omega_i, y_i / (2 omega_i) is a normal observation of f_i with variance 1 / omega_i.
         """
-        if self._gram is None:
-            Z, F = Conditional(self, omega, 0.5 * self.y).draw(1, rng)
-            return Z[:, 0], F[:, 0]
-        n, r = self.A.shape
-        noise = self.residual + 1.0 / omega
-        start = rng.standard_normal(r)
-        S = self._gram.copy()
-        S.ravel()[:: n + 1] += noise
-        difference = 0.5 * self.y / omega - self.A @ start - np.sqrt(noise) * rng.standard_normal(n)
-        z = start + self.A.T @ cho_solve((np.linalg.cholesky(S), True), difference, check_finite=False)
-        return z, self.draw_latent(z[:, None], omega, 0.5 * self.y, rng)[:, 0]
+        Z, F = Conditional(self, omega, 0.5 * self.y).draw(1, rng)
+        return Z[:, 0], F[:, 0]
 
     def draw_latent(
         self, Z: np.ndarray, precision: np.ndarray, linear: np.ndarray, rng: np.random.Generator

@@ -31,8 +31,6 @@ from ..status import warn_user
 from .chain import Chain, Conditional, Model, PolyaGamma, Whitening
 from .diagnostics import effective_sample_size, split_r_hat
 
-# At 1000 rows, fifty proposals, made by one matrix product, take two thirds of the time of a sweep.
-N_PROPOSALS = 50
 # The diagnostics watch the latent values at this many rows, and the log likelihood.
 WATCHED = 100
 # Chains with a larger R-hat disagree (Vehtari et al. 2021, section 4).
@@ -76,7 +74,8 @@ class GibbsClassifier(LatentClassifier):
         Number of sweeps at the start of each chain to discard, with their Metropolis steps. Twenty are ample if chains
         mix well, which ``r_hat_`` shows.
     n_chains, n_proposals : int, default=4 and 50
-        Number of independent chains, and of Metropolis steps after each sweep; 0 means sweeps alone.
+        Number of independent chains, and of Metropolis steps after each sweep; 0 means sweeps alone. Fifty proposals
+        take two thirds of the time of a sweep at 1000 rows.
     n_jobs, random_state, verbose : as for ``GPClassifier``
         ``n_jobs`` chains run at the same time. ``verbose=1`` shows a progress bar.
 
@@ -124,7 +123,7 @@ class GibbsClassifier(LatentClassifier):
         thin: int = 10,
         n_warmup: int = 20,
         n_chains: int = 4,
-        n_proposals: int = N_PROPOSALS,
+        n_proposals: int = 50,
         n_jobs: int | None = None,
         random_state: RandomSeed = None,
         verbose: int = 0,

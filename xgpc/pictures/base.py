@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 # The colours of Okabe and Ito are distinct for any colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6A00", "#4D4D4D")
-# Longest line of a feature's name beside the axes, to which it leaves half of the width.
-LINE = 30
-# Heights in inches: of the axes' title and label, of a row of bars or points, and of each line of a name beside it.
-AROUND, ROW, OF_LINE = 1.3, 0.1, 0.2
 
 
 def new_axes(height: float = 5.0) -> Axes:
@@ -48,9 +44,11 @@ class Display:
 
     def _on_rows(self, ax: Axes | None, labels: Sequence[str], xlabel: str, title: str) -> Axes:
         """As ``_on``, for a row of bars or points beside each label, from below, long labels in several lines."""
-        labels = [fill(label, LINE) for label in labels]
+        # Lines of this length leave half of the width to the axes.
+        labels = [fill(label, 30) for label in labels]
         n_lines = 1 + max((label.count("\n") for label in labels), default=0)
-        ax = self._on(ax, height=AROUND + (ROW + OF_LINE * n_lines) * len(labels))
+        # In inches: title and label of the axes, a row of bars or points, and a line of the names.
+        ax = self._on(ax, height=1.3 + (0.1 + 0.2 * n_lines) * len(labels))
         ax.set_yticks(range(len(labels)), labels)
         # In the middle of narrow axes they might not fit.
         ax.set_xlabel(xlabel, loc="right")

@@ -19,11 +19,6 @@ from .base import COLOURS, Display, feature_names
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Standard deviations in a 95 % interval of a normal variable.
-WIDTH = 1.96
-# Points of a feature in the same of so many bins are drawn above each other, in this part of the feature's height.
-BINS, HEIGHT = 60, 0.8
-
 
 @dataclass(eq=False)
 class ShapleyDisplay(Display):
@@ -121,21 +116,22 @@ class ShapleyDisplay(Display):
     def _draw_row(self, ax: Axes, order: np.ndarray) -> None:
         values = self.values[0, order]
         bars: dict[str, Any] = {"color": [COLOURS[1] if value > 0.0 else COLOURS[0] for value in values], "alpha": 0.75}
-        ax.barh(range(len(order)), values, xerr=WIDTH * self.std[0, order], capsize=3.0, ecolor="0.25", **bars)
+        ax.barh(range(len(order)), values, xerr=1.96 * self.std[0, order], capsize=3.0, ecolor="0.25", **bars)
 
     def _draw_rows(self, ax: Axes, order: np.ndarray) -> None:
-        edges = np.linspace(np.min(self.values), np.max(self.values), BINS + 1)
-        points = None
+        # Points at random heights within the feature's row hide each other less.
+        heights, points = np.random.default_rng(0).uniform(-0.35, 0.35, len(self.values)), None
         for place, j in enumerate(order):
             value, column = self.values[:, j], self.columns[j]
             style: dict[str, Any] = {"s": 10.0, "linewidths": 0.0}
-            at = place + _above_each_other(np.digitize(value, edges))
             if column.levels is not None:
-                ax.scatter(value, at, color="0.5", **style)
+                ax.scatter(value, place + heights, color="0.5", **style)
                 continue
             # Missing numbers have the colour for bad values.
             ranks = rankdata(column.values, nan_policy="omit") / len(value)
-            points = ax.scatter(value, at, c=ranks, cmap="viridis", vmin=0.0, vmax=1.0, plotnonfinite=True, **style)
+            points = ax.scatter(
+                value, place + heights, c=ranks, cmap="viridis", vmin=0.0, vmax=1.0, plotnonfinite=True, **style
+            )
         if points is not None:
             bar = ax.figure.colorbar(points, ax=ax, label="Value of the feature", ticks=[0.0, 1.0])
             bar.set_ticklabels(["low", "high"])
@@ -147,13 +143,3 @@ def _shown(column: Column) -> str:
     if column.levels is not None:
         return str(column.levels[value]) if value >= 0 else "missing"
     return "missing" if np.isnan(value) else f"{value:.4g}"
-
-
-def _above_each_other(bins: np.ndarray) -> np.ndarray:
-    """Heights (n,) about 0 of points in these bins; the fullest bin takes ``HEIGHT``."""
-    order = np.argsort(bins, kind="stable")
-    _, first, counts = np.unique(bins[order], return_index=True, return_counts=True)
-    ranks = np.arange(len(bins)) - np.repeat(first + 0.5 * (counts - 1), counts)
-    height = np.empty(len(bins))
-    height[order] = ranks
-    return height * (HEIGHT / float(np.max(counts)))

@@ -17,7 +17,7 @@ from xgpc import GPClassifier, _sites
 from xgpc.likelihoods import record_of
 
 RECORD = record_of("psychometric", "exact")
-RATES = [(0.5, 0.02), (0.1, 0.0), (0.0, 0.3), (1e-4, 0.9)]
+RATES = [(0.5, 0.02), (0.1, 0.0), (0.0, 0.3), (1e-4, 0.9), (0.0, 0.0)]
 every_rates = pytest.mark.parametrize("rates", RATES, ids=str)
 LEARN = {"likelihood": "psychometric", "guess_rate": "learn", "lapse_rate": "learn", "random_state": 0}
 
@@ -71,12 +71,6 @@ def test_the_other_class_has_the_rates_the_other_way_round(rates):
     ell, precision, linear = evaluate_one(site_of(rates), m, v, y)
     mirrored = evaluate_one(site_of(rates[::-1]), -m, v, -y)
     assert_array_equal(mirrored, [ell, precision, -linear])
-
-
-def test_without_rates_the_site_is_that_of_the_logit():
-    m, v, y = marginals()
-    logit = evaluate_one(record_of("logit", "exact").site(), m, v, y)
-    assert_allclose(evaluate_one(site_of((0.0, 0.0)), m, v, y), logit, rtol=1e-15)
 
 
 @every_rates
@@ -139,14 +133,6 @@ def test_a_full_process_is_the_optimum_of_the_dense_bound():
     assert_allclose(model.elbo_, -best.fun, atol=2e-5)
     assert_allclose(model.predict_latent(X)[0], L @ best.x[:n], atol=3e-3)
     assert (model.guess_rate_, model.lapse_rate_) == rates
-
-
-def test_rates_of_zero_are_the_logistic_likelihood():
-    X, y = observers(80)
-    same = {"n_inducing": 15, "optimizer": None, "tol": 1e-10, "random_state": 0}
-    plain, other = (quietly(GPClassifier(RBF(), likelihood=name, **same), X, y) for name in ("logit", "psychometric"))
-    assert other.elbo_ == pytest.approx(plain.elbo_, rel=1e-7)
-    assert_allclose(other.predict_proba(X), plain.predict_proba(X), atol=1e-5)
 
 
 @pytest.mark.parametrize("learned", [(True, True), (True, False), (False, True)])
@@ -235,14 +221,6 @@ def test_saved_copied_and_warm_models_predict_alike(tmp_path):
     assert (model.guess_rate_, model.lapse_rate_) == (0.0, 0.0)
 
 
-def test_gradients_of_probabilities_are_those_of_differences():
-    X, y = observers(80)
-    model = quietly(GPClassifier(RBF(), **LEARN, n_inducing=10), X, y)
-    found, step = model.predict_proba(X[:5], return_grad=True)[1], 1e-5
-    difference = (model.predict_proba(X[:5] + step) - model.predict_proba(X[:5] - step)) / (2.0 * step)
-    assert_allclose(found[:, :, 0], difference, atol=1e-6)
-
-
 def test_batches_continue_with_the_learned_rates():
     X, y = observers(300)
     model = quietly(GPClassifier(**LEARN, n_inducing=10), X, y)
@@ -277,8 +255,3 @@ def test_what_rates_do_not_allow_is_an_error(params, message):
     with pytest.raises(ValueError, match=message):
         model.fit(X, y)
     assert not hasattr(model, "posterior_")
-
-
-def test_more_classes_are_an_error():
-    with pytest.raises(ValueError, match="likelihood='psychometric' is for two classes; for 3 take one of"):
-        GPClassifier(likelihood="psychometric").fit(np.arange(6.0)[:, None], [0, 1, 2] * 2)

@@ -104,7 +104,8 @@ def test_learned_variance_of_a_model_with_neighbours():
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: " ".join(record.key))
 def test_probabilities_of_every_likelihood(record):
     n_classes = 3 if record.is_multi_class else 2
-    model = fitted(n_classes, likelihood=record.likelihood, bound=record.bound, max_iter=20)
+    rates = {"guess_rate": 0.3, "lapse_rate": 0.05} if record.has_rates else {}
+    model = fitted(n_classes, likelihood=record.likelihood, bound=record.bound, max_iter=20, **rates)
     assert_latent_gradients(model)
     if record.slopes is None:
         with pytest.raises(ValueError, match=r"averages over points.*predict_latent\(X, return_grad=True\)"):

@@ -172,10 +172,10 @@ def has_counts(y: ArrayLike) -> bool:
     return len(shape) == 2 and shape[1] > 1
 
 
-def _numbers(given: ArrayLike) -> np.ndarray:
+def _numbers(values: ArrayLike) -> np.ndarray:
     """Return an array of numbers; raise TypeError or ValueError for text, dates and complex numbers."""
-    values = np.asarray(given)
-    return values.astype(np.float64, casting="unsafe" if values.dtype.kind == "O" else "same_kind")
+    array = np.asarray(values)
+    return array.astype(np.float64, casting="unsafe" if array.dtype.kind == "O" else "same_kind")
 
 
 def checked_counts(y: ArrayLike, n_rows: int, columns: ArrayLike | None, classes: np.ndarray) -> np.ndarray:
@@ -188,7 +188,7 @@ def checked_counts(y: ArrayLike, n_rows: int, columns: ArrayLike | None, classes
             f"classes= must name its columns; got y of shape {np.shape(y)} and classes={columns!r}. For one label a "
             "row, give y of shape (n,)."
         )
-    named, wanted = (list(map(str, found)) for found in (getattr(y, "columns", ()), np.asarray(columns).tolist()))
+    named, wanted = (list(map(str, labels)) for labels in (getattr(y, "columns", ()), np.asarray(columns).tolist()))
     if named != wanted and sorted(named) == sorted(wanted):
         raise ValueError(f"The columns of y are {named}, but classes={columns!r}: give both in the same order.")
     try:
@@ -248,9 +248,9 @@ def class_numbers(labels: np.ndarray, classes: np.ndarray, how: str = "") -> np.
     codes = order[np.minimum(codes, len(classes) - 1)]
     unknown = np.flatnonzero(classes[codes] != labels) if are_alike else np.arange(len(labels))
     if len(unknown):
-        given = reprlib.repr(list(dict.fromkeys(labels[unknown].tolist())))
+        unknown_labels = reprlib.repr(list(dict.fromkeys(labels[unknown].tolist())))
         known = reprlib.repr(classes.tolist())
-        raise BadRow(f"y has labels {given} that are not in classes_ {known}.{how}", unknown[0])
+        raise BadRow(f"y has labels {unknown_labels} that are not in classes_ {known}.{how}", unknown[0])
     return codes
 
 

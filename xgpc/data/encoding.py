@@ -98,16 +98,16 @@ class ColumnEncoding:
 
     def places(self, column: Column) -> np.ndarray:
         """Return the position (n,) of each row's level among the columns of the matrix."""
-        (codes, given), first = column.as_levels(), self.levels[:1]
-        if len(given) and first and isinstance(given[0], str) != isinstance(first[0], str):
-            here, there = ("text", "numbers") if isinstance(given[0], str) else ("numbers", "text")
+        (codes, levels), first = column.as_levels(), self.levels[:1]
+        if len(levels) and first and isinstance(levels[0], str) != isinstance(first[0], str):
+            here, there = ("text", "numbers") if isinstance(levels[0], str) else ("numbers", "text")
             raise ValueError(
-                f"The column {self.name!r} has {here}, such as {given[0]!r}; the model was fitted to {there}, such as "
+                f"The column {self.name!r} has {here}, such as {levels[0]!r}; the model was fitted to {there}, such as "
                 f"{first[0]!r}. Give it as it was."
             )
         known = {level: place for place, level in enumerate(self.levels)}
         # The last is for missing values, whose code is -1.
-        places = [*(known.get(level, self.n_known) for level in given), len(self.levels)]
+        places = [*(known.get(level, self.n_known) for level in levels), len(self.levels)]
         return np.array(places, dtype=np.intp)[codes]
 
 
@@ -143,14 +143,14 @@ def learned_levels(column: Column, rows: np.ndarray, weight: np.ndarray) -> Colu
 
 def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> ColumnEncoding:
     """Return the encoding of a column of numbers: the mean of some rows with weights, (r,) or (0,), and its levels."""
-    given = column.numbers()[rows]
+    numbers = column.numbers()[rows]
     # Numbers that are infinite, or too large for a sum, are refused in the matrix.
-    known = np.abs(given, dtype=np.float64) <= LARGEST_FEATURE
+    known = np.abs(numbers, dtype=np.float64) <= LARGEST_FEATURE
     if not np.any(known):
-        gaps = np.isnan(given)
+        gaps = np.isnan(numbers)
         return without_values(column) if np.all(gaps) else ColumnEncoding(column.name, (), bool(np.any(gaps)), 0.0)
-    weight = weight if len(weight) else np.ones(len(given))
-    values, weight = given[known].astype(np.float64), weight[known]
+    weight = weight if len(weight) else np.ones(len(numbers))
+    values, weight = numbers[known].astype(np.float64), weight[known]
     # Values that are far from all others, codes perhaps, would move the mean away from these.
     low, high = limits(values, weight)
     near = (values >= low) & (values <= high)
@@ -159,10 +159,10 @@ def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> Col
     counts = np.bincount(inverse, weight)
     often = distinct[counts >= LEAST_REPEATED]
     # In a column of two values, levels tell nothing that the number does not.
-    differs = len(distinct) > 2 and varies(np.min(given[known]), np.max(given[known]))
+    differs = len(distinct) > 2 and varies(np.min(numbers[known]), np.max(numbers[known]))
     is_uneven = differs and np.max(counts) > REPEATED_SHARE * np.sum(counts)
     repeated = often.tolist() if is_uneven and 1 < len(often) <= MAX_LEVELS else []
-    return ColumnEncoding(column.name, tuple(repeated), bool(np.any(np.isnan(given))), fill)
+    return ColumnEncoding(column.name, tuple(repeated), bool(np.any(np.isnan(numbers))), fill)
 
 
 class Part(NamedTuple):
@@ -212,12 +212,12 @@ class Encoding:
 
         Columns of text that is not categorical raise ValueError.
         """
-        found = tuple(
+        encodings = tuple(
             learned_levels(column, rows, weight) if categorical else learned_numbers(column, rows, weight)
             for column, categorical in zip(columns, is_categorical, strict=True)
         )
-        given = [column.values.dtype for column in columns if column.levels is None]
-        return cls(found, str(np.result_type(*given)) if given else "float64")
+        dtypes = [column.values.dtype for column in columns if column.levels is None]
+        return cls(encodings, str(np.result_type(*dtypes)) if dtypes else "float64")
 
     @cached_property
     def parts(self) -> list[Part]:
@@ -396,13 +396,13 @@ class Encoding:
         try:
             columns = tuple(ColumnEncoding(**{**one, "levels": tuple(one["levels"])}) for one in data["columns"])
             limits, warps = from_data(Limit, data.get("limits", ())), from_data(Warp, data.get("warps", ()))
-            found = cls(columns, data["dtype"], limits, warps)
+            encoding = cls(columns, data["dtype"], limits, warps)
         except (TypeError, KeyError, IndexError, AttributeError) as error:
             raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}") from error
         # An array has limits and warps alone.
-        if found.dtype not in (("float32", "float64") if columns else ("",)) or not (columns or limits or warps):
+        if encoding.dtype not in (("float32", "float64") if columns else ("",)) or not (columns or limits or warps):
             raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}")
-        return found
+        return encoding
 
 
 def of_table(encoding: Encoding | None) -> Encoding | None:

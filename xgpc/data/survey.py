@@ -273,18 +273,18 @@ class Survey:
     encoding: Encoding | None = None
 
     @classmethod
-    def of(cls, found: Summary, allowed: np.ndarray | None, class_weight: ClassWeight | None) -> Survey:
+    def of(cls, summary: Summary, allowed: np.ndarray | None, class_weight: ClassWeight | None) -> Survey:
         """Return the survey of rows with a summary; raise ValueError for too few classes or bad class weights."""
-        classes, order = found.classes()
+        classes, order = summary.classes()
         absent = [] if allowed is None else np.setdiff1d(allowed, classes).tolist()
         if absent:
             raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")
-        n_each, n_given, totals = found.counts[:, order]
+        n_each, n_given, totals = summary.counts[:, order]
         check_classes_present(classes[totals > 0.0])
         factors = class_factors(class_weight, classes, n_given)
         totals, numbers = totals if factors is None else factors * totals, np.arange(len(classes))
         sizes = int(n_each.sum()), int(n_given.sum())
-        return cls(found.columns, found.dtype, classes, order, totals, *sizes, factors, numbers)
+        return cls(summary.columns, summary.dtype, classes, order, totals, *sizes, factors, numbers)
 
     def rows(self, batch: MatrixLike) -> tuple[np.ndarray, Rows]:
         """Return which rows (r,) of a batch that was read before have a positive weight, and these rows.
@@ -330,19 +330,19 @@ def survey(
     Survey, a sample of the rows of positive weight, or all if they fit, with class numbers as y, and what makes the
     source of all rows
     """
-    draw, keys, found = None, keys_from(seed_of_keys(random_state), 0), None
+    draw, keys, summary = None, keys_from(seed_of_keys(random_state), 0), None
 
     def rows_of(batch: MatrixLike) -> Rows:
-        nonlocal found
+        nonlocal summary
         checked = training_batch(batch)
         if checked is None:
             return Rows(np.empty((0, 0)), np.empty(0, np.intp), NONE)
         if allowed is not None:
             class_numbers(checked[1].y, allowed)
-        summary, codes = Summary.of(*checked)
-        found = summary if found is None else found + summary
-        numbers = {label: number for number, label in enumerate(found.tally)}
-        numbers_here = np.array([numbers[label] for label in summary.tally])
+        batch_summary, codes = Summary.of(*checked)
+        summary = batch_summary if summary is None else summary + batch_summary
+        numbers = {label: number for number, label in enumerate(summary.tally)}
+        numbers_here = np.array([numbers[label] for label in batch_summary.tally])
         return Rows(checked[1].X, numbers_here[codes], checked[1].weight)
 
     with closing(read_ahead(reading(source, rows_of))) as batches:
@@ -350,37 +350,37 @@ def survey(
             draw = draw or Draw(size(rows.X.shape[1]))
             draw.add(rows, keys.random(len(rows.X)))
             progress(int(draw.tally[0].sum()))
-    if found is None or draw is None:
+    if summary is None or draw is None:
         raise ValueError("The source has no rows. Give batches (X, y) that have some.")
     # Sums over blocks, whose bits do not depend on where batches end.
-    total = replace(found, tally=dict(zip(found.tally, draw.tally.T, strict=True)))
+    total = replace(summary, tally=dict(zip(summary.tally, draw.tally.T, strict=True)))
     surveyed, rows = Survey.of(total, allowed, class_weight), draw.sample()
     sample = surveyed.weighted(rows.X, np.argsort(surveyed.order)[rows.y], rows.weight)
     return surveyed, sample, partial(streamed, source, surveyed)
 
 
-def streamed(source: object, found: Survey, labels: np.ndarray, encoding: Encoding | None) -> BatchSource:
+def streamed(source: object, surveyed: Survey, labels: np.ndarray, encoding: Encoding | None) -> BatchSource:
     """Return all rows of positive weight of a surveyed source, to be read in every pass.
 
     A reading raises ValueError if the source has other rows than in the first one, as far as number, columns and labels
     tell.
     """
-    found = replace(found, labels=labels, encoding=encoding)
-    begin = reading(source, found.rows)
+    surveyed = replace(surveyed, labels=labels, encoding=encoding)
+    begin = reading(source, surveyed.rows)
 
     def read() -> Iterator[Rows]:
         n_rows = 0
         with closing(begin()) as batches:
             for keep, rows in batches:
                 n_rows += len(keep)
-                if n_rows > found.n_rows:
+                if n_rows > surveyed.n_rows:
                     break
                 yield rows
-        if n_rows != found.n_rows:
-            many = "more" if n_rows > found.n_rows else str(n_rows)
+        if n_rows != surveyed.n_rows:
+            many = "more" if n_rows > surveyed.n_rows else str(n_rows)
             raise ValueError(
-                f"The source had {found.n_rows} rows when it was first read, and {many} later: it must give the same "
-                f"rows each time. {HOW_TO_READ_AGAIN}."
+                f"The source had {surveyed.n_rows} rows when it was first read, and {many} later: it must give the "
+                f"same rows each time. {HOW_TO_READ_AGAIN}."
             )
 
-    return BatchSource(read, found.n_given, found.columns.n_features, float(np.sum(found.totals)))
+    return BatchSource(read, surveyed.n_given, surveyed.columns.n_features, float(np.sum(surveyed.totals)))

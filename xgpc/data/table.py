@@ -72,14 +72,14 @@ class Table(NamedTuple):
     Attributes
     ----------
     rows : frame of narwhals, CSR matrix, or anything else that NumPy makes an array of
-    given : the same as scikit-learn takes it
+    native : the same as scikit-learn takes it
     names : of the columns of a frame, if all are text, or None
     labels : the names of a frame's columns as text, if not all are text, or None: scikit-learn does not compare these
     index_columns : columns of a data frame's index, which were left out
     """
 
     rows: MatrixLike
-    given: MatrixLike
+    native: MatrixLike
     names: tuple[str, ...] | None = None
     labels: tuple[str, ...] | None = None
     index_columns: Sequence[str] = ()
@@ -122,11 +122,11 @@ class Table(NamedTuple):
 
     def array(self) -> np.ndarray:
         """Return the rows as a two-dimensional array of any type; raise ValueError for other shapes."""
-        array = np.asarray(dense(self.given))
+        array = np.asarray(dense(self.native))
         if array.ndim != 2:
             raise ValueError(
-                f"Expected 2D array, or a table; got a {type(self.given).__name__} of shape {array.shape}. Of a single "
-                "row give [row], or a data frame of one row."
+                f"Expected 2D array, or a table; got a {type(self.native).__name__} of shape {array.shape}. Of a "
+                "single row give [row], or a data frame of one row."
             )
         return array
 
@@ -202,8 +202,8 @@ def _column(name: str, values: np.ndarray, are_levels: bool = False) -> Column:
     """Return the column of an array (n,) of numbers, or of Python objects that are all text or all numbers."""
     if values.dtype.kind in "biuf" and values.ndim == 1:
         return Column(name, values.astype(np.float32 if values.dtype == np.float32 else np.float64, copy=False))
-    given = [None if is_missing(value) else value for value in values.astype(object).tolist()]
-    kinds = {type(value) for value in given if value is not None}
+    objects = [None if is_missing(value) else value for value in values.astype(object).tolist()]
+    kinds = {type(value) for value in objects if value is not None}
     if others := sorted(kind.__name__ for kind in kinds if not issubclass(kind, (str, *NUMBERS))):
         raise ValueError(
             f"The column {name!r} has values that are neither numbers nor text, of type {others[0]}; make text of them "
@@ -215,10 +215,10 @@ def _column(name: str, values: np.ndarray, are_levels: bool = False) -> Column:
         )
     if are_levels or any(issubclass(kind, str) for kind in kinds):
         places: dict[Level, int] = {}
-        codes = [-1 if value is None else places.setdefault(value, len(places)) for value in given]
+        codes = [-1 if value is None else places.setdefault(value, len(places)) for value in objects]
         levels = [level if isinstance(level, str | int) else float(level) for level in places]
         return Column(name, np.array(codes, dtype=np.intp), levels)
-    return Column(name, np.array([np.nan if value is None else float(value) for value in given]))
+    return Column(name, np.array([np.nan if value is None else float(value) for value in objects]))
 
 
 def levels_of(y: MatrixLike) -> ArrayLike | None:

@@ -91,8 +91,8 @@ def limits_of(X: np.ndarray, weight: np.ndarray, heavy: Collection[int] = ()) ->
     # Differences by rounding have no gaps.
     features = np.flatnonzero(varies(np.min(X, axis=0), np.max(X, axis=0))).tolist()
     ends = [(j, *limits(np.asarray(X[:, j], dtype=np.float64), counted)) for j in features]
-    found = tuple(Limit(*one) for one in ends if np.any(np.isfinite(one[1:])))
-    return tuple(one for one in found if one.feature not in heavy or _is_repeated(X[one.is_far(X), one.feature]))
+    records = tuple(Limit(*one) for one in ends if np.any(np.isfinite(one[1:])))
+    return tuple(one for one in records if one.feature not in heavy or _is_repeated(X[one.is_far(X), one.feature]))
 
 
 def _has_near_ends(values: np.ndarray) -> bool:

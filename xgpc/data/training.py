@@ -177,7 +177,7 @@ def _columns(model: BaseEstimator, table: Table) -> tuple[list[Column], list[boo
     names_columns = not (setting is None or isinstance(setting, str))
     if not (names_columns or (table.is_frame and hasattr(model, "categorical_features"))):
         return [], []
-    if sparse.issparse(table.given):
+    if sparse.issparse(table.native):
         raise ValueError(
             f"categorical_features={setting!r} is for tables and arrays; a sparse X has columns of numbers. Leave "
             "'from_dtype'."
@@ -209,7 +209,7 @@ def checked_rows(
     known.check_labels(table)
     encoding = known.encoding
     if columns or of_table(encoding):
-        validate_data(model, table.given if table.is_frame else table.array(), reset=not fitted, skip_check_array=True)
+        validate_data(model, table.native if table.is_frame else table.array(), reset=not fitted, skip_check_array=True)
         if encoding is not None:
             return encoding.encode(table)
         rows = np.column_stack([column.numbers() for column in columns])
@@ -230,12 +230,12 @@ def checked_rows(
 
 def _numbers(model: BaseEstimator, table: Table, fitted: Columns | None, takes_tables: bool) -> MatrixLike:
     """Return the rows (n, d) as scikit-learn's checks make numbers of them, which may be missing."""
-    is_sparse = sparse.issparse(table.given) and model.__sklearn_tags__().input_tags.sparse
+    is_sparse = sparse.issparse(table.native) and model.__sklearn_tags__().input_tags.sparse
     try:
         # The caller says where numbers are not finite.
         return validate_data(
             model,
-            table.given,
+            table.native,
             reset=not fitted,
             dtype=FLOATS,
             accept_sparse="csr" if is_sparse else False,
@@ -279,8 +279,8 @@ def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
             ". GPClassifier.fit takes them, but rows in batches, and of dask, must be numbers: make columns of the "
             "levels before, as sklearn.preprocessing.OneHotEncoder does, or leave such columns out."
         )
-    given = np.column_stack([column.values for column in columns]) if columns else dense(table.given)
-    rows = check_array(given, dtype=FLOATS, order="C", ensure_all_finite=False, ensure_min_samples=0, input_name="X")
+    array = np.column_stack([column.values for column in columns]) if columns else dense(table.native)
+    rows = check_array(array, dtype=FLOATS, order="C", ensure_all_finite=False, ensure_min_samples=0, input_name="X")
     check_features(rows, None if table.names is None else list(map(repr, table.names)))
     labels = checked_labels(y, len(rows))
     weight = np.ones(len(rows)) if weight is None else checked_weights(weight, len(rows))
@@ -299,7 +299,7 @@ def transformed(
     X, encoding = rows.X, columns.encoding
     if sparse.issparse(X):
         return X, encoding, []
-    is_kept, told = is_mapped(X), list[str]()
+    is_kept, sentences = is_mapped(X), list[str]()
     off = "stay, because X is a memory map" if is_kept else "{} (feature_transform=None leaves them)"
     limits = limits_of(X, rows.weight)
     # An earlier fit without warps may have had another setting, a given kernel, or too few rows to see a tail.
@@ -309,12 +309,14 @@ def transformed(
         warps = warps_of(X, rows.weight, limits) if may_warp else ()
     if warps:
         names = listed([columns.described[one.feature] for one in warps])
-        told.append(f"Features with heavy tails {off.format('are warped')}: {names}.")
+        sentences.append(f"Features with heavy tails {off.format('are warped')}: {names}.")
         limits = limits_of(X, rows.weight, [one.feature for one in warps]) if limits else limits
     if limits:
         where = described(limits, columns.described, LISTED)
-        told.append(f"Values that a wide gap separates from all others {off.format('are moved to limits')}: {where}.")
-    if is_kept or not told:
-        return X, encoding, told
+        sentences.append(
+            f"Values that a wide gap separates from all others {off.format('are moved to limits')}: {where}."
+        )
+    if is_kept or not sentences:
+        return X, encoding, sentences
     encoding = replace(encoding or Encoding((), ""), limits=limits, warps=warps)
-    return encoding.transform(X), encoding, told
+    return encoding.transform(X), encoding, sentences

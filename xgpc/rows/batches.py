@@ -95,8 +95,8 @@ class BatchSource:
 
     def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
         numbers, order = np.unique(rows, return_inverse=True)
-        found = []
+        parts = []
         for block in self:
             here = numbers[slice(*np.searchsorted(numbers, [block.start, block.start + len(block)]))] - block.start
-            found.append(Rows(block.X, block.y, block.weight).part(here))
-        return ArraySource(*joined(found)).sample(order, scale)
+            parts.append(Rows(block.X, block.y, block.weight).part(here))
+        return ArraySource(*joined(parts)).sample(order, scale)

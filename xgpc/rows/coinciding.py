@@ -51,18 +51,18 @@ class Distinct:
     share: np.ndarray
 
     @classmethod
-    def of(cls, given: ArraySource, codes: np.ndarray | None = None) -> Distinct:
+    def of(cls, all_rows: ArraySource, codes: np.ndarray | None = None) -> Distinct:
         """Merge rows of equal whole numbers ``codes`` (n,), or None: of equal features and labels."""
-        codes = first_of_each(given.X, given.y) if codes is None else codes
+        codes = first_of_each(all_rows.X, all_rows.y) if codes is None else codes
         _, first, place = np.unique(codes, return_index=True, return_inverse=True)
-        if len(first) == given.n_rows:
-            rows = np.arange(given.n_rows)
-            return cls(given, rows, rows, np.ones(given.n_rows))
+        if len(first) == all_rows.n_rows:
+            rows = np.arange(all_rows.n_rows)
+            return cls(all_rows, rows, rows, np.ones(all_rows.n_rows))
         order = np.argsort(first)
         first, place = first[order], np.argsort(order)[place]
-        _, weight = labels_and_weights(given)
+        _, weight = labels_and_weights(all_rows)
         sums = np.bincount(place, weight)
-        source = ArraySource(given.rows[first], given.y[first], sums)
+        source = ArraySource(all_rows.rows[first], all_rows.y[first], sums)
         return cls(source, first, place, weight / sums[place])
 
     def sums(self, sites: Sites) -> Sites:
@@ -131,9 +131,9 @@ def agreement_of_labels(place: np.ndarray, codes: np.ndarray, log_p: np.ndarray)
     def minus_log_posterior(a: float) -> float:
         return -float(np.sum(np.log(a * share + (1.0 - a) * p)) + np.log1p(-a))
 
-    found = float(minimize_scalar(minus_log_posterior, bounds=(0.0, 1.0), method="bounded").x)
+    agreement = float(minimize_scalar(minus_log_posterior, bounds=(0.0, 1.0), method="bounded").x)
     # The search does not reach its bounds.
-    return found if found > LEAST_AGREEMENT else 0.0
+    return agreement if agreement > LEAST_AGREEMENT else 0.0
 
 
 def contradicted(places: np.ndarray, codes: np.ndarray) -> float:

@@ -13,11 +13,13 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from .approximations.base import Posterior
 from .data.encoding import Encoding, of_table
 from .data.table import Table
 from .data.training import FLOATS, Columns, TrainingData, checked_rows, training_data
 from .names import MatrixLike
-from .ranges import LARGEST_FEATURE, MOST_ROWS, largest_size, small_is_zero
+from .ranges import LARGEST_FEATURE, MOST_ROWS, check_latent, largest_size, small_is_zero
+from .rows.blas import single_threaded_blas
 from .rows.block import dense
 from .rows.source import NONE
 
@@ -128,6 +130,23 @@ class ColumnsOfFit(BaseEstimator):
         """Gradients (..., n, d) by rows in the units of X, from those by the rows as the model takes them."""
         encoding: Encoding | None = getattr(self, "encoding_", None)
         return gradient if encoding is None else encoding.transform_vjp(given, gradient)
+
+
+def latent_results(
+    q: Posterior, rows: MatrixLike, n_jobs: int | None, return_cov: bool, return_grad: bool
+) -> tuple[np.ndarray, ...]:
+    """Mean and variance, or joint covariance, of the latent functions at checked rows, and gradients of the first two.
+
+    ValueError if covariance and gradients are wanted.
+    """
+    if return_cov and return_grad:
+        raise ValueError("return_grad is for means and variances: give it without return_cov.")
+    mean, variance = q.marginals(rows, n_jobs)
+    check_latent(mean, variance, rows)
+    if return_cov:
+        with single_threaded_blas():
+            return mean, q.covariance(rows)
+    return (mean, variance, *q.gradients(rows, n_jobs)) if return_grad else (mean, variance)
 
 
 class LatentClassifier(ClassifierMixin, ColumnsOfFit, ABC):

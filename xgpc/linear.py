@@ -13,14 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from .approximations.base import Training
 from .approximations.linear import LinearPrior, RowSpan
-from .config import TRUTH, Rule, check_allowed, is_name, number, one_of
-from .estimator import LatentClassifier, all_or_nothing
+from .config import TRUTH, check_allowed, number, one_of
+from .estimator import LatentClassifier, all_or_nothing, latent_results
 from .inference.mini_batch import PosteriorOptions
 from .inference.run import Run
 from .learning.prior_variance import ascend, stochastic_ascent
 from .likelihoods import LIKELIHOODS, record_of
 from .names import ClassWeight, LearningRate, LinearBoundName, LinearLikelihoodName, MatrixLike, RandomSeed
-from .ranges import check_latent, largest_size
+from .ranges import largest_size
 from .rows.blas import single_threaded_blas
 from .rows.block import BLOCK_ROWS
 from .rows.executor import Threads, on_threads
@@ -45,8 +45,11 @@ START_VARIANCE, LATENT_VARIANCE_BOUNDS, AT_BOUND = 2.0, (1e-4, 1e5), 1e-3
 LARGE_FEATURES = 10.0
 # The reciprocal of the square of the largest feature must not overflow.
 LEAST_FEATURE = 1e-140
-# Allowed prior variances.
-VARIANCE_RANGE = (1e-100, 1e100)
+OWN = {
+    "likelihood": one_of(*BOUNDS),
+    "prior_variance": one_of("auto", number(lambda value: 1e-100 <= value <= 1e100, "a number from 1e-100 to 1e100")),
+    "fit_intercept": TRUTH,
+}
 # With fewer steps per epoch, all rows make one batch: gradients that hardly differ give learning rates near one, and
 # nothing shortens a step that is too long.
 LEAST_STEPS = 10
@@ -139,7 +142,8 @@ class BayesianLinearClassifier(LatentClassifier):
         ConvergenceWarning
             If ``max_iter`` is reached, or the prior variance reaches the end of its range.
         """
-        self._check_parameters()
+        check_allowed(self, OWN)
+        one_of("auto", *BOUNDS[self.likelihood]).check("bound", self.bound)
         status = Status() if self.verbose else None
         with (
             single_threaded_blas(),
@@ -183,30 +187,15 @@ class BayesianLinearClassifier(LatentClassifier):
 
     def _doubts(self, prior: LinearPrior) -> list[str]:
         """Warnings about a fit that did not converge, or whose prior variance is at the end of its range."""
-        found, log_s2 = [], np.log(prior.variance)
+        doubts, log_s2 = [], np.log(prior.variance)
         if not self.converged_:
-            found.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g}; raise max_iter, or tol.")
+            doubts.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g}; raise max_iter, or tol.")
         if prior.low < prior.high and min(log_s2 - prior.low, prior.high - log_s2) < AT_BOUND:
-            found.append(
+            doubts.append(
                 f"The prior variance is {prior.variance:.4g}, where its range ends: the features say nothing about the "
                 "classes (lower end), or separate them (upper end). Give a prior_variance if that is not intended."
             )
-        return found
-
-    def _check_parameters(self) -> None:
-        known = is_name(self.likelihood, BOUNDS)
-        bounds = BOUNDS[self.likelihood] if known else []
-        low, high = VARIANCE_RANGE
-        variance = number(lambda value: low <= value <= high, f"a number between {low:g} and {high:g}")
-        check_allowed(
-            self,
-            {
-                "likelihood": Rule(lambda value: known, f"one of {list(BOUNDS)}"),
-                "bound": Rule(lambda value: is_name(value, ["auto", *bounds]), f"'auto' or one of {bounds}"),
-                "prior_variance": one_of("auto", variance),
-                "fit_intercept": TRUTH,
-            },
-        )
+        return doubts
 
     def _first_priors(self, X: MatrixLike, weight: np.ndarray) -> list[LinearPrior]:
         """The prior with the given variance; for "auto", one or two priors to start from, each with its range.
@@ -265,16 +254,8 @@ class BayesianLinearClassifier(LatentClassifier):
         The rows of X (n, d) are dense or sparse. With ``return_grad`` the gradients of mean and variance by X follow,
         (n, d) each and dense; ValueError with ``return_cov``.
         """
-        check_is_fitted(self)
-        if return_grad and return_cov:
-            raise ValueError("return_grad is for means and variances: give it without return_cov.")
-        X = self._rows(X)
-        mean, variance = self.posterior_.marginals(X, self.n_jobs)
-        check_latent(mean, variance, X)
-        if return_cov:
-            with single_threaded_blas():
-                return mean, self.posterior_.covariance(X)
-        return (mean, variance, *self.posterior_.gradients(X)) if return_grad else (mean, variance)
+        rows = self._rows(X)
+        return latent_results(self.posterior_, rows, self.n_jobs, return_cov, return_grad)
 
     @overload
     def predict_proba(self, X: MatrixLike, return_grad: Literal[False] = False) -> np.ndarray: ...

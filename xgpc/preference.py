@@ -19,7 +19,7 @@ from .data.checks import checked_weights, random_state_of
 from .data.table import Table
 from .data.training import checked_rows
 from .drawn import LatentDraws
-from .estimator import ColumnsOfFit, all_or_nothing
+from .estimator import ColumnsOfFit, all_or_nothing, latent_results
 from .files import Arrays, Header, read, refusing, regular, write
 from .inference.ascent import coordinate_ascent
 from .inference.history import History
@@ -118,14 +118,8 @@ class GPPreference(ColumnsOfFit):
         n_jobs: int | None = None,
         random_state: names.RandomSeed = None,
     ) -> None:
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.n_inducing = n_inducing
-        self.optimizer = optimizer
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+        self.kernel, self.likelihood, self.n_inducing, self.optimizer = kernel, likelihood, n_inducing, optimizer
+        self.max_iter, self.tol, self.n_jobs, self.random_state = max_iter, tol, n_jobs, random_state
 
     @all_or_nothing
     def fit(self, X_preferred: ArrayLike, X_other: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
@@ -195,13 +189,8 @@ class GPPreference(ColumnsOfFit):
         Only differences matter: the mean is zero far from all rows. With ``return_grad`` the gradients of mean and
         variance by X follow, (n, d) each; ValueError with ``return_cov``.
         """
-        if return_cov and return_grad:
-            raise ValueError("return_grad is for means and variances: give it without return_cov.")
-        rows, q = self._given_rows(X)[1], self.posterior_.of_rows
-        mean, variance = q.marginals(rows, self.n_jobs)
-        if return_cov:
-            return mean, q.covariance(rows)
-        return (mean, variance, *q.gradients(rows, self.n_jobs)) if return_grad else (mean, variance)
+        rows = self._given_rows(X)[1]
+        return latent_results(self.posterior_.of_rows, rows, self.n_jobs, return_cov, return_grad)
 
     def predict_difference(self, A: ArrayLike, B: ArrayLike, return_grad: bool = False) -> tuple[np.ndarray, ...]:
         """Mean and variance (n,) of the latent function at row i of A (n, d) minus that at row i of B (n, d).

@@ -64,37 +64,22 @@ class Sums(list[Any]):
         return self
 
 
-class Prior(Protocol):
-    """C latent functions as linear functions of m coefficients each, see ``approximations.base.KernelPrior``."""
+class Posterior(Protocol):
+    """Distribution of the coefficients of C latent functions; a cache compares posteriors by identity."""
 
-    def work(self, n_latents: int) -> float: ...
+    @property
+    def prior(self) -> Any:
+        """The latent functions as functions of their coefficients, see ``approximations.base.KernelPrior``."""
 
-    def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
-
-    def products(self, block: Block, w: np.ndarray) -> np.ndarray: ...
-
-    def sums(self, block: Block, values: np.ndarray) -> np.ndarray: ...
-
-
-class Predictor(Protocol):
-    """Marginals of latent functions."""
+    @property
+    def n_latents(self) -> int: ...
 
     @property
     def work(self) -> float:
         """Multiply-adds of a pass for each row."""
 
-    @property
-    def n_latents(self) -> int: ...
-
     def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances (C, rows)."""
-
-
-class Posterior(Predictor, Protocol):
-    """Distribution of the coefficients; a cache compares posteriors by identity."""
-
-    @property
-    def prior(self) -> Prior: ...
 
     def update(self, block: Block, site: Site) -> tuple[EvaluatedSites, np.ndarray, np.ndarray]:
         """Marginals with their sites, and the sites' P and h."""
@@ -263,6 +248,6 @@ def prior_curvature(block: Block, state: Projection) -> float:
     return float(np.vdot(state.sites.of(block).precision, state.prior.core.diagonals(block.X)))
 
 
-def marginals(block: Block, state: Predictor) -> tuple[np.ndarray, np.ndarray]:
+def marginals(block: Block, state: Posterior) -> tuple[np.ndarray, np.ndarray]:
     """Means and variances (C, rows); ``Executor.map`` gives them for all rows."""
     return state.block_marginals(block)

@@ -363,7 +363,7 @@ class KernelPosterior(Value, ABC):
 
     @property
     def anywhere(self) -> Any:
-        """A ``Predictor`` of any rows."""
+        """What has ``block_marginals`` of any rows, and their ``cost`` and ``n_latents``."""
         return self
 
     def update(self, block: Block, site: Site) -> tuple[EvaluatedSites, np.ndarray, np.ndarray]:

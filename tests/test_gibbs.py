@@ -299,8 +299,6 @@ def test_trailing_axes_are_quantities_of_their_own(seed, c, s):
     assert effective_sample_size(chains[..., :0, :]).shape == (0, 3)
 
 
-# The sampler as an estimator: conventions and faults.
-
 # The estimator.
 
 

@@ -109,9 +109,6 @@ def test_never_more_points_than_asked_for_or_distinct_rows(method, X, n_inducing
         assert np.array_equal(Z, sample.rows)
 
 
-# Given points.
-
-
 # Greedy points.
 
 ROUGH = {

@@ -267,9 +267,6 @@ def test_matern_of_coincident_and_nearly_coincident_rows(nu, length_scale):
         assert_equals_scikit_learn(kernel, np.vstack([Z + distance, Z - distance]), Z)
 
 
-# Constants and noise.
-
-
 # What is refused.
 
 

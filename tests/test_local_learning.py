@@ -66,9 +66,6 @@ def test_gradient_is_nearly_that_of_the_score_with_converged_sites(name, link):
     assert error < 0.05 * np.linalg.norm(expected)
 
 
-# Sites of all rows.
-
-
 # Decisions.
 
 

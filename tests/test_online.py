@@ -139,9 +139,6 @@ def test_streamed_posteriors_are_nearly_those_of_all_rows():
     assert 0.0 <= cost < 0.05 * gain
 
 
-# Forgetting.
-
-
 # More inducing points.
 
 
@@ -201,8 +198,6 @@ def test_a_saved_model_goes_on_with_the_same_bits(tmp_path, likelihood, bound, s
         np.testing.assert_array_equal(one.predict_proba(rows), other.predict_proba(rows))
         assert (one.elbo_, one.n_iter_, one.converged_) == (other.elbo_, other.n_iter_, other.converged_)
 
-
-# Batches of a stream that are refused or cut short, and what is said of them.
 
 # What is refused, and leaves the estimator as it was.
 

@@ -8,15 +8,16 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.optimize import minimize
 from scipy.special import log_expit, log_ndtr
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.model_selection import TimeSeriesSplit, cross_val_score
+from support.dense import dense_optimum
 from support.fits import failed_checks, quietly, without_warnings
-from support.internals import Coordinates, KernelSpec, SparsePrior, coordinate_ascent
-from support.training import training
+from support.internals import KernelSpec, SparsePrior
+from support.sites import evaluate_one, expectation
+from support.training import check_parameter_gradient, training
 
 from xgpc import GPClassifier, GPOrdinalClassifier, _sites
 from xgpc.acquisition import mutual_information, predictive_entropy, select
@@ -25,9 +26,6 @@ from xgpc.likelihoods import ORDERED, record_of
 LINKS = {"logit": log_expit, "probit": log_ndtr}
 CUTS = np.array([-1.5, -1.2, 2.0, 7.0])
 every_link = pytest.mark.parametrize("link", LINKS)
-NODES = np.linspace(-12.0, 12.0, 2401)
-WEIGHTS = np.exp(-0.5 * NODES**2)
-WEIGHTS /= WEIGHTS.sum()
 
 
 def site_of(link, cuts=CUTS):
@@ -36,9 +34,7 @@ def site_of(link, cuts=CUTS):
 
 def evaluate(site, m, v, y):
     """ell, lambda and r (n,) of class numbers y."""
-    ell, precision, linear = np.empty((3, len(m)))
-    _sites.sites(site, m, v, 2.0 * y - 1.0, np.empty(0), ell, precision, linear)
-    return ell, precision, linear
+    return evaluate_one(site, m, v, 2.0 * y - 1.0)
 
 
 def log_p(link, f, c, cuts):
@@ -53,8 +49,8 @@ def log_p(link, f, c, cuts):
         return larger + np.log(-np.expm1(smaller - larger))
 
 
-def expectation(link, m, v, c, cuts=CUTS):
-    return float(WEIGHTS @ log_p(link, m + np.sqrt(v) * NODES, c, cuts))
+def expected_log_p(link, m, v, c, cuts=CUTS):
+    return expectation(lambda f: log_p(link, f, c, cuts), m, v)
 
 
 def marginals():
@@ -79,7 +75,7 @@ def test_sites_are_expectations_and_their_derivatives(link):
     m, v, y = marginals()
     site, step = site_of(link), 1e-3
     ell, precision, linear = evaluate(site, m, v, y)
-    assert_allclose(ell, [expectation(link, *point) for point in zip(m, v, y, strict=True)], rtol=1e-7, atol=4e-8)
+    assert_allclose(ell, [expected_log_p(link, *point) for point in zip(m, v, y, strict=True)], rtol=1e-7, atol=4e-8)
     by_mean = (evaluate(site, m + step, v, y)[0] - evaluate(site, m - step, v, y)[0]) / (2.0 * step)
     by_variance = (evaluate(site, m, v * 1.001, y)[0] - evaluate(site, m, v * 0.999, y)[0]) / (0.002 * v)
     assert_allclose(precision, -2.0 * by_variance, rtol=2e-3, atol=2e-5)
@@ -125,8 +121,8 @@ def test_probabilities_are_averages_and_sum_to_one(link):
     found = record_of(f"ordinal-{link}", "exact").log_probabilities(m, v, CUTS)
     assert_allclose(np.exp(found).sum(axis=1), 1.0, rtol=1e-12)
     expected = [
-        [WEIGHTS @ np.exp(log_p(link, mean + np.sqrt(var) * NODES, c, CUTS)) for c in range(5)]
-        for mean, var in zip(m, v, strict=True)
+        [expectation(lambda f, c=c: np.exp(log_p(link, f, c, CUTS)), *point) for c in range(5)]
+        for point in zip(m, v, strict=True)
     ]
     assert_allclose(np.exp(found), expected, rtol=0.0, atol=3e-8)
     far = record_of(f"ordinal-{link}", "exact").log_probabilities(np.array([-1e4, 1e4]), np.ones(2), CUTS)
@@ -155,20 +151,14 @@ def test_a_full_process_is_the_optimum_of_the_dense_bound(link):
     kernel = ConstantKernel(2.0) * RBF(1.3)
     model = GPOrdinalClassifier(kernel, likelihood=link, inducing_points="all", optimizer=None, tol=1e-10)
     quietly(model, X, y)
-    K, cuts, n = kernel(X), model.cut_points_, len(X)
-    L = np.linalg.cholesky(K)
 
-    def loss(parameters):
-        mean, root = L @ parameters[:n], np.zeros((n, n))
-        root[np.tril_indices(n)] = parameters[n:]
-        variance = np.sum((L @ root) ** 2, axis=1)
-        fit = sum(expectation(link, m, v, c, cuts) for m, v, c in zip(mean, variance, y, strict=True))
-        log_det = 2.0 * np.sum(np.log(np.abs(np.diag(root))))
-        return 0.5 * (np.sum(root**2) + parameters[:n] @ parameters[:n] - n - log_det) - fit
+    def expected(mean, root):
+        points = zip(mean, np.sum(root**2, axis=1), y, strict=True)
+        return sum(expected_log_p(link, *point, model.cut_points_) for point in points)
 
-    best = minimize(loss, np.r_[np.zeros(n), np.eye(n)[np.tril_indices(n)]], method="L-BFGS-B", options={"ftol": 1e-13})
-    assert_allclose(model.elbo_, -best.fun, atol=2e-5)
-    assert_allclose(model.predict_latent(X)[0], L @ best.x[:n], atol=3e-3)
+    elbo, mean = dense_optimum(np.linalg.cholesky(kernel(X)), expected)
+    assert_allclose(model.elbo_, elbo, atol=2e-5)
+    assert_allclose(model.predict_latent(X)[0], mean, atol=3e-3)
 
 
 @every_link
@@ -176,19 +166,7 @@ def test_the_gradient_by_coordinates_of_cut_points_is_that_of_differences(link):
     X, y = data(60, seed=2)
     rows = training(X, 2.0 * y - 1.0)
     prior = SparsePrior.build(KernelSpec(ConstantKernel(2.0) * RBF(1.0), 2), X[:12])
-    site = site_of(link, np.array([-1.0, 0.3, 1.0]))
-    coordinates = Coordinates(prior, True, site)
-    at = coordinates.pack(prior, site)
-    assert_allclose(coordinates.site(at, site).parameter, site.parameter, rtol=1e-14)
-
-    def best(vector):
-        there = coordinates.site(vector, site)
-        return coordinate_ascent(rows, prior.at_prior(), there, tol=1e-14, max_iter=200).point
-
-    found = coordinates.parameter_gradient(rows, best(at))
-    for j in range(3):
-        step = 1e-3 * np.eye(len(at))[len(at) - 4 + j]
-        assert_allclose(found[j], (best(at + step).elbo - best(at - step).elbo) / 2e-3, rtol=1e-4, atol=1e-4)
+    assert len(check_parameter_gradient(rows, prior, site_of(link, np.array([-1.0, 0.3, 1.0])))) == 3
 
 
 def test_learned_cut_points_maximise_the_bound():

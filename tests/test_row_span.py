@@ -158,6 +158,3 @@ def test_nothing_of_the_size_of_the_features_squared_is_made():
     # Far from the rows nearly nothing is known.
     unknown = model.prior_variance_ * np.sum(new[:6] ** 2, axis=1)
     assert np.all((variance[:6] > 0.95 * unknown) & (variance[:6] < unknown + 101.0))
-
-
-# The span itself.

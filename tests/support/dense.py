@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 from sklearn.gaussian_process.kernels import (
     RBF,
@@ -171,6 +172,25 @@ def assert_near(actual, expected, tolerance):
     """To ``tolerance`` of the largest entry."""
     expected = np.asarray(expected)
     np.testing.assert_allclose(actual, expected, rtol=0.0, atol=tolerance * np.abs(expected).max())
+
+
+def dense_optimum(L, expected_log_likelihood):
+    """The highest bound over normal distributions of f with prior N(0, L L^T), and the mean of the best one.
+
+    The expectation is a function of a mean (n,) and a root R (n, n) of the covariance R R^T.
+    """
+    n, lower = len(L), np.tril_indices(len(L))
+
+    def loss(parameters):
+        root = np.zeros((n, n))
+        root[lower] = parameters[n:]
+        log_det = 2.0 * np.sum(np.log(np.abs(np.diag(root))))
+        kl = 0.5 * (np.sum(root**2) + parameters[:n] @ parameters[:n] - n - log_det)
+        return kl - expected_log_likelihood(L @ parameters[:n], L @ root)
+
+    options = {"ftol": 1e-14, "gtol": 1e-8}
+    best = minimize(loss, np.r_[np.zeros(n), np.eye(n)[lower]], method="L-BFGS-B", options=options)
+    return -best.fun, L @ best.x[:n]
 
 
 def full_prior(Z, kernels):

@@ -5,6 +5,7 @@ import numpy as np
 from .internals import (
     LEAST_COMPLEMENT,
     ArraySource,
+    Coordinates,
     SparsePosterior,
     SparsePrior,
     Threads,
@@ -75,6 +76,24 @@ def softmax_curvatures(point_sites, y, weight):
     p = (np.arange(len(g))[:, None] == y) - g / weight
     d = precision / np.clip(1.0 - p, LEAST_COMPLEMENT, 1.0)
     return g, np.einsum("ci,ce->ice", d, np.eye(len(d))) - np.einsum("ci,ei->ice", d, d) / d.sum(axis=0)[:, None, None]
+
+
+def check_parameter_gradient(rows, prior, site, *learned):
+    """By coordinates of what a site learns, against differences of the best bound; the parameters far along each."""
+    coordinates = Coordinates(prior, True, site, *learned)
+    at = coordinates.pack(prior, site)
+    np.testing.assert_allclose(coordinates.site(at, site).parameter, site.parameter, rtol=1e-14)
+
+    def best(vector):
+        return coordinate_ascent(rows, prior.at_prior(), coordinates.site(vector, site), tol=1e-14, max_iter=300).point
+
+    found, moved = coordinates.parameter_gradient(rows, best(at)), []
+    for j, slope in enumerate(found[::-1]):
+        step = 1e-3 * np.eye(len(at))[len(at) - 2 - j]
+        difference = (best(at + step).elbo - best(at - step).elbo) / 2e-3
+        np.testing.assert_allclose(slope, difference, rtol=1e-4, atol=1e-4)
+        moved.append(coordinates.site(at + 100.0 * step, site).parameter)
+    return moved
 
 
 def in_single_precision(q):

@@ -16,11 +16,11 @@ from support.fits import quietly
 
 from xgpc import GPClassifier
 from xgpc.approximations.sparse import SparsePrior
+from xgpc.data.moments import Sample
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.inducing import (
     GREEDY_TRACE,
     METHODS,
-    Sample,
     conditional_variance_sample,
     greedy_conditional_variance,
     inducing_points,

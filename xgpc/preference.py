@@ -16,6 +16,7 @@ from .approximations.base import Training
 from .approximations.pairs import PairPosterior, PairPrior
 from .config import check_allowed, integer, one_of
 from .data.checks import checked_weights, random_state_of
+from .data.moments import Sample
 from .data.table import Table
 from .data.training import checked_rows
 from .drawn import LatentDraws
@@ -36,7 +37,7 @@ from .io import (
 from .kernels.default import default_kernel
 from .kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from .kernels.spec import KernelSpec, with_numbers
-from .learning.inducing import Sample, inducing_points
+from .learning.inducing import inducing_points
 from .learning.optimizer import Options, profile
 from .likelihoods import LikelihoodBound, record_of
 from .rows.blas import single_threaded_blas

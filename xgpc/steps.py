@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise
 from .data.checks import checked_classes, checked_groups, has_counts, kind_of, listed
+from .data.moments import mean_and_spread
 from .data.partitions import survey_partitions
 from .data.survey import Streamed, seed_of_keys, survey
 from .data.table import Table, note_of_index
@@ -22,7 +23,6 @@ from .kernels.wrappers import is_precomputed
 from .learning import stages
 from .learning.fit import Fit, FitResult
 from .learning.hold_out import HoldOut
-from .learning.inducing import mean_and_spread
 from .learning.stages import check_optimizer
 from .likelihoods import LikelihoodBound, record_of, resolve
 from .names import MatrixLike

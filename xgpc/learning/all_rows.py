@@ -8,7 +8,6 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from .._sites import Site
-from ..approximations.base import KernelPosterior
 from ..approximations.local import LocalPosterior
 from ..approximations.local_rows import blocks_for, in_order, metric
 from ..approximations.sparse import SparsePrior
@@ -177,9 +176,3 @@ class HeldOutPredictions:
         low, high = bounds
         found = minimize_scalar(minus_log_posterior, bounds=(low - before, high - before), method="bounded")
         return before + float(found.x)
-
-
-def predict_held_out(task: Task, q: KernelPosterior, source: ArraySource) -> HeldOutPredictions:
-    """Predict rows with a sparse posterior."""
-    mean, variance = map(np.atleast_2d, q.marginals(source.X, task.executor.n_threads))
-    return HeldOutPredictions(mean, variance, task.site(q.prior, 0.0), *labels_and_weights(source))

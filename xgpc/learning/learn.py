@@ -20,7 +20,7 @@ from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
 from ..likelihoods import RECORDS, predicted_log_probabilities
 from ..rows.clock import during, has_passed
 from ..status import warn_user
-from .all_rows import AllRows, predict_held_out
+from .all_rows import AllRows
 from .candidates import Gain, accept, under_frequencies
 from .fit import Candidate, Fit
 from .hold_out import FEW_ROWS, Split
@@ -47,6 +47,7 @@ from .stages import (
     Subsets,
     learn_in_stages,
     posterior_of,
+    predicted,
 )
 
 ONE_CLASS = (
@@ -299,7 +300,9 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
     has_structure = any(beats_base_rate(task, one) for one in tried)
     if start.is_doubtful and not (has_structure and _is_proven(task, sparse, tried[0])):
         return Pair(sparse, q, is_done, tried[0], False, ())
-    gains_much = has_structure and (not is_single or start.is_gain_clear or _gain(task, tried[0], q) >= SMALL_GAIN)
+    gains_much = has_structure and (
+        not is_single or start.is_gain_clear or _gain_over_sparse(task, tried[0], q) >= SMALL_GAIN
+    )
     if not is_done and not gains_much:
         before = sparse.prior.n_inducing
         most = min(task.first.grow_to, MAX_MOVING, MOST_WHITENED // n_rows) if is_single else 0
@@ -362,7 +365,7 @@ def _is_proven(task: Task, sparse: Candidate, local_fit: LocalFit) -> bool:
     held_out, n_rows = local_fit.held_out, task.part.source.n_rows
     others = task.part.part(np.setdiff1d(np.arange(n_rows), held_out))
     q = posterior_of(others, replace(sparse, q=None)).q
-    simpler = predict_held_out(task, q, task.part.source.sample(held_out)).scores
+    simpler = predicted(task.part, q, task.site(q.prior, 0.0), held_out)
     optimism = len(local_fit.parameters) * (1.0 / len(held_out) - 1.0 / n_rows)
     scores = replace(local_fit.learned, values=local_fit.learned.values - optimism)
     subject = f"With {task.n_neighbors} neighbours of each row, less {optimism:.2g} nats for the kernel's fit,"
@@ -388,12 +391,12 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> Candidate:
         every[:, rows] = of_rows
     sites = all_rows.distinct.sums(start)
     if len(held_out):
-        sweeps, predicted = all_rows.without(held_out, start)
-        scores = replace(predicted.scores, groups=fit.hold_out.groups_of(held_out))
+        sweeps, left_out = all_rows.without(held_out, start)
+        scores = replace(left_out.scores, groups=fit.hold_out.groups_of(held_out))
         if is_auto and sweeps.converged:
             subject = f"With {k} neighbours of each row besides {sparse.prior.n_inducing} inducing points,"
             columns = {"n_neighbors": k, "held_out_score": scores.mean}
-            simpler = predict_held_out(task, pair.q, fit.source.sample(held_out)).scores
+            simpler = predicted(fit, pair.q, task.site(pair.q.prior, 0.0), held_out)
             # The score test speaks for neighbours already, but it ignores groups and splitters.
             is_likely = fit.hold_out.is_random and pair.has_structure
             rise = scores.no_fall_from(simpler) if is_likely else scores.rise_from(simpler)
@@ -404,9 +407,9 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> Candidate:
             history.add(decision=f"{gain.words}.")
             pays, notes = pays and not is_auto, (*notes, f"{gain.words}: the labels of near rows mislead. {NO_USE}")
         # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
-        sites = all_rows.joined(sweeps, held_out, predicted)
+        sites = all_rows.joined(sweeps, held_out, left_out)
         if fit.learns:
-            log_scale = predicted.log_scale(log_scale, log_scale_bounds(task))
+            log_scale = left_out.log_scale(log_scale, log_scale_bounds(task))
     if pays and (not len(held_out) or sweeps.converged):
         local, sweeps = all_rows.posterior(sites, log_scale)
     if not (pays and sweeps.converged):
@@ -438,6 +441,6 @@ def _completed(task: Task, pair: Pair) -> Candidate:
     return learn_in_stages(task.part, pair.sparse, task.first.grow_to)
 
 
-def _gain(task: Task, local_fit: LocalFit, q: KernelPosterior) -> float:
+def _gain_over_sparse(task: Task, local_fit: LocalFit, q: KernelPosterior) -> float:
     """Gain of the mean log probability of the round's held-out rows over the sparse posterior, which has seen them."""
-    return local_fit.learned.mean - predict_held_out(task, q, task.part.source.sample(local_fit.held_out)).scores.mean
+    return local_fit.learned.mean - predicted(task.part, q, task.site(q.prior, 0.0), local_fit.held_out).mean

@@ -31,7 +31,8 @@ def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
         part = replace(fit.part(support), run=own, hold_out=alone)
         # Without a previous fit, which may have learned from all rows.
         learned = learn_in_stages(part, replace(first, q=None), first.grow_to)
-        scores.append(predicted(fit, posterior_of(part, learned), held_out))
+        point = posterior_of(part, learned)
+        scores.append(predicted(fit, point.q, point.site, held_out))
         y, weight = labels_and_weights(part.source)
         totals = np.bincount(fit.record.codes(y), weight, len(fit.classes))
         base.append(under_frequencies(scores[-1], fit.hold_out.labels[held_out], totals))

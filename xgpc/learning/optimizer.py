@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
+from ..data.moments import mean_and_scale
 from ..inference.ascent import ROUND_OFF, Ascent, Point, coordinate_ascent, is_small, proper_posterior, tolerance_unit
 from ..inference.history import History
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..likelihoods.coordinates import Limits
 from ..statistics import gradient_by_parameter
-from .inducing import mean_and_scale
 from .minimise import PATIENCE, minimise
 
 # Tolerances are relative to the bound, but to at least this many nats in total and for each row: long searches for

@@ -92,6 +92,6 @@ def _tried(fit: Fit, shared: Candidate) -> tuple[Tried, Tried] | None:
 
     def tried(prior: KernelPrior) -> Tried:
         point = profile(training, starting_posterior(training, shared.q, prior, site), site, options).point
-        return point, predicted(fit, point, held_out)
+        return point, predicted(fit, point.q, point.site, held_out)
 
     return tried(shared.prior), tried(grouped([shared.prior.groups[0]] * len(fit.classes)))

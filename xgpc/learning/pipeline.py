@@ -224,12 +224,12 @@ def infer(fit: Fit, first: Candidate, learned: Candidate, leaves_prior: bool = F
     elif not converged and max_iter == config.max_iter:
         problems.append(f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior")
     history.tell(stage="done", **size, iteration=n_steps, elbo=point.elbo)
-    gain = _gain(fit, first, training, point)
+    gain = _gain_over_rates(fit, first, training, point)
     told = _messages(fit, learned, point.q, problems, point.elbo, gain)
     return FitResult(point.q, point.site, learned.n_iter or n_steps, *told, evidence, gain=gain)
 
 
-def _gain(fit: Fit, first: Candidate, training: Training, point: Point[KernelPosterior]) -> Gain | None:
+def _gain_over_rates(fit: Fit, first: Candidate, training: Training, point: Point[KernelPosterior]) -> Gain | None:
     """The gain over the class frequencies on left-out rows, where something was learned and the rows are not many."""
     n_rows, run, gain = len(training), fit.run, None
     is_learned = fit.learns and fit.stream is None and not fit.is_of_one_class

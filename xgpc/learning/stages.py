@@ -134,12 +134,12 @@ def posterior_of(fit: Fit, candidate: Candidate, nats: float | None = None) -> P
     return coordinate_ascent(training, first.q, site, tol=tol, max_iter=fit.config.max_iter, first=first).point
 
 
-def predicted(fit: Fit, point: Point[KernelPosterior], rows: np.ndarray) -> Scores:
-    """Scores of some of a fit's rows that a posterior has not seen."""
+def predicted(fit: Fit, q: KernelPosterior, site: Site, rows: np.ndarray) -> Scores:
+    """Scores of some of a fit's rows that a posterior has not seen, or has seen with more others."""
     source = fit.source.sample(rows)
-    mean, variance = point.q.marginals(source.X, fit.run.executor.n_threads)
+    mean, variance = q.marginals(source.X, fit.run.executor.n_threads)
     y, weight = labels_and_weights(source)
-    return Scores(label_log_probabilities(point.site, mean, variance, y), weight, fit.hold_out.groups_of(rows))
+    return Scores(label_log_probabilities(site, mean, variance, y), weight, fit.hold_out.groups_of(rows))
 
 
 class Learner:
@@ -347,7 +347,7 @@ class Learner:
         for support, held_out in splits:
             some, silent = part.part(support), replace(options, history=History())
             tried = (self._optimized(some, replace(one, q=None), silent).point for one in (simpler, richer))
-            scores.append([predicted(part, point, held_out) for point in tried])
+            scores.append([predicted(part, point.q, point.site, held_out) for point in tried])
         if not scores:
             return True
         before, after = map(joined, zip(*scores, strict=True))

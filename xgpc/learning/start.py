@@ -9,13 +9,14 @@ from ..approximations.full import FullPrior
 from ..approximations.sparse import PRECISIONS, SparsePrior
 from ..config import FitConfig
 from ..data.encoding import of_table, warps_in
+from ..data.moments import Sample
 from ..inference.prior_mean import base_rates, mean_variances
 from ..kernels.default import default_kernel
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import KernelSpec, with_numbers
 from ..likelihoods import START_NOISE, Parameter, first_cut_points
 from .fit import Candidate, Fit, PreviousFit
-from .inducing import MOST_ALL_ROWS, Sample, inducing_points, most_points, sample_size, warn_of_many_classes
+from .inducing import MOST_ALL_ROWS, inducing_points, most_points, sample_size, warn_of_many_classes
 
 # A learned guess or lapse rate starts at this share of what the other rate leaves.
 START_RATE = 0.05

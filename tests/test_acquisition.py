@@ -30,7 +30,7 @@ from xgpc.acquisition.labels import Link, _information, _information_slopes, ent
 from xgpc.likelihoods import LIKELIHOODS, record_of
 
 RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.values()]
-TWO, SEVERAL = ([r for r in RECORDS if r.is_multi_class == several] for several in (False, True))
+SEVERAL = [record for record in RECORDS if record.is_multi_class]
 
 
 def every(records):

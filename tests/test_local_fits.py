@@ -2,7 +2,6 @@
 
 import pickle
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -316,7 +315,7 @@ def test_sites_that_go_on_leave_what_is_learned_without(n_neighbors, monkeypatch
     converged = xgpc.inference.sweeps.converged_sites
 
     def never(*args):
-        return replace(converged(*args), converged=False)
+        return converged(*args)._replace(converged=False)
 
     monkeypatch.setattr("xgpc.learning.all_rows.converged_sites", never)
     model = GPClassifier(C(2.0) * RBF([1.0, 1.0]), n_inducing=16, n_neighbors=n_neighbors, random_state=0)

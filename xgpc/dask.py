@@ -84,8 +84,8 @@ class DaskPartitions:
         name = f"xgpc-{function.__name__}-{uuid4().hex}"
         packed = delayed(pickle.loads)(pickle.dumps((function, common)), dask_key_name=f"{name}-state")
         tasks = [
-            delayed(_apply)(packed, one, *batch, dask_key_name=f"{name}-{number}")
-            for number, (one, batch) in enumerate(zip(each, self._batches, strict=True))
+            delayed(_apply)(packed, value, *batch, dask_key_name=f"{name}-{number}")
+            for number, (value, batch) in enumerate(zip(each, self._batches, strict=True))
         ]
         with SETTINGS, dask.config.set({"distributed.admin.large-graph-warning-threshold": LARGEST_STATE}):
             futures: list[distributed.Future] = self._client.compute(tasks, retries=RETRIES)
@@ -131,8 +131,8 @@ def _batches(X: Collection, y: Collection, sample_weight: Collection | None) -> 
 
     ValueError for anything but dask collections, and for partitions of different rows, as far as sizes are known.
     """
-    given = {"X": X, "y": y} if sample_weight is None else {"X": X, "y": y, "sample_weight": sample_weight}
-    for name, values in given.items():
+    collections = {"X": X, "y": y} if sample_weight is None else {"X": X, "y": y, "sample_weight": sample_weight}
+    for name, values in collections.items():
         if not isinstance(values, Collection):
             raise ValueError(
                 f"{name} must be an array, data frame or series of dask; got a {type(values).__name__}. "
@@ -140,8 +140,8 @@ def _batches(X: Collection, y: Collection, sample_weight: Collection | None) -> 
             )
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, rows and features; it has {X.ndim}.")
-    given["X"] = X = _with_all_columns(X)
-    parts = [np.ravel(_aligned(name, values, X).to_delayed()).tolist() for name, values in given.items()]
+    collections["X"] = X = _with_all_columns(X)
+    parts = [np.ravel(_aligned(name, values, X).to_delayed()).tolist() for name, values in collections.items()]
     return list(zip(*parts, strict=True))
 
 
@@ -152,7 +152,7 @@ def _with_all_columns(X: Collection) -> Collection:
 
 def _aligned(name: str, values: Collection, X: Collection) -> Collection:
     """Return values in X's partitions, as far as the sizes of both are known."""
-    are_arrays = [isinstance(one, array.Array) for one in (values, X)]
+    are_arrays = [isinstance(part, array.Array) for part in (values, X)]
     if all(are_arrays) and values.chunks[0] != X.chunks[0]:
         ours, theirs = sum(values.chunks[0]), sum(X.chunks[0])
         if np.isfinite(ours + theirs) and ours != theirs:
@@ -344,8 +344,8 @@ class DaskGPClassifier(GPClassifier):
         n_classes, is_label = len(self.classes_), method == "predict"
         has_columns = not is_label and (method != "decision_function" or n_classes > 2)
         empty = np.empty((0, n_classes) if has_columns else 0, self.classes_.dtype if is_label else np.float64)
-        given = {"model": _on_worker(model), "method": method, "empty": empty, "meta": empty, **options}
+        arguments = {"model": _on_worker(model), "method": method, "empty": empty, "meta": empty, **options}
         if not is_array:
-            return X.map_partitions(_predicted, **given)
+            return X.map_partitions(_predicted, **arguments)
         shape = {"chunks": (X.chunks[0], (n_classes,))} if has_columns else {"drop_axis": 1}
-        return _with_all_columns(X).map_blocks(_predicted, dtype=empty.dtype, **shape, **given)
+        return _with_all_columns(X).map_blocks(_predicted, dtype=empty.dtype, **shape, **arguments)

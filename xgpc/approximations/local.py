@@ -102,10 +102,10 @@ class LocalPosterior(Value):
     def without_neighbors(self) -> SparsePosterior:
         """The posterior of the inducing points' values alone: q(z), as the neighbours' sites made it."""
         P = np.linalg.inv(self.V + EIGENVALUE_ERROR * np.eye(self.V.shape[1]))
-        found = SparsePosterior.from_natural(self.prior, P, (P @ self.w[..., None])[..., 0])
-        if found is None:
+        q = SparsePosterior.from_natural(self.prior, P, (P @ self.w[..., None])[..., 0])
+        if q is None:
             raise ValueError("The covariance of the inducing points' values is not positive definite.")
-        return found
+        return q
 
     def at(self, X: np.ndarray, n_earlier: np.ndarray | None = None) -> Neighbourhoods:
         """Rows of X (r, d), and their neighbours."""
@@ -116,26 +116,23 @@ class LocalPosterior(Value):
     @small_is_zero
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """A search, and O(r (k^2 (m + d) + C (k^3 + m^2)))."""
-        if not len(X):
-            return np.empty((*self.shape, 0)), np.empty((*self.shape, 0))
         predictor, (m, d) = self.predictor, self.prior.Z.shape
 
         def part(rows: slice) -> np.ndarray:
             return predictor.moments(X[rows], workspace(rows.stop - rows.start, m, d))
 
         with single_threaded_blas():
-            found = on_threads(n_jobs)(part, parts_of(len(X)))
-        mean, variance = found[0] if len(found) == 1 else np.concatenate(found, axis=2)
-        variance *= self.variance_scale
-        return (mean[0], variance[0]) if self.n_latents == 1 else (mean, variance)
+            moments = on_threads(n_jobs)(part, parts_of(len(X)))
+        mean, variance = np.concatenate([np.empty((2, self.n_latents, 0)), *moments], axis=2)
+        return mean.reshape(*self.shape, -1), (self.variance_scale * variance).reshape(*self.shape, -1)
 
     def gradients(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """With the same neighbours; O(r (k^2 (m + d) + C (k^3 + m (m + d)))) and a search."""
         X = np.ascontiguousarray(X, dtype=np.float64)
         _, C, parts = (self.neighbours, self.whitened_rows), len(self.w), parts_for(len(X), len(self.w))
         with single_threaded_blas():
-            found = on_threads(n_jobs)(lambda rows: self._gradients_of(X[rows]), parts) if parts else []
-        by_mean, by_variance = np.concatenate([np.empty((2, C, 0, X.shape[1])), *found], axis=2)
+            gradients = on_threads(n_jobs)(lambda rows: self._gradients_of(X[rows]), parts)
+        by_mean, by_variance = np.concatenate([np.empty((2, C, 0, X.shape[1])), *gradients], axis=2)
         by_variance *= self.variance_scale
         return by_mean.reshape(*self.shape, *X.shape), by_variance.reshape(*self.shape, *X.shape)
 
@@ -145,18 +142,19 @@ class LocalPosterior(Value):
         # The core takes two sets of neighbours: here both are all, for gradients of the mean and of the variance.
         at = self.at(X, np.full(r, k, dtype=np.int32))
         is_variance = np.repeat(np.arange(2.0), C * r).reshape(2, C, r)
+        is_mean = 1.0 - is_variance
         V, w = np.array(self.V), np.array(self.w)
-        given = [(V, w, one, 1.0 - one, one, 1.0 - one) for one in is_variance]
+        directions = [(V, w, var, mean, var, mean) for mean, var in zip(is_mean, is_variance, strict=True)]
         out = [tuple(np.empty((C, r, size)) for size in (k, k, m, m, k, k)) for _ in range(2)]
-        at.vjp(0, r, given, out, np.empty((r, m)), np.empty(r))
+        at.vjp(0, r, directions, out, np.empty((r, m)), np.empty(r))
         gamma, chi, b, u = (np.stack(arrays) for arrays in list(zip(*out, strict=True))[:4])
         # By the covariances with the neighbours and, through the whitened rows, with the inducing points; see local.h.
         by_near, by_points = chi - is_variance[..., None] * gamma, (-u - is_variance[..., None] * b) @ self.prior.Linv
         G = np.ascontiguousarray(np.swapaxes(by_points, 2, 3)).reshape(2 * C, m, r)
-        found = core.row_gradients(X, G).reshape(2, C, r, d)
-        found[1] += core.diagonal_gradient(X)
+        gradients = core.row_gradients(X, G).reshape(2, C, r, d)
+        gradients[1] += core.diagonal_gradient(X)
         of_near = _kernels.neighbour_gradients(core, self.X, at.index, X, by_near.reshape(2 * C, r, k))
-        return found + of_near.reshape(found.shape)
+        return gradients + of_near.reshape(gradients.shape)
 
     @small_is_zero
     def covariance(self, X: np.ndarray) -> np.ndarray:
@@ -173,14 +171,14 @@ class LocalPosterior(Value):
         X = np.asarray(X, dtype=np.float64)
         with single_threaded_blas():
             at = self.at(X)
-            found = at.conditional(Executor())
+            conditional = at.conditional(Executor())
         seen, places = np.unique(at.index, return_inverse=True)
         near, near_a, a = np.asarray(self.X[seen], dtype=np.float64), at.support.a[seen], at.rows.a
         kernel = self.prior.spec.at(near)
         cross, joint = kernel.cross(X) - a @ near_a.T, self.prior.spec.at(X).cross(X) - a @ a.T
-        matrices = neighbour_matrices(places.reshape(at.index.shape), found.gamma, len(seen))
+        matrices = neighbour_matrices(places.reshape(at.index.shape), conditional.gamma, len(seen))
         covariance = np.empty((len(matrices), len(X), len(X)))
-        for c, (G, b) in enumerate(zip(matrices, found.b, strict=True)):
+        for c, (G, b) in enumerate(zip(matrices, conditional.b, strict=True)):
             G_t, inner = G.T.toarray(), np.zeros((len(X), len(X)))
             own = at.support.residual[seen] + 1.0 / np.maximum(self.precision[c, seen], LEAST_PRECISION)
             # Sums over the neighbours, so many of them at a time that the kernel's values fit.
@@ -192,8 +190,8 @@ class LocalPosterior(Value):
             total = b @ self.V[c] @ b.T + joint - crossed - crossed.T + inner
             covariance[c] = 0.5 * (total + total.T)
         covariance *= self.variance_scale
-        for one, variances in zip(covariance, np.atleast_2d(self.marginals(X)[1]), strict=True):
-            np.fill_diagonal(one, variances)
+        each = np.arange(len(X))
+        covariance[:, each, each] = np.atleast_2d(self.marginals(X)[1])
         return covariance.reshape(*self.shape, len(X), len(X))
 
     def covariance_columns(self, X: np.ndarray, n_jobs: int | None) -> ColumnOf:
@@ -221,8 +219,8 @@ class LocalPosterior(Value):
             weights = np.concatenate([change, np.ones((len(b), 1)), -mine], axis=1)
             at_rows, at_near = (kernel_sums(prior.spec, points, weights, rows, n_jobs) for rows in (X, near))
             at_near[:, places[i]] -= mine * own[:, places[i]]
-            told = [matrix @ g for matrix, g in zip(matrices, at_near, strict=True)]
-            return self.variance_scale * (at_rows - told)
+            explained = [matrix @ g for matrix, g in zip(matrices, at_near, strict=True)]
+            return self.variance_scale * (at_rows - explained)
 
         return column
 

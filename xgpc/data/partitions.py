@@ -51,9 +51,9 @@ def summarized(batch: MatrixLike, allowed: np.ndarray | None, each: None) -> Sum
     return None if checked is None else Summary.of(*checked)[0]
 
 
-def prepared(batch: MatrixLike, found: Survey, place: Place) -> tuple[np.ndarray, Rows]:
+def prepared(batch: MatrixLike, surveyed: Survey, place: Place) -> tuple[np.ndarray, Rows]:
     """Return which of a partition's rows have a positive weight, and these rows with site labels."""
-    keep, rows = found.rows(batch)
+    keep, rows = surveyed.rows(batch)
     if len(keep) != place.n_rows:
         raise ValueError(
             f"The partition had {place.n_rows} rows when it was first read, and has {len(keep)} now: it must give the "
@@ -69,8 +69,8 @@ def candidates(
 
     ``drawing`` has the seed of the keys, the keys (C,) below which a class's rows are candidates, and the survey.
     """
-    seed, limits, found = drawing
-    kept, rows = prepared(batch, found, place)
+    seed, limits, surveyed = drawing
+    kept, rows = prepared(batch, surveyed, place)
     keys = keys_from(seed, place.first).random(place.n_rows)[kept]
     keep = keys < limits[rows.y.astype(np.intp)]
     return keys[keep], rows.part(keep)
@@ -89,20 +89,20 @@ def survey_partitions(
     Two readings: how many rows of a class are drawn is known once all are counted, and then hardly more than these
     leave their partitions. Parameters and results as of ``survey``; a note of an error names the partition.
     """
-    found, counts = None, np.zeros((2, len(partitions)), dtype=np.int64)
+    total, counts = None, np.zeros((2, len(partitions)), dtype=np.int64)
     with closing(partitions.run(summarized, allowed, [None] * len(partitions))) as summaries:
         for number, summary in enumerate(summaries):
             if summary is not None:
                 counts[:, number] = summary.counts[:2].sum(axis=1)
                 with in_partition(number):
-                    found = summary if found is None else found + summary
+                    total = summary if total is None else total + summary
             progress(int(counts[0].sum()))
-    if found is None:
+    if total is None:
         raise ValueError(f"The {len(partitions)} partitions have no rows. Give some that have.")
-    (n_rows, n_given), given = counts.tolist(), found.counts[1]
+    (n_rows, n_given), given = counts.tolist(), total.counts[1]
     places = list(map(Place, accumulate(n_rows, initial=0), accumulate(n_given, initial=0), n_rows))
-    surveyed = Survey.of(found, allowed, class_weight)
-    n_kept = size(found.columns.n_features)
+    surveyed = Survey.of(total, allowed, class_weight)
+    n_kept = size(total.columns.n_features)
     limits = np.minimum(1.0, numbers_drawn(given, n_kept, is_final=False) / np.maximum(1, given))
     # Class weights come last.
     drawing = seed_of_keys(random_state), limits[surveyed.order], replace(surveyed, factors=None)
@@ -125,29 +125,29 @@ class PartitionedRows(BatchSource):
         self,
         partitions: Partitions,
         places: Sequence[Place],
-        found: Survey,
+        surveyed: Survey,
         labels: np.ndarray,
         encoding: Encoding | None,
     ):
         self._partitions, self._places = partitions, places
-        self._found = replace(found, labels=labels, encoding=encoding)
-        super().__init__(self._rows, found.n_given, found.columns.n_features, float(np.sum(found.totals)))
+        self._surveyed = replace(surveyed, labels=labels, encoding=encoding)
+        super().__init__(self._rows, surveyed.n_given, surveyed.columns.n_features, float(np.sum(surveyed.totals)))
 
     def _rows(self) -> Iterator[Rows]:
-        return (rows for _, rows in self._partitions.run(prepared, self._found, self._places))
+        return (rows for _, rows in self._partitions.run(prepared, self._surveyed, self._places))
 
     def sums(self, function: Function[Result], state: State) -> Iterator[Result]:
         """Yield the sum of the records of each partition's blocks, in order; none for a partition without rows."""
-        with closing(self._partitions.run(summed, (function, state, self._found), self._places)) as sums:
+        with closing(self._partitions.run(summed, (function, state, self._surveyed), self._places)) as sums:
             # The first one is added to, and the worker may share it.
-            yield from (deepcopy(one) for one in sums if one is not None)
+            yield from (deepcopy(total) for total in sums if total is not None)
 
 
 def summed(batch: MatrixLike, work: tuple[Function[Result], State, Survey], place: Place) -> Result | None:
     """Return the sum of the records of a partition's blocks, in order; None if it has no rows."""
-    function, state, found = work
+    function, state, surveyed = work
     # Caches would be lost with the task.
-    source = ArraySource(*prepared(batch, found, place)[1], cache_bytes=0, first=place.first_given)
+    source = ArraySource(*prepared(batch, surveyed, place)[1], cache_bytes=0, first=place.first_given)
     return Executor().reduce(function, source, state) if source.n_rows else None
 
 

@@ -38,12 +38,12 @@ def posterior_arrays(q: Posterior) -> dict[str, np.ndarray]:
     if local is None:
         points = q.without_neighbors()
         forms = points.covariance_forms()
-        B = np.stack([one.explained.T @ one.explained - one.added.T @ one.added for one in forms])
-        found = {"alpha": np.stack([one.weights for one in forms]), "B": B}
+        B = np.stack([form.explained.T @ form.explained - form.added.T @ form.added for form in forms])
+        arrays = {"alpha": np.stack([form.weights for form in forms]), "B": B}
         if isinstance(points, SparsePosterior):
-            found |= {"whitened_mean": points.w, "whitened_covariance": np.swapaxes(points.Rinv, 1, 2) @ points.Rinv}
-            found["whitening"] = np.stack([group.Linv for group in points.groups])
-        return found
+            arrays |= {"whitened_mean": points.w, "whitened_covariance": np.swapaxes(points.Rinv, 1, 2) @ points.Rinv}
+            arrays["whitening"] = np.stack([group.Linv for group in points.groups])
+        return arrays
     metric = local.neighbours.metric
     names = "rows", "site_precision", "site_linear", "whitened_mean", "whitened_covariance", "variance_scale"
     return {name: local.to_arrays()[name] for name in names} | {
@@ -57,14 +57,14 @@ def posterior_arrays(q: Posterior) -> dict[str, np.ndarray]:
 def link_arrays(record: LikelihoodBound, parameter: Parameter) -> dict[str, np.ndarray]:
     """How latent values become probabilities."""
     noise = parameter if record.has_label_noise else 0.0
-    found = {"likelihood": np.array(record.likelihood), "label_noise": np.array(noise)}
+    arrays = {"likelihood": np.array(record.likelihood), "label_noise": np.array(noise)}
     if not record.is_multi_class:
-        found["rates"] = np.array(parameter if record.has_rates else [noise, noise])
-        found["cut_points"] = np.array(parameter) if record.is_ordinal else np.zeros(1)
-        found["levels"] = record.levels(np.arange(len(found["cut_points"]) + 1))
+        arrays["rates"] = np.array(parameter if record.has_rates else [noise, noise])
+        arrays["cut_points"] = np.array(parameter) if record.is_ordinal else np.zeros(1)
+        arrays["levels"] = record.levels(np.arange(len(arrays["cut_points"]) + 1))
     if record.link is not None:
-        found["link_weights"], found["link_variances"] = np.array(record.link).T
-    return found
+        arrays["link_weights"], arrays["link_variances"] = np.array(record.link).T
+    return arrays
 
 
 def warp_arrays(encoding: Encoding | None) -> dict[str, np.ndarray]:

@@ -167,11 +167,10 @@ class LatentModel(Model):
     def _encoded(self, X: torch.Tensor) -> torch.Tensor:
         """Rows within limits and warped, as ``xgpc.data.encoding`` does it."""
         columns = list(X.unbind(-1))
-        for one in getattr(self.model.encoding_, "limits", ()):
-            columns[one.feature] = columns[one.feature].clamp(one.low, one.high)
-        for one in getattr(self.model.encoding_, "warps", ()):
-            ratio = (columns[one.feature] - one.centre) / one.scale
-            columns[one.feature] = one.centre + one.scale * torch.asinh(ratio)
+        for j, low, high in getattr(self.model.encoding_, "limits", ()):
+            columns[j] = columns[j].clamp(low, high)
+        for j, centre, scale in getattr(self.model.encoding_, "warps", ()):
+            columns[j] = centre + scale * torch.asinh((columns[j] - centre) / scale)
         return torch.stack(columns, -1)
 
     def probability(self, samples: torch.Tensor) -> torch.Tensor:

@@ -64,7 +64,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         raise IsADirectoryError(errno.EISDIR, "it is a directory", name)
     # A device itself is written to. A file is replaced, which needs a directory that may be written to.
     needed = ([] if mode is None else [target]) + ([] if is_special(path) else [folder])
-    if not all(os.access(one, os.W_OK) for one in needed):
+    if not all(os.access(place, os.W_OK) for place in needed):
         raise PermissionError(errno.EACCES, "permission denied", name)
 
 
@@ -153,8 +153,8 @@ def read(file: BinaryIO, kind: str) -> tuple[Header, Arrays]:
     text = arrays.pop("header").tobytes().decode()
     _check_length(text)
     header: Header = json.loads(text)
-    if (found := header.pop("format")) != f"xgpc {kind} {FORMAT}":
-        raise ValueError(f"its format is {found!r}, but this version reads 'xgpc {kind} {FORMAT}'")
+    if (name := header.pop("format")) != f"xgpc {kind} {FORMAT}":
+        raise ValueError(f"its format is {name!r}, but this version reads 'xgpc {kind} {FORMAT}'")
     if (expected := header.pop("arrays")) != sorted(arrays):
         raise ValueError(f"its arrays are {sorted(arrays)}, not {expected}")
     return header, arrays

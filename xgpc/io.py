@@ -11,7 +11,7 @@ import math
 import os
 import reprlib
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -90,12 +90,10 @@ ATTRIBUTES: dict[str, Callable[..., object]] = {
     "n_iter_": int,
     "converged_": bool,
     "n_samples_seen_": int,
-    "warnings_": lambda given: list(map(str, given)),
-    "held_out_score_": lambda given: None if given is None else (float(given[0]), float(given[1])),
+    "warnings_": lambda texts: list(map(str, texts)),
+    "held_out_score_": lambda pair: None if pair is None else (float(pair[0]), float(pair[1])),
 }
 ARRAY_ATTRIBUTES = ("feature_mean_", "feature_spread_")
-# Parameters that files of version 0.1.0 do not have, and what they were then.
-LATER_PARAMETERS = {"guess_rate": 0.0, "lapse_rate": 0.0}
 # Smaller numbers of a covariance are 0 in its factorisation, in which products of them take a hundred times as long.
 TINY = 1e-30
 
@@ -107,23 +105,24 @@ def kernel_to_data(kernel: Kernel) -> Header:
             f"Files hold kernels of {', '.join(KERNELS)}; {kernel} is a {type(kernel).__name__}. pickle keeps a model "
             "with any kernel."
         )
-    given = kernel.get_params(deep=False).items()
-    data = {name: kernel_to_data(one) if isinstance(one, Kernel) else np.asarray(one).tolist() for name, one in given}
+    data = {
+        name: kernel_to_data(value) if isinstance(value, Kernel) else np.asarray(value).tolist()
+        for name, value in kernel.get_params(deep=False).items()
+    }
     return {"type": type(kernel).__name__, **data}
 
 
 def kernel_from_data(data: Header) -> Kernel:
     """The kernel that ``kernel_to_data`` described."""
 
-    def build(given: Header) -> Kernel:
-        arrays = {
-            name: np.array(one) if isinstance(one, list) else one for name, one in given.items() if name != "type"
-        }
-        kernels = {name: build(one) for name, one in given.items() if isinstance(one, dict)}
-        return KERNELS[given["type"]](**(arrays | kernels))
+    def build(value: Any) -> Any:
+        if isinstance(value, dict):
+            return KERNELS[value["type"]](**{name: build(part) for name, part in value.items() if name != "type"})
+        return np.array(value) if isinstance(value, list) else value
 
     check_tree(data, lambda node: [value for value in node.values() if isinstance(value, dict)])
-    return build(data)
+    kernel: Kernel = build(data)
+    return kernel
 
 
 def posterior_contents(q: Posterior) -> tuple[Header, Arrays]:
@@ -281,9 +280,9 @@ def given_kernel(parameters: Header) -> Kernel | str | None:
 
 def _parameters(model: BaseEstimator) -> Header:
     """Constructor arguments as data for JSON; given inducing points are an array of the file instead."""
-    given = {name: getattr(model, name) for name, parameter in PARAMETERS.items() if parameter.is_saved}
+    saved = {name: getattr(model, name) for name, parameter in PARAMETERS.items() if parameter.is_saved}
     points, weights = model.inducing_points, model.class_weight
-    return given | {
+    return saved | {
         **kernel_and_seed(model),
         "inducing_points": points if isinstance(points, str) else None,
         "class_weight": list(weights.items()) if isinstance(weights, dict) else weights,
@@ -324,7 +323,6 @@ def load(cls: type[Model], path: str | os.PathLike[str]) -> Model:
     """Read a model of class ``cls``."""
     with regular(path) as file, refusing(path, f"a model saved by {cls.__name__}.save"):
         header, arrays = read(file, "model")
-        header["parameters"] = LATER_PARAMETERS | header["parameters"]
         # Numbers that overflow are refused, so that NumPy need not warn of them.
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
             model = _model(cls, header, arrays)

@@ -247,10 +247,10 @@ class PosteriorClassifier(WithArrays):
                 raise ValueError(
                     "return_grad is for means and variances: give it without return_cov and without corrected."
                 )
-            given, rows = self._given_rows(X)
+            as_given, rows = self._given_rows(X)
             mean, variance = self._latent_at(rows)
-            by_x = [self._by_given(given, one) for one in self.posterior_.gradients(rows, self.n_jobs)]
-            return mean.T, variance.T, *(one if one.ndim == 2 else np.swapaxes(one, 0, 1) for one in by_x)
+            by_x = [self._by_given(as_given, gradient) for gradient in self.posterior_.gradients(rows, self.n_jobs)]
+            return mean.T, variance.T, *(by if by.ndim == 2 else np.swapaxes(by, 0, 1) for by in by_x)
         if not return_cov:
             mean, variance = self._latent(self._rows(X), corrected)
             return mean.T, variance.T
@@ -401,17 +401,17 @@ class PosteriorClassifier(WithArrays):
         check_is_fitted(self)
         total = np.zeros(self.n_features_in_)
         for group in self.posterior_.prior.groups:
-            found = group.spec.relevance()
-            if isinstance(found, str):
+            relevance = group.spec.relevance()
+            if isinstance(relevance, str):
                 raise AttributeError(
-                    f"The kernel {group.spec.kernel} has no feature_importances_: {found}. Give a kernel such as "
+                    f"The kernel {group.spec.kernel} has no feature_importances_: {relevance}. Give a kernel such as "
                     "ConstantKernel() * RBF(np.ones(n_features)), or leave kernel=None."
                 )
-            found = found * self.feature_spread_
+            relevance = relevance * self.feature_spread_
             table = of_table(self.encoding_)
             if table is not None:
-                found = np.sqrt(np.bincount(table.column_of_matrix, found**2))
-            total += found / np.sum(found) if np.any(found) else 0.0
+                relevance = np.sqrt(np.bincount(table.column_of_matrix, relevance**2))
+            total += relevance / np.sum(relevance) if np.any(relevance) else 0.0
         return total / np.sum(total) if np.any(total) else total
 
     def elbo(self, X: ArrayLike, y: ArrayLike) -> float:

@@ -199,19 +199,18 @@ class FeasibilityModel(torch.nn.Module):
         Of two classes, positive values mean ``classes_[1]``, whichever is feasible; of ordered ones, higher values mean
         higher classes.
         """
-        found = _called(X, self._moments)
-        mean, variance = torch.tensor_split(found, 2, dim=-1)
+        mean, variance = torch.tensor_split(_called(X, self._moments), 2, dim=-1)
         return (mean, variance) if mean.shape[-1] > 1 else (mean[..., 0], variance[..., 0])
 
     def _probability(self, rows: np.ndarray, return_grad: bool) -> Any:
         column = slice(self._column, self._column + 1)
         if not return_grad:
             return np.exp(log_probabilities(self.model, rows)[:, column])
-        return tuple(found[:, column] for found in self.model.predict_proba(rows, return_grad=True))
+        return tuple(values[:, column] for values in self.model.predict_proba(rows, return_grad=True))
 
     def _moments(self, rows: np.ndarray, return_grad: bool) -> Any:
         if not return_grad:
             return np.column_stack(self.model.predict_latent(rows))
         mean, variance, *gradients = self.model.predict_latent(rows, return_grad=True)
-        by_x = [one if one.ndim == 3 else one[:, None] for one in gradients]
+        by_x = [by if by.ndim == 3 else by[:, None] for by in gradients]
         return np.column_stack([mean, variance]), np.concatenate(by_x, axis=1)

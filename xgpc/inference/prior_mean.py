@@ -80,10 +80,10 @@ def base_rate_mean(record: LikelihoodBound, base_rate: np.ndarray, variance: np.
         return np.asarray(record.log_probabilities(mean[None], variance[None], None)[0] - wanted + np.mean(mean))
 
     start = spread * (wanted - np.mean(wanted))
-    found = root(difference, start, method="hybr", tol=TOLERANCE, options={"eps": DIFFERENCE})
-    if not np.all(np.isfinite(found.x)) or np.max(np.abs(found.fun)) > LARGEST_ERROR:
+    solution = root(difference, start, method="hybr", tol=TOLERANCE, options={"eps": DIFFERENCE})
+    if not np.all(np.isfinite(solution.x)) or np.max(np.abs(solution.fun)) > LARGEST_ERROR:
         raise ValueError(
             f"mean='base-rate': no prior mean predicts the class frequencies {base_rate.tolist()}; give the mean as a "
             "list with one number for each class."
         )
-    return np.asarray(found.x - np.mean(found.x))
+    return np.asarray(solution.x - np.mean(solution.x))

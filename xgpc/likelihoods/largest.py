@@ -39,10 +39,9 @@ FLOOR_MESH = np.linspace(1.0, 0.0, 257)
 class Family(NamedTuple):
     """Distribution H of f + g, by functions of t - mean and of the scale, whose last axis has one element."""
 
-    terms: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  # log H and h / H, for H > 0 in doubles
     logs: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  # log H and log(h / H)
     log_survival: Callable[[np.ndarray, np.ndarray], np.ndarray]  # log(1 - H)
-    bends: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, ...]]  # log H, h / H and h' / h
+    terms: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, ...]]  # log H, h / H and h' / h, for H > 0 in doubles
 
 
 def _panel_edges(mean: np.ndarray, scale: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -94,7 +93,7 @@ def _largest_in_block(
     value, cut = np.empty_like(mean), np.empty(mean.shape, dtype=bool)
     for rows, t, weight in _nodes(mean, scale, low, high):
         u, scales = t[:, None, :] - mean[rows, :, None], scale[rows, :, None]
-        log_cdf, hazard = family.terms(u, scales)
+        log_cdf, hazard, _ = family.terms(u, scales)
         with np.errstate(divide="ignore"):
             log_mass = np.log(weight) + log_cdf.sum(axis=1)
             mass = np.exp(log_mass)
@@ -151,7 +150,7 @@ def _slopes_in_block(
     value = np.empty((len(mean), 2, mean.shape[1], mean.shape[1]))
     for rows, t, weight in _nodes(mean, scale, low, high):
         u, scales = t[:, None, :] - mean[rows, :, None], scale[rows, :, None]
-        log_cdf, hazard, bend = family.bends(u, scales)
+        log_cdf, hazard, bend = family.terms(u, scales)
         mass = hazard * (weight * np.exp(log_cdf.sum(axis=1)))[:, None]
         value[rows, 0] = -mass @ np.swapaxes(hazard, 1, 2)
         value[rows, 1] = 0.5 * mass @ np.swapaxes(hazard * bend, 1, 2)

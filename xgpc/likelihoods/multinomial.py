@@ -11,12 +11,12 @@ from .. import _sites
 from .largest import Family, largest_log_probabilities, largest_slopes
 
 
-def _normal_terms(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _normal_terms(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     x = u / scale
     cdf, density = (values.reshape(u.shape) for values in _sites.normal(x.ravel()))
     density /= cdf
     density /= scale
-    return np.log(cdf, out=cdf), density
+    return np.log(cdf, out=cdf), density, -u / scale**2
 
 
 def _normal_logs(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -33,12 +33,7 @@ def _normal_logs(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 # Least variance of a latent value plus noise: without any variance the quadrature has no scale.
 LEAST_VARIANCE = 1e-12
-NORMAL = Family(
-    _normal_terms,
-    _normal_logs,
-    lambda u, scale: log_ndtr(-u / scale),
-    lambda u, scale: (*_normal_terms(u, scale), -u / scale**2),
-)
+NORMAL = Family(_normal_logs, lambda u, scale: log_ndtr(-u / scale), _normal_terms)
 
 
 def normal_reach(scale: Any) -> tuple[Any, Any]:

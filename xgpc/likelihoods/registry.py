@@ -259,8 +259,8 @@ class LikelihoodBound:
         """
 
         if len(mean) > PART_ROWS:
-            found = each(lambda part: self.log_probabilities(mean[part], variance[part], parameter), _parts(len(mean)))
-            return np.concatenate(list(found))
+            values = each(lambda part: self.log_probabilities(mean[part], variance[part], parameter), _parts(len(mean)))
+            return np.concatenate(list(values))
         if self.parameter == "cut_points":
             cuts = np.asarray(parameter)
             value = ordinal_log_probabilities(mean, variance, cuts, self.predictive)
@@ -301,7 +301,7 @@ class LikelihoodBound:
     ) -> np.ndarray:
         """Gradients (n, classes, d) of the predictive probabilities, from those of the latent means and variances,
         (n, d) or (n, C, d)."""
-        mean_by_x, variance_by_x = (one if one.ndim == 3 else one[:, None] for one in by_x)
+        mean_by_x, variance_by_x = (by if by.ndim == 3 else by[:, None] for by in by_x)
 
         def of_part(part: slice) -> np.ndarray:
             by_mean, by_variance = self.probability_slopes(mean[part], variance[part], parameter)

@@ -46,8 +46,8 @@ def _gumbel_normal(u: np.ndarray, scale: np.ndarray) -> np.ndarray:
     ratio = np.minimum(np.sqrt(GUMBEL_VARIANCE) / scales, 1.0)
     row = (1.0 - np.sqrt(1.0 - ratio)) * (RHO_NODES - 1)
     flat = np.ascontiguousarray(u).reshape(-1, n)
-    found = gumbel_normal(gumbel_normal_tables(), X_LOW, X_HIGH, flat, np.ascontiguousarray(scales), row)
-    return found.reshape(3, *u.shape)
+    values = gumbel_normal(gumbel_normal_tables(), X_LOW, X_HIGH, flat, np.ascontiguousarray(scales), row)
+    return values.reshape(3, *u.shape)
 
 
 def _gumbel_normal_logs(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -55,19 +55,12 @@ def _gumbel_normal_logs(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, n
     return -np.exp(psi), psi + np.log(slope)
 
 
-def _gumbel_normal_terms(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    psi, slope, _ = _gumbel_normal(u, scale)
-    np.exp(psi, out=psi)
-    slope *= psi
-    return np.negative(psi, out=psi), slope
-
-
 def _gumbel_normal_survival(u: np.ndarray, scale: np.ndarray) -> np.ndarray:
     psi, *_ = _gumbel_normal(u, scale)
     return np.where(psi < -30.0, psi, np.log(-np.expm1(-np.exp(np.maximum(psi, -30.0)))))
 
 
-def _gumbel_normal_bends(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, ...]:
+def _gumbel_normal_terms(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, ...]:
     """With log h = psi + log(slope) - exp(psi)."""
     psi, slope, bend = _gumbel_normal(u, scale)
     np.exp(psi, out=psi)
@@ -75,7 +68,7 @@ def _gumbel_normal_bends(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, 
     return -psi, hazard, hazard - slope + bend / slope
 
 
-GUMBEL_NORMAL = Family(_gumbel_normal_terms, _gumbel_normal_logs, _gumbel_normal_survival, _gumbel_normal_bends)
+GUMBEL_NORMAL = Family(_gumbel_normal_logs, _gumbel_normal_survival, _gumbel_normal_terms)
 
 
 def gumbel_reach(sd: Any) -> tuple[Any, Any]:
@@ -133,11 +126,11 @@ def softmax_expected_entropy(mean: np.ndarray, variance: np.ndarray) -> np.ndarr
     m = mean - mean.max(axis=1, keepdims=True)
     probability = np.exp(softmax_log_probabilities(m, variance))
     *_, ell, precision = _sites_of(m, variance)
-    found = -ell - np.sum(m * probability + variance * precision.T, axis=1)
+    entropy = -ell - np.sum(m * probability + variance * precision.T, axis=1)
     certain = ~np.any(variance, axis=1)
     log_p = log_softmax(m[certain], axis=1)
-    found[certain] = -np.sum(np.exp(log_p) * log_p, axis=1)
-    return np.clip(found, 0.0, np.log(mean.shape[1]))
+    entropy[certain] = -np.sum(np.exp(log_p) * log_p, axis=1)
+    return np.clip(entropy, 0.0, np.log(mean.shape[1]))
 
 
 def softmax_expected_entropy_slopes(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -34,26 +34,26 @@ def inputs_of(encoding: Encoding | None, n_features: int, number: int) -> list[I
     table = of_table(encoding)
     if table is None:
         return [Input("X", number, n_features)]
-    if bad := [one.name for one in table.columns if one.name in ("", *OUTPUTS)]:
+    if bad := [column.name for column in table.columns if column.name in ("", *OUTPUTS)]:
         raise ValueError(
             f"No input of an ONNX model can be called {bad[0]!r}: fit to a table with another name for it."
         )
-    return [Input(one.name, TensorProto.STRING if one.has_text else number, 1) for one in table.columns]
+    return [Input(column.name, TensorProto.STRING if column.has_text else number, 1) for column in table.columns]
 
 
 def matrix(graph: Graph, inputs: Sequence[Input], encoding: Encoding | None, n_features: int) -> Tensor:
     """Rows of the matrix that the posterior is for, from columns of features that may be in several inputs."""
-    n_given, table = sum(one.width for one in inputs), of_table(encoding)
+    n_given, table = sum(source.width for source in inputs), of_table(encoding)
     if n_given != n_features:
         raise ValueError(f"The inputs have {n_given} columns together; the model was fitted to {n_features}.")
-    if table is None and any(one.type == TensorProto.STRING for one in inputs):
+    if table is None and any(source.type == TensorProto.STRING for source in inputs):
         raise ValueError("An input is text; the model was fitted to numbers.")
-    given = [(one.tensor(graph), one) for one in inputs]
+    tensors = [(source.tensor(graph), source) for source in inputs]
     if table is None:
-        rows = concatenated([tensor for tensor, _ in given], 1)
+        rows = concatenated([tensor for tensor, _ in tensors], 1)
     else:
         rows = _encoded(
-            [(tensor.slice(1, j, j + 1), one.type) for tensor, one in given for j in range(one.width)], table
+            [(tensor.slice(1, j, j + 1), source.type) for tensor, source in tensors for j in range(source.width)], table
         )
     if encoding is None:
         return rows
@@ -112,16 +112,16 @@ def _places(column: ColumnEncoding, values: Tensor, kind: int) -> Tensor:
 def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:
     """Rows of d features within limits as in ``xgpc.data.tails``."""
     low, high = np.full(d, -np.inf), np.full(d, np.inf)
-    for one in limits:
-        low[one.feature], high[one.feature] = one.low, one.high
+    for j, least, most in limits:
+        low[j], high[j] = least, most
     return minimum(maximum(rows, low), high)
 
 
 def _warped(rows: Tensor, warps: Sequence[Warp], d: int) -> Tensor:
     """Rows of d features with warps as in ``xgpc.data.tails``: runtimes have no arcsinh in double precision."""
     centre, scale, is_warped = np.zeros(d), np.ones(d), np.zeros(d, dtype=bool)
-    for one in warps:
-        centre[one.feature], scale[one.feature], is_warped[one.feature] = one.centre, one.scale, True
+    for j, *moved in warps:
+        (centre[j], scale[j]), is_warped[j] = moved, True
     ratio = (rows - centre) / scale
     size = absolute(ratio)
     arcsinh = ratio.apply("Sign") * log(size + sqrt(size * size + 1.0))

@@ -113,28 +113,28 @@ def model_of(
     for tensor, name in zip((label, proba.cast(number)), OUTPUTS, strict=True):
         graph.named(tensor, name)
     value = helper.make_tensor_value_info
-    given = [value(one.name, one.type, ["rows", one.width]) for one in inputs]
+    sources = [value(source.name, source.type, ["rows", source.width]) for source in inputs]
     outputs = [
         value(OUTPUTS[0], LABELS[labels.dtype.kind], ["rows"]),
         value(OUTPUTS[1], number, ["rows", len(labels)]),
     ]
-    made = helper.make_graph(graph.nodes, type(model).__name__, given, outputs, graph.constants)
+    made = helper.make_graph(graph.nodes, type(model).__name__, sources, outputs, graph.constants)
     domains = sorted({node.domain for node in graph.nodes})
     sets = [helper.make_opsetid(domain, ML_OPSET if domain else opset) for domain in domains]
     whose = {"producer_name": "xgpc", "producer_version": __version__}
-    found = helper.make_model(made, opset_imports=sets, ir_version=helper.find_min_ir_version_for(sets), **whose)
-    checker.check_model(found, full_check=True)
-    return found
+    exported = helper.make_model(made, opset_imports=sets, ir_version=helper.find_min_ir_version_for(sets), **whose)
+    checker.check_model(exported, full_check=True)
+    return exported
 
 
 def label_values(classes: np.ndarray) -> np.ndarray:
     """The classes as an array whose type ONNX has, see ``LABELS``; all integers become int64."""
-    found = classes.astype(str) if classes.dtype.kind == "O" else classes
-    if found.dtype.kind not in "Ubiuf" or not np.array_equal(found, classes):
+    labels = classes.astype(str) if classes.dtype.kind == "O" else classes
+    if labels.dtype.kind not in "Ubiuf" or not np.array_equal(labels, classes):
         raise ValueError(
             f"Only labels that are numbers, booleans or strings have an ONNX type; got {classes.tolist()}."
         )
-    return found.astype(np.int64) if found.dtype.kind in "iu" else found
+    return labels.astype(np.int64) if labels.dtype.kind in "iu" else labels
 
 
 def _proba(model: BaseEstimator, rows: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ class Graph:
 
     def apply(self, operator: str, *inputs: Tensor | ArrayLike, n_outputs: int = 1, **attributes: Attribute) -> Tensor:
         """The last output of an operator; inputs that are not tensors become constants."""
-        names = [(given if isinstance(given, Tensor) else self.constant(given)).name for given in inputs]
+        names = [(value if isinstance(value, Tensor) else self.constant(value)).name for value in inputs]
         name = f"xgpc/{operator}_{len(self.nodes)}"
         outputs = [f"{name}_{i}" for i in range(n_outputs)]
         node = helper.make_node(operator, names, outputs, name, domain=DOMAINS.get(operator, ""))

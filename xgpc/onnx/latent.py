@@ -38,7 +38,7 @@ class Pairs(ABC):
 
     def half_distances(self, scale: np.ndarray, exact: bool) -> Tensor:
         """-|x - z|^2 / 2."""
-        return -0.5 * reduce(add, [one * one for one in self.differences(scale)])
+        return -0.5 * reduce(add, [difference * difference for difference in self.differences(scale)])
 
 
 class ToPoints(Pairs):
@@ -81,7 +81,7 @@ class Among(Pairs):
         return reduce(add, [_pairwise(mul, self.features[j]) for j in np.flatnonzero(scale)], self.zeros())
 
     def differences(self, scale: np.ndarray) -> list[Tensor]:
-        return [_pairwise(sub, one * float(size)) for one, size in zip(self.features, scale, strict=True)]
+        return [_pairwise(sub, feature * float(size)) for feature, size in zip(self.features, scale, strict=True)]
 
 
 def _pairwise(operation: Callable[[Tensor, Tensor], Tensor], values: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ def _factor(core: InducingKernel, f: int, pairs: Pairs) -> Tensor:
     if core.family[f] == DOT_PRODUCT:
         return PROFILES[name](graph, pairs.products(scale), shape)
     if name in AXIS_FAMILIES.values():
-        of_features = [LOG_FACTORS[name](graph, graph.absolute(one)) for one in pairs.differences(scale)]
+        of_features = [LOG_FACTORS[name](graph, graph.absolute(difference)) for difference in pairs.differences(scale)]
         return PROFILES[name](graph, reduce(add, of_features), shape)
     return PROFILES[name](graph, pairs.half_distances(scale, exact=name == "matern-1/2"), shape)
 

@@ -7,13 +7,13 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
 from .classifier import GPClassifier
 from .config import is_integer
 from .data.encoding import MAX_LEVELS
+from .names import MatrixLike
 
 try:
     from autogluon.common.features.types import R_BOOL, R_CATEGORY, R_FLOAT, R_INT
@@ -85,12 +85,12 @@ class XGPCModel(AbstractModel):
 
     def _fit(
         self,
-        X: Any,
-        y: Any,
+        X: MatrixLike,
+        y: MatrixLike,
         time_limit: float | None = None,
-        sample_weight: Any = None,
+        sample_weight: MatrixLike = None,
         num_cpus: int = 1,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         start = time.monotonic()
         X = self.preprocess(X, y=y)
@@ -107,7 +107,7 @@ class XGPCModel(AbstractModel):
             # A part of the rows may lack a class; AutoGluon expects a column for each.
             self.model = model.fit(X, y, sample_weight, classes=np.arange(self.num_classes))
 
-    def _predict_proba(self, X: Any, **kwargs: Any) -> Any:
+    def _predict_proba(self, X: MatrixLike, **kwargs: object) -> MatrixLike:
         with _logged_warnings():
             return super()._predict_proba(X, **kwargs)
 
@@ -116,7 +116,12 @@ class XGPCModel(AbstractModel):
 
     @classmethod
     def _estimate_memory_usage_static(
-        cls, *, X: Any, hyperparameters: dict[str, Any] | None = None, num_classes: int | None = None, **kwargs: Any
+        cls,
+        *,
+        X: MatrixLike,
+        hyperparameters: dict[str, object] | None = None,
+        num_classes: int | None = None,
+        **kwargs: object,
     ) -> int:
         n_columns = X.shape[1] + sum(min(X[name].nunique(), MAX_LEVELS) for name in X.select_dtypes("category"))
         params = hyperparameters or {}

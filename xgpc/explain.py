@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -64,7 +64,7 @@ class ShapleyValues:
 
     values: np.ndarray
     std: np.ndarray
-    baseline_value: Any
+    baseline_value: float | np.ndarray
     residual: np.ndarray
 
 
@@ -248,7 +248,7 @@ def shapley_values(
     return _of_kernel(model, rows, start)
 
 
-def _baseline_rows(model: LatentClassifier, baseline: Any) -> np.ndarray:
+def _baseline_rows(model: BaseEstimator, baseline: MatrixLike | ArrayLike | None) -> np.ndarray:
     """The rows (b, d) to compare with, encoded."""
     if baseline is None:
         if not hasattr(model, "feature_mean_"):
@@ -270,14 +270,14 @@ def _baseline_rows(model: LatentClassifier, baseline: Any) -> np.ndarray:
     return found
 
 
-def _of_linear(model: Any, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues:
+def _of_linear(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues:
     difference, (coef,) = X - baseline, model.coef_
     std = np.abs(difference) * np.sqrt(np.diag(model.coef_covariance_)[: len(coef)])
     value = float(coef @ baseline + model.intercept_[0])
     return ShapleyValues(difference * coef, std, value, np.zeros(len(X)))
 
 
-def _of_kernel(model: Any, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues:
+def _of_kernel(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues:
     q, table = model.posterior_, of_table(model.encoding_)
     players = np.arange(X.shape[1]) if table is None else table.column_of_matrix
     is_local, n_players = q.n_neighbors > 0, model.n_features_in_
@@ -321,7 +321,7 @@ def _product(spec: KernelSpec, n_players: int) -> KernelSpec:
     return spec
 
 
-def relevance(model: Any) -> tuple[np.ndarray, np.ndarray]:
+def relevance(model: BaseEstimator) -> tuple[np.ndarray, np.ndarray]:
     """Mean absolute Shapley values (p,) at some inducing points, over all latent functions, and their mean deviations.
 
     The latter are at least the deviations of the former: |mean |a_i| - mean |b_i|| is at most mean |a_i - b_i|, whose

@@ -209,8 +209,9 @@ def with_gradient(score: np.ndarray, slopes: Iterable[np.ndarray], by_x: Iterabl
 
 def score_of_latent(name: str, link: Link, mean: np.ndarray, variance: np.ndarray, *by_x: np.ndarray) -> Scores:
     """The score of this name for latent moments, (n,) or (n, C), and its gradient if those of the moments are given."""
-    score = SCORES[name](link, mean, variance)
-    return with_gradient(score, SLOPES[name](link, mean, variance), by_x) if by_x else score
+    score, slopes = SCORES[name]
+    value = score(link, mean, variance)
+    return with_gradient(value, slopes(link, mean, variance), by_x) if by_x else value
 
 
 def _scores(model: BaseEstimator, X: ArrayLike, name: str, return_grad: bool, pending: ArrayLike | None) -> Scores:
@@ -375,15 +376,14 @@ def _information_slopes(link: Link, mean: np.ndarray, variance: np.ndarray) -> t
     return of_total[0] - of_known[0], of_total[1] - of_known[1]
 
 
-SCORES: dict[str, Score] = {
-    "mutual_information": _information,
-    "predictive_entropy": lambda link, mean, variance: entropy(link.predictive(mean, variance)),
-    "latent_variance": lambda link, mean, variance: variance if variance.ndim == 1 else np.sum(variance, axis=1),
-}
-SLOPES: dict[str, Slopes] = {
-    "mutual_information": _information_slopes,
-    "predictive_entropy": _entropy_slopes,
-    "latent_variance": lambda link, mean, variance: (np.zeros_like(mean), np.ones_like(variance)),
+# A score, and its slopes by means and variances.
+SCORES: dict[str, tuple[Score, Slopes]] = {
+    "mutual_information": (_information, _information_slopes),
+    "predictive_entropy": (lambda link, mean, variance: entropy(link.predictive(mean, variance)), _entropy_slopes),
+    "latent_variance": (
+        lambda link, mean, variance: variance if variance.ndim == 1 else np.sum(variance, axis=1),
+        lambda link, mean, variance: (np.zeros_like(mean), np.ones_like(variance)),
+    ),
 }
 
 
@@ -437,12 +437,13 @@ def select(
     Rule(lambda value: is_name(value, SCORES), f"one of {list(SCORES)}").check("score", score)
     if not (is_integer(n) and 1 <= n <= len(rows.mean)):
         raise ValueError(f"n must be an integer from 1 to the number of candidates, {len(rows.mean)}; got {n!r}.")
-    scores = SCORES[score](link, rows.mean, rows.variance)
+    function, _ = SCORES[score]
+    scores = function(link, rows.mean, rows.variance)
     chosen = [int(np.argmax(scores))]
     while len(chosen) < n:
         rows.label(chosen[-1])
         scores[chosen] = -np.inf
-        i, scores = _best(scores, SCORES[score], link, rows.mean, rows.variance)
+        i, scores = _best(scores, function, link, rows.mean, rows.variance)
         chosen.append(i)
     return np.array(chosen)
 

@@ -245,14 +245,12 @@ def constrained_expected_improvement(
         the probability of feasibility, to which score / ``best`` tends for large ``best``.
     return_grad, mean_grad, std_grad : as for ``expected_improvement``; the last two are not needed for infinite best
     """
-    probability = probability_of_feasibility(model, X, feasible, return_grad, quantile)
-    improvement = _of_best(expected_improvement, probability, mean, std, best, return_grad, mean_grad, std_grad)
-    if improvement is None:
-        return probability
+    given = model, X, feasible, mean, std, best, return_grad, mean_grad, std_grad, quantile
+    score = log_constrained_expected_improvement(*given)
     if not return_grad:
-        return improvement * probability
-    (p, by_p), (value, by_value) = probability, improvement
-    return value * p, value[:, None] * by_p + p[:, None] * by_value
+        return np.exp(score)
+    value = np.exp(score[0])
+    return value, value[:, None] * score[1]
 
 
 @small_is_zero
@@ -272,27 +270,13 @@ def log_constrained_expected_improvement(
 
     It is the sum of ``log_expected_improvement`` and ``log_probability_of_feasibility``.
     """
-    log_p = log_probability_of_feasibility(model, X, feasible, return_grad, quantile)
-    improvement = _of_best(log_expected_improvement, log_p, mean, std, best, return_grad, mean_grad, std_grad)
-    if improvement is None:
-        return log_p
-    return tuple(a + b for a, b in zip(log_p, improvement, strict=True)) if return_grad else log_p + improvement
-
-
-def _of_best(
-    score: Callable[..., Scores],
-    probability: Scores,
-    mean: ArrayLike,
-    std: ArrayLike,
-    best: float,
-    return_grad: bool,
-    *gradients: ArrayLike | None,
-) -> Scores:
-    """The improvement on the best feasible setting, for rows with these probabilities; None if none is feasible yet."""
     words = "a number, the least value at a feasible setting, or infinity (math.inf) where none is known yet"
     Rule(is_number, words).check("best", best)
+    score = log_probability_of_feasibility(model, X, feasible, return_grad, quantile)
     nothing_feasible = best == np.inf
-    is_improved = return_grad and not nothing_feasible
-    improvement = score(mean, std, 0.0 if nothing_feasible else best, is_improved, *gradients)
-    check_consistent_length(mean, probability[0] if return_grad else probability)
-    return None if nothing_feasible else improvement
+    limits = (0.0, False) if nothing_feasible else (best, return_grad)
+    improvement = log_expected_improvement(mean, std, *limits, mean_grad, std_grad)
+    check_consistent_length(mean, score[0] if return_grad else score)
+    if nothing_feasible:
+        return score
+    return tuple(a + b for a, b in zip(score, improvement, strict=True)) if return_grad else score + improvement

@@ -47,7 +47,7 @@ class Bins(NamedTuple):
         return cls(np.bincount(bins, p) / rows, positives / rows, low, high, rows)
 
 
-def _by_name(given: Any, name: str = "") -> dict[str, Any]:
+def _by_name(given: MatrixLike, name: str = "") -> dict[str, MatrixLike]:
     """Several models or their probabilities by name, or a single one with the given name."""
     return {str(key): one for key, one in given.items()} if isinstance(given, Mapping) else {name: given}
 

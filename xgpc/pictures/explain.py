@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -114,23 +114,23 @@ class ShapleyDisplay(Display):
         return self
 
     def _draw_row(self, ax: Axes, order: np.ndarray) -> None:
-        values = self.values[0, order]
-        bars: dict[str, Any] = {"color": [COLOURS[1] if value > 0.0 else COLOURS[0] for value in values], "alpha": 0.75}
-        ax.barh(range(len(order)), values, xerr=1.96 * self.std[0, order], capsize=3.0, ecolor="0.25", **bars)
+        values, places = self.values[0, order], np.arange(len(order))
+        colours = [COLOURS[1] if value > 0.0 else COLOURS[0] for value in values]
+        half = 1.96 * self.std[0, order]
+        ax.barh(places, values, xerr=half, color=colours, alpha=0.75, capsize=3.0, ecolor="0.25")
 
     def _draw_rows(self, ax: Axes, order: np.ndarray) -> None:
         # Points at random heights within the feature's row hide each other less.
         heights, points = np.random.default_rng(0).uniform(-0.35, 0.35, len(self.values)), None
         for place, j in enumerate(order):
             value, column = self.values[:, j], self.columns[j]
-            style: dict[str, Any] = {"s": 10.0, "linewidths": 0.0}
             if column.levels is not None:
-                ax.scatter(value, place + heights, color="0.5", **style)
+                ax.scatter(value, place + heights, s=10.0, color="0.5", linewidths=0.0)
                 continue
             # Missing numbers have the colour for bad values.
             ranks = rankdata(column.values, nan_policy="omit") / len(value)
             points = ax.scatter(
-                value, place + heights, c=ranks, cmap="viridis", vmin=0.0, vmax=1.0, plotnonfinite=True, **style
+                value, place + heights, 10.0, ranks, vmin=0.0, vmax=1.0, linewidths=0.0, plotnonfinite=True
             )
         if points is not None:
             bar = ax.figure.colorbar(points, ax=ax, label="Value of the feature", ticks=[0.0, 1.0])

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from support.fits import quietly
+from support.training import softmax_curvatures
 
 from xgpc import BayesianLinearClassifier, _sites
 from xgpc.likelihoods import LIKELIHOODS, ORDERED, record_of
 
 # What a class's complement counts as at least, where it is divided by.
-LEAST_COMPLEMENT = 1e-3
 RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.values()]
 COUPLED = [record for record in RECORDS if record.curvature is not None]
 
@@ -187,10 +187,7 @@ def test_only_what_is_no_bound_says_so(record):
 
 
 def dense_softmax(y, weight, sites, i):
-    gradient = sites.linear[:, i] - sites.precision[:, i] * sites.mean[:, i]
-    p = (np.arange(len(gradient)) == y[i]) - gradient / weight[i]
-    d = sites.precision[:, i] / np.clip(1.0 - p, LEAST_COMPLEMENT, 1.0)
-    return np.diag(d) - np.outer(d, d) / d.sum()
+    return softmax_curvatures((sites.mean, sites.variance, sites.precision, sites.linear), y, weight)[1][i]
 
 
 def dense_star(y, weight, sites, i):

@@ -172,32 +172,6 @@ def test_codes_are_numbers_unless_they_are_named_categorical(kind):
     assert "'c'" in next(line for line in named.summary().splitlines() if "categorical" in line)
 
 
-REFUSED = {
-    "infinity": ([np.inf, *X[1:]], r"X has a value of infinity, of 'c' in row 0; leave out such rows"),
-    "infinity alone": ([np.inf, *[None] * (N - 1)], r"X has a value of infinity, of 'c' in row 0"),
-    "intervals": (pd.cut(X, 5), r"'c' has values that are neither numbers nor text, of type Interval; .*astype\(str\)"),
-    "bytes, the first missing": ([None, *[b"1"] * (N - 1)], "of type bytes; make text"),
-    "periods": (pd.period_range("2024", periods=N), r"dates or durations in the columns \['c'\]; turn them into num"),
-    "text among numbers": ([1.0, "2", *X[2:]], r"'c' has both text and numbers; make them all one or the other"),
-}
-
-
-@pytest.mark.parametrize("kind", REFUSED)
-def test_errors_name_the_column_and_say_what_to_do(kind):
-    column, message = REFUSED[kind]
-    with pytest.raises(ValueError, match=message):
-        beside(column)
-
-
-def test_columns_of_one_name_are_to_be_renamed():
-    two = pd.DataFrame(np.column_stack([X, X]), columns=["a", "a"])
-    with pytest.raises(ValueError, match=r"'a' 2 times\s+Rename the columns, or leave some out"):
-        fitted(two)
-    model = fitted(two.set_axis(["a", "b"], axis=1))
-    with pytest.raises(ValueError, match="Rename the columns"):
-        model.predict(two)
-
-
 def test_columns_of_arrays_have_one_name_everywhere():
     rows = np.column_stack([np.random.default_rng(0).standard_cauchy(N), X, np.arange(N) % 3])
     model = fitted(rows, categorical_features=[2])

@@ -253,17 +253,21 @@ def test_values_that_many_rows_have_are_levels_too():
 
 Y = np.arange(6) % 2
 ARROW = pyarrow.table([pyarrow.array(np.ones(6))] * 2, names=["x", "x"])
+TWICE = pd.DataFrame(np.ones((6, 2)), columns=["x", "x"])
 REFUSED = {
     "dates": (pd.DataFrame({"x": pd.to_datetime(["2024-01-01"] * 6)}), "dates or durations"),
     "dates of polars": (polars.DataFrame({"x": [date(2024, 1, 1)] * 6}), r"dates or durations"),
     "dates of arrow": (pyarrow.table({"x": [date(2024, 1, 1)] * 6}), r"dates or durations"),
     "lists": (polars.DataFrame({"x": [[1, 2]] * 6}), "neither numbers nor text"),
     "bytes": (polars.DataFrame({"x": [b"1"] * 6}), "neither numbers nor text"),
+    "bytes, the first missing": (pd.DataFrame({"x": [None, *[b"1"] * 5]}), "of type bytes; make text"),
+    "intervals": (pd.DataFrame({"x": pd.cut(np.arange(6.0), 2)}), r"'x' has .* of type Interval; .*astype\(str\)"),
     "times as levels": (pd.DataFrame({"x": pd.Categorical([pd.Timestamp(0)] * 6)}), "neither numbers nor text"),
-    "text and numbers": (pd.DataFrame({"x": ["a", 1] * 3}), "both text and numbers"),
-    "infinity": (pd.DataFrame({"x": [np.inf, None, 1, 2, 3, 4]}), "X has a value of infinity, of 'x' in row 0"),
+    "text and numbers": (pd.DataFrame({"x": ["a", 1] * 3}), "'x' has both text and numbers; make them all one"),
+    "infinity": (pd.DataFrame({"x": [np.inf, None, 1, 2, 3, 4]}), "of infinity, of 'x' in row 0; leave out such"),
+    "infinity alone": (pd.DataFrame({"x": [np.inf, *[None] * 5]}), "X has a value of infinity, of 'x' in row 0"),
     "one name": (ARROW, r"unique column names, got:\n- 'x' 2 times"),
-    "one name of pandas": (pd.DataFrame(np.ones((6, 2)), columns=["x", "x"]), "unique column names"),
+    "one name of pandas": (TWICE, r"'x' 2 times\s+Rename the columns, or leave some out"),
     "no rows yet": (polars.LazyFrame({"x": [1.0] * 6}), r"LazyFrame of polars.*its collect\(\) makes"),
     "no rows": (pd.DataFrame({"x": np.empty(0)}), "X has 0 rows and 1 columns"),
     "no columns": (pd.DataFrame(index=range(6)), "X has 6 rows and 0 columns"),
@@ -276,6 +280,12 @@ def test_tables_that_cannot_be_used_are_refused(kind):
     table, message = REFUSED[kind]
     with pytest.raises(ValueError, match=message):
         small().fit(table, Y[: 0 if kind == "no rows" else 6])
+
+
+def test_columns_of_one_name_are_refused_in_predictions():
+    model = fitted(TWICE.set_axis(["x", "z"], axis=1), Y)
+    with pytest.raises(ValueError, match="Rename the columns"):
+        model.predict(TWICE)
 
 
 def test_rare_levels_count_as_one_where_there_are_more_than_255():

@@ -194,8 +194,9 @@ def _series_column(name: str, series: nw.Series[Any]) -> Column:
         return _column(name, values, are_levels=True)
     values = series.to_numpy()
     # Missing values, of whichever library, make of numbers an array of doubles or of objects.
-    column, is_narrow = _column(name, values), dtype == nw.Float32 or values.dtype == np.float16
-    return Column(name, column.values.astype(np.float32)) if column.levels is None and is_narrow else column
+    column = _column(name, values)
+    is_narrow = dtype == nw.Float32 and column.levels is None
+    return Column(name, column.values.astype(np.float32)) if is_narrow else column
 
 
 def _column(name: str, values: np.ndarray, are_levels: bool = False) -> Column:

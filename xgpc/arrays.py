@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .approximations.base import Posterior, groups_of_latents
 from .approximations.sparse import SparsePosterior
-from .data.encoding import Encoding, warps_in
+from .data.encoding import Encoding
 from .estimator import LatentClassifier
 from .kernels.factors import NAMES
 from .likelihoods import LikelihoodBound, Parameter
@@ -67,9 +67,9 @@ def link_arrays(record: LikelihoodBound, parameter: Parameter) -> dict[str, np.n
     return arrays
 
 
-def warp_arrays(encoding: Encoding | None) -> dict[str, np.ndarray]:
+def warp_arrays(encoding: Encoding) -> dict[str, np.ndarray]:
     """The features that are warped, with centre and scale of each."""
-    feature, centre, scale = zip(*warps_in(encoding), strict=True) if warps_in(encoding) else ((), (), ())
+    feature, centre, scale = zip(*encoding.warps, strict=True) if encoding.warps else ((), (), ())
     return {
         "warp_feature": np.array(feature, dtype=np.intp),
         "warp_centre": np.array(centre, dtype=np.float64),
@@ -141,5 +141,5 @@ class WithArrays(LatentClassifier, ABC):
             **kernel_arrays(self.posterior_),
             **posterior_arrays(self.posterior_),
             **link_arrays(self._record, self._parameter),
-            **warp_arrays(getattr(self, "encoding_", None)),
+            **warp_arrays(self._encoding),
         }

@@ -487,7 +487,7 @@ class GPClassifier(PosteriorClassifier):
         if not config.warm_start or not hasattr(self, "posterior_") or is_precomputed(config.kernel):
             return None
         classes = self._record.by_level(self.classes_)
-        return PreviousFit(self.posterior_, classes, self.encoding_, self._parameter)
+        return PreviousFit(self.posterior_, classes, self._encoding, self._parameter)
 
     # Copies and clones share these parameters instead of copying them.
     _shared: tuple[str, ...] = ("callback",)

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .approximations.base import Posterior
-from .data.encoding import Encoding, of_table
+from .data.encoding import PLAIN, Encoding
 from .data.table import Table
 from .data.training import FLOATS, Columns, TrainingData, checked_rows, training_data
 from .names import MatrixLike
@@ -77,6 +77,10 @@ class ColumnsOfFit(BaseEstimator):
         return super().set_params(**params)
 
     @property
+    def _encoding(self) -> Encoding:
+        return getattr(self, "encoding_", None) or PLAIN
+
+    @property
     def _columns(self) -> Columns:
         """The columns of the fit."""
         names = getattr(self, "feature_names_in_", None)
@@ -84,7 +88,7 @@ class ColumnsOfFit(BaseEstimator):
             self.n_features_in_,
             None if names is None else tuple(names),
             self._column_labels,
-            getattr(self, "encoding_", None),
+            self._encoding,
             getattr(self, "feature_mean_", NONE),
             getattr(self, "feature_spread_", NONE),
         )
@@ -116,20 +120,18 @@ class ColumnsOfFit(BaseEstimator):
     def _given_rows(self, X: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
         """Checked rows in the units of X, and as the model takes them; ValueError if x is not a vector of numbers."""
         table = self._table(X)
-        encoding: Encoding | None = getattr(self, "encoding_", None)
-        if of_table(encoding) is not None:
+        if self._encoding.columns:
             raise ValueError(
                 "There is no gradient by x for a model of a table with levels or missing numbers, which cannot move a "
                 "little. Fit to the columns of numbers alone, without missing ones; of levels, compare the predictions "
                 "of rows that differ in them."
             )
         given = dense(checked_rows(self, table, self._columns, as_given=True))
-        return given, given if encoding is None else encoding.transform(given)
+        return given, self._encoding.transform(given)
 
     def _by_given(self, given: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """Gradients (..., n, d) by rows in the units of X, from those by the rows as the model takes them."""
-        encoding: Encoding | None = getattr(self, "encoding_", None)
-        return gradient if encoding is None else encoding.transform_vjp(given, gradient)
+        return self._encoding.transform_vjp(given, gradient)
 
 
 def latent_results(

@@ -22,7 +22,7 @@ from .approximations.full import FullPrior
 from .approximations.local import EIGENVALUE_ERROR, LocalPosterior
 from .approximations.sparse import PRECISIONS, SparsePrior
 from .config import PARAMETERS, check_parameters, is_integer, one_of
-from .data.encoding import Encoding, of_table, warps_in
+from .data.encoding import PLAIN, Encoding, of_table
 from .files import KINDS, Arrays, Header, read, refusing, regular, to_json, write
 from .inference.fitting import Evidence
 from .kernels.features import Groups
@@ -346,11 +346,11 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     record = resolve(likelihood, bound, len(classes))
     n_latents, d = record.n_latents(len(classes)), arrays["Z"].shape[-1]
     encoding = None if header["encoding"] is None else Encoding.from_data(header["encoding"])
-    table, limits = of_table(encoding), () if encoding is None else encoding.limits
+    table, changes = of_table(encoding), encoding or PLAIN
     n_columns = d if table is None else len(table.columns)
     check_arrays(arrays, n_latents, header["full"], len(classes), n_columns)
     fits = table is None or d == len(table.groups.index)
-    if not fits or any(j >= d for j, *_ in (*limits, *warps_in(encoding))):
+    if not fits or any(j >= d for j, *_ in (*changes.limits, *changes.warps)):
         raise ValueError("its encoding does not fit its arrays")
     in_order = record.is_ordinal or np.all(classes[:-1] < classes[1:])
     if len(classes) < 2 or not in_order or len(np.unique(classes)) < len(classes):

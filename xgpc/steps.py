@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise
 from .data.checks import checked_classes, checked_groups, has_counts, kind_of, listed
+from .data.encoding import PLAIN
 from .data.moments import mean_and_spread
 from .data.partitions import survey_partitions
 from .data.survey import Streamed, seed_of_keys, survey
@@ -135,7 +136,7 @@ def _fit(
     prior_mean = prior_mean_of(config, record, class_totals)
     labels = record.site_labels(np.arange(len(classes)))
     X, encoding = rows.X, columns.encoding
-    for sentence in () if encoding is None else encoding.described_levels(X):
+    for sentence in encoding.described_levels(X):
         run.history.add(decision=sentence)
     if config.feature_transform is not None and not is_precomputed(config.kernel):
         X, encoding, told = transformed(rows, columns, config.kernel is None, before)
@@ -179,7 +180,7 @@ def publish(model: PosteriorClassifier, fit: Fit, result: FitResult, stream_rows
     if result.messages:
         warn_user("\n".join(result.messages), ConvergenceWarning)
     model._set_columns(fit.columns)
-    model.classes_, model.encoding_ = fit.classes, fit.encoding
+    model.classes_, model.encoding_ = fit.classes, None if fit.encoding == PLAIN else fit.encoding
     model.feature_mean_, model.feature_spread_ = fit.columns.mean, fit.columns.spread
     model.class_count_, model.n_samples_seen_ = fit.class_totals, (fit.stream or fit.source).n_rows
     model.warnings_ = result.messages

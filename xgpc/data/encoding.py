@@ -410,9 +410,8 @@ def of_table(encoding: Encoding | None) -> Encoding | None:
     return encoding if encoding is not None and encoding.columns else None
 
 
-def warps_in(encoding: Encoding | None) -> tuple[Warp, ...]:
-    """Return the warps of an encoding, if there is one."""
-    return () if encoding is None else encoding.warps
+# The encoding of an array, or a table of numbers, that changes nothing.
+PLAIN = Encoding((), "")
 
 
 def is_categorical(setting: Sequence[Any] | str | None, table: Table, columns: Sequence[Column]) -> list[bool]:

@@ -127,7 +127,7 @@ class PartitionedRows(BatchSource):
         places: Sequence[Place],
         surveyed: Survey,
         labels: np.ndarray,
-        encoding: Encoding | None,
+        encoding: Encoding,
     ):
         self._partitions, self._places = partitions, places
         self._surveyed = replace(surveyed, labels=labels, encoding=encoding)

@@ -25,12 +25,12 @@ from .checks import (
     refuse_rounded,
     times_class_weights,
 )
-from .encoding import Encoding
+from .encoding import PLAIN, Encoding
 from .training import Columns, training_batch
 
 T = TypeVar("T")
 # Makes the source of all rows of positive weight, from the site labels (C,) of the classes and the encoding.
-Streamed = Callable[[np.ndarray, Encoding | None], RowSource]
+Streamed = Callable[[np.ndarray, Encoding], RowSource]
 
 HOW_TO_READ_AGAIN = (
     "A fit reads the rows many times. Give a function that returns a new iterator each time it is called, such as "
@@ -258,7 +258,7 @@ class Survey:
     n_rows, n_given : numbers of rows, and of rows of positive weight
     factors : (C,) weights of the classes, or None
     labels : (C,) y of the rows of each class: class numbers, or site labels
-    encoding : limits and warps of the features, or None
+    encoding : limits and warps of the features
     """
 
     columns: Columns
@@ -270,7 +270,7 @@ class Survey:
     n_given: int
     factors: np.ndarray | None
     labels: np.ndarray
-    encoding: Encoding | None = None
+    encoding: Encoding = PLAIN
 
     @classmethod
     def of(cls, summary: Summary, allowed: np.ndarray | None, class_weight: ClassWeight | None) -> Survey:
@@ -298,7 +298,7 @@ class Survey:
         columns.check_same(self.columns)
         codes = class_numbers(rows.y, self.classes, " The source must give the same rows each time it is read.")
         keep, X = rows.weight > 0.0, rows.X.astype(self.dtype, copy=False)
-        X = X if self.encoding is None else self.encoding.transform(X)
+        X = self.encoding.transform(X)
         kept = self.weighted(X if np.all(keep) else X[keep], codes[keep], rows.weight[keep])
         return keep, kept._replace(y=self.labels[kept.y])
 
@@ -359,7 +359,7 @@ def survey(
     return surveyed, sample, partial(streamed, source, surveyed)
 
 
-def streamed(source: object, surveyed: Survey, labels: np.ndarray, encoding: Encoding | None) -> BatchSource:
+def streamed(source: object, surveyed: Survey, labels: np.ndarray, encoding: Encoding) -> BatchSource:
     """Return all rows of positive weight of a surveyed source, to be read in every pass.
 
     A reading raises ValueError if the source has other rows than in the first one, as far as number, columns and labels

@@ -38,9 +38,9 @@ from .checks import (
     said_missing,
     times_class_weights,
 )
-from .encoding import HOW_TO_MISS, Encoding, is_categorical, of_table, warn_of_means, warps_in
+from .encoding import HOW_TO_MISS, PLAIN, Encoding, is_categorical, warn_of_means
 from .table import Column, Table, levels_of
-from .tails import Warp, described, limits_of, warps_of
+from .tails import described, limits_of, warps_of
 
 FLOATS = (np.float64, np.float32)
 HOW_TO_NAME = " Name all labels that may occur as classes, in the first call."
@@ -54,14 +54,14 @@ class Columns(NamedTuple):
     n_features : int
     names : of the features, or None
     labels : of the columns of a data frame if these are not text, as text, or None
-    encoding : Encoding or None
+    encoding : Encoding
     mean, spread : (n_features,) of the training rows, or empty
     """
 
     n_features: int
     names: tuple[str, ...] | None
     labels: tuple[str, ...] | None = None
-    encoding: Encoding | None = None
+    encoding: Encoding = PLAIN
     mean: np.ndarray = NONE
     spread: np.ndarray = NONE
 
@@ -91,13 +91,9 @@ class Columns(NamedTuple):
     @property
     def described(self) -> list[str]:
         """Names of the features, or of the columns of the encoded matrix, for messages."""
-        if table := of_table(self.encoding):
-            return table.described_columns
+        if self.encoding.columns:
+            return self.encoding.described_columns
         return [f"feature {j}" for j in range(self.n_features)] if self.names is None else list(map(repr, self.names))
-
-    @property
-    def warps(self) -> tuple[Warp, ...]:
-        return warps_in(self.encoding)
 
 
 class TrainingData(NamedTuple):
@@ -160,7 +156,7 @@ def training_data(
     check_classes_present(sorted_classes[np.unique(codes)], may_lack, takes_classes=hasattr(model, "partial_fit"))
     factors = class_factors(getattr(model, "class_weight", None), sorted_classes, n_each)
     weight = times_class_weights(weight, factors, codes)
-    encoding = None
+    encoding = PLAIN
     if rows is None:
         encoding = Encoding.learn(columns, chosen, keep, weight)
         rows = encoding.matrix([column.part(keep) for column in columns])
@@ -208,9 +204,9 @@ def checked_rows(
     known, takes_tables = fitted or Columns(0, None), hasattr(model, "categorical_features")
     known.check_labels(table)
     encoding = known.encoding
-    if columns or of_table(encoding):
+    if columns or encoding.columns:
         validate_data(model, table.native if table.is_frame else table.array(), reset=not fitted, skip_check_array=True)
-        if encoding is not None:
+        if encoding.columns:
             return encoding.encode(table)
         rows = np.column_stack([column.numbers() for column in columns])
     else:
@@ -219,13 +215,13 @@ def checked_rows(
     described = None if names is None else list(map(repr, names))
     if len(known.mean) and table.is_frame and math.isnan(largest_size(rows)):
         warn_of_means(missing_numbers(rows, described))
-        mean = known.mean if encoding is None else encoding.inverse(known.mean[None])[0]
+        mean = encoding.inverse(known.mean[None])[0]
         rows = np.where(np.isnan(rows), mean.astype(rows.dtype), rows)
     how = HOW_TO_MISS if takes_tables else HOW_TO_IMPUTE
     if fitted and takes_tables:
         how = f"{HOW_TO_IMPUTE[:-1]}; or fit to a data frame, or a table of Arrow, whose rows miss some numbers."
     check_features(rows, described, how)
-    return rows if encoding is None or as_given else encoding.transform(rows)
+    return rows if as_given else encoding.transform(rows)
 
 
 def _numbers(model: BaseEstimator, table: Table, fitted: Columns | None, takes_tables: bool) -> MatrixLike:
@@ -289,8 +285,8 @@ def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
 
 def transformed(
     rows: Rows, columns: Columns, may_warp: bool, before: Columns | None
-) -> tuple[MatrixLike, Encoding | None, list[str]]:
-    """Return the rows within limits and warped, the encoding with both, or None if there is none, and sentences on it.
+) -> tuple[MatrixLike, Encoding, list[str]]:
+    """Return the rows within limits and warped, the encoding with both, and sentences on it.
 
     ``before`` are the columns of a previous fit that a warm start continues: alike columns keep its warps, if it has
     any. Sparse rows stay unchanged, because zeros would not stay zeros; memory maps, because a copy may not fit into
@@ -303,8 +299,8 @@ def transformed(
     off = "stay, because X is a memory map" if is_kept else "{} (feature_transform=None leaves them)"
     limits = limits_of(X, rows.weight)
     # An earlier fit without warps may have had another setting, a given kernel, or too few rows to see a tail.
-    if before is not None and before.warps and before.described == columns.described:
-        warps = before.warps
+    if before is not None and before.encoding.warps and before.described == columns.described:
+        warps = before.encoding.warps
     else:
         warps = warps_of(X, rows.weight, limits) if may_warp else ()
     if warps:
@@ -318,5 +314,5 @@ def transformed(
         )
     if is_kept or not sentences:
         return X, encoding, sentences
-    encoding = replace(encoding or Encoding((), ""), limits=limits, warps=warps)
+    encoding = replace(encoding, limits=limits, warps=warps)
     return encoding.transform(X), encoding, sentences

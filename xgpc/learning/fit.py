@@ -11,7 +11,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Posterior, Training
 from ..approximations.local import LocalPosterior
 from ..config import FitConfig
-from ..data.encoding import Encoding, of_table
+from ..data.encoding import Encoding
 from ..data.training import Columns
 from ..inference.fitting import Evidence
 from ..inference.prior_mean import OF_SITE, PriorMean
@@ -57,14 +57,13 @@ class Fit:
         return self.record.n_latents(len(self.classes))
 
     @property
-    def encoding(self) -> Encoding | None:
+    def encoding(self) -> Encoding:
         return self.columns.encoding
 
     @property
     def groups(self) -> Groups | None:
         """Which feature columns were made from the same column of a table."""
-        table = of_table(self.encoding)
-        return None if table is None else table.groups
+        return self.encoding.groups if self.encoding.columns else None
 
     @property
     def learns(self) -> bool:
@@ -134,7 +133,7 @@ class PreviousFit(NamedTuple):
 
     posterior: Posterior
     classes: np.ndarray  # by level, if they have an order
-    encoding: Encoding | None
+    encoding: Encoding
     parameter: Parameter  # of the likelihood
 
 

@@ -252,7 +252,7 @@ def start_without_neighbors(task: Task) -> Start:
         return Start(sparse, q, is_done, tries_neighbors=True, is_doubtful=False, is_gain_clear=False)
     n_threads, are_some = task.executor.n_threads, fit.source.n_rows < START_ROWS
     least = LEAST_Z_OF_FEW if are_few else LEAST_Z_OF_SOME if are_some else LEAST_Z
-    if fit.encoding is not None and fit.encoding.has_levels:
+    if fit.encoding.has_levels:
         least = LEAST_Z_OF_LEVELS
     some = source.sample(np.linspace(0, source.n_rows - 1, min(source.n_rows, START_ROWS)).astype(np.intp))
     mean, variance = q.marginals(some.X, n_threads)

@@ -8,7 +8,6 @@ from ..approximations.base import KernelPosterior, KernelPrior, grouped
 from ..approximations.full import FullPrior
 from ..approximations.sparse import PRECISIONS, SparsePrior
 from ..config import FitConfig
-from ..data.encoding import of_table, warps_in
 from ..data.moments import Sample
 from ..inference.prior_mean import base_rates, mean_variances
 from ..kernels.default import default_kernel
@@ -48,7 +47,7 @@ def start(fit: Fit, previous_fit: PreviousFit | None) -> Candidate:
         prior = grouped([SparsePrior.build(one, of.Z if all_rows is None else all_rows, dtype) for one, of in pairs])
     else:
         Z = inducing_points(sample, config.inducing_points, config.n_inducing, run.random_state, specs[0])
-        if method is None and fit.encoding is not None:
+        if method is None:
             Z = fit.encoding.transform(Z)
         prior = grouped([SparsePrior.build(specs[0], Z, dtype)] * n_kernels)
         if n_latents > 1:
@@ -125,9 +124,9 @@ def _posterior_of(earlier: PreviousFit, fit: Fit) -> KernelPosterior | None:
     """The previous posterior in this fit's precision, or None if the data are not alike."""
     previous = earlier.posterior
     # The columns must be made and warped in the same way; fill values for missing numbers and limits may differ.
-    before, now = (table and table.matrix_names for table in map(of_table, (earlier.encoding, fit.encoding)))
+    before, now = earlier.encoding, fit.encoding
     shape = previous.n_latents, previous.prior.groups[0].spec.n_features
-    is_alike = before == now and warps_in(earlier.encoding) == warps_in(fit.encoding)
+    is_alike = before.matrix_names == now.matrix_names and before.warps == now.warps
     is_alike &= shape == (fit.n_latents, fit.source.n_features)
     if not (is_alike and np.array_equal(earlier.classes, fit.record.by_level(fit.classes))):
         return None

@@ -38,7 +38,7 @@ def every(records):
 
 
 def link_of(record, n_classes=2):
-    return Link(record, 0.03 if record.has_wrong_labels else None, n_classes)
+    return Link(record, (0.03,) * (record.has_wrong_labels + record.has_rates), n_classes)
 
 
 def by_quadrature(link, m, v):
@@ -71,7 +71,7 @@ def test_mutual_information_of_two_classes_is_that_of_adaptive_quadrature(record
 @pytest.mark.parametrize("v", [0.3, 40.0])
 def test_mutual_information_of_ordered_classes_is_that_of_a_dense_rule(cuts, v):
     """Cut points may be far from zero."""
-    link, z = Link(record_of("ordinal-logit", "exact"), np.array(cuts), 4), np.linspace(-9.0, 9.0, 20_001)
+    link, z = Link(record_of("ordinal-logit", "exact"), tuple(cuts), 4), np.linspace(-9.0, 9.0, 20_001)
     mean, weight = np.array([cuts[0] - 1.0, cuts[1] + 0.3, cuts[2]]), norm.pdf(z) * (z[1] - z[0])
     for m, value in zip(mean, _information(link, mean, np.full(3, v)), strict=True):
         log_p = link.given(m + np.sqrt(v) * z)
@@ -82,7 +82,7 @@ def test_mutual_information_of_ordered_classes_is_that_of_a_dense_rule(cuts, v):
 @pytest.mark.parametrize("name", ["logit", "probit"])
 def test_mutual_information_of_cut_points_far_apart_is_that_of_a_dense_rule(name):
     cuts, z = np.array([-800.0, -790.0, 10.0, 700.0]), np.linspace(-9.0, 9.0, 200_001)
-    link, mean, s = Link(record_of(f"ordinal-{name}", "exact"), cuts, 5), np.array([0.0, -600.0]), 1e3
+    link, mean, s = Link(record_of(f"ordinal-{name}", "exact"), tuple(cuts), 5), np.array([0.0, -600.0]), 1e3
     weight, found = norm.pdf(z) * (z[1] - z[0]), _information(link, mean, np.full(2, s**2))
     for m, value in zip(mean, found, strict=True):
         log_p = link.given(m + s * z)
@@ -93,7 +93,7 @@ def test_mutual_information_of_cut_points_far_apart_is_that_of_a_dense_rule(name
 @given(m=st.floats(-4.0, 4.0), log_v=st.floats(-12.0, 12.0), delta=st.floats(0.0, 0.5))
 def test_a_step_tells_all_but_the_label_noise(m, log_v, delta):
     """H(p) - H(delta), and its derivatives."""
-    link, v = Link(record_of("step", "additive-noise"), delta, 2), np.exp(log_v)
+    link, v = Link(record_of("step", "additive-noise"), (delta,), 2), np.exp(log_v)
     t, kept = m / np.sqrt(v), 1.0 - 2.0 * delta
     p = delta + kept * norm.cdf(t)
     expected = entr(p) + entr(1.0 - p) - entr(delta) - entr(1.0 - delta)
@@ -379,7 +379,7 @@ def test_where_nothing_is_feasible_yet_the_probability_of_feasibility_is_wanted(
 @pytest.mark.parametrize("variance", [100.0, 1.0])
 def test_information_about_a_label_with_guesses_and_lapses_is_exact_far_from_ties(mean, variance):
     """Far below, a label tells whether it was guessed, and nothing of the latent value."""
-    link = Link(record_of("psychometric", "exact"), np.array([0.2, 0.1]), 2)
+    link = Link(record_of("psychometric", "exact"), (0.2, 0.1), 2)
     z = np.linspace(-12.0, 12.0, 400_001)
     weight = norm.pdf(z) * (z[1] - z[0])
     p = 0.2 + 0.7 * expit(mean + np.sqrt(variance) * z)

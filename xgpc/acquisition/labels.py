@@ -55,24 +55,17 @@ ELEMENTS = 2_000_000
 SCORED = 500
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Link:
-    """The likelihood p(y | f) of a fitted classifier; ``parameter`` is that of the record."""
+    """The likelihood p(y | f) of a fitted classifier; the values are those of the record's parameter, if any."""
 
     record: LikelihoodBound
-    parameter: Parameter
+    values: tuple[float, ...]
     n_classes: int
 
     @property
-    def _key(self) -> tuple[object, ...]:
-        """The values as numbers that can be compared: cut points are an array."""
-        return self.record, self.n_classes, np.asarray(self.parameter, dtype=np.float64).tobytes()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Link) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
+    def parameter(self) -> Parameter:
+        return self.values[0] if self.record.has_label_noise else np.array(self.values) if self.values else None
 
     @classmethod
     def of(cls, model: BaseEstimator) -> Link:
@@ -84,7 +77,8 @@ class Link:
                 f"posteriors; got {type(model).__name__}. For a pipeline give the last step, and rows transformed by "
                 "the other steps; predictive_entropy takes any classifier."
             )
-        return cls(model._record, getattr(model, "_parameter", None), len(model.classes_))
+        parameter = getattr(model, "_parameter", None)
+        return cls(model._record, tuple(np.ravel(() if parameter is None else parameter)), len(model.classes_))
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Log probabilities (n, classes) for normal latent values."""
@@ -101,8 +95,7 @@ class Link:
     @property
     def far_entropies(self) -> tuple[float, float]:
         """Entropies, in nats, of labels far below and far above all ties: those of wrong labels."""
-        rates = self.parameter if self.record.has_wrong_labels else 0.0
-        q = np.broadcast_to(np.asarray(rates, dtype=np.float64), 2)
+        q = np.broadcast_to(self.values if self.record.has_wrong_labels else 0.0, 2)
         low, high = entr(1.0 - q) - xlogy(q, q / (self.n_classes - 1))
         return float(low), float(high)
 
@@ -322,7 +315,7 @@ def _excess_entropy(link: Link) -> list[tuple[np.ndarray, np.ndarray]]:
     The latter goes from that far below to that far above with Phi(f). Cut points so far apart that labels are certain
     between them have grids of their own.
     """
-    cuts = np.asarray(link.parameter, dtype=np.float64) if link.record.is_ordinal else np.zeros(1)
+    cuts = np.array(link.values) if link.record.is_ordinal else np.zeros(1)
     least, most = link.far_entropies
     tables = []
     for near in np.split(cuts, np.flatnonzero(np.diff(cuts) > 2.0 * LINK_RANGE) + 1):

@@ -28,7 +28,7 @@ def pair_information(model: GPPreference, A: ArrayLike, B: ArrayLike, return_gra
     the latent function anywhere. With ``return_grad`` the gradient (n, 2, d) by the rows of A and of B follows.
     """
     _check(model)
-    score = partial(score_of_latent, "mutual_information", Link(model._record, None, 2))
+    score = partial(score_of_latent, "mutual_information", Link(model._record, (), 2))
     return _of_difference(score, *model.predict_difference(A, B, return_grad))
 
 

@@ -1,7 +1,5 @@
 """Draws of latent functions: moments, kernels' spectra, paths; what scikit-learn's classifier has by other names."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import (
@@ -14,7 +12,7 @@ from sklearn.gaussian_process.kernels import (
     RationalQuadratic,
     WhiteKernel,
 )
-from support.fits import quietly
+from support.fits import peak_bytes, quietly
 from support.internals import covariance_bytes
 
 from xgpc import GPClassifier
@@ -128,12 +126,9 @@ def test_draws_do_not_depend_on_threads_and_paths_not_on_the_other_rows():
 )
 def test_a_covariance_of_many_rows_is_refused_before_it_takes_the_memory(n_classes, options, tuned):
     model, X = fit(n_classes, **options), np.random.default_rng(0).normal(size=(700, 2))
-    q = model.posterior_ or model.posterior_
+    q = model.posterior_
     q.covariance(X[:2])
-    tracemalloc.start()
-    model.predict_latent(X, return_cov=True)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peak, _ = peak_bytes(model.predict_latent, X, True)
     assert 0.5 * covariance_bytes(q, 700) <= peak <= 1.1 * covariance_bytes(q, 700)
     tuned(covariance_bytes=covariance_bytes(q, 699))
     assert model.predict_latent(X[:699], return_cov=True)[1].shape[0] == 699

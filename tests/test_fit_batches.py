@@ -1,13 +1,12 @@
 """Training rows that are read in batches: the fit that they make, whatever the batches, and what can go wrong."""
 
 import itertools
-import tracemalloc
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.fits import without_warnings
+from support.fits import peak_bytes, without_warnings
 from support.frames import named
 from support.threads import threads_at_work
 
@@ -342,12 +341,7 @@ def test_memory_does_not_grow_with_the_rows(tuned):
 
     def peak(repetitions):
         fitted = model(kernel=RBF(6.0), inducing_points=X[:5], optimizer=None, max_iter=2)
-        tracemalloc.start()
-        try:
-            without_warnings(fitted.fit_batches, lambda: ((X.copy(), y) for _ in range(repetitions)))
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+        return peak_bytes(fitted.fit_batches, lambda: ((X.copy(), y) for _ in range(repetitions)))[0]
 
     few, many = peak(40), peak(120)
     # A hundredth of the further rows, and what the interpreter itself takes now and then.

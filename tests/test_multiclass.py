@@ -1,12 +1,10 @@
 """Several latent functions, with one kernel or one each: passes, gradients and steps against dense formulas."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fits import quietly
+from support.fits import peak_bytes, quietly
 from support.internals import (
     BLOCK_ROWS,
     MEASURED,
@@ -226,15 +224,6 @@ def groups_of_rows(n, n_classes, n_features=8):
     return centres[y] + random.normal(size=(n, n_features)), y
 
 
-def peak_bytes(model, X, y):
-    quietly(model, X[:200], y[:200] % 3)
-    tracemalloc.start()
-    quietly(model, X, y)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
-
-
 def classifier_of(**params):
     return GPClassifier(
         **{"n_neighbors": 0, "max_iter": 1, "n_inducing": 20, "share": "kernel", "random_state": 0} | params
@@ -247,7 +236,9 @@ def classifier_of(**params):
 )
 def test_memory_is_what_is_said(n, n_classes, m, share):
     X, y = groups_of_rows(n, n_classes)
-    peak = peak_bytes(classifier_of(n_inducing=m, share=share), X, y)
+    model = classifier_of(n_inducing=m, share=share)
+    quietly(model, X[:200], y[:200] % 3)
+    peak, _ = peak_bytes(model.fit, X, y)
     # Separate kernels' whitened rows are a cache with a limit of its own.
     cache = 8 * n * m * (n_classes if share == "none" else 1)
     assert peak < 1.3 * (fit_bytes(n, n_classes, m, share == "none") + cache + X.nbytes) + 2e6

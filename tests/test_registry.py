@@ -15,7 +15,6 @@ from support.training import softmax_curvatures
 from xgpc import BayesianLinearClassifier, _sites
 from xgpc.likelihoods import LIKELIHOODS, ORDERED, record_of
 
-# What a class's complement counts as at least, where it is divided by.
 RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.values()]
 COUPLED = [record for record in RECORDS if record.curvature is not None]
 

@@ -1,6 +1,5 @@
 """The papers' ways to learn hyperparameters: their bounds and gradients, what they converge to, what they are for."""
 
-import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -10,7 +9,6 @@ from numpy.testing import assert_allclose
 from scipy.special import expit, log_expit
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
@@ -177,11 +175,9 @@ def fit(X, y, optimizer, bound="polya-gamma", kernel=None, Z=None, **params):
     """With inducing points that stay, and silence about bounds of the kernel."""
     Z = KMeans(15, n_init=1, random_state=0).fit(X).cluster_centers_ if Z is None else Z
     defaults = {"tol": 1e-8, "max_iter": 2000, "learn_inducing": False, "random_state": 0}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return GPClassifier(kernel, optimizer=optimizer, bound=bound, inducing_points=Z, **{**defaults, **params}).fit(
-            X, y
-        )
+    return quietly(
+        GPClassifier(kernel, optimizer=optimizer, bound=bound, inducing_points=Z, **{**defaults, **params}), X, y
+    )
 
 
 SMALL = {"moons": moons(120), "twonorm": twonorm(120, np.random.default_rng(0))}

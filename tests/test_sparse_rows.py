@@ -1,15 +1,12 @@
 """Rows of sparse matrices: the same as dense ones, a few of which are in memory at a time."""
 
-import tracemalloc
-import warnings
 from itertools import product
 
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
-from support.fits import without_warnings
+from support.fits import peak_bytes, without_warnings
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.acquisition import predictive_entropy
@@ -152,17 +149,7 @@ def test_a_fit_does_not_make_the_rows_dense(tuned):
     X, y = rows(12_000, 200, 0.02)
     size = 8 * X.shape[0] * X.shape[1]
     model = GPClassifier(RBF(3.0), n_inducing=5, max_iter=2, subset_sizes=[500], learn_inducing=False, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        tracemalloc.start()
-        try:
-            model.fit(X, y)
-            at_fit = tracemalloc.get_traced_memory()[1]
-            tracemalloc.reset_peak()
-            model.predict_proba(X)
-            at_predict = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+    (at_fit, _), (at_predict, _) = peak_bytes(model.fit, X, y), peak_bytes(model.predict_proba, X)
     assert max(at_fit, at_predict) < 0.5 * size
 
 

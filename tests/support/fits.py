@@ -1,5 +1,6 @@
 """Fits and what their histories tell."""
 
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -17,6 +18,16 @@ def without_warnings(method, *given, **named):
 def quietly(model, X, y, **options):
     """A fit whose warnings of convergence are not what the test is about."""
     return without_warnings(model.fit, X, y, **options)
+
+
+def peak_bytes(function, *given):
+    """Most bytes that a call takes at a time, and what it returns."""
+    tracemalloc.start()
+    try:
+        result = without_warnings(function, *given)
+        return tracemalloc.get_traced_memory()[1], result
+    finally:
+        tracemalloc.stop()
 
 
 def failed_checks(estimator):
@@ -38,10 +49,10 @@ def rows_of(model, column):
     return {name: array[chosen] for name, array in model.history_.items()}
 
 
-def warnings_of(model, X, y):
+def warnings_of(model, X, y, **options):
     """Texts of the warnings of a fit, which all are of convergence."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model.fit(X, y)
+        model.fit(X, y, **options)
     assert all(issubclass(warning.category, ConvergenceWarning) for warning in caught)
     return [str(warning.message) for warning in caught]

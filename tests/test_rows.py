@@ -347,11 +347,8 @@ def test_every_row_is_as_likely_to_be_drawn():
     assert np.all(np.abs(tenths - mean) < 5.0 * np.sqrt(mean))
 
 
-@pytest.mark.parametrize("weight", [True, False])
-def test_a_source_of_batches_is_one_of_rows(weight):
+def test_a_source_of_batches_is_one_of_rows():
     everything = rows_of_batches(2 * BLOCK_ROWS + 5)
-    if not weight:
-        everything = everything._replace(weight=np.empty(0))
     source, memory = (
         BatchSource(lambda: iter(cut(everything, [3, 1000, 1300])), len(everything.X), 2, float(len(everything.X))),
         ArraySource(*everything),

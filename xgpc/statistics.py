@@ -118,8 +118,7 @@ class SitesAtPosterior:
         if key != self.key:
             mean, variance, precision, linear, total = sites
             factor, offset = self.rescaling
-            total_weight = float(np.sum(block.weight)) if len(block.weight) else len(block)
-            total = factor * total + offset * total_weight
+            total = factor * total + offset * float(np.sum(block.weight))
             sites = EvaluatedSites(mean, variance, factor * precision, factor * linear, total)
         for name in {SITES, kind}:
             block.cache.keep(name, self.q, (self.key, sites))

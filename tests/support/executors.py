@@ -40,9 +40,6 @@ class Forgetful(Executor):
             yield function(block, state)
 
 
-NONE = np.empty(0)
-
-
 class FileSource:
     """Rows of ``X.npy`` and labels of ``y.npy``; a block is read when it is asked for, and forgotten."""
 
@@ -56,13 +53,14 @@ class FileSource:
         return np.array(X[rows]), np.array(y[rows], dtype=float)
 
     def _block(self, start):
-        return Block(start, *self._read(slice(start, start + BLOCK_ROWS)), NONE, 0)
+        X, y = self._read(slice(start, start + BLOCK_ROWS))
+        return Block(start, X, y, np.ones(len(y)), 0)
 
     def blocks(self):
         return Blocks(self)
 
     def sample(self, rows, scale=1.0):
-        return ArraySource(*self._read(rows), np.full(len(rows) if scale != 1.0 else 0, scale))
+        return ArraySource(*self._read(rows), np.full(len(rows), scale))
 
 
 class Blocks:

@@ -66,9 +66,7 @@ def correction(block: Block, state: BothBounds) -> Sums:
     sites = state.augmented.of(block)
     mean = sites.mean + state.augmented.site.prior_mean[:, None]
     second_moment = mean**2 + sites.variance
-    spread = polya_gamma_variance(np.sqrt(second_moment))
-    if len(block.weight):
-        spread *= block.weight
+    spread = polya_gamma_variance(np.sqrt(second_moment)) * block.weight
     terms = state.augmented.q.prior.moments(block, second_moment * spread, mean * sites.variance * spread)
     return Sums([log_likelihood, *terms])
 

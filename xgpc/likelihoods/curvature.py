@@ -1,6 +1,6 @@
 """Curvatures of expected log likelihoods in the means of a row, which couple the classes.
 
-A curvature maps labels 0, ..., C - 1 (rows,) as float64, weights (rows,) or empty, the gradients of the expected log
+A curvature maps labels 0, ..., C - 1 (rows,) as float64, weights (rows,), the gradients of the expected log
 likelihoods by the means, linear - precision mean of the sites (C, rows), and the precisions (C, rows) to a function
 that multiplies values (C, rows) by the curvature of each row.
 """
@@ -28,7 +28,7 @@ def softmax_curvature(
     The diagonal holds the sites' precisions, and the curvature is zero along (1, ..., 1).
     """
     # The gradient in the mean is weight * (1 - p) for the label and -weight * p for the other classes.
-    right = 1.0 + gradient / (np.maximum(weight, LEAST_WEIGHT) if len(weight) else 1.0)
+    right = 1.0 + gradient / np.maximum(weight, LEAST_WEIGHT)
     right[y.astype(np.intp), np.arange(len(y))] -= 1.0
     d = precision / np.clip(right, LEAST_COMPLEMENT, 1.0)
     total = np.maximum(np.sum(d, axis=0), np.finfo(float).tiny)

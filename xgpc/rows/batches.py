@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 
 class Rows(NamedTuple):
-    """Consecutive rows: X (r, d), labels y (r,), and weights (r,), or (0,) if each is 1."""
+    """Consecutive rows: X (r, d), labels y (r,), and weights (r,)."""
 
     X: np.ndarray
     y: np.ndarray
     weight: np.ndarray
 
     def part(self, rows: slice | np.ndarray) -> Rows:
-        return Rows(self.X[rows], self.y[rows], self.weight[rows] if len(self.weight) else self.weight)
+        return Rows(self.X[rows], self.y[rows], self.weight[rows])
 
 
 def read_ahead(begin: Callable[[], Iterator[T]]) -> Generator[T, None, None]:

@@ -69,7 +69,7 @@ class Block:
     Parameters
     ----------
     start : int, number of the first row in the source
-    given, y, weight : rows (rows, d), labels (rows,) and weights (rows,) as of ``ArraySource``
+    given, y, weight : rows (rows, d), labels (rows,) and weights (rows,) of ``ArraySource``
     cache_bytes : int, memory for whitened rows
 
     Attributes

@@ -46,7 +46,7 @@ class ArraySource:
     ----------
     rows : (n, d) float32 or float64, any strides, or CSR; ``X`` has these as a dense array
     y : (n,) float64 labels: -1 or +1, or 0, ..., C - 1 for C latent functions; empty to predict
-    weight : (n,) float64, positive, or empty for ones
+    weight : (n,) float64, positive; empty means ones, which the attribute has
     cache_bytes : int, memory for whitened rows
     first : int, number of the first row if these are a part of all rows
     """
@@ -59,14 +59,14 @@ class ArraySource:
         cache_bytes: int = CACHE_BYTES,
         first: int = 0,
     ):
-        self.rows, self.y, self.weight = rows, y, weight
         self.n_rows, self.n_features = rows.shape
-        self.total_weight = float(np.sum(weight)) if len(weight) else float(self.n_rows)
+        self.rows, self.y, self.weight = rows, y, weight if len(weight) else np.ones(self.n_rows)
+        self.total_weight = float(np.sum(self.weight))
         share = cache_bytes / max(1, self.n_rows)
         self._blocks = []
         for start in range(0, self.n_rows, BLOCK_ROWS):
             end = min(start + BLOCK_ROWS, self.n_rows)
-            arrays = rows[start:end], y[start:end], weight[start:end]
+            arrays = rows[start:end], y[start:end], self.weight[start:end]
             self._blocks.append(Block(first + start, *arrays, int(share * (end - start))))
 
     @property
@@ -77,8 +77,7 @@ class ArraySource:
         return self._blocks
 
     def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
-        weight = self.weight[rows] if len(self.weight) else np.ones(len(rows) if scale != 1.0 else 0)
-        return ArraySource(self.rows[rows], self.y[rows], scale * weight)
+        return ArraySource(self.rows[rows], self.y[rows], scale * self.weight[rows])
 
     def forget(self) -> None:
         """Free the memory of whitened rows; passes to come compute them again."""
@@ -119,6 +118,5 @@ def class_codes(labels: np.ndarray) -> np.ndarray:
 
 def labels_and_weights(source: RowSource) -> tuple[np.ndarray, np.ndarray]:
     """Labels and weights (n,) of all rows."""
-    each = [(block.y, block.weight if len(block.weight) else np.ones(len(block))) for block in source.blocks()]
-    y, weight = map(np.concatenate, zip(*each, strict=True))
+    y, weight = map(np.concatenate, zip(*((block.y, block.weight) for block in source.blocks()), strict=True))
     return y, weight

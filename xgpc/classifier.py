@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal, Self
+from typing import Literal
 
 from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
@@ -13,17 +12,17 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import Tags
 
 from . import names
+from .approximations.base import Posterior
 from .config import FitConfig, is_name
 from .estimator import all_or_nothing
-from .inference.run import FitState
-from .kernels.wrappers import is_precomputed
-from .learning.fit import PreviousFit
+from .inference.run import FitState, Run
+from .learning.fit import Fit
 from .learning.pipeline import add_rows, learn_and_infer
 from .predict import PosteriorClassifier
 from .rows.blas import single_threaded_blas
 from .rows.clock import Clock
 from .rows.executor import Threads
-from .steps import new_run, publish, rows_in_batches, rows_in_memory
+from .steps import new_run, previous_fit, publish, rows_in_batches, rows_in_memory
 from .streaming import check_stream, drift_of, further_rows, stream_rows
 
 FIRST_BATCH = "In the first batch there is nothing to forget, and inducing points are chosen as fit chooses them."
@@ -353,11 +352,7 @@ class GPClassifier(PosteriorClassifier):
             If the fit ended by ``max_iter``, ``max_time`` or an interrupt; if kernel parameters have reached their
             bounds; or if the model predicts no better than the class frequencies.
         """
-        config = FitConfig.of(self)
-        with single_threaded_blas(), self._executor(config) as executor, new_run(config, executor) as run:
-            fit = rows_in_memory(self, config, run, X, y, sample_weight, groups, classes)
-            result = learn_and_infer(fit, self._previous(config))
-        publish(self, fit, result)
+        self._fit(lambda config, run: rows_in_memory(self, config, run, X, y, sample_weight, groups, classes))
 
     @all_or_nothing
     def partial_fit(
@@ -411,15 +406,17 @@ class GPClassifier(PosteriorClassifier):
         config = FitConfig.of(self)
         check_stream(config, self, forgetting_factor, n_new_inducing)
         if not hasattr(self, "posterior_"):
-            with single_threaded_blas(), self._executor(config) as executor, new_run(config, executor) as run:
+
+            def first_batch(config: FitConfig, run: Run) -> Fit:
                 if forgetting_factor != 1.0 or n_new_inducing:
                     run.history.add(decision=FIRST_BATCH)
-                fit = rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
-                result = learn_and_infer(fit, self._previous(config))
-            publish(self, fit, result, stream_rows(fit, result.q))
+                return rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
+
+            self._stream_rows = stream_rows(*self._fit(first_batch))
             return
         counts, n_seen, factor, q = self.class_count_, self.n_samples_seen_, float(forgetting_factor), self.posterior_
-        with single_threaded_blas(), self._executor(config) as executor, new_run(config, executor) as run:
+        clock = self._clock()
+        with single_threaded_blas(), Threads(config.n_jobs, clock) as executor, new_run(config, executor) as run:
             further = further_rows(self, config, run, X, y, sample_weight, classes, factor)
             drift = drift_of(self, further.batch)
             result = add_rows(further, q, self._evidence, factor, int(n_new_inducing))
@@ -466,14 +463,19 @@ class GPClassifier(PosteriorClassifier):
 
     def _fit_source(self, source: object, classes: ArrayLike | None, threads: type[Threads] = Threads) -> None:
         """Fit to a source of batches by the given kind of threads."""
-        config = FitConfig.of(self)
-        with single_threaded_blas(), self._executor(config, threads) as executor, new_run(config, executor) as run:
-            fit = rows_in_batches(self, config, run, source, classes)
-            result = learn_and_infer(fit, self._previous(config))
-        publish(self, fit, result)
+        self._fit(lambda config, run: rows_in_batches(self, config, run, source, classes), threads)
 
-    def _executor(self, config: FitConfig, threads: type[Threads] = Threads) -> Threads:
-        return threads(config.n_jobs, self._clock())
+    def _fit(
+        self, checked_rows: Callable[[FitConfig, Run], Fit], threads: type[Threads] = Threads
+    ) -> tuple[Fit, Posterior]:
+        """Learn from rows, which are checked first, and set the fitted attributes."""
+        config = FitConfig.of(self)
+        clock = self._clock()
+        with single_threaded_blas(), threads(config.n_jobs, clock) as executor, new_run(config, executor) as run:
+            fit = checked_rows(config, run)
+            result = learn_and_infer(fit, previous_fit(self, config))
+        publish(self, fit, result)
+        return fit, result.q
 
     def _clock(self) -> Clock | None:
         """The clock of a fit that starts now, if anything may end it early."""
@@ -481,26 +483,7 @@ class GPClassifier(PosteriorClassifier):
             return Clock() if self.keep_on_interrupt else None
         return Clock(float(self.max_time))
 
-    def _previous(self, config: FitConfig) -> PreviousFit | None:
-        """The fit that a warm start continues."""
-        # The inducing points of a precomputed kernel are rows of the earlier matrix.
-        if not config.warm_start or not hasattr(self, "posterior_") or is_precomputed(config.kernel):
-            return None
-        classes = self._record.by_level(self.classes_)
-        return PreviousFit(self.posterior_, classes, self._encoding, self._parameter)
-
-    # Copies and clones share these parameters instead of copying them.
     _shared: tuple[str, ...] = ("callback",)
-
-    def __sklearn_clone__(self) -> Self:
-        # A callback may hold objects that cannot be copied, so the clone keeps the same callback.
-        bare = copy.copy(self)
-        for name in self._shared:
-            setattr(bare, name, None)
-        other: Self = super(GPClassifier, bare).__sklearn_clone__()
-        for name in self._shared:
-            setattr(other, name, getattr(self, name))
-        return other
 
     def __getstate__(self) -> dict[str, object]:
         # Many callbacks cannot be pickled, and a fitted model no longer needs its callback.

@@ -60,6 +60,14 @@ class ColumnsOfFit(BaseEstimator):
         other.__dict__ = dict(vars(self))
         return other
 
+    # Clones share these parameters, which may hold objects that cannot be copied.
+    _shared: tuple[str, ...] = ()
+
+    def __sklearn_clone__(self) -> Self:
+        bare = copy.copy(self).set_params(**dict.fromkeys(self._shared))
+        other: Self = super(ColumnsOfFit, bare).__sklearn_clone__()
+        return other.set_params(**{name: getattr(self, name) for name in self._shared})
+
     def set_params(self, **params: object) -> Self:
         """Set parameters by name, kernel parameters as ``kernel__...``, as scikit-learn does.
 

@@ -22,7 +22,7 @@ from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import Run
 from .kernels.wrappers import is_precomputed
 from .learning import stages
-from .learning.fit import Fit, FitResult
+from .learning.fit import Fit, FitResult, PreviousFit
 from .learning.hold_out import HoldOut
 from .learning.stages import check_optimizer
 from .likelihoods import LikelihoodBound, record_of, resolve
@@ -73,6 +73,14 @@ def _columns_before(model: PosteriorClassifier, config: FitConfig) -> Columns | 
     """The columns of the previous fit whose kernel a warm start keeps."""
     keeps = config.warm_start and (config.kernel is None or config.optimizer is not None)
     return model._columns if keeps and hasattr(model, "posterior_") else None
+
+
+def previous_fit(model: PosteriorClassifier, config: FitConfig) -> PreviousFit | None:
+    """The fit that a warm start continues."""
+    # The inducing points of a precomputed kernel are rows of the earlier matrix.
+    if not config.warm_start or not hasattr(model, "posterior_") or is_precomputed(config.kernel):
+        return None
+    return PreviousFit(model.posterior_, model._record.by_level(model.classes_), model._encoding, model._parameter)
 
 
 def rows_in_batches(

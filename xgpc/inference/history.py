@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -71,17 +72,16 @@ class History:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """One array for each column, with the rows on its first axis; missing values are NaN or empty strings."""
-        ends = np.cumsum([max(len(np.atleast_1d(value)) for value in part.values()) for part in self._parts])
-        rows = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
-        columns = {}
-        for name in dict.fromkeys(name for part in self._parts for name in part):
-            found = {at: np.asarray(part[name]) for at, part in enumerate(self._parts) if name in part}
-            shapes = {value.shape[1:] for value in found.values()}
-            column = np.zeros((ends[-1], *max(shapes)), np.result_type(*found.values()))
-            if column.dtype.kind != "U" and (len(found) < len(rows) or len(shapes) > 1):
+        ends = np.cumsum([max(map(len, map(np.atleast_1d, part.values()))) for part in self._parts])
+        starts, columns = [0, *ends[:-1]], {}
+        for name in dict.fromkeys(chain.from_iterable(self._parts)):
+            values = {at: np.asarray(part[name]) for at, part in enumerate(self._parts) if name in part}
+            shapes = {value.shape[1:] for value in values.values()}
+            column = np.zeros((ends[-1], *max(shapes)), np.result_type(*values.values()))
+            if column.dtype.kind != "U" and (len(values) < len(ends) or len(shapes) > 1):
                 column = np.full_like(column, np.nan, dtype=np.float64)
-            for at, value in found.items():
+            for at, value in values.items():
                 # A shorter value comes from fewer kernels.
-                column[(rows[at], *map(slice, value.shape[1:]))] = value
+                column[(slice(starts[at], ends[at]), *map(slice, value.shape[1:]))] = value
             columns[name] = column
         return columns

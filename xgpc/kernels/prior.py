@@ -81,7 +81,7 @@ class LengthScalePrior:
 
     def of(self, groups: Sequence[Any]) -> tuple[float, np.ndarray]:
         """Log density of all kernels ``group.spec``, and its gradient in their concatenated ``theta``."""
-        values, gradients = zip(*(self.at(group.spec) for group in groups), strict=True)
+        values, gradients = zip(*[self.at(group.spec) for group in groups], strict=True)
         return sum(values), np.concatenate(gradients)
 
 

@@ -9,9 +9,8 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
-from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
-from support.reference import moons
+from support.reference import moons, standardised
 
 from xgpc import GPClassifier
 from xgpc.rows.clock import Clock
@@ -42,8 +41,7 @@ class Ticking(GPClassifier):
 
 
 def iris():
-    X, y = load_iris(return_X_y=True)
-    return StandardScaler().fit_transform(X), y
+    return standardised(load_iris)
 
 
 SMALL = {"random_state": 0, "n_inducing": 6, "max_iter": 12}

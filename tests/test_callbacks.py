@@ -12,9 +12,8 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
-from sklearn.preprocessing import StandardScaler
 from support.fits import quietly, without_warnings
-from support.reference import moons
+from support.reference import moons, standardised
 
 from xgpc import GPClassifier
 
@@ -23,8 +22,7 @@ SMALL = {"random_state": 0, "n_inducing": 6, "max_iter": 8}
 
 
 def iris():
-    X, y = load_iris(return_X_y=True)
-    return StandardScaler().fit_transform(X), y
+    return standardised(load_iris)
 
 
 KINDS = {

@@ -16,12 +16,11 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
-from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.utils.class_weight import compute_class_weight
 from support.cold_starts import Setting, setting, shortfall
 from support.fits import failed_checks, quietly
-from support.reference import moons, ringnorm, waveform
+from support.reference import moons, ringnorm, standardised, waveform
 from support.threads import threads_at_work
 from threadpoolctl import threadpool_limits
 
@@ -38,8 +37,7 @@ def test_scikit_learns_own_checks():
 
 
 def test_as_good_as_scikit_learns_laplace_approximation_with_its_kernel():
-    X, y = load_breast_cancer(return_X_y=True)
-    X, X_test, y, y_test = train_test_split(StandardScaler().fit_transform(X), y, test_size=0.3, random_state=0)
+    X, X_test, y, y_test = train_test_split(*standardised(load_breast_cancer), test_size=0.3, random_state=0)
     kernel = 1.0 * RBF(5.0)
     model = GPClassifier(kernel, random_state=0).fit(X, y)
     # Its many small calls of BLAS wait for each other's threads on a busy machine.
@@ -249,13 +247,11 @@ def test_balanced_classes_do_not_count_rows_of_weight_zero(how, tuned):
 
 
 def cancer():
-    X, y = load_breast_cancer(return_X_y=True)
-    return StandardScaler().fit_transform(X[:, :6]), y
+    return standardised(load_breast_cancer, slice(0, 6))
 
 
 def iris():
-    X, y = load_iris(return_X_y=True)
-    return StandardScaler().fit_transform(X), y
+    return standardised(load_iris)
 
 
 # What subsets of 40 or 50 rows teach is, refit by refit, as often worse as better for all rows.

@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from sklearn.preprocessing import StandardScaler
 from support.dense import full_prior, labelled
 from support.fits import quietly
 from support.internals import (
@@ -30,7 +29,7 @@ from support.internals import (
     update,
 )
 from support.latents import Problem, assert_near, cases, symmetric
-from support.reference import moons
+from support.reference import moons, standardised
 from support.training import assert_one_rate, sites_of, training
 
 from xgpc import GPClassifier
@@ -40,17 +39,12 @@ SOFTMAX = [("softmax", bound, share) for bound in ("exact", "additive-noise") fo
 DATA = {"iris": load_iris, "wine": load_wine}
 
 
-def rows_of(name):
-    X, y = DATA[name](return_X_y=True)
-    return StandardScaler().fit_transform(X), y.astype(np.float64)
-
-
 def hard_problem(name, variance, bound, n_inducing=25):
     """Rows, a prior with so large a variance that classes separate, and a site."""
-    X, y = rows_of(name)
+    X, y = standardised(DATA[name])
     kernel = ConstantKernel(variance) * RBF(0.5 * np.sqrt(X.shape[1]))
     prior = SparsePrior.build(KernelSpec(kernel, X.shape[1]), X[:: len(X) // n_inducing])
-    return training(X, y, n_latents=3), prior, record_of("softmax", bound).site(3)
+    return training(X, y.astype(float), n_latents=3), prior, record_of("softmax", bound).site(3)
 
 
 # Lengths of steps.
@@ -171,11 +165,6 @@ def test_gradients_of_stopped_inner_solves_are_those_of_the_profiled_bound():
 
 
 # The profiled bound: where it ends, what its inner solves leave, and steps of sites that overshoot.
-
-
-def standardised(load, columns=slice(None), n=None):
-    X, y = load(return_X_y=True)
-    return StandardScaler().fit_transform(X[:n, columns]), y[:n]
 
 
 SETS = {

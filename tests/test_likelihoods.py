@@ -6,9 +6,9 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
 from support.latents import CASES, NOISY, NOISY_CASES, SEVERAL, cases
+from support.reference import standardised
 
 from xgpc import BayesianLinearClassifier, GPClassifier, systems
 from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, expected_log_likelihood, record_of
@@ -19,12 +19,7 @@ SEVERAL_NAMES = ["GPC-I-mc", "GPC-II-mc", "GPC-III-mc", "GPCsm", "GPCaug-mc"]
 TWO = [name for name in LIKELIHOODS if name not in MULTI_CLASS]
 
 
-def standardised(load, n=None):
-    X, y = load(return_X_y=True)
-    return StandardScaler().fit_transform(X)[:n], y[:n]
-
-
-CANCER, IRIS, WINE = standardised(load_breast_cancer, 200), standardised(load_iris), standardised(load_wine)
+CANCER, IRIS, WINE = standardised(load_breast_cancer, n=200), standardised(load_iris), standardised(load_wine)
 
 
 def kernel_for(X):

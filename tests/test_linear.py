@@ -9,18 +9,17 @@ from scipy import sparse
 from scipy.special import expit
 from sklearn.datasets import load_breast_cancer
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.fixes import parse_version
 from support.fits import failed_checks
+from support.reference import standardised
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.likelihoods import LIKELIHOODS
 
 NAMES = ["logit", "probit", "svm"]
 BOUNDS = [(name, bound) for name in NAMES for bound in LIKELIHOODS[name] if bound != "additive-noise"]
-X, Y = load_breast_cancer(return_X_y=True)
-X = StandardScaler().fit_transform(X)
+X, Y = standardised(load_breast_cancer)
 SIGNS = 2.0 * Y - 1.0
 
 

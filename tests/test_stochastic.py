@@ -5,10 +5,9 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
 from support.latents import CASES, NOISY, SEVERAL, cases
-from support.reference import moons, ringnorm
+from support.reference import moons, ringnorm, standardised
 
 import xgpc
 from xgpc import GPClassifier
@@ -16,8 +15,7 @@ from xgpc.likelihoods import record_of
 
 X, Y = moons(300)
 KERNEL = C(2.0) * RBF([1.0, 1.0])
-CANCER = StandardScaler().fit_transform(load_breast_cancer().data)[:, :6], load_breast_cancer().target
-IRIS = StandardScaler().fit_transform(load_iris().data), load_iris().target
+CANCER, IRIS = standardised(load_breast_cancer, slice(0, 6)), standardised(load_iris)
 # Bounds that a posterior alone has at the start kernel are lower by far more than this.
 NATS_A_ROW = 0.01
 
@@ -226,8 +224,7 @@ def test_mini_batches_learn_and_are_determined_by_the_seed():
 
 @pytest.mark.parametrize("bound", ["exact", "polya-gamma"])
 def test_it_ends_where_profile_does(bound):
-    X, y = load_breast_cancer(return_X_y=True)
-    X, y = StandardScaler().fit_transform(X)[:150, :6], y[:150]
+    X, y = (part[:150] for part in CANCER)
     kernel = C(2.0) * RBF(np.full(6, 6**0.5))
     profile = fit(X, y, kernel, bound=bound, optimizer="profile")
     for batch_size in (None, 30):

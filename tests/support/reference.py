@@ -8,6 +8,7 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 from scipy.stats import norm
 from sklearn.datasets import make_moons
+from sklearn.preprocessing import StandardScaler
 
 MIXTURE = np.array(
     [
@@ -165,6 +166,12 @@ def maximise_jaakkola_jordan(X, y, Z, theta, bounds, jitter):
         options={"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-14, "gtol": 1e-7, "maxcor": 50},
     )
     return -result.fun, result.x[:n_theta]
+
+
+def standardised(load, columns=slice(None), n=None):
+    """Rows of one of scikit-learn's data sets, each feature less its mean, by its deviation."""
+    X, y = load(return_X_y=True)
+    return StandardScaler().fit_transform(X)[:n, columns], y[:n]
 
 
 def moons(n=200, seed=0):

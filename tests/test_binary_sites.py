@@ -14,7 +14,7 @@ NOISE = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}
 every_noise = pytest.mark.parametrize(("likelihood", "nu"), NOISE.items())
 repeatable = settings(deadline=None, derandomize=True, max_examples=50)
 
-# The largest errors of the mixture that stands for the logistic function, see coefficients.h.
+# The largest errors of the mixture that stands for the logistic function, see coefficients.inc.h.
 SIGMA_ERROR, SOFTPLUS_ERROR, SLOPE_ERROR = 3.9e-9, 1.51e-8, 1.61e-8
 # And of the one that stands for (log Phi)'': of -log Phi and of its first and second derivative, absolute above -10,
 # relative from -60 to -10 and below.

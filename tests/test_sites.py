@@ -35,7 +35,7 @@ LOG_LIKELIHOODS = {
 # log(delta / (C - 1)).
 NOISE = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}
 NOISE |= {f"multinomial-{name}": variance for name, variance in NOISE.items()}
-# Largest errors of ell, absolute and relative, beyond round-off: those of coefficients.h and softmax.h, with the
+# Largest errors of ell, absolute and relative, beyond round-off: those of coefficients.inc.h and softmax.h, with the
 # logit's a little above as they are of the softplus without averaging.
 ERRORS = {("logit", "exact"): (1.6e-8, 0.0), ("probit", "exact"): (1.6e-7, 5.5e-7), ("softmax", "exact"): (1e-5, 0.0)}
 # Twice that of the softplus, of which it is a difference.

@@ -15,7 +15,6 @@
 #include "profiles.h"
 #include "shapley.h"
 #include "tiles.h"
-#include "triangles.h"
 
 /* Rows, rows of a part, features, inducing points, neighbours, latent functions, threads. */
 enum { N = 512, PART = 64, PARTS = N / PART, D = 3, M = 5, K = 6, C = 3, THREADS = 4, PACKED_BLOCK = (K + 1) * (K + 2) / 2 };

@@ -15,7 +15,6 @@ class InducingKernel:
     inverse_length_scale: np.ndarray
     inducing_points: np.ndarray
     function: object
-    scaled_inducing_points: np.ndarray
     def __init__(
         self,
         variance: object,

@@ -59,37 +59,20 @@ cdef class GradientSums:
 FreeParameters = namedtuple("FreeParameters", "vector limits unit logarithms", module=__name__)
 FreeParameters.__doc__ = """What moves of a kernel and its inducing points.
 
-Attributes
-----------
-vector : (n,) float64
-    Logarithms of n_theta free kernel parameters, then inducing points in units of ``unit``, or none if they stay.
-limits : (2, n) least and largest values
-unit : (n - n_theta,)
-logarithms : tuple of arrays offset (n_terms + n_factors (1 + d),), row, column and power (n_entries,)
-    Logarithms of variances, shapes and length scales, concatenated: they are ``offset``, plus ``power`` times
-    parameter ``column`` at position ``row``.
+``vector`` (n,) has logarithms of n_theta free kernel parameters, then inducing points in units of ``unit`` (n -
+n_theta,), or none if they stay; ``limits`` (2, n) its least and largest values. ``logarithms`` are arrays offset
+(n_terms + n_factors (1 + d),), row, column and power (n_entries,): logarithms of variances, shapes and length scales,
+concatenated, are ``offset``, plus ``power`` times parameter ``column`` at position ``row``.
 """
 
 
 cdef class MovingPrior:
     """A kernel and inducing points, moved by Adam along stochastic gradients, and the average over the steps.
 
-    Parameters
-    ----------
-    kernel : InducingKernel, where to start
-    jitter : float, relative to the mean diagonal of k(Z, Z)
-    free : FreeParameters
-    prior : pair of (n_theta, n_theta) and (n_theta,) arrays, or of empty ones
-        Precision and linear term of a normal prior of the logarithms.
-    rate, delay : float
-        Step t = 0, 1, ... has the rate ``rate`` / sqrt(1 + t / delay).
-
-    Attributes
-    ----------
-    vector, average : the latest vector, and the average over the steps
-    units : those of the inducing points
-    kernel : at the latest vector
-    steps, failures : int, numbers of steps that were taken and that were refused
+    The jitter is relative to the mean diagonal of k(Z, Z); ``prior`` has the precision and the linear term of a normal
+    prior of the logarithms, or empty arrays; step t = 0, 1, ... has the rate ``rate`` / sqrt(1 + t / delay).
+    ``vector``, with inducing points in ``units``, and ``kernel`` are the latest, ``average`` is over the steps;
+    ``failures`` counts steps that were refused.
     """
     cdef readonly InducingKernel kernel
     cdef readonly object vector, average, units
@@ -209,7 +192,7 @@ cdef class MovingPrior:
             for j in range(i + 1):
                 gram[i * m + j] *= -0.5
                 gram[j * m + i] = gram[i * m + j]
-        _blas.trmm_upper_left(m, &self.inverse[0, 0], gram)
+        _blas.trmm_lower(m, m, &self.inverse[0, 0], gram)
         _blas.trmm_lower_right(m, &self.inverse[0, 0], gram)
         for i in range(m):
             trace += gram[i * m + i]

@@ -4,49 +4,54 @@
 # Sizes are Py_ssize_t, and are converted here to the integer type of the library; tiles keep them far below its limit.
 from scipy.linalg cimport cython_blas, cython_lapack
 
+cdef inline void gemm(const char* of_a, const char* of_b, Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, const double* a,
+                      Py_ssize_t a_apart, const double* b, Py_ssize_t b_apart, double beta, double* c,
+                      Py_ssize_t c_apart) noexcept nogil:
+    # column-major c (n, m) = a b + beta c, either transposed by "T"; columns are so many numbers apart
+    cdef int rows = <int>n, columns = <int>m, inner = <int>k
+    cdef int lda = <int>a_apart, ldb = <int>b_apart, ldc = <int>c_apart
+    cdef double one = 1.0
+    cython_blas.dgemm(<char*>of_a, <char*>of_b, &rows, &columns, &inner, &one, <double*>a, &lda, <double*>b, &ldb,
+                      &beta, c, &ldc)
+
 cdef inline void gemm_tile(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, const double* a, const double* b, bint transposed,
                            double* c) noexcept nogil:
     # tile c (n, m) = tile a (n, k) times b (k, m), or b^T with b (m, k) if transposed
-    cdef int rows = <int>n, columns = <int>m, inner = <int>k
-    cdef double one = 1.0, zero = 0.0
-    cython_blas.dgemm(b"N", b"N" if transposed else b"T", &rows, &columns, &inner, &one, <double*>a, &rows,
-                      <double*>b, &inner if transposed else &columns, &zero, c, &rows)
+    gemm(b"N", b"N" if transposed else b"T", n, m, k, a, n, b, k if transposed else m, 0.0, c, n)
 
 cdef inline void gemm_products(Py_ssize_t n, Py_ssize_t m, Py_ssize_t classes, const double* a, const double* w,
                                double* products, Py_ssize_t stride) noexcept nogil:
     # products (classes, n), rows ``stride`` apart, = w (classes, m) times tile a (n, m)^T
-    cdef int rows = <int>n, columns = <int>m, count = <int>classes, apart = <int>stride
-    cdef double one = 1.0, zero = 0.0
-    cython_blas.dgemm(b"N", b"N", &rows, &count, &columns, &one, <double*>a, &rows, <double*>w, &columns, &zero,
-                      products, &apart)
+    gemm(b"N", b"N", n, classes, m, a, n, w, m, 0.0, products, stride)
 
 cdef inline void gemm_sums(Py_ssize_t n, Py_ssize_t m, Py_ssize_t classes, const double* a, const double* values,
                            Py_ssize_t stride, double* sums) noexcept nogil:
     # sums (classes, m) += values (classes, n), rows ``stride`` apart, times tile a (n, m)
-    cdef int rows = <int>n, columns = <int>m, count = <int>classes, apart = <int>stride
-    cdef double one = 1.0
-    cython_blas.dgemm(b"T", b"N", &columns, &count, &rows, &one, <double*>a, &rows, <double*>values, &apart, &one,
-                      sums, &columns)
+    gemm(b"T", b"N", m, classes, n, a, n, values, stride, 1.0, sums, m)
 
 cdef inline void gemm_inner(Py_ssize_t n, Py_ssize_t m, Py_ssize_t d, const double* a, const double* x,
                             double* c) noexcept nogil:
     # c (m, d) += tile a (n, m)^T tile x (n, d)
-    cdef int rows = <int>n, columns = <int>m, features = <int>d
+    gemm(b"T", b"N", d, m, n, x, n, a, n, 1.0, c, d)
+
+cdef inline void trmm(const char* side, const char* of_lower, Py_ssize_t n, Py_ssize_t m, const double* lower,
+                      double* b) noexcept nogil:
+    cdef int rows = <int>n, columns = <int>m
     cdef double one = 1.0
-    cython_blas.dgemm(b"T", b"N", &features, &columns, &rows, &one, <double*>x, &rows, <double*>a, &rows,
-                      &one, c, &features)
+    cython_blas.dtrmm(<char*>side, b"U", <char*>of_lower, b"N", &rows, &columns, &one, <double*>lower, &columns, b,
+                      &rows)
 
 cdef inline void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil:
     # tile b (n, m) <- b lower^T
-    cdef int rows = <int>n, columns = <int>m
-    cdef double one = 1.0
-    cython_blas.dtrmm(b"R", b"U", b"N", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
+    trmm(b"R", b"N", n, m, lower, b)
 
 cdef inline void trmm_lower(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil:
-    # tile b (n, m) <- b lower
-    cdef int rows = <int>n, columns = <int>m
-    cdef double one = 1.0
-    cython_blas.dtrmm(b"R", b"U", b"T", b"N", &rows, &columns, &one, <double*>lower, &columns, b, &rows)
+    # tile b (n, m) <- b lower; as a row-major (m, n) it is lower^T b
+    trmm(b"R", b"T", n, m, lower, b)
+
+cdef inline void trmm_lower_right(Py_ssize_t m, const double* lower, double* b) noexcept nogil:
+    # b (m, m) <- b lower
+    trmm(b"L", b"N", m, m, lower, b)
 
 cdef inline void add_syrk_lower(Py_ssize_t n, Py_ssize_t m, double alpha, const double* a, double* c) noexcept nogil:
     # lower triangle of c (m, m) += alpha a^T a, tile a (n, m)
@@ -76,18 +81,6 @@ cdef inline void symm(Py_ssize_t m, const double* a, const double* b, double* c)
     cdef int size = <int>m
     cdef double one = 1.0, zero = 0.0
     cython_blas.dsymm(b"L", b"U", &size, &size, &one, <double*>a, &size, <double*>b, &size, &zero, c, &size)
-
-cdef inline void trmm_upper_left(Py_ssize_t m, const double* lower, double* b) noexcept nogil:
-    # b (m, m) <- lower^T b
-    cdef int size = <int>m
-    cdef double one = 1.0
-    cython_blas.dtrmm(b"R", b"U", b"T", b"N", &size, &size, &one, <double*>lower, &size, b, &size)
-
-cdef inline void trmm_lower_right(Py_ssize_t m, const double* lower, double* b) noexcept nogil:
-    # b (m, m) <- b lower
-    cdef int size = <int>m
-    cdef double one = 1.0
-    cython_blas.dtrmm(b"L", b"U", b"N", b"N", &size, &size, &one, <double*>lower, &size, b, &size)
 
 cdef inline void trmv_upper(Py_ssize_t m, const double* lower, double* x) noexcept nogil:
     # x <- lower^T x

@@ -1,6 +1,9 @@
 # The C functions, and what they take; the headers describe them.
 from libc.stdint cimport int32_t, int64_t
 
+ctypedef double* doubles
+ctypedef const double* const_doubles
+
 cdef extern from "vmath.h" nogil:
     void xg_exp_array(Py_ssize_t n, const double* x, double* out)
     void xg_normal_array(Py_ssize_t n, const double* x, double* cdf, double* pdf)
@@ -33,9 +36,7 @@ cdef extern from "profiles.h" nogil:
         int family
         double shape
         Py_ssize_t n, m
-        const double* x2
-        const double* z2
-        const double* cross
+        const_doubles x2, z2, cross
     void xg_profile_values(const xg_profile_tile* tile, int mode, double scale, double* out)
     void xg_profile_slopes(const xg_profile_tile* tile, double scale, const double* g, double* out, double* row_sum,
                            double* column_sum, double* sums)
@@ -48,8 +49,7 @@ cdef extern from "axis.h" nogil:
     ctypedef struct xg_axis_tile:
         bint is_smooth
         Py_ssize_t n, m, d
-        const double* x
-        const double* z
+        const_doubles x, z
     void xg_axis_logarithms(const xg_axis_tile* tile, double* out)
     void xg_axis_slopes(const xg_axis_tile* tile, const double* weight, double* by_points, double* by_scales)
     void xg_axis_row_slopes(const xg_axis_tile* tile, const double* weight, double* out)
@@ -61,8 +61,6 @@ cdef extern from "tiles.h" nogil:
                           const double* alpha, const double* product, bint accumulate, double* g)
     void xg_narrow(Py_ssize_t n, const double* x, float* out)
     void xg_widen(Py_ssize_t n, const float* x, double* out)
-
-cdef extern from "triangles.h" nogil:
     bint xg_is_wide()
     Py_ssize_t xg_triangle_scratch(Py_ssize_t rows, Py_ssize_t m)
     void xg_times_lower_t(Py_ssize_t rows, Py_ssize_t m, const double* lower, double* a, double* scratch)
@@ -78,13 +76,9 @@ cdef extern from "triangles.h" nogil:
 cdef extern from "moments.h" nogil:
     ctypedef struct xg_moments:
         Py_ssize_t classes, n, m_stride, stride
-        const double* m
-        const double* v
-        const double* y
+        const_doubles m, v, y
     ctypedef struct xg_site_arrays:
-        double* ell
-        double* precision "lambda"
-        double* linear "r"
+        doubles ell, precision "lambda", linear "r"
 
 cdef extern from "softmax.h" nogil:
     Py_ssize_t XG_HAZARD_COLUMNS, XG_HAZARD_DEGREE
@@ -132,8 +126,7 @@ cdef extern from "gumbel.h" nogil:
     ctypedef struct xg_table:
         Py_ssize_t rows, columns
         double low, high
-        const double* psi
-        const double* slope
+        const_doubles psi, slope
     Py_ssize_t xg_gumbel_scratch(const xg_table* table)
     void xg_gumbel_normal(const xg_table* table, Py_ssize_t n, const double* u, double scale, double row,
                           double* scratch, double* psi, double* slope, double* bend)
@@ -141,10 +134,7 @@ cdef extern from "gumbel.h" nogil:
 cdef extern from "shapley.h" nogil:
     ctypedef struct xg_product_games:
         Py_ssize_t players, games, n_parts, n_nodes
-        const double* part
-        const double* node
-        const double* weight
-        const double* slope
+        const_doubles part, node, weight, slope
     Py_ssize_t xg_shapley_scratch(const xg_product_games* games)
     void xg_shapley(const xg_product_games* games, double* scratch, double* out)
 
@@ -157,9 +147,7 @@ cdef extern from "nearest.h" nogil:
     ctypedef struct xg_nearest:
         Py_ssize_t n, d, p, most
         int power
-        const double* mean
-        const double* directions
-        const double* rows
+        const_doubles mean, directions, rows
     ctypedef struct xg_nearest_arrays:
         int64_t* order
         float* panels
@@ -188,45 +176,22 @@ cdef extern from "local.h" nogil:
         const double* shape
     ctypedef struct xg_local_support:
         Py_ssize_t n, m, n_classes
-        const double* x
-        const double* a
-        const double* residual
-        const double* precision
-        const double* linear
+        const_doubles x, a, residual, precision, linear
     ctypedef struct xg_local_rows:
         Py_ssize_t n, k
         double* blocks
-        const double* x
-        const double* a
-        const double* residual
+        const_doubles x, a, residual
         const int32_t* index
         const int32_t* n_earlier
     ctypedef struct xg_local_conditional:
         Py_ssize_t first, n, b_first, b_n
-        double* b
-        double* variance
-        double* mean
-        double* gamma
+        doubles b, variance, mean, gamma
     ctypedef struct xg_local_pulled:
-        const double* S
-        const double* v
-        const double* d_form
-        const double* d_dot
-        const double* d_variance
-        const double* d_mean
-        double* gamma
-        double* chi
-        double* b
-        double* u
-        double* d_precision
-        double* d_linear
+        const_doubles S, v, d_form, d_dot, d_variance, d_mean
+        doubles gamma, chi, b, u, d_precision, d_linear
     ctypedef struct xg_local_gradient:
         xg_local_pulled set[2]
-        double* d_a
-        double* d_diagonal
-        double* terms
-        double* shapes
-        double* scales
+        doubles d_a, d_diagonal, terms, shapes, scales
     Py_ssize_t xg_local_scratch(const xg_local_kernel* kernel, const xg_local_support* support, Py_ssize_t k)
     void xg_local_condition(const xg_local_kernel* kernel, const xg_local_support* support, const xg_local_rows* rows,
                             Py_ssize_t first, Py_ssize_t last, double* scratch, const xg_local_conditional* out,
@@ -239,8 +204,5 @@ cdef extern from "scatter_add.h" nogil:
         const xg_local_pulled* set
     ctypedef struct xg_scatter_sums:
         Py_ssize_t n
-        double* a
-        double* diagonal
-        double* precision
-        double* linear
+        doubles a, diagonal, precision, linear
     void xg_scatter_add(const xg_scatter_rows* rows, const xg_scatter_sums* sums)

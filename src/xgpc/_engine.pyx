@@ -54,18 +54,8 @@ cdef class Workspace:
 
 
 cdef class RowCache:
-    """Memory that keeps the whitened rows of a block between calls.
-
-    Parameters
-    ----------
-    values : (n m,) float64 or float32, or (0,) to keep none; also the type of the whitened rows
-    is_filled : bool, whether it already has the rows, in tiles
-
-    Attributes
-    ----------
-    values : the array
-    is_filled : bool, whether it has the rows: True after a function has processed all of them
-    """
+    """Memory that keeps the whitened rows of a block between calls: ``values`` (n m,) float64 or float32, which is also
+    the type of the whitened rows, or (0,) to keep none; filled, in tiles, once a function has processed all rows."""
     cdef readonly object values
     cdef readonly bint is_filled
     cdef bint is_single, is_kept
@@ -90,13 +80,8 @@ cdef class RowCache:
 cdef class WhitenedRows:
     """Rows a_i = L^{-1} k_m(x_i) of a block, computed tile by tile or read from their cache.
 
-    Parameters
-    ----------
-    kernel : InducingKernel; None if the cache is filled and the whitened rows explain all of the prior variance
-    X : (n, d) float32 or float64, any strides; None without a kernel
-    Linv : (m, m) float64, lower triangle; None without a kernel
-    cache : RowCache
-    work : Workspace, of m inducing points
+    X (n, d) is float32 or float64, with any strides; Linv (m, m) a lower triangle. Kernel, X and Linv are None if the
+    cache is filled and the whitened rows explain all of the prior variance.
     """
     cdef InducingKernel kernel
     cdef const double[:, ::1] Linv
@@ -454,7 +439,7 @@ def matrix_gradients(const double[:, ::1] Linv, const double[:, ::1] Rinv, const
                 G[j, i] = G[i, j]
                 M[i, j] = (1.0 if i == j else 0.0) - M[i, j]
                 M[j, i] = M[i, j]
-        _blas.trmm_upper_left(m, &Linv[0, 0], &G[0, 0])
+        _blas.trmm_lower(m, m, &Linv[0, 0], &G[0, 0])
         _blas.trmm_lower_right(m, &Linv[0, 0], &G[0, 0])
         _blas.trmm_lower_right(m, &Linv[0, 0], &M[0, 0])
         _blas.trmv_upper(m, &Linv[0, 0], &alpha[0])

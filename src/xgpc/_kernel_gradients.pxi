@@ -1,18 +1,9 @@
 # Part of _kernels.pyx: gradients with respect to parameters, inducing points and rows.
 
 cdef class KernelGradient:
-    """Contractions of a gradient dF/dk(X, Z) with every term and factor, additive over blocks of rows.
-
-    Parameters
-    ----------
-    sizes : tuple of n_terms, n_factors, m and d
-    values : float64, all contractions, concatenated; not copied; None: zeros
-
-    Attributes
-    ----------
-    values : the array
-    arrays : its views terms, shapes, sums, products and squares, see ``gradient_block``
-    """
+    """Contractions of a gradient dF/dk(X, Z) with every term and factor, additive over blocks of rows: ``values``, all
+    of them, concatenated, for ``sizes`` n_terms, n_factors, m and d; and ``arrays``, their views terms, shapes, sums,
+    products and squares, see ``gradient_block``."""
 
     def __init__(self, tuple sizes, values=None):
         cdef Py_ssize_t t, f, m, d
@@ -159,18 +150,8 @@ cdef void by_parameters(InducingKernel kernel, double sides, const Contractions*
 
 
 def vjp(InducingKernel kernel, KernelGradient cross, KernelGradient gram):
-    """Gradients by the logarithms of a kernel's values, and by its inducing points.
-
-    Parameters
-    ----------
-    kernel : InducingKernel
-    cross, gram : KernelGradient
-        Contractions of dF / dk(X, Z) with dF / dk_ii, and of dF / dk(Z, Z).
-
-    Returns
-    -------
-    (n_terms + n_factors + n_factors d,) and (m, d) arrays
-    """
+    """Gradients (n_terms + n_factors + n_factors d,) by the logarithms of a kernel's values, and (m, d) by its inducing
+    points, from contractions of dF / dk(X, Z) with dF / dk_ii, and of dF / dk(Z, Z)."""
     by_value = np.zeros(kernel.n_terms + kernel.n_factors * (1 + kernel.n_features))
     by_points = np.zeros((kernel.n_inducing, kernel.n_features))
     cdef double[::1] values = by_value

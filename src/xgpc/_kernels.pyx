@@ -29,18 +29,12 @@ FAMILIES = {xg_family_name(i).decode(): i for i in range(XG_FAMILY_COUNT)}
 
 
 cdef class InducingKernel:
-    """A kernel with values of its parameters, for evaluation between rows and inducing points.
+    """A kernel with values of its parameters, for evaluation between rows and inducing points (m, d).
 
-    Parameters
-    ----------
-    variance : (n_terms,) float64, positive
-    noise : (n_terms,) of bool, whether the term is part of the diagonal only
-    term : (n_factors,) of int, ascending: the term of each factor
-    family : (n_factors,) of int, values of ``FAMILIES``
-    shape : (n_factors,) float64; alpha of the rational quadratic, sigma_0^2 of the dot product
-    inverse_length_scale : (n_factors, d) float64; 1 for a dot product; 0 for a feature that a factor does not see
-    inducing_points : (m, d) float64
-    function : xgpc.kernels.called.CalledKernel of a kernel that is not compiled, which has no factors; else None
+    Terms have a ``variance``, and may be ``noise``, part of the diagonal only. Factors have the number of their
+    ``term``, ascending; a ``family`` among ``FAMILIES``; a ``shape``, alpha of the rational quadratic or sigma_0^2 of
+    the dot product; and ``inverse_length_scale`` (d,), 1 for a dot product, 0 for a feature that a factor does not see.
+    A kernel that is not compiled has no factors but a ``function``, an xgpc.kernels.called.CalledKernel.
     """
 
     def __init__(self, variance, noise, term, family, shape, inverse_length_scale, inducing_points, function=None):
@@ -72,11 +66,6 @@ cdef class InducingKernel:
     def __reduce__(self):
         return InducingKernel, (self.variance, self.noise, self.term, self.family, self.shape,
                                 self.inverse_length_scale, self.inducing_points, self.function)
-
-    @property
-    def scaled_inducing_points(self):
-        """(n_factors, m, d): (z - centre) / length scale, the coordinates of the contractions."""
-        return np.asarray(self._z)
 
     def cross(self, X):
         """k(X, Z), (n, m) float64, for X (n, d) float32 or float64."""

@@ -15,21 +15,11 @@ from ._kernels cimport InducingKernel, diagonal_block, read_feature, rows_from, 
 cdef class Tree:
     """Rows in an order by place, among which the nearest are searched.
 
-    Building takes O(n d p + n log n) time and O(n (d + p)) memory. A search raises ValueError if there are fewer rows
-    than are asked for.
-
-    Parameters
-    ----------
-    rows : (n, d)
-    mean : (d,), a point in their middle
-    directions : (d, p), orthonormal columns, along which the rows are spread most; with power 1 unit vectors
-    power : of the differences, 2 for Euclidean distances, 1 for sums of absolute differences
-    places : (n, q) float32, by which the rows are ordered; with q = 0 by lengths along the directions
-    most : about so many rows are compared with a point at most, before others are left out
-
-    Attributes
-    ----------
-    order : (n,) int64, the numbers of the rows in an order in which near rows are near each other
+    Rows (n, d) have a point ``mean`` in their middle and are spread most along the orthonormal columns ``directions``
+    (d, p), with power 1 unit vectors; ``power`` of the differences is 2 for Euclidean distances and 1 for sums of
+    absolute differences. The rows are ordered by ``places`` (n, q) float32, or with q = 0 by lengths along the
+    directions: ``order`` (n,) has their numbers. About ``most`` rows are compared with a point at most. O(n d p + n log
+    n) time.
     """
     cdef xg_nearest tree
     cdef readonly object order
@@ -61,34 +51,26 @@ cdef class Tree:
         tree.rows = &in_order[0, 0]
         self._alive = mean, directions, in_order, panels, boxes
 
-    def of(self, const double[:, ::1] points, Py_ssize_t k):
-        """Numbers (r, k) of the k nearest rows of each point (r, d), the nearest first."""
-        cdef Py_ssize_t r = points.shape[0]
-        if k > self.tree.n:
-            raise ValueError(f"There are {self.tree.n} rows, so {k} nearest ones cannot be found.")
+    cdef object search(self, const double* points, Py_ssize_t first, Py_ssize_t r, Py_ssize_t k):
         index = np.empty((r, k), dtype=np.int32)
         cdef int32_t[:, ::1] out = index
         cdef char[::1] scratch = np.empty(xg_nearest_scratch(&self.tree, k), dtype=np.int8)
-        if r and k:
+        if k:
             with nogil:
-                xg_nearest_of(&self.tree, &points[0, 0], 0, r, k, &scratch[0], &out[0, 0])
+                xg_nearest_of(&self.tree, points, first, r, k, &scratch[0], &out[0, 0])
         return index
+
+    def of(self, const double[:, ::1] points, Py_ssize_t k):
+        """Numbers (r, k) of the k nearest rows of each point (r, d), the nearest first."""
+        if k > self.tree.n:
+            raise ValueError(f"There are {self.tree.n} rows, so {k} nearest ones cannot be found.")
+        return self.search(&points[0, 0], 0, points.shape[0], k)
 
     def of_rows(self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t k):
         """Numbers (last - first, k) of the k nearest other rows of each of the rows ``order[first:last]``."""
         if k >= self.tree.n:
             raise ValueError(f"A row has {self.tree.n - 1} other rows, so {k} cannot be found.")
-        index = np.empty((last - first, k), dtype=np.int32)
-        cdef int32_t[:, ::1] out = index
-        cdef char[::1] scratch = np.empty(xg_nearest_scratch(&self.tree, k), dtype=np.int8)
-        if k and first < last:
-            with nogil:
-                xg_nearest_of(&self.tree, NULL, first, last - first, k, &scratch[0], &out[0, 0])
-        return index
-
-
-cdef double* start_of_one(double[::1] values) noexcept nogil:
-    return &values[0] if values.shape[0] else NULL
+        return self.search(NULL, first, last - first, k)
 
 
 cdef double* start_of(double[:, ::1] values) noexcept nogil:
@@ -131,17 +113,12 @@ cdef xg_local_support local_support(support, sites):
 
 
 cdef class Neighbourhoods:
-    """Rows, and the training rows near them with their sites.
+    """Rows, and the training rows near them with their sites: precision and linear term (C, n).
 
-    Parameters
-    ----------
-    kernel : InducingKernel, of which the parameters are taken
-    support, rows : x (n_factors, n, d), features divided by each factor's length scales; whitened rows a (n, m); and
-        residual (n,), k(x, x) - |a|^2, not negative; of the training rows and of those to predict
-    sites : precision and linear term (C, n) of the training rows
-    index : (r, k) int32, the neighbours of each row among the training rows
-    n_earlier : (r,) int32 or None; with it there are two sets of neighbours: all, and the first so many
-    blocks : (r + 8, (k + 1) (k + 2) / 2) or None; see local.h
+    ``support`` and ``rows``, the training rows and those to predict, are each x (n_factors, n, d), features divided by
+    each factor's length scales; whitened rows a (n, m); and residual (n,), k(x, x) - |a|^2, not negative. ``index`` (r,
+    k) int32 are the neighbours of each row. With ``n_earlier`` (r,) int32 there are two sets of them: all, and the
+    first so many. For ``blocks`` (r + 8, (k + 1) (k + 2) / 2) see local.h.
     """
     cdef xg_local_kernel kernel
     cdef xg_local_support support
@@ -227,7 +204,7 @@ cdef class Neighbourhoods:
             if by:
                 gradient.set[i].d_form, gradient.set[i].d_dot = start_of(by[0]), start_of(by[1])
                 gradient.set[i].d_variance, gradient.set[i].d_mean = start_of(by[2]), start_of(by[3])
-        gradient.d_a, gradient.d_diagonal = start_of(d_a), start_of_one(d_diagonal)
+        gradient.d_a, gradient.d_diagonal = start_of(d_a), &d_diagonal[0]
         gradient.terms, gradient.shapes, gradient.scales = &terms[0], &shapes[0], &scales[0, 0]
         with nogil:
             xg_local_condition(&self.kernel, &self.support, &rows, first, last, &scratch[0], NULL, &gradient)
@@ -246,7 +223,7 @@ cdef class Neighbourhoods:
         rows.n_sets, rows.index, rows.set = len(pulled), self.rows.index + first * self.rows.k, sets
         for i, arrays in enumerate(pulled):
             sets[i] = outputs_of(arrays)
-        sums.n, sums.a, sums.diagonal = self.support.n, start_of(d_a), start_of_one(d_diagonal)
+        sums.n, sums.a, sums.diagonal = self.support.n, start_of(d_a), &d_diagonal[0]
         sums.precision, sums.linear = start_of(d_precision), start_of(d_linear)
         with nogil:
             xg_scatter_add(&rows, &sums)
@@ -255,13 +232,9 @@ cdef class Neighbourhoods:
 cdef class Predictor:
     """Latent values at any rows, given training rows with their sites and the posterior of the coefficients.
 
-    Parameters
-    ----------
-    kernel, Linv : InducingKernel, and L^{-1} (m, m) of its inducing points
-    tree, scale, largest : Tree of the training rows with features times ``scale`` (d,), clipped at +-``largest``
-    support, sites : as of ``Neighbourhoods``
-    w, V : (C, m) and (C, m, m), mean and covariance of the coefficients
-    k : number of neighbours
+    The tree has the training rows with features times ``scale`` (d,), clipped at +-``largest``; support and sites are
+    as of ``Neighbourhoods``; w (C, m) and V (C, m, m) are mean and covariance of the coefficients, k counts the
+    neighbours.
     """
     cdef InducingKernel kernel
     cdef Tree tree

@@ -41,14 +41,9 @@ cdef double FLOOR = RATE_FLOOR
 cdef class BatchRows:
     """Rows that the steps of a call take, and what whitens them.
 
-    Parameters
-    ----------
-    kernels : list of InducingKernel
-        One for all latent functions, or one per function. None instead of the one kernel: the rows are whitened already
-        and explain all of the prior variance. Moving priors replace the kernels.
-    Linv : (number of kernels, m, m) float64, lower triangles
-    X, y, weight : (n, d) float32 or float64, (n,) labels, and (n,) weights or empty
-    order : (r,) intp, numbers of rows; each ``batch`` consecutive ones are a mini-batch
+    There is a kernel for all latent functions, or one per function, each with ``Linv`` (m, m), a lower triangle; moving
+    priors replace them. With None for the one kernel, the rows are whitened already and explain all of the prior
+    variance. X (n, d) is float32 or float64; y (n,) labels; weight (n,) or empty; order (r,) intp, numbers of rows.
     """
     cdef readonly object order
     cdef list kernels
@@ -63,16 +58,8 @@ cdef class BatchRows:
 
 
 cdef class BatchPart:
-    """Scratch for rows of a mini-batch that are processed together, and their sums for a step.
-
-    Parameters
-    ----------
-    n_inducing, n_latents : int
-    tile : int, rows that are processed at a time
-    n_features : int
-    moving : sequence of MovingPrior, whose gradients get terms of the rows
-    n_kernels : int
-    """
+    """Scratch for rows of a mini-batch that are processed together, ``tile`` at a time, and their sums for a step,
+    among them the gradients of moving priors."""
     cdef Workspace work
     cdef double[::1] target, spread, labels, weights
     cdef list sums
@@ -100,23 +87,14 @@ cdef class BatchPart:
 cdef class NaturalGradient:
     """State of the mini-batch loop.
 
-    Parameters
-    ----------
-    n_inducing : int, m
-    n_latents : int, C
-    eta : (C (m * m + m),) float64, natural parameters at the start; updated in place
-    schedule : value of ``SCHEDULES``, and floats a and b
-        adaptive: ``a`` batches are averaged, at the starting point, into the running averages of the gradient and of
-        its squared norm and into the first step (Ranganath et al. 2013); constant: rate ``a``;
-        decay: rate (t + a)^-b at iteration t = 0, 1, ...
-    scale : float, number of rows for which a row of a mini-batch stands
-    moving : list of MovingPrior, for each kernel one, or none
-        They take a step of Adam after every step, along the gradient at the posterior before that step.
+    ``eta`` (C (m * m + m),), natural parameters at the start, is updated in place; ``average`` of the iterates is the
+    estimate, ``mean_direction`` a running average of the gradient. A row of a mini-batch stands for ``scale`` rows.
+    Moving priors, one for each kernel or none, take a step of Adam after every step, along the gradient at the
+    posterior before.
 
-    Attributes
-    ----------
-    average : (C (m * m + m),) float64, average of the iterates: the estimate
-    mean_direction : as large, running average of the gradient
+    ``schedule`` is a value of ``SCHEDULES`` and floats a and b. Adaptive: ``a`` batches are averaged, at the starting
+    point, into the running averages of the gradient and of its squared norm and into the first step (Ranganath et al.
+    2013); constant: rate ``a``; decay: rate (t + a)^-b at iteration t = 0, 1, ...
     """
     cdef readonly Py_ssize_t n_inducing, n_latents, iteration, steps
     cdef readonly object average, mean_direction

@@ -7,7 +7,7 @@ from ._core cimport *
 
 cdef extern from *:
     """
-    #include "coefficients.h"
+    #include "coefficients.inc.h"
     #define XG_PAIR(weight, variance) {weight, variance},
     static const double xg_logistic_mixture[][2] = {XG_LOGISTIC_MIXTURE(XG_PAIR)};
     #define XG_LOGISTIC_MIXTURE_SIZE (sizeof xg_logistic_mixture / sizeof xg_logistic_mixture[0])
@@ -31,35 +31,18 @@ LINKS = {"logit": XG_CAVITY_LOGIT, "probit": XG_CAVITY_PROBIT}
 
 
 cdef class Site:
-    """The site function of a likelihood with one of its bounds. It is immutable and can be pickled.
+    """The site function of a likelihood with one of its bounds, a key of ``KINDS``. It is immutable and can be pickled.
 
-    Parameters
-    ----------
-    likelihood, bound : str, a key of ``KINDS``
-    n_latents : int, number of latent functions: 1, or for keys in ``MULTI_CLASS`` the number of classes, at least 2
-    parameter : float, delta of additive-noise bounds: the probability that a label is not that of the largest latent
-        value; (2,) guess and lapse rate, or one number for both; or (classes - 1,) increasing cut points of ordered
-        classes
-    learned : bool, whether a fit learns the parameter
-    table : (rows + 2, HAZARD_DEGREE + 5) float64, for exact softmax, see softmax.h; not copied
-    record : the record of the bound in the registry of likelihoods
+    There is one latent function, or for keys in ``MULTI_CLASS`` one per class. ``parameter`` is the probability delta,
+    under additive noise, that a label is not that of the largest latent value; guess and lapse rate (2,), or one number
+    for both; or increasing cut points (classes - 1,); ``learned`` says whether a fit learns it. Exact softmax has a
+    ``table`` (rows + 2, HAZARD_DEGREE + 5), see softmax.h, which is not copied. ``record`` is that of the registry.
 
-    Attributes
-    ----------
-    prior_mean : (n_latents,) float64, mean of each latent function under the prior; zeros except after
-        ``with_prior_mean``. A posterior describes the distance of the latent functions from it, and a site takes the
-        mean of this distance.
-    key : str
-        Identifies this site: copies and pickles keep the key, all other sites have other keys. Cached results of a site
-        are stored under its key.
-
-    Raises
-    ------
-    ValueError
-        For names that are not in ``KINDS``, another number of latent functions than the likelihood has, or a table
-        of another shape.
+    ``prior_mean`` (n_latents,) is the mean of each latent function under the prior, zeros except after
+    ``with_prior_mean``: a posterior describes the distance of the latent functions from it, and a site takes the mean
+    of this distance. Copies and pickles keep the ``key``, under which results are cached; all other sites have other
+    keys.
     """
-
     def __cinit__(self, likelihood, bound, Py_ssize_t n_latents=1, parameter=0.01, bint learned=False,
                   table=None, record=None):
         key = likelihood, bound
@@ -159,11 +142,10 @@ def sites(Site site, mean, variance, const double[::1] y, const double[::1] weig
     cdef xg_site_arrays out = xg_site_arrays(&ell[0], &precisions[0, 0], &linears[0, 0])
     cdef double total = 0.0
     cdef Py_ssize_t i
-    if n:
-        with nogil:
-            evaluate(site, &at, entry(weight, 0), &scratch[0], &out)
-            for i in range(n):
-                total += ell[i]
+    with nogil:
+        evaluate(site, &at, entry(weight, 0), &scratch[0], &out)
+        for i in range(n):
+            total += ell[i]
     return total
 
 
@@ -176,12 +158,10 @@ def parameter_gradient(Site site, const double[:, ::1] mean, const double[:, ::1
     cdef Py_ssize_t n = y.shape[0]
     gradient = np.zeros(len(site._parameters))
     cdef double[::1] by_parameter = gradient
-    cdef xg_moments at
-    cdef int status = 0
-    if n:
-        at = xg_moments(1, n, n, n, &mean[0, 0], &variance[0, 0], &y[0])
-        with nogil:
-            status = xg_parameter_gradient(&site._core, &at, entry(weight, 0), &by_parameter[0])
+    cdef xg_moments at = xg_moments(1, n, n, n, &mean[0, 0], &variance[0, 0], &y[0])
+    cdef int status
+    with nogil:
+        status = xg_parameter_gradient(&site._core, &at, entry(weight, 0), &by_parameter[0])
     if status:
         raise ValueError(f"The site {site.likelihood!r} has neither cut points nor rates.")
     return gradient
@@ -194,9 +174,8 @@ def softmax_scores(Site site, const double[:, ::1] mean, const double[:, ::1] va
     values, d_mean, d_variance = np.empty(n), np.empty((classes, n)), np.empty((classes, n))
     cdef double[::1] out = values, scratch = np.empty(xg_multiclass_scratch(classes))
     cdef double[:, ::1] by_mean = d_mean, by_variance = d_variance
-    if n:
-        with nogil:
-            xg_softmax_scores(&at, &site._core.table, &scratch[0], &out[0], &by_mean[0, 0], &by_variance[0, 0])
+    with nogil:
+        xg_softmax_scores(&at, &site._core.table, &scratch[0], &out[0], &by_mean[0, 0], &by_variance[0, 0])
     return values, d_mean, d_variance
 
 
@@ -208,10 +187,9 @@ def softmax_vjp(Site site, const double[:, ::1] mean, const double[:, ::1] varia
     d_mean, d_variance = np.empty((classes, n)), np.empty((classes, n))
     cdef double[::1] scratch = np.empty(xg_multiclass_scratch(classes))
     cdef double[:, ::1] by_mean = d_mean, by_variance = d_variance
-    if n:
-        with nogil:
-            xg_softmax_vjp(&at, &by_precision[0, 0], &by_linear[0, 0], &site._core.table, &scratch[0],
-                           &by_mean[0, 0], &by_variance[0, 0])
+    with nogil:
+        xg_softmax_vjp(&at, &by_precision[0, 0], &by_linear[0, 0], &site._core.table, &scratch[0],
+                       &by_mean[0, 0], &by_variance[0, 0])
     return d_mean, d_variance
 
 
@@ -221,9 +199,8 @@ def cavity_scores(int link, const double[::1] mean, const double[::1] variance, 
     cdef double[:, ::1] o = out
     cdef Py_ssize_t n = mean.shape[0]
     cdef xg_moments at = xg_moments(1, n, n, n, &mean[0], &variance[0], &y[0])
-    if n:
-        with nogil:
-            xg_cavity_scores(link, &at, &o[0, 0], &o[1, 0], &o[2, 0])
+    with nogil:
+        xg_cavity_scores(link, &at, &o[0, 0], &o[1, 0], &o[2, 0])
     return out[0], out[1], out[2]
 
 
@@ -233,9 +210,8 @@ def cavity_sites(int link, const double[::1] mean, const double[::1] variance, c
     cdef double[:, ::1] o = out
     cdef Py_ssize_t n = mean.shape[0]
     cdef xg_moments at = xg_moments(1, n, n, n, &mean[0], &variance[0], &y[0])
-    if n:
-        with nogil:
-            xg_cavity_sites(link, &at, &o[0, 0], &o[1, 0])
+    with nogil:
+        xg_cavity_sites(link, &at, &o[0, 0], &o[1, 0])
     return out[0], out[1]
 
 
@@ -246,9 +222,8 @@ def cavity_vjp(int link, const double[::1] mean, const double[::1] variance, con
     cdef double[:, ::1] o = out
     cdef Py_ssize_t n = mean.shape[0]
     cdef xg_moments at = xg_moments(1, n, n, n, &mean[0], &variance[0], &y[0])
-    if n:
-        with nogil:
-            xg_cavity_vjp(link, &at, &d_precision[0], &d_linear[0], &o[0, 0], &o[1, 0])
+    with nogil:
+        xg_cavity_vjp(link, &at, &d_precision[0], &d_linear[0], &o[0, 0], &o[1, 0])
     return out[0], out[1]
 
 
@@ -257,9 +232,8 @@ def logistic_normal_mean(const double[::1] mean, const double[::1] variance):
     cdef Py_ssize_t n = mean.shape[0]
     out = np.empty(n)
     cdef double[::1] result = out
-    if n:
-        with nogil:
-            xg_logistic_normal_mean_array(n, &mean[0], &variance[0], &result[0])
+    with nogil:
+        xg_logistic_normal_mean_array(n, &mean[0], &variance[0], &result[0])
     return out
 
 
@@ -273,9 +247,8 @@ def logistic_normal_logs(const double[::1] mean, const double[::1] variance, dou
     out, thin = np.empty((n, 2)), np.empty(n, dtype=np.intp)
     cdef double[:, ::1] result = out
     cdef Py_ssize_t[::1] found = thin
-    if n:
-        with nogil:
-            count = xg_logistic_normal_logs(n, &mean[0], &variance[0], least, &found[0], &result[0, 0])
+    with nogil:
+        count = xg_logistic_normal_logs(n, &mean[0], &variance[0], least, &found[0], &result[0, 0])
     return out, thin[:count]
 
 
@@ -284,9 +257,8 @@ def exp(const double[::1] x):
     cdef Py_ssize_t n = x.shape[0]
     out = np.empty(n)
     cdef double[::1] result = out
-    if n:
-        with nogil:
-            xg_exp_array(n, &x[0], &result[0])
+    with nogil:
+        xg_exp_array(n, &x[0], &result[0])
     return out
 
 
@@ -295,62 +267,43 @@ def normal(const double[::1] x):
     cdef Py_ssize_t n = x.shape[0]
     out = np.empty((2, n))
     cdef double[:, ::1] result = out
-    if n:
-        with nogil:
-            xg_normal_array(n, &x[0], &result[0, 0], &result[1, 0])
+    with nogil:
+        xg_normal_array(n, &x[0], &result[0, 0], &result[1, 0])
     return out[0], out[1]
 
 
 def gumbel_normal(const double[:, :, ::1] tables, double low, double high, const double[:, ::1] u,
                   const double[::1] scale, const double[::1] row):
     """log(-log H), minus its derivative with respect to u, and the derivative of that (3, r, n), for sums of normal and
-    Gumbel variables.
+    Gumbel variables with standard deviations ``scale`` (r,), at u (r, n), values minus the mean of the normal variable.
 
-    Parameters
-    ----------
-    tables : (2, rows + 2, columns + 2) spline coefficients of both in units of the scale, one more on each side
-    low, high : range of the columns
-    u : (r, n) values minus the mean of the normal variable
-    scale, row : (r,) standard deviations of the sums, and their rows in the tables, from 0
+    ``tables`` (2, rows + 2, columns + 2) are spline coefficients of the first two in units of the scale, one more on
+    each side; low and high are the range of the columns, and ``row`` (r,) the sums' rows, from 0.
     """
-    cdef xg_table table
+    cdef xg_table table = xg_table(tables.shape[1] - 2, tables.shape[2] - 2, low, high, &tables[0, 0, 0],
+                                   &tables[1, 0, 0])
     cdef Py_ssize_t i, n = u.shape[1]
-    table.rows, table.columns = tables.shape[1] - 2, tables.shape[2] - 2
-    table.low, table.high = low, high
-    table.psi, table.slope = &tables[0, 0, 0], &tables[1, 0, 0]
     out = np.empty((3, u.shape[0], n))
     cdef double[:, :, ::1] result = out
     cdef double[::1] scratch = np.empty(xg_gumbel_scratch(&table))
-    if n:
-        with nogil:
-            for i in range(u.shape[0]):
-                xg_gumbel_normal(&table, n, &u[i, 0], scale[i], row[i], &scratch[0], &result[0, i, 0],
-                                 &result[1, i, 0], &result[2, i, 0])
+    with nogil:
+        for i in range(u.shape[0]):
+            xg_gumbel_normal(&table, n, &u[i, 0], scale[i], row[i], &scratch[0], &result[0, i, 0], &result[1, i, 0],
+                             &result[2, i, 0])
     return out
 
 
 def product_games(const double[:, :, ::1] parts, const double[:, ::1] nodes, const double[::1] weights,
                   const double[::1] slopes):
-    """Shapley values (players, games); O(players games nodes).
-
-    Parameters
-    ----------
-    parts : (K, players, games), K = 2 or 4
-    nodes, weights : (nodes, K) and (nodes,), of the rule for the integral
-    slopes : (K,)
-    """
+    """Shapley values (players, games) of ``parts`` (K, players, games), K = 2 or 4, by a rule for the integral with
+    nodes (nodes, K) and weights (nodes,), and slopes (K,); O(players games nodes)."""
     if parts.shape[0] not in (2, 4):
         raise ValueError(f"Games have two or four parts; got {parts.shape[0]}.")
     out = np.empty((parts.shape[1], parts.shape[2]))
     cdef double[:, ::1] values = out
-    cdef xg_product_games games
-    cdef double[::1] scratch
-    if parts.shape[1] and parts.shape[2]:
-        games.n_parts, games.players, games.games = parts.shape[0], parts.shape[1], parts.shape[2]
-        games.n_nodes = weights.shape[0]
-        games.part, games.node = &parts[0, 0, 0], &nodes[0, 0]
-        games.weight, games.slope = &weights[0], &slopes[0]
-        scratch = np.empty(xg_shapley_scratch(&games))
-        with nogil:
-            xg_shapley(&games, &scratch[0], &values[0, 0])
+    cdef xg_product_games games = xg_product_games(parts.shape[1], parts.shape[2], parts.shape[0], weights.shape[0],
+                                                   &parts[0, 0, 0], &nodes[0, 0], &weights[0], &slopes[0])
+    cdef double[::1] scratch = np.empty(xg_shapley_scratch(&games))
+    with nogil:
+        xg_shapley(&games, &scratch[0], &values[0, 0])
     return out

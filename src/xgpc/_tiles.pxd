@@ -1,4 +1,4 @@
-# Of tiles.h and triangles.h, with the precision of the tile chosen by its type.
+# Of tiles.h, with the precision of the tile chosen by its type.
 from libc.math cimport sqrt
 from libc.string cimport memcpy
 
@@ -11,7 +11,7 @@ ctypedef fused number:
     double
 
 
-# In double precision, BLAS stands in where the functions of triangles.h lack wide registers.
+# In double precision, BLAS stands in where the functions of tiles.h lack wide registers.
 
 cdef inline void times_lower_t(Py_ssize_t rows, Py_ssize_t m, const double* lower, double* a,
                                double* scratch) noexcept nogil:

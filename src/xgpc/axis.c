@@ -1,6 +1,6 @@
 #include "axis.h"
 
-#include "lanes.h"
+#include "lanes.inc.h"
 #include "profiles.h"
 
 

@@ -2,8 +2,7 @@
  *
  * With t_j = |x_j - z_j|, the features divided by their length scales, the logarithm of k is the sum over j of
  * log kappa(t_j): -t_j for nu = 1/2, log(1 + sqrt(3) t_j) - sqrt(3) t_j for nu = 3/2. No product of matrices has it. */
-#ifndef XGPC_AXIS_H
-#define XGPC_AXIS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -22,5 +21,3 @@ void xg_axis_logarithms(const xg_axis_tile *tile, double *out);
 void xg_axis_slopes(const xg_axis_tile *tile, const double *weight, double *by_points, double *by_scales);
 /* The gradient by the scaled rows: out (n, d), a tile, = sum_k W_ik dlog k / dx_ij. */
 void xg_axis_row_slopes(const xg_axis_tile *tile, const double *weight, double *out);
-
-#endif

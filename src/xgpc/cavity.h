@@ -1,6 +1,5 @@
 /* E[p(y | f)] of two classes under a normal cavity, and the sites of expectation propagation. */
-#ifndef XGPC_CAVITY_H
-#define XGPC_CAVITY_H
+#pragma once
 
 #include "moments.h"
 
@@ -15,5 +14,3 @@ void xg_cavity_sites(int link, const xg_moments *at, double *precision, double *
 /* The gradient with respect to the cavity, from that with respect to the site. */
 void xg_cavity_vjp(int link, const xg_moments *at, const double *d_precision, const double *d_linear, double *d_m,
                    double *d_v);
-
-#endif

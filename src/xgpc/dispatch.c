@@ -11,7 +11,6 @@
 #include "shapley.h"
 #include "scatter_add.h"
 #include "tiles.h"
-#include "triangles.h"
 
 #define CHOOSE(name)                                                                                                 \
     extern __typeof__(name) name##_base, name##_v3, name##_v4;                                                       \

@@ -1,6 +1,6 @@
 #include "gumbel.h"
 
-#include "spline.h"
+#include "spline.inc.h"
 
 #define XG_EULER 0.57721566490153286061
 
@@ -9,14 +9,14 @@ ptrdiff_t xg_gumbel_scratch(const xg_table *table)
     return 2 * (table->columns + 2);
 }
 
-static void xg_row(ptrdiff_t n, const double *w, const double *restrict a, double *restrict out)
+XG_CALLED void xg_row(ptrdiff_t n, const double *w, const double *restrict a, double *restrict out)
 {
     for (ptrdiff_t j = 0; j < n; ++j)
         out[j] = w[0] * a[j] + w[1] * a[n + j] + w[2] * a[2 * n + j] + w[3] * a[3 * n + j];
 }
 
 /* row has the coefficients of psi and then those of slope, in the columns of the table. */
-static void xg_along_row(const xg_table *restrict table, const double *restrict row, double scale, ptrdiff_t n,
+XG_CALLED void xg_along_row(const xg_table *restrict table, const double *restrict row, double scale, ptrdiff_t n,
                          const double *restrict u, double *restrict psi, double *restrict slope,
                          double *restrict bend)
 {

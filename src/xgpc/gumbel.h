@@ -1,6 +1,5 @@
 /* The distribution function of the sum of a normal and a standard Gumbel variable, from a table. */
-#ifndef XGPC_GUMBEL_H
-#define XGPC_GUMBEL_H
+#pragma once
 
 #include "vmath.h"
 
@@ -23,5 +22,3 @@ ptrdiff_t xg_gumbel_scratch(const xg_table *table);
  * the normal one until it reaches that of the Gumbel distribution, which is one. */
 void xg_gumbel_normal(const xg_table *table, ptrdiff_t n, const double *u, double scale, double row, double *scratch,
                       double *psi, double *slope, double *bend);
-
-#endif

@@ -1,4 +1,4 @@
-#include "neighbourhood.h"
+#include "neighbourhood.inc.h"
 
 
 ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k)
@@ -40,7 +40,7 @@ XG_CALLED conditional by_conditional(const xg_local_support *support, const xg_l
 {
     ptrdiff_t m = support->m;
     const double *v = pulled->v + c * m;
-    lanes used, d_form, d_dot;
+    lanes used, d_form = {0.0}, d_dot = {0.0};
     conditional by;
     shared_times(m, pulled->S + c * m * m, g->b, g->beta);
     if (!pulled->d_form) {

@@ -5,9 +5,8 @@
  * is normal with mean b.z + gamma.(r / lambda), b = a - A_N^T gamma, and variance D(x, x) - D_N(x).gamma.
  * Everything goes through B = I + lambda^1/2 D lambda^1/2, which exists for lambda = 0, too.
  *
- * As many rows as a register has doubles are worked on at a time, one in each lane; see lanes.h. */
-#ifndef XGPC_LOCAL_H
-#define XGPC_LOCAL_H
+ * As many rows as a register has doubles are worked on at a time, one in each lane; see lanes.inc.h. */
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -77,5 +76,3 @@ ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support
 void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
                         ptrdiff_t first, ptrdiff_t last, double *scratch, const xg_local_conditional *out,
                         const xg_local_gradient *gradient);
-
-#endif

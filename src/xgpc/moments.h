@@ -1,6 +1,5 @@
 /* Arrays of points under one or several latent functions: what sites are computed from, and the sites. */
-#ifndef XGPC_MOMENTS_H
-#define XGPC_MOMENTS_H
+#pragma once
 
 #include "vmath.h"
 
@@ -27,5 +26,3 @@ XG_INLINE xg_site_arrays xg_sites_from(const xg_site_arrays *sites, ptrdiff_t st
 {
     return (xg_site_arrays){sites->ell + start, sites->lambda + start, sites->r + start};
 }
-
-#endif

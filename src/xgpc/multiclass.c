@@ -1,4 +1,4 @@
-#include "chunks.h"
+#include "chunks.inc.h"
 #include "multiclass.h"
 #include "multinomial.h"
 
@@ -9,7 +9,7 @@ ptrdiff_t xg_multiclass_scratch(ptrdiff_t classes)
 }
 
 /* ell = -log(1 + sum_{c != y} exp(x_c)), x_c = m_c - m_y + (v_c + v_y) / 2. */
-static void xg_softmax_additive_noise_chunk(const xg_moments *restrict at, double *restrict scratch,
+XG_CALLED void xg_softmax_additive_noise_chunk(const xg_moments *restrict at, double *restrict scratch,
                                             const xg_site_arrays *restrict out)
 {
     XG_CHUNK_FIELDS
@@ -162,7 +162,7 @@ XG_INLINE void xg_logistic_softmax_class(double m, double v, double *t, double *
     *log_sigma = -(m < 0.0 ? high : low) - xg_log1p_unit(e);
 }
 
-static void xg_logistic_softmax_chunk(const xg_moments *restrict at, double *restrict scratch,
+XG_CALLED void xg_logistic_softmax_chunk(const xg_moments *restrict at, double *restrict scratch,
                                       const xg_site_arrays *restrict out)
 {
     XG_CHUNK_FIELDS
@@ -203,37 +203,6 @@ static void xg_logistic_softmax_chunk(const xg_moments *restrict at, double *res
         }
 }
 
-#define XG_CASE(number, likelihood, bound, form, term) XG_CASE_##form(number, term)
-#define XG_CASE_POINT(number, term)
-#define XG_CASE_POINT_NOISE(number, term)
-#define XG_CASE_POINT_RATES(number, term)
-#define XG_CASE_ORDINAL(number, term)
-#define XG_CASE_CLASSES(number, term)                                                                                \
-    case number:                                                                                                     \
-        XG_FOR_CHUNKS(term(&at, scratch, &out))                                                                      \
-        return 0;
-#define XG_CASE_CLASSES_TABLE(number, term)                                                                          \
-    case number:                                                                                                     \
-        if (!likelihood->table.rows)                                                                                 \
-            return -1;                                                                                               \
-        XG_FOR_CHUNKS(term(&at, &likelihood->table, scratch, &out))                                                  \
-        return 0;
-#define XG_CASE_CLASSES_NOISE(number, term)                                                                          \
-    case number:                                                                                                     \
-        xg_multinomial_tables(classes, tables);                                                                      \
-        XG_FOR_CHUNKS(xg_multinomial_chunk(&at, term, likelihood->parameters[0], tables, scratch, work, &out))       \
-        return 0;
-#define XG_FOR_CHUNKS(call)                                                                                          \
-    for (ptrdiff_t start = 0; start < points->n; start += pitch) {                                                   \
-        xg_moments at = xg_moments_from(points, start, pitch);                                                       \
-        xg_site_arrays out = xg_sites_from(sites, start);                                                            \
-        xg_shift(&at, prior_mean, pitch, shifted);                                                                   \
-        at.m = shifted;                                                                                              \
-        at.m_stride = pitch;                                                                                         \
-        call;                                                                                                        \
-        xg_shift_back(&at, prior_mean, &out);                                                                        \
-    }
-
 /* Add the prior mean: means of the latent functions from means of their distances from it. */
 static void xg_shift(const xg_moments *at, const double *prior_mean, ptrdiff_t pitch, double *shifted)
 {
@@ -257,9 +226,28 @@ int xg_multiclass_sites(const xg_likelihood *likelihood, const xg_moments *point
     const double *prior_mean = likelihood->prior_mean;
     double *shifted = scratch + XG_CHUNK * (XG_CLASS_ROWS * classes + XG_POINT_ROWS),
            *tables = shifted + XG_CHUNK * classes, *work = tables + xg_multinomial_table_size(classes);
+    int kind = likelihood->kind;
 
-    switch (likelihood->kind) {
-        XG_SITE_LIST(XG_CASE)
+    if (!xg_site_is_multi_class(kind) || (kind == XG_SOFTMAX_EXACT && !likelihood->table.rows))
+        return -1;
+    if (kind == XG_MULTINOMIAL_STEP || kind == XG_MULTINOMIAL_PROBIT || kind == XG_MULTINOMIAL_LOGIT)
+        xg_multinomial_tables(classes, tables);
+    for (ptrdiff_t start = 0; start < points->n; start += pitch) {
+        xg_moments at = xg_moments_from(points, start, pitch);
+        xg_site_arrays out = xg_sites_from(sites, start);
+        xg_shift(&at, prior_mean, pitch, shifted);
+        at.m = shifted;
+        at.m_stride = pitch;
+#define xg_multinomial(noise)                                                                                        \
+    xg_multinomial_chunk(&at, noise, likelihood->parameters[0], tables, scratch, work, &out)
+#define XG_CASE(number, name, bound, site)                                                                           \
+    case number:                                                                                                     \
+        site;                                                                                                        \
+        break;
+        switch (kind) {
+            XG_CLASSES_LIST(XG_CASE)
+        }
+        xg_shift_back(&at, prior_mean, &out);
     }
-    return -1;
+    return 0;
 }

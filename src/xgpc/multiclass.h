@@ -8,8 +8,7 @@
  * XG_LOGISTIC_SOFTMAX        the bound of the augmentation of Galy-Fajou et al. 2019
  *
  * Precisions of XG_MULTINOMIAL_* can be negative. */
-#ifndef XGPC_MULTICLASS_H
-#define XGPC_MULTICLASS_H
+#pragma once
 
 #include "sites.h"
 
@@ -21,5 +20,3 @@ ptrdiff_t xg_multiclass_scratch(ptrdiff_t classes);
  * only, or if the table is missing. */
 int xg_multiclass_sites(const xg_likelihood *likelihood, const xg_moments *points, double *scratch,
                         const xg_site_arrays *sites);
-
-#endif

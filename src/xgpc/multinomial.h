@@ -8,19 +8,16 @@
  * to 1e8. Those of its derivatives by a mean and by a standard deviation, in units of that standard deviation, are 1e-9
  * for the other classes and 4e-8 for the label. A row of C classes takes about .08 C microseconds, .14 C for 100, up to
  * twice that where ratios are large, in 512-bit registers. */
-#ifndef XGPC_MULTINOMIAL_H
-#define XGPC_MULTINOMIAL_H
+#pragma once
 
-#include "chunks.h"
+#include "chunks.inc.h"
 
-/* Number of doubles of xg_multinomial_tables, and of scratch of a chunk beyond that of chunks.h. */
+/* Number of doubles of xg_multinomial_tables, and of scratch of a chunk beyond that of chunks.inc.h. */
 ptrdiff_t xg_multinomial_table_size(ptrdiff_t classes);
 ptrdiff_t xg_multinomial_scratch(ptrdiff_t classes);
 
 /* Tables for a number of classes: abscissas and weights of the quadrature rules, and their steps. */
 void xg_multinomial_tables(ptrdiff_t classes, double *tables);
-/* A chunk of points, with scratch as in chunks.h; work has xg_multinomial_scratch(classes) doubles. */
+/* A chunk of points, with scratch as in chunks.inc.h; work has xg_multinomial_scratch(classes) doubles. */
 void xg_multinomial_chunk(const xg_moments *at, double noise, double delta, const double *tables, double *scratch,
                           double *work, const xg_site_arrays *out);
-
-#endif

@@ -6,8 +6,7 @@
  * bound distances from below. By them, in
  * single precision, boxes around leaves and then rows are left out; the others are compared in double precision. Limits
  * allow for rounding, so no nearer row is missed, unless more than ``most`` rows would have to be compared. */
-#ifndef XGPC_NEAREST_H
-#define XGPC_NEAREST_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -67,5 +66,3 @@ static inline size_t xg_nearest_scratch(const xg_nearest *tree, ptrdiff_t k)
  * rows that are nearest to the rows first, ..., first + r - 1 in their order. */
 void xg_nearest_of(const xg_nearest *tree, const double *points, ptrdiff_t first, ptrdiff_t r, ptrdiff_t k,
                    void *scratch, int32_t *out);
-
-#endif

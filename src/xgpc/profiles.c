@@ -29,8 +29,8 @@ XG_INLINE double sum_of_lanes(double *lane)
     (void)x2;
 
 /* The loops of a family; argument computes h from the inner products. */
-#define XG_FAMILY(function, argument)                                                                                \
-    static void function##_values(const xg_profile_tile *tile, int mode, double scale, double *out)                  \
+#define XG_FAMILY(number, name, function, argument)                                                                  \
+    static void number##_values(const xg_profile_tile *tile, int mode, double scale, double *out)                    \
     {                                                                                                                \
         XG_TILE_FIELDS                                                                                               \
         for (ptrdiff_t k = 0; k < m; ++k) {                                                                          \
@@ -40,16 +40,16 @@ XG_INLINE double sum_of_lanes(double *lane)
             (void)z;                                                                                                 \
             if (mode == XG_SET)                                                                                      \
                 for (ptrdiff_t i = 0; i < n; ++i)                                                                    \
-                    o[i] = scale * function(argument(i), shape).value;                                               \
+                    o[i] = scale * function(XG_##argument(i), shape).value;                                          \
             else if (mode == XG_ADD)                                                                                 \
                 for (ptrdiff_t i = 0; i < n; ++i)                                                                    \
-                    o[i] += scale * function(argument(i), shape).value;                                              \
+                    o[i] += scale * function(XG_##argument(i), shape).value;                                         \
             else                                                                                                     \
                 for (ptrdiff_t i = 0; i < n; ++i)                                                                    \
-                    o[i] *= scale * function(argument(i), shape).value;                                              \
+                    o[i] *= scale * function(XG_##argument(i), shape).value;                                         \
         }                                                                                                            \
     }                                                                                                                \
-    static void function##_slopes(const xg_profile_tile *tile, double scale, const double *g, double *out,           \
+    static void number##_slopes(const xg_profile_tile *tile, double scale, const double *g, double *out,             \
                                   double *restrict row_sum, double *restrict column_sum, double *restrict sums)      \
     {                                                                                                                \
         XG_TILE_FIELDS                                                                                               \
@@ -63,17 +63,15 @@ XG_INLINE double sum_of_lanes(double *lane)
             ptrdiff_t i = 0;                                                                                         \
             for (; i + XG_LANES <= n; i += XG_LANES)                                                                 \
                 for (int l = 0; l < XG_LANES; ++l)                                                                   \
-                    XG_SLOPE(function, argument, i + l, l)                                                           \
+                    XG_SLOPE(function, XG_##argument, i + l, l)                                                      \
             for (; i < n; ++i)                                                                                       \
-                XG_SLOPE(function, argument, i, 0)                                                                   \
+                XG_SLOPE(function, XG_##argument, i, 0)                                                              \
             column_sum[k] += sum_of_lanes(column);                                                                   \
         }                                                                                                            \
         sums[0] += sum_of_lanes(value);                                                                              \
         sums[1] += sum_of_lanes(shapes);                                                                             \
-    }
-
-#define XG_FAMILY_ARRAYS(number, name, function, argument)                                                            \
-    static void function##_array(double shape, ptrdiff_t n, const double *restrict h, double *restrict value,        \
+    }                                                                                                                \
+    static void number##_array(double shape, ptrdiff_t n, const double *restrict h, double *restrict value,          \
                                  double *restrict slope, double *restrict shaped)                                    \
     {                                                                                                                \
         if (!slope)                                                                                                  \
@@ -87,48 +85,38 @@ XG_INLINE double sum_of_lanes(double *lane)
                 shaped[i] = p.shape;                                                                                 \
             }                                                                                                        \
     }
-XG_FAMILY_LIST(XG_FAMILY_ARRAYS)
+XG_FAMILY_LIST(XG_FAMILY)
 
-#define XG_FAMILY_LOOPS(number, name, function, argument) XG_FAMILY(function, XG_##argument)
-XG_FAMILY_LIST(XG_FAMILY_LOOPS)
+static const struct {
+    const char *name;
+    void (*values)(const xg_profile_tile *, int, double, double *);
+    void (*slopes)(const xg_profile_tile *, double, const double *, double *, double *, double *, double *);
+    void (*array)(double, ptrdiff_t, const double *, double *, double *, double *);
+} families[] = {
+#define XG_ENTRY(number, name, function, argument) {name, number##_values, number##_slopes, number##_array},
+    XG_FAMILY_LIST(XG_ENTRY)};
 
 const char *xg_family_name(int i)
 {
-#define XG_NAME(number, name, function, argument) name,
-    static const char *const names[] = {XG_FAMILY_LIST(XG_NAME)};
-    return names[i];
+    return families[i].name;
 }
-
-#define XG_VALUES_CASE(number, name, function, argument)                                                             \
-    case number: function##_values(tile, mode, scale, out); break;
-#define XG_SLOPES_CASE(number, name, function, argument)                                                             \
-    case number: function##_slopes(tile, scale, g, out, row_sum, column_sum, sums); break;
-
-#define XG_ARRAY_CASE(number, name, function, argument)                                                              \
-    case number: function##_array(shape, n, h, value, slope, shaped); break;
 
 void xg_profile_array(int family, double shape, ptrdiff_t n, const double *h, double *value, double *slope,
                       double *shaped)
 {
-    switch (family) {
-        XG_FAMILY_LIST(XG_ARRAY_CASE)
-    }
+    families[family].array(shape, n, h, value, slope, shaped);
 }
 
 void xg_profile_values(const xg_profile_tile *tile, int mode, double scale, double *out)
 {
-    switch (tile->family) {
-        XG_FAMILY_LIST(XG_VALUES_CASE)
-    }
+    families[tile->family].values(tile, mode, scale, out);
 }
 
 void xg_profile_slopes(const xg_profile_tile *tile, double scale, const double *g, double *out, double *row_sum,
                        double *column_sum, double *sums)
 {
     memset(row_sum, 0, (size_t)tile->n * sizeof *row_sum);
-    switch (tile->family) {
-        XG_FAMILY_LIST(XG_SLOPES_CASE)
-    }
+    families[tile->family].slopes(tile, scale, g, out, row_sum, column_sum, sums);
 }
 
 void xg_half_distances(ptrdiff_t n, ptrdiff_t m, ptrdiff_t d, const double *restrict x, const double *restrict z,

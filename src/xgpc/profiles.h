@@ -3,8 +3,7 @@
  *
  * A profile has a value, a slope d p / d h, and the derivative of p with respect to the logarithm of its shape
  * parameter. */
-#ifndef XGPC_PROFILES_H
-#define XGPC_PROFILES_H
+#pragma once
 
 #include "vmath.h"
 
@@ -19,8 +18,8 @@
     FAMILY(XG_RATIONAL_QUADRATIC, "rational-quadratic", xg_rational_quadratic, STATIONARY)                           \
     FAMILY(XG_PERIODIC, "periodic", xg_periodic, STATIONARY)                                                         \
     FAMILY(XG_DOT_PRODUCT, "dot-product", xg_dot_product, BILINEAR)                                                  \
-    FAMILY(XG_AXIS_MATERN_12, "axis-matern-1/2", xg_axis_matern_12, ADDITIVE)                                        \
-    FAMILY(XG_AXIS_MATERN_32, "axis-matern-3/2", xg_axis_matern_32, ADDITIVE)
+    FAMILY(XG_AXIS_MATERN_12, "axis-matern-1/2", xg_rbf, ADDITIVE)                                                   \
+    FAMILY(XG_AXIS_MATERN_32, "axis-matern-3/2", xg_rbf, ADDITIVE)
 
 #define XG_FAMILY_NUMBER(number, name, function, argument) number,
 enum { XG_FAMILY_LIST(XG_FAMILY_NUMBER) XG_FAMILY_COUNT };
@@ -103,16 +102,6 @@ XG_INLINE xg_profile xg_dot_product(double h, double shape)
     return (xg_profile){shape + h, 1.0, shape};
 }
 
-XG_INLINE xg_profile xg_axis_matern_12(double h, double shape)
-{
-    return xg_rbf(h, shape);
-}
-
-XG_INLINE xg_profile xg_axis_matern_32(double h, double shape)
-{
-    return xg_rbf(h, shape);
-}
-
 /* Tiles: element (i, k) of an (n, m) tile, i < n a row of data, is at [k * n + i]. For a stationary profile h[i, k]
  * = cross[i, k] - (x2[i] + z2[k]) / 2, clipped at 0; otherwise h = cross. */
 
@@ -158,5 +147,3 @@ double xg_scale_rows(const xg_rows *rows, ptrdiff_t d, const double *centre, con
 void xg_add_squares(ptrdiff_t n, ptrdiff_t d, const double *weight, const double *x, double *sum);
 /* h = log(growth) + h, or 0 where that is above 0, for growths >= 1 */
 void xg_add_logarithms(ptrdiff_t n, const double *growth, double *h);
-
-#endif

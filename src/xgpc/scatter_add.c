@@ -1,6 +1,6 @@
 #include "scatter_add.h"
 
-#include "lanes.h"
+#include "lanes.inc.h"
 
 
 /* Q vectors from column q on of R rows, neighbours j, ... of row i; R and Q are constants, so that all sums stay in

@@ -1,6 +1,5 @@
 /* What the gradients of rows' conditionals add to those of the rows that are their neighbours. */
-#ifndef XGPC_SCATTER_ADD_H
-#define XGPC_SCATTER_ADD_H
+#pragma once
 
 #include "local.h"
 
@@ -20,5 +19,3 @@ typedef struct {
 
 /* Adds gamma u - chi b, -gamma chi, d_precision and d_linear to what the neighbours have. */
 void xg_scatter_add(const xg_scatter_rows *rows, const xg_scatter_sums *sums);
-
-#endif

@@ -1,5 +1,5 @@
 #include "shapley.h"
-#include "lanes.h"
+#include "lanes.inc.h"
 
 
 /* Vectors of games side by side: a product waits for the one before it, so that several are under way. */

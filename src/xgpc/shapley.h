@@ -7,8 +7,7 @@
  * the gradient of the multilinear extension along the diagonal (Owen, Management Science 18, 1972). The integrand is a
  * polynomial in t, of which Gauss's rule has the exact integral. Products before and after a player make all products
  * of the others without a division. */
-#ifndef XGPC_SHAPLEY_H
-#define XGPC_SHAPLEY_H
+#pragma once
 
 #include "vmath.h"
 
@@ -27,5 +26,3 @@ ptrdiff_t xg_shapley_scratch(const xg_product_games *games);
 
 /* out (players, games) = sum_k slope_k part_kj times sum_g weight_g prod_{i != j} sum_k node_gk part_ki */
 void xg_shapley(const xg_product_games *games, double *scratch, double *out);
-
-#endif

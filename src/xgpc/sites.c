@@ -1,41 +1,161 @@
 #include "sites.h"
 
-#define XG_SITE_LOOP(name, function)                                                                                 \
-    static void name(double prior_mean, const xg_moments *restrict at, const xg_site_arrays *restrict out)           \
-    {                                                                                                                \
-        const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;                                  \
-        double *restrict ell = out->ell, *restrict lambda = out->lambda, *restrict r = out->r;                       \
-        for (ptrdiff_t i = 0, n = at->n; i < n; ++i) {                                                               \
-            xg_site site = function(m[i] + prior_mean, v[i], y[i]);                                                  \
-            ell[i] = site.ell;                                                                                       \
-            lambda[i] = site.lambda;                                                                                 \
-            r[i] = site.r - site.lambda * prior_mean;                                                                \
-        }                                                                                                            \
-    }
+/* Ordered classes: p(y = c | f) = F(b_c - f) - F(b_{c-1} - f) with cut points b_1 < ... < b_{C-1}. A row's class lies
+ * between its cut points low and high; XG_NO_CUT stands for an infinite one. Both likelihoods are log-concave in f and in
+ * the cut points. */
+#define XG_NO_CUT 1e100
 
-#define XG_LOOP(number, likelihood, bound, form, term) XG_LOOP_##form(term)
-#define XG_LOOP_POINT(term) XG_SITE_LOOP(term##_loop, term)
-#define XG_LOOP_POINT_NOISE(term)
-#define XG_LOOP_POINT_RATES(term)
-#define XG_LOOP_ORDINAL(term)
-#define XG_LOOP_CLASSES(term)
-#define XG_LOOP_CLASSES_TABLE(term)
-#define XG_LOOP_CLASSES_NOISE(term)
-XG_SITE_LIST(XG_LOOP)
+/* ell, lambda and r of sites.h, and the derivatives of ell by both cut points. */
+typedef struct {
+    double ell, lambda, r, by_low, by_high;
+} xg_ordinal_site;
 
-static void xg_additive_noise_loop(double noise, const xg_likelihood *likelihood, const xg_moments *restrict at,
-                                   const xg_site_arrays *restrict out)
+typedef xg_ordinal_site (*xg_ordinal_function)(double m, double v, double low, double high);
+
+/* sigma(a) - sigma(b) = sigma(a) sigma(-b) (1 - exp(b - a)): two sites of two classes, and a constant. */
+static xg_ordinal_site xg_ordinal_logit(double m, double v, double low, double high)
 {
-    double prior_mean = likelihood->prior_mean[0];
-    double log_right = log1p(-likelihood->parameters[0]), log_wrong = log(likelihood->parameters[0]);
-    const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;
-    double *restrict ell = out->ell, *restrict lambda = out->lambda, *restrict r = out->r;
-    for (ptrdiff_t i = 0, n = at->n; i < n; ++i) {
-        xg_site site = xg_additive_noise(m[i] + prior_mean, v[i], y[i], noise, log_right, log_wrong);
-        ell[i] = site.ell;
-        lambda[i] = site.lambda;
-        r[i] = site.r - site.lambda * prior_mean;
+    xg_ordinal_site site = {0.0, 0.0, 0.0, 0.0, 0.0};
+    if (high < XG_NO_CUT) {
+        xg_site below = xg_logit_exact(m - high, v, -1.0);
+        site.ell += below.ell;
+        site.lambda += below.lambda;
+        site.by_high = -(below.r - below.lambda * (m - high));
     }
+    if (low > -XG_NO_CUT) {
+        xg_site above = xg_logit_exact(m - low, v, 1.0);
+        site.ell += above.ell;
+        site.lambda += above.lambda;
+        site.by_low = -(above.r - above.lambda * (m - low));
+    }
+    site.r = site.lambda * m - site.by_high - site.by_low;
+    if (high < XG_NO_CUT && low > -XG_NO_CUT) {
+        double gap = high - low;
+        site.ell += log(-expm1(-gap));
+        site.by_high += 1.0 / expm1(gap);
+        site.by_low -= 1.0 / expm1(gap);
+    }
+    return site;
+}
+
+/* Phi(-x) exp(x^2 / 2), x >= 0. */
+static double scaled_tail(double x)
+{
+    double inverse = 1.0 / (x * x);
+    if (x > 40.0)
+        return XG_INV_SQRT_2PI / x * (1.0 - inverse * (1.0 - 3.0 * inverse));
+    return xg_tail_polynomial((x - 4.0) / (x + 4.0)) / (x + 1.0);
+}
+
+/* log p at one value f, minus its second derivative, and its derivatives by the cut points. */
+static xg_ordinal_site probit_at(double f, double low, double high)
+{
+    double a = high - f, b = low - f;
+    /* By symmetry the interval's middle is at or below f, so that differences are of small tails. */
+    int mirrored = a + b > 0.0;
+    double x = mirrored ? b : -a, z = mirrored ? a : -b;
+    double log_p, near, far; /* the densities at x and z, divided by p */
+    if (x >= 0.0) {
+        double fall = exp(-0.5 * (z - x) * (z + x));
+        double share = scaled_tail(x) - scaled_tail(z) * fall;
+        share = xg_max(share, 1e-300);
+        log_p = log(share) - 0.5 * x * x;
+        near = XG_INV_SQRT_2PI / share;
+        far = near * fall;
+    } else {
+        double at_x, at_z;
+        double outside = xg_normal_tail(-x, &at_x) + xg_normal_tail(z, &at_z);
+        log_p = log1p(-outside);
+        near = XG_INV_SQRT_2PI * at_x / (1.0 - outside);
+        far = XG_INV_SQRT_2PI * at_z / (1.0 - outside);
+    }
+    xg_ordinal_site site;
+    double slope = far - near; /* by f of the mirrored problem */
+    site.ell = log_p;
+    site.lambda = xg_min(xg_max(slope * slope - (x * near - z * far), 0.0), 1.0);
+    site.r = 0.0;
+    site.by_high = mirrored ? far : near;
+    site.by_low = -(mirrored ? near : far);
+    return site;
+}
+
+/* Gauss-Legendre nodes and weights on [-1, 1], the positive half. */
+#define XG_NODES 4
+static const double nodes[XG_NODES] = {0.1834346424956498, 0.5255324099163290, 0.7966664774136267, 0.9602898564975363};
+static const double weights[XG_NODES] = {0.3626837833783620, 0.3137066458778873, 0.2223810344533745,
+                                         0.1012285362903763};
+/* The integral covers this many standard deviations on either side; panels are at most two of them wide. */
+#define XG_REACH 7
+/* Near a cut point panels are this wide, further off as wide as their distance from it: log p is smooth there. */
+#define XG_NEAR_CUT 1.5
+#define XG_MOST_EDGES 512
+
+static int add_edge(double *edges, int count, double edge)
+{
+    if (!(fabs(edge) < XG_REACH) || count == XG_MOST_EDGES)
+        return count;
+    int i = count;
+    for (; i > 0 && edges[i - 1] > edge; --i)
+        edges[i] = edges[i - 1];
+    edges[i] = edge;
+    return count + 1;
+}
+
+/* Expectations by panels; the errors are below 1e-9 of their scale. */
+static xg_ordinal_site xg_ordinal_probit(double m, double v, double low, double high)
+{
+    double edges[XG_MOST_EDGES + 2], sd = sqrt(v), cuts[2] = {low, high}, total = 0.0;
+    int count = 0;
+    edges[count++] = -XG_REACH;
+    for (int j = 1; j < XG_REACH; ++j)
+        edges[count++] = 2.0 * j - XG_REACH;
+    for (int c = 0; c < 2 && 2.0 * sd > XG_NEAR_CUT; ++c) {
+        if (fabs(cuts[c]) >= XG_NO_CUT)
+            continue;
+        double centre = (cuts[c] - m) / sd, end = fabs(centre) + XG_REACH;
+        count = add_edge(edges, count, centre);
+        for (double step = XG_NEAR_CUT / sd; step < end; step *= 2.0) {
+            count = add_edge(edges, count, centre - step);
+            count = add_edge(edges, count, centre + step);
+        }
+    }
+    edges[count] = XG_REACH;
+    xg_ordinal_site site = {0.0, 0.0, 0.0, 0.0, 0.0};
+    for (int j = 0; j < count; ++j) {
+        double half = 0.5 * (edges[j + 1] - edges[j]), middle = 0.5 * (edges[j + 1] + edges[j]);
+        if (!(half > 0.0))
+            continue;
+        for (int k = 0; k < 2 * XG_NODES; ++k) {
+            double x = middle + half * (k < XG_NODES ? nodes[k] : -nodes[k - XG_NODES]);
+            double weight = half * weights[k % XG_NODES] * exp(-0.5 * x * x);
+            xg_ordinal_site at = probit_at(m + sd * x, low, high);
+            total += weight;
+            site.ell += weight * at.ell;
+            site.lambda += weight * at.lambda;
+            site.by_low += weight * at.by_low;
+            site.by_high += weight * at.by_high;
+        }
+    }
+    site.ell /= total;
+    site.lambda /= total;
+    site.by_low /= total;
+    site.by_high /= total;
+    site.r = site.lambda * m - site.by_high - site.by_low;
+    return site;
+}
+
+static xg_ordinal_site xg_ordinal_at(xg_ordinal_function function, const xg_likelihood *likelihood, double m, double v,
+                                     ptrdiff_t class)
+{
+    const double *cuts = likelihood->parameters;
+    double low = class > 0 ? cuts[class - 1] : -XG_NO_CUT;
+    return function(m, v, low, class < likelihood->n_parameters ? cuts[class] : XG_NO_CUT);
+}
+
+/* The class of a label */
+static ptrdiff_t xg_class_of(double y)
+{
+    return (ptrdiff_t)(0.5 * (y + 1.0));
 }
 
 /* The rates of a label whose probability is between a and 1 - b. */
@@ -45,20 +165,43 @@ static xg_rates xg_rates_of(double a, double b)
     return (xg_rates){log_most, a > 0.0 ? log_most - log(a) : XG_NO_CUT};
 }
 
-static void xg_rates_loop(const xg_likelihood *likelihood, const xg_moments *restrict at,
-                          const xg_site_arrays *restrict out)
+#define xg_ordinal(function, m, v, y)                                                                                \
+    xg_without_cuts(xg_ordinal_at(function, likelihood, m, v, xg_class_of(y)))
+XG_INLINE xg_site xg_without_cuts(xg_ordinal_site site)
 {
-    double prior_mean = likelihood->prior_mean[0];
-    double guess = likelihood->parameters[0], lapse = likelihood->parameters[likelihood->n_parameters - 1];
-    xg_rates positive = xg_rates_of(guess, lapse), negative = xg_rates_of(lapse, guess);
-    const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;
-    double *restrict ell = out->ell, *restrict lambda = out->lambda, *restrict r = out->r;
-    for (ptrdiff_t i = 0, n = at->n; i < n; ++i) {
-        xg_site site = xg_logit_rates(m[i] + prior_mean, v[i], y[i], y[i] > 0.0 ? positive : negative);
-        ell[i] = site.ell;
-        lambda[i] = site.lambda;
-        r[i] = site.r - site.lambda * prior_mean;
+    return (xg_site){site.ell, site.lambda, site.r};
+}
+
+/* A loop over points for each site, after what any of them needs. */
+#define XG_LOOP(number, name, bound, site_of)                                                                        \
+    XG_CALLED void number##_loop(const xg_likelihood *likelihood, const xg_moments *restrict at,                     \
+                                 const xg_site_arrays *restrict out)                                                 \
+    {                                                                                                                \
+        const double *restrict means = at->m, *restrict variances = at->v, *restrict labels = at->y;                 \
+        double *restrict ell = out->ell, *restrict lambda = out->lambda, *restrict r = out->r;                       \
+        double prior_mean = likelihood->prior_mean[0], first = likelihood->parameters[0];                            \
+        double last = likelihood->parameters[likelihood->n_parameters - 1], logs[] = {log(first), log1p(-first)};    \
+        xg_rates rates[] = {xg_rates_of(last, first), xg_rates_of(first, last)};                                     \
+        (void)logs, (void)rates;                                                                                     \
+        for (ptrdiff_t i = 0, n = at->n; i < n; ++i) {                                                               \
+            double m = means[i] + prior_mean, v = variances[i], y = labels[i];                                       \
+            xg_site site = site_of;                                                                                  \
+            ell[i] = site.ell;                                                                                       \
+            lambda[i] = site.lambda;                                                                                 \
+            r[i] = site.r - site.lambda * prior_mean;                                                                \
+        }                                                                                                            \
     }
+XG_POINT_LIST(XG_LOOP)
+
+int xg_sites(const xg_likelihood *likelihood, const xg_moments *at, const xg_site_arrays *out)
+{
+#define XG_NAME(number, likelihood, bound, site) number##_loop,
+    static void (*const loops[])(const xg_likelihood *, const xg_moments *, const xg_site_arrays *) = {
+        XG_POINT_LIST(XG_NAME)};
+    if (xg_site_is_multi_class(likelihood->kind))
+        return -1;
+    loops[likelihood->kind](likelihood, at, out);
+    return 0;
 }
 
 /* With a, b, c and x of xg_logit_rates, d ell / da = E sigma(-x - c) / a and d ell / db = -E sigma(x + c) / (1 - b). */
@@ -77,26 +220,6 @@ static void xg_rates_gradient(const xg_likelihood *likelihood, const xg_moments 
     }
 }
 
-static xg_ordinal_site xg_ordinal_at(xg_ordinal_function function, const xg_likelihood *likelihood,
-                                     const xg_moments *at, ptrdiff_t i, ptrdiff_t *class)
-{
-    const double *cuts = likelihood->parameters;
-    ptrdiff_t c = *class = (ptrdiff_t)(0.5 * (at->y[i] + 1.0));
-    double low = c > 0 ? cuts[c - 1] : -XG_NO_CUT, high = c < likelihood->n_parameters ? cuts[c] : XG_NO_CUT;
-    return function(at->m[i] + likelihood->prior_mean[0], at->v[i], low, high);
-}
-
-static void xg_ordinal_loop(xg_ordinal_function function, const xg_likelihood *likelihood, const xg_moments *at,
-                            const xg_site_arrays *out)
-{
-    for (ptrdiff_t i = 0, c; i < at->n; ++i) {
-        xg_ordinal_site site = xg_ordinal_at(function, likelihood, at, i, &c);
-        out->ell[i] = site.ell;
-        out->lambda[i] = site.lambda;
-        out->r[i] = site.r - site.lambda * likelihood->prior_mean[0];
-    }
-}
-
 int xg_parameter_gradient(const xg_likelihood *likelihood, const xg_moments *at, const double *weight,
                           double *by_parameter)
 {
@@ -109,8 +232,9 @@ int xg_parameter_gradient(const xg_likelihood *likelihood, const xg_moments *at,
                                                                            : NULL;
     if (!function)
         return -1;
-    for (ptrdiff_t i = 0, c; i < at->n; ++i) {
-        xg_ordinal_site site = xg_ordinal_at(function, likelihood, at, i, &c);
+    for (ptrdiff_t i = 0; i < at->n; ++i) {
+        ptrdiff_t c = xg_class_of(at->y[i]);
+        xg_ordinal_site site = xg_ordinal_at(function, likelihood, at->m[i] + likelihood->prior_mean[0], at->v[i], c);
         double w = weight ? weight[i] : 1.0;
         if (c > 0)
             by_parameter[c - 1] += w * site.by_low;
@@ -120,48 +244,10 @@ int xg_parameter_gradient(const xg_likelihood *likelihood, const xg_moments *at,
     return 0;
 }
 
-#define XG_CASE(number, likelihood, bound, form, term) XG_CASE_##form(number, term)
-#define XG_CASE_POINT(number, term)                                                                                  \
-    case number:                                                                                                     \
-        term##_loop(likelihood->prior_mean[0], at, out);                                                             \
-        return 0;
-#define XG_CASE_POINT_NOISE(number, term)                                                                            \
-    case number:                                                                                                     \
-        xg_additive_noise_loop(term, likelihood, at, out);                                                           \
-        return 0;
-#define XG_CASE_POINT_RATES(number, term)                                                                            \
-    case number:                                                                                                     \
-        xg_rates_loop(likelihood, at, out);                                                                          \
-        return 0;
-#define XG_CASE_ORDINAL(number, term)                                                                                \
-    case number:                                                                                                     \
-        xg_ordinal_loop(term, likelihood, at, out);                                                                  \
-        return 0;
-#define XG_CASE_CLASSES(number, term)
-#define XG_CASE_CLASSES_TABLE(number, term)
-#define XG_CASE_CLASSES_NOISE(number, term)
-
-int xg_sites(const xg_likelihood *likelihood, const xg_moments *at, const xg_site_arrays *out)
-{
-    switch (likelihood->kind) {
-        XG_SITE_LIST(XG_CASE)
-    }
-    return -1;
-}
-
-#define XG_IS_MULTI_CLASS_POINT 0
-#define XG_IS_MULTI_CLASS_POINT_NOISE 0
-#define XG_IS_MULTI_CLASS_POINT_RATES 0
-#define XG_IS_MULTI_CLASS_ORDINAL 0
-#define XG_IS_MULTI_CLASS_CLASSES 1
-#define XG_IS_MULTI_CLASS_CLASSES_TABLE 1
-#define XG_IS_MULTI_CLASS_CLASSES_NOISE 1
-#define XG_DESCRIPTION(number, likelihood, bound, form, term) {likelihood, bound, XG_IS_MULTI_CLASS_##form},
-
+#define XG_DESCRIPTION(number, likelihood, bound, site) {likelihood, bound},
 static const struct {
     const char *likelihood, *bound;
-    int is_multi_class;
-} xg_descriptions[] = {XG_SITE_LIST(XG_DESCRIPTION)};
+} xg_descriptions[] = {XG_POINT_LIST(XG_DESCRIPTION) XG_CLASSES_LIST(XG_DESCRIPTION)};
 
 int xg_site_count(void)
 {
@@ -180,7 +266,7 @@ const char *xg_site_bound(int i)
 
 int xg_site_is_multi_class(int i)
 {
-    return xg_descriptions[i].is_multi_class;
+    return i >= XG_SOFTMAX_EXACT;
 }
 
 void xg_logistic_normal_mean_array(ptrdiff_t n, const double *m, const double *v, double *out)

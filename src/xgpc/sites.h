@@ -2,10 +2,8 @@
  *
  * ell is the row's term of the bound, lambda = -2 d ell / d v its precision, and r = d ell / d m + lambda m its linear
  * term. The natural parameters of q are then P = I + sum lambda a a^T and h = sum r a. Labels y are -1 or +1. */
-#ifndef XGPC_SITES_H
-#define XGPC_SITES_H
+#pragma once
 
-#include "ordinal.h"
 #include "softmax.h"
 
 /* Variances of the normal noise that represents each likelihood; for the logistic one it has the least largest error
@@ -14,38 +12,32 @@
 #define XG_PROBIT_NOISE 1.0
 #define XG_LOGIT_NOISE (1.702 * 1.702)
 
-/* The list of all sites defines their numbers, their dispatch in sites.c and multiclass.c, and the names in Python.
- * SITE(number, likelihood, bound, form, term) is a line of the list. Forms, and the meaning of their term:
- *
- * POINT          one latent function: a static inline function (m, v, y) of this file
- * POINT_NOISE    one latent function, additive noise: the variance of the noise
- * POINT_RATES    one latent function, guess and lapse rates: a static inline function of this file
- * ORDINAL        one latent function, ordered classes: a function of ordinal.h
- * CLASSES        one latent function per class: a chunk function of multiclass.c
- * CLASSES_TABLE  the same, with a chunk function that takes the table of softmax.h
- * CLASSES_NOISE  one latent function per class, additive noise: the variance of the noise */
-#define XG_SITE_LIST(SITE)                                                                                           \
-    SITE(XG_LOGIT_POLYA_GAMMA, "logit", "polya-gamma", POINT, xg_logit_polya_gamma)                                  \
-    SITE(XG_LOGIT_EXACT, "logit", "exact", POINT, xg_logit_exact)                                                    \
-    SITE(XG_LOGIT_TAYLOR, "logit", "taylor", POINT, xg_logit_taylor)                                                 \
-    SITE(XG_PROBIT_EXACT, "probit", "exact", POINT, xg_probit_exact)                                                 \
-    SITE(XG_SVM_AUGMENTED, "svm", "augmented", POINT, xg_svm_augmented)                                              \
-    SITE(XG_SVM_EXACT, "svm", "exact", POINT, xg_svm_exact)                                                          \
-    SITE(XG_STEP_ADDITIVE_NOISE, "step", "additive-noise", POINT_NOISE, XG_STEP_NOISE)                               \
-    SITE(XG_PROBIT_ADDITIVE_NOISE, "probit", "additive-noise", POINT_NOISE, XG_PROBIT_NOISE)                         \
-    SITE(XG_LOGIT_ADDITIVE_NOISE, "logit", "additive-noise", POINT_NOISE, XG_LOGIT_NOISE)                            \
-    SITE(XG_PSYCHOMETRIC, "psychometric", "exact", POINT_RATES, xg_logit_rates)                                      \
-    SITE(XG_ORDINAL_LOGIT, "ordinal-logit", "exact", ORDINAL, xg_ordinal_logit)                                      \
-    SITE(XG_ORDINAL_PROBIT, "ordinal-probit", "exact", ORDINAL, xg_ordinal_probit)                                   \
-    SITE(XG_SOFTMAX_EXACT, "softmax", "exact", CLASSES_TABLE, xg_softmax_exact_chunk)                                \
-    SITE(XG_SOFTMAX_ADDITIVE_NOISE, "softmax", "additive-noise", CLASSES, xg_softmax_additive_noise_chunk)           \
-    SITE(XG_MULTINOMIAL_STEP, "multinomial-step", "additive-noise", CLASSES_NOISE, XG_STEP_NOISE)                    \
-    SITE(XG_MULTINOMIAL_PROBIT, "multinomial-probit", "additive-noise", CLASSES_NOISE, XG_PROBIT_NOISE)              \
-    SITE(XG_MULTINOMIAL_LOGIT, "multinomial-logit", "additive-noise", CLASSES_NOISE, XG_LOGIT_NOISE)                 \
-    SITE(XG_LOGISTIC_SOFTMAX, "logistic-softmax", "polya-gamma", CLASSES, xg_logistic_softmax_chunk)
+/* The lists of all sites define their numbers, their dispatch in sites.c and multiclass.c, and the names in Python.
+ * SITE(number, likelihood, bound, site) is a line of a list: the first is of sites with one latent function, by moments m
+ * and v and the label y; the second of sites with a latent function per class, by chunks of points. */
+#define XG_POINT_LIST(SITE)                                                                                          \
+    SITE(XG_LOGIT_POLYA_GAMMA, "logit", "polya-gamma", xg_logit_polya_gamma(m, v, y))                                \
+    SITE(XG_LOGIT_EXACT, "logit", "exact", xg_logit_exact(m, v, y))                                                  \
+    SITE(XG_LOGIT_TAYLOR, "logit", "taylor", xg_logit_taylor(m, v, y))                                               \
+    SITE(XG_PROBIT_EXACT, "probit", "exact", xg_probit_exact(m, v, y))                                               \
+    SITE(XG_SVM_AUGMENTED, "svm", "augmented", xg_svm_augmented(m, v, y))                                            \
+    SITE(XG_SVM_EXACT, "svm", "exact", xg_svm_exact(m, v, y))                                                        \
+    SITE(XG_STEP_ADDITIVE_NOISE, "step", "additive-noise", xg_additive_noise(m, v, y, XG_STEP_NOISE, logs))          \
+    SITE(XG_PROBIT_ADDITIVE_NOISE, "probit", "additive-noise", xg_additive_noise(m, v, y, XG_PROBIT_NOISE, logs))    \
+    SITE(XG_LOGIT_ADDITIVE_NOISE, "logit", "additive-noise", xg_additive_noise(m, v, y, XG_LOGIT_NOISE, logs))       \
+    SITE(XG_PSYCHOMETRIC, "psychometric", "exact", xg_logit_rates(m, v, y, y > 0.0 ? rates[1] : rates[0]))           \
+    SITE(XG_ORDINAL_LOGIT, "ordinal-logit", "exact", xg_ordinal(xg_ordinal_logit, m, v, y))                          \
+    SITE(XG_ORDINAL_PROBIT, "ordinal-probit", "exact", xg_ordinal(xg_ordinal_probit, m, v, y))
+#define XG_CLASSES_LIST(SITE)                                                                                        \
+    SITE(XG_SOFTMAX_EXACT, "softmax", "exact", xg_softmax_exact_chunk(&at, &likelihood->table, scratch, &out))       \
+    SITE(XG_SOFTMAX_ADDITIVE_NOISE, "softmax", "additive-noise", xg_softmax_additive_noise_chunk(&at, scratch, &out))\
+    SITE(XG_MULTINOMIAL_STEP, "multinomial-step", "additive-noise", xg_multinomial(XG_STEP_NOISE))                   \
+    SITE(XG_MULTINOMIAL_PROBIT, "multinomial-probit", "additive-noise", xg_multinomial(XG_PROBIT_NOISE))             \
+    SITE(XG_MULTINOMIAL_LOGIT, "multinomial-logit", "additive-noise", xg_multinomial(XG_LOGIT_NOISE))                \
+    SITE(XG_LOGISTIC_SOFTMAX, "logistic-softmax", "polya-gamma", xg_logistic_softmax_chunk(&at, scratch, &out))
 
-#define XG_SITE_NUMBER(number, likelihood, bound, form, term) number,
-enum { XG_SITE_LIST(XG_SITE_NUMBER) XG_SITE_COUNT };
+#define XG_SITE_NUMBER(number, likelihood, bound, site) number,
+enum { XG_POINT_LIST(XG_SITE_NUMBER) XG_CLASSES_LIST(XG_SITE_NUMBER) XG_SITE_COUNT };
 #undef XG_SITE_NUMBER
 
 int xg_site_count(void);
@@ -167,9 +159,9 @@ XG_INLINE xg_site xg_svm_exact(double m, double v, double y)
 }
 
 /* Liu et al. 2019, equation (8): E[log p(y | g)], g ~ N(m, v + nu). p is 1 - delta, the probability of the right
- * label, if y g > 0, and delta otherwise. nu = 0, 1 and 2.897 for step, probit and logit; log_right = log(1 -
- * delta), log_wrong = log(delta). lambda is negative if y m is. */
-XG_INLINE xg_site xg_additive_noise(double m, double v, double y, double nu, double log_right, double log_wrong)
+ * label, if y g > 0, and delta otherwise. nu = 0, 1 and 2.897 for step, probit and logit; logs are those of delta and
+ * 1 - delta. lambda is negative if y m is. */
+XG_INLINE xg_site xg_additive_noise(double m, double v, double y, double nu, const double *logs)
 {
     xg_site site;
     double square = xg_max(v + nu, 1e-12); /* a step has no derivatives without variance */
@@ -177,8 +169,8 @@ XG_INLINE xg_site xg_additive_noise(double m, double v, double y, double nu, dou
     double t = y * m / scale;
     double tail = xg_normal_tail(fabs(t), &gauss);
     double below = t < 0.0 ? tail : 1.0 - tail, above = t < 0.0 ? 1.0 - tail : tail; /* Phi(t), Phi(-t) */
-    double slope = (log_right - log_wrong) * XG_INV_SQRT_2PI * gauss;
-    site.ell = log_right * below + log_wrong * above;
+    double slope = (logs[1] - logs[0]) * XG_INV_SQRT_2PI * gauss;
+    site.ell = logs[1] * below + logs[0] * above;
     site.lambda = slope * t / square;
     site.r = y * (slope * (1.0 + t * t) / scale);
     return site;
@@ -248,5 +240,3 @@ void xg_logistic_normal_mean_array(ptrdiff_t n, const double *m, const double *v
  * class is below ``least``, so that the mixture is not accurate enough; thin (n,) receives their indices. */
 ptrdiff_t xg_logistic_normal_logs(ptrdiff_t n, const double *m, const double *v, double least, ptrdiff_t *thin,
                                   double *out);
-
-#endif

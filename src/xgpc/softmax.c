@@ -1,6 +1,6 @@
 #include "softmax.h"
 
-#include "spline.h"
+#include "spline.inc.h"
 
 #define XG_EULER 0.57721566490153286061
 #define XG_GUMBEL_VARIANCE 1.64493406684822643647
@@ -205,7 +205,7 @@ XG_INLINE void xg_clear_sums(ptrdiff_t classes, double *scratch)
         XG_EACH_LANE XG_AT(c, XG_FIRST_SUM)[i] = XG_AT(c, XG_SECOND_SUM)[i] = 0.0;
 }
 
-static void xg_softmax_sites(const xg_moments *at, const xg_hazard_table *table, double *scratch,
+XG_CALLED void xg_softmax_sites(const xg_moments *at, const xg_hazard_table *table, double *scratch,
                                        const xg_site_arrays *out)
 {
     ptrdiff_t classes = at->classes, n = at->n, m_stride = at->m_stride, stride = at->stride;
@@ -262,7 +262,7 @@ void xg_softmax_exact_chunk(const xg_moments *at, const xg_hazard_table *table, 
 
 /* As dp_y/dm_d = -integral of T r_y r_d, dp_y/dv_d = half the integral of T r_y q_d for d != y (a normal variable's
  * variance makes half of the second derivative), and by parts dp_y/dv_y = -half the integral of T q_y (R - r_y). */
-static void xg_softmax_score(const xg_moments *at, const xg_hazard_table *table, double *scratch,
+XG_CALLED void xg_softmax_score(const xg_moments *at, const xg_hazard_table *table, double *scratch,
                                        double *value, double *by_mean, double *by_variance)
 {
     ptrdiff_t classes = at->classes, n = at->n, stride = at->stride;
@@ -319,7 +319,7 @@ static void xg_softmax_score(const xg_moments *at, const xg_hazard_table *table,
  *   dlambda_c/dm_d = integral of T q_c r_d, dlambda_c/dv_d = -half the integral of T q_c q_d,
  *
  * and for d = c the same with -S and S' + S^2, S = R - r_c, instead of r_d and q_d. */
-static void xg_softmax_pulled(const xg_moments *at, const double *by_lambda, const double *by_r,
+XG_CALLED void xg_softmax_pulled(const xg_moments *at, const double *by_lambda, const double *by_r,
                                         const xg_hazard_table *table, double *scratch, double *by_mean,
                                         double *by_variance)
 {

@@ -11,10 +11,9 @@
  * the largest errors are 8e-6 nats (4e-8 without variances), 5e-7 in a probability and 3e-5 relative in
  * lambda_c = E[softmax_c (1 - softmax_c)], where that is more than 1e-4. A row of C classes takes about .2 C
  * microseconds, .3 C for three, in 512-bit registers. */
-#ifndef XGPC_SOFTMAX_H
-#define XGPC_SOFTMAX_H
+#pragma once
 
-#include "chunks.h"
+#include "chunks.inc.h"
 
 /* Degree of the polynomials. The columns of the table are their coefficients, the lowest power first, and four
  * numbers. */
@@ -42,5 +41,3 @@ void xg_softmax_scores(const xg_moments *at, const xg_hazard_table *table, doubl
 /* Derivatives of sum_c by_lambda_c lambda_c + by_r_c r_c with respect to means and variances. */
 void xg_softmax_vjp(const xg_moments *at, const double *by_lambda, const double *by_r, const xg_hazard_table *table,
                     double *scratch, double *by_mean, double *by_variance);
-
-#endif

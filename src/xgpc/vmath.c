@@ -31,53 +31,49 @@ void xg_clip_precision(ptrdiff_t n, const double *restrict mean, double *restric
     }
 }
 
+/* total += TERM(i) for n elements, in lanes */
+#define SUM(total, n, TERM)                                                                                          \
+    {                                                                                                                \
+        double lane[XG_LANES] = {0.0};                                                                               \
+        ptrdiff_t i = 0;                                                                                             \
+        for (; i + XG_LANES <= n; i += XG_LANES)                                                                     \
+            for (int l = 0; l < XG_LANES; ++l)                                                                       \
+                lane[l] += TERM(i + l);                                                                              \
+        for (; i < n; ++i)                                                                                           \
+            total += TERM(i);                                                                                        \
+        for (int l = 0; l < XG_LANES; ++l)                                                                           \
+            total += lane[l];                                                                                        \
+    }
+
+XG_INLINE double square(double x)
+{
+    return x * x;
+}
+
 double xg_natural_gradient(ptrdiff_t n, double scale, const double *target, const double *current, double *g)
 {
-    double lane[XG_LANES] = {0.0}, total = 0.0;
-    ptrdiff_t i = 0;
-    for (; i + XG_LANES <= n; i += XG_LANES)
-        for (int l = 0; l < XG_LANES; ++l) {
-            g[i + l] = scale * target[i + l] - current[i + l];
-            lane[l] += g[i + l] * g[i + l];
-        }
-    for (; i < n; ++i) {
-        g[i] = scale * target[i] - current[i];
-        total += g[i] * g[i];
-    }
-    for (int l = 0; l < XG_LANES; ++l)
-        total += lane[l];
+    double total = 0.0;
+#define TERM(i) square(g[i] = scale * target[i] - current[i])
+    SUM(total, n, TERM)
+#undef TERM
     return total;
 }
 
 double xg_move_average(ptrdiff_t n, double weight, const double *g, double *mean)
 {
-    double lane[XG_LANES] = {0.0}, total = 0.0;
-    ptrdiff_t i = 0;
-    for (; i + XG_LANES <= n; i += XG_LANES)
-        for (int l = 0; l < XG_LANES; ++l) {
-            mean[i + l] += weight * (g[i + l] - mean[i + l]);
-            lane[l] += mean[i + l] * mean[i + l];
-        }
-    for (; i < n; ++i) {
-        mean[i] += weight * (g[i] - mean[i]);
-        total += mean[i] * mean[i];
-    }
-    for (int l = 0; l < XG_LANES; ++l)
-        total += lane[l];
+    double total = 0.0;
+#define TERM(i) square(mean[i] += weight * (g[i] - mean[i]))
+    SUM(total, n, TERM)
+#undef TERM
     return total;
 }
 
 double xg_distance(ptrdiff_t n, const double *x, const double *y)
 {
-    double lane[XG_LANES] = {0.0}, total = 0.0;
-    ptrdiff_t i = 0;
-    for (; i + XG_LANES <= n; i += XG_LANES)
-        for (int l = 0; l < XG_LANES; ++l)
-            lane[l] += (x[i + l] - y[i + l]) * (x[i + l] - y[i + l]);
-    for (; i < n; ++i)
-        total += (x[i] - y[i]) * (x[i] - y[i]);
-    for (int l = 0; l < XG_LANES; ++l)
-        total += lane[l];
+    double total = 0.0;
+#define TERM(i) square(x[i] - y[i])
+    SUM(total, n, TERM)
+#undef TERM
     return total;
 }
 

@@ -2,8 +2,7 @@
  *
  * Largest errors, tested against mpmath in tests/test_vmath.py: xg_exp 1.3 ulp; xg_normal_tail 5e-16 relative in the
  * scaled tail, and x^2 eps / 4 from rounding x^2 in its exponential; xg_log1p 3 ulp; xg_pg_mean 4 ulp. */
-#ifndef XGPC_VMATH_H
-#define XGPC_VMATH_H
+#pragma once
 
 #include <math.h>
 #include <stddef.h>
@@ -26,7 +25,10 @@
 #define XG_INLINE static inline
 #endif
 
-#include "coefficients.h"
+/* Functions of their own: in a function that they are inlined into, loops lose what ``restrict`` says, and registers. */
+#define XG_CALLED static __attribute__((noinline, unused))
+
+#include "coefficients.inc.h"
 
 /* Sums over a vector use eight lanes in a fixed order, so that they vectorise without reassociation. */
 #define XG_LANES 8
@@ -127,5 +129,3 @@ double xg_move_average(ptrdiff_t n, double weight, const double *g, double *mean
 double xg_distance(ptrdiff_t n, const double *x, const double *y);
 /* current += rate g */
 void xg_step(ptrdiff_t n, double rate, const double *g, double *current);
-
-#endif

@@ -15,7 +15,7 @@ MIXTURE = np.array(
         [float(number) for number in term]
         for term in re.findall(
             r"TERM\(([\d.e-]+), ([\d.e-]+)\)",
-            (Path(__file__).parents[2] / "src" / "xgpc" / "coefficients.h").read_text(encoding="utf-8"),
+            (Path(__file__).parents[2] / "src" / "xgpc" / "coefficients.inc.h").read_text(encoding="utf-8"),
         )
     ]
 )

@@ -1,5 +1,4 @@
-#ifndef XGPC_SPLINE_H
-#define XGPC_SPLINE_H
+#pragma once
 
 #include "vmath.h"
 
@@ -22,5 +21,3 @@ XG_INLINE void xg_spline_slopes(double s, double *w)
     w[2] = -r * (1.5 * r - 2.0);
     w[3] = 0.5 * s * s;
 }
-
-#endif

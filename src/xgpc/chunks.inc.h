@@ -1,6 +1,5 @@
 /* Chunks of points, for the site functions of several classes. */
-#ifndef XGPC_CHUNKS_H
-#define XGPC_CHUNKS_H
+#pragma once
 
 #include "moments.h"
 
@@ -34,5 +33,3 @@ XG_INLINE void xg_of_label(ptrdiff_t classes, ptrdiff_t n, ptrdiff_t stride, con
     ptrdiff_t classes = at->classes, n = at->n, stride = at->stride, pitch = at->m_stride;                           \
     const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;                                      \
     double *restrict ell = out->ell, *restrict lambda = out->lambda, *restrict r = out->r;
-
-#endif

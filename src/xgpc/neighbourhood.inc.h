@@ -1,10 +1,9 @@
 /* Neighbourhoods of XG_WIDTH rows at work, and the conditionals given them; for the notation see local.h. */
-#ifndef XGPC_NEIGHBOURHOOD_H
-#define XGPC_NEIGHBOURHOOD_H
+#pragma once
 
 #include "local.h"
 
-#include "lanes.h"
+#include "lanes.inc.h"
 #include "profiles.h"
 
 /* Sites without precision have this: roots of it and their reciprocals are exact enough, and without overflow. */
@@ -324,5 +323,3 @@ XG_CALLED conditional condition(const xg_local_support *support, const xg_local_
         g->b[q] = g->a[q] - g->b[q];
     return found;
 }
-
-#endif

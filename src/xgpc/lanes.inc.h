@@ -2,14 +2,9 @@
  * at [XG_WIDTH e ... XG_WIDTH e + XG_WIDTH - 1]. A lane's results do not depend on what the others hold. Triangles are
  * packed row by row. Compilers keep vectors that are wider than the registers in memory, up to ten times as slow: so the
  * width. */
-#ifndef XGPC_LANES_H
-#define XGPC_LANES_H
+#pragma once
 
 #include "vmath.h"
-
-/* Phases of the work are called: all inlined into one function, their loops are short of registers, which costs 3 to
- * 4 % of a sweep. */
-#define XG_CALLED static __attribute__((noinline, unused))
 
 /* In memory like so many doubles, and like four. */
 typedef double lanes __attribute__((vector_size(8 * XG_WIDTH), aligned(8), may_alias));
@@ -453,5 +448,3 @@ XG_CALLED void solve_upper(ptrdiff_t n, const lanes *B, lanes *x)
     if (i == 1)
         x[0] *= B[0];
 }
-
-#endif

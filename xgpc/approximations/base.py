@@ -48,7 +48,7 @@ class Value:
     def __post_init__(self) -> None:
         for value in vars(self).values():
             if isinstance(value, np.ndarray):
-                read_only(value)
+                value.setflags(write=False)
 
     def __getstate__(self) -> dict[str, object]:
         return {n: v for n, v in vars(self).items() if not isinstance(getattr(type(self), n, None), cached_property)}
@@ -163,7 +163,7 @@ class KernelPrior(Value, ABC):
     @property
     def n_inducing(self) -> int:
         """Number m of coefficients of each latent function."""
-        return len(self.groups[0].Z)
+        return self.Z.shape[-2]
 
     @abstractmethod
     def work(self, n_latents: int) -> float:

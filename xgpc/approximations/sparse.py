@@ -50,7 +50,8 @@ class InducingPrior(KernelPrior):
 
     def whitened(self, block: Block, n_latents: int) -> list[tuple[WhitenedRows, slice]]:
         """The rows whitened by each kernel, and its latent functions as a slice of their axis."""
-        groups, n, m, X = self.groups, len(block), self.n_inducing, block.X
+        groups, X, m = self.groups, block.X, self.n_inducing
+        n = len(X)
         work = workspace(n, m, groups[0].core.n_features, n_latents)
         caches = block.row_caches(self.key, len(groups), n * m, groups[0].dtype)
         each = [slice(c, c + 1) for c in range(n_latents)] if len(groups) > 1 else [slice(None)]

@@ -56,10 +56,10 @@ class Cache:
 
     def made(self, kind: str, key: object, make: Callable[[], Made]) -> Made:
         """As ``get``; a missing value is made and kept."""
-        value = self.get(kind, key)
-        if value is None:
+        known, value = self._last.get(kind, (None, None))
+        if value is None or known != key:
             value = make()
-            self.keep(kind, key, value)
+            self._last[kind] = key, value
         return value
 
 
@@ -90,7 +90,7 @@ class Block:
     @property
     def X(self) -> np.ndarray:
         """The rows; those of a sparse matrix become dense on each access."""
-        return dense(self.given)
+        return self.given if isinstance(self.given, np.ndarray) else dense(self.given)
 
     @property
     def rows(self) -> slice:
@@ -105,5 +105,9 @@ class Block:
         if np.dtype(dtype).itemsize * n_groups * size > self.cache_bytes:
             size = 0
         shape = n_groups, size, dtype
-        memory: np.ndarray = self.cache.made("memory", shape, lambda: own_pages((n_groups, size), dtype))
-        return self.cache.made("whitened rows", (key, shape), lambda: [RowCache(values) for values in memory])
+        caches: list[RowCache] | None = self.cache.get("whitened rows", (key, shape))
+        if caches is None:
+            memory: np.ndarray = self.cache.made("memory", shape, lambda: own_pages((n_groups, size), dtype))
+            caches = list(map(RowCache, memory))
+            self.cache.keep("whitened rows", (key, shape), caches)
+        return caches

@@ -19,7 +19,7 @@ from .._threads import Pool, scratch
 from .blas import single_threaded_blas
 from .block import BLOCK_ROWS, Block
 from .clock import Clock
-from .source import RowSource
+from .source import ArraySource, RowSource
 
 # Rows of a tile, which a thread works on at a time: scratch (tile, 100) stays in a second-level cache of 1 MB. It is a
 # multiple of 8, 16 and 24, the rows that BLAS kernels take at once.
@@ -65,12 +65,18 @@ class Executor:
         clock = self.clock
         if clock is not None:
             clock.check()
-        with single_threaded_blas(), closed_at_end(self.records(function, source, state)) as records:
-            total: Any = next(records)
-            for record in records:
-                if clock is not None:
-                    clock.check()
-                total += record
+        total: Any
+        with single_threaded_blas():
+            if isinstance(source, ArraySource) and source.n_rows <= BLOCK_ROWS:
+                (block,) = source.blocks()
+                total = function(block, state)
+            else:
+                with closed_at_end(self.records(function, source, state)) as records:
+                    total = next(records)
+                    for record in records:
+                        if clock is not None:
+                            clock.check()
+                        total += record
         if clock is not None:
             clock.report()
         return total
@@ -169,7 +175,7 @@ class Threads(Pool, Executor):
         return map(function, items) if is_alone else self.in_order(function, items, GROUP)
 
     def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
-        is_alone = self.n_threads == 1 or source.n_rows <= BLOCK_ROWS or is_small(source, state)
+        is_alone = self.n_threads == 1 or is_small(source, state)
         return (super().records if is_alone else self._parallel)(function, source, state)
 
     def _parallel(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:

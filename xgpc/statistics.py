@@ -7,7 +7,7 @@ coefficients z. A function changes nothing but the block's cache.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -58,7 +58,7 @@ def evaluated(block: Block, site: Site, mean: np.ndarray, variance: np.ndarray) 
 class Sums(list[Any]):
     """Numbers, arrays and ``KernelGradient``s, which are added one by one."""
 
-    def __iadd__(self, others: Sequence[Any]) -> Sums:  # type: ignore[override, misc]
+    def __iadd__(self, others: Sums) -> Sums:  # type: ignore[override, misc]
         for i, other in enumerate(others):
             self[i] += other
         return self

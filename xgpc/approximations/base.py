@@ -263,11 +263,11 @@ def groups_of_latents(prior: KernelPrior, n_latents: int) -> tuple[Any, ...]:
     return prior.groups * n_latents if len(prior.groups) == 1 else prior.groups
 
 
-def is_same_prior(one: KernelPrior, other: KernelPrior) -> bool:
+def is_same_prior(first: KernelPrior, second: KernelPrior) -> bool:
     """Whether two priors have the same kernels at the same points."""
-    return len(one.groups) == len(other.groups) and all(
+    return len(first.groups) == len(second.groups) and all(
         a is b or (type(a) is type(b) and a.spec.kernel == b.spec.kernel and np.array_equal(a.Z, b.Z))
-        for a, b in zip(one.groups, other.groups, strict=True)
+        for a, b in zip(first.groups, second.groups, strict=True)
     )
 
 

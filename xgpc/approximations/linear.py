@@ -182,8 +182,8 @@ class LinearPrior(InducingPrior):
 
         here = np.log(self.variance)
         bounds = np.clip([min(self.low - here, 0.0), max(self.high - here, 0.0)], -largest, largest)
-        found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-7})
-        return float(found.x), loss(0.0) - float(found.fun)
+        best = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-7})
+        return float(best.x), loss(0.0) - float(best.fun)
 
 
 @dataclass(frozen=True, eq=False)

@@ -84,9 +84,9 @@ def pair_covariance_gradient(block: Block, state: Projection) -> np.ndarray:
         part = slice(start, start + PAIRS)
         half = np.diag(0.5 * precision[part])
         core = spec.at(np.concatenate([first[part], second[part]]))
-        found, none = KernelGradient.empty(core), np.zeros_like(half)
-        _engine.gradient_of_gram(core, np.block([[none, half], [half, none]]), found)
-        total += spec.gradient(core, KernelGradient.empty(core), found)[0]
+        gram, none = KernelGradient.empty(core), np.zeros_like(half)
+        _engine.gradient_of_gram(core, np.block([[none, half], [half, none]]), gram)
+        total += spec.gradient(core, KernelGradient.empty(core), gram)[0]
     return total
 
 

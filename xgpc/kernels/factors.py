@@ -16,8 +16,11 @@ from .axis import AxisMatern
 # Number of a family in the core -> its name
 NAMES = {number: name for name, number in FAMILIES.items()}
 Size = tuple[int, ...]
+# An array of NumPy or PyTorch, or a tensor of ``xgpc.onnx.graph``; and the module with its functions
+Values = Any
+Module = Any
 # (module, scaled distances along features) -> logarithms of the factors; see ``PROFILES`` for the module
-LogFactor = Callable[[Any, Any], Any]
+LogFactor = Callable[[Module, Values], Values]
 
 
 @dataclass(frozen=True)
@@ -82,18 +85,18 @@ FACTORS = {
 }
 
 
-def _matern(xp: Any, a: Any, square: float) -> Any:
+def _matern(xp: Module, a: Values, square: float) -> Values:
     return (1.0 + a * (1.0 + square * a)) * xp.exp(-a)
 
 
-def _periodic(xp: Any, sine: Any, shape: float) -> Any:
+def _periodic(xp: Module, sine: Values, shape: float) -> Values:
     return xp.exp((-2.0 / shape**2) * sine * sine)
 
 
 # The covariance of each family as a function of (xp, h, shape), as in ``src/xgpc/profiles.h``: h = -r^2 / 2, or x.z for
 # a dot product, or a sum over features, see ``LOG_FACTORS``. The module xp has exp, log, sin and sqrt of h: NumPy, or
 # ``xgpc.onnx.graph``.
-PROFILES: dict[str, Callable[[Any, Any, float], Any]] = {
+PROFILES: dict[str, Callable[[Module, Values, float], Values]] = {
     "rbf": lambda xp, h, shape: xp.exp(h),
     "matern-1/2": lambda xp, h, shape: xp.exp(-xp.sqrt(-2.0 * h)),
     "matern-3/2": lambda xp, h, shape: _matern(xp, xp.sqrt(-6.0 * h), 0.0),

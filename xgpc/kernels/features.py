@@ -70,16 +70,16 @@ class Features(NamedTuple):
         seen = self.seen
         index, names = (seen, ()) if groups is None else (groups.index[seen], groups.names)
         # In the order in which the groups come.
-        found, first, group = np.unique(index, return_index=True, return_inverse=True)
+        distinct, first, group = np.unique(index, return_index=True, return_inverse=True)
         order = np.argsort(first)
         if size == len(seen) or size == 1:
             places[seen] = np.arange(size)
-        elif size == len(found):
+        elif size == len(distinct):
             places[seen] = np.argsort(order)[group]
         else:
             what, more = f"{len(seen)} features", ""
             if groups is not None:
-                what = _described([names[g] for g in found[order]])
+                what = _described([names[g] for g in distinct[order]])
                 more = f"; or {len(seen)}, one per column of the matrix these become"
             where = "X has" if self.columns is None else "its columns are"
             wanted = f"give one length scale, or one per feature{more}"

@@ -164,30 +164,30 @@ def check_kernel(kernel: Kernel | str) -> None:
     if not isinstance(kernel, Kernel):
         raise ValueError(f"kernel must be a scikit-learn kernel object, 'precomputed' or None; got {kernel!r}.")
 
-    def parts(one: Kernel) -> list[Kernel]:
-        if isinstance(one, KernelOfRows) and not isinstance(one.kernel, Kernel):
-            raise ValueError(f"{type(one).__name__} must have a scikit-learn kernel object; got {one.kernel!r}.")
-        return [getattr(one, name) for name in ("k1", "k2", "kernel") if hasattr(one, name)]
+    def parts(whole: Kernel) -> list[Kernel]:
+        if isinstance(whole, KernelOfRows) and not isinstance(whole.kernel, Kernel):
+            raise ValueError(f"{type(whole).__name__} must have a scikit-learn kernel object; got {whole.kernel!r}.")
+        return [getattr(whole, name) for name in ("k1", "k2", "kernel") if hasattr(whole, name)]
 
     check_tree(kernel, parts)
 
 
 def _active(kernel: Kernel) -> dict[str, ActiveDims]:
     """The ``ActiveDims`` in a kernel, by the prefixes of their parameters' names."""
-    parts = {"": kernel, **{f"{name}__": one for name, one in kernel.get_params().items()}}
-    return {prefix: one for prefix, one in parts.items() if type(one) is ActiveDims}
+    parts = {"": kernel, **{f"{name}__": part for name, part in kernel.get_params().items()}}
+    return {prefix: part for prefix, part in parts.items() if type(part) is ActiveDims}
 
 
 def with_numbers(kernel: Kernel, names: Sequence[str] | None) -> Kernel:
     """The kernel with the numbers of columns in the place of their names; ValueError for unknown names."""
     check_kernel(kernel)
     changed = {}
-    for prefix, one in _active(kernel).items():
-        if one.has_names:
-            if unknown := [name for name in one.columns if name not in (names or ())]:
+    for prefix, active in _active(kernel).items():
+        if active.has_names:
+            if unknown := [name for name in active.columns if name not in (names or ())]:
                 has = "no names" if names is None else f"the columns {', '.join(names[:LISTED])}"
-                raise ValueError(f"{one} has the names {unknown}, but X has {has}; give names of X, or numbers.")
-            changed[f"{prefix}columns"] = [list(names or ()).index(str(name)) for name in one.columns]
+                raise ValueError(f"{active} has the names {unknown}, but X has {has}; give names of X, or numbers.")
+            changed[f"{prefix}columns"] = [list(names or ()).index(str(name)) for name in active.columns]
     return clone(kernel).set_params(**changed) if changed else kernel
 
 
@@ -198,11 +198,11 @@ def _called(kernel: Kernel, features: Features) -> CalledKernel:
     if not np.all(np.isfinite(kernel.theta)):
         raise ValueError(f"The kernel {kernel} must have positive and finite parameters.")
     changed: dict[str, list[int]] = {}
-    for prefix, one in _active(kernel).items():
+    for prefix, active in _active(kernel).items():
         if features.groups is not None:
             if any(prefix.startswith(outer.removesuffix("columns")) for outer in changed):
                 raise ValueError(f"{kernel} has ActiveDims within another, which a table with levels needs compiled.")
-            changed[f"{prefix}columns"] = features.among(one).seen.tolist()
+            changed[f"{prefix}columns"] = features.among(active).seen.tolist()
     return CalledKernel(clone(kernel).set_params(**changed) if changed else kernel)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +19,8 @@ ROUNDING = 1e-9
 DIAGONAL_ROUNDING = 1e-6
 # Steps of differences by the rows, up to 3e-5 of their standard deviation, go beyond a pole to the other side.
 LARGEST_LATITUDE = 90.0 + 90.0 * 3e-5
+# Covariances of rows, and with ``eval_gradient`` also their gradient
+Covariances = np.ndarray | tuple[np.ndarray, np.ndarray]
 
 
 class KernelOfRows(Kernel):
@@ -30,7 +31,7 @@ class KernelOfRows(Kernel):
     def _rows(self, X: ArrayLike) -> np.ndarray:
         raise NotImplementedError
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> dict[str, object]:
         params = super().get_params(deep=False)
         if deep:
             params |= {f"kernel__{name}": value for name, value in self.kernel.get_params().items()}
@@ -38,13 +39,13 @@ class KernelOfRows(Kernel):
 
     @property
     def hyperparameters(self) -> list[Hyperparameter]:
-        return [Hyperparameter(f"kernel__{one.name}", *one[1:]) for one in self.kernel.hyperparameters]
+        return [Hyperparameter(f"kernel__{name}", *others) for name, *others in self.kernel.hyperparameters]
 
     def is_stationary(self) -> bool:
         return self.kernel.is_stationary()
 
     @small_is_zero
-    def __call__(self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False) -> Any:
+    def __call__(self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False) -> Covariances:
         """Covariances (n, m) of rows X (n, d) and Y (m, d), None for X; with ``eval_gradient`` also their gradient
         (n, n, n_theta) by ``theta``."""
         return self.kernel(self._rows(X), None if Y is None else self._rows(Y), eval_gradient=eval_gradient)
@@ -65,7 +66,7 @@ class WithoutParameters(NormalizedKernelMixin, Kernel):
         raise NotImplementedError
 
     @small_is_zero
-    def __call__(self, X: MatrixLike, Y: MatrixLike | None = None, eval_gradient: bool = False) -> Any:
+    def __call__(self, X: MatrixLike, Y: MatrixLike | None = None, eval_gradient: bool = False) -> Covariances:
         """Covariances (n, m) of rows X (n, d) and Y (m, d), None for X; with ``eval_gradient`` also the empty gradient
         (n, n, 0)."""
         first, second = (
@@ -119,19 +120,19 @@ class ActiveDims(KernelOfRows):
 
     @property
     def has_names(self) -> bool:
-        return np.ndim(self.columns) == 1 and any(isinstance(one, str) for one in self.columns)
+        return np.ndim(self.columns) == 1 and any(isinstance(column, str) for column in self.columns)
 
     def numbers(self, n_columns: int) -> list[int]:
         """The column numbers; ValueError unless they are different ones of so many columns."""
-        found = np.asarray(self.columns)
+        columns = np.asarray(self.columns)
         if self.has_names:
             raise ValueError(
                 f"{self} names columns, which need a fit to a data frame with such columns; give column numbers."
             )
-        is_valid = found.dtype.kind in "iu" and found.ndim == 1 and 0 < len(found) == len(np.unique(found))
-        if not is_valid or np.min(found) < 0 or np.max(found) >= n_columns:
+        is_valid = columns.dtype.kind in "iu" and columns.ndim == 1 and 0 < len(columns) == len(np.unique(columns))
+        if not is_valid or np.min(columns) < 0 or np.max(columns) >= n_columns:
             raise ValueError(f"{self} must have different columns: numbers 0 to {n_columns - 1}, or a list of names.")
-        return [int(one) for one in found]
+        return columns.tolist()
 
     def _rows(self, X: ArrayLike) -> np.ndarray:
         X = np.atleast_2d(X)
@@ -284,4 +285,4 @@ class Precomputed(WithoutParameters):
 
 def is_precomputed(kernel: Kernel | None) -> bool:
     """Whether rows are covariances with the training rows, so that averages of rows are no rows."""
-    return kernel is not None and any(isinstance(one, Precomputed) for one in (kernel, *kernel.get_params().values()))
+    return kernel is not None and any(isinstance(part, Precomputed) for part in (kernel, *kernel.get_params().values()))

@@ -26,7 +26,7 @@ from xgpc.acquisition import (
     probability_of_feasibility,
     select,
 )
-from xgpc.acquisition.labels import Link, _information, _information_slopes, entropy
+from xgpc.acquisition.labels import _information, _information_slopes, entropy, expected_precision, likelihood_of
 from xgpc.likelihoods import LIKELIHOODS, record_of
 
 RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.values()]
@@ -35,10 +35,6 @@ SEVERAL = [record for record in RECORDS if record.is_multi_class]
 
 def every(records):
     return pytest.mark.parametrize("record", records, ids=lambda record: " ".join(record.key))
-
-
-def link_of(record, n_classes=2):
-    return Link(record, (0.03,) * (record.has_wrong_labels + record.has_rates), n_classes)
 
 
 def by_quadrature(link, m, v):
@@ -53,7 +49,7 @@ def by_quadrature(link, m, v):
         return sum(quad(lambda f: function(f) * norm.pdf(f, m, s), a, b, epsabs=1e-12, limit=200)[0] for a, b in pieces)
 
     def given_f(f):
-        return link.given(np.array([f]))[0]
+        return link.log_probabilities_given(np.array([f]))[0]
 
     p = integral(lambda f: np.exp(given_f(f)[1]))
     return -p * np.log(p) - (1 - p) * np.log1p(-p) - integral(lambda f: entropy(given_f(f)))
@@ -62,7 +58,7 @@ def by_quadrature(link, m, v):
 @every([record_of("logit", "exact"), record_of("probit", "exact"), record_of("logit", "additive-noise")])
 @pytest.mark.parametrize(("m", "v"), [(0.3, 1e-4), (-1.5, 1.0), (2.0, 40.0), (-8.0, 3.0), (3.0, 1e4)])
 def test_mutual_information_of_two_classes_is_that_of_adaptive_quadrature(record, m, v):
-    link = link_of(record)
+    link = record.at(0.03)
     found = _information(link, np.array([m]), np.array([v]))
     assert found[0] == pytest.approx(by_quadrature(link, m, v), abs=1e-7)
 
@@ -71,10 +67,10 @@ def test_mutual_information_of_two_classes_is_that_of_adaptive_quadrature(record
 @pytest.mark.parametrize("v", [0.3, 40.0])
 def test_mutual_information_of_ordered_classes_is_that_of_a_dense_rule(cuts, v):
     """Cut points may be far from zero."""
-    link, z = Link(record_of("ordinal-logit", "exact"), tuple(cuts), 4), np.linspace(-9.0, 9.0, 20_001)
+    link, z = record_of("ordinal-logit", "exact").at(np.array(cuts)), np.linspace(-9.0, 9.0, 20_001)
     mean, weight = np.array([cuts[0] - 1.0, cuts[1] + 0.3, cuts[2]]), norm.pdf(z) * (z[1] - z[0])
     for m, value in zip(mean, _information(link, mean, np.full(3, v)), strict=True):
-        log_p = link.given(m + np.sqrt(v) * z)
+        log_p = link.log_probabilities_given(m + np.sqrt(v) * z)
         expected = entropy(np.log(weight @ np.exp(log_p))) - weight @ entropy(log_p)
         assert value == pytest.approx(expected, abs=1e-6)
 
@@ -82,10 +78,10 @@ def test_mutual_information_of_ordered_classes_is_that_of_a_dense_rule(cuts, v):
 @pytest.mark.parametrize("name", ["logit", "probit"])
 def test_mutual_information_of_cut_points_far_apart_is_that_of_a_dense_rule(name):
     cuts, z = np.array([-800.0, -790.0, 10.0, 700.0]), np.linspace(-9.0, 9.0, 200_001)
-    link, mean, s = Link(record_of(f"ordinal-{name}", "exact"), tuple(cuts), 5), np.array([0.0, -600.0]), 1e3
+    link, mean, s = record_of(f"ordinal-{name}", "exact").at(cuts), np.array([0.0, -600.0]), 1e3
     weight, found = norm.pdf(z) * (z[1] - z[0]), _information(link, mean, np.full(2, s**2))
     for m, value in zip(mean, found, strict=True):
-        log_p = link.given(m + s * z)
+        log_p = link.log_probabilities_given(m + s * z)
         expected = entropy(np.log(weight @ np.exp(log_p))) - weight @ entropy(log_p)
         assert value == pytest.approx(expected, abs=1e-6)
 
@@ -93,7 +89,7 @@ def test_mutual_information_of_cut_points_far_apart_is_that_of_a_dense_rule(name
 @given(m=st.floats(-4.0, 4.0), log_v=st.floats(-12.0, 12.0), delta=st.floats(0.0, 0.5))
 def test_a_step_tells_all_but_the_label_noise(m, log_v, delta):
     """H(p) - H(delta), and its derivatives."""
-    link, v = Link(record_of("step", "additive-noise"), (delta,), 2), np.exp(log_v)
+    link, v = record_of("step", "additive-noise").at(delta), np.exp(log_v)
     t, kept = m / np.sqrt(v), 1.0 - 2.0 * delta
     p = delta + kept * norm.cdf(t)
     expected = entr(p) + entr(1.0 - p) - entr(delta) - entr(1.0 - delta)
@@ -106,7 +102,7 @@ def test_a_step_tells_all_but_the_label_noise(m, log_v, delta):
 
 
 def test_a_step_of_several_classes_tells_all_but_the_label_noise():
-    link, mean, variance = link_of(record_of("multinomial-step", "additive-noise"), 3), np.ones((1, 3)), np.eye(3)[:1]
+    link, mean, variance = record_of("multinomial-step", "additive-noise").at(0.03), np.ones((1, 3)), np.eye(3)[:1]
     # The first value is above or below the two others, which are equal: a label other than the first is one of these.
     p = np.array([0.5, 0.25, 0.25]) * (1.0 - 1.5 * 0.03) + 0.5 * 0.03
     left = np.array([0.97, 0.015, 0.015])
@@ -116,12 +112,12 @@ def test_a_step_of_several_classes_tells_all_but_the_label_noise():
 @every([record for record in SEVERAL if not record.likelihood.startswith("multinomial")])
 @pytest.mark.parametrize("v", [0.3, 20.0])
 def test_mutual_information_of_several_classes_is_that_of_random_draws(record, v):
-    link, random = link_of(record, 3), np.random.default_rng(0)
+    link, random = record.at(0.03), np.random.default_rng(0)
     mean = np.sqrt(v) * random.normal(size=(4, 3))
     variance = v * random.uniform(0.5, 2.0, (4, 3))
     found = _information(link, mean, variance)
     for m, s, value in zip(mean, np.sqrt(variance), found, strict=True):
-        log_p = link.given(m + s * random.normal(size=(40_000, 3)))
+        log_p = link.log_probabilities_given(m + s * random.normal(size=(40_000, 3)))
         left = entropy(log_p)
         expected = entropy(np.log(np.mean(np.exp(log_p), axis=0))) - np.mean(left)
         assert value == pytest.approx(expected, abs=0.001 + 4.0 * np.std(left) / 200.0)
@@ -131,7 +127,7 @@ def test_mutual_information_of_several_classes_is_that_of_random_draws(record, v
 @pytest.mark.parametrize("v", [0.01, 1.0, 30.0, 1e3])
 def test_mutual_information_in_closed_form_is_that_of_a_dense_rule(record, v):
     """Three classes' probabilities depend on two differences, integrated by the trapezoidal rule."""
-    link, random = link_of(record, 3), np.random.default_rng(1)
+    link, random = record.at(0.03), np.random.default_rng(1)
     mean = np.sqrt(v) * random.normal(size=(4, 3))
     variance = v * random.uniform(0.1, 2.0, (4, 3))
     z = np.linspace(-8.0, 8.0, 351)
@@ -139,7 +135,7 @@ def test_mutual_information_in_closed_form_is_that_of_a_dense_rule(record, v):
     z = np.stack(np.meshgrid(z, z, indexing="ij"), axis=-1).reshape(-1, 2)
     for m, s, value in zip(mean, variance, _information(link, mean, variance), strict=True):
         factor = np.linalg.cholesky(np.diag(s[:2]) + s[2])
-        log_p = link.given(np.column_stack([m[:2] - m[2] + z @ factor.T, np.zeros(len(z))]))
+        log_p = link.log_probabilities_given(np.column_stack([m[:2] - m[2] + z @ factor.T, np.zeros(len(z))]))
         expected = entropy(np.log(weight @ np.exp(log_p))) - weight @ entropy(log_p)
         assert value == pytest.approx(expected, abs=1e-4)
 
@@ -149,15 +145,17 @@ def test_mutual_information_in_closed_form_is_that_of_a_dense_rule(record, v):
 @given(seed=st.integers(0, 2**20))
 def test_information_is_between_zero_and_the_entropy_of_the_label(record, seed):
     n_classes = 3 if record.is_multi_class else 2
-    link, random = link_of(record, n_classes), np.random.default_rng(seed)
+    link, random = record.at(0.03), np.random.default_rng(seed)
     shape = (3, n_classes) if record.is_multi_class else (3,)
     variance = np.exp(random.normal(scale=4.0, size=shape))
     mean = np.exp(random.normal(scale=2.0)) * random.normal(size=shape)
     information = _information(link, mean, variance)
     assert np.all(information >= 0.0)
     # Of several classes entropies are of 512 points.
-    assert np.all(information <= entropy(link.predictive(mean, variance)) + (0.1 if record.is_multi_class else 1e-7))
-    assert np.all(entropy(link.predictive(mean, variance)) <= np.log(n_classes) + 1e-9)
+    assert np.all(
+        information <= entropy(link.log_probabilities(mean, variance)) + (0.1 if record.is_multi_class else 1e-7)
+    )
+    assert np.all(entropy(link.log_probabilities(mean, variance)) <= np.log(n_classes) + 1e-9)
     # Nothing is left to be told of what is known.
     assert np.all(_information(link, mean, np.zeros(shape)) <= 1e-7)
 
@@ -225,7 +223,7 @@ def test_a_batch_is_that_of_dense_conditioning(n_classes, options, n_jobs):
     X = np.vstack([rows, moons()[0][:6], rows[2:3], rows[:2] + 50.0])
     mean, covariance = model.predict_latent(X, return_cov=True)
     mean, covariance = mean.reshape(len(X), -1), covariance.reshape(len(X), len(X), -1).copy()
-    link, expected = Link.of(model), []
+    link, expected = likelihood_of(model), []
     shape = (-1,) if n_classes == 2 else (len(X), -1)
     for _ in range(5):
         variance = np.ascontiguousarray(np.diagonal(covariance).T)
@@ -234,7 +232,7 @@ def test_a_batch_is_that_of_dense_conditioning(n_classes, options, n_jobs):
         i = int(np.argmax(scores))
         expected.append(i)
         one = (1,) if n_classes == 2 else (1, n_classes)
-        precision = link.expected_precision(mean[i].reshape(one), variance[i].reshape(one))
+        precision = expected_precision(link, mean[i].reshape(one), variance[i].reshape(one))
         for c, value in enumerate(np.ravel(precision)):
             K = covariance[..., c]
             covariance[..., c] = K - np.outer(K[:, i], K[:, i]) / (1.0 / value + K[i, i])
@@ -323,7 +321,9 @@ def test_a_quantile_of_feasibility_is_that_of_draws(label, q):
     X, _ = moons()
     model = fit()
     model.classes_ = np.array(["no", "yes"])
-    draws = np.exp(Link.of(model).given(model.sample_latent(X[:5], 40_000, random_state=0).ravel()))
+    draws = np.exp(
+        likelihood_of(model).log_probabilities_given(model.sample_latent(X[:5], 40_000, random_state=0).ravel())
+    )
     expected = np.quantile(draws[:, ["no", "yes"].index(label)].reshape(5, -1), q, axis=1)
     found = probability_of_feasibility(model, X[:5], label, quantile=q)
     np.testing.assert_allclose(found, expected, atol=0.01)
@@ -379,7 +379,7 @@ def test_where_nothing_is_feasible_yet_the_probability_of_feasibility_is_wanted(
 @pytest.mark.parametrize("variance", [100.0, 1.0])
 def test_information_about_a_label_with_guesses_and_lapses_is_exact_far_from_ties(mean, variance):
     """Far below, a label tells whether it was guessed, and nothing of the latent value."""
-    link = Link(record_of("psychometric", "exact"), (0.2, 0.1), 2)
+    link = record_of("psychometric", "exact").at(np.array([0.2, 0.1]))
     z = np.linspace(-12.0, 12.0, 400_001)
     weight = norm.pdf(z) * (z[1] - z[0])
     p = 0.2 + 0.7 * expit(mean + np.sqrt(variance) * z)

@@ -115,7 +115,7 @@ def test_links_are_finite_within_the_range_of_latent_values(likelihood, bound):
     else:
         mean, variance = np.array(list(zip(*itertools.product(means, variances), strict=True)))
     for delta in (1e-12, 0.01, 0.49):
-        log_proba = record.log_probabilities(mean, variance, delta)
+        log_proba = record.at(delta).log_probabilities(mean, variance)
         assert np.all(np.isfinite(log_proba))
         np.testing.assert_allclose(np.exp(log_proba).sum(axis=1), 1.0, rtol=0, atol=1e-9)
 

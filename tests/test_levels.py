@@ -18,7 +18,7 @@ from xgpc.acquisition import (
     probability_of_failure,
     straddle,
 )
-from xgpc.acquisition.labels import Link
+from xgpc.acquisition.labels import expected_precision, likelihood_of
 from xgpc.likelihoods import LIKELIHOODS
 
 RECORDS = [record for bounds in LIKELIHOODS.values() for record in bounds.values() if not record.is_multi_class]
@@ -83,7 +83,7 @@ def joint(model, X, pending=None):
     rows = X if pending is None else np.vstack([X, pending])
     mean, covariance = model.predict_latent(rows, return_cov=True)
     for i in range(len(X), len(rows)):
-        precision = Link.of(model).expected_precision(mean[i : i + 1], np.diag(covariance)[i : i + 1])
+        precision = expected_precision(likelihood_of(model), mean[i : i + 1], np.diag(covariance)[i : i + 1])
         covariance = covariance - np.outer(covariance[i], covariance[i]) / (1.0 / precision + covariance[i, i])
     return mean[: len(X)], covariance[: len(X), : len(X)]
 
@@ -91,13 +91,13 @@ def joint(model, X, pending=None):
 def reduction_by_quadrature(model, X, reference, level, pending=None):
     """From the joint normal distribution of two latent values, by the trapezoidal rule over that of the candidate."""
     mean, covariance = joint(model, np.vstack([X, reference]), pending)
-    link, found = Link.of(model), np.zeros((len(X), len(reference)))
+    link, found = likelihood_of(model), np.zeros((len(X), len(reference)))
     for i in range(len(X)):
         m, s = mean[i], np.sqrt(covariance[i, i])
         # Likelihoods with a step have it at 0, between two points.
         ends = np.clip([m - 9.0 * s, 0.0, m + 9.0 * s], m - 9.0 * s, m + 9.0 * s)
         f = np.concatenate([np.linspace(a + 1e-12, b - 1e-12, 4001) for a, b in pairwise(ends)])
-        p = np.exp(link.given(f))
+        p = np.exp(link.log_probabilities_given(f))
         for j in range(len(X), len(mean)):
             slope = covariance[i, j] / s**2
             left = np.sqrt(covariance[j, j] - slope * covariance[i, j])
@@ -188,7 +188,7 @@ def share_of_draws(model, X, level, failure="wreck"):
     if level is not None:
         return np.mean(draws > level, axis=0)
     values = np.moveaxis(draws, -1, 1)
-    p = np.exp(Link.of(model).given(values.reshape(-1, *values.shape[2:])))
+    p = np.exp(likelihood_of(model).log_probabilities_given(values.reshape(-1, *values.shape[2:])))
     return p[:, list(model.classes_).index(failure)].reshape(values.shape[:2]).mean(axis=0)
 
 

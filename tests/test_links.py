@@ -1,7 +1,5 @@
 """Links: a contract of every registered likelihood's predictions, then quadrature, closed forms and limits of each."""
 
-from functools import partial
-
 import mpmath as mp
 import numpy as np
 import pytest
@@ -69,7 +67,7 @@ def predict(name, bound, delta, m, v):
     record = record_of(name, bound)
     m, v = np.broadcast_arrays(m, v)
     m, v = (np.ascontiguousarray(a.T) if record.is_multi_class else a[0].copy() for a in (m, v))
-    return record.log_probabilities(m, v, delta)
+    return record.at(delta).log_probabilities(m, v)
 
 
 def latents(name, n_classes, n=40, seed=0, most=1e4):
@@ -172,7 +170,7 @@ def test_extreme_arguments_give_finite_logarithms(name, bound, delta, n_classes)
 
 
 def link(name, bound, delta=0.0):
-    return partial(record_of(name, bound).log_probabilities, parameter=delta)
+    return record_of(name, bound).at(delta).log_probabilities
 
 
 logit, probit_of_two = link("logit", "exact"), link("probit", "exact")
@@ -322,9 +320,9 @@ def dense(mean, variance, noise):
 
 def log_probabilities_of(mean, variance, noise):
     if noise == "gumbel":
-        return record_of("softmax", "exact").log_probabilities(mean, variance, None)
+        return record_of("softmax", "exact").log_probabilities(mean, variance)
     name = {0.0: "multinomial-step", 1.0: "multinomial-probit"}[noise]
-    return record_of(name, "additive-noise").log_probabilities(mean, variance, 0.0)
+    return record_of(name, "additive-noise").at(0.0).log_probabilities(mean, variance)
 
 
 def classes(kind, n_classes, n=1, seed=0):

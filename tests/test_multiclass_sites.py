@@ -203,7 +203,7 @@ def test_gradients_of_softmax_are_its_probabilities(n_classes, variance):
     m, v, y = problem(7, n_classes, n=8, spread=2.0, least=0.5 * variance, most=2.0 * variance)
     _, precision, linear = evaluate("softmax", "exact", m, v, y)
     gradient = linear - precision * m
-    p = np.exp(record_of("softmax", "exact").log_probabilities(*map(np.ascontiguousarray, (m.T, v.T)), None)).T
+    p = np.exp(record_of("softmax", "exact").log_probabilities(*map(np.ascontiguousarray, (m.T, v.T)))).T
     assert_allclose(gradient, (np.arange(n_classes)[:, None] == y) - p, rtol=0.0, atol=1e-6)
     assert_allclose(gradient.sum(axis=0), 0.0, atol=1e-12 * (1.0 + np.abs(precision * m).max()))
 

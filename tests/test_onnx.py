@@ -216,7 +216,7 @@ def link(record, mean, variance, delta):
     """Probabilities from latent means and variances by the graph alone."""
     graph, n_latents = Graph(17), mean.shape[1]
     latent = Latent(Tensor(graph, "mean"), Tensor(graph, "variance"), n_latents)
-    graph.named(probabilities(record, latent, delta), "probabilities")
+    graph.named(probabilities(record.at(delta), latent), "probabilities")
     given = [helper.make_tensor_value_info(n, TensorProto.DOUBLE, ["rows", n_latents]) for n in ("mean", "variance")]
     out = helper.make_tensor_value_info("probabilities", TensorProto.DOUBLE, None)
     made = helper.make_graph(graph.nodes, "link", given, [out], graph.constants)
@@ -234,7 +234,7 @@ def test_links_of_any_latent_values(likelihood, bound):
         size[::3] = size[::3, :1]
         mean = np.sqrt(1.0 + size) * rng.normal(size=size.shape) * 2.0
         variance = np.where(np.arange(60)[:, None] % 10, size, 0.0)
-        log_p = record.log_probabilities(*(a if record.is_multi_class else a[:, 0] for a in (mean, variance)), delta)
+        log_p = record.at(delta).log_probabilities(*(a if record.is_multi_class else a[:, 0] for a in (mean, variance)))
         found = link(record, mean, variance, delta)
         np.testing.assert_allclose(found, np.exp(log_p), rtol=0.0, atol=ATOL)
         if not record.is_multi_class:

@@ -118,14 +118,14 @@ def test_other_sites_have_no_cut_points(link):
 @every_link
 def test_probabilities_are_averages_and_sum_to_one(link):
     m, v, _ = marginals()
-    found = record_of(f"ordinal-{link}", "exact").log_probabilities(m, v, CUTS)
+    found = record_of(f"ordinal-{link}", "exact").at(CUTS).log_probabilities(m, v)
     assert_allclose(np.exp(found).sum(axis=1), 1.0, rtol=1e-12)
     expected = [
         [expectation(lambda f, c=c: np.exp(log_p(link, f, c, CUTS)), *point) for c in range(5)]
         for point in zip(m, v, strict=True)
     ]
     assert_allclose(np.exp(found), expected, rtol=0.0, atol=3e-8)
-    far = record_of(f"ordinal-{link}", "exact").log_probabilities(np.array([-1e4, 1e4]), np.ones(2), CUTS)
+    far = record_of(f"ordinal-{link}", "exact").at(CUTS).log_probabilities(np.array([-1e4, 1e4]), np.ones(2))
     assert np.all(np.isfinite(far))
     assert_array_equal(np.argmax(far, axis=1), [0, 4])
 
@@ -135,9 +135,9 @@ def test_slopes_are_those_of_differences(link):
     record, (m, v, _), step = record_of(f"ordinal-{link}", "exact"), marginals(), 1e-4
 
     def p(m, v):
-        return np.exp(record.log_probabilities(m, v, CUTS))
+        return np.exp(record.at(CUTS).log_probabilities(m, v))
 
-    by_mean, by_variance = record.probability_slopes(m, v, CUTS)
+    by_mean, by_variance = record.at(CUTS).probability_slopes(m, v)
     assert_allclose(by_mean[..., 0], (p(m + step, v) - p(m - step, v)) / (2.0 * step), atol=1e-6)
     assert_allclose(by_variance[..., 0], (p(m, v + 0.01 * v) - p(m, v - 0.01 * v)) / (0.02 * v)[:, None], atol=1e-4)
 

@@ -98,15 +98,15 @@ def test_the_gradient_by_rates_is_that_of_differences(rates):
 @every_rates
 def test_probabilities_and_their_slopes(rates):
     m, v, _ = marginals()
-    found = np.exp(RECORD.log_probabilities(m, v, np.array(rates)))
+    found = np.exp(RECORD.at(np.array(rates)).log_probabilities(m, v))
     expected = [expectation(lambda f: np.exp(log_p(f, 1.0, *rates)), *point) for point in zip(m, v, strict=True)]
     assert_allclose(found[:, 1], expected, rtol=0.0, atol=1e-8)
     assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
 
     def p(m, v):
-        return np.exp(RECORD.log_probabilities(m, v, np.array(rates)))
+        return np.exp(RECORD.at(np.array(rates)).log_probabilities(m, v))
 
-    by_mean, by_variance = RECORD.probability_slopes(m, v, np.array(rates))
+    by_mean, by_variance = RECORD.at(np.array(rates)).probability_slopes(m, v)
     assert_allclose(by_mean[..., 0], (p(m + 1e-4, v) - p(m - 1e-4, v)) / 2e-4, atol=1e-6)
     assert_allclose(by_variance[..., 0], (p(m, 1.001 * v) - p(m, 0.999 * v)) / (0.002 * v)[:, None], atol=1e-5)
 

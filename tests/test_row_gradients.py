@@ -130,7 +130,7 @@ def test_softmax_slopes_are_expectations():
     grid = np.stack(np.meshgrid(nodes, nodes, nodes, indexing="ij"), axis=-1).reshape(-1, 3)
     weight = np.prod(np.stack(np.meshgrid(weights, weights, weights, indexing="ij"), axis=-1), axis=-1).ravel()
     mean, variance = np.array([[0.3, -1.0, 0.8], [2.0, 0.1, -0.5]]), np.array([[0.5, 1.0, 0.2], [1.5, 0.7, 1.0]])
-    by_mean, by_variance = LIKELIHOODS["softmax"]["exact"].probability_slopes(mean, variance, None)
+    by_mean, by_variance = LIKELIHOODS["softmax"]["exact"].probability_slopes(mean, variance)
     eye = np.eye(3)
     for i, (m, v) in enumerate(zip(mean, variance, strict=True)):
         p = softmax(m + np.sqrt(v) * grid, axis=1)
@@ -143,7 +143,7 @@ def test_softmax_slopes_are_expectations():
 @pytest.mark.parametrize("record", RECORDS[:3], ids=lambda record: record.bound)
 def test_tails_of_the_logistic_link_keep_their_digits(record):
     mean = np.array([-30.0, -12.0, 12.0, 30.0])
-    by_mean, _ = record.probability_slopes(mean, np.full(4, 0.5), None)
+    by_mean, _ = record.probability_slopes(mean, np.full(4, 0.5))
     # Far out the less probable class has exp(-|m| + v / 2), and the same slope.
     expected = np.exp(-np.abs(mean) + 0.25)
     np.testing.assert_allclose(by_mean[:, 1, 0], expected, rtol=1e-3)
@@ -151,7 +151,7 @@ def test_tails_of_the_logistic_link_keep_their_digits(record):
 
 
 def test_a_step_without_variance_has_no_slope():
-    by_mean, by_variance = LIKELIHOODS["step"]["additive-noise"].probability_slopes(np.ones(2), np.zeros(2), 0.01)
+    by_mean, by_variance = LIKELIHOODS["step"]["additive-noise"].at(0.01).probability_slopes(np.ones(2), np.zeros(2))
     assert not np.any(by_mean)
     assert not np.any(by_variance)
 

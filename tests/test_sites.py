@@ -88,7 +88,7 @@ def true_expectation(name, bound, m, v, y):
 
     def by_link(f, y):
         f = f.T if record.is_multi_class else f.ravel()
-        columns = record.log_probabilities(f, np.zeros_like(f), DELTA)
+        columns = record.at(DELTA).log_probabilities(f, np.zeros_like(f))
         return columns[:, y] if record.is_multi_class else columns[:, int(y > 0)]
 
     log_likelihood = LOG_LIKELIHOODS.get(name, by_link)

@@ -195,7 +195,7 @@ def check_sites(pick, numbers, n):
     assert are_finite(ell, precision, linear), (name, ell, precision, linear)
     assert np.all(ell <= 1e-5), (name, ell)
     assert record.has_wrong_labels or np.all(precision >= 0.0), (name, precision)
-    check_probabilities(np.exp(record.log_probabilities(mean.T, variance.T, parameter)))
+    check_probabilities(np.exp(record.at(parameter).log_probabilities(mean.T, variance.T)))
     # Numbers that are not finite may have any site.
     for moments in (mean, variance):
         for place in range(0, moments.size, 3):

@@ -54,13 +54,13 @@ def posterior_arrays(q: Posterior) -> dict[str, np.ndarray]:
     }
 
 
-def link_arrays(record: LikelihoodBound, parameter: Parameter) -> dict[str, np.ndarray]:
+def link_arrays(record: LikelihoodBound) -> dict[str, np.ndarray]:
     """How latent values become probabilities."""
-    noise = parameter if record.has_label_noise else 0.0
+    noise = record.values[0] if record.has_label_noise else 0.0
     arrays = {"likelihood": np.array(record.likelihood), "label_noise": np.array(noise)}
     if not record.is_multi_class:
-        arrays["rates"] = np.array(parameter if record.has_rates else [noise, noise])
-        arrays["cut_points"] = np.array(parameter) if record.is_ordinal else np.zeros(1)
+        arrays["rates"] = np.array(record.values if record.has_rates else [noise, noise])
+        arrays["cut_points"] = np.array(record.values) if record.is_ordinal else np.zeros(1)
         arrays["levels"] = record.levels(np.arange(len(arrays["cut_points"]) + 1))
     if record.link is not None:
         arrays["link_weights"], arrays["link_variances"] = np.array(record.link).T
@@ -140,6 +140,6 @@ class WithArrays(LatentClassifier, ABC):
             "mean": np.atleast_1d(self.mean_),
             **kernel_arrays(self.posterior_),
             **posterior_arrays(self.posterior_),
-            **link_arrays(self._record, self._parameter),
+            **link_arrays(self._record),
             **warp_arrays(self._encoding),
         }

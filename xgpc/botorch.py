@@ -178,12 +178,12 @@ class LatentModel(Model):
 
         ValueError for ordered classes, "logistic-softmax" and the multinomial likelihoods.
         """
-        record, parameter = self.model._record, self.model._parameter
+        record = self.model._record
         if record.predictive is softmax_log_probabilities:
             return torch.softmax(samples, -1)
         if record.is_multi_class or record.is_ordinal:
             raise ValueError(f"probability is for two classes and for softmax; the model has {record.likelihood!r}.")
-        arrays = link_arrays(record, parameter)
+        arrays = link_arrays(record)
         (guess, lapse), weight, variance = (
             torch.tensor(arrays[name]).to(samples) for name in ("rates", "link_weights", "link_variances")
         )

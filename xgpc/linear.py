@@ -266,13 +266,13 @@ class BayesianLinearClassifier(LatentClassifier):
         if not return_grad:
             return super().predict_proba(X)
         mean, variance, *by_x = self.predict_latent(X, return_grad=True)
-        gradient = self._record.probability_gradients(mean, variance, None, by_x)
-        return np.exp(self._record.log_probabilities(mean, variance, None)), gradient
+        gradient = self._record.probability_gradients(mean, variance, by_x)
+        return np.exp(self._record.log_probabilities(mean, variance)), gradient
 
     def predict_log_proba(self, X: MatrixLike) -> np.ndarray:
         """Log probabilities (n, 2) of the classes, which stay accurate where probabilities underflow."""
         mean, variance = self.predict_latent(X)
-        return self._record.log_probabilities(mean, variance, None, on_threads(self.n_jobs))
+        return self._record.log_probabilities(mean, variance, on_threads(self.n_jobs))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -84,7 +84,7 @@ class PosteriorClassifier(WithArrays):
         self.kernel_ = kernels if self.share_ == "none" else kernels[0]
         self.inducing_points_ = np.array(q.prior.Z)
         self.jitter_ = q.prior.jitter
-        self._record, self._parameter = record, None if record.parameter is None else parameter
+        self._record, self._parameter = record.at(parameter), None if record.parameter is None else parameter
         self.mean_ = float(mean[0]) if q.n_latents == 1 else mean
         for name in chain(*PARAMETER_NAMES.values()):
             self.__dict__.pop(f"{name}_", None)
@@ -159,9 +159,7 @@ class PosteriorClassifier(WithArrays):
         """
         if return_grad:
             mean, variance, *by_x = self.predict_latent(X, corrected=corrected, return_grad=True)
-            gradient = self._record.probability_gradients(
-                mean, variance, self._parameter, by_x, on_threads(self.n_jobs)
-            )
+            gradient = self._record.probability_gradients(mean, variance, by_x, on_threads(self.n_jobs))
             return np.exp(self._log_probabilities(mean.T, variance.T)), gradient
         log_proba = self._log_proba(self._rows(X), corrected)
         return np.exp(log_proba, out=log_proba)
@@ -212,7 +210,7 @@ class PosteriorClassifier(WithArrays):
         return probabilities()
 
     def _log_probabilities(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        return self._record.log_probabilities(mean.T, variance.T, self._parameter, on_threads(self.n_jobs))
+        return self._record.log_probabilities(mean.T, variance.T, on_threads(self.n_jobs))
 
     def _log_proba(self, rows: MatrixLike, corrected: bool = False) -> np.ndarray:
         """Log probabilities (n, C) at checked rows; where these equal a training row, its label counts."""

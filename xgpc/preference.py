@@ -209,10 +209,10 @@ class GPPreference(ColumnsOfFit):
         With ``return_grad`` its gradient (n, 2, d) follows, as for ``predict_difference``.
         """
         mean, variance, *by_x = self.predict_difference(A, B, return_grad)
-        probability = np.exp(self._record.log_probabilities(mean, variance, None)[:, 1])
+        probability = np.exp(self._record.log_probabilities(mean, variance)[:, 1])
         if not return_grad:
             return probability
-        slopes = (slope[:, 1:] for slope in self._record.probability_slopes(mean, variance, None))
+        slopes = (slope[:, 1:] for slope in self._record.probability_slopes(mean, variance))
         return probability, sum(slope * one for slope, one in zip(slopes, by_x, strict=True))
 
     def draw_functions(self, n_draws: int = 1, random_state: names.RandomSeed = None) -> LatentDraws:

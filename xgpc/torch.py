@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 
-from .acquisition.labels import Link, log_probabilities
+from .acquisition.labels import likelihood_of, log_probabilities
 from .acquisition.trials import column_of_label
 from .config import PROBABILITY
 
@@ -165,7 +165,7 @@ class FeasibilityModel(torch.nn.Module):
 
     def __init__(self, model: BaseEstimator, feasible: object, threshold: float = 0.5) -> None:
         super().__init__()
-        Link.of(model)
+        likelihood_of(model)
         PROBABILITY.check("threshold", threshold)
         # A later fit of the model, perhaps with other classes, makes another module.
         self.model, self.threshold = copy.copy(model), threshold

@@ -11,7 +11,6 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -23,16 +22,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import _sites
 from ..config import Rule, is_integer, is_name
-from ..likelihoods import LikelihoodBound, Parameter
+from ..likelihoods import LikelihoodBound
 from ..likelihoods.logistic_softmax import normal_points
 from ..metrics import check_classifier
 from ..ranges import small_is_zero
 from ..rows.block import dense
 
-# (link, latent means and variances, (n,) or (n, C) each) -> scores (n,)
-Score = Callable[["Link", np.ndarray, np.ndarray], np.ndarray]
+# (likelihood, latent means and variances, (n,) or (n, C) each) -> scores (n,)
+Score = Callable[[LikelihoodBound, np.ndarray, np.ndarray], np.ndarray]
 # From the same, the derivatives of the scores by means and variances.
-Slopes = Callable[["Link", np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+Slopes = Callable[[LikelihoodBound, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 # An array (n,), or with ``return_grad`` a pair of it and its gradient (n, d) by x. A union would make callers check.
 Scores = Any
 # This far from the boundary of two classes a label is certain: the entropy of a logistic label is 40 e^-40.
@@ -55,67 +54,42 @@ ELEMENTS = 2_000_000
 SCORED = 500
 
 
-@dataclass(frozen=True)
-class Link:
-    """The likelihood p(y | f) of a fitted classifier; the values are those of the record's parameter, if any."""
+def likelihood_of(model: BaseEstimator) -> LikelihoodBound:
+    """The likelihood of a fitted classifier with normal latent functions; ValueError for other models."""
+    check_is_fitted(model)
+    if not (hasattr(model, "_record") and hasattr(model, "classes_")):
+        raise ValueError(
+            "model must be a fitted GPClassifier or BayesianLinearClassifier, whose latent functions have normal "
+            f"posteriors; got {type(model).__name__}. For a pipeline give the last step, and rows transformed by the "
+            "other steps; predictive_entropy takes any classifier."
+        )
+    record: LikelihoodBound = model._record
+    return record
 
-    record: LikelihoodBound
-    values: tuple[float, ...]
-    n_classes: int
 
-    @property
-    def parameter(self) -> Parameter:
-        return self.values[0] if self.record.has_label_noise else np.array(self.values) if self.values else None
+def far_entropies(record: LikelihoodBound, n_classes: int = 2) -> tuple[float, float]:
+    """Entropies, in nats, of labels far below and far above all ties: those of wrong labels."""
+    q = np.broadcast_to(np.asarray(record.values if record.has_wrong_labels else 0.0), 2)
+    low, high = entr(1.0 - q) - xlogy(q, q / (n_classes - 1))
+    return float(low), float(high)
 
-    @classmethod
-    def of(cls, model: BaseEstimator) -> Link:
-        """The link of a fitted classifier with normal latent functions; ValueError for other models."""
-        check_is_fitted(model)
-        if not (hasattr(model, "_record") and hasattr(model, "classes_")):
-            raise ValueError(
-                "model must be a fitted GPClassifier or BayesianLinearClassifier, whose latent functions have normal "
-                f"posteriors; got {type(model).__name__}. For a pipeline give the last step, and rows transformed by "
-                "the other steps; predictive_entropy takes any classifier."
-            )
-        parameter = getattr(model, "_parameter", None)
-        return cls(model._record, tuple(np.ravel(() if parameter is None else parameter)), len(model.classes_))
 
-    def predictive(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Log probabilities (n, classes) for normal latent values."""
-        return self.record.log_probabilities(mean, variance, self.parameter)
-
-    def slopes(self, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Derivatives (n, classes, latent functions) of the probabilities by means and variances."""
-        return self.record.probability_slopes(mean, variance, self.parameter)
-
-    def given(self, latent: np.ndarray) -> np.ndarray:
-        """Log probabilities (n, classes) given latent values (n,) or (n, C)."""
-        return self.record.log_probabilities_given(latent, self.parameter)
-
-    @property
-    def far_entropies(self) -> tuple[float, float]:
-        """Entropies, in nats, of labels far below and far above all ties: those of wrong labels."""
-        q = np.broadcast_to(self.values if self.record.has_wrong_labels else 0.0, 2)
-        low, high = entr(1.0 - q) - xlogy(q, q / (self.n_classes - 1))
-        return float(low), float(high)
-
-    def expected_precision(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Precision (n,) or (n, C) of the site that a label would add: the mean over the labels, at least 0."""
-        site = self.record.site(self.n_classes, self.parameter)
-        probability = np.exp(self.predictive(mean, variance))
-        labels = self.record.site_labels(np.arange(self.n_classes))
-        m, v = (np.ascontiguousarray(values.T) for values in (mean, variance))
-        total, precision, linear, ell = np.zeros_like(m), np.empty_like(m), np.empty_like(m), np.empty(len(mean))
-        for label, p in zip(labels, probability.T, strict=True):
-            _sites.sites(site, m, v, np.full(len(mean), label), np.empty(0), ell, precision, linear)
-            total += p * precision
-        return np.maximum(total, 0.0).T
+def expected_precision(record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Precision (n,) or (n, C) of the site that a label would add: the mean over the labels, at least 0."""
+    probability = np.exp(record.log_probabilities(mean, variance)).T
+    site = record.site(len(probability), np.array(record.values) if record.values else None)
+    m, v = (np.ascontiguousarray(values.T) for values in (mean, variance))
+    total, precision, linear, ell = np.zeros_like(m), np.empty_like(m), np.empty_like(m), np.empty(len(mean))
+    for label, p in zip(record.site_labels(np.arange(len(probability))), probability, strict=True):
+        _sites.sites(site, m, v, np.full(len(mean), label), np.empty(0), ell, precision, linear)
+        total += p * precision
+    return np.maximum(total, 0.0).T
 
 
 def log_probabilities(model: BaseEstimator, X: ArrayLike) -> np.ndarray:
     """Log probabilities (n, C) of the classes at new rows, also where a model knows a training row that equals one."""
     if getattr(model, "label_agreement_", 0.0):
-        return Link.of(model).predictive(*model.predict_latent(X))
+        return likelihood_of(model).log_probabilities(*model.predict_latent(X))
     check_classifier(model, "predict_log_proba")
     return np.asarray(model.predict_log_proba(X))
 
@@ -140,7 +114,7 @@ class Labelled:
 
     def __init__(self, model: BaseEstimator, *rows: ArrayLike, pending: ArrayLike | None = None) -> None:
         """The rows of some arrays, of which ``pending`` ones have a label and are then left out."""
-        self._link = Link.of(model)
+        self._record = likelihood_of(model)
         refuse_no_joint(model)
         each = [dense(model._rows(part)) for part in (*rows, *(() if pending is None else (pending,)))]
         together = np.concatenate(each)
@@ -160,7 +134,7 @@ class Labelled:
 
     def label(self, i: int) -> None:
         """Add a label of row i: one step of a Cholesky factorisation of covariance + 1 / precision."""
-        precision = self._link.expected_precision(self.mean[i : i + 1], self.variance[i : i + 1])[0]
+        precision = expected_precision(self._record, self.mean[i : i + 1], self.variance[i : i + 1])[0]
         self._lowered.append(self.column(i) * np.sqrt(precision / (1.0 + precision * self.variance[i])))
         self.variance = np.maximum(self.variance - self._lowered[-1] ** 2, 0.0)
 
@@ -200,15 +174,17 @@ def with_gradient(score: np.ndarray, slopes: Iterable[np.ndarray], by_x: Iterabl
     return score, sum(np.sum(slope[..., None] * one, axis=tuple(range(1, slope.ndim))) for slope, one in parts)
 
 
-def score_of_latent(name: str, link: Link, mean: np.ndarray, variance: np.ndarray, *by_x: np.ndarray) -> Scores:
+def score_of_latent(
+    name: str, record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray, *by_x: np.ndarray
+) -> Scores:
     """The score of this name for latent moments, (n,) or (n, C), and its gradient if those of the moments are given."""
     score, slopes = SCORES[name]
-    value = score(link, mean, variance)
-    return with_gradient(value, slopes(link, mean, variance), by_x) if by_x else value
+    value = score(record, mean, variance)
+    return with_gradient(value, slopes(record, mean, variance), by_x) if by_x else value
 
 
 def _scores(model: BaseEstimator, X: ArrayLike, name: str, return_grad: bool, pending: ArrayLike | None) -> Scores:
-    return score_of_latent(name, Link.of(model), *latent(model, X, return_grad, pending))
+    return score_of_latent(name, likelihood_of(model), *latent(model, X, return_grad, pending))
 
 
 @small_is_zero
@@ -264,26 +240,29 @@ def mutual_information(
     return _scores(model, X, "mutual_information", return_grad, pending)
 
 
-def _information(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+def _information(record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Mutual information (n,) for normal latent values, (n,) or (n, C)."""
-    if link.record.is_step:
+    if record.is_step:
         # Label noise has the same entropy at all latent values but ties, which only values without variance have.
-        left, at_mean = np.full(len(mean), link.far_entropies[0]), ~np.any(variance.reshape(len(mean), -1), axis=1)
-        left[at_mean] = entropy(link.given(mean[at_mean]))
+        left, at_mean = (
+            np.full(len(mean), far_entropies(record, mean.shape[1] if mean.ndim == 2 else 2)[0]),
+            ~np.any(variance.reshape(len(mean), -1), axis=1),
+        )
+        left[at_mean] = entropy(record.log_probabilities_given(mean[at_mean]))
     elif mean.ndim == 1:
-        low, high = link.far_entropies
-        left = _excess_moments(link, mean, variance, 1)[0] + low + (high - low) * ndtr(mean / np.sqrt(1.0 + variance))
-    elif link.record.expected_entropy is not None:
-        left = link.record.expected_entropy(mean, variance)
+        low, high = far_entropies(record)
+        left = _excess_moments(record, mean, variance, 1)[0] + low + (high - low) * ndtr(mean / np.sqrt(1.0 + variance))
+    elif record.expected_entropy is not None:
+        left = record.expected_entropy(mean, variance)
     else:
-        return _average_information(link, mean, variance)
-    return np.maximum(entropy(link.predictive(mean, variance)) - left, 0.0)
+        return _average_information(record, mean, variance)
+    return np.maximum(entropy(record.log_probabilities(mean, variance)) - left, 0.0)
 
 
-def _excess_moments(link: Link, mean: np.ndarray, variance: np.ndarray, count: int) -> np.ndarray:
+def _excess_moments(record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray, count: int) -> np.ndarray:
     """E[z^k h(f)] (count, n), k = 0, 1, ..., of the excess entropy h, f ~ N(mean, variance), z = (f - mean) / sd."""
     moments = np.zeros((count, len(mean)))
-    for known, excesses in _excess_entropy(link):
+    for known, excesses in _excess_entropy(record):
         ends = known[0], known[-1]
         points = int(np.ceil(POINTS * (ends[1] - ends[0]) / (2.0 * LINK_RANGE)))
         for part in parts(len(mean), 4 * points):
@@ -309,73 +288,82 @@ def parts(n_rows: int, n_values: int) -> list[slice]:
 
 
 @lru_cache(maxsize=8)
-def _excess_entropy(link: Link) -> list[tuple[np.ndarray, np.ndarray]]:
+def _excess_entropy(record: LikelihoodBound) -> list[tuple[np.ndarray, np.ndarray]]:
     """Grids of latent values near cut points, and the entropy of the label at each less that of wrong labels.
 
     The latter goes from that far below to that far above with Phi(f). Cut points so far apart that labels are certain
     between them have grids of their own.
     """
-    cuts = np.array(link.values) if link.record.is_ordinal else np.zeros(1)
-    least, most = link.far_entropies
+    cuts = np.array(record.values) if record.is_ordinal else np.zeros(1)
+    least, most = far_entropies(record)
     tables = []
     for near in np.split(cuts, np.flatnonzero(np.diff(cuts) > 2.0 * LINK_RANGE) + 1):
         low, high = near[0] - LINK_RANGE, near[-1] + LINK_RANGE
         f = np.linspace(low, high, 1 + int(np.ceil((high - low) / SPACING)))
         # In parts, because the probabilities of many classes take much memory.
-        entropies = [entropy(link.given(part)) for part in np.array_split(f, len(near))]
+        entropies = [entropy(record.log_probabilities_given(part)) for part in np.array_split(f, len(near))]
         tables.append((f, np.concatenate(entropies) - least - (most - least) * ndtr(f)))
     return tables
 
 
-def _average_information(link: Link, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+def _average_information(record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Mutual information of several classes by averages over points, the same for both entropies."""
-    points = normal_points(mean.shape[1], FEW_POINTS if link.record.given_latent is None else MANY_POINTS)
+    points = normal_points(mean.shape[1], FEW_POINTS if record.given_latent is None else MANY_POINTS)
     information = np.empty(len(mean))
     for part in parts(len(mean), points.size):
         f = mean[part, :, None] + np.sqrt(variance[part])[:, :, None] * points
-        log_p = link.given(np.moveaxis(f, 1, 2).reshape(-1, f.shape[1])).reshape(len(f), points.shape[1], -1)
+        log_p = record.log_probabilities_given(np.moveaxis(f, 1, 2).reshape(-1, f.shape[1])).reshape(
+            len(f), points.shape[1], -1
+        )
         with np.errstate(divide="ignore"):
             average = np.log(np.mean(np.exp(log_p), axis=1))
         information[part] = entropy(average) - np.mean(entropy(log_p), axis=1)
     return np.maximum(information, 0.0)
 
 
-def _entropy_slopes(link: Link, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    log_p = link.predictive(mean, variance)
+def _entropy_slopes(record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    log_p = record.log_probabilities(mean, variance)
     # A probability of 0 or 1 has no slope, and its logarithm may be infinite.
     log_p = np.where(np.isfinite(log_p), log_p, 0.0)
-    by_mean, by_variance = (-np.einsum("ny,nyc->nc", log_p, slopes) for slopes in link.slopes(mean, variance))
+    by_mean, by_variance = (
+        -np.einsum("ny,nyc->nc", log_p, slopes) for slopes in record.probability_slopes(mean, variance)
+    )
     return by_mean.reshape(mean.shape), by_variance.reshape(mean.shape)
 
 
-def _information_slopes(link: Link, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _information_slopes(
+    record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Of one function those of E h are E[z h] / sd and E[(z^2 - 1) h] / (2 variance)."""
-    if link.record.is_step:
+    if record.is_step:
         of_known = np.zeros_like(mean), np.zeros_like(variance)
     elif mean.ndim == 1:
         spread = np.maximum(variance, LEAST_VARIANCE)
-        h, zh, z2h = _excess_moments(link, mean, spread, 3)
-        low, high = link.far_entropies
+        h, zh, z2h = _excess_moments(record, mean, spread, 3)
+        low, high = far_entropies(record)
         slope = (high - low) * np.exp(-0.5 * mean**2 / (1.0 + spread)) / np.sqrt(2.0 * np.pi * (1.0 + spread))
         of_known = zh / np.sqrt(spread) + slope, (z2h - h) / (2.0 * spread) - 0.5 * slope * mean / (1.0 + spread)
-    elif link.record.expected_entropy_slopes is None:
+    elif record.expected_entropy_slopes is None:
         raise ValueError(
-            f"mutual_information has no gradient for likelihood={link.record.likelihood!r}, for which it is an average "
+            f"mutual_information has no gradient for likelihood={record.likelihood!r}, for which it is an average "
             "over points; take predictive_entropy or latent_variance, or fit with likelihood='softmax'."
         )
     else:
-        of_known = link.record.expected_entropy_slopes(mean, variance)
-    of_total = _entropy_slopes(link, mean, variance)
+        of_known = record.expected_entropy_slopes(mean, variance)
+    of_total = _entropy_slopes(record, mean, variance)
     return of_total[0] - of_known[0], of_total[1] - of_known[1]
 
 
 # A score, and its slopes by means and variances.
 SCORES: dict[str, tuple[Score, Slopes]] = {
     "mutual_information": (_information, _information_slopes),
-    "predictive_entropy": (lambda link, mean, variance: entropy(link.predictive(mean, variance)), _entropy_slopes),
+    "predictive_entropy": (
+        lambda record, mean, variance: entropy(record.log_probabilities(mean, variance)),
+        _entropy_slopes,
+    ),
     "latent_variance": (
-        lambda link, mean, variance: variance if variance.ndim == 1 else np.sum(variance, axis=1),
-        lambda link, mean, variance: (np.zeros_like(mean), np.ones_like(variance)),
+        lambda record, mean, variance: variance if variance.ndim == 1 else np.sum(variance, axis=1),
+        lambda record, mean, variance: (np.zeros_like(mean), np.ones_like(variance)),
     ),
 }
 
@@ -426,23 +414,23 @@ def select(
     "predictive_entropy" of several classes may rise; ``select`` notices this for the 500 rows with the highest scores
     only.
     """
-    link, rows = Link.of(model), Labelled(model, X, pending=pending)
+    record, rows = likelihood_of(model), Labelled(model, X, pending=pending)
     Rule(lambda value: is_name(value, SCORES), f"one of {list(SCORES)}").check("score", score)
     if not (is_integer(n) and 1 <= n <= len(rows.mean)):
         raise ValueError(f"n must be an integer from 1 to the number of candidates, {len(rows.mean)}; got {n!r}.")
     function, _ = SCORES[score]
-    scores = function(link, rows.mean, rows.variance)
+    scores = function(record, rows.mean, rows.variance)
     chosen = [int(np.argmax(scores))]
     while len(chosen) < n:
         rows.label(chosen[-1])
         scores[chosen] = -np.inf
-        i, scores = _best(scores, function, link, rows.mean, rows.variance)
+        i, scores = _best(scores, function, record, rows.mean, rows.variance)
         chosen.append(i)
     return np.array(chosen)
 
 
 def _best(
-    before: np.ndarray, function: Score, link: Link, mean: np.ndarray, variance: np.ndarray
+    before: np.ndarray, function: Score, record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray
 ) -> tuple[int, np.ndarray]:
     """The row with the highest new score, and all scores: new ones, and old ones of rows that cannot be the best.
 
@@ -456,5 +444,5 @@ def _best(
         if not len(others):
             return int(np.argmax(np.where(is_new, scores, -np.inf))), scores
         rows = others[np.argsort(-scores[others], kind="stable")[:size]]
-        scores[rows], is_new[rows] = function(link, mean[rows], variance[rows]), True
+        scores[rows], is_new[rows] = function(record, mean[rows], variance[rows]), True
         size *= 2

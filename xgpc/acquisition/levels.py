@@ -28,7 +28,7 @@ from ..names import RandomSeed
 from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.block import dense
-from .labels import Labelled, Link, Scores, log_probabilities, moments, parts, refuse_no_joint, with_gradient
+from .labels import Labelled, Scores, likelihood_of, log_probabilities, moments, parts, refuse_no_joint, with_gradient
 from .trials import column_of_label
 
 IS_LEVEL = number(np.isfinite, "a finite number, a value of the latent function")
@@ -63,7 +63,7 @@ class FailureProbability(NamedTuple):
 
 def _check_level(model: BaseEstimator, level: float) -> None:
     IS_LEVEL.check("level", level)
-    if Link.of(model).record.is_multi_class:
+    if likelihood_of(model).is_multi_class:
         raise ValueError(
             "A level is one of a single latent function; this model has a function for each of its classes. Fit to two "
             "classes with likelihood='logit', 'probit', 'step' or 'svm'."
@@ -192,7 +192,7 @@ def expected_misclassification_reduction(
     the joint covariance of candidates and reference rows.
     """
     _check_level(model, level)
-    link, rows = Link.of(model), Labelled(model, X, reference, pending=pending)
+    record, rows = likelihood_of(model), Labelled(model, X, reference, pending=pending)
     n, r = rows.sizes
     if not r:
         raise ValueError("reference must have at least one row, at which the boundary matters; got none.")
@@ -204,13 +204,13 @@ def expected_misclassification_reduction(
         covariance = np.stack([rows.column(i)[n:] for i in range(n)]) if n else np.empty((0, r))
     found, above = np.empty(n), ndtr(u)
     now = np.mean(ndtr(-np.abs(u)))
-    for some in parts(n, 4 * r * len(NODES) * link.n_classes):
+    for some in parts(n, 4 * r * len(NODES) * len(model.classes_)):
         m, s = mean[some, None] + level, std[some, None]
-        p = np.exp(link.predictive(m[:, 0], s[:, 0] ** 2)).T[..., None]
+        p = np.exp(record.log_probabilities(m[:, 0], s[:, 0] ** 2)).T[..., None]
         angle = np.arcsin(np.clip(_ratio(covariance[some], s * spread), -1.0, 1.0))
         at_angle = angle[..., None] * NODES
         means = m[..., None] - s[..., None] * u[:, None] * np.sin(at_angle)
-        slopes = link.slopes(means.ravel(), ((s[..., None] * np.cos(at_angle)) ** 2).ravel())[0][..., 0].T
+        slopes = record.probability_slopes(means.ravel(), ((s[..., None] * np.cos(at_angle)) ** 2).ravel())[0][..., 0].T
         integral = angle * ((slopes.reshape(-1, *at_angle.shape) * np.cos(at_angle)) @ WEIGHTS)
         # Of each label (labels, candidates, reference rows).
         both = p * above + np.exp(-0.5 * u**2) / np.sqrt(2.0 * np.pi) * s * integral
@@ -264,15 +264,15 @@ def probability_of_failure(
     1952). The expected mean of the draws does not depend on the sample, which makes the interval a little wider.
     O(N m (m + d)) and O(1000^2 (m + n_draws)).
     """
-    link, column = Link.of(model), column_of_label(model, "failure", failure)
-    level_of_failure = int(link.record.levels(np.arange(link.n_classes))[column])
+    record, column = likelihood_of(model), column_of_label(model, "failure", failure)
+    level_of_failure = int(record.levels(np.arange(len(model.classes_)))[column])
     refuse_no_joint(model)
     PROBABILITY.check("confidence", confidence)
     integer(1).check("n_draws", n_draws)
-    if level is not None and 0 < level_of_failure < link.n_classes - 1:
+    if level is not None and 0 < level_of_failure < len(model.classes_) - 1:
         raise ValueError(
             f"failure={failure!r} is on both sides of a level; give the first or the last of the classes "
-            f"{link.record.by_level(model.classes_).tolist()}, or leave level=None."
+            f"{record.by_level(model.classes_).tolist()}, or leave level=None."
         )
     random = random_state_of(random_state)
     if level is None:
@@ -293,7 +293,7 @@ def probability_of_failure(
             latent = exact_draws(model._latent_at(rows)[0], model._covariance(rows), n_draws, random)
         if level is None:
             values = latent.reshape(*latent.shape[:-2], -1).T
-            fails = np.exp(link.given(values)[:, column]).reshape(len(chosen), n_draws)
+            fails = np.exp(record.log_probabilities_given(values)[:, column]).reshape(len(chosen), n_draws)
         else:
             fails = (latent > level) == bool(level_of_failure)
         draws = (1.0 / share[chosen]) @ (fails - p[chosen, None]) / len(p)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..preference import GPPreference
-from .labels import Link, Scores, of_deviation, score_of_latent
+from .labels import Scores, of_deviation, score_of_latent
 from .trials import expected_improvement
 
 
@@ -28,7 +28,7 @@ def pair_information(model: GPPreference, A: ArrayLike, B: ArrayLike, return_gra
     the latent function anywhere. With ``return_grad`` the gradient (n, 2, d) by the rows of A and of B follows.
     """
     _check(model)
-    score = partial(score_of_latent, "mutual_information", Link(model._record, (), 2))
+    score = partial(score_of_latent, "mutual_information", model._record)
     return _of_difference(score, *model.predict_difference(A, B, return_grad))
 
 

@@ -23,7 +23,7 @@ from sklearn.utils import check_consistent_length
 from ..config import PROBABILITY, Rule, is_number
 from ..metrics import check_classifier
 from ..ranges import small_is_zero
-from .labels import Link, Scores, log_probabilities, moments, with_gradient
+from .labels import Scores, likelihood_of, log_probabilities, moments, with_gradient
 
 # Improvements this many standard deviations away are sums of a series: rounding would cost a difference more digits.
 FAR = 100.0
@@ -96,26 +96,26 @@ def _feasibility(
     column = column_of_label(model, "feasible", feasible)
     if quantile is None and not return_grad:
         return (log_probabilities(model, X)[:, column],)
-    link = Link.of(model)
+    record = likelihood_of(model)
     if quantile is None:
         mean, variance, *by_x = model.predict_latent(X, return_grad=True)
-        gradient = link.record.probability_gradients(mean, variance, link.parameter, by_x)
-        return link.predictive(mean, variance)[:, column], gradient[:, column]
+        gradient = record.probability_gradients(mean, variance, by_x)
+        return record.log_probabilities(mean, variance)[:, column], gradient[:, column]
     PROBABILITY.check("quantile", quantile)
-    level = int(link.record.levels(np.array(column)))
-    if link.record.is_multi_class or 0 < level < link.n_classes - 1:
+    level = int(record.levels(np.array(column)))
+    if record.is_multi_class or 0 < level < len(model.classes_) - 1:
         raise ValueError(
             "quantile is for two classes and the first and last of ordered ones, whose probabilities rise or fall with "
             f"one latent function; got feasible={model.classes_[column]!r} of {model.classes_.tolist()} with "
-            f"likelihood={link.record.likelihood!r}. Leave quantile=None, or fit to two classes."
+            f"likelihood={record.likelihood!r}. Leave quantile=None, or fit to two classes."
         )
     mean, std, *by_x = moments(model, X, return_grad)
     z = ndtri(quantile) if level else -ndtri(quantile)
     latent = mean + z * std
-    log_p = link.given(latent)[:, column]
+    log_p = record.log_probabilities_given(latent)[:, column]
     if not return_grad:
         return (log_p,)
-    slope = link.slopes(latent, np.zeros_like(latent))[0][:, column]
+    slope = record.probability_slopes(latent, np.zeros_like(latent))[0][:, column]
     return log_p, slope * (by_x[0] + z * by_x[1])
 
 

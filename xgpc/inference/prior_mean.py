@@ -67,7 +67,7 @@ def base_rate_mean(record: LikelihoodBound, base_rate: np.ndarray, variance: np.
     if not record.is_multi_class:
 
         def excess(mean: float) -> float:
-            of_no, of_yes = record.log_probabilities(np.array([mean]), variance, None)[0] - wanted
+            of_no, of_yes = record.log_probabilities(np.array([mean]), variance)[0] - wanted
             return float(of_yes - of_no)
 
         end = float(spread[0])
@@ -77,7 +77,7 @@ def base_rate_mean(record: LikelihoodBound, base_rate: np.ndarray, variance: np.
 
     def difference(mean: np.ndarray) -> np.ndarray:
         # Both sides sum to one, so the differences of the logarithms vanish together with the sum of the means.
-        return np.asarray(record.log_probabilities(mean[None], variance[None], None)[0] - wanted + np.mean(mean))
+        return np.asarray(record.log_probabilities(mean[None], variance[None])[0] - wanted + np.mean(mean))
 
     start = spread * (wanted - np.mean(wanted))
     solution = root(difference, start, method="hybr", tol=TOLERANCE, options={"eps": DIFFERENCE})

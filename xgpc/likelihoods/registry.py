@@ -93,6 +93,8 @@ class LikelihoodBound:
     # probabilities that a label -1 was replaced by +1, and +1 by -1. "cut_points": the classes are ordered, and cut
     # points divide one latent function.
     parameter: str | None = None
+    # The parameter's values, if it is known.
+    values: tuple[float, ...] = ()
     # Numbers of ordered classes from the lowest level to the highest; empty: the numbers are the levels. All that is
     # had for each class goes by the classes' numbers; only sites and cut points go by the levels.
     order: tuple[int, ...] = ()
@@ -220,6 +222,12 @@ class LikelihoodBound:
             record=self,
         )
 
+    def at(self, parameter: Parameter) -> LikelihoodBound:
+        """The likelihood with its parameter; itself if it has none."""
+        if self.parameter is None or parameter is None:
+            return self
+        return replace(self, values=tuple(np.atleast_1d(parameter).tolist()))
+
     def coordinates(self, parameter: Parameter, learned_rates: tuple[bool, bool]) -> CutPoints | Rates | None:
         """The coordinates in which an optimizer learns the parameter; None if it does not."""
         if self.is_ordinal:
@@ -250,27 +258,23 @@ class LikelihoodBound:
         # The largest label noise is that of guessing.
         return not self.has_label_noise or 0.0 < values[0] < 1.0 - 1.0 / n_classes
 
-    def log_probabilities(
-        self, mean: np.ndarray, variance: np.ndarray, parameter: Parameter, each: Each = map
-    ) -> np.ndarray:
+    def log_probabilities(self, mean: np.ndarray, variance: np.ndarray, each: Each = map) -> np.ndarray:
         """Predictive log probabilities (n, classes) for latent values N(mean, variance), (n,) or (n, C).
 
         ``each`` applies a function to parts of the rows, as ``map`` does or with threads.
         """
 
         if len(mean) > PART_ROWS:
-            values = each(lambda part: self.log_probabilities(mean[part], variance[part], parameter), _parts(len(mean)))
-            return np.concatenate(list(values))
+            parts = each(lambda part: self.log_probabilities(mean[part], variance[part]), _parts(len(mean)))
+            return np.concatenate(list(parts))
         if self.parameter == "cut_points":
-            cuts = np.asarray(parameter)
+            cuts = np.array(self.values)
             value = ordinal_log_probabilities(mean, variance, cuts, self.predictive)
             return value[:, self.levels(np.arange(len(cuts) + 1))]
         value = self.predictive(mean, variance)
-        return value if self.parameter is None else with_wrong_labels(value, np.asarray(parameter))
+        return value if self.parameter is None else with_wrong_labels(value, self.values)
 
-    def probability_slopes(
-        self, mean: np.ndarray, variance: np.ndarray, parameter: Parameter
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def probability_slopes(self, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives (n, classes, latent functions) of the predictive probabilities by latent means and variances.
 
         ValueError for a likelihood whose probabilities have no formula.
@@ -281,21 +285,20 @@ class LikelihoodBound:
                 "here; take predict_latent(X, return_grad=True), or fit with likelihood='softmax'."
             )
         if self.is_ordinal:
-            cuts = np.asarray(parameter)
+            cuts = np.array(self.values)
             slopes = ordinal_slopes(mean, variance, cuts, self.slopes)[..., self.levels(np.arange(len(cuts) + 1)), None]
             return slopes[0], slopes[1]
         slopes = self.slopes(mean, variance)
         if not self.is_multi_class:
             slopes = np.stack([-slopes, slopes], axis=-1)[..., None]
         if self.has_wrong_labels:
-            slopes = unflipped_share(np.asarray(parameter), slopes.shape[2]) * slopes
+            slopes = unflipped_share(self.values, slopes.shape[2]) * slopes
         return slopes[0], slopes[1]
 
     def probability_gradients(
         self,
         mean: np.ndarray,
         variance: np.ndarray,
-        parameter: Parameter,
         by_x: Sequence[np.ndarray],
         each: Each = map,
     ) -> np.ndarray:
@@ -304,20 +307,20 @@ class LikelihoodBound:
         mean_by_x, variance_by_x = (by if by.ndim == 3 else by[:, None] for by in by_x)
 
         def of_part(part: slice) -> np.ndarray:
-            by_mean, by_variance = self.probability_slopes(mean[part], variance[part], parameter)
+            by_mean, by_variance = self.probability_slopes(mean[part], variance[part])
             return np.asarray(by_mean @ mean_by_x[part] + by_variance @ variance_by_x[part])
 
         return np.concatenate(list(each(of_part, _parts(len(mean)))))
 
-    def log_probabilities_given(self, latent: np.ndarray, parameter: Parameter) -> np.ndarray:
+    def log_probabilities_given(self, latent: np.ndarray) -> np.ndarray:
         """log p(y | f) (n, classes) for latent values f, (n,) or (n, C)."""
         if self.given_latent is not None:
             return self.given_latent(latent)
-        return self.log_probabilities(latent, np.zeros_like(latent), parameter)
+        return self.log_probabilities(latent, np.zeros_like(latent))
 
     def __reduce__(self) -> tuple[Callable[..., LikelihoodBound], tuple[object, ...]]:
         # Copies of a record, and of a site that holds it, refer to the record in the registry.
-        return record_of, (*self.key, self.order)
+        return record_of, (*self.key, self.order, self.values)
 
 
 _LOGIT = LikelihoodBound(
@@ -408,10 +411,12 @@ ORDERED = {name: bounds for name, bounds in BY_NAME.items() if name.startswith(O
 MULTI_CLASS = frozenset(record.likelihood for record in RECORDS if record.is_multi_class)
 
 
-def record_of(likelihood: str, bound: str, order: Iterable[int] = ()) -> LikelihoodBound:
+def record_of(
+    likelihood: str, bound: str, order: Iterable[int] = (), values: tuple[float, ...] = ()
+) -> LikelihoodBound:
     """The record of a likelihood's bound; ``order`` has the numbers of ordered classes from the lowest level up."""
     record, order = BY_KEY[likelihood, bound], tuple(map(int, order))
-    return replace(record, order=order) if order else record
+    return replace(record, order=order, values=values) if order or values else record
 
 
 def other_site(key: Key, site: Site) -> Site:
@@ -424,7 +429,7 @@ def predicted_log_probabilities(site: Site, mean: np.ndarray, variance: np.ndarr
     mean are N(mean, variance), (n,) or (C, n)."""
     shape = (site.n_latents, -1) if site.n_latents > 1 else -1
     m, v = (np.reshape(moment, shape).T for moment in (mean, variance))
-    return site.record.log_probabilities(m + site.prior_mean, v, site.parameter)
+    return site.record.at(site.parameter).log_probabilities(m + site.prior_mean, v)
 
 
 def label_log_probabilities(site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> np.ndarray:

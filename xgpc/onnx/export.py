@@ -144,10 +144,10 @@ def _proba(model: BaseEstimator, rows: Tensor) -> Tensor:
         ones = 1.0 + 0.0 * rows.slice(1, 0, 1)
         with_one = concatenated([rows, ones], 1) if model.fit_intercept else rows
         variance = ((with_one @ model.coef_covariance_) * with_one).sum(1)
-        return probabilities(model._record, Latent(mean, variance, 1), None)
+        return probabilities(model._record, Latent(mean, variance, 1))
     q = model.posterior_
     if reason := q.prior.groups[0].spec.not_compiled:
         raise ValueError(f"ONNX takes compiled kernels only; {reason}. Give a sum or product of compiled kernels.")
     mean, variance = marginals_by_neighbours(q, rows) if q.n_neighbors else marginals(q.covariance_forms(), rows)
     latent = Latent(mean + np.atleast_1d(model.mean_), variance, q.n_latents)
-    return probabilities(model._record, latent, model._parameter)
+    return probabilities(model._record, latent)

@@ -12,7 +12,7 @@ from onnx import TensorProto
 from scipy.special import erfcx
 
 from .._sites import LOGISTIC_MIXTURE
-from ..likelihoods import LikelihoodBound, Parameter
+from ..likelihoods import LikelihoodBound
 from ..likelihoods.binary import logit_log_probabilities, normal_log_probabilities
 from ..likelihoods.logistic_softmax import logistic_softmax_log_probabilities, normal_points
 from ..likelihoods.multinomial import LEAST_VARIANCE, multinomial_log_probabilities, normal_reach
@@ -186,14 +186,14 @@ LINKS: dict[Callable[..., np.ndarray], Callable[..., Tensor]] = {
 }
 
 
-def probabilities(record: LikelihoodBound, latent: Latent, parameter: Parameter) -> Tensor:
-    """Probabilities (rows, classes); ``parameter`` is that of the likelihood, if it has one."""
+def probabilities(record: LikelihoodBound, latent: Latent) -> Tensor:
+    """Probabilities (rows, classes)."""
     if record.is_ordinal:
         raise ValueError("Models of ordered classes have no ONNX form here; save() writes a file for xgpc.")
     predictive = partial(record.predictive)
     p = LINKS[predictive.func](latent, **predictive.keywords)
     if not record.has_wrong_labels:
         return p
-    rates, others = np.broadcast_to(np.asarray(parameter), max(2, latent.n_latents)), 1.0 - p
+    rates, others = np.broadcast_to(record.values, max(2, latent.n_latents)), 1.0 - p
     # The sum over the classes is C - 1.
     return (1.0 - rates)[None] * p + rates[None, ::-1] * (others / others.sum(1))

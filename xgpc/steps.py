@@ -104,14 +104,14 @@ def rows_in_batches(
         return max(stages.LAST_ROWS, config.most_rows(1, n_features) if config.may_keep_rows else 0)
 
     how = given, config.class_weight, size, run.random_state, progress
-    found, sample, stream = survey_partitions(source, *how) if isinstance(source, Partitions) else survey(source, *how)
-    order = NONE if given is None or not model._is_ordered else np.searchsorted(found.classes, given)
-    collected = partial(_fit, config, run, sample, found.classes, found.columns, _columns_before(model, config))
-    if found.n_rows <= size(found.columns.n_features):
+    read, sample, stream = survey_partitions(source, *how) if isinstance(source, Partitions) else survey(source, *how)
+    order = NONE if given is None or not model._is_ordered else np.searchsorted(read.classes, given)
+    collected = partial(_fit, config, run, sample, read.classes, read.columns, _columns_before(model, config))
+    if read.n_rows <= size(read.columns.n_features):
         return collected(order=order)
     n_sample = len(sample.X)
-    run.history.tell(decision=f"{found.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")
-    return collected(stream=stream, class_totals=found.totals, order=order)
+    run.history.tell(decision=f"{read.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")
+    return collected(stream=stream, class_totals=read.totals, order=order)
 
 
 def _fit(

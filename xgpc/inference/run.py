@@ -158,9 +158,9 @@ class Run:
             self._state = FitState(columns["stage"])
         decision = columns.get("decision", "")
         # The other columns of a decision describe an option that may have been rejected.
-        found = {} if decision else {field: columns[name] for name, field in FIELDS.items() if name in columns}
+        changes = {} if decision else {field: columns[name] for name, field in FIELDS.items() if name in columns}
         seconds, left = self.history.seconds, math.inf if self.clock is None else self.clock.left
-        self._state = replace(self._state, **found, decision=decision, seconds=seconds, seconds_left=left)
+        self._state = replace(self._state, **changes, decision=decision, seconds=seconds, seconds_left=left)
         if self._status is not None:
             if decision:
                 self._status.say(decision)

@@ -69,9 +69,9 @@ class AllRows:
         size = {"n_rows": len(self.weight), "n_inducing": n_inducing}
         history.tell(stage="neighbours", **size)
         tol = None if is_last else round_tolerance(local.site)
-        found = converged_sites(local, taken(sites, self.order), tol)
-        history.add(**size, n_neighbors=local.index.shape[1], sweeps=found.n_sweeps)
-        return found._replace(sites=taken(found.sites, self.rank), predicted=taken(found.predicted, self.rank))
+        sweeps = converged_sites(local, taken(sites, self.order), tol)
+        history.add(**size, n_neighbors=local.index.shape[1], sweeps=sweeps.n_sweeps)
+        return sweeps._replace(sites=taken(sweeps.sites, self.rank), predicted=taken(sweeps.predicted, self.rank))
 
     def without(self, held_out: np.ndarray, sites: Sites) -> tuple[Swept, HeldOutPredictions]:
         """The sites of the distinct rows if held-out rows have weight zero, and the predictions of the held-out rows.
@@ -117,7 +117,7 @@ class AllRows:
         sweeps = self.sweep(replace(self.local, site=self.task.site(prior, log_scale)), sites, is_last=True)
         # The model keeps its own read-only copy of the rows, in the order in which they were given.
         X = np.array(self.distinct.source.X, order="C")
-        found = LocalPosterior(
+        posterior = LocalPosterior(
             prior,
             X,
             *labels_and_weights(self.distinct.source),
@@ -128,8 +128,8 @@ class AllRows:
             self.task.fit.n_latents,
             scale,
         )
-        found.keep(self.near)
-        return found, sweeps
+        posterior.keep(self.near)
+        return posterior, sweeps
 
 
 def with_more_rows(task: Task, q: LocalPosterior, stay: np.ndarray) -> tuple[LocalPosterior, Swept]:
@@ -174,5 +174,5 @@ class HeldOutPredictions:
             return float(0.5 * (change / LOG_SCALE_SPREAD) ** 2 - self.weight @ values)
 
         low, high = bounds
-        found = minimize_scalar(minus_log_posterior, bounds=(low - before, high - before), method="bounded")
-        return before + float(found.x)
+        best = minimize_scalar(minus_log_posterior, bounds=(low - before, high - before), method="bounded")
+        return before + float(best.x)

@@ -136,19 +136,12 @@ class HeldOutScore:
         return -value, -gradient, evaluated.scores
 
 
-@dataclass(frozen=True)
-class MeanScore:
-    """The mean score of several splits, each of which predicts its held-out rows from its own support rows."""
-
-    splits: Sequence[HeldOutScore]
-
-    def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray, Scores]:
-        """As that of ``HeldOutScore``, for the held-out rows of all splits."""
-        found = [split.objective(parameters) for split in self.splits]
-        values, gradients, scores = zip(*found, strict=True)
-        shares = np.array([np.sum(one.weight) for one in scores])
-        shares /= np.sum(shares)
-        return float(shares @ values), shares @ np.array(gradients), joined(scores)
+def mean_objective(splits: Sequence[HeldOutScore], parameters: np.ndarray) -> tuple[float, np.ndarray, Scores]:
+    """The objective for the held-out rows of several splits, each predicted from the support rows of its split."""
+    values, gradients, scores = zip(*(split.objective(parameters) for split in splits), strict=True)
+    shares = np.array([np.sum(part.weight) for part in scores])
+    shares /= np.sum(shares)
+    return float(shares @ values), shares @ np.array(gradients), joined(scores)
 
 
 class Maximum(NamedTuple):
@@ -171,7 +164,12 @@ class Maximum(NamedTuple):
 
 
 def maximised(
-    score: MeanScore, start: np.ndarray, scale: np.ndarray, limits: np.ndarray, max_iter: int, history: History
+    splits: Sequence[HeldOutScore],
+    start: np.ndarray,
+    scale: np.ndarray,
+    limits: np.ndarray,
+    max_iter: int,
+    history: History,
 ) -> Maximum:
     """Maximise a score by L-BFGS until ``PATIENCE`` iterations raise it by less than a share, or ``max_iter`` are made.
 
@@ -182,9 +180,9 @@ def maximised(
     max_iter : 0 only computes the scores at the start
     """
     if not max_iter:
-        scores = joined([split.at(start).scores for split in score.splits])
+        scores = joined([split.at(start).scores for split in splits])
         return Maximum(start, scores, scale, scores, 0, 0)
-    value, gradient, before = score.objective(start)
+    value, gradient, before = mean_objective(splits, start)
     # The first step has a length of about one.
     unit = float(np.linalg.norm(scale * gradient))
     best = value, start, before
@@ -196,17 +194,17 @@ def maximised(
         if np.array_equal(x, start / scale):
             return value / unit, scale * gradient / unit
         parameters = np.clip(scale * x, *limits.T)
-        here, by_parameters, scores = score.objective(parameters)
+        here, by_parameters, scores = mean_objective(splits, parameters)
         best = min(best, (here, parameters, scores), key=lambda one: one[0])
         history.tell(held_out_score=-here)
         return here / unit, scale * by_parameters / unit
 
     # A line search has at most 20 evaluations.
     at_most, bounds = (max_iter, 20 * max_iter), limits / scale[:, None]
-    found = minimise(objective, start / scale, bounds, LEAST_RISE / PATIENCE, *at_most, patience=PATIENCE)
+    end = minimise(objective, start / scale, bounds, LEAST_RISE / PATIENCE, *at_most, patience=PATIENCE)
     # As far as L-BFGS knows the inverse Hessian; the median unit is one.
-    units = scale * np.sqrt(np.maximum(inverse_diagonal(found.steps, found.changes), np.finfo(float).eps))
-    return Maximum(best[1], best[2], units / np.median(units), before, found.n_iter, found.n_evaluations)
+    units = scale * np.sqrt(np.maximum(inverse_diagonal(end.steps, end.changes), np.finfo(float).eps))
+    return Maximum(best[1], best[2], units / np.median(units), before, end.n_iter, end.n_evaluations)
 
 
 def inverse_diagonal(steps: np.ndarray, changes: np.ndarray) -> np.ndarray:
@@ -308,8 +306,8 @@ def conditional_vjp(
             pulled.append((np.empty((size, m)), np.empty(size)))
         return here, pulled, at.vjp(here.start, here.stop, given, pulled[:-1], *pulled[-1])
 
-    def add(found: tuple[slice, list[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]) -> None:
-        here, pulled, sums = found
+    def add(gradients: tuple[slice, list[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]) -> None:
+        here, pulled, sums = gradients
         own_a, own_diagonal = pulled[-1]
         rows.a[here] += own_a[: here.stop - here.start]
         rows.diagonal[here] += own_diagonal[: here.stop - here.start]
@@ -335,13 +333,13 @@ def kernel_gradient(
     """
     core, Linv, (m, d) = prior.core, prior.Linv, prior.Z.shape
     cross, gram, inner = KernelGradient.empty(core), KernelGradient.empty(core), np.zeros((m, m))
-    for X, a, found in parts:
+    for X, a, by_rows in parts:
 
         def part(
-            rows: slice, X: np.ndarray = X, a: np.ndarray = a, found: ByRows = found
+            rows: slice, X: np.ndarray = X, a: np.ndarray = a, by_rows: ByRows = by_rows
         ) -> tuple[KernelGradient, np.ndarray]:
-            gradient, d_a, work = KernelGradient.empty(core), found.a[rows], workspace(rows.stop - rows.start, m, d)
-            _engine.kernel_gradient(core, X[rows], d_a @ Linv, found.diagonal[rows], work, gradient)
+            gradient, d_a, work = KernelGradient.empty(core), by_rows.a[rows], workspace(rows.stop - rows.start, m, d)
+            _engine.kernel_gradient(core, X[rows], d_a @ Linv, by_rows.diagonal[rows], work, gradient)
             return gradient, d_a.T @ a[rows]
 
         for gradient, product in executor.each(part, parts_of(len(X))):

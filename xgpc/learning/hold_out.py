@@ -106,11 +106,11 @@ class HoldOut:
         size = min(size, self.n_rows)
         is_random = self.splitter is None
         splits = [self._apart(max(1, self.n_rows // 2), self.random_state)] if is_random else self._splits
-        size, found = size // len(splits), list[Split]()
+        size, rounds = size // len(splits), list[Split]()
         for support, held_out in splits:
             some = _some(held_out, max(1, size // 2), self.random_state)
-            found.append((_some(support, max(1, size - len(some)), self.random_state), some))
-        return found
+            rounds.append((_some(support, max(1, size - len(some)), self.random_state), some))
+        return rounds
 
     def _apart(self, n_held_out: int, random_state: np.random.RandomState, least: int = 1) -> Split:
         """Split off random groups, at least so many, or rows without groups, as the smaller part."""
@@ -138,7 +138,7 @@ class HoldOut:
 
         A part of the rows may be too few for it: they have the parts of its splits of all, or a random one without any.
         """
-        n_rows, splitter, found = self.n_rows, self.splitter, list[Split]()
+        n_rows, splitter, kept = self.n_rows, self.splitter, list[Split]()
         whole, rows = self.parts_of or (self, np.arange(n_rows))
         if self.is_thinned:
             return _parts(whole._splits, rows)
@@ -151,8 +151,8 @@ class HoldOut:
             if isinstance(splitter, PredefinedSplit) and len(splitter.test_fold) != n_rows:
                 raise ValueError(f"it divides {len(splitter.test_fold)} rows")
             splits = splitter.split(np.zeros((n_rows, 1)), self.labels, self.groups)
-            found.extend(deque((_checked(split, n_rows) for split in splits), maxlen=KEPT_SPLITS))
-            if not found:
+            kept.extend(deque((_checked(split, n_rows) for split in splits), maxlen=KEPT_SPLITS))
+            if not kept:
                 raise ValueError("it gave no splits")
         # The splitter is the user's code and may raise any exception.
         except Exception as error:
@@ -165,7 +165,7 @@ class HoldOut:
                 "(with fewer splits if there are few rows; with fit(X, y, groups=...) if it needs groups), or None for "
                 "random splits."
             ) from error
-        return found
+        return kept
 
 
 def _parts(splits: list[Split], rows: np.ndarray) -> list[Split]:

@@ -24,7 +24,7 @@ from ..rows.neighbours import Neighbours
 from ..rows.source import class_codes, labels_and_weights
 from .candidates import Gain, Scores, under_frequencies
 from .fit import Candidate, Fit
-from .held_out_score import HeldOutScore, MeanScore, maximised
+from .held_out_score import HeldOutScore, maximised
 from .hold_out import Split
 
 # Rounds of learning: number of rows, half of them held out, and L-BFGS iterations. Each draws new rows. In the second,
@@ -121,10 +121,13 @@ def nearer(spec: KernelSpec, X: np.ndarray, k: int, n_threads: int) -> KernelSpe
         return spec
     near = Neighbours(X, metric(spec.at(X[:1])))
     distance = float(np.median(near.metric.distances(X, X[near.of_rows(k, n_threads)[:, -1]])))
+    return _longer(spec, np.log(distance), spec) if 0.0 < distance < 1.0 else spec
+
+
+def _longer(spec: KernelSpec, change: float, kind: KernelSpec) -> KernelSpec:
+    """A kernel of some kind with the parameters of another, whose logarithmic length scales change by one number."""
     is_length = np.array(["length_scale" in name for name in spec.names], dtype=bool)
-    if not 0.0 < distance < 1.0:
-        return spec
-    return spec.with_theta(spec.theta + np.log(distance) * is_length).within_bounds()
+    return kind.with_theta(spec.theta + change * is_length).within_bounds()
 
 
 def at_parameters_of(fitted: KernelSpec, other: KernelSpec, X: np.ndarray, k: int, n_threads: int) -> KernelSpec:
@@ -141,8 +144,7 @@ def at_parameters_of(fitted: KernelSpec, other: KernelSpec, X: np.ndarray, k: in
         # Squares of tiny differences underflow where the differences themselves do not.
         apart = (before > 0.0) & (after > 0.0)
         change = np.log(np.median(after[apart] / before[apart])) if np.any(apart) else 0.0
-    is_length = np.array(["length_scale" in name for name in fitted.names], dtype=bool)
-    return other.with_theta(fitted.theta + change * is_length).within_bounds()
+    return _longer(fitted, change, other)
 
 
 def size_of_round(number: int, n_latents: int) -> tuple[int, int]:
@@ -193,14 +195,14 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int
             best[i] = max(fit, best.get(i, fit), key=lambda one: one.learned.mean)
         return [best[i] for i in range(len(specs))]
 
-    found = in_turns(max(starts, key=lambda one: one.learned.mean).prior.spec)
-    if not any(beats_base_rate(task, one) for one in found):
+    fits = in_turns(max(starts, key=lambda one: one.learned.mean).prior.spec)
+    if not any(beats_base_rate(task, one) for one in fits):
         # A kernel without structure may have scored best among the starts and stayed as it was: try length scales
         # within which half of the rows have their nearest neighbour. (Ranks up to 8 scored the same on checkerboards.)
-        found = in_turns(nearer(first, X, min(1, k), n_threads))
-        if not any(beats_base_rate(task, one) for one in found):
+        fits = in_turns(nearer(first, X, min(1, k), n_threads))
+        if not any(beats_base_rate(task, one) for one in fits):
             return [unchanged]
-    return found
+    return fits
 
 
 def _candidates(task: Task, spec: KernelSpec) -> list[KernelSpec]:
@@ -289,7 +291,7 @@ def _round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) 
             all_rows[:, support] = part
     # A single support row has no neighbours, so there is nothing to learn.
     most = max_iter if all(score.index.shape[1] for score in scores) else 0
-    best = maximised(MeanScore(scores), start.parameters, start.scale, _limits(task, start), most, history)
+    best = maximised(scores, start.parameters, start.scale, _limits(task, start), most, history)
     prior = prior.rebuilt([prior.spec.with_theta(best.parameters[:-1])], prior.Z)
     work = {"n_neighbors": k, "sweeps": n_sweeps, "evaluations": best.n_evaluations}
     history.add(**size, **work, held_out_score=best.before.mean, learned_score=best.scores.mean)

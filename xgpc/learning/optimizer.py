@@ -272,8 +272,8 @@ def profile(training: Training, start: KernelPosterior, site: Site, options: Opt
     for _ in range(RESTARTS + 1):
         before = function.value
         limits, left = function.coordinates.limits, max_iter - n_iter
-        found = minimise(function, function.vector, limits, options.tol, left, 2 * max_iter, least)
-        n_iter, status, gain = n_iter + found.n_iter, found.status, function.value - before
+        end = minimise(function, function.vector, limits, options.tol, left, 2 * max_iter, least)
+        n_iter, status, gain = n_iter + end.n_iter, end.status, function.value - before
         # An optimizer that is stuck with nothing left to gain has converged.
         if status in ("flat", "line search") and is_small(gain, before, options.tol):
             status = "converged"

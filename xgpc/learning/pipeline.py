@@ -304,14 +304,14 @@ def _online(fit: Fit, q: KernelPosterior, evidence: Evidence, forgetting_factor:
         present = Candidate(before, None, fit.record.site(len(fit.classes), fit.parameter))
         # Take a step even if it gains less than tol: the gains of many batches add up.
         result = infer(fit, present, present, leaves_prior=True)
-    found = result.evidence
-    assert found is not None
-    if evidence.correction is not None and found.correction is not None:
-        pairs = zip(projected_sums(evidence.correction, q.prior, prior), found.correction, strict=True)
+    latest = result.evidence
+    assert latest is not None
+    if evidence.correction is not None and latest.correction is not None:
+        pairs = zip(projected_sums(evidence.correction, q.prior, prior), latest.correction, strict=True)
         P, h = (forgetting_factor * earlier + added for earlier, added in pairs)
-        found = found._replace(correction=(P, h))
+        latest = latest._replace(correction=(P, h))
     # The same distribution as a posterior under the prior without earlier batches.
-    return replace(result, q=prior.proper_posterior(result.q.without_neighbors().eta), evidence=found)
+    return replace(result, q=prior.proper_posterior(result.q.without_neighbors().eta), evidence=latest)
 
 
 def _messages(
@@ -323,11 +323,11 @@ def _messages(
     gain: Gain | None = None,
 ) -> tuple[bool, list[str]]:
     """Whether the fit is complete, and messages that the user can act on."""
-    found, run, skipped = list[str](), fit.run, ", ".join(fit.run.skipped)
+    messages, run, skipped = list[str](), fit.run, ", ".join(fit.run.skipped)
     if skipped:
         usable = "The fit can be used; more time may give a higher bound."
         assert run.clock is not None
-        found.append(f"{run.clock.reason} left no time for {skipped}. {usable}")
+        messages.append(f"{run.clock.reason} left no time for {skipped}. {usable}")
     if problems:
         # One message for all, because advice for one problem alone may not help with the others.
         by_limit = ["max_iter" in problem for problem in problems]
@@ -336,15 +336,15 @@ def _messages(
             advice = "raise max_iter for a higher bound, or tol"
         elif not any(by_limit):
             advice = f"more iterations do not help: {advice}"
-        found.append(f"{'; '.join(problems)}. The fit can be used; {advice}.")
+        messages.append(f"{'; '.join(problems)}. The fit can be used; {advice}.")
     if learned.failed:
-        found.append(learned.failed)
-    is_complete = not found
-    found += learned.notes
+        messages.append(learned.failed)
+    is_complete = not messages
+    messages += learned.notes
     if learned.notes or not fit.learns or fit.is_of_one_class:
-        return is_complete, found
+        return is_complete, messages
     if gain is not None and not gain.is_shown and not skipped:
-        found.append(f"{gain.words}: {NOTHING_SHOWN}")
+        messages.append(f"{gain.words}: {NOTHING_SHOWN}")
     elif elbo is not None and not skipped and _shows_nothing(fit, elbo):
         nothing = (
             f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels under the class "
@@ -353,9 +353,9 @@ def _messages(
         if fit.source.n_rows < ROWS_OF_WARNING:
             run.history.add(decision=nothing)
         else:
-            found.append(nothing)
+            messages.append(nothing)
     # Parameters at the bounds of the default kernel are not reported: the user did not choose these bounds.
-    return is_complete, found if fit.config.kernel is None else [*found, *_at_bounds(fit, q)]
+    return is_complete, messages if fit.config.kernel is None else [*messages, *_at_bounds(fit, q)]
 
 
 def _at_bounds(fit: Fit, q: Posterior) -> list[str]:
@@ -385,6 +385,6 @@ def _at_bounds(fit: Fit, q: Posterior) -> list[str]:
     return messages
 
 
-def _listed(found: Sequence[str]) -> str:
-    more = f"; and {len(found) - LISTED} more" if len(found) > LISTED else ""
-    return "; ".join(found[:LISTED]) + more
+def _listed(parts: Sequence[str]) -> str:
+    more = f"; and {len(parts) - LISTED} more" if len(parts) > LISTED else ""
+    return "; ".join(parts[:LISTED]) + more

@@ -99,9 +99,9 @@ class XGPCModel(AbstractModel):
             left = (time_limit - (time.monotonic() - start)) / OVERRUN
             if left <= 0.0:
                 raise TimeLimitExceeded
-            given = params.get("max_time")
+            limit = params.get("max_time")
             # AutoGluon sets no limit when it fits again to all rows, and takes what is trained from here.
-            params["max_time"] = self.params_trained["max_time"] = left if given is None else min(given, left)
+            params["max_time"] = self.params_trained["max_time"] = left if limit is None else min(limit, left)
         with _logged_warnings():
             model = GPClassifier().set_params(**params)
             # A part of the rows may lack a class; AutoGluon expects a column for each.
@@ -144,5 +144,5 @@ def _logged_warnings() -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
-    for one in caught:
-        LOGGER.log(DETAIL, "\t%s", one.message)
+    for warning in caught:
+        LOGGER.log(DETAIL, "\t%s", warning.message)

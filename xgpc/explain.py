@@ -137,12 +137,12 @@ class Game(NamedTuple):
         """
         total, rule, n = np.zeros((self.n_players, len(X))), self.rule.squared(), len(self.baseline)
         for term in self.spec.terms:
-            one, none = self.factors(term, X, self.baseline), self.factors(term, self.baseline, self.baseline)
+            single, none = self.factors(term, X, self.baseline), self.factors(term, self.baseline, self.baseline)
             share = self.spec.variance(term) / n**2
             for b in range(n):
                 for c in range(n):
-                    neither = np.broadcast_to(none[:, b, c, None], one.shape[:2])
-                    parts = np.stack([np.ones(one.shape[:2]), one[:, :, c], one[:, :, b], neither])
+                    neither = np.broadcast_to(none[:, b, c, None], single.shape[:2])
+                    parts = np.stack([np.ones(single.shape[:2]), single[:, :, c], single[:, :, b], neither])
                     total += share * product_games(parts, *rule)
         return total
 
@@ -264,10 +264,10 @@ def _baseline_rows(model: BaseEstimator, baseline: MatrixLike | ArrayLike | None
             warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
             has_table = of_table(getattr(model, "encoding_", None)) is not None
             baseline = np.asarray(baseline, dtype=object if has_table else None).reshape(1, -1)
-        found = np.asarray(dense(model._rows(baseline)), dtype=np.float64)
-    if not len(found):
+        rows = np.asarray(dense(model._rows(baseline)), dtype=np.float64)
+    if not len(rows):
         raise ValueError("baseline must have at least one row; got none. None is a typical row.")
-    return found
+    return rows
 
 
 def _of_linear(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues:
@@ -284,7 +284,7 @@ def _of_kernel(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> Sha
     # Which neighbours a row has depends on all of its features: their part is no sum over products.
     explained = q.without_neighbors()
     forms, groups, rule = explained.covariance_forms(), explained.prior.groups, Quadrature.of(n_players)
-    size, found = len(forms) // len(groups), []
+    size, moments = len(forms) // len(groups), []
     with single_threaded_blas():
         for g, group in enumerate(groups):
             game = Game(_product(group.spec, n_players), players, baseline, rule)
@@ -292,8 +292,8 @@ def _of_kernel(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> Sha
             blocks = [X[first : first + n_rows] for first in range(0, max(1, len(X)), n_rows)]
             block = partial(_block, game, forms[g * size : (g + 1) * size], group.Z, not is_local)
             parts = on_threads(model.n_jobs)(block, blocks)
-            found.append([np.concatenate(arrays, axis=2) for arrays in zip(*parts, strict=True)])
-    values, variances = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+            moments.append([np.concatenate(arrays, axis=2) for arrays in zip(*parts, strict=True)])
+    values, variances = (np.concatenate(arrays) for arrays in zip(*moments, strict=True))
     variances *= q.variance_scale
     values, std = (np.reshape(part.T, (len(X), n_players, *q.shape)) for part in (values, np.sqrt(variances)))
     at_baseline = np.mean(explained.marginals(baseline, model.n_jobs)[0], axis=-1) + model.mean_
@@ -334,6 +334,6 @@ def relevance(model: BaseEstimator) -> tuple[np.ndarray, np.ndarray]:
     if n_rows < LEAST:
         return np.empty(0), np.empty(0)
     some = points[np.unique(np.linspace(0, len(points) - 1, min(n_rows, MOST)).astype(int))]
-    found = _of_kernel(model, some, _baseline_rows(model, None))
-    sizes, std = (np.moveaxis(part, 1, 0).reshape(model.n_features_in_, -1) for part in (found.values, found.std))
+    shapley = _of_kernel(model, some, _baseline_rows(model, None))
+    sizes, std = (np.moveaxis(part, 1, 0).reshape(model.n_features_in_, -1) for part in (shapley.values, shapley.std))
     return np.mean(np.abs(sizes), axis=1), np.mean(std, axis=1)

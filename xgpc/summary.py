@@ -44,9 +44,9 @@ def aligned(rows: Sequence[tuple[str, str]]) -> str:
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
 
 
-def sentences(title: str, found: Sequence[str]) -> str:
+def sentences(title: str, texts: Sequence[str]) -> str:
     """A title and one line for each sentence; an empty string without sentences."""
-    return "".join([f"\n{title}:", *(f"\n- {one}" for one in found)]) if found else ""
+    return "".join([f"\n{title}:", *(f"\n- {text}" for text in texts)]) if texts else ""
 
 
 def summary(model: BaseEstimator) -> Summary:
@@ -91,16 +91,18 @@ def summary_rows(model: BaseEstimator) -> Rows:
     Z, counts, score = model.inducing_points_, model.class_count_, model.held_out_score_
     shares = counts / np.sum(counts)
     table = of_table(model.encoding_)
-    categorical = [] if table is None else [one.name for one in table.columns if one.is_categorical and one.levels]
+    categorical = (
+        [] if table is None else [column.name for column in table.columns if column.is_categorical and column.levels]
+    )
     rows = [("rows", str(model.n_samples_seen_)), ("features", str(model.n_features_in_))]
     if categorical:
         rows.append(("categorical", ", ".join(map(repr, categorical))))
     rows.append(("classes", class_shares(*map(model._record.by_level, (model.classes_, counts)))))
     rows.append(("likelihood", f"{likelihood}, bound {bound}"))
     for name, value in model._record.named(model._parameter).items():
-        rows.append((name.replace("_", " "), ", ".join(f"{one:.3g}" for one in np.atleast_1d(value))))
+        rows.append((name.replace("_", " "), ", ".join(f"{number:.3g}" for number in np.atleast_1d(value))))
     if np.any(model.mean_):
-        rows.append(("prior mean", ", ".join(f"{one:.3g}" for one in np.atleast_1d(model.mean_))))
+        rows.append(("prior mean", ", ".join(f"{number:.3g}" for number in np.atleast_1d(model.mean_))))
     rows += kernels_rows(model)
     points = str(len(Z)) if Z.ndim == 2 else f"{Z.shape[1]} for each class"
     rows.append(("inducing points", "all rows" if model.posterior_.prior.is_full else points))

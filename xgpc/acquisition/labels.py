@@ -125,12 +125,16 @@ class Labelled:
         n = sum(self.sizes)
         for i in range(n, len(together)):
             self.label(i)
-        self.mean, self.variance, self._lowered = self.mean[:n], self.variance[:n], [one[:n] for one in self._lowered]
+        self.mean, self.variance, self._lowered = (
+            self.mean[:n],
+            self.variance[:n],
+            [column[:n] for column in self._lowered],
+        )
 
     def column(self, i: int) -> np.ndarray:
         """Covariances (n,) or (n, C) of all rows with row i."""
         column = self._columns(i)[:, : len(self.mean)].T.reshape(self.mean.shape)
-        return column - sum((one * one[i] for one in self._lowered), start=np.zeros(1))
+        return column - sum((lowered * lowered[i] for lowered in self._lowered), start=np.zeros(1))
 
     def label(self, i: int) -> None:
         """Add a label of row i: one step of a Cholesky factorisation of covariance + 1 / precision."""
@@ -171,7 +175,7 @@ def of_deviation(mean: np.ndarray, variance: np.ndarray, *by_x: np.ndarray) -> t
 def with_gradient(score: np.ndarray, slopes: Iterable[np.ndarray], by_x: Iterable[np.ndarray]) -> Scores:
     """A score and its gradient (n, d), from slopes by moments, (n,) or (n, C), and gradients of these."""
     parts = zip(slopes, by_x, strict=True)
-    return score, sum(np.sum(slope[..., None] * one, axis=tuple(range(1, slope.ndim))) for slope, one in parts)
+    return score, sum(np.sum(slope[..., None] * by, axis=tuple(range(1, slope.ndim))) for slope, by in parts)
 
 
 def score_of_latent(

@@ -202,7 +202,7 @@ def expected_misclassification_reduction(
         covariance = np.stack([rows.column(n + j)[:n] for j in range(r)], axis=1)
     else:
         covariance = np.stack([rows.column(i)[n:] for i in range(n)]) if n else np.empty((0, r))
-    found, above = np.empty(n), ndtr(u)
+    reduction, above = np.empty(n), ndtr(u)
     now = np.mean(ndtr(-np.abs(u)))
     for some in parts(n, 4 * r * len(NODES) * len(model.classes_)):
         m, s = mean[some, None] + level, std[some, None]
@@ -214,8 +214,8 @@ def expected_misclassification_reduction(
         integral = angle * ((slopes.reshape(-1, *at_angle.shape) * np.cos(at_angle)) @ WEIGHTS)
         # Of each label (labels, candidates, reference rows).
         both = p * above + np.exp(-0.5 * u**2) / np.sqrt(2.0 * np.pi) * s * integral
-        found[some] = now - np.mean(np.sum(np.minimum(both, p - both), axis=0), axis=1)
-    return np.maximum(found, 0.0)
+        reduction[some] = now - np.mean(np.sum(np.minimum(both, p - both), axis=0), axis=1)
+    return np.maximum(reduction, 0.0)
 
 
 @small_is_zero
@@ -309,7 +309,7 @@ def _inclusion(size: np.ndarray, n: int) -> np.ndarray:
         return (size > 0.0).astype(np.float64)
     certain = np.zeros(len(size), dtype=bool)
     while True:
-        found = np.where(certain, 1.0, size * ((n - np.sum(certain)) / np.sum(size[~certain])))
-        if np.max(found) <= 1.0:
-            return found
-        certain |= found >= 1.0
+        share = np.where(certain, 1.0, size * ((n - np.sum(certain)) / np.sum(size[~certain])))
+        if np.max(share) <= 1.0:
+            return share
+        certain |= share >= 1.0

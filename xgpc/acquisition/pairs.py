@@ -57,7 +57,7 @@ def _of_difference(score: Callable[..., Scores], mean: np.ndarray, variance: np.
     """A score of the moments of f(a) - f(b), whose gradients are (n, 2, d)."""
     if not by_x:
         return score(mean, variance)
-    value, gradient = score(mean, variance, *(one.reshape(len(mean), -1) for one in by_x))
+    value, gradient = score(mean, variance, *(by.reshape(len(mean), -1) for by in by_x))
     return value, gradient.reshape(by_x[0].shape)
 
 

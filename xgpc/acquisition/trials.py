@@ -245,8 +245,8 @@ def constrained_expected_improvement(
         the probability of feasibility, to which score / ``best`` tends for large ``best``.
     return_grad, mean_grad, std_grad : as for ``expected_improvement``; the last two are not needed for infinite best
     """
-    given = model, X, feasible, mean, std, best, return_grad, mean_grad, std_grad, quantile
-    score = log_constrained_expected_improvement(*given)
+    arguments = model, X, feasible, mean, std, best, return_grad, mean_grad, std_grad, quantile
+    score = log_constrained_expected_improvement(*arguments)
     if not return_grad:
         return np.exp(score)
     value = np.exp(score[0])

@@ -39,14 +39,14 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """The parser of ``xgpc``; ``command`` of its result is the name of the command."""
-    found = _Parser(
+    arguments = _Parser(
         prog="xgpc",
         description=DESCRIPTION,
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    found.add_argument("--version", action="version", version=f"xgpc {version('xgpc')}")
-    commands = found.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
+    arguments.add_argument("--version", action="version", version=f"xgpc {version('xgpc')}")
+    commands = arguments.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     demo = commands.add_parser("demo", help="fit a classifier to real data, next to two others, and draw it")
     demo.add_argument("--output", default="xgpc-demo.png", metavar="FILE", help="picture, png, pdf or svg")
     demo.add_argument("--seed", type=int, default=0, metavar="N", help="of the splits and the fits (default: 0)")
@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     predict.add_argument("--output", metavar="FILE", help=f"where to write: {ways}")
     _columns(predict, "--keep", "columns to write before the predictions, such as numbers of the rows")
     _add_options(fit)
-    return found
+    return arguments
 
 
 def _columns(command: argparse.ArgumentParser, option: str, what: str) -> None:

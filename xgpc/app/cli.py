@@ -50,7 +50,7 @@ def _run(argv: Sequence[str] | None) -> None:
             raise ValueError("CSV and Parquet files need pyarrow: pip install 'xgpc[app]'") from error
         getattr(module, arguments.command)(arguments)
     # Batches of rows warn of the same with other numbers.
-    for message in {re.sub(r"\d+", "", str(one.message)): one.message for one in caught}.values():
+    for message in {re.sub(r"\d+", "", str(warning.message)): warning.message for warning in caught}.values():
         say("warning", message)
 
 

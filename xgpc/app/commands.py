@@ -34,9 +34,9 @@ def fit(arguments: argparse.Namespace) -> None:
     check_output(arguments.model, [arguments.data], check_replaceable)
     if not arguments.model.lower().endswith(MODEL_ENDING):
         raise ValueError(f"the model {arguments.model!r} must end in {MODEL_ENDING}.")
-    given = {name: value for name, value in vars(arguments).items() if name in PARAMETERS and value is not None}
+    options = {name: value for name, value in vars(arguments).items() if name in PARAMETERS and value is not None}
     # The options that were given override those of the system.
-    model = GPClassifier(**{**SYSTEMS.get(arguments.system, {}), **given})
+    model = GPClassifier(**{**SYSTEMS.get(arguments.system, {}), **options})
     if arguments.optimizer == "none":
         model.optimizer = None
     target, categorical = arguments.target, arguments.categorical_features or []

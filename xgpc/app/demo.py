@@ -38,7 +38,7 @@ def demo(arguments: argparse.Namespace) -> None:
     check_output(arguments.output)
     pixels, digits = load_digits(return_X_y=True)
     odd = np.where(digits % 2, "odd", "even")
-    found: dict[str, list[dict[str, float]]] = {}
+    results: dict[str, list[dict[str, float]]] = {}
     # The first split is the last to be fitted, so that its models are there afterwards.
     for k in reversed(range(SPLITS)):
         X, X_test, y, y_test, _, test_digits = train_test_split(
@@ -56,13 +56,13 @@ def demo(arguments: argparse.Namespace) -> None:
                 model.fit(X, y)
             spent = perf_counter() - start
             measured = scores(y_test, model.predict_proba(X_test), model.classes_)
-            found.setdefault(name, []).append({**measured, "seconds": spent})
+            results.setdefault(name, []).append({**measured, "seconds": spent})
     print(f"Data: digits of 8 x 8 pixels, even or odd; {len(X)} training and {len(X_test)} test rows")
     print(f"GPClassifier(n_neighbors={N_NEIGHBORS}).summary(), first split", models[OURS].summary(), sep="\n")
     print(f"Scores of the test rows next to models of scikit-learn, means of {SPLITS} splits")
-    means = [{key: float(np.mean([one[key] for one in runs])) for key in runs[0]} for runs in found.values()]
+    means = [{key: float(np.mean([run[key] for run in runs])) for key in runs[0]} for runs in results.values()]
     columns = [dict(score_rows(mean)) | {"fit": f"{mean['seconds']:.2f} s"} for mean in means]
-    lines = [("", *found), *((name, *(one[name] for one in columns)) for name in columns[0])]
+    lines = [("", *results), *((name, *(column[name] for column in columns)) for name in columns[0])]
     print(aligned([(name, "".join(f"{cell:<21}" for cell in cells).rstrip()) for name, *cells in lines]))
     try:
         from matplotlib.figure import Figure

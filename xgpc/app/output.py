@@ -25,8 +25,8 @@ SEVERAL_NAMES = {**SCORE_NAMES, "brier": "Brier score (0 to 2)", "auc": "AUC (on
 
 def check_output(path: str, inputs: Sequence[str] = (), check: Callable[[str], None] = check_writable) -> None:
     """Refuse, before any work is done, an output that could not be written or that would replace an input."""
-    for given in inputs:
-        if os.path.exists(path) and os.path.exists(given) and os.path.samefile(path, given):
+    for source in inputs:
+        if os.path.exists(path) and os.path.exists(source) and os.path.samefile(path, source):
             raise ValueError(f"the output {path!r} is also an input, which it would replace; give it another name.")
     with writing(path):
         check(path)

@@ -60,10 +60,10 @@ def opened(path: str, texts: Sequence[str] = (), target: str | None = None) -> I
         with ExitStack() as stack:
             if path == "-" or Path(path).is_fifo():
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="xgpc-"))
-                with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as given:
+                with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as source:
                     path = str(Path(folder) / "rows.csv")
                     with open(path, "wb") as copy:
-                        shutil.copyfileobj(given, copy)
+                        shutil.copyfileobj(source, copy)
             yield parquet_dataset(path) if is_parquet(path) else _csv_dataset(path, texts, target)
     except BrokenPipeError:
         raise
@@ -83,9 +83,9 @@ def check_names(rows: dataset.Dataset, names: Iterable[str]) -> None:
 def batches(rows: dataset.Dataset, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Record batches of some columns, in the order of the rows; without rows one empty batch."""
     scanner = rows.scanner(columns=list(names), **in_order())
-    found = scanner.to_batches()
-    yield next(found, pa.RecordBatch.from_pylist([], scanner.projected_schema))
-    yield from found
+    record_batches = scanner.to_batches()
+    yield next(record_batches, pa.RecordBatch.from_pylist([], scanner.projected_schema))
+    yield from record_batches
 
 
 def write_rows(path: str | None, batches: Iterator[pa.RecordBatch]) -> None:

@@ -77,8 +77,8 @@ class Features:
         values = np.empty((len(self.phase), len(X)))
         for value, (angle, _, amplitude, linear, _) in zip(values, self._parts(X), strict=True):
             waves = np.cos(angle, out=angle)
-            for one in linear:
-                waves *= one
+            for factor in linear:
+                waves *= factor
             value[:] = waves @ amplitude
         return values
 
@@ -138,12 +138,12 @@ class Paths:
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
         """Values (n_draws, r) at the rows of X (r, d)."""
-        return sum(one(X) for one in self.first) + self.weights @ self.core.cross(X).T
+        return sum(features(X) for features in self.first) + self.weights @ self.core.cross(X).T
 
     def gradient(self, X: np.ndarray) -> np.ndarray:
         """Gradients (n_draws, r, d) by the rows."""
         G = np.repeat(self.weights[..., None], len(X), axis=2)
-        return sum(one.gradient(X) for one in self.first) + self.core.row_gradients(X, G)
+        return sum(features.gradient(X) for features in self.first) + self.core.row_gradients(X, G)
 
 
 def drawn_paths(q: KernelPosterior, n_draws: int, random: np.random.RandomState) -> Iterator[tuple[int, slice, Paths]]:
@@ -152,7 +152,7 @@ def drawn_paths(q: KernelPosterior, n_draws: int, random: np.random.RandomState)
     for c, (prior, form, deviation) in enumerate(each):
         for start in range(0, n_draws, DRAWS):
             first = prior_draws(prior.spec, min(DRAWS, n_draws - start), random)
-            at_points = np.sum([one(prior.Z) for one in first], axis=0)
+            at_points = np.sum([features(prior.Z) for features in first], axis=0)
             at_points += deviation * random.standard_normal(at_points.shape)
             weights = form.weights - (at_points @ form.explained.T) @ form.explained
             weights += random.standard_normal((len(weights), len(form.added))) @ form.added
@@ -168,8 +168,8 @@ def pathwise_draws(
     """
     X, values = np.asarray(X, dtype=np.float64), np.empty((len(q.groups), len(X), n_draws))
 
-    def fill(paths: Paths, found: np.ndarray, part: slice) -> None:
-        found[part] = paths(X[part]).T
+    def fill(paths: Paths, drawn: np.ndarray, part: slice) -> None:
+        drawn[part] = paths(X[part]).T
 
     with single_threaded_blas(), Threads(n_jobs) as executor:
         for c, draws, paths in drawn_paths(q, n_draws, random):

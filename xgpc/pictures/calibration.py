@@ -47,9 +47,9 @@ class Bins(NamedTuple):
         return cls(np.bincount(bins, p) / rows, positives / rows, low, high, rows)
 
 
-def _by_name(given: MatrixLike, name: str = "") -> dict[str, MatrixLike]:
+def _by_name(several: MatrixLike, name: str = "") -> dict[str, MatrixLike]:
     """Several models or their probabilities by name, or a single one with the given name."""
-    return {str(key): one for key, one in given.items()} if isinstance(given, Mapping) else {name: given}
+    return {str(key): value for key, value in several.items()} if isinstance(several, Mapping) else {name: several}
 
 
 @dataclass(eq=False)
@@ -106,8 +106,8 @@ class ReliabilityDisplay(Display):
             Axes to draw on; None makes a new figure.
         """
         bins, positive = {}, None
-        for name, one in _by_name(model, type(model).__name__).items():
-            codes, probability, classes = class_codes(one, y), one.predict_proba(X), list(one.classes_)
+        for name, fitted in _by_name(model, type(model).__name__).items():
+            codes, probability, classes = class_codes(fitted, y), fitted.predict_proba(X), list(fitted.classes_)
             if label is not None and label not in classes:
                 raise ValueError(f"label must be one of {classes} or None; got {label!r}.")
             if label is None and len(classes) > 2:
@@ -188,8 +188,8 @@ class CoverageDisplay(Display):
     def from_estimator(cls, model: BaseEstimator, X: MatrixLike, y: ArrayLike, *, ax: Axes | None = None) -> Self:
         """Predict and draw; the arguments are those of ``ReliabilityDisplay.from_estimator``."""
         models = _by_name(model, type(model).__name__)
-        found = {name: Coverage.of(class_codes(one, y), one.predict_proba(X)) for name, one in models.items()}
-        return cls(SHARES, found).plot(ax=ax)
+        curves = {name: Coverage.of(class_codes(fitted, y), fitted.predict_proba(X)) for name, fitted in models.items()}
+        return cls(SHARES, curves).plot(ax=ax)
 
     @classmethod
     def from_predictions(
@@ -204,16 +204,16 @@ class CoverageDisplay(Display):
 
         These are labels of ``classes``, which are ``model.classes_``; with None 0 to C - 1.
         """
-        found = {name: Coverage.of(y_true, p, classes) for name, p in _by_name(probability).items()}
-        return cls(SHARES, found).plot(ax=ax)
+        curves = {name: Coverage.of(y_true, p, classes) for name, p in _by_name(probability).items()}
+        return cls(SHARES, curves).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None, line_kw: dict[str, Any] | None = None) -> Self:
         """Draw on the given axes, or on new ones; ``line_kw`` goes to ``Axes.plot``."""
         ax = self._on(ax)
-        for (name, one), colour in zip(self.coverage.items(), cycle(COLOURS), strict=False):
-            ax.plot(self.share, one.error, **{"color": colour, "label": name or "error", **(line_kw or {})})
+        for (name, curve), colour in zip(self.coverage.items(), cycle(COLOURS), strict=False):
+            ax.plot(self.share, curve.error, **{"color": colour, "label": name or "error", **(line_kw or {})})
             dashed = {"color": colour, "linestyle": "--", "linewidth": 1.0}
-            ax.plot(self.share, one.expected, **{**dashed, **(line_kw or {})})
+            ax.plot(self.share, curve.expected, **{**dashed, **(line_kw or {})})
         ax.plot([], [], color="0.35", linestyle="--", linewidth=1.0, label="expected")
         ax.set(xlabel="Share of the rows predicted, the most certain first", ylabel="Error among them")
         ax.set(xlim=(0.0, 1.0))

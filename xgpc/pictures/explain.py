@@ -79,8 +79,8 @@ class ShapleyDisplay(Display):
         ax : matplotlib.axes.Axes, default=None
             Axes to draw on; None makes a new figure.
         """
-        found = shapley_values(model, X, baseline)
-        values, std, has_one_function = found.values, found.std, found.values.ndim == 2
+        shapley = shapley_values(model, X, baseline)
+        values, std, has_one_function = shapley.values, shapley.std, shapley.values.ndim == 2
         classes = getattr(model, "ordered_classes_", model.classes_).tolist()
         # A single latent function leads from the first class to the last.
         allowed = [classes[0], classes[-1]] if has_one_function else classes

@@ -123,8 +123,9 @@ class LocalPosterior(Value):
 
         with single_threaded_blas():
             moments = on_threads(n_jobs)(part, parts_of(len(X)))
-        mean, variance = np.concatenate([np.empty((2, self.n_latents, 0)), *moments], axis=2)
-        return mean.reshape(*self.shape, -1), (self.variance_scale * variance).reshape(*self.shape, -1)
+        moments.append(np.empty((2, self.n_latents, 0)))
+        mean, variance = np.concatenate(moments, axis=2).reshape(2, *self.shape, len(X))
+        return mean, self.variance_scale * variance
 
     def gradients(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """With the same neighbours; O(r (k^2 (m + d) + C (k^3 + m (m + d)))) and a search."""

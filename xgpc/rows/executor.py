@@ -145,19 +145,16 @@ def is_small(source: RowSource, state: State) -> bool:
     return source.n_rows * state.work < MIN_PARALLEL_WORK
 
 
-def parts_of(n_rows: int) -> list[slice]:
-    """Parts of the rows, for ``Executor.each``."""
-    return _parts(n_rows, max(PART_ROWS, -(-n_rows // MOST_PARTS)))
+def parts_of(n_rows: int, size: int = 0) -> list[slice]:
+    """Parts of the rows, for ``Executor.each``; or parts of about ``size`` rows."""
+    size = size or max(PART_ROWS, -(-n_rows // MOST_PARTS))
+    size += -size % 8  # the core works on so many rows at a time
+    return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 
 def parts_for(n_rows: int, n_classes: int) -> list[slice]:
     """Parts of the rows for ``Executor.fold``, smaller with more classes: their arrays stay in a cache."""
-    return _parts(n_rows, max(LEAST_ROWS, PART_ROWS // n_classes))
-
-
-def _parts(n_rows: int, size: int) -> list[slice]:
-    size += -size % 8  # the core works on so many rows at a time
-    return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
+    return parts_of(n_rows, max(LEAST_ROWS, PART_ROWS // n_classes))
 
 
 class Threads(Pool, Executor):

@@ -108,20 +108,20 @@ class SitesAtPosterior:
     def of(self, block: Block, kind: str = SITES) -> EvaluatedSites:
         """The sites of a block, from its cache if that has them or others at the same posterior; kept as a ``kind``."""
         kept = block.cache.get(SITES, self.q) or block.cache.get(PROJECTED_SITES, self.q)
-        as_evaluated = self.site.key, AS_EVALUATED
+        wanted, as_evaluated = self.key, (self.site.key, AS_EVALUATED)
         # Rescaling sites that are already rescaled would give other bits.
-        if kept and kept[0] in (self.key, as_evaluated):
+        if kept and kept[0] in (wanted, as_evaluated):
             key, sites = kept
         else:
             marginals = (kept[1].mean, kept[1].variance) if kept else self.q.block_marginals(block)
             key, sites = as_evaluated, evaluated(block, self.site, *marginals)
-        if key != self.key:
+        if key != wanted:
             mean, variance, precision, linear, total = sites
             factor, offset = self.rescaling
             total = factor * total + offset * float(np.sum(block.weight))
             sites = EvaluatedSites(mean, variance, factor * precision, factor * linear, total)
         for name in {SITES, kind}:
-            block.cache.keep(name, self.q, (self.key, sites))
+            block.cache.keep(name, self.q, (wanted, sites))
         return sites
 
 

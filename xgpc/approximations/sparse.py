@@ -55,10 +55,8 @@ class InducingPrior(KernelPrior):
         work = workspace(n, m, groups[0].core.n_features, n_latents)
         caches = block.row_caches(self.key, len(groups), n * m, groups[0].dtype)
         each = [slice(c, c + 1) for c in range(n_latents)] if len(groups) > 1 else [slice(None)]
-        rows = [
-            WhitenedRows(group.core, X, group.Linv, cache, work) for group, cache in zip(groups, caches, strict=True)
-        ]
-        return list(zip(rows, each, strict=True))
+        whiten = zip(groups, caches, each, strict=True)
+        return [(WhitenedRows(group.core, X, group.Linv, cache, work), c) for group, cache, c in whiten]
 
     def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
         P, h = zero_moments(len(precision), self.n_inducing)
@@ -181,6 +179,10 @@ class SparsePosterior(KernelPosterior):
     @property
     def eta(self) -> Natural:
         return self.P, self.h
+
+    @property
+    def n_latents(self) -> int:
+        return len(self.w)
 
     def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         """O(rows (C m^2 + m d))."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from sklearn.gaussian_process.kernels import Kernel
 
 from .axis import AxisMatern, ratio_of_distances
 from .default import START_LENGTH_SCALE
@@ -45,7 +44,7 @@ class LengthScalePrior:
         value, gradient = 0.0, np.zeros(len(spec.theta))
         if self.is_flat:
             return value, gradient
-        for place, kernel in self._places(spec):
+        for place, kernel in spec.length_scales:
             if place.stop - place.start == 1 and np.isinf(self.level):
                 continue
             first = [0 if features is None else features[0] for features in spec.features[place]]
@@ -60,13 +59,6 @@ class LengthScalePrior:
             gradient[place] -= ratio / self.spread + level / (self.level * len(u))
         return value, gradient
 
-    @staticmethod
-    def _places(spec: KernelSpec) -> list[tuple[slice, Kernel]]:
-        """The kernels with free length scales, and where these are in ``theta``."""
-        places = [(leaf.free_length_scales, leaf.kernel) for _, leaf in spec.factors]
-        # The factors of a power have the same positions.
-        return list({place.start: (place, kernel) for place, kernel in places if place is not None}.values())
-
     def n_effective(self, spec: KernelSpec) -> float:
         """Effective number of learned parameters: a length scale counts as spread^2 / (1 + spread^2), any other as one.
 
@@ -76,7 +68,7 @@ class LengthScalePrior:
             return float(len(spec.theta))
         # The square of a large spread would overflow.
         of_ratio = (self.spread / math.hypot(1.0, self.spread)) ** 2
-        n_ratios = sum(place.stop - place.start - 1 for place, _ in self._places(spec))
+        n_ratios = sum(place.stop - place.start - 1 for place, _ in spec.length_scales)
         return float(len(spec.theta) - n_ratios * (1.0 - of_ratio))
 
     def of(self, groups: Sequence[Any]) -> tuple[float, np.ndarray]:

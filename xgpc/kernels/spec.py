@@ -56,7 +56,7 @@ class Leaf:
     theta: dict[str, slice]
     places: np.ndarray  # (d,) which of its length scales each feature has; -1 for features that it does not see
 
-    @property
+    @cached_property
     def factor(self) -> Factor:
         return FACTORS[type(self.kernel)]
 
@@ -309,10 +309,17 @@ class KernelSpec:
             for j, place in enumerate(places if len(places) > 1 else ()):
                 self.features[place] = tuple(np.flatnonzero(leaf.places == j).tolist())
 
-    @property
+    @cached_property
     def factors(self) -> list[tuple[int, Leaf]]:
         """All factors, each with the number of its term."""
         return [(t, leaf) for t, term in enumerate(self.terms) for leaf in term.factors]
+
+    @cached_property
+    def length_scales(self) -> list[tuple[slice, Kernel]]:
+        """Where free length scales of features are in ``theta``, and their kernels."""
+        places = [(leaf.free_length_scales, leaf.kernel) for _, leaf in self.factors]
+        # The factors of a power have the same positions.
+        return list({place.start: (place, kernel) for place, kernel in places if place is not None}.values())
 
     @property
     def kernel(self) -> Kernel:
@@ -413,7 +420,8 @@ class KernelSpec:
         other.terms = terms
         if self.called is not None:
             other.called = CalledKernel(self.called.kernel, part)
-        vars(other).pop("logarithms", None)
+        for name in ("factors", "length_scales", "logarithms"):
+            vars(other).pop(name, None)
         return other
 
     def at(self, inducing_points: np.ndarray) -> InducingKernel:
@@ -423,11 +431,12 @@ class KernelSpec:
             of_theta = np.exp(self.theta) if len(self.theta) else np.ones(1)
             nothing = np.empty((0, inducing_points.shape[1]))
             return InducingKernel(of_theta, 0.0 * of_theta, [], [], [], nothing, inducing_points, self.called)
-        leaves, of_term = [leaf for _, leaf in self.factors], [t for t, _ in self.factors]
-        family = [FAMILIES[leaf.family] for leaf in leaves]
-        shape = [leaf.shape(values) ** leaf.factor.power for leaf in leaves]
-        scale = np.ones((len(leaves), self.n_features))
-        for f, leaf in enumerate(leaves):
+        of_term, family, shape = list[int](), list[int](), list[float]()
+        scale = np.ones((len(self.factors), self.n_features))
+        for f, (t, leaf) in enumerate(self.factors):
+            of_term.append(t)
+            family.append(FAMILIES[leaf.family])
+            shape.append(leaf.shape(values) ** leaf.factor.power)
             scale[f] = 1.0 / leaf.length_scale(values) if leaf.factor.scale else leaf.places >= 0
         variances, are_noise = [term.variance(values) for term in self.terms], [bool(t.noise) for t in self.terms]
         return InducingKernel(variances, are_noise, of_term, family, shape, scale, inducing_points)

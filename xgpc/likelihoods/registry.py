@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 
 import numpy as np
@@ -117,11 +117,11 @@ class LikelihoodBound:
     def key(self) -> Key:
         return self.likelihood, self.bound
 
-    @property
+    @cached_property
     def has_label_noise(self) -> bool:
         return self.parameter == "delta"
 
-    @property
+    @cached_property
     def has_rates(self) -> bool:
         return self.parameter == "rates"
 
@@ -129,12 +129,12 @@ class LikelihoodBound:
     def is_ordinal(self) -> bool:
         return self.parameter == "cut_points"
 
-    @property
+    @cached_property
     def has_wrong_labels(self) -> bool:
         """Whether labels may be wrong: the likelihood is then not log-concave, so that precisions may be negative."""
         return self.has_label_noise or self.has_rates
 
-    @property
+    @cached_property
     def is_multi_class(self) -> bool:
         """Whether there is one latent function per class; otherwise there is one for two classes."""
         return self.key in _sites.MULTI_CLASS
@@ -144,7 +144,7 @@ class LikelihoodBound:
         """Whether the bound's term is the expected log likelihood itself, apart from quadrature errors."""
         return self.bound == "exact"
 
-    @property
+    @cached_property
     def is_bound(self) -> bool:
         """Whether the objective is a lower bound of the log evidence, which updates should raise."""
         return self.bound != "taylor"
@@ -159,7 +159,7 @@ class LikelihoodBound:
         """Whether fixed sites make every row's term a concave quadratic: one latent function, positive precisions."""
         return not (self.is_multi_class or self.has_wrong_labels)
 
-    @property
+    @cached_property
     def is_damped(self) -> bool:
         """Whether a unit step overshoots, because the precision may be negative and depends strongly on the mean."""
         return self.has_wrong_labels and not self.is_multi_class

@@ -218,7 +218,7 @@ def test_likelihoods_with_a_curvature_are_those_that_a_common_shift_leaves():
 def test_curvatures_are_those_of_dense_matrices(record, seed, weighted, n_classes):
     site, m, v, y = problem(record, seed, n_classes=n_classes)
     random = np.random.default_rng(seed)
-    weight = random.uniform(0.2, 3.0, len(y)) if weighted else np.empty(0)
+    weight = random.uniform(0.2, 3.0, len(y)) if weighted else np.ones(len(y))
     _, precision, linear = evaluate(site, m, v, y, weight)
     sites = SimpleNamespace(mean=m, variance=v, precision=precision, linear=linear)
     values = random.normal(size=m.shape)
@@ -226,9 +226,8 @@ def test_curvatures_are_those_of_dense_matrices(record, seed, weighted, n_classe
     before = [a.copy() for a in arrays]
     times = record.curvature(y, weight, linear - precision * m, precision)
     product = times(values)
-    ones = weight if weighted else np.ones(len(y))
     for i in range(len(y)):
-        H = DENSE[record.key](y, ones, sites, i)
+        H = DENSE[record.key](y, weight, sites, i)
         assert_allclose(product[:, i], H @ values[:, i], rtol=1e-9, atol=1e-12 * np.abs(H).max())
         assert np.linalg.eigvalsh(H)[0] > -1e-12 * (1.0 + np.abs(H).max())
     assert_allclose(times(np.ones_like(m)), 0.0, atol=1e-12 * (1.0 + precision.max()))

@@ -16,7 +16,8 @@ def _normal_terms(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndar
     cdf, density = (values.reshape(u.shape) for values in _sites.normal(x.ravel()))
     density /= cdf
     density /= scale
-    return np.log(cdf, out=cdf), density, -u / scale**2
+    x /= -scale
+    return np.log(cdf, out=cdf), density, x
 
 
 def _normal_logs(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -63,9 +63,13 @@ def _gumbel_normal_survival(u: np.ndarray, scale: np.ndarray) -> np.ndarray:
 def _gumbel_normal_terms(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, ...]:
     """With log h = psi + log(slope) - exp(psi)."""
     psi, slope, bend = _gumbel_normal(u, scale)
+    # In place, because new arrays of this size would take as long as all else.
     np.exp(psi, out=psi)
-    hazard = slope * psi
-    return -psi, hazard, hazard - slope + bend / slope
+    bend /= slope
+    bend -= slope
+    slope *= psi
+    bend += slope
+    return np.negative(psi, out=psi), slope, bend
 
 
 GUMBEL_NORMAL = Family(_gumbel_normal_logs, _gumbel_normal_survival, _gumbel_normal_terms)

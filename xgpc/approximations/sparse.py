@@ -50,13 +50,15 @@ class InducingPrior(KernelPrior):
 
     def whitened(self, block: Block, n_latents: int) -> list[tuple[WhitenedRows, slice]]:
         """The rows whitened by each kernel, and its latent functions as a slice of their axis."""
-        groups, X, m = self.groups, block.X, self.n_inducing
-        n = len(X)
+        groups, X = self.groups, block.X
+        n, m = len(X), len(groups[0].Z)
         work = workspace(n, m, groups[0].core.n_features, n_latents)
         caches = block.row_caches(self.key, len(groups), n * m, groups[0].dtype)
-        each = [slice(c, c + 1) for c in range(n_latents)] if len(groups) > 1 else [slice(None)]
-        whiten = zip(groups, caches, each, strict=True)
-        return [(WhitenedRows(group.core, X, group.Linv, cache, work), c) for group, cache, c in whiten]
+        each = map(slice, range(n_latents), range(1, n_latents + 1)) if len(groups) > 1 else [slice(None)]
+        whitened = []
+        for group, cache, c in zip(groups, caches, each, strict=True):
+            whitened.append((WhitenedRows(group.core, X, group.Linv, cache, work), c))
+        return whitened
 
     def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
         P, h = zero_moments(len(precision), self.n_inducing)
@@ -199,7 +201,7 @@ class SparsePosterior(KernelPosterior):
         """O(rows (C m^2 + m d)) if the latent functions share a kernel, else O(rows C (m^2 + m d))."""
         if len(self.prior.groups) > 1:
             return super().update(block, site)
-        ((rows, _),) = self.prior.whitened(block, self.n_latents)
+        ((rows, _),) = self.prior.whitened(block, len(self.w))
         P, h = zero_moments(*self.w.shape)
         values, total = _engine.update_block(rows, self.Rinv, self.w, site, block.y, block.weight, P, h)
         mean, variance, precision, linear = values
@@ -236,8 +238,9 @@ class SparsePosterior(KernelPosterior):
 
     @cached_property
     def squared_norm(self) -> float:
-        before = self.prior.before
-        return float(np.vdot(self.w if before is None else self.w - before.w, self.mean_pair[1]))
+        if self.prior.before is None:
+            return float(np.vdot(self.w, self.w))
+        return float(np.vdot(self.w - self.prior.before.w, self.mean_pair[1]))
 
     def kl_to(self, other: Self) -> float:
         """O(C m^3)."""

@@ -138,14 +138,14 @@ def tolerance_unit(elbo: float) -> float:
 
 def is_small(gain: float, elbo: float, tol: float) -> bool:
     """Whether a gain of the bound, in nats, is below the tolerance."""
-    return gain < tol * tolerance_unit(elbo)
+    return gain < tol * max(1.0, 1e-3 * abs(elbo))
 
 
 def natural_step(q: Q, target: Natural, rate: float) -> Q | None:
     """The posterior with natural parameters (1 - rate) eta + rate target; None if its precision is not proper."""
-    (P, h), (target_P, target_h) = q.eta, target
     if rate == 1.0:
         return q.prior.posterior(target)
+    (P, h), (target_P, target_h) = q.eta, target
     return q.prior.posterior((P + rate * (target_P - P), h + rate * (target_h - h)))
 
 

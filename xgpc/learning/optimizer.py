@@ -153,10 +153,10 @@ class Options:
         """What is maximised: the bound plus the log prior."""
         return point.elbo + self.log_prior(point.q.prior)[0]
 
-    def record(self, elbo: float, prior: KernelPrior, **columns: ArrayLike) -> None:
-        """Add an evaluation to the history: the bound and, if the length scales have a prior, the log prior."""
+    def record(self, elbo: float, prior: KernelPrior, log_prior: float, **columns: ArrayLike) -> None:
+        """Add an evaluation to the history: the bound and, if the length scales have a prior, its logarithm."""
         if not self.length_scale_prior.is_flat:
-            columns["log_prior"] = self.log_prior(prior)[0]
+            columns["log_prior"] = log_prior
         self.history.add(elbo=elbo, theta=thetas(prior)[None], **columns)
 
     def too_few(self, whose: str, limit: str = "") -> str:
@@ -254,7 +254,8 @@ class ProfiledBound:
                 self._keep(vector, ascent, (log_prior, by_theta))
                 self._has_stepped = True
         self.evaluations += 1
-        self.options.record(point.elbo, point.q.prior, evaluation=self.evaluations, inner_iterations=iterations)
+        columns = {"evaluation": self.evaluations, "inner_iterations": iterations}
+        self.options.record(point.elbo, point.q.prior, log_prior, **columns)
         d_theta, d_Z = point.q.gradient(self.training, point.sites, point.target)
         d_parameter = self.coordinates.parameter_gradient(self.training, point)
         return -(point.elbo + log_prior), -self.coordinates.pack_gradient(d_theta + by_theta, d_Z, d_parameter)

@@ -6,6 +6,7 @@ The limit holds for the whole process while a fit runs. Afterwards every library
 from __future__ import annotations
 
 import os
+from functools import partial
 from threading import RLock, get_ident
 
 from threadpoolctl import LibController, ThreadpoolController
@@ -73,6 +74,5 @@ def _set_num_threads(library: LibController, number: int) -> None:
 BLAS_LIMIT = _BlasLimit()
 
 
-def single_threaded_blas() -> Held:
-    """Context in which BLAS calls run on the thread that makes them, so that its number of threads changes no bit."""
-    return Held(BLAS_LIMIT.hold, BLAS_LIMIT.release, BLAS_LIMIT.lock)
+# A context in which BLAS calls run on the thread that makes them, so that its number of threads changes no bit.
+single_threaded_blas = partial(Held, BLAS_LIMIT.hold, BLAS_LIMIT.release, BLAS_LIMIT.lock)

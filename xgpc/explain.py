@@ -27,7 +27,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._sites import exp, product_games
 from .approximations.base import CovarianceForm
-from .approximations.linear import LinearPosterior
 from .data.encoding import of_table
 from .estimator import LatentClassifier
 from .kernels.spec import KernelSpec, Term
@@ -243,7 +242,7 @@ def shapley_values(
     check_is_fitted(model)
     rows = np.asarray(dense(model._rows(X)), dtype=np.float64)
     start = _baseline_rows(model, baseline)
-    if isinstance(model.posterior_, LinearPosterior):
+    if hasattr(model, "coef_"):
         return _of_linear(model, rows, np.mean(start, axis=0))
     return _of_kernel(model, rows, start)
 

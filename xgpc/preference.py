@@ -246,10 +246,10 @@ class GPPreference(ColumnsOfFit):
             model = cls(**parameters | {"kernel": given_kernel(parameters)})
             check_allowed(model, OWN)
             OWN["likelihood"].check("fitted_likelihood", header["fitted_likelihood"])
-            with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
-                q = posterior_from(header, arrays, 1, prior_class=PairPrior)
-            if not isinstance(q, PairPosterior):
+            if header["full"] or header["neighbors"]:
                 raise ValueError("its posterior is not one of pairs")
+            with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
+                q: Any = posterior_from(header, arrays, 1, prior_class=PairPrior)
             model._set_fit(q, float(arrays["elbo"]), record_of(header["fitted_likelihood"], "exact"))
             model.n_iter_, model.n_features_in_ = int(header["n_iter_"]), d
             set_column_names(model, arrays)

@@ -353,6 +353,10 @@ class KernelPosterior(Value, ABC):
     def without_neighbors(self) -> KernelPosterior:
         return self
 
+    def whitened_arrays(self) -> dict[str, np.ndarray]:
+        """The distribution of whitened values at inducing points, if there are such, as ``to_arrays`` of a model."""
+        return {}
+
     def in_precision(self, dtype: type) -> KernelPosterior:
         """The same distribution, with whitened rows of a type, if there are such rows."""
         return self

@@ -56,7 +56,8 @@ class Leaf:
     theta: dict[str, slice]
     places: np.ndarray  # (d,) which of its length scales each feature has; -1 for features that it does not see
 
-    @cached_property
+    # Not cached: a pickle would hold the record's functions.
+    @property
     def factor(self) -> Factor:
         return FACTORS[type(self.kernel)]
 

@@ -10,7 +10,7 @@ from support.fits import peak_bytes, quietly
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 
-N, D = 12_000, 100
+N, D = 12_000, 150
 
 
 @pytest.fixture(params=[np.float32, np.float64])

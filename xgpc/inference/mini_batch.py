@@ -31,6 +31,8 @@ TILE_ROWS = 512
 # Threads work on parts of so many rows of mini-batches of two parts or more: a part takes milliseconds. Giving parts
 # of fewer rows to threads took longer than it saved.
 PART_ROWS = 2048
+# Numbers of the rows that are copied at a time, so that a fit to rows in a file never has them all in memory.
+COPIED_VALUES = 2**17
 # Multiply-adds of a call of the compiled loop, after which Python handles signals: a tenth of a second.
 WORK_PER_CALL = 1e9
 
@@ -152,9 +154,12 @@ class MiniBatches:
         n, batch, log_likelihoods, rests = len(training), self.batch, list[np.ndarray](), False
         rows_per_call = batch * self.steps_per_call(training.source.n_features)
         order = options.random_state.permutation(n)[: n - n % batch].astype(np.intp, copy=False)
+        copied = batch * max(1, COPIED_VALUES // (batch * training.source.n_features))
         for start in range(0, len(order), rows_per_call):
-            rows = training.source.sample(order[start : start + rows_per_call])
-            rate, change, log_likelihood = self.run(q, rows, site, training.executor)
+            numbers = order[start : start + rows_per_call]
+            parts = (training.source.sample(numbers[i : i + copied]) for i in range(0, len(numbers), copied))
+            steps = [self.run(q, rows, site, training.executor) for rows in parts]
+            rate, change, log_likelihood = np.hstack(steps)
             options.history.add(epoch=number, learning_rate=rate, change=change, log_likelihood=log_likelihood)
             log_likelihoods.append(log_likelihood)
             rests = self.rests(change[rate > 0.0], options.tol) and number > MIN_EPOCHS

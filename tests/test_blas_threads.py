@@ -141,7 +141,7 @@ def test_a_pass_outside_the_executors_context_leaves_the_limits_as_they_were(two
 
 def test_an_interrupt_on_the_way_in_or_out_leaves_the_limits_as_they_were(two_threads, monkeypatch):
     """At each call that sets a number, before it and after it."""
-    honest = blas._set_num_threads
+    honest = {kind: kind.set_num_threads for kind in map(type, blas.LIBRARIES)}
     # One call for each library on the way in, and one on the way out.
     for at, after in itertools.product(range(1, 2 * len(two_threads) + 1), (False, True)):
         calls = itertools.count(1)
@@ -150,11 +150,12 @@ def test_an_interrupt_on_the_way_in_or_out_leaves_the_limits_as_they_were(two_th
             call = next(calls)
             if call == at and not after:
                 raise KeyboardInterrupt
-            honest(library, number)
+            honest[type(library)](library, number)
             if call == at:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(blas, "_set_num_threads", interrupted)
+        for kind in honest:
+            monkeypatch.setattr(kind, "set_num_threads", interrupted)
         with pytest.raises(KeyboardInterrupt), single_threaded_blas():
             pass
         assert threads_of_blas() == two_threads

@@ -5,8 +5,9 @@ Python calls a signal's handler between any two of its instructions, so an inter
 What must be done is therefore done here: an exception that comes meanwhile is raised once all is done. The threads are
 started and waited for without the module ``threading``, whose own code may be interrupted.
 """
+import os
 from _queue import Empty, SimpleQueue
-from _thread import _local, allocate_lock, start_new_thread
+from _thread import RLock, _local, allocate_lock, get_ident, start_new_thread
 from collections import deque
 
 # Times that the end of a context is tried: an error of its own would come again and again.
@@ -62,6 +63,67 @@ cdef class Held:
         self._is_held = False
         if error is not None:
             raise error
+
+
+cdef class BlasLimit:
+    """The limit of BLAS libraries to one thread, while there is a holder: ``with Held(limit.hold, ...)``.
+
+    Others may set the numbers of threads too: a new holder that finds another number than one sets one and remembers
+    what was there. The last holder restores it, unless someone else has changed it meanwhile. ``hold`` and ``release``
+    are called with the lock; they may be interrupted and repeated.
+
+    Parameters
+    ----------
+    libraries : list of threadpoolctl's controllers
+    """
+    cdef readonly object lock
+    cdef list _libraries
+    # Threads of the holders, by the holders' id; and the libraries' former numbers of threads.
+    cdef dict _holders, _former
+
+    def __init__(self, libraries):
+        # Reentrant: a signal handler may run at any point, and hold the limit itself.
+        self._libraries, self.lock, self._holders, self._former = list(libraries), RLock(), {}, {}
+        if hasattr(os, "register_at_fork"):
+            # No process forks while another thread changes the numbers.
+            os.register_at_fork(
+                before=self.lock.acquire, after_in_parent=self.lock.release, after_in_child=self._after_fork
+            )
+
+    def _after_fork(self):
+        """Release the holders of other threads than the one that forked, the only one in the child."""
+        me = get_ident()
+        for holder, thread in list(self._holders.items()):
+            if thread != me:
+                self.release(holder)
+        self.lock.release()
+
+    def hold(self, holder):
+        self._holders[holder] = get_ident()
+        for i, library in enumerate(self._libraries):
+            number = library.get_num_threads()
+            if number is not None and number != 1:
+                self._former[i] = number
+                _set_num_threads(library, 1)
+
+    def release(self, holder):
+        self._holders.pop(holder, None)
+        if not self._holders:
+            for i, number in list(self._former.items()):
+                if self._libraries[i].get_num_threads() == 1:
+                    _set_num_threads(self._libraries[i], number)
+            self._former = {}
+
+
+cdef _set_num_threads(library, number):
+    # Later versions of threadpoolctl let only the thread that set OpenBLAS's number set it again, and silently do
+    # nothing in others.
+    release = getattr(library, "clear_controlling_thread", None)
+    if release is not None:
+        release(force=True)
+    library.set_num_threads(number)
+    if release is not None:
+        release(force=True)
 
 
 cdef class Task:

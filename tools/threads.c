@@ -10,7 +10,7 @@
 #include "cavity.h"
 #include "gumbel.h"
 #include "local.h"
-#include "multiclass.h"
+#include "sites.h"
 #include "nearest.h"
 #include "profiles.h"
 #include "shapley.h"
@@ -115,7 +115,6 @@ static void triangles(ptrdiff_t first, results *out)
     xg_marginals(PART, M, a, Z, lower, NULL, out->moments[0] + first, out->norms[0] + first, out->spread[0] + first,
                  scratch);
     xg_add_outer(PART, M, a, positive, mean + first, out->P[0][p], out->h[0][p], scratch);
-    xg_times_lower_t_single(PART, M, lower_single, a_single, scratch);
     xg_marginals_single(PART, M, a_single, Z, lower_single, NULL, out->moments[1] + first, out->norms[1] + first,
                         out->spread[1] + first, scratch);
     xg_add_outer_single(PART, M, a_single, positive, mean + first, out->P[1][p], out->h[1][p], scratch);
@@ -150,8 +149,7 @@ static void nearest(ptrdiff_t first, results *out)
 {
     void *scratch = room(xg_nearest_scratch(&tree, K));
     xg_nearest_of(&tree, A + first * D, 0, PART, K, scratch, out->nearest[0] + first * K);
-    /* The rows of their order, each in its place. */
-    xg_nearest_of(&tree, NULL, first, PART, K, scratch, out->nearest[1]);
+    xg_nearest_of(&tree, NULL, first, PART, K, scratch, out->nearest[1] + first * K);
     free(scratch);
     xg_nearest own;
     build(&own, X + first * D, PART, out->order[first / PART]);

@@ -91,13 +91,14 @@ cdef extern from "softmax.h" nogil:
                         const xg_hazard_table* table, double* scratch, double* by_mean, double* by_variance)
 
 cdef extern from "sites.h" nogil:
+    enum:
+        XG_SITE_COUNT
     ctypedef struct xg_likelihood:
         int kind
         const double* prior_mean
         Py_ssize_t n_parameters
         const double* parameters
         xg_hazard_table table
-    int xg_site_count()
     const char* xg_site_likelihood(int i)
     const char* xg_site_bound(int i)
     bint xg_site_is_multi_class(int i)
@@ -107,8 +108,6 @@ cdef extern from "sites.h" nogil:
     void xg_logistic_normal_mean_array(Py_ssize_t n, const double* m, const double* v, double* out)
     Py_ssize_t xg_logistic_normal_logs(Py_ssize_t n, const double* m, const double* v, double least, Py_ssize_t* thin,
                                        double* out)
-
-cdef extern from "multiclass.h" nogil:
     Py_ssize_t xg_multiclass_scratch(Py_ssize_t classes)
     int xg_multiclass_sites(const xg_likelihood* likelihood, const xg_moments* points, double* scratch,
                             const xg_site_arrays* sites)

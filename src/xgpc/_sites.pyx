@@ -20,7 +20,7 @@ LOGISTIC_MIXTURE = tuple((xg_logistic_mixture[k][0], xg_logistic_mixture[k][1])
                          for k in range(XG_LOGISTIC_MIXTURE_SIZE))
 
 # (likelihood, bound) -> number in the list of sites.h
-KINDS = {(xg_site_likelihood(i).decode(), xg_site_bound(i).decode()): i for i in range(xg_site_count())}
+KINDS = {(xg_site_likelihood(i).decode(), xg_site_bound(i).decode()): i for i in range(XG_SITE_COUNT)}
 # Degree of the polynomials in the table of exact softmax.
 HAZARD_DEGREE = XG_HAZARD_DEGREE
 # Sites with one latent function per class.

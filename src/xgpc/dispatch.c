@@ -4,11 +4,11 @@
 #include "cavity.h"
 #include "gumbel.h"
 #include "local.h"
-#include "multiclass.h"
 #include "multinomial.h"
 #include "nearest.h"
 #include "profiles.h"
 #include "shapley.h"
+#include "sites.h"
 #include "scatter_add.h"
 #include "tiles.h"
 

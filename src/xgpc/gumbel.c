@@ -4,11 +4,6 @@
 
 #define XG_EULER 0.57721566490153286061
 
-ptrdiff_t xg_gumbel_scratch(const xg_table *table)
-{
-    return 2 * (table->columns + 2);
-}
-
 XG_CALLED void xg_row(ptrdiff_t n, const double *w, const double *restrict a, double *restrict out)
 {
     for (ptrdiff_t j = 0; j < n; ++j)

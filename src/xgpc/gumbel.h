@@ -12,7 +12,7 @@ typedef struct {
 } xg_table;
 
 /* Number of doubles of scratch that xg_gumbel_normal needs. */
-ptrdiff_t xg_gumbel_scratch(const xg_table *table);
+static inline ptrdiff_t xg_gumbel_scratch(const xg_table *table) { return 2 * (table->columns + 2); }
 
 /* psi = log(-log H), slope = -d psi / du and bend = d slope / du at n values of u = t - E[f]. H is the distribution
  * function of f + g, f normal and g Gumbel, with standard deviation scale. The table has both functions at x = (u -

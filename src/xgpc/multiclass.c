@@ -1,11 +1,10 @@
 #include "chunks.inc.h"
-#include "multiclass.h"
 #include "multinomial.h"
+#include "sites.h"
 
 ptrdiff_t xg_multiclass_scratch(ptrdiff_t classes)
 {
-    return XG_CHUNK * ((XG_CLASS_ROWS + 1) * classes + XG_POINT_ROWS) + xg_multinomial_table_size(classes) +
-           xg_multinomial_scratch(classes);
+    return XG_CHUNK * ((XG_CLASS_ROWS + 1) * classes + XG_POINT_ROWS) + xg_multinomial_scratch(classes);
 }
 
 /* ell = -log(1 + sum_{c != y} exp(x_c)), x_c = m_c - m_y + (v_c + v_y) / 2. */
@@ -225,7 +224,7 @@ int xg_multiclass_sites(const xg_likelihood *likelihood, const xg_moments *point
     ptrdiff_t classes = points->classes, pitch = xg_chunk_size(classes);
     const double *prior_mean = likelihood->prior_mean;
     double *shifted = scratch + XG_CHUNK * (XG_CLASS_ROWS * classes + XG_POINT_ROWS),
-           *tables = shifted + XG_CHUNK * classes, *work = tables + xg_multinomial_table_size(classes);
+           *tables = shifted + XG_CHUNK * classes;
     int kind = likelihood->kind;
 
     if (!xg_site_is_multi_class(kind) || (kind == XG_SOFTMAX_EXACT && !likelihood->table.rows))
@@ -239,7 +238,7 @@ int xg_multiclass_sites(const xg_likelihood *likelihood, const xg_moments *point
         at.m = shifted;
         at.m_stride = pitch;
 #define xg_multinomial(noise)                                                                                        \
-    xg_multinomial_chunk(&at, noise, likelihood->parameters[0], tables, scratch, work, &out)
+    xg_multinomial_chunk(&at, noise, likelihood->parameters[0], tables, scratch, &out)
 #define XG_CASE(number, name, bound, site)                                                                           \
     case number:                                                                                                     \
         site;                                                                                                        \

@@ -41,14 +41,11 @@ static const double xg_legendre_weights[XG_PANEL_NODES / 2] = {
     0.18945061045506864, 0.18260341504492364, 0.16915651939500265, 0.1495959888165767,
     0.12462897125553407, 0.0951585116824926,  0.062253523938647456, 0.027152459411754176};
 
-ptrdiff_t xg_multinomial_table_size(ptrdiff_t classes)
-{
-    return 2 * (XG_RULE_NODES + XG_PANEL_NODES) + classes;
-}
+#define TABLES(classes) (2 * (XG_RULE_NODES + XG_PANEL_NODES) + (classes))
 
 ptrdiff_t xg_multinomial_scratch(ptrdiff_t classes)
 {
-    return (4 * XG_LANES + 3) * classes;
+    return TABLES(classes) + (4 * XG_LANES + 3) * classes;
 }
 
 void xg_multinomial_tables(ptrdiff_t classes, double *tables)
@@ -205,14 +202,14 @@ XG_INLINE void xg_multinomial_begin(xg_multinomial_point *point, ptrdiff_t class
         point->shift[k] = point->scale[k] = 0.0;
 }
 
-void xg_multinomial_chunk(const xg_moments *restrict at, double noise, double delta, const double *tables,
-                          double *restrict scratch, double *work, const xg_site_arrays *restrict out)
+void xg_multinomial_chunk(const xg_moments *restrict at, double noise, double delta, double *tables,
+                          double *restrict scratch, const xg_site_arrays *restrict out)
 {
     XG_CHUNK_FIELDS
     ptrdiff_t block = classes * pitch, lanes = XG_LANES * classes;
     double *a = scratch, *b = a + block, *inverse = b + block, *shift = inverse + block, *scale = shift + block,
            *low = scale + block, *m_y = low + pitch, *s_y = m_y + pitch, *mean_y = s_y + pitch,
-           *variance_y = mean_y + pitch, *of_classes = work + 4 * lanes;
+           *variance_y = mean_y + pitch, *work = tables + TABLES(classes), *of_classes = work + 4 * lanes;
     xg_multinomial_point point = {0, 1.0, of_classes, of_classes + classes, of_classes + 2 * classes,
                                   work, work + lanes, work + 2 * lanes, work + 3 * lanes};
     double wrong = log(delta / (double)(classes - 1)), gain = log1p(-delta) - wrong;

@@ -12,12 +12,10 @@
 
 #include "chunks.inc.h"
 
-/* Number of doubles of xg_multinomial_tables, and of scratch of a chunk beyond that of chunks.inc.h. */
-ptrdiff_t xg_multinomial_table_size(ptrdiff_t classes);
+/* Number of doubles of tables, with more scratch of a chunk behind them. */
 ptrdiff_t xg_multinomial_scratch(ptrdiff_t classes);
-
 /* Tables for a number of classes: abscissas and weights of the quadrature rules, and their steps. */
 void xg_multinomial_tables(ptrdiff_t classes, double *tables);
-/* A chunk of points, with scratch as in chunks.inc.h; work has xg_multinomial_scratch(classes) doubles. */
-void xg_multinomial_chunk(const xg_moments *at, double noise, double delta, const double *tables, double *scratch,
-                          double *work, const xg_site_arrays *out);
+/* A chunk of points, with scratch as in chunks.inc.h. */
+void xg_multinomial_chunk(const xg_moments *at, double noise, double delta, double *tables, double *scratch,
+                          const xg_site_arrays *out);

@@ -96,10 +96,7 @@ static const struct {
 #define XG_ENTRY(number, name, function, argument) {name, number##_values, number##_slopes, number##_array},
     XG_FAMILY_LIST(XG_ENTRY)};
 
-const char *xg_family_name(int i)
-{
-    return families[i].name;
-}
+const char *xg_family_name(int i) { return families[i].name; }
 
 void xg_profile_array(int family, double shape, ptrdiff_t n, const double *h, double *value, double *slope,
                       double *shaped)

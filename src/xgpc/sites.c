@@ -1,8 +1,8 @@
 #include "sites.h"
 
 /* Ordered classes: p(y = c | f) = F(b_c - f) - F(b_{c-1} - f) with cut points b_1 < ... < b_{C-1}. A row's class lies
- * between its cut points low and high; XG_NO_CUT stands for an infinite one. Both likelihoods are log-concave in f and in
- * the cut points. */
+ * between its cut points low and high; XG_NO_CUT stands for an infinite one. Both likelihoods are log-concave in f and
+ * in the cut points. */
 #define XG_NO_CUT 1e100
 
 /* ell, lambda and r of sites.h, and the derivatives of ell by both cut points. */
@@ -153,10 +153,7 @@ static xg_ordinal_site xg_ordinal_at(xg_ordinal_function function, const xg_like
 }
 
 /* The class of a label */
-static ptrdiff_t xg_class_of(double y)
-{
-    return (ptrdiff_t)(0.5 * (y + 1.0));
-}
+static ptrdiff_t xg_class_of(double y) { return (ptrdiff_t)(0.5 * (y + 1.0)); }
 
 /* The rates of a label whose probability is between a and 1 - b. */
 static xg_rates xg_rates_of(double a, double b)
@@ -167,10 +164,7 @@ static xg_rates xg_rates_of(double a, double b)
 
 #define xg_ordinal(function, m, v, y)                                                                                \
     xg_without_cuts(xg_ordinal_at(function, likelihood, m, v, xg_class_of(y)))
-XG_INLINE xg_site xg_without_cuts(xg_ordinal_site site)
-{
-    return (xg_site){site.ell, site.lambda, site.r};
-}
+XG_INLINE xg_site xg_without_cuts(xg_ordinal_site site) { return (xg_site){site.ell, site.lambda, site.r}; }
 
 /* A loop over points for each site, after what any of them needs. */
 #define XG_LOOP(number, name, bound, site_of)                                                                        \
@@ -249,25 +243,9 @@ static const struct {
     const char *likelihood, *bound;
 } xg_descriptions[] = {XG_POINT_LIST(XG_DESCRIPTION) XG_CLASSES_LIST(XG_DESCRIPTION)};
 
-int xg_site_count(void)
-{
-    return XG_SITE_COUNT;
-}
-
-const char *xg_site_likelihood(int i)
-{
-    return xg_descriptions[i].likelihood;
-}
-
-const char *xg_site_bound(int i)
-{
-    return xg_descriptions[i].bound;
-}
-
-int xg_site_is_multi_class(int i)
-{
-    return i >= XG_SOFTMAX_EXACT;
-}
+const char *xg_site_likelihood(int i) { return xg_descriptions[i].likelihood; }
+const char *xg_site_bound(int i) { return xg_descriptions[i].bound; }
+int xg_site_is_multi_class(int i) { return i >= XG_SOFTMAX_EXACT; }
 
 void xg_logistic_normal_mean_array(ptrdiff_t n, const double *m, const double *v, double *out)
 {

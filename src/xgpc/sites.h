@@ -13,8 +13,8 @@
 #define XG_LOGIT_NOISE (1.702 * 1.702)
 
 /* The lists of all sites define their numbers, their dispatch in sites.c and multiclass.c, and the names in Python.
- * SITE(number, likelihood, bound, site) is a line of a list: the first is of sites with one latent function, by moments m
- * and v and the label y; the second of sites with a latent function per class, by chunks of points. */
+ * SITE(number, likelihood, bound, site) is a line of a list: the first is of sites with one latent function, by moments
+ * m and v and the label y; the second of sites with a latent function per class, by chunks of points. */
 #define XG_POINT_LIST(SITE)                                                                                          \
     SITE(XG_LOGIT_POLYA_GAMMA, "logit", "polya-gamma", xg_logit_polya_gamma(m, v, y))                                \
     SITE(XG_LOGIT_EXACT, "logit", "exact", xg_logit_exact(m, v, y))                                                  \
@@ -40,8 +40,7 @@
 enum { XG_POINT_LIST(XG_SITE_NUMBER) XG_CLASSES_LIST(XG_SITE_NUMBER) XG_SITE_COUNT };
 #undef XG_SITE_NUMBER
 
-int xg_site_count(void);
-/* Names of site 0 <= i < xg_site_count(), and whether it has one latent function per class. */
+/* Names of site 0 <= i < XG_SITE_COUNT, and whether it has one latent function per class. */
 const char *xg_site_likelihood(int i);
 const char *xg_site_bound(int i);
 int xg_site_is_multi_class(int i);
@@ -240,3 +239,21 @@ void xg_logistic_normal_mean_array(ptrdiff_t n, const double *m, const double *v
  * class is below ``least``, so that the mixture is not accurate enough; thin (n,) receives their indices. */
 ptrdiff_t xg_logistic_normal_logs(ptrdiff_t n, const double *m, const double *v, double least, ptrdiff_t *thin,
                                   double *out);
+
+/* Sites of several classes: as above, lambda_c = -2 d ell / d v_c and r_c = d ell / d m_c + lambda_c m_c.
+ *
+ * XG_SOFTMAX_EXACT           E[log softmax_y(f)]
+ * XG_SOFTMAX_ADDITIVE_NOISE  a lower bound of it: Liu et al. 2019, equation (25), "GPCsm"
+ * XG_MULTINOMIAL_*           Liu et al. 2019, equation (18), with noise of variance 0, 1 and 1.702^2
+ * XG_LOGISTIC_SOFTMAX        the bound of the augmentation of Galy-Fajou et al. 2019
+ *
+ * Precisions of XG_MULTINOMIAL_* can be negative. */
+
+/* Number of doubles of scratch that xg_multiclass_sites needs. */
+ptrdiff_t xg_multiclass_scratch(ptrdiff_t classes);
+
+/* Sites of points of two classes or more, from the moments of the distances f_c - prior_mean[c]; see xg_sites.
+ * XG_SOFTMAX_EXACT needs the table. Returns 0; or returns -1 and writes nothing if the kind has one latent function
+ * only, or if the table is missing. */
+int xg_multiclass_sites(const xg_likelihood *likelihood, const xg_moments *points, double *scratch,
+                        const xg_site_arrays *sites);

@@ -70,8 +70,7 @@ XG_INLINE xg_range xg_prepare(const xg_moments *at, const xg_hazard_table *table
             variance[i] = xg_max(v[c * stride + point], 0.0);
             mean[i] = m[c * m_stride + point] + XG_EULER;
         }
-        XG_EACH_LANE
-        {
+        XG_EACH_LANE {
             s[i] = sqrt(variance[i] + XG_GUMBEL_VARIANCE);
             /* 1 - ratio without cancellation: v / (s (s + sd(g))) */
             double rest = variance[i] / (s[i] * (s[i] + 1.28254983016186409554));
@@ -89,8 +88,7 @@ XG_INLINE xg_range xg_prepare(const xg_moments *at, const xg_hazard_table *table
             for (int j = 0; j < XG_HAZARD_COLUMNS; ++j)
                 k[j * XG_GROUP + i] = values[j];
         }
-        XG_EACH_LANE
-        {
+        XG_EACH_LANE {
             double inverse = k[INVERSE_WIDTH * XG_GROUP + i] / s[i];
             double low = mean[i] + (k[CENTRE * XG_GROUP + i] + k[LEAST * XG_GROUP + i]) / inverse;
             /* P(f + g > m + reach) < exp(-XG_HIGH) (Chernoff) */
@@ -113,8 +111,7 @@ XG_INLINE void xg_hazards(ptrdiff_t classes, const double *t, int with_curve, do
     for (ptrdiff_t c = 0; c < classes; ++c) {
         const double *restrict k = XG_AT(c, 0), *restrict mean = XG_AT(c, XG_MEAN);
         double *restrict r = XG_AT(c, XG_HAZARD), *restrict q = XG_AT(c, XG_CURVE);
-        XG_EACH_LANE
-        {
+        XG_EACH_LANE {
             double scale = k[INVERSE_WIDTH * XG_GROUP + i];
             double y = scale * (t[i] - mean[i]) - k[CENTRE * XG_GROUP + i], largest = k[LARGEST * XG_GROUP + i];
             /* Beyond the range of the polynomial psi is linear, as for a Gumbel variable. */
@@ -145,8 +142,7 @@ XG_INLINE void xg_hazards(ptrdiff_t classes, const double *t, int with_curve, do
             }
         }
     }
-    XG_EACH_LANE
-    {
+    XG_EACH_LANE {
         F[i] = total[i];
         R[i] = sum[i];
         slope_of_R[i] = slopes[i];
@@ -168,8 +164,7 @@ XG_INLINE xg_rule xg_rule_of(ptrdiff_t classes, const xg_range *range, double *s
     for (int step = 0; step < XG_LOW_STEPS; ++step) {
         xg_hazards(classes, rule.low, 0, scratch, F, R, slope);
         /* log F is nearly a line */
-        XG_EACH_LANE
-        {
+        XG_EACH_LANE {
             double ratio = F[i] * (1.0 / XG_LOW);
             rule.unit[i] = F[i] / R[i];
             double log_ratio = xg_log1p(xg_max(ratio - 1.0, 0.0)) - xg_log1p(xg_max(1.0 / ratio - 1.0, 0.0));
@@ -187,8 +182,7 @@ XG_INLINE int xg_next(xg_rule *rule)
     double before = rule->growth, after = before * XG_GROWTH_FACTOR, last = 0.0;
     double reached = half / XG_GROWTH * (before - 1.0 / before), at = half / XG_GROWTH * (after - 1.0 / after);
     double step = half * (after + 1.0 / after);
-    XG_EACH_LANE
-    {
+    XG_EACH_LANE {
         rule->t[i] = rule->low[i] + rule->unit[i] * at;
         rule->weight[i] = reached < rule->span[i] ? rule->unit[i] * step : 0.0;
         last = xg_max(last, rule->weight[i]);
@@ -206,7 +200,7 @@ XG_INLINE void xg_clear_sums(ptrdiff_t classes, double *scratch)
 }
 
 XG_CALLED void xg_softmax_sites(const xg_moments *at, const xg_hazard_table *table, double *scratch,
-                                       const xg_site_arrays *out)
+                                const xg_site_arrays *out)
 {
     ptrdiff_t classes = at->classes, n = at->n, m_stride = at->m_stride, stride = at->stride;
     const double *m = at->m, *y = at->y;
@@ -215,16 +209,13 @@ XG_CALLED void xg_softmax_sites(const xg_moments *at, const xg_hazard_table *tab
     xg_rule rule = xg_rule_of(classes, &range, scratch);
 
     xg_clear_sums(classes, scratch);
-    XG_EACH_LANE
-    {
+    XG_EACH_LANE {
         mass[i] = moment[i] = 0.0;
         centre[i] = rule.low[i] + 3.0 * rule.unit[i]; /* about the middle */
     }
-    XG_FOR_NODES(rule)
-    {
+    XG_FOR_NODES(rule) {
         xg_hazards(classes, rule.t, 0, scratch, F, R, slope);
-        XG_EACH_LANE
-        {
+        XG_EACH_LANE {
             F[i] = rule.weight[i] * xg_exp(-F[i]);
             mass[i] += F[i] * R[i];
             moment[i] += F[i] * R[i] * (rule.t[i] - centre[i]);
@@ -262,8 +253,8 @@ void xg_softmax_exact_chunk(const xg_moments *at, const xg_hazard_table *table, 
 
 /* As dp_y/dm_d = -integral of T r_y r_d, dp_y/dv_d = half the integral of T r_y q_d for d != y (a normal variable's
  * variance makes half of the second derivative), and by parts dp_y/dv_y = -half the integral of T q_y (R - r_y). */
-XG_CALLED void xg_softmax_score(const xg_moments *at, const xg_hazard_table *table, double *scratch,
-                                       double *value, double *by_mean, double *by_variance)
+XG_CALLED void xg_softmax_score(const xg_moments *at, const xg_hazard_table *table, double *scratch, double *value,
+                                double *by_mean, double *by_variance)
 {
     ptrdiff_t classes = at->classes, n = at->n, stride = at->stride;
     double F[XG_GROUP], R[XG_GROUP], slope[XG_GROUP], p[XG_GROUP], label[XG_GROUP], r_y[XG_GROUP], q_y[XG_GROUP];
@@ -275,26 +266,22 @@ XG_CALLED void xg_softmax_score(const xg_moments *at, const xg_hazard_table *tab
         p[i] = 0.0;
         label[i] = at->y[i < n ? i : n - 1];
     }
-    XG_FOR_NODES(rule)
-    {
+    XG_FOR_NODES(rule) {
         xg_hazards(classes, rule.t, 1, scratch, F, R, slope);
         XG_EACH_LANE r_y[i] = q_y[i] = 0.0;
         for (ptrdiff_t c = 0; c < classes; ++c)
-            XG_EACH_LANE
-            {
+            XG_EACH_LANE {
                 r_y[i] = label[i] == (double)c ? XG_AT(c, XG_HAZARD)[i] : r_y[i];
                 q_y[i] = label[i] == (double)c ? XG_AT(c, XG_CURVE)[i] : q_y[i];
             }
-        XG_EACH_LANE
-        {
+        XG_EACH_LANE {
             F[i] = rule.weight[i] * xg_exp(-F[i]);
             p[i] += F[i] * r_y[i];
         }
         for (ptrdiff_t c = 0; c < classes; ++c) {
             const double *restrict r = XG_AT(c, XG_HAZARD), *restrict q = XG_AT(c, XG_CURVE);
             double *restrict first = XG_AT(c, XG_FIRST_SUM), *restrict second = XG_AT(c, XG_SECOND_SUM);
-            XG_EACH_LANE
-            {
+            XG_EACH_LANE {
                 int own = label[i] == (double)c;
                 double others = R[i] - r_y[i];
                 first[i] += F[i] * r_y[i] * (own ? others : -r[i]);
@@ -320,8 +307,7 @@ XG_CALLED void xg_softmax_score(const xg_moments *at, const xg_hazard_table *tab
  *
  * and for d = c the same with -S and S' + S^2, S = R - r_c, instead of r_d and q_d. */
 XG_CALLED void xg_softmax_pulled(const xg_moments *at, const double *by_lambda, const double *by_r,
-                                        const xg_hazard_table *table, double *scratch, double *by_mean,
-                                        double *by_variance)
+                                 const xg_hazard_table *table, double *scratch, double *by_mean, double *by_variance)
 {
     ptrdiff_t classes = at->classes, n = at->n, stride = at->stride;
     double F[XG_GROUP], R[XG_GROUP], slope[XG_GROUP], sum_a[XG_GROUP], sum_b[XG_GROUP];
@@ -335,13 +321,11 @@ XG_CALLED void xg_softmax_pulled(const xg_moments *at, const double *by_lambda, 
             XG_AT(c, XG_FIRST_WEIGHT)[i] = by_lambda[point] + by_r[point] * at->m[point];
             XG_AT(c, XG_SECOND_WEIGHT)[i] = -by_r[point];
         }
-    XG_FOR_NODES(rule)
-    {
+    XG_FOR_NODES(rule) {
         xg_hazards(classes, rule.t, 1, scratch, F, R, slope);
         XG_EACH_LANE sum_a[i] = sum_b[i] = 0.0;
         for (ptrdiff_t c = 0; c < classes; ++c)
-            XG_EACH_LANE
-            {
+            XG_EACH_LANE {
                 sum_a[i] += XG_AT(c, XG_FIRST_WEIGHT)[i] * XG_AT(c, XG_CURVE)[i];
                 sum_b[i] += XG_AT(c, XG_SECOND_WEIGHT)[i] * XG_AT(c, XG_HAZARD)[i];
             }
@@ -350,8 +334,7 @@ XG_CALLED void xg_softmax_pulled(const xg_moments *at, const double *by_lambda, 
             const double *restrict r = XG_AT(c, XG_HAZARD), *restrict q = XG_AT(c, XG_CURVE),
                          *restrict a = XG_AT(c, XG_FIRST_WEIGHT), *restrict b = XG_AT(c, XG_SECOND_WEIGHT);
             double *restrict first = XG_AT(c, XG_FIRST_SUM), *restrict second = XG_AT(c, XG_SECOND_SUM);
-            XG_EACH_LANE
-            {
+            XG_EACH_LANE {
                 double others = R[i] - r[i], bent = (slope[i] - (q[i] - r[i] * r[i])) + others * others;
                 double of_p = b[i] * R[i] - sum_b[i], of_lambda = sum_a[i] - a[i] * q[i];
                 /* r = 1{c = y} - p + lambda m has the mean itself, too */

@@ -77,10 +77,7 @@ XG_INLINE four sums_of(doubles a, doubles b, doubles c, doubles d)
 #undef SHUFFLED
 }
 
-int xg_is_wide(void)
-{
-    return XG_WIDTH > 2;
-}
+int xg_is_wide(void) { return XG_WIDTH > 2; }
 
 /* Room for a strip, the diagonal of a triangle, or HIGH scaled columns; and for what _tiles.pxd does with the BLAS. */
 ptrdiff_t xg_triangle_scratch(ptrdiff_t n, ptrdiff_t m)

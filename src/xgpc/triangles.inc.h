@@ -1,4 +1,4 @@
-/* The functions of tiles.h for one type; triangles.c includes this file for each type, with REAL, SIZE, PARTS and
+/* The functions of tiles.h for one type; tiles.c includes this file for each type, with REAL, SIZE, PARTS and
  * NAME defined. */
 
 typedef REAL NAME(vector) __attribute__((vector_size(sizeof(REAL) * SIZE), aligned(sizeof(REAL)), may_alias));

@@ -45,10 +45,7 @@ void xg_clip_precision(ptrdiff_t n, const double *restrict mean, double *restric
             total += lane[l];                                                                                        \
     }
 
-XG_INLINE double square(double x)
-{
-    return x * x;
-}
+XG_INLINE double square(double x) { return x * x; }
 
 double xg_natural_gradient(ptrdiff_t n, double scale, const double *target, const double *current, double *g)
 {

@@ -130,6 +130,8 @@ def training_data(
     is_encoded = any(chosen) or any(column.n_missing for column in columns)
     rows = None if is_encoded else checked_rows(model, table, fitted, columns=columns)
     n_rows = len(columns[0].values) if rows is None else rows.shape[0]
+    if not n_rows:
+        raise ValueError("X has 0 samples; give one row at least, or leave this call out.")
     is_ordered = getattr(model, "_is_ordered", False)
     classes = levels_of(y) if classes is None and is_ordered else classes
     may_lack = classes is not None

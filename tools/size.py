@@ -86,7 +86,7 @@ def of_cython(text):
 
 
 COLUMNS = ("code", "functions", "tuned", "Any", "lines")
-COUNTS = {".py": of_python, ".c": of_c, ".h": of_c, ".pyx": of_cython, ".pxd": of_cython}
+COUNTS = {".py": of_python, ".c": of_c, ".h": of_c, ".pyx": of_cython, ".pxd": of_cython, ".pxi": of_cython}
 
 
 def sizes(folder):

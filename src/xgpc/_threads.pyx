@@ -66,15 +66,11 @@ cdef class Held:
 
 
 cdef class BlasLimit:
-    """The limit of BLAS libraries to one thread, while there is a holder: ``with Held(limit.hold, ...)``.
+    """The limit of BLAS libraries, given by threadpoolctl's controllers, to one thread while there is a holder.
 
     Others may set the numbers of threads too: a new holder that finds another number than one sets one and remembers
     what was there. The last holder restores it, unless someone else has changed it meanwhile. ``hold`` and ``release``
     are called with the lock; they may be interrupted and repeated.
-
-    Parameters
-    ----------
-    libraries : list of threadpoolctl's controllers
     """
     cdef readonly object lock
     cdef list _libraries

@@ -198,14 +198,24 @@ class GibbsClassifier(LatentClassifier):
 
             bar = tqdm(total=self.n_chains * n_sweeps, desc="xgpc: sweeps")
 
+        # An interrupt reaches the calling thread alone, and an error in one chain should end the others.
+        failed: list[Chain] = []
+
         def advance() -> bool:
             if bar is not None:
                 bar.update()
-            # An interrupt reaches the calling thread alone.
-            return not pool.is_ending
+            return not (pool.is_ending or failed)
+
+        def run_chain(chain: Chain) -> Chain:
+            try:
+                return chain.run(*settings, advance)
+            except BaseException:
+                failed.append(chain)
+                raise
 
         with bar or nullcontext(), Pool(min(effective_n_jobs(self.n_jobs), self.n_chains)) as pool:
-            return [task.result() for task in [pool.submit(chain.run, *settings, advance) for chain in chains]]
+            tasks = [pool.submit(run_chain, chain) for chain in chains]
+            return [task.result() for task in tasks]
 
     def _set_fit(self, chains: list[Chain]) -> None:
         """Set the attributes that follow from the chains, and warn if these disagree."""

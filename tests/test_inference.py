@@ -14,7 +14,6 @@ from sklearn.preprocessing import StandardScaler
 from support.internals import (
     History,
     KernelSpec,
-    PosteriorOptions,
     Scores,
     SparsePrior,
     accept,
@@ -28,7 +27,7 @@ from support.internals import (
 )
 from support.online import X
 from support.reference import DenseModel, ringnorm
-from support.training import ascended, bound_gradient, sites_of, training, updated
+from support.training import ascended, bound_gradient, options, sites_of, training, updated
 
 from xgpc.likelihoods import record_of
 
@@ -169,8 +168,8 @@ def test_mini_batches_come_close_to_the_full_batch_bound_at_the_rates_that_are_g
     prior = SparsePrior.build(KernelSpec(ConstantKernel(4.0) * RBF(8.0), X.shape[1]), X[:50])
     rows, start, history = training(X, y), prior.at_prior(), History()
     _, best, *_ = ascend(rows, start, EXACT, tol=1e-6)
-    options = {"batch_size": 100, "tol": 0.0, "max_iter": 10, "random_state": np.random.RandomState(0)}
-    point, epochs, *_ = stochastic(rows, start, EXACT, PosteriorOptions(learning_rate=rate, history=history, **options))
+    how = options(0.0, 10, batch_size=100, learning_rate=rate, history=history)
+    point, epochs, *_ = stochastic(rows, start, EXACT, how)
     assert epochs == 10
     assert best - point.elbo < 1e-3 * abs(best)
     rates = history.arrays()["learning_rate"][:-1]
@@ -192,19 +191,7 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
         q = natural_step(q, (P, h), 1.0)
         weight = 4.0 / (k + 4.0)
         mean_P, mean_h = mean_P + weight * (P - mean_P), mean_h + weight * (h - mean_h)
-    point, *_ = stochastic(
-        rows,
-        start,
-        POLYA_GAMMA,
-        PosteriorOptions(
-            batch_size=10**6,
-            learning_rate=1.0,
-            tol=0.0,
-            max_iter=5,
-            random_state=np.random.RandomState(0),
-            history=History(),
-        ),
-    )
+    point, *_ = stochastic(rows, start, POLYA_GAMMA, options(0.0, 5, batch_size=10**6, learning_rate=1.0))
     result = point.q
     np.testing.assert_allclose(np.tril(result.P), np.tril(mean_P), rtol=1e-10, atol=1e-10 * np.abs(mean_P).max())
     np.testing.assert_allclose(result.h, mean_h, rtol=1e-10, atol=1e-10 * np.abs(mean_h).max())

@@ -15,7 +15,6 @@ from support.internals import (
     FullPosterior,
     History,
     KernelSpec,
-    Options,
     ProfiledBound,
     SparsePosterior,
     SparsePrior,
@@ -30,7 +29,7 @@ from support.internals import (
 )
 from support.latents import Problem, assert_near, cases, symmetric
 from support.reference import moons, standardised
-from support.training import assert_one_rate, sites_of, training
+from support.training import assert_one_rate, options, sites_of, training
 
 from xgpc import GPClassifier
 from xgpc.likelihoods import MULTI_CLASS, record_of
@@ -149,7 +148,7 @@ def test_gradients_of_stopped_inner_solves_are_those_of_the_profiled_bound():
     """By the kernel's parameters, against differences of bounds that are solved to the end."""
     rows, prior, site = hard_problem("wine", 100.0, "exact")
     start = starting_posterior(rows, None, prior, site)
-    function = ProfiledBound(rows, site, start, Options(False, 1e-4, 100, History()))
+    function = ProfiledBound(rows, site, start, options(1e-4, 100))
     vector = function.vector + np.array([0.1, -0.05, 0.0])
     for _ in range(3):
         gradient = -function(vector)[1]

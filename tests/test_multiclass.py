@@ -11,7 +11,6 @@ from support.internals import (
     Cache,
     History,
     MiniBatches,
-    PosteriorOptions,
     SparsePosterior,
     Threads,
     fit_bytes,
@@ -35,7 +34,7 @@ from support.latents import (
     seeds,
     symmetric,
 )
-from support.training import sites_of, softmax_curvatures, updated
+from support.training import options, sites_of, softmax_curvatures, updated
 
 from xgpc import GPClassifier
 from xgpc._natural_gradient import SCHEDULES
@@ -176,14 +175,7 @@ def test_mini_batches_come_near_the_bound_of_all_rows(likelihood, bound, share):
         rows,
         problem.prior.at_prior(problem.n_latents),
         problem.site(None),
-        PosteriorOptions(
-            batch_size=50,
-            tol=0.0,
-            max_iter=20,
-            learning_rate="adaptive",
-            random_state=np.random.RandomState(0),
-            history=History(),
-        ),
+        options(0.0, 20, batch_size=50),
     )
     assert epochs == 20
     assert point.elbo == pytest.approx(best, rel=0.01)

@@ -19,8 +19,6 @@ from support.internals import (
     History,
     KernelSpec,
     LinearPrior,
-    Options,
-    PosteriorOptions,
     SparsePrior,
     Threads,
     Training,
@@ -34,6 +32,7 @@ from support.internals import (
     stochastic,
     update,
 )
+from support.training import options
 from threadpoolctl import threadpool_info
 
 from xgpc._kernels import KernelGradient
@@ -202,11 +201,9 @@ def test_a_file_read_block_by_block_teaches_what_rows_in_memory_do(tmp_path):
     bits = []
     for source in (ArraySource(X, y), FileSource(tmp_path / "X.npy", tmp_path / "y.npy")):
         with Threads(2) as executor:
-            training, options = Training(source, executor), Options(True, 1e-4, 5, History())
-            point = profile(training, prior.at_prior(), site, options).point
-            q, *_ = stochastic(
-                training, point.q, site, PosteriorOptions(50, "adaptive", 1e-3, 2, np.random.RandomState(0), History())
-            )
+            training = Training(source, executor)
+            point = profile(training, prior.at_prior(), site, options(1e-4, 5, learn_inducing=True)).point
+            q, *_ = stochastic(training, point.q, site, options(1e-3, 2, batch_size=50))
         bits.append([point.q.P.tobytes(), point.elbo, q.q.h.tobytes(), q.elbo])
     assert bits[0] == bits[1]
 

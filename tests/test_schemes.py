@@ -23,7 +23,6 @@ from support.internals import (
     JointBound,
     KernelSpec,
     LengthScalePrior,
-    Options,
     ProfiledBound,
     SparsePosterior,
     update,
@@ -31,12 +30,12 @@ from support.internals import (
 from support.latents import Problem
 from support.local import Problem as LocalProblem
 from support.reference import jaakkola_jordan_bound, maximise_jaakkola_jordan, moons, twonorm
-from support.training import ascended, sites_of
+from support.training import ascended, options, sites_of
 
 from xgpc import GPClassifier
 from xgpc.likelihoods import LIKELIHOODS, record_of
 
-OPTIONS = Options(True, 1e-4, 100, History())
+OPTIONS = options(1e-4, 100, learn_inducing=True)
 TAYLOR = record_of("logit", "taylor").site()
 
 KERNELS = {
@@ -342,14 +341,14 @@ def test_gradient_of_what_profile_climbs():
     prior = LengthScalePrior(0.2, np.array([1.0, 2.0]))
     rows, start = problem.training(), problem.prior.at_prior()
 
-    def climbed(vector, **options):
+    def climbed(vector, **others):
         # Inner solves that each begin at the same sites and end tightly are smooth enough to difference.
-        function = ProfiledBound(rows, problem.site(), start, Options(True, 1e-9, 100, History(), **options))
+        function = ProfiledBound(rows, problem.site(), start, options(1e-9, 100, learn_inducing=True, **others))
         for _ in range(9):
             function.tighten()
         return function(vector)
 
-    vector = ProfiledBound(rows, problem.site(), start, Options(True, 1e-9, 1, History())).vector
+    vector = ProfiledBound(rows, problem.site(), start, options(1e-9, 1, learn_inducing=True)).vector
     vector = vector + 0.1 * np.random.default_rng(1).normal(size=len(vector))
     with_prior = partial(climbed, length_scale_prior=prior)
     check_gradient(with_prior, vector, 1e-5)
@@ -362,8 +361,8 @@ def test_gradient_of_what_fixed_sites_climb(kind):
     problem = Problem(kernel="ard", bound="polya-gamma", n=20, m=5)
     rows, start = problem.training(), problem.prior.at_prior()
     point, prior = update(rows, start, problem.site()), LengthScalePrior(0.2, np.array([1.0, 2.0]))
-    options = Options(True, 1e-9, 100, History())
-    plain, climbed = kind(rows, point, options), kind(rows, point, replace(options, length_scale_prior=prior))
+    how = options(1e-9, 100, learn_inducing=True)
+    plain, climbed = kind(rows, point, how), kind(rows, point, replace(how, length_scale_prior=prior))
     vector = plain.start + 0.05 * np.random.default_rng(1).normal(size=len(plain.start))
     check_gradient(climbed, vector)
     spec = problem.prior.spec.with_theta(vector[: len(problem.prior.spec.theta)])

@@ -15,7 +15,7 @@ from .approximations.base import Training
 from .approximations.linear import LinearPrior, RowSpan
 from .config import TRUTH, check_allowed, number, one_of
 from .estimator import LatentClassifier, all_or_nothing, latent_results
-from .inference.mini_batch import PosteriorOptions
+from .inference.options import Options
 from .inference.run import Run
 from .learning.prior_variance import ascend, stochastic_ascent
 from .likelihoods import LIKELIHOODS, record_of
@@ -169,7 +169,7 @@ class BayesianLinearClassifier(LatentClassifier):
             history.tell(stage="learning", n_rows=source.n_rows)
             takes_all = self.batch_size is None or LEAST_STEPS * self.batch_size > source.n_rows
             search = ascend if takes_all else stochastic_ascent
-            options = PosteriorOptions(self.batch_size, self.learning_rate, tol, max_iter, run.random_state, history)
+            options = Options(tol, max_iter, history, run.random_state, self.batch_size, self.learning_rate)
             ascents = [search(Training(source, executor), prior, site, options) for prior in priors]
             point, self.n_iter_, self.converged_, _ = max(ascents, key=lambda ascent: ascent.elbo)
             q, prior, self.elbo_ = point.q, point.q.prior, point.elbo

@@ -24,6 +24,7 @@ from .estimator import ColumnsOfFit, all_or_nothing, latent_results
 from .files import Arrays, Header, read, refusing, regular, write
 from .inference.ascent import coordinate_ascent
 from .inference.history import History
+from .inference.options import Options
 from .io import (
     check_arrays,
     check_complete,
@@ -38,7 +39,7 @@ from .kernels.default import default_kernel
 from .kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from .kernels.spec import KernelSpec, with_numbers
 from .learning.inducing import inducing_points
-from .learning.optimizer import Options, profile
+from .learning.optimizer import profile
 from .likelihoods import LikelihoodBound, record_of
 from .rows.blas import single_threaded_blas
 from .rows.executor import Threads
@@ -151,7 +152,7 @@ class GPPreference(ColumnsOfFit):
         scales = LengthScalePrior(DEFAULT_SPREAD, sample.scale, DEFAULT_LEVEL) if is_default else NO_PRIOR
         with single_threaded_blas(), Threads(self.n_jobs) as executor:
             training = Training(ArraySource(pairs, np.ones(len(pairs)), weight), executor)
-            options = Options(False, float(self.tol), int(self.max_iter), history, length_scale_prior=scales)
+            options = Options(float(self.tol), int(self.max_iter), history, random_state, length_scale_prior=scales)
             q, site, self.n_iter_, problem = PairPrior.build(spec, Z).at_prior(), record.site(), 1, None
             if self.optimizer is not None:
                 found = profile(training, q, site, options)

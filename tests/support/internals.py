@@ -28,7 +28,8 @@ from xgpc.inference.ascent import (
 from xgpc.inference.fitting import projected_sums
 from xgpc.inference.history import History
 from xgpc.inference.local_sites import Local, Sweep
-from xgpc.inference.mini_batch import MiniBatches, PosteriorOptions, stochastic
+from xgpc.inference.mini_batch import MiniBatches, stochastic
+from xgpc.inference.options import Options
 from xgpc.inference.sweeps import converged_sites, start_sites
 from xgpc.kernels.features import Groups
 from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
@@ -37,7 +38,7 @@ from xgpc.learning.candidates import Scores, accept
 from xgpc.learning.held_out_score import HeldOutScore, inverse_diagonal
 from xgpc.learning.inducing import fit_bytes
 from xgpc.learning.izmailov_kropotov import FixedSitesBound, JointBound
-from xgpc.learning.optimizer import Coordinates, Options, ProfiledBound, profile
+from xgpc.learning.optimizer import Coordinates, ProfiledBound, profile
 from xgpc.learning.score_test import score_test
 from xgpc.likelihoods.curvature import LEAST_COMPLEMENT
 from xgpc.rows.block import BLOCK_ROWS, Block, Cache

@@ -6,6 +6,8 @@ from .internals import (
     LEAST_COMPLEMENT,
     ArraySource,
     Coordinates,
+    History,
+    Options,
     SparsePosterior,
     SparsePrior,
     Threads,
@@ -100,3 +102,8 @@ def in_single_precision(q):
     """The same posterior, whose whitened rows are of single precision."""
     prior = grouped([SparsePrior.build(group.spec, group.Z, np.float32) for group in q.prior.groups])
     return SparsePosterior.from_natural(prior, q.P, q.h)
+
+
+def options(tol, max_iter, **others):
+    """Options of a search with a history and random numbers of its own."""
+    return Options(tol, max_iter, **{"history": History(), "random_state": np.random.RandomState(0)} | others)

@@ -13,7 +13,8 @@ from ..rows.clock import has_passed
 from ..rows.source import ArraySource, RowSource, labels_and_weights
 from .ascent import Ascent, carry_over, coordinate_ascent, natural_step, starting_posterior, update
 from .history import History
-from .mini_batch import PosteriorOptions, stochastic
+from .mini_batch import stochastic
+from .options import Options
 
 
 class Evidence(NamedTuple):
@@ -25,7 +26,7 @@ class Evidence(NamedTuple):
 
 
 def fit_posterior(
-    training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site, options: PosteriorOptions
+    training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site, options: Options
 ) -> Ascent[KernelPosterior]:
     """The posterior of all rows under ``prior``, from the sites of q if given; its bound is no lower than theirs."""
     site, history = options.prior_mean.site(site, prior), options.history
@@ -61,7 +62,7 @@ def fit_posterior_or_keep(
     prior: KernelPrior,
     kept: tuple[KernelPosterior, KernelPrior] | None,
     site: Site,
-    options: PosteriorOptions,
+    options: Options,
 ) -> Ascent[KernelPosterior]:
     """The posterior of all rows under the learned prior, or under the previous fit's prior if that is better.
 
@@ -83,9 +84,7 @@ def fit_posterior_or_keep(
         tol=options.tol,
         max_iter=options.max_iter if options.batch_size is None else 0,
     ).point
-    height, after = (
-        point.elbo + options.length_scale_prior.of(point.q.prior.groups)[0] for point in (before, ascent.point)
-    )
+    height, after = options.value(before), options.value(ascent.point)
     if not height > after:
         return ascent
     what = "the bound" if options.length_scale_prior.is_flat else "the bound with the length scales' log prior"
@@ -100,7 +99,7 @@ def from_some(
     q: KernelPosterior | None,
     prior: KernelPrior,
     site: Site,
-    options: PosteriorOptions,
+    options: Options,
 ) -> tuple[Training, KernelPosterior, Site]:
     """Training rows, start and site for the posterior of a stream, given a random sample of its rows in memory.
 

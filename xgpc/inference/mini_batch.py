@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from .._natural_gradient import SCHEDULES, BatchPart, MovingPrior, NaturalGradient
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
-from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..likelihoods import other_site
 from ..rows.clock import has_passed
 from ..rows.executor import Executor
 from ..rows.source import ArraySource
 from .ascent import Ascent, best_parameter, update
-from .history import History
-from .prior_mean import OF_SITE, PriorMean
+from .options import Options
 
 # Mini-batches averaged into the start of the adaptive rate.
 ADAPTIVE_START = 10
@@ -145,7 +142,7 @@ class MiniBatches:
         return len(self.changes) == WINDOW and float(np.mean(self.changes)) < tol
 
     def epoch(
-        self, training: Training, q: KernelPosterior, site: Site, options: PosteriorOptions, number: int
+        self, training: Training, q: KernelPosterior, site: Site, options: Options, number: int
     ) -> tuple[float, bool]:
         """Steps over all rows, freshly shuffled, under q's prior, until they are at rest.
 
@@ -191,27 +188,6 @@ def batch_rows(batch_size: int | None, n_rows: int) -> int | None:
     return None if batch_size is None or batch_size >= n_rows else max(1, min(int(batch_size), n_rows // 2))
 
 
-@dataclass(frozen=True)
-class PosteriorOptions:
-    """How the posterior of all rows is found.
-
-    Mini-batches have ``batch_size`` rows, and ``tol`` or ``max_iter`` epochs end them; None: full batches. The
-    ``history`` gets a row for every step. ``leaves_prior`` makes full batches take a step from the prior even if it
-    promises less than ``tol``. Learning maximises the bound plus the log ``length_scale_prior``. ``prior_mean`` gives
-    the sites' mean under each prior.
-    """
-
-    batch_size: int | None
-    learning_rate: str | float | Sequence[float]
-    tol: float
-    max_iter: int
-    random_state: np.random.RandomState
-    history: History
-    leaves_prior: bool = False
-    length_scale_prior: LengthScalePrior = NO_PRIOR
-    prior_mean: PriorMean = OF_SITE
-
-
 # (loop, a posterior with the prior of its steps, the log-likelihood of an epoch, whether the steps are at rest) -> a
 # posterior with the prior of the next epoch, and whether the prior is at rest, too
 Move = Callable[[MiniBatches, KernelPosterior, float, bool], tuple[KernelPosterior, bool]]
@@ -226,7 +202,7 @@ def stochastic(
     training: Training,
     q: KernelPosterior,
     site: Site,
-    options: PosteriorOptions,
+    options: Options,
     move: Move = stay,
 ) -> Ascent[KernelPosterior]:
     """Mini-batch natural gradients: ``max_iter`` epochs at most, over freshly shuffled rows.

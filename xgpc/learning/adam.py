@@ -14,9 +14,10 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training, grouped
 from ..inference.ascent import best_parameter, update
 from ..inference.mini_batch import MiniBatches, batch_rows, learning_rate_schedule
+from ..inference.options import Options
 from ..kernels.prior import LengthScalePrior
 from ..rows.source import permuted
-from .optimizer import Coordinates, Options, Outcome, profile
+from .optimizer import Coordinates, Outcome, profile
 
 # Rate of Adam's step t: RATE / sqrt(1 + t / delay), times the root of the batch's rows / RATE_BATCH, at most
 # RATE_FACTOR; the delay is an epoch's steps, at least DELAY. Inducing points, whose many coordinates make noise, move
@@ -44,7 +45,6 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
     coordinates, q = Coordinates(start.prior, options.learn_inducing), start
     if coordinates.is_empty or start.prior.is_full:
         return Outcome(update(training, start, site), 0)
-    assert options.random_state is not None
     n, n_features = len(training), training.source.n_features
     some = batch_rows(options.batch_size, n)
     batch, takes_all = some or n, some is None

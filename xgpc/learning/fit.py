@@ -14,6 +14,7 @@ from ..config import FitConfig
 from ..data.encoding import Encoding
 from ..data.training import Columns
 from ..inference.fitting import Evidence
+from ..inference.options import Options
 from ..inference.prior_mean import OF_SITE, PriorMean
 from ..inference.run import Run
 from ..kernels.features import Groups
@@ -51,6 +52,22 @@ class Fit:
     @property
     def training(self) -> Training:
         return Training(self.source, self.run.executor, self.n_latents)
+
+    def options(self, length_scale_prior: LengthScalePrior) -> Options:
+        """Options of searches, as the parameters give them."""
+        config, run = self.config, self.run
+        return Options(
+            config.tol,
+            config.max_iter,
+            run.history,
+            run.random_state,
+            config.batch_size,
+            config.learning_rate,
+            length_scale_prior,
+            self.prior_mean,
+            config.learn_inducing,
+            config.learned_rates,
+        )
 
     @property
     def n_latents(self) -> int:

@@ -11,11 +11,12 @@ from .. import _sites
 from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
 from ..inference.ascent import Point, carry_over, coordinate_ascent, projected, update
+from ..inference.options import Options
 from ..likelihoods import record_of
 from ..rows.source import labels_and_weights
 from ..statistics import FixedSites, Projection, SitesAtPosterior, block_sites, prior_curvature, quadratic_constant
 from .minimise import PATIENCE, minimise
-from .optimizer import Coordinates, Options, Outcome, least_bound, refused
+from .optimizer import Coordinates, Outcome, least_bound, refused
 
 POLYA_GAMMA = record_of("logit", "polya-gamma").site()
 # Izmailov & Kropotov 2016, section 5: three updates of xi, mu and Sigma, then at most five evaluations of L-BFGS.

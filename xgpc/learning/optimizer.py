@@ -1,8 +1,7 @@
-"""What all optimizers share (options, results, the parameters as a vector), and L-BFGS on the profiled bound."""
+"""What all optimizers share (results, the parameters as a vector), and L-BFGS on the profiled bound."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +11,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..data.moments import mean_and_scale
 from ..inference.ascent import ROUND_OFF, Ascent, Point, coordinate_ascent, is_small, proper_posterior, tolerance_unit
-from ..inference.history import History
-from ..kernels.prior import NO_PRIOR, LengthScalePrior
+from ..inference.options import Options
 from ..likelihoods.coordinates import Limits
 from ..statistics import gradient_by_parameter
 from .minimise import PATIENCE, minimise
@@ -82,7 +80,7 @@ class Coordinates:
     def pack(self, prior: KernelPrior, site: Site | None = None) -> np.ndarray:
         points = (prior.Z / self.unit).ravel() if self.learn_inducing else []
         of_parameter = [] if site is None or self._of_parameter is None else [self._of_parameter.pack(site.parameter)]
-        return np.concatenate([thetas(prior), points, *of_parameter, [0.0]])
+        return np.concatenate([*(group.spec.theta for group in prior.groups), points, *of_parameter, [0.0]])
 
     def pack_gradient(self, d_theta: np.ndarray, d_Z: np.ndarray, d_parameter: ArrayLike = ()) -> np.ndarray:
         """From gradients; that by the likelihood's parameter is already by its coordinates."""
@@ -110,11 +108,6 @@ class Coordinates:
         return self.start.rebuilt(specs, Z)
 
 
-def thetas(prior: KernelPrior) -> np.ndarray:
-    """Log parameters of all kernels, concatenated."""
-    return np.concatenate([group.spec.theta for group in prior.groups])
-
-
 @dataclass(frozen=True)
 class Outcome:
     """The result of an optimizer: the best posterior with its pass, the iterations, and a problem if there was one."""
@@ -122,46 +115,6 @@ class Outcome:
     point: Point[KernelPosterior]
     n_iter: int
     problem: str | None = None
-
-
-# Log prior of the length scales and its gradient by the kernels' parameters.
-LogPrior = tuple[float, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options of an optimizer, which maximises the bound plus the log ``length_scale_prior``."""
-
-    learn_inducing: bool
-    tol: float  # average relative gain of an iteration below which the optimizer stops
-    max_iter: int
-    history: History
-    # Receives each better posterior and its site.
-    reached: Callable[[KernelPosterior, Site], None] = lambda q, site: None
-    length_scale_prior: LengthScalePrior = NO_PRIOR
-    learned_rates: tuple[bool, bool] = (False, False)  # whether guess and lapse rate are learned
-    # For mini-batches.
-    batch_size: int | None = None
-    learning_rate: str | float | Sequence[float] = "adaptive"
-    random_state: np.random.RandomState | None = None
-
-    def log_prior(self, prior: KernelPrior) -> LogPrior:
-        """Log prior of all kernels' length scales, and its gradient by their parameters, kernel by kernel."""
-        return self.length_scale_prior.of(prior.groups)
-
-    def value(self, point: Point[KernelPosterior]) -> float:
-        """What is maximised: the bound plus the log prior."""
-        return point.elbo + self.log_prior(point.q.prior)[0]
-
-    def record(self, elbo: float, prior: KernelPrior, log_prior: float, **columns: ArrayLike) -> None:
-        """Add an evaluation to the history: the bound and, if the length scales have a prior, its logarithm."""
-        if not self.length_scale_prior.is_flat:
-            columns["log_prior"] = log_prior
-        self.history.add(elbo=elbo, theta=thetas(prior)[None], **columns)
-
-    def too_few(self, whose: str, limit: str = "") -> str:
-        """The problem that the iterations ended before ``tol`` was reached."""
-        return f"{limit or f'max_iter={self.max_iter} was'} reached before tol={self.tol:g} by {whose}"
 
 
 def least_bound(training: Training) -> float:
@@ -194,7 +147,7 @@ class ProfiledBound:
         # At the prior the gradient vanishes, so a start without any step is solved again.
         self._has_stepped = ascent.n_iter > 0
 
-    def _keep(self, vector: np.ndarray, ascent: Ascent[KernelPosterior], log_prior: LogPrior) -> None:
+    def _keep(self, vector: np.ndarray, ascent: Ascent[KernelPosterior], log_prior: tuple[float, np.ndarray]) -> None:
         self.vector, self.point, self.solved = vector.copy(), ascent.point, ascent.converged
         self.log_prior, self.value = log_prior, ascent.elbo + log_prior[0]
         self.options.reached(ascent.q, ascent.point.site)

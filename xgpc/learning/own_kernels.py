@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..approximations.base import KernelPosterior, KernelPrior, grouped
@@ -11,7 +13,7 @@ from ..rows.clock import during
 from .candidates import Scores, accept
 from .fit import Candidate, Fit
 from .inducing import MOST_BYTES, fit_bytes
-from .optimizer import Options, profile
+from .optimizer import profile
 from .stages import MAX_MOVING, Subsets, learn_in_stages, predicted, subset_sizes
 
 # With fewer rows, held-out rows cannot decide about own kernels, and the bound never can, because it rewards kernels
@@ -87,8 +89,8 @@ def _tried(fit: Fit, shared: Candidate) -> tuple[Tried, Tried] | None:
         return None
     training = fit.training.part(rows if some is None else rows[some])
     learns_points = config.learn_inducing and n_inducing <= MAX_MOVING
-    log_prior = shared.length_scale_prior
-    options = Options(learns_points, config.tol, TRIAL_ITERATIONS, History(), length_scale_prior=log_prior)
+    options = fit.options(shared.length_scale_prior)
+    options = replace(options, learn_inducing=learns_points, max_iter=TRIAL_ITERATIONS, history=History())
 
     def tried(prior: KernelPrior) -> Tried:
         point = profile(training, starting_posterior(training, shared.q, prior, site), site, options).point

@@ -22,7 +22,7 @@ from ..inference.fitting import (
     posterior_before,
     projected_sums,
 )
-from ..inference.mini_batch import PosteriorOptions, batch_rows
+from ..inference.mini_batch import batch_rows
 from ..inference.run import Run
 from ..kernels.default import without_features
 from ..kernels.prior import NO_PRIOR
@@ -187,18 +187,10 @@ def infer(fit: Fit, first: Candidate, learned: Candidate, leaves_prior: bool = F
         tol *= AFTER_MINI_BATCHES
         # Mini-batches have already learned from a random sample of a stream, so one pass over all rows is enough.
         max_iter = max_iter if fit.stream is None else 1
-    options = PosteriorOptions(
-        # If mini-batches have learned the hyperparameters, full batches find the posterior of all rows.
-        None if config.learns_in_batches else batch_rows(config.batch_size, len(training)),
-        config.learning_rate,
-        tol,
-        max_iter,
-        run.random_state,
-        history,
-        leaves_prior,
-        first.length_scale_prior,
-        fit.prior_mean,
-    )
+    # If mini-batches have learned the hyperparameters, full batches find the posterior of all rows.
+    batch_size = None if config.learns_in_batches else batch_rows(config.batch_size, len(training))
+    options = fit.options(first.length_scale_prior)
+    options = replace(options, batch_size=batch_size, tol=tol, max_iter=max_iter, leaves_prior=leaves_prior)
     # Mini-batches pass over all rows only a few times, so that a cache would not pay.
     training = training if options.batch_size is None else training.uncached()
     if fit.stream is not None:

@@ -10,7 +10,8 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
 from ..approximations.linear import LinearPrior
 from ..inference.ascent import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, Ascent, Point, coordinate_ascent, is_small
-from ..inference.mini_batch import MiniBatches, PosteriorOptions, stochastic
+from ..inference.mini_batch import MiniBatches, stochastic
+from ..inference.options import Options
 
 # Steps of q between two moves of the prior variance: enough to reach coordinate ascent's safe fallback.
 STEPS_PER_VARIANCE = FALLBACK_AFTER + 1
@@ -20,7 +21,7 @@ STEPS_PER_VARIANCE = FALLBACK_AFTER + 1
 LARGEST_MOVE_OF_EPOCH = 1.0
 
 
-def ascend(training: Training, prior: LinearPrior, site: Site, options: PosteriorOptions) -> Ascent[Any]:
+def ascend(training: Training, prior: LinearPrior, site: Site, options: Options) -> Ascent[Any]:
     """Alternate full-batch steps of q with moves of s^2; halve a move that lowers a bound."""
     tol, max_iter, history = options.tol, options.max_iter, options.history
     few = STEPS_PER_VARIANCE if prior.low < prior.high else max_iter
@@ -57,7 +58,7 @@ def sums_of_sites(q: KernelPosterior) -> tuple[np.ndarray, np.ndarray]:
     return P - np.eye(len(h)), h
 
 
-def stochastic_ascent(training: Training, prior: LinearPrior, site: Site, options: PosteriorOptions) -> Ascent[Any]:
+def stochastic_ascent(training: Training, prior: LinearPrior, site: Site, options: Options) -> Ascent[Any]:
     """Take mini-batch steps, and move s^2 after every epoch."""
     context = options.history.context
 

@@ -11,6 +11,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..inference.ascent import Point, coordinate_ascent, starting_posterior, tolerance_unit, update
 from ..inference.history import History
+from ..inference.options import Options
 from ..kernels.default import STARTS, axis_aligned, other_start
 from ..likelihoods import LikelihoodBound, label_log_probabilities
 from ..rows.block import dense
@@ -22,7 +23,7 @@ from .fit import Candidate, Fit
 from .hold_out import Split
 from .inducing import MAX_INDUCING, MOST_ALL_ROWS, with_more_points
 from .izmailov_kropotov import alternate, hybrid, joint
-from .optimizer import Options, Outcome, profile
+from .optimizer import Outcome, profile
 
 # Rows of the first subset, or rows for each inducing point; from fewer, later subsets keep a poor optimum.
 FIRST_ROWS, ROWS_PER_POINT = 4000, 40
@@ -155,18 +156,8 @@ class Learner:
         # Without an optimizer kernel and inducing points stay, and only posteriors are fitted.
         self.optimize = None if config.optimizer is None else SCHEMES[config.optimizer]
         # Options of the last stage, and of those before.
-        self.options = Options(
-            config.learn_inducing and not is_full,
-            config.tol,
-            config.max_iter,
-            self.history,
-            self._report,
-            start.length_scale_prior,
-            config.learned_rates,
-            config.batch_size,
-            config.learning_rate,
-            self.random_state,
-        )
+        moves = config.learn_inducing and not is_full
+        self.options = replace(fit.options(start.length_scale_prior), learn_inducing=moves, reached=self._report)
         most = min(SUBSET_ITERATIONS, SUBSET_FACTOR * config.max_iter)
         self.early = replace(self.options, tol=SUBSET_LOOSENING * config.tol, max_iter=most)
         # Mini-batches need no subsets, and a full Gaussian process always uses all rows.

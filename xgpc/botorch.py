@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import copy
-from functools import reduce
-from operator import mul
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,51 +21,35 @@ from ._kernels import InducingKernel
 from .arrays import link_arrays
 from .classifier import GPClassifier
 from .data.encoding import of_table
-from .kernels.factors import AXIS_FAMILIES, LOG_FACTORS, NAMES, PROFILES
+from .kernels.factors import Pairs, covariances
 from .likelihoods.softmax import softmax_log_probabilities
 from .torch import file_of, model_of
 
-# Added to squared scaled distances, so that the roots in profiles have derivatives where points coincide: it changes
-# values by 1e-18, and second derivatives there by 1e-7. The kernels with nu = 1/2 have none there, and get NaN.
+# Added below roots, which then have derivatives where points coincide: it changes values by 1e-18, and second
+# derivatives there by 1e-7. The kernels with nu = 1/2 have none there, and get NaN.
 TINY = 1e-18
-ROUGH = ("matern-1/2", "axis-matern-1/2")
+SMOOTH = SimpleNamespace(exp=torch.exp, log=torch.log, sin=torch.sin, sqrt=lambda x: torch.sqrt(x + TINY))
 
 
-def _factor(core: InducingKernel, f: int, X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
-    """Factor f of the kernel between rows X (..., n, d) and Z (..., m, d): (..., n, m)."""
-    name, shape = NAMES[int(core.family[f])], float(core.shape[f])
-    # What a factor does not see must not get its NaN.
-    seen = np.flatnonzero(core.inverse_length_scale[f])
-    x, z = (rows[..., seen] * torch.as_tensor(core.inverse_length_scale[f, seen]) for rows in (X, Z))
-    if name == "dot-product":
-        return PROFILES[name](torch, x @ z.mT, shape)
-    squares, tiny = (x.unsqueeze(-2) - z.unsqueeze(-3)) ** 2, 0.0 if name in ROUGH else TINY
-    if name in AXIS_FAMILIES.values():
-        return PROFILES[name](torch, LOG_FACTORS[name](torch, (squares + tiny).sqrt()).sum(-1), shape)
-    return PROFILES[name](torch, -0.5 * (squares.sum(-1) + tiny), shape)
+def _functions(family: str) -> Any:
+    return torch if family in ("matern-1/2", "axis-matern-1/2") else SMOOTH
 
 
-def _covariances(core: InducingKernel, X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
-    """k(X, Z) (..., n, m), without noise."""
-    total = X.new_zeros(*X.shape[:-1], Z.shape[-2])
-    for t in np.flatnonzero(np.asarray(core.noise) == 0):
-        factors = [_factor(core, int(f), X, Z) for f in np.flatnonzero(core.term == t)]
-        total = total + reduce(mul, factors, float(core.variance[t]))
-    return total
+def _with_points(core: InducingKernel, X: torch.Tensor) -> torch.Tensor:
+    """k(X, Z) (..., n, m) of rows (..., n, d) and the inducing points, without noise."""
+    Z = torch.tensor(core.inducing_points)
+    pairs = Pairs(lambda j: (X[..., j, None], Z[:, j]), X.new_zeros(*X.shape[:-1], len(Z)))
+    return covariances(core, pairs, _functions)
 
 
 def _joint(core: InducingKernel, X: torch.Tensor) -> torch.Tensor:
     """k(X, X) (..., q, q), with noise on the diagonal."""
-    diagonal = X.new_zeros(X.shape[:-1])
-    for t in range(core.n_terms):
-        products = [int(f) for f in np.flatnonzero(core.term == t) if NAMES[int(core.family[f])] == "dot-product"]
-        own = [_factor(core, f, X.unsqueeze(-2), X.unsqueeze(-2))[..., 0, 0] for f in products]
-        diagonal = diagonal + reduce(mul, own, float(core.variance[t]))
+    own = Pairs(lambda j: (X[..., j], X[..., j]), X.new_zeros(X.shape[:-1]))
+    joint = torch.diag_embed(covariances(core, own, _functions, is_own=True))
     # Pairs alone: of a row with itself, a kernel with nu = 1/2 would have a kink.
-    i, j = torch.triu_indices(X.shape[-2], X.shape[-2], 1)
-    pairs = _covariances(core, X[..., i, None, :], X[..., j, None, :])[..., 0, 0]
-    joint = torch.diag_embed(diagonal)
-    joint[..., i, j] = joint[..., j, i] = pairs
+    first, second = torch.triu_indices(X.shape[-2], X.shape[-2], 1)
+    pairs = Pairs(lambda j: (X[..., first, j], X[..., second, j]), X.new_zeros(*X.shape[:-2], len(first)))
+    joint[..., first, second] = joint[..., second, first] = covariances(core, pairs, _functions)
     return joint
 
 
@@ -152,8 +135,7 @@ class LatentModel(Model):
         for c in range(self.num_outputs) if output_indices is None else output_indices:
             core, weights, explained, added = self._forms[c]
             if id(core) not in kernels:
-                points = torch.tensor(core.inducing_points)
-                kernels[id(core)] = _covariances(core, rows, points), _joint(core, rows)
+                kernels[id(core)] = _with_points(core, rows), _joint(core, rows)
             k, prior = kernels[id(core)]
             less, more = k @ explained.mT, k @ added.mT
             mean = k @ weights + float(np.atleast_1d(self.model.mean_)[c])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+from operator import add, mul
 from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, DotProduct, ExpSineSquared, Kernel, Matern, RationalQuadratic
 
-from .._kernels import FAMILIES
+from .._kernels import FAMILIES, InducingKernel
 from .axis import AxisMatern
 
 # Number of a family in the core -> its name
@@ -94,8 +96,8 @@ def _periodic(xp: Module, sine: Values, shape: float) -> Values:
 
 
 # The covariance of each family as a function of (xp, h, shape), as in ``src/xgpc/profiles.h``: h = -r^2 / 2, or x.z for
-# a dot product, or a sum over features, see ``LOG_FACTORS``. The module xp has exp, log, sin and sqrt of h: NumPy, or
-# ``xgpc.onnx.graph``.
+# a dot product, or a sum over features, see ``LOG_FACTORS``. The module xp has exp, log, sin and sqrt of h: NumPy,
+# PyTorch, or ``xgpc.onnx.graph``.
 PROFILES: dict[str, Callable[[Module, Values, float], Values]] = {
     "rbf": lambda xp, h, shape: xp.exp(h),
     "matern-1/2": lambda xp, h, shape: xp.exp(-xp.sqrt(-2.0 * h)),
@@ -113,3 +115,52 @@ LOG_FACTORS: dict[str, LogFactor] = {
     "axis-matern-1/2": lambda xp, t: -t,
     "axis-matern-3/2": lambda xp, t: xp.log(1.0 + math.sqrt(3.0) * t) - math.sqrt(3.0) * t,
 }
+
+
+@dataclass
+class Pairs:
+    """Pairs of rows x and z: ``features(j)`` are the values of feature j in all x and in all z, which broadcast to the
+    shape of the covariances, that of ``zeros``."""
+
+    features: Callable[[int], tuple[Values, Values]]
+    zeros: Values
+
+    def products(self, scale: np.ndarray) -> Values:
+        """x.z of the features of which ``scale`` is 1 and not 0."""
+        return reduce(add, [mul(*self.features(j)) for j in map(int, np.flatnonzero(scale))])
+
+    def differences(self, scale: np.ndarray) -> list[Values]:
+        """Scaled x_j - z_j. One feature at a time, because all at once would take much memory."""
+        values = ((*self.features(j), float(scale[j])) for j in map(int, np.flatnonzero(scale)))
+        return [(x - z) * size for x, z, size in values]
+
+    def half_squares(self, scale: np.ndarray, family: str) -> Values:
+        """-|x - z|^2 / 2 of scaled rows."""
+        return -0.5 * reduce(add, [difference * difference for difference in self.differences(scale)])
+
+
+def covariances(core: InducingKernel, pairs: Pairs, module: Callable[[str], Module], is_own: bool = False) -> Values:
+    """A compiled kernel of pairs of rows without its noise, or with it of pairs of each row with itself.
+
+    ``module`` gives the functions for the values of a family.
+    """
+
+    def factor(f: int) -> Values:
+        family, scale = NAMES[int(core.family[f])], core.inverse_length_scale[f]
+        xp = module(family)
+        if family == "dot-product":
+            h = pairs.products(scale)
+        elif family in AXIS_FAMILIES.values():
+            distances = (xp.sqrt(difference * difference) for difference in pairs.differences(scale))
+            h = reduce(add, [LOG_FACTORS[family](xp, distance) for distance in distances])
+        else:
+            h = pairs.half_squares(scale, family)
+        return PROFILES[family](xp, h, float(core.shape[f]))
+
+    total = pairs.zeros
+    for t in range(core.n_terms) if is_own else np.flatnonzero(np.asarray(core.noise) == 0):
+        # Of a row with itself, all other factors are 1.
+        counted = (core.term == t) & ((core.family == FAMILIES["dot-product"]) if is_own else True)
+        factors = [factor(int(f)) for f in np.flatnonzero(counted)]
+        total = total + reduce(mul, factors, float(core.variance[t]))
+    return total

@@ -11,7 +11,7 @@ from ..approximations.local import LocalPosterior
 from ..approximations.local_rows import LEAST_PRECISION
 from ..rows.neighbours import EXACT_ROWS
 from .graph import Tensor, absolute, concatenated, maximum, where
-from .latent import Among, ToPoints, covariances, variances
+from .latent import ToPoints, among, covariances, variances
 
 
 def _nearest(q: LocalPosterior, X: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ def marginals_by_neighbours(q: LocalPosterior, X: Tensor) -> tuple[Tensor, Tenso
 
     They go through I + lambda^1/2 D lambda^1/2, which exists for lambda = 0, too.
     """
-    (n, d), k = q.X.shape, q.n_neighbors
+    n, k = len(q.X), q.n_neighbors
     if n > EXACT_ROWS:
         raise ValueError(
             f"The model predicts with the nearest of {n} training rows, and an ONNX model, which compares a row with "
@@ -55,7 +55,7 @@ def marginals_by_neighbours(q: LocalPosterior, X: Tensor) -> tuple[Tensor, Tenso
     a, a_near = covariances(core, ToPoints(X, core.inducing_points)) @ q.prior.Linv.T.copy(), near(whitened.a)
     # The row comes after its neighbours.
     a_all = concatenated([a_near, a.with_axis(1)], 1)
-    K = covariances(core, Among(concatenated([near(q.X.astype(np.float64)), X.with_axis(1)], 1), d))
+    K = covariances(core, among(concatenated([near(q.X.astype(np.float64)), X.with_axis(1)], 1)))
     D = (K - a_all @ a_all.transposed(0, 2, 1)).slice(1, 0, k)
     D_near = where(graph.constant(np.eye(k) > 0.0), near(whitened.residual).with_axis(2), D.slice(2, 0, k))
     own = maximum(variances(core, X) - (a * a).sum(1), 0.0)

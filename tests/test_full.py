@@ -124,7 +124,7 @@ def test_posterior_is_the_textbooks(choice, share_negative, seed, n, d):
     for _ in range(2):
         precision = np.array([proper_precisions(random, kernel(Z, Z), share_negative) for kernel in latents])
         sites.append((precision, random.normal(size=precision.shape)))
-    q, p = (FullPosterior.from_natural(prior, *site) for site in sites)
+    q, p = (prior.posterior(site) for site in sites)
     dense, other = ([Dense(*args) for args in zip(latents, [Z] * 3, *site, strict=False)] for site in sites)
 
     assert (q.shape, q.n_latents) == (shape, 3 if shape else 1)
@@ -167,7 +167,7 @@ def test_there_is_no_posterior_from_where_its_precision_is_singular(choice, seed
     for factor in (0.5, 1.0 - 1e-5, 1.0 + 1e-5, 2.0, 1e3):
         precision = np.where(growing, -factor * critical * size, size)
         sites = np.stack([np.full(n, 0.5), np.zeros(n), precision] if shape else [precision])
-        q = FullPosterior.from_natural(prior, sites, np.ones(sites.shape))
+        q = prior.posterior((sites, np.ones(sites.shape)))
         smallest = np.linalg.eigvalsh(np.linalg.inv(K) + np.diag(precision)).min()
         assert (q is None) == (smallest <= 0.0) == (factor > 1.0)
         if q is not None:
@@ -200,7 +200,7 @@ def test_singular_covariance_matrices_cost_no_digits_that_matter(variance, lengt
     precision, linear = random.uniform(0.02, 1.0, 8), random.normal(size=8)
     precision[0], precision[1] = 1.0, least
     new = np.vstack([Z[:2] + 0.1, random.normal(size=(3, 2))])
-    q = FullPosterior.from_natural(prior, precision[None], linear[None])
+    q = prior.posterior((precision[None], linear[None]))
     assert prior.jitter == 0.0
     assert np.linalg.matrix_rank(prior.K) < 8
     for rows, marginals in ((Z, (q.mean[0], q.variance[0])), (Z, q.marginals(Z)), (new, q.marginals(new))):
@@ -231,7 +231,7 @@ def test_mean_of_softmax_solves_the_newton_system(bound, share, tuned):
     kernels = THREE_KERNELS if share == "none" else [SMOOTH] * 3
     prior = full_prior(Z, kernels if share == "none" else [SMOOTH])
     site, rows = record_of("softmax", bound).site(3), training(X, y, weight, n_latents=3)
-    q = FullPosterior.from_natural(prior, random.uniform(0.0, 1.0, (3, 8)), random.normal(size=(3, 8)))
+    q = prior.posterior((random.uniform(0.0, 1.0, (3, 8)), random.normal(size=(3, 8))))
     point = update(rows, q, site)
     precision, linear = steps_from(rows, point)(1.0).eta
     assert_one_rate(q.precision, precision, point.target[0])
@@ -356,7 +356,7 @@ def test_gradient_of_any_tree_is_scikit_learns(tree, seed, n, n_latents):
     prior = full_prior(Z, [kernel])
     precision = random.uniform(-1.0, 2.0, shape)
     precision[precision < 0.0] *= 0.9 / np.trace(prior.K)
-    q = FullPosterior.from_natural(prior, precision, random.normal(size=shape))
+    q = prior.posterior((precision, random.normal(size=shape)))
     sites = statistics.FixedSites(precision, q.linear)
     by_theta, _ = q.gradient(training(Z, np.ones(n), n_latents=n_latents), sites, q.eta)
     G = sum(np.outer(a, a) - f.matrix() for a, f in zip(q.alpha, q.factors, strict=True)) / 2

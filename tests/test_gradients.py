@@ -15,7 +15,6 @@ from support.internals import (
     Groups,
     KernelSpec,
     MiniBatches,
-    SparsePosterior,
     SparsePrior,
     Threads,
     carry_over,
@@ -253,7 +252,7 @@ def check_slopes(problem, tolerance):
         def bound_at(h, unit, number=number, units=units, start=start):
             others = list(groups)
             others[number] = moved(groups[number], start + h * unit, units)
-            return problem.dense_bound(site, problem.dense(SparsePosterior.from_natural(grouped(others), q.P, q.h)))
+            return problem.dense_bound(site, problem.dense(grouped(others).posterior((q.P, q.h))))
 
         expected = [derivative(partial(bound_at, unit=unit), 1e-3) for unit in np.eye(len(start))]
         np.testing.assert_allclose(gradient, expected, rtol=0.0, atol=tolerance * max(1.0, np.abs(expected).max()))

@@ -12,11 +12,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.dense import full_prior, labelled
 from support.fits import quietly
 from support.internals import (
-    FullPosterior,
     History,
     KernelSpec,
     ProfiledBound,
-    SparsePosterior,
     SparsePrior,
     coordinate_ascent,
     natural_step,
@@ -277,10 +275,10 @@ def test_damped_precisions_and_the_mean_of_a_newton_step(likelihood, kind):
     random, kernel, rows = np.random.default_rng(1), ConstantKernel(2.0) * RBF(1.0), training(X, y)
     if kind == "full":
         prior = full_prior(X, [kernel])
-        q = FullPosterior.from_natural(prior, random.uniform(50.0, 60.0, (1, 30)), random.normal(size=(1, 30)))
+        q = prior.posterior((random.uniform(50.0, 60.0, (1, 30)), random.normal(size=(1, 30))))
     else:
         prior = SparsePrior.build(KernelSpec(kernel, 2), X[:6])
-        q = SparsePosterior.from_natural(prior, 20.0 * np.eye(6)[None], random.normal(size=(1, 6)))
+        q = prior.posterior((20.0 * np.eye(6)[None], random.normal(size=(1, 6))))
     point = update(rows, q, site)
     precision, linear = steps_from(rows, point)(1.0).eta
     mean, _, lam, r = sites_of(rows, q, point.site)

@@ -11,7 +11,6 @@ from support.internals import (
     Cache,
     History,
     MiniBatches,
-    SparsePosterior,
     Threads,
     fit_bytes,
     grouped,
@@ -134,7 +133,7 @@ def test_mean_of_softmax_solves_the_newton_system(likelihood, bound, share, weig
     rows = problem.training()
     P, h = steps_from(rows, update(rows, q, site))(1.0).eta
     point_sites, A = sites_of(rows, q, site), problem.whitened_rows()
-    w = SparsePosterior.from_natural(problem.prior, P, h).w
+    w = problem.prior.posterior((P, h)).w
     g, H = softmax_curvatures(point_sites, problem.y, 1.0 if problem.weight is None else problem.weight)
     system = np.eye(w.size) + np.einsum("ice,cij,eik->cjek", H, A, A).reshape(w.size, w.size)
     right = np.einsum("ci,cij->cj", g + np.einsum("ice,ei->ci", H, point_sites[0]), A)

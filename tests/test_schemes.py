@@ -24,7 +24,6 @@ from support.internals import (
     KernelSpec,
     LengthScalePrior,
     ProfiledBound,
-    SparsePosterior,
     update,
 )
 from support.latents import Problem
@@ -145,7 +144,7 @@ def test_taylors_fixed_point_is_the_mode_of_the_posterior(weighted):
     weight = np.ones(60) if problem.weight is None else problem.weight
     prior = problem.prior
     A = np.linalg.solve(prior.L, prior.core.cross(problem.X).T).T
-    far = SparsePosterior.from_natural(prior, np.eye(12)[None], 30.0 * problem.random.normal(size=(1, 12)))
+    far = prior.posterior((np.eye(12)[None], 30.0 * problem.random.normal(size=(1, 12))))
 
     def log_joint(w):
         return np.sum(weight * log_expit(problem.y * (A @ w))) - 0.5 * w @ w

@@ -107,7 +107,7 @@ class SitesAtPosterior:
 
     def of(self, block: Block, kind: str = SITES) -> EvaluatedSites:
         """The sites of a block, from its cache if that has them or others at the same posterior; kept as a ``kind``."""
-        kept = block.cache.get(SITES, self.q) or block.cache.get(PROJECTED_SITES, self.q)
+        kept = block.cache.at(SITES, self.q) or block.cache.at(PROJECTED_SITES, self.q)
         wanted, as_evaluated = self.key, (self.site.key, AS_EVALUATED)
         # Rescaling sites that are already rescaled would give other bits.
         if kept and kept[0] in (wanted, as_evaluated):
@@ -121,7 +121,7 @@ class SitesAtPosterior:
             total = factor * total + offset * float(np.sum(block.weight))
             sites = EvaluatedSites(mean, variance, factor * precision, factor * linear, total)
         for name in {SITES, kind}:
-            block.cache.keep(name, self.q, (wanted, sites))
+            block.cache[name] = self.q, (wanted, sites)
         return sites
 
 
@@ -180,7 +180,7 @@ class Products:
 def update_sums(block: Block, state: SitesAtPosterior) -> Sums:
     """Sums of ell and of lambda v of the sites at a posterior, not rescaled, and what they add to P and h."""
     sites, P, h = state.q.update(block, state.site)
-    block.cache.keep(SITES, state.q, ((state.site.key, AS_EVALUATED), sites))
+    block.cache[SITES] = state.q, ((state.site.key, AS_EVALUATED), sites)
     return Sums([sites.log_likelihood, float(np.vdot(sites.precision, sites.variance)), P, h])
 
 

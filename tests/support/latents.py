@@ -13,7 +13,6 @@ from .dense import KERNELS, points_apart
 from .internals import (
     History,
     KernelSpec,
-    SparsePosterior,
     SparsePrior,
     coordinate_ascent,
     grouped,
@@ -105,7 +104,7 @@ class Problem:
         m, C = self.prior.n_inducing, self.n_latents
         B = self.random.normal(size=(C, m, m))
         P = np.tril(np.eye(m) + B @ np.swapaxes(B, -1, -2))
-        return SparsePosterior.from_natural(self.prior, P, 5.0 * self.random.normal(size=(C, m)))
+        return self.prior.posterior((P, 5.0 * self.random.normal(size=(C, m))))
 
     def whitened_rows(self):
         """A (C, n, m), by dense solves."""

@@ -8,7 +8,6 @@ from .internals import (
     Coordinates,
     History,
     Options,
-    SparsePosterior,
     SparsePrior,
     Threads,
     Training,
@@ -101,7 +100,7 @@ def check_parameter_gradient(rows, prior, site, *learned):
 def in_single_precision(q):
     """The same posterior, whose whitened rows are of single precision."""
     prior = grouped([SparsePrior.build(group.spec, group.Z, np.float32) for group in q.prior.groups])
-    return SparsePosterior.from_natural(prior, q.P, q.h)
+    return prior.posterior((q.P, q.h))
 
 
 def options(tol, max_iter, **others):

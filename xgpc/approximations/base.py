@@ -399,14 +399,14 @@ class KernelPosterior(Value, ABC):
     @small_is_zero
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         predictor, source = self.anywhere, ArraySource(X, cache_bytes=0)
-        if not source.n_rows:
-            return np.empty((*self.shape, 0)), np.empty((*self.shape, 0))
+        blocks, shape = source.blocks(), self.shape
+        if not blocks:
+            return np.empty((*shape, 0)), np.empty((*shape, 0))
         # Threads take as long to start and end as the prediction of some hundred rows.
-        each = map if is_small(source, predictor) else on_threads(n_jobs)
+        each = map if len(blocks) == 1 or is_small(source, predictor) else on_threads(n_jobs)
         with single_threaded_blas():
-            parts = zip(*each(predictor.block_marginals, source.blocks()), strict=True)
-        mean, variance = (np.concatenate(arrays, axis=1).reshape(*self.shape, -1) for arrays in parts)
-        return mean, variance
+            mean, variance = zip(*each(predictor.block_marginals, blocks), strict=True)
+        return np.concatenate(mean, axis=1).reshape(*shape, -1), np.concatenate(variance, axis=1).reshape(*shape, -1)
 
     @cached_property
     def quadratics(self) -> list[tuple[InducingKernel, np.ndarray, np.ndarray]]:

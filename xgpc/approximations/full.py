@@ -90,7 +90,10 @@ class RowPrior(KernelPrior):
         return np.take(w, self.places(block), axis=1)
 
     def posterior(self, natural: Natural) -> FullPosterior | None:
-        return FullPosterior.from_natural(self, *natural)
+        """q from its sites; O(C n^3)."""
+        each = zip(groups_of_latents(self, len(natural[0])), natural[0], strict=True)
+        factors = [group.factor(precision) for group, precision in each]
+        return None if any(factor is None for factor in factors) else FullPosterior(self, *natural, tuple(factors))
 
     def separate(self, members: tuple[KernelPrior, ...]) -> SeparateFullPriors:
         return SeparateFullPriors(members)
@@ -256,13 +259,6 @@ class FullPosterior(KernelPosterior):
     precision: np.ndarray  # (C, n), with ``linear`` the sites of the distinct rows: natural parameters
     linear: np.ndarray
     factors: tuple[Factor, ...] = field(repr=False)  # one for each latent function
-
-    @classmethod
-    def from_natural(cls, prior: KernelPrior, precision: np.ndarray, linear: np.ndarray) -> FullPosterior | None:
-        """q from its sites, or None if they make none; O(C n^3)."""
-        each = zip(groups_of_latents(prior, len(precision)), precision, strict=True)
-        factors = [group.factor(values) for group, values in each]
-        return None if any(factor is None for factor in factors) else cls(prior, precision, linear, tuple(factors))
 
     @property
     def eta(self) -> Natural:

@@ -18,7 +18,7 @@ from ..rows.block import Block
 from ..rows.executor import workspace
 from ..rows.source import ArraySource
 from ..statistics import EvaluatedSites, evaluated
-from .base import Natural, Value, new_key
+from .base import Value, new_key
 from .sparse import InducingPrior, SparsePosterior
 
 # Most that one step changes log s^2: q is not at rest in the first of them.
@@ -93,100 +93,6 @@ def squared_norms(X: MatrixLike) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearPrior(InducingPrior):
-    """Coefficients beta = scale z with z ~ N(0, I) of one latent function.
-
-    Whitened rows are a = scale (x, 1), where x are coordinates in the ``span`` of the training rows.
-    """
-
-    scale: np.ndarray  # (D,) standard deviations: d times s, and last that of the intercept if there is one
-    d: int  # coefficients without the intercept
-    low: float  # range of log s^2; equal if s is given
-    high: float
-    span: RowSpan = RowSpan(None)  # of which the coefficients are coordinates
-    key: str = field(default_factory=new_key, init=False, repr=False)
-
-    @property
-    def variance(self) -> float:
-        return float(self.scale[0] ** 2)
-
-    @property
-    def n_inducing(self) -> int:
-        """Coefficients, D."""
-        return len(self.scale)
-
-    def within(self, span: RowSpan, d: int) -> LinearPrior:
-        """The prior of the d coordinates in a span, at most as many, of the same variance."""
-        return replace(self, scale=np.append(self.scale[:d], self.scale[self.d :]), d=d, span=span)
-
-    def work(self, n_latents: int) -> float:
-        return 2.0 * self.n_inducing**2
-
-    def scaled(self, X: MatrixLike) -> np.ndarray:
-        """The whitened rows (r, D) of X (r, d)."""
-        a = np.empty((X.shape[0], len(self.scale)))
-        np.multiply(X.toarray() if sparse.issparse(X) else X, self.scale[: self.d], out=a[:, : self.d])
-        a[:, self.d :] = self.scale[self.d :]
-        return a
-
-    def few(self, X: MatrixLike) -> MatrixLike | None:
-        """The whitened rows as CSR, if so few values are not zero that this is faster; else None."""
-        if not sparse.issparse(X) or X.nnz >= SPARSE_BELOW * X.shape[0] * X.shape[1]:
-            return None
-        ones = np.ones((X.shape[0], len(self.scale) - self.d))
-        a = sparse.hstack([sparse.csr_array(X), ones], format="csr", dtype=np.float64)
-        return a @ sparse.diags_array(self.scale, format="csr")
-
-    def whitened(self, block: Block, n_latents: int) -> list[tuple[WhitenedRows, slice]]:
-        a, D = self.scaled(block.given), len(self.scale)
-        work = workspace(len(a), D, 1)
-        tiles = np.concatenate([a[start : start + work.rows].T.ravel() for start in range(0, len(a), work.rows)])
-        return [(WhitenedRows(None, None, None, RowCache(tiles, is_filled=True), work), slice(None))]
-
-    def mini_batches(self, source: ArraySource) -> BatchRows:
-        a = self.scaled(source.rows)
-        return BatchRows([None], np.empty((1, 1, 1)), a, source.y, source.weight, np.arange(source.n_rows))
-
-    def posterior(self, natural: Natural) -> LinearPosterior | None:
-        return LinearPosterior.from_natural(self, *natural)
-
-    def moved(self, log_t: float) -> tuple[LinearPrior, np.ndarray]:
-        """The prior with exp(log_t) times s^2, and the factors (D,) of the whitened rows."""
-        t = np.ones(len(self.scale))
-        t[: self.d] = np.exp(0.5 * log_t)
-        return replace(self, scale=self.scale * t), t
-
-    def best_move(self, S: np.ndarray, h: np.ndarray, largest: float = LARGEST_MOVE) -> tuple[float, float]:
-        """log_t = log(s_new^2 / s^2) of most evidence with the sites as they are, and its gain in nats.
-
-        ``largest`` bounds the size of log_t.
-
-        Sites are normal densities. Let C and k be S and h with the intercept integrated out: the log evidence
-
-            J(t) = (t k^T (I + t C)^{-1} k - log |I + t C|) / 2 + constant
-
-        takes O(d) with the eigenvalues of C. Where such moves and the updates of q both rest, the bound maximised over
-        q is stationary. Under conjugate bounds (polya-gamma, augmented) every move raises it.
-        """
-        if self.low == self.high:
-            return 0.0, 0.0
-        d, C, k = self.d, S[: self.d, : self.d], h[: self.d]
-        if len(h) > d:
-            C, k = C - np.outer(S[d, :d], S[d, :d]) / (1.0 + S[d, d]), k - S[d, :d] * (h[d] / (1.0 + S[d, d]))
-        eigenvalues, vectors = np.linalg.eigh(C)
-        eigenvalues, squares = np.maximum(eigenvalues, 0.0), (vectors.T @ k) ** 2
-
-        def loss(log_t: float) -> float:
-            t = np.exp(log_t)
-            return 0.5 * float(np.sum(np.log1p(t * eigenvalues) - t * squares / (1.0 + t * eigenvalues)))
-
-        here = np.log(self.variance)
-        bounds = np.clip([min(self.low - here, 0.0), max(self.high - here, 0.0)], -largest, largest)
-        best = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-7})
-        return float(best.x), loss(0.0) - float(best.fun)
-
-
-@dataclass(frozen=True, eq=False)
 class LinearPosterior(SparsePosterior):
     """q of the coefficients over their prior standard deviations.
 
@@ -248,3 +154,95 @@ class LinearPosterior(SparsePosterior):
                 by_variance = by_variance @ span.basis.T + 2.0 * prior.variance * rest
         mean = span.coefficients((prior.scale * w)[:d])
         return np.broadcast_to(mean, by_variance.shape).copy(), by_variance
+
+
+@dataclass(frozen=True, eq=False)
+class LinearPrior(InducingPrior):
+    """Coefficients beta = scale z with z ~ N(0, I) of one latent function.
+
+    Whitened rows are a = scale (x, 1), where x are coordinates in the ``span`` of the training rows.
+    """
+
+    scale: np.ndarray  # (D,) standard deviations: d times s, and last that of the intercept if there is one
+    d: int  # coefficients without the intercept
+    low: float  # range of log s^2; equal if s is given
+    high: float
+    span: RowSpan = RowSpan(None)  # of which the coefficients are coordinates
+    key: str = field(default_factory=new_key, init=False, repr=False)
+    posterior_class = LinearPosterior
+
+    @property
+    def variance(self) -> float:
+        return float(self.scale[0] ** 2)
+
+    @property
+    def n_inducing(self) -> int:
+        """Coefficients, D."""
+        return len(self.scale)
+
+    def within(self, span: RowSpan, d: int) -> LinearPrior:
+        """The prior of the d coordinates in a span, at most as many, of the same variance."""
+        return replace(self, scale=np.append(self.scale[:d], self.scale[self.d :]), d=d, span=span)
+
+    def work(self, n_latents: int) -> float:
+        return 2.0 * self.n_inducing**2
+
+    def scaled(self, X: MatrixLike) -> np.ndarray:
+        """The whitened rows (r, D) of X (r, d)."""
+        a = np.empty((X.shape[0], len(self.scale)))
+        np.multiply(X.toarray() if sparse.issparse(X) else X, self.scale[: self.d], out=a[:, : self.d])
+        a[:, self.d :] = self.scale[self.d :]
+        return a
+
+    def few(self, X: MatrixLike) -> MatrixLike | None:
+        """The whitened rows as CSR, if so few values are not zero that this is faster; else None."""
+        if not sparse.issparse(X) or X.nnz >= SPARSE_BELOW * X.shape[0] * X.shape[1]:
+            return None
+        ones = np.ones((X.shape[0], len(self.scale) - self.d))
+        a = sparse.hstack([sparse.csr_array(X), ones], format="csr", dtype=np.float64)
+        return a @ sparse.diags_array(self.scale, format="csr")
+
+    def whitened(self, block: Block, n_latents: int) -> list[tuple[WhitenedRows, slice]]:
+        a, D = self.scaled(block.given), len(self.scale)
+        work = workspace(len(a), D, 1)
+        tiles = np.concatenate([a[start : start + work.rows].T.ravel() for start in range(0, len(a), work.rows)])
+        return [(WhitenedRows(None, None, None, RowCache(tiles, is_filled=True), work), slice(None))]
+
+    def mini_batches(self, source: ArraySource) -> BatchRows:
+        a = self.scaled(source.rows)
+        return BatchRows([None], np.empty((1, 1, 1)), a, source.y, source.weight, np.arange(source.n_rows))
+
+    def moved(self, log_t: float) -> tuple[LinearPrior, np.ndarray]:
+        """The prior with exp(log_t) times s^2, and the factors (D,) of the whitened rows."""
+        t = np.ones(len(self.scale))
+        t[: self.d] = np.exp(0.5 * log_t)
+        return replace(self, scale=self.scale * t), t
+
+    def best_move(self, S: np.ndarray, h: np.ndarray, largest: float = LARGEST_MOVE) -> tuple[float, float]:
+        """log_t = log(s_new^2 / s^2) of most evidence with the sites as they are, and its gain in nats.
+
+        ``largest`` bounds the size of log_t.
+
+        Sites are normal densities. Let C and k be S and h with the intercept integrated out: the log evidence
+
+            J(t) = (t k^T (I + t C)^{-1} k - log |I + t C|) / 2 + constant
+
+        takes O(d) with the eigenvalues of C. Where such moves and the updates of q both rest, the bound maximised over
+        q is stationary. Under conjugate bounds (polya-gamma, augmented) every move raises it.
+        """
+        if self.low == self.high:
+            return 0.0, 0.0
+        d, C, k = self.d, S[: self.d, : self.d], h[: self.d]
+        if len(h) > d:
+            C, k = C - np.outer(S[d, :d], S[d, :d]) / (1.0 + S[d, d]), k - S[d, :d] * (h[d] / (1.0 + S[d, d]))
+        eigenvalues, vectors = np.linalg.eigh(C)
+        eigenvalues, squares = np.maximum(eigenvalues, 0.0), (vectors.T @ k) ** 2
+
+        def loss(log_t: float) -> float:
+            t = np.exp(log_t)
+            return 0.5 * float(np.sum(np.log1p(t * eigenvalues) - t * squares / (1.0 + t * eigenvalues)))
+
+        here = np.log(self.variance)
+        bounds = np.clip([min(self.low - here, 0.0), max(self.high - here, 0.0)], -largest, largest)
+        best = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-7})
+        return float(best.x), loss(0.0) - float(best.fun)

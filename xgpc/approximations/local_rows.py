@@ -51,7 +51,7 @@ def aligned(n: int, m: int) -> np.ndarray:
 
 def local_rows(executor: Executor, prior: SparsePrior, X: np.ndarray) -> LocalRows:
     """Transform rows X (n, d); O(n m (m + d))."""
-    core, a = prior.core, aligned(len(X), prior.n_inducing)
+    core, a = prior.core, aligned(len(X), prior.core.n_inducing)
     x, residual = np.empty((core.n_factors, *X.shape)), np.empty(len(X))
 
     def fill(rows: slice) -> None:

@@ -30,67 +30,6 @@ def _sides(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True, eq=False)
-class PairPrior(SparsePrior):
-    """p(u) at inducing points that are single rows."""
-
-    def _differences(self, block: Block) -> np.ndarray:
-        """The whitened rows a(x) - a(x'), tile by tile as in a ``RowCache``."""
-        core, n = self.core, len(block)
-        work, none = workspace(n, core.n_inducing, core.n_features, 1), np.zeros((1, core.n_inducing))
-        caches = [RowCache(np.empty(n * core.n_inducing)) for _ in range(2)]
-        for side, cache in zip(_sides(block.X), caches, strict=True):
-            # Any function of all rows fills the cache.
-            _engine.products_block(WhitenedRows(core, side, self.Linv, cache, work), none)
-        return np.asarray(caches[0].values - caches[1].values)
-
-    def differences(self, block: Block) -> np.ndarray:
-        return block.cache.made("whitened pairs", self.key, lambda: self._differences(block))
-
-    def whitened(self, block: Block, n_latents: int) -> list[tuple[WhitenedRows, slice]]:
-        work = workspace(len(block), self.core.n_inducing, self.core.n_features, 1)
-        return [(WhitenedRows(None, None, None, RowCache(self.differences(block), True), work), slice(None))]
-
-    def gradient(
-        self, block: Block, sites: EvaluatedSites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
-    ) -> list[KernelGradient]:
-        """All but what k(x, x') contributes: a pair is the row x with a label, and x' with the opposite one."""
-        core, total = self.core, KernelGradient.empty(self.core)
-        work = workspace(len(block), core.n_inducing, core.n_features, 1)
-        for sign, side in zip((1.0, -1.0), _sides(block.X), strict=True):
-            rows = WhitenedRows(core, side, self.Linv, RowCache(sign * self.differences(block), True), work)
-            _engine.gradient_of_block(rows, M, alpha, w, sites.precision, sign * sites.linear, total)
-        return [total]
-
-    def variances(self, block: Block) -> np.ndarray:
-        """k(x, x) + k(x', x') - 2 k(x, x') (rows,)."""
-        return block.cache.made("prior", self.key, lambda: self._variances(block))
-
-    def _variances(self, block: Block) -> np.ndarray:
-        first, second = map(np.ascontiguousarray, _sides(block.X))
-        parts = [slice(start, start + PAIRS) for start in range(0, len(first), PAIRS)]
-        both = np.concatenate([np.diag(self.spec.at(second[part]).cross(first[part])) for part in parts])
-        return self.core.diagonals(first) + self.core.diagonals(second) - 2.0 * both
-
-    def posterior(self, natural: Natural) -> PairPosterior | None:
-        return PairPosterior.from_natural(self, *natural)
-
-
-def pair_covariance_gradient(block: Block, state: Projection) -> np.ndarray:
-    """Gradient (n_theta,) of the sum of lambda k(x, x') at fixed lambda."""
-    first, second = _sides(block.X)
-    spec, precision = state.prior.spec, state.sites.of(block).precision[0]
-    total = np.zeros(len(spec.theta))
-    for start in range(0, len(first), PAIRS):
-        part = slice(start, start + PAIRS)
-        half = np.diag(0.5 * precision[part])
-        core = spec.at(np.concatenate([first[part], second[part]]))
-        gram, none = KernelGradient.empty(core), np.zeros_like(half)
-        _engine.gradient_of_gram(core, np.block([[none, half], [half, none]]), gram)
-        total += spec.gradient(core, KernelGradient.empty(core), gram)[0]
-    return total
-
-
-@dataclass(frozen=True, eq=False)
 class PairPosterior(SparsePosterior):
     """q(z) under sites of differences."""
 
@@ -131,3 +70,63 @@ class PairPosterior(SparsePosterior):
     ) -> tuple[np.ndarray, np.ndarray]:
         d_theta, d_Z = super().gradient(training, sites, natural)
         return d_theta + training.reduce(pair_covariance_gradient, Projection(sites, self.prior)), d_Z
+
+
+@dataclass(frozen=True, eq=False)
+class PairPrior(SparsePrior):
+    """p(u) at inducing points that are single rows."""
+
+    posterior_class = PairPosterior
+
+    def _differences(self, block: Block) -> np.ndarray:
+        """The whitened rows a(x) - a(x'), tile by tile as in a ``RowCache``."""
+        core, n = self.core, len(block)
+        work, none = workspace(n, core.n_inducing, core.n_features, 1), np.zeros((1, core.n_inducing))
+        caches = [RowCache(np.empty(n * core.n_inducing)) for _ in range(2)]
+        for side, cache in zip(_sides(block.X), caches, strict=True):
+            # Any function of all rows fills the cache.
+            _engine.products_block(WhitenedRows(core, side, self.Linv, cache, work), none)
+        return np.asarray(caches[0].values - caches[1].values)
+
+    def differences(self, block: Block) -> np.ndarray:
+        return block.cache.made("whitened pairs", self.key, lambda: self._differences(block))
+
+    def whitened(self, block: Block, n_latents: int) -> list[tuple[WhitenedRows, slice]]:
+        work = workspace(len(block), self.core.n_inducing, self.core.n_features, 1)
+        return [(WhitenedRows(None, None, None, RowCache(self.differences(block), True), work), slice(None))]
+
+    def gradient(
+        self, block: Block, sites: EvaluatedSites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
+    ) -> list[KernelGradient]:
+        """All but what k(x, x') contributes: a pair is the row x with a label, and x' with the opposite one."""
+        core, total = self.core, KernelGradient.empty(self.core)
+        work = workspace(len(block), core.n_inducing, core.n_features, 1)
+        for sign, side in zip((1.0, -1.0), _sides(block.X), strict=True):
+            rows = WhitenedRows(core, side, self.Linv, RowCache(sign * self.differences(block), True), work)
+            _engine.gradient_of_block(rows, M, alpha, w, sites.precision, sign * sites.linear, total)
+        return [total]
+
+    def variances(self, block: Block) -> np.ndarray:
+        """k(x, x) + k(x', x') - 2 k(x, x') (rows,)."""
+        return block.cache.made("prior", self.key, lambda: self._variances(block))
+
+    def _variances(self, block: Block) -> np.ndarray:
+        first, second = map(np.ascontiguousarray, _sides(block.X))
+        parts = [slice(start, start + PAIRS) for start in range(0, len(first), PAIRS)]
+        both = np.concatenate([np.diag(self.spec.at(second[part]).cross(first[part])) for part in parts])
+        return self.core.diagonals(first) + self.core.diagonals(second) - 2.0 * both
+
+
+def pair_covariance_gradient(block: Block, state: Projection) -> np.ndarray:
+    """Gradient (n_theta,) of the sum of lambda k(x, x') at fixed lambda."""
+    first, second = _sides(block.X)
+    spec, precision = state.prior.spec, state.sites.of(block).precision[0]
+    total = np.zeros(len(spec.theta))
+    for start in range(0, len(first), PAIRS):
+        part = slice(start, start + PAIRS)
+        half = np.diag(0.5 * precision[part])
+        core = spec.at(np.concatenate([first[part], second[part]]))
+        gram, none = KernelGradient.empty(core), np.zeros_like(half)
+        _engine.gradient_of_gram(core, np.block([[none, half], [half, none]]), gram)
+        total += spec.gradient(core, KernelGradient.empty(core), gram)[0]
+    return total

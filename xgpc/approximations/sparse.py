@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -39,107 +39,6 @@ JITTER_ESCALATIONS = 5
 PRECISIONS: dict[str, type] = {"double": np.float64, "mixed": np.float32}
 
 
-class InducingPrior(KernelPrior):
-    """Latent functions by their values u = L z at inducing points: coefficients of whitened rows a = L^{-1} k_m(x)."""
-
-    key: str  # of whitened rows in caches
-
-    def work(self, n_latents: int) -> float:
-        core, m = self.groups[0].core, self.n_inducing
-        return float(m * (n_latents * m + core.n_features))
-
-    def whitened(self, block: Block, n_latents: int) -> list[tuple[WhitenedRows, slice]]:
-        """The rows whitened by each kernel, and its latent functions as a slice of their axis."""
-        groups, X = self.groups, block.X
-        n, m = len(X), len(groups[0].Z)
-        work = workspace(n, m, groups[0].core.n_features, n_latents)
-        caches = block.row_caches(self.key, len(groups), n * m, groups[0].dtype)
-        each = map(slice, range(n_latents), range(1, n_latents + 1)) if len(groups) > 1 else [slice(None)]
-        whitened = []
-        for group, cache, c in zip(groups, caches, each, strict=True):
-            whitened.append((WhitenedRows(group.core, X, group.Linv, cache, work), c))
-        return whitened
-
-    def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
-        P, h = zero_moments(len(precision), self.n_inducing)
-        for rows, c in self.whitened(block, len(h)):
-            _engine.statistics_block(rows, precision[c], linear[c], P[c], h[c])
-        return P, h
-
-    def products(self, block: Block, w: np.ndarray) -> np.ndarray:
-        return np.concatenate([_engine.products_block(rows, w[c]) for rows, c in self.whitened(block, len(w))])
-
-    def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
-        return np.concatenate([_engine.sums_block(rows, values[c]) for rows, c in self.whitened(block, len(values))])
-
-    def gradient(
-        self, block: Block, sites: EvaluatedSites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
-    ) -> list[KernelGradient]:
-        """Contraction of dF/dK_nm and dF/dk_ii with each kernel's derivatives; O(rows (C m^2 + m d))."""
-        totals = [KernelGradient.empty(group.core) for group in self.groups]
-        for total, (rows, c) in zip(totals, self.whitened(block, len(w)), strict=True):
-            _engine.gradient_of_block(rows, M[c], alpha[c], w[c], sites.precision[c], sites.linear[c], total)
-        return totals
-
-    def mini_batches(self, source: ArraySource) -> BatchRows:
-        """The rows for the compiled mini-batch loop."""
-        cores, Linv = zip(*((group.core, group.Linv) for group in self.groups), strict=True)
-        return BatchRows(list(cores), np.stack(Linv), source.X, source.y, source.weight, np.arange(source.n_rows))
-
-    def posterior(self, natural: Natural) -> SparsePosterior | None:
-        return SparsePosterior.from_natural(self, *natural)
-
-    def separate(self, members: tuple[KernelPrior, ...]) -> SeparateSparsePriors:
-        return SeparateSparsePriors(members)
-
-
-class SeparateSparsePriors(SeparatePriors, InducingPrior):
-    """Inducing points of a kernel for each latent function."""
-
-
-def zero_moments(n_latents: int, m: int) -> Natural:
-    """P (C, m, m) and h (C, m) for compiled functions to write."""
-    return np.zeros((n_latents, m, m)), np.zeros((n_latents, m))
-
-
-@dataclass(frozen=True, eq=False)
-class SparsePrior(InducingPrior):
-    """p(u) = N(0, K_mm) at the inducing points, K_mm = k(Z, Z) + jitter I = L L^T, of all latent functions."""
-
-    spec: KernelSpec
-    Z: np.ndarray  # (m, d) inducing points
-    core: InducingKernel  # the compiled kernel at Z
-    L: np.ndarray  # (m, m), lower triangle
-    Linv: np.ndarray  # (m, m), lower triangle
-    jitter: float  # relative to the mean diagonal of k(Z, Z)
-    dtype: type = np.float64  # of whitened rows, of their products with R^{-1}, and of sums of a tile's outer products
-    key: str = field(default_factory=new_key, init=False, repr=False)
-
-    @classmethod
-    def build(cls, spec: KernelSpec, Z: np.ndarray, dtype: type = np.float64) -> Self:
-        """Factorise K_mm, with as little jitter as it takes; O(m^3). ValueError if even the largest is too little."""
-        if not np.all(np.isfinite(Z)):
-            raise ValueError("The inducing points contain NaN or infinity.")
-        core = spec.at(Z)
-        gram = core.cross(Z)
-        gram = 0.5 * (gram + gram.T)
-        diagonal = np.diag(gram).copy()
-        for escalation in range(JITTER_ESCALATIONS + 1):
-            jitter = JITTER * 10.0**escalation
-            np.fill_diagonal(gram, diagonal + jitter * np.mean(diagonal))
-            factors = _engine.cholesky_and_inverse(gram)
-            if factors is not None:
-                return cls(spec, Z, core, *factors, jitter, dtype)
-        raise ValueError(
-            f"The covariance matrix of the inducing points is not positive definite, even with a relative jitter of "
-            f"{jitter:g} on its diagonal; kernel: {spec.kernel}. Scale the features, give finite and moderate kernel "
-            "parameters, or take fewer inducing points."
-        )
-
-    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SparsePrior:
-        return self.build(specs[0], Z, self.dtype)
-
-
 def times(P: np.ndarray, w: np.ndarray) -> np.ndarray:
     """P w (C, m) of symmetric matrices (C, m, m) of which the lower triangles are given, zeros above."""
     return ((P + np.swapaxes(np.tril(P, -1), -1, -2)) @ w[..., None])[..., 0]
@@ -164,15 +63,6 @@ class SparsePosterior(KernelPosterior):
     Rinv: np.ndarray = field(repr=False)  # (C, m, m) their inverses
     w: np.ndarray = field(repr=False)  # (C, m) means
 
-    @classmethod
-    def from_natural(cls, prior: KernelPrior, P: np.ndarray, h: np.ndarray) -> Self | None:
-        """q from its natural parameters (lower triangles of P), or None if P is not positive definite; O(C m^3)."""
-        factors = _engine.cholesky_and_inverse(P)
-        if factors is None:
-            return None
-        R, Rinv = factors
-        return cls(prior, _engine.lower_triangles(P), h, R, Rinv, mean_of(Rinv, h))
-
     def in_precision(self, dtype: type) -> SparsePosterior:
         if self.prior.groups[0].dtype is dtype:
             return self
@@ -192,8 +82,9 @@ class SparsePosterior(KernelPosterior):
 
     def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         """O(rows (C m^2 + m d))."""
-        each = self.prior.whitened(block, self.n_latents)
-        parts = [_engine.marginals_block(rows, self.Rinv[c], self.w[c]) for rows, c in each]
+        parts = []
+        for rows, c in self.prior.whitened(block, len(self.w)):
+            parts.append(_engine.marginals_block(rows, self.Rinv[c], self.w[c]))
         mean, variance = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         return mean, variance
 
@@ -203,10 +94,11 @@ class SparsePosterior(KernelPosterior):
 
     def update(self, block: Block, site: Site) -> tuple[EvaluatedSites, np.ndarray, np.ndarray]:
         """O(rows (C m^2 + m d)) if the latent functions share a kernel, else O(rows C (m^2 + m d))."""
-        if len(self.prior.groups) > 1:
+        whitened = self.prior.whitened(block, len(self.w))
+        if len(whitened) > 1:
             return super().update(block, site)
-        ((rows, _),) = self.prior.whitened(block, len(self.w))
-        P, h = zero_moments(*self.w.shape)
+        ((rows, _),) = whitened
+        P, h = np.zeros(self.Rinv.shape), np.zeros(self.w.shape)
         values, total = _engine.update_block(rows, self.Rinv, self.w, site, block.y, block.weight, P, h)
         mean, variance, precision, linear = values
         return EvaluatedSites(mean, variance, precision, linear, total), P, h
@@ -295,3 +187,107 @@ class SparsePosterior(KernelPosterior):
         (Rinv,), (P,), (h,) = self.Rinv, P, h
         b = (self.prior.core.cross(X) @ self.prior.Linv.T @ Rinv.T) @ Rinv
         return b @ h, np.einsum("ij,ij->i", b @ (np.tril(P) + np.tril(P, -1).T), b)
+
+
+class InducingPrior(KernelPrior):
+    """Latent functions by their values u = L z at inducing points: coefficients of whitened rows a = L^{-1} k_m(x)."""
+
+    key: str  # of whitened rows in caches
+    posterior_class: ClassVar[type[SparsePosterior]] = SparsePosterior
+
+    def work(self, n_latents: int) -> float:
+        core, m = self.groups[0].core, self.n_inducing
+        return float(m * (n_latents * m + core.n_features))
+
+    def whitened(self, block: Block, n_latents: int) -> list[tuple[WhitenedRows, slice]]:
+        """The rows whitened by each kernel, and its latent functions as a slice of their axis."""
+        groups, X = self.groups, block.X
+        n, m = len(X), len(groups[0].Z)
+        work = workspace(n, m, groups[0].core.n_features, n_latents)
+        caches = block.row_caches(self.key, len(groups), n * m, groups[0].dtype)
+        each = map(slice, range(n_latents), range(1, n_latents + 1)) if len(groups) > 1 else [slice(None)]
+        whitened = []
+        for group, cache, c in zip(groups, caches, each, strict=True):
+            whitened.append((WhitenedRows(group.core, X, group.Linv, cache, work), c))
+        return whitened
+
+    def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
+        C, m = len(precision), self.n_inducing
+        P, h = np.zeros((C, m, m)), np.zeros((C, m))
+        for rows, c in self.whitened(block, len(h)):
+            _engine.statistics_block(rows, precision[c], linear[c], P[c], h[c])
+        return P, h
+
+    def products(self, block: Block, w: np.ndarray) -> np.ndarray:
+        return np.concatenate([_engine.products_block(rows, w[c]) for rows, c in self.whitened(block, len(w))])
+
+    def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
+        return np.concatenate([_engine.sums_block(rows, values[c]) for rows, c in self.whitened(block, len(values))])
+
+    def gradient(
+        self, block: Block, sites: EvaluatedSites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
+    ) -> list[KernelGradient]:
+        """Contraction of dF/dK_nm and dF/dk_ii with each kernel's derivatives; O(rows (C m^2 + m d))."""
+        totals = [KernelGradient.empty(group.core) for group in self.groups]
+        for total, (rows, c) in zip(totals, self.whitened(block, len(w)), strict=True):
+            _engine.gradient_of_block(rows, M[c], alpha[c], w[c], sites.precision[c], sites.linear[c], total)
+        return totals
+
+    def mini_batches(self, source: ArraySource) -> BatchRows:
+        """The rows for the compiled mini-batch loop."""
+        cores, Linv = zip(*((group.core, group.Linv) for group in self.groups), strict=True)
+        return BatchRows(list(cores), np.stack(Linv), source.X, source.y, source.weight, np.arange(source.n_rows))
+
+    def posterior(self, natural: Natural) -> Any:
+        """q from its natural parameters (lower triangles of P), or None if P is not positive definite; O(C m^3)."""
+        P, h = natural
+        factors = _engine.cholesky_and_inverse(P)
+        if factors is None:
+            return None
+        R, Rinv = factors
+        return self.posterior_class(self, _engine.lower_triangles(P), h, R, Rinv, mean_of(Rinv, h))
+
+    def separate(self, members: tuple[KernelPrior, ...]) -> SeparateSparsePriors:
+        return SeparateSparsePriors(members)
+
+
+class SeparateSparsePriors(SeparatePriors, InducingPrior):
+    """Inducing points of a kernel for each latent function."""
+
+
+@dataclass(frozen=True, eq=False)
+class SparsePrior(InducingPrior):
+    """p(u) = N(0, K_mm) at the inducing points, K_mm = k(Z, Z) + jitter I = L L^T, of all latent functions."""
+
+    spec: KernelSpec
+    Z: np.ndarray  # (m, d) inducing points
+    core: InducingKernel  # the compiled kernel at Z
+    L: np.ndarray  # (m, m), lower triangle
+    Linv: np.ndarray  # (m, m), lower triangle
+    jitter: float  # relative to the mean diagonal of k(Z, Z)
+    dtype: type = np.float64  # of whitened rows, of their products with R^{-1}, and of sums of a tile's outer products
+    key: str = field(default_factory=new_key, init=False, repr=False)
+
+    @classmethod
+    def build(cls, spec: KernelSpec, Z: np.ndarray, dtype: type = np.float64) -> Self:
+        """Factorise K_mm, with as little jitter as it takes; O(m^3). ValueError if even the largest is too little."""
+        if not np.all(np.isfinite(Z)):
+            raise ValueError("The inducing points contain NaN or infinity.")
+        core = spec.at(Z)
+        gram = core.cross(Z)
+        gram = 0.5 * (gram + gram.T)
+        diagonal = np.diag(gram).copy()
+        for escalation in range(JITTER_ESCALATIONS + 1):
+            jitter = JITTER * 10.0**escalation
+            np.fill_diagonal(gram, diagonal + jitter * np.mean(diagonal))
+            factors = _engine.cholesky_and_inverse(gram)
+            if factors is not None:
+                return cls(spec, Z, core, *factors, jitter, dtype)
+        raise ValueError(
+            f"The covariance matrix of the inducing points is not positive definite, even with a relative jitter of "
+            f"{jitter:g} on its diagonal; kernel: {spec.kernel}. Scale the features, give finite and moderate kernel "
+            "parameters, or take fewer inducing points."
+        )
+
+    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SparsePrior:
+        return self.build(specs[0], Z, self.dtype)

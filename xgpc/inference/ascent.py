@@ -285,17 +285,6 @@ def best_rate(rate: float, promised: float, gain: float) -> float:
     return min(1.0, growth * rate)
 
 
-def gains_to_expect(point: Point[Q], trial: Q, rate: float) -> tuple[float, float]:
-    """First-order gain of a step, in nats (NaN if its length is not measured), and the gain that a unit step can have.
-
-    On a parabola, a unit step gains half of its first-order gain. A conjugate bound gains KL(q, trial) by a unit step.
-    """
-    if steps_of(point.site).are_measured:
-        promised = point.q.first_order_gain(point.target, trial)
-        return promised, 0.5 * promised / rate
-    return math.nan, point.q.kl_to(trial) if rate == 1.0 else math.inf
-
-
 def coordinate_ascent(
     training: Training,
     q: Q,
@@ -335,7 +324,13 @@ def coordinate_ascent(
             trial = steps(rate)
         reached, gain, promised = point, -math.inf, math.nan
         if trial is not None:
-            promised, expected = gains_to_expect(point, trial, rate)
+            # The gain that a unit step can have: half of its first-order gain on a parabola, and KL(q, trial) of a
+            # conjugate bound.
+            if measured:
+                promised = point.q.first_order_gain(point.target, trial)
+                expected = 0.5 * promised / rate
+            else:
+                expected = point.q.kl_to(trial) if rate == 1.0 else math.inf
             # A gain below the tolerance is not worth a pass over the data.
             if not failures and not must_step and is_small(expected, point.elbo, tol):
                 return Ascent(point, iteration - 1, True, first_rate)

@@ -40,26 +40,23 @@ def dense(rows: MatrixLike) -> np.ndarray:
     return np.asarray(rows.toarray()) if sparse.issparse(rows) else rows
 
 
-class Cache:
-    """The last value of each kind computed from a block, with a key for its other arguments; it changes no bit."""
+NOTHING_KEPT = (None, None)
 
-    def __init__(self) -> None:
-        self._last: dict[str, tuple[object, Any]] = {}
 
-    def get(self, kind: str, key: object) -> Any:
+class Cache(dict[str, tuple[object, Any]]):
+    """The last value of each kind computed from a block, after a key for its other arguments; it changes no bit."""
+
+    def at(self, kind: str, key: object) -> Any:
         """The last value of a kind if it has this key, else None."""
-        known, value = self._last.get(kind, (None, None))
+        known, value = self.get(kind, NOTHING_KEPT)
         return value if known == key else None
 
-    def keep(self, kind: str, key: object, value: object) -> None:
-        self._last[kind] = key, value
-
     def made(self, kind: str, key: object, make: Callable[[], Made]) -> Made:
-        """As ``get``; a missing value is made and kept."""
-        known, value = self._last.get(kind, (None, None))
+        """As ``at``; a missing value is made and kept."""
+        known, value = self.get(kind, NOTHING_KEPT)
         if value is None or known != key:
             value = make()
-            self._last[kind] = key, value
+            self[kind] = key, value
         return value
 
 
@@ -103,11 +100,11 @@ class Block:
         Rows of another basis are overwritten.
         """
         if np.dtype(dtype).itemsize * n_groups * size > self.cache_bytes:
-            size = 0
+            return list(map(RowCache, np.empty((n_groups, 0), dtype)))
         shape = n_groups, size, dtype
-        caches: list[RowCache] | None = self.cache.get("whitened rows", (key, shape))
-        if caches is None:
+        known, caches = self.cache.get("whitened rows", NOTHING_KEPT)
+        if known != (key, shape):
             memory: np.ndarray = self.cache.made("memory", shape, lambda: own_pages((n_groups, size), dtype))
             caches = list(map(RowCache, memory))
-            self.cache.keep("whitened rows", (key, shape), caches)
+            self.cache["whitened rows"] = (key, shape), caches
         return caches

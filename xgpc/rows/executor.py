@@ -149,7 +149,8 @@ def parts_of(n_rows: int, size: int = 0) -> list[slice]:
     """Parts of the rows, for ``Executor.each``; or parts of about ``size`` rows."""
     size = size or max(PART_ROWS, -(-n_rows // MOST_PARTS))
     size += -size % 8  # the core works on so many rows at a time
-    return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
+    starts = range(0, n_rows, size)
+    return list(map(slice, starts, [*starts[1:], n_rows]))
 
 
 def parts_for(n_rows: int, n_classes: int) -> list[slice]:

@@ -22,18 +22,20 @@ LEAST_BOUND, LEAST_OF_ROW = 500.0, 0.05
 # Inducing points are scaled by this times the geometric mean of length scale and standard deviation, which led to
 # higher bounds than standard deviations alone.
 UNIT = 2.0
-# An inner solve stops at this share of the latest outer gain, so that its error does not disturb the line search; the
-# range avoids wasted precision in the first steps and the last.
+# Each evaluation finds the posterior by an inner solve. Its error in nats is at most this share of the optimizer's
+# latest gain, so that it does not disturb the line search. INNER_RANGE limits this error, because too much precision
+# would be wasted in the first steps and the last.
 INNER_SHARE, INNER_RANGE = 0.02, (1e-4, 1.0)
 # Below this ``tol``, inexact gradients would spoil L-BFGS's curvature estimates: inner solves use a smaller share, and
 # a fresh start must confirm convergence.
 PRECISE, PRECISE_SHARE = 1e-5, 0.005
-# Slow ascents can still gain up to this many times their last gain, so an inner solve continues while its bound is
-# below the best by less than that.
+# A slow ascent can still gain up to this many times its last gain. While this could raise an inner solve above the best
+# bound, the solve continues.
 UNSURE = 10.0
-# Nats for each row that the first inner solve may leave.
+# The first inner solve may end this many nats for each row below its maximum.
 START_SHARE = 1e-3
-# More iterations than the exact bound needs from a cold start; later evaluations continue Polya-Gamma's slow tail.
+# Most iterations of an inner solve: more than the exact bound needs from a cold start. Polya-Gamma's ascent, which ends
+# slowly, continues in later evaluations.
 INNER_MAX_ITER = 30
 # If the optimizer fails, it restarts with tenfold tighter and longer inner solves, at most this many times.
 RESTARTS = 3
@@ -42,10 +44,10 @@ RESTARTS = 3
 class Coordinates:
     """Kernel parameters and, if they are learned, inducing points as one vector for an optimizer.
 
-    Kernel parameters are logarithms, as in scikit-learn, kernel by kernel. Inducing points are divided by ``unit``; if
-    the gradient by them would jump wherever a point and a row agree in a feature, they stay. The last coordinate is
-    free and has no effect: if all were bounded, L-BFGS-B's first step would be the whole gradient instead of one of
-    length one, and may end in a corner of the box where gradients vanish.
+    Kernel parameters are logarithms, as in scikit-learn, kernel by kernel. Inducing points are divided by ``unit``;
+    they stay in place if the gradient by them would jump wherever a point and a row agree in a feature. The last
+    coordinate is free and has no effect: if all were bounded, L-BFGS-B's first step would be the whole gradient instead
+    of one of length one, and may end in a corner of the box where gradients vanish.
     """
 
     def __init__(
@@ -57,11 +59,11 @@ class Coordinates:
     ):
         self.start = start
         # The likelihood's parameter follows, if it is learned here.
-        self._of_parameter = None if site is None else site.record.coordinates(site.parameter, learned_rates)
-        of_parameter = [] if self._of_parameter is None else self._of_parameter.limits
+        self._parameter = None if site is None else site.record.coordinates(site.parameter, learned_rates)
+        parameter_limits = [] if self._parameter is None else self._parameter.limits
         self.learn_inducing = learn_inducing and all(group.spec.has_slopes for group in start.groups)
         sizes = [len(group.spec.theta) for group in start.groups]
-        self._ends = np.cumsum([*sizes, start.Z.size if self.learn_inducing else 0, len(of_parameter)])
+        self._ends = np.cumsum([*sizes, start.Z.size if self.learn_inducing else 0, len(parameter_limits)])
         units = []
         for group in start.groups:
             spread = mean_and_scale(group.Z, np.ones(len(group.Z)))[1]
@@ -70,7 +72,7 @@ class Coordinates:
         self.unit = UNIT * (units[0] if start.Z.ndim == 2 else np.array(units)[:, None])
         bounds = np.concatenate([group.spec.bounds for group in start.groups])
         self.limits: Limits = [(float(low), float(high)) for low, high in bounds]
-        self.limits += [(None, None)] * (int(self._ends[-2]) - len(bounds)) + of_parameter + [(None, None)]
+        self.limits += [(None, None)] * (int(self._ends[-2]) - len(bounds)) + parameter_limits + [(None, None)]
 
     @property
     def is_empty(self) -> bool:
@@ -79,26 +81,26 @@ class Coordinates:
 
     def pack(self, prior: KernelPrior, site: Site | None = None) -> np.ndarray:
         points = (prior.Z / self.unit).ravel() if self.learn_inducing else []
-        of_parameter = [] if site is None or self._of_parameter is None else [self._of_parameter.pack(site.parameter)]
-        return np.concatenate([*(group.spec.theta for group in prior.groups), points, *of_parameter, [0.0]])
+        parameter = [] if site is None or self._parameter is None else [self._parameter.pack(site.parameter)]
+        return np.concatenate([*(group.spec.theta for group in prior.groups), points, *parameter, [0.0]])
 
     def pack_gradient(self, d_theta: np.ndarray, d_Z: np.ndarray, d_parameter: ArrayLike = ()) -> np.ndarray:
-        """From gradients; that by the likelihood's parameter is already by its coordinates."""
+        """The gradient by the vector, from those by its parts; ``d_parameter`` is by the parameter's coordinates."""
         return np.concatenate([d_theta, (d_Z * self.unit).ravel() if self.learn_inducing else [], d_parameter, [0.0]])
 
     def site(self, vector: np.ndarray, site: Site) -> Site:
-        """The site with the likelihood's parameter of a vector; itself if that has none."""
-        if self._of_parameter is None:
+        """``site`` with the likelihood's parameter that a vector holds; ``site`` itself if the vector holds none."""
+        if self._parameter is None:
             return site
         here = vector[self._ends[-2] : self._ends[-1]]
-        return site.with_parameter(self._of_parameter.unpack(here, site.parameter))
+        return site.with_parameter(self._parameter.unpack(here, site.parameter))
 
     def parameter_gradient(self, training: Training, point: Point[KernelPosterior]) -> np.ndarray:
         """Gradient of the bound by the coordinates of the likelihood's parameter; (0,) if there are none."""
-        if self._of_parameter is None:
+        if self._parameter is None:
             return np.empty(0)
         by_parameter = training.reduce(gradient_by_parameter, point.sites)
-        return self._of_parameter.gradient(point.site.parameter, by_parameter)
+        return self._parameter.gradient(point.site.parameter, by_parameter)
 
     def prior(self, vector: np.ndarray) -> KernelPrior:
         """The prior at a vector; ValueError if its covariance matrix cannot be factorised."""
@@ -110,7 +112,7 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of an optimizer: the best posterior with its pass, the iterations, and a problem if there was one."""
+    """The result of an optimizer: the point of the highest bound, the iterations, and a problem if there was one."""
 
     point: Point[KernelPosterior]
     n_iter: int
@@ -118,27 +120,28 @@ class Outcome:
 
 
 def least_bound(training: Training) -> float:
-    """Least number of nats that tolerances are relative to."""
+    """Tolerances are relative to the bound, or to this number of nats if the bound is smaller."""
     return max(LEAST_BOUND, LEAST_OF_ROW * training.total_weight)
 
 
 def refused(best: float, vector: np.ndarray) -> tuple[float, np.ndarray]:
-    """A value and gradient that make the line search step back, where nothing can be factorised."""
+    """A value and gradient that make the line search step back from where a covariance matrix cannot be factorised."""
     return 1e3 + 3.0 * abs(best), np.zeros_like(vector)
 
 
 class ProfiledBound:
     """The profiled bound max_q F(theta, Z, q) + log p(theta) and its gradient, from kernel and points of ``start``.
 
-    ``vector``, ``point``, ``log_prior`` and ``value`` are the best evaluation, from whose sites the next one starts;
-    ``solved`` says whether its inner solve converged.
+    ``vector``, ``point``, ``log_prior`` and ``value`` are those of the best evaluation, and ``solved`` says whether its
+    inner solve converged. The next evaluation starts from its sites.
     """
 
     def __init__(self, training: Training, site: Site, start: KernelPosterior, options: Options):
         self.training, self.options = training, options
         self.share = INNER_SHARE if options.tol >= PRECISE else PRECISE_SHARE
         self.coordinates = Coordinates(start.prior, options.learn_inducing, site, options.learned_rates)
-        # Nats that an inner solve may leave, and the factor by which failures of the optimizer have tightened them.
+        # An inner solve may end ``inner_gain * tightening`` nats below its maximum; failures of the optimizer lower the
+        # factor.
         self.inner_gain, self.tightening = float(np.clip(START_SHARE * training.total_weight, *INNER_RANGE)), 1.0
         ascent = coordinate_ascent(training, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER)
         # An inner solve begins with the best length of the first step of the one before.
@@ -168,7 +171,7 @@ class ProfiledBound:
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         """Negative value in nats and its gradient, for a minimiser.
 
-        The posterior is found accurately enough to tell whether its value exceeds the best.
+        The inner solve is accurate enough to show whether this value exceeds the best one.
         """
         is_best, q, site = np.array_equal(vector, self.vector), self.q, self.point.site
         is_known = is_best and self._has_stepped

@@ -25,45 +25,48 @@ from .inducing import MAX_INDUCING, MOST_ALL_ROWS, with_more_points
 from .izmailov_kropotov import alternate, hybrid, joint
 from .optimizer import Outcome, profile
 
-# Rows of the first subset, or rows for each inducing point; from fewer, later subsets keep a poor optimum.
+# The first subset has FIRST_ROWS rows, or ROWS_PER_POINT rows for each inducing point if these are more. Fewer rows
+# lead to a poor optimum, which later subsets keep.
 FIRST_ROWS, ROWS_PER_POINT = 4000, 40
-# Each subset has this many times the rows of the one before; the last has all rows, or about LAST_ROWS.
+# Each subset has GROWTH times as many rows as the one before. The last has all rows, but at most LAST_ROWS.
 GROWTH, LAST_ROWS = 4, 131_072
-# Limits on a subset before the last: SUBSET_FACTOR times the last subset's iterations on the first subset, in the same
-# time on later ones, and SUBSET_ITERATIONS at most. SUBSET_LOOSENING multiplies the tolerance.
+# Before the last subset, learning has at most SUBSET_ITERATIONS iterations: on the first subset at most SUBSET_FACTOR
+# times as many as on the last one, and on each later subset as many as take the same time. SUBSET_LOOSENING multiplies
+# the tolerance of these stages.
 SUBSET_ITERATIONS, SUBSET_FACTOR, SUBSET_LOOSENING = 50, 10, 5.0
-# With at most FIRST_ROWS rows, learning starts from the best of several kernels, whose bounds are computed to within
-# this many nats; each start takes a few passes.
+# With at most FIRST_ROWS rows, learning starts from the best of several kernels, by their bounds. Each bound is
+# computed to within this many nats, which takes a few passes over the rows.
 NATS_OF_STARTS = 0.3
-# Fewest rows for which default fits compare models further: by neighbours, and by an axis-aligned kernel in place of
-# the default one, where both learn for half as many iterations as a stage has. Fewer have to be fitted within
-# milliseconds.
+# Default fits to at least SCORED_ROWS rows also try neighbours, and an axis-aligned kernel in place of the default one.
+# Both kernels learn for ITERATIONS_OF_FAMILIES iterations, half as many as a stage has, before they are compared. Fewer
+# rows have to be fitted within milliseconds.
 SCORED_ROWS, ITERATIONS_OF_FAMILIES = 300, 15
-# Nats in total by which the bound of the axis-aligned kernel must be higher, beside LEAST_GAIN for each row. (4000 rows
-# of 21 sets, 64 points: where it is higher by .0037 a row or more, NLL of test rows is lower by .002 to .06; within
-# .003, either way.)
+# The bound of the axis-aligned kernel must be higher by this many nats in total, and by LEAST_GAIN for each row. (On 21
+# sets with 4000 rows and 64 points, NLL of test rows is lower by .002 to .06 where the bound is higher by .0037 a row
+# or more. Where the bounds differ by less than .003 a row, NLL is lower for some sets and higher for others.)
 NATS_OF_FAMILIES = 2.0
-# Later subsets of rows may take this many times as long as the stages before. (With 2 and 4, a9a takes 6.1 and 8.1 s,
-# and NLL is .3164 and .3158; of adult .3105 and .3103. Without a limit, fits of tables like these took 90 times as long
-# as LightGBM's.)
+# Learning on a later subset may take this many times as long as all stages before. (With 2 and 4, the fit of a9a takes
+# 6.1 and 8.1 s, and its NLL is .3164 and .3158; that of adult is .3105 and .3103. Without a limit, fits of tables like
+# these took 90 times as long as LightGBM's.)
 MOST_WORK = 3.0
-# Mini-batches start from the posterior of this many rows, weighted to stand for all, to save time.
+# To save time, mini-batches start from the posterior of this many rows, whose weights are raised to stand for all rows.
 ROWS_BEFORE_BATCHES = 1000
-# The number of points is doubled, but a smaller one is raised to MOST_ALL_ROWS at once if that pays, because the
-# optimum is then better than on the way by 64 points (two splits of waveform: NLL lower by .002, of thyroid by .0001
-# and .0006).
-# If the posterior is within this many nats of the prior, few points have learned next to nothing: 1 to 3 nats of random
-# labels, and of functions that 32 points cannot represent; 25 of diabetes-pima, 45 of german-numer, whose signals are
-# weak.
+# Each trial doubles the number of inducing points. While that gives fewer than MOST_ALL_ROWS points, MOST_ALL_ROWS are
+# tried first: they lead to a better optimum than 64 points on the way do (NLL of two splits of waveform is lower by
+# .002, of two splits of thyroid by .0001 and .0006).
+# If the divergence of the posterior from the prior is at most this many nats, learning with few points has found next
+# to nothing. It is 1 to 3 nats for random labels, and for functions that 32 points cannot represent. For diabetes-pima
+# and german-numer, whose signals are weak, it is 25 and 45 nats.
 NOTHING_LEARNED = 10.0
-# The posterior with more points is fitted to this share of the required gain.
+# In a trial of more points, posteriors are fitted to within this share of the gain that the trial requires.
 TRIAL_SHARE = 0.1
-# Iterations for a number of points on the way. Beyond MAX_MOVING points only kernel parameters are learned, with fewer
-# iterations and fewer rows for each point, because few parameters need few rows.
+# While points are added, learning has at most GROWING_ITERATIONS iterations for each number of points. More than
+# MAX_MOVING points stay in place, and only kernel parameters are learned. As these are few, they need fewer iterations,
+# but at least MIN_ITERATIONS, and fewer rows: ROWS_PER_FIXED_POINT for each point.
 GROWING_ITERATIONS, MAX_MOVING, ROWS_PER_FIXED_POINT, MIN_ITERATIONS = 30, 256, 10, 4
 
 
-# By the values of the parameter ``optimizer``.
+# The optimizers by their names, the values of the parameter ``optimizer``.
 SCHEMES: dict[str, Callable[[Training, KernelPosterior, Site, Options], Outcome]] = {
     "profile": profile,
     "alternate": alternate,
@@ -227,10 +230,10 @@ class Learner:
         return outcome
 
     def best_start(self, start: Candidate) -> Candidate:
-        """The start kernel times each of ``STARTS``, with its posterior: that of the highest bound plus log prior."""
+        """The start with the best kernel of those that ``STARTS`` gives, by the bound plus the log prior."""
         prior = start.prior
         part = self._part(min(self.sizes(prior)[0], self._start_rows, LAST_ROWS))
-        priors = [prior.rebuilt([other_start(group.spec, one) for group in prior.groups], prior.Z) for one in STARTS]
+        priors = [prior.rebuilt([other_start(group.spec, pair) for group in prior.groups], prior.Z) for pair in STARTS]
         points = [posterior_of(part, start.under(other), NATS_OF_STARTS) for other in priors]
         return start.at(max(points, key=self.options.value).q, start.site)
 
@@ -243,7 +246,8 @@ class Learner:
         other = replace(start, prior=prior.rebuilt([axis_aligned(group.spec)], prior.Z))
         self._tell_stage(size, prior.n_inducing)
         part = self._part(size)
-        # A splitter that cannot divide the rows fails before anything is learned.
+        # The splits are drawn first, so that a splitter that cannot divide the rows raises its error before learning
+        # begins.
         splits = self.fit.hold_out.folds(self._subsets.rows(size))
         default = self._optimized(part, start, options)
         self._report(default.point.q, default.point.site)
@@ -280,13 +284,13 @@ class Learner:
 
     def _sizes_after(self, size: int, prior: KernelPrior) -> list[int]:
         """Subsets that remain after the number of points was chosen on ``size`` rows."""
-        # Without an optimizer nothing is learned; with many points the iterations that they can afford are used up.
+        # Without an optimizer nothing is learned; with many points, larger subsets would take too long.
         if self.optimize is None or prior.n_inducing > MAX_MOVING:
             return []
         return [larger for larger in self.sizes(prior) if larger > size]
 
     def _work(self, size: int, prior: KernelPrior) -> float:
-        """Multiplications of a pass: two products with m x m matrices, one to sum them, the kernel with d features."""
+        """Multiplications of a pass: for each row m kernel values of d features, and three products with m x m."""
         m, d = prior.n_inducing, self.fit.source.n_features
         return size * m * (3.0 * m + 2.0 * d) * self.fit.n_latents
 
@@ -316,7 +320,7 @@ class Learner:
         return size, replace(self.early, max_iter=min(GROWING_ITERATIONS, most))
 
     def _optimized(self, part: Fit, candidate: Candidate, options: Options) -> Outcome:
-        """Optimise on some rows, from the sites under the candidate's posterior."""
+        """Run the optimizer on some rows, starting from the candidate's posterior."""
         training, prior, q = part.training, candidate.prior, candidate.q
         few, site = training, self.fit.prior_mean.site(candidate.site, prior)
         if q is None and self._start_rows < len(training):
@@ -329,7 +333,7 @@ class Learner:
     def _is_confirmed(
         self, part: Fit, splits: list[Split], simpler: Candidate, richer: Candidate, options: Options
     ) -> bool:
-        """Whether rows kept apart by groups or a splitter do not contradict AxisMatern, which the bound supports.
+        """Whether held-out rows, chosen by groups or a splitter, do not contradict the bound, which prefers AxisMatern.
 
         The bound counts rows of a group, or of nearly the same time, as independent given the latent function. (More
         inducing points need no such test: they bring the posterior nearer to that of the same model.)
@@ -337,7 +341,7 @@ class Learner:
         scores = list[list[Scores]]()
         for support, held_out in splits:
             some, silent = part.part(support), replace(options, history=History())
-            tried = (self._optimized(some, replace(one, q=None), silent).point for one in (simpler, richer))
+            tried = (self._optimized(some, replace(model, q=None), silent).point for model in (simpler, richer))
             scores.append([predicted(part, point.q, point.site, held_out) for point in tried])
         if not scores:
             return True
@@ -378,10 +382,10 @@ class Learner:
         return None
 
     def _started_again(self, start: Candidate, outcome: Outcome, size: int, most: int) -> Outcome | None:
-        """Learning from the start kernel with more points; None unless these find what few points cannot represent.
+        """Learn from the start kernel with more points; None unless these find what few points cannot represent.
 
-        If a function changes over distances too short for few points, the variance that is learned from these falls to
-        nothing, and no further points would add anything.
+        If a function changes over distances too short for few points, learning with these lets the variance fall to
+        nothing, and under that kernel no further points would raise the bound.
         """
         if self.optimize is None or outcome.point.q.kl > NOTHING_LEARNED:
             return None
@@ -390,7 +394,7 @@ class Learner:
         larger = with_more_points(start.prior, part.source.rows, max(0, n_more), self.random_state)
         if larger.n_inducing <= n_few:
             return None
-        # Until it is accepted, nothing of it is reported.
+        # Its posteriors are not reported before it is accepted.
         options = replace(self._growing(larger)[1], reached=Options.reached)
         with during(f"learning again with {larger.n_inducing} inducing points"):
             again = self._optimized(part, start.under(larger), options)

@@ -58,41 +58,44 @@ NO_USE = "n_neighbors=0 uses no neighbours."
 # Default number of neighbours (fewer predict worse, more take longer for no gain); a number above MANY_NEIGHBORS gives
 # a warning.
 DEFAULT_NEIGHBORS, MANY_NEIGHBORS = 24, 200
-# Learning without neighbours, before they are tried, has FIRST_ROWS rows for each class, START_ROWS in total, and
-# GROWING_ITERATIONS. This halves the time of some fits. From 2000 rows a class, the score test is up to 2 higher,
-# because what is not learned yet counts. The score test, too, takes START_ROWS rows at most. If neighbours gain little,
-# points are added, with five iterations for each number of points (NLL of magic and higgs on three splits: .285 and
-# .543; with fifteen iterations, a tenth of the time more, .286 and .540).
+# Before neighbours are tried, the model without them learns from FIRST_ROWS rows for each class, but at most START_ROWS
+# in total, in GROWING_ITERATIONS iterations, which halves the time of some fits. (With 2000 rows for each class, z of
+# the score test is up to 2 higher, because structure that is not learned yet counts as a gain by neighbours.) The score
+# test, too, uses at most START_ROWS rows. If neighbours gain little, points are added, with GROWN_ITERATIONS iterations
+# for each number of points. (NLL of magic and higgs on three splits is .285 and .543; with fifteen iterations, which
+# take a tenth of the time more, it is .286 and .540.)
 START_ROWS, GROWN_ITERATIONS = 16_000, 5
 # Largest product of rows and classes in this start: 16 000 rows of 26 classes would take as long as all that follows.
 START_VALUES = 100_000
-# Neighbours are tried from this value of the score test on, by the number of rows. On eleven sets and two splits,
-# learned from 8000 rows and tested with 16 000, it is below 2.5 where neighbours gain nothing, but for one split of
-# skin_nonskin (4.8), and 3.5 to 28 where they gain; on 12 000 rows of bank-marketing, where they gain, it is 2.05. With
-# few rows the model has learned from the tested rows, which lowers z: of some thirty fits to 400 to 1500 rows, four of
-# the five with z above 1.5 gained .03 to .06 nats, and one lost .003.
+# Neighbours are tried if z of the score test is at least this number, which depends on the number of rows. On two
+# splits of eleven sets, with 8000 rows for learning and 16 000 for the test, z is below 2.5 where neighbours gain
+# nothing (but 4.8 on one split of skin_nonskin) and 3.5 to 28 where they gain. On 12 000 rows of bank-marketing, where
+# they gain, z is 2.05. If there are few rows, the model has learned from the tested rows, which lowers z. (Of some
+# thirty fits to 400 to 1500 rows, five had z above 1.5: four of these gained .03 to .06 nats, and one lost .003.)
 LEAST_Z_OF_FEW, LEAST_Z_OF_SOME, LEAST_Z = 1.5, 2.0, 2.5
-# With categorical columns many rows are equally near. Of 15 tables four had z of 10 or more: of two made by rules one
-# was compared (NLL .013 against .022, in a fifteenth of the time), one of positions of a game lost (.573 against .559,
-# in 1/35 of the time). Neighbours lost on adult (z 3.4 to 3.6, .285 against .282) and chess (2.1 to 2.2).
+# With categorical columns many rows are equally near, so z must be larger. Of 15 tables four had z of 10 or more. Two
+# of these were made by rules, and neighbours gained on the one that was compared (NLL .013 against .022, in a fifteenth
+# of the time). On a table of positions of a game they lost (.573 against .559, in 1/35 of the time). They also lost on
+# adult (z of 3.4 to 3.6, NLL .285 against .282) and on chess (z of 2.1 to 2.2).
 LEAST_Z_OF_LEVELS = 6.0
-# From this value on neighbours gain much, whatever the first round's gain is (electricity 28, covtype 37; more inducing
-# points help on higgs, 7 to 9).
+# From this z on, neighbours gain much, whatever the first round's gain is (z is 28 on electricity and 37 on covtype; on
+# higgs, where more inducing points help, it is 7 to 9).
 LARGE_Z = 15.0
 # If neighbours gain less than this, in nats, for the first round's held-out rows, inducing points are added before
 # learning continues: they then help, too.
 SMALL_GAIN = 0.05
-# Neighbours are tried while less than this share of the time is over: learning with them takes up to three times as
-# long as the start, and is of no use before it is complete.
+# Neighbours are tried only if less than this share of the fit's time has passed: learning with them takes up to three
+# times as long as the start, and is of no use before it is complete.
 LATEST_SHARE = 0.25
-# Most values of whitened rows: a sweep over 20 000 rows with 256 points takes .2 s.
+# Before neighbours are used, points are added only while rows times points, the size of the whitened rows, is at most
+# this: a sweep over 20 000 rows with 256 points takes .2 s.
 MOST_WHITENED = 6_000_000
-# The smoother kernel must win by this many paired standard errors and nats for each doubling of the rows to come, as
-# more rows favour the rougher one.
+# For each doubling of the rows between the first round and the fit, the smoother kernel must win by this many paired
+# standard errors and nats, because more rows favour the rougher kernel.
 ERRORS_PER_DOUBLING, NATS_PER_DOUBLING = 0.5, 0.003
-# The axis-aligned kernel must win by a paired standard error, and by this many for each doubling of the rows to come:
-# near rows, which others know best, become nearer. (12 000 rows of electricity: with two errors, one split has it, NLL
-# .195 in place of .176.)
+# The axis-aligned kernel must win by one paired standard error, and by this many more for each such doubling, because
+# near rows come nearer, and the other kernels learn most from these. (With two errors, one split of 12 000 rows of
+# electricity takes the axis-aligned kernel: NLL is .195 in place of .176.)
 AXIS_PER_DOUBLING = 3.0
 # Accuracy, in nats a row, of the posterior that neighbours are compared with after points were added: the standard
 # errors of these comparisons are .001 and more.
@@ -136,12 +139,12 @@ def learn(fit: Fit, first: Candidate) -> Candidate:
 
 def n_neighbors(fit: Fit, first: Candidate) -> int:
     """Number of neighbours, 0 for none, with a reason in the history; ValueError if they are given but impossible."""
-    given, is_auto, n_rows = fit.config.n_neighbors, fit.config.has_auto_neighbors, fit.source.n_rows
-    if not is_auto and given == 0:
+    value, is_auto, n_rows = fit.config.n_neighbors, fit.config.has_auto_neighbors, fit.source.n_rows
+    if not is_auto and value == 0:
         return 0
     reason = _why_not(fit, first)
     if reason and not is_auto:
-        raise ValueError(f"n_neighbors={given} {reason}. Leave n_neighbors='auto', or give 0.")
+        raise ValueError(f"n_neighbors={value} {reason}. Leave n_neighbors='auto', or give 0.")
     note = ""
     if issparse(fit.source.rows) and n_rows >= FEW_ROWS:
         note = "the distances need dense rows, and these are sparse."
@@ -153,14 +156,14 @@ def n_neighbors(fit: Fit, first: Candidate) -> int:
         fit.run.history.add(decision=f"No neighbours: {note}")
         if not is_auto:
             warn_user(
-                f"n_neighbors={given} is not followed. No neighbours: {note} To use neighbours leave batch_size=None; "
+                f"n_neighbors={value} is not followed. No neighbours: {note} To use neighbours leave batch_size=None; "
                 "to use none give n_neighbors=0."
             )
         return 0
-    k = DEFAULT_NEIGHBORS if is_auto else min(int(given), n_rows)
+    k = DEFAULT_NEIGHBORS if is_auto else min(int(value), n_rows)
     if k > MANY_NEIGHBORS:
         warn_user(
-            f"n_neighbors={given}: time grows with the cube of the number of neighbours, here {k}, for each row of a "
+            f"n_neighbors={value}: time grows with the cube of the number of neighbours, here {k}, for each row of a "
             f"prediction and of some tens of sweeps over all {n_rows} rows. Tens are usual (n_neighbors='auto' takes "
             f"{DEFAULT_NEIGHBORS}); inducing_points='all' uses all rows at once."
         )
@@ -181,7 +184,7 @@ def _kept(fit: Fit) -> Fit:
 
 
 def _may_test(fit: Fit) -> bool:
-    """Whether the score test alone may decide for few rows: all of them are learned from, and none are apart."""
+    """Whether the score test alone may decide for few rows: learning uses all of them, and no splits are prescribed."""
     return fit.learns and isinstance(fit.config.subset_sizes, str) and fit.hold_out.is_random
 
 
@@ -189,8 +192,8 @@ def _why_not(fit: Fit, first: Candidate) -> str:
     """Why the model cannot have neighbours; empty if it can."""
     spec = first.prior.groups[0].spec
     if fit.record.cavity is None:
-        (name, bound), keys = fit.record.key, (one.key for one in RECORDS if one.cavity is not None)
-        allowed = ", ".join(f"{one!r} with bound {of!r}" for one, of in keys)
+        (name, bound), keys = fit.record.key, (record.key for record in RECORDS if record.cavity is not None)
+        allowed = ", ".join(f"{likelihood!r} with bound {its_bound!r}" for likelihood, its_bound in keys)
         return f"is for likelihood {allowed}; this model has {name!r} with bound {bound!r}"
     if fit.record.is_multi_class and fit.config.share == "none":
         return f"is for latent functions that share their kernel (share='kernel'); got share={fit.config.share!r}"
@@ -236,7 +239,7 @@ def _limit(task: Task, iterations: int) -> int | None:
 
 
 def start_without_neighbors(task: Task) -> Start:
-    """Learn a sparse posterior from some of the task's rows, and test whether near rows know more."""
+    """Learn a sparse posterior from some of the task's rows, and test whether neighbours would add to it."""
     fit, run, source, first = task.fit, task.fit.run, task.part.source, task.first
     is_auto, are_few, subset = fit.config.has_auto_neighbors, fit.source.n_rows < FEW_ROWS, None
     if fit.learns and isinstance(fit.config.subset_sizes, str):
@@ -297,7 +300,7 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
     if is_axis_aligned(group.spec) and is_of_default_kind(first):
         first = axis_aligned(first)
     tried = first_round(task, group, first, max_iter)
-    has_structure = any(beats_base_rate(task, one) for one in tried)
+    has_structure = any(beats_base_rate(task, candidate) for candidate in tried)
     if start.is_doubtful and not (has_structure and _is_proven(task, sparse, tried[0])):
         return Pair(sparse, q, is_done, tried[0], False, ())
     gains_much = has_structure and (
@@ -307,7 +310,7 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
         before = sparse.prior.n_inducing
         most = min(task.first.grow_to, MAX_MOVING, MOST_WHITENED // n_rows) if is_single else 0
         # If neighbours find no structure, this kernel is final and is learned without a limit. If they do, the second
-        # round learns the kernel, and the posterior without neighbours is only what theirs is compared with.
+        # round learns the kernel, and the posterior without neighbours only serves for the comparison.
         limit, grows = _limit(task, GROWN_ITERATIONS) if has_structure else None, most > before
         if limit is None:
             sparse = learn_in_stages(part, sparse, most if grows else 0)
@@ -317,15 +320,15 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
             q = posterior_of(part, sparse, NATS_OF_ROW * n_rows).q
         is_done = limit is None and not most <= sparse.prior.n_inducing < task.first.grow_to
     doublings = 0.0
-    # More rows bring new rows nearer to their neighbours, but not later rows, or those of new groups.
+    # Among more rows a new row has nearer neighbours, but not if it is later than all of them or of a new group.
     if part.hold_out.is_random:
         doublings = max(0.0, np.log2(n_rows / size_of_round(0, part.n_latents)[0]))
     errors, nats = ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings
     if sparse.prior.n_inducing > tried[0].prior.n_inducing:
-        # Points suit smooth functions, so that the smoother kernel may lose by a standard error.
+        # Added points suit smooth functions, so the smoother kernel is taken unless it loses by a standard error.
         errors, nats = -1.0, -np.inf
-    of_axis = 1.0 + AXIS_PER_DOUBLING * doublings
-    local_fit = chosen(tried, ((errors, nats), (of_axis, 0.0)))
+    axis_errors = 1.0 + AXIS_PER_DOUBLING * doublings
+    local_fit = chosen(tried, ((errors, nats), (axis_errors, 0.0)))
     notes = () if has_structure or not max_iter else _notes(task, tried[0])
     prior: SparsePrior = sparse.prior.groups[0]
     # Without structure the second round has nothing to improve.
@@ -357,10 +360,11 @@ def _notes(task: Task, before: LocalFit) -> tuple[str, ...]:
 
 
 def _is_proven(task: Task, sparse: Candidate, local_fit: LocalFit) -> bool:
-    """Whether held-out rows of the first round, which had all rows, are better predicted than without neighbours.
+    """Whether neighbours improve the predictions of the first round's held-out rows; that round has divided all rows.
 
-    Both posteriors are those of the other rows. Both kernels have been fitted to the held-out rows, one to these alone
-    and one to all rows: by Akaike (1974), p parameters fitted to n rows seem to gain p / n nats too much a row.
+    Both posteriors are those of the other rows, but both kernels have been fitted to the held-out rows, too: one to
+    these alone, and one to all rows. By Akaike (1974), p parameters fitted to n rows seem to gain p / n nats a row too
+    much.
     """
     held_out, n_rows = local_fit.held_out, task.part.source.n_rows
     others = task.part.part(np.setdiff1d(np.arange(n_rows), held_out))
@@ -373,7 +377,7 @@ def _is_proven(task: Task, sparse: Candidate, local_fit: LocalFit) -> bool:
 
 
 def accept_neighbors(task: Task, pair: Pair, split: Split) -> Candidate:
-    """The posterior of all rows with neighbours; or, if these do not pay, complete learning without.
+    """The posterior of all rows with neighbours; if these do not pay, the result of complete learning without them.
 
     ``split`` has the task's rows, and held-out rows: these, if any, decide whether "auto" keeps the neighbours.
     """
@@ -382,13 +386,13 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> Candidate:
     if is_auto and not len(held_out) and not pair.has_structure:
         # With few rows none are held out, and the first round decides.
         return _completed(task, pair)
-    # Passes without neighbours are over, unless these do not pay; sweeps need as much memory.
+    # Sweeps need the memory of the passes' cache. Passes follow only if neighbours do not pay.
     task.part.source.forget()
     all_rows, log_scale = AllRows.of(task, local_fit.prior, local_fit.log_scale, fit.source), local_fit.log_scale
     start = start_sites(fit.source, all_rows.local.site)
     pays, notes = True, pair.notes
-    for every, of_rows in zip(start, local_fit.sites, strict=True):
-        every[:, rows] = of_rows
+    for all_terms, terms in zip(start, local_fit.sites, strict=True):
+        all_terms[:, rows] = terms
     sites = all_rows.distinct.sums(start)
     if len(held_out):
         sweeps, left_out = all_rows.without(held_out, start)
@@ -397,7 +401,8 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> Candidate:
             subject = f"With {k} neighbours of each row besides {sparse.prior.n_inducing} inducing points,"
             columns = {"n_neighbors": k, "held_out_score": scores.mean}
             simpler = predicted(fit, pair.q, task.site(pair.q.prior, 0.0), held_out)
-            # The score test speaks for neighbours already, but it ignores groups and splitters.
+            # If the score test has supported neighbours, only a clear fall rejects them; but it ignores groups and
+            # splitters.
             is_likely = fit.hold_out.is_random and pair.has_structure
             rise = scores.no_fall_from(simpler) if is_likely else scores.rise_from(simpler)
             pays = accept(rise, subject, history, **columns)

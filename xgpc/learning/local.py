@@ -27,27 +27,33 @@ from .fit import Candidate, Fit
 from .held_out_score import HeldOutScore, maximised
 from .hold_out import Split
 
-# Rounds of learning: number of rows, half of them held out, and L-BFGS iterations. Each draws new rows. In the second,
-# rows teach more than iterations: NLL on electricity and covtype was .087 and .105 with 16 000 rows and twenty
-# iterations, .078 and .103 with 32 000 and six. With several classes iterations teach more (letter .066 and .070).
+# For each round of learning, the number of rows, half of them held out, and of L-BFGS iterations. Each round draws new
+# rows. In the second, more rows help more than more iterations: NLL on electricity and covtype was .087 and .105 with
+# 16 000 rows and twenty iterations, .078 and .103 with 32 000 and six. With several classes more iterations help more
+# (NLL on letter was .066 and .070).
 ROUNDS, CLASSES_ROUNDS = ((8000, 15), (32_000, 6)), ((8000, 15), (16_000, 20))
-# The candidate kernels take turns in the first round: number of the kernel, and most iterations. All have about the
-# same length scales and variance, and a variance that has to rise takes more than fifteen iterations: kernels that each
-# began anew were compared too early (NLL on cod-rna .074, with turns .054).
+# The candidate kernels take turns in the first round: number of the kernel, and most iterations. Each begins with the
+# parameters of the one before, because all fit about the same length scales and variance. A variance that has to rise
+# takes more than fifteen iterations, so kernels that each began anew were compared too early (NLL on cod-rna .074, with
+# turns .054).
 TURNS = ((0, 5), (1, 15), (2, 15), (0, 15))
-# With more than FULL_CLASSES classes a round has fewer rows, but at least 1 / LEAST_ROUND of them: each takes longer.
+# With more than FULL_CLASSES classes a round has fewer rows, but at least 1 / LEAST_ROUND of them, because each row
+# takes longer.
 FULL_CLASSES, LEAST_ROUND = 5, 4
-# Most neighbours in a round: 16 teach a kernel as well as 24 (NLL on magic .294 and .299) in two thirds of the time.
+# Most neighbours in a round: with 16 the learned kernel is as good as with 24 (NLL on magic .294 and .299), in two
+# thirds of the time.
 ROUND_NEIGHBORS = 16
-# Changes of the sites, and of expected probabilities with several classes, that end sweeps for scores. With two classes
-# this saves a few sweeps of eight; with several it halves them, with errors of log probabilities of at most .003 nats.
+# Sweeps for scores end when the sites, or with several classes the expected probabilities, change by less than this.
+# With two classes this saves a few sweeps of eight; with several it halves them, with errors of log probabilities of at
+# most .003 nats.
 ROUND_TOLERANCE, CLASSES_ROUND_TOLERANCE = 2e-3, 1e-2
-# Largest change of a log parameter in a round or turn, as the sites are only one sweep from its start: electricity's
-# variance rises from 4 to 2500 or more (NLL .085, against .099 if it may rise to 80).
+# Largest change of a log parameter in a round or turn, whose score updates the sites by one sweep only. Smaller limits
+# lose: on electricity the variance rises from 4 to 2500 or more (NLL .085, against .099 if it may rise to 80).
 MAX_STEP = 8.0
-# Largest variance with several classes; larger ones with longer length scales are nearly the same process, but slow.
+# Largest variance with several classes; larger ones with longer length scales give nearly the same process, but slower
+# fits.
 MOST_VARIANCE = 1e4
-# Fewer held-out rows would be overfitted by a kernel (NLL of fits of 15 rows .72, .63 without neighbours).
+# A kernel would overfit fewer held-out rows (NLL of fits to 15 rows is .72, and .63 without neighbours).
 LEAST_HELD_OUT = 20
 # A kernel has found structure if held-out rows beat the class frequencies by this many paired standard errors. A kernel
 # fitted to noise reached 2.2, and a limit of 3 lost a good kernel on 60 rows of magic.
@@ -61,7 +67,7 @@ LEAST_LOG_SCALE, MOST_LOG_SCALE = -3.0, 1.5
 
 @dataclass(frozen=True)
 class Task:
-    """Learning with neighbours: ``part`` of the rows of ``fit`` teach, and the others, if any, judge neighbours."""
+    """Learning with neighbours from the rows ``part`` of ``fit``; the others, if any, decide about neighbours."""
 
     fit: Fit
     part: Fit
@@ -80,7 +86,7 @@ class Task:
     def site(self, prior: KernelPrior, log_scale: float) -> Site:
         """The site function, whose prior mean depends on prior and variance factor."""
         site = self.fit.prior_mean.scaled(float(np.exp(log_scale))).site(self.first.site, prior)
-        # A shift of all classes changes no probability, and the coupled classes' sites leave it out.
+        # A common shift of all classes changes no probability, and the sites of coupled classes have none.
         return site if site.record.curvature is None else site.with_prior_mean(centred(site.prior_mean))
 
 
@@ -140,7 +146,7 @@ def at_parameters_of(fitted: KernelSpec, other: KernelSpec, X: np.ndarray, k: in
     change = 0.0
     if here.power != there.power:
         near = X[Neighbours(X, here).of_rows(k, n_threads)[:, -1]]
-        before, after = (here._replace(power=one.power).distances(X, near) for one in (here, there))
+        before, after = (here._replace(power=norm.power).distances(X, near) for norm in (here, there))
         # Squares of tiny differences underflow where the differences themselves do not.
         apart = (before > 0.0) & (after > 0.0)
         change = np.log(np.median(after[apart] / before[apart])) if np.any(apart) else 0.0
@@ -148,7 +154,7 @@ def at_parameters_of(fitted: KernelSpec, other: KernelSpec, X: np.ndarray, k: in
 
 
 def size_of_round(number: int, n_latents: int) -> tuple[int, int]:
-    """Number of support and held-out rows of a round together, and most iterations; of so many latent functions."""
+    """Number of rows of a round, support and held-out together, and its limit on iterations, for ``n_latents``."""
     if n_latents == 1:
         return ROUNDS[number]
     size, iterations = CLASSES_ROUNDS[number]
@@ -175,32 +181,33 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int
     none = Scores(np.empty(0), np.empty(0))
 
     def start(spec: KernelSpec) -> LocalFit:
-        at = prior.rebuilt([spec], prior.Z)
-        sites, scale = start_sites(task.part.source, task.site(at, 0.0)), np.ones(len(spec.theta) + 1)
-        return LocalFit(at, sites, 0.0, scale, np.arange(0), none, none, 0)
+        initial = prior.rebuilt([spec], prior.Z)
+        sites, scale = start_sites(task.part.source, task.site(initial, 0.0)), np.ones(len(spec.theta) + 1)
+        return LocalFit(initial, sites, 0.0, scale, np.arange(0), none, none, 0)
 
     unchanged = _round(task, start(prior.spec), splits, 0)
     if not max_iter or n_held_out < LEAST_HELD_OUT:
         return [unchanged]
     X, n_threads = Distinct.of(task.part.source.sample(support)).source.X, task.executor.n_threads
     k = min(task.n_neighbors, len(X) - 1)
-    starts = [unchanged, *(_round(task, start(one), splits, 0) for one in (first, nearer(first, X, k, n_threads)))]
+    starts = [unchanged, *(_round(task, start(spec), splits, 0) for spec in (first, nearer(first, X, k, n_threads)))]
 
     def in_turns(spec: KernelSpec) -> list[LocalFit]:
         """Fit the candidates, each turn from the parameters of the one before; keep the best result of each."""
         specs, fit, best = _candidates(task, spec), start(spec), dict[int, LocalFit]()
         for i, most in TURNS if len(specs) > 1 else [(0, n_iter)]:
-            at = prior.rebuilt([at_parameters_of(fit.prior.spec, specs[i], X, k, n_threads)], prior.Z)
-            fit = _round(task, replace(fit, prior=at), splits, min(max_iter, most))
-            best[i] = max(fit, best.get(i, fit), key=lambda one: one.learned.mean)
+            moved = prior.rebuilt([at_parameters_of(fit.prior.spec, specs[i], X, k, n_threads)], prior.Z)
+            fit = _round(task, replace(fit, prior=moved), splits, min(max_iter, most))
+            best[i] = max(fit, best.get(i, fit), key=lambda result: result.learned.mean)
         return [best[i] for i in range(len(specs))]
 
-    fits = in_turns(max(starts, key=lambda one: one.learned.mean).prior.spec)
-    if not any(beats_base_rate(task, one) for one in fits):
+    fits = in_turns(max(starts, key=lambda result: result.learned.mean).prior.spec)
+    if not any(beats_base_rate(task, result) for result in fits):
         # A kernel without structure may have scored best among the starts and stayed as it was: try length scales
-        # within which half of the rows have their nearest neighbour. (Ranks up to 8 scored the same on checkerboards.)
+        # within which half of the rows have their nearest neighbour. (With the eighth neighbour, scores on
+        # checkerboards were the same.)
         fits = in_turns(nearer(first, X, min(1, k), n_threads))
-        if not any(beats_base_rate(task, one) for one in fits):
+        if not any(beats_base_rate(task, result) for result in fits):
             return [unchanged]
     return fits
 
@@ -216,7 +223,7 @@ def _candidates(task: Task, spec: KernelSpec) -> list[KernelSpec]:
         return [spec]
     smooth, bounds, smoother = kernel.k2.length_scale, kernel.k2.length_scale_bounds, AxisMatern if is_axis else Matern
     kernels = Matern(smooth, bounds, nu=0.5), smoother(smooth, bounds, nu=1.5), AxisMatern(smooth, bounds, nu=0.5)
-    return [spec.compiled(kernel.k1 * one) for one in kernels]
+    return [spec.compiled(kernel.k1 * factor) for factor in kernels]
 
 
 def gain_of_round(task: Task, local_fit: LocalFit) -> Gain:
@@ -277,7 +284,7 @@ def _round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) 
     size = {"n_rows": sum(len(rows) for split in splits for rows in split), "n_inducing": prior.n_inducing}
     history.tell(stage="neighbours", **size)
     sites, scores, n_sweeps = (start.sites[0].copy(), start.sites[1].copy()), list[HeldOutScore](), 0
-    of_prior = task.first.length_scale_prior, 1.0 / len(splits)
+    log_priors = task.first.length_scale_prior, 1.0 / len(splits)
     for support, held_out in splits:
         distinct, held_out_rows = Distinct.of(task.part.source.sample(support)), task.part.source.sample(held_out)
         k = min(task.n_neighbors, ROUND_NEIGHBORS, distinct.source.n_rows)
@@ -286,7 +293,7 @@ def _round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) 
         sweeps = converged_sites(local, here, round_tolerance(local.site))
         held_out_index, n_sweeps = near.of(held_out_rows.X, k, executor.n_threads), n_sweeps + sweeps.n_sweeps
         among = local.index, local.n_earlier, held_out_index, sweeps.sites
-        scores.append(HeldOutScore(executor, prior, distinct.source, held_out_rows, *among, local.site, *of_prior))
+        scores.append(HeldOutScore(executor, prior, distinct.source, held_out_rows, *among, local.site, *log_priors))
         for all_rows, part in zip(sites, distinct.parts(sweeps.sites), strict=True):
             all_rows[:, support] = part
     # A single support row has no neighbours, so there is nothing to learn.

@@ -382,5 +382,5 @@ def test_gradient_of_any_tree_is_scikit_learns(tree, seed, n, n_latents):
 )
 def test_gradient_by_the_kernel_parameters_of_several_latent_functions(likelihood, bound, share):
     kernels = THREE_KERNELS if share == "none" else THREE_KERNELS[1:2]
-    site = record_of(likelihood, bound).site(3, 0.05)
+    site = record_of(likelihood, bound).at(0.05).site(3)
     check_gradient(*gradient_problem(kernels, 3, 10), site)

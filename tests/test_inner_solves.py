@@ -271,7 +271,7 @@ def test_sites_of_negative_precision_count_as_zero_where_they_leave_no_posterior
 def test_damped_precisions_and_the_mean_of_a_newton_step(likelihood, kind):
     """The mean of the step goes by (damped precision)^-1 times the gradient of the bound."""
     X, classes = labelled(30, seed=4, n_classes=2)
-    y, site = np.where(classes == 1, 1.0, -1.0), record_of(likelihood, "additive-noise").site(parameter=0.05)
+    y, site = np.where(classes == 1, 1.0, -1.0), record_of(likelihood, "additive-noise").at(0.05).site()
     random, kernel, rows = np.random.default_rng(1), ConstantKernel(2.0) * RBF(1.0), training(X, y)
     if kind == "full":
         prior = full_prior(X, [kernel])

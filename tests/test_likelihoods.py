@@ -180,7 +180,7 @@ def test_label_noise_is_what_was_given_or_the_best(likelihood, bound, share):
     delta, q = model.label_noise_, model.posterior_
     labels = y.astype(np.float64) if q.n_latents > 1 else np.where(y > 0, 1.0, -1.0)
     for factor in (0.99, 1.01):
-        site = record_of(likelihood, bound).site(len(model.classes_), factor * delta)
+        site = record_of(likelihood, bound).at(factor * delta).site(len(model.classes_))
         assert expected_log_likelihood(site, *q.marginals(X), labels) - q.kl < model.elbo_
         other = quietly(clone(model).set_params(label_noise=factor * delta), X, y)
         assert other.label_noise_ == factor * delta

@@ -60,7 +60,7 @@ def test_a_later_batch_has_the_sites_of_its_own_posterior(likelihood, bound, sha
     one.partial_fit(rows[SECOND], labels[SECOND], forgetting_factor=factor)
     assert one.converged_
     q, C = one.posterior_, one.posterior_.n_latents
-    site = one._record.site(len(one.classes_), one._parameter)
+    site = one._record.site(len(one.classes_))
     targets = labels[SECOND].astype(float) if C > 1 else 2.0 * labels[SECOND] - 1.0
     _, *sums = updated(training(rows[SECOND], targets, n_latents=C), q, site)
     for made, old, now, prior in zip(sums, before, natural(one), (np.eye(12), 0.0), strict=True):

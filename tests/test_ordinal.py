@@ -29,7 +29,7 @@ every_link = pytest.mark.parametrize("link", LINKS)
 
 
 def site_of(link, cuts=CUTS):
-    return record_of(f"ordinal-{link}", "exact").site(len(cuts) + 1, cuts)
+    return record_of(f"ordinal-{link}", "exact").at(cuts).site(len(cuts) + 1)
 
 
 def evaluate(site, m, v, y):

@@ -23,7 +23,7 @@ LEARN = {"likelihood": "psychometric", "guess_rate": "learn", "lapse_rate": "lea
 
 
 def site_of(rates):
-    return RECORD.site(2, np.array(rates))
+    return RECORD.at(rates).site()
 
 
 def log_p(f, y, guess, lapse):

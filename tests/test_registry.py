@@ -37,7 +37,7 @@ def evaluate(site, m, v, y, weight=()):
 def problem(record, seed, n=12, n_classes=4):
     """A site, and marginals (C, n) and labels of n rows."""
     random = np.random.default_rng(seed)
-    site = record.site(n_classes, 0.05)
+    site = record.at(0.05).site(n_classes)
     m = random.normal(scale=3.0, size=(site.n_latents, n))
     v = random.uniform(0.1, 20.0, m.shape)
     y = random.integers(0, n_classes, n).astype(np.float64) if site.n_latents > 1 else random.choice([-1.0, 1.0], n)
@@ -152,13 +152,13 @@ def test_jaakkola_jordan_sites_are_those_of_their_paper(record, seed):
 @every_record
 def test_shares_of_wrong_labels_are_what_changes_the_site(record):
     _, m, v, y = problem(record, 3)
-    values = [evaluate(record.site(4, delta), m, v, y)[0] for delta in (0.01, 0.2)]
+    values = [evaluate(record.at(delta).site(4), m, v, y)[0] for delta in (0.01, 0.2)]
     assert np.allclose(*values, rtol=1e-3) != record.has_wrong_labels
     learned = record.site(4, first=0.03)
     assert learned.learned == record.has_label_noise
-    assert not record.site(4, 0.1).learned
+    assert not record.at(0.1).site(4).learned
     if record.has_wrong_labels:
-        assert (learned.parameter, record.site(4, 0.1).parameter) == (0.03, 0.1)
+        assert (learned.parameter, record.at(0.1).site(4).parameter) == (0.03, 0.1)
 
 
 @every_record
@@ -250,7 +250,7 @@ def test_curvatures_are_those_of_dense_matrices(record, seed, weighted, n_classe
 def test_sites_survive_pickling(record, copied):
     """With table, key and record: the same sites, bit for bit."""
     site, m, v, y = problem(record, 7)
-    site = record.site(4, None, 0.03)
+    site = record.site(4, 0.03)
     other = copied(site)
     names = ("likelihood", "bound", "n_latents", "parameter", "learned", "key")
     assert [getattr(other, name) for name in names] == [getattr(site, name) for name in names]

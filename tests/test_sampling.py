@@ -64,7 +64,7 @@ def sites_of_the_bound(model, X, Z, kernel, full):
     fitted = GPClassifier(kernel, inducing_points="all" if full else Z, **params).fit(X, model.y)
     mean, variance = fitted.predict_latent(X)
     ell, precision, linear = np.empty((3, len(X)))
-    site = record_of("logit", "exact").site(2, None)
+    site = record_of("logit", "exact").site()
     _sites.sites(site, mean, variance, model.y, np.empty(0), ell, precision, linear)
     return precision, linear
 

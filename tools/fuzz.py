@@ -191,7 +191,7 @@ def check_sites(pick, numbers, n):
     labels = range(classes) if len(shape) == 2 else range(-1, 2 * classes - 2, 2)
     y = np.array([float(pick(labels)) for _ in range(n)])
     ell, precision, linear = np.empty(n), np.empty(shape), np.empty(shape)
-    sites(record.site(classes, parameter), mean, variance, y, np.empty(0), ell, precision, linear)
+    sites(record.at(parameter).site(classes), mean, variance, y, np.empty(0), ell, precision, linear)
     assert are_finite(ell, precision, linear), (name, ell, precision, linear)
     assert np.all(ell <= 1e-5), (name, ell)
     assert record.has_wrong_labels or np.all(precision >= 0.0), (name, precision)
@@ -200,7 +200,7 @@ def check_sites(pick, numbers, n):
     for moments in (mean, variance):
         for place in range(0, moments.size, 3):
             moments.flat[place] = pick(NUMBERS)
-    sites(record.site(classes, parameter), mean, variance, y, np.empty(0), ell, precision, linear)
+    sites(record.at(parameter).site(classes), mean, variance, y, np.empty(0), ell, precision, linear)
 
 
 def check_rows(pick, numbers, n):

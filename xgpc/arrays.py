@@ -11,7 +11,7 @@ from .approximations.base import Posterior, groups_of_latents
 from .data.encoding import Encoding
 from .estimator import LatentClassifier
 from .kernels.factors import NAMES
-from .likelihoods import LikelihoodBound, Parameter
+from .likelihoods import LikelihoodBound
 
 
 def kernel_arrays(q: Posterior) -> dict[str, np.ndarray]:
@@ -78,7 +78,6 @@ class WithArrays(LatentClassifier, ABC):
     posterior_: Posterior
     mean_: float | np.ndarray
     _record: LikelihoodBound
-    _parameter: Parameter
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Plain arrays from which some lines of NumPy make the same predictions of new rows, for programs without xgpc.

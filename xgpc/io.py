@@ -227,7 +227,7 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
         "encoding": None if model.encoding_ is None else model.encoding_.to_data(),
         **{name: getattr(model, name) for name in ATTRIBUTES},
     }
-    optional: dict[str, object] = dict(model._record.named(model._parameter))
+    optional: dict[str, object] = dict(model._record.named())
     optional["label_agreement"] = model.label_agreement_ or None
     if evidence is not None:
         optional |= {"elbo": evidence.elbo, "bound_gap": evidence.gap}
@@ -361,11 +361,10 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
         raise ValueError("its class_count_ has no rows")
     if record.is_ordinal != cls._is_ordered:
         raise ValueError(f"its likelihood {likelihood!r} is that of another class; load it by the class that saved it")
-    parameter = record.parameter_of(arrays.__getitem__)
-    if not record.allows(parameter, len(classes)):
-        raise ValueError(f"its likelihood's parameter is not valid: {reprlib.repr(record.named(parameter))}")
     sorter = np.argsort(classes)
-    record = record_of(*record.key, np.argsort(sorter) if record.is_ordinal else ())
+    record = record_of(*record.key, np.argsort(sorter) if record.is_ordinal else ()).of_named(arrays.__getitem__)
+    if not record.is_valid(len(classes)):
+        raise ValueError(f"its likelihood's parameter is not valid: {reprlib.repr(record.named())}")
     model = cls(**_constructor_arguments(header["parameters"], arrays))
     check_parameters(model)
     model.n_features_in_, model.encoding_, model.history_ = n_columns, encoding, _history(arrays)
@@ -387,7 +386,7 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
         correction = (arrays[CORRECTION[0]], arrays[CORRECTION[1]]) if record.is_jaakkola_jordan else None
         gap = float(arrays["bound_gap"]) if "bound_gap" in arrays else None
         evidence = Evidence(float(arrays["elbo"]), correction, gap)
-    model._set_fit(q, record, parameter, arrays["mean"], evidence)
+    model._set_fit(q, record, arrays["mean"], evidence)
     return model
 
 

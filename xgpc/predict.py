@@ -26,7 +26,7 @@ from .drawn import LatentDraws
 from .inference.correction import corrected_marginals, fit_without_neighbors
 from .inference.fitting import Evidence
 from .kernels.wrappers import is_precomputed
-from .likelihoods import PARAMETER_NAMES, LikelihoodBound, Parameter, expected_log_likelihood
+from .likelihoods import PARAMETER_NAMES, LikelihoodBound, expected_log_likelihood
 from .names import MatrixLike, RandomSeed
 from .ranges import check_latent, small_is_zero
 from .rows.batches import Rows, read_ahead
@@ -73,9 +73,7 @@ class PosteriorClassifier(WithArrays):
     # Rows of a stream that a posterior without neighbours does not hold, to learn from them anew.
     _stream_rows: Rows | None = None
 
-    def _set_fit(
-        self, q: Posterior, record: LikelihoodBound, parameter: Parameter, mean: np.ndarray, evidence: Evidence | None
-    ) -> None:
+    def _set_fit(self, q: Posterior, record: LikelihoodBound, mean: np.ndarray, evidence: Evidence | None) -> None:
         """Set the attributes that follow from the posterior."""
         kernels = [prior.spec.kernel for prior in q.prior.groups]
         self.posterior_, self._sparse, self._evidence = q, None, evidence
@@ -84,12 +82,12 @@ class PosteriorClassifier(WithArrays):
         self.kernel_ = kernels if self.share_ == "none" else kernels[0]
         self.inducing_points_ = np.array(q.prior.Z)
         self.jitter_ = q.prior.jitter
-        self._record, self._parameter = record.at(parameter), None if record.parameter is None else parameter
+        self._record = record
         self.mean_ = float(mean[0]) if q.n_latents == 1 else mean
         for name in chain(*PARAMETER_NAMES.values()):
             self.__dict__.pop(f"{name}_", None)
-        for name, value in record.named(parameter).items():
-            setattr(self, f"{name}_", float(value) if np.ndim(value) == 0 else value)
+        for name, value in record.named().items():
+            setattr(self, f"{name}_", value)
 
     @property
     def decisions_(self) -> list[str]:
@@ -433,7 +431,7 @@ class PosteriorClassifier(WithArrays):
         return self._bound().elbo
 
     def _site(self) -> Site:
-        site = self._record.site(len(self.classes_), self._parameter)
+        site = self._record.site(len(self.classes_))
         return site.with_prior_mean(np.atleast_1d(self.mean_))
 
     def _without_neighbors(self) -> KernelPosterior:

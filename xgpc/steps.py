@@ -80,7 +80,7 @@ def previous_fit(model: PosteriorClassifier, config: FitConfig) -> PreviousFit |
     # The inducing points of a precomputed kernel are rows of the earlier matrix.
     if not config.warm_start or not hasattr(model, "posterior_") or is_precomputed(config.kernel):
         return None
-    return PreviousFit(model.posterior_, model._record.by_level(model.classes_), model._encoding, model._parameter)
+    return PreviousFit(model.posterior_, model._record.by_level(model.classes_), model._encoding, model._record.known)
 
 
 def rows_in_batches(
@@ -162,8 +162,7 @@ def _fit(
         source,
         classes,
         class_totals,
-        record,
-        noise,
+        record.at(noise),
         HoldOut(len(rows.y), groups, config.held_out_split, rows.y, run.random_state),
         columns._replace(encoding=encoding, mean=mean_of_rows, spread=spread),
         stream=everything,
@@ -193,7 +192,7 @@ def publish(model: PosteriorClassifier, fit: Fit, result: FitResult, stream_rows
     model.class_count_, model.n_samples_seen_ = fit.class_totals, (fit.stream or fit.source).n_rows
     model.warnings_ = result.messages
     site = result.site
-    model._set_fit(result.q, fit.record, site.parameter, site.prior_mean, result.evidence)
+    model._set_fit(result.q, fit.record.at(site.parameter), site.prior_mean, result.evidence)
     model.held_out_score_ = None if result.scores is None else (result.scores.mean, result.scores.error)
     model.label_agreement_ = result.label_agreement
     model._stream_rows = stream_rows

@@ -104,7 +104,6 @@ def further_rows(
         model.classes_,
         class_totals_of(codes, source.weight, n_classes),
         record,
-        model._parameter,
         HoldOut(len(codes), None, None, codes, run.random_state),
         columns,
         prior_mean=PriorMean(np.atleast_1d(model.mean_)),

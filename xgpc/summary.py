@@ -99,7 +99,7 @@ def summary_rows(model: BaseEstimator) -> Rows:
         rows.append(("categorical", ", ".join(map(repr, categorical))))
     rows.append(("classes", class_shares(*map(model._record.by_level, (model.classes_, counts)))))
     rows.append(("likelihood", f"{likelihood}, bound {bound}"))
-    for name, value in model._record.named(model._parameter).items():
+    for name, value in model._record.named().items():
         rows.append((name.replace("_", " "), ", ".join(f"{number:.3g}" for number in np.atleast_1d(value))))
     if np.any(model.mean_):
         rows.append(("prior mean", ", ".join(f"{number:.3g}" for number in np.atleast_1d(model.mean_))))

@@ -67,7 +67,7 @@ class Problem:
         self.prior = grouped([SparsePrior.build(*both) for both in zip(specs, Z, strict=True)])
 
     def site(self, label_noise=0.02):
-        return record_of(*self.key).site(self.n_classes, label_noise)
+        return record_of(*self.key).at(label_noise).site(self.n_classes)
 
     def training(self, **options):
         return training(self.X, self.y, self.weight, self.n_latents, **options)

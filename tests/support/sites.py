@@ -16,7 +16,7 @@ PANEL_NODES, PANEL_WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 @cache
 def build(name, bound, n_classes):
-    return record_of(name, bound).site(n_classes, DELTA)
+    return record_of(name, bound).at(DELTA).site(n_classes)
 
 
 def evaluate(site, m, v, y, weight=()):

@@ -77,7 +77,7 @@ def far_entropies(record: LikelihoodBound, n_classes: int = 2) -> tuple[float, f
 def expected_precision(record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Precision (n,) or (n, C) of the site that a label would add: the mean over the labels, at least 0."""
     probability = np.exp(record.log_probabilities(mean, variance)).T
-    site = record.site(len(probability), np.array(record.values) if record.values else None)
+    site = record.site(len(probability))
     m, v = (np.ascontiguousarray(values.T) for values in (mean, variance))
     total, precision, linear, ell = np.zeros_like(m), np.empty_like(m), np.empty_like(m), np.empty(len(mean))
     for label, p in zip(record.site_labels(np.arange(len(probability))), probability, strict=True):

@@ -276,7 +276,7 @@ def add_rows(
 def _with_more_neighbors(fit: Fit, q: LocalPosterior, stay: np.ndarray) -> FitResult:
     """The posterior of rows that begin with some rows of q, by their numbers, with its kernel and inducing points."""
     # Sweeps that an interrupt ends early are of no use.
-    present = Candidate(q.prior, None, fit.record.site(len(fit.classes), fit.parameter))
+    present = Candidate(q.prior, None, fit.record.site(len(fit.classes)))
     local, sweeps = with_more_rows(Task(fit, fit, present, q.n_neighbors), q, stay)
     problems = () if sweeps.converged else (f"the sites did not converge in {sweeps.n_sweeps} sweeps",)
     return with_neighbors(fit, replace(present, n_iter=sweeps.n_sweeps, problems=problems), local)
@@ -293,7 +293,7 @@ def _online(fit: Fit, q: KernelPosterior, evidence: Evidence, forgetting_factor:
     prior = with_more_points(q.prior, rows, min(n_new, MAX_INDUCING - m), fit.run.random_state, n_before=m)
     before = prior.given(posterior_before(q, prior, forgetting_factor))
     with ending_early(fit.run, fit.config):
-        present = Candidate(before, None, fit.record.site(len(fit.classes), fit.parameter))
+        present = Candidate(before, None, fit.record.site(len(fit.classes)))
         # Take a step even if it gains less than tol: the gains of many batches add up.
         result = infer(fit, present, present, leaves_prior=True)
     latest = result.evidence

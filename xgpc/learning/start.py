@@ -58,7 +58,7 @@ def start(fit: Fit, previous_fit: PreviousFit | None) -> Candidate:
     if n_kernels > 1 and previous is not None and (prior.is_full or previous.prior.is_full):
         prior = prior.rebuilt(specs, prior.Z)
     parameter = _first_parameter(fit, prior, parameter)
-    site = fit.prior_mean.site(fit.record.site(len(fit.classes), fit.parameter, parameter), prior)
+    site = fit.prior_mean.site(fit.record.site(len(fit.classes), parameter), prior)
     return Candidate(prior, previous, site, _length_scale_prior(config, sample.scale), grow_to)
 
 

@@ -211,13 +211,19 @@ class LikelihoodBound:
         levels = (labels if self.is_multi_class else 0.5 * (labels + 1.0)).astype(np.intp)
         return np.array(self.order)[levels] if self.order else levels
 
-    def site(self, n_classes: int = 2, parameter: Parameter = None, first: Parameter = START_NOISE) -> Site:
-        """The compiled site function, with a fixed parameter, or for None a learned one that starts at the third."""
+    @property
+    def known(self) -> Parameter:
+        """The parameter, if it is known."""
+        values = np.array(self.values)
+        return None if not self.values else float(values[0]) if self.has_label_noise else values
+
+    def site(self, n_classes: int = 2, first: Parameter = START_NOISE) -> Site:
+        """The compiled site function, with the parameter if it is known, or a learned one that starts at ``first``."""
         return Site(
             *self.key,
             n_latents=self.n_latents(n_classes),
-            parameter=first if parameter is None else parameter,
-            learned=parameter is None and self.has_label_noise,
+            parameter=self.known if self.values else first,
+            learned=self.has_label_noise and not self.values,
             table=None if self.table is None else self.table(),
             record=self,
         )
@@ -234,23 +240,18 @@ class LikelihoodBound:
             return CutPoints(len(np.asarray(parameter)))
         return Rates(np.array(learned_rates)) if self.has_rates and any(learned_rates) else None
 
-    def named(self, parameter: Parameter) -> dict[str, float | np.ndarray]:
-        """The values of the parameter by the names that they have in a fitted model."""
-        names = PARAMETER_NAMES[self.parameter]
-        if parameter is None or not names:
-            return {}
-        return dict(zip(names, np.asarray(parameter).tolist() if self.has_rates else [parameter], strict=True))
+    def named(self) -> dict[str, float | np.ndarray]:
+        """The values of the known parameter by the names that they have in a fitted model."""
+        values = [np.array(self.values)] if self.is_ordinal else self.values
+        return dict(zip(PARAMETER_NAMES[self.parameter], values, strict=True))
 
-    def parameter_of(self, value_of: Callable[[str], float | np.ndarray]) -> Parameter:
-        """The parameter, from a function that gives its values by their names."""
-        values = [value_of(name) for name in PARAMETER_NAMES[self.parameter]]
-        if self.has_rates:
-            return np.array(values)
-        return None if not values else float(values[0]) if np.ndim(values[0]) == 0 else np.asarray(values[0])
+    def of_named(self, value_of: Callable[[str], float | np.ndarray]) -> LikelihoodBound:
+        """The likelihood with its parameter, from a function that gives the values by their names."""
+        return self.at(np.hstack([[], *map(value_of, PARAMETER_NAMES[self.parameter])]))
 
-    def allows(self, parameter: Parameter, n_classes: int) -> bool:
-        """Whether a fit to ``n_classes`` could have this parameter."""
-        values = np.atleast_1d(np.asarray(parameter, dtype=np.float64))
+    def is_valid(self, n_classes: int) -> bool:
+        """Whether a fit to ``n_classes`` could have the parameter."""
+        values = np.array(self.values)
         if self.is_ordinal:
             return len(values) == n_classes - 1 and bool(np.all(np.diff(values) > 0.0))
         if self.has_rates:

@@ -1,4 +1,4 @@
-"""Statistics of a block of rows: functions of the block and a state, with additive records.
+"""Statistics of a block of rows: functions of the block and a state, whose results (records) can be added.
 
 A state has the posterior of latent functions, or a prior: f(x) = a(x) . z plus a residual of the prior, with
 coefficients z. A function changes nothing but the block's cache.
@@ -106,7 +106,7 @@ class SitesAtPosterior:
         return self.q.n_latents
 
     def of(self, block: Block, kind: str = SITES) -> EvaluatedSites:
-        """The sites of a block, from its cache if that has them or others at the same posterior; kept as a ``kind``."""
+        """The sites of a block, from cached sites at this posterior or their marginals, if any; kept as a ``kind``."""
         kept = block.cache.at(SITES, self.q) or block.cache.at(PROJECTED_SITES, self.q)
         wanted, as_evaluated = self.key, (self.site.key, AS_EVALUATED)
         # Rescaling sites that are already rescaled would give other bits.
@@ -217,11 +217,11 @@ def curvature_product(block: Block, state: Products) -> np.ndarray:
     prior, curvature = sites.q.prior, sites.site.record.curvature
     key = sites.q, sites.key
 
-    def of_block() -> Callable[[np.ndarray], np.ndarray]:
-        at = sites.of(block)
-        return curvature(block.y, block.weight, at.linear - at.precision * at.mean, at.precision)
+    def multiplier() -> Callable[[np.ndarray], np.ndarray]:
+        here = sites.of(block)
+        return curvature(block.y, block.weight, here.linear - here.precision * here.mean, here.precision)
 
-    product = block.cache.made("curvature", key, of_block)
+    product = block.cache.made("curvature", key, multiplier)
     return prior.sums(block, product(prior.products(block, state.w)))
 
 

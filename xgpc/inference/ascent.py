@@ -66,8 +66,8 @@ class Steps(NamedTuple):
 
 
 DAMPED = Steps()
-# Saved softmax up to half of the products. Not with label noise: better steps for the first delta led to a worse
-# optimum.
+# Measured steps saved softmax up to half of the products. Likelihoods with label noise do without: better steps for the
+# first delta led to a worse optimum.
 MEASURED = Steps(0.5, 0.5, 0.2, True)
 
 
@@ -243,7 +243,7 @@ def proper_posterior(training: Training, sites: SitesAtPosterior, prior: KernelP
 
 
 def carry_over(training: Training, q: KernelPosterior, prior: KernelPrior, site: Site) -> KernelPosterior:
-    """The start under ``prior``: the posterior that the sites under q, from any rows, give here.
+    """The posterior to start from under ``prior``: from the sites at q, which may be the posterior of other rows.
 
     If q already has this prior, q itself is returned: the first update makes the same sites, and an unchecked step
     could overshoot.
@@ -302,8 +302,8 @@ def coordinate_ascent(
     If a step lowers the bound, it is halved (the sites are interpolated), and the next step starts at twice its length.
     After ``FALLBACK_AFTER`` failures a step of a bound that cannot fall is tried, if there is one. With softmax the
     first step has length ``first_rate``, and each later one the best length of the step before. The ascent ends when
-    time is over, but not at the prior. ``leaves_prior`` takes a step from the prior even if it promises less than
-    ``tol``. ``first`` is the pass at q if it was already made.
+    time is over, but not before it has left the prior. ``leaves_prior`` takes a step from the prior even if it promises
+    less than ``tol``. ``first`` is the pass at q if it was already made.
     """
     clock = training.executor.clock
     point = update(training, q, site) if first is None else first

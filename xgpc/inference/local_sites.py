@@ -28,15 +28,17 @@ from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_for, parts_of
 from ..rows.source import ArraySource, labels_and_weights
 
-# Least share of q(z)'s precision along b without a row's own term, against rounding; the least share seen was .04.
+# Without a row's own term, at least this share of q(z)'s precision in direction b is left, against rounding errors; the
+# least share seen was .04.
 LEAST_LEFT = 1e-3
-# Least share of a row's precision when the whole site of a row of weight below 1 is removed, for sites of early sweeps.
+# Without the whole site of a row of weight below 1, at least this share of the row's precision is left; sites of early
+# sweeps need this limit.
 LEAST_WITHOUT = 1e-3
-# With several classes, a sweep solves for the linear terms to this share of the first residual, by this many Newton
-# steps of these lengths; each step uses GMRES with this tolerance and number of products. More accurate solves took as
-# many sweeps and more time (pendigits: 1.17 and 1.59 s).
+# With several classes, a sweep solves for the linear terms to this share of the first residual, by at most NEWTON_STEPS
+# Newton steps, each of the first length in NEWTON_RATES that reduces it. A step is found by GMRES with this tolerance
+# and at most GMRES_ITER products. More accurate solves took as many sweeps and more time (pendigits: 1.17 and 1.59 s).
 BALANCED, NEWTON_STEPS, NEWTON_RATES, GMRES_TOL, GMRES_ITER = 0.1, 2, (1.0, 0.5, 0.25), 0.3, 20
-# Classes whose means a thread computes at a time: products with the whitened rows read these once for so many.
+# Classes whose means a thread computes at a time: products with the whitened rows read these rows once for all of them.
 GROUP = 8
 Pair = tuple[np.ndarray, np.ndarray]
 
@@ -77,14 +79,14 @@ class Local:
         return weight * precision, weight * linear
 
 
-def site_terms(given: Conditional, sites: Sites, rows: slice) -> Sites:
+def site_terms(conditional: Conditional, sites: Sites, rows: slice) -> Sites:
     """Precisions s and linear terms g that the sites of some rows have for b.z, given their neighbours' sites.
 
     They are 1 / (1 / lambda + variance), and its product with r / lambda - mean.
     """
     precision, linear = sites[0][:, rows], sites[1][:, rows]
-    share = 1.0 / (1.0 + precision * given.variance[:, rows])
-    return share * precision, share * (linear - precision * given.mean[:, rows])
+    share = 1.0 / (1.0 + precision * conditional.variance[:, rows])
+    return share * precision, share * (linear - precision * conditional.mean[:, rows])
 
 
 @dataclass(frozen=True)
@@ -119,13 +121,13 @@ class Sweep:
         to the natural parameters of q(z). ``keep_b`` keeps b given all neighbours, which is as large as the whitened
         rows, and ``keep_gamma`` the neighbours' weights.
         """
-        at, (C, n), m = local.neighbourhoods(sites), sites[0].shape, local.rows.a.shape[1]
-        neighbours, no_b, natural = at.empty(n, keep_gamma), np.empty((C, 0, m)), Coefficients.zeros(C, m)
+        near, (C, n), m = local.neighbourhoods(sites), sites[0].shape, local.rows.a.shape[1]
+        neighbours, no_b, natural = near.empty(n, keep_gamma), np.empty((C, 0, m)), Coefficients.zeros(C, m)
         earlier = Conditional(no_b, *map(np.empty_like, neighbours[1:]))
 
         def part(rows: slice) -> Coefficients:
             b = np.empty((C, rows.stop - rows.start, m))
-            at.condition(rows.start, rows.stop, [neighbours, earlier._replace(b=b)])
+            near.condition(rows.start, rows.stop, [neighbours, earlier._replace(b=b)])
             s, g = site_terms(earlier, sites, rows)
             return Coefficients.of_rows(b, g, s)
 
@@ -176,7 +178,7 @@ class Sweep:
         d_left = -(by_mean * (self.b_mean - self.b_variance * g) + by_variance * self.b_variance) / left
         d_left[left == LEAST_LEFT] = 0.0
         d_s, d_g = -self.b_variance * d_left, -self.b_variance * by_mean
-        # Through s and g, too, which depend on variance and mean given the neighbours.
+        # s and g, too, depend on variance and mean given the neighbours.
         return by_mean, by_variance - g * by_mean - s * d_left, d_variance - s * (s * d_s + g * d_g), d_mean - s * d_g
 
 
@@ -259,8 +261,8 @@ class GivenPrecisions:
         return here
 
     def _newton_step(self, here: Marginal, bend: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """Newton step by GMRES: if a step changes the mean by M step, the residual changes by (precision - bend) M step
-        - step.
+        """Newton step by GMRES: a step s of the linear terms changes the mean by M s, and the residual by (precision -
+        bend) M s - s.
         """
         precision = self.sweep.given[0]
 

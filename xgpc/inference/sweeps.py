@@ -26,11 +26,12 @@ TOLERANCE, MAX_SWEEPS = 1e-3, 50
 # With two classes and without convergence, the sites with the least change are accepted within this many tolerances
 # (.002 nats on average).
 NEAR = 5.0
-# Anderson's acceleration starts when a sweep changes less than this, and combines this many earlier sweeps. (With .3
-# bank-marketing takes 15 sweeps, not 8; with six earlier sweeps none takes fewer.)
+# Anderson's acceleration starts when a sweep changes the sites by less than this, and combines this many earlier
+# sweeps. (With .3 bank-marketing takes 15 sweeps, not 8; with six earlier sweeps none takes fewer.)
 EXTRAPOLATED_BELOW, MEMORY = 0.1, 4
-# The plain step replaces an extrapolated one after which a sweep changes more than so many times as much as before.
-# (With 2, cod-rna takes 22 sweeps and not 11; without this rule skin_nonskin did not converge in 50.)
+# If the sweep after an extrapolated step changes the sites more than this many times as much as the sweep before, the
+# plain step replaces the extrapolated one. (With 2, cod-rna takes 22 sweeps and not 11; without this rule skin_nonskin
+# did not converge in 50.)
 TAKEN_BACK = 1.2
 # Ridge, relative to the steps' mean square, against nearly parallel steps; 0 to 1e-6 took the same number of sweeps. An
 # extrapolated precision stays within this factor of a plain step's; without this limit two separable classes took 34
@@ -75,13 +76,13 @@ def extrapolated(points: Sequence[np.ndarray], steps: Sequence[np.ndarray], leng
     plain = point + length * step
     if len(points) == 1:
         return plain
-    by_point, by_step = (np.array([(all_[-1] - one).ravel() for one in all_][:-1]) for all_ in (points, steps))
+    by_point, by_step = (np.array([(all_[-1] - earlier).ravel() for earlier in all_][:-1]) for all_ in (points, steps))
     products = by_step @ by_step.T
     products[np.diag_indices_from(products)] += RIDGE * np.trace(products)
     share = np.linalg.solve(products, by_step @ step.ravel())
-    found = plain - (share @ (by_point + length * by_step)).reshape(point.shape)
-    np.clip(found[0], plain[0] / MOST_FACTOR, plain[0] * MOST_FACTOR, out=found[0])
-    return found
+    combined = plain - (share @ (by_point + length * by_step)).reshape(point.shape)
+    np.clip(combined[0], plain[0] / MOST_FACTOR, plain[0] * MOST_FACTOR, out=combined[0])
+    return combined
 
 
 def converged_sites(local: Local, sites: Sites, tol: float | None = None, max_sweeps: int = MAX_SWEEPS) -> Swept:
@@ -94,7 +95,7 @@ def converged_sites(local: Local, sites: Sites, tol: float | None = None, max_sw
     sweeps = _extrapolated(local, sites) if curvature is None else _balanced(local, sites, curvature)
     nearest = swept = next(sweeps)
     n_sweeps = 1
-    # It ends, too, where a change is not finite.
+    # Sweeps also end if a change is not finite.
     while tol <= swept.change < np.inf and n_sweeps < max_sweeps:
         swept, n_sweeps = next(sweeps), n_sweeps + 1
         nearest = swept if swept.change < nearest.change else nearest
@@ -110,12 +111,12 @@ def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[Swep
     # No row's gradient is larger than this start value.
     before, weight = np.full_like(sites[0], 2.0), np.maximum(local.labels[1], LEAST_WEIGHT)
     while True:
-        given = GivenPrecisions(Sweep.of(local, sites, keep_gamma=True))
-        here = given.balanced(curvature)
+        marginals = GivenPrecisions(Sweep.of(local, sites, keep_gamma=True))
+        here = marginals.balanced(curvature)
         gradient = here.gradient / weight
         change = float(np.max(np.maximum(np.abs(gradient - before), np.abs(here.missing / weight))))
-        q = Coefficients(here.w, given.sweep.q.V)
-        yield Swept((sites[0], here.given), q, (here.mean, given.variance), change)
+        q = Coefficients(here.w, marginals.sweep.q.V)
+        yield Swept((sites[0], here.given), q, (here.mean, marginals.variance), change)
         precision = sites[0] + PRECISION_STEP * (here.precision - sites[0])
         before, sites = gradient, (precision, here.gradient + precision * here.mean)
 
@@ -129,11 +130,11 @@ def _extrapolated(local: Local, sites: Sites) -> Iterator[Swept]:
     length, before, point = 1.0, np.inf, np.stack(sites)
     points, steps = deque[np.ndarray](maxlen=MEMORY + 1), deque[np.ndarray](maxlen=MEMORY + 1)
     while True:
-        given = point[0], point[1]
-        sweep = Sweep.of(local, given)
+        present = point[0], point[1]
+        sweep = Sweep.of(local, present)
         step = np.stack(sweep.sites()) - point
         change = 2.0 * float(np.mean(np.abs(step)))
-        yield Swept(given, sweep.q, sweep.predicted(), change)
+        yield Swept(present, sweep.q, sweep.predicted(), change)
         if change > before:
             if len(points) < 2:
                 length = max(LEAST_STEP, 0.5 * length)

@@ -17,7 +17,7 @@ from ..status import is_of_handler
 DECISION_SHARE, DECISION_ROWS = 0.1, 4000
 # Of fewer rows none are held out for decisions by default: a few per cent of them cannot show which model is better.
 FEW_ROWS = 2000
-# Splits of a comparison that the bound has decided and held-out rows confirm.
+# Number of splits for a comparison that the bound has decided and held-out rows have to confirm.
 FOLDS = 3
 # Only a splitter's last splits are kept: in a split by time they have the most support rows, and LeaveOneOut has one
 # for each row.
@@ -36,10 +36,12 @@ class HoldOut:
     splitter: Any  # with scikit-learn's method ``split``, or None
     labels: np.ndarray  # (n,) class numbers, for splitters that stratify
     random_state: np.random.RandomState
-    # What these are rows of, by their numbers, and whether its splits are taken without asking the splitter.
+    # If these rows are a part of others: the splits of those, and the numbers of these rows among them. If thinned,
+    # they take the parts of those splits, and the splitter is not called again.
     parts_of: tuple[HoldOut, np.ndarray] | None = None
     is_thinned: bool = False
-    # (n,) numbers of places: rows of equal features have the same. Without groups and splitter, they are on one side.
+    # (n,) numbers of places: rows with equal features have the same. Without groups and a splitter, rows of one place
+    # are on the same side of a split.
     places: np.ndarray | None = None
 
     @property
@@ -100,8 +102,9 @@ class HoldOut:
     def draw(self, size: int) -> list[Split]:
         """Support rows and as many held-out rows of a round: ``size`` rows in all, or all rows if there are fewer.
 
-        With a splitter each of its splits has a part of them: one split in time may be unlike all others. (NLL of the
-        last tenth of electricity for three random states: .44 to .55 with one split, .44 to .45 with five.)
+        With a splitter, each of its splits gives a part of these rows, because one split in time may be unlike all
+        others. (NLL of the last tenth of electricity for three random states: .44 to .55 with one split, .44 to .45
+        with five.)
         """
         size = min(size, self.n_rows)
         is_random = self.splitter is None
@@ -113,14 +116,14 @@ class HoldOut:
         return rounds
 
     def _apart(self, n_held_out: int, random_state: np.random.RandomState, least: int = 1) -> Split:
-        """Split off random groups, at least so many, or rows without groups, as the smaller part."""
+        """Hold out random groups, at least ``least``, or random rows without groups; the larger part is the support."""
         groups = self.groups_of(np.arange(self.n_rows))
         group = np.arange(self.n_rows) if groups is None else _codes(groups)
         counts = np.bincount(group)
         if len(counts) < 2:
-            given = "a single row" if self.groups is None else f"groups {np.unique(self.groups)}"
+            present = "a single row" if self.groups is None else f"groups {np.unique(self.groups)}"
             raise ValueError(
-                f"Neighbours need two rows or groups, one to learn from and one to hold out; got {given}. Give more "
+                f"Neighbours need two rows or groups, one to learn from and one to hold out; got {present}. Give more "
                 "rows or groups, leave groups out, or give n_neighbors=0."
             )
         order = random_state.permutation(len(counts))
@@ -136,7 +139,8 @@ class HoldOut:
     def _splits(self) -> list[Split]:
         """The splitter's last splits, computed once, because a splitter that shuffles would return others next time.
 
-        A part of the rows may be too few for it: they have the parts of its splits of all, or a random one without any.
+        If a part of the rows is too small for the splitter, it has the parts of the splits of all rows, or else a
+        random one.
         """
         n_rows, splitter, kept = self.n_rows, self.splitter, list[Split]()
         whole, rows = self.parts_of or (self, np.arange(n_rows))
@@ -188,8 +192,8 @@ def _checked(split: Any, n_rows: int) -> Split:
     """The splitter's pair of arrays as ascending row numbers; ValueError if it is no valid split of ``n_rows`` rows."""
     is_sequence = isinstance(split, tuple | list | np.ndarray)
     if not is_sequence or len(split) != 2:
-        given = f"{len(split)} parts" if is_sequence else repr(split)
-        raise ValueError(f"a split must be a pair of arrays; it gave {given}")
+        returned = f"{len(split)} parts" if is_sequence else repr(split)
+        raise ValueError(f"a split must be a pair of arrays; it gave {returned}")
     support, held_out = map(np.asarray, split)
     for rows in (support, held_out):
         if rows.ndim != 1 or not len(rows) or rows.dtype.kind not in "iu":

@@ -42,8 +42,8 @@ from .start import start
 
 # After "stochastic", ``tol`` of the posterior of all rows is multiplied by this: most passes would gain little.
 AFTER_MINI_BATCHES = 100.0
-# Each row is left out in turn in fits of at most so many rows, times classes: fitted to more rows, a few parameters do
-# not matter.
+# Each row is left out in turn if rows times classes are at most this many: with more rows it does not matter that a few
+# parameters were fitted to them.
 MOST_LEFT_OUT = 10_000
 # Spread of the log length scales if all features count as about equally relevant: each then costs .01 of a parameter.
 NARROW_SPREAD = 0.1
@@ -57,8 +57,8 @@ AT_BOUND = 1e-3
 LISTED = 5
 # A learned bound must exceed this multiple of the log likelihood of random guessing, or it counts as no gain.
 NO_GAIN = 0.999
-# With fewer rows no gain is usual (half of 400 random problems of 4 to 60 rows), and a user who has no more rows cannot
-# act on it: ``decisions_`` say it, and no warning.
+# With fewer rows a fit often gains nothing (in half of 400 random problems of 4 to 60 rows), and a user who has no more
+# rows cannot act on a warning, so only ``decisions_`` say it.
 ROWS_OF_WARNING = 100
 # A feature counts as switched off if its length scale exceeds this many standard deviations: rows four deviations apart
 # then have an RBF correlation above 0.99.
@@ -70,12 +70,12 @@ def ending_early(run: Run, config: FitConfig) -> AbstractContextManager[object]:
     return stopped_by_interrupts(run.clock) if config.keep_on_interrupt and run.clock is not None else nullcontext()
 
 
-def learn_and_infer(given: Fit, previous: PreviousFit | None) -> FitResult:
+def learn_and_infer(whole: Fit, previous: PreviousFit | None) -> FitResult:
     """Choose the first candidate, learn as long as time permits, and infer the posterior of all rows."""
-    fit, run = given.merged(), given.run
-    if n_copies := given.source.n_rows - fit.source.n_rows:
+    fit, run = whole.merged(), whole.run
+    if n_copies := whole.source.n_rows - fit.source.n_rows:
         run.history.add(
-            decision=f"{n_copies} of {given.source.n_rows} rows have the features and the label of another: learning "
+            decision=f"{n_copies} of {whole.source.n_rows} rows have the features and the label of another: learning "
             "takes these as one row with the sum of their weights."
         )
     with ending_early(run, fit.config):
@@ -88,7 +88,7 @@ def learn_and_infer(given: Fit, previous: PreviousFit | None) -> FitResult:
             kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
             run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
         if learned.local is not None:
-            return with_neighbors(given, learned, *learned.local)
+            return with_neighbors(whole, learned, *learned.local)
         result = infer(fit, first, learned)
         # The user's kernel, and that of a warm start, stay.
         may_change = fit.config.kernel is None and first.q is None and not first.prior.is_full
@@ -99,7 +99,7 @@ def learn_and_infer(given: Fit, previous: PreviousFit | None) -> FitResult:
     if first.q is None or not fit.learns or run.skipped or not _shows_nothing(fit, elbo):
         return result
     run.history.add(decision="From the previous fit, learning shows nothing of the classes: a new start is compared.")
-    anew = learn_and_infer(given, None)
+    anew = learn_and_infer(whole, None)
     return result if anew.evidence is not None and anew.evidence.elbo <= elbo else anew
 
 
@@ -117,7 +117,7 @@ def _shows_nothing(fit: Fit, elbo: float) -> bool:
 
 
 def _simpler(fit: Fit, first: Candidate, result: FitResult) -> FitResult:
-    """The best of a fit that the class frequencies beat and of simpler ones, up to the first that beats these."""
+    """The best of a fit that the class frequencies beat and of simpler fits; the first that beats these is the last."""
     prior, run, gain, chosen = first.prior, fit.run, result.gain, ""
     assert gain is not None
     before, narrow = gain, replace(first.length_scale_prior, spread=NARROW_SPREAD)
@@ -150,17 +150,17 @@ def with_neighbors(fit: Fit, learned: Candidate, q: LocalPosterior, scores: Scor
     """The result of learning that kept neighbours, and so has found their posterior already."""
     fit.run.history.tell(stage="done", n_rows=fit.source.n_rows, n_inducing=q.prior.n_inducing)
     site = fit.prior_mean.scaled(q.variance_scale).site(learned.site, q.prior)
-    told = _messages(fit, learned, q, learned.problems)
+    status = _messages(fit, learned, q, learned.problems)
     agreement = _label_agreement(fit, q, site)
-    return FitResult(q, site, learned.n_iter, *told, None, scores, label_agreement=agreement)
+    return FitResult(q, site, learned.n_iter, *status, None, scores, label_agreement=agreement)
 
 
 def _label_agreement(fit: Fit, q: LocalPosterior, site: Site) -> float:
-    """Probability that a row given again has the label that it had, beyond chance; 0 if nothing tells it."""
+    """Probability, beyond chance, that a repeated row has the same label again; 0 if the data cannot show it."""
     X = fit.source.X
     rows, place = q.places.find(X)
     repeats = np.bincount(place, minlength=1)[place] > 1
-    # Other groups, and later times, do not repeat these rows.
+    # With groups or a splitter, rows to predict are of other groups or later times, and do not repeat these.
     if not fit.hold_out.is_random or not np.any(repeats):
         return 0.0
     rows, place = rows[repeats], place[repeats]
@@ -217,8 +217,8 @@ def infer(fit: Fit, first: Candidate, learned: Candidate, leaves_prior: bool = F
         problems.append(f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior")
     history.tell(stage="done", **size, iteration=n_steps, elbo=point.elbo)
     gain = _gain_over_rates(fit, first, training, point)
-    told = _messages(fit, learned, point.q, problems, point.elbo, gain)
-    return FitResult(point.q, point.site, learned.n_iter or n_steps, *told, evidence, gain=gain)
+    status = _messages(fit, learned, point.q, problems, point.elbo, gain)
+    return FitResult(point.q, point.site, learned.n_iter or n_steps, *status, evidence, gain=gain)
 
 
 def _gain_over_rates(fit: Fit, first: Candidate, training: Training, point: Point[KernelPosterior]) -> Gain | None:
@@ -230,14 +230,14 @@ def _gain_over_rates(fit: Fit, first: Candidate, training: Training, point: Poin
     if fit.hold_out.is_random:
         is_some = n_rows >= ROWS_OF_WARNING and n_rows * training.n_latents <= MOST_LEFT_OUT
         places = fit.hold_out.places
-        # Counts of several classes at a place: without one of them, the others would contradict it.
+        # Where rows of several classes share their features, those that stay would contradict the one that is left out.
         is_some &= places is None or len(np.unique(places)) >= (1.0 - MOST_CONTRADICTED) * n_rows
         gain = gain_of_rows(fit, training, point, first.length_scale_prior) if is_some else None
         if gain is None or gain.is_shown:
             return gain
     if n_rows >= FEW_ROWS:
         return gain
-    # The number of parameters that matter may be far smaller than those that were learned, so fits to parts decide.
+    # Far fewer parameters may matter than were learned, so fits to parts of the rows decide.
     if gain is not None:
         run.history.add(decision=f"{gain.words}: fits to parts of the rows decide.")
     with run.learning("the comparison with the class frequencies"):
@@ -257,7 +257,7 @@ def add_rows(
     run = batch.run
     if q.kept_rows is not None:
         assert kept is not None
-        # The prior mean of q; learning starts from that of the parameters.
+        # q has the prior mean of ``batch``; a new fit starts from that in the user's parameters.
         result = _with_more_neighbors(replace(kept, prior_mean=batch.prior_mean), q.kept_rows, stay)
     else:
         assert evidence is not None

@@ -22,7 +22,7 @@ START_RATE = 0.05
 
 
 def start(fit: Fit, previous_fit: PreviousFit | None) -> Candidate:
-    """Choose kernel and inducing points, from the data or from a previous fit to alike data."""
+    """Choose kernel and inducing points, from the data or from a previous fit to similar data."""
     config, run, source, n_latents = fit.config, fit.run, fit.source, fit.n_latents
     run.history.tell(stage="start", n_rows=source.n_rows)
     previous = None if previous_fit is None else _posterior_of(previous_fit, fit)
@@ -43,8 +43,8 @@ def start(fit: Fit, previous_fit: PreviousFit | None) -> Candidate:
         prior = grouped([FullPrior.build(specs[0], sample.rows, config.n_jobs)] * n_kernels)
     elif previous is not None and not previous.prior.is_full:
         pairs = zip(specs, previous.prior.groups, strict=True)
-        all_rows = sample.rows if may_grow and len(sample.rows) <= MOST_ALL_ROWS else None
-        prior = grouped([SparsePrior.build(one, of.Z if all_rows is None else all_rows, dtype) for one, of in pairs])
+        rows = sample.rows if may_grow and len(sample.rows) <= MOST_ALL_ROWS else None
+        prior = grouped([SparsePrior.build(spec, group.Z if rows is None else rows, dtype) for spec, group in pairs])
     else:
         Z = inducing_points(sample, config.inducing_points, config.n_inducing, run.random_state, specs[0])
         if method is None:
@@ -52,7 +52,7 @@ def start(fit: Fit, previous_fit: PreviousFit | None) -> Candidate:
         prior = grouped([SparsePrior.build(specs[0], Z, dtype)] * n_kernels)
         if n_latents > 1:
             warn_of_many_classes(source.n_rows, n_latents, len(Z), n_kernels > 1)
-    # Rows that are all inducing points allow no more.
+    # If all rows are inducing points, there are no further ones.
     may_grow = may_grow and not prior.is_full and prior.n_inducing < source.n_rows
     grow_to = most_points(source.n_rows, n_latents, n_kernels > 1) if may_grow else 0
     if n_kernels > 1 and previous is not None and (prior.is_full or previous.prior.is_full):
@@ -68,8 +68,8 @@ def _first_specs(fit: Fit, sample: Sample, previous: KernelPosterior | None, n_k
     if previous is not None and (fit.learns or config.kernel is None):
         kernels = [group.spec.kernel for group in previous.prior.groups]
     else:
-        given = default_kernel(sample.scale, fit.groups) if config.kernel is None else config.kernel
-        kernels = [with_numbers(given, fit.columns.names)] * n_kernels
+        kernel = default_kernel(sample.scale, fit.groups) if config.kernel is None else config.kernel
+        kernels = [with_numbers(kernel, fit.columns.names)] * n_kernels
     specs = [KernelSpec(kernel, fit.source.n_features, fit.groups) for kernel in kernels]
     if reason := specs[0].not_compiled:
         fit.run.history.add(
@@ -89,9 +89,9 @@ def _first_parameter(fit: Fit, prior: KernelPrior, previous: Parameter) -> Param
     Cut points start at those of the class frequencies.
     """
     if fit.record.has_rates:
-        given, are_learned = fit.config.fixed_rates, np.array(fit.config.learned_rates)
-        first = np.where(are_learned, START_RATE * (1.0 - np.sum(given)), given)
-        rates = np.where(are_learned, previous if isinstance(previous, np.ndarray) else first, given)
+        fixed, are_learned = fit.config.fixed_rates, np.array(fit.config.learned_rates)
+        first = np.where(are_learned, START_RATE * (1.0 - np.sum(fixed)), fixed)
+        rates = np.where(are_learned, previous if isinstance(previous, np.ndarray) else first, fixed)
         return rates if np.all(rates[are_learned] > 0.0) and np.sum(rates) < 1.0 else first
     if not fit.record.is_ordinal:
         return previous if isinstance(previous, float) else START_NOISE
@@ -103,7 +103,7 @@ def _first_parameter(fit: Fit, prior: KernelPrior, previous: Parameter) -> Param
 
 
 def _length_scale_prior(config: FitConfig, scale: np.ndarray) -> LengthScalePrior:
-    """The length scales' prior; "auto" gives one only to the default kernel, which also limits the common factor."""
+    """The length scales' prior. With "auto" only the default kernel has one; it also limits their common factor."""
     spread, is_default = config.length_scale_prior, config.kernel is None
     if spread is None or (isinstance(spread, str) and not is_default):
         return NO_PRIOR
@@ -121,13 +121,13 @@ def _number_of_kernels(fit: Fit, previous: KernelPosterior | None) -> int:
 
 
 def _posterior_of(earlier: PreviousFit, fit: Fit) -> KernelPosterior | None:
-    """The previous posterior in this fit's precision, or None if the data are not alike."""
+    """The previous posterior in this fit's precision, or None if the data have another form."""
     previous = earlier.posterior
     # The columns must be made and warped in the same way; fill values for missing numbers and limits may differ.
     before, now = earlier.encoding, fit.encoding
     shape = previous.n_latents, previous.prior.groups[0].spec.n_features
-    is_alike = before.matrix_names == now.matrix_names and before.warps == now.warps
-    is_alike &= shape == (fit.n_latents, fit.source.n_features)
-    if not (is_alike and np.array_equal(earlier.classes, fit.record.by_level(fit.classes))):
+    is_similar = before.matrix_names == now.matrix_names and before.warps == now.warps
+    is_similar &= shape == (fit.n_latents, fit.source.n_features)
+    if not (is_similar and np.array_equal(earlier.classes, fit.record.by_level(fit.classes))):
         return None
     return previous.without_neighbors().in_precision(PRECISIONS[fit.config.precision])

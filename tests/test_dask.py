@@ -228,7 +228,7 @@ def bad(kind, folder):
         pieces = [delayed(part) for part in parts(X)]
         pieces[4] = delayed(X[5000:, :1])
         rows = array.concatenate([array.from_delayed(one, (np.nan, 2), X.dtype) for one in pieces])
-        return rows, of_unknown_sizes(y), "1 features, the first batch 2", 4
+        return rows, of_unknown_sizes(y), "has 1 features, .*; the first batch has 2 features", 4
     if kind == "labels of another kind":
         pieces = [delayed(part) for part in parts(y)]
         pieces[3] = delayed(y[1701:5000].astype(str))

@@ -186,10 +186,10 @@ FAULTS = {
     "missing": (with_value(np.nan), r"X has 1 missing number \(NaN\): 1 in feature 1\. Put in"),
     "infinite": (with_value(-np.inf), "X has a value of infinity, of feature 1 in row 17"),
     "huge": (with_value(1e200), r"X has a value of size 1e\+200, of feature 1 in row 17"),
-    "columns": (lambda X, y, w: (X[:, :1], y, w), "1 features, the first batch 2"),
+    "columns": (lambda X, y, w: (X[:, :1], y, w), "has 1 features, .*; the first batch has 2 features"),
     "dimensions": (lambda X, y, w: (X[:, 0], y, w), "2D array"),
     "words": (lambda X, y, w: (X.astype(str).astype(object) + "x", y, w), "could not convert"),
-    "names": (lambda X, y, w: (named(X), y, w), "other feature names"),
+    "names": (lambda X, y, w: (named(X), y, w), r"has 2 features, .*'a'.*; the first .* 2 features, \['feature 0'"),
     "labels": (lambda X, y, w: (X, y[:5], w), "inconsistent numbers of samples: 1000 rows and 5 labels"),
     "missing label": (
         lambda X, y, w: (X, np.where(np.arange(1000) == 8, np.nan, y), w),

@@ -80,7 +80,7 @@ def test_arrays_must_have_all_numbers():
         ValueError, match=r"X has 3 missing .*: 2 in feature 1, 1 in feature 2\. .*SimpleImputer.*data frame"
     ):
         small(categorical_features=[0]).fit(bad, y)
-    with pytest.raises(ValueError, match=rf"{found}.* or fit to a data frame"):
+    with pytest.raises(ValueError, match=rf"{found}.* or give a data frame"):
         fitted(X, y).predict(bad)
     with (
         pytest.raises(ValueError, match=r"X has 2 missing numbers \(NaN\): 2 in 'b'\. "),

@@ -153,21 +153,17 @@ def _with_all_columns(X: Collection) -> Collection:
 def _aligned(name: str, values: Collection, X: Collection) -> Collection:
     """Return values in X's partitions, as far as the sizes of both are known."""
     are_arrays = [isinstance(part, array.Array) for part in (values, X)]
-    if all(are_arrays) and values.chunks[0] != X.chunks[0]:
-        ours, theirs = sum(values.chunks[0]), sum(X.chunks[0])
-        if np.isfinite(ours + theirs) and ours != theirs:
-            raise ValueError(f"X has {theirs} rows, {name} has {ours}: give one for each row.")
-        values = values.rechunk({0: X.chunks[0]}) if np.isfinite(ours + theirs) else values
+    # Unknown numbers of rows are NaN.
+    if all(are_arrays) and np.isfinite(values.shape[0] + X.shape[0]):
+        if len(values) != len(X):
+            raise ValueError(f"X has {len(X)} rows, {name} has {len(values)}: give one for each row.")
+        values = values.rechunk({0: X.chunks[0]})
     elif not any(are_arrays) and values.known_divisions and X.known_divisions and values.divisions != X.divisions:
-        raise ValueError(
-            f"X and {name} are divided at different rows, {X.divisions} and {values.divisions}: take both from one "
-            "data frame, or repartition one like the other."
-        )
+        places = f"divided at different rows, {X.divisions} and {values.divisions}"
+        raise ValueError(f"X and {name} are {places}: take both from one data frame, or repartition one.")
     if values.npartitions != X.npartitions:
-        raise ValueError(
-            f"X has {X.npartitions} partitions of rows, {name} has {values.npartitions}: give both the same ones, by "
-            "rechunk or repartition."
-        )
+        parts = f"X has {X.npartitions} partitions of rows, {name} has {values.npartitions}"
+        raise ValueError(f"{parts}: give both the same ones, by rechunk or repartition.")
     return values
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import xlogy
 from sklearn.base import BaseEstimator
 
+from .data.checks import LISTED, listed
 from .data.encoding import of_table
 from .explain import NotAProduct, relevance
 from .kernels.spec import KernelSpec
@@ -17,8 +18,8 @@ from .kernels.spec import KernelSpec
 # One (name, value) for each line.
 Rows = list[tuple[str, str]]
 
-# Largest number of features, kernels or other things to list, and of classes with their shares.
-LISTED, LISTED_CLASSES = 5, 10
+# Largest number of classes to list with their shares.
+LISTED_CLASSES = 10
 # A feature with less than this share of the largest mean Shapley value hardly changes predictions.
 SMALL_SHARE = 0.01
 # A full process of so many rows is fitted in a second (docs/benchmarks.md).
@@ -30,12 +31,6 @@ class Summary(str):
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self)}</pre>"
-
-
-def listed(names: Sequence[str], most: int = LISTED) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def aligned(rows: Sequence[tuple[str, str]]) -> str:

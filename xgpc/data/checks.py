@@ -16,8 +16,8 @@ from sklearn.utils.class_weight import compute_class_weight
 from ..names import ClassWeight, MatrixLike, RandomSeed
 from ..ranges import LARGEST_FEATURE, MOST_ROWS, check_weight_range, largest_size
 
-# Columns that a message names.
-LISTED = 10
+# Names that a message has.
+LISTED = 5
 HOW_TO_IMPUTE = "Put in numbers, as sklearn.impute.SimpleImputer does in a pipeline."
 
 
@@ -41,14 +41,9 @@ class BadRow(ValueError):
 def refuse_not_in_memory(value: object) -> None:
     """Raise ValueError for too many rows, and for what NumPy would turn into arrays: lazy frames, masked values."""
     library, kind = type(value).__module__.partition(".")[0], type(value).__name__
-    if library == "dask":
-        raise ValueError(
-            f"Got a {kind} of dask, whose rows need not be in this process. The methods fit, predict, "
-            "predict_proba, predict_log_proba, decision_function and score of xgpc.dask.DaskGPClassifier take it; "
-            "for all others give rows in memory, such as those that its compute() makes."
-        )
-    if kind == "LazyFrame":
-        raise ValueError(f"Got a {kind} of {library}, a query that has no rows yet: give what its collect() makes.")
+    if library == "dask" or kind == "LazyFrame":
+        how = "compute() makes, or take xgpc.dask.DaskGPClassifier" if library == "dask" else "collect() makes"
+        raise ValueError(f"Got a {kind} of {library}, whose rows are not in memory: give what its {how}.")
     n_rows = next(iter(getattr(value, "shape", ())), 0)
     if isinstance(n_rows, int) and n_rows > MOST_ROWS:
         raise ValueError(
@@ -68,18 +63,16 @@ def is_missing(value: object) -> bool:
     return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], most: int = LISTED) -> str:
     """Return the first names, and how many others there are."""
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return f"{', '.join(names[:LISTED])}{more}"
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def said_missing(counts: Sequence[tuple[str, int]]) -> str:
     """Return a phrase on how many numbers are missing, and in which columns."""
-    total, more = sum(count for _, count in counts), len(counts) - LISTED
-    others = f" and others in {more} more columns" if more > 0 else ""
-    columns = ", ".join(f"{count} in {name}" for name, count in counts[:LISTED])
-    return f"{total} missing number{'s' if total > 1 else ''} (NaN): {columns}{others}"
+    total, columns = sum(count for _, count in counts), [f"{count} in {name}" for name, count in counts]
+    return f"{total} missing number{'s' if total > 1 else ''} (NaN): {listed(columns)}"
 
 
 def missing_numbers(rows: MatrixLike, names: Sequence[str] | None) -> list[tuple[str, int]]:
@@ -90,7 +83,7 @@ def missing_numbers(rows: MatrixLike, names: Sequence[str] | None) -> list[tuple
 
 
 def _feature(column: int, names: Sequence[str] | None) -> str:
-    return f"feature {column}" if names is None else names[column]
+    return f"feature {column}" if names is None else repr(names[column])
 
 
 def check_features(rows: MatrixLike, names: Sequence[str] | None, how: str = HOW_TO_IMPUTE) -> None:
@@ -102,17 +95,14 @@ def check_features(rows: MatrixLike, names: Sequence[str] | None, how: str = HOW
     if largest <= LARGEST_FEATURE:
         return
     entries = sparse.coo_array(rows)
-    is_bad = (
-        np.isnan(entries.data) if np.isnan(largest) else ~(np.abs(entries.data, dtype=np.float64) <= LARGEST_FEATURE)
-    )
-    first = int(np.argmax(is_bad))
+    sizes = np.abs(entries.data, dtype=np.float64)
+    first = int(np.argmax(np.isnan(sizes) if np.isnan(largest) else sizes > LARGEST_FEATURE))
     row, column, value = int(entries.row[first]), int(entries.col[first]), entries.data[first]
     if np.isnan(value):
         raise BadRow(f"X has {said_missing(missing_numbers(rows, names))}. {how}", row)
-    size, how = f"size {abs(value):.3g}", f"scale the features to at most {LARGEST_FEATURE:g}"
-    if np.isinf(value):
-        size, how = "infinity", "leave out such rows, or put in numbers"
-    raise BadRow(f"X has a value of {size}, of {_feature(column, names)} in row {row}; {how}.", row)
+    size = "infinity" if np.isinf(value) else f"size {abs(value):.3g}"
+    how = f"scale the features to at most {LARGEST_FEATURE:g}, or leave out such rows."
+    raise BadRow(f"X has a value of {size}, of {_feature(column, names)} in row {row}; {how}", row)
 
 
 def missing_values(values: np.ndarray) -> np.ndarray:
@@ -131,8 +121,7 @@ def _refuse_kinds(labels: np.ndarray) -> None:
     """Raise ValueError for labels (n,) other than text, whole numbers and truth values."""
     if labels.dtype.kind in "ScmM":
         raise ValueError(
-            f"Labels must be text, whole numbers or truth values; got an array of {labels.dtype}. y.astype(str) "
-            "makes text of them."
+            f"Labels must be text, whole numbers or truth values; got an array of {labels.dtype}. Take y.astype(str)."
         )
     for label in labels.tolist() if labels.dtype.kind == "O" else ():
         if not isinstance(label, str):
@@ -151,9 +140,8 @@ def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
     refuse_not_in_memory(y)
     if has_counts(y):
         raise ValueError(
-            f"y should be a 1d array of labels, got an array of shape {np.shape(y)} instead. Counts or probabilities "
-            "of classes are for fit and partial_fit of GPClassifier and GPOrdinalClassifier, and need classes= to name "
-            "their columns."
+            f"y should be a 1d array of labels, got an array of shape {np.shape(y)} instead. A fit of GPClassifier and "
+            "GPOrdinalClassifier takes counts or probabilities of classes if classes= names their columns."
         )
     labels: np.ndarray = column_or_1d(y, warn=True)
     if len(labels) != n_rows:
@@ -257,9 +245,7 @@ def class_numbers(labels: np.ndarray, classes: np.ndarray, how: str = "") -> np.
 def check_classes_present(present: np.ndarray, may_lack: bool = False, takes_classes: bool = False) -> None:
     """Raise ValueError unless rows of positive weight have two classes, or one if classes ``may_lack``."""
     if not len(present):
-        raise ValueError(
-            "No row has a positive weight: each sample_weight is zero. Leave sample_weight out to count all."
-        )
+        raise ValueError("No row has a positive weight: each sample_weight is 0. Leave it out to count all rows.")
     if len(present) < 2 and not may_lack:
         how = " Give classes=, a list of all labels that there may be, for a fit to them." if takes_classes else ""
         raise ValueError(
@@ -280,11 +266,8 @@ def checked_weights(sample_weight: ArrayLike, n_rows: int) -> np.ndarray:
         ) from error
     (bad,) = np.nonzero(~(weight >= 0.0))
     if len(bad):
-        raise BadRow(
-            f"Row {bad[0]} has sample_weight {weight[bad[0]]:g}: sample_weight must not be negative, or NaN. Leave out "
-            "such rows, or give them a weight of 0.",
-            bad[0],
-        )
+        how = "sample_weight must not be negative, or NaN. Leave out such rows, or give them a weight of 0."
+        raise BadRow(f"Row {bad[0]} has sample_weight {weight[bad[0]]:g}: {how}", bad[0])
     check_weight_range(weight[weight > 0.0])
     return weight
 
@@ -298,8 +281,8 @@ def checked_groups(groups: ArrayLike, n_rows: int, sample_weight: ArrayLike | No
     missing = missing_values(groups)
     if len(missing):
         raise ValueError(
-            f"groups has {len(missing)} missing values, the first in row {missing[0]}: {groups[missing[0]]!r}. They "
-            "would be one group; give each such row a group of its own, or leave it out."
+            f"groups has {len(missing)} missing values, the first in row {missing[0]}: {groups[missing[0]]!r}. Give "
+            "each such row a group of its own, or leave it out."
         )
     try:
         np.unique(groups)

@@ -86,15 +86,13 @@ class ColumnEncoding:
         """Number of levels, a missing value included if it is one; unknown levels come after these."""
         return len(self.levels) + (self.is_categorical and self.has_missing)
 
-    def labels(self, prefix: str) -> list[tuple[str, str]]:
-        """Return the names, and the names for messages, of the columns of the matrix in a part with this prefix."""
+    def names(self, prefix: str) -> list[str]:
+        """Return the names of the columns of the matrix in a part with this prefix."""
         if not self.is_categorical and prefix != REPEATED:
-            return [(prefix + self.name, repr(prefix + self.name))]
+            return [prefix + self.name]
         shown = [level if isinstance(level, str) else f"{level:.15g}" for level in self.levels]
-        labels = [(f"{self.name}={level}", f"level {level!r} of column {self.name!r}") for level in shown]
-        if self.n_known > len(self.levels):
-            labels.append((f"{self.name}=missing", f"missing values of column {self.name!r}"))
-        return [*labels, (f"{self.name}=unknown", f"unknown levels of column {self.name!r}")]
+        missing = ["missing"] if self.n_known > len(self.levels) else []
+        return [f"{self.name}={level}" for level in (*shown, *missing, "unknown")]
 
     def places(self, column: Column) -> np.ndarray:
         """Return the position (n,) of each row's level among the columns of the matrix."""
@@ -119,11 +117,6 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def without_values(column: Column) -> ColumnEncoding:
-    """Return the encoding of a column that all training rows miss: any value of it counts as one level."""
-    return ColumnEncoding(column.name, (), False, None)
-
-
 def learned_levels(column: Column, rows: np.ndarray, weight: np.ndarray) -> ColumnEncoding:
     """Return the encoding of a categorical column with the levels of some rows, or the most frequent if they are many.
 
@@ -132,8 +125,9 @@ def learned_levels(column: Column, rows: np.ndarray, weight: np.ndarray) -> Colu
     codes, levels = column.as_levels()
     counts = np.bincount(codes[rows] + 1, weight if len(weight) else None, len(levels) + 1)
     n_rows = {level: count for level, count in zip(levels, counts[1:], strict=True) if count}
+    # If no row has a value, any later one counts as one level.
     if not n_rows:
-        return without_values(column)
+        return ColumnEncoding(column.name, (), False, None)
     kept = list(n_rows)
     if len(kept) > MAX_LEVELS:
         frequent = sorted(kept, key=lambda level: (-n_rows[level], level))[:MAX_LEVELS]
@@ -146,9 +140,10 @@ def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> Col
     numbers = column.numbers()[rows]
     # Numbers that are infinite, or too large for a sum, are refused in the matrix.
     known = np.abs(numbers, dtype=np.float64) <= LARGEST_FEATURE
+    has_missing = bool(np.any(np.isnan(numbers)))
     if not np.any(known):
-        gaps = np.isnan(numbers)
-        return without_values(column) if np.all(gaps) else ColumnEncoding(column.name, (), bool(np.any(gaps)), 0.0)
+        is_empty = bool(np.all(np.isnan(numbers)))
+        return ColumnEncoding(column.name, (), has_missing and not is_empty, None if is_empty else 0.0)
     weight = weight if len(weight) else np.ones(len(numbers))
     values, weight = numbers[known].astype(np.float64), weight[known]
     # Values that are far from all others, codes perhaps, would move the mean away from these.
@@ -162,19 +157,19 @@ def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> Col
     differs = len(distinct) > 2 and varies(np.min(numbers[known]), np.max(numbers[known]))
     is_uneven = differs and np.max(counts) > REPEATED_SHARE * np.sum(counts)
     repeated = often.tolist() if is_uneven and 1 < len(often) <= MAX_LEVELS else []
-    return ColumnEncoding(column.name, tuple(repeated), bool(np.any(np.isnan(numbers))), fill)
+    return ColumnEncoding(column.name, tuple(repeated), has_missing, fill)
 
 
 class Part(NamedTuple):
     """Consecutive columns of the matrix, at a ``place``, that were made from one column of the table.
 
-    ``labels`` has their names, and their names for messages.
+    ``names`` are those of the matrix's columns.
     """
 
     number: int
     column: ColumnEncoding
     prefix: str
-    labels: list[tuple[str, str]]
+    names: list[str]
     place: slice
 
 
@@ -230,15 +225,15 @@ class Encoding:
         ]
         parts, end = [], 0
         for j, prefix in prefixes:
-            labels = self.columns[j].labels(prefix)
-            start, end = end, end + len(labels)
-            parts.append(Part(j, self.columns[j], prefix, labels, slice(start, end)))
+            names = self.columns[j].names(prefix)
+            start, end = end, end + len(names)
+            parts.append(Part(j, self.columns[j], prefix, names, slice(start, end)))
         return parts
 
     @cached_property
     def groups(self) -> Groups:
         """The length scale of each column of the matrix, and the names of the length scales."""
-        index = np.repeat(np.arange(len(self.parts)), [len(part.labels) for part in self.parts])
+        index = np.repeat(np.arange(len(self.parts)), [len(part.names) for part in self.parts])
         names = tuple(part.prefix + part.column.name for part in self.parts)
         return Groups(index, names, np.array([part.number for part in self.parts]))
 
@@ -263,9 +258,8 @@ class Encoding:
             counts = np.count_nonzero(X[:, place], axis=0)
             if counts[-1]:
                 sentences.append(
-                    f"{counts[-1]} of {len(X)} rows have levels of the column {name!r} that count as one, as "
-                    f"unknown levels do; levels that are told apart: {len(levels)}. Leave out a column that names "
-                    "the rows."
+                    f"{counts[-1]} of {len(X)} rows have levels of the column {name!r} that count as one, as unknown "
+                    f"levels do; {len(levels)} levels are told apart. Leave out a column that names the rows."
                 )
             n_alone = np.count_nonzero(counts[: len(levels)] == 1)
             if n_alone > max(FEW_ALONE, len(X) / 2):
@@ -275,9 +269,8 @@ class Encoding:
                 )
             if all(isinstance(level, str) and _is_date(level) for level in levels):
                 sentences.append(
-                    f"The levels of the column {name!r} are dates, such as {levels[0]!r}, which as levels have "
-                    "no order and no distances. Turn them into numbers, such as days since a first date, or leave the "
-                    "column out."
+                    f"The levels of the column {name!r} are dates, such as {levels[0]!r}, and have no order as levels. "
+                    "Turn them into numbers, such as days since a first date, or leave the column out."
                 )
         return sentences
 
@@ -289,12 +282,7 @@ class Encoding:
     @property
     def matrix_names(self) -> tuple[str, ...]:
         """Names of the columns of the matrix, and of inducing points."""
-        return tuple(name for part in self.parts for name, _ in part.labels)
-
-    @property
-    def described_columns(self) -> list[str]:
-        """Names of the columns of the matrix for messages."""
-        return [described for part in self.parts for _, described in part.labels]
+        return tuple(name for part in self.parts for name in part.names)
 
     @small_is_zero
     def encode(self, X: MatrixLike | Table) -> np.ndarray:
@@ -316,17 +304,13 @@ class Encoding:
             return self.transform(table.array())
         return self.transform(self.matrix(table.columns(), allow_missing=table.is_frame))
 
-    def within_limits(self, X: MatrixLike) -> np.ndarray:
-        """Return rows (n, d) of the matrix, or of an array, with values beyond the limits replaced."""
-        return within(X, self.limits)
-
     def transform(self, X: MatrixLike) -> MatrixLike:
         """Return rows (n, d) of the matrix, or of an array, within the limits and warped."""
-        return warped(self.within_limits(X), self.warps)
+        return warped(within(X, self.limits), self.warps)
 
     def transform_vjp(self, X: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """Return gradients (..., n, d) by rows X (n, d), from those by ``transform(X)``."""
-        return within_vjp(X, self.limits, gradient * warp_slopes(self.within_limits(X), self.warps))
+        return within_vjp(X, self.limits, gradient * warp_slopes(within(X, self.limits), self.warps))
 
     @small_is_zero
     def inverse(self, X: MatrixLike) -> MatrixLike:
@@ -382,7 +366,7 @@ class Encoding:
             raise ValueError(f"X has {said_missing(unexpected)}. {HOW_TO_MISS}")
         if unexpected:
             warn_of_means(unexpected)
-        check_features(X, self.described_columns)
+        check_features(X, self.matrix_names)
         return X
 
     def to_data(self) -> dict[str, Any]:

@@ -63,12 +63,6 @@ def reading(
     ValueError
         If it is no such source, or an iterator, which can be read only once, where that is not enough.
     """
-    pair = source[:2] if isinstance(source, tuple | list) and len(source) in (2, 3) else ()
-    if again and [len(getattr(part, "shape", ())) for part in pair] in ([2, 1], [2, 2]):
-        raise ValueError(
-            "A source is a sequence of batches, each of them a tuple; got arrays, which seem to be X and y of one "
-            "batch. Write fit_batches([(X, y)]), or fit(X, y)."
-        )
     first, kind = _iterator(source), type(source).__name__
     if first is None and not callable(source):
         how = HOW_TO_READ_AGAIN if again else "Of rows in memory make a list of one batch, [X], or call predict_proba"
@@ -112,9 +106,7 @@ def _iterator(source: object) -> Iterator[object] | None:
 
 def seed_of_keys(random_state: np.random.RandomState) -> np.ndarray:
     """Return the seed (4,) of the rows' keys; ``random_state`` does not change, and gives other numbers."""
-    state = np.random.RandomState()
-    state.set_state(random_state.get_state())
-    return state.randint(2**32, size=4, dtype=np.uint64)
+    return deepcopy(random_state).randint(2**32, size=4, dtype=np.uint64)
 
 
 def keys_from(seed: np.ndarray, start: int) -> np.random.Generator:
@@ -224,8 +216,7 @@ class Summary:
         before, here = kind_of(self.label_dtype), kind_of(other.label_dtype)
         if here != before:
             raise ValueError(
-                f"The batch has labels that are {here}, such as {next(iter(other.tally))!r}; those before are "
-                f"{before}. Give all labels as one or the other."
+                f"The batch has labels that are {here}; those before are {before}. Make all one or the other."
             )
         total = dict(self.tally)
         for label, counts in other.tally.items():
@@ -377,10 +368,7 @@ def streamed(source: object, surveyed: Survey, labels: np.ndarray, encoding: Enc
                     break
                 yield rows
         if n_rows != surveyed.n_rows:
-            many = "more" if n_rows > surveyed.n_rows else str(n_rows)
-            raise ValueError(
-                f"The source had {surveyed.n_rows} rows when it was first read, and {many} later: it must give the "
-                f"same rows each time. {HOW_TO_READ_AGAIN}."
-            )
+            later = f"{'more' if n_rows > surveyed.n_rows else n_rows} later. {HOW_TO_READ_AGAIN}."
+            raise ValueError(f"The source had {surveyed.n_rows} rows when it was first read, and {later}")
 
     return BatchSource(read, surveyed.n_given, surveyed.columns.n_features, float(np.sum(surveyed.totals)))

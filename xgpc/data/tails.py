@@ -182,9 +182,7 @@ def _warp(feature: int, values: np.ndarray, weight: np.ndarray) -> Warp | None:
 
 
 def _quantile(values: np.ndarray, weight: np.ndarray, share: float) -> float:
-    order = np.argsort(values)
-    mass = np.cumsum(weight[order])
-    return float(values[order[np.searchsorted(mass, share * mass[-1])]])
+    return float(np.quantile(values, share, weights=weight, method="inverted_cdf"))
 
 
 def within(X: MatrixLike, limits: Sequence[Limit]) -> MatrixLike:
@@ -232,14 +230,10 @@ def warp_slopes(X: np.ndarray, warps: Sequence[Warp]) -> np.ndarray:
     return slopes
 
 
-def described(limits: Sequence[Limit], names: Sequence[str], listed: int) -> str:
-    """Describe the first ``listed`` limits in words, with the features' names."""
-    parts = [
-        f"{names[j]} "
-        + " and ".join(f"{side} {limit:.4g}" for side, limit in (("below", low), ("above", high)) if np.isfinite(limit))
-        for j, low, high in limits[:listed]
-    ]
-    return ", ".join(parts) + (f" and {len(limits) - listed} more" if len(limits) > listed else "")
+def described(limit: Limit, name: str) -> str:
+    """Describe a limit in words, with the feature's name."""
+    ends = [f"{side} {end:.4g}" for side, end in zip(("below", "above"), limit[1:], strict=True) if np.isfinite(end)]
+    return f"{name} {' and '.join(ends)}"
 
 
 def from_data(kind: type[Record], data: Sequence[Sequence[float]]) -> tuple[Record, ...]:

@@ -23,7 +23,6 @@ from ..rows.block import dense
 from ..rows.source import NONE, is_mapped
 from .checks import (
     HOW_TO_IMPUTE,
-    LISTED,
     check_classes_present,
     check_features,
     checked_classes,
@@ -67,16 +66,10 @@ class Columns(NamedTuple):
 
     def check_same(self, first: Columns) -> None:
         """Raise ValueError if a batch has other columns than the first batch."""
-        if self.n_features != first.n_features:
+        if (self.n_features, self.names) != (first.n_features, first.names):
+            here, there = (f"{one.n_features} features, {one.described}" for one in (self, first))
             raise ValueError(
-                f"The batch has {self.n_features} features, the first batch {first.n_features}: give all batches the "
-                "same columns."
-            )
-        if self.names != first.names:
-            given, wanted = (list(one.names or ()) or "no names" for one in (self, first))
-            raise ValueError(
-                f"The batch has other feature names than the first batch: {given} and {wanted}. Give all batches the "
-                "same columns in the same order."
+                f"The batch has {here}; the first batch has {there}. All must have the same columns in the same order."
             )
 
     def check_labels(self, table: Table) -> None:
@@ -91,9 +84,8 @@ class Columns(NamedTuple):
     @property
     def described(self) -> list[str]:
         """Names of the features, or of the columns of the encoded matrix, for messages."""
-        if self.encoding.columns:
-            return self.encoding.described_columns
-        return [f"feature {j}" for j in range(self.n_features)] if self.names is None else list(map(repr, self.names))
+        names = self.encoding.matrix_names or self.names
+        return [f"feature {j}" for j in range(self.n_features)] if names is None else list(map(repr, names))
 
 
 class TrainingData(NamedTuple):
@@ -214,15 +206,11 @@ def checked_rows(
     else:
         rows = _numbers(model, table, fitted, takes_tables)
     names = known.names or table.names
-    described = None if names is None else list(map(repr, names))
     if len(known.mean) and table.is_frame and math.isnan(largest_size(rows)):
-        warn_of_means(missing_numbers(rows, described))
+        warn_of_means(missing_numbers(rows, names))
         mean = encoding.inverse(known.mean[None])[0]
         rows = np.where(np.isnan(rows), mean.astype(rows.dtype), rows)
-    how = HOW_TO_MISS if takes_tables else HOW_TO_IMPUTE
-    if fitted and takes_tables:
-        how = f"{HOW_TO_IMPUTE[:-1]}; or fit to a data frame, or a table of Arrow, whose rows miss some numbers."
-    check_features(rows, described, how)
+    check_features(rows, names, HOW_TO_MISS if takes_tables else HOW_TO_IMPUTE)
     return rows if as_given else encoding.transform(rows)
 
 
@@ -243,13 +231,10 @@ def _numbers(model: BaseEstimator, table: Table, fitted: Columns | None, takes_t
     except ValueError as error:
         if "could not convert string to float" not in str(error):
             raise
-        how = "Make numbers of it, as sklearn.preprocessing.OneHotEncoder does"
-        if takes_tables and not fitted:
-            how += (
-                "; or give a data frame of pandas or polars, or a table of Arrow, whose columns of text are levels "
-                "with categorical_features='from_dtype'; or name an array's columns of text in categorical_features"
-            )
-        raise ValueError(f"X has text: {error}. {'The model was fitted to numbers. ' * bool(fitted)}{how}.") from error
+        how = "; or fit to a data frame, or name an array's columns of text in categorical_features" * takes_tables
+        raise ValueError(
+            f"X has text: {error}. Make numbers of it, as sklearn.preprocessing.OneHotEncoder does{how}."
+        ) from error
 
 
 def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
@@ -261,25 +246,22 @@ def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
     if len(parts) not in (2, 3):
         what = f"{len(parts)} parts" if len(parts) else f"a {type(batch).__name__}"
         raise ValueError(
-            f"A batch must be a tuple (X, y) or (X, y, sample_weight); got {what}. For rows of from_parquet and "
-            "from_arrow name the column of the labels, target='...'."
+            f"A batch must be a tuple (X, y) or (X, y, sample_weight); got {what}. Write fit_batches([(X, y)]); in "
+            "from_parquet and from_arrow name the column of the labels, target='...'."
         )
     X, y, weight = (*parts, None)[:3]
     if np.shape(y)[:1] == (0,) and np.shape(X)[:1] == (0,):
         return None
     table = Table.of(X)
     columns = table.columns() if table.is_frame else []
-    for column in columns:
-        if column.levels is None:
-            continue
+    if with_levels := [column for column in columns if column.levels is not None]:
         raise ValueError(
-            f"The column {column.name!r} of the batch has levels, such as {next(iter(column.levels), None)!r}"
-            ". GPClassifier.fit takes them, but rows in batches, and of dask, must be numbers: make columns of the "
-            "levels before, as sklearn.preprocessing.OneHotEncoder does, or leave such columns out."
+            f"Column {with_levels[0].name!r} has levels, but rows in batches, and of dask, must be numbers: "
+            "make columns of levels, as sklearn.preprocessing.OneHotEncoder does, leave them out, or use fit."
         )
     array = np.column_stack([column.values for column in columns]) if columns else dense(table.native)
     rows = check_array(array, dtype=FLOATS, order="C", ensure_all_finite=False, ensure_min_samples=0, input_name="X")
-    check_features(rows, None if table.names is None else list(map(repr, table.names)))
+    check_features(rows, table.names)
     labels = checked_labels(y, len(rows))
     weight = np.ones(len(rows)) if weight is None else checked_weights(weight, len(rows))
     return Columns(rows.shape[1], table.names), Rows(rows, labels, weight)
@@ -310,7 +292,7 @@ def transformed(
         sentences.append(f"Features with heavy tails {off.format('are warped')}: {names}.")
         limits = limits_of(X, rows.weight, [one.feature for one in warps]) if limits else limits
     if limits:
-        where = described(limits, columns.described, LISTED)
+        where = listed([described(limit, columns.described[limit.feature]) for limit in limits])
         sentences.append(
             f"Values that a wide gap separates from all others {off.format('are moved to limits')}: {where}."
         )

@@ -13,6 +13,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, Posterior, Training
 from ..approximations.local import LocalPosterior
 from ..config import FitConfig
+from ..data.checks import listed
 from ..inference.ascent import Point
 from ..inference.correction import correction_and_gap
 from ..inference.fitting import (
@@ -53,8 +54,6 @@ NOTHING_SHOWN = (
 )
 # A kernel parameter whose logarithm is this near to a bound counts as being at the bound.
 AT_BOUND = 1e-3
-# A warning names at most this many parameters.
-LISTED = 5
 # A learned bound must exceed this multiple of the log likelihood of random guessing, or it counts as no gain.
 NO_GAIN = 0.999
 # With fewer rows a fit often gains nothing (in half of 400 random problems of 4 to 60 rows), and a user who has no more
@@ -368,15 +367,10 @@ def _at_bounds(fit: Fit, q: Posterior) -> list[str]:
             others.append(f"{whose}{parameter} is at its {side} bound{f' ({feature})' if feature else ''}")
     if irrelevant:
         are = "is at its upper bound" if len(irrelevant) == 1 else "are at their upper bounds"
-        messages.append(f"The {_listed(irrelevant)} {are}: such features are irrelevant; drop them or ignore this.")
+        messages.append(f"The {listed(irrelevant)} {are}: such features are irrelevant; drop them or ignore this.")
     if others:
         messages.append(
-            f"Kernel parameters have run to their bounds: {_listed(others)}. The data may not determine them: widen "
+            f"Kernel parameters have run to their bounds: {listed(others)}. The data may not determine them: widen "
             "their bounds, or fix them. A variance at its upper bound means that the classes separate."
         )
     return messages
-
-
-def _listed(parts: Sequence[str]) -> str:
-    more = f"; and {len(parts) - LISTED} more" if len(parts) > LISTED else ""
-    return "; ".join(parts[:LISTED]) + more

@@ -82,7 +82,7 @@ def test_columns_that_cannot_be(given, message):
 
 @pytest.mark.parametrize(
     ("feature", "message"),
-    [("class", "'class' of the batch has levels"), ("when", r"dates or durations in the columns \['when'\]")],
+    [("class", "Column 'class' has levels"), ("when", r"dates or durations in the columns \['when'\]")],
 )
 def test_features_that_are_no_numbers(feature, message):
     data = table()[0].append_column("when", pa.array([datetime.date(2020, 1, 1)] * N))

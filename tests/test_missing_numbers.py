@@ -90,7 +90,7 @@ def test_arrays_must_have_all_numbers():
     levels = fitted(np.round(X), y, categorical_features=[0])
     with pytest.raises(ValueError, match=r"X has 3 missing numbers .* in 'feature 1'.* give a data frame"):
         levels.predict(bad)
-    with pytest.raises(ValueError, match=r"X has 360 missing .* 30 in feature 9 and others in 2 more columns\."):
+    with pytest.raises(ValueError, match=r"X has 360 missing .* 30 in feature 4 and 7 more\."):
         small().fit(np.full((30, 12), np.nan), y)
     assert np.all(np.isfinite(fitted(pd.DataFrame(bad), y).predict_proba(pd.DataFrame(bad))))
 

@@ -41,9 +41,13 @@ class BadRow(ValueError):
 def refuse_not_in_memory(value: object) -> None:
     """Raise ValueError for too many rows, and for what NumPy would turn into arrays: lazy frames, masked values."""
     library, kind = type(value).__module__.partition(".")[0], type(value).__name__
-    if library == "dask" or kind == "LazyFrame":
-        how = "compute() makes, or take xgpc.dask.DaskGPClassifier" if library == "dask" else "collect() makes"
-        raise ValueError(f"Got a {kind} of {library}, whose rows are not in memory: give what its {how}.")
+    if library == "dask":
+        raise ValueError(
+            f"Got a {kind} of dask, whose rows are not in memory: give what its compute() makes. Only fit, predict, "
+            "predict_proba, predict_log_proba, decision_function and score of xgpc.dask.DaskGPClassifier take it."
+        )
+    if kind == "LazyFrame":
+        raise ValueError(f"Got a {kind} of {library}, a query that has no rows yet: give what its collect() makes.")
     n_rows = next(iter(getattr(value, "shape", ())), 0)
     if isinstance(n_rows, int) and n_rows > MOST_ROWS:
         raise ValueError(
@@ -140,8 +144,8 @@ def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
     refuse_not_in_memory(y)
     if has_counts(y):
         raise ValueError(
-            f"y should be a 1d array of labels, got an array of shape {np.shape(y)} instead. A fit of GPClassifier and "
-            "GPOrdinalClassifier takes counts or probabilities of classes if classes= names their columns."
+            f"y should be a 1d array of labels, got an array of shape {np.shape(y)} instead. fit and partial_fit of "
+            "GPClassifier and GPOrdinalClassifier take counts or probabilities, if classes= names the columns."
         )
     labels: np.ndarray = column_or_1d(y, warn=True)
     if len(labels) != n_rows:

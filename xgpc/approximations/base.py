@@ -60,12 +60,12 @@ class Value:
 
 @dataclass(frozen=True)
 class Training:
-    """Rows to learn from, and who works on them."""
+    """Rows to learn from, and the executor of passes over them."""
 
     source: RowSource
     executor: Executor
     n_latents: int = 1  # C
-    # Some of the rows in memory, with the weight of all, to choose steps by where a pass over all rows is dear.
+    # Some of the rows in memory, with the weight of all: they determine steps where a pass over all rows is expensive.
     subsample: Training | None = None
 
     def __len__(self) -> int:
@@ -87,7 +87,7 @@ class Training:
         return self if rows is None else replace(self, source=self.source.sample(rows, scale), subsample=None)
 
     def uncached(self) -> Training:
-        """The same rows, of which no pass keeps whitened ones."""
+        """The same rows, without a cache of whitened rows."""
         source = self.source
         if not isinstance(source, ArraySource):
             return self
@@ -151,9 +151,9 @@ class KernelPrior(Value, ABC):
 
     Z: Any  # inducing points (m, d), or (C, m, d)
     jitter: Any  # float
-    spec: KernelSpec  # with ``core``, its compiled form at Z: of a prior with one kernel
+    spec: KernelSpec  # of a prior with one kernel; ``core`` is its compiled form at Z
     core: InducingKernel
-    is_full = False  # whether the points are all rows, which neither move nor become more
+    is_full = False  # whether all rows are the points: then none moves, and none is added
     before: KernelPosterior | None = None  # posterior of earlier rows that is the prior of new ones
 
     @property
@@ -186,18 +186,18 @@ class KernelPrior(Value, ABC):
 
     @abstractmethod
     def posterior(self, natural: Natural) -> Any:
-        """q from its natural parameters, or None if they make none."""
+        """q with these natural parameters; None if they belong to no distribution."""
 
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> KernelPrior:
         """p with other kernels, one for each group, and other inducing points, without earlier rows."""
         raise NotImplementedError
 
     def separate(self, members: tuple[KernelPrior, ...]) -> KernelPrior:
-        """One prior of latent functions that have the prior of a member each."""
+        """One prior of latent functions, each of which has the prior of one member."""
         raise NotImplementedError
 
     def proper_posterior(self, natural: Natural) -> Any:
-        """As ``posterior``; ValueError if the natural parameters make none."""
+        """As ``posterior``; ValueError if the natural parameters belong to no distribution."""
         q = self.posterior(natural)
         if q is None:
             raise ValueError(
@@ -219,7 +219,7 @@ class KernelPrior(Value, ABC):
         return self.posterior(self.with_sites(np.zeros(shape if self.is_full else (*shape, shape[1])), np.zeros(shape)))
 
     def given(self, before: KernelPosterior) -> Self:
-        """The posterior of earlier rows, under this prior, as the prior of further rows, in the same coefficients.
+        """The prior of further rows: the posterior of earlier rows under this prior, in the same coefficients.
 
         Sites of further rows add to its natural parameters, and their bound is sum E_q[log p(y | f)] - KL(q || before)
         (Broderick, Boyd, Wibisono, Wilson, Jordan, NIPS 2013, equation (4); Bui, Nguyen, Turner, NIPS 2017, section 3).
@@ -231,7 +231,7 @@ class KernelPrior(Value, ABC):
 
 @dataclass(frozen=True, eq=False)
 class SeparatePriors(KernelPrior):
-    """A kernel and inducing points, as many, for each latent function: ``members`` are C priors."""
+    """A kernel and equally many inducing points for each latent function: ``members`` are C priors."""
 
     members: tuple[KernelPrior, ...]
     key: str = field(default_factory=new_key, init=False, repr=False)
@@ -305,7 +305,7 @@ class KernelPosterior(Value, ABC):
 
     @abstractmethod
     def unexplained(self, block: Block) -> np.ndarray:
-        """Variances (C, rows) that would be left if the values at all points were known."""
+        """Conditional variances (C, rows) given the values at all inducing points."""
 
     @abstractmethod
     def kl_to(self, other: Self) -> float:
@@ -354,11 +354,11 @@ class KernelPosterior(Value, ABC):
         return self
 
     def whitened_arrays(self) -> dict[str, np.ndarray]:
-        """The distribution of whitened values at inducing points, if there are such, as ``to_arrays`` of a model."""
+        """The distribution of whitened values at inducing points, by name as in ``to_arrays``; {} without such."""
         return {}
 
     def in_precision(self, dtype: type) -> KernelPosterior:
-        """The same distribution, with whitened rows of a type, if there are such rows."""
+        """The same distribution; whitened rows, if there are any, have this type."""
         return self
 
     @property
@@ -367,7 +367,7 @@ class KernelPosterior(Value, ABC):
 
     @property
     def anywhere(self) -> Any:
-        """What has ``block_marginals`` of any rows, and their ``cost`` and ``n_latents``."""
+        """A predictor with ``block_marginals`` of any rows, ``work`` and ``n_latents``."""
         return self
 
     def update(self, block: Block, site: Site) -> tuple[EvaluatedSites, np.ndarray, np.ndarray]:

@@ -51,8 +51,8 @@ class LocalPosterior(Value):
     n_neighbors : int, k
     n_latents : int, C
     variance_scale : float
-        Factor of all variances and covariances. Classes may be more certain away from their borders than a process
-        whose borders are as rough: 1 is the process's own, less was learned from the labels of held-out rows.
+        Factor of all variances and covariances; learning with held-out rows may choose another one than 1, because
+        classes may be more certain away from their borders than a process whose borders are as rough.
     """
 
     prior: SparsePrior
@@ -141,21 +141,21 @@ class LocalPosterior(Value):
         """Gradients (2, C, r, d) of means and unscaled variances by the rows of X (r, d)."""
         core, (C, m), (r, d), k = self.prior.core, self.w.shape, X.shape, self.n_neighbors
         # The core takes two sets of neighbours: here both are all, for gradients of the mean and of the variance.
-        at = self.at(X, np.full(r, k, dtype=np.int32))
+        local = self.at(X, np.full(r, k, dtype=np.int32))
         is_variance = np.repeat(np.arange(2.0), C * r).reshape(2, C, r)
         is_mean = 1.0 - is_variance
         V, w = np.array(self.V), np.array(self.w)
         directions = [(V, w, var, mean, var, mean) for mean, var in zip(is_mean, is_variance, strict=True)]
         out = [tuple(np.empty((C, r, size)) for size in (k, k, m, m, k, k)) for _ in range(2)]
-        at.vjp(0, r, directions, out, np.empty((r, m)), np.empty(r))
+        local.vjp(0, r, directions, out, np.empty((r, m)), np.empty(r))
         gamma, chi, b, u = (np.stack(arrays) for arrays in list(zip(*out, strict=True))[:4])
         # By the covariances with the neighbours and, through the whitened rows, with the inducing points; see local.h.
         by_near, by_points = chi - is_variance[..., None] * gamma, (-u - is_variance[..., None] * b) @ self.prior.Linv
         G = np.ascontiguousarray(np.swapaxes(by_points, 2, 3)).reshape(2 * C, m, r)
         gradients = core.row_gradients(X, G).reshape(2, C, r, d)
         gradients[1] += core.diagonal_gradient(X)
-        of_near = _kernels.neighbour_gradients(core, self.X, at.index, X, by_near.reshape(2 * C, r, k))
-        return gradients + of_near.reshape(gradients.shape)
+        by_neighbours = _kernels.neighbour_gradients(core, self.X, local.index, X, by_near.reshape(2 * C, r, k))
+        return gradients + by_neighbours.reshape(gradients.shape)
 
     @small_is_zero
     def covariance(self, X: np.ndarray) -> np.ndarray:
@@ -171,18 +171,18 @@ class LocalPosterior(Value):
         """
         X = np.asarray(X, dtype=np.float64)
         with single_threaded_blas():
-            at = self.at(X)
-            conditional = at.conditional(Executor())
-        seen, places = np.unique(at.index, return_inverse=True)
-        near, near_a, a = np.asarray(self.X[seen], dtype=np.float64), at.support.a[seen], at.rows.a
+            local = self.at(X)
+            conditional = local.conditional(Executor())
+        seen, places = np.unique(local.index, return_inverse=True)
+        near, near_a, a = np.asarray(self.X[seen], dtype=np.float64), local.support.a[seen], local.rows.a
         kernel = self.prior.spec.at(near)
         cross, joint = kernel.cross(X) - a @ near_a.T, self.prior.spec.at(X).cross(X) - a @ a.T
-        matrices = neighbour_matrices(places.reshape(at.index.shape), conditional.gamma, len(seen))
+        matrices = neighbour_matrices(places.reshape(local.index.shape), conditional.gamma, len(seen))
         covariance = np.empty((len(matrices), len(X), len(X)))
         for c, (G, b) in enumerate(zip(matrices, conditional.b, strict=True)):
             G_t, inner = G.T.toarray(), np.zeros((len(X), len(X)))
-            own = at.support.residual[seen] + 1.0 / np.maximum(self.precision[c, seen], LEAST_PRECISION)
-            # Sums over the neighbours, so many of them at a time that the kernel's values fit.
+            own = local.support.residual[seen] + 1.0 / np.maximum(self.precision[c, seen], LEAST_PRECISION)
+            # Sums over the neighbours, CHUNK of them at a time, so that the kernel's values fit into memory.
             for part in np.array_split(np.arange(len(seen)), 1 + len(seen) // CHUNK):
                 D = kernel.cross(near[part]) - near_a[part] @ near_a.T
                 D[np.arange(len(part)), part] = own[part]
@@ -205,16 +205,16 @@ class LocalPosterior(Value):
         """
         X = np.ascontiguousarray(X, dtype=np.float64)
         with single_threaded_blas(), Threads(n_jobs) as executor:
-            at = self.at(X)
-            gamma = at.conditional(executor).gamma
-        seen, places = np.unique(at.index, return_inverse=True)
-        places, near = places.reshape(at.index.shape), np.asarray(self.X[seen], dtype=np.float64)
+            local = self.at(X)
+            gamma = local.conditional(executor).gamma
+        seen, places = np.unique(local.index, return_inverse=True)
+        places, near = places.reshape(local.index.shape), np.asarray(self.X[seen], dtype=np.float64)
         prior, matrices = self.prior, neighbour_matrices(places, gamma, len(seen))
         own = noise_variances(prior, near) + 1.0 / np.maximum(self.precision[:, seen], LEAST_PRECISION)
 
         def column(i: int) -> np.ndarray:
             mine = gamma[:, i]
-            b = prior.Linv @ prior.core.cross(X[i : i + 1])[0] - mine @ at.support.a[at.index[i]]
+            b = prior.Linv @ prior.core.cross(X[i : i + 1])[0] - mine @ local.support.a[local.index[i]]
             change = (np.einsum("cmk,ck->cm", self.V, b) - b) @ prior.Linv
             points = np.concatenate([prior.Z, X[i : i + 1], near[places[i]]])
             weights = np.concatenate([change, np.ones((len(b), 1)), -mine], axis=1)

@@ -37,9 +37,9 @@ from .softmax import (
 # The step, probit and logit likelihoods are a step function of the latent value plus normal noise of this variance;
 # 1.702 is the scale at which the normal distribution function is nearest to the logistic one.
 NOISE_VARIANCES = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}
-# What begins the name of a likelihood of ordered classes; the link's name follows.
+# The name of a likelihood of ordered classes begins with this; the link's name follows.
 ORDINAL = "ordinal-"
-# A learned label noise starts here.
+# Learning of the label noise starts from this value.
 START_NOISE = 0.01
 # Predictive functions take this many rows at a time, because their temporaries are many times as large as the result.
 PART_ROWS = 8192
@@ -71,15 +71,16 @@ def _parts(n_rows: int) -> list[slice]:
 class LikelihoodBound:
     """A likelihood with one of its bounds: everything except the compiled site function."""
 
-    # The name of a compiled site.
+    # The two names of the compiled site function.
     likelihood: str
     bound: str
     _: KW_ONLY
-    # From means and variances of the latent values, log probabilities (n, classes) of labels that are not wrong; of the
-    # two sides of a cut point for ordered classes.
+    # Gives log probabilities (n, classes) of labels that are not wrong, from means and variances of the latent values;
+    # for ordered classes, those of the two sides of a cut point.
     predictive: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    # Their derivatives by mean and variance, of p(y = +1), (2, n), or of all probabilities by those of all latent
-    # values, (2, n, C, C); None for probabilities that are averages over points.
+    # Gives the derivatives of probabilities by mean and variance: for one latent function (2, n) of p(y = +1), for
+    # several (2, n, C, C) of all probabilities by all latent values. None if the probabilities are averages over
+    # points.
     slopes: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     # Pairs of a weight w and a variance s. One latent function: p(y = +1 | f) = sum w Phi(f / sqrt(s)), besides label
     # noise and rates; for ordered classes, f minus a cut point takes the place of f, and y = +1 means a class above it.
@@ -95,8 +96,8 @@ class LikelihoodBound:
     parameter: str | None = None
     # The parameter's values, if it is known.
     values: tuple[float, ...] = ()
-    # Numbers of ordered classes from the lowest level to the highest; empty: the numbers are the levels. All that is
-    # had for each class goes by the classes' numbers; only sites and cut points go by the levels.
+    # Numbers of ordered classes from the lowest level to the highest; empty: the numbers are the levels. Arrays with an
+    # entry for each class are in the order of the numbers; only sites and cut points are in that of the levels.
     order: tuple[int, ...] = ()
     # The bound whose updates make the first posterior, if the prior is a bad place to start, and a second one to try.
     start: Key | None = None
@@ -107,7 +108,8 @@ class LikelihoodBound:
     expected_entropy: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     # Its derivatives by means and variances, (n, C) each.
     expected_entropy_slopes: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
-    # Couples the classes of a likelihood that does not change when all latent values of a row are shifted alike.
+    # The curvature that couples the classes, if the likelihood does not change when all latent values of a row are
+    # shifted alike.
     curvature: Curvature | None = None
     # Sites given the sites of neighbours; None for likelihoods without neighbours.
     cavity: Cavity | None = None
@@ -307,11 +309,11 @@ class LikelihoodBound:
         (n, d) or (n, C, d)."""
         mean_by_x, variance_by_x = (by if by.ndim == 3 else by[:, None] for by in by_x)
 
-        def of_part(part: slice) -> np.ndarray:
+        def gradients(part: slice) -> np.ndarray:
             by_mean, by_variance = self.probability_slopes(mean[part], variance[part])
             return np.asarray(by_mean @ mean_by_x[part] + by_variance @ variance_by_x[part])
 
-        return np.concatenate(list(each(of_part, _parts(len(mean)))))
+        return np.concatenate(list(each(gradients, _parts(len(mean)))))
 
     def log_probabilities_given(self, latent: np.ndarray) -> np.ndarray:
         """log p(y | f) (n, classes) for latent values f, (n,) or (n, C)."""

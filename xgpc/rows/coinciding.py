@@ -14,7 +14,7 @@ from .source import ArraySource, labels_and_weights
 # Rows whose hashes are made at a time: their bits stay in cache.
 HASHED_ROWS = 2048
 
-# A smaller probability changes none by more than that.
+# A smaller agreement counts as none, as it changes no probability by more than this.
 LEAST_AGREEMENT = 1e-3
 
 # Precisions and linear terms (C, n) of rows.
@@ -69,7 +69,7 @@ class Distinct:
         """Return sites (C, r) of the distinct rows, given those (C, n) of the given rows."""
         if len(self.place) == self.source.n_rows:
             return np.ascontiguousarray(sites[0]), np.ascontiguousarray(sites[1])
-        precision, linear = (np.stack([np.bincount(self.place, one) for one in part]) for part in sites)
+        precision, linear = (np.stack([np.bincount(self.place, values) for values in part]) for part in sites)
         return precision, linear
 
     def parts(self, sites: Sites) -> Sites:
@@ -107,8 +107,8 @@ class Places:
         return rows, place[rows]
 
     def recall(self, X: np.ndarray, log_p: np.ndarray, agreement: float) -> np.ndarray:
-        """Log probabilities (r, C) of rows X (r, d) that have, with probability ``agreement``, the label of a row at
-        their place, if there is one, and else one by ``log_p`` (r, C)."""
+        """Log probabilities (r, C) of rows X (r, d). With probability ``agreement``, a row at one of the places has the
+        label of a row there; otherwise its label follows ``log_p`` (r, C)."""
         rows, place = self.find(X)
         share = self.totals[place] / np.sum(self.totals[place], axis=1, keepdims=True)
         same = np.log(agreement * share, out=np.full(share.shape, -np.inf), where=share > 0.0)
@@ -120,8 +120,8 @@ class Places:
 def agreement_of_labels(place: np.ndarray, codes: np.ndarray, log_p: np.ndarray) -> float:
     """Probability with which a row has the label of another row at the same place, and not one by ``log_p`` (n, C).
 
-    It is the posterior mode under the density 2 (1 - a): as if one row more had disagreed. ``place`` (n,) are the rows'
-    places, of two or more rows each, and ``codes`` (n,) their class numbers.
+    It is the posterior mode under the prior density 2 (1 - a), as if one row more had disagreed. ``place`` (n,) are the
+    rows' places, of two or more rows each, and ``codes`` (n,) their class numbers.
     """
     n_classes, rows = log_p.shape[1], np.arange(len(place))
     key = n_classes * place + codes

@@ -21,14 +21,15 @@ from .block import BLOCK_ROWS, Block
 from .clock import Clock
 from .source import ArraySource, RowSource
 
-# Rows of a tile, which a thread works on at a time: scratch (tile, 100) stays in a second-level cache of 1 MB. It is a
-# multiple of 8, 16 and 24, the rows that BLAS kernels take at once.
+# A thread works on a tile of this many rows at a time: scratch of TILE_ROWS x 100 numbers stays in a second-level cache
+# of 1 MB. It is a multiple of 8, 16 and 24, the rows that BLAS kernels take at once.
 TILE_ROWS = 384
-# Rows of a part of arrays in memory. More than MOST_PARTS parts become larger parts, because the result of each, such
-# as an (m, m) matrix, is kept until all are done.
+# Arrays in memory are divided into parts of PART_ROWS rows. If these were more than MOST_PARTS, the parts are larger,
+# because the result of each part, such as an (m, m) matrix, is kept until all are done.
 PART_ROWS, MOST_PARTS, LEAST_ROWS = 512, 64, 32
-# Blocks or parts after which the calling thread wakes: waking for each costs some percent. Fewer blocks if all of them
-# take more multiply-adds a row, which are at least as many as the numbers in a record: their records take memory.
+# The calling thread wakes after GROUP blocks or parts, because waking for each costs some percent. It wakes after fewer
+# blocks if these take more than GROUP_WORK multiply-adds a row: a record has at most as many numbers as multiply-adds a
+# row, and waiting records take memory.
 GROUP, GROUP_WORK = 8, 2**20
 # A pass of fewer multiply-adds, half a millisecond, stays on the calling thread: starting others costs as much.
 # Measured with two running threads: 1.2 times one thread at 1.4e6, 1.5 to 1.7 times at 1e7.
@@ -36,7 +37,7 @@ MIN_PARALLEL_WORK = 5e6
 
 
 class State(Protocol):
-    """The second argument of a block function: can be pickled, and is not changed."""
+    """The second argument of a block function: it can be pickled, and no function changes it."""
 
     @property
     def work(self) -> float:
@@ -120,7 +121,7 @@ def in_list(block: Block, state: State, function: Function[Result]) -> list[Resu
 
 @contextmanager
 def closed_at_end(iterator: Iterator[Result]) -> Iterator[Iterator[Result]]:
-    """Close the iterator at the end, if it can be closed: one over blocks may have a thread that reads."""
+    """Close the iterator at the end, if it can be closed: an iterator over blocks may have a thread that reads."""
     try:
         yield iterator
     finally:
@@ -148,7 +149,7 @@ def is_small(source: RowSource, state: State) -> bool:
 def parts_of(n_rows: int, size: int = 0) -> list[slice]:
     """Parts of the rows, for ``Executor.each``; or parts of about ``size`` rows."""
     size = size or max(PART_ROWS, -(-n_rows // MOST_PARTS))
-    size += -size % 8  # the core works on so many rows at a time
+    size += -size % 8  # the core works on 8 rows at a time
     starts = range(0, n_rows, size)
     return list(map(slice, starts, [*starts[1:], n_rows]))
 
@@ -159,7 +160,7 @@ def parts_for(n_rows: int, n_classes: int) -> list[slice]:
 
 
 class Threads(Pool, Executor):
-    """Threads of this process, until the end of its context.
+    """Threads of this process, which end with the context.
 
     ``n_jobs`` is as in scikit-learn: None means one unless in a ``joblib.parallel_config`` context, -1 all cores.
     """
@@ -181,15 +182,15 @@ class Threads(Pool, Executor):
         # A task has several blocks if these have little work.
         size = max(1, min(group, int(0.5 * MIN_PARALLEL_WORK / (BLOCK_ROWS * state.work))))
 
-        def of_blocks(some: list[Block]) -> list[Result]:
-            return [function(block, state) for block in some]
+        def apply(task: list[Block]) -> list[Result]:
+            return [function(block, state) for block in task]
 
         with closed_at_end(iter(source.blocks())) as blocks:
             tasks = iter(lambda: list(islice(blocks, size)), [])
-            # Later passes use the blocks, too, so that no thread may be at work on them afterwards.
-            with closing(self.in_order(of_blocks, tasks, group // size)) as records:
-                for some in records:
-                    yield from some
+            # Later passes use the same blocks, so no thread may still work on them when this pass ends.
+            with closing(self.in_order(apply, tasks, group // size)) as records:
+                for results in records:
+                    yield from results
 
 
 def on_threads(n_jobs: int | None) -> Each[Any, Any]:

@@ -112,23 +112,8 @@ def _is_mean(value: object) -> bool:
 TRUTH = Rule(lambda value: isinstance(value, bool | np.bool_), "True or False")
 
 
-class Parameter(NamedTuple):
-    """What holds of a constructor argument, beside its name and type.
-
-    Attributes
-    ----------
-    rule : Rule or None
-        Allowed values; None if the check needs the data or other parameters.
-    is_saved : bool
-        Whether model files hold it.
-    """
-
-    rule: Rule | None = None
-    is_saved: bool = True
-
-
-def _row(rule: Rule, **properties: bool) -> Any:
-    return field(metadata={"parameter": Parameter(rule, **properties)})
+def _row(rule: Rule) -> Any:
+    return field(metadata={"rule": rule})
 
 
 SPLITTER = Rule(
@@ -171,7 +156,7 @@ class FitConfig:
     n_inducing: int | Auto = _row(one_of(integer(1), "auto"))
     n_neighbors: int | Auto = _row(one_of(integer(0), "auto"))
     max_rows_in_model: int | Auto = _row(one_of(integer(2), "auto"))
-    held_out_split: BaseCrossValidator | None = _row(one_of(SPLITTER, None), is_saved=False)
+    held_out_split: BaseCrossValidator | None = _row(one_of(SPLITTER, None))
     inducing_points: PointsName | Points = _row(POINTS)
     optimizer: OptimizerName | None = _row(one_of(name_of(OptimizerName), None))
     learn_inducing: bool = _row(TRUTH)
@@ -194,7 +179,7 @@ class FitConfig:
     warm_start: bool = _row(TRUTH)
     max_time: float | None = _row(one_of(SECONDS, None))
     keep_on_interrupt: bool = _row(TRUTH)
-    callback: Callable[[FitState], object] | None = _row(one_of(FUNCTION, None), is_saved=False)
+    callback: Callable[[FitState], object] | None = _row(one_of(FUNCTION, None))
     n_jobs: int | None = _row(one_of(THREADS, None))
     random_state: RandomSeed
     verbose: int = _row(one_of(integer(0), TRUTH))
@@ -256,7 +241,10 @@ class FitConfig:
         return self.batch_size is not None and self.batch_size < n_rows
 
 
-PARAMETERS: dict[str, Parameter] = {one.name: one.metadata.get("parameter", Parameter()) for one in fields(FitConfig)}
+# Allowed values of each parameter; None if the check needs the data or other parameters.
+PARAMETERS: dict[str, Rule | None] = {one.name: one.metadata.get("rule") for one in fields(FitConfig)}
+# Parameters that model files do not hold.
+UNSAVED = ("held_out_split", "callback")
 
 
 def check_allowed(model: BaseEstimator, own: Mapping[str, Rule]) -> None:
@@ -265,7 +253,7 @@ def check_allowed(model: BaseEstimator, own: Mapping[str, Rule]) -> None:
     A name means the same in every classifier here.
     """
     given = model.get_params(deep=False)
-    for name, rule in ({name: one.rule for name, one in PARAMETERS.items()} | dict(own)).items():
+    for name, rule in (PARAMETERS | dict(own)).items():
         if rule and name in given:
             rule.check(name, given[name])
     if "learning_rate" in given:

@@ -21,7 +21,7 @@ from .approximations.base import KernelPosterior, Posterior, grouped
 from .approximations.full import FullPrior
 from .approximations.local import EIGENVALUE_ERROR, LocalPosterior
 from .approximations.sparse import PRECISIONS, SparsePrior
-from .config import PARAMETERS, check_parameters, is_integer, one_of
+from .config import PARAMETERS, UNSAVED, check_parameters, is_integer, one_of
 from .data.encoding import PLAIN, Encoding, of_table
 from .files import KINDS, Arrays, Header, read, refusing, regular, to_json, write
 from .inference.fitting import Evidence
@@ -280,7 +280,7 @@ def given_kernel(parameters: Header) -> Kernel | str | None:
 
 def _parameters(model: BaseEstimator) -> Header:
     """Constructor arguments as data for JSON; given inducing points are an array of the file instead."""
-    saved = {name: getattr(model, name) for name, parameter in PARAMETERS.items() if parameter.is_saved}
+    saved = {name: getattr(model, name) for name in PARAMETERS if name not in UNSAVED}
     points, weights = model.inducing_points, model.class_weight
     return saved | {
         **kernel_and_seed(model),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import reprlib
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -106,12 +105,12 @@ def rows_in_batches(
     how = given, config.class_weight, size, run.random_state, progress
     read, sample, stream = survey_partitions(source, *how) if isinstance(source, Partitions) else survey(source, *how)
     order = NONE if given is None or not model._is_ordered else np.searchsorted(read.classes, given)
-    collected = partial(_fit, config, run, sample, read.classes, read.columns, _columns_before(model, config))
-    if read.n_rows <= size(read.columns.n_features):
-        return collected(order=order)
-    n_sample = len(sample.X)
-    run.history.tell(decision=f"{read.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")
-    return collected(stream=stream, class_totals=read.totals, order=order)
+    of_all: tuple[Streamed | None, np.ndarray | None] = None, None
+    if read.n_rows > size(read.columns.n_features):
+        of_all, n_sample = (stream, read.totals), len(sample.X)
+        run.history.tell(decision=f"{read.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")
+    before = _columns_before(model, config)
+    return _fit(config, run, sample, read.classes, read.columns, before, None, *of_all, order)
 
 
 def _fit(
@@ -155,20 +154,12 @@ def _fit(
     if np.any(is_rounding):
         names = listed([columns.described[j] for j in np.flatnonzero(is_rounding)])
         run.history.add(decision=f"Features whose values differ by rounding alone count as constant: {names}.")
+    columns = columns._replace(encoding=encoding, mean=mean_of_rows, spread=spread)
     everything = None if stream is None else stream(labels, encoding)
-    return Fit(
-        config,
-        run,
-        source,
-        classes,
-        class_totals,
-        record.at(noise),
-        HoldOut(len(rows.y), groups, config.held_out_split, rows.y, run.random_state),
-        columns._replace(encoding=encoding, mean=mean_of_rows, spread=spread),
-        stream=everything,
-        prior_mean=prior_mean,
-        seed=int(seed_of_keys(run.random_state)[0]),
-    )
+    hold_out = HoldOut(len(rows.y), groups, config.held_out_split, rows.y, run.random_state)
+    record = record.at(noise)
+    fit = Fit(config, run, source, classes, class_totals, record, hold_out, columns, everything, prior_mean)
+    return replace(fit, seed=int(seed_of_keys(run.random_state)[0]))
 
 
 def prior_mean_of(config: FitConfig, record: LikelihoodBound, class_totals: np.ndarray) -> PriorMean:

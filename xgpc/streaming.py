@@ -95,19 +95,11 @@ def further_rows(
     fitted = model._columns
     classes, table = model.classes_ if classes is None else classes, Table.of(X, fitted.names or ())
     (rows, codes, weight), _, columns, *_ = training_data(model, table, y, sample_weight, classes, fitted)
-    record, n_classes = model._record, len(model.classes_)
+    record = model._record
     source = ArraySource(rows, record.site_labels(codes), weight)
-    batch = Fit(
-        config,
-        run,
-        source,
-        model.classes_,
-        class_totals_of(codes, source.weight, n_classes),
-        record,
-        HoldOut(len(codes), None, None, codes, run.random_state),
-        columns,
-        prior_mean=PriorMean(np.atleast_1d(model.mean_)),
-    )
+    totals, mean = class_totals_of(codes, source.weight, len(model.classes_)), PriorMean(np.atleast_1d(model.mean_))
+    hold_out = HoldOut(len(codes), None, None, codes, run.random_state)
+    batch = Fit(config, run, source, model.classes_, totals, record, hold_out, columns, prior_mean=mean)
     kept, earlier = model.posterior_.kept_rows, model._stream_rows
     if kept is not None:
         earlier = Rows(kept.X, kept.y, kept.weight)

@@ -114,8 +114,7 @@ class Problem:
     def score_of(self, T, y, weight=None, **options):
         """The score of held-out rows at the problem's sites."""
         held_out = ArraySource(T, y, np.empty(0) if weight is None else weight)
-        among = self.index, self.n_earlier, self.neighbours_of(T)
-        return HeldOutScore(self.executor, self.prior, self.source, held_out, *among, self.sites, self.site, **options)
+        return HeldOutScore(self.local, self.source, held_out, self.neighbours_of(T), self.sites, **options)
 
 
 def three_classes(X):

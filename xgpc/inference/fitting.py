@@ -73,9 +73,9 @@ def fit_posterior_or_keep(
     ``learned`` and ``prior`` are the first two of ``fit_posterior``. ``kept`` is None, or the previous posterior and a
     prior with as many inducing points that learning started from.
     """
-    if kept is None:
-        return fit_posterior(training, learned, prior, site, options)
     ascent = fit_posterior(training, learned, prior, site, options)
+    if kept is None:
+        return ascent
     site_before = options.prior_mean.site(site, kept[1])
     before = coordinate_ascent(
         training,
@@ -94,12 +94,7 @@ def fit_posterior_or_keep(
 
 
 def from_some(
-    some: Training,
-    stream: RowSource,
-    q: KernelPosterior | None,
-    prior: KernelPrior,
-    site: Site,
-    options: Options,
+    some: Training, stream: RowSource, q: KernelPosterior | None, prior: KernelPrior, site: Site, options: Options
 ) -> tuple[Training, KernelPosterior, Site]:
     """Training rows, start and site for the posterior of a stream, given a random sample of its rows in memory.
 

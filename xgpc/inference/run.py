@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -83,13 +83,6 @@ class CallbackError(Exception):
         self.raised = raised
 
 
-class BestSoFar(NamedTuple):
-    """The best posterior of the rows of a stage, with its site, from which a fit ends early."""
-
-    q: KernelPosterior
-    site: Site
-
-
 class Run:
     """A fit in progress: a context manager that re-raises a callback's exception.
 
@@ -111,7 +104,8 @@ class Run:
         if status is not None or callback is not None:
             executor.clock = executor.clock or Clock()
             self.history.listener = executor.clock.report = self._report
-        self.best: BestSoFar | None = None
+        # The best posterior of the rows of a stage, with its site, from which a fit ends early.
+        self.best: tuple[KernelPosterior, Site] | None = None
         self.n_updates = 0
         self.skipped: list[str] = []
 
@@ -132,7 +126,7 @@ class Run:
     def update(self, q: KernelPosterior, site: Site) -> None:
         """Keep a better result."""
         self.n_updates += 1
-        self.best = BestSoFar(q, site)
+        self.best = q, site
 
     @contextmanager
     def learning(self, what: str) -> Iterator[None]:

@@ -91,10 +91,7 @@ def adam(training: Training, start: KernelPosterior, site: Site, options: Option
 
 
 def moving_priors(
-    coordinates: Coordinates,
-    length_scale_prior: LengthScalePrior,
-    rate: float,
-    delay: float = DELAY,
+    coordinates: Coordinates, length_scale_prior: LengthScalePrior, rate: float, delay: float = DELAY
 ) -> list[MovingPrior]:
     """Each kernel with its inducing points where learning starts, ready to be moved at a rate."""
     moving, start = [], coordinates.start

@@ -26,7 +26,6 @@ from .local import Task, round_tolerance
 LEAST_FIRST = 0.01
 
 
-@dataclass(frozen=True)
 class AllRows:
     """All rows of the data with their neighbours, to predict held-out rows, and then to fit the final posterior.
 
@@ -41,27 +40,17 @@ class AllRows:
     near : the search among the distinct rows
     """
 
-    task: Task
-    prior: SparsePrior
-    log_scale: float
-    distinct: Distinct
-    weight: np.ndarray
-    local: Local
-    order: np.ndarray
-    rank: np.ndarray
-    near: Neighbours
-
-    @classmethod
-    def of(cls, task: Task, prior: SparsePrior, log_scale: float, source: ArraySource) -> AllRows:
-        distinct, executor = Distinct.of(source), task.executor
-        rows = distinct.source
-        near = Neighbours(rows.X, metric(prior.core))
-        order, others = near.order, near.by_place(min(task.n_neighbors, rows.n_rows - 1), executor.each)
-        rank = np.empty(len(order), dtype=np.int32)
-        rank[order] = np.arange(len(order), dtype=np.int32)
-        among, site = in_order(rank[others], order), task.site(prior, log_scale)
-        local = Local.of(executor, rows.sample(order), prior, among, site)
-        return cls(task, prior, log_scale, distinct, labels_and_weights(source)[1], local, order, rank, near)
+    def __init__(self, task: Task, prior: SparsePrior, log_scale: float, source: ArraySource):
+        self.task, self.prior, self.log_scale = task, prior, log_scale
+        self.distinct, self.weight, executor = Distinct.of(source), labels_and_weights(source)[1], task.executor
+        rows = self.distinct.source
+        self.near = Neighbours(rows.X, metric(prior.core))
+        others = self.near.by_place(min(task.n_neighbors, rows.n_rows - 1), executor.each)
+        self.order = order = self.near.order
+        self.rank = np.empty(len(order), dtype=np.int32)
+        self.rank[order] = np.arange(len(order), dtype=np.int32)
+        among, site = in_order(self.rank[others], order), task.site(prior, log_scale)
+        self.local = Local.of(executor, rows.sample(order), prior, among, site)
 
     def sweep(self, local: Local, sites: Sites, is_last: bool) -> Swept:
         """Sweep until the sites of the distinct rows, from ``sites``, are consistent; or as accurate as in rounds."""
@@ -117,24 +106,15 @@ class AllRows:
         sweeps = self.sweep(replace(self.local, site=self.task.site(prior, log_scale)), sites, is_last=True)
         # The model keeps its own read-only copy of the rows, in the order in which they were given.
         X = np.array(self.distinct.source.X, order="C")
-        posterior = LocalPosterior(
-            prior,
-            X,
-            *labels_and_weights(self.distinct.source),
-            *sweeps.sites,
-            sweeps.q.w,
-            sweeps.q.V,
-            min(k, len(X)),
-            self.task.fit.n_latents,
-            scale,
-        )
+        labels, n_latents, q = labels_and_weights(self.distinct.source), self.task.fit.n_latents, sweeps.q
+        posterior = LocalPosterior(prior, X, *labels, *sweeps.sites, q.w, q.V, min(k, len(X)), n_latents, scale)
         posterior.keep(self.near)
         return posterior, sweeps
 
 
 def with_more_rows(task: Task, q: LocalPosterior, stay: np.ndarray) -> tuple[LocalPosterior, Swept]:
     """The posterior under the prior of q of the task's rows, which begin with some rows of q, by their numbers."""
-    all_rows = AllRows.of(task, q.prior, float(np.log(q.variance_scale)), task.part.source)
+    all_rows = AllRows(task, q.prior, float(np.log(q.variance_scale)), task.part.source)
     sites = start_sites(task.part.source, all_rows.local.site)
     for every, before in zip(sites, (q.precision, q.linear), strict=True):
         every[:, : len(stay)] = before[:, stay]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -87,6 +87,11 @@ class Gain(NamedTuple):
     n_learned: float
     how: str
 
+    @classmethod
+    def of(cls, scores: Scores, codes: np.ndarray, totals: np.ndarray, how: str, n_learned: float = 0.0) -> Self:
+        """The gain for rows of class numbers (r,) over labels drawn in proportion to class weights (C,)."""
+        return cls(scores, replace(scores, values=np.log(base_rates(totals))[codes]), n_learned, how)
+
     @property
     def optimism(self) -> float:
         """Nats a row that p parameters fitted to n rows seem to gain too much: p / n, by Akaike (1974)."""
@@ -115,11 +120,6 @@ class Gain(NamedTuple):
             f"{self.how} a mean log probability of {self.scores.mean:.4g} nats{less}; under the class "
             f"frequencies it is {self.base.mean:.4g}"
         )
-
-
-def under_frequencies(scores: Scores, codes: np.ndarray, totals: np.ndarray) -> Scores:
-    """The scores of the same rows, of class numbers (r,), if labels are drawn in proportion to class weights (C,)."""
-    return replace(scores, values=np.log(base_rates(totals))[codes])
 
 
 def gain_per_point(simpler: Point[KernelPosterior], richer: Point[KernelPosterior]) -> float:

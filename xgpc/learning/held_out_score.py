@@ -6,9 +6,9 @@ sites of the training rows; then through q(z), the sweep's sites and the whiteni
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,13 +16,7 @@ from scipy.linalg import solve_triangular
 
 from .. import _engine
 from .._kernels import KernelGradient
-from .._sites import Site
-from ..approximations.local_rows import (
-    Coefficients,
-    Neighbourhoods,
-    blocks_for,
-    local_rows,
-)
+from ..approximations.local_rows import Coefficients, Neighbourhoods, blocks_for, local_rows
 from ..approximations.sparse import SparsePrior
 from ..inference.history import History
 from ..inference.local_sites import Local, Sweep
@@ -45,6 +39,13 @@ LOG_SCALE_SPREAD = 0.3
 PATIENCE, LEAST_RISE = 3, 1e-3
 
 
+class Evaluated(NamedTuple):
+    """The scores, and a function that computes the gradient of their mean by the parameters."""
+
+    scores: Scores
+    gradient: Callable[[], np.ndarray]
+
+
 @dataclass(frozen=True)
 class HeldOutScore:
     """log p(y) of held-out rows, predicted from support rows, as a function of kernel parameters and a variance factor.
@@ -55,25 +56,18 @@ class HeldOutScore:
 
     Attributes
     ----------
-    prior : SparsePrior, whose inducing points stay fixed
+    local : support rows at the kernel where learning starts, without ``blocks``, whose inducing points stay fixed
     support, held_out : sources of rows with labels and weights
-    index, n_earlier : neighbours of the support rows among themselves, as from ``in_order``
     held_out_index : (q, k), neighbours of the held-out rows among the support rows
     sites : sites of the support rows
-    site : Site
-    length_scale_prior : LengthScalePrior
     prior_share : share of the log priors in the objective, so that those of several splits count once in their sum
     """
 
-    executor: Executor
-    prior: SparsePrior
+    local: Local
     support: ArraySource
     held_out: ArraySource
-    index: np.ndarray
-    n_earlier: np.ndarray
     held_out_index: np.ndarray
     sites: Sites
-    site: Site
     length_scale_prior: LengthScalePrior = NO_PRIOR
     prior_share: float = 1.0
 
@@ -83,12 +77,13 @@ class HeldOutScore:
 
     def at(self, parameters: np.ndarray) -> Evaluated:
         """Evaluate the score: O(n m (m + d)), and O(k^2 (m + d) + k^3) for each row."""
-        theta, scale = parameters[:-1], float(np.exp(parameters[-1]))
-        prior = self.prior.rebuilt([self.prior.spec.with_theta(theta)], self.prior.Z)
-        local = Local.of(self.executor, self.support, prior, (self.index, self.n_earlier), self.site)
+        executor, site, scale = self.local.executor, self.local.site, float(np.exp(parameters[-1]))
+        prior = self.local.prior
+        prior = prior.rebuilt([prior.spec.with_theta(parameters[:-1])], prior.Z)
+        local = Local.of(executor, self.support, prior, (self.local.index, self.local.n_earlier), site)
         # The gradient reads the neighbourhoods' covariances again.
         sweep, blocks = Sweep.of(local, self.sites, keep_b=True), blocks_for(*self.held_out_index.shape)
-        rows = local_rows(self.executor, prior, self.held_out.X)
+        rows = local_rows(executor, prior, self.held_out.X)
         at = Neighbourhoods(prior.core, local.rows, sweep.sites(), rows, self.held_out_index, blocks=blocks)
         y, weight = self.labels
         share = weight / np.sum(weight)
@@ -102,14 +97,49 @@ class HeldOutScore:
             at.condition(here.start, here.stop, [given])
             b_mean, b_variance = sweep.q.moments(given.b)
             mean, variance = given.mean + b_mean, scale * (given.variance + b_variance)
-            values[here], by_moments = self.site.record.cavity.scores(self.site, mean, variance, y[here])
+            values[here], by_moments = site.record.cavity.scores(site, mean, variance, y[here])
             d_mean[:, here], d_variance[:, here] = share[here] * by_moments[0], scale * share[here] * by_moments[1]
             scaled[here] = np.sum(by_moments[1] * variance, axis=0)
             return Coefficients.of_rows(given.b, d_mean[:, here], d_variance[:, here])
 
-        self.executor.fold(part, parts_for(len(y), C), by_q.add)
-        scores = Scores(values, weight)
-        return Evaluated(self, prior, sweep, at, scores, d_mean, d_variance, float(share @ scaled), by_q)
+        executor.fold(part, parts_for(len(y), C), by_q.add)
+        gradient = partial(self._gradient, sweep, at, d_mean, d_variance, float(share @ scaled), by_q)
+        return Evaluated(Scores(values, weight), gradient)
+
+    def _gradient(
+        self,
+        sweep: Sweep,
+        at: Neighbourhoods,
+        d_mean: np.ndarray,
+        d_variance: np.ndarray,
+        d_log_scale: float,
+        by_q: Coefficients,
+    ) -> np.ndarray:
+        """Gradient of the mean score by the parameters; it takes about one and a half times as long as the score.
+
+        It follows from those by the predicted means and unscaled variances (C, q), by the logarithm of the factor, and
+        by q(z) as far as that gives the predictions.
+        """
+        executor, prior, q = sweep.local.executor, sweep.local.prior, sweep.q
+        support, held_out = ByRows.zeros(at.support.a), ByRows.zeros(at.rows.a)
+        given = q.V, q.w, d_variance, d_mean, d_variance, d_mean
+        by_sites, pairs = conditional_vjp(executor, at, [given], held_out, support)
+        # Through the sweep's sites and q(z); the sites before the sweep are constants.
+        d_b_mean, d_b_variance, d_variance, d_mean = sweep.vjp(by_sites)
+        b = sweep.neighbours.b
+        C, n, _ = b.shape
+        by_q = Coefficients(by_q.w.copy(), by_q.V.copy())
+        executor.fold(
+            lambda rows: Coefficients.of_rows(b[:, rows], d_b_mean[:, rows], d_b_variance[:, rows]),
+            parts_for(n, C),
+            by_q.add,
+        )
+        of_neighbours = q.V, q.w, d_b_variance, d_b_mean, d_variance, d_mean
+        among = sweep.local.neighbourhoods(self.sites)
+        _, more = conditional_vjp(executor, among, [of_neighbours, by_natural(q, by_q)], support, support)
+        parts = [(self.support.X, at.support.a, support), (self.held_out.X, at.rows.a, held_out)]
+        pairs = [of_held_out + other for of_held_out, other in zip(pairs, more, strict=True)]
+        return np.append(kernel_gradient(executor, prior, parts, pairs), d_log_scale)
 
     def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray, Scores]:
         """Negative of the mean score plus log priors of factor and length scales, its gradient, and the scores.
@@ -130,7 +160,7 @@ class HeldOutScore:
         of_factor = share / LOG_SCALE_SPREAD**2
         value -= 0.5 * of_factor * parameters[-1] ** 2
         gradient[-1] -= of_factor * parameters[-1]
-        log_prior, by_theta = self.length_scale_prior.at(evaluated.prior.spec)
+        log_prior, by_theta = self.length_scale_prior.at(self.local.prior.spec.with_theta(parameters[:-1]))
         value += share * log_prior
         gradient[:-1] += share * by_theta
         return -value, -gradient, evaluated.scores
@@ -218,54 +248,6 @@ def inverse_diagonal(steps: np.ndarray, changes: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """A score, and the intermediate results that its gradient needs.
-
-    Attributes
-    ----------
-    prior : SparsePrior, at these parameters
-    sweep : Sweep of the support rows, from the given sites
-    at : neighbourhoods of the held-out rows
-    d_mean, d_variance, d_log_scale : (C, q), (C, q) and a number, derivatives of the mean score with respect to the
-        predicted means and unscaled variances, and to the logarithm of the factor
-    by_q : its gradient by q(z), as far as that gives the predictions
-    """
-
-    problem: HeldOutScore
-    prior: SparsePrior
-    sweep: Sweep
-    at: Neighbourhoods
-    scores: Scores
-    d_mean: np.ndarray
-    d_variance: np.ndarray
-    d_log_scale: float
-    by_q: Coefficients
-
-    def gradient(self) -> np.ndarray:
-        """Gradient of the mean score by the parameters; it takes about one and a half times as long as the score."""
-        problem, executor, q, sweep, by = self.problem, self.problem.executor, self.sweep.q, self.sweep, self.at
-        support, held_out = ByRows.zeros(by.support.a), ByRows.zeros(by.rows.a)
-        given = q.V, q.w, self.d_variance, self.d_mean, self.d_variance, self.d_mean
-        by_sites, pairs = conditional_vjp(executor, by, [given], held_out, support)
-        # Through the sweep's sites and q(z); the sites before the sweep are constants.
-        d_b_mean, d_b_variance, d_variance, d_mean = sweep.vjp(by_sites)
-        b = sweep.neighbours.b
-        C, n, _ = b.shape
-        by_q = Coefficients(self.by_q.w.copy(), self.by_q.V.copy())
-        executor.fold(
-            lambda rows: Coefficients.of_rows(b[:, rows], d_b_mean[:, rows], d_b_variance[:, rows]),
-            parts_for(n, C),
-            by_q.add,
-        )
-        of_neighbours = q.V, q.w, d_b_variance, d_b_mean, d_variance, d_mean
-        among = sweep.local.neighbourhoods(problem.sites)
-        _, more = conditional_vjp(executor, among, [of_neighbours, by_natural(q, by_q)], support, support)
-        parts = [(problem.support.X, by.support.a, support), (problem.held_out.X, by.rows.a, held_out)]
-        pairs = [of_held_out + other for of_held_out, other in zip(pairs, more, strict=True)]
-        return np.append(kernel_gradient(executor, self.prior, parts, pairs), self.d_log_scale)
-
-
-@dataclass(frozen=True)
 class ByRows:
     """Gradient by whitened rows a (n, m), which residual variances and k(x, x) depend on, and by k(x, x) (n,)."""
 
@@ -320,10 +302,7 @@ def conditional_vjp(
 
 
 def kernel_gradient(
-    executor: Executor,
-    prior: SparsePrior,
-    parts: list[tuple[np.ndarray, np.ndarray, ByRows]],
-    pairs: list[np.ndarray],
+    executor: Executor, prior: SparsePrior, parts: list[tuple[np.ndarray, np.ndarray, ByRows]], pairs: list[np.ndarray]
 ) -> np.ndarray:
     """Gradient by the kernel's ``theta``, from those by rows, and the pairs' sums of terms, shapes and scales.
 

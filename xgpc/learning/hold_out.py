@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections import deque
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -190,25 +191,17 @@ def _some(rows: np.ndarray, size: int, random_state: np.random.RandomState) -> n
 
 def _checked(split: Any, n_rows: int) -> Split:
     """The splitter's pair of arrays as ascending row numbers; ValueError if it is no valid split of ``n_rows`` rows."""
-    is_sequence = isinstance(split, tuple | list | np.ndarray)
-    if not is_sequence or len(split) != 2:
-        returned = f"{len(split)} parts" if is_sequence else repr(split)
-        raise ValueError(f"a split must be a pair of arrays; it gave {returned}")
-    support, held_out = map(np.asarray, split)
-    for rows in (support, held_out):
-        if rows.ndim != 1 or not len(rows) or rows.dtype.kind not in "iu":
-            raise ValueError(
-                "both sides of a split must be row numbers, integers in one dimension (np.flatnonzero turns a mask "
-                f"into row numbers), and not empty; it gave an array of {rows.dtype} of shape {rows.shape}"
-            )
-    support, held_out = np.sort(support).astype(np.intp), np.sort(held_out).astype(np.intp)
+    allowed = (
+        f"a split must be a pair of arrays of row numbers, integers from 0 to {n_rows - 1} (np.flatnonzero turns a "
+        "mask into these), neither empty, with each row once, on one side, or its own label would predict it; it gave"
+    )
+    sides = [np.asarray(rows) for rows in split] if isinstance(split, tuple | list | np.ndarray) else []
+    if len(sides) != 2 or not all(rows.ndim == 1 and len(rows) and rows.dtype.kind in "iu" for rows in sides):
+        raise ValueError(f"{allowed} {reprlib.repr(split)}")
+    support, held_out = (np.sort(rows).astype(np.intp) for rows in sides)
     numbers, counts = np.unique(np.concatenate([support, held_out]), return_counts=True)
-    outside = numbers[(numbers < 0) | (numbers >= n_rows)]
-    if len(outside):
-        raise ValueError(f"row numbers must be from 0 to {n_rows - 1}; it gave {outside[0]}")
+    if numbers[0] < 0 or numbers[-1] >= n_rows:
+        raise ValueError(f"{allowed} rows from {numbers[0]} to {numbers[-1]}")
     if np.max(counts) > 1:
-        raise ValueError(
-            "a split may have each row once, on one side, or its own label would predict it; it gave row "
-            f"{numbers[np.argmax(counts > 1)]} more than once"
-        )
+        raise ValueError(f"{allowed} row {numbers[np.argmax(counts > 1)]} more than once")
     return support, held_out

@@ -21,7 +21,7 @@ from ..likelihoods import RECORDS, predicted_log_probabilities
 from ..rows.clock import during, has_passed
 from ..status import warn_user
 from .all_rows import AllRows
-from .candidates import Gain, accept, under_frequencies
+from .candidates import Gain, accept
 from .fit import Candidate, Fit
 from .hold_out import FEW_ROWS, Split
 from .local import (
@@ -145,10 +145,12 @@ def n_neighbors(fit: Fit, first: Candidate) -> int:
     reason = _why_not(fit, first)
     if reason and not is_auto:
         raise ValueError(f"n_neighbors={value} {reason}. Leave n_neighbors='auto', or give 0.")
-    note = ""
+    # The score test alone may decide for few rows, if learning uses all of them, and no splits are prescribed.
+    may_test = fit.learns and isinstance(fit.config.subset_sizes, str) and fit.hold_out.is_random
+    note, least = "", SCORED_ROWS if may_test else FEW_ROWS
     if issparse(fit.source.rows) and n_rows >= FEW_ROWS:
         note = "the distances need dense rows, and these are sparse."
-    elif reason or (is_auto and n_rows < (SCORED_ROWS if _may_test(fit) else FEW_ROWS)):
+    elif reason or (is_auto and n_rows < least):
         return 0
     elif fit.config.has_batches(n_rows):
         note = "fits in mini-batches do not support them."
@@ -181,11 +183,6 @@ def _kept(fit: Fit) -> Fit:
         "sets their number."
     )
     return fit.part(rows).merged()
-
-
-def _may_test(fit: Fit) -> bool:
-    """Whether the score test alone may decide for few rows: learning uses all of them, and no splits are prescribed."""
-    return fit.learns and isinstance(fit.config.subset_sizes, str) and fit.hold_out.is_random
 
 
 def _why_not(fit: Fit, first: Candidate) -> str:
@@ -281,11 +278,9 @@ def _posterior(task: Task, sparse: Candidate) -> KernelPosterior:
 
 
 class Pair(NamedTuple):
-    """Candidates that learned from the same rows: ``sparse`` without neighbours, and ``local`` with them."""
+    """What learned from the same rows without neighbours, and with them."""
 
-    sparse: Candidate
-    q: KernelPosterior  # without neighbours
-    is_done: bool  # whether learning without neighbours is complete
+    without: Start
     local: LocalFit
     has_structure: bool  # whether rounds predicted held-out rows better than the class frequencies
     notes: tuple[str, ...]  # messages about learning with neighbours
@@ -302,10 +297,12 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
     tried = first_round(task, group, first, max_iter)
     has_structure = any(beats_base_rate(task, candidate) for candidate in tried)
     if start.is_doubtful and not (has_structure and _is_proven(task, sparse, tried[0])):
-        return Pair(sparse, q, is_done, tried[0], False, ())
-    gains_much = has_structure and (
-        not is_single or start.is_gain_clear or _gain_over_sparse(task, tried[0], q) >= SMALL_GAIN
-    )
+        return Pair(start, tried[0], False, ())
+    gains_much = has_structure and (not is_single or start.is_gain_clear)
+    if has_structure and not gains_much:
+        # The sparse posterior has seen these held-out rows.
+        simpler = predicted(part, q, task.site(q.prior, 0.0), tried[0].held_out)
+        gains_much = tried[0].learned.mean - simpler.mean >= SMALL_GAIN
     if not is_done and not gains_much:
         before = sparse.prior.n_inducing
         most = min(task.first.grow_to, MAX_MOVING, MOST_WHITENED // n_rows) if is_single else 0
@@ -337,7 +334,7 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
     local_fit = replace(local_fit, prior=prior)
     if has_structure and max_iter:
         local_fit = second_round(task, local_fit, max_iter)
-    return Pair(sparse, q, is_done, local_fit, has_structure, notes)
+    return Pair(start._replace(sparse=sparse, q=q, is_done=is_done), local_fit, has_structure, notes)
 
 
 def _notes(task: Task, before: LocalFit) -> tuple[str, ...]:
@@ -382,15 +379,15 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> Candidate:
     ``split`` has the task's rows, and held-out rows: these, if any, decide whether "auto" keeps the neighbours.
     """
     fit, history, k, (rows, held_out) = task.fit, task.fit.run.history, task.n_neighbors, split
-    is_auto, sparse, local_fit, scores = fit.config.has_auto_neighbors, pair.sparse, pair.local, pair.local.scores
+    is_auto, sparse, local_fit = fit.config.has_auto_neighbors, pair.without.sparse, pair.local
     if is_auto and not len(held_out) and not pair.has_structure:
         # With few rows none are held out, and the first round decides.
-        return _completed(task, pair)
+        return _completed(task, pair.without)
     # Sweeps need the memory of the passes' cache. Passes follow only if neighbours do not pay.
     task.part.source.forget()
-    all_rows, log_scale = AllRows.of(task, local_fit.prior, local_fit.log_scale, fit.source), local_fit.log_scale
+    all_rows, log_scale = AllRows(task, local_fit.prior, local_fit.log_scale, fit.source), local_fit.log_scale
     start = start_sites(fit.source, all_rows.local.site)
-    pays, notes = True, pair.notes
+    pays, notes, scores = True, pair.notes, local_fit.scores
     for all_terms, terms in zip(start, local_fit.sites, strict=True):
         all_terms[:, rows] = terms
     sites = all_rows.distinct.sums(start)
@@ -399,15 +396,15 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> Candidate:
         scores = replace(left_out.scores, groups=fit.hold_out.groups_of(held_out))
         if is_auto and sweeps.converged:
             subject = f"With {k} neighbours of each row besides {sparse.prior.n_inducing} inducing points,"
-            columns = {"n_neighbors": k, "held_out_score": scores.mean}
-            simpler = predicted(fit, pair.q, task.site(pair.q.prior, 0.0), held_out)
+            columns, q = {"n_neighbors": k, "held_out_score": scores.mean}, pair.without.q
+            simpler = predicted(fit, q, task.site(q.prior, 0.0), held_out)
             # If the score test has supported neighbours, only a clear fall rejects them; but it ignores groups and
             # splitters.
             is_likely = fit.hold_out.is_random and pair.has_structure
             rise = scores.no_fall_from(simpler) if is_likely else scores.rise_from(simpler)
             pays = accept(rise, subject, history, **columns)
-        base = under_frequencies(scores, fit.hold_out.labels[held_out], fit.class_totals)
-        gain = Gain(scores, base, 0.0, f"With {k} neighbours {len(held_out)} held-out rows have")
+        how = f"With {k} neighbours {len(held_out)} held-out rows have"
+        gain = Gain.of(scores, fit.hold_out.labels[held_out], fit.class_totals, how)
         if gain.nats < -gain.error:
             history.add(decision=f"{gain.words}.")
             pays, notes = pays and not is_auto, (*notes, f"{gain.words}: the labels of near rows mislead. {NO_USE}")
@@ -423,7 +420,7 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> Candidate:
             history.add(decision=failed)
         # Learning needs the memory of these rows' neighbourhoods.
         del all_rows
-        sparse = _completed(task, pair)
+        sparse = _completed(task, pair.without)
         advice = (
             "Large variances of the kernel cause this, mostly with several classes or many copies of few rows; here "
             f"the kernel is {local_fit.prior.spec.kernel}. Bound its variance, for example with "
@@ -439,13 +436,6 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> Candidate:
     return replace(sparse, prior=local_fit.prior, n_iter=n_iter, local=(local, scores), notes=notes)
 
 
-def _completed(task: Task, pair: Pair) -> Candidate:
+def _completed(task: Task, start: Start) -> Candidate:
     """The result of learning without neighbours, after the learning that remains."""
-    if pair.is_done:
-        return pair.sparse
-    return learn_in_stages(task.part, pair.sparse, task.first.grow_to)
-
-
-def _gain_over_sparse(task: Task, local_fit: LocalFit, q: KernelPosterior) -> float:
-    """Gain of the mean log probability of the round's held-out rows over the sparse posterior, which has seen them."""
-    return local_fit.learned.mean - predicted(task.part, q, task.site(q.prior, 0.0), local_fit.held_out).mean
+    return start.sparse if start.is_done else learn_in_stages(task.part, start.sparse, task.first.grow_to)

@@ -12,7 +12,7 @@ from ..inference.run import Run
 from ..kernels.prior import LengthScalePrior
 from ..likelihoods import label_log_probabilities
 from ..rows.source import labels_and_weights
-from .candidates import Gain, Scores, joined, under_frequencies
+from .candidates import Gain, Scores, joined
 from .fit import Candidate, Fit
 from .hold_out import HoldOut
 from .stages import learn_in_stages, posterior_of, predicted
@@ -24,7 +24,7 @@ def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
     Groups or a splitter divide the rows, or chance.
     """
     # A run of its own: neither the history nor the random numbers of the fit depend on it.
-    own, scores, base = Run(fit.run.executor, random_state=fit.seed), list[Scores](), list[Scores]()
+    own, gains = Run(fit.run.executor, random_state=fit.seed), list[Gain]()
     for support, held_out in fit.hold_out.folds(None) or fit.hold_out.random_folds(own.random_state):
         # Within a part the bound alone chooses the kernel.
         alone = HoldOut(len(support), None, None, fit.hold_out.labels[support], own.random_state)
@@ -32,13 +32,13 @@ def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
         # Without a previous fit, which may have learned from all rows.
         learned = learn_in_stages(part, replace(first, q=None), first.grow_to)
         point = posterior_of(part, learned)
-        scores.append(predicted(fit, point.q, point.site, held_out))
         y, weight = labels_and_weights(part.source)
         totals = np.bincount(fit.record.codes(y), weight, len(fit.classes))
-        base.append(under_frequencies(scores[-1], fit.hold_out.labels[held_out], totals))
-    if not scores or own.skipped:
+        scores = predicted(fit, point.q, point.site, held_out)
+        gains.append(Gain.of(scores, fit.hold_out.labels[held_out], totals, "Left out in turn, parts of the rows have"))
+    if not gains or own.skipped:
         return None
-    return Gain(joined(scores), joined(base), 0.0, "Left out in turn, parts of the rows have")
+    return gains[0]._replace(scores=joined([one.scores for one in gains]), base=joined([one.base for one in gains]))
 
 
 def gain_of_rows(fit: Fit, training: Training, point: Point[KernelPosterior], prior: LengthScalePrior) -> Gain:
@@ -60,5 +60,5 @@ def gain_of_rows(fit: Fit, training: Training, point: Point[KernelPosterior], pr
     moments = mean + V * (precision * mean - linear) / rest, variance + precision * V**2 / rest
     scores = Scores(label_log_probabilities(point.site, *moments, y), weight)
     n_learned = sum(prior.n_effective(group.spec) for group in q.prior.groups)
-    base = under_frequencies(scores, codes, np.bincount(codes, weight, len(fit.classes)))
-    return Gain(scores, base, n_learned, "Predicted without their own labels, rows have")
+    totals = np.bincount(codes, weight, len(fit.classes))
+    return Gain.of(scores, codes, totals, "Predicted without their own labels, rows have", n_learned)

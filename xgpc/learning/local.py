@@ -22,7 +22,7 @@ from ..rows.coinciding import Distinct, Sites
 from ..rows.executor import Executor
 from ..rows.neighbours import Neighbours
 from ..rows.source import class_codes, labels_and_weights
-from .candidates import Gain, Scores, under_frequencies
+from .candidates import Gain, Scores
 from .fit import Candidate, Fit
 from .held_out_score import HeldOutScore, maximised
 from .hold_out import Split
@@ -230,12 +230,11 @@ def gain_of_round(task: Task, local_fit: LocalFit) -> Gain:
     """The gain of a round's learned kernel over the class frequencies, for the rows that it was fitted to."""
     y, weight = labels_and_weights(task.part.source)
     codes, scores, spec = class_codes(y), local_fit.learned, local_fit.prior.spec
-    base = under_frequencies(scores, codes[local_fit.held_out], np.bincount(codes, weight, len(task.fit.classes)))
+    totals = np.bincount(codes, weight, len(task.fit.classes))
     # The variance factor is one parameter more.
     n_learned = task.first.length_scale_prior.n_effective(spec) + 1.0
-    return Gain(
-        scores, base, n_learned, f"With {task.n_neighbors} neighbours {len(local_fit.held_out)} held-out rows have"
-    )
+    how = f"With {task.n_neighbors} neighbours {len(local_fit.held_out)} held-out rows have"
+    return Gain.of(scores, codes[local_fit.held_out], totals, how, n_learned)
 
 
 def beats_base_rate(task: Task, local_fit: LocalFit) -> bool:
@@ -265,15 +264,6 @@ def second_round(task: Task, local_fit: LocalFit, max_iter: int) -> LocalFit:
     return _round(task, local_fit, task.part.hold_out.draw(n_rows), min(max_iter, n_iter))
 
 
-def _among(task: Task, prior: SparsePrior, log_scale: float, distinct: Distinct, k: int) -> tuple[Neighbours, Local]:
-    """The search for neighbours of distinct rows, and these rows with their k neighbours."""
-    rows = distinct.source
-    near = Neighbours(rows.X, metric(prior.core))
-    # Another row can have all rows as neighbours, a row itself only the others.
-    among = in_order(near.of_rows(min(k, rows.n_rows - 1), task.executor.n_threads))
-    return near, Local.of(task.executor, rows, prior, among, task.site(prior, log_scale))
-
-
 def round_tolerance(site: Site) -> float:
     return ROUND_TOLERANCE if site.record.curvature is None else CLASSES_ROUND_TOLERANCE
 
@@ -287,17 +277,21 @@ def _round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) 
     log_priors = task.first.length_scale_prior, 1.0 / len(splits)
     for support, held_out in splits:
         distinct, held_out_rows = Distinct.of(task.part.source.sample(support)), task.part.source.sample(held_out)
-        k = min(task.n_neighbors, ROUND_NEIGHBORS, distinct.source.n_rows)
-        near, local = _among(task, prior, start.log_scale, distinct, k)
+        rows = distinct.source
+        k, near = min(task.n_neighbors, ROUND_NEIGHBORS, rows.n_rows), Neighbours(rows.X, metric(prior.core))
+        # Another row can have all rows as neighbours, a row itself only the others.
+        among = in_order(near.of_rows(min(k, rows.n_rows - 1), executor.n_threads))
+        local = Local.of(executor, rows, prior, among, task.site(prior, start.log_scale))
         here = distinct.sums((sites[0][:, support], sites[1][:, support]))
         sweeps = converged_sites(local, here, round_tolerance(local.site))
         held_out_index, n_sweeps = near.of(held_out_rows.X, k, executor.n_threads), n_sweeps + sweeps.n_sweeps
-        among = local.index, local.n_earlier, held_out_index, sweeps.sites
-        scores.append(HeldOutScore(executor, prior, distinct.source, held_out_rows, *among, local.site, *log_priors))
+        # Other kernels have other covariances.
+        local = replace(local, blocks=None)
+        scores.append(HeldOutScore(local, rows, held_out_rows, held_out_index, sweeps.sites, *log_priors))
         for all_rows, part in zip(sites, distinct.parts(sweeps.sites), strict=True):
             all_rows[:, support] = part
     # A single support row has no neighbours, so there is nothing to learn.
-    most = max_iter if all(score.index.shape[1] for score in scores) else 0
+    most = max_iter if all(score.local.index.shape[1] for score in scores) else 0
     best = maximised(scores, start.parameters, start.scale, _limits(task, start), most, history)
     prior = prior.rebuilt([prior.spec.with_theta(best.parameters[:-1])], prior.Z)
     work = {"n_neighbors": k, "sweeps": n_sweeps, "evaluations": best.n_evaluations}

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from ..approximations.base import KernelPosterior, KernelPrior, grouped
-from ..inference.ascent import Point, starting_posterior
-from ..inference.history import History
+from ..inference.ascent import Point
+from ..inference.run import Run
 from ..rows.clock import during
 from .candidates import Scores, accept
 from .fit import Candidate, Fit
 from .inducing import MOST_BYTES, fit_bytes
-from .optimizer import profile
-from .stages import MAX_MOVING, Subsets, learn_in_stages, predicted, subset_sizes
+from .stages import MAX_MOVING, Learner, learn_in_stages, predicted
 
 # With fewer rows, held-out rows cannot decide about own kernels, and the bound never can, because it rewards kernels
 # that overfit.
@@ -78,22 +75,18 @@ def _tried(fit: Fit, shared: Candidate) -> tuple[Tried, Tried] | None:
 
     The shared kernel was learned from the held-out rows too; its own further iterations remove this advantage.
     """
-    config, n_inducing, site = fit.config, shared.prior.n_inducing, shared.site
-    random_state = np.random.RandomState(fit.seed)
+    m, run = shared.prior.n_inducing, Run(fit.run.executor, random_state=fit.seed)
     # With a fifth or less held out, the standard error is as large as the gain.
-    rows, held_out = fit.hold_out.decision(0.5, random_state)
-    most = max(TRIAL_ROWS, ROWS_PER_POINT * min(n_inducing, MAX_MOVING))
-    size = min(most, subset_sizes(len(rows), n_inducing, config.subset_sizes)[0])
-    some = Subsets(fit.source.y[rows], random_state).rows(size)
+    rows, held_out = fit.hold_out.decision(0.5, run.random_state)
     if not len(held_out):
         return None
-    training = fit.training.part(rows if some is None else rows[some])
-    learns_points = config.learn_inducing and n_inducing <= MAX_MOVING
-    options = fit.options(shared.length_scale_prior)
-    options = replace(options, learn_inducing=learns_points, max_iter=TRIAL_ITERATIONS, history=History())
+    learner = Learner(replace(fit, run=run).part(rows), shared)
+    size = min(max(TRIAL_ROWS, ROWS_PER_POINT * min(m, MAX_MOVING)), learner.sizes(shared.prior)[0])
+    part, moves = learner.part(size), fit.config.learn_inducing and m <= MAX_MOVING
+    options = replace(learner.options, learn_inducing=moves, max_iter=TRIAL_ITERATIONS)
 
     def tried(prior: KernelPrior) -> Tried:
-        point = profile(training, starting_posterior(training, shared.q, prior, site), site, options).point
+        point = learner.optimized(part, replace(shared, prior=prior), options).point
         return point, predicted(fit, point.q, point.site, held_out)
 
     return tried(shared.prior), tried(grouped([shared.prior.groups[0]] * len(fit.classes)))

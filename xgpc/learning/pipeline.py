@@ -16,13 +16,7 @@ from ..config import FitConfig
 from ..data.checks import listed
 from ..inference.ascent import Point
 from ..inference.correction import correction_and_gap
-from ..inference.fitting import (
-    Evidence,
-    fit_posterior_or_keep,
-    from_some,
-    posterior_before,
-    projected_sums,
-)
+from ..inference.fitting import Evidence, fit_posterior_or_keep, from_some, posterior_before, projected_sums
 from ..inference.mini_batch import batch_rows
 from ..inference.run import Run
 from ..kernels.default import without_features
@@ -245,11 +239,7 @@ def _gain_over_rates(fit: Fit, first: Candidate, training: Training, point: Poin
 
 
 def add_rows(
-    further: FurtherRows,
-    q: Posterior,
-    evidence: Evidence | None,
-    forgetting_factor: float,
-    n_new: int,
+    further: FurtherRows, q: Posterior, evidence: Evidence | None, forgetting_factor: float, n_new: int
 ) -> FitResult:
     """The posterior of earlier rows, given by q, and of further rows; if learning is due, that of a new fit."""
     batch, kept, stay, is_due = further

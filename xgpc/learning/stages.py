@@ -77,18 +77,12 @@ SCHEMES: dict[str, Callable[[Training, KernelPosterior, Site, Options], Outcome]
 }
 
 
-def optimizers_for(record: LikelihoodBound) -> list[str]:
-    """The optimizers that support a likelihood's bound."""
-    if record.is_ordinal:
-        return ["profile"]  # the others do not move cut points
-    supports = {"alternate": record.has_quadratics, "joint": record.is_jaakkola_jordan}
-    supports["hybrid"] = record.is_jaakkola_jordan
-    return [name for name in SCHEMES if supports.get(name, record.is_bound)]
-
-
 def check_optimizer(optimizer: str | None, record: LikelihoodBound) -> None:
     """Raise ValueError for an optimizer that does not support a likelihood's bound."""
-    allowed = optimizers_for(record)
+    is_jj = record.is_jaakkola_jordan
+    supports = {"alternate": record.has_quadratics, "joint": is_jj, "hybrid": is_jj}
+    # Only "profile" moves cut points.
+    allowed = ["profile"] if record.is_ordinal else [one for one in SCHEMES if supports.get(one, record.is_bound)]
     if optimizer is not None and optimizer not in allowed:
         raise ValueError(
             f"optimizer={optimizer!r} is not for the bound {record.bound!r} of likelihood {record.likelihood!r}; "
@@ -216,11 +210,11 @@ class Learner:
         m = candidate.prior.n_inducing
         with during(f"learning with {m} inducing points on {size} rows"):
             if self.optimize is None:
-                outcome = Outcome(posterior_of(self._part(size), candidate), 0)
+                outcome = Outcome(posterior_of(self.part(size), candidate), 0)
             else:
                 if not is_growing:
                     options = self._affordable(size, candidate.prior, options)
-                outcome = self._optimized(self._part(size), candidate, options)
+                outcome = self.optimized(self.part(size), candidate, options)
                 self.work += outcome.n_iter * self._work(size, candidate.prior)
                 if options.max_iter < self.options.max_iter:
                     # This limit is the library's, so the user is not warned of it.
@@ -232,7 +226,7 @@ class Learner:
     def best_start(self, start: Candidate) -> Candidate:
         """The start with the best kernel of those that ``STARTS`` gives, by the bound plus the log prior."""
         prior = start.prior
-        part = self._part(min(self.sizes(prior)[0], self._start_rows, LAST_ROWS))
+        part = self.part(min(self.sizes(prior)[0], self._start_rows, LAST_ROWS))
         priors = [prior.rebuilt([other_start(group.spec, pair) for group in prior.groups], prior.Z) for pair in STARTS]
         points = [posterior_of(part, start.under(other), NATS_OF_STARTS) for other in priors]
         return start.at(max(points, key=self.options.value).q, start.site)
@@ -245,14 +239,14 @@ class Learner:
         options = replace(self.early, max_iter=ITERATIONS_OF_FAMILIES, reached=Options.reached)
         other = replace(start, prior=prior.rebuilt([axis_aligned(group.spec)], prior.Z))
         self._tell_stage(size, prior.n_inducing)
-        part = self._part(size)
+        part = self.part(size)
         # The splits are drawn first, so that a splitter that cannot divide the rows raises its error before learning
         # begins.
         splits = self.fit.hold_out.folds(self._subsets.rows(size))
-        default = self._optimized(part, start, options)
+        default = self.optimized(part, start, options)
         self._report(default.point.q, default.point.site)
         with during("the choice of a kernel"):
-            axis = self._optimized(part, other, options)
+            axis = self.optimized(part, other, options)
             self.n_iter += default.n_iter + axis.n_iter
             gain = options.value(axis.point) - options.value(default.point)
             least = max(NATS_OF_FAMILIES, LEAST_GAIN * part.source.total_weight)
@@ -269,9 +263,10 @@ class Learner:
         """The bound plus log prior on the last stage's rows, so that results from other rows can be compared."""
         point = outcome.point
         candidate = Candidate(point.q.prior, point.q, point.site)
-        return self.options.value(posterior_of(self._part(self.sizes(candidate.prior)[-1]), candidate))
+        return self.options.value(posterior_of(self.part(self.sizes(candidate.prior)[-1]), candidate))
 
-    def _part(self, size: int) -> Fit:
+    def part(self, size: int) -> Fit:
+        """The fit to a subset of so many rows."""
         return self.fit.part(self._subsets.rows(size))
 
     def _planned(self, sizes: list[int]) -> list[tuple[int, Options]]:
@@ -319,7 +314,7 @@ class Learner:
             return size, self.options
         return size, replace(self.early, max_iter=min(GROWING_ITERATIONS, most))
 
-    def _optimized(self, part: Fit, candidate: Candidate, options: Options) -> Outcome:
+    def optimized(self, part: Fit, candidate: Candidate, options: Options) -> Outcome:
         """Run the optimizer on some rows, starting from the candidate's posterior."""
         training, prior, q = part.training, candidate.prior, candidate.q
         few, site = training, self.fit.prior_mean.site(candidate.site, prior)
@@ -341,7 +336,7 @@ class Learner:
         scores = list[list[Scores]]()
         for support, held_out in splits:
             some, silent = part.part(support), replace(options, history=History())
-            tried = (self._optimized(some, replace(model, q=None), silent).point for model in (simpler, richer))
+            tried = (self.optimized(some, replace(model, q=None), silent).point for model in (simpler, richer))
             scores.append([predicted(part, point.q, point.site, held_out) for point in tried])
         if not scores:
             return True
@@ -354,7 +349,7 @@ class Learner:
 
     def _more_points(self, outcome: Outcome, candidate: Candidate, size: int, most: int) -> Outcome | None:
         """The posterior with more inducing points, at most ``most``; None if its bound gains too little."""
-        m, part = candidate.prior.n_inducing, self._part(size)
+        m, part = candidate.prior.n_inducing, self.part(size)
         tried = {min(to, most) for to in (2 * m, max(2 * m, MOST_ALL_ROWS))}
         numbers = sorted((to for to in tried if to > m), reverse=True)
         before = None
@@ -389,7 +384,7 @@ class Learner:
         """
         if self.optimize is None or outcome.point.q.kl > NOTHING_LEARNED:
             return None
-        n_few, part = outcome.point.q.prior.n_inducing, self._part(size)
+        n_few, part = outcome.point.q.prior.n_inducing, self.part(size)
         n_more = min(most, max(2 * n_few, MOST_ALL_ROWS)) - start.prior.n_inducing
         larger = with_more_points(start.prior, part.source.rows, max(0, n_more), self.random_state)
         if larger.n_inducing <= n_few:
@@ -397,7 +392,7 @@ class Learner:
         # Its posteriors are not reported before it is accepted.
         options = replace(self._growing(larger)[1], reached=Options.reached)
         with during(f"learning again with {larger.n_inducing} inducing points"):
-            again = self._optimized(part, start.under(larger), options)
+            again = self.optimized(part, start.under(larger), options)
         self.n_iter += again.n_iter
         subject = f"Learning again from the first kernel, with {larger.n_inducing} inducing points,"
         if not accept(rise_by_points(outcome.point, again.point), subject, self.history):

@@ -119,7 +119,7 @@ def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -
 
 
 def pathwise_obstacle(q: Posterior) -> str:
-    """Why there are no pathwise draws of a posterior, if so."""
+    """Why a posterior has no pathwise draws; empty if it has."""
     if q.n_neighbors:
         return "is not for models with neighbours (n_neighbors_ above 0)"
     for group in q.prior.groups:

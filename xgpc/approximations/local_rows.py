@@ -1,4 +1,4 @@
-"""Rows, and their latent values given the sites of their nearest training rows.
+"""The latent values of rows given the sites of their nearest training rows.
 
 With a(x) the whitened rows of a sparse prior, f(x) = a(x).z + g(x), z ~ N(0, I), g ~ GP(0, D), and
 D(x, x') = k(x, x') - a(x).a(x'). Given z and the sites of the neighbours N, f(x) is normal with mean b.z + mean, where
@@ -26,8 +26,8 @@ CACHE_LINE = 64
 # Largest memory for the covariances of the neighbourhoods' residuals, which is that of 288 000 rows with 24 neighbours;
 # if they need more, each sweep computes them anew, which takes a third longer.
 BLOCK_BYTES = 750_000_000
-# A site's precision counts as so much at least where it is divided by. Weights gamma are in proportion to the
-# precision, so no product with them overflows.
+# Where a site's precision is a divisor, it counts as at least this. Weights gamma are in proportion to the precision,
+# so no product with them overflows.
 LEAST_PRECISION = 1e-300
 # Seed of the random order of the training rows, see ``in_order``.
 ORDER_SEED = 0
@@ -107,7 +107,7 @@ class Conditional(NamedTuple):
     b: np.ndarray  # (C, r, m)
     variance: np.ndarray  # (C, r)
     mean: np.ndarray  # (C, r)
-    gamma: np.ndarray  # (C, r, k), or (C, r, 0) where it is not wanted
+    gamma: np.ndarray  # (C, r, k), or (C, r, 0) if nobody needs it
 
 
 class Neighbourhoods(_local.Neighbourhoods):
@@ -167,13 +167,13 @@ class Coefficients:
         self.V[:] += other.V
 
     def from_natural(self) -> Coefficients:
-        """q(z) from what the sites add to its natural parameters, these h and P; ValueError if it is not proper."""
+        """q(z) from h and P, which the sites add to its natural parameters; ValueError if it is not proper."""
         precision = np.eye(self.V.shape[-1]) + self.V
         factors = _engine.cholesky_and_inverse(precision)
         if factors is not None:
             V = np.swapaxes(factors[1], 1, 2) @ factors[1]
         elif np.all(np.isfinite(precision)):
-            # Rows that almost coincide may have precisions beside which the prior's, 1, is below rounding.
+            # Rows that almost coincide may have so large precisions that the prior's precision, 1, is lost by rounding.
             value, vector = np.linalg.eigh(precision)
             V = vector / np.maximum(value, 1.0)[:, None] @ np.swapaxes(vector, 1, 2)
         else:

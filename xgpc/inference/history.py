@@ -75,13 +75,13 @@ class History:
         ends = np.cumsum([max(map(len, map(np.atleast_1d, part.values()))) for part in self._parts])
         starts, columns = [0, *ends[:-1]], {}
         for name in dict.fromkeys(chain.from_iterable(self._parts)):
-            values = {at: np.asarray(part[name]) for at, part in enumerate(self._parts) if name in part}
+            values = {i: np.asarray(part[name]) for i, part in enumerate(self._parts) if name in part}
             shapes = {value.shape[1:] for value in values.values()}
             column = np.zeros((ends[-1], *max(shapes)), np.result_type(*values.values()))
             if column.dtype.kind != "U" and (len(values) < len(ends) or len(shapes) > 1):
                 column = np.full_like(column, np.nan, dtype=np.float64)
-            for at, value in values.items():
+            for i, value in values.items():
                 # A shorter value comes from fewer kernels.
-                column[(slice(starts[at], ends[at]), *map(slice, value.shape[1:]))] = value
+                column[(slice(starts[i], ends[i]), *map(slice, value.shape[1:]))] = value
             columns[name] = column
         return columns

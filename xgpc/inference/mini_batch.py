@@ -25,8 +25,8 @@ WINDOW = 5
 MIN_EPOCHS = 2
 # Rows of a step in one tile: their whitened rows and scratch stay in the processor's cache.
 TILE_ROWS = 512
-# Threads work on parts of so many rows of mini-batches of two parts or more: a part takes milliseconds. Giving parts
-# of fewer rows to threads took longer than it saved.
+# A mini-batch of at least twice this many rows is divided into parts of so many rows for threads; a part takes
+# milliseconds. Giving parts of fewer rows to threads took longer than it saved.
 PART_ROWS = 2048
 # Numbers of the rows that are copied at a time, so that a fit to rows in a file never has them all in memory.
 COPIED_VALUES = 2**17
@@ -95,15 +95,15 @@ class MiniBatches:
         self.changes: deque[float] = deque(maxlen=WINDOW)
         rows = batch if batch < 2 * PART_ROWS else PART_ROWS
         self._part_rows = [slice(start, min(start + rows, batch)) for start in range(0, batch, rows)]
-        of_part = m, self.latents, tile, n_features, self._moving, len(q.prior.groups)
-        self._parts = [BatchPart(*of_part) for _ in self._part_rows]
+        shape = m, self.latents, tile, n_features, self._moving, len(q.prior.groups)
+        self._parts = [BatchPart(*shape) for _ in self._part_rows]
 
     @property
     def average(self) -> np.ndarray:
         return self._loop.average
 
     def run(self, q: KernelPosterior, rows: ArraySource, site: Site, executor: Executor) -> np.ndarray:
-        """A step for each ``batch`` consecutive rows, under q's prior or the moving ones.
+        """Take a step for each ``batch`` consecutive rows, under q's prior or the moving priors.
 
         Returns an array (3, steps): rate, relative change of the average, and estimate of the log-likelihood of all
         rows. The executor works on the parts of a large mini-batch, whose sums are added in their order.
@@ -121,7 +121,7 @@ class MiniBatches:
                 info = self._loop.begin_step()
                 if info:
                     break
-                executor.each(collect, list(zip(self._parts, (batch[at] for at in self._part_rows), strict=True)))
+                executor.each(collect, list(zip(self._parts, (batch[rows] for rows in self._part_rows), strict=True)))
                 self._loop.end_step(self._parts, records, step)
         if info:
             raise ValueError(
@@ -137,14 +137,14 @@ class MiniBatches:
         return max(1, int(WORK_PER_CALL / (5 * work if self._moving else work)))
 
     def rests(self, changes: np.ndarray, tol: float) -> bool:
-        """Whether the mean of the latest changes is below ``tol``, after further ones."""
+        """Add further changes; whether the mean of the latest ones is below ``tol``."""
         self.changes.extend(changes)
         return len(self.changes) == WINDOW and float(np.mean(self.changes)) < tol
 
     def epoch(
         self, training: Training, q: KernelPosterior, site: Site, options: Options, number: int
     ) -> tuple[float, bool]:
-        """Steps over all rows, freshly shuffled, under q's prior, until they are at rest.
+        """Take steps over all rows, freshly shuffled, under q's prior, until the steps are at rest.
 
         Returns the mean estimate of the log-likelihood, and whether the steps are at rest.
         """
@@ -214,7 +214,7 @@ def stochastic(
     n, clock = len(training), training.executor.clock
     schedule = learning_rate_schedule(options.learning_rate)
     loop = MiniBatches(q, min(options.batch_size or n, n), n, training.source.n_features, schedule)
-    # From the prior, the first epoch prepares the start of additive noise.
+    # At the prior, the first epoch uses the bound that gives additive noise its start.
     start = site.record.start
     first_site = site if start is None or np.any(q.eta[1]) else other_site(start, site)
     converged, epoch = False, 0

@@ -67,8 +67,8 @@ def base_rate_mean(record: LikelihoodBound, base_rate: np.ndarray, variance: np.
     if not record.is_multi_class:
 
         def excess(mean: float) -> float:
-            of_no, of_yes = record.log_probabilities(np.array([mean]), variance)[0] - wanted
-            return float(of_yes - of_no)
+            no, yes = record.log_probabilities(np.array([mean]), variance)[0] - wanted
+            return float(yes - no)
 
         end = float(spread[0])
         while excess(-end) > 0.0 or excess(end) < 0.0:

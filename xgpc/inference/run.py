@@ -130,7 +130,7 @@ class Run:
 
     @contextmanager
     def learning(self, what: str) -> Iterator[None]:
-        """Context of what ends when the time for learning is over: then it is skipped, and the fit goes on after it."""
+        """Context of a part of learning, which is skipped when the time for it is over; the fit goes on after it."""
         if self.clock is None:
             yield
             return

@@ -1,5 +1,5 @@
 """Mini-batches that learn: natural gradients of the posterior, each with a step of Adam on kernel parameters and
-inducing points, X-GPC's way to learn (Wenzel et al. 2018)."""
+inducing points, as X-GPC learns (Wenzel et al. 2018)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .optimizer import Coordinates, Outcome, profile
 # RATE_FACTOR; the delay is an epoch's steps, at least DELAY. Inducing points, whose many coordinates make noise, move
 # at POINTS_SHARE of this rate.
 RATE, DELAY, POINTS_SHARE, RATE_BATCH, RATE_FACTOR = 0.05, 300.0, 0.1, 100, 3.0
-# The window rests below ``tol`` times the root of WINDOW_ROWS / n, for fewer rows n of each latent function: a relative
-# change of the natural parameters costs about its square times n nats.
+# With fewer rows n of each latent function than WINDOW_ROWS, the window is at rest below ``tol`` times the root of
+# WINDOW_ROWS / n: a relative change of the natural parameters costs about its square times n nats.
 WINDOW_ROWS = 10_000
 # The fit goes on while the bound rises by this many nats a row as the steps double: the natural parameters may rest
 # while inducing points, whose rate is low, still move.
@@ -56,13 +56,13 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
     loop = MiniBatches(q, batch, n, n_features, schedule, moving)
     feed = permuted(training.source, batch * min(steps, loop.steps_per_call(n_features)), options.random_state)
     # Steps of large batches have less noise, go further, and cost more.
-    of_batch = max(1.0, batch / RATE_BATCH)
-    tol = max(1.0, WINDOW_ROWS * loop.latents / n) ** 0.5 * of_batch * options.tol
-    rise, bounds, at_rest, is_level = RISE * n * of_batch, list[float](), False, False
+    batch_factor = max(1.0, batch / RATE_BATCH)
+    tol = max(1.0, WINDOW_ROWS * loop.latents / n) ** 0.5 * batch_factor * options.tol
+    rise, bounds, at_rest, is_level = RISE * n * batch_factor, list[float](), False, False
     while len(bounds) < options.max_iter and not (at_rest and is_level):
         estimates: list[float] = []
         while len(estimates) < steps and not (at_rest and is_level):
-            # By the executor, which ends what takes too long.
+            # The executor makes these steps, because it ends what takes too long.
             run = partial(loop.run, q, site=site, executor=training.executor)
             ((rates, change, log_likelihood),) = training.executor.each(run, [next(feed)])
             estimates += log_likelihood.tolist()
@@ -81,7 +81,7 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
 
 
 def adam(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
-    """``stochastic``, and L-BFGS on all rows from where that ends, until nothing is gained."""
+    """``stochastic``, then L-BFGS on all rows from its result, until nothing is gained."""
     first = stochastic(training, start, site, options)
     left = options.max_iter - first.n_iter
     if first.n_iter and left <= 0:
@@ -106,7 +106,7 @@ def moving_priors(
         normal = np.empty((0, 0)), np.empty(0)
         if not length_scale_prior.is_flat:
             linear = length_scale_prior.at(spec.with_theta(np.zeros(size)))[1]
-            slopes = [length_scale_prior.at(spec.with_theta(one))[1] for one in np.eye(size)]
+            slopes = [length_scale_prior.at(spec.with_theta(axis))[1] for axis in np.eye(size)]
             normal = linear - np.array(slopes), linear
         free = FreeParameters(vector, limits.T, points, spec.logarithms)
         moving.append(MovingPrior(group.core, group.jitter, free, normal, rate, delay))
@@ -122,9 +122,9 @@ def _is_level(bounds: Sequence[float], least: float) -> bool:
 def _at_average(coordinates: Coordinates, moving: Sequence[MovingPrior], before: KernelPrior) -> KernelPrior:
     """The prior at the averages of the steps; the one before where that cannot be factorised."""
     groups = []
-    for one, group in zip(moving, coordinates.start.groups, strict=True):
-        theta, points = np.split(one.average, [len(group.spec.theta)])
-        Z = points.reshape(group.Z.shape) * one.units.reshape(group.Z.shape) if len(points) else group.Z
+    for moved, group in zip(moving, coordinates.start.groups, strict=True):
+        theta, points = np.split(moved.average, [len(group.spec.theta)])
+        Z = points.reshape(group.Z.shape) * moved.units.reshape(group.Z.shape) if len(points) else group.Z
         try:
             groups.append(group.rebuilt([group.spec.with_theta(theta)], Z))
         except ValueError:

@@ -21,8 +21,8 @@ from .candidates import Scores
 from .held_out_score import LOG_SCALE_SPREAD
 from .local import Task, round_tolerance
 
-# Least initial precision of predicted rows with several classes: where a wrong class is nearly certain it almost
-# vanishes, and without this limit 18 of 188 fits did not converge.
+# With several classes, the sites of held-out rows start with at least this precision. Where a wrong class is nearly
+# certain the precision almost vanishes, and without this limit 18 of 188 fits did not converge.
 LEAST_FIRST = 0.01
 
 
@@ -53,7 +53,7 @@ class AllRows:
         self.local = Local.of(executor, rows.sample(order), prior, among, site)
 
     def sweep(self, local: Local, sites: Sites, is_last: bool) -> Swept:
-        """Sweep until the sites of the distinct rows, from ``sites``, are consistent; or as accurate as in rounds."""
+        """Sweep from ``sites`` of the distinct rows until they are consistent, if not ``is_last`` only as in rounds."""
         history, n_inducing = self.task.fit.run.history, self.prior.n_inducing
         size = {"n_rows": len(self.weight), "n_inducing": n_inducing}
         history.tell(stage="neighbours", **size)
@@ -74,8 +74,8 @@ class AllRows:
         weight = np.bincount(self.distinct.place, weight)[self.order]
         local = replace(self.local, labels=(self.local.labels[0], weight))
         if not self.task.fit.hold_out.is_random:
-            # Held-out rows are near each other here: without sites they would take the place of rows with sites. A
-            # random tenth takes a tenth of the places, which is not worth a search of its own.
+            # Held-out rows are near each other here: as neighbours without sites they would displace rows with sites. A
+            # random tenth of the rows displaces only a tenth, for which another search does not pay.
             index, n_earlier = self._nearest_among(weight > 0.0)
             local = replace(local, index=index, n_earlier=n_earlier, blocks=blocks_for(*index.shape))
         sweeps = self.sweep(local, self.distinct.sums(apart), is_last=False)
@@ -113,11 +113,11 @@ class AllRows:
 
 
 def with_more_rows(task: Task, q: LocalPosterior, stay: np.ndarray) -> tuple[LocalPosterior, Swept]:
-    """The posterior under the prior of q of the task's rows, which begin with some rows of q, by their numbers."""
+    """The posterior of the task's rows under q's prior; they begin with the rows ``stay`` of q, by their numbers."""
     all_rows = AllRows(task, q.prior, float(np.log(q.variance_scale)), task.part.source)
     sites = start_sites(task.part.source, all_rows.local.site)
-    for every, before in zip(sites, (q.precision, q.linear), strict=True):
-        every[:, : len(stay)] = before[:, stay]
+    for terms, before in zip(sites, (q.precision, q.linear), strict=True):
+        terms[:, : len(stay)] = before[:, stay]
     return all_rows.posterior(all_rows.distinct.sums(sites), all_rows.log_scale)
 
 
@@ -146,7 +146,7 @@ class HeldOutPredictions:
     def log_scale(self, before: float, bounds: tuple[float, float]) -> float:
         """Fit the logarithm of the variance factor to these rows, with a prior at its present value.
 
-        A round uses few support rows, so its predictions are less certain than those from all rows.
+        A round has few support rows, so its predictions are less certain than those from all rows.
         """
 
         def minus_log_posterior(change: float) -> float:

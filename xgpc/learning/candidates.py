@@ -15,10 +15,11 @@ from ..inference.prior_mean import base_rates
 
 # Nats by which a costlier model must raise the mean log probability of held-out rows, besides a standard error.
 LEAST_GAIN = 2e-3
-# Nats for each added inducing point by which the bound must rise; further learning then gains about four times as much.
-# With several classes each counts, as each takes as long. (Of nine sets two have fewer points than with one gain for
-# all classes: student-dropout takes 10.0 s, not 15.5, with an NLL of .5271, not .5266; yeast 4.0, 6.0, .985, .983.)
-# (With .05, NLL of waveform, thyroid and bank-marketing is higher by .0005 to .003, and of eight other sets the same.)
+# The bound must rise by this many nats for each added inducing point; further learning then gains about four times as
+# much. (With .05, NLL of waveform, thyroid and bank-marketing is higher by .0005 to .003, and of eight other sets the
+# same.) With several classes it must rise by as much for each class, because each takes as long. (If it had to rise
+# once for all classes, two of nine sets would have more points: student-dropout takes 15.5 s instead of 10.0, with an
+# NLL of .5266 instead of .5271; yeast takes 6.0 s instead of 4.0, with .983 instead of .985.)
 MIN_GAIN = 0.025
 
 # Whether a rise is enough; the rise and the requirement in words.
@@ -27,7 +28,7 @@ Rise = tuple[bool, str, str]
 
 @dataclass(frozen=True)
 class Scores:
-    """log p(y) (r,) of held-out rows, in nats, the rows' weights (r,), and their groups (r,) if rows of one depend."""
+    """log p(y) (r,) of held-out rows, in nats, their weights (r,), and their groups (r,) if rows of a group depend."""
 
     values: np.ndarray
     weight: np.ndarray
@@ -70,8 +71,8 @@ class Scores:
 
 def joined(scores: Sequence[Scores]) -> Scores:
     """The scores of the rows of several splits."""
-    groups = [one.groups for one in scores if one.groups is not None]
-    values, weights = np.concatenate([one.values for one in scores]), np.concatenate([one.weight for one in scores])
+    groups = [part.groups for part in scores if part.groups is not None]
+    values, weights = np.concatenate([part.values for part in scores]), np.concatenate([part.weight for part in scores])
     return Scores(values, weights, np.concatenate(groups) if groups else None)
 
 
@@ -123,7 +124,7 @@ class Gain(NamedTuple):
 
 
 def gain_per_point(simpler: Point[KernelPosterior], richer: Point[KernelPosterior]) -> float:
-    """Nats for each point of each latent function that a posterior has more than a simpler one."""
+    """Gain of the bound, in nats, for each further point of each latent function of the richer posterior."""
     n_more = richer.q.prior.n_inducing - simpler.q.prior.n_inducing
     return (richer.elbo - simpler.elbo) / (n_more * richer.q.n_latents)
 

@@ -1,7 +1,8 @@
 """The predictive score of held-out rows, and its gradient with respect to the kernel parameters.
 
-The gradient by predictions is pulled back to conditionals, and from these to whitened rows, residual variances and
-sites of the training rows; then through q(z), the sweep's sites and the whitening, to the kernel parameters.
+Reverse differentiation leads from the gradient by predictions to that by conditionals, and from these to whitened rows,
+residual variances and sites of the training rows; then through q(z), the sweep's sites and the whitening, to the kernel
+parameters.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from .minimise import minimise
 
 # Mean score, in nats, that is lower than any real one.
 WORST_SCORE = -1e3
-# Standard deviation of the log-normal prior, centred at 1, of the variance factor, and of its change when it is fitted
-# again. Without this prior few held-out rows
-# overfit the factor: ringnorm, 500 rows, had NLL .205 with .3 and .219 with 1.
+# Standard deviation, in logarithms, of the prior of the variance factor, centred at 1, and of its change when it is
+# fitted again. Without this prior the factor overfits if held-out rows are few: on 500 rows of ringnorm NLL was .205
+# with .3 and .219 with 1.
 LOG_SCALE_SPREAD = 0.3
-# L-BFGS ends a round when so many iterations together raise the score by less than this share of it. (The paired
+# L-BFGS ends a round when PATIENCE iterations together raise the score by less than LEAST_RISE of it. (The paired
 # standard error of the rise is no limit: it falls as fast as the steps.) With two iterations in place of three magic
 # ended too early (NLL on three splits .2859, .2850 with three).
 PATIENCE, LEAST_RISE = 3, 1e-3
@@ -93,14 +94,14 @@ class HeldOutScore:
         d_mean, d_variance = np.empty((2, C, len(y)))
 
         def part(here: slice) -> Coefficients:
-            given = at.empty(here.stop - here.start)
-            at.condition(here.start, here.stop, [given])
-            b_mean, b_variance = sweep.q.moments(given.b)
-            mean, variance = given.mean + b_mean, scale * (given.variance + b_variance)
+            near = at.empty(here.stop - here.start)
+            at.condition(here.start, here.stop, [near])
+            b_mean, b_variance = sweep.q.moments(near.b)
+            mean, variance = near.mean + b_mean, scale * (near.variance + b_variance)
             values[here], by_moments = site.record.cavity.scores(site, mean, variance, y[here])
             d_mean[:, here], d_variance[:, here] = share[here] * by_moments[0], scale * share[here] * by_moments[1]
             scaled[here] = np.sum(by_moments[1] * variance, axis=0)
-            return Coefficients.of_rows(given.b, d_mean[:, here], d_variance[:, here])
+            return Coefficients.of_rows(near.b, d_mean[:, here], d_variance[:, here])
 
         executor.fold(part, parts_for(len(y), C), by_q.add)
         gradient = partial(self._gradient, sweep, at, d_mean, d_variance, float(share @ scaled), by_q)
@@ -175,7 +176,7 @@ def mean_objective(splits: Sequence[HeldOutScore], parameters: np.ndarray) -> tu
 
 
 class Maximum(NamedTuple):
-    """The largest score that was found.
+    """The largest score, as far as the optimizer got.
 
     Attributes
     ----------
@@ -225,7 +226,7 @@ def maximised(
             return value / unit, scale * gradient / unit
         parameters = np.clip(scale * x, *limits.T)
         here, by_parameters, scores = mean_objective(splits, parameters)
-        best = min(best, (here, parameters, scores), key=lambda one: one[0])
+        best = min(best, (here, parameters, scores), key=lambda result: result[0])
         history.tell(held_out_score=-here)
         return here / unit, scale * by_parameters / unit
 
@@ -270,7 +271,7 @@ def by_natural(q: Coefficients, by_q: Coefficients) -> tuple[np.ndarray, np.ndar
 def conditional_vjp(
     executor: Executor, at: Neighbourhoods, given: list[tuple[np.ndarray, ...]], rows: ByRows, support: ByRows
 ) -> tuple[Sites, list[np.ndarray]]:
-    """Pull a gradient by conditionals back: add to the gradients by the rows and by those that are their neighbours.
+    """Add to the gradients by the rows and by their neighbours, from the gradient by conditionals.
 
     ``given`` is for each set of neighbours as in ``_local.Neighbourhoods.vjp``. Returns the gradient by the neighbours'
     sites, and by terms, shapes and scales of the kernel, as far as pairs of rows depend on them.
@@ -280,22 +281,22 @@ def conditional_vjp(
     size, spare = parts[0].stop, list[list[tuple[np.ndarray, ...]]]()
 
     def part(here: slice) -> tuple[slice, list[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]:
-        # Memory that is new to the process takes longer to write than to compute what is written.
+        # Writing to memory that is new to the process takes longer than the computation, so arrays are used again.
         try:
-            pulled = spare.pop()
+            written = spare.pop()
         except IndexError:
-            pulled = [tuple(np.empty((C, size, width)) for width in (k, k, m, m, k, k)) for _ in given]
-            pulled.append((np.empty((size, m)), np.empty(size)))
-        return here, pulled, at.vjp(here.start, here.stop, given, pulled[:-1], *pulled[-1])
+            written = [tuple(np.empty((C, size, width)) for width in (k, k, m, m, k, k)) for _ in given]
+            written.append((np.empty((size, m)), np.empty(size)))
+        return here, written, at.vjp(here.start, here.stop, given, written[:-1], *written[-1])
 
     def add(gradients: tuple[slice, list[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]) -> None:
-        here, pulled, sums = gradients
-        own_a, own_diagonal = pulled[-1]
+        here, written, sums = gradients
+        own_a, own_diagonal = written[-1]
         rows.a[here] += own_a[: here.stop - here.start]
         rows.diagonal[here] += own_diagonal[: here.stop - here.start]
-        at.spread(here.start, here.stop, pulled[:-1], support.a, support.diagonal, *sites)
+        at.spread(here.start, here.stop, written[:-1], support.a, support.diagonal, *sites)
         pairs.append(sums)
-        spare.append(pulled)
+        spare.append(written)
 
     executor.fold(part, parts, add)
     return sites, [np.sum(each, axis=0) for each in zip(*pairs, strict=True)]

@@ -31,7 +31,7 @@ KMEANS_ITERATIONS = 30
 ALIKE = 6
 # Rows sampled for start values and inducing points: this many in total, or this many for each point.
 SAMPLE_ROWS, SAMPLE_ROWS_PER_POINT = 5_000, 20
-# Made once, as it takes milliseconds, after scikit-learn has loaded its thread pools.
+# This object is made once, because it takes milliseconds, after scikit-learn has loaded its thread pools.
 OPENMP = ThreadpoolController()
 METHODS = ("kmeans", "random", "greedy", "all")
 # Candidates for the greedy choice: SAMPLE_ROWS in total, or this many for each point. It stops when the candidates'
@@ -40,7 +40,7 @@ GREEDY_ROWS_PER_POINT, GREEDY_TRACE = 5, 1e-6
 # Measured bytes of a fit for each row and class (marginals and sites of two posteriors), and for each class and pair of
 # inducing points with a shared kernel or with own kernels (matrices of two posteriors).
 ROW_BYTES, PAIR_BYTES, OWN_PAIR_BYTES = 80, 200, 300
-# A fit that needs more memory warns, and defaults stay below: half of the memory of a small machine.
+# A fit that needs more memory than this, half of that of a small machine, warns; defaults need less.
 MOST_BYTES = 4e9
 # Limit on rows x classes x points when points are added by default, for time.
 MOST_VALUES = 2.5e7
@@ -59,7 +59,7 @@ def inducing_points(
     random_state: np.random.RandomState,
     spec: KernelSpec,
 ) -> np.ndarray:
-    """Inducing points (m, d) by one of ``METHODS``, at most as many as the sample has distinct rows, or given ones."""
+    """Inducing points (m, d): the user's, or by one of ``METHODS``, at most as many as the sample's distinct rows."""
     rows, n_rows = sample.rows, len(sample.rows)
     if not isinstance(method, str):
         return given_points(method, rows.shape[1])
@@ -116,7 +116,8 @@ def conditional_variance_sample(
 ) -> np.ndarray:
     """Draw at most ``n_more`` distinct rows, with probabilities proportional to their variance given inducing points.
 
-    ``rows`` (n, d) may be CSR. In total there are at most as many points as distinct rows, which are ``n_before`` more.
+    ``rows`` (n, d) may be CSR. In total there are at most as many points as distinct rows, where ``n_before`` earlier
+    rows count as distinct.
     """
     if n_more <= 0:
         return np.empty((0, rows.shape[1]))

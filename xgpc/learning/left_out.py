@@ -21,7 +21,7 @@ from .stages import learn_in_stages, posterior_of, predicted
 def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
     """The gain of fits without neighbours to two thirds of the rows; None if that is impossible.
 
-    Groups or a splitter divide the rows, or chance.
+    Groups or a splitter divide the rows; without these the division is random.
     """
     # A run of its own: neither the history nor the random numbers of the fit depend on it.
     own, gains = Run(fit.run.executor, random_state=fit.seed), list[Gain]()
@@ -29,7 +29,7 @@ def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
         # Within a part the bound alone chooses the kernel.
         alone = HoldOut(len(support), None, None, fit.hold_out.labels[support], own.random_state)
         part = replace(fit.part(support), run=own, hold_out=alone)
-        # Without a previous fit, which may have learned from all rows.
+        # A previous fit may have learned from all rows, so learning starts without it.
         learned = learn_in_stages(part, replace(first, q=None), first.grow_to)
         point = posterior_of(part, learned)
         y, weight = labels_and_weights(part.source)
@@ -52,10 +52,10 @@ def gain_of_rows(fit: Fit, training: Training, point: Point[KernelPosterior], pr
     y, weight = labels_and_weights(training.source)
     sites, codes = [point.sites.of(block) for block in blocks], fit.record.codes(y)
     names = "mean", "variance", "precision", "linear"
-    mean, variance, precision, linear = (np.hstack([getattr(one, name) for one in sites]) for name in names)
-    # Labels tell nothing of the variance that is left where the values at the inducing points are known.
+    mean, variance, precision, linear = (np.hstack([getattr(part, name) for part in sites]) for name in names)
+    # Labels explain no part of the variance that is left where the values at the inducing points are known.
     V = variance - np.hstack([q.unexplained(block) for block in blocks])
-    # Positive, but for sites that have not converged.
+    # This is positive unless sites have not converged.
     rest = np.maximum(1.0 - precision * V, np.finfo(float).eps)
     moments = mean + V * (precision * mean - linear) / rest, variance + precision * V**2 / rest
     scores = Scores(label_log_probabilities(point.site, *moments, y), weight)

@@ -76,7 +76,7 @@ def _tried(fit: Fit, shared: Candidate) -> tuple[Tried, Tried] | None:
     The shared kernel was learned from the held-out rows too; its own further iterations remove this advantage.
     """
     m, run = shared.prior.n_inducing, Run(fit.run.executor, random_state=fit.seed)
-    # With a fifth or less held out, the standard error is as large as the gain.
+    # If a fifth of the rows or less were held out, the standard error would be as large as the gain.
     rows, held_out = fit.hold_out.decision(0.5, run.random_state)
     if not len(held_out):
         return None

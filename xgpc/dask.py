@@ -76,10 +76,7 @@ class DaskPartitions:
     def __len__(self) -> int:
         return len(self._batches)
 
-    def _submitted(
-        self, function: Callable[..., Any], common: object, each: Sequence[object]
-    ) -> list[distributed.Future]:
-        """The futures of a task on each partition."""
+    def run(self, function: Callable[..., Any], common: object, each: Sequence[object]) -> Generator[Any, None, None]:
         # Dask would look for collections in the state, but not in bytes.
         name = f"xgpc-{function.__name__}-{uuid4().hex}"
         packed = delayed(pickle.loads)(pickle.dumps((function, common)), dask_key_name=f"{name}-state")
@@ -89,10 +86,6 @@ class DaskPartitions:
         ]
         with SETTINGS, dask.config.set({"distributed.admin.large-graph-warning-threshold": LARGEST_STATE}):
             futures: list[distributed.Future] = self._client.compute(tasks, retries=RETRIES)
-        return futures
-
-    def run(self, function: Callable[..., Any], common: object, each: Sequence[object]) -> Generator[Any, None, None]:
-        futures = self._submitted(function, common, each)
         try:
             for number in range(len(futures)):
                 with in_partition(number):

@@ -162,7 +162,7 @@ class Draw:
         # Counts of all rows that have come, by the numbers of their labels, and keys below which rows may be drawn.
         self.tally, self._limits = np.zeros((3, 0)), np.zeros(0)
         self._parts: list[tuple[np.ndarray, Rows]] = []
-        self._n_kept, self._most = 0, ROOM * size
+        self._most = ROOM * size
 
     def add(self, rows: Rows, keys: np.ndarray) -> None:
         """Add rows with label numbers as y and a weight each; rows of weight 0 are counted, not drawn."""
@@ -172,10 +172,9 @@ class Draw:
         self._limits = np.append(self._limits, np.ones(n_new))
         keep = (rows.weight > 0.0) & (keys < self._limits[rows.y])
         self._parts.append((keys[keep], rows.part(keep)))
-        self._n_kept += int(np.count_nonzero(keep))
-        if self._n_kept > self._most:
-            self.sample(is_final=False)
-            self._most = ROOM * max(self.size, self._n_kept)
+        if sum(len(keys) for keys, _ in self._parts) > self._most:
+            n_kept = len(self.sample(is_final=False).y)
+            self._most = ROOM * max(self.size, n_kept)
 
     def sample(self, is_final: bool = True) -> Rows:
         """Return the rows drawn so far, in order, all rows of positive weight if they fit; and drop all others."""
@@ -183,7 +182,6 @@ class Draw:
         numbers = numbers_drawn(self.tally[1], self.size, is_final)
         keep, self._limits = of_least_keys(keys, rows, numbers, self._limits)
         self._parts = [(keys[keep], rows.part(keep))]
-        self._n_kept = int(np.count_nonzero(keep))
         return self._parts[0][1]
 
 

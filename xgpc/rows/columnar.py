@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from pyarrow import Array, DataType, Schema, Table
+    from pyarrow import Array, Schema, Table
     from pyarrow.dataset import Dataset, TaggedRecordBatch
 
 # Rows of a batch. Memory for two batches is 14 MB each with 28 float32 features and 100 MB with 200 float64 ones, and
@@ -108,25 +108,13 @@ def near_names(absent: Sequence[str], names: Sequence[str]) -> str:
     return f" (did you mean {', '.join(near)}?)" if near else ""
 
 
-def is_number(kind: DataType) -> bool:
-    """Return whether a type of Arrow is one of numbers or truth values."""
-    kinds = _pyarrow("pyarrow.types")
-    return bool(kinds.is_floating(kind) or kinds.is_integer(kind) or kinds.is_boolean(kind))
-
-
-def _is_text(kind: DataType) -> bool:
-    """Return whether a column of this type is text, or a dictionary of text."""
-    kinds = _pyarrow("pyarrow.types")
-    kind = kind.value_type if kinds.is_dictionary(kind) else kind
-    return bool(kinds.is_string(kind) or kinds.is_large_string(kind))
-
-
 def _values(column: Array) -> np.ndarray:
     """Return labels or weights (r,), with NaN or None for missing ones."""
-    if _pyarrow("pyarrow.types").is_dictionary(column.type):
-        column = column.dictionary_decode()
+    kinds = _pyarrow("pyarrow.types")
+    column = column.dictionary_decode() if kinds.is_dictionary(column.type) else column
+    is_text = kinds.is_string(column.type) or kinds.is_large_string(column.type)
     values = np.asarray(column.to_numpy(zero_copy_only=False))
-    return values.astype(np.str_) if _is_text(column.type) and not column.null_count else values
+    return values.astype(np.str_) if is_text and not column.null_count else values
 
 
 def _pyarrow(module: str) -> Any:

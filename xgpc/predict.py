@@ -202,8 +202,7 @@ class PosteriorClassifier(WithArrays):
 
         def probabilities() -> Iterator[np.ndarray]:
             with closing(read_ahead(read)) as batches:
-                for rows in batches:
-                    yield probability_of(rows)
+                yield from map(probability_of, batches)
 
         return probabilities()
 

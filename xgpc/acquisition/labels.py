@@ -125,11 +125,8 @@ class Labelled:
         n = sum(self.sizes)
         for i in range(n, len(together)):
             self.label(i)
-        self.mean, self.variance, self._lowered = (
-            self.mean[:n],
-            self.variance[:n],
-            [column[:n] for column in self._lowered],
-        )
+        self.mean, self.variance = self.mean[:n], self.variance[:n]
+        self._lowered = [column[:n] for column in self._lowered]
 
     def column(self, i: int) -> np.ndarray:
         """Covariances (n,) or (n, C) of all rows with row i."""
@@ -248,10 +245,8 @@ def _information(record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray
     """Mutual information (n,) for normal latent values, (n,) or (n, C)."""
     if record.is_step:
         # Label noise has the same entropy at all latent values but ties, which only values without variance have.
-        left, at_mean = (
-            np.full(len(mean), far_entropies(record, mean.shape[1] if mean.ndim == 2 else 2)[0]),
-            ~np.any(variance.reshape(len(mean), -1), axis=1),
-        )
+        at_mean = ~np.any(variance.reshape(len(mean), -1), axis=1)
+        left = np.full(len(mean), far_entropies(record, mean.shape[1] if mean.ndim == 2 else 2)[0])
         left[at_mean] = entropy(record.log_probabilities_given(mean[at_mean]))
     elif mean.ndim == 1:
         low, high = far_entropies(record)
@@ -316,9 +311,8 @@ def _average_information(record: LikelihoodBound, mean: np.ndarray, variance: np
     information = np.empty(len(mean))
     for part in parts(len(mean), points.size):
         f = mean[part, :, None] + np.sqrt(variance[part])[:, :, None] * points
-        log_p = record.log_probabilities_given(np.moveaxis(f, 1, 2).reshape(-1, f.shape[1])).reshape(
-            len(f), points.shape[1], -1
-        )
+        log_p = record.log_probabilities_given(np.moveaxis(f, 1, 2).reshape(-1, f.shape[1]))
+        log_p = log_p.reshape(len(f), points.shape[1], -1)
         with np.errstate(divide="ignore"):
             average = np.log(np.mean(np.exp(log_p), axis=1))
         information[part] = entropy(average) - np.mean(entropy(log_p), axis=1)

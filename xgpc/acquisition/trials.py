@@ -70,8 +70,15 @@ def probability_of_feasibility(
     An optimiser looks for rows where a score is too high. Those that it chooses therefore work less often than their
     mean probability says, the more so if the classifier learned its kernel from few rows.
     """
-    log_p, *gradient = _feasibility(model, X, feasible, return_grad, quantile)
-    return (np.exp(log_p), *gradient) if return_grad else np.exp(log_p)
+    return _exponential(log_probability_of_feasibility(model, X, feasible, return_grad, quantile))
+
+
+def _exponential(score: Scores) -> Scores:
+    """A score from its logarithm, with the gradient if that of the logarithm is given."""
+    if not isinstance(score, tuple):
+        return np.exp(score)
+    value = np.exp(score[0])
+    return value, value[:, None] * score[1]
 
 
 @small_is_zero
@@ -82,25 +89,14 @@ def log_probability_of_feasibility(
 
     The parameters are the same. Where the probability underflows, its gradient counts as 0.
     """
-    log_p, *gradient = _feasibility(model, X, feasible, return_grad, quantile)
-    if not return_grad:
-        return log_p
-    p = np.exp(log_p)[:, None]
-    return log_p, np.divide(gradient[0], p, out=np.zeros_like(gradient[0]), where=p > 0.0)
-
-
-def _feasibility(
-    model: BaseEstimator, X: ArrayLike, feasible: object, return_grad: bool, quantile: float | None
-) -> tuple[np.ndarray, ...]:
-    """Logarithm (n,) of the mean of a label's probability or of its quantile, and the gradient of either by x."""
     column = column_of_label(model, "feasible", feasible)
     if quantile is None and not return_grad:
-        return (log_probabilities(model, X)[:, column],)
+        return log_probabilities(model, X)[:, column]
     record = likelihood_of(model)
     if quantile is None:
         mean, variance, *by_x = model.predict_latent(X, return_grad=True)
-        gradient = record.probability_gradients(mean, variance, by_x)
-        return record.log_probabilities(mean, variance)[:, column], gradient[:, column]
+        gradient = record.probability_gradients(mean, variance, by_x)[:, column]
+        return _of_logarithm(record.log_probabilities(mean, variance)[:, column], gradient)
     PROBABILITY.check("quantile", quantile)
     level = int(record.levels(np.array(column)))
     if record.is_multi_class or 0 < level < len(model.classes_) - 1:
@@ -114,9 +110,15 @@ def _feasibility(
     latent = mean + z * std
     log_p = record.log_probabilities_given(latent)[:, column]
     if not return_grad:
-        return (log_p,)
+        return log_p
     slope = record.probability_slopes(latent, np.zeros_like(latent))[0][:, column]
-    return log_p, slope * (by_x[0] + z * by_x[1])
+    return _of_logarithm(log_p, slope * (by_x[0] + z * by_x[1]))
+
+
+def _of_logarithm(log_p: np.ndarray, gradient: np.ndarray) -> Scores:
+    """The logarithm of a probability and its gradient, from that of the probability."""
+    p = np.exp(log_p)[:, None]
+    return log_p, np.divide(gradient, p, out=np.zeros_like(gradient), where=p > 0.0)
 
 
 @small_is_zero
@@ -246,11 +248,7 @@ def constrained_expected_improvement(
     return_grad, mean_grad, std_grad : as for ``expected_improvement``; the last two are not needed for infinite best
     """
     arguments = model, X, feasible, mean, std, best, return_grad, mean_grad, std_grad, quantile
-    score = log_constrained_expected_improvement(*arguments)
-    if not return_grad:
-        return np.exp(score)
-    value = np.exp(score[0])
-    return value, value[:, None] * score[1]
+    return _exponential(log_constrained_expected_improvement(*arguments))
 
 
 @small_is_zero

@@ -46,26 +46,16 @@ MAX_ROWS = 20_000
 LEAST_EXPLAINED = 1e-3
 
 
-@dataclass(frozen=True, eq=False)
-class DistinctRows(Value):
-    """The distinct rows Z (n, d) of the training data."""
-
-    Z: np.ndarray
-    key: str = field(default_factory=new_key, init=False, repr=False)
-
-    def places(self, block: Block) -> np.ndarray:
-        """Which of the distinct rows each row of a block is equal to, (rows,)."""
-        return block.cache.made("places", self.key, lambda: self._places(block.X))
-
-    def _places(self, X: np.ndarray) -> np.ndarray:
-        n = len(self.Z)
-        number = np.unique(np.vstack([self.Z, X]), axis=0, return_inverse=True)[1].ravel()
-        place = np.full(len(number), -1, dtype=np.intp)
-        place[number[:n]] = np.arange(n)
-        places = place[number[n:]]
-        if np.any(places < 0):
-            raise ValueError("A row is not in the training data: take FullPosterior.anywhere.")
-        return places
+def places_among(Z: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """Which of the distinct rows Z (n, d) each row of X (r, d) is equal to, (r,)."""
+    n = len(Z)
+    number = np.unique(np.vstack([Z, X]), axis=0, return_inverse=True)[1].ravel()
+    place = np.full(len(number), -1, dtype=np.intp)
+    place[number[:n]] = np.arange(n)
+    places = place[number[n:]]
+    if np.any(places < 0):
+        raise ValueError("A row is not in the training data: take FullPosterior.anywhere.")
+    return places
 
 
 class RowPrior(KernelPrior):
@@ -74,7 +64,8 @@ class RowPrior(KernelPrior):
     is_full = True
 
     def places(self, block: Block) -> np.ndarray:
-        return self.groups[0].rows.places(block)
+        group = self.groups[0]
+        return block.cache.made("places", group.key, lambda: places_among(group.Z, block.X))
 
     def work(self, n_latents: int) -> float:
         return 1.0
@@ -154,19 +145,18 @@ class FullPrior(RowPrior):
     """p(f) = N(0, K) at the distinct training rows, without a white kernel's noise."""
 
     spec: KernelSpec
+    Z: np.ndarray  # (n, d) distinct training rows
     core: InducingKernel  # the compiled kernel at them
     K: np.ndarray  # (n, n) covariance matrix, without noise
     noise: np.ndarray  # (n,) variance of a white kernel at them, zeros without one
-    rows: DistinctRows
     n_jobs: int | None
+    key: str = field(default_factory=new_key, repr=False)  # of the distinct rows in caches
 
     jitter = 0.0
 
     @classmethod
-    def build(
-        cls, spec: KernelSpec, Z: np.ndarray, n_jobs: int | None = None, rows: DistinctRows | None = None
-    ) -> FullPrior:
-        """O(n^2 d); ``rows`` are those of Z, if there are any already."""
+    def build(cls, spec: KernelSpec, Z: np.ndarray, n_jobs: int | None = None) -> FullPrior:
+        """O(n^2 d)."""
         if len(Z) > MAX_ROWS:
             raise ValueError(
                 f"A full Gaussian process takes O(n^3) time and O(n^2) memory: inducing_points='all' allows {MAX_ROWS} "
@@ -185,16 +175,11 @@ class FullPrior(RowPrior):
                 f"The covariance matrix of the rows is not finite; kernel: {spec.kernel}. Scale the features, or give "
                 "moderate kernel parameters."
             )
-        return cls(spec, core, K, noise, rows or DistinctRows(Z), n_jobs)
-
-    @cached_property
-    def Z(self) -> np.ndarray:
-        """(n, d) distinct training rows."""
-        return self.rows.Z
+        return cls(spec, Z, core, K, noise, n_jobs)
 
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> FullPrior:
-        rows = self.rows if np.array_equal(Z, self.Z) else None
-        return FullPrior.build(specs[0], Z, self.n_jobs, rows)
+        prior = FullPrior.build(specs[0], Z, self.n_jobs)
+        return replace(prior, key=self.key) if np.array_equal(Z, self.Z) else prior
 
     def gradient(self, training: Training, G: np.ndarray, by_noise: np.ndarray) -> KernelGradient:
         """The kernel's gradient from those by K, G (n, n), and by the noise of each row."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from .. import _kernels, _local
 from ..ranges import small_is_zero
@@ -23,6 +24,7 @@ from ..rows.source import class_codes
 from .base import ColumnOf, Value, kernel_sums, noise_variances
 from .local_rows import (
     LEAST_PRECISION,
+    Conditional,
     LocalRows,
     Neighbourhoods,
     local_rows,
@@ -157,6 +159,18 @@ class LocalPosterior(Value):
         by_neighbours = _kernels.neighbour_gradients(core, self.X, local.index, X, by_near.reshape(2 * C, r, k))
         return gradients + by_neighbours.reshape(gradients.shape)
 
+    def _together(
+        self, X: np.ndarray, n_jobs: int | None
+    ) -> tuple[Neighbourhoods, Conditional, np.ndarray, np.ndarray, np.ndarray, list[csr_array]]:
+        """Rows of X (r, d) with their conditionals; numbers and features of all rows that are neighbours, which of
+        these each row has (r, k), and with which weights, as C sparse matrices."""
+        with single_threaded_blas(), Threads(n_jobs) as executor:
+            local = self.at(X)
+            conditional = local.conditional(executor)
+        seen, places = np.unique(local.index, return_inverse=True)
+        places, near = places.reshape(local.index.shape), np.asarray(self.X[seen], dtype=np.float64)
+        return local, conditional, seen, near, places, neighbour_matrices(places, conditional.gamma, len(seen))
+
     @small_is_zero
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Joint covariance, where each row is predicted from its own neighbours.
@@ -170,14 +184,9 @@ class LocalPosterior(Value):
         O(r^2 k^2 (m + d)) time, O(r^2 k) memory.
         """
         X = np.asarray(X, dtype=np.float64)
-        with single_threaded_blas():
-            local = self.at(X)
-            conditional = local.conditional(Executor())
-        seen, places = np.unique(local.index, return_inverse=True)
-        near, near_a, a = np.asarray(self.X[seen], dtype=np.float64), local.support.a[seen], local.rows.a
-        kernel = self.prior.spec.at(near)
+        local, conditional, seen, near, _, matrices = self._together(X, 1)
+        near_a, a, kernel = local.support.a[seen], local.rows.a, self.prior.spec.at(near)
         cross, joint = kernel.cross(X) - a @ near_a.T, self.prior.spec.at(X).cross(X) - a @ a.T
-        matrices = neighbour_matrices(places.reshape(local.index.shape), conditional.gamma, len(seen))
         covariance = np.empty((len(matrices), len(X), len(X)))
         for c, (G, b) in enumerate(zip(matrices, conditional.b, strict=True)):
             G_t, inner = G.T.toarray(), np.zeros((len(X), len(X)))
@@ -204,12 +213,8 @@ class LocalPosterior(Value):
         the last only where they are neighbours of i, too. O((n + n_train) (m + k) (d + C)) each, C n k numbers.
         """
         X = np.ascontiguousarray(X, dtype=np.float64)
-        with single_threaded_blas(), Threads(n_jobs) as executor:
-            local = self.at(X)
-            gamma = local.conditional(executor).gamma
-        seen, places = np.unique(local.index, return_inverse=True)
-        places, near = places.reshape(local.index.shape), np.asarray(self.X[seen], dtype=np.float64)
-        prior, matrices = self.prior, neighbour_matrices(places, gamma, len(seen))
+        local, (*_, gamma), seen, near, places, matrices = self._together(X, n_jobs)
+        prior = self.prior
         own = noise_variances(prior, near) + 1.0 / np.maximum(self.precision[:, seen], LEAST_PRECISION)
 
         def column(i: int) -> np.ndarray:

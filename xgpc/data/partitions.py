@@ -6,7 +6,7 @@ any time. Records are added in the order of the partitions: the bits do not depe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import replace
@@ -136,7 +136,7 @@ class PartitionedRows(BatchSource):
     def _rows(self) -> Iterator[Rows]:
         return (rows for _, rows in self._partitions.run(prepared, self._surveyed, self._places))
 
-    def sums(self, function: Function[Result], state: State) -> Iterator[Result]:
+    def sums(self, function: Function[Result], state: State) -> Generator[Result]:
         """Yield the sum of the records of each partition's blocks, in order; none for a partition without rows."""
         with closing(self._partitions.run(summed, (function, state, self._surveyed), self._places)) as sums:
             # The first one is added to, and the worker may share it.
@@ -154,7 +154,7 @@ def summed(batch: MatrixLike, work: tuple[Function[Result], State, Survey], plac
 class OverPartitions(Threads):
     """Threads for rows in memory; for sums over ``PartitionedRows`` a task on each partition works on its blocks."""
 
-    def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
+    def records(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result]:
         if isinstance(source, PartitionedRows):
             return source.sums(function, state)
         return super().records(function, source, state)

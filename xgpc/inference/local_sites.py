@@ -89,6 +89,17 @@ def site_terms(conditional: Conditional, sites: Sites, rows: slice) -> Sites:
     return share * precision, share * (linear - precision * conditional.mean[:, rows])
 
 
+class Marginal(NamedTuple):
+    """Marginals (C, n) of the rows under sites of given precisions and linear terms, and the new sites that follow."""
+
+    given: np.ndarray  # the linear terms
+    w: np.ndarray  # (C, m), mean of q(z)
+    mean: np.ndarray  # of the latent values, centred
+    precision: np.ndarray  # of the new sites
+    gradient: np.ndarray  # of each row's expected log likelihood by the mean
+    missing: np.ndarray  # gradient + (given precision) mean - given, zero where sites agree
+
+
 @dataclass(frozen=True)
 class Sweep:
     """Predictions of rows from all other rows (cavities) under given sites, and the new sites that follow.
@@ -146,7 +157,11 @@ class Sweep:
 
     def marginals(self) -> Pair:
         """Means and variances with the known part of the own sites."""
-        return (self.mean + self.variance * (self.own_share * self.given[1])) * self.share, self.variance * self.share
+        return (self.mean + self.variance * (self.own_share * self.given[1])) * self.share, self.marginal_variance
+
+    @cached_property
+    def marginal_variance(self) -> np.ndarray:
+        return self.variance * self.share
 
     def predicted(self) -> Pair:
         """Means and variances with the whole own sites."""
@@ -181,76 +196,50 @@ class Sweep:
         # s and g, too, depend on variance and mean given the neighbours.
         return by_mean, by_variance - g * by_mean - s * d_left, d_variance - s * (s * d_s + g * d_g), d_mean - s * d_g
 
-
-class Marginal(NamedTuple):
-    """Marginals (C, n) of the rows under sites of given precisions and linear terms, and the new sites that follow."""
-
-    given: np.ndarray  # the linear terms
-    w: np.ndarray  # (C, m), mean of q(z)
-    mean: np.ndarray  # of the latent values, centred
-    precision: np.ndarray  # of the new sites
-    linear: np.ndarray
-    gradient: np.ndarray  # of each row's expected log likelihood by the mean
-    missing: np.ndarray  # gradient + (given precision) mean - given, zero where sites agree
-
-
-@dataclass(frozen=True)
-class GivenPrecisions:
-    """Marginals as a function of the sites' linear terms, at the precisions of a sweep that has kept gamma.
-
-    The means are linear in these terms; variances do not depend on them.
-    """
-
-    sweep: Sweep
-
+    # Of a sweep that has kept gamma, marginals as a function of the sites' linear terms: the means are linear in these,
+    # and variances do not depend on them.
     @cached_property
     def slopes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(C, n) each, of the means by those given the neighbours, by those of b.z, and by the linear terms."""
-        sweep = self.sweep
-        b_variance, (s, _), share = sweep.b_variance / sweep.left, sweep.terms, sweep.share
-        by_linear = sweep.variance * sweep.own_share - b_variance / (1.0 + sweep.given[0] * sweep.neighbours.variance)
-        return share * (1.0 + b_variance * s), share / sweep.left, share * by_linear
-
-    @cached_property
-    def variance(self) -> np.ndarray:
-        return self.sweep.variance * self.sweep.share
+        b_variance, (s, _), share = self.b_variance / self.left, self.terms, self.share
+        by_linear = self.variance * self.own_share - b_variance / (1.0 + self.given[0] * self.neighbours.variance)
+        return share * (1.0 + b_variance * s), share / self.left, share * by_linear
 
     def _means(self, linear: np.ndarray) -> Pair:
         """Mean of q(z), and marginal means (C, n) for linear terms (C, n); O(C n (k + m))."""
-        sweep, local = self.sweep, self.sweep.local
-        A, index, slopes = local.rows.a, local.index, self.slopes
+        local, slopes = self.local, self.slopes
+        A, index = local.rows.a, local.index
 
         def of_classes(here: slice) -> Pair:
-            precision, given = sweep.given[0][here], linear[here]
+            precision, given = self.given[0][here], linear[here]
             by_mean, by_b_mean, by_linear = (slope[here] for slope in slopes)
             targets = given / np.maximum(precision, LEAST_PRECISION)
-            earlier = sweep.earlier.gamma[here], sweep.earlier.variance[here]
+            earlier = self.earlier.gamma[here], self.earlier.variance[here]
             # The matrix of all b is A - gamma A.
             by_a = _local.chain_terms(index, local.n_earlier, *earlier, precision, given, targets)
-            w = (sweep.q.V[here] @ (by_a @ A)[..., None])[..., 0]
+            w = (self.q.V[here] @ (by_a @ A)[..., None])[..., 0]
             a_mean = w @ A.T
-            near_mean, near_a_mean = _local.neighbour_sums(index, sweep.neighbours.gamma[here], targets, a_mean)
+            near_mean, near_a_mean = _local.neighbour_sums(index, self.neighbours.gamma[here], targets, a_mean)
             return w, by_mean * near_mean + by_b_mean * (a_mean - near_a_mean) + by_linear * given
 
         groups = [slice(c, c + GROUP) for c in range(0, len(linear), GROUP)]
         w, mean = zip(*local.executor.each(of_classes, groups), strict=True)
         return np.concatenate(w), np.concatenate(mean)
 
-    def marginal(self, given: np.ndarray) -> Marginal:
+    def with_linear(self, given: np.ndarray) -> Marginal:
         w, mean = self._means(given)
-        precision, linear = self.sweep.local.sites_at(mean, self.variance)
+        precision, linear = self.local.sites_at(mean, self.marginal_variance)
         mean = centred(mean)
         gradient = linear - precision * mean
-        missing = gradient + self.sweep.given[0] * mean - given
-        return Marginal(given, w, mean, precision, linear, gradient, missing)
+        return Marginal(given, w, mean, precision, gradient, gradient + self.given[0] * mean - given)
 
     def balanced(self, curvature: Curvature) -> Marginal:
         """Solve for consistent linear terms by Newton steps with the curvature that couples the classes."""
-        here = self.marginal(self.sweep.given[1])
+        here = self.with_linear(self.given[1])
         least = BALANCED * np.linalg.norm(here.missing)
         for _ in range(NEWTON_STEPS):
-            step = self._newton_step(here, curvature(*self.sweep.local.labels, here.gradient, here.precision))
-            trials = (self.marginal(here.given + rate * step) for rate in NEWTON_RATES)
+            step = self._newton_step(here, curvature(*self.local.labels, here.gradient, here.precision))
+            trials = (self.with_linear(here.given + rate * step) for rate in NEWTON_RATES)
             size = np.linalg.norm(here.missing)
             better = next((trial for trial in trials if np.linalg.norm(trial.missing) < size), None)
             if better is None:
@@ -264,7 +253,7 @@ class GivenPrecisions:
         """Newton step by GMRES: a step s of the linear terms changes the mean by M s, and the residual by (precision -
         bend) M s - s.
         """
-        precision = self.sweep.given[0]
+        precision = self.given[0]
 
         def product(step: np.ndarray) -> np.ndarray:
             moved = centred(self._means(step.reshape(precision.shape))[1])

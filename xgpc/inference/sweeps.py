@@ -13,7 +13,7 @@ from ..approximations.local_rows import Coefficients
 from ..likelihoods.curvature import LEAST_WEIGHT, Curvature
 from ..rows.coinciding import Sites
 from ..rows.source import ArraySource, labels_and_weights
-from .local_sites import GivenPrecisions, Local, Sweep
+from .local_sites import Local, Sweep
 
 # Least length of steps, after sweeps that changed more than the one before. The first steps are full: with .7, eight
 # data sets took a third more sweeps.
@@ -111,12 +111,12 @@ def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[Swep
     # No row's gradient is larger than this start value.
     before, weight = np.full_like(sites[0], 2.0), np.maximum(local.labels[1], LEAST_WEIGHT)
     while True:
-        marginals = GivenPrecisions(Sweep.of(local, sites, keep_gamma=True))
-        here = marginals.balanced(curvature)
+        sweep = Sweep.of(local, sites, keep_gamma=True)
+        here = sweep.balanced(curvature)
         gradient = here.gradient / weight
         change = float(np.max(np.maximum(np.abs(gradient - before), np.abs(here.missing / weight))))
-        q = Coefficients(here.w, marginals.sweep.q.V)
-        yield Swept((sites[0], here.given), q, (here.mean, marginals.variance), change)
+        q = Coefficients(here.w, sweep.q.V)
+        yield Swept((sites[0], here.given), q, (here.mean, sweep.marginal_variance), change)
         precision = sites[0] + PRECISION_STEP * (here.precision - sites[0])
         before, sites = gradient, (precision, here.gradient + precision * here.mean)
 

@@ -6,10 +6,10 @@ number of threads changes no bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from joblib import effective_n_jobs
@@ -56,10 +56,11 @@ class Executor:
     n_threads: int = 1  # threads of this process that other work, such as a search, may use
     clock: Clock | None = None  # may end a pass
 
-    def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
+    def records(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result]:
         """Records of ``function(block, state)`` in the order of the blocks; consecutive ones may have been added."""
-        blocks = source.blocks()
-        return map(function, blocks, repeat(state)) if isinstance(blocks, list) else read(function, blocks, state)
+        with closed_at_end(iter(source.blocks())) as blocks:
+            for block in blocks:
+                yield function(block, state)
 
     def reduce(self, function: Function[Result], source: RowSource, state: State) -> Result:
         """Sum of the records, added in the order of the blocks, to the first one in place if that is possible."""
@@ -72,7 +73,7 @@ class Executor:
                 (block,) = source.blocks()
                 total = function(block, state)
             else:
-                with closed_at_end(self.records(function, source, state)) as records:
+                with closing(self.records(function, source, state)) as records:
                     total = next(records)
                     for record in records:
                         if clock is not None:
@@ -105,13 +106,6 @@ class Executor:
 
     def _map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
         return map(function, items)
-
-
-def read(function: Function[Result], blocks: Iterable[Block], state: State) -> Iterator[Result]:
-    """Records of blocks that are not all in memory."""
-    with closed_at_end(iter(blocks)) as iterator:
-        for block in iterator:
-            yield function(block, state)
 
 
 def in_list(block: Block, state: State, function: Function[Result]) -> list[Result]:
@@ -173,11 +167,11 @@ class Threads(Pool, Executor):
         is_alone = self.n_threads == 1 or len(items) < 2
         return map(function, items) if is_alone else self.in_order(function, items, GROUP)
 
-    def records(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
+    def records(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result]:
         is_alone = self.n_threads == 1 or is_small(source, state)
         return (super().records if is_alone else self._parallel)(function, source, state)
 
-    def _parallel(self, function: Function[Result], source: RowSource, state: State) -> Iterator[Result]:
+    def _parallel(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result]:
         group = max(1, min(GROUP, int(GROUP_WORK / state.work)))
         # A task has several blocks if these have little work.
         size = max(1, min(group, int(0.5 * MIN_PARALLEL_WORK / (BLOCK_ROWS * state.work))))

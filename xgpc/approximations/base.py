@@ -408,17 +408,22 @@ class KernelPosterior(Value, ABC):
             mean, variance = zip(*each(predictor.block_marginals, blocks), strict=True)
         return np.concatenate(mean, axis=1).reshape(*shape, -1), np.concatenate(variance, axis=1).reshape(*shape, -1)
 
+    @property
+    def forms_by_group(self) -> list[tuple[Any, list[CovarianceForm]]]:
+        """The prior of each kernel, and the covariance forms of its latent functions."""
+        forms, groups = self.covariance_forms(), self.prior.groups
+        size = len(forms) // len(groups)
+        return [(group, forms[g * size : (g + 1) * size]) for g, group in enumerate(groups)]
+
     @cached_property
     def quadratics(self) -> list[tuple[InducingKernel, np.ndarray, np.ndarray]]:
         """For each kernel its compiled form, and of its latent functions alpha (c, m) and B (c, m, m): the gradients of
         mean and variance by the covariances k = k(Z, x) are alpha and B k. O(C m^3)."""
-        forms, size = self.covariance_forms(), self.n_latents // len(self.prior.groups)
-        parts = [forms[start : start + size] for start in range(0, len(forms), size)]
-        B = [
-            np.stack([2.0 * (form.added.T @ form.added - form.explained.T @ form.explained) for form in part])
-            for part in parts
-        ]
-        return [(part[0].core, np.stack([form.weights for form in part]), b) for part, b in zip(parts, B, strict=True)]
+        quadratics = []
+        for group, forms in self.forms_by_group:
+            B = [2.0 * (form.added.T @ form.added - form.explained.T @ form.explained) for form in forms]
+            quadratics.append((group.core, np.stack([form.weights for form in forms]), np.stack(B)))
+        return quadratics
 
     def gradients(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """dk/dx contracted with alpha and B k, see ``quadratics``; O(C n m (m + d)) after the first call."""
@@ -442,26 +447,27 @@ class KernelPosterior(Value, ABC):
         X = np.asarray(X, dtype=np.float64)
         rows = X[:, : self.prior.Z.shape[-1]]
         covariance = np.empty((self.n_latents, len(X), len(X)))
-        for c, (group, form) in enumerate(zip(self.groups, self.covariance_forms(), strict=True)):
-            if c == 0 or group is not self.groups[c - 1]:
-                k, prior = group.core.cross(rows), group.spec.at(X).cross(X)
-                np.fill_diagonal(prior, group.core.diagonals(rows))
-            explained, added = k @ form.explained.T, k @ form.added.T
-            joint = prior - explained @ explained.T + added @ added.T
-            covariance[c] = 0.5 * (joint + joint.T)
-            np.fill_diagonal(covariance[c], np.maximum(np.diag(joint), np.sum(added**2, axis=1)))
+        totals = iter(covariance)
+        for group, forms in self.forms_by_group:
+            k, prior = group.core.cross(rows), group.spec.at(X).cross(X)
+            np.fill_diagonal(prior, group.core.diagonals(rows))
+            for form in forms:
+                total = next(totals)
+                explained, added = k @ form.explained.T, k @ form.added.T
+                joint = prior - explained @ explained.T + added @ added.T
+                total[:] = 0.5 * (joint + joint.T)
+                np.fill_diagonal(total, np.maximum(np.diag(joint), np.sum(added**2, axis=1)))
         return covariance.reshape(*self.shape, len(X), len(X))
 
     def covariance_columns(self, X: np.ndarray, n_jobs: int | None) -> ColumnOf:
         """k(x, x_i) less what the covariance form explains, and with what it adds: one sum over the points and x_i."""
-        forms, groups, X = self.covariance_forms(), self.prior.groups, np.ascontiguousarray(X, dtype=np.float64)
-        size = len(forms) // len(groups)
+        forms_by_group, X = self.forms_by_group, np.ascontiguousarray(X, dtype=np.float64)
 
         def column(i: int) -> np.ndarray:
             here, columns = X[i : i + 1], []
-            for g, group in enumerate(groups):
-                k, own = group.core.cross(here)[0], forms[g * size : (g + 1) * size]
-                changes = [form.added.T @ (form.added @ k) - form.explained.T @ (form.explained @ k) for form in own]
+            for group, forms in forms_by_group:
+                k = group.core.cross(here)[0]
+                changes = [form.added.T @ (form.added @ k) - form.explained.T @ (form.explained @ k) for form in forms]
                 weights = np.stack([np.append(change, 1.0) for change in changes])
                 columns.append(kernel_sums(group.spec, np.concatenate([group.Z, here]), weights, X, n_jobs))
             return np.concatenate(columns)

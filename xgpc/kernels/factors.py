@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import add, mul
 from typing import Any
 
@@ -39,20 +39,27 @@ class Factor:
     spectrum: Callable[[Kernel, float, np.random.RandomState, Size], np.ndarray] | None = None
 
 
-def _student_t(nu: float, random_state: np.random.RandomState, size: Size, tau_size: Size) -> np.ndarray:
-    """Normal draws, whose precisions are draws from a gamma distribution of mean 1."""
-    if math.isinf(nu):
+def _normal(kernel: Kernel, shape: float, random_state: np.random.RandomState, size: Size) -> np.ndarray:
+    return random_state.standard_normal(size)
+
+
+def _student_t(
+    kernel: Kernel, shape: float, random_state: np.random.RandomState, size: Size, by_feature: bool = False
+) -> np.ndarray:
+    """Normal draws, whose precisions are draws from a gamma distribution of mean 1, one for all features or each."""
+    if math.isinf(kernel.nu):
         return random_state.standard_normal(size)
-    return np.sqrt(nu / random_state.standard_gamma(nu, tau_size)) * random_state.standard_normal(size)
+    tau = random_state.standard_gamma(kernel.nu, size if by_feature else (*size[:-1], 1))
+    return np.sqrt(kernel.nu / tau) * random_state.standard_normal(size)
 
 
-def _scale_mixture(alpha: float, random_state: np.random.RandomState, size: Size) -> np.ndarray:
+def _scale_mixture(kernel: Kernel, alpha: float, random_state: np.random.RandomState, size: Size) -> np.ndarray:
     """Normal draws, whose variances are draws from a gamma distribution of mean 1."""
     tau = random_state.standard_gamma(alpha, (*size[:-1], 1)) / alpha
     return np.sqrt(tau) * random_state.standard_normal(size)
 
 
-def _harmonics(length_scale: float, random_state: np.random.RandomState, size: Size) -> np.ndarray:
+def _harmonics(kernel: Kernel, length_scale: float, random_state: np.random.RandomState, size: Size) -> np.ndarray:
     """exp(-2 sin^2(pi t) / l^2) is the sum over whole numbers j of exp(-a) I_j(a) cos(2 pi j t), with a = 1 / l^2: the
     weights are those of a difference of two Poisson numbers with mean a / 2 (Skellam 1946)."""
     half = 0.5 / length_scale**2
@@ -63,26 +70,13 @@ AXIS_FAMILIES = {0.5: "axis-matern-1/2", 1.5: "axis-matern-3/2"}
 MATERN_FAMILIES = {0.5: "matern-1/2", 1.5: "matern-3/2", 2.5: "matern-5/2", math.inf: "rbf"}
 # Spectra: Rasmussen & Williams 2006, section 4.2.1, with equations (4.15) of Matern and (4.20) of RationalQuadratic.
 FACTORS = {
-    RBF: Factor(lambda kernel: "rbf", spectrum=lambda kernel, _, random, size: random.standard_normal(size)),
-    Matern: Factor(
-        lambda kernel: MATERN_FAMILIES.get(float(kernel.nu), ""),
-        spectrum=lambda kernel, _, random, size: _student_t(kernel.nu, random, size, (*size[:-1], 1)),
-    ),
-    RationalQuadratic: Factor(
-        lambda kernel: "rational-quadratic",
-        "alpha",
-        spectrum=lambda kernel, alpha, random, size: _scale_mixture(alpha, random, size),
-    ),
+    RBF: Factor(lambda kernel: "rbf", spectrum=_normal),
+    Matern: Factor(lambda kernel: MATERN_FAMILIES.get(float(kernel.nu), ""), spectrum=_student_t),
+    RationalQuadratic: Factor(lambda kernel: "rational-quadratic", "alpha", spectrum=_scale_mixture),
     DotProduct: Factor(lambda kernel: "dot-product", "sigma_0", 2.0, scale=None),
-    ExpSineSquared: Factor(
-        lambda kernel: "periodic",
-        "length_scale",
-        scale="periodicity",
-        spectrum=lambda kernel, length_scale, random, size: _harmonics(length_scale, random, size),
-    ),
+    ExpSineSquared: Factor(lambda kernel: "periodic", "length_scale", scale="periodicity", spectrum=_harmonics),
     AxisMatern: Factor(
-        lambda kernel: AXIS_FAMILIES.get(float(kernel.nu), ""),
-        spectrum=lambda kernel, _, random, size: _student_t(kernel.nu, random, size, size),
+        lambda kernel: AXIS_FAMILIES.get(float(kernel.nu), ""), spectrum=partial(_student_t, by_feature=True)
     ),
 }
 

@@ -55,15 +55,12 @@ class Leaf:
     kernel: Kernel
     theta: dict[str, slice]
     places: np.ndarray  # (d,) which of its length scales each feature has; -1 for features that it does not see
+    family: str  # a key of ``PROFILES``, or "" for a constant or noise
 
     # Not cached: a pickle would hold the record's functions.
     @property
     def factor(self) -> Factor:
         return FACTORS[type(self.kernel)]
-
-    @property
-    def family(self) -> str:
-        return self.factor.family(self.kernel)
 
     def value(self, name: str, theta: np.ndarray | None) -> np.ndarray:
         """A parameter (1,) or (d,), from ``theta`` if it is free, otherwise from the kernel."""
@@ -127,10 +124,10 @@ def _check_parameter(kernel: Kernel, parameter: Hyperparameter) -> None:
 
 def _elementary(kernel: Kernel, offset: int, features: Features) -> tuple[Term, int]:
     """An elementary kernel as a term, and the end of its free parameters, which begin at ``offset`` in theta."""
-    is_factor = type(kernel) in FACTORS and FACTORS[type(kernel)].family(kernel)
-    if not is_factor and type(kernel) not in (ConstantKernel, WhiteKernel):
+    family = FACTORS[type(kernel)].family(kernel) if type(kernel) in FACTORS else ""
+    if not family and type(kernel) not in (ConstantKernel, WhiteKernel):
         raise NotCompiled(f"{type(kernel).__name__} is no compiled kernel")
-    leaf = Leaf(kernel, {}, features.places(kernel))
+    leaf = Leaf(kernel, {}, features.places(kernel), family)
     n_seen = np.count_nonzero(leaf.places >= 0)
     if isinstance(kernel, ExpSineSquared) and n_seen > 1:
         raise ValueError(
@@ -142,7 +139,7 @@ def _elementary(kernel: Kernel, offset: int, features: Features) -> tuple[Term, 
         if not parameter.fixed:
             leaf.theta[parameter.name] = slice(offset, offset + parameter.n_elements)
             offset += parameter.n_elements
-    if is_factor:
+    if family:
         return Term(factors=(leaf,)), offset
     return Term(noise=(leaf,)) if type(kernel) is WhiteKernel else Term(constants=((leaf, 1.0),)), offset
 

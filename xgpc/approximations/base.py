@@ -7,7 +7,6 @@ Arrays of C latent functions have them as their leading axis, also if C is 1. Wh
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -143,7 +142,29 @@ def covariance_bytes(q: Posterior, n_rows: int) -> float:
     return 8.0 * n_rows * (n_rows * (q.n_latents + 4.0 + (k > 0)) + 3.0 * n_columns)
 
 
-class KernelPrior(Value, ABC):
+class PriorOperations(Protocol):
+    """What each kind of prior computes from a block of rows."""
+
+    def work(self, n_latents: int) -> float:
+        """Multiply-adds of a pass for each row, for so many latent functions."""
+
+    def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
+        """What sites (C, rows) add to the natural parameters P (C, m, m), lower triangles, and h (C, m).
+
+        P is (C, m) in a full process.
+        """
+
+    def products(self, block: Block, w: np.ndarray) -> np.ndarray:
+        """Values (C, rows) of the linear functions with coefficients w (C, m)."""
+
+    def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
+        """Gradient (C, m) of the sum of values (C, rows) times ``products``, by w."""
+
+    def posterior(self, natural: Natural) -> Any:
+        """q with these natural parameters; None if they belong to no distribution."""
+
+
+class KernelPrior(Value, PriorOperations):
     """p of latent functions that share a kernel, or have one each; they are linear functions of coefficients.
 
     ``groups`` are the priors of the kernels, all of one class. A prior with one kernel is its own only group.
@@ -164,29 +185,6 @@ class KernelPrior(Value, ABC):
     def n_inducing(self) -> int:
         """Number m of coefficients of each latent function."""
         return self.Z.shape[-2]
-
-    @abstractmethod
-    def work(self, n_latents: int) -> float:
-        """Multiply-adds of a pass for each row, for so many latent functions."""
-
-    @abstractmethod
-    def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
-        """What sites (C, rows) add to the natural parameters P (C, m, m), lower triangles, and h (C, m).
-
-        P is (C, m) in a full process.
-        """
-
-    @abstractmethod
-    def products(self, block: Block, w: np.ndarray) -> np.ndarray:
-        """Values (C, rows) of the linear functions with coefficients w (C, m)."""
-
-    @abstractmethod
-    def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
-        """Gradient (C, m) of the sum of values (C, rows) times ``products``, by w."""
-
-    @abstractmethod
-    def posterior(self, natural: Natural) -> Any:
-        """q with these natural parameters; None if they belong to no distribution."""
 
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> KernelPrior:
         """p with other kernels, one for each group, and other inducing points, without earlier rows."""
@@ -281,7 +279,55 @@ class CovarianceForm(NamedTuple):
     added: np.ndarray  # (s, m)
 
 
-class KernelPosterior(Value, ABC):
+class PosteriorOperations(Protocol):
+    """What each kind of posterior computes."""
+
+    @property
+    def eta(self) -> Natural:
+        """Natural parameters: P and h of the coefficients, or the sites at the rows of a full process."""
+
+    def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances (C, rows), with noise, of training rows."""
+
+    def unexplained(self, block: Block) -> np.ndarray:
+        """Conditional variances (C, rows) given the values at all inducing points."""
+
+    def kl_to(self, other: Self) -> float:
+        """KL(q || other) of two posteriors under the same prior, in nats."""
+
+    def times_mean(self, precision: np.ndarray) -> np.ndarray:
+        """The linear term that a precision, as in ``eta``, has at the mean."""
+
+    def solve(self, residual: np.ndarray) -> Natural:
+        """q's covariance times ``residual``, and the prior's precision times that: a pair as ``mean_pair``."""
+
+    def at_mean(self, mean: Natural) -> Self:
+        """The posterior with q's precision and the mean of a pair as ``mean_pair``, up to rounding."""
+
+    def first_order_gain(self, target: Natural, other: Self) -> float:
+        """First-order gain of the bound, in nats, on the line of means and covariances to a posterior under the same
+        prior: g (mean_other - mean) - tr (P' - P) (covariance_other - covariance) / 2, where the sites make the natural
+        parameters (P', h') and g = h' - h - (P' - P) mean is the gradient by the mean."""
+
+    def gradient(
+        self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Gradients of the bound at fixed sites, which make ``natural``: by the ``theta`` of the kernels, one after the
+        other, and by the inducing points. At q's optimum they are those of the bound maximised over q."""
+
+    def covariance_forms(self) -> list[CovarianceForm]:
+        """The marginals of each latent function in its covariances; what several share is the same object."""
+
+    def path_deviations(self) -> np.ndarray:
+        """Standard deviations (C, m) of independent noise e at the points: with ``explained`` E of the form above and a
+        draw f of the prior, E (f(Z) + e) has the identity as covariance."""
+
+    def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums (r,) over training rows i of C_i t_i and C_i^2 s_i, with the covariances C of one latent function at the
+        rows of X and at them, from the ``moments`` of s and t."""
+
+
+class KernelPosterior(Value, PosteriorOperations):
     """q of C independent latent functions, as inference sees it."""
 
     prior: Any  # KernelPrior
@@ -293,62 +339,6 @@ class KernelPosterior(Value, ABC):
     n_neighbors = 0
     kept_rows = None
     variance_scale = 1.0
-
-    @property
-    @abstractmethod
-    def eta(self) -> Natural:
-        """Natural parameters: P and h of the coefficients, or the sites at the rows of a full process."""
-
-    @abstractmethod
-    def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances (C, rows), with noise, of training rows."""
-
-    @abstractmethod
-    def unexplained(self, block: Block) -> np.ndarray:
-        """Conditional variances (C, rows) given the values at all inducing points."""
-
-    @abstractmethod
-    def kl_to(self, other: Self) -> float:
-        """KL(q || other) of two posteriors under the same prior, in nats."""
-
-    @abstractmethod
-    def times_mean(self, precision: np.ndarray) -> np.ndarray:
-        """The linear term that a precision, as in ``eta``, has at the mean."""
-
-    @abstractmethod
-    def solve(self, residual: np.ndarray) -> Natural:
-        """q's covariance times ``residual``, and the prior's precision times that: a pair as ``mean_pair``."""
-
-    @abstractmethod
-    def at_mean(self, mean: Natural) -> Self:
-        """The posterior with q's precision and the mean of a pair as ``mean_pair``, up to rounding."""
-
-    @abstractmethod
-    def first_order_gain(self, target: Natural, other: Self) -> float:
-        """First-order gain of the bound, in nats, on the line of means and covariances to a posterior under the same
-        prior: g (mean_other - mean) - tr (P' - P) (covariance_other - covariance) / 2, where the sites make the natural
-        parameters (P', h') and g = h' - h - (P' - P) mean is the gradient by the mean."""
-
-    @abstractmethod
-    def gradient(
-        self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Gradients of the bound at fixed sites, which make ``natural``: by the ``theta`` of the kernels, one after the
-        other, and by the inducing points. At q's optimum they are those of the bound maximised over q."""
-
-    @abstractmethod
-    def covariance_forms(self) -> list[CovarianceForm]:
-        """The marginals of each latent function in its covariances; what several share is the same object."""
-
-    @abstractmethod
-    def path_deviations(self) -> np.ndarray:
-        """Standard deviations (C, m) of independent noise e at the points: with ``explained`` E of the form above and a
-        draw f of the prior, E (f(Z) + e) has the identity as covariance."""
-
-    @abstractmethod
-    def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Sums (r,) over training rows i of C_i t_i and C_i^2 s_i, with the covariances C of one latent function at the
-        rows of X and at them, from the ``moments`` of s and t."""
 
     def without_neighbors(self) -> KernelPosterior:
         return self
@@ -409,7 +399,7 @@ class KernelPosterior(Value, ABC):
         return np.concatenate(mean, axis=1).reshape(*shape, -1), np.concatenate(variance, axis=1).reshape(*shape, -1)
 
     @property
-    def forms_by_group(self) -> list[tuple[Any, list[CovarianceForm]]]:
+    def forms_by_group(self) -> list[tuple[KernelPrior, list[CovarianceForm]]]:
         """The prior of each kernel, and the covariance forms of its latent functions."""
         forms, groups = self.covariance_forms(), self.prior.groups
         size = len(forms) // len(groups)

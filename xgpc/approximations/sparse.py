@@ -238,7 +238,7 @@ class InducingPrior(KernelPrior):
         cores, Linv = zip(*((group.core, group.Linv) for group in self.groups), strict=True)
         return BatchRows(list(cores), np.stack(Linv), source.X, source.y, source.weight, np.arange(source.n_rows))
 
-    def posterior(self, natural: Natural) -> Any:
+    def posterior(self, natural: Natural) -> SparsePosterior | None:
         """q from its natural parameters (lower triangles of P), or None if P is not positive definite; O(C m^3)."""
         P, h = natural
         factors = _engine.cholesky_and_inverse(P)

@@ -245,7 +245,7 @@ def test_more_rows_than_memory_takes_are_read_in_batches(name, labels, tmp_path,
 def test_more_rows_than_memory_takes_must_be_numbers(name, tmp_path, model, run, small_memory):
     fit = ["fit", written(people(), tmp_path / name), "--target", "y", "--model", model, *OPTIONS]
     for options, message in (
-        ([], "The column 'name' of the batch has levels"),
+        ([], "Column 'name' has levels"),
         (["--drop", "name", "town"], "in 'age'. Put in numbers"),
         (["--drop", "name", "town", "age", "--categorical", "code"], "categorical_features=['code'] is only for fit"),
     ):

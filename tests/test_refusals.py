@@ -74,7 +74,7 @@ REFUSED = {
     ),
     "text in batches": (
         lambda: small().fit_batches([(named(X).assign(b="Ulm"), Y)]),
-        "The column 'b' of the batch has levels",
+        "Column 'b' has levels",
     ),
     "a correction": (lambda: fitted().predict_latent(X, corrected=True), "corrected=True is for likelihood='logit'"),
     "a joint correction": (

@@ -1,4 +1,4 @@
-"""From a block of rows to marginals, to the additive statistics of a natural step, and to gradients.
+"""Passes over a block of rows: marginals, the additive statistics of a natural-gradient step, and gradients.
 
 Notation: K_mm = L L^T, a_i = L^{-1} k_m(x_i) (whitened), q(z) = N(w, P^{-1}), P = R R^T. A block is processed in tiles
 of rows, whose scratch is allocated once; the cache of whitened rows holds the same tiles. There are C latent functions,
@@ -107,7 +107,7 @@ cdef void project(InducingKernel kernel, const double* Linv, const Rows* rows, W
 
 
 cdef Tile whitened(WhitenedRows block, Py_ssize_t t) noexcept nogil:
-    # A tile of whitened rows: in the cache, which the first pass fills, or without a cache in scratch.
+    # A tile of whitened rows: in the cache, which the first pass fills, or in scratch if there is no cache.
     cdef Py_ssize_t m = block.work.n_inducing, start = t * block.work.rows
     cdef Py_ssize_t rows = min(block.work.rows, block.n - start)
     cdef Rows here = rows_from(block.rows, start, rows)

@@ -1,6 +1,6 @@
-"""The nearest rows, and what they say; see nearest.h and local.h.
+"""The search for the nearest rows, and conditionals given their sites; see nearest.h and local.h.
 
-Everything works on a range of rows and writes there alone, so that threads can share the arrays.
+Each function works on a range of rows and writes to these rows alone, so that threads can share the arrays.
 """
 import numpy as np
 
@@ -13,7 +13,7 @@ from ._kernels cimport InducingKernel, diagonal_block, read_feature, rows_from, 
 
 
 cdef class Tree:
-    """Rows in an order by place, among which the nearest are searched.
+    """Rows in spatial order, among which the nearest rows of a point are searched.
 
     Rows (n, d) have a point ``mean`` in their middle and are spread most along the orthonormal columns ``directions``
     (d, p), with power 1 unit vectors; ``power`` of the differences is 2 for Euclidean distances and 1 for sums of
@@ -181,7 +181,7 @@ cdef class Neighbourhoods:
         return 0 if n == self.rows.n else first
 
     def vjp(self, Py_ssize_t first, Py_ssize_t last, given, out, double[:, ::1] d_a, double[::1] d_diagonal):
-        """Pull gradients by conditionals of the rows first, ..., last - 1 back; see local.h.
+        """Gradients by the inputs, from those by conditionals of the rows first, ..., last - 1; see local.h.
 
         ``given`` are for each set S (C, m, m), v (C, m), and gradients by b.S b, b.v, variance and mean (C, r) of all
         rows; or only S and v. For each set ``out`` has arrays gamma, chi (C, s, k), b, u (C, s, m), d_precision and
@@ -325,7 +325,7 @@ cdef class Predictor:
 
 
 def earlier_first(const int32_t[:, ::1] index, const int64_t[::1] rank):
-    """Neighbours (n, k) with those first whose rank (n,) is less than the row's own, and the number (n,) of these."""
+    """Neighbours (n, k), first those whose rank (n,) is below the row's own rank, and the number (n,) of these."""
     cdef Py_ssize_t i, j, first, last
     found, n_earlier = np.empty(np.shape(index), dtype=np.int32), np.empty(index.shape[0], dtype=np.int32)
     cdef int32_t[:, ::1] to = found

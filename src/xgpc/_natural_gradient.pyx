@@ -31,15 +31,16 @@ cdef enum Schedule:
 SCHEDULES = {"adaptive": ADAPTIVE, "constant": CONSTANT, "decay": DECAY}
 
 
-# A slow fixed point, Polya-Gamma's where classes separate, hides under the mini-batches' noise: the adaptive rate,
-# greedy, then falls so fast that the iteration stops short (cod-rna: 5 % off after two epochs). It is kept above
-# t^-0.6, a Robbins-Monro sequence, whose noise the average below removes (then .03 %).
+# Where steps converge slowly, as Polya-Gamma's do if classes separate, the noise of mini-batches hides their progress:
+# the adaptive rate then falls so fast that the iteration stops short (cod-rna: 5 % off after two epochs). The rate is
+# therefore kept above t^-0.6, a Robbins-Monro sequence, and the average below removes the noise of these steps (then
+# .03 % off).
 RATE_FLOOR = 0.6
 cdef double FLOOR = RATE_FLOOR
 
 
 cdef class BatchRows:
-    """Rows that the steps of a call take, and what whitens them.
+    """Rows that the steps of a call use, and the kernels that whiten them.
 
     There is a kernel for all latent functions, or one per function, each with ``Linv`` (m, m), a lower triangle; moving
     priors replace them. With None for the one kernel, the rows are whitened already and explain all of the prior

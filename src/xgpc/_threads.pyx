@@ -1,7 +1,7 @@
 """Threads that work for a calling thread, and contexts, whose ends no exception skips.
 
 Python calls a signal's handler between any two of its instructions, so an interrupt may skip what a ``finally`` or an
-``__exit__`` in Python has to do. Within compiled code it calls none, but where that calls Python or waits for a lock.
+``__exit__`` in Python has to do. In compiled code it calls one only where that code calls Python or waits for a lock.
 What must be done is therefore done here: an exception that comes meanwhile is raised once all is done. The threads are
 started and waited for without the module ``threading``, whose own code may be interrupted.
 """
@@ -10,7 +10,7 @@ from _queue import Empty, SimpleQueue
 from _thread import RLock, _local, allocate_lock, get_ident, start_new_thread
 from collections import deque
 
-# Times that the end of a context is tried: an error of its own would come again and again.
+# The end of a context is tried this many times at most, because an error of its own would come again each time.
 cdef int ATTEMPTS = 100
 
 _of_thread = _local()
@@ -24,8 +24,8 @@ def scratch():
 cdef class Held:
     """Context that calls ``hold(id)`` and ``release(id)`` with its own id, under a lock; both may be called twice.
 
-    Where an exception comes between the last line of a block and ``__exit__``, as that of a tracing function can, the
-    destructor is left. So nothing else should refer to the context.
+    If an exception comes between the last line of a block and ``__exit__``, as that of a tracing function can, only the
+    destructor releases. So nothing else should refer to the context.
     """
     cdef object _hold, _release, _lock
     cdef bint _is_held
@@ -167,13 +167,13 @@ def _work(queue, ended):
 
 
 cdef class Pool:
-    """Threads of the calling thread; a context, at whose end they have ended.
+    """Threads that work for the calling thread; a context, at whose end all of them have ended.
 
     Tasks that have not begun by then are left out. Further exceptions do not shorten the wait for the others.
 
     Attributes
     ----------
-    n_threads : int, the most; they start as there are tasks
+    n_threads : int, most threads; a thread starts when there is a task for it
     is_ending : bool, whether long tasks should end early
     """
     cdef readonly int n_threads
@@ -200,8 +200,8 @@ cdef class Pool:
     def in_order(self, function, items, int at_once):
         """Iterator over a function's values at the items, in order.
 
-        The calling thread wakes for ``at_once`` values together. So many tasks, and one for each thread, have been
-        submitted by then. None is at work after the iterator's end.
+        The calling thread wakes for ``at_once`` values together. By then as many tasks, and one more for each thread,
+        have been submitted. No task is at work after the iterator's end.
         """
         tasks = deque()
         try:

@@ -59,8 +59,8 @@ class Rule(NamedTuple):
 
 def one_of(*options: Rule | str | None) -> Rule:
     """One of these values, or what another rule allows."""
-    rules = [one for one in options if isinstance(one, Rule)]
-    *first, last = (one.words if isinstance(one, Rule) else repr(one) for one in options)
+    rules = [option for option in options if isinstance(option, Rule)]
+    *first, last = (option.words if isinstance(option, Rule) else repr(option) for option in options)
 
     def allows(value: object) -> bool:
         is_value = None in options if value is None else is_name(value, options)
@@ -96,7 +96,7 @@ def _is_list(value: object) -> TypeGuard[Sequence[object]]:
 def _are_columns(value: object) -> bool:
     """Whether these could be categorical columns of some table."""
     kinds = (str, bool | np.bool_, numbers.Integral)
-    return _is_list(value) and any(all(isinstance(one, kind) for one in value) for kind in kinds)
+    return _is_list(value) and any(all(isinstance(item, kind) for item in value) for kind in kinds)
 
 
 def _are_sizes(value: object) -> bool:
@@ -106,7 +106,7 @@ def _are_sizes(value: object) -> bool:
 
 
 def _is_mean(value: object) -> bool:
-    return all(is_number(one) and math.isfinite(one) for one in (value if _is_list(value) else [value]))
+    return all(is_number(item) and math.isfinite(item) for item in (value if _is_list(value) else [value]))
 
 
 TRUTH = Rule(lambda value: isinstance(value, bool | np.bool_), "True or False")
@@ -202,7 +202,7 @@ class FitConfig:
     @property
     def fixed_rates(self) -> np.ndarray:
         """Guess and lapse rate (2,), 0 for those that are learned."""
-        return np.array([0.0 if isinstance(one, str) else one for one in (self.guess_rate, self.lapse_rate)])
+        return np.array([0.0 if isinstance(rate, str) else rate for rate in (self.guess_rate, self.lapse_rate)])
 
     @property
     def has_auto_neighbors(self) -> bool:
@@ -242,7 +242,7 @@ class FitConfig:
 
 
 # Allowed values of each parameter; None if the check needs the data or other parameters.
-PARAMETERS: dict[str, Rule | None] = {one.name: one.metadata.get("rule") for one in fields(FitConfig)}
+PARAMETERS: dict[str, Rule | None] = {field.name: field.metadata.get("rule") for field in fields(FitConfig)}
 # Parameters that model files do not hold.
 UNSAVED = ("held_out_split", "callback")
 
@@ -252,12 +252,12 @@ def check_allowed(model: BaseEstimator, own: Mapping[str, Rule]) -> None:
 
     A name means the same in every classifier here.
     """
-    given = model.get_params(deep=False)
+    arguments = model.get_params(deep=False)
     for name, rule in (PARAMETERS | dict(own)).items():
-        if rule and name in given:
-            rule.check(name, given[name])
-    if "learning_rate" in given:
-        learning_rate_schedule(given["learning_rate"])
+        if rule and name in arguments:
+            rule.check(name, arguments[name])
+    if "learning_rate" in arguments:
+        learning_rate_schedule(arguments["learning_rate"])
 
 
 def _likelihood_of(model: BaseEstimator) -> str:
@@ -289,7 +289,7 @@ def check_parameters(model: BaseEstimator) -> None:
 def _check_rates(model: BaseEstimator) -> None:
     """Raise ValueError for guess and lapse rates that the other parameters do not allow."""
     rates = {name: getattr(model, name) for name in ("guess_rate", "lapse_rate")}
-    numbers = [one for one in rates.values() if not isinstance(one, str)]
+    numbers = [rate for rate in rates.values() if not isinstance(rate, str)]
     given = ", ".join(f"{name}={value!r}" for name, value in rates.items())
     if len(numbers) == 2 and not any(numbers):
         return
@@ -325,15 +325,15 @@ def checked_mean(mean: str | float | Sequence[float], record: LikelihoodBound, n
                 "are part of every prediction. Give numbers, or choose another likelihood or bound."
             )
         return None
-    given = np.asarray(mean, dtype=np.float64)
-    if given.ndim == 0 and (n_latents == 1 or given == 0.0):
-        return np.full(n_latents, float(given))
-    if n_latents == 1 or given.shape != (n_latents,):
+    values = np.asarray(mean, dtype=np.float64)
+    if values.ndim == 0 and (n_latents == 1 or values == 0.0):
+        return np.full(n_latents, float(values))
+    if n_latents == 1 or values.shape != (n_latents,):
         wanted = "a number" if n_latents == 1 else f"0, a list of {n_latents} numbers in the order of classes_,"
         raise ValueError(
             f"mean must be {wanted} or 'base-rate' for likelihood {likelihood!r} and {n_classes} classes; got {mean!r}."
         )
-    return given
+    return values
 
 
 def check_keeps_no_rows(config: FitConfig, why: str) -> None:

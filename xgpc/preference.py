@@ -145,8 +145,8 @@ class GPPreference(ColumnsOfFit):
         record, history = record_of(self.likelihood, "exact"), History()
         sample = Sample(ArraySource(items, np.ones(len(items))), len(items), random_state, None)
         is_default = self.kernel is None
-        given = default_kernel(sample.scale) if is_default else with_numbers(self.kernel, self._columns.names)
-        spec = KernelSpec(given, items.shape[1])
+        kernel = default_kernel(sample.scale) if is_default else with_numbers(self.kernel, self._columns.names)
+        spec = KernelSpec(kernel, items.shape[1])
         many = len(items) > self.n_inducing
         Z = inducing_points(sample, "kmeans", self.n_inducing, random_state, spec) if many else items
         scales = LengthScalePrior(DEFAULT_SPREAD, sample.scale, DEFAULT_LEVEL) if is_default else NO_PRIOR
@@ -155,8 +155,8 @@ class GPPreference(ColumnsOfFit):
             options = Options(float(self.tol), int(self.max_iter), history, random_state, length_scale_prior=scales)
             q, site, self.n_iter_, problem = PairPrior.build(spec, Z).at_prior(), record.site(), 1, None
             if self.optimizer is not None:
-                found = profile(training, q, site, options)
-                q, self.n_iter_, problem = found.point.q, max(1, found.n_iter), found.problem
+                outcome = profile(training, q, site, options)
+                q, self.n_iter_, problem = outcome.point.q, max(1, outcome.n_iter), outcome.problem
             ascent = coordinate_ascent(training, q, site, tol=options.tol, max_iter=options.max_iter)
         if not np.isfinite(ascent.elbo):
             raise ValueError(f"The bound is {ascent.elbo}: scale the features and weights to moderate values.")
@@ -214,7 +214,7 @@ class GPPreference(ColumnsOfFit):
         if not return_grad:
             return probability
         slopes = (slope[:, 1:] for slope in self._record.probability_slopes(mean, variance))
-        return probability, sum(slope * one for slope, one in zip(slopes, by_x, strict=True))
+        return probability, sum(slope * gradient for slope, gradient in zip(slopes, by_x, strict=True))
 
     def draw_functions(self, n_draws: int = 1, random_state: names.RandomSeed = None) -> LatentDraws:
         """Draw latent functions from the posterior, as ``GPClassifier.draw_functions`` does."""

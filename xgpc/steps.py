@@ -90,7 +90,7 @@ def rows_in_batches(
     if isinstance(source, ArrowRows) and source.index:
         run.history.add(decision=note_of_index(source.index))
     check_batches(config)
-    given = None if classes is None else checked_classes(classes, None, model._is_ordered)
+    checked = None if classes is None else checked_classes(classes, None, model._is_ordered)
     run.history.tell(stage="reading")
 
     def progress(n_rows: int) -> None:
@@ -102,9 +102,9 @@ def rows_in_batches(
         """Rows to keep in memory."""
         return max(stages.LAST_ROWS, config.most_rows(1, n_features) if config.may_keep_rows else 0)
 
-    how = given, config.class_weight, size, run.random_state, progress
+    how = checked, config.class_weight, size, run.random_state, progress
     read, sample, stream = survey_partitions(source, *how) if isinstance(source, Partitions) else survey(source, *how)
-    order = NONE if given is None or not model._is_ordered else np.searchsorted(read.classes, given)
+    order = NONE if checked is None or not model._is_ordered else np.searchsorted(read.classes, checked)
     of_all: tuple[Streamed | None, np.ndarray | None] = None, None
     if read.n_rows > size(read.columns.n_features):
         of_all, n_sample = (stream, read.totals), len(sample.X)

@@ -245,7 +245,7 @@ class Encoding:
     @property
     def has_levels(self) -> bool:
         """Whether there are categorical columns with levels."""
-        return any(one.is_categorical and one.levels for one in self.columns)
+        return any(column.is_categorical and column.levels for column in self.columns)
 
     def described_levels(self, X: np.ndarray) -> list[str]:
         """Return sentences on columns of which rows of the matrix X (n, d) have unknown, rare, no levels or dates."""
@@ -299,7 +299,7 @@ class Encoding:
         UserWarning
             For such numbers of a table.
         """
-        table = X if isinstance(X, Table) else Table.of(X, [one.name for one in self.columns])
+        table = X if isinstance(X, Table) else Table.of(X, [column.name for column in self.columns])
         if not self.columns:
             return self.transform(table.array())
         return self.transform(self.matrix(table.columns(), allow_missing=table.is_frame))
@@ -319,7 +319,7 @@ class Encoding:
         Anything but rows of finite numbers with the columns of the matrix, or of the array, raises ValueError.
         """
         X = check_array(X, dtype=(np.float64, np.float32), input_name="X")
-        wanted, least = len(self.matrix_names), 1 + max((one.feature for one in self.warps), default=0)
+        wanted, least = len(self.matrix_names), 1 + max((warp.feature for warp in self.warps), default=0)
         if X.shape[1] < least or (wanted and X.shape[1] != wanted):
             columns = f"{wanted} columns of matrix_names" if wanted else f"features of the fit, {least} or more"
             raise ValueError(f"X has {X.shape[1]} columns; give the {columns}, as inducing_points_ has them.")
@@ -371,14 +371,14 @@ class Encoding:
 
     def to_data(self) -> dict[str, Any]:
         """Return the encoding as values that JSON can hold."""
-        columns, warps = [asdict(one) for one in self.columns], {"warps": list(self.warps)} if self.warps else {}
+        columns, warps = [asdict(column) for column in self.columns], {"warps": list(self.warps)} if self.warps else {}
         return {"dtype": self.dtype, "columns": columns, "limits": list(self.limits), **warps}
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Encoding:
         """Return the encoding that ``to_data`` described; raise ValueError for anything else."""
         try:
-            columns = tuple(ColumnEncoding(**{**one, "levels": tuple(one["levels"])}) for one in data["columns"])
+            columns = tuple(ColumnEncoding(**{**item, "levels": tuple(item["levels"])}) for item in data["columns"])
             limits, warps = from_data(Limit, data.get("limits", ())), from_data(Warp, data.get("warps", ()))
             encoding = cls(columns, data["dtype"], limits, warps)
         except (TypeError, KeyError, IndexError, AttributeError) as error:
@@ -408,12 +408,12 @@ def is_categorical(setting: Sequence[Any] | str | None, table: Table, columns: S
     if isinstance(setting, str):
         return [table.is_frame and column.levels is not None for column in columns]
     chosen, names = list(setting), [column.name for column in columns] if table.is_frame else []
-    if chosen and all(isinstance(one, bool | np.bool_) for one in chosen):
+    if chosen and all(isinstance(choice, bool | np.bool_) for choice in chosen):
         if len(chosen) != len(columns):
             raise ValueError(f"categorical_features is a mask of {len(chosen)} columns; X has {len(columns)}.")
-        return [bool(one) for one in chosen]
-    places = [names.index(one) if one in names else one for one in chosen]
-    if wrong := [one for one in places if isinstance(one, str) or not 0 <= one < len(columns)]:
+        return [bool(choice) for choice in chosen]
+    places = [names.index(choice) if choice in names else choice for choice in chosen]
+    if wrong := [place for place in places if isinstance(place, str) or not 0 <= place < len(columns)]:
         raise ValueError(
             f"categorical_features has {wrong[0]!r}: names must be among {names[:LISTED]}, the names of columns of X, "
             f"and positions are from 0 to {len(columns) - 1} here."

@@ -167,7 +167,7 @@ def _are_times(values: MatrixLike) -> bool:
     """Return whether the first value of an array, or of a column of objects, is a date or a duration."""
     kind = getattr(values.dtype, "kind", "O")
     first = [type(value) for value in np.ravel(values[:1])] if kind == "O" else []
-    return kind in "mM" or any(issubclass(one, TIMES) or one.__name__ == "Period" for one in first)
+    return kind in "mM" or any(issubclass(type_, TIMES) or type_.__name__ == "Period" for type_ in first)
 
 
 def _index_columns(frame: Frame) -> list[str]:

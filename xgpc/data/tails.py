@@ -91,8 +91,8 @@ def limits_of(X: np.ndarray, weight: np.ndarray, heavy: Collection[int] = ()) ->
     # Differences by rounding have no gaps.
     features = np.flatnonzero(varies(np.min(X, axis=0), np.max(X, axis=0))).tolist()
     ends = [(j, *limits(np.asarray(X[:, j], dtype=np.float64), counted)) for j in features]
-    records = tuple(Limit(*one) for one in ends if np.any(np.isfinite(one[1:])))
-    return tuple(one for one in records if one.feature not in heavy or _is_repeated(X[one.is_far(X), one.feature]))
+    records = tuple(Limit(*end) for end in ends if np.any(np.isfinite(end[1:])))
+    return tuple(end for end in records if end.feature not in heavy or _is_repeated(X[end.is_far(X), end.feature]))
 
 
 def _has_near_ends(values: np.ndarray) -> bool:
@@ -156,7 +156,7 @@ def warps_of(X: np.ndarray, weight: np.ndarray, limits: Sequence[Limit]) -> tupl
     if X.shape[0] < LEAST_ROWS:
         return ()
     X, weight = _looked_at(X, weight)
-    far, warps = {one.feature: one.is_far(X) for one in limits}, []
+    far, warps = {limit.feature: limit.is_far(X) for limit in limits}, []
     for j in range(X.shape[1]):
         near = ~far[j] if j in far else slice(None)
         values = X[near, j]
@@ -198,8 +198,8 @@ def within(X: MatrixLike, limits: Sequence[Limit]) -> MatrixLike:
 def within_vjp(X: np.ndarray, limits: Sequence[Limit], gradient: np.ndarray) -> np.ndarray:
     """Return gradients (..., n, d) by rows X (n, d), from those by ``within`` of them: a far value has no influence."""
     result = np.array(gradient)
-    for one in limits:
-        result[..., one.is_far(X), one.feature] = 0.0
+    for limit in limits:
+        result[..., limit.is_far(X), limit.feature] = 0.0
     return result
 
 
@@ -238,10 +238,10 @@ def described(limit: Limit, name: str) -> str:
 
 def from_data(kind: type[Record], data: Sequence[Sequence[float]]) -> tuple[Record, ...]:
     """Return limits or warps from lists, as JSON holds them; raise ValueError for bad numbers or unsorted features."""
-    records = tuple(kind._make(one) for one in data)
-    features = [one.feature for one in records]
+    records = tuple(kind._make(values) for values in data)
+    features = [record.feature for record in records]
     is_valid = all(type(j) is int and j >= 0 for j in features) and features == sorted(set(features))
-    is_valid &= all(type(number) is float for one in records for number in one[1:])
-    if not (is_valid and all(one.is_valid for one in records)):
+    is_valid &= all(type(number) is float for record in records for number in record[1:])
+    if not (is_valid and all(record.is_valid for record in records)):
         raise ValueError(f"its {kind.__name__.lower()}s are not valid: {reprlib.repr(data)}")
     return records

@@ -67,7 +67,7 @@ class Columns(NamedTuple):
     def check_same(self, first: Columns) -> None:
         """Raise ValueError if a batch has other columns than the first batch."""
         if (self.n_features, self.names) != (first.n_features, first.names):
-            here, there = (f"{one.n_features} features, {one.described}" for one in (self, first))
+            here, there = (f"{side.n_features} features, {side.described}" for side in (self, first))
             raise ValueError(
                 f"The batch has {here}; the first batch has {there}. All must have the same columns in the same order."
             )
@@ -177,9 +177,9 @@ def _columns(model: BaseEstimator, table: Table) -> tuple[list[Column], list[boo
     if not n_rows or not columns:
         raise ValueError(f"X has {n_rows} rows and {len(columns)} columns; give a row and a column or more.")
     chosen = is_categorical(setting, table, columns)
-    missing = [(one.name, one.n_missing) for one, leaves in zip(columns, chosen, strict=True) if not leaves]
+    missing = [(column.name, column.n_missing) for column, leaves in zip(columns, chosen, strict=True) if not leaves]
     if not table.is_frame and any(count for _, count in missing):
-        raise ValueError(f"X has {said_missing([one for one in missing if one[1]])}. {HOW_TO_MISS}")
+        raise ValueError(f"X has {said_missing([pair for pair in missing if pair[1]])}. {HOW_TO_MISS}")
     return columns, chosen
 
 
@@ -288,9 +288,9 @@ def transformed(
     else:
         warps = warps_of(X, rows.weight, limits) if may_warp else ()
     if warps:
-        names = listed([columns.described[one.feature] for one in warps])
+        names = listed([columns.described[warp.feature] for warp in warps])
         sentences.append(f"Features with heavy tails {off.format('are warped')}: {names}.")
-        limits = limits_of(X, rows.weight, [one.feature for one in warps]) if limits else limits
+        limits = limits_of(X, rows.weight, [warp.feature for warp in warps]) if limits else limits
     if limits:
         where = listed([described(limit, columns.described[limit.feature]) for limit in limits])
         sentences.append(

@@ -104,7 +104,7 @@ class ArrowBatches:
 def near_names(absent: Sequence[str], names: Sequence[str]) -> str:
     """Return, in brackets, the names that absent ones may have meant; empty if there are none."""
     lower = {name.lower(): repr(name) for name in names}
-    near = [lower[one] for name in absent for one in get_close_matches(name.lower(), lower, n=1)]
+    near = [lower[match] for name in absent for match in get_close_matches(name.lower(), lower, n=1)]
     return f" (did you mean {', '.join(near)}?)" if near else ""
 
 
@@ -190,7 +190,7 @@ def parquet_dataset(path: Path | list[Path] | tuple[Path, ...]) -> Dataset:
     datasets = _pyarrow("pyarrow.dataset")
     # By default Arrow reads the next row groups whole: ten of 22 MB take 516 MB, and 94 MB with a stream.
     kind = datasets.ParquetFileFormat(pre_buffer=False, use_buffered_stream=True, page_checksum_verification=True)
-    names = [os.fspath(one) for one in (path if isinstance(path, list | tuple) else [path])]
+    names = [os.fspath(file) for file in (path if isinstance(path, list | tuple) else [path])]
     if not names:
         raise ValueError("path is an empty list: give the name of a Parquet file or folder, or a list of files.")
     # Arrow takes a folder alone, not in a list.

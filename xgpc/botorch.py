@@ -35,20 +35,26 @@ def _functions(family: str) -> Any:
     return torch if family in ("matern-1/2", "axis-matern-1/2") else SMOOTH
 
 
-def _with_points(core: InducingKernel, X: torch.Tensor) -> torch.Tensor:
-    """k(X, Z) (..., n, m) of rows (..., n, d) and the inducing points, without noise."""
-    Z = torch.tensor(core.inducing_points)
-    pairs = Pairs(lambda j: (X[..., j, None], Z[:, j]), X.new_zeros(*X.shape[:-1], len(Z)))
-    return covariances(core, pairs, _functions)
+class _Pairs(Pairs):
+    """Pairs of rows x and z (..., d)."""
+
+    def __init__(self, x: torch.Tensor, z: torch.Tensor) -> None:
+        self.x, self.z = x, z
+        zeros = x.new_zeros(torch.broadcast_shapes(x.shape, z.shape)[:-1])
+        super().__init__(lambda j: (x[..., j], z[..., j]), zeros)
+
+    def half_squares(self, scale: np.ndarray, family: str) -> torch.Tensor:
+        # All features at once take fewer calls. What a factor does not see must not get its NaN.
+        seen = np.flatnonzero(scale)
+        return -0.5 * ((self.x[..., seen] - self.z[..., seen]) * torch.as_tensor(scale[seen])).square().sum(-1)
 
 
 def _joint(core: InducingKernel, X: torch.Tensor) -> torch.Tensor:
     """k(X, X) (..., q, q), with noise on the diagonal."""
-    own = Pairs(lambda j: (X[..., j], X[..., j]), X.new_zeros(X.shape[:-1]))
-    joint = torch.diag_embed(covariances(core, own, _functions, is_own=True))
+    joint = torch.diag_embed(covariances(core, _Pairs(X, X), _functions, is_own=True))
     # Pairs alone: of a row with itself, a kernel with nu = 1/2 would have a kink.
     first, second = torch.triu_indices(X.shape[-2], X.shape[-2], 1)
-    pairs = Pairs(lambda j: (X[..., first, j], X[..., second, j]), X.new_zeros(*X.shape[:-2], len(first)))
+    pairs = _Pairs(X[..., first, :], X[..., second, :])
     joint[..., first, second] = joint[..., second, first] = covariances(core, pairs, _functions)
     return joint
 
@@ -135,7 +141,8 @@ class LatentModel(Model):
         for c in range(self.num_outputs) if output_indices is None else output_indices:
             core, weights, explained, added = self._forms[c]
             if id(core) not in kernels:
-                kernels[id(core)] = _with_points(core, rows), _joint(core, rows)
+                to_points = _Pairs(rows[..., None, :], torch.tensor(core.inducing_points))
+                kernels[id(core)] = covariances(core, to_points, _functions), _joint(core, rows)
             k, prior = kernels[id(core)]
             less, more = k @ explained.mT, k @ added.mT
             mean = k @ weights + float(np.atleast_1d(self.model.mean_)[c])

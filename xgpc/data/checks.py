@@ -104,9 +104,10 @@ def check_features(rows: MatrixLike, names: Sequence[str] | None, how: str = HOW
     row, column, value = int(entries.row[first]), int(entries.col[first]), entries.data[first]
     if np.isnan(value):
         raise BadRow(f"X has {said_missing(missing_numbers(rows, names))}. {how}", row)
-    size = "infinity" if np.isinf(value) else f"size {abs(value):.3g}"
-    how = f"scale the features to at most {LARGEST_FEATURE:g}, or leave out such rows."
-    raise BadRow(f"X has a value of {size}, of {_feature(column, names)} in row {row}; {how}", row)
+    size, how = f"size {abs(value):.3g}", f"scale the features to at most {LARGEST_FEATURE:g}"
+    if np.isinf(value):
+        size, how = "infinity", "leave out such rows, or put in numbers"
+    raise BadRow(f"X has a value of {size}, of {_feature(column, names)} in row {row}; {how}.", row)
 
 
 def missing_values(values: np.ndarray) -> np.ndarray:

@@ -185,12 +185,12 @@ class FullPrior(RowPrior):
         """The kernel's gradient from those by K, G (n, n), and by the noise of each row."""
         core, (n, d) = self.core, self.Z.shape
 
-        def of_rows(rows: slice) -> KernelGradient:
+        def part_gradient(rows: slice) -> KernelGradient:
             part, work = KernelGradient.empty(core), workspace(rows.stop - rows.start, n, d)
             _engine.full_gradient(core, rows.start, rows.stop, G, by_noise, work, part)
             return part
 
-        first, *others = training.executor.each(of_rows, parts_of(n))
+        first, *others = training.executor.each(part_gradient, parts_of(n))
         for other in others:
             first += other
         return first
@@ -208,7 +208,7 @@ class FullPrior(RowPrior):
         L, H = factors
         half_log_det = float(np.sum(np.log(np.diag(L))))
         del L, B, factors
-        # diag(B^{-1}) = 1 - lambda v: the variances without a product of matrices, where that keeps its digits.
+        # diag(B^{-1}) = 1 - lambda v gives the variances without a product of matrices, where it keeps enough digits.
         explained = 1.0 - np.einsum("ij,ij->j", H, H)
         variance = np.divide(explained, precision, out=np.zeros(n), where=explained > LEAST_EXPLAINED)
         H *= root
@@ -282,7 +282,7 @@ class FullPosterior(KernelPosterior):
 
     @property
     def anywhere(self) -> FormPredictor:
-        """With the factors, O(n^2) memory; it has other bits at the training rows."""
+        """It keeps the factors, O(n^2) memory; at the training rows its results differ from q's by rounding."""
         return FormPredictor(self.covariance_forms())
 
     def times_mean(self, precision: np.ndarray) -> np.ndarray:

@@ -178,7 +178,7 @@ class SparsePosterior(KernelPosterior):
         return [CovarianceForm(group.core, group.Linv.T @ w, group.Linv, Rinv @ group.Linv) for group, Rinv, w in each]
 
     def path_deviations(self) -> np.ndarray:
-        """That of the jitter: L L^T = k(Z, Z) + jitter times its mean diagonal."""
+        """Those of the jitter: L L^T = k(Z, Z) + jitter times its mean diagonal."""
         noise = [np.mean(np.sum(prior.L**2, axis=1)) * prior.jitter / (1.0 + prior.jitter) for prior in self.groups]
         return np.repeat(np.sqrt(noise)[:, None], self.prior.n_inducing, axis=1)
 
@@ -270,7 +270,7 @@ class SparsePrior(InducingPrior):
 
     @classmethod
     def build(cls, spec: KernelSpec, Z: np.ndarray, dtype: type = np.float64) -> Self:
-        """Factorise K_mm, with as little jitter as it takes; O(m^3). ValueError if even the largest is too little."""
+        """Factorise K_mm with as little jitter as it needs; O(m^3). ValueError if the largest jitter is too small."""
         if not np.all(np.isfinite(Z)):
             raise ValueError("The inducing points contain NaN or infinity.")
         core = spec.at(Z)

@@ -28,7 +28,7 @@ from .tails import Limit, Warp, from_data, limits, warp_slopes, warped, within, 
 # Each level has this in its own column of the matrix and 0 in the others, so that two levels are at a distance of 1.
 IN_OWN_COLUMN = math.sqrt(0.5)
 # Most levels of a column, as in HistGradientBoostingClassifier: each takes a column of the matrix. If there are more,
-# those of fewer than LEAST_OF_LEVEL rows have none, as a single row tells little of others.
+# levels of fewer than LEAST_OF_LEVEL rows count as unknown, because a single row says little about others.
 MAX_LEVELS, LEAST_OF_LEVEL = 255, 2
 # Rows with levels of their own that a small table may have.
 FEW_ALONE = 10
@@ -146,14 +146,14 @@ def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> Col
         return ColumnEncoding(column.name, (), has_missing and not is_empty, None if is_empty else 0.0)
     weight = weight if len(weight) else np.ones(len(numbers))
     values, weight = numbers[known].astype(np.float64), weight[known]
-    # Values that are far from all others, codes perhaps, would move the mean away from these.
+    # Values that are far from all others, perhaps codes, would move the mean away from the others.
     low, high = limits(values, weight)
     near = (values >= low) & (values <= high)
     fill = float(np.average(values[near], weights=weight[near]))
     distinct, inverse = np.unique(values, return_inverse=True)
     counts = np.bincount(inverse, weight)
     often = distinct[counts >= LEAST_REPEATED]
-    # In a column of two values, levels tell nothing that the number does not.
+    # In a column of two values, levels have no more information than the number.
     differs = len(distinct) > 2 and varies(np.min(numbers[known]), np.max(numbers[known]))
     is_uneven = differs and np.max(counts) > REPEATED_SHARE * np.sum(counts)
     repeated = often.tolist() if is_uneven and 1 < len(often) <= MAX_LEVELS else []
@@ -180,9 +180,9 @@ class Encoding:
     The matrix has the columns in their order, a categorical one as a column for each level, for missing values among
     them, and one for unknown levels. An indicator follows for each column of numbers of which the training rows missed
     some. Then come levels of columns of numbers in which more than half of the training rows have the same value, such
-    as gains that most people have none of: the values of ten rows or more, and one level for all others. Any two levels
-    have the squared distance 1. Missing numbers are the mean of the training rows, at a distance of 1 from known ones
-    by their indicator.
+    as capital gains, which are 0 for most people: one level for each value of ten rows or more, and one for all other
+    values. Any two levels have the squared distance 1. Missing numbers are the mean of the training rows, at a distance
+    of 1 from known ones by their indicator.
 
     Attributes
     ----------

@@ -38,8 +38,8 @@ class Sample:
         self.scale[two_valued] = 0.5 * (high - low)[two_valued]
         if groups is not None:
             n_levels = np.maximum(groups.sums(low < high), 1.0)[groups.index]
-            of_levels = np.where(n_levels > 1.0, np.sqrt(0.5 - 0.5 / n_levels), 1.0)
-            self.scale = np.where(groups.are_shared, of_levels, self.scale)
+            level_scale = np.where(n_levels > 1.0, np.sqrt(0.5 - 0.5 / n_levels), 1.0)
+            self.scale = np.where(groups.are_shared, level_scale, self.scale)
 
 
 def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

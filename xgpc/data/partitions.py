@@ -1,6 +1,6 @@
 """Fit to training rows in partitions on a cluster: the tasks of a partition, and the sums of their results.
 
-A cluster has to provide ``Partitions`` alone. A task gives the same result if it runs again, so a worker may die at
+A cluster only has to provide ``Partitions``. A task gives the same result if it runs again, so a worker may die at
 any time. Records are added in the order of the partitions: the bits do not depend on the number of workers.
 """
 
@@ -86,8 +86,9 @@ def survey_partitions(
 ) -> tuple[Survey, Rows, Streamed]:
     """Check and count all partitions, then draw the rows to learn from: the rows that ``survey`` would draw.
 
-    Two readings: how many rows of a class are drawn is known once all are counted, and then hardly more than these
-    leave their partitions. Parameters and results as of ``survey``; a note of an error names the partition.
+    This takes two readings: once all rows are counted, the number of rows to draw from each class is known, and hardly
+    more than these leave their partitions. Parameters and results as of ``survey``; a note of an error names the
+    partition.
     """
     total, counts = None, np.zeros((2, len(partitions)), dtype=np.int64)
     with closing(partitions.run(summarized, allowed, [None] * len(partitions))) as summaries:
@@ -99,17 +100,17 @@ def survey_partitions(
             progress(int(counts[0].sum()))
     if total is None:
         raise ValueError(f"The {len(partitions)} partitions have no rows. Give some that have.")
-    (n_rows, n_given), given = counts.tolist(), total.counts[1]
+    (n_rows, n_given), n_each = counts.tolist(), total.counts[1]
     places = list(map(Place, accumulate(n_rows, initial=0), accumulate(n_given, initial=0), n_rows))
     surveyed = Survey.of(total, allowed, class_weight)
     n_kept = size(total.columns.n_features)
-    limits = np.minimum(1.0, numbers_drawn(given, n_kept, is_final=False) / np.maximum(1, given))
-    # Class weights come last.
+    limits = np.minimum(1.0, numbers_drawn(n_each, n_kept, is_final=False) / np.maximum(1, n_each))
+    # Class weights are applied last, by ``weighted``.
     drawing = seed_of_keys(random_state), limits[surveyed.order], replace(surveyed, factors=None)
     keys, parts = zip(*partitions.run(candidates, drawing, places), strict=True)
     rows = joined([part for part in parts if len(part.X)])
     keep, _ = of_least_keys(
-        np.concatenate(keys), rows, numbers_drawn(given, n_kept)[surveyed.order], np.ones(len(given))
+        np.concatenate(keys), rows, numbers_drawn(n_each, n_kept)[surveyed.order], np.ones(len(n_each))
     )
     return surveyed, surveyed.weighted(*rows.part(keep)), partial(PartitionedRows, partitions, places, surveyed)
 
@@ -139,7 +140,7 @@ class PartitionedRows(BatchSource):
     def sums(self, function: Function[Result], state: State) -> Generator[Result]:
         """Yield the sum of the records of each partition's blocks, in order; none for a partition without rows."""
         with closing(self._partitions.run(summed, (function, state, self._surveyed), self._places)) as sums:
-            # The first one is added to, and the worker may share it.
+            # The caller adds to the first sum, which the worker may share, so each is a copy.
             yield from (deepcopy(total) for total in sums if total is not None)
 
 

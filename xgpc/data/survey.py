@@ -37,9 +37,9 @@ HOW_TO_READ_AGAIN = (
     "lambda: batches_of('rows.csv'), a list of batches, an object whose __iter__ begins anew, or one of "
     "xgpc.rows.from_parquet, from_arrow and from_npy"
 )
-# Rows of a class are kept while they can still be among those of least keys that the final sample has. Their number on
-# the way is hypergeometric: less than one of 1e14 draws exceeds its mean by so many standard deviations and the
-# constant, which is for means near 0.
+# Rows of a class are kept while they can still be among the rows of least keys that make the final sample. Their number
+# among the rows read so far is hypergeometric: less than one of 1e14 draws exceeds its mean by MARGIN_ERRORS standard
+# deviations and MARGIN, which is for means near 0.
 MARGIN_ERRORS, MARGIN = 8.0, 32
 # Rows that cannot be drawn any more are dropped each time that the rows in memory have grown by this factor.
 ROOM = 1.5
@@ -82,7 +82,7 @@ def reading(
             try:
                 for batch in batches:
                     yield check(batch if is_kept else deepcopy(batch))
-                    # The next batch is read while nobody holds the last one.
+                    # The last batch is released before the next one is read.
                     del batch
                     number += 1
             except Exception as error:
@@ -105,7 +105,7 @@ def _iterator(source: object) -> Iterator[object] | None:
 
 
 def seed_of_keys(random_state: np.random.RandomState) -> np.ndarray:
-    """Return the seed (4,) of the rows' keys; ``random_state`` does not change, and gives other numbers."""
+    """Return the seed (4,) of the rows' keys; ``random_state`` stays as it is, and its numbers are other ones."""
     return deepcopy(random_state).randint(2**32, size=4, dtype=np.uint64)
 
 
@@ -117,7 +117,8 @@ def keys_from(seed: np.ndarray, start: int) -> np.random.Generator:
 def numbers_drawn(counts: np.ndarray, size: int, is_final: bool = True) -> np.ndarray:
     """Return the numbers (C,) of rows of each class, of which there are ``counts``, in a sample of some size.
 
-    Largest remainders are rounded up. While rows still come, bounds on the numbers that the final sample takes.
+    Largest remainders are rounded up. While rows still come (not ``is_final``), these are upper bounds of the final
+    numbers.
     """
     means = min(1.0, size / max(1, int(counts.sum()))) * counts
     if not is_final:
@@ -137,21 +138,21 @@ def of_least_keys(
     """
     keep, limits = np.ones(len(keys), dtype=bool), limits.copy()
     for c, number in enumerate(numbers):
-        (of_class,) = np.nonzero(rows.y == c)
-        if len(of_class) > number:
-            order = np.argsort(keys[of_class], kind="stable")
-            limits[c] = keys[of_class[order[number]]]
-            keep[of_class[order[number:]]] = False
+        (members,) = np.nonzero(rows.y == c)
+        if len(members) > number:
+            order = np.argsort(keys[members], kind="stable")
+            limits[c] = keys[members[order[number]]]
+            keep[members[order[number:]]] = False
     return keep, limits
 
 
 def tally(codes: np.ndarray, weight: np.ndarray, n_labels: int = 0) -> np.ndarray:
     """Return (3, k) for k label numbers: the rows, the rows of positive weight, and the sums of weights."""
-    return np.array([np.bincount(codes, one, n_labels) for one in (None, weight > 0.0, weight)], dtype=np.float64)
+    return np.array([np.bincount(codes, values, n_labels) for values in (None, weight > 0.0, weight)], dtype=np.float64)
 
 
 class Draw:
-    """Draws ``size`` rows from rows that come one after the other: those of least keys of each class.
+    """Draws ``size`` rows from rows that come one after the other: of each class the rows of least keys.
 
     Memory is for ``ROOM`` times the sample, or little more. The sample depends on the order of the rows and on their
     keys alone.
@@ -312,12 +313,12 @@ def survey(
     allowed : the labels that there are, or None for those that turn up
     size : most rows that are kept in memory, as a function of the number of features
     random_state : its state is read and left as it is: a fit of few rows is the same as ``fit``
-    progress : told how many rows were read, again and again
+    progress : called with the number of rows read so far, again and again
 
     Returns
     -------
-    Survey, a sample of the rows of positive weight, or all if they fit, with class numbers as y, and what makes the
-    source of all rows
+    Survey, a sample of the rows of positive weight, or all if they fit, with class numbers as y, and a function that
+    makes the source of all rows
     """
     draw, keys, summary = None, keys_from(seed_of_keys(random_state), 0), None
 
@@ -351,8 +352,8 @@ def survey(
 def streamed(source: object, surveyed: Survey, labels: np.ndarray, encoding: Encoding) -> BatchSource:
     """Return all rows of positive weight of a surveyed source, to be read in every pass.
 
-    A reading raises ValueError if the source has other rows than in the first one, as far as number, columns and labels
-    tell.
+    A reading raises ValueError if the source has other rows than in the first one, as far as their number, columns and
+    labels show it.
     """
     surveyed = replace(surveyed, labels=labels, encoding=encoding)
     begin = reading(source, surveyed.rows)

@@ -16,16 +16,18 @@ from ..names import MatrixLike
 from ..ranges import varies
 from ..rows.block import dense
 
-# Values are far if a gap of so many times the range of all nearer values, from the other side's quartile on, separates
-# them. Codes such as -9999 leave gaps of 17 ranges and more, and heavy tails thin out gradually.
+# Values are far if a gap separates them that is this many times as wide as the range of all nearer values, measured
+# from the other side's quartile. Codes such as -9999 leave gaps of 17 ranges and more, and heavy tails thin out
+# gradually.
 FAR = 5.0
-# Several values can be far only if at most this share of the rows have them: what differs between more rows may tell.
+# Several values can be far only if at most this share of the rows have them: differences between more rows may be
+# informative.
 RARE = 0.05
-# A value of so large a share of the rows does not count in the quartiles, which would coincide.
+# A value that at least this share of the rows has does not count in the quartiles, which would otherwise coincide.
 REPEATED = 0.5
 # With fewer rows none is known to be far: three in a row and one aside are few, not wrong.
 LEAST_ROWS = 20
-# Rows that are looked at, evenly spread.
+# At most this many rows, evenly spread, are looked at.
 LOOKED_AT = 131_072
 # Excess kurtosis of heavy tails: 0 for a normal distribution, 3 for a Laplace, 6 for an exponential one.
 HEAVY = 5.0
@@ -36,7 +38,7 @@ NORMAL = 1.4826
 # Where more than half of the rows have the median, this quantile of the other deviations is the scale: zeros are then
 # clearly apart from the amounts of other rows.
 NEAR = 0.25
-# A smaller part of the largest deviation is no scale: the ratio would be beyond what rounding leaves.
+# The scale is at least this part of the largest deviation: smaller ones would be rounding errors.
 LEAST_SCALE = 1e-12
 
 
@@ -119,7 +121,7 @@ def limits(values: np.ndarray, weight: np.ndarray | None) -> tuple[float, float]
     if weight is None:
         if _has_near_ends(values):
             return -np.inf, np.inf
-        # Counts take a tenth of the time of places.
+        # ``return_counts`` takes a tenth of the time of ``return_inverse``.
         values, mass = np.unique(values, return_counts=True)
     else:
         values, place = np.unique(values, return_inverse=True)

@@ -115,7 +115,7 @@ def training_data(
     Parameters
     ----------
     model : the estimator, with its parameters; scikit-learn's checks keep names and number of columns in it
-    classes : labels that there may be, in the order of the columns of y (n, C); None: those of y
+    classes : labels that may occur, in the order of the columns of y (n, C); None: those of y
     fitted : the columns of a model that continues; None for its first rows
     """
     columns, chosen = ([], []) if fitted else _columns(model, table)
@@ -218,7 +218,7 @@ def _numbers(model: BaseEstimator, table: Table, fitted: Columns | None, takes_t
     """Return the rows (n, d) as scikit-learn's checks make numbers of them, which may be missing."""
     is_sparse = sparse.issparse(table.native) and model.__sklearn_tags__().input_tags.sparse
     try:
-        # The caller says where numbers are not finite.
+        # The caller checks that numbers are finite, and names the first that is not.
         return validate_data(
             model,
             table.native,
@@ -272,9 +272,9 @@ def transformed(
 ) -> tuple[MatrixLike, Encoding, list[str]]:
     """Return the rows within limits and warped, the encoding with both, and sentences on it.
 
-    ``before`` are the columns of a previous fit that a warm start continues: alike columns keep its warps, if it has
-    any. Sparse rows stay unchanged, because zeros would not stay zeros; memory maps, because a copy may not fit into
-    memory.
+    ``before`` are the columns of a previous fit that a warm start continues: if the columns are the same, its warps
+    stay, if it has any. Sparse rows stay unchanged, because zeros would not stay zeros; memory maps, because a copy may
+    not fit into memory.
     """
     X, encoding = rows.X, columns.encoding
     if sparse.issparse(X):
@@ -282,7 +282,7 @@ def transformed(
     is_kept, sentences = is_mapped(X), list[str]()
     off = "stay, because X is a memory map" if is_kept else "{} (feature_transform=None leaves them)"
     limits = limits_of(X, rows.weight)
-    # An earlier fit without warps may have had another setting, a given kernel, or too few rows to see a tail.
+    # An earlier fit without warps may have had another setting, a kernel of the user, or too few rows to show a tail.
     if before is not None and before.encoding.warps and before.described == columns.described:
         warps = before.encoding.warps
     else:

@@ -135,7 +135,7 @@ class AxisMatern(StationaryKernelMixin, NormalizedKernelMixin, Kernel):
 
     def __repr__(self) -> str:
         # Parameters are checked where the kernel is used.
-        given = np.asarray(self.length_scale)
-        shown = "{:.3g}" if given.dtype.kind in "iuf" else "{!r}"
-        listed = ", ".join(shown.format(value) for value in given.ravel().tolist())
-        return f"AxisMatern(length_scale={f'[{listed}]' if given.ndim else listed}, nu={self.nu!r})"
+        scale = np.asarray(self.length_scale)
+        shown = "{:.3g}" if scale.dtype.kind in "iuf" else "{!r}"
+        listed = ", ".join(shown.format(value) for value in scale.ravel().tolist())
+        return f"AxisMatern(length_scale={f'[{listed}]' if scale.ndim else listed}, nu={self.nu!r})"

@@ -62,14 +62,15 @@ class LengthScalePrior:
     def n_effective(self, spec: KernelSpec) -> float:
         """Effective number of learned parameters: a length scale counts as spread^2 / (1 + spread^2), any other as one.
 
-        This is tr(H (H + H_prior)^-1) if rows tell of a ratio of length scales about as much as a prior of spread 1.
+        This is tr(H (H + H_prior)^-1) if the rows inform about a ratio of length scales about as much as a prior of
+        spread 1.
         """
         if np.isinf(self.spread):
             return float(len(spec.theta))
         # The square of a large spread would overflow.
-        of_ratio = (self.spread / math.hypot(1.0, self.spread)) ** 2
+        share = (self.spread / math.hypot(1.0, self.spread)) ** 2
         n_ratios = sum(place.stop - place.start - 1 for place, _ in spec.length_scales)
-        return float(len(spec.theta) - n_ratios * (1.0 - of_ratio))
+        return float(len(spec.theta) - n_ratios * (1.0 - share))
 
     def of(self, groups: Sequence[Any]) -> tuple[float, np.ndarray]:
         """Log density of all kernels ``group.spec``, and its gradient in their concatenated ``theta``."""

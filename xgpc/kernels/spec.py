@@ -426,13 +426,13 @@ class KernelSpec:
         """The compiled kernel between rows and inducing points (m, d)."""
         values = self._values
         if self.called is not None:
-            of_theta = np.exp(self.theta) if len(self.theta) else np.ones(1)
+            parameters = np.exp(self.theta) if len(self.theta) else np.ones(1)
             nothing = np.empty((0, inducing_points.shape[1]))
-            return InducingKernel(of_theta, 0.0 * of_theta, [], [], [], nothing, inducing_points, self.called)
-        of_term, family, shape = list[int](), list[int](), list[float]()
+            return InducingKernel(parameters, 0.0 * parameters, [], [], [], nothing, inducing_points, self.called)
+        term_of_factor, family, shape = list[int](), list[int](), list[float]()
         scale = np.ones((len(self.factors), self.n_features))
         for f, (t, leaf) in enumerate(self.factors):
-            of_term.append(t)
+            term_of_factor.append(t)
             family.append(FAMILIES[leaf.family])
             shape.append(leaf.shape(values) ** leaf.factor.power)
             scale[f] = 1.0 / leaf.length_scale(values) if leaf.factor.scale else leaf.places >= 0
@@ -440,7 +440,7 @@ class KernelSpec:
         for term in self.terms:
             variances.append(term.variance(values))
             are_noise.append(bool(term.noise))
-        return InducingKernel(variances, are_noise, of_term, family, shape, scale, inducing_points)
+        return InducingKernel(variances, are_noise, term_of_factor, family, shape, scale, inducing_points)
 
     def gradient(
         self, core: InducingKernel, cross: KernelGradient, gram: KernelGradient

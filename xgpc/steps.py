@@ -58,14 +58,14 @@ def rows_in_memory(
     # The checks keep the columns of these rows in the model.
     before = _columns_before(model, config)
     rows, names, columns, places, order = training_data(model, table, y, sample_weight, classes)
-    of_counts = has_counts(y)
+    are_counts = has_counts(y)
     if groups is not None:
-        groups = checked_groups(groups, np.shape(y)[0], None if of_counts else sample_weight)
-        groups = groups[places] if of_counts else groups
+        groups = checked_groups(groups, np.shape(y)[0], None if are_counts else sample_weight)
+        groups = groups[places] if are_counts else groups
     # Either all classes of a row with counts are held out or none. Otherwise an array as large as the labels is freed.
-    places = places if of_counts else NONE
+    places = places if are_counts else NONE
     fit = _fit(config, run, rows, names, columns, before, groups, order=order)
-    return replace(fit, hold_out=replace(fit.hold_out, places=places)) if of_counts else fit
+    return replace(fit, hold_out=replace(fit.hold_out, places=places)) if are_counts else fit
 
 
 def _columns_before(model: PosteriorClassifier, config: FitConfig) -> Columns | None:
@@ -105,12 +105,12 @@ def rows_in_batches(
     how = checked, config.class_weight, size, run.random_state, progress
     read, sample, stream = survey_partitions(source, *how) if isinstance(source, Partitions) else survey(source, *how)
     order = NONE if checked is None or not model._is_ordered else np.searchsorted(read.classes, checked)
-    of_all: tuple[Streamed | None, np.ndarray | None] = None, None
+    all_rows: tuple[Streamed | None, np.ndarray | None] = None, None
     if read.n_rows > size(read.columns.n_features):
-        of_all, n_sample = (stream, read.totals), len(sample.X)
+        all_rows, n_sample = (stream, read.totals), len(sample.X)
         run.history.tell(decision=f"{read.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")
     before = _columns_before(model, config)
-    return _fit(config, run, sample, read.classes, read.columns, before, None, *of_all, order)
+    return _fit(config, run, sample, read.classes, read.columns, before, None, *all_rows, order)
 
 
 def _fit(

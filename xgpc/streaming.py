@@ -142,13 +142,13 @@ def _after_earlier_rows(
         most = max(most, len(earlier.y))
     y, weight = labels_and_weights(further)
     first = max(0, further.n_rows - most)
-    weight, of_earlier = weight[first:], forgetting_factor * earlier.weight
-    stay = np.flatnonzero(of_earlier > LEAST_SHARE * np.mean(weight))
+    weight, earlier_weight = weight[first:], forgetting_factor * earlier.weight
+    stay = np.flatnonzero(earlier_weight > LEAST_SHARE * np.mean(weight))
     stay = stay[max(0, len(stay) + len(weight) - most) :]
     source = ArraySource(
         np.concatenate([earlier.X[stay], further.X[first:].astype(earlier.X.dtype, copy=False)]),
         np.concatenate([earlier.y[stay], y[first:]]),
-        np.concatenate([of_earlier[stay], weight]),
+        np.concatenate([earlier_weight[stay], weight]),
     )
     random_state, totals = batch.run.random_state, forgetting_factor * class_totals + batch.class_totals
     kept = replace(
@@ -175,7 +175,7 @@ def drift_of(model: PosteriorClassifier, batch: Fit) -> float:
     n, some = len(labels), np.linspace(0, len(labels) - 1, min(len(labels), DRIFT_ROWS)).astype(np.intp)
     mean, variance = model._latent_at(batch.source.rows)
     log_proba = model._log_probabilities(mean, variance)
-    p, of_labels = np.exp(log_proba), np.take_along_axis(log_proba, labels[:, None], axis=1)[:, 0]
+    p, label_log_proba = np.exp(log_proba), np.take_along_axis(log_proba, labels[:, None], axis=1)[:, 0]
     expected = np.sum(p * log_proba, axis=1)
     total, cubes = (weight**k @ np.sum(p * (expected[:, None] - log_proba) ** k, axis=1) for k in (2, 3))
     covariance = model.posterior_.covariance(batch.source.sample(some).X).reshape(-1, len(some), len(some))
@@ -191,7 +191,7 @@ def drift_of(model: PosteriorClassifier, batch: Fit) -> float:
     # Where all classes are as probable, every label is as surprising.
     if error <= rounding:
         return 0.0
-    z, skewness = float(weight @ (expected - of_labels) / error), float(cubes / error**3)
+    z, skewness = float(weight @ (expected - label_log_proba) / error), float(cubes / error**3)
     if abs(skewness) < ROUNDING:
         return z
     return float(6.0 / skewness * (np.cbrt(0.5 * skewness * z + 1.0) - 1.0) + skewness / 6.0)

@@ -108,8 +108,8 @@ def summary_rows(model: BaseEstimator) -> Rows:
         # After partial_fit the bound is that of the last batch.
         n_last, elbo = int(model.history_["n_rows"][-1]), model.elbo_
         is_last = n_last < model.n_samples_seen_
-        of_rows = f"of the last batch, of {n_last} rows" if is_last else f"{elbo / np.sum(counts):.4f} per row"
-        rows.append(("bound (ELBO)", f"{elbo:.2f} nats, {of_rows}"))
+        scope = f"of the last batch, of {n_last} rows" if is_last else f"{elbo / np.sum(counts):.4f} per row"
+        rows.append(("bound (ELBO)", f"{elbo:.2f} nats, {scope}"))
     # Predictions by the class frequencies have this mean log probability.
     rows.append(("class frequencies alone", f"{np.sum(xlogy(shares, shares)):.4f} nats per row"))
     if score:

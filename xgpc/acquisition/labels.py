@@ -290,8 +290,8 @@ def parts(n_rows: int, n_values: int) -> list[slice]:
 def _excess_entropy(record: LikelihoodBound) -> list[tuple[np.ndarray, np.ndarray]]:
     """Grids of latent values near cut points, and the entropy of the label at each less that of wrong labels.
 
-    The latter goes from that far below to that far above with Phi(f). Cut points so far apart that labels are certain
-    between them have grids of their own.
+    The entropy of wrong labels goes from its value far below to that far above in proportion to Phi(f). Cut points so
+    far apart that labels are certain between them have grids of their own.
     """
     cuts = np.array(record.values) if record.is_ordinal else np.zeros(1)
     least, most = far_entropies(record)
@@ -332,24 +332,24 @@ def _entropy_slopes(record: LikelihoodBound, mean: np.ndarray, variance: np.ndar
 def _information_slopes(
     record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of one function those of E h are E[z h] / sd and E[(z^2 - 1) h] / (2 variance)."""
+    """For one function, the slopes of E h are E[z h] / sd and E[(z^2 - 1) h] / (2 variance)."""
     if record.is_step:
-        of_known = np.zeros_like(mean), np.zeros_like(variance)
+        conditional = np.zeros_like(mean), np.zeros_like(variance)
     elif mean.ndim == 1:
         spread = np.maximum(variance, LEAST_VARIANCE)
         h, zh, z2h = _excess_moments(record, mean, spread, 3)
         low, high = far_entropies(record)
         slope = (high - low) * np.exp(-0.5 * mean**2 / (1.0 + spread)) / np.sqrt(2.0 * np.pi * (1.0 + spread))
-        of_known = zh / np.sqrt(spread) + slope, (z2h - h) / (2.0 * spread) - 0.5 * slope * mean / (1.0 + spread)
+        conditional = zh / np.sqrt(spread) + slope, (z2h - h) / (2.0 * spread) - 0.5 * slope * mean / (1.0 + spread)
     elif record.expected_entropy_slopes is None:
         raise ValueError(
             f"mutual_information has no gradient for likelihood={record.likelihood!r}, for which it is an average "
             "over points; take predictive_entropy or latent_variance, or fit with likelihood='softmax'."
         )
     else:
-        of_known = record.expected_entropy_slopes(mean, variance)
-    of_total = _entropy_slopes(record, mean, variance)
-    return of_total[0] - of_known[0], of_total[1] - of_known[1]
+        conditional = record.expected_entropy_slopes(mean, variance)
+    total = _entropy_slopes(record, mean, variance)
+    return total[0] - conditional[0], total[1] - conditional[1]
 
 
 # A score, and its slopes by means and variances.

@@ -85,8 +85,8 @@ def correction_and_gap(training: Training, point: Point[KernelPosterior]) -> tup
     exact = SitesAtPosterior(point.q, other_site(record.exact, point.site))
     if not record.is_jaakkola_jordan:
         return None, training.reduce(log_likelihood, exact) - point.log_likelihood
-    of_exact, P, h = training.reduce(correction, BothBounds(point.sites, exact))
-    return (P, h), of_exact - point.log_likelihood
+    exact_sum, P, h = training.reduce(correction, BothBounds(point.sites, exact))
+    return (P, h), exact_sum - point.log_likelihood
 
 
 def fit_without_neighbors(

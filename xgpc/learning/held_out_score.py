@@ -135,9 +135,9 @@ class HeldOutScore:
             parts_for(n, C),
             by_q.add,
         )
-        of_neighbours = q.V, q.w, d_b_variance, d_b_mean, d_variance, d_mean
+        neighbours = q.V, q.w, d_b_variance, d_b_mean, d_variance, d_mean
         among = sweep.local.neighbourhoods(self.sites)
-        _, more = conditional_vjp(executor, among, [of_neighbours, by_natural(q, by_q)], support, support)
+        _, more = conditional_vjp(executor, among, [neighbours, by_natural(q, by_q)], support, support)
         parts = [(self.support.X, at.support.a, support), (self.held_out.X, at.rows.a, held_out)]
         pairs = [of_held_out + other for of_held_out, other in zip(pairs, more, strict=True)]
         return np.append(kernel_gradient(executor, prior, parts, pairs), d_log_scale)
@@ -158,9 +158,9 @@ class HeldOutScore:
             return failed
         # The score is a mean over rows, so the log priors are divided by the total weight.
         share = self.prior_share / float(np.sum(weight))
-        of_factor = share / LOG_SCALE_SPREAD**2
-        value -= 0.5 * of_factor * parameters[-1] ** 2
-        gradient[-1] -= of_factor * parameters[-1]
+        precision = share / LOG_SCALE_SPREAD**2
+        value -= 0.5 * precision * parameters[-1] ** 2
+        gradient[-1] -= precision * parameters[-1]
         log_prior, by_theta = self.length_scale_prior.at(self.local.prior.spec.with_theta(parameters[:-1]))
         value += share * log_prior
         gradient[:-1] += share * by_theta

@@ -60,8 +60,8 @@ class TwoClasses:
         """Gradient by means and variances, given the gradient by the sites."""
         (by_linear,) = by_sites[1]
         by_precision = by_sites[0][0] - by_linear * site.prior_mean
-        at = mean[0] + site.prior_mean, variance[0], y
-        by_mean, by_variance = _sites.cavity_vjp(self.number, *at, by_precision, by_linear)
+        moments = mean[0] + site.prior_mean, variance[0], y
+        by_mean, by_variance = _sites.cavity_vjp(self.number, *moments, by_precision, by_linear)
         return by_mean[None], by_variance[None]
 
     def own_share(self, weight: np.ndarray) -> np.ndarray:

@@ -34,7 +34,7 @@ class CutPoints:
         return apart(vector[0], np.exp(vector[1:]))
 
     def gradient(self, cuts: np.ndarray, by_cuts: np.ndarray) -> np.ndarray:
-        """From the gradient by the cut points: every one behind a gap moves with it."""
+        """The gradient from that by the cut points: all cut points above a gap move with it."""
         return np.cumsum(by_cuts[::-1])[::-1] * np.append(1.0, np.diff(cuts))
 
 
@@ -58,7 +58,7 @@ class Rates:
         return value
 
     def gradient(self, rates: np.ndarray, by_rates: np.ndarray) -> np.ndarray:
-        """From the gradient by the rates."""
+        """The gradient from that by the rates."""
         learned, slopes = rates[self.is_learned], by_rates[self.is_learned]
         return learned * (slopes - learned @ slopes / self._free(rates))
 

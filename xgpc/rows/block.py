@@ -25,8 +25,8 @@ LEAST_PAGES = 2**16
 def own_pages(shape: tuple[int, ...], dtype: type) -> np.ndarray:
     """An array whose memory returns to the system when it ends.
 
-    What thousands of arrays of some 100 kB have freed, the C library keeps for others of such sizes: a quarter of a
-    gigabyte after passes over a million rows.
+    The C library keeps the memory that thousands of arrays of some 100 kB have freed, for others of such sizes: a
+    quarter of a gigabyte after passes over a million rows.
     """
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if n_bytes < LEAST_PAGES or os.name != "posix":
@@ -44,7 +44,7 @@ NOTHING_KEPT = (None, None)
 
 
 class Cache(dict[str, tuple[object, Any]]):
-    """The last value of each kind computed from a block, after a key for its other arguments; it changes no bit."""
+    """The last value of each kind computed from a block, with a key for its other arguments; caching changes no bit."""
 
     def at(self, kind: str, key: object) -> Any:
         """The last value of a kind if it has this key, else None."""

@@ -18,14 +18,14 @@ LEARNING_SHARE = 0.8
 
 
 class OutOfTime(Exception):
-    """Ends learning for lack of time; ``where`` says what it was doing. It never leaves a fit."""
+    """Ends learning for lack of time; ``where`` names the interrupted part. It never leaves a fit."""
 
     where = ""
 
 
 @contextmanager
 def during(what: str) -> Iterator[None]:
-    """Tell an ``OutOfTime`` that passes what was being done; the innermost name counts."""
+    """Name the part that an ``OutOfTime`` interrupts, where it passes; the innermost name counts."""
     try:
         yield
     except OutOfTime as end:
@@ -36,7 +36,7 @@ def during(what: str) -> Iterator[None]:
 class Clock:
     """The time of a fit that has ``seconds``, by a function ``now``; it is over, too, once it is stopped.
 
-    A fit without a limit and without anyone who could end it has no clock. Executors call ``check`` between blocks, and
+    A fit without a time limit that nobody could end has no clock. Executors call ``check`` between blocks, and
     ``report`` after each pass.
     """
 

@@ -262,13 +262,13 @@ def check_allowed(model: BaseEstimator, own: Mapping[str, Rule]) -> None:
 
 def _likelihood_of(model: BaseEstimator) -> str:
     """The registry's name of a model's likelihood; ValueError for one that is not for the model."""
-    given: str = model.likelihood
+    name: str = model.likelihood
     if model._is_ordered:
-        one_of(*(name.removeprefix(ORDINAL) for name in ORDERED)).check("likelihood", given)
-        return ORDINAL + given
-    if is_name(given, ORDERED):
-        raise ValueError(f"likelihood={given!r} is for GPOrdinalClassifier; GPClassifier takes {list(LIKELIHOODS)}.")
-    return given
+        one_of(*(ordered.removeprefix(ORDINAL) for ordered in ORDERED)).check("likelihood", name)
+        return ORDINAL + name
+    if is_name(name, ORDERED):
+        raise ValueError(f"likelihood={name!r} is for GPOrdinalClassifier; GPClassifier takes {list(LIKELIHOODS)}.")
+    return name
 
 
 def check_parameters(model: BaseEstimator) -> None:
@@ -290,15 +290,15 @@ def _check_rates(model: BaseEstimator) -> None:
     """Raise ValueError for guess and lapse rates that the other parameters do not allow."""
     rates = {name: getattr(model, name) for name in ("guess_rate", "lapse_rate")}
     numbers = [rate for rate in rates.values() if not isinstance(rate, str)]
-    given = ", ".join(f"{name}={value!r}" for name, value in rates.items())
+    shown = ", ".join(f"{name}={value!r}" for name, value in rates.items())
     if len(numbers) == 2 and not any(numbers):
         return
     if not resolve(_likelihood_of(model), model.bound).has_rates:
-        raise ValueError(f"{given} are for likelihood='psychometric'; got {model.likelihood!r}. Leave both at 0.0.")
+        raise ValueError(f"{shown} are for likelihood='psychometric'; got {model.likelihood!r}. Leave both at 0.0.")
     if sum(numbers) >= 1.0:
-        raise ValueError(f"The sum of guess_rate and lapse_rate must be below 1; got {given}.")
+        raise ValueError(f"The sum of guess_rate and lapse_rate must be below 1; got {shown}.")
     if len(numbers) < 2 and not is_name(model.optimizer, ("profile",)):
-        raise ValueError(f"optimizer='profile' alone learns rates; got {given} and optimizer={model.optimizer!r}.")
+        raise ValueError(f"optimizer='profile' alone learns rates; got {shown} and optimizer={model.optimizer!r}.")
 
 
 def checked_noise(label_noise: str | float, record: LikelihoodBound) -> float | None:

@@ -70,8 +70,8 @@ def fit_posterior_or_keep(
     that is not an ascent, can make this worse for all rows. With full batches both posteriors are optimised; with
     mini-batches the previous posterior is evaluated as it is, because optimising it would take as long as the fit.
 
-    ``learned`` and ``prior`` are the first two of ``fit_posterior``. ``kept`` is None, or the previous posterior and a
-    prior with as many inducing points that learning started from.
+    ``learned`` and ``prior`` are as q and ``prior`` of ``fit_posterior``. ``kept`` is None, or the previous posterior
+    and a prior with as many inducing points that learning started from.
     """
     ascent = fit_posterior(training, learned, prior, site, options)
     if kept is None:

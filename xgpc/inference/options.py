@@ -21,7 +21,7 @@ class Options:
     """Options of a search, which maximises the bound plus the log ``length_scale_prior``."""
 
     tol: float  # average relative gain of an iteration below which the search stops
-    max_iter: int  # of mini-batches, epochs
+    max_iter: int  # epochs if there are mini-batches
     history: History  # has a row for every step
     random_state: np.random.RandomState
     batch_size: int | None = None  # rows of a mini-batch; None: all rows
@@ -30,7 +30,7 @@ class Options:
     prior_mean: PriorMean = OF_SITE  # gives the sites' mean under each prior
     learn_inducing: bool = False
     learned_rates: tuple[bool, bool] = (False, False)  # whether guess and lapse rate are learned
-    # Receives each better posterior and its site.
+    # The search calls this with each better posterior and its site.
     reached: Callable[[KernelPosterior, Site], None] = lambda q, site: None
     leaves_prior: bool = False  # whether a step is taken from the prior even if it promises less than ``tol``
 

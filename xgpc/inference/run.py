@@ -86,9 +86,9 @@ class CallbackError(Exception):
 class Run:
     """A fit in progress: a context manager that re-raises a callback's exception.
 
-    ``executor`` works, until its clock says that time is over. ``status`` displays the progress. If ``callback``, a
-    function of a ``FitState``, returns True or raises StopIteration, the clock is stopped. ``skipped`` describes the
-    parts that there was no time for, and ``n_updates`` counts the results so far.
+    ``executor`` makes passes over rows until its clock says that time is over. ``status`` displays the progress. If
+    ``callback``, a function of a ``FitState``, returns True or raises StopIteration, the clock is stopped. ``skipped``
+    describes the parts that there was no time for, and ``n_updates`` counts the results so far.
     """
 
     def __init__(

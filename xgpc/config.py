@@ -188,11 +188,11 @@ class FitConfig:
     def of(cls, model: BaseEstimator) -> Self:
         """Take the parameters of a ``GPClassifier``; ValueError if one is not allowed."""
         check_parameters(model)
-        given = {name: getattr(model, name) for name in PARAMETERS} | {
+        values = {name: getattr(model, name) for name in PARAMETERS} | {
             "likelihood": _likelihood_of(model),
             "kernel": checked_kernel(model.kernel),
         }
-        return cls(**given | {"max_iter": int(model.max_iter), "tol": float(model.tol)})
+        return cls(**values | {"max_iter": int(model.max_iter), "tol": float(model.tol)})
 
     @property
     def learned_rates(self) -> tuple[bool, bool]:

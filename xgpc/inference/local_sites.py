@@ -211,27 +211,27 @@ class Sweep:
         A, index = local.rows.a, local.index
 
         def of_classes(here: slice) -> Pair:
-            precision, given = self.given[0][here], linear[here]
+            precision, terms = self.given[0][here], linear[here]
             by_mean, by_b_mean, by_linear = (slope[here] for slope in slopes)
-            targets = given / np.maximum(precision, LEAST_PRECISION)
+            targets = terms / np.maximum(precision, LEAST_PRECISION)
             earlier = self.earlier.gamma[here], self.earlier.variance[here]
             # The matrix of all b is A - gamma A.
-            by_a = _local.chain_terms(index, local.n_earlier, *earlier, precision, given, targets)
+            by_a = _local.chain_terms(index, local.n_earlier, *earlier, precision, terms, targets)
             w = (self.q.V[here] @ (by_a @ A)[..., None])[..., 0]
             a_mean = w @ A.T
             near_mean, near_a_mean = _local.neighbour_sums(index, self.neighbours.gamma[here], targets, a_mean)
-            return w, by_mean * near_mean + by_b_mean * (a_mean - near_a_mean) + by_linear * given
+            return w, by_mean * near_mean + by_b_mean * (a_mean - near_a_mean) + by_linear * terms
 
         groups = [slice(c, c + GROUP) for c in range(0, len(linear), GROUP)]
         w, mean = zip(*local.executor.each(of_classes, groups), strict=True)
         return np.concatenate(w), np.concatenate(mean)
 
-    def with_linear(self, given: np.ndarray) -> Marginal:
-        w, mean = self._means(given)
+    def with_linear(self, terms: np.ndarray) -> Marginal:
+        w, mean = self._means(terms)
         precision, linear = self.local.sites_at(mean, self.marginal_variance)
         mean = centred(mean)
         gradient = linear - precision * mean
-        return Marginal(given, w, mean, precision, gradient, gradient + self.given[0] * mean - given)
+        return Marginal(terms, w, mean, precision, gradient, gradient + self.given[0] * mean - terms)
 
     def balanced(self, curvature: Curvature) -> Marginal:
         """Solve for consistent linear terms by Newton steps with the curvature that couples the classes."""

@@ -38,7 +38,7 @@ def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
         gains.append(Gain.of(scores, fit.hold_out.labels[held_out], totals, "Left out in turn, parts of the rows have"))
     if not gains or own.skipped:
         return None
-    return gains[0]._replace(scores=joined([one.scores for one in gains]), base=joined([one.base for one in gains]))
+    return gains[0]._replace(scores=joined([gain.scores for gain in gains]), base=joined([gain.base for gain in gains]))
 
 
 def gain_of_rows(fit: Fit, training: Training, point: Point[KernelPosterior], prior: LengthScalePrior) -> Gain:

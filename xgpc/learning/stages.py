@@ -82,7 +82,7 @@ def check_optimizer(optimizer: str | None, record: LikelihoodBound) -> None:
     is_jj = record.is_jaakkola_jordan
     supports = {"alternate": record.has_quadratics, "joint": is_jj, "hybrid": is_jj}
     # Only "profile" moves cut points.
-    allowed = ["profile"] if record.is_ordinal else [one for one in SCHEMES if supports.get(one, record.is_bound)]
+    allowed = ["profile"] if record.is_ordinal else [name for name in SCHEMES if supports.get(name, record.is_bound)]
     if optimizer is not None and optimizer not in allowed:
         raise ValueError(
             f"optimizer={optimizer!r} is not for the bound {record.bound!r} of likelihood {record.likelihood!r}; "

@@ -90,8 +90,8 @@ def logit_slopes(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     They are those of the logarithm of the less probable class, which keeps its digits, times its probability.
     """
     label = np.where(mean > 0.0, -1.0, 1.0)
-    at = np.ascontiguousarray(mean), np.ascontiguousarray(variance)
-    log_p, *by_moments = _sites.cavity_scores(_sites.LINKS["logit"], *at, label)
+    moments = np.ascontiguousarray(mean), np.ascontiguousarray(variance)
+    log_p, *by_moments = _sites.cavity_scores(_sites.LINKS["logit"], *moments, label)
     return label * np.exp(log_p) * np.stack(by_moments)
 
 

@@ -278,7 +278,7 @@ def _posterior(task: Task, sparse: Candidate) -> KernelPosterior:
 
 
 class Pair(NamedTuple):
-    """What learned from the same rows without neighbours, and with them."""
+    """The results of learning from the same rows without neighbours and with them."""
 
     without: Start
     local: LocalFit

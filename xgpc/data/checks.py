@@ -250,7 +250,7 @@ def class_numbers(labels: np.ndarray, classes: np.ndarray, how: str = "") -> np.
 def check_classes_present(present: np.ndarray, may_lack: bool = False, takes_classes: bool = False) -> None:
     """Raise ValueError unless rows of positive weight have two classes, or one if classes ``may_lack``."""
     if not len(present):
-        raise ValueError("No row has a positive weight: each sample_weight is 0. Leave it out to count all rows.")
+        raise ValueError("No row has a positive weight: each sample_weight is zero. Leave it out to count all rows.")
     if len(present) < 2 and not may_lack:
         how = " Give classes=, a list of all labels that there may be, for a fit to them." if takes_classes else ""
         raise ValueError(

@@ -17,12 +17,13 @@ Decisions
     a kernel for each class, a kernel or posterior that is kept from before, a warm start that is not possible,
     parts skipped for lack of time, and columns that are the index of a table.
 Rounds with neighbours
-    A round takes ``n_rows`` rows, of which some are held out and predicted from ``n_neighbors`` of the others. It makes
-    ``sweeps`` over the sites of these, then maximises the mean log probability of the held-out rows: ``held_out_score``
-    before and ``learned_score`` after ``evaluations`` of the score and its gradient (their count, whereas
-    ``evaluation`` is the number of one evaluation). The first of these rows are starts, without evaluations; then, if
-    no kernel is given, kernels of different roughness and an axis-aligned one take turns; the last is the second round,
-    if any.
+    An entry is the search for one kernel, on ``n_rows`` rows of the data. Some of these rows are held out, and
+    predicted from their ``n_neighbors`` nearest ones among the others. First the sites of the others are updated in
+    ``sweeps``. Then the search maximises the mean log probability of the held-out rows, which is ``held_out_score``
+    before and ``learned_score`` after it; ``evaluations`` is how often the search has computed this score and its
+    gradient. The first entries are starts that are only compared, without evaluations. In the next ones, if the user
+    gave no kernel, a rough, a smoother and an axis-aligned kernel take turns. If there is a second round, it is the
+    last entry.
 Sites of all rows
     ``n_neighbors`` and ``sweeps``, alone or with the decision by held-out rows.
 """

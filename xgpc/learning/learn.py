@@ -75,8 +75,8 @@ START_VALUES = 100_000
 LEAST_Z_OF_FEW, LEAST_Z_OF_SOME, LEAST_Z = 1.5, 2.0, 2.5
 # With categorical columns many rows are equally near, so z must be larger. Of 15 tables four had z of 10 or more. Two
 # of these were made by rules, and neighbours gained on the one that was compared (NLL .013 against .022, in a fifteenth
-# of the time). On a table of positions of a game they lost (.573 against .559, in 1/35 of the time). They also lost on
-# adult (z of 3.4 to 3.6, NLL .285 against .282) and on chess (z of 2.1 to 2.2).
+# of the time). On another, of positions of a game, they lost (.573 against .559, in 1/35 of the time). They also lost
+# where z was smaller: on adult (z of 3.4 to 3.6, NLL .285 against .282) and on chess (z of 2.1 to 2.2).
 LEAST_Z_OF_LEVELS = 6.0
 # From this z on, neighbours gain much, whatever the first round's gain is (z is 28 on electricity and 37 on covtype; on
 # higgs, where more inducing points help, it is 7 to 9).
@@ -87,8 +87,8 @@ SMALL_GAIN = 0.05
 # Neighbours are tried only if less than this share of the fit's time has passed: learning with them takes up to three
 # times as long as the start, and is of no use before it is complete.
 LATEST_SHARE = 0.25
-# Before neighbours are used, points are added only while rows times points, the size of the whitened rows, is at most
-# this: a sweep over 20 000 rows with 256 points takes .2 s.
+# A model with neighbours gets more points only while rows times points, the number of values of the whitened rows, is
+# at most this: a sweep over 20 000 rows with 256 points takes .2 s.
 MOST_WHITENED = 6_000_000
 # For each doubling of the rows between the first round and the fit, the smoother kernel must win by this many paired
 # standard errors and nats, because more rows favour the rougher kernel.
@@ -347,7 +347,7 @@ def _notes(task: Task, before: LocalFit) -> tuple[str, ...]:
     gain = gain_of_round(task, before)
     required = f"more than {LEAST_ERRORS:g} standard errors of {gain.error:.2g} are required"
     if np.isnan(gain.error):
-        required = "a single group does not tell the error of this"
+        required = "its standard error needs two groups or more"
     none = f"{gain.words}. The gain of {gain.nats:+.2g} shows no structure, as {required}. {kept}."
     task.fit.run.history.add(decision=none)
     advice = (

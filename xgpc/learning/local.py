@@ -29,8 +29,8 @@ from .hold_out import Split
 
 # For each round of learning, the number of rows, half of them held out, and of L-BFGS iterations. Each round draws new
 # rows. In the second, more rows help more than more iterations: NLL on electricity and covtype was .087 and .105 with
-# 16 000 rows and twenty iterations, .078 and .103 with 32 000 and six. With several classes more iterations help more
-# (NLL on letter was .066 and .070).
+# 16 000 rows and twenty iterations, .078 and .103 with 32 000 rows and six. With several classes it is the reverse: NLL
+# on letter was .066 with twenty iterations, and .070 with more rows and six.
 ROUNDS, CLASSES_ROUNDS = ((8000, 15), (32_000, 6)), ((8000, 15), (16_000, 20))
 # The candidate kernels take turns in the first round: number of the kernel, and most iterations. Each begins with the
 # parameters of the one before, because all fit about the same length scales and variance. A variance that has to rise

@@ -40,7 +40,8 @@ AFTER_MINI_BATCHES = 100.0
 # Each row is left out in turn if rows times classes are at most this many: with more rows it does not matter that a few
 # parameters were fitted to them.
 MOST_LEFT_OUT = 10_000
-# Spread of the log length scales if all features count as about equally relevant: each then costs .01 of a parameter.
+# Spread of the log length scales if all features count as about equally relevant: a length scale then counts as .01
+# parameters where the fit is compared with the class frequencies (``LengthScalePrior.n_effective``).
 NARROW_SPREAD = 0.1
 NOTHING_SHOWN = (
     "the fit has not shown that the features separate the classes. More rows may help, or a kernel whose length scales "
@@ -161,8 +162,8 @@ def _label_agreement(fit: Fit, q: LocalPosterior, site: Site) -> float:
     log_p = predicted_log_probabilities(site, mean, variance)
     agreement = agreement_of_labels(place, fit.hold_out.labels[rows], log_p)
     fit.run.history.add(
-        decision=f"{len(rows)} rows have the features of another. A row given once more has the same label with "
-        f"probability {agreement:.3g}, and else one by the posterior: so are rows predicted that equal a training row."
+        decision=f"{len(rows)} rows have the features of another. They show that a new row which equals a training row "
+        f"repeats its label with probability {agreement:.3g}; otherwise the posterior gives the label."
     )
     return agreement
 

@@ -341,7 +341,7 @@ class Learner:
         if not scores:
             return True
         before, after = map(joined, zip(*scores, strict=True))
-        return accept(after.no_fall_from(before), "With AxisMatern, learned from rows kept apart,", self.history)
+        return accept(after.no_fall_from(before), "With AxisMatern, learned without the held-out rows,", self.history)
 
     def _report(self, q: KernelPosterior, site: Site) -> None:
         if not self.is_restart:

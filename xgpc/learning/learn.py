@@ -35,7 +35,6 @@ from .local import (
     gain_of_round,
     log_scale_bounds,
     second_round,
-    size_of_round,
 )
 from .own_kernels import are_own_kernels_open, learn_own_kernels
 from .score_test import score_test
@@ -90,13 +89,6 @@ LATEST_SHARE = 0.25
 # A model with neighbours gets more points only while rows times points, the number of values of the whitened rows, is
 # at most this: a sweep over 20 000 rows with 256 points takes .2 s.
 MOST_WHITENED = 6_000_000
-# For each doubling of the rows between the first round and the fit, the smoother kernel must win by this many paired
-# standard errors and nats, because more rows favour the rougher kernel.
-ERRORS_PER_DOUBLING, NATS_PER_DOUBLING = 0.5, 0.003
-# The axis-aligned kernel must win by one paired standard error, and by this many more for each such doubling, because
-# near rows come nearer, and the other kernels learn most from these. (With two errors, one split of 12 000 rows of
-# electricity takes the axis-aligned kernel: NLL is .195 in place of .176.)
-AXIS_PER_DOUBLING = 3.0
 # Accuracy, in nats a row, of the posterior that neighbours are compared with after points were added: the standard
 # errors of these comparisons are .001 and more.
 NATS_OF_ROW = 5e-4
@@ -316,16 +308,7 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
             sparse = learn_in_stages(part, sparse, most, limit, only_grows=True)
             q = posterior_of(part, sparse, NATS_OF_ROW * n_rows).q
         is_done = limit is None and not most <= sparse.prior.n_inducing < task.first.grow_to
-    doublings = 0.0
-    # Among more rows a new row has nearer neighbours, but not if it is later than all of them or of a new group.
-    if part.hold_out.is_random:
-        doublings = max(0.0, np.log2(n_rows / size_of_round(0, part.n_latents)[0]))
-    errors, nats = ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings
-    if sparse.prior.n_inducing > tried[0].prior.n_inducing:
-        # Added points suit smooth functions, so the smoother kernel is taken unless it loses by a standard error.
-        errors, nats = -1.0, -np.inf
-    axis_errors = 1.0 + AXIS_PER_DOUBLING * doublings
-    local_fit = chosen(tried, ((errors, nats), (axis_errors, 0.0)))
+    local_fit = chosen(task, tried, sparse.prior.n_inducing > tried[0].prior.n_inducing)
     notes = () if has_structure or not max_iter else _notes(task, tried[0])
     prior: SparsePrior = sparse.prior.groups[0]
     # Without structure the second round has nothing to improve.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,8 +29,9 @@ class KernelOfRows(Kernel):
 
     kernel: Kernel
 
+    @abstractmethod
     def _rows(self, X: ArrayLike) -> np.ndarray:
-        raise NotImplementedError
+        """The rows that the inner kernel has as arguments."""
 
     def get_params(self, deep: bool = True) -> dict[str, object]:
         params = super().get_params(deep=False)
@@ -62,8 +64,9 @@ class WithoutParameters(NormalizedKernelMixin, Kernel):
         # scikit-learn reads the parameters from the signature.
         pass
 
+    @abstractmethod
     def _values(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+        """Covariances (n, m) of rows X (n, d) and Y (m, d)."""
 
     @small_is_zero
     def __call__(self, X: MatrixLike, Y: MatrixLike | None = None, eval_gradient: bool = False) -> Covariances:

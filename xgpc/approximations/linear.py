@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import qr
 from scipy.optimize import minimize_scalar
+from sklearn.utils.extmath import row_norms
 
 from .._engine import RowCache, WhitenedRows
 from .._natural_gradient import BatchRows
@@ -61,7 +62,8 @@ class RowSpan(Value):
         if self.basis is None:
             return X, 0.0
         inside = X @ self.basis
-        return inside, np.maximum(squared_norms(X) - np.einsum("ij,ij->i", inside, inside), 0.0)
+        norms = row_norms(X.astype(np.float64, copy=False), squared=True)
+        return inside, np.maximum(norms - row_norms(inside, squared=True), 0.0)
 
     def coefficients(self, b: np.ndarray) -> np.ndarray:
         """Means (d,) of the coefficients, from those (r,) of their coordinates."""
@@ -83,13 +85,6 @@ class RowSpan(Value):
         covariance[:d, d:] = covariance[d:, :d].T
         covariance[d:, d:] = S[r:, r:]
         return covariance
-
-
-def squared_norms(X: MatrixLike) -> np.ndarray:
-    """Squared norms (b,) of rows (b, d), dense or sparse, in float64."""
-    if sparse.issparse(X):
-        return np.asarray(X.astype(np.float64).power(2).sum(axis=1)).ravel()
-    return np.einsum("ij,ij->i", X, X, dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ TILE_ROWS = 512
 # A mini-batch of at least twice this many rows is divided into parts of so many rows for threads; a part takes
 # milliseconds. Giving parts of fewer rows to threads took longer than it saved.
 PART_ROWS = 2048
-# Numbers of the rows that are copied at a time, so that a fit to rows in a file never has them all in memory.
+# Features of rows that are copied at a time: a fit to rows in a file never has all of them in memory.
 COPIED_VALUES = 2**17
 # Multiply-adds of a call of the compiled loop, after which Python handles signals: a tenth of a second.
 WORK_PER_CALL = 1e9
@@ -199,11 +199,7 @@ def stay(loop: MiniBatches, q: KernelPosterior, log_likelihood: float, rests: bo
 
 
 def stochastic(
-    training: Training,
-    q: KernelPosterior,
-    site: Site,
-    options: Options,
-    move: Move = stay,
+    training: Training, q: KernelPosterior, site: Site, options: Options, move: Move = stay
 ) -> Ascent[KernelPosterior]:
     """Mini-batch natural gradients: ``max_iter`` epochs at most, over freshly shuffled rows.
 

@@ -436,10 +436,8 @@ class KernelSpec:
             family.append(FAMILIES[leaf.family])
             shape.append(leaf.shape(values) ** leaf.factor.power)
             scale[f] = 1.0 / leaf.length_scale(values) if leaf.factor.scale else leaf.places >= 0
-        variances, are_noise = list[float](), list[bool]()
-        for term in self.terms:
-            variances.append(term.variance(values))
-            are_noise.append(bool(term.noise))
+        variances = [term.variance(values) for term in self.terms]
+        are_noise = [bool(term.noise) for term in self.terms]
         return InducingKernel(variances, are_noise, term_of_factor, family, shape, scale, inducing_points)
 
     def gradient(

@@ -85,8 +85,15 @@ class Posterior(Protocol):
         """Marginals with their sites, and the sites' P and h."""
 
 
+class ForWorkers:
+    """A state that is pickled without what no pass reads of its posterior and its priors."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: getattr(value, "for_passes", value) for name, value in vars(self).items()}
+
+
 @dataclass(frozen=True)
-class SitesAtPosterior:
+class SitesAtPosterior(ForWorkers):
     """The sites at the marginals of a posterior, rescaled."""
 
     q: Posterior
@@ -143,7 +150,7 @@ class FixedSites:
 
 
 @dataclass(frozen=True)
-class Projection:
+class Projection(ForWorkers):
     """Sites and the prior that they are projected to; with ``clipped``, negative precisions become zero."""
 
     sites: SitesAtPosterior | FixedSites

@@ -1,6 +1,7 @@
 """An executor of processes, one that forgets, and a source of rows in files."""
 
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import repeat
 from multiprocessing import get_context
 
@@ -10,16 +11,13 @@ from threadpoolctl import threadpool_limits
 from .internals import BLOCK_ROWS, ArraySource, Block, Cache, Executor
 
 
-def limit_blas():
-    """One thread of BLAS in a worker, as a fit has it."""
-    threadpool_limits(1, user_api="blas")
-
-
 class Processes(Executor):
     """A pool of processes: function, block and state go there as bytes, and the record comes back."""
 
     def __init__(self, n_processes):
-        self._pool = ProcessPoolExecutor(n_processes, mp_context=get_context("spawn"), initializer=limit_blas)
+        # One thread of BLAS in a worker, as a fit has it.
+        limit = partial(threadpool_limits, 1, "blas")
+        self._pool = ProcessPoolExecutor(n_processes, mp_context=get_context("spawn"), initializer=limit)
 
     def __enter__(self):
         return self

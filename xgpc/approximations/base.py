@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 from uuid import uuid4
 
 import numpy as np
@@ -44,6 +44,8 @@ def read_only(array: np.ndarray) -> np.ndarray:
 class Value:
     """A record whose arrays are read-only, also in copies and pickles; pickles leave cached properties out."""
 
+    not_in_passes: ClassVar[tuple[str, ...]] = ()  # fields that no statistic of a block reads
+
     def __post_init__(self) -> None:
         for value in vars(self).values():
             if isinstance(value, np.ndarray):
@@ -55,6 +57,14 @@ class Value:
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
         Value.__post_init__(self)
+
+    @cached_property
+    def for_passes(self) -> Self:
+        """A copy to send to other processes: what no statistic of a block reads is None."""
+        parts = {name: value.for_passes for name, value in vars(self).items() if isinstance(value, Value)}
+        copied = copy.copy(self)
+        vars(copied).update(parts | dict.fromkeys(self.not_in_passes))
+        return copied
 
 
 @dataclass(frozen=True)
@@ -143,7 +153,7 @@ def covariance_bytes(q: Posterior, n_rows: int) -> float:
 
 
 class PriorOperations(Protocol):
-    """What each kind of prior computes from a block of rows."""
+    """What each kind of prior computes; mypy reports a class that lacks one of these methods."""
 
     def work(self, n_latents: int) -> float:
         """Multiply-adds of a pass for each row, for so many latent functions."""
@@ -163,17 +173,23 @@ class PriorOperations(Protocol):
     def posterior(self, natural: Natural) -> Any:
         """q with these natural parameters; None if they belong to no distribution."""
 
+    def separate(self, members: tuple[KernelPrior, ...]) -> KernelPrior:
+        """One prior of latent functions, each of which has the prior of one member."""
+
 
 class KernelPrior(Value, PriorOperations):
-    """p of latent functions that share a kernel, or have one each; they are linear functions of coefficients.
+    """Distribution p of latent functions, which share a kernel or have one each. They are linear in coefficients.
 
     ``groups`` are the priors of the kernels, all of one class. A prior with one kernel is its own only group.
     """
 
+    # The first five are those of kernels: the prior of a linear model lacks them.
     Z: Any  # inducing points (m, d), or (C, m, d)
     jitter: Any  # float
     spec: KernelSpec  # of a prior with one kernel; ``core`` is its compiled form at Z
     core: InducingKernel
+    # p with other kernels, one for each group, and other inducing points, without earlier rows
+    rebuilt: Callable[[Sequence[KernelSpec], np.ndarray], KernelPrior]
     is_full = False  # whether all rows are the points: then none moves, and none is added
     before: KernelPosterior | None = None  # posterior of earlier rows that is the prior of new ones
 
@@ -185,14 +201,6 @@ class KernelPrior(Value, PriorOperations):
     def n_inducing(self) -> int:
         """Number m of coefficients of each latent function."""
         return self.Z.shape[-2]
-
-    def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> KernelPrior:
-        """p with other kernels, one for each group, and other inducing points, without earlier rows."""
-        raise NotImplementedError
-
-    def separate(self, members: tuple[KernelPrior, ...]) -> KernelPrior:
-        """One prior of latent functions, each of which has the prior of one member."""
-        raise NotImplementedError
 
     def proper_posterior(self, natural: Natural) -> Any:
         """As ``posterior``; ValueError if the natural parameters belong to no distribution."""
@@ -280,7 +288,7 @@ class CovarianceForm(NamedTuple):
 
 
 class PosteriorOperations(Protocol):
-    """What each kind of posterior computes."""
+    """What each kind of posterior computes, as ``PriorOperations``."""
 
     @property
     def eta(self) -> Natural:

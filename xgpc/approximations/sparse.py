@@ -62,6 +62,7 @@ class SparsePosterior(KernelPosterior):
     R: np.ndarray = field(repr=False)  # (C, m, m) lower Cholesky factors of P
     Rinv: np.ndarray = field(repr=False)  # (C, m, m) their inverses
     w: np.ndarray = field(repr=False)  # (C, m) means
+    not_in_passes = ("P", "R")
 
     def in_precision(self, dtype: type) -> SparsePosterior:
         if self.prior.groups[0].dtype is dtype:
@@ -206,10 +207,8 @@ class InducingPrior(KernelPrior):
         work = workspace(n, m, groups[0].core.n_features, n_latents)
         caches = block.row_caches(self.key, len(groups), n * m, groups[0].dtype)
         each = map(slice, range(n_latents), range(1, n_latents + 1)) if len(groups) > 1 else [slice(None)]
-        whitened = []
-        for group, cache, c in zip(groups, caches, each, strict=True):
-            whitened.append((WhitenedRows(group.core, X, group.Linv, cache, work), c))
-        return whitened
+        whitened = (WhitenedRows(g.core, X, g.Linv, cache, work) for g, cache in zip(groups, caches, strict=True))
+        return list(zip(whitened, each, strict=True))
 
     def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
         C, m = len(precision), self.n_inducing
@@ -267,6 +266,7 @@ class SparsePrior(InducingPrior):
     jitter: float  # relative to the mean diagonal of k(Z, Z)
     dtype: type = np.float64  # of whitened rows, of their products with R^{-1}, and of sums of a tile's outer products
     key: str = field(default_factory=new_key, init=False, repr=False)
+    not_in_passes = ("L", "before")
 
     @classmethod
     def build(cls, spec: KernelSpec, Z: np.ndarray, dtype: type = np.float64) -> Self:

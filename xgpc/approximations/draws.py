@@ -6,10 +6,11 @@ and covariances k(x, x') - (E k).(E k') + (A k).(A k'), k = k(Z, x) (``Covarianc
 
     f(x) + k(x, Z) (alpha - E^T E (f(Z) + e) + A^T g),    g ~ N(0, I),
 
-in O(n). The noise e makes the covariance of E (f(Z) + e) the identity: that of the jitter for inducing points, where
-this is f(x) + k(x, Z) K_mm^{-1} (u - f(Z) - e) with u ~ q(u), and that of the sites for a full process. Each draw has
-frequencies of its own: mean, covariance and, without a DotProduct in a product, the distribution at a single row are
-then exact for any number of cosines, and several rows together are nearly normal.
+in O(n). The normal noise e has such a variance that the covariance of E (f(Z) + e) is the identity. For inducing points
+e is the noise of the jitter, and the formula is f(x) + k(x, Z) K_mm^{-1} (u - f(Z) - e) with u ~ q(u). For a full
+process e is the noise of the sites. Each draw has frequencies of its own: mean, covariance and, without a DotProduct in
+a product, the distribution at a single row are then exact for any number of cosines, and the values at several rows are
+nearly normal together.
 
 References
 ----------

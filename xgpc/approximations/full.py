@@ -351,7 +351,7 @@ class FullPosterior(KernelPosterior):
         return [CovarianceForm(group.core, alpha, factor.H, factor.N) for group, alpha, factor in each]
 
     def path_deviations(self) -> np.ndarray:
-        """That of positive sites: H (K + Lambda^{-1}) H^T = I, and H has zeros where a site has no precision."""
+        """Those of positive sites: H (K + Lambda^{-1}) H^T = I, and H has zeros where a site has no precision."""
         is_known = self.precision > np.finfo(float).tiny
         return np.sqrt(np.divide(1.0, self.precision, out=np.zeros_like(self.precision), where=is_known))
 

@@ -132,6 +132,7 @@ class LocalPosterior(Value):
     def gradients(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """With the same neighbours; O(r (k^2 (m + d) + C (k^3 + m (m + d)))) and a search."""
         X = np.ascontiguousarray(X, dtype=np.float64)
+        # The threads share these two, so they are made before.
         _, C, parts = (self.neighbours, self.whitened_rows), len(self.w), parts_for(len(X), len(self.w))
         with single_threaded_blas():
             gradients = on_threads(n_jobs)(lambda rows: self._gradients_of(X[rows]), parts)

@@ -57,7 +57,7 @@ class Executor:
     clock: Clock | None = None  # may end a pass
 
     def records(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result]:
-        """Records of ``function(block, state)`` in the order of the blocks; consecutive ones may have been added."""
+        """Records of ``function(block, state)`` in the order of the blocks, or sums of consecutive records."""
         with closed_at_end(iter(source.blocks())) as blocks:
             for block in blocks:
                 yield function(block, state)

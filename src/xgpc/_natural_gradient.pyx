@@ -77,10 +77,9 @@ cdef class BatchPart:
 
     cdef void add(self, BatchPart other) noexcept:
         # Add the sums of the other part.
-        cdef Py_ssize_t i, g
+        cdef Py_ssize_t g
         self.log_likelihood += other.log_likelihood
-        for i in range(self.target.shape[0]):
-            self.target[i] += other.target[i]
+        plus(self.target, other.target)
         for g in range(len(self.sums)):
             (<GradientSums>self.sums[g]).add(<GradientSums>other.sums[g])
 
@@ -188,8 +187,9 @@ cdef class NaturalGradient:
             self.steps += 1
         self.iteration += 1
 
-    cdef void collect(self, BatchRows batch, const Py_ssize_t* order, Py_ssize_t n_rows, Site site, BatchPart part):
-        # Add the terms of the rows at ``order`` to the sums of a step.
+    def collect(self, BatchRows batch, const Py_ssize_t[::1] order, Site site, BatchPart part):
+        """Set the sums in ``part``, which has as many tiles as there are kernels, to those over the rows at ``order``.
+        """
         cdef Workspace work = part.work
         cdef Py_ssize_t piece, n, i, c, g, m = self.n_inducing, size = m * (m + 1), tile = work.rows
         cdef Py_ssize_t n_groups = len(batch.kernels)
@@ -208,9 +208,9 @@ cdef class NaturalGradient:
         with nogil:
             part.log_likelihood = 0.0
             memset(&part.target[0], 0, part.target.shape[0] * sizeof(double))
-            for piece in range((n_rows + tile - 1) // tile):
-                rows.index = order + piece * tile
-                rows.n = n = min(tile, n_rows - piece * tile)
+            for piece in range((order.shape[0] + tile - 1) // tile):
+                rows.index = &order[piece * tile]
+                rows.n = n = min(tile, order.shape[0] - piece * tile)
                 for c in range(self.n_latents):
                     if c < n_groups:
                         if n_groups > 1:
@@ -250,38 +250,8 @@ cdef class NaturalGradient:
                     add_outer(n, m, <const double*>&work.a[g * tile * m], &work.precision[c * n], &work.linear[c * n],
                               &part.target[c * size], &part.target[c * size + m * m], &work.triangle[0])
 
-    cdef finish(self, BatchPart part, double[:, ::1] records, Py_ssize_t step):
-        # The step of the posterior and of the moving priors, from the sums over all rows of the mini-batch.
-        cdef MovingPrior prior
-        cdef GradientSums sums
-        cdef Py_ssize_t g
-        records[2, step] = self.scale * part.log_likelihood
-        with nogil:
-            self.advance(part.target, &records[0, step], &records[1, step])
-        for g in range(len(self.moving)):
-            prior, sums = self.moving[g], part.sums[g]
-            with nogil:
-                prior.move(sums)
-
-    def run(self, BatchRows rows, Site site, BatchPart part, double[:, ::1] records):
-        """Take a step for each mini-batch of the rows; ``part`` has as many tiles as there are kernels.
-
-        Writes into ``records`` (3, steps) the rate of each step, the relative change of the averaged natural parameters
-        and the estimated expected log likelihood. Returns 0, or LAPACK's info if a Cholesky factorisation failed.
-        """
-        cdef const Py_ssize_t[::1] order = rows.order
-        cdef Py_ssize_t step, n = order.shape[0] // records.shape[1]
-        cdef int info
-        for step in range(records.shape[1]):
-            info = self.begin_step()
-            if info:
-                return info
-            self.collect(rows, &order[step * n], n, site, part)
-            self.finish(part, records, step)
-        return 0
-
     def begin_step(self):
-        """Start a step in parts: ``collect_part`` follows for each part, in any thread, and then ``end_step``.
+        """Start a step: ``collect`` follows for each part of its mini-batch, in any thread, and then ``end_step``.
 
         Returns 0, or LAPACK's info if a Cholesky factorisation failed.
         """
@@ -290,13 +260,23 @@ cdef class NaturalGradient:
             info = self.factorise()
         return info
 
-    def collect_part(self, BatchRows rows, const Py_ssize_t[::1] order, Site site, BatchPart part):
-        """Add the terms of the rows at ``order`` to the sums in ``part``."""
-        self.collect(rows, &order[0], order.shape[0], site, part)
-
     def end_step(self, list parts, double[:, ::1] records, Py_ssize_t step):
-        """Take the step with the sums over the parts, which the first part then holds; ``records`` as for ``run``."""
+        """Take the step of the posterior and of the moving priors with the sums over the parts, which the first part
+        then holds.
+
+        Writes into ``records`` (3, steps) the rate of the step, the relative change of the averaged natural parameters
+        and the estimated expected log likelihood.
+        """
         cdef BatchPart total = parts[0]
+        cdef MovingPrior prior
+        cdef GradientSums sums
+        cdef Py_ssize_t g
         for part in parts[1:]:
             total.add(part)
-        self.finish(total, records, step)
+        records[2, step] = self.scale * total.log_likelihood
+        with nogil:
+            self.advance(total.target, &records[0, step], &records[1, step])
+        for g in range(len(self.moving)):
+            prior, sums = self.moving[g], total.sums[g]
+            with nogil:
+                prior.move(sums)

@@ -109,25 +109,24 @@ class MiniBatches:
         rows. The executor works on the parts of a large mini-batch, whose sums are added in their order.
         """
         batches = q.prior.mini_batches(rows)
-        records, info = np.empty((3, len(batches.order) // self.batch)), 0
-        if len(self._parts) == 1:
-            info = self._loop.run(batches, site, self._parts[0], records)
-        else:
+        records = np.empty((3, len(batches.order) // self.batch))
 
-            def collect(part: tuple[BatchPart, np.ndarray]) -> None:
-                self._loop.collect_part(batches, part[1], site, part[0])
+        def collect(part: tuple[BatchPart, np.ndarray]) -> None:
+            self._loop.collect(batches, part[1], site, part[0])
 
-            for step, batch in enumerate(batches.order.reshape(-1, self.batch)):
-                info = self._loop.begin_step()
-                if info:
-                    break
-                executor.each(collect, list(zip(self._parts, (batch[rows] for rows in self._part_rows), strict=True)))
-                self._loop.end_step(self._parts, records, step)
-        if info:
-            raise ValueError(
-                f"The posterior precision lost definiteness in iteration {self._loop.iteration} (Cholesky, row "
-                f"{info}); scale the features and the sample weights to moderate values."
-            )
+        for step, batch in enumerate(batches.order.reshape(-1, self.batch)):
+            info = self._loop.begin_step()
+            if info:
+                raise ValueError(
+                    f"The posterior precision lost definiteness in iteration {self._loop.iteration} (Cholesky, row "
+                    f"{info}); scale the features and the sample weights to moderate values."
+                )
+            parts = list(zip(self._parts, (batch[rows] for rows in self._part_rows), strict=True))
+            if len(parts) > 1:
+                executor.each(collect, parts)
+            else:
+                collect(parts[0])
+            self._loop.end_step(self._parts, records, step)
         return records
 
     def steps_per_call(self, n_features: int) -> int:

@@ -140,31 +140,10 @@ XG_INLINE void log_slopes(const int is_smooth, ptrdiff_t count, const lanes *W, 
             for (ptrdiff_t j = 0; j < i; ++j)
                 for (int c = 0; c < 4; ++c) {
                     lanes difference = x[i * CHUNK + q + c] - x[j * CHUNK + q + c];
-                    if (is_smooth)
-                        total[c] += log_slope(1, W[PACKED(i) + j], difference) * difference;
-                    else
-                        total[c] += W[PACKED(i) + j] * absolute(difference);
+                    total[c] += log_slope(is_smooth, W[PACKED(i) + j], difference) * difference;
                 }
         for (ptrdiff_t c = 0; c < SMALLER(size - q, 4); ++c)
             sums[q + c] += sum_of(total[c]);
-    }
-}
-
-/* As ``by_length_scales``, for axis-aligned kernels */
-XG_CALLED void by_axis_scales(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
-                              ptrdiff_t f, group *g, double *scales)
-{
-    ptrdiff_t k = rows->k, d = kernel->n_features;
-    lane_rows near = neighbours(rows, g, support->x + f * support->n * d, d);
-    lane_rows here = own_rows(g, rows->x + f * rows->n * d, d);
-    for (ptrdiff_t first = 0; first < d; first += CHUNK) {
-        ptrdiff_t size = SMALLER(d - first, CHUNK);
-        gather(&near, first, size, g->chunk, CHUNK, 1);
-        gather(&here, first, size, g->chunk + k * CHUNK, CHUNK, 1);
-        if (kernel->family[f] == XG_AXIS_MATERN_32)
-            log_slopes(1, k + 1, g->h, size, g->chunk, scales + f * d + first);
-        else
-            log_slopes(0, k + 1, g->h, size, g->chunk, scales + f * d + first);
     }
 }
 
@@ -173,6 +152,7 @@ XG_CALLED void by_length_scales(const xg_local_kernel *kernel, const xg_local_su
                                 const xg_local_rows *rows, ptrdiff_t f, group *g, double *scales)
 {
     ptrdiff_t k = rows->k, d = kernel->n_features;
+    int is_axis_aligned = xg_is_axis_aligned(kernel->family[f]);
     lane_rows near = neighbours(rows, g, support->x + f * support->n * d, d);
     lane_rows here = own_rows(g, rows->x + f * rows->n * d, d);
     lanes *own = g->chunk + k * CHUNK;
@@ -188,12 +168,18 @@ XG_CALLED void by_length_scales(const xg_local_kernel *kernel, const xg_local_su
     }
     for (ptrdiff_t first = 0; first < d; first += CHUNK) {
         ptrdiff_t size = SMALLER(d - first, CHUNK);
-        gather(&near, first, size, g->chunk, 1, k);
+        gather(&near, first, size, g->chunk, is_axis_aligned ? CHUNK : 1, is_axis_aligned ? 1 : k);
         gather(&here, first, size, own, 1, 1);
-        for (ptrdiff_t q = 0; q < size; ++q)
-            for (ptrdiff_t j = 0; j < k; ++j)
-                g->chunk[q * k + j] -= own[q];
-        squared_differences(k, g->h, g->e, size, g->chunk, scales + f * d + first);
+        if (kernel->family[f] == XG_AXIS_MATERN_32)
+            log_slopes(1, k + 1, g->h, size, g->chunk, scales + f * d + first);
+        else if (is_axis_aligned)
+            log_slopes(0, k + 1, g->h, size, g->chunk, scales + f * d + first);
+        else {
+            for (ptrdiff_t q = 0; q < size; ++q)
+                for (ptrdiff_t j = 0; j < k; ++j)
+                    g->chunk[q * k + j] -= own[q];
+            squared_differences(k, g->h, g->e, size, g->chunk, scales + f * d + first);
+        }
     }
 }
 
@@ -223,9 +209,7 @@ XG_CALLED void by_parameters(const xg_local_kernel *kernel, const xg_local_suppo
                 g->h[p] = weight * g->slope[f * T + p];
             }
             gradient->shapes[f] += sum_of(shaped);
-            if (xg_is_axis_aligned(kernel->family[f]))
-                by_axis_scales(kernel, support, rows, f, g, gradient->scales);
-            else if (kernel->family[f] != XG_DOT_PRODUCT)
+            if (kernel->family[f] != XG_DOT_PRODUCT)
                 by_length_scales(kernel, support, rows, f, g, gradient->scales);
         }
         gradient->terms[t] += sum_of(total);

@@ -31,48 +31,29 @@ void xg_clip_precision(ptrdiff_t n, const double *restrict mean, double *restric
     }
 }
 
-/* total += TERM(i) for n elements, in lanes */
-#define SUM(total, n, TERM)                                                                                          \
-    {                                                                                                                \
-        double lane[XG_LANES] = {0.0};                                                                               \
-        ptrdiff_t i = 0;                                                                                             \
-        for (; i + XG_LANES <= n; i += XG_LANES)                                                                     \
-            for (int l = 0; l < XG_LANES; ++l)                                                                       \
-                lane[l] += TERM(i + l);                                                                              \
-        for (; i < n; ++i)                                                                                           \
-            total += TERM(i);                                                                                        \
-        for (int l = 0; l < XG_LANES; ++l)                                                                           \
-            total += lane[l];                                                                                        \
-    }
-
 XG_INLINE double square(double x) { return x * x; }
 
-double xg_natural_gradient(ptrdiff_t n, double scale, const double *target, const double *current, double *g)
-{
-    double total = 0.0;
-#define TERM(i) square(g[i] = scale * target[i] - current[i])
-    SUM(total, n, TERM)
-#undef TERM
-    return total;
-}
+/* A function of n elements: the sum, in lanes, of the squares of the values for all elements i */
+#define SUM_OF_SQUARES(function, value)                                                                              \
+    double function                                                                                                  \
+    {                                                                                                                \
+        double lane[XG_LANES] = {0.0}, total = 0.0;                                                                  \
+        ptrdiff_t first = 0;                                                                                         \
+        for (; first + XG_LANES <= n; first += XG_LANES)                                                             \
+            for (ptrdiff_t l = 0, i = first; l < XG_LANES; ++l, ++i)                                                 \
+                lane[l] += square(value);                                                                            \
+        for (ptrdiff_t i = first; i < n; ++i)                                                                        \
+            total += square(value);                                                                                  \
+        for (int l = 0; l < XG_LANES; ++l)                                                                           \
+            total += lane[l];                                                                                        \
+        return total;                                                                                                \
+    }
 
-double xg_move_average(ptrdiff_t n, double weight, const double *g, double *mean)
-{
-    double total = 0.0;
-#define TERM(i) square(mean[i] += weight * (g[i] - mean[i]))
-    SUM(total, n, TERM)
-#undef TERM
-    return total;
-}
-
-double xg_distance(ptrdiff_t n, const double *x, const double *y)
-{
-    double total = 0.0;
-#define TERM(i) square(x[i] - y[i])
-    SUM(total, n, TERM)
-#undef TERM
-    return total;
-}
+SUM_OF_SQUARES(xg_natural_gradient(ptrdiff_t n, double scale, const double *target, const double *current, double *g),
+               g[i] = scale * target[i] - current[i])
+SUM_OF_SQUARES(xg_move_average(ptrdiff_t n, double weight, const double *g, double *mean),
+               mean[i] += weight * (g[i] - mean[i]))
+SUM_OF_SQUARES(xg_distance(ptrdiff_t n, const double *x, const double *y), x[i] - y[i])
 
 void xg_step(ptrdiff_t n, double rate, const double *g, double *current)
 {

@@ -92,9 +92,11 @@ class ArrowBatches:
         return self
 
     def __next__(self) -> object:
+        # An error may be of the next file.
+        (last, first), self.place = self.place, (None, 0)
         tagged = next(self._tagged)
         batch, name = tagged.record_batch, getattr(tagged.fragment, "path", None)
-        self.place = (name, self.place[1] + self._n_last if name == self.place[0] else 0)
+        self.place = (name, first + self._n_last if name == last else 0)
         self._n_last = batch.num_rows
         # Without the metadata, by which a column that was named would count as a data frame's index.
         X = batch.select(self._features).replace_schema_metadata(None)

@@ -37,21 +37,26 @@ def cases(chosen):
 class Problem:
     """Overlapping classes with some labels wrong; kernels and inducing points shared or for each latent function.
 
-    Inducing points are well apart from each other, and from the rows in each feature, for kernels that have kinks.
+    Inducing points are well apart from each other, and from the rows in each feature, for kernels that have kinks; or,
+    if ``apart`` is False, anywhere on the square from -2 to 2.
     The kernel is one of ``KERNELS``, with moderate length scales, or an object.
     """
 
     def __init__(
         self, likelihood="logit", bound="exact", share="kernel", kernel="white", *,
-        seed=0, n=60, m=7, d=2, n_classes=3, weighted=False, dtype=np.float64, groups=None,
+        seed=0, n=60, m=7, d=2, n_classes=3, weighted=False, dtype=np.float64, groups=None, apart=True,
     ):  # fmt: skip
         self.random = random = np.random.default_rng(seed)
         self.key, self.n_classes = (likelihood, bound), n_classes
-        Z = [points_apart(random, m, d) for _ in range(3 if share == "none" else 1)]
-        rows = random.normal(size=(8 * n + 40, d))
-        away = np.abs(rows[:, None] - np.vstack(Z))
-        self.X = rows[np.min(np.where(np.linalg.norm(away, axis=2) > 0.1, away.min(axis=2), 0.0), axis=1) > 2e-3][:n]
-        self.X = self.X.astype(dtype)
+        n_points = 3 if share == "none" else 1
+        if apart:
+            Z = [points_apart(random, m, d) for _ in range(n_points)]
+            rows = random.normal(size=(8 * n + 40, d))
+            away = np.abs(rows[:, None] - np.vstack(Z))
+            nearest = np.min(np.where(np.linalg.norm(away, axis=2) > 0.1, away.min(axis=2), 0.0), axis=1)
+            self.X = rows[nearest > 2e-3][:n].astype(dtype)
+        else:
+            self.X = random.normal(size=(n, d)).astype(dtype)
         assert len(self.X) == n
         f = np.sin(2.0 * self.X[:, 0] + np.linspace(0.0, 6.0, n_classes + 1)[:n_classes, None])
         classes = np.argmax(f + 0.3 * random.normal(size=f.shape), axis=0)
@@ -64,6 +69,8 @@ class Problem:
         if share == "none":
             kernels += [ConstantKernel(1.5) * Matern(1.2, nu=2.5), RationalQuadratic(1.1, 2.0) + WhiteKernel(white)]
         specs = [KernelSpec(kernel, d, groups) for kernel in kernels]
+        if not apart:
+            Z = [random.uniform(-2.0, 2.0, (m, d)) for _ in range(n_points)]
         self.prior = grouped([SparsePrior.build(*both) for both in zip(specs, Z, strict=True)])
 
     def site(self, label_noise=0.02):

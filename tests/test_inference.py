@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from scipy.integrate import quad_vec
 from scipy.special import log_expit
 from scipy.stats import norm
@@ -12,10 +13,14 @@ from sklearn.cluster import KMeans
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
 from sklearn.preprocessing import StandardScaler
 from support.internals import (
+    LEAST_GAIN,
+    ArraySource,
+    Distinct,
     History,
     KernelSpec,
     Scores,
     SparsePrior,
+    _slope_of_precision,
     accept,
     correction,
     natural_step,
@@ -201,7 +206,7 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)
-@given(st.floats(0.0, 1e3) | st.floats(0.0, 0.1) | st.floats(0.0, 1e-3))
+@given(st.floats(0.0, 1e3) | st.floats(0.9, 1.1).map(lambda c: c * correction.SMALL_TILT) | st.floats(0.0, 1e-3))
 def test_polya_gamma_variance_is_mpmaths(c):
     with mpmath.workdps(60):
         x = mpmath.mpf(c)
@@ -209,6 +214,18 @@ def test_polya_gamma_variance_is_mpmaths(c):
             (mpmath.tanh(x / 2) / x - mpmath.sech(x / 2) ** 2 / 2) / (2 * x**2) if c > 1e-15 else 1 / mpmath.mpf(24)
         )
     assert correction.polya_gamma_variance(np.array([c]))[0] == pytest.approx(float(expected), rel=1e-11)
+
+
+def test_slope_of_the_sites_precision():
+    """Near zero, where it is a series, about the change to the closed form, and far: to 3e-7, where the series ends."""
+    xi = np.concatenate([[1e-300, 1e-12, 1e-6], np.geomspace(1e-3, 0.06, 40), [0.0499999, 0.05, 0.3, 1, 7, 40, 900]])
+    slope = _slope_of_precision(np.concatenate([xi, -xi, [0.0]]))
+    with mpmath.workdps(60):
+        f = [
+            mpmath.diff(lambda t: mpmath.tanh(t / 2) / (2 * t), x) if x > 1e-5 else -x / 24 for x in map(mpmath.mpf, xi)
+        ]
+    expected = np.array([float(value) for value in f])
+    np.testing.assert_allclose(slope, np.concatenate([expected, -expected, [0.0]]), rtol=3e-7)
 
 
 def is_accepted(gains, weight):
@@ -223,7 +240,7 @@ def test_weights_count_in_the_comparison():
     assert is_accepted(gains, np.array([1.0, 1.0, 1e-6, 1.0]))[0]
     assert not is_accepted(gains, np.array([1.0, 1.0, 3.0, 1.0]))[0]
     # More than a standard error, and more than what it costs.
-    assert not is_accepted(np.full(4, 1e-3), np.ones(4))[0]
+    assert not is_accepted(np.full(4, 0.9 * LEAST_GAIN), np.ones(4))[0]
     better, words = is_accepted(np.array([0.0, 2.0]), np.ones(2))
     assert not better
     assert words.startswith("It: the mean log probability of 2 held-out rows changes by +1 +- 1 nats: not taken, as ")
@@ -238,6 +255,20 @@ def test_a_model_that_a_test_speaks_for_is_kept_unless_it_falls_clearly():
     assert not is_kept
     assert words.startswith("the mean log probability of 4 held-out rows changes by -0.51")
     assert "must not fall" in required
+
+
+@pytest.mark.parametrize("n_latents", [1, 3])
+def test_sites_of_copies_are_shares_of_their_sum(n_latents):
+    rng = np.random.default_rng(0)
+    weight = rng.gamma(2.0, size=40)
+    found = Distinct.of(ArraySource(rng.integers(0, 3, (40, 2)).astype(float), np.ones(40), weight))
+    r = found.source.n_rows
+    assert r < 10
+    sites = rng.gamma(2.0, size=(n_latents, r)), rng.normal(size=(n_latents, r))
+    parts = found.parts(sites)
+    for whole, part, again in zip(sites, parts, found.sums(parts), strict=True):
+        assert_allclose(again, whole, rtol=1e-13)
+        assert_allclose(part / weight, (whole / found.source.weight)[:, found.place], rtol=1e-13)
 
 
 def test_sums_are_restated_where_the_jitter_is_another():

@@ -15,9 +15,11 @@ from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.gibbs.diagnostics import effective_sample_size, split_r_hat
 from xgpc.inference import correction
 from xgpc.inference.ascent import (
+    DAMPED,
     MEASURED,
     carry_over,
     coordinate_ascent,
+    coupled_end,
     natural_step,
     projected,
     proper_posterior,
@@ -34,14 +36,15 @@ from xgpc.inference.sweeps import converged_sites, start_sites
 from xgpc.kernels.features import Groups
 from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
 from xgpc.kernels.spec import KernelSpec
-from xgpc.learning.candidates import Scores, accept
-from xgpc.learning.held_out_score import HeldOutScore, inverse_diagonal
+from xgpc.learning.candidates import LEAST_GAIN, Scores, accept
+from xgpc.learning.held_out_score import LOG_SCALE_SPREAD, WORST_SCORE, HeldOutScore, inverse_diagonal
 from xgpc.learning.inducing import fit_bytes
-from xgpc.learning.izmailov_kropotov import FixedSitesBound, JointBound
+from xgpc.learning.izmailov_kropotov import FixedSitesBound, JointBound, _slope_of_precision
 from xgpc.learning.optimizer import Coordinates, ProfiledBound, profile
 from xgpc.learning.score_test import score_test
 from xgpc.likelihoods.curvature import LEAST_COMPLEMENT
 from xgpc.rows.block import BLOCK_ROWS, Block, Cache
+from xgpc.rows.coinciding import Distinct
 from xgpc.rows.executor import Executor, Threads
 from xgpc.rows.neighbours import Metric, Neighbours
 from xgpc.rows.source import ArraySource

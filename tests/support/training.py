@@ -62,14 +62,6 @@ def rebuilt(prior, theta, Z=None):
     return prior.rebuilt(specs, prior.Z if Z is None else Z)
 
 
-def assert_one_rate(start, reached, target):
-    """All precisions take the same part of the way to where a unit step leads, at least a tenth of it."""
-    largest = np.unravel_index(np.argmax(np.abs(target - start)), target.shape)
-    rate = (reached - start)[largest] / (target - start)[largest]
-    assert 0.1 < rate <= 1.0
-    np.testing.assert_allclose(reached, start + rate * (target - start), rtol=1e-9, atol=1e-12 * np.abs(target).max())
-
-
 def softmax_curvatures(point_sites, y, weight):
     """Gradients by the latent values g (C, n), and H_i = diag(d) - d d^T / sum(d) of each row (n, C, C)."""
     mean, _, precision, linear = point_sites

@@ -189,7 +189,7 @@ def exact_residuals(X, new):
         )
 
 
-@pytest.mark.parametrize(("smooth", "far"), [(False, 18.0), (True, 34.0)], ids=["closed form", "quadrature"])
+@pytest.mark.parametrize(("smooth", "far"), [(False, 18.0), (True, 18.0)], ids=["closed form", "quadrature"])
 @short_chains
 def test_log_probabilities_are_accurate_in_the_tails(smooth, far):
     """The logarithm of the mean over draws of the logistic function, or of its mean given z by quadrature."""
@@ -210,7 +210,8 @@ def test_log_probabilities_are_accurate_in_the_tails(smooth, far):
     expected -= np.log(draws.shape[1])
     actual = model.predict_log_proba(new)
     assert_allclose(actual, expected, rtol=1e-7, atol=1e-7)
-    assert max(expected[0, 1], expected[3, 0]) < -55.0
+    assert -85.0 < expected[0, 1] < -55.0
+    assert -85.0 < expected[3, 0] < -55.0
     assert_allclose(model.predict_proba(new).sum(axis=1), 1.0, rtol=0, atol=1e-14)
     assert_allclose(logsumexp(actual, axis=1), 0.0, rtol=0, atol=1e-14)
     # Much farther they are finite still.

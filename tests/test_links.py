@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from scipy.special import expit, log_ndtr, log_softmax, logsumexp, ndtr
+from scipy.special import expit, log_ndtr, log_softmax, logsumexp, ndtr, ndtri
+from scipy.stats import qmc
 from support.sites import (
     GUMBEL_VARIANCE,
     expectation,
@@ -360,6 +361,21 @@ def test_many_classes_agree_with_dense_quadrature(kind, noise, n_classes):
     assert_allclose(value[possible], expected[possible], rtol=share)
     if kind == "alike":
         assert_allclose(value, -np.log(n_classes), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["near", "near, uncertain", "spread"])
+def test_a_hundred_classes_agree_with_quasi_monte_carlo(kind):
+    """The mean of softmax itself, to six standard errors."""
+    mean, variance = classes(kind, 100)
+    means = []
+    for seed in range(12):
+        f = mean + np.sqrt(variance) * ndtri(qmc.Sobol(100, seed=seed).random(2048))
+        means.append(np.exp(log_softmax(f, axis=1)).mean(axis=0))
+    error = np.std(means, axis=0, ddof=1) / np.sqrt(12)
+    probability = np.exp(log_probabilities_of(mean, variance, "gumbel"))[0]
+    likely = probability > 1e-3
+    assert np.count_nonzero(likely) >= 10
+    assert np.all(np.abs(probability - np.mean(means, axis=0))[likely] < 6.0 * error[likely])
 
 
 def test_a_thousand_classes_that_are_alike():

@@ -217,7 +217,9 @@ BAD_FIELDS = {
     "precision of a full process": ("full", ["precision"], "mixed", "precision"),
     "full with batches": ("full", ["parameters", "batch_size"], 10, "full Gaussian process"),
     "one number of a score": ("neighbours", ["held_out_score_"], [-0.5], ""),
-    "three numbers of a score": ("neighbours", ["held_out_score_"], [-0.5, 0.1, 0.2], "its held_out_score_ is not"),
+    "three numbers of a score": (
+        "neighbours", ["held_out_score_"], [-0.5, 0.1, 0.2], "its held_out_score_ is not valid"
+    ),
     "too many neighbours": ("neighbours", ["neighbors"], 25, "neighbours"),
 }  # fmt: skip
 
@@ -269,7 +271,9 @@ BAD_ARRAYS = {
     "two means": ("corrected", {"mean": np.zeros(2)}, "do not fit"),
     "not positive definite": ("sparse", {"eta": -np.eye(5)[None]}, "positive definite"),
     "negative covariance": ("neighbours", {"whitened_covariance": -np.eye(4)[None]}, "whitened_covariance"),
-    "covariance above the prior's": ("neighbours", {"whitened_covariance": 2.0 * np.eye(4)[None]}, "_covariance"),
+    "covariance above the prior's": (
+        "neighbours", {"whitened_covariance": 2.0 * np.eye(4)[None]}, "whitened_covariance"
+    ),
     "huge weights": ("neighbours", {"row_weights": np.full(24, 1e13)}, "'row_weights' has numbers"),
     "negative weights": ("neighbours", {"row_weights": np.full(24, -1.0)}, "'row_weights' has numbers"),
     "negative precision": ("neighbours", {"site_precision": np.full((1, 24), -1.0)}, "'site_precision' has numbers"),
@@ -283,7 +287,9 @@ BAD_ARRAYS = {
     "history without rows": (
         "sparse", {"history_n_rows": np.full(10**3, np.nan)}, "its history_ has a column .* of shape"
     ),
-    "covariance that is not symmetric": ("neighbours", {"whitened_covariance": np.tri(4)[None]}, "_covariance"),
+    "covariance that is not symmetric": (
+        "neighbours", {"whitened_covariance": np.tri(4)[None]}, "whitened_covariance"
+    ),
     "too many": ("sparse", {f"history_{i}": np.zeros(1) for i in range(60)}, "too many"),
 }  # fmt: skip
 

@@ -295,6 +295,18 @@ def test_splits_of_some_rows_are_parts_of_those_of_all():
     assert holding_out().folds(some) == holding_out(groups=np.zeros(1000)).folds(some) == []
 
 
+def test_names_of_groups_change_no_split():
+    groups, names = np.random.default_rng(0).integers(0, 40, 1000), np.random.default_rng(1).permutation(40)
+    one, other = holding_out(groups=groups), holding_out(groups=names[groups])
+    for a, b in zip(
+        [one.decision(), *one.draw(300), *one.folds(None)],
+        [other.decision(), *other.draw(300), *other.folds(None)],
+        strict=True,
+    ):
+        assert np.array_equal(a[0], b[0])
+        assert np.array_equal(a[1], b[1])
+
+
 # Splitters of others.
 
 

@@ -73,6 +73,12 @@ def test_the_other_class_has_the_rates_the_other_way_round(rates):
     assert_array_equal(mirrored, [ell, precision, -linear])
 
 
+def test_without_rates_the_site_is_that_of_the_logit():
+    m, v, y = marginals()
+    logit = evaluate_one(record_of("logit", "exact").site(), m, v, y)
+    assert_allclose(evaluate_one(site_of((0.0, 0.0)), m, v, y), logit, rtol=1e-15)
+
+
 @every_rates
 def test_sites_are_finite_in_both_tails(rates):
     m = np.array([-1e8, -1e3, 0.0, 1e3, 1e8] * 2)
@@ -127,6 +133,14 @@ def test_a_full_process_is_the_optimum_of_the_dense_bound():
     assert_allclose(model.elbo_, elbo, atol=2e-5)
     assert_allclose(model.predict_latent(X)[0], mean, atol=3e-3)
     assert (model.guess_rate_, model.lapse_rate_) == rates
+
+
+def test_rates_of_zero_are_the_logistic_likelihood():
+    X, y = observers(80)
+    same = {"n_inducing": 15, "optimizer": None, "tol": 1e-10, "random_state": 0}
+    plain, other = (quietly(GPClassifier(RBF(), likelihood=name, **same), X, y) for name in ("logit", "psychometric"))
+    assert other.elbo_ == pytest.approx(plain.elbo_, rel=1e-7)
+    assert_allclose(other.predict_proba(X), plain.predict_proba(X), atol=1e-5)
 
 
 @pytest.mark.parametrize("learned", [(True, True), (True, False), (False, True)])

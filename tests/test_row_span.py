@@ -138,6 +138,13 @@ def test_mini_batches_take_the_same_steps(learning_rate, in_all_features):
     assert_same(model, direct, new)
 
 
+@pytest.mark.parametrize("factor", [1e-130, 1e130])
+def test_scale_of_all_features_does_not_matter(factor):
+    X, y, new = problem(20, 45, seed=11)
+    scaled, plain = fit(factor * X, y, tol=1e-6), fit(X, y, tol=1e-6)
+    np.testing.assert_allclose(scaled.predict_proba(factor * new), plain.predict_proba(new), atol=1e-5)
+
+
 def test_nothing_of_the_size_of_the_features_squared_is_made():
     """Of 20 000 features a covariance matrix would take 3.2 GB; the rows and their basis take 6 MB each."""
     X, y, new = problem(40, 20_000)

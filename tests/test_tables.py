@@ -261,10 +261,23 @@ REFUSED = {
     "lists": (polars.DataFrame({"x": [[1, 2]] * 6}), "neither numbers nor text"),
     "bytes": (polars.DataFrame({"x": [b"1"] * 6}), "neither numbers nor text"),
     "bytes, the first missing": (pd.DataFrame({"x": [None, *[b"1"] * 5]}), "of type bytes; make text"),
-    "intervals": (pd.DataFrame({"x": pd.cut(np.arange(6.0), 2)}), r"'x' has .* of type Interval; .*astype\(str\)"),
+    "intervals": (
+        pd.DataFrame({"x": pd.cut(np.arange(6.0), 2)}),
+        r"'x' has values that are neither numbers nor text, of type Interval; .*astype\(str\)",
+    ),
+    "periods": (
+        pd.DataFrame({"x": pd.period_range("2024", periods=6)}),
+        r"dates or durations in the columns \['x'\]; turn them into num",
+    ),
     "times as levels": (pd.DataFrame({"x": pd.Categorical([pd.Timestamp(0)] * 6)}), "neither numbers nor text"),
-    "text and numbers": (pd.DataFrame({"x": ["a", 1] * 3}), "'x' has both text and numbers; make them all one"),
-    "infinity": (pd.DataFrame({"x": [np.inf, None, 1, 2, 3, 4]}), "of infinity, of 'x' in row 0; leave out such"),
+    "text and numbers": (
+        pd.DataFrame({"x": ["a", 1] * 3}),
+        "'x' has both text and numbers; make them all one or the other",
+    ),
+    "infinity": (
+        pd.DataFrame({"x": [np.inf, None, 1, 2, 3, 4]}),
+        "X has a value of infinity, of 'x' in row 0; leave out such rows",
+    ),
     "infinity alone": (pd.DataFrame({"x": [np.inf, *[None] * 5]}), "X has a value of infinity, of 'x' in row 0"),
     "one name": (ARROW, r"unique column names, got:\n- 'x' 2 times"),
     "one name of pandas": (TWICE, r"'x' 2 times\s+Rename the columns, or leave some out"),

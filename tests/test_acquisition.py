@@ -349,6 +349,9 @@ def test_constrained_improvement_is_the_product():
     np.testing.assert_array_equal(feasible, model.predict_proba(X)[:, 1])
     mean, std = X[:, 0], np.full(len(X), 0.5)
     product = constrained_expected_improvement(model, X, "yes", mean, std, 0.0)
+    logarithm = log_probability_of_feasibility(model, X, "yes") + log_expected_improvement(mean, std, 0.0)
+    np.testing.assert_array_equal(product, np.exp(logarithm))
+    # Far below the mean, the difference of two nearly equal terms has some of the improvement's digits.
     np.testing.assert_allclose(product, feasible * expected_improvement(mean, std, 0.0), rtol=1e-12)
     with pytest.raises(ValueError, match=r"one of the labels \['no', 'yes'\]; got 'maybe'"):
         probability_of_feasibility(model, X, "maybe")

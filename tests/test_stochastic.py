@@ -242,3 +242,10 @@ def test_it_ends_no_lower_than_mini_batches_alone(batch_size):
     adam, stochastic = (fit(optimizer=optimizer, batch_size=batch_size) for optimizer in ("adam", "stochastic"))
     assert adam.n_iter_ >= stochastic.n_iter_
     assert adam.elbo_ > stochastic.elbo_ - 0.01
+
+
+@pytest.mark.parametrize("batch_size", [None, 30])
+def test_tolerances_of_both_parts_are_obeyed(batch_size):
+    loose, tight = (fit(batch_size=batch_size, tol=tol, max_iter=60) for tol in (1e-2, 1e-5))
+    assert loose.n_iter_ < tight.n_iter_
+    assert tight.elbo_ > loose.elbo_ - 0.1

@@ -242,20 +242,20 @@ def test_drift_compares_labels_with_what_the_model_claimed(n_neighbors):
 
 
 @pytest.mark.parametrize(
-    ("first", "batch", "n_streams", "options"),
-    [(60, 150, 200, {"kernel": ConstantKernel(4.0) * RBF(1.0), "optimizer": None}), (200, 100, 100, {"max_iter": 15})],
+    ("first", "batch", "options"),
+    [(100, 400, {"kernel": ConstantKernel(4.0) * RBF(1.0), "optimizer": None}), (200, 100, {})],
     ids=["given kernel", "learned kernel"],
 )
-def test_drift_without_drift_is_standard_normal(first, batch, n_streams, options):
-    """Over streams of functions that the prior draws."""
+def test_drift_without_drift_is_standard_normal(first, batch, options):
+    """Over 200 streams of functions that the prior draws."""
     found = []
-    for seed in range(n_streams):
+    for seed in range(200):
         rng = np.random.default_rng(seed)
         rows, frequencies = rng.normal(size=(first + batch, 2)), rng.normal(size=(2, 300))
         waves = np.cos(rows @ frequencies + rng.uniform(0.0, 2.0 * np.pi, 300))
         f = np.sqrt(8.0 / 300.0) * waves @ rng.normal(size=300)
         labels = (rng.uniform(size=len(f)) < expit(f)).astype(int)
-        model = GPClassifier(n_inducing=25, n_neighbors=0, random_state=0, **options)
+        model = GPClassifier(n_inducing=40, n_neighbors=0, random_state=0, **options)
         without_warnings(model.partial_fit, rows[:first], labels[:first], classes=[0, 1])
         without_warnings(model.partial_fit, rows[first:], labels[first:])
         found.append(model.drift_)

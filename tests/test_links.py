@@ -417,6 +417,13 @@ def test_probabilities_below_what_the_integral_reaches_have_the_best_bound(kind,
     assert_allclose(log_probabilities_of(mean[None], scale[None] ** 2, 0.0)[0, far], expected, rtol=0.05)
 
 
+@pytest.mark.parametrize(("n_classes", "seed", "y"), [(10, 69, 9), (10, 110, 2), (30, 66, 24)])
+def test_probabilities_below_means_of_very_different_scales_have_nearly_the_best_bound(n_classes, seed, y):
+    random = np.random.default_rng(seed)
+    mean, scale = 300.0 * random.normal(size=n_classes), 10.0 ** random.uniform(-2.0, 2.0, n_classes)
+    assert log_probabilities_of(mean[None], scale[None] ** 2, 0.0)[0, y] > 1.2 * best_bound(mean, scale, y)
+
+
 @pytest.mark.parametrize("n_classes", [3, 200])
 def test_tiny_softmax_probabilities_are_tilted_expectations(n_classes):
     """For classes far below a certain one, E[exp(f_y)] is exp(m + v / 2), below the range of a double, too."""

@@ -31,9 +31,10 @@ TINY = 1e-200
 # cut there; a probability below exp(-30) then gets a lower bound, its floor.
 CUT, FLOOR_BELOW = 1e-9, -30.0
 FLOOR_AT = np.linspace(0.0, 1.0, 33)
-# Points of each row at which the sum of all log H is computed for floors: with them logarithms are 2 % lower at most
-# than with many more, and 7 % with half of them (30 classes, variances of 1e-4 to 1e4).
-FLOOR_MESH = np.linspace(1.0, 0.0, 257)
+# Points of each row, besides the means, at which the sum of all log H is computed for floors. Logarithms of 10 to 100
+# classes are at most 18 % lower than with many more points, for variances of 1e-4 to 1e4 and means with deviations of 3
+# to 300; without the means some were fifty times as low.
+FLOOR_MESH = np.linspace(1.0, 0.0, 129)
 
 
 class Family(NamedTuple):
@@ -119,12 +120,13 @@ def _floors(
 
     P(all others <= t < y) is a lower bound for every t, and within a small factor at the best t of FLOOR_AT. The root
     sqrt(-2 sum_c log H_c(t)) is convex, and nearly linear except for bends near the means: it is interpolated between
-    points whose distance from low grows geometrically.
+    the means, and points whose distance from low grows geometrically.
     """
     rows, place = np.unique(r, return_inverse=True)
     m, s, ends = mean[rows], scale[rows], low[rows, None]
     unit = s.min(axis=1, keepdims=True)
     points = ends - unit * np.expm1(np.log1p((ends - m.min(axis=1, keepdims=True)) / unit) * FLOOR_MESH)
+    points = np.sort(np.concatenate([points, np.minimum(m, ends)], axis=1), axis=1)
     log_cdf, _ = family.logs(points[:, None, :] - m[:, :, None], s[:, :, None])
     roots = np.sqrt(-2.0 * log_cdf.sum(axis=1))
     t = mean[r, y, None]

@@ -266,7 +266,6 @@ class LikelihoodBound:
 
         ``each`` applies a function to parts of the rows, as ``map`` does or with threads.
         """
-
         if len(mean) > PART_ROWS:
             parts = each(lambda part: self.log_probabilities(mean[part], variance[part]), _parts(len(mean)))
             return np.concatenate(list(parts))

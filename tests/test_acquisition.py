@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import entr, expit
 from scipy.stats import norm
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 from support.fits import quietly
 from support.latents import repeatable
@@ -353,6 +354,9 @@ def test_constrained_improvement_is_the_product():
     np.testing.assert_array_equal(product, np.exp(logarithm))
     # Far below the mean, the difference of two nearly equal terms has some of the improvement's digits.
     np.testing.assert_allclose(product, feasible * expected_improvement(mean, std, 0.0), rtol=1e-12)
+    # Any classifier has probabilities; some have no logarithms of them.
+    trees = HistGradientBoostingClassifier().fit(X, y)
+    np.testing.assert_allclose(probability_of_feasibility(trees, X, 1), trees.predict_proba(X)[:, 1], rtol=1e-12)
     with pytest.raises(ValueError, match=r"one of the labels \['no', 'yes'\]; got 'maybe'"):
         probability_of_feasibility(model, X, "maybe")
 

@@ -47,14 +47,8 @@ def mixed_labels(path):
 
 REFUSED = {
     "label noise": (lambda: small(label_noise=0.1).fit(X, THREE), "label_noise=0.1 is for bounds 'additive-noise'"),
-    "weights of classes": (
-        lambda: small(class_weight="even").fit(X, Y),
-        "Got 'even' instead",
-    ),
-    "text as a weight": (
-        lambda: small(class_weight={0: "a", 1: 1.0}).fit(X, Y),
-        "string to float: 'a'",
-    ),
+    "weights of classes": (lambda: small(class_weight="even").fit(X, Y), "Got 'even' instead"),
+    "text as a weight": (lambda: small(class_weight={0: "a", 1: 1.0}).fit(X, Y), "string to float: 'a'"),
     "a negative weight": (lambda: small(class_weight={0: -1.0, 1: 1.0}).fit(X, Y), "class_weight must be positive"),
     "dates": (lambda: small().fit(np.arange(80).reshape(40, 2).astype("M8[D]"), Y), "X has dates or durations"),
     "noise alone": (lambda: small(WhiteKernel()).fit(X, Y), "white noise alone"),
@@ -72,10 +66,7 @@ REFUSED = {
         lambda: small(categorical_features=[0]).fit_batches([(X, Y)]),
         r"categorical_features=\[0\] is only for fit",
     ),
-    "text in batches": (
-        lambda: small().fit_batches([(named(X).assign(b="Ulm"), Y)]),
-        "Column 'b' has levels",
-    ),
+    "text in batches": (lambda: small().fit_batches([(named(X).assign(b="Ulm"), Y)]), "Column 'b' has levels"),
     "a correction": (lambda: fitted().predict_latent(X, corrected=True), "corrected=True is for likelihood='logit'"),
     "a joint correction": (
         lambda: fitted(bound="polya-gamma").predict_latent(X, return_cov=True, corrected=True),
@@ -125,7 +116,7 @@ REFUSED = {
     "unequal numbers": (lambda: expected_calibration_error([0, 1], [0.5]), "one-dimensional, not empty and of the"),
     "a classifier without probabilities": (
         lambda: predictive_entropy(LinearSVC().fit(X, Y), X),
-        "classifier with predict_log_proba; LinearSVC has no predict_log_proba",
+        "classifier with predict_proba; LinearSVC has no predict_proba",
     ),
     "a label of a picture": (
         lambda: ReliabilityDisplay.from_estimator(small().fit(X, THREE), X, THREE, label=7),
@@ -180,10 +171,7 @@ def test_memory_that_is_not_there_is_told_of(tuned):
 EXTRAS = {
     "polyagamma": (lambda: sampler().fit(X, Y), "pip install polyagamma tqdm"),
     "pyarrow.dataset": (lambda: from_parquet("rows.parquet"), r"pip install 'xgpc\[parquet\]'"),
-    "matplotlib.figure": (
-        lambda: ReliabilityDisplay.from_estimator(fitted(), X, Y),
-        r"pip install 'xgpc\[plot\]'",
-    ),
+    "matplotlib.figure": (lambda: ReliabilityDisplay.from_estimator(fitted(), X, Y), r"pip install 'xgpc\[plot\]'"),
     "skl2onnx": (register, r"pip install 'xgpc\[onnx\]'"),
 }
 

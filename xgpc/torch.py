@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 
-from .acquisition.labels import likelihood_of, log_probabilities
-from .acquisition.trials import column_of_label
+from .acquisition.labels import likelihood_of
+from .acquisition.trials import column_of_label, probability_of_feasibility
 from .config import PROBABILITY
 
 # Rows (n, d), and whether their gradients are wanted -> values (n, k), and with these their gradients (n, k, d) by X.
@@ -203,10 +203,8 @@ class FeasibilityModel(torch.nn.Module):
         return (mean, variance) if mean.shape[-1] > 1 else (mean[..., 0], variance[..., 0])
 
     def _probability(self, rows: np.ndarray, return_grad: bool) -> Any:
-        column = slice(self._column, self._column + 1)
-        if not return_grad:
-            return np.exp(log_probabilities(self.model, rows)[:, column])
-        return tuple(values[:, column] for values in self.model.predict_proba(rows, return_grad=True))
+        score = probability_of_feasibility(self.model, rows, self.model.classes_[self._column], return_grad)
+        return tuple(values[:, None] for values in score) if return_grad else score[:, None]
 
     def _moments(self, rows: np.ndarray, return_grad: bool) -> Any:
         if not return_grad:

@@ -90,8 +90,11 @@ def log_probabilities(model: BaseEstimator, X: ArrayLike) -> np.ndarray:
     """Log probabilities (n, C) of the classes at new rows, also where a model knows a training row that equals one."""
     if getattr(model, "label_agreement_", 0.0):
         return likelihood_of(model).log_probabilities(*model.predict_latent(X))
-    check_classifier(model, "predict_log_proba")
-    return np.asarray(model.predict_log_proba(X))
+    check_classifier(model)
+    logarithms = getattr(model, "predict_log_proba", lambda rows: np.log(model.predict_proba(rows)))
+    # Probabilities of trees may be zero.
+    with np.errstate(divide="ignore"):
+        return np.asarray(logarithms(X))
 
 
 def entropy(log_probability: np.ndarray) -> np.ndarray:
@@ -194,7 +197,7 @@ def predictive_entropy(
 ) -> Scores:
     """Entropy (n,) of the label at each row of X (n, d), in nats, from 0 to log C.
 
-    ``model`` is any fitted classifier with ``predict_log_proba``. Entropy stays high where classes overlap, even if
+    ``model`` is any fitted classifier with ``predict_proba``. Entropy stays high where classes overlap, even if
     many labels are known there; ``mutual_information`` does not. With ``return_grad`` the gradient (n, d) by X follows,
     of a GPClassifier or BayesianLinearClassifier. ``pending`` is as for ``mutual_information``.
     """

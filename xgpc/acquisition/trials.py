@@ -209,11 +209,11 @@ def _log_expected(gain: np.ndarray, std: np.ndarray, z: np.ndarray) -> tuple[np.
     """
     is_known = std == 0.0
     # What is known improves by its gain.
-    z, scale = np.where(is_known, 0.0, z), np.where(is_known, np.maximum(gain, 0.0), std)
+    z, scale = np.where(is_known, 0.0, np.maximum(z, -FARTHEST)), np.where(is_known, np.maximum(gain, 0.0), std)
     a, is_low = np.maximum(-z, 0.0), z < 0.0
     mills, s = np.sqrt(0.5 * np.pi) * erfcx(a / np.sqrt(2.0)), np.maximum(a, FAR) ** -2.0
     difference = np.where(a < FAR, 1.0 - a * mills, s * (1.0 - 3.0 * s * (1.0 - 5.0 * s * (1.0 - 7.0 * s))))
-    log_phi = -0.5 * np.clip(z, -FARTHEST, FARTHEST) ** 2 - 0.5 * np.log(2.0 * np.pi)
+    log_phi = -0.5 * np.minimum(z, FARTHEST) ** 2 - 0.5 * np.log(2.0 * np.pi)
     unit = np.where(is_low, difference, np.exp(log_phi) + z * ndtr(z))
     with np.errstate(divide="ignore"):
         value = np.log(scale) + np.where(is_known, 0.0, np.log(unit) + np.where(is_low, log_phi, 0.0))

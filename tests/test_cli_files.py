@@ -98,13 +98,15 @@ def test_a_table_is_fitted_and_predicted_as_the_estimator_does(kind, tmp_path, m
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_columns_are_found_by_name_after_any_separator(separator, tmp_path, model, run):
-    frame = numbers()
+    # Labels of text that look like numbers.
+    frame = numbers(labels=("1", "02"))
     estimator = quietly(GPClassifier(**PARAMETERS, optimizer=None), frame[["a", "b"]], frame["y"])
     estimator.save(model)
-    other = frame.assign(**{"größe, mean": "row 1; 2"})[["größe, mean", "b", "a"]]
+    other = frame.assign(**{"größe, mean": "row 1; 2"})[["größe, mean", "b", "a", "y"]]
     other.to_csv(tmp_path / "other.csv", sep=separator, index=False, encoding="utf-8-sig")
     _, out, _ = run("predict", model, tmp_path / "other.csv")
     np.testing.assert_array_equal(probabilities(out), estimator.predict_proba(frame[["a", "b"]]))
+    assert "  400\n" in run("evaluate", model, tmp_path / "other.csv", "--target", "y")[1]
 
 
 def test_columns_are_dropped_and_named_by_options(tmp_path, model, run):

@@ -16,13 +16,7 @@ from support.fits import quietly
 from xgpc import GPClassifier, GPOrdinalClassifier
 from xgpc.explain import shapley_values
 from xgpc.metrics import expected_calibration_error, scores
-from xgpc.plotting import (
-    CoverageDisplay,
-    ImportanceDisplay,
-    LearningDisplay,
-    ReliabilityDisplay,
-    ShapleyDisplay,
-)
+from xgpc.plotting import CoverageDisplay, ImportanceDisplay, LearningDisplay, ReliabilityDisplay, ShapleyDisplay
 
 pd = pytest.importorskip("pandas")
 

@@ -6,14 +6,7 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
-from support.dense import (
-    SMOOTH,
-    assert_near,
-    classifier,
-    fixed_point,
-    gibbs_mackay,
-    labelled,
-)
+from support.dense import SMOOTH, assert_near, classifier, fixed_point, gibbs_mackay, labelled
 from support.fits import quietly
 from support.internals import Threads
 from support.reference import moons

@@ -42,8 +42,9 @@ LARGEST_COVARIANCE = 1.0 + EIGENVALUE_ERROR
 class Kind(NamedTuple):
     """What an array may be: its axes, its least and largest number, and its types.
 
-    L: latent functions; K: kernels, 1 for a shared one; m: inducing points; p: as m, none for a full process; d:
-    features; n: training rows; c: classes; b: cut points of ordered classes; f: columns of X.
+    L: latent functions; K: kernels, 1 for a shared one; m: inducing points; p: as m, none for a full process; g: points
+    of the parameter ``inducing_points``; d: features; n: training rows; c: classes; b: cut points of ordered classes;
+    f: columns of X.
     """
 
     axes: str
@@ -209,7 +210,7 @@ def check_arrays(
             raise ValueError(
                 f"its arrays do not fit each other: {name!r} of shape {array.shape} and type {array.dtype}, not {shape}"
             )
-        # Not so for NaN.
+        # NaN compares as false, and is refused, too.
         if array.dtype.kind == "f" and not (np.all(array >= kind.least) and np.all(array <= kind.most)):
             raise ValueError(f"its array {name!r} has numbers outside of [{kind.least:g}, {kind.most:g}]")
 

@@ -51,9 +51,9 @@ def check_outcomes(
 def class_positions(y: ArrayLike, classes: ArrayLike) -> np.ndarray:
     """Positions (n,) of labels (n,) in classes (C,), in any order; ValueError for labels that are none of them."""
     classes = np.asarray(classes)
-    known = classes.tolist()
-    if unknown := [label for label in np.asarray(y).tolist() if label not in known]:
-        raise ValueError(f"y has labels {short(unknown)} that are not among the model's classes {known}.")
+    known = set(classes.tolist())
+    if unknown := [label for label in dict.fromkeys(np.ravel(y).tolist()) if label not in known]:
+        raise ValueError(f"y has labels {short(unknown)} that are not among the model's classes {classes.tolist()}.")
     order = np.argsort(classes)
     return order[np.searchsorted(classes, np.asarray(y), sorter=order)]
 

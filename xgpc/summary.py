@@ -86,9 +86,8 @@ def summary_rows(model: BaseEstimator) -> Rows:
     Z, counts, score = model.inducing_points_, model.class_count_, model.held_out_score_
     shares = counts / np.sum(counts)
     table = of_table(model.encoding_)
-    categorical = (
-        [] if table is None else [column.name for column in table.columns if column.is_categorical and column.levels]
-    )
+    columns = () if table is None else table.columns
+    categorical = [column.name for column in columns if column.is_categorical and column.levels]
     rows = [("rows", str(model.n_samples_seen_)), ("features", str(model.n_features_in_))]
     if categorical:
         rows.append(("categorical", ", ".join(map(repr, categorical))))

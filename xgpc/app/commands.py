@@ -111,7 +111,7 @@ def _predictions(
             probability = model.predict_proba(X)
             mean, variance = model.predict_latent(X)
         except ValueError as error:
-            error.add_note(f"Rows are counted after {n_rows} of the file.")
+            error.add_note(f"Row 0 is the {n_rows}th below the header, counted from 0.")
             raise
         predicted = model.classes_[np.argmax(probability, axis=1)].tolist()
         latents = [""] if mean.ndim == 1 else [f"_{name}" for name in model.classes_]
@@ -128,7 +128,7 @@ def _predictions(
 def evaluate(arguments: argparse.Namespace) -> None:
     """Print scores of predictions for the rows of a file."""
     model, target = _load(arguments.model), arguments.target
-    is_text = {target: model.classes_.dtype.kind == "U"} | _features(model)
+    is_text = {target: isinstance(model.classes_[0], str)} | _features(model)
     labels, log_p = [], []
     with opened(arguments.data, [name for name in is_text if is_text[name]], target) as rows:
         features = list(_features(model)) or [name for name in rows.schema.names if name != target]

@@ -75,9 +75,9 @@ def opened(path: str, texts: Sequence[str] = (), target: str | None = None) -> I
 
 def check_names(rows: dataset.Dataset, names: Iterable[str]) -> None:
     """Raise ValueError for columns that a file does not have."""
-    there = rows.schema.names
-    if absent := [name for name in names if name not in there]:
-        raise ValueError(f"It lacks the columns {short(absent)}{near_names(absent, there)}; it has {short(there)}.")
+    own = rows.schema.names
+    if absent := [name for name in names if name not in own]:
+        raise ValueError(f"the data lacks the columns {short(absent)}{near_names(absent, own)}; it has {short(own)}.")
 
 
 def batches(rows: dataset.Dataset, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

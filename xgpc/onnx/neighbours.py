@@ -19,9 +19,7 @@ def _nearest(q: LocalPosterior, X: Tensor) -> Tensor:
     metric, n_features = q.neighbours.metric, q.X.shape[1]
     # By differences, so that equal training rows are equally near.
     apart = ToPoints(X, q.X.astype(np.float64)).differences(np.full(n_features, metric.scale))
-    distances = reduce(
-        add, [absolute(difference) if metric.power == 1 else difference * difference for difference in apart]
-    )
+    distances = reduce(add, [absolute(gap) if metric.power == 1 else gap * gap for gap in apart])
     return distances.apply("TopK", [q.n_neighbors], axis=1, largest=0, n_outputs=2)
 
 

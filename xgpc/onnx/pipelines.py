@@ -75,10 +75,8 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     model, (_, proba), sources = operator.raw_operator, operator.outputs, operator.inputs
     # skl2onnx mostly knows how many columns a step makes, but not always.
     n_default = model.n_features_in_ if len(sources) == 1 else 1
-    widths = [(*variable.type.shape[1:], None)[0] or n_default for variable in sources]
-    inputs = [
-        Input(variable.onnx_name, _type(variable), width) for variable, width in zip(sources, widths, strict=True)
-    ]
+    widths = [(*source.type.shape[1:], None)[0] or n_default for source in sources]
+    inputs = [Input(source.onnx_name, _type(source), width) for source, width in zip(sources, widths, strict=True)]
     has_scores = container.get_options(model, {"raw_scores": False})["raw_scores"]
     opset = container.target_opset_any_domain("")
     made = model_of(model, inputs, _type(proba), opset, _labels(operator), has_scores)
@@ -86,5 +84,5 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
 
 
 def _type(variable: Any) -> int:
-    """The type of a variable of skl2onnx as variable of ``onnx.TensorProto``."""
+    """The type of a variable of skl2onnx, a number of ``onnx.TensorProto``."""
     return int(variable.type.to_onnx_type().tensor_type.elem_type)

@@ -48,7 +48,6 @@ TUNED = {
     "memory": ["app.commands.IN_MEMORY"],
     "most_bytes": ["learning.inducing.MOST_BYTES"],
     "most_sweeps": ["inference.sweeps.MAX_SWEEPS"],
-    "own_kernel_rows": ["learning.own_kernels.LEAST_ROWS"],
     "parallel_batch_rows": ["inference.mini_batch.PART_ROWS"],
     "parallel_work": ["rows.executor.MIN_PARALLEL_WORK"],
     "seconds_between_looks": ["dask.SECONDS_BETWEEN_LOOKS"],

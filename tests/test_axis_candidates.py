@@ -1,5 +1,7 @@
 """Fits without a given kernel try an axis-aligned one, and take it where classes are rules on single features."""
 
+import re
+
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
@@ -66,12 +68,19 @@ def test_the_factor_of_a_feature_does_not_matter(on_rules):
     np.testing.assert_allclose(model.predict_proba(T * units), on_rules.predict_proba(T), atol=1e-3)
 
 
-def test_few_rows_and_given_kernels_are_not_tried():
-    X, y = rules(290, 0)
-    for model in (GPClassifier(random_state=0), GPClassifier(RBF(np.ones(D)), n_inducing=20, random_state=0)):
-        fitted = quietly(model, X, y)
-        assert isinstance(getattr(fitted.kernel_, "k2", fitted.kernel_), RBF)
-        assert not any("AxisMatern" in text for text in fitted.decisions_)
+def test_a_given_kernel_stays():
+    fitted = quietly(GPClassifier(RBF(np.ones(D)), n_inducing=20, random_state=0), *rules(290, 0))
+    assert isinstance(fitted.kernel_, RBF)
+    assert not any("AxisMatern" in text for text in fitted.decisions_)
+
+
+def test_the_kernel_that_predicts_left_out_rows_better_is_taken():
+    """The decision says by how much their mean log probability changes."""
+    X, y = rules(120, 0)
+    model = quietly(GPClassifier(n_inducing=120, tol=1e-6, random_state=0, feature_transform=None), X, y)
+    (text,) = (text for text in model.decisions_ if "in place of RBF" in text)
+    change = float(re.search(r"changes by ([-+.0-9e]+) ", text)[1])
+    assert isinstance(factor(model), AxisMatern) == (change > 0.0)
 
 
 def test_a_warm_start_keeps_the_axis_aligned_kernel(on_rules):

@@ -67,11 +67,6 @@ KINDS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def small_data_may_decide(tuned):
-    tuned(own_kernel_rows=100)
-
-
 def fitted(kind, max_time, interrupts=(), **params):
     """A model with its readings of the clock, and the warnings of its fit."""
     data, own = KINDS[kind]

@@ -39,11 +39,6 @@ KINDS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def small_data_may_decide(tuned):
-    tuned(own_kernel_rows=100)
-
-
 def fitted(kind, callback, **params):
     data, own = KINDS[kind]
     return quietly(GPClassifier(**{**SMALL, **own, **params}, callback=callback), *data())

@@ -64,7 +64,7 @@ def test_rows_kept_apart_confirm_the_kernel(is_in_time):
     quietly(model, X, y, groups=None if is_in_time else groups)
     ((given, splits),) = splitter.calls
     held_out = [rows for _, rows in splits]
-    confirmed = [words for words in model.decisions_ if "rows kept apart" in words]
+    confirmed = [words for words in model.decisions_ if "parts of the rows left out in turn" in words]
     assert len(confirmed) == 1
     assert f" {sum(map(len, held_out))} held-out rows" in confirmed[0]
     for support, rows in splits:
@@ -74,11 +74,12 @@ def test_rows_kept_apart_confirm_the_kernel(is_in_time):
             assert not np.intersect1d(given[support], given[rows]).size
 
 
-def test_without_groups_and_splitter_the_bound_alone_decides_about_the_kernel():
+def test_without_groups_and_splitter_rows_are_left_out_one_at_a_time():
     X, y, groups = steps(60, 10)
     model = GPClassifier(n_inducing=20, n_neighbors=0, max_iter=15, random_state=0)
     blind, told = quietly(clone(model), X, y), quietly(clone(model), X, y, groups=groups)
-    assert [any("kept apart" in words for words in one.decisions_) for one in (blind, told)] == [False, True]
+    for left_out, expected in (("parts of the rows left", [False, True]), ("each row left", [True, False])):
+        assert [any(left_out in words for words in model.decisions_) for model in (blind, told)] == expected
 
 
 def test_error_of_a_difference_counts_groups():

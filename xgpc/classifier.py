@@ -84,14 +84,14 @@ class GPClassifier(PosteriorClassifier):
         Number of further starts, with kernel parameters drawn within their bounds. The fit keeps the best start.
     length_scale_prior : "auto", float or None, default="auto"
         Standard deviation of a normal prior that prevents overfitting to few rows: each length scale is divided by its
-        feature's spread, and the prior keeps the logarithms of these ratios near their common mean. "auto": 1 with
+        feature's spread, and the prior keeps the logarithms of these ratios near their common mean. "auto": 0.65 with
         ``kernel=None``, otherwise no prior.
     subset_sizes : "auto", None or increasing integers, default="auto"
         Sizes of the random subsets of rows from which kernel and inducing points are learned, one after the other.
         "auto" goes from 4000 rows up to 131 072. None: all rows at once. The posterior always uses all rows.
     share : {"auto", "kernel", "none"}, default="auto"
         Whether the latent functions of several classes share one kernel and its inducing points, or have their own.
-        "auto": with 1000 or more rows, a kernel per class if that improves the predictions of held-out rows.
+        "auto": they share; a warm start keeps what the fit before had.
     label_noise : "learn" or float, default="learn"
         Probability that a label is wrong, for "additive-noise" bounds (except that of softmax): a number between 0 and
         1/2, or "learn" for the probability that maximises the bound.

@@ -6,16 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..approximations.base import KernelPosterior, Training
+from ..approximations.base import KernelPosterior
 from ..inference.ascent import Point
 from ..inference.run import Run
 from ..kernels.prior import LengthScalePrior
-from ..likelihoods import label_log_probabilities
 from ..rows.source import labels_and_weights
-from .candidates import Gain, Scores, joined
+from .candidates import Gain, joined
 from .fit import Candidate, Fit
 from .hold_out import HoldOut
-from .stages import learn_in_stages, posterior_of, predicted
+from .stages import learn_in_stages, posterior_of, predicted, scores_of_rows
 
 
 def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
@@ -41,24 +40,9 @@ def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
     return gains[0]._replace(scores=joined([gain.scores for gain in gains]), base=joined([gain.base for gain in gains]))
 
 
-def gain_of_rows(fit: Fit, training: Training, point: Point[KernelPosterior], prior: LengthScalePrior) -> Gain:
-    """The gain of the posterior without the site of each row in turn, under the kernel that was learned; O(C n m^2).
-
-    Of a latent function with marginal N(m, v) and site (lambda, r) at a row, whose labels explain V of the variance,
-    the posterior without this site has mean m + V (lambda m - r) / (1 - lambda V) and variance
-    v + lambda V^2 / (1 - lambda V).
-    """
-    q, blocks = point.q, list(training.source.blocks())
-    y, weight = labels_and_weights(training.source)
-    sites, codes = [point.sites.of(block) for block in blocks], fit.record.codes(y)
-    names = "mean", "variance", "precision", "linear"
-    mean, variance, precision, linear = (np.hstack([getattr(part, name) for part in sites]) for name in names)
-    # Labels explain no part of the variance that is left where the values at the inducing points are known.
-    V = variance - np.hstack([q.unexplained(block) for block in blocks])
-    # This is positive unless sites have not converged.
-    rest = np.maximum(1.0 - precision * V, np.finfo(float).eps)
-    moments = mean + V * (precision * mean - linear) / rest, variance + precision * V**2 / rest
-    scores = Scores(label_log_probabilities(point.site, *moments, y), weight)
-    n_learned = sum(prior.n_effective(group.spec) for group in q.prior.groups)
-    totals = np.bincount(codes, weight, len(fit.classes))
+def gain_of_rows(fit: Fit, point: Point[KernelPosterior], prior: LengthScalePrior) -> Gain:
+    """The gain of the posterior without the site of each row in turn, under the kernel that was learned."""
+    scores, (y, _) = scores_of_rows(fit, point), labels_and_weights(fit.training.source)
+    codes, n_learned = fit.record.codes(y), sum(prior.n_effective(group.spec) for group in point.q.prior.groups)
+    totals = np.bincount(codes, scores.weight, len(fit.classes))
     return Gain.of(scores, codes, totals, "Predicted without their own labels, rows have", n_learned)

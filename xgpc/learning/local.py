@@ -278,6 +278,11 @@ def second_round(task: Task, local_fit: LocalFit, max_iter: int) -> LocalFit:
     return _round(task, local_fit, task.part.hold_out.draw(n_rows), min(max_iter, n_iter))
 
 
+def scored_again(task: Task, local_fit: LocalFit, split: Split) -> Scores:
+    """The scores of other held-out rows under the kernel of a round."""
+    return _round(task, local_fit, [split], 0).learned
+
+
 def round_tolerance(site: Site) -> float:
     return ROUND_TOLERANCE if site.record.curvature is None else CLASSES_ROUND_TOLERANCE
 

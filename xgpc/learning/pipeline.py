@@ -226,7 +226,7 @@ def _gain_over_rates(fit: Fit, first: Candidate, training: Training, point: Poin
         places = fit.hold_out.places
         # Where rows of several classes share their features, those that stay would contradict the one that is left out.
         is_some &= places is None or len(np.unique(places)) >= (1.0 - MOST_CONTRADICTED) * n_rows
-        gain = gain_of_rows(fit, training, point, first.length_scale_prior) if is_some else None
+        gain = gain_of_rows(fit, point, first.length_scale_prior) if is_some else None
         if gain is None or gain.is_shown:
             return gain
     if n_rows >= FEW_ROWS:

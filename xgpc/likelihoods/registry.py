@@ -41,8 +41,8 @@ NOISE_VARIANCES = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}
 ORDINAL = "ordinal-"
 # Learning of the label noise starts from this value.
 START_NOISE = 0.01
-# Predictive functions take this many rows at a time, because their temporaries are many times as large as the result.
-PART_ROWS = 8192
+# Predictive functions take this many latent values at a time: their temporaries are many times as large as the result.
+PART_VALUES = 8192
 # AUGMENTED bounds have one more variable per row. The quadratics of SAFE bounds lie below the objective; the Taylor
 # expansion counts as safe because it has no objective that a step could lower.
 AUGMENTED = ("polya-gamma", "augmented")
@@ -63,8 +63,10 @@ PARAMETER_NAMES = {
 Each = Callable[[Callable[[slice], np.ndarray], Sequence[slice]], Iterable[np.ndarray]]
 
 
-def _parts(n_rows: int) -> list[slice]:
-    return [slice(first, first + PART_ROWS) for first in range(0, max(1, n_rows), PART_ROWS)]
+def _parts(mean: np.ndarray) -> list[slice]:
+    """Slices of the rows of latent means (n,) or (n, C)."""
+    size = max(1, PART_VALUES // (mean.shape[1] if mean.ndim > 1 else 1))
+    return [slice(first, first + size) for first in range(0, max(1, len(mean)), size)]
 
 
 @dataclass(frozen=True)
@@ -266,9 +268,8 @@ class LikelihoodBound:
 
         ``each`` applies a function to parts of the rows, as ``map`` does or with threads.
         """
-        if len(mean) > PART_ROWS:
-            parts = each(lambda part: self.log_probabilities(mean[part], variance[part]), _parts(len(mean)))
-            return np.concatenate(list(parts))
+        if len(parts := _parts(mean)) > 1:
+            return np.concatenate(list(each(lambda part: self.log_probabilities(mean[part], variance[part]), parts)))
         if self.parameter == "cut_points":
             cuts = np.array(self.values)
             value = ordinal_log_probabilities(mean, variance, cuts, self.predictive)
@@ -312,7 +313,7 @@ class LikelihoodBound:
             by_mean, by_variance = self.probability_slopes(mean[part], variance[part])
             return np.asarray(by_mean @ mean_by_x[part] + by_variance @ variance_by_x[part])
 
-        return np.concatenate(list(each(gradients, _parts(len(mean)))))
+        return np.concatenate(list(each(gradients, _parts(mean))))
 
     def log_probabilities_given(self, latent: np.ndarray) -> np.ndarray:
         """log p(y | f) (n, classes) for latent values f, (n,) or (n, C)."""

@@ -29,11 +29,15 @@ Rise = tuple[bool, str, str]
 
 @dataclass(frozen=True)
 class Scores:
-    """log p(y) (r,) of held-out rows, in nats, their weights (r,), and their groups (r,) if rows of a group depend."""
+    """log p(y) (r,) of held-out rows, in nats, their weights (r,), and their groups (r,) if rows of a group depend.
+
+    ``rows`` says which rows these are.
+    """
 
     values: np.ndarray
     weight: np.ndarray
     groups: np.ndarray | None = None
+    rows: str = "held-out rows"
 
     def __sub__(self, other: Scores) -> Scores:
         """Paired differences for the same rows."""
@@ -71,7 +75,7 @@ class Scores:
     @property
     def words(self) -> str:
         """These differences as the end of a sentence."""
-        rows = f"the mean log probability of {len(self.values)} held-out rows"
+        rows = f"the mean log probability of {len(self.values)} {self.rows}"
         return f"{rows} changes by {self.mean:+.3g} +- {self.error:.2g} nats"
 
 

@@ -151,7 +151,7 @@ def scores_of_rows(fit: Fit, point: Point[KernelPosterior]) -> Scores:
         rest = np.maximum(1.0 - precision * V, np.finfo(float).eps)
         moments = mean + V * (precision * mean - linear) / rest, variance + precision * V**2 / rest
         scores.append(label_log_probabilities(point.site, *moments, block.y))
-    return Scores(np.concatenate(scores), labels_and_weights(source)[1])
+    return Scores(np.concatenate(scores), labels_and_weights(source)[1], rows="rows left out in turn")
 
 
 class Learner:
@@ -267,9 +267,7 @@ class Learner:
                 before, after = (self._score_of_splits(part, splits, model, options) for model in (start, other))
             else:
                 before, after = (scores_of_rows(part, outcome.point) for outcome in (default, axis))
-            kernel = f"AxisMatern in place of {type(group.spec.kernel.k2).__name__}"
-            left_out = "parts of the rows" if splits else "each row"
-            subject = f"With {kernel}, and {left_out} left out in turn,"
+            subject = f"With AxisMatern in place of {type(group.spec.kernel.k2).__name__},"
             is_better = accept(after.above(before), subject, self.history)
         if not is_better:
             return start.at(default.point.q, default.point.site)

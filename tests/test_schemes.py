@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy import stats
 from scipy.special import expit, log_expit
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer
@@ -292,11 +293,12 @@ def test_gradient_of_the_log_density(name):
     assert_allclose(gradient, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_density_is_normal_in_the_ratios():
+def test_density_is_students_in_the_ratios():
     scale, unit = np.array([0.5, 2.0, 7.0]), np.array([1.0, 3.0, 0.2])
     u = np.log(scale / unit)
     value, _ = LengthScalePrior(0.4, unit).at(KernelSpec(ConstantKernel(2.0) * RBF(scale), 3))
-    assert value == pytest.approx(-0.5 * 3.0 * np.var(u) / 0.4**2)
+    density = stats.t(3.0).logpdf
+    assert value == pytest.approx(np.sum(density((u - np.mean(u)) / 0.4) - density(0.0)))
 
 
 @pytest.mark.parametrize("name", ["ard", "matern 3/2"])

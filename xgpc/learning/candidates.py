@@ -62,10 +62,10 @@ class Scores:
         required = f"it must rise by more than {LEAST_GAIN:g} and its standard error"
         return gains.mean > max(gains.error, LEAST_GAIN), gains.words, required
 
-    def above(self, other: Scores) -> Rise:
-        """Whether these are higher than those of a candidate that costs as much."""
+    def above(self, other: Scores, nats: float = 0.0) -> Rise:
+        """Whether these are higher; by more than some nats a row for a candidate that costs more."""
         gains = self - other
-        return gains.mean > 0.0, gains.words, "it must rise"
+        return gains.mean > nats, gains.words, f"it must rise by more than {nats:g}" if nats else "it must rise"
 
     def no_fall_from(self, simpler: Scores) -> Rise:
         """As ``rise_from`` for a richer model that another test supports: only a clear fall rejects it."""

@@ -17,7 +17,7 @@ from ..likelihoods import RECORDS, predicted_log_probabilities
 from ..rows.clock import during, has_passed
 from ..status import warn_user
 from .all_rows import AllRows
-from .candidates import Gain, accept
+from .candidates import LEAST_GAIN, Gain, accept
 from .fit import Candidate, Fit
 from .hold_out import FEW_ROWS, Split
 from .local import (
@@ -236,10 +236,9 @@ def start_without_neighbors(task: Task) -> Start:
     grow_to = first.grow_to if is_auto and are_few and task.is_single else 0
     sparse = learn_in_stages(task.part.part(subset, is_thinned=True), first, grow_to, limit)
     is_done = subset is None and grow_to == first.grow_to and limit is None
+    q = _posterior(task, sparse)
     if not is_auto:
-        q = _posterior(task, sparse)
         return Start(sparse, q, is_done, tries_neighbors=True, is_doubtful=False, is_gain_clear=False)
-    q = _posterior(task, raised_variance(task.part, sparse))
     n_threads, are_some = task.executor.n_threads, fit.source.n_rows < START_ROWS
     least = LEAST_Z_OF_FEW if are_few else LEAST_Z_OF_SOME if are_some else LEAST_Z
     if fit.encoding.has_levels:
@@ -259,6 +258,9 @@ def start_without_neighbors(task: Task) -> Start:
         verdict = f"are tried, but below {least:g} they must predict held-out rows better"
     test = "The score test for labels of near rows that are more alike than the inducing points explain has"
     run.history.add(score_test=z, decision=f"{test} z = {z:.2f}: neighbours {verdict}.")
+    if tries:
+        # Neighbours are compared with the best that is possible without them.
+        q = _posterior(task, raised_variance(task.part, sparse))
     return Start(sparse, q, is_done, tries, is_doubtful, is_gain_clear=z >= LARGE_Z)
 
 
@@ -348,7 +350,9 @@ def _is_proven(task: Task, sparse: Candidate, local_fit: LocalFit) -> bool:
     q = posterior_of(task.part.part(held_out), sparse).q
     simpler = predicted(task.part, q, task.site(q.prior, 0.0), others)
     subject = f"With {task.n_neighbors} neighbours of each row, and the two halves of the rows exchanged,"
-    return accept(scored_again(task, local_fit, (held_out, others)).rise_from(simpler), subject, task.fit.run.history)
+    return accept(
+        scored_again(task, local_fit, (held_out, others)).above(simpler, LEAST_GAIN), subject, task.fit.run.history
+    )
 
 
 def accept_neighbors(task: Task, pair: Pair, split: Split) -> Candidate:

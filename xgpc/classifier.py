@@ -84,7 +84,7 @@ class GPClassifier(PosteriorClassifier):
         Number of further starts, with kernel parameters drawn within their bounds. The fit keeps the best start.
     length_scale_prior : "auto", float or None, default="auto"
         Scale of a Student t prior that prevents overfitting to few rows: each length scale is divided by its feature's
-        spread, and the prior keeps the logarithms of most of these ratios near their common mean. "auto": 0.5 with
+        spread, and the prior keeps the logarithms of most of these ratios near their common mean. "auto": 0.6 with
         ``kernel=None``, otherwise no prior.
     subset_sizes : "auto", None or increasing integers, default="auto"
         Sizes of the random subsets of rows from which kernel and inducing points are learned, one after the other.

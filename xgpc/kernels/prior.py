@@ -15,9 +15,9 @@ from .spec import KernelSpec
 
 # Scale of the default kernel's log length scales about their mean. (On 26 sets of 40, 100 and 300 rows, three splits
 # each, NLL is within .001 of that of normal priors with a standard deviation of .65, the best of these. On 3000 rows of
-# electricity, two splits, it is .36 and .33 in place of .38 and .39, of covtype .37 and .38 in place of .38 and .40: a
+# electricity, two splits, it is lower by .02 to .06, of covtype by .01: a
 # few features matter much more than the others.)
-DEFAULT_SPREAD = 0.5
+DEFAULT_SPREAD = 0.6
 # Degrees of freedom of Student's t distribution of these logarithms.
 DEGREES = 3.0
 # Standard deviation of the mean log length scale of the default kernel about its start: within a factor of four with

@@ -124,6 +124,11 @@ class Gain(NamedTuple):
         # A single group has no standard error.
         return self.nats > (0.0 if self.n_learned or np.isnan(self.error) else self.error)
 
+    def is_above(self, richer: Gain) -> bool:
+        """Whether a simpler fit has more, beyond the standard error of the difference for the same rows."""
+        error = (self.scores - richer.scores).error
+        return self.nats - richer.nats > (0.0 if np.isnan(error) else error)
+
     @property
     def words(self) -> str:
         less = f", less {self.optimism:.2g} for the parameters fitted to them" if self.n_learned else ""

@@ -128,7 +128,7 @@ def _simpler(fit: Fit, first: Candidate, result: FitResult) -> FitResult:
         if learned is None:
             break
         simpler = infer(fit, candidate, learned)
-        if simpler.gain is not None and simpler.gain.nats > gain.nats:
+        if simpler.gain is not None and simpler.gain.is_above(gain):
             result, gain, chosen = simpler, simpler.gain, what
             if gain.is_shown:
                 break

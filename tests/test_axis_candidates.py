@@ -103,7 +103,8 @@ def test_evaluations_of_the_choice_have_their_rows_and_points(on_rules):
     history = on_rules.history_
     decided = next(i for i, text in enumerate(history["decision"]) if "AxisMatern in place" in text)
     tried = history["elbo"][:decided]
-    assert np.count_nonzero(np.isfinite(tried)) >= 20
+    # Each of both kernels has eight iterations.
+    assert np.count_nonzero(np.isfinite(tried)) >= 16
     assert set(history["n_rows"][:decided][np.isfinite(tried)]) == {2700}
 
 

@@ -446,8 +446,8 @@ def test_every_way_to_learn_has_the_prior(params):
 
 def test_the_bound_is_reported_and_its_sum_with_the_prior_climbed():
     X, y = noisy(80)
-    # With fewer than fifteen iterations no other kernel is tried.
-    model = quietly(GPClassifier(n_inducing=12, max_iter=14, random_state=0), X, y)
+    # With fewer than eight iterations no other kernel is tried.
+    model = quietly(GPClassifier(n_inducing=12, max_iter=7, random_state=0), X, y)
     assert model.elbo_ == pytest.approx(model.elbo(X, y), rel=1e-6)
     found = rows_of(model, "evaluation")
     spec = KernelSpec(model.kernel_, X.shape[1])

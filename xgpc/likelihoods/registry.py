@@ -268,8 +268,9 @@ class LikelihoodBound:
 
         ``each`` applies a function to parts of the rows, as ``map`` does or with threads.
         """
-        if len(parts := _parts(mean)) > 1:
-            return np.concatenate(list(each(lambda part: self.log_probabilities(mean[part], variance[part]), parts)))
+        if mean.size > PART_VALUES and len(mean) > 1:
+            parts = each(lambda part: self.log_probabilities(mean[part], variance[part]), _parts(mean))
+            return np.concatenate(list(parts))
         if self.parameter == "cut_points":
             cuts = np.array(self.values)
             value = ordinal_log_probabilities(mean, variance, cuts, self.predictive)

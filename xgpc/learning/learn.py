@@ -28,9 +28,9 @@ from .local import (
     beats_base_rate,
     chosen,
     first_round,
+    fitted_round,
     gain_of_round,
     log_scale_bounds,
-    scored_again,
     second_round,
 )
 from .score_test import score_test
@@ -350,9 +350,8 @@ def _is_proven(task: Task, sparse: Candidate, local_fit: LocalFit) -> bool:
     q = posterior_of(task.part.part(held_out), sparse).q
     simpler = predicted(task.part, q, task.site(q.prior, 0.0), others)
     subject = f"With {task.n_neighbors} neighbours of each row, and the two halves of the rows exchanged,"
-    return accept(
-        scored_again(task, local_fit, (held_out, others)).above(simpler, LEAST_GAIN), subject, task.fit.run.history
-    )
+    scores = fitted_round(task, local_fit, [(held_out, others)], 0).learned
+    return accept(scores.above(simpler, LEAST_GAIN), subject, task.fit.run.history)
 
 
 def accept_neighbors(task: Task, pair: Pair, split: Split) -> Candidate:

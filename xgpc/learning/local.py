@@ -192,19 +192,22 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int
         sites, scale = start_sites(task.part.source, task.site(initial, 0.0)), np.ones(len(spec.theta) + 1)
         return LocalFit(initial, sites, 0.0, scale, np.arange(0), none, none, 0)
 
-    unchanged = _round(task, start(prior.spec), splits, 0)
+    unchanged = fitted_round(task, start(prior.spec), splits, 0)
     if not max_iter or n_held_out < LEAST_HELD_OUT:
         return [unchanged]
     X, n_threads = Distinct.of(task.part.source.sample(support)).source.X, task.executor.n_threads
     k = min(task.n_neighbors, len(X) - 1)
-    starts = [unchanged, *(_round(task, start(spec), splits, 0) for spec in (first, nearer(first, X, k, n_threads)))]
+    starts = [
+        unchanged,
+        *(fitted_round(task, start(spec), splits, 0) for spec in (first, nearer(first, X, k, n_threads))),
+    ]
 
     def in_turns(spec: KernelSpec) -> list[LocalFit]:
         """Fit the candidates, each turn from the parameters of the one before; keep the best result of each."""
         specs, fit, best = _candidates(task, spec), start(spec), dict[int, LocalFit]()
         for i, most in TURNS if len(specs) > 1 else [(0, n_iter)]:
             moved = prior.rebuilt([at_parameters_of(fit.prior.spec, specs[i], X, k, n_threads)], prior.Z)
-            fit = _round(task, replace(fit, prior=moved), splits, min(max_iter, most))
+            fit = fitted_round(task, replace(fit, prior=moved), splits, min(max_iter, most))
             best[i] = max(fit, best.get(i, fit), key=lambda result: result.learned.mean)
         return [best[i] for i in range(len(specs))]
 
@@ -275,20 +278,15 @@ def chosen(task: Task, tried: list[LocalFit], has_more_points: bool) -> LocalFit
 def second_round(task: Task, local_fit: LocalFit, max_iter: int) -> LocalFit:
     """Learn the kernel of the first round further, on more rows that are drawn anew."""
     n_rows, n_iter = size_of_round(1, task.fit.n_latents)
-    return _round(task, local_fit, task.part.hold_out.draw(n_rows), min(max_iter, n_iter))
-
-
-def scored_again(task: Task, local_fit: LocalFit, split: Split) -> Scores:
-    """The scores of other held-out rows under the kernel of a round."""
-    return _round(task, local_fit, [split], 0).learned
+    return fitted_round(task, local_fit, task.part.hold_out.draw(n_rows), min(max_iter, n_iter))
 
 
 def round_tolerance(site: Site) -> float:
     return ROUND_TOLERANCE if site.record.curvature is None else CLASSES_ROUND_TOLERANCE
 
 
-def _round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) -> LocalFit:
-    """Maximise the score of the held-out rows of all splits by L-BFGS."""
+def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) -> LocalFit:
+    """Maximise the score of the held-out rows of all splits by L-BFGS; with ``max_iter=0`` only compute it."""
     prior, history, executor = start.prior, task.fit.run.history, task.executor
     size = {"n_rows": sum(len(rows) for split in splits for rows in split), "n_inducing": prior.n_inducing}
     history.tell(stage="neighbours", **size)

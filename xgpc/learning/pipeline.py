@@ -327,7 +327,8 @@ def _messages(
         return is_complete, messages
     if gain is not None and not gain.is_shown and not skipped:
         messages.append(f"{gain.words}: {NOTHING_SHOWN}")
-    elif elbo is not None and not skipped and _shows_nothing(fit, elbo):
+    # The variance of several classes is not the one of the highest bound.
+    elif elbo is not None and not skipped and not (gain and fit.record.is_multi_class) and _shows_nothing(fit, elbo):
         nothing = (
             f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels under the class "
             f"frequencies alone, {_log_likelihood_of_frequencies(fit):.5g}: {NOTHING_SHOWN}"

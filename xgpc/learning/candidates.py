@@ -67,11 +67,6 @@ class Scores:
         gains = self - other
         return gains.mean > nats, gains.words, f"it must rise by more than {nats:g}" if nats else "it must rise"
 
-    def no_fall_from(self, simpler: Scores) -> Rise:
-        """As ``rise_from`` for a richer model that another test supports: only a clear fall rejects it."""
-        gains = self - simpler
-        return gains.mean > -gains.error, gains.words, "it must not fall by more than its standard error"
-
     @property
     def words(self) -> str:
         """These differences as the end of a sentence."""

@@ -293,6 +293,23 @@ def test_gradient_of_the_log_density(name):
     assert_allclose(gradient, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", SEVERAL)
+def test_a_normal_density_touches_that_of_the_prior_from_below(name):
+    """Steps of mini-batches have its gradient."""
+    spec, random = spec_of(name), np.random.default_rng(0)
+    prior = LengthScalePrior(0.7, np.array([1.0, 0.1, 30.0, 2.0]), 0.9)
+    precision, linear = prior.normal_at(spec)
+    assert_allclose(linear - precision @ spec.theta, prior.at(spec)[1], rtol=1e-10, atol=1e-12)
+
+    def normal(theta):
+        return linear @ theta - 0.5 * theta @ precision @ theta
+
+    for step in random.normal(size=(20, len(spec.theta))):
+        other = spec.with_theta(spec.theta + step)
+        rise = prior.at(other)[0] - prior.at(spec)[0]
+        assert normal(other.theta) - normal(spec.theta) <= rise + 1e-10
+
+
 def test_density_is_students_in_the_ratios():
     scale, unit = np.array([0.5, 2.0, 7.0]), np.array([1.0, 3.0, 0.2])
     u = np.log(scale / unit)

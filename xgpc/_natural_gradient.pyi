@@ -26,6 +26,8 @@ class MovingPrior:
     failures: int
     gradient: np.ndarray
     Linv: np.ndarray
+    prior_precision: np.ndarray
+    prior_linear: np.ndarray
     def __init__(
         self,
         kernel: InducingKernel,

@@ -70,17 +70,17 @@ cdef class MovingPrior:
     """A kernel and inducing points, moved by Adam along stochastic gradients, and the average over the steps.
 
     The jitter is relative to the mean diagonal of k(Z, Z); ``prior`` has the precision and the linear term of a normal
-    prior of the logarithms, or empty arrays; step t = 0, 1, ... has the rate ``rate`` / sqrt(1 + t / delay).
-    ``vector``, with inducing points in ``units``, and ``kernel`` are the latest, ``average`` is over the steps;
-    ``failures`` counts steps that were refused.
+    prior of the logarithms, which may change between steps, or empty arrays; step t = 0, 1, ... has the rate ``rate`` /
+    sqrt(1 + t / delay). ``vector``, with inducing points in ``units``, and ``kernel`` are the latest, ``average`` is
+    over the steps; ``failures`` counts steps that were refused.
     """
     cdef readonly InducingKernel kernel
     cdef readonly object vector, average, units
     cdef readonly Py_ssize_t steps, failures
     cdef double[::1] at, before, mean_at, first, second, slope, unit, low, high, value, by_value, offset, power
     cdef Py_ssize_t[::1] row, column
-    cdef double[:, ::1] prior_precision
-    cdef double[::1] prior_linear
+    cdef public double[:, ::1] prior_precision
+    cdef public double[::1] prior_linear
     cdef double[::1] variance, shape
     cdef double[:, ::1] inverse_length_scale, points, by_points, inverse
     cdef Workspace small

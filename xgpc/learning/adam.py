@@ -68,6 +68,9 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
             estimates += log_likelihood.tolist()
             at_rest = loop.rests(change[rates > 0.0], tol)
         q = loop.posterior(_at_average(coordinates, moving, q.prior), loop.average)
+        if not options.length_scale_prior.is_flat:
+            for moved, group in zip(moving, q.prior.groups, strict=True):
+                moved.prior_precision, moved.prior_linear = options.length_scale_prior.normal_at(group.spec)
         estimate = float(np.mean(estimates))
         if site.learned:
             site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[0])
@@ -98,16 +101,11 @@ def moving_priors(
     m, d = start.groups[0].Z.shape
     units = np.broadcast_to(POINTS_SHARE * coordinates.unit, (len(start.groups), m, d)).reshape(-1, m * d)
     for group, unit in zip(start.groups, units, strict=True):
-        spec, size = group.spec, len(group.spec.theta)
+        spec = group.spec
         points = np.array(unit) if coordinates.learn_inducing else np.empty(0)
         vector = np.concatenate([spec.theta, group.Z.ravel()[: len(points)] / points])
         limits = np.concatenate([spec.bounds, np.full((len(points), 2), [-np.inf, np.inf])])
-        # The length scales' prior is normal in the logarithms: its precision and its linear term.
-        normal = np.empty((0, 0)), np.empty(0)
-        if not length_scale_prior.is_flat:
-            linear = length_scale_prior.at(spec.with_theta(np.zeros(size)))[1]
-            slopes = [length_scale_prior.at(spec.with_theta(axis))[1] for axis in np.eye(size)]
-            normal = linear - np.array(slopes), linear
+        normal = (np.empty((0, 0)), np.empty(0)) if length_scale_prior.is_flat else length_scale_prior.normal_at(spec)
         free = FreeParameters(vector, limits.T, points, spec.logarithms)
         moving.append(MovingPrior(group.core, group.jitter, free, normal, rate, delay))
     return moving

@@ -235,6 +235,6 @@ def test_memory_is_what_is_said(n, n_classes, m, share):
     peak, _ = peak_bytes(model.fit, X, y)
     # Separate kernels' whitened rows are a cache with a limit of its own.
     cache = 8 * n * m * (n_classes if share == "none" else 1)
-    # Marginals and sites of the rows of a block that are left out one at a time.
+    # Scores of rows that are left out: six arrays of a block's rows, besides the integral's own.
     left_out = 8 * 6 * min(n, 1152) * n_classes
     assert peak < 1.3 * (fit_bytes(n, n_classes, m, share == "none") + cache + X.nbytes) + left_out + 2e6

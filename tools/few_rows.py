@@ -112,7 +112,7 @@ def losses(X, y, n_rows, seed, only):
         varies = np.ptp(X_train, axis=0) > 0.0
         X_train, X_test = X_train[:, varies], X_test[:, varies]
     codes = np.searchsorted(classes, y[test])
-    found = {}
+    results = {}
     for name, model in methods(X_train, len(classes), seed):
         if only and name not in only:
             continue
@@ -121,8 +121,8 @@ def losses(X, y, n_rows, seed, only):
         seconds = time.process_time() - began
         if name == "forest":
             p = (TREES * p + 0.5) / (TREES + 0.5 * len(classes))
-        found[name] = [float(-np.mean(np.log(np.maximum(p[np.arange(len(p)), codes], 1e-15)))), seconds]
-    return found
+        results[name] = [float(-np.mean(np.log(np.maximum(p[np.arange(len(p)), codes], 1e-15)))), seconds]
+    return results
 
 
 def main():

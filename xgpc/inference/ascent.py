@@ -305,8 +305,7 @@ def coordinate_ascent(
     time is over, but not before it has left the prior. ``leaves_prior`` takes a step from the prior even if it promises
     less than ``tol``. ``first`` is the pass at q if it was already made.
     """
-    clock = training.executor.clock
-    point = update(training, q, site) if first is None else first
+    clock, point = training.executor.clock, update(training, q, site) if first is None else first
     if history is not None:
         history.add(iteration=0, elbo=point.elbo, learning_rate=np.nan)
     measured = steps_of(site).are_measured
@@ -342,8 +341,7 @@ def coordinate_ascent(
                 # A measured step has promised more than the tolerance, so the ascent has not converged.
                 is_end = is_round_off or (not measured and is_small(-gain, point.elbo, tol))
                 return Ascent(point, iteration, is_end, first_rate)
-            failures += 1
-            rate *= 0.5
+            failures, rate = failures + 1, 0.5 * rate
             continue
         point = reached
         if history is not None:

@@ -43,6 +43,11 @@ class Scores:
         """Paired differences for the same rows."""
         return replace(self, values=self.values - other.values)
 
+    def at(self, rows: np.ndarray) -> Scores:
+        """The scores of some of these rows, by their numbers (r,)."""
+        groups = None if self.groups is None else self.groups[rows]
+        return replace(self, values=self.values[rows], weight=self.weight[rows], groups=groups)
+
     @property
     def mean(self) -> float:
         return float(np.average(self.values, weights=self.weight))

@@ -289,8 +289,8 @@ def propose_neighbors(task: Task, start: Start) -> Pair:
     has_structure = any(beats_base_rate(task, candidate) for candidate in tried)
     if start.is_doubtful:
         has_structure = has_structure and _is_proven(task, sparse.under(q.prior), chosen(task, tried, False))
-    if start.is_doubtful and not has_structure:
-        return Pair(start, tried[0], False, ())
+        if not has_structure:
+            return Pair(start, tried[0], False, ())
     gains_much = has_structure and (not is_single or start.is_gain_clear)
     if has_structure and not gains_much:
         # The sparse posterior has seen these held-out rows.

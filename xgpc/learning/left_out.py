@@ -24,7 +24,8 @@ def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
     """
     # A run of its own: neither the history nor the random numbers of the fit depend on it.
     own, gains = Run(fit.run.executor, random_state=fit.seed), list[Gain]()
-    for support, held_out in fit.hold_out.folds(None) or fit.hold_out.random_folds(own.random_state):
+    splits = fit.hold_out.folds(None) or fit.hold_out.random_folds(own.random_state)
+    for support, held_out in splits:
         # Within a part the bound alone chooses the kernel.
         alone = HoldOut(len(support), None, None, fit.hold_out.labels[support], own.random_state)
         part = replace(fit.part(support), run=own, hold_out=alone)
@@ -37,7 +38,10 @@ def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
         gains.append(Gain.of(scores, fit.hold_out.labels[held_out], totals, "Left out in turn, parts of the rows have"))
     if not gains or own.skipped:
         return None
-    return gains[0]._replace(scores=joined([gain.scores for gain in gains]), base=joined([gain.base for gain in gains]))
+    # In the order of all rows, so that other fits can be compared row by row.
+    order = np.argsort(np.concatenate([held_out for _, held_out in splits]), kind="stable")
+    scores, base = joined([gain.scores for gain in gains]), joined([gain.base for gain in gains])
+    return gains[0]._replace(scores=scores.at(order), base=base.at(order))
 
 
 def gain_of_rows(fit: Fit, point: Point[KernelPosterior], prior: LengthScalePrior) -> Gain:

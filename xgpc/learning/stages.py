@@ -246,8 +246,7 @@ class Learner:
         return start.at(max(points, key=self.options.value).q, start.site)
 
     def best_family(self, start: Candidate) -> Candidate:
-        """The candidate after some learning, with an axis-aligned kernel in place of the default if that predicts
-        better."""
+        """The candidate after some learning, with the default kernel or an axis-aligned one, by the score of rows."""
         prior = start.prior
         (group,) = prior.groups
         size = min(self.sizes(prior)[0], FIRST_ROWS)

@@ -30,8 +30,7 @@ def raised_variance(fit: Fit, learned: Candidate) -> Candidate:
     rows = Subsets(fit.source.y, fit.run.random_state).rows(FIRST_ROWS)
     part, groups, best, raised, factor = fit.part(rows), learned.prior.groups, -np.inf, learned, 1.0
     with during("the choice of the variance"):
-        for n_doublings in range(DOUBLINGS + 1):
-            times = 2.0**n_doublings
+        for times in 2.0 ** np.arange(DOUBLINGS + 1):
             prior = learned.prior.rebuilt([other_start(group.spec, (1.0, times)) for group in groups], learned.prior.Z)
             point = posterior_of(part, replace(raised, prior=prior))
             scores = scores_of_rows(part, point)

@@ -52,3 +52,16 @@ def test_a_rows_marginals_do_not_depend_on_other_rows():
     for start, stop in ((0, 1), (5, 12), (13, 44)):
         alone = _engine.marginals_block(whitened(a[start:stop], 60, 1, float), Rinv, w)
         np.testing.assert_array_equal(alone, together[..., start:stop])
+
+
+@pytest.mark.parametrize("m", [*POINTS, 8, 100, 256, 257])
+def test_the_cholesky_factor_and_its_inverse(m):
+    B = np.random.default_rng(m).normal(size=(2, m, m))
+    symmetric = B @ np.swapaxes(B, 1, 2) + np.eye(m)
+    # What is above the diagonal is not read.
+    factors, inverses = _engine.cholesky_and_inverse(np.tril(symmetric) + np.triu(np.full((m, m), np.nan), 1))
+    np.testing.assert_allclose(factors, np.linalg.cholesky(symmetric), rtol=0.0, atol=1e-13 * m)
+    np.testing.assert_allclose(inverses @ factors, np.tile(np.eye(m), (2, 1, 1)), rtol=0.0, atol=1e-12)
+    assert not np.any(np.triu(inverses, 1))
+    symmetric[1, m - 1, m - 1] -= np.sum(factors[1, m - 1] ** 2) * (1.0 + 1e-10)
+    assert _engine.cholesky_and_inverse(symmetric) is None

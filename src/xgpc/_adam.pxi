@@ -81,7 +81,7 @@ cdef class MovingPrior:
     cdef Py_ssize_t[::1] row, column
     cdef public double[:, ::1] prior_precision
     cdef public double[::1] prior_linear
-    cdef double[::1] variance, shape
+    cdef double[::1] variance, shape, room
     cdef double[:, ::1] inverse_length_scale, points, by_points, inverse
     cdef Workspace small
     cdef double jitter, rate, delay
@@ -106,7 +106,7 @@ cdef class MovingPrior:
         self.variance, self.shape, self.inverse_length_scale, self.points = variance, shape, scale, points
         self.by_points = np.zeros((m, d))
         self.inverse = np.zeros((m, m))
-        self.small = Workspace(m, m, d)
+        self.small, self.room = Workspace(m, m, d), np.empty(max(1, cholesky_scratch(m)))
         self.jitter, self.rate, self.delay = jitter, rate, delay
         self.steps = self.failures = 0
         if self.place_at():
@@ -123,12 +123,11 @@ cdef class MovingPrior:
         return np.array(self.slope)
 
     cdef int place_at(self) noexcept nogil:
-        # The kernel at the vector, and L^{-1}; returns LAPACK's info if the factorisation fails.
+        # The kernel at the vector, and L^{-1}; returns the row where the factorisation fails, or 0.
         cdef Py_ssize_t e, t, f, k, j, m = self.kernel.n_inducing, d = self.kernel.n_features
         cdef Py_ssize_t n_terms = self.kernel.n_terms, n_factors = self.kernel.n_factors
         cdef Rows inducing = inducing_rows(self.kernel)
         cdef double total = 0.0
-        cdef int info
         memcpy(&self.value[0], &self.offset[0], self.offset.shape[0] * sizeof(double))
         for e in range(self.row.shape[0]):
             self.value[self.row[e]] += self.power[e] * self.at[self.column[e]]
@@ -148,8 +147,7 @@ cdef class MovingPrior:
             return 1
         for k in range(m):
             self.inverse[k, k] += self.jitter * total / m
-        info = _blas.potrf_lower(m, &self.inverse[0, 0])
-        return info if info else _blas.trtri_lower(m, &self.inverse[0, 0])
+        return cholesky(m, &self.inverse[0, 0], NULL, &self.inverse[0, 0], &self.room[0])
 
     cdef void add(self, GradientSums to, const Rows* rows, const LatentRows* at, double scale,
                   Workspace work) noexcept nogil:

@@ -59,11 +59,6 @@ cdef inline void add_syrk_lower(Py_ssize_t n, Py_ssize_t m, double alpha, const 
     cdef double one = 1.0
     cython_blas.dsyrk(b"U", b"T", &columns, &rows, &alpha, <double*>a, &rows, &one, c, &columns)
 
-cdef inline void trsv_lower(Py_ssize_t m, bint transposed, const double* lower, double* x) noexcept nogil:
-    # x <- lower^{-1} x, or lower^{-T} x
-    cdef int size = <int>m, step = 1
-    cython_blas.dtrsv(b"U", b"N" if transposed else b"T", b"N", &size, <double*>lower, &size, x, &step)
-
 cdef inline int potrf_lower(Py_ssize_t m, double* a) noexcept nogil:
     # lower triangle of a <- its Cholesky factor; returns LAPACK's info
     cdef int size = <int>m, info = 0
@@ -82,10 +77,17 @@ cdef inline void symm(Py_ssize_t m, const double* a, const double* b, double* c)
     cdef double one = 1.0, zero = 0.0
     cython_blas.dsymm(b"L", b"U", &size, &size, &one, <double*>a, &size, <double*>b, &size, &zero, c, &size)
 
+cdef inline void trmv(const char* of_lower, Py_ssize_t m, const double* lower, double* x) noexcept nogil:
+    cdef int size = <int>m, step = 1
+    cython_blas.dtrmv(b"U", <char*>of_lower, b"N", &size, <double*>lower, &size, x, &step)
+
+cdef inline void trmv_lower(Py_ssize_t m, const double* lower, double* x) noexcept nogil:
+    # x <- lower x
+    trmv(b"T", m, lower, x)
+
 cdef inline void trmv_upper(Py_ssize_t m, const double* lower, double* x) noexcept nogil:
     # x <- lower^T x
-    cdef int size = <int>m, step = 1
-    cython_blas.dtrmv(b"U", b"N", b"N", &size, <double*>lower, &size, x, &step)
+    trmv(b"N", m, lower, x)
 
 cdef inline int lauum_lower(Py_ssize_t m, double* a) noexcept nogil:
     # lower triangle of a <- a^T a for a lower triangular a; returns LAPACK's info

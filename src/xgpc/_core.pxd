@@ -73,6 +73,11 @@ cdef extern from "tiles.h" nogil:
     void xg_add_outer_single(Py_ssize_t rows, Py_ssize_t m, const float* a, const double* s, const double* r,
                              double* P, double* h, double* scratch)
 
+cdef extern from "cholesky.h" nogil:
+    Py_ssize_t XG_CHOLESKY_MOST
+    Py_ssize_t xg_cholesky_scratch(Py_ssize_t m)
+    int xg_cholesky(Py_ssize_t m, const double* a, double* factor, double* inverse, double* scratch)
+
 cdef extern from "moments.h" nogil:
     ctypedef struct xg_moments:
         Py_ssize_t classes, n, m_stride, stride

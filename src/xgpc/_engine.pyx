@@ -12,6 +12,8 @@ including sums over tiles, is double.
 """
 import numpy as np
 
+from ._threads import scratch as kept_by_thread
+
 from libc.string cimport memcpy, memset
 
 from . cimport _blas
@@ -21,7 +23,7 @@ from ._kernels cimport (
     gradient_block, inducing_rows, rows_from, rows_of,
 )
 from ._sites cimport Site, entry, evaluate
-from ._tiles cimport add_outer, number, row_marginals, times_lower_t
+from ._tiles cimport add_outer, cholesky, cholesky_scratch, number, row_marginals, times_lower_t
 
 
 cdef struct Tile:
@@ -464,23 +466,28 @@ def lower_triangles(matrices):
     return lower
 
 
+cdef kept_numbers(str name, Py_ssize_t size):
+    # Scratch of this thread for at least so many numbers: of fresh pages the system would first have to write zeros
+    kept = kept_by_thread()
+    if name not in kept or len(kept[name]) < size:
+        kept[name] = np.empty(max(1, size))
+    return kept[name]
+
+
 def cholesky_and_inverse(matrices):
     """Lower Cholesky factors of symmetric matrices (m, m) or (C, m, m), of which only the lower triangles are read, and
     the factors' inverses; None if a matrix is not positive definite. O(C m^3).
     """
-    factors = lower_triangles(matrices)
-    inverses = factors.copy()
-    cdef Py_ssize_t c, i, m = factors.shape[factors.ndim - 1]
+    cdef Py_ssize_t c, i, m = matrices.shape[matrices.ndim - 1]
+    cdef const double[:, :, ::1] matrix = np.ascontiguousarray(matrices).reshape(-1, m, m)
+    factors, inverses = np.empty((2, *matrices.shape))
     cdef double[:, :, ::1] factor = factors.reshape(-1, m, m), inverse = inverses.reshape(-1, m, m)
+    cdef double[::1] room = kept_numbers("cholesky", cholesky_scratch(m))
     cdef double total = 0.0
     cdef bint is_definite = True
     with nogil:
-        for c in range(factor.shape[0] if m else 0):
-            is_definite = _blas.potrf_lower(m, &factor[c, 0, 0]) == 0
-            if not is_definite:
-                break
-            inverse[c] = factor[c]
-            is_definite = _blas.trtri_lower(m, &inverse[c, 0, 0]) == 0
+        for c in range(matrix.shape[0] if m else 0):
+            is_definite = cholesky(m, &matrix[c, 0, 0], &factor[c, 0, 0], &inverse[c, 0, 0], &room[0]) == 0
             if not is_definite:
                 break
             # LAPACK does not report all NaN and infinities: NaN reach the last row, and infinities are on the diagonal.

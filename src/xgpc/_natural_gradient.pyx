@@ -19,7 +19,7 @@ from ._kernels cimport (
     inducing_rows, place, read_feature, rows_of,
 )
 from ._sites cimport Site, evaluate
-from ._tiles cimport add_outer, row_marginals
+from ._tiles cimport add_outer, cholesky, cholesky_scratch, row_marginals
 
 include "_adam.pxi"
 
@@ -99,7 +99,7 @@ cdef class NaturalGradient:
     cdef readonly Py_ssize_t n_inducing, n_latents, iteration, steps
     cdef readonly object average, mean_direction
     cdef readonly double squared_norm, memory
-    cdef double[::1] eta, mean_eta, gradient, mean_gradient, factor, w
+    cdef double[::1] eta, mean_eta, gradient, mean_gradient, factor, w, room
     cdef double a, b, scale
     cdef int schedule
     cdef list moving
@@ -113,6 +113,7 @@ cdef class NaturalGradient:
         self.mean_direction = self.mean_gradient = np.zeros(size)
         self.gradient = np.empty(size)
         self.factor, self.w = np.empty(n_latents * n_inducing * n_inducing), np.empty(n_latents * n_inducing)
+        self.room = np.empty(max(1, cholesky_scratch(n_inducing)))
         self.squared_norm = self.memory = 0.0
         self.iteration = self.steps = 0
 
@@ -139,23 +140,19 @@ cdef class NaturalGradient:
         return ratio
 
     cdef int factorise(self) noexcept nogil:
-        # R^{-1} and w of every latent function; LAPACK's info of the factorisation that failed.
+        # R^{-1} and w of every latent function; the row where a factorisation failed, or 0.
         cdef Py_ssize_t c, m = self.n_inducing, part = m * (m + 1)
         cdef double* R
         cdef double* w
         cdef int info
         for c in range(self.n_latents):
             R, w = &self.factor[c * m * m], &self.w[c * m]
-            memcpy(R, &self.eta[c * part], m * m * sizeof(double))
-            info = _blas.potrf_lower(m, R)
+            info = cholesky(m, &self.eta[c * part], NULL, R, &self.room[0])
             if info:
                 return info
             memcpy(w, &self.eta[c * part + m * m], m * sizeof(double))
-            _blas.trsv_lower(m, False, R, w)
-            _blas.trsv_lower(m, True, R, w)
-            info = _blas.trtri_lower(m, R)
-            if info:
-                return info
+            _blas.trmv_lower(m, R, w)
+            _blas.trmv_upper(m, R, w)
         return 0
 
     cdef void marginals(self, Py_ssize_t c, Py_ssize_t rows, const double* a, Workspace work,
@@ -253,7 +250,7 @@ cdef class NaturalGradient:
     def begin_step(self):
         """Start a step: ``collect`` follows for each part of its mini-batch, in any thread, and then ``end_step``.
 
-        Returns 0, or LAPACK's info if a Cholesky factorisation failed.
+        Returns 0, or the row where a Cholesky factorisation failed.
         """
         cdef int info
         with nogil:

@@ -59,3 +59,24 @@ cdef inline void add_outer(Py_ssize_t rows, Py_ssize_t m, const number* a, const
                     for i in range(rows):
                         scratch[k * rows + i] = root[i] * a[k * rows + i]
                 _blas.add_syrk_lower(rows, m, sign, scratch, P)
+
+
+cdef inline Py_ssize_t cholesky_scratch(Py_ssize_t m) noexcept nogil:
+    # Numbers of scratch for ``cholesky``
+    return xg_cholesky_scratch(m) if xg_is_wide() and m <= XG_CHOLESKY_MOST else 0
+
+
+cdef inline int cholesky(Py_ssize_t m, const double* a, double* factor, double* inverse,
+                         double* scratch) noexcept nogil:
+    # As xg_cholesky, with LAPACK for large matrices.
+    cdef Py_ssize_t i, j
+    cdef int info
+    if xg_is_wide() and m <= XG_CHOLESKY_MOST:
+        return xg_cholesky(m, a, factor, inverse, scratch)
+    for i in range(m):
+        for j in range(m):
+            inverse[i * m + j] = a[i * m + j] if j <= i else 0.0
+    info = _blas.potrf_lower(m, inverse)
+    if factor != NULL:
+        memcpy(factor, inverse, m * m * sizeof(double))
+    return info if info else _blas.trtri_lower(m, inverse)

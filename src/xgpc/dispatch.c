@@ -2,6 +2,7 @@
  * loaded, its dynamic linker calls the functions below, and takes the builds of this machine. */
 #include "axis.h"
 #include "cavity.h"
+#include "cholesky.h"
 #include "gumbel.h"
 #include "local.h"
 #include "multinomial.h"

@@ -56,7 +56,7 @@ TUNED = {
     "softmax_iterations": ["inference.ascent.CG_MAX_ITER"],
     "start_rows": ["learning.inducing.SAMPLE_ROWS"],
     "sweep_tolerance": ["inference.sweeps.TOLERANCE"],
-    "tile_rows": ["rows.executor.TILE_ROWS"],
+    "tile_rows": ["_engine.TILE_ROWS"],
 }
 
 

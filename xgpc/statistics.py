@@ -55,6 +55,10 @@ def evaluated(block: Block, site: Site, mean: np.ndarray, variance: np.ndarray) 
     return EvaluatedSites(mean, variance, precision, linear, total)
 
 
+# Sites at a posterior's marginals, the sum of lambda v, and the sites' P and h
+Update = tuple[EvaluatedSites, float, np.ndarray, np.ndarray]
+
+
 class Sums(list[Any]):
     """Numbers, arrays and ``KernelGradient``s, which are added one by one."""
 
@@ -81,8 +85,7 @@ class Posterior(Protocol):
     def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances (C, rows)."""
 
-    def update(self, block: Block, site: Site) -> tuple[EvaluatedSites, np.ndarray, np.ndarray]:
-        """Marginals with their sites, and the sites' P and h."""
+    def update(self, block: Block, site: Site) -> Update: ...
 
 
 class ForWorkers:
@@ -186,9 +189,9 @@ class Products:
 
 def update_sums(block: Block, state: SitesAtPosterior) -> Sums:
     """Sums of ell and of lambda v of the sites at a posterior, not rescaled, and what they add to P and h."""
-    sites, P, h = state.q.update(block, state.site)
+    sites, *sums = state.q.update(block, state.site)
     block.cache[SITES] = state.q, ((state.site.key, AS_EVALUATED), sites)
-    return Sums([sites.log_likelihood, float(np.vdot(sites.precision, sites.variance)), P, h])
+    return Sums([sites.log_likelihood, *sums])
 
 
 def project_sites(block: Block, state: Projection) -> Sums:

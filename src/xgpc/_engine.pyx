@@ -14,6 +14,7 @@ import numpy as np
 
 from ._threads import scratch as kept_by_thread
 
+from libc.math cimport log
 from libc.string cimport memcpy, memset
 
 from . cimport _blas
@@ -23,7 +24,11 @@ from ._kernels cimport (
     gradient_block, inducing_rows, rows_from, rows_of,
 )
 from ._sites cimport Site, entry, evaluate
-from ._tiles cimport add_outer, cholesky, cholesky_scratch, number, row_marginals, times_lower_t
+from ._tiles cimport add_outer, cholesky, cholesky_scratch, norm_of_product, number, row_marginals, times_lower_t
+
+# A thread works on a tile of this many rows at a time: scratch of TILE_ROWS x 100 numbers stays in a second-level cache
+# of 1 MB. It is a multiple of 8, 16 and 24, the rows that BLAS kernels take at once.
+TILE_ROWS = 384
 
 
 cdef struct Tile:
@@ -53,6 +58,27 @@ cdef class Workspace:
         self.single_factors = np.empty(n_latents * n_inducing**2, dtype=np.float32)
         self.kernel.x, self.kernel.x2, self.kernel.row_sum = &self.x[0], &self.x2[0], &self.row_sum[0]
         self.kernel.term, self.kernel.factor, self.kernel.rest = &self.term[0], &self.factor[0], &self.rest[0]
+
+
+def workspace(Py_ssize_t rows, Py_ssize_t n_inducing, Py_ssize_t n_features, Py_ssize_t n_latents=1):
+    """Scratch of the present thread for blocks of at most ``rows`` rows; it is reused while its shape suffices."""
+    cdef dict kept = kept_by_thread()
+    cdef Workspace work = kept.get("work")
+    cdef Py_ssize_t tile = min(TILE_ROWS, max(1, rows))
+    if (work is None or work.rows < tile or work.n_inducing != n_inducing or work.n_features != n_features
+            or work.n_latents != n_latents):
+        # Release the old one first: memory may not suffice for both.
+        kept["work"] = work = None
+        kept["work"] = work = Workspace(tile, n_inducing, n_features, n_latents)
+    return work
+
+
+cdef kept_numbers(str name, Py_ssize_t size):
+    # Scratch of this thread for at least so many numbers: of fresh pages the system would first have to write zeros
+    cdef dict kept = kept_by_thread()
+    if name not in kept or len(kept[name]) < size:
+        kept[name] = np.empty(max(1, size))
+    return kept[name]
 
 
 cdef class RowCache:
@@ -192,82 +218,139 @@ cdef void tile_statistics(WhitenedRows block, Tile tile, const double[:, ::1] pr
             add_outer(tile.rows, m, tile.single_a, &precision[c, i], &linear[c, i], &P[c, 0, 0], &h[c, 0], scratch)
 
 
-def marginals_block(WhitenedRows block, const double[:, :, ::1] Rinv, const double[:, ::1] w):
+# In the functions below ``groups`` has the rows whitened by each kernel: by the one of all latent functions, or by that
+# of each. Group g has the functions g..g + ``per_group``.
+
+cdef inline Py_ssize_t per_group(list groups, Py_ssize_t n_latents):
+    return n_latents if len(groups) == 1 else 1
+
+
+cdef void add_marginals(WhitenedRows block, const double[:, :, ::1] Rinv, const double[:, ::1] w, double[:, ::1] mean,
+                        double[:, ::1] variance) noexcept nogil:
+    cdef Py_ssize_t t
+    narrow_factors(block, Rinv)
+    for t in range(tiles(0, block.n, block.work)):
+        tile_marginals(block, whitened(block, t), Rinv, w, block.work, mean, variance)
+
+
+cdef void add_statistics(WhitenedRows block, const double[:, ::1] precision, const double[:, ::1] linear,
+                         double[:, :, ::1] P, double[:, ::1] h) noexcept nogil:
+    cdef Py_ssize_t t
+    for t in range(tiles(0, block.n, block.work)):
+        tile_statistics(block, whitened(block, t), precision, linear, P, h)
+
+
+def marginals_block(list groups, const double[:, :, ::1] Rinv, const double[:, ::1] w):
     """Latent means and variances (2, C, n) under coefficients N(w_c, Rinv_c^T Rinv_c), Rinv (C, m, m) and w (C, m)."""
+    cdef WhitenedRows block = groups[0]
     marginals = np.empty((2, w.shape[0], block.n))
     cdef double[:, ::1] mean = marginals[0], variance = marginals[1]
-    cdef Py_ssize_t t
-    with nogil:
-        narrow_factors(block, Rinv)
-        for t in range(tiles(0, block.n, block.work)):
-            tile_marginals(block, whitened(block, t), Rinv, w, block.work, mean, variance)
+    cdef Py_ssize_t g, size = per_group(groups, w.shape[0])
+    for g in range(len(groups)):
+        block = groups[g]
+        with nogil:
+            add_marginals(block, Rinv[g:g + size], w[g:g + size], mean[g:g + size], variance[g:g + size])
     return marginals
 
 
-def update_block(WhitenedRows block, const double[:, :, ::1] Rinv, const double[:, ::1] w, Site site,
-                 const double[::1] y, const double[::1] weight, double[:, :, ::1] P, double[:, ::1] h):
+cdef int add_sites(Site site, Py_ssize_t i, Py_ssize_t rows, const double[::1] y, const double[::1] weight,
+                   double[:, :, ::1] values, Workspace work, double* total) except -1 nogil:
+    # The sites of some rows from number i on, at their marginals in ``values``, as in ``update_block``
+    cdef Py_ssize_t j, c, n = y.shape[0]
+    cdef xg_moments at = xg_moments(site.n_latents, rows, n, n, &values[0, 0, i], &values[1, 0, i], &y[i])
+    cdef xg_site_arrays out = xg_site_arrays(&work.ell[0], &values[2, 0, i], &values[3, 0, i])
+    evaluate(site, &at, entry(weight, i), &work.site[0], &out)
+    for j in range(rows):
+        total[0] += work.ell[j]
+    for c in range(site.n_latents):
+        for j in range(i, i + rows):
+            total[1] += values[2, c, j] * values[1, c, j]
+    return 0
+
+
+def update_block(list groups, const double[:, :, ::1] Rinv, const double[:, ::1] w, Site site, const double[::1] y,
+                 const double[::1] weight):
     """Marginals and sites of rows under coefficients as in ``marginals_block``, and the statistics of the next step.
 
-    These are added to P (C, m, m; lower triangles) and h (C, m). Returns means, variances, precisions and linear terms
-    (4, C, n), and the expected log likelihood of the rows.
+    Returns means, variances, precisions and linear terms (4, C, n), the expected log likelihood of the rows, the sum of
+    precisions times variances, and as ``statistics_block`` P and h.
     """
-    sites = np.empty((4, w.shape[0], block.n))
-    cdef double[:, ::1] mean = sites[0], variance = sites[1], precision = sites[2], linear = sites[3]
+    cdef WhitenedRows block = groups[0]
     cdef Workspace work = block.work
     cdef Tile tile
-    cdef xg_moments at
-    cdef xg_site_arrays out
-    cdef Py_ssize_t t, i, j
-    cdef double total = 0.0
+    cdef Py_ssize_t t, g, size = per_group(groups, w.shape[0])
+    cdef double[2] total
+    C, m = w.shape[0], w.shape[1]
+    sites, P, h = np.empty((4, C, block.n)), np.zeros((C, m, m)), np.zeros((C, m))
+    cdef double[:, :, ::1] values = sites, sums = P
+    cdef double[:, ::1] linear_sums = h
+    total[0] = total[1] = 0.0
+    if len(groups) == 1:
+        with nogil:
+            # While a tile is in a cache, all is done with it.
+            narrow_factors(block, Rinv)
+            for t in range(tiles(0, block.n, work)):
+                tile = whitened(block, t)
+                tile_marginals(block, tile, Rinv, w, work, values[0], values[1])
+                add_sites(site, tile.start, tile.rows, y, weight, values, work, total)
+                tile_statistics(block, tile, values[2], values[3], sums, linear_sums)
+        return sites, total[0], total[1], P, h
+    for g in range(len(groups)):
+        block = groups[g]
+        with nogil:
+            add_marginals(block, Rinv[g:g + size], w[g:g + size], values[0, g:g + size], values[1, g:g + size])
     with nogil:
-        narrow_factors(block, Rinv)
         for t in range(tiles(0, block.n, work)):
-            tile = whitened(block, t)
-            i = tile.start
-            tile_marginals(block, tile, Rinv, w, work, mean, variance)
-            at = xg_moments(site.n_latents, tile.rows, block.n, block.n, &mean[0, i], &variance[0, i], &y[i])
-            out = xg_site_arrays(&work.ell[0], &precision[0, i], &linear[0, i])
-            evaluate(site, &at, entry(weight, i), &work.site[0], &out)
-            for j in range(tile.rows):
-                total += work.ell[j]
-            tile_statistics(block, tile, precision, linear, P, h)
-    return sites, total
+            add_sites(site, t * work.rows, min(work.rows, block.n - t * work.rows), y, weight, values, work, total)
+    return sites, total[0], total[1], *statistics_block(groups, sites[2], sites[3])
 
 
-def statistics_block(WhitenedRows block, const double[:, ::1] precision, const double[:, ::1] linear,
-                     double[:, :, ::1] P, double[:, ::1] h):
-    """Adds the statistics of sites (C, n) to P (C, m, m; lower triangles) and h (C, m)."""
-    cdef Py_ssize_t t
-    with nogil:
-        for t in range(tiles(0, block.n, block.work)):
-            tile_statistics(block, whitened(block, t), precision, linear, P, h)
+def statistics_block(list groups, const double[:, ::1] precision, const double[:, ::1] linear):
+    """The statistics of sites (C, n): P (C, m, m), lower triangles, and h (C, m)."""
+    cdef WhitenedRows block = groups[0]
+    cdef Py_ssize_t g, C = linear.shape[0], m = block.work.n_inducing, size = per_group(groups, C)
+    P, h = np.zeros((C, m, m)), np.zeros((C, m))
+    cdef double[:, :, ::1] sums = P
+    cdef double[:, ::1] linear_sums = h
+    for g in range(len(groups)):
+        block = groups[g]
+        with nogil:
+            add_statistics(block, precision[g:g + size], linear[g:g + size], sums[g:g + size],
+                           linear_sums[g:g + size])
+    return P, h
 
 
-def products_block(WhitenedRows block, const double[:, ::1] w):
+def products_block(list groups, const double[:, ::1] w):
     """Products w A^T (C, n) for w (C, m)."""
+    cdef WhitenedRows block = groups[0]
     result = np.empty((w.shape[0], block.n))
     cdef double[:, ::1] products = result
     cdef Tile tile
-    cdef Py_ssize_t t
-    with nogil:
-        for t in range(tiles(0, block.n, block.work)):
-            tile = whitened(block, t)
-            _blas.gemm_products(tile.rows, w.shape[1], w.shape[0], in_double(tile, block.work), &w[0, 0],
-                                &products[0, tile.start], block.n)
+    cdef Py_ssize_t t, g, size = per_group(groups, w.shape[0])
+    for g in range(len(groups)):
+        block = groups[g]
+        with nogil:
+            for t in range(tiles(0, block.n, block.work)):
+                tile = whitened(block, t)
+                _blas.gemm_products(tile.rows, w.shape[1], size, in_double(tile, block.work), &w[g, 0],
+                                    &products[g, tile.start], block.n)
     return result
 
 
-def sums_block(WhitenedRows block, const double[:, ::1] values):
+def sums_block(list groups, const double[:, ::1] values):
     """Sums values A (C, m) for ``values`` (C, n)."""
+    cdef WhitenedRows block = groups[0]
     result = np.zeros((values.shape[0], block.work.n_inducing))
     cdef double[:, ::1] sums = result
     cdef Tile tile
-    cdef Py_ssize_t t
-    with nogil:
-        for t in range(tiles(0, block.n, block.work)):
-            tile = whitened(block, t)
-            _blas.gemm_sums(tile.rows, sums.shape[1], sums.shape[0], in_double(tile, block.work),
-                            &values[0, tile.start], block.n, &sums[0, 0])
+    cdef Py_ssize_t t, g, size = per_group(groups, values.shape[0])
+    for g in range(len(groups)):
+        block = groups[g]
+        with nogil:
+            for t in range(tiles(0, block.n, block.work)):
+                tile = whitened(block, t)
+                _blas.gemm_sums(tile.rows, sums.shape[1], size, in_double(tile, block.work), &values[g, tile.start],
+                                block.n, &sums[g, 0])
     return result
 
 
@@ -279,45 +362,59 @@ cdef void add_gradient(InducingKernel kernel, const Rows* rows, const double* by
     diagonal_gradient_block(kernel, rows, by_diagonal, is_noise, &total.parts)
 
 
-def gradient_of_block(WhitenedRows block, const double[:, :, ::1] M, const double[:, ::1] alpha,
-                      const double[:, ::1] w, const double[:, ::1] precision, const double[:, ::1] linear,
-                      KernelGradient total):
-    """Adds the contraction of dF / dK_nm = sum_c (r - lambda m) alpha^T + Lambda A M, M = (I - P^{-1}) L^{-1}, and of
-    dF / dk_ii = -sum_c lambda / 2, to ``total``; m = A w. Except for the sites (C, n), the arguments are results of
-    ``matrix_gradients``.
-    """
+cdef void contract(WhitenedRows block, const double[:, :, ::1] M, const double[:, ::1] alpha, const double[:, ::1] w,
+                   const double[:, ::1] precision, const double[:, ::1] linear, Workspace work,
+                   KernelGradient total) noexcept nogil:
     cdef Py_ssize_t t, i, j, c, rows, m = block.kernel.n_inducing
-    cdef Workspace work = block.work
     cdef Tile tile
     cdef Rows here
     cdef const double* a
-    with nogil:
-        for t in range(tiles(0, block.n, work)):
-            tile = whitened(block, t)
-            i, rows = tile.start, tile.rows
-            a = in_double(tile, work)
-            for c in range(w.shape[0]):
-                xg_means(rows, m, a, &w[c, 0], &work.mean[0])
-                _blas.gemm_tile(rows, m, m, a, &M[c, 0, 0], False, &work.term[0])
-                for j in range(rows):
-                    work.linear[j] = linear[c, i + j] - precision[c, i + j] * work.mean[j]
-                    work.residual[j] = (0.0 if c == 0 else work.residual[j]) - 0.5 * precision[c, i + j]
-                xg_gradient_tile(rows, m, &precision[c, i], &work.linear[0], &alpha[c, 0], &work.term[0], c > 0,
-                                 &work.b[0])
-            here = rows_from(block.rows, i, rows)
-            add_gradient(block.kernel, &here, &work.residual[0], False, work, total)
+    for t in range(tiles(0, block.n, work)):
+        tile = whitened(block, t)
+        i, rows = tile.start, tile.rows
+        a = in_double(tile, work)
+        for c in range(w.shape[0]):
+            xg_means(rows, m, a, &w[c, 0], &work.mean[0])
+            _blas.gemm_tile(rows, m, m, a, &M[c, 0, 0], False, &work.term[0])
+            for j in range(rows):
+                work.linear[j] = linear[c, i + j] - precision[c, i + j] * work.mean[j]
+                work.residual[j] = (0.0 if c == 0 else work.residual[j]) - 0.5 * precision[c, i + j]
+            xg_gradient_tile(rows, m, &precision[c, i], &work.linear[0], &alpha[c, 0], &work.term[0], c > 0, &work.b[0])
+        here = rows_from(block.rows, i, rows)
+        add_gradient(block.kernel, &here, &work.residual[0], False, work, total)
+
+
+def gradient_of_block(list groups, const double[:, :, ::1] M, const double[:, ::1] alpha, const double[:, ::1] w,
+                      const double[:, ::1] precision, const double[:, ::1] linear):
+    """A ``KernelGradient`` for each kernel: the contraction of dF / dK_nm = sum_c (r - lambda m) alpha^T + Lambda A M,
+    M = (I - P^{-1}) L^{-1}, and of dF / dk_ii = -sum_c lambda / 2; m = A w. Except for the sites (C, n), the arguments
+    are results of ``matrix_gradients``.
+    """
+    cdef WhitenedRows block
+    cdef KernelGradient total
+    cdef Py_ssize_t g, size = per_group(groups, w.shape[0])
+    totals = []
+    for g in range(len(groups)):
+        block = groups[g]
+        total = KernelGradient.empty(block.kernel)
+        with nogil:
+            contract(block, M[g:g + size], alpha[g:g + size], w[g:g + size], precision[g:g + size],
+                     linear[g:g + size], block.work, total)
+        totals.append(total)
+    return totals
 
 
 def gradient_of_gram(InducingKernel kernel, const double[:, ::1] G, KernelGradient total):
     """Adds the same contraction of a symmetric G = dF / dK_mm (m, m) with k(Z, Z)."""
     cdef Py_ssize_t m = kernel.n_inducing, d = kernel.n_features
-    cdef double[::1] x = np.empty(m * d), norms = np.empty(2 * m), grams = np.empty(3 * m * m)
+    cdef double[::1] room = kept_numbers("gram", m * (d + 2) + 3 * m * m)
     cdef Rows rows = inducing_rows(kernel)
     cdef KernelScratch scratch
-    scratch.x, scratch.x2, scratch.row_sum = &x[0], &norms[0], &norms[m]
-    scratch.factor, scratch.rest = &grams[0], &grams[m * m]
+    scratch.x, scratch.x2, scratch.row_sum = &room[0], &room[m * d], &room[m * (d + 1)]
+    scratch.factor = scratch.row_sum + m
+    scratch.rest = scratch.factor + m * m
     with nogil:
-        gradient_block(kernel, &rows, &G[0, 0], &scratch, &grams[2 * m * m], &total.parts)
+        gradient_block(kernel, &rows, &G[0, 0], &scratch, scratch.rest + m * m, &total.parts)
 
 
 def kernel_gradient(InducingKernel kernel, X, const double[:, ::1] G, const double[::1] g, Workspace work,
@@ -410,68 +507,139 @@ def full_gradient(InducingKernel kernel, Py_ssize_t start, Py_ssize_t stop, cons
             add_gradient(kernel, &here, &by_noise[i], True, work, total)
 
 
-def matrix_gradients(const double[:, ::1] Linv, const double[:, ::1] Rinv, const double[:, ::1] P,
-                     const double[::1] h, const double[::1] w, double jitter):
-    """The small matrices in the gradient of the bound at fixed q(u), for sites with the sums P (lower) and h.
+def matrix_gradients(list kernels, list inverses, const double[::1] jitter, const double[:, :, ::1] Rinv,
+                     const double[:, :, ::1] P, const double[:, ::1] h, const double[:, ::1] w):
+    """What does not depend on single rows in the gradient of the bound at fixed q(u), for sites with the sums P (lower)
+    and h: M_c = (I - P_q^{-1}) L^{-1} (C, m, m) and alpha_c = L^{-T} w_c (C, m) of each latent function, and for each
+    kernel the ``gradient_of_gram`` of G = dF/dK_mm.
 
-    Returns G = dF/dK_mm, M = (I - P_q^{-1}) L^{-1} and alpha = L^{-T} w. With S = P - I and e = h - S w,
-    G = -L^{-T} [e w^T + w e^T - w w^T + S - P_q^{-1} S - S P_q^{-1} - P_q^{-1} + I] L^{-1} / 2. The jitter, relative to
-    the mean diagonal, is included in G. O(m^3).
+    There is one kernel, or one for each latent function, with L^{-1} in ``inverses``. With S = P - I and e = h - S w,
+    G = -L^{-T} [e w^T + w e^T - w w^T + S - P_q^{-1} S - S P_q^{-1} - P_q^{-1} + I] L^{-1} / 2, summed over the
+    functions of the kernel. The jitter of each kernel, relative to the mean diagonal, is included in G. O(C m^3).
     """
-    cdef Py_ssize_t i, j, m = w.shape[0]
-    gram, rows, vector = np.empty((m, m)), np.empty((m, m)), np.array(w)
-    cdef double[:, ::1] G = gram, M = rows, S = np.empty((m, m)), product = np.empty((m, m))
-    cdef double[::1] alpha = vector, e = np.array(h)
-    cdef double trace = 0.0
-    with nogil:
-        for i in range(m):
-            for j in range(i + 1):
-                S[i, j] = S[j, i] = P[i, j] - (1.0 if i == j else 0.0)
-                M[i, j] = Rinv[i, j]
-                M[j, i] = 0.0 if i != j else M[j, i]
-        _blas.lauum_lower(m, &M[0, 0])
-        _blas.symm(m, &M[0, 0], &S[0, 0], &product[0, 0])
-        for i in range(m):
-            for j in range(m):
-                e[i] -= S[i, j] * w[j]
-        for i in range(m):
-            for j in range(i + 1):
-                G[i, j] = -0.5 * (e[i] * w[j] + w[i] * e[j] - w[i] * w[j] + S[i, j] - product[i, j] - product[j, i]
-                                  - M[i, j] + (1.0 if i == j else 0.0))
-                G[j, i] = G[i, j]
-                M[i, j] = (1.0 if i == j else 0.0) - M[i, j]
-                M[j, i] = M[i, j]
-        _blas.trmm_lower(m, m, &Linv[0, 0], &G[0, 0])
-        _blas.trmm_lower_right(m, &Linv[0, 0], &G[0, 0])
-        _blas.trmm_lower_right(m, &Linv[0, 0], &M[0, 0])
-        _blas.trmv_upper(m, &Linv[0, 0], &alpha[0])
-        for i in range(m):
-            trace += G[i, i]
-        for i in range(m):
-            G[i, i] += jitter * trace / m
-    return gram, rows, vector
-
-
-def lower_triangles(matrices):
-    """Copies of matrices (m, m) or (C, m, m) with zeros above the diagonal, C-contiguous."""
-    lower = np.zeros(matrices.shape)
-    cdef Py_ssize_t c, i, j, m = lower.shape[lower.ndim - 1]
-    cdef const double[:, :, :] of = matrices.reshape(-1, m, m)
-    cdef double[:, :, ::1] to = lower.reshape(-1, m, m)
-    with nogil:
-        for c in range(to.shape[0]):
+    cdef Py_ssize_t c, g, i, j, C = w.shape[0], m = w.shape[1], size = per_group(kernels, C)
+    rows, vectors, totals = np.array(Rinv), np.array(w), []
+    cdef double[:, :, ::1] M = rows
+    cdef double[:, ::1] alpha = vectors, G = np.empty((m, m)), S = np.empty((m, m)), product = np.empty((m, m))
+    cdef const double[:, ::1] Linv
+    cdef double[::1] e = np.empty(m)
+    cdef double trace, value
+    for g in range(len(kernels)):
+        Linv = inverses[g]
+        with nogil:
+            G[:] = 0.0
+            trace = 0.0
+            for c in range(g, g + size):
+                for i in range(m):
+                    for j in range(i + 1):
+                        S[i, j] = S[j, i] = P[c, i, j] - (1.0 if i == j else 0.0)
+                _blas.lauum_lower(m, &M[c, 0, 0])
+                _blas.symm(m, &M[c, 0, 0], &S[0, 0], &product[0, 0])
+                for i in range(m):
+                    e[i] = h[c, i]
+                    for j in range(m):
+                        e[i] -= S[i, j] * w[c, j]
+                for i in range(m):
+                    for j in range(i + 1):
+                        value = M[c, i, j] - (1.0 if i == j else 0.0)
+                        G[i, j] -= 0.5 * (e[i] * w[c, j] + w[c, i] * e[j] - w[c, i] * w[c, j] + S[i, j]
+                                          - product[i, j] - product[j, i] - value)
+                        M[c, i, j] = M[c, j, i] = -value
+                _blas.trmm_lower_right(m, &Linv[0, 0], &M[c, 0, 0])
+                _blas.trmv_upper(m, &Linv[0, 0], &alpha[c, 0])
             for i in range(m):
+                for j in range(i):
+                    G[j, i] = G[i, j]
+            _blas.trmm_lower(m, m, &Linv[0, 0], &G[0, 0])
+            _blas.trmm_lower_right(m, &Linv[0, 0], &G[0, 0])
+            for i in range(m):
+                trace += G[i, i]
+            for i in range(m):
+                G[i, i] += jitter[g] * trace / m
+        total = KernelGradient.empty(kernels[g])
+        gradient_of_gram(kernels[g], G, total)
+        totals.append(total)
+    return rows, vectors, totals
+
+
+def gaussian(natural_P, natural_h):
+    """The parts of N(w_c, P_c^{-1}) with natural parameters P (C, m, m), of which the lower triangles are read, and h
+    (C, m): P with zeros above the diagonals, the factors R with P = R R^T, their inverses, and w. None if a matrix is
+    not positive definite. O(C m^3)."""
+    cdef Py_ssize_t c, i, j
+    factors = cholesky_and_inverse(natural_P)
+    if factors is None:
+        return None
+    lower, mean = np.zeros(natural_P.shape), np.zeros(natural_h.shape)
+    cdef const double[:, :, :] P = natural_P
+    cdef const double[:, :] h = natural_h
+    cdef const double[:, :, ::1] Rinv = factors[1]
+    cdef double[:, :, ::1] copied = lower
+    cdef double[:, ::1] w = mean
+    cdef double product
+    with nogil:
+        for c in range(P.shape[0]):
+            for i in range(P.shape[1]):
+                product = 0.0
                 for j in range(i + 1):
-                    to[c, i, j] = of[c, i, j]
-    return lower
+                    copied[c, i, j] = P[c, i, j]
+                    product += Rinv[c, i, j] * h[c, j]
+                for j in range(i + 1):
+                    w[c, j] += Rinv[c, i, j] * product
+    return lower, *factors, mean
 
 
-cdef kept_numbers(str name, Py_ssize_t size):
-    # Scratch of this thread for at least so many numbers: of fresh pages the system would first have to write zeros
-    kept = kept_by_thread()
-    if name not in kept or len(kept[name]) < size:
-        kept[name] = np.empty(max(1, size))
-    return kept[name]
+def divergence(const double[:, :, ::1] Rinv, const double[:, ::1] w, other=None):
+    """KL(q || other) in nats, for q = N(w_c, Rinv_c^T Rinv_c) of C latent functions and other = N(v_c, P_c^{-1}), given
+    as (P, R, v) with P_c = R_c R_c^T; None means N(0, I). O(C m^3), or O(C m^2) for N(0, I)."""
+    cdef const double[:, :, ::1] P, R
+    cdef const double[:, ::1] v
+    cdef double[::1] room
+    cdef Py_ssize_t c, i, j, C = w.shape[0], m = w.shape[1]
+    cdef double trace = 0.0, distance = 0.0, log_det = 0.0, of_row
+    if other is None:
+        with nogil:
+            for c in range(C):
+                for i in range(m):
+                    distance += w[c, i] * w[c, i]
+                    log_det += log(Rinv[c, i, i])
+                    for j in range(i + 1):
+                        trace += Rinv[c, i, j] * Rinv[c, i, j]
+    else:
+        P, R, v = other
+        room = kept_numbers("cholesky", cholesky_scratch(m))
+        with nogil:
+            for c in range(C):
+                trace += norm_of_product(m, &Rinv[c, 0, 0], &R[c, 0, 0], &room[0])
+                for i in range(m):
+                    log_det += log(Rinv[c, i, i] * R[c, i, i])
+                    of_row = 0.5 * P[c, i, i] * (v[c, i] - w[c, i])
+                    for j in range(i):
+                        of_row += P[c, i, j] * (v[c, j] - w[c, j])
+                    distance += 2.0 * (v[c, i] - w[c, i]) * of_row
+    return 0.5 * (trace - C * m + distance) - log_det
+
+
+def inducing_factors(InducingKernel kernel, double least, Py_ssize_t n_jitters):
+    """(L, L^{-1}, jitter) with L L^T = k(Z, Z) + jitter times its mean diagonal, and the first of ``least``, ten times
+    ``least``, ... with which the matrix is positive definite; None if none of so many is enough. O(m^3)."""
+    cdef Py_ssize_t i, j, m = kernel.n_inducing
+    cdef const double[:, ::1] gram = kernel.cross(kernel.inducing_points)
+    symmetric = np.empty((m, m))
+    cdef double[:, ::1] lower = symmetric
+    cdef double mean = 0.0
+    for i in range(m):
+        mean += gram[i, i] / m
+        for j in range(i):
+            lower[i, j] = 0.5 * (gram[i, j] + gram[j, i])
+    for _ in range(n_jitters):
+        for i in range(m):
+            lower[i, i] = gram[i, i] + least * mean
+        factors = cholesky_and_inverse(symmetric)
+        if factors is not None:
+            return *factors, least
+        least *= 10.0
+    return None
 
 
 def cholesky_and_inverse(matrices):

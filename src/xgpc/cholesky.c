@@ -81,16 +81,25 @@ static int factorise(ptrdiff_t size, ptrdiff_t row, const double *upper, double 
     return ROWS;
 }
 
+/* upper = the transposed lower triangle of a (m, m), and x = 0; both (size, size), with an identity matrix beyond m */
+static void place(ptrdiff_t m, ptrdiff_t size, const double *a, double *upper, double *x)
+{
+    memset(upper, 0, (size_t)(size * size) * sizeof *upper);
+    memset(x, 0, (size_t)(size * size) * sizeof *x);
+    for (ptrdiff_t i = 0; i < size; ++i) {
+        upper[i * size + i] = 1.0;
+        for (ptrdiff_t j = 0; j <= i && i < m; ++j)
+            upper[j * size + i] = a[i * m + j];
+    }
+}
+
 int xg_cholesky(ptrdiff_t m, const double *a, double *factor, double *inverse, double *scratch)
 {
     ptrdiff_t size = padded(m);
     double *upper = scratch, *x = scratch + size * size;
-    memset(scratch, 0, 2 * (size_t)(size * size) * sizeof *scratch);
-    for (ptrdiff_t i = 0; i < size; ++i) {
-        upper[i * size + i] = x[i * size + i] = 1.0;
-        for (ptrdiff_t j = 0; j <= i && i < m; ++j)
-            upper[j * size + i] = a[i * m + j];
-    }
+    place(m, size, a, upper, x);
+    for (ptrdiff_t i = 0; i < size; ++i)
+        x[i * size + i] = 1.0;
     for (ptrdiff_t row = 0; row < m; row += ROWS) {
         double diagonal[ROWS][ROWS];
         int rows = factorise(size, row, upper, diagonal);
@@ -108,4 +117,35 @@ int xg_cholesky(ptrdiff_t m, const double *a, double *factor, double *inverse, d
             factor[i * m + j] = upper[j * size + i];
     }
     return 0;
+}
+
+/* Adds the squares of rows i..i + ROWS of the product to those in ``total``, of one strip of columns */
+XG_INLINE void add_squares(int width, ptrdiff_t size, ptrdiff_t first, ptrdiff_t last, const double *upper,
+                           const double *x, doubles *total)
+{
+    doubles sum[ROWS][STRIP] = {{{0}}};
+    subtract(width, size, first, last, upper, x, sum);
+    UNROLLED for (int r = 0; r < ROWS; ++r)
+        UNROLLED for (int v = 0; v < width; ++v)
+            *total += sum[r][v] * sum[r][v];
+}
+
+double xg_norm_of_product(ptrdiff_t m, const double *a, const double *b, double *scratch)
+{
+    ptrdiff_t size = padded(m);
+    double *upper = scratch, *x = scratch + size * size, found = 0.0;
+    doubles total = {0.0};
+    place(m, size, a, upper, x);
+    for (ptrdiff_t i = 0; i < m; ++i)
+        memcpy(x + i * size, b + i * m, (size_t)(i + 1) * sizeof *x);
+    for (ptrdiff_t row = 0; row < m; row += ROWS) {
+        ptrdiff_t j = 0, end = row + ROWS;
+        for (; j + STRIP * XG_WIDTH <= end; j += STRIP * XG_WIDTH)
+            add_squares(STRIP, size, j, end, upper + row, x + j, &total);
+        for (; j < end; j += XG_WIDTH)
+            add_squares(1, size, j, end, upper + row, x + j, &total);
+    }
+    for (int v = 0; v < XG_WIDTH; ++v)
+        found += total[v];
+    return found;
 }

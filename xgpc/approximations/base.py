@@ -23,7 +23,7 @@ from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
 from ..rows.executor import Executor, Function, Result, State, is_small, on_threads, parts_of
 from ..rows.source import ArraySource, RowSource
-from ..statistics import EvaluatedSites, FixedSites, SitesAtPosterior, evaluated
+from ..statistics import FixedSites, SitesAtPosterior, Update, evaluated
 
 # Precision and linear term: (P, h) of coefficients, or of sites at training rows.
 Natural = tuple[np.ndarray, np.ndarray]
@@ -368,10 +368,10 @@ class KernelPosterior(Value, PosteriorOperations):
         """A predictor with ``block_marginals`` of any rows, ``work`` and ``n_latents``."""
         return self
 
-    def update(self, block: Block, site: Site) -> tuple[EvaluatedSites, np.ndarray, np.ndarray]:
-        """Marginals with their sites, and the sites' ``moments``."""
+    def update(self, block: Block, site: Site) -> Update:
         sites = evaluated(block, site, *self.block_marginals(block))
-        return sites, *self.prior.moments(block, sites.precision, sites.linear)
+        curved = float(np.vdot(sites.precision, sites.variance))
+        return sites, curved, *self.prior.moments(block, sites.precision, sites.linear)
 
     @property
     def n_latents(self) -> int:

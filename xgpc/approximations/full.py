@@ -25,7 +25,7 @@ from .._kernels import InducingKernel, KernelGradient
 from ..kernels.spec import KernelSpec
 from ..ranges import small_is_zero
 from ..rows.block import Block
-from ..rows.executor import on_threads, parts_of, workspace
+from ..rows.executor import on_threads, parts_of
 from ..statistics import FixedSites, SitesAtPosterior
 from .base import (
     CovarianceForm,
@@ -132,7 +132,7 @@ class FormPredictor:
 
     def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         core = self.forms[0].core
-        X, work = block.X, workspace(len(block), core.n_inducing, core.n_features)
+        X, work = block.X, _engine.workspace(len(block), core.n_inducing, core.n_features)
         each = [
             _engine.full_marginals(form.core, X, form.explained, form.added, form.weights, work) for form in self.forms
         ]
@@ -186,7 +186,7 @@ class FullPrior(RowPrior):
         core, (n, d) = self.core, self.Z.shape
 
         def part_gradient(rows: slice) -> KernelGradient:
-            part, work = KernelGradient.empty(core), workspace(rows.stop - rows.start, n, d)
+            part, work = KernelGradient.empty(core), _engine.workspace(rows.stop - rows.start, n, d)
             _engine.full_gradient(core, rows.start, rows.stop, G, by_noise, work, part)
             return part
 
@@ -216,7 +216,7 @@ class FullPrior(RowPrior):
         if len(rest):
 
             def variances(part: slice) -> np.ndarray:
-                return _engine.full_variances(self.K, rest[part], H, workspace(part.stop - part.start, n, 1))
+                return _engine.full_variances(self.K, rest[part], H, _engine.workspace(part.stop - part.start, n, 1))
 
             variance[rest] = np.concatenate(on_threads(self.n_jobs)(variances, parts_of(len(rest))))
         N = np.empty((0, n))

@@ -10,15 +10,15 @@ from scipy.linalg import qr
 from scipy.optimize import minimize_scalar
 from sklearn.utils.extmath import row_norms
 
+from .. import _engine
 from .._engine import RowCache, WhitenedRows
 from .._natural_gradient import BatchRows
 from .._sites import Site
 from ..names import MatrixLike
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
-from ..rows.executor import workspace
 from ..rows.source import ArraySource
-from ..statistics import EvaluatedSites, evaluated
+from ..statistics import Update, evaluated
 from .base import Value, new_key
 from .sparse import InducingPrior, SparsePosterior
 
@@ -112,13 +112,14 @@ class LinearPosterior(SparsePosterior):
             mean, variance = replace(self, is_anywhere=False).block_marginals(inside)
             return mean, variance + self.prior.variance * outside
 
-    def update(self, block: Block, site: Site) -> tuple[EvaluatedSites, np.ndarray, np.ndarray]:
+    def update(self, block: Block, site: Site) -> Update:
         few = self.prior.few(block.given)
         if few is None:
             return super().update(block, site)
         sites = evaluated(block, site, *self._of_few(few))
         P = np.tril((few.T @ few.multiply(sites.precision[0][:, None])).toarray())
-        return sites, P[None], (few.T @ sites.linear[0])[None]
+        curved = float(np.vdot(sites.precision, sites.variance))
+        return sites, curved, P[None], (few.T @ sites.linear[0])[None]
 
     def _of_few(self, a: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
         """Means a_i . w and variances |R^{-1} a_i|^2 (1, rows) of sparse rows (rows, D)."""
@@ -197,11 +198,11 @@ class LinearPrior(InducingPrior):
         a = sparse.hstack([sparse.csr_array(X), ones], format="csr", dtype=np.float64)
         return a @ sparse.diags_array(self.scale, format="csr")
 
-    def whitened(self, block: Block, n_latents: int) -> list[tuple[WhitenedRows, slice]]:
+    def whitened(self, block: Block, n_latents: int) -> list[WhitenedRows]:
         a, D = self.scaled(block.given), len(self.scale)
-        work = workspace(len(a), D, 1)
+        work = _engine.workspace(len(a), D, 1)
         tiles = np.concatenate([a[start : start + work.rows].T.ravel() for start in range(0, len(a), work.rows)])
-        return [(WhitenedRows(None, None, None, RowCache(tiles, is_filled=True), work), slice(None))]
+        return [WhitenedRows(None, None, None, RowCache(tiles, is_filled=True), work)]
 
     def mini_batches(self, source: ArraySource) -> BatchRows:
         a = self.scaled(source.rows)

@@ -14,11 +14,11 @@ from functools import cached_property
 import numpy as np
 from scipy.sparse import csr_array
 
-from .. import _kernels, _local
+from .. import _engine, _kernels, _local
 from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.coinciding import Places
-from ..rows.executor import Executor, Threads, on_threads, parts_for, parts_of, workspace
+from ..rows.executor import Executor, Threads, on_threads, parts_for, parts_of
 from ..rows.neighbours import LARGEST, Neighbours
 from ..rows.source import class_codes
 from .base import ColumnOf, Value, kernel_sums, noise_variances
@@ -121,7 +121,7 @@ class LocalPosterior(Value):
         predictor, (m, d) = self.predictor, self.prior.Z.shape
 
         def part(rows: slice) -> np.ndarray:
-            return predictor.moments(X[rows], workspace(rows.stop - rows.start, m, d))
+            return predictor.moments(X[rows], _engine.workspace(rows.stop - rows.start, m, d))
 
         with single_threaded_blas():
             moments = on_threads(n_jobs)(part, parts_of(len(X)))

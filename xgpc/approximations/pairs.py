@@ -15,8 +15,7 @@ from .._engine import RowCache, WhitenedRows
 from .._kernels import KernelGradient
 from .._sites import Site
 from ..rows.block import Block
-from ..rows.executor import workspace
-from ..statistics import EvaluatedSites, FixedSites, Projection, SitesAtPosterior
+from ..statistics import EvaluatedSites, FixedSites, Projection, SitesAtPosterior, Update
 from .base import KernelPosterior, Natural, Training
 from .sparse import SparsePosterior, SparsePrior
 
@@ -35,11 +34,11 @@ class PairPosterior(SparsePosterior):
 
     def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         mean, variance = super().block_marginals(block)
-        ((rows, _),), identity = self.prior.whitened(block, 1), np.eye(self.prior.n_inducing)[None]
-        _, explained = _engine.marginals_block(rows, identity, self.w)
+        identity = np.eye(self.prior.n_inducing)[None]
+        _, explained = _engine.marginals_block(self.prior.whitened(block, 1), identity, self.w)
         return mean, variance + np.maximum(self.prior.variances(block) - explained, 0.0)
 
-    def update(self, block: Block, site: Site) -> tuple[EvaluatedSites, np.ndarray, np.ndarray]:
+    def update(self, block: Block, site: Site) -> Update:
         return KernelPosterior.update(self, block, site)
 
     @property
@@ -81,29 +80,30 @@ class PairPrior(SparsePrior):
     def _differences(self, block: Block) -> np.ndarray:
         """The whitened rows a(x) - a(x'), tile by tile as in a ``RowCache``."""
         core, n = self.core, len(block)
-        work, none = workspace(n, core.n_inducing, core.n_features, 1), np.zeros((1, core.n_inducing))
+        work, none = _engine.workspace(n, core.n_inducing, core.n_features, 1), np.zeros((1, core.n_inducing))
         caches = [RowCache(np.empty(n * core.n_inducing)) for _ in range(2)]
         for side, cache in zip(_sides(block.X), caches, strict=True):
             # Any function of all rows fills the cache.
-            _engine.products_block(WhitenedRows(core, side, self.Linv, cache, work), none)
+            _engine.products_block([WhitenedRows(core, side, self.Linv, cache, work)], none)
         return np.asarray(caches[0].values - caches[1].values)
 
     def differences(self, block: Block) -> np.ndarray:
         return block.cache.made("whitened pairs", self.key, lambda: self._differences(block))
 
-    def whitened(self, block: Block, n_latents: int) -> list[tuple[WhitenedRows, slice]]:
-        work = workspace(len(block), self.core.n_inducing, self.core.n_features, 1)
-        return [(WhitenedRows(None, None, None, RowCache(self.differences(block), True), work), slice(None))]
+    def whitened(self, block: Block, n_latents: int) -> list[WhitenedRows]:
+        work = _engine.workspace(len(block), self.core.n_inducing, self.core.n_features, 1)
+        return [WhitenedRows(None, None, None, RowCache(self.differences(block), True), work)]
 
     def gradient(
         self, block: Block, sites: EvaluatedSites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
     ) -> list[KernelGradient]:
         """All but what k(x, x') contributes: a pair is the row x with a label, and x' with the opposite one."""
         core, total = self.core, KernelGradient.empty(self.core)
-        work = workspace(len(block), core.n_inducing, core.n_features, 1)
+        work = _engine.workspace(len(block), core.n_inducing, core.n_features, 1)
         for sign, side in zip((1.0, -1.0), _sides(block.X), strict=True):
             rows = WhitenedRows(core, side, self.Linv, RowCache(sign * self.differences(block), True), work)
-            _engine.gradient_of_block(rows, M, alpha, w, sites.precision, sign * sites.linear, total)
+            (of_side,) = _engine.gradient_of_block([rows], M, alpha, w, sites.precision, sign * sites.linear)
+            total += of_side
         return [total]
 
     def variances(self, block: Block) -> np.ndarray:

@@ -17,9 +17,8 @@ from .._sites import Site
 from ..kernels.spec import KernelSpec
 from ..ranges import small_is_zero
 from ..rows.block import Block
-from ..rows.executor import workspace
 from ..rows.source import ArraySource
-from ..statistics import Contraction, EvaluatedSites, FixedSites, SitesAtPosterior, gradient
+from ..statistics import Contraction, EvaluatedSites, FixedSites, SitesAtPosterior, Update, gradient
 from .base import (
     CovarianceForm,
     KernelPosterior,
@@ -83,26 +82,20 @@ class SparsePosterior(KernelPosterior):
 
     def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         """O(rows (C m^2 + m d))."""
-        parts = []
-        for rows, c in self.prior.whitened(block, len(self.w)):
-            parts.append(_engine.marginals_block(rows, self.Rinv[c], self.w[c]))
-        mean, variance = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        mean, variance = _engine.marginals_block(self.prior.whitened(block, len(self.w)), self.Rinv, self.w)
         return mean, variance
 
     def unexplained(self, block: Block) -> np.ndarray:
         known = replace(self, Rinv=np.zeros_like(self.Rinv), w=np.zeros_like(self.w))
         return known.block_marginals(block)[1]
 
-    def update(self, block: Block, site: Site) -> tuple[EvaluatedSites, np.ndarray, np.ndarray]:
+    def update(self, block: Block, site: Site) -> Update:
         """O(rows (C m^2 + m d)) if the latent functions share a kernel, else O(rows C (m^2 + m d))."""
         whitened = self.prior.whitened(block, len(self.w))
-        if len(whitened) > 1:
-            return super().update(block, site)
-        ((rows, _),) = whitened
-        P, h = np.zeros(self.Rinv.shape), np.zeros(self.w.shape)
-        values, total = _engine.update_block(rows, self.Rinv, self.w, site, block.y, block.weight, P, h)
-        mean, variance, precision, linear = values
-        return EvaluatedSites(mean, variance, precision, linear, total), P, h
+        (mean, variance, precision, linear), total, curved, P, h = _engine.update_block(
+            whitened, self.Rinv, self.w, site, block.y, block.weight
+        )
+        return EvaluatedSites(mean, variance, precision, linear, total), curved, P, h
 
     def _by_prior(self, x: np.ndarray) -> np.ndarray:
         """The prior's precision times x."""
@@ -127,11 +120,10 @@ class SparsePosterior(KernelPosterior):
     @cached_property
     @small_is_zero
     def kl(self) -> float:
-        """KL(q || p) = (tr P^{-1} + w.w - m + log |P|) / 2 of all latent functions, or the KL to ``before``."""
+        """KL(q || p), or the KL to ``before``, in nats."""
         if self.prior.before is not None:
             return self.kl_to(self.prior.before)
-        log_det = 2.0 * np.sum(np.log(np.diagonal(self.R, axis1=-2, axis2=-1)))
-        return 0.5 * (float(np.vdot(self.Rinv, self.Rinv) + log_det) + self.squared_norm - self.w.size)
+        return _engine.divergence(self.Rinv, self.w)
 
     @cached_property
     def squared_norm(self) -> float:
@@ -141,10 +133,7 @@ class SparsePosterior(KernelPosterior):
 
     def kl_to(self, other: Self) -> float:
         """O(C m^3)."""
-        diagonals = np.diagonal(other.R, axis1=-2, axis2=-1), np.diagonal(self.R, axis1=-2, axis2=-1)
-        log_det = 2.0 * np.sum(np.log(diagonals[0] / diagonals[1]))
-        distance, product = np.swapaxes(other.R, -1, -2) @ (other.w - self.w)[..., None], self.Rinv @ other.R
-        return float(0.5 * (np.vdot(product, product) - self.w.size + np.vdot(distance, distance) - log_det))
+        return _engine.divergence(self.Rinv, self.w, (other.P, other.R, other.w))
 
     def first_order_gain(self, target: Natural, other: Self) -> float:
         """O(C m^3)."""
@@ -158,17 +147,12 @@ class SparsePosterior(KernelPosterior):
         self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
         """At fixed q(u), see ``matrix_gradients`` in ``src/xgpc/_engine.pyx``; O(C n m^2 + n m d + C m^3)."""
-        (P, h), w, M, alpha = natural, self.w, np.empty_like(self.Rinv), np.empty_like(self.w)
-        grams, groups = [], self.prior.groups
-        for g, prior in enumerate(groups):
-            G = np.zeros(M.shape[1:])
-            for c in range(len(w)) if len(groups) == 1 else [g]:
-                G_c, M[c], alpha[c] = _engine.matrix_gradients(prior.Linv, self.Rinv[c], P[c], h[c], w[c], prior.jitter)
-                G += G_c
-            gram = KernelGradient.empty(prior.core)
-            _engine.gradient_of_gram(prior.core, G, gram)
-            grams.append(gram)
-        crosses = training.reduce(gradient, Contraction(sites, self.prior, w, M, alpha))
+        groups = self.prior.groups
+        cores, inverses, jitter = zip(*((group.core, group.Linv, group.jitter) for group in groups), strict=True)
+        M, alpha, grams = _engine.matrix_gradients(
+            list(cores), list(inverses), np.array(jitter), self.Rinv, *natural, self.w
+        )
+        crosses = training.reduce(gradient, Contraction(sites, self.prior, self.w, M, alpha))
         each = zip(groups, crosses, grams, strict=True)
         d_theta, d_Z = zip(*(prior.spec.gradient(prior.core, *sums) for prior, *sums in each), strict=True)
         return np.concatenate(d_theta), np.reshape(d_Z, self.prior.Z.shape)
@@ -200,37 +184,34 @@ class InducingPrior(KernelPrior):
         core, m = self.groups[0].core, self.n_inducing
         return float(m * (n_latents * m + core.n_features))
 
-    def whitened(self, block: Block, n_latents: int) -> list[tuple[WhitenedRows, slice]]:
-        """The rows whitened by each kernel, and its latent functions as a slice of their axis."""
-        groups, X = self.groups, block.X
-        n, m = len(X), len(groups[0].Z)
-        work = workspace(n, m, groups[0].core.n_features, n_latents)
-        caches = block.row_caches(self.key, len(groups), n * m, groups[0].dtype)
-        each = map(slice, range(n_latents), range(1, n_latents + 1)) if len(groups) > 1 else [slice(None)]
-        whitened = (WhitenedRows(g.core, X, g.Linv, cache, work) for g, cache in zip(groups, caches, strict=True))
-        return list(zip(whitened, each, strict=True))
+    def whitened(self, block: Block, n_latents: int) -> list[WhitenedRows]:
+        """The rows whitened by each kernel, with scratch of this thread."""
+        first, n, m = self.groups[0], block.given.shape[0], self.n_inducing
+        work = _engine.workspace(n, m, first.core.n_features, n_latents)
+        whitened: list[WhitenedRows] | None = block.cache.at("whitened", (self.key, work))
+        if whitened is None:
+            groups, X = self.groups, block.X
+            caches = block.row_caches(self.key, len(groups), n * m, first.dtype)
+            whitened = [WhitenedRows(g.core, X, g.Linv, cache, work) for g, cache in zip(groups, caches, strict=True)]
+            # Sparse rows are dense for one pass at a time.
+            if X is block.given:
+                block.cache["whitened"] = (self.key, work), whitened
+        return whitened
 
     def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
-        C, m = len(precision), self.n_inducing
-        P, h = np.zeros((C, m, m)), np.zeros((C, m))
-        for rows, c in self.whitened(block, len(h)):
-            _engine.statistics_block(rows, precision[c], linear[c], P[c], h[c])
-        return P, h
+        return _engine.statistics_block(self.whitened(block, len(linear)), precision, linear)
 
     def products(self, block: Block, w: np.ndarray) -> np.ndarray:
-        return np.concatenate([_engine.products_block(rows, w[c]) for rows, c in self.whitened(block, len(w))])
+        return _engine.products_block(self.whitened(block, len(w)), w)
 
     def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
-        return np.concatenate([_engine.sums_block(rows, values[c]) for rows, c in self.whitened(block, len(values))])
+        return _engine.sums_block(self.whitened(block, len(values)), values)
 
     def gradient(
         self, block: Block, sites: EvaluatedSites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
     ) -> list[KernelGradient]:
         """Contraction of dF/dK_nm and dF/dk_ii with each kernel's derivatives; O(rows (C m^2 + m d))."""
-        totals = [KernelGradient.empty(group.core) for group in self.groups]
-        for total, (rows, c) in zip(totals, self.whitened(block, len(w)), strict=True):
-            _engine.gradient_of_block(rows, M[c], alpha[c], w[c], sites.precision[c], sites.linear[c], total)
-        return totals
+        return _engine.gradient_of_block(self.whitened(block, len(w)), M, alpha, w, sites.precision, sites.linear)
 
     def mini_batches(self, source: ArraySource) -> BatchRows:
         """The rows for the compiled mini-batch loop."""
@@ -239,12 +220,11 @@ class InducingPrior(KernelPrior):
 
     def posterior(self, natural: Natural) -> SparsePosterior | None:
         """q from its natural parameters (lower triangles of P), or None if P is not positive definite; O(C m^3)."""
-        P, h = natural
-        factors = _engine.cholesky_and_inverse(P)
-        if factors is None:
+        parts = _engine.gaussian(*natural)
+        if parts is None:
             return None
-        R, Rinv = factors
-        return self.posterior_class(self, _engine.lower_triangles(P), h, R, Rinv, mean_of(Rinv, h))
+        P, R, Rinv, w = parts
+        return self.posterior_class(self, P, natural[1], R, Rinv, w)
 
     def separate(self, members: tuple[KernelPrior, ...]) -> SeparateSparsePriors:
         return SeparateSparsePriors(members)
@@ -274,20 +254,14 @@ class SparsePrior(InducingPrior):
         if not np.all(np.isfinite(Z)):
             raise ValueError("The inducing points contain NaN or infinity.")
         core = spec.at(Z)
-        gram = core.cross(Z)
-        gram = 0.5 * (gram + gram.T)
-        diagonal = np.diag(gram).copy()
-        for escalation in range(JITTER_ESCALATIONS + 1):
-            jitter = JITTER * 10.0**escalation
-            np.fill_diagonal(gram, diagonal + jitter * np.mean(diagonal))
-            factors = _engine.cholesky_and_inverse(gram)
-            if factors is not None:
-                return cls(spec, Z, core, *factors, jitter, dtype)
-        raise ValueError(
-            f"The covariance matrix of the inducing points is not positive definite, even with a relative jitter of "
-            f"{jitter:g} on its diagonal; kernel: {spec.kernel}. Scale the features, give finite and moderate kernel "
-            "parameters, or take fewer inducing points."
-        )
+        factors = _engine.inducing_factors(core, JITTER, JITTER_ESCALATIONS + 1)
+        if factors is None:
+            raise ValueError(
+                f"The covariance matrix of the inducing points is not positive definite, even with a relative jitter "
+                f"of {JITTER * 10.0**JITTER_ESCALATIONS:g} on its diagonal; kernel: {spec.kernel}. Scale the features, "
+                "give finite and moderate kernel parameters, or take fewer inducing points."
+            )
+        return cls(spec, Z, core, *factors, dtype)
 
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> SparsePrior:
         return self.build(specs[0], Z, self.dtype)

@@ -418,27 +418,28 @@ class KernelSpec:
         other.terms = terms
         if self.called is not None:
             other.called = CalledKernel(self.called.kernel, part)
-        for name in ("factors", "length_scales", "logarithms"):
+        for name in ("factors", "length_scales", "logarithms", "_structure"):
             vars(other).pop(name, None)
         return other
 
     def at(self, inducing_points: np.ndarray) -> InducingKernel:
         """The compiled kernel between rows and inducing points (m, d)."""
-        values = self._values
-        if self.called is not None:
-            parameters = np.exp(self.theta) if len(self.theta) else np.ones(1)
-            nothing = np.empty((0, inducing_points.shape[1]))
-            return InducingKernel(parameters, 0.0 * parameters, [], [], [], nothing, inducing_points, self.called)
-        term_of_factor, family, shape = list[int](), list[int](), list[float]()
-        scale = np.ones((len(self.factors), self.n_features))
-        for f, (t, leaf) in enumerate(self.factors):
-            term_of_factor.append(t)
-            family.append(FAMILIES[leaf.family])
-            shape.append(leaf.shape(values) ** leaf.factor.power)
-            scale[f] = 1.0 / leaf.length_scale(values) if leaf.factor.scale else leaf.places >= 0
-        variances = [term.variance(values) for term in self.terms]
-        are_noise = [bool(term.noise) for term in self.terms]
-        return InducingKernel(variances, are_noise, term_of_factor, family, shape, scale, inducing_points)
+        logs, (noise, term, family) = self.logarithms, self._structure
+        # An overflow gives infinity, and the Cholesky factorisation then reports it.
+        with np.errstate(over="ignore", under="ignore"):
+            by_theta = np.bincount(logs.row, logs.power * self.theta[logs.column], len(logs.offset))
+            values = np.exp(logs.offset + by_theta)
+            n_terms, n_factors = len(noise), len(family)
+            scale = 1.0 / values[n_terms + n_factors :].reshape(n_factors, self.n_features)
+        shape = values[n_terms : n_terms + n_factors]
+        return InducingKernel(values[:n_terms], noise, term, family, shape, scale, inducing_points, self.called)
+
+    @cached_property
+    def _structure(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which terms are noise, the term of each factor, and its number in ``FAMILIES``."""
+        noise = [bool(term.noise) for term in self.terms] if self.called is None else [False] * max(1, len(self.theta))
+        term, family = [t for t, _ in self.factors], [FAMILIES[leaf.family] for _, leaf in self.factors]
+        return np.array(noise, np.intc), np.array(term, np.intp), np.array(family, np.intc)
 
     def gradient(
         self, core: InducingKernel, cross: KernelGradient, gram: KernelGradient

@@ -23,7 +23,7 @@ from ..inference.history import History
 from ..inference.local_sites import Local, Sweep
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.coinciding import Sites
-from ..rows.executor import Executor, parts_for, parts_of, workspace
+from ..rows.executor import Executor, parts_for, parts_of
 from ..rows.source import ArraySource, labels_and_weights
 from .candidates import Scores, joined
 from .minimise import minimise
@@ -318,7 +318,11 @@ def kernel_gradient(
         def part(
             rows: slice, X: np.ndarray = X, a: np.ndarray = a, by_rows: ByRows = by_rows
         ) -> tuple[KernelGradient, np.ndarray]:
-            gradient, d_a, work = KernelGradient.empty(core), by_rows.a[rows], workspace(rows.stop - rows.start, m, d)
+            gradient, d_a, work = (
+                KernelGradient.empty(core),
+                by_rows.a[rows],
+                _engine.workspace(rows.stop - rows.start, m, d),
+            )
             _engine.kernel_gradient(core, X[rows], d_a @ Linv, by_rows.diagonal[rows], work, gradient)
             return gradient, d_a.T @ a[rows]
 
@@ -329,7 +333,7 @@ def kernel_gradient(
     G = -0.5 * Linv.T @ S @ Linv
     # K_mm has jitter in proportion to its mean diagonal.
     G += prior.jitter * np.trace(G) / m * np.eye(m)
-    _engine.kernel_gradient(core, prior.Z, np.ascontiguousarray(G), np.zeros(m), workspace(m, m, d), gram)
+    _engine.kernel_gradient(core, prior.Z, np.ascontiguousarray(G), np.zeros(m), _engine.workspace(m, m, d), gram)
     # By log length scales, sum W_ij (x_i - x_j)^2 is all that pairs have. Of that sum for rows and inducing points
     # ``squares`` are the part with x^2, which the spec adds as it is: so theirs can be added there.
     terms, shapes, _, _, squares = cross.arrays

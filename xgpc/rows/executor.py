@@ -14,16 +14,12 @@ from typing import Any, Protocol, TypeVar
 
 from joblib import effective_n_jobs
 
-from .._engine import Workspace
-from .._threads import Pool, scratch
+from .._threads import Pool
 from .blas import single_threaded_blas
 from .block import BLOCK_ROWS, Block
 from .clock import Clock
 from .source import ArraySource, RowSource
 
-# A thread works on a tile of this many rows at a time: scratch of TILE_ROWS x 100 numbers stays in a second-level cache
-# of 1 MB. It is a multiple of 8, 16 and 24, the rows that BLAS kernels take at once.
-TILE_ROWS = 384
 # Arrays in memory are divided into parts of PART_ROWS rows. If these were more than MOST_PARTS, the parts are larger,
 # because the result of each part, such as an (m, m) matrix, is kept until all are done.
 PART_ROWS, MOST_PARTS, LEAST_ROWS = 512, 64, 32
@@ -121,18 +117,6 @@ def closed_at_end(iterator: Iterator[Result]) -> Iterator[Iterator[Result]]:
     finally:
         if hasattr(iterator, "close"):
             iterator.close()
-
-
-def workspace(rows: int, n_inducing: int, n_features: int, n_latents: int = 1) -> Workspace:
-    """Scratch of the present thread for blocks of at most ``rows`` rows; it is reused while its shape suffices."""
-    kept = scratch()
-    work: Workspace | None = kept.get("work")
-    tile, shape = min(TILE_ROWS, max(1, rows)), (n_inducing, n_features, n_latents)
-    if work is None or work.rows < tile or (work.n_inducing, work.n_features, work.n_latents) != shape:
-        # Release the old one first: memory may not suffice for both.
-        kept["work"] = work = None
-        kept["work"] = work = Workspace(tile, *shape)
-    return work
 
 
 def is_small(source: RowSource, state: State) -> bool:

@@ -70,3 +70,9 @@ def tuned(monkeypatch):
                 monkeypatch.setattr(f"xgpc.{place}", value)
 
     return tune
+
+
+@pytest.fixture
+def small_subset(tuned):
+    """Of 6000 rows a fit keeps some, more than a block."""
+    tuned(kept_rows=1500)

@@ -13,7 +13,7 @@ from scipy.stats import norm
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 from support.fits import quietly
-from support.latents import repeatable
+from support.latents import RECORDS, every, repeatable
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.acquisition import (
@@ -28,14 +28,9 @@ from xgpc.acquisition import (
     select,
 )
 from xgpc.acquisition.labels import _information, _information_slopes, entropy, expected_precision, likelihood_of
-from xgpc.likelihoods import LIKELIHOODS, record_of
+from xgpc.likelihoods import record_of
 
-RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.values()]
 SEVERAL = [record for record in RECORDS if record.is_multi_class]
-
-
-def every(records):
-    return pytest.mark.parametrize("record", records, ids=lambda record: " ".join(record.key))
 
 
 def by_quadrature(link, m, v):

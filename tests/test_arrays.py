@@ -16,13 +16,12 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 from support.fits import quietly
+from support.latents import RECORDS, every
 
 from xgpc import GPClassifier, GPOrdinalClassifier
 from xgpc.kernels import ActiveDims, AxisMatern, Tanimoto
-from xgpc.likelihoods import LIKELIHOODS
 
 PAGE = Path(__file__).parents[1] / "docs" / "guide" / "deploying.md"
-RECORDS = [record for bounds in LIKELIHOODS.values() for record in bounds.values()]
 POSTERIORS = {
     "sparse": {"n_inducing": 10, "n_neighbors": 0},
     "full": {"inducing_points": "all"},
@@ -84,11 +83,12 @@ def test_a_kernel_with_a_period(recipe, posterior):
     assert_same(recipe, model, ROWS)
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: " ".join(record.key))
+@every(RECORDS)
 def test_every_likelihood(recipe, record):
     rates = {"guess_rate": 0.3, "lapse_rate": 0.05} if record.has_rates else {}
     names = {"likelihood": record.likelihood, "bound": record.bound}
-    model, _ = fitted(3 if record.is_multi_class else 2, **names, **rates, max_iter=20)
+    n_classes = 3 if record.is_multi_class else 2
+    model, _ = fitted(n_classes, **names, **rates, max_iter=20, class_weight={c: 1.0 + c for c in range(n_classes)})
     assert_same(recipe, model, ROWS, record.likelihood != "logistic-softmax")
 
 

@@ -6,11 +6,10 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 from support.fits import quietly
-from support.reference import moons, standardised
+from support.reference import iris, moons
 
 from xgpc import GPClassifier
 from xgpc.rows.clock import Clock
@@ -38,10 +37,6 @@ class Ticking(GPClassifier):
 
     def _clock(self):
         return Clock(math.inf if self.max_time is None else self.max_time * TICK, self.clock)
-
-
-def iris():
-    return standardised(load_iris)
 
 
 SMALL = {"random_state": 0, "n_inducing": 6, "max_iter": 12}

@@ -9,20 +9,15 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 from support.fits import quietly, without_warnings
-from support.reference import moons, standardised
+from support.reference import iris, moons
 
 from xgpc import GPClassifier
 
 STAGES = ("checking", "reading", "start", "learning", "neighbours", "posterior", "done")
 SMALL = {"random_state": 0, "n_inducing": 6, "max_iter": 8}
-
-
-def iris():
-    return standardised(load_iris)
 
 
 KINDS = {

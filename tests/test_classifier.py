@@ -10,17 +10,15 @@ import pytest
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.cluster import KMeans
-from sklearn.datasets import load_breast_cancer, load_iris, make_blobs
+from sklearn.datasets import load_breast_cancer, make_blobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
-from sklearn.svm import SVC
-from sklearn.utils.class_weight import compute_class_weight
 from support.cold_starts import Setting, setting, shortfall
 from support.fits import failed_checks, quietly
-from support.reference import moons, ringnorm, standardised, waveform
+from support.reference import iris, moons, ringnorm, standardised, waveform
 from support.threads import threads_at_work
 from threadpoolctl import threadpool_limits
 
@@ -151,7 +149,7 @@ def test_a_signal_stops_a_fit_that_would_not_end(params):
     assert not threads_at_work()
 
 
-# Weights of rows and classes through whole fits.
+# Weights of rows through whole fits.
 
 
 def weighted_moons():
@@ -183,17 +181,6 @@ def test_integer_weights_are_repeated_rows_in_learning(optimizer, bound, toleran
     np.testing.assert_allclose(weighted.kernel_.theta, repeated.kernel_.theta, atol=10.0 * tolerance)
 
 
-@pytest.mark.parametrize("optimizer", ["profile", "alternate", "adam"])
-def test_class_weights_are_the_rows_weights_in_learning(optimizer):
-    X, y, Z, weight = weighted_moons()
-    model = GPClassifier(inducing_points=Z, optimizer=optimizer, max_iter=20, random_state=0)
-    by_class = quietly(clone(model).set_params(class_weight={0: 2.0, 1: 0.5}), X, y, sample_weight=1.0 + weight)
-    by_row = quietly(clone(model), X, y, sample_weight=(1.0 + weight) * np.where(y == 0, 2.0, 0.5))
-    assert by_class.elbo_ == by_row.elbo_
-    assert by_class.kernel_ == by_row.kernel_
-    assert np.array_equal(by_class.predict_proba(X), by_row.predict_proba(X))
-
-
 @pytest.mark.parametrize("make", [lambda w: 2.0, list, lambda w: w.astype(object), lambda w: np.where(w > 1.0, 2, 0)])
 def test_weights_are_read_alike_of_rows_and_of_batches(make):
     X, y, Z, _ = weighted_moons()
@@ -204,55 +191,11 @@ def test_weights_are_read_alike_of_rows_and_of_batches(make):
     np.testing.assert_array_equal(of_batches.predict_proba(X), of_rows.predict_proba(X))
 
 
-@pytest.mark.parametrize("labels", [np.array([0, 1]), np.array(["no", "yes"]), np.array(["no", "yes"], dtype=object)])
-@pytest.mark.parametrize("classifier", [GPClassifier, BayesianLinearClassifier])
-def test_balanced_classes_are_scikit_learns_whatever_the_rows_weigh(labels, classifier):
-    """Unequal classes and weights."""
-    X, y = moons(90)
-    X, y = X[y <= np.arange(90) % 3], y[y <= np.arange(90) % 3]
-    weight = np.random.default_rng(0).uniform(0.2, 3.0, len(y)) * np.where(y == 1, 4.0, 1.0)
-    support = SVC(class_weight="balanced").fit(X, labels[y], sample_weight=weight)
-    balanced = compute_class_weight("balanced", classes=labels, y=labels[y])
-    np.testing.assert_allclose(support.class_weight_, balanced, rtol=1e-12)
-    model = classifier(max_iter=5, random_state=0)
-    by_class = quietly(clone(model).set_params(class_weight="balanced"), X, labels[y], sample_weight=weight)
-    by_row = quietly(clone(model), X, labels[y], sample_weight=weight * balanced[y])
-    by_totals = quietly(clone(model), X, labels[y], sample_weight=weight * (weight.sum() / np.bincount(y, weight))[y])
-    np.testing.assert_array_equal(by_class.predict_proba(X), by_row.predict_proba(X))
-    assert np.max(np.abs(by_class.predict_proba(X) - by_totals.predict_proba(X))) > 0.01
-
-
-@pytest.mark.parametrize("how", ["rows", "linear", "counts", "batches", "many batches"])
-def test_balanced_classes_do_not_count_rows_of_weight_zero(how, tuned):
-    X, y = moons(120)
-    weight = np.random.default_rng(0).uniform(0.5, 2.0, 120) * ((y == 1) | (np.arange(120) % 4 == 0))
-    given = weight > 0.0
-    fixed = {"inducing_points": X[:9], "optimizer": None, "n_neighbors": 0, "feature_transform": None, "tol": 1e-10}
-    model = GPClassifier(RBF(), **fixed, class_weight="balanced", random_state=0)
-    if how == "linear":
-        model = BayesianLinearClassifier(class_weight="balanced")
-    if how == "many batches":
-        tuned(kept_rows=50)
-
-    def fitted(rows):
-        if "batches" in how:
-            return clone(model).fit_batches([(X[rows], y[rows], weight[rows])])
-        if how == "counts":
-            return quietly(clone(model), X[rows], np.eye(2)[y[rows]], sample_weight=weight[rows], classes=[0, 1])
-        return quietly(clone(model), X[rows], y[rows], sample_weight=weight[rows])
-
-    np.testing.assert_allclose(fitted(slice(None)).predict_proba(X), fitted(given).predict_proba(X), atol=1e-6)
-
-
 # Warm starts: a refit never ends below where it began, whatever is learned from whichever rows.
 
 
 def cancer():
     return standardised(load_breast_cancer, slice(0, 6))
-
-
-def iris():
-    return standardised(load_iris)
 
 
 # What subsets of 40 or 50 rows teach is, refit by refit, as often worse as better for all rows.

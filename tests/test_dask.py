@@ -31,8 +31,7 @@ from xgpc.dask import DaskGPClassifier, DaskPartitions
 pytestmark = pytest.mark.filterwarnings("ignore:.*GCDiagnosis:pytest.PytestUnraisableExceptionWarning")
 
 KERNEL = ConstantKernel(2.0) * RBF([1.0, 1.5])
-# More than one block, and a small part of the rows below.
-SIZE, N = 1500, 6000
+N = 6000
 # Uneven, one of a row, one without any, one of more than two blocks.
 CUTS = (0, 1700, 1701, 1701, 5000, N)
 # Readings at which a worker dies; a fit that takes longer than this hangs.
@@ -89,11 +88,6 @@ def connected():
 def client(connected):
     with connected.as_current():
         yield connected
-
-
-@pytest.fixture
-def small_subset(tuned):
-    tuned(kept_rows=SIZE)
 
 
 @pytest.mark.parametrize("kind", ["weights", "neighbours", "learned"])

@@ -13,7 +13,6 @@ from support.threads import threads_at_work
 from xgpc import GPClassifier
 
 KERNEL = ConstantKernel(2.0) * RBF([1.0, 1.5])
-# More than one block, and a small part of the rows below.
 SIZE, N = 1500, 6000
 
 
@@ -46,11 +45,6 @@ def assert_same_fit(one, other, X):
     assert one.history_.keys() == other.history_.keys()
     for name in one.history_.keys() - {"seconds"}:
         np.testing.assert_array_equal(one.history_[name], other.history_[name])
-
-
-@pytest.fixture
-def small_subset(tuned):
-    tuned(kept_rows=SIZE)
 
 
 @pytest.mark.parametrize("kind", ["float32", "weights", "names", "neighbours", "mini-batches", "learned"])

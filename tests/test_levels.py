@@ -9,6 +9,7 @@ from scipy.stats import multivariate_normal, norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 from support.dense import assert_near, derivative
 from support.fits import quietly
+from support.latents import RECORDS, every
 
 from xgpc import BayesianLinearClassifier, GPClassifier, GPOrdinalClassifier, GPPreference
 from xgpc.acquisition import (
@@ -19,9 +20,7 @@ from xgpc.acquisition import (
     straddle,
 )
 from xgpc.acquisition.labels import expected_precision, likelihood_of
-from xgpc.likelihoods import LIKELIHOODS
 
-RECORDS = [record for bounds in LIKELIHOODS.values() for record in bounds.values() if not record.is_multi_class]
 POSTERIORS = {
     "sparse": {"n_inducing": 12, "n_neighbors": 0},
     "full": {"inducing_points": "all"},
@@ -122,7 +121,7 @@ def test_pending_rows_count_as_labelled(posterior):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: " ".join(record.key))
+@every(record for record in RECORDS if not record.is_multi_class)
 def test_expected_reduction_for_every_likelihood_of_two_classes(record):
     noise = {"label_noise": 0.05} if record.has_label_noise else {"lapse_rate": 0.1} if record.has_rates else {}
     model = fitted(likelihood=record.likelihood, bound=record.bound, **noise)

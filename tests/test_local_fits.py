@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit, TimeSeriesSplit
-from support.fits import failed_checks, quietly
+from support.fits import failed_checks, losses, quietly
 from support.internals import Coefficients
 from support.local import predicted
 from support.reference import moons
@@ -241,11 +241,6 @@ def test_a_single_row_that_is_left_cannot_be_divided():
 # Learning with neighbours: where it begins, the factor of the variances, and the way back where sites go on.
 
 FACTOR = 0.3
-
-
-def losses(model, X, y):
-    """-log p(y) of rows."""
-    return -model.predict_log_proba(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
 
 
 def board(n, seed):

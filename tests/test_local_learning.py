@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit, TimeSeriesSplit
 from support.dense import derivative
-from support.fits import quietly, rows_of
+from support.fits import losses, quietly, rows_of
 from support.internals import (
     LOG_SCALE_SPREAD,
     WORST_SCORE,
@@ -77,18 +77,8 @@ def fit(X, y, groups=None, sample_weight=None, **params):
     return quietly(model, X, y, groups=groups, sample_weight=sample_weight)
 
 
-def losses(model, X, y):
-    """-log p(y) of rows."""
-    return -model.predict_log_proba(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
-
-
 def error_of(values):
     return values.std(ddof=1) / np.sqrt(len(values))
-
-
-def decisions(model):
-    column = model.history_.get("decision", np.empty(0, dtype=str))
-    return [str(value) for value in column if value]
 
 
 def checkerboard(n, rng, cells=10, noise=0.02):
@@ -104,7 +94,7 @@ def test_neighbours_are_taken_where_classes_change_quickly():
     T, t = checkerboard(2000, rng)
     model = fit(X, y, n_inducing=32)
     assert model.n_neighbors_ == 24
-    assert decisions(model)[-1].endswith(" nats: taken.")
+    assert model.decisions_[-1].endswith(" nats: taken.")
     loss = losses(model, T, t)
     assert loss.mean() < 0.5 * losses(fit(X, y, n_inducing=32, n_neighbors=0), T, t).mean()
     # The score of the rows that were kept apart is what fresh rows have.
@@ -218,7 +208,7 @@ def test_mini_batches_have_no_neighbours_and_say_so():
     assert [one.filename.rpartition("/")[2] for one in caught] == ["fits.py"]
     for model in models:
         assert model.n_neighbors_ == 0
-        assert any("mini-batches" in decision for decision in decisions(model))
+        assert any("mini-batches" in decision for decision in model.decisions_)
     # A batch of all rows is no mini-batch, and 0 is what it says.
     assert fit(X[:60], y[:60], n_neighbors=5, batch_size=60, max_iter=2, optimizer=None).n_neighbors_ == 5
     assert fit(X, y, n_neighbors=0, **params).n_neighbors_ == 0

@@ -7,16 +7,11 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import quietly
-from support.online import CASES, FIRST, FLOWERS, KINDS, NAMES, SECOND, THIRD, X, model, y
+from support.online import CASES, FIRST, FLOWERS, KINDS, NAMES, SECOND, THIRD, X, model, rows_for, y
 from support.reference import SITES, DenseModel
 from support.training import training, updated
 
 from xgpc import GPClassifier
-from xgpc.likelihoods import MULTI_CLASS
-
-
-def rows_for(likelihood):
-    return (FLOWERS, KINDS) if likelihood in MULTI_CLASS else (X, y)
 
 
 def natural(fitted):

@@ -89,7 +89,8 @@ def test_every_kernel(name, parameters):
 def test_every_likelihood(likelihood, bound):
     for y in (TWO, THREE):
         if len(np.unique(y)) == 2 or likelihood in MULTI_CLASS:
-            model = fitted(20.0 * RBF(0.7), y, likelihood=likelihood, bound=bound, max_iter=20)
+            weight = {c: 1.0 + c for c in np.unique(y)}
+            model = fitted(20.0 * RBF(0.7), y, likelihood=likelihood, bound=bound, max_iter=20, class_weight=weight)
             assert_predicts_as(model)
 
 
@@ -250,7 +251,7 @@ def test_linear_classifiers(intercept, shape, likelihood):
     rng = np.random.default_rng(0)
     A = rng.normal(size=shape)
     y = (A[:, 0] + 0.3 * rng.normal(size=shape[0]) > 0.0).astype(int)
-    model = BayesianLinearClassifier(likelihood, fit_intercept=intercept).fit(A, y)
+    model = BayesianLinearClassifier(likelihood, fit_intercept=intercept, class_weight={0: 3.0, 1: 1.0}).fit(A, y)
     assert_predicts_as(model, rng.normal(size=(30, shape[1])), atol=1e-7)
 
 

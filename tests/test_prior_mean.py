@@ -9,14 +9,13 @@ from scipy.special import log_ndtr
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from support.fits import quietly
-from support.online import CASES, FIRST, FLOWERS, KERNEL, KINDS, NAMES, SECOND, X, model, y
+from support.latents import RECORDS, every
+from support.online import CASES, FIRST, FLOWERS, KERNEL, KINDS, NAMES, SECOND, X, model, rows_for, y
 
 from xgpc import GPClassifier, _sites
-from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of
+from xgpc.likelihoods import MULTI_CLASS, record_of
 from xgpc.onnx import to_onnx
 
-RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.values()]
-every_record = pytest.mark.parametrize("record", RECORDS, ids=lambda record: " ".join(record.key))
 every_case = pytest.mark.parametrize(("likelihood", "bound", "share"), CASES, ids=NAMES)
 WITH_BASE_RATE = [case for case in CASES if not record_of(*case[:2]).has_wrong_labels]
 # Farther than any length scale of the kernel.
@@ -24,15 +23,11 @@ FAR = np.array([[1e4, -1e4], [-1e4, 1e4]])
 BINARY = {"exact": "logit", "polya-gamma": "logit", "probit": "probit"}
 
 
-def rows_for(likelihood):
-    return (FLOWERS, KINDS) if likelihood in MULTI_CLASS else (X, y)
-
-
 def mean_for(likelihood):
     return [0.7, -0.4, 0.2] if likelihood in MULTI_CLASS else -0.8
 
 
-@every_record
+@every(RECORDS)
 def test_a_shifted_site_is_the_site_of_shifted_means(record):
     """ell and lambda are those at m + mu, and r = d ell / d m + lambda m with the mean of the distance."""
     rng = np.random.default_rng(0)

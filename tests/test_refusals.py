@@ -1,6 +1,5 @@
 """What is refused, and what names the extra that it needs: a line for each kind that no other file has."""
 
-import pickle
 import sys
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
-from support.fits import without_warnings
+from support.fits import clone_of, without_warnings
 from support.frames import named
 from support.gibbs import small as sampler
 from support.reference import moons
@@ -32,11 +31,6 @@ def small(kernel=None, **options):
 
 def fitted(kernel=None, **options):
     return small(kernel, **options).fit(X, Y)
-
-
-def clone_of(model):
-    """A copy with its fit."""
-    return pickle.loads(pickle.dumps(model))
 
 
 def mixed_labels(path):

@@ -10,22 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from support.fits import quietly
+from support.latents import RECORDS, every, seeds
 from support.training import softmax_curvatures
 
 from xgpc import BayesianLinearClassifier, _sites
 from xgpc.likelihoods import LIKELIHOODS, ORDERED, record_of
 
-RECORDS = [record for likelihood in LIKELIHOODS.values() for record in likelihood.values()]
 COUPLED = [record for record in RECORDS if record.curvature is not None]
-
-
-def every(records):
-    return pytest.mark.parametrize("record", list(records), ids=lambda record: " ".join(record.key))
-
-
 every_record = every(RECORDS)
 repeatable = settings(deadline=None, derandomize=True, max_examples=20)
-seeds = st.integers(0, 2**20)
 
 
 def evaluate(site, m, v, y, weight=()):

@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, ExpSineSquared, Matern, WhiteKernel
 from support.dense import KERNELS, SOME_KERNELS, assert_near, compiled, derivative, kernel_trees
 from support.fits import quietly
+from support.latents import RECORDS, every
 
 from xgpc import BayesianLinearClassifier, GPClassifier, GPOrdinalClassifier, acquisition
 from xgpc.data.encoding import Encoding
@@ -26,7 +27,6 @@ POSTERIORS = {
     "full": {"inducing_points": "all"},
     "local": {"n_inducing": 6, "n_neighbors": 5},
 }
-RECORDS = [record for bounds in LIKELIHOODS.values() for record in bounds.values()]
 KERNEL = ConstantKernel(2.0) * Matern([0.8, 1.1, 1.7], nu=1.5)
 ROWS = np.random.default_rng(1).normal(size=(5, D))
 
@@ -101,11 +101,13 @@ def test_learned_variance_of_a_model_with_neighbours():
     assert_latent_gradients(model)
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: " ".join(record.key))
+@every(RECORDS)
 def test_probabilities_of_every_likelihood(record):
     n_classes = 3 if record.is_multi_class else 2
     rates = {"guess_rate": 0.3, "lapse_rate": 0.05} if record.has_rates else {}
-    model = fitted(n_classes, likelihood=record.likelihood, bound=record.bound, max_iter=20, **rates)
+    weight = {c: 1.0 + c for c in range(n_classes)}
+    options = {"likelihood": record.likelihood, "bound": record.bound, "class_weight": weight, **rates}
+    model = fitted(n_classes, max_iter=20, **options)
     assert_latent_gradients(model)
     if record.slopes is None:
         with pytest.raises(ValueError, match=r"averages over points.*predict_latent\(X, return_grad=True\)"):

@@ -9,7 +9,7 @@ from scipy.stats import gamma, norm
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.archives import read
-from support.fits import without_warnings
+from support.fits import clone_of, without_warnings
 
 from xgpc import GPClassifier
 
@@ -39,11 +39,6 @@ def streamed(model, X, y, size, **options):
         part = slice(start, start + size)
         without_warnings(model.partial_fit, X[part], y[part], classes=np.unique(y), **options if start else {})
     return model
-
-
-def clone_of(model):
-    """A fitted copy."""
-    return pickle.loads(pickle.dumps(model))
 
 
 def assert_same_bits(one, other):

@@ -77,7 +77,6 @@ class WithArrays(LatentClassifier, ABC):
 
     posterior_: Posterior
     mean_: float | np.ndarray
-    _record: LikelihoodBound
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Plain arrays from which some lines of NumPy make the same predictions of new rows, for programs without xgpc.
@@ -92,6 +91,7 @@ class WithArrays(LatentClassifier, ABC):
             and W warped features.
 
             * ``classes`` (C,); ``likelihood``, a name; ``label_noise``, 0 without any.
+            * ``class_weight`` (C,): probabilities are multiplied by it at last, and divided by their sum.
             * ``mean`` (L,): prior means, to be added to all latent means.
             * ``points`` (L, m, d): inducing points, or the distinct rows of a full Gaussian process.
             * ``term_variance`` (L, T), ``term_is_noise`` (T,): the kernel is a sum of terms, each its variance times
@@ -131,6 +131,7 @@ class WithArrays(LatentClassifier, ABC):
         check_is_fitted(self)
         return {
             "classes": np.array(self.classes_),
+            "class_weight": np.array(self.class_weight_),
             "mean": np.atleast_1d(self.mean_),
             **kernel_arrays(self.posterior_),
             **posterior_arrays(self.posterior_),

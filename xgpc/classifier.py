@@ -118,8 +118,10 @@ class GPClassifier(PosteriorClassifier):
         "mixed" computes the largest products in single precision, in half the memory; this saves up to half of the
         time. Probabilities change by about 1e-5, and by more if the kernel's variance is above 1000.
     class_weight : dict, "balanced" or None, default=None
-        Factors of the sample weights, for each class. "balanced": n / (C n_c) as in SVC, with n_c rows of class c whose
-        weight is not zero.
+        Weights of the classes. They act on predictions alone: probabilities are multiplied by them and divided by their
+        sum, so that the expected log loss of labels with these weights is least. "balanced": n / (C n_c) as in SVC,
+        with n_c rows of class c whose weight is not zero. The fit and its scores, latent functions and
+        ``xgpc.acquisition`` are as without; ``sample_weight`` counts in the fit.
     categorical_features : "from_dtype", None, or list, default="from_dtype"
         Columns whose values are levels without an order. "from_dtype": text and categorical columns of data frames. A
         list has names, positions, or True and False for each column. If a column has more than 255 levels, the rare
@@ -152,6 +154,8 @@ class GPClassifier(PosteriorClassifier):
     ----------
     classes_ : (C,) array
         Class labels.
+    class_weight_ : (C,) array
+        Weights of the classes in predictions, 1 without ``class_weight``.
     n_features_in_, n_samples_seen_ : int
         Number of features; number of rows of positive weight, in all calls of ``partial_fit``.
     feature_names_in_ : array of str

@@ -10,6 +10,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -17,10 +18,12 @@ from .approximations.base import Posterior
 from .data.encoding import PLAIN, Encoding
 from .data.table import Table
 from .data.training import FLOATS, Columns, TrainingData, checked_rows, training_data
+from .likelihoods import LikelihoodBound
 from .names import MatrixLike
 from .ranges import LARGEST_FEATURE, MOST_ROWS, check_latent, largest_size, small_is_zero
 from .rows.blas import single_threaded_blas
 from .rows.block import dense
+from .rows.executor import on_threads
 from .rows.source import NONE
 
 Parameters = ParamSpec("Parameters")
@@ -163,13 +166,31 @@ class LatentClassifier(ClassifierMixin, ColumnsOfFit, ABC):
     """A classifier with one latent function, or one for each class."""
 
     classes_: np.ndarray
+    class_weight_: np.ndarray
     n_jobs: int | None
+    _record: LikelihoodBound
 
     def _training_data(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TrainingData:
         """Check training rows, and keep their columns."""
         data = training_data(self, Table.of(X), y, sample_weight)
         self._set_columns(data.columns)
         return data
+
+    def _weighted(self, log_proba: np.ndarray) -> np.ndarray:
+        """Log probabilities (n, C) with the least expected loss -log p(y) of labels that weigh ``class_weight_``."""
+        return log_softmax(log_proba + np.log(self.class_weight_), axis=1) if np.ptp(self.class_weight_) else log_proba
+
+    def _weighted_with_gradient(
+        self, mean: np.ndarray, variance: np.ndarray, *by_x: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities (n, C) with class weights, and their gradients, from latent moments and gradients of these."""
+        each = on_threads(self.n_jobs)
+        log_p = self._record.log_probabilities(mean, variance, each)
+        weighted, gradient = self._weighted(log_p), self._record.probability_gradients(mean, variance, by_x, each)
+        # The factors by which weights change the probabilities.
+        gradient *= np.exp(weighted - log_p)[..., None]
+        p = np.exp(weighted)
+        return p, gradient - p[..., None] * np.sum(gradient, axis=1, keepdims=True)
 
     @abstractmethod
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:

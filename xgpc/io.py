@@ -79,6 +79,7 @@ SCHEMA = {
     "inducing_points": Kind("gd"),
     "classes": Kind("c", types=tuple(KINDS)),
     "class_count_": Kind("c", 0.0),
+    "class_weight_": Kind("c", float(np.nextafter(0.0, 1.0)), float(np.finfo(np.float64).max)),
     "feature_mean_": Kind("d"),
     "feature_spread_": Kind("d", 0.0),
     "feature_names": Kind("f", types=("U",)),
@@ -94,7 +95,7 @@ ATTRIBUTES: dict[str, Callable[..., object]] = {
     "warnings_": lambda texts: list(map(str, texts)),
     "held_out_score_": lambda pair: None if pair is None else (float(pair[0]), float(pair[1])),
 }
-ARRAY_ATTRIBUTES = ("feature_mean_", "feature_spread_")
+ARRAY_ATTRIBUTES = ("class_weight_", "feature_mean_", "feature_spread_")
 # Smaller numbers of a covariance are 0 in its factorisation, in which products of them take a hundred times as long.
 TINY = 1e-30
 

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from .approximations.base import Training
 from .approximations.linear import LinearPrior, RowSpan
 from .config import TRUTH, check_allowed, number, one_of
+from .data.checks import weights_of_classes
 from .estimator import LatentClassifier, all_or_nothing, latent_results
 from .inference.options import Options
 from .inference.run import Run
@@ -83,7 +84,8 @@ class BayesianLinearClassifier(LatentClassifier):
 
     Attributes
     ----------
-    classes_, n_features_in_, feature_names_in_, elbo_, history_, n_iter_, converged_ : as in ``GPClassifier``
+    classes_, class_weight_, n_features_in_, feature_names_in_, elbo_, history_, n_iter_, converged_ :
+        As in ``GPClassifier``.
     coef_, intercept_ : (1, d) and (1,) arrays
         Posterior means; the intercept is zero without ``fit_intercept``.
     coef_covariance_ : (D, D) array, D = d + 1 with an intercept, else d
@@ -152,7 +154,8 @@ class BayesianLinearClassifier(LatentClassifier):
         ):
             history = run.history
             history.tell(stage="checking")
-            data, self.classes_, *_ = self._training_data(X, y, sample_weight)
+            data, self.classes_, n_each, *_ = self._training_data(X, y, sample_weight)
+            self.class_weight_ = weights_of_classes(self.class_weight, self.classes_, n_each)
             if len(self.classes_) > 2:
                 raise ValueError(
                     "Only binary classification is supported. The type of the target is multiclass "
@@ -265,14 +268,12 @@ class BayesianLinearClassifier(LatentClassifier):
         """Probabilities (n, 2) of the classes, and with ``return_grad`` their gradient (n, 2, d) by X."""
         if not return_grad:
             return super().predict_proba(X)
-        mean, variance, *by_x = self.predict_latent(X, return_grad=True)
-        gradient = self._record.probability_gradients(mean, variance, by_x)
-        return np.exp(self._record.log_probabilities(mean, variance)), gradient
+        return self._weighted_with_gradient(*self.predict_latent(X, return_grad=True))
 
     def predict_log_proba(self, X: MatrixLike) -> np.ndarray:
         """Log probabilities (n, 2) of the classes, which stay accurate where probabilities underflow."""
         mean, variance = self.predict_latent(X)
-        return self._record.log_probabilities(mean, variance, on_threads(self.n_jobs))
+        return self._weighted(self._record.log_probabilities(mean, variance, on_threads(self.n_jobs)))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

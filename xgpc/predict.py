@@ -156,9 +156,7 @@ class PosteriorClassifier(WithArrays):
         ValueError. For a row that equals a training row, ``label_agreement_`` counts, but not with ``return_grad``.
         """
         if return_grad:
-            mean, variance, *by_x = self.predict_latent(X, corrected=corrected, return_grad=True)
-            gradient = self._record.probability_gradients(mean, variance, by_x, on_threads(self.n_jobs))
-            return np.exp(self._log_probabilities(mean.T, variance.T)), gradient
+            return self._weighted_with_gradient(*self.predict_latent(X, corrected=corrected, return_grad=True))
         log_proba = self._log_proba(self._rows(X), corrected)
         return np.exp(log_proba, out=log_proba)
 
@@ -207,14 +205,15 @@ class PosteriorClassifier(WithArrays):
         return probabilities()
 
     def _log_probabilities(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Log probabilities (n, C) of the labels, which class weights do not change."""
         return self._record.log_probabilities(mean.T, variance.T, on_threads(self.n_jobs))
 
     def _log_proba(self, rows: MatrixLike, corrected: bool = False) -> np.ndarray:
         """Log probabilities (n, C) at checked rows; where these equal a training row, its label counts."""
         log_proba = self._log_probabilities(*self._latent(rows, corrected))
-        if not self.label_agreement_:
-            return log_proba
-        return self.posterior_.kept_rows.places.recall(dense(rows), log_proba, self.label_agreement_)
+        if self.label_agreement_:
+            log_proba = self.posterior_.kept_rows.places.recall(dense(rows), log_proba, self.label_agreement_)
+        return self._weighted(log_proba)
 
     def predict_latent(
         self, X: ArrayLike, return_cov: bool = False, corrected: bool = False, return_grad: bool = False

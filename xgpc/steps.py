@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise
-from .data.checks import checked_classes, checked_groups, has_counts, kind_of, listed
+from .data.checks import checked_classes, checked_groups, has_counts, kind_of, listed, weights_of_classes
 from .data.encoding import PLAIN
 from .data.moments import mean_and_spread
 from .data.partitions import survey_partitions
 from .data.survey import Streamed, seed_of_keys, survey
 from .data.table import Table, note_of_index
-from .data.training import Columns, training_data, transformed
+from .data.training import Columns, TrainingData, training_data, transformed
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import Run
 from .kernels.wrappers import is_precomputed
@@ -57,15 +57,14 @@ def rows_in_memory(
         run.history.add(decision=note_of_index(table.index_columns))
     # The checks keep the columns of these rows in the model.
     before = _columns_before(model, config)
-    rows, names, columns, places, order = training_data(model, table, y, sample_weight, classes)
+    data = training_data(model, table, y, sample_weight, classes)
     are_counts = has_counts(y)
     if groups is not None:
         groups = checked_groups(groups, np.shape(y)[0], None if are_counts else sample_weight)
-        groups = groups[places] if are_counts else groups
-    # Either all classes of a row with counts are held out or none. Otherwise an array as large as the labels is freed.
-    places = places if are_counts else NONE
-    fit = _fit(config, run, rows, names, columns, before, groups, order=order)
-    return replace(fit, hold_out=replace(fit.hold_out, places=places)) if are_counts else fit
+        groups = groups[data.places] if are_counts else groups
+    fit = _fit(config, run, data, before, groups)
+    # Either all classes of a row with counts are held out or none.
+    return replace(fit, hold_out=replace(fit.hold_out, places=data.places)) if are_counts else fit
 
 
 def _columns_before(model: PosteriorClassifier, config: FitConfig) -> Columns | None:
@@ -102,34 +101,32 @@ def rows_in_batches(
         """Rows to keep in memory."""
         return max(stages.LAST_ROWS, config.most_rows(1, n_features) if config.may_keep_rows else 0)
 
-    how = checked, config.class_weight, size, run.random_state, progress
+    how = checked, size, run.random_state, progress
     read, sample, stream = survey_partitions(source, *how) if isinstance(source, Partitions) else survey(source, *how)
     order = NONE if checked is None or not model._is_ordered else np.searchsorted(read.classes, checked)
     all_rows: tuple[Streamed | None, np.ndarray | None] = None, None
     if read.n_rows > size(read.columns.n_features):
         all_rows, n_sample = (stream, read.totals), len(sample.X)
         run.history.tell(decision=f"{read.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")
-    before = _columns_before(model, config)
-    return _fit(config, run, sample, read.classes, read.columns, before, None, *all_rows, order)
+    data = TrainingData(sample, read.classes, read.n_each, read.columns, NONE, order)
+    return _fit(config, run, data, _columns_before(model, config), None, *all_rows)
 
 
 def _fit(
     config: FitConfig,
     run: Run,
-    rows: Rows,
-    classes: np.ndarray,
-    columns: Columns,
+    data: TrainingData,
     before: Columns | None,
     groups: np.ndarray | None = None,
     stream: Streamed | None = None,
     class_totals: np.ndarray | None = None,
-    order: np.ndarray = NONE,
 ) -> Fit:
-    """Collect checked rows, with class numbers as y, and the model's parts.
+    """Collect checked rows, and the model's parts.
 
-    When ``rows`` are only a sample, ``stream`` builds the source of all rows, and ``class_totals`` (C,) are the total
-    weights of the classes. ``order`` is that of ``TrainingData``.
+    When ``data`` has only a sample of the rows, ``stream`` builds the source of all rows, and ``class_totals`` (C,) are
+    the total weights of the classes.
     """
+    rows, classes, n_each, columns, _, order = data
     record = record_of(*resolve(config.likelihood, config.bound, len(classes)).key, order)
     if record.is_ordinal and not record.order and kind_of(classes.dtype) == "text":
         run.history.add(
@@ -157,8 +154,8 @@ def _fit(
     columns = columns._replace(encoding=encoding, mean=mean_of_rows, spread=spread)
     everything = None if stream is None else stream(labels, encoding)
     hold_out = HoldOut(len(rows.y), groups, config.held_out_split, rows.y, run.random_state)
-    record = record.at(noise)
-    fit = Fit(config, run, source, classes, class_totals, record, hold_out, columns, everything, prior_mean)
+    of_classes = classes, class_totals, weights_of_classes(config.class_weight, classes, n_each)
+    fit = Fit(config, run, source, *of_classes, record.at(noise), hold_out, columns, everything, prior_mean)
     return replace(fit, seed=int(seed_of_keys(run.random_state)[0]))
 
 
@@ -178,6 +175,7 @@ def publish(model: PosteriorClassifier, fit: Fit, result: FitResult, stream_rows
     if result.messages:
         warn_user("\n".join(result.messages), ConvergenceWarning)
     model._set_columns(fit.columns)
+    model.class_weight_ = fit.class_weight
     model.classes_, model.encoding_ = fit.classes, None if fit.encoding == PLAIN else fit.encoding
     model.feature_mean_, model.feature_spread_ = fit.columns.mean, fit.columns.spread
     model.class_count_, model.n_samples_seen_ = fit.class_totals, (fit.stream or fit.source).n_rows

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 
 from .approximations.base import Posterior
 from .config import FitConfig, check_keeps_no_rows, integer, is_name, number
-from .data.checks import checked_classes
+from .data.checks import checked_classes, weights_of_classes
 from .data.survey import seed_of_keys
 from .data.table import Table
 from .data.training import training_data
@@ -94,12 +94,13 @@ def further_rows(
         checked_classes(classes, model._record.by_level(model.classes_), model._is_ordered)
     fitted = model._columns
     classes, table = model.classes_ if classes is None else classes, Table.of(X, fitted.names or ())
-    (rows, codes, weight), _, columns, *_ = training_data(model, table, y, sample_weight, classes, fitted)
+    (rows, codes, weight), _, n_each, columns, *_ = training_data(model, table, y, sample_weight, classes, fitted)
     record = model._record
     source = ArraySource(rows, record.site_labels(codes), weight)
     totals, mean = class_totals_of(codes, source.weight, len(model.classes_)), PriorMean(np.atleast_1d(model.mean_))
     hold_out = HoldOut(len(codes), None, None, codes, run.random_state)
-    batch = Fit(config, run, source, model.classes_, totals, record, hold_out, columns, prior_mean=mean)
+    of_classes = model.classes_, totals, weights_of_classes(config.class_weight, model.classes_, n_each)
+    batch = Fit(config, run, source, *of_classes, record, hold_out, columns, prior_mean=mean)
     kept, earlier = model.posterior_.kept_rows, model._stream_rows
     if kept is not None:
         earlier = Rows(kept.X, kept.y, kept.weight)

@@ -1,5 +1,6 @@
 """Fits and what their histories tell."""
 
+import pickle
 import tracemalloc
 import warnings
 
@@ -18,6 +19,11 @@ def without_warnings(method, *given, **named):
 def quietly(model, X, y, **options):
     """A fit whose warnings of convergence are not what the test is about."""
     return without_warnings(model.fit, X, y, **options)
+
+
+def clone_of(model):
+    """A copy with its fit."""
+    return pickle.loads(pickle.dumps(model))
 
 
 def peak_bytes(function, *given):
@@ -40,6 +46,11 @@ def failed_checks(estimator):
     skipped = [result["check_name"] for result in results if result["status"] == "skipped"]
     assert set(skipped) <= {"check_array_api_input"}
     return {result["check_name"] for result in results if result["status"] not in ("passed", "skipped")}
+
+
+def losses(model, X, y):
+    """-log p(y) of rows."""
+    return -model.predict_log_proba(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
 
 
 def rows_of(model, column):

@@ -21,6 +21,7 @@ from .internals import (
 from .reference import DenseModel
 from .training import rebuilt, training
 
+RECORDS = [record for bounds in LIKELIHOODS.values() for record in bounds.values()]
 REGISTERED = [(name, bound) for name, bounds in LIKELIHOODS.items() for bound in bounds]
 SEVERAL = [site for site in REGISTERED if site[0] in MULTI_CLASS]
 NOISY = [site for site in REGISTERED if record_of(*site).has_label_noise]
@@ -28,6 +29,10 @@ CASES = [(*site, share) for site in REGISTERED for share in (("kernel", "none") 
 NOISY_CASES = [case for case in CASES if case[:2] in NOISY]
 repeatable = settings(deadline=None, derandomize=True, max_examples=10)
 seeds = st.integers(0, 2**20)
+
+
+def every(records):
+    return pytest.mark.parametrize("record", list(records), ids=lambda record: " ".join(record.key))
 
 
 def cases(chosen):

@@ -22,6 +22,10 @@ CASES += [("softmax", "exact", "none"), ("softmax", "additive-noise", "none")]
 NAMES = ["-".join(case) for case in CASES]
 
 
+def rows_for(likelihood):
+    return (FLOWERS, KINDS) if likelihood in MULTI_CLASS else (X, y)
+
+
 def model(likelihood="logit", bound="auto", **params):
     """An estimator of given kernel and inducing points, so that nothing is learned."""
     rows = FLOWERS if likelihood in MULTI_CLASS else X

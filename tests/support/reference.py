@@ -7,7 +7,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 from scipy.stats import norm
-from sklearn.datasets import make_moons
+from sklearn.datasets import load_iris, make_moons
 from sklearn.preprocessing import StandardScaler
 
 MIXTURE = np.array(
@@ -172,6 +172,10 @@ def standardised(load, columns=slice(None), n=None):
     """Rows of one of scikit-learn's data sets, each feature less its mean, by its deviation."""
     X, y = load(return_X_y=True)
     return StandardScaler().fit_transform(X)[:n, columns], y[:n]
+
+
+def iris():
+    return standardised(load_iris)
 
 
 def moons(n=200, seed=0):

@@ -27,6 +27,7 @@ from ..likelihoods.logistic_softmax import normal_points
 from ..metrics import check_classifier
 from ..ranges import small_is_zero
 from ..rows.block import dense
+from ..rows.executor import on_threads
 
 # (likelihood, latent means and variances, (n,) or (n, C) each) -> scores (n,)
 Score = Callable[[LikelihoodBound, np.ndarray, np.ndarray], np.ndarray]
@@ -87,9 +88,13 @@ def expected_precision(record: LikelihoodBound, mean: np.ndarray, variance: np.n
 
 
 def log_probabilities(model: BaseEstimator, X: ArrayLike) -> np.ndarray:
-    """Log probabilities (n, C) of the classes at new rows, also where a model knows a training row that equals one."""
-    if getattr(model, "label_agreement_", 0.0):
-        return likelihood_of(model).log_probabilities(*model.predict_latent(X))
+    """Log probabilities (n, C) of labels as they come at new rows, without class weights.
+
+    The rows are new, also where a model knows a training row that equals one.
+    """
+    if hasattr(model, "_record"):
+        mean, variance = model.predict_latent(X)
+        return likelihood_of(model).log_probabilities(mean, variance, on_threads(model.n_jobs))
     check_classifier(model)
     logarithms = getattr(model, "predict_log_proba", lambda rows: np.log(model.predict_proba(rows)))
     # Probabilities of trees may be zero.

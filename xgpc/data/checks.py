@@ -296,29 +296,17 @@ def checked_groups(groups: ArrayLike, n_rows: int, sample_weight: ArrayLike | No
     return groups if sample_weight is None else groups[np.broadcast_to(sample_weight, groups.shape) > 0.0]
 
 
-def class_factors(class_weight: ClassWeight | None, classes: np.ndarray, counts: np.ndarray) -> np.ndarray | None:
-    """Return the weights (C,) of the classes or None; "balanced": n / (C n_c) from row ``counts`` of classes with rows.
+def weights_of_classes(class_weight: ClassWeight | None, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the weights (C,) of the classes, which are 1 unless given; "balanced": n / (C n_c) from row ``counts``.
 
     Rows of positive weight count, whatever their weights, as all rows do in scikit-learn's ``compute_class_weight``,
     SVC, ridge and tree classifiers. (Its LogisticRegression sums sample weights since 1.7.) A row of weight zero is as
-    one that was not given.
+    one that was not given. A class without rows cannot be balanced, and has the weight 1.
     """
-    if class_weight is None:
-        return None
     if isinstance(class_weight, str) and class_weight == "balanced":
-        # A class without rows has no share.
-        factors = np.sum(counts) / (np.count_nonzero(counts) * np.maximum(counts, 1))
-    else:
-        factors = compute_class_weight(class_weight, classes=classes, y=classes)
-    if not np.all((factors > 0.0) & np.isfinite(factors)):
+        shares = counts * (np.count_nonzero(counts) / np.sum(counts))
+        return np.divide(1.0, shares, out=np.ones(len(shares)), where=shares > 0.0)
+    weight = compute_class_weight(class_weight, classes=classes, y=classes)
+    if not np.all((weight > 0.0) & np.isfinite(weight)):
         raise ValueError(f"class_weight must be positive and finite; got {class_weight!r}.")
-    return factors
-
-
-def times_class_weights(weight: np.ndarray, factors: np.ndarray | None, codes: np.ndarray) -> np.ndarray:
-    """Return the weights of rows, (n,) or (0,), times the weights (C,) of their classes, or None."""
-    if factors is None:
-        return weight
-    weight = factors[codes] * weight if len(weight) else factors[codes]
-    check_weight_range(weight)
     return weight

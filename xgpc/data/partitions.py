@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..names import ClassWeight, MatrixLike
+from ..names import MatrixLike
 from ..rows.batches import BatchSource, Rows, joined
 from ..rows.executor import Executor, Function, Result, State, Threads
 from ..rows.partitions import Partitions, in_partition
@@ -79,7 +79,6 @@ def candidates(
 def survey_partitions(
     partitions: Partitions,
     allowed: np.ndarray | None,
-    class_weight: ClassWeight | None,
     size: Callable[[int], int],
     random_state: np.random.RandomState,
     progress: Callable[[int], None],
@@ -102,17 +101,16 @@ def survey_partitions(
         raise ValueError(f"The {len(partitions)} partitions have no rows. Give some that have.")
     (n_rows, n_given), n_each = counts.tolist(), total.counts[1]
     places = list(map(Place, accumulate(n_rows, initial=0), accumulate(n_given, initial=0), n_rows))
-    surveyed = Survey.of(total, allowed, class_weight)
+    surveyed = Survey.of(total, allowed)
     n_kept = size(total.columns.n_features)
     limits = np.minimum(1.0, numbers_drawn(n_each, n_kept, is_final=False) / np.maximum(1, n_each))
-    # Class weights are applied last, by ``weighted``.
-    drawing = seed_of_keys(random_state), limits[surveyed.order], replace(surveyed, factors=None)
+    drawing = seed_of_keys(random_state), limits[surveyed.order], surveyed
     keys, parts = zip(*partitions.run(candidates, drawing, places), strict=True)
     rows = joined([part for part in parts if len(part.X)])
     keep, _ = of_least_keys(
         np.concatenate(keys), rows, numbers_drawn(n_each, n_kept)[surveyed.order], np.ones(len(n_each))
     )
-    return surveyed, surveyed.weighted(*rows.part(keep)), partial(PartitionedRows, partitions, places, surveyed)
+    return surveyed, rows.part(keep), partial(PartitionedRows, partitions, places, surveyed)
 
 
 class PartitionedRows(BatchSource):
@@ -132,7 +130,8 @@ class PartitionedRows(BatchSource):
     ):
         self._partitions, self._places = partitions, places
         self._surveyed = replace(surveyed, labels=labels, encoding=encoding)
-        super().__init__(self._rows, surveyed.n_given, surveyed.columns.n_features, float(np.sum(surveyed.totals)))
+        n_given, total = int(np.sum(surveyed.n_each)), float(np.sum(surveyed.totals))
+        super().__init__(self._rows, n_given, surveyed.columns.n_features, total)
 
     def _rows(self) -> Iterator[Rows]:
         return (rows for _, rows in self._partitions.run(prepared, self._surveyed, self._places))

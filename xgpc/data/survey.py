@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..names import ClassWeight, MatrixLike
+from ..names import MatrixLike
 from ..rows.batches import BatchSource, Rows, in_blocks, joined, read_ahead
 from ..rows.columnar import ArrowRows, NumpyRows
 from ..rows.executor import closed_at_end
@@ -19,11 +19,9 @@ from ..rows.source import NONE, RowSource
 from .checks import (
     BadRow,
     check_classes_present,
-    class_factors,
     class_numbers,
     kind_of,
     refuse_rounded,
-    times_class_weights,
 )
 from .encoding import PLAIN, Encoding
 from .training import Columns, training_batch
@@ -244,9 +242,8 @@ class Survey:
     ----------
     classes : (C,) labels
     order : (C,) the classes' numbers in the order of their first rows
-    totals : (C,) total weights of the classes, class weights included
-    n_rows, n_given : numbers of rows, and of rows of positive weight
-    factors : (C,) weights of the classes, or None
+    n_each, totals : (C,) numbers of the classes' rows of positive weight, and total weights
+    n_rows : number of all rows
     labels : (C,) y of the rows of each class: class numbers, or site labels
     encoding : limits and warps of the features
     """
@@ -255,26 +252,23 @@ class Survey:
     dtype: np.dtype
     classes: np.ndarray
     order: np.ndarray
+    n_each: np.ndarray
     totals: np.ndarray
     n_rows: int
-    n_given: int
-    factors: np.ndarray | None
     labels: np.ndarray
     encoding: Encoding = PLAIN
 
     @classmethod
-    def of(cls, summary: Summary, allowed: np.ndarray | None, class_weight: ClassWeight | None) -> Survey:
-        """Return the survey of rows with a summary; raise ValueError for too few classes or bad class weights."""
+    def of(cls, summary: Summary, allowed: np.ndarray | None) -> Survey:
+        """Return the survey of rows with a summary; raise ValueError for too few classes."""
         classes, order = summary.classes()
         absent = [] if allowed is None else np.setdiff1d(allowed, classes).tolist()
         if absent:
             raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")
-        n_each, n_given, totals = summary.counts[:, order]
-        check_classes_present(classes[totals > 0.0])
-        factors = class_factors(class_weight, classes, n_given)
-        totals, numbers = totals if factors is None else factors * totals, np.arange(len(classes))
-        sizes = int(n_each.sum()), int(n_given.sum())
-        return cls(summary.columns, summary.dtype, classes, order, totals, *sizes, factors, numbers)
+        counts, labels = summary.counts[:, order], np.arange(len(classes))
+        check_classes_present(classes[counts[2] > 0.0])
+        n_rows = int(np.sum(counts[0]))
+        return cls(summary.columns, summary.dtype, classes, order, counts[1], counts[2], n_rows, labels)
 
     def rows(self, batch: MatrixLike) -> tuple[np.ndarray, Rows]:
         """Return which rows (r,) of a batch that was read before have a positive weight, and these rows.
@@ -287,20 +281,14 @@ class Survey:
         columns, rows = checked
         columns.check_same(self.columns)
         codes = class_numbers(rows.y, self.classes, " The source must give the same rows each time it is read.")
-        keep, X = rows.weight > 0.0, rows.X.astype(self.dtype, copy=False)
-        X = self.encoding.transform(X)
-        kept = self.weighted(X if np.all(keep) else X[keep], codes[keep], rows.weight[keep])
-        return keep, kept._replace(y=self.labels[kept.y])
-
-    def weighted(self, X: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Rows:
-        """Return rows with class numbers and a weight each, in the dtype of all rows and with class weights."""
-        return Rows(X.astype(self.dtype, copy=False), codes, times_class_weights(weight, self.factors, codes))
+        keep, X = rows.weight > 0.0, self.encoding.transform(rows.X.astype(self.dtype, copy=False))
+        X = (X if np.all(keep) else X[keep]).astype(self.dtype, copy=False)
+        return keep, Rows(X, self.labels[codes[keep]], rows.weight[keep])
 
 
 def survey(
     source: object,
     allowed: np.ndarray | None,
-    class_weight: ClassWeight | None,
     size: Callable[[int], int],
     random_state: np.random.RandomState,
     progress: Callable[[int], None],
@@ -344,8 +332,8 @@ def survey(
         raise ValueError("The source has no rows. Give batches (X, y) that have some.")
     # Sums over blocks, whose bits do not depend on where batches end.
     total = replace(summary, tally=dict(zip(summary.tally, draw.tally.T, strict=True)))
-    surveyed, rows = Survey.of(total, allowed, class_weight), draw.sample()
-    sample = surveyed.weighted(rows.X, np.argsort(surveyed.order)[rows.y], rows.weight)
+    surveyed, rows = Survey.of(total, allowed), draw.sample()
+    sample = Rows(rows.X.astype(surveyed.dtype, copy=False), np.argsort(surveyed.order)[rows.y], rows.weight)
     return surveyed, sample, partial(streamed, source, surveyed)
 
 
@@ -370,4 +358,5 @@ def streamed(source: object, surveyed: Survey, labels: np.ndarray, encoding: Enc
             later = f"{'more' if n_rows > surveyed.n_rows else n_rows} later. {HOW_TO_READ_AGAIN}."
             raise ValueError(f"The source had {surveyed.n_rows} rows when it was first read, and {later}")
 
-    return BatchSource(read, surveyed.n_given, surveyed.columns.n_features, float(np.sum(surveyed.totals)))
+    n_given, total = int(np.sum(surveyed.n_each)), float(np.sum(surveyed.totals))
+    return BatchSource(read, n_given, surveyed.columns.n_features, total)

@@ -29,13 +29,11 @@ from .checks import (
     checked_counts,
     checked_labels,
     checked_weights,
-    class_factors,
     class_numbers,
     has_counts,
     listed,
     missing_numbers,
     said_missing,
-    times_class_weights,
 )
 from .encoding import HOW_TO_MISS, PLAIN, Encoding, is_categorical, warn_of_means
 from .table import Column, Table, levels_of
@@ -89,14 +87,16 @@ class Columns(NamedTuple):
 
 
 class TrainingData(NamedTuple):
-    """Checked rows of positive weight, dense or CSR, with class numbers as y and class weights; classes and columns.
+    """Checked rows of positive weight, dense or CSR, with class numbers as y; classes and columns.
 
+    ``n_each`` (C,) are the numbers of the classes' rows.
     ``places`` are the rows' numbers among those given; a row with counts of several classes comes once for each.
     ``order`` has the numbers of ordered classes from the lowest level to the highest; it is empty if none was given.
     """
 
     rows: Rows
     classes: np.ndarray
+    n_each: np.ndarray
     columns: Columns
     places: np.ndarray
     order: np.ndarray
@@ -148,8 +148,6 @@ def training_data(
         codes, weight = codes[keep], weight[keep] if len(weight) else weight
         n_each = np.bincount(codes, minlength=len(sorted_classes))
     check_classes_present(sorted_classes[np.unique(codes)], may_lack, takes_classes=hasattr(model, "partial_fit"))
-    factors = class_factors(getattr(model, "class_weight", None), sorted_classes, n_each)
-    weight = times_class_weights(weight, factors, codes)
     encoding = PLAIN
     if rows is None:
         encoding = Encoding.learn(columns, chosen, keep, weight)
@@ -158,7 +156,7 @@ def training_data(
         rows = rows[keep]
     described = fitted or Columns(len(columns) or rows.shape[1], table.names, table.labels, encoding)
     order = np.searchsorted(sorted_classes, levels) if is_ordered and may_lack else NONE
-    return TrainingData(Rows(rows, codes, weight), sorted_classes, described, keep, order)
+    return TrainingData(Rows(rows, codes, weight), sorted_classes, n_each, described, keep, order)
 
 
 def _columns(model: BaseEstimator, table: Table) -> tuple[list[Column], list[bool]]:

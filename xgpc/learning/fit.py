@@ -40,6 +40,7 @@ class Fit:
     source: ArraySource  # rows of positive weight to learn from, labels in the form that the sites need
     classes: np.ndarray  # (C,) labels, sorted
     class_totals: np.ndarray  # (C,) total weights of the classes over all rows
+    class_weight: np.ndarray  # (C,) weights of the classes, which count in predictions alone
     record: LikelihoodBound  # with its parameter, unless it is learned
     hold_out: HoldOut  # divides the rows
     columns: Columns  # with the encoding that made the rows

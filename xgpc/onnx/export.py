@@ -106,6 +106,9 @@ def model_of(
         )
     graph = Graph(opset)
     proba = _proba(model, matrix(graph, inputs, getattr(model, "encoding_", None), model.n_features_in_))
+    if np.ptp(model.class_weight_):
+        proba = proba * model.class_weight_[None]
+        proba = proba / proba.sum(1)
     label = graph.apply("Gather", labels, proba.apply("ArgMax", axis=1, keepdims=0))
     if log_probabilities:
         proba = log(proba)

@@ -165,6 +165,7 @@ class LatentModel(Model):
     def probability(self, samples: torch.Tensor) -> torch.Tensor:
         """Probabilities (..., C) of the classes at latent values (..., C), or (..., 1) of two classes.
 
+        They are those of labels as they come, without ``class_weight``.
         ValueError for ordered classes, "logistic-softmax" and the multinomial likelihoods.
         """
         record = self.model._record

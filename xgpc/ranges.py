@@ -108,7 +108,7 @@ def check_weight_range(weight: np.ndarray) -> None:
     low, high = WEIGHT_RANGE
     if len(weight) and not (np.min(weight) >= low and np.max(weight) <= high):
         raise ValueError(
-            f"Sample weights must be 0 or between {low:g} and {high:g}; got "
+            f"Weights of rows (sample_weight) must be 0 or between {low:g} and {high:g}; got "
             f"{np.min(weight):g} to {np.max(weight):g}. Divide them by their mean: beside larger ones the prior is "
             "rounded away."
         )

@@ -137,6 +137,7 @@ def model_of(file: torch.Tensor, like: BaseEstimator) -> BaseEstimator:
 class FeasibilityModel(torch.nn.Module):
     """Probability that settings are feasible, by a fitted classifier, with gradients by the settings.
 
+    It is that of labels as they come, without ``class_weight``.
     The module has no parameters to train: gradients are those by X, in the units of the classifier's training rows.
     They are first derivatives, NaN where there are none (see ``predict_latent``); second ones raise a RuntimeError. It
     computes in double precision on the CPU, and returns tensors of the type and device of X. A later fit of the

@@ -187,10 +187,9 @@ class LatentClassifier(ClassifierMixin, ColumnsOfFit, ABC):
         each = on_threads(self.n_jobs)
         log_p = self._record.log_probabilities(mean, variance, each)
         weighted, gradient = self._weighted(log_p), self._record.probability_gradients(mean, variance, by_x, each)
-        # The factors by which weights change the probabilities.
-        gradient *= np.exp(weighted - log_p)[..., None]
-        p = np.exp(weighted)
-        return p, gradient - p[..., None] * np.sum(gradient, axis=1, keepdims=True)
+        # Gradients of probabilities sum to zero over the classes. Without weights all bits stay.
+        p, added = np.exp(weighted), np.expm1(weighted - log_p)[..., None] * gradient
+        return p, gradient + added - p[..., None] * np.sum(added, axis=1, keepdims=True)
 
     @abstractmethod
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:

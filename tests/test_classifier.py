@@ -102,7 +102,7 @@ def test_joint_covariance_of_the_latent_function():
     assert np.linalg.eigvalsh(covariance).min() > 0.09
     q = model.posterior_
     a = np.linalg.solve(q.prior.L, kernel.k1(q.prior.Z, X[:30])).T
-    expected = kernel(X[:30]) - a @ a.T + a @ np.linalg.inv(q.R[0] @ q.R[0].T) @ a.T
+    expected = kernel(X[:30]) - a @ a.T + a @ (q.Rinv[0].T @ q.Rinv[0]) @ a.T
     np.testing.assert_allclose(covariance, expected, atol=1e-9)
 
 

@@ -157,7 +157,7 @@ def test_neither_threads_nor_caches_change_a_bit(likelihood, bound, share, tuned
             point = update(rows, q, site)
             for _ in range(2):
                 end = coupled_end(rows, point)
-                result = [point.log_likelihood, point.curved, *point.target, *(end.eta if end else ())]
+                result = [point.log_likelihood, point.value, *point.target, *(end.eta if end else ())]
                 result += [*q.gradient(rows, point.sites, point.target)]
                 result += [*projected(rows, point.sites, problem.prior), *q.marginals(problem.X, n_jobs)]
                 results.append(result)

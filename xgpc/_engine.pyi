@@ -1,7 +1,11 @@
+from typing import Any
+
 import numpy as np
 
 from ._kernels import InducingKernel, KernelGradient
 from ._sites import Site
+
+Distribution = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 TILE_ROWS: int
 
@@ -58,10 +62,12 @@ def matrix_gradients(
 def inducing_factors(
     kernel: InducingKernel, least: float, n_jitters: int
 ) -> tuple[np.ndarray, np.ndarray, float] | None: ...
-def gaussian(natural_P: np.ndarray, natural_h: np.ndarray) -> tuple[np.ndarray, ...] | None: ...
-def divergence(
-    Rinv: np.ndarray, w: np.ndarray, other: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-) -> float: ...
+def means(Rinv: np.ndarray, h: np.ndarray) -> np.ndarray: ...
+def gaussian(
+    natural_P: np.ndarray, natural_h: np.ndarray, before: Distribution | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float] | None: ...
+def divergence(Rinv: np.ndarray, w: np.ndarray, other: Distribution | None) -> tuple[float, float]: ...
+def kept_rows(cache: dict[str, Any], key: str, n_latents: int) -> list[WhitenedRows] | None: ...
 def cholesky_and_inverse(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None: ...
 def kernel_gradient(
     kernel: InducingKernel, X: np.ndarray, G: np.ndarray, g: np.ndarray, work: Workspace, total: KernelGradient

@@ -71,12 +71,6 @@ cdef inline int trtri_lower(Py_ssize_t m, double* a) noexcept nogil:
     cython_lapack.dtrtri(b"U", b"N", &size, a, &size, &info)
     return info
 
-cdef inline void symm(Py_ssize_t m, const double* a, const double* b, double* c) noexcept nogil:
-    # c (m, m) = b a, of which only the lower triangle of the symmetric a is read
-    cdef int size = <int>m
-    cdef double one = 1.0, zero = 0.0
-    cython_blas.dsymm(b"L", b"U", &size, &size, &one, <double*>a, &size, <double*>b, &size, &zero, c, &size)
-
 cdef inline void trmv(const char* of_lower, Py_ssize_t m, const double* lower, double* x) noexcept nogil:
     cdef int size = <int>m, step = 1
     cython_blas.dtrmv(b"U", <char*>of_lower, b"N", &size, <double*>lower, &size, x, &step)

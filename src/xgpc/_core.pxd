@@ -77,7 +77,6 @@ cdef extern from "cholesky.h" nogil:
     Py_ssize_t XG_CHOLESKY_MOST
     Py_ssize_t xg_cholesky_scratch(Py_ssize_t m)
     int xg_cholesky(Py_ssize_t m, const double* a, double* factor, double* inverse, double* scratch)
-    double xg_norm_of_product(Py_ssize_t m, const double* a, const double* b, double* scratch)
 
 cdef extern from "moments.h" nogil:
     ctypedef struct xg_moments:

@@ -24,7 +24,7 @@ from ._kernels cimport (
     gradient_block, inducing_rows, rows_from, rows_of,
 )
 from ._sites cimport Site, entry, evaluate
-from ._tiles cimport add_outer, cholesky, cholesky_scratch, norm_of_product, number, row_marginals, times_lower_t
+from ._tiles cimport add_outer, cholesky, cholesky_scratch, number, row_marginals, times_lower_t
 
 # A thread works on a tile of this many rows at a time: scratch of TILE_ROWS x 100 numbers stays in a second-level cache
 # of 1 MB. It is a multiple of 8, 16 and 24, the rows that BLAS kernels take at once.
@@ -125,6 +125,16 @@ cdef class WhitenedRows:
             self.n = len(cache.values) // work.n_inducing
         else:
             self.X, self.rows, self.n = X, rows_of(X), len(X)
+
+
+def kept_rows(cache, str key, Py_ssize_t n_latents):
+    """The whitened rows that a block's cache has for this key, if their scratch is that of the present thread."""
+    cdef object known = cache.get("whitened")
+    cdef WhitenedRows block
+    if known is None or known[0] != key:
+        return None
+    block = known[1][0]
+    return known[1] if block.work is kept_by_thread().get("work") and block.work.n_latents == n_latents else None
 
 
 cdef void project(InducingKernel kernel, const double* Linv, const Rows* rows, Workspace work,
@@ -534,7 +544,10 @@ def matrix_gradients(list kernels, list inverses, const double[::1] jitter, cons
                     for j in range(i + 1):
                         S[i, j] = S[j, i] = P[c, i, j] - (1.0 if i == j else 0.0)
                 _blas.lauum_lower(m, &M[c, 0, 0])
-                _blas.symm(m, &M[c, 0, 0], &S[0, 0], &product[0, 0])
+                for i in range(m):
+                    for j in range(i):
+                        M[c, j, i] = M[c, i, j]
+                _blas.gemm_tile(m, m, m, &S[0, 0], &M[c, 0, 0], False, &product[0, 0])
                 for i in range(m):
                     e[i] = h[c, i]
                     for j in range(m):
@@ -562,41 +575,66 @@ def matrix_gradients(list kernels, list inverses, const double[::1] jitter, cons
     return rows, vectors, totals
 
 
-def gaussian(natural_P, natural_h):
-    """The parts of N(w_c, P_c^{-1}) with natural parameters P (C, m, m), of which the lower triangles are read, and h
-    (C, m): P with zeros above the diagonals, the factors R with P = R R^T, their inverses, and w. None if a matrix is
-    not positive definite. O(C m^3)."""
+cdef bint is_finite_factor(Py_ssize_t m, const double* inverse) noexcept nogil:
+    # LAPACK does not report all NaN and infinities: NaN reach the last row, and infinities are on the diagonal.
+    cdef Py_ssize_t i
+    cdef double total = 0.0
+    for i in range(m):
+        total += 0.0 * inverse[(m - 1) * m + i] + 0.0 / inverse[i * m + i]
+    return total == 0.0
+
+
+def means(const double[:, :, ::1] Rinv, const double[:, :] h):
+    """Rinv^T Rinv h (C, m) of lower triangles (C, m, m)."""
     cdef Py_ssize_t c, i, j
-    factors = cholesky_and_inverse(natural_P)
-    if factors is None:
-        return None
-    lower, mean = np.zeros(natural_P.shape), np.zeros(natural_h.shape)
-    cdef const double[:, :, :] P = natural_P
-    cdef const double[:, :] h = natural_h
-    cdef const double[:, :, ::1] Rinv = factors[1]
-    cdef double[:, :, ::1] copied = lower
-    cdef double[:, ::1] w = mean
     cdef double product
+    products = np.zeros((h.shape[0], h.shape[1]))
+    cdef double[:, ::1] w = products
     with nogil:
-        for c in range(P.shape[0]):
-            for i in range(P.shape[1]):
+        for c in range(h.shape[0]):
+            for i in range(h.shape[1]):
                 product = 0.0
                 for j in range(i + 1):
-                    copied[c, i, j] = P[c, i, j]
                     product += Rinv[c, i, j] * h[c, j]
                 for j in range(i + 1):
                     w[c, j] += Rinv[c, i, j] * product
-    return lower, *factors, mean
+    return products
 
 
-def divergence(const double[:, :, ::1] Rinv, const double[:, ::1] w, other=None):
-    """KL(q || other) in nats, for q = N(w_c, Rinv_c^T Rinv_c) of C latent functions and other = N(v_c, P_c^{-1}), given
-    as (P, R, v) with P_c = R_c R_c^T; None means N(0, I). O(C m^3), or O(C m^2) for N(0, I)."""
-    cdef const double[:, :, ::1] P, R
+def gaussian(natural_P, natural_h, before):
+    """q = N(w_c, P_c^{-1}) with natural parameters P (C, m, m), of which the lower triangles are read, and h (C, m).
+
+    Returns P with zeros above the diagonals, R^{-1} with P = R R^T, w, and the ``divergence`` from ``before``; None if
+    a matrix is not positive definite. O(C m^3)."""
+    cdef Py_ssize_t c, i, j, m = natural_P.shape[1]
+    lower, inverses = np.zeros(natural_P.shape), np.empty(natural_P.shape)
+    cdef const double[:, :, :] P = natural_P
+    cdef double[:, :, ::1] copied = lower, Rinv = inverses
+    cdef double[::1] room = kept_numbers("cholesky", cholesky_scratch(m))
+    cdef bint is_definite = True
+    with nogil:
+        for c in range(P.shape[0]):
+            for i in range(m):
+                for j in range(i + 1):
+                    copied[c, i, j] = P[c, i, j]
+            is_definite = (is_definite and cholesky(m, &copied[c, 0, 0], NULL, &Rinv[c, 0, 0], &room[0]) == 0
+                           and is_finite_factor(m, &Rinv[c, 0, 0]))
+    if not is_definite:
+        return None
+    mean = means(inverses, natural_h)
+    return lower, inverses, mean, *divergence(inverses, mean, before)
+
+
+def divergence(const double[:, :, ::1] Rinv, const double[:, ::1] w, other):
+    """KL(q || other) in nats, and the sum of (w_c - v_c)^T P_c (w_c - v_c), for q = N(w_c, Rinv_c^T Rinv_c) of C latent
+    functions and other = N(v_c, P_c^{-1}), given as (P, its ``Rinv``, v); None means N(0, I). O(C m^3), or O(C m^2) for
+    N(0, I)."""
+    cdef const double[:, :, ::1] P, inverse
     cdef const double[:, ::1] v
+    cdef double* covariance
     cdef double[::1] room
     cdef Py_ssize_t c, i, j, C = w.shape[0], m = w.shape[1]
-    cdef double trace = 0.0, distance = 0.0, log_det = 0.0, of_row
+    cdef double trace = 0.0, distance = 0.0, log_det = 0.0, of_row, difference
     if other is None:
         with nogil:
             for c in range(C):
@@ -605,19 +643,23 @@ def divergence(const double[:, :, ::1] Rinv, const double[:, ::1] w, other=None)
                     log_det += log(Rinv[c, i, i])
                     for j in range(i + 1):
                         trace += Rinv[c, i, j] * Rinv[c, i, j]
-    else:
-        P, R, v = other
-        room = kept_numbers("cholesky", cholesky_scratch(m))
-        with nogil:
-            for c in range(C):
-                trace += norm_of_product(m, &Rinv[c, 0, 0], &R[c, 0, 0], &room[0])
-                for i in range(m):
-                    log_det += log(Rinv[c, i, i] * R[c, i, i])
-                    of_row = 0.5 * P[c, i, i] * (v[c, i] - w[c, i])
-                    for j in range(i):
-                        of_row += P[c, i, j] * (v[c, j] - w[c, j])
-                    distance += 2.0 * (v[c, i] - w[c, i]) * of_row
-    return 0.5 * (trace - C * m + distance) - log_det
+        return 0.5 * (trace - C * m + distance) - log_det, distance
+    P, inverse, v = other
+    room = kept_numbers("covariance", m * m)
+    covariance = &room[0]
+    with nogil:
+        for c in range(C):
+            memcpy(covariance, &Rinv[c, 0, 0], m * m * sizeof(double))
+            _blas.lauum_lower(m, covariance)
+            for i in range(m):
+                difference, of_row = v[c, i] - w[c, i], 0.0
+                log_det += log(Rinv[c, i, i] / inverse[c, i, i])
+                for j in range(i):
+                    of_row += P[c, i, j] * (v[c, j] - w[c, j])
+                    trace += 2.0 * P[c, i, j] * covariance[i * m + j]
+                trace += P[c, i, i] * covariance[i * m + i]
+                distance += difference * (2.0 * of_row + P[c, i, i] * difference)
+    return 0.5 * (trace - C * m + distance) - log_det, distance
 
 
 def inducing_factors(InducingKernel kernel, double least, Py_ssize_t n_jitters):
@@ -646,19 +688,16 @@ def cholesky_and_inverse(matrices):
     """Lower Cholesky factors of symmetric matrices (m, m) or (C, m, m), of which only the lower triangles are read, and
     the factors' inverses; None if a matrix is not positive definite. O(C m^3).
     """
-    cdef Py_ssize_t c, i, m = matrices.shape[matrices.ndim - 1]
+    cdef Py_ssize_t c, m = matrices.shape[matrices.ndim - 1]
     cdef const double[:, :, ::1] matrix = np.ascontiguousarray(matrices).reshape(-1, m, m)
     factors, inverses = np.empty((2, *matrices.shape))
     cdef double[:, :, ::1] factor = factors.reshape(-1, m, m), inverse = inverses.reshape(-1, m, m)
     cdef double[::1] room = kept_numbers("cholesky", cholesky_scratch(m))
-    cdef double total = 0.0
     cdef bint is_definite = True
     with nogil:
         for c in range(matrix.shape[0] if m else 0):
-            is_definite = cholesky(m, &matrix[c, 0, 0], &factor[c, 0, 0], &inverse[c, 0, 0], &room[0]) == 0
-            if not is_definite:
+            if cholesky(m, &matrix[c, 0, 0], &factor[c, 0, 0], &inverse[c, 0, 0], &room[0]):
+                is_definite = False
                 break
-            # LAPACK does not report all NaN and infinities: NaN reach the last row, and infinities are on the diagonal.
-            for i in range(m):
-                total += 0.0 * factor[c, m - 1, i] + 0.0 * factor[c, i, i]
-    return (factors, inverses) if is_definite and total == 0.0 else None
+            is_definite = is_definite and is_finite_factor(m, &inverse[c, 0, 0])
+    return (factors, inverses) if is_definite else None

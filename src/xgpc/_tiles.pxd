@@ -62,8 +62,8 @@ cdef inline void add_outer(Py_ssize_t rows, Py_ssize_t m, const number* a, const
 
 
 cdef inline Py_ssize_t cholesky_scratch(Py_ssize_t m) noexcept nogil:
-    # Numbers of scratch for ``cholesky`` and ``norm_of_product``
-    return xg_cholesky_scratch(m) if xg_is_wide() and m <= XG_CHOLESKY_MOST else m * m
+    # Numbers of scratch for ``cholesky``
+    return xg_cholesky_scratch(m) if xg_is_wide() and m <= XG_CHOLESKY_MOST else 0
 
 
 cdef inline int cholesky(Py_ssize_t m, const double* a, double* factor, double* inverse,
@@ -80,16 +80,3 @@ cdef inline int cholesky(Py_ssize_t m, const double* a, double* factor, double* 
     if factor != NULL:
         memcpy(factor, inverse, m * m * sizeof(double))
     return info if info else _blas.trtri_lower(m, inverse)
-
-
-cdef inline double norm_of_product(Py_ssize_t m, const double* a, const double* b, double* scratch) noexcept nogil:
-    # |a b|^2 of lower triangles, with BLAS for large ones
-    cdef Py_ssize_t i
-    cdef double total = 0.0
-    if xg_is_wide() and m <= XG_CHOLESKY_MOST:
-        return xg_norm_of_product(m, a, b, scratch)
-    memcpy(scratch, a, m * m * sizeof(double))
-    _blas.trmm_lower_right(m, b, scratch)
-    for i in range(m * m):
-        total += scratch[i] * scratch[i]
-    return total

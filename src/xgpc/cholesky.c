@@ -81,25 +81,21 @@ static int factorise(ptrdiff_t size, ptrdiff_t row, const double *upper, double 
     return ROWS;
 }
 
-/* upper = the transposed lower triangle of a (m, m), and x = 0; both (size, size), with an identity matrix beyond m */
-static void place(ptrdiff_t m, ptrdiff_t size, const double *a, double *upper, double *x)
-{
-    memset(upper, 0, (size_t)(size * size) * sizeof *upper);
-    memset(x, 0, (size_t)(size * size) * sizeof *x);
-    for (ptrdiff_t i = 0; i < size; ++i) {
-        upper[i * size + i] = 1.0;
-        for (ptrdiff_t j = 0; j <= i && i < m; ++j)
-            upper[j * size + i] = a[i * m + j];
-    }
-}
-
 int xg_cholesky(ptrdiff_t m, const double *a, double *factor, double *inverse, double *scratch)
 {
-    ptrdiff_t size = padded(m);
+    ptrdiff_t size = padded(m), strip = STRIP * XG_WIDTH;
     double *upper = scratch, *x = scratch + size * size;
-    place(m, size, a, upper, x);
-    for (ptrdiff_t i = 0; i < size; ++i)
+    /* What is below the diagonal is not read, nor are rows of x beyond the strip that ends with their diagonal. */
+    for (ptrdiff_t i = 0; i < m; ++i)
+        for (ptrdiff_t j = 0; j <= i; ++j)
+            upper[j * size + i] = a[i * m + j];
+    for (ptrdiff_t i = 0; i < size; ++i) {
+        ptrdiff_t begin = i < m ? m : i, end = (i / strip + 1) * strip;
+        memset(upper + i * size + begin, 0, (size_t)(size - begin) * sizeof *upper);
+        memset(x + i * size, 0, (size_t)(end < size ? end : size) * sizeof *x);
+        upper[i * size + i] = i < m ? upper[i * size + i] : 1.0;
         x[i * size + i] = 1.0;
+    }
     for (ptrdiff_t row = 0; row < m; row += ROWS) {
         double diagonal[ROWS][ROWS];
         int rows = factorise(size, row, upper, diagonal);
@@ -110,42 +106,10 @@ int xg_cholesky(ptrdiff_t m, const double *a, double *factor, double *inverse, d
         solve_rows(1, size, 0, (row + ROWS + XG_WIDTH - 1) / XG_WIDTH * XG_WIDTH, row, upper + row, diagonal, x);
     }
     for (ptrdiff_t i = 0; i < m; ++i) {
-        memcpy(inverse + i * m, x + i * size, (size_t)m * sizeof *inverse);
-        if (factor)
-            memset(factor + i * m, 0, (size_t)m * sizeof *factor);
-        for (ptrdiff_t j = 0; j <= i && factor; ++j)
-            factor[i * m + j] = upper[j * size + i];
+        memcpy(inverse + i * m, x + i * size, (size_t)(i + 1) * sizeof *inverse);
+        memset(inverse + i * m + i + 1, 0, (size_t)(m - i - 1) * sizeof *inverse);
+        for (ptrdiff_t j = 0; j < m && factor; ++j)
+            factor[i * m + j] = j <= i ? upper[j * size + i] : 0.0;
     }
     return 0;
-}
-
-/* Adds the squares of rows i..i + ROWS of the product to those in ``total``, of one strip of columns */
-XG_INLINE void add_squares(int width, ptrdiff_t size, ptrdiff_t first, ptrdiff_t last, const double *upper,
-                           const double *x, doubles *total)
-{
-    doubles sum[ROWS][STRIP] = {{{0}}};
-    subtract(width, size, first, last, upper, x, sum);
-    UNROLLED for (int r = 0; r < ROWS; ++r)
-        UNROLLED for (int v = 0; v < width; ++v)
-            *total += sum[r][v] * sum[r][v];
-}
-
-double xg_norm_of_product(ptrdiff_t m, const double *a, const double *b, double *scratch)
-{
-    ptrdiff_t size = padded(m);
-    double *upper = scratch, *x = scratch + size * size, found = 0.0;
-    doubles total = {0.0};
-    place(m, size, a, upper, x);
-    for (ptrdiff_t i = 0; i < m; ++i)
-        memcpy(x + i * size, b + i * m, (size_t)(i + 1) * sizeof *x);
-    for (ptrdiff_t row = 0; row < m; row += ROWS) {
-        ptrdiff_t j = 0, end = row + ROWS;
-        for (; j + STRIP * XG_WIDTH <= end; j += STRIP * XG_WIDTH)
-            add_squares(STRIP, size, j, end, upper + row, x + j, &total);
-        for (; j < end; j += XG_WIDTH)
-            add_squares(1, size, j, end, upper + row, x + j, &total);
-    }
-    for (int v = 0; v < XG_WIDTH; ++v)
-        found += total[v];
-    return found;
 }

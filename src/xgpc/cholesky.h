@@ -12,5 +12,3 @@ ptrdiff_t xg_cholesky_scratch(ptrdiff_t m);
  * zeros above the diagonal. Matrices are row-major; factor may be NULL, and both may be a. Returns 0, or the number of
  * the first row, from 1, whose pivot is not positive: the results then have no meaning. */
 int xg_cholesky(ptrdiff_t m, const double *a, double *factor, double *inverse, double *scratch);
-/* The sum of squares of the product of two lower triangles (m, m) */
-double xg_norm_of_product(ptrdiff_t m, const double *a, const double *b, double *scratch);

@@ -46,7 +46,7 @@ class PairPosterior(SparsePosterior):
         """The posterior of the latent function itself."""
         prior = self.prior
         single = SparsePrior(prior.spec, prior.Z, prior.core, prior.L, prior.Linv, prior.jitter, prior.dtype)
-        return SparsePosterior(single, self.P, self.h, self.R, self.Rinv, self.w)
+        return SparsePosterior(single, self.P, self.h, self.Rinv, self.w, self.kl, self.squared_norm)
 
     def gradients(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """By both rows of each pair, (n, 2, d) each; see ``quadratics``."""

@@ -15,7 +15,6 @@ from .._kernels import InducingKernel, KernelGradient
 from .._natural_gradient import BatchRows
 from .._sites import Site
 from ..kernels.spec import KernelSpec
-from ..ranges import small_is_zero
 from ..rows.block import Block
 from ..rows.source import ArraySource
 from ..statistics import Contraction, EvaluatedSites, FixedSites, SitesAtPosterior, Update, gradient
@@ -34,6 +33,8 @@ from .base import (
 # with room to spare. If it fails, the jitter grows tenfold, at most so often.
 JITTER = 1e-6
 JITTER_ESCALATIONS = 5
+# (P, the inverse of its lower Cholesky factor, w) of N(w, P^{-1}), for each latent function
+Distribution = tuple[np.ndarray, np.ndarray, np.ndarray]
 # The types of whitened rows by what the parameter ``precision`` calls them.
 PRECISIONS: dict[str, type] = {"double": np.float64, "mixed": np.float32}
 
@@ -41,11 +42,6 @@ PRECISIONS: dict[str, type] = {"double": np.float64, "mixed": np.float32}
 def times(P: np.ndarray, w: np.ndarray) -> np.ndarray:
     """P w (C, m) of symmetric matrices (C, m, m) of which the lower triangles are given, zeros above."""
     return ((P + np.swapaxes(np.tril(P, -1), -1, -2)) @ w[..., None])[..., 0]
-
-
-def mean_of(Rinv: np.ndarray, h: np.ndarray) -> np.ndarray:
-    """P^{-1} h (C, m)."""
-    return (np.swapaxes(Rinv, -1, -2) @ (Rinv @ h[..., None]))[..., 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +54,11 @@ class SparsePosterior(KernelPosterior):
     prior: Any  # InducingPrior
     P: np.ndarray  # (C, m, m) precisions, their lower triangles
     h: np.ndarray  # (C, m) linear natural parameters, P w = h
-    R: np.ndarray = field(repr=False)  # (C, m, m) lower Cholesky factors of P
-    Rinv: np.ndarray = field(repr=False)  # (C, m, m) their inverses
+    Rinv: np.ndarray = field(repr=False)  # (C, m, m) inverses of the lower Cholesky factors of P
     w: np.ndarray = field(repr=False)  # (C, m) means
-    not_in_passes = ("P", "R")
+    kl: float = field(repr=False)  # KL(q || p), or that to ``before``, in nats
+    squared_norm: float = field(repr=False)  # of w, or of its distance from the mean of ``before``, by its precision
+    not_in_passes = ("P",)
 
     def in_precision(self, dtype: type) -> SparsePosterior:
         if self.prior.groups[0].dtype is dtype:
@@ -109,31 +106,24 @@ class SparsePosterior(KernelPosterior):
         return times(precision, self.w)
 
     def solve(self, residual: np.ndarray) -> Natural:
-        step = mean_of(self.Rinv, residual)
+        step = _engine.means(self.Rinv, residual)
         return step, self._by_prior(step)
 
     def at_mean(self, mean: Natural) -> Self:
         """Up to rounding: the mean is P^{-1} h."""
         h = times(self.P, mean[0])
-        return replace(self, h=h, w=mean_of(self.Rinv, h))
+        w = _engine.means(self.Rinv, h)
+        kl, squared_norm = _engine.divergence(self.Rinv, w, self.prior.distribution_before)
+        return replace(self, h=h, w=w, kl=kl, squared_norm=squared_norm)
 
-    @cached_property
-    @small_is_zero
-    def kl(self) -> float:
-        """KL(q || p), or the KL to ``before``, in nats."""
-        if self.prior.before is not None:
-            return self.kl_to(self.prior.before)
-        return _engine.divergence(self.Rinv, self.w)
-
-    @cached_property
-    def squared_norm(self) -> float:
-        if self.prior.before is None:
-            return float(np.vdot(self.w, self.w))
-        return float(np.vdot(self.w - self.prior.before.w, self.mean_pair[1]))
+    @property
+    def distribution(self) -> Distribution:
+        """As compiled functions take it."""
+        return self.P, self.Rinv, self.w
 
     def kl_to(self, other: Self) -> float:
         """O(C m^3)."""
-        return _engine.divergence(self.Rinv, self.w, (other.P, other.R, other.w))
+        return _engine.divergence(self.Rinv, self.w, other.distribution)[0]
 
     def first_order_gain(self, target: Natural, other: Self) -> float:
         """O(C m^3)."""
@@ -147,14 +137,12 @@ class SparsePosterior(KernelPosterior):
         self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
         """At fixed q(u), see ``matrix_gradients`` in ``src/xgpc/_engine.pyx``; O(C n m^2 + n m d + C m^3)."""
-        groups = self.prior.groups
-        cores, inverses, jitter = zip(*((group.core, group.Linv, group.jitter) for group in groups), strict=True)
-        M, alpha, grams = _engine.matrix_gradients(
-            list(cores), list(inverses), np.array(jitter), self.Rinv, *natural, self.w
-        )
+        groups, jitter = self.prior.groups, np.array([group.jitter for group in self.prior.groups])
+        cores, inverses = [group.core for group in groups], [group.Linv for group in groups]
+        M, alpha, grams = _engine.matrix_gradients(cores, inverses, jitter, self.Rinv, *natural, self.w)
         crosses = training.reduce(gradient, Contraction(sites, self.prior, self.w, M, alpha))
         each = zip(groups, crosses, grams, strict=True)
-        d_theta, d_Z = zip(*(prior.spec.gradient(prior.core, *sums) for prior, *sums in each), strict=True)
+        d_theta, d_Z = zip(*[prior.spec.gradient(prior.core, *sums) for prior, *sums in each], strict=True)
         return np.concatenate(d_theta), np.reshape(d_Z, self.prior.Z.shape)
 
     def covariance_forms(self) -> list[CovarianceForm]:
@@ -186,16 +174,15 @@ class InducingPrior(KernelPrior):
 
     def whitened(self, block: Block, n_latents: int) -> list[WhitenedRows]:
         """The rows whitened by each kernel, with scratch of this thread."""
-        first, n, m = self.groups[0], block.given.shape[0], self.n_inducing
-        work = _engine.workspace(n, m, first.core.n_features, n_latents)
-        whitened: list[WhitenedRows] | None = block.cache.at("whitened", (self.key, work))
+        whitened = _engine.kept_rows(block.cache, self.key, n_latents)
         if whitened is None:
-            groups, X = self.groups, block.X
-            caches = block.row_caches(self.key, len(groups), n * m, first.dtype)
+            groups, X, m = self.groups, block.X, self.n_inducing
+            work = _engine.workspace(len(X), m, groups[0].core.n_features, n_latents)
+            caches = block.row_caches(self.key, len(groups), len(X) * m, groups[0].dtype)
             whitened = [WhitenedRows(g.core, X, g.Linv, cache, work) for g, cache in zip(groups, caches, strict=True)]
             # Sparse rows are dense for one pass at a time.
             if X is block.given:
-                block.cache["whitened"] = (self.key, work), whitened
+                block.cache["whitened"] = self.key, whitened
         return whitened
 
     def moments(self, block: Block, precision: np.ndarray, linear: np.ndarray) -> Natural:
@@ -220,11 +207,16 @@ class InducingPrior(KernelPrior):
 
     def posterior(self, natural: Natural) -> SparsePosterior | None:
         """q from its natural parameters (lower triangles of P), or None if P is not positive definite; O(C m^3)."""
-        parts = _engine.gaussian(*natural)
+        parts = _engine.gaussian(*natural, self.distribution_before)
         if parts is None:
             return None
-        P, R, Rinv, w = parts
-        return self.posterior_class(self, P, natural[1], R, Rinv, w)
+        P, Rinv, w, kl, squared_norm = parts
+        return self.posterior_class(self, P, natural[1], Rinv, w, kl, squared_norm)
+
+    @property
+    def distribution_before(self) -> Distribution | None:
+        """That of earlier rows, whose posterior is this prior; None for N(0, I)."""
+        return None if self.before is None else self.before.distribution  # type: ignore[attr-defined]
 
     def separate(self, members: tuple[KernelPrior, ...]) -> SeparateSparsePriors:
         return SeparateSparsePriors(members)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -83,19 +83,9 @@ class Point(Generic[Q]):
     site: Site  # with the best parameter for q if that is learned
     sites: SitesAtPosterior  # of ``site`` under q, rescaled if the parameter was learned
     log_likelihood: float  # sum of ell
-    curved: float  # sum of lambda v
     target: Natural  # natural parameters of the sites, reached from q by a unit step
-
-    @cached_property
-    def elbo(self) -> float:
-        return self.log_likelihood - self.q.kl
-
-    @cached_property
-    def value(self) -> float:
-        """The objective of the updates: the bound, or for the Taylor expansion the log joint density at the mean."""
-        if self.site.record.is_bound:
-            return self.elbo
-        return self.log_likelihood + 0.5 * self.curved - 0.5 * self.q.squared_norm
+    elbo: float
+    value: float  # the objective of the updates: the bound, or for the Taylor expansion log p(y, f) at the mean
 
 
 def update(training: Training, q: Q, site: Site) -> Point[Q]:
@@ -107,7 +97,9 @@ def update(training: Training, q: Q, site: Site) -> Point[Q]:
         site, sites, (factor, offset) = site.with_parameter(parameter), replace(sites, rescaling=rescaling), rescaling
         log_likelihood = factor * log_likelihood + offset * training.total_weight
         curved, P, h = factor * curved, factor * P, factor * h
-    return Point(q, site, sites, log_likelihood, curved, q.prior.with_sites(P, h))
+    elbo = log_likelihood - q.kl
+    value = elbo if site.record.is_bound else log_likelihood + 0.5 * curved - 0.5 * q.squared_norm
+    return Point(q, site, sites, log_likelihood, q.prior.with_sites(P, h), elbo, value)
 
 
 def best_parameter(site: Site, total: float, total_weight: float) -> tuple[float, Rescaling]:

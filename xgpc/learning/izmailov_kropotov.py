@@ -48,7 +48,7 @@ class FixedSitesBound:
         (P,), (h,) = natural = projected(training, sites, prior)
         q = prior.proper_posterior(natural)
         residual = training.reduce(prior_curvature, Projection(sites, prior)) - np.trace(P) + len(h)
-        value = constant + 0.5 * float(h @ q.w[0]) - float(np.sum(np.log(np.diag(q.R[0])))) - 0.5 * residual
+        value = constant + 0.5 * float(h @ q.w[0]) + float(np.sum(np.log(np.diag(q.Rinv[0])))) - 0.5 * residual
         log_prior, by_theta = self.options.log_prior(prior)
         d_theta, d_Z = q.gradient(training, sites, natural)
         return value + log_prior, q, self.coordinates.pack_gradient(d_theta + by_theta, d_Z)

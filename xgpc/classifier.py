@@ -58,9 +58,8 @@ class GPClassifier(PosteriorClassifier):
         grows from 32 (64 below 2000 rows) up to 2048 while more points raise the bound enough.
     n_neighbors : int or "auto", default="auto"
         Number of nearest training rows that correct each prediction, for classes that change over short distances [7]_.
-        "auto": with 300 or more rows, 24 if a score test says that these help and, from 2000 rows on, held-out rows do
-        not contradict; otherwise 0. Only for the bound "exact" of "logit", "probit" and "softmax". The fitted model
-        then contains the training rows.
+        "auto": with 300 or more rows, 24 if these predict held-out rows better; otherwise 0. Only for the bound "exact"
+        of "logit", "probit" and "softmax". The fitted model then contains the training rows.
     max_rows_in_model : int or "auto", default="auto"
         Most training rows that a model with neighbours contains; of more rows it takes a random sample with the classes
         in proportion. "auto": a million, divided by the number of latent functions; fewer from 100 features on; a tenth

@@ -41,7 +41,6 @@ from xgpc.learning.held_out_score import LOG_SCALE_SPREAD, WORST_SCORE, HeldOutS
 from xgpc.learning.inducing import fit_bytes
 from xgpc.learning.izmailov_kropotov import FixedSitesBound, JointBound, _slope_of_precision
 from xgpc.learning.optimizer import Coordinates, ProfiledBound, profile
-from xgpc.learning.score_test import score_test
 from xgpc.likelihoods.curvature import LEAST_COMPLEMENT
 from xgpc.rows.block import BLOCK_ROWS, Block, Cache
 from xgpc.rows.coinciding import Distinct

@@ -12,10 +12,9 @@ Iterations of the posterior
     ``log_likelihood``.
 Decisions
     ``decision``, a sentence, empty in all other rows (``decisions_`` lists them), with ``gain_per_point`` of more
-    inducing points, ``score_test`` (z) before neighbours are tried, or ``held_out_score`` of neighbours. Decisions are
-    about levels that count as one, warps and limits of features, the kernel, the number of inducing points, neighbours,
-    a kernel for each class, a kernel or posterior that is kept from before, a warm start that is not possible,
-    parts skipped for lack of time, and columns that are the index of a table.
+    inducing points, or ``held_out_score`` of neighbours. Decisions are about levels that count as one, warps and limits
+    of features, the kernel, the number of inducing points, neighbours, a kernel or posterior that is kept from before,
+    a warm start that is not possible, parts skipped for lack of time, and columns that are the index of a table.
 Rounds with neighbours
     An entry is the search for one kernel, on ``n_rows`` rows of the data. Some of these rows are held out, and
     predicted from their ``n_neighbors`` nearest ones among the others. First the sites of the others are updated in

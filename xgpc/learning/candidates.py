@@ -68,9 +68,11 @@ class Scores:
         return gains.mean > max(gains.error, LEAST_GAIN), gains.words, required
 
     def above(self, other: Scores, nats: float = 0.0) -> Rise:
-        """Whether these are higher; by more than some nats a row for a candidate that costs more."""
-        gains = self - other
-        return gains.mean > nats, gains.words, f"it must rise by more than {nats:g}" if nats else "it must rise"
+        """Whether these are higher, by more than some nats a row; negative ones allow a fall."""
+        gains, required = self - other, f"it must rise by more than {nats:g}" if nats else "it must rise"
+        if nats < 0.0:
+            required = f"it must not fall by more than {-nats:.2g}"
+        return gains.mean > nats, gains.words, required
 
     @property
     def words(self) -> str:

@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
 
-from ..approximations.base import KernelPosterior
-from ..approximations.local_rows import metric
-from ..approximations.sparse import SparsePrior
 from ..inference.sweeps import start_sites
 from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
-from ..likelihoods import RECORDS, predicted_log_probabilities
+from ..likelihoods import RECORDS
 from ..rows.clock import during, has_passed
 from ..status import warn_user
 from .all_rows import AllRows
-from .candidates import LEAST_GAIN, Gain, accept
+from .candidates import Gain, Rise, Scores, accept, joined
 from .fit import Candidate, Fit
 from .hold_out import FEW_ROWS, Split
-from .local import (
-    LEAST_ERRORS,
-    LEAST_HELD_OUT,
-    LocalFit,
-    Task,
-    beats_base_rate,
-    chosen,
-    first_round,
-    fitted_round,
-    gain_of_round,
-    log_scale_bounds,
-    second_round,
-)
-from .score_test import score_test
+from .local import LocalFit, Task, first_round, fitted_round, log_scale_bounds, score, size_of_round
 from .stages import (
     FIRST_ROWS,
     GROWING_ITERATIONS,
     MAX_MOVING,
+    MIN_ITERATIONS,
     Subsets,
     learn_in_stages,
     posterior_of,
@@ -55,32 +39,11 @@ SCORED_ROWS = 300
 # Default number of neighbours (fewer predict worse, more take longer for no gain); a number above MANY_NEIGHBORS gives
 # a warning.
 DEFAULT_NEIGHBORS, MANY_NEIGHBORS = 24, 200
-# Before neighbours are tried, the model without them learns from FIRST_ROWS rows for each class, but at most START_ROWS
-# in total, in GROWING_ITERATIONS iterations, which halves the time of some fits. (With 2000 rows for each class, z of
-# the score test is up to 2 higher, because structure that is not learned yet counts as a gain by neighbours.) The score
-# test, too, uses at most START_ROWS rows. If neighbours gain little, points are added, with GROWN_ITERATIONS iterations
-# for each number of points. (NLL of magic and higgs on three splits is .285 and .543; with fifteen iterations, which
-# take a tenth of the time more, it is .286 and .540.)
-START_ROWS, GROWN_ITERATIONS = 16_000, 5
-# Largest product of rows and classes in this start: 16 000 rows of 26 classes would take as long as all that follows.
-START_VALUES = 100_000
-# Neighbours are tried if z of the score test is at least this number, which depends on the number of rows. On two
-# splits of eleven sets, with 8000 rows for learning and 16 000 for the test, z is below 2.5 where neighbours gain
-# nothing (but 4.8 on one split of skin_nonskin) and 3.5 to 28 where they gain. On 12 000 rows of bank-marketing, where
-# they gain, z is 2.05. If there are few rows, the model has learned from the tested rows, which lowers z. (Of some
-# thirty fits to 400 to 1500 rows, five had z above 1.5: four of these gained .03 to .06 nats, and one lost .003.)
-LEAST_Z_OF_FEW, LEAST_Z_OF_SOME, LEAST_Z = 1.5, 2.0, 2.5
-# With categorical columns many rows are equally near, so z must be larger. Of 15 tables four had z of 10 or more. Two
-# of these were made by rules, and neighbours gained on the one that was compared (NLL .013 against .022, in a fifteenth
-# of the time). On another, of positions of a game, they lost (.573 against .559, in 1/35 of the time). They also lost
-# where z was smaller: on adult (z of 3.4 to 3.6, NLL .285 against .282) and on chess (z of 2.1 to 2.2).
-LEAST_Z_OF_LEVELS = 6.0
-# From this z on, neighbours gain much, whatever the first round's gain is (z is 28 on electricity and 37 on covtype; on
-# higgs, where more inducing points help, it is 7 to 9).
-LARGE_Z = 15.0
-# If neighbours gain less than this, in nats, for the first round's held-out rows, inducing points are added before
-# learning continues: they then help, too.
-SMALL_GAIN = 0.05
+# Before neighbours are tried, the model without them learns from START_ROWS rows in GROWING_ITERATIONS iterations,
+# which halves the time of some fits. Then points are added, with GROWN_ITERATIONS iterations for each number of
+# points. (NLL of magic and higgs on three splits is .285 and .543; with fifteen iterations, which take a tenth of the
+# time more, it is .286 and .540.)
+START_ROWS, GROWN_ITERATIONS = 2 * FIRST_ROWS, 5
 # Neighbours are tried only if less than this share of the fit's time has passed: learning with them takes up to three
 # times as long as the start, and is of no use before it is complete.
 LATEST_SHARE = 0.25
@@ -90,6 +53,12 @@ MOST_WHITENED = 6_000_000
 # Accuracy, in nats a row, of the posterior that neighbours are compared with after points were added: the standard
 # errors of these comparisons are .001 and more.
 NATS_OF_ROW = 5e-4
+
+# Where more rows than this share repeat others, a user has copied them, and new rows will not repeat them so: a
+# bootstrap has .37, a table given twice .5. (In wine it is .15, in letter .07.)
+MOST_REPEATED = 0.3
+# If no rows are held out for a decision, neighbours must win the first round by this many standard errors.
+ERRORS_OF_FEW = 2.0
 
 
 def learn(fit: Fit, first: Candidate) -> Candidate:
@@ -107,22 +76,21 @@ def learn(fit: Fit, first: Candidate) -> Candidate:
     # A warm start may have a kernel for each class; the number of kernels is decided only without neighbours.
     split = _split(near) if k and len(first.prior.groups) == 1 else None
     if split is None:
-        learned = learn_in_stages(fit, first, first.grow_to)
+        return raised_variance(fit, learn_in_stages(fit, first))
+    rows, held_out = split
+    task = Task(near, near.part(rows if len(held_out) else None), first, k)
+    is_auto = fit.config.has_auto_neighbors
+    is_complete = is_auto and fit.source.n_rows < FEW_ROWS
+    sparse = _learned_in_part(task, is_complete)
+    if is_auto and has_passed(run.clock, LATEST_SHARE):
+        run.skip("neighbours")
     else:
-        rows, held_out = split
-        task = Task(near, near.part(rows if len(held_out) else None), first, k)
-        begun = start_without_neighbors(task)
-        is_late = begun.tries_neighbors and has_passed(run.clock, LATEST_SHARE)
-        if is_late:
-            run.skip("neighbours")
-        if begun.tries_neighbors and not is_late:
-            with during("neighbours"):
-                learned = accept_neighbors(task, propose_neighbors(task, begun), split)
-        elif begun.is_done and near is fit and not len(held_out):
-            learned = begun.sparse
-        else:
-            learned = learn_in_stages(fit, begun.sparse, first.grow_to)
-    return raised_variance(fit, learned) if learned.local is None else learned
+        with during("neighbours"):
+            sparse = with_neighbors(task, sparse, split)
+    if sparse.local is not None:
+        return sparse
+    learned = sparse if is_complete else learn_in_stages(fit, replace(sparse, grow_to=first.grow_to))
+    return raised_variance(fit, learned)
 
 
 def n_neighbors(fit: Fit, first: Candidate) -> int:
@@ -133,7 +101,7 @@ def n_neighbors(fit: Fit, first: Candidate) -> int:
     reason = _why_not(fit, first)
     if reason and not is_auto:
         raise ValueError(f"n_neighbors={value} {reason}. Leave n_neighbors='auto', or give 0.")
-    # The score test alone may decide for few rows, if learning uses all of them, and no splits are prescribed.
+    # A round alone may decide for few rows, if learning uses all of them, and no splits are prescribed.
     may_test = fit.learns and isinstance(fit.config.subset_sizes, str) and fit.hold_out.is_random
     note, least = "", SCORED_ROWS if may_test else FEW_ROWS
     if issparse(fit.source.rows) and n_rows >= FEW_ROWS:
@@ -196,7 +164,7 @@ def _why_not(fit: Fit, first: Candidate) -> str:
 def _split(fit: Fit) -> Split | None:
     """Rows to learn from and held-out rows, which decide whether "auto" keeps neighbours; None: no neighbours."""
     if fit.config.has_auto_neighbors and fit.source.n_rows < FEW_ROWS:
-        # A few per cent of the rows could not decide; the score test and the first round do.
+        # A few per cent of the rows could not decide; the first round does.
         return np.arange(fit.source.n_rows), np.arange(0)
     split = fit.hold_out.decision()
     if fit.config.has_auto_neighbors and not len(split[1]):
@@ -205,202 +173,125 @@ def _split(fit: Fit) -> Split | None:
     return split
 
 
-class Start(NamedTuple):
-    """Learning without neighbours as far as it goes before these are tried."""
-
-    sparse: Candidate
-    q: KernelPosterior
-    is_done: bool  # whether learning without neighbours is complete
-    tries_neighbors: bool  # by the score test, or because the user asks for neighbours
-    is_doubtful: bool  # whether the test speaks against neighbours, so that the first round has to prove their gain
-    is_gain_clear: bool  # whether the test leaves no doubt that neighbours gain much
-
-
-def _limit(task: Task, iterations: int) -> int | None:
-    """Iterations after which learning without neighbours pauses; None: no limit, as few rows take little time."""
-    config = task.fit.config
-    is_long = task.fit.learns and iterations < config.max_iter
-    return iterations if task.fit.source.n_rows >= FEW_ROWS and is_long else None
+def _learned_in_part(task: Task, completely: bool) -> Candidate:
+    """Learning without neighbours from the task's rows, if not completely, then with few iterations and points."""
+    part, first = task.part, task.first
+    if completely:
+        return learn_in_stages(part, first)
+    rows = None
+    if part.learns and isinstance(part.config.subset_sizes, str):
+        rows = Subsets(part.source.y, part.run.random_state).rows(START_ROWS)
+    return learn_in_stages(part.part(rows, is_thinned=True), replace(first, grow_to=0), GROWING_ITERATIONS)
 
 
-def start_without_neighbors(task: Task) -> Start:
-    """Learn a sparse posterior from some of the task's rows, and test whether neighbours would add to it."""
-    fit, run, source, first = task.fit, task.fit.run, task.part.source, task.first
-    is_auto, are_few, subset = fit.config.has_auto_neighbors, fit.source.n_rows < FEW_ROWS, None
-    if fit.learns and isinstance(fit.config.subset_sizes, str):
-        size = min(START_ROWS, FIRST_ROWS * len(fit.classes), START_VALUES // len(fit.classes))
-        subset = Subsets(source.y, run.random_state).rows(size)
-    # Few rows of two classes will most likely have no neighbours, so learning is completed first. With several classes
-    # more points take longer than all other work, so they are added only if neighbours are rejected.
-    limit = _limit(task, GROWING_ITERATIONS)
-    grow_to = first.grow_to if is_auto and are_few and task.is_single else 0
-    sparse = learn_in_stages(task.part.part(subset, is_thinned=True), first, grow_to, limit)
-    is_done = subset is None and grow_to == first.grow_to and limit is None
-    q = _posterior(task, sparse)
-    if not is_auto:
-        return Start(sparse, q, is_done, tries_neighbors=True, is_doubtful=False, is_gain_clear=False)
-    n_threads, are_some = task.executor.n_threads, fit.source.n_rows < START_ROWS
-    least = LEAST_Z_OF_FEW if are_few else LEAST_Z_OF_SOME if are_some else LEAST_Z
-    if fit.encoding.has_levels:
-        least = LEAST_Z_OF_LEVELS
-    some = source.sample(np.linspace(0, source.n_rows - 1, min(source.n_rows, START_ROWS)).astype(np.intp))
-    mean, variance = q.marginals(some.X, n_threads)
-    site = fit.prior_mean.site(sparse.site, sparse.prior)
-    log_p = predicted_log_probabilities(site, mean, variance)
-    near = metric(sparse.prior.groups[0].core)
-    z = round(score_test(near, np.exp(log_p), some, task.n_neighbors, n_threads), 2)
-    # Few rows of several classes lower z so much that the first round decides. (Of 18 fits to 500 and 1000 rows of
-    # seven sets, two took neighbours rightly, by .2, and two wrongly, by .003; five missed gains of .01 to .04.)
-    is_doubtful = z < least and are_few and not task.is_single
-    tries = z >= least or is_doubtful
-    verdict = "are tried" if tries else f"are not tried, as at least {least:g} is required"
-    if is_doubtful:
-        verdict = f"are tried, but below {least:g} they must predict held-out rows better"
-    test = "The score test for labels of near rows that are more alike than the inducing points explain has"
-    run.history.add(score_test=z, decision=f"{test} z = {z:.2f}: neighbours {verdict}.")
-    if tries:
-        # Neighbours are compared with the best that is possible without them.
-        q = _posterior(task, raised_variance(task.part, sparse))
-    return Start(sparse, q, is_done, tries, is_doubtful, is_gain_clear=z >= LARGE_Z)
+def _rise(fit: Fit, scores: Scores, simpler: Scores) -> Rise:
+    """Whether neighbours predict rows better: held-out ones, and those that repeat a training row, as often as
+    training rows repeat each other.
+
+    Copies are on one side of every split; with neighbours the model knows the labels of repeated rows.
+    """
+    share = fit.n_copies / (fit.n_copies + fit.source.n_rows)
+    return scores.above(simpler, share * scores.mean if share < MOST_REPEATED else 0.0)
 
 
-def _posterior(task: Task, sparse: Candidate) -> KernelPosterior:
-    return posterior_of(task.part, sparse).q if sparse.q is None else sparse.q
+def _gain(task: Task, scores: Scores, fit: Fit, held_out: np.ndarray) -> Gain:
+    """The gain of held-out rows' scores over the class frequencies."""
+    how = f"With {task.n_neighbors} neighbours {len(held_out)} held-out rows have"
+    return Gain.of(scores, fit.hold_out.labels[held_out], fit.class_totals, how)
 
 
-class Pair(NamedTuple):
-    """The results of learning from the same rows without neighbours and with them."""
+def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
+    """The posterior of all rows with neighbours; without them if they do not predict held-out rows better.
 
-    without: Start
-    local: LocalFit
-    has_structure: bool  # whether rounds predicted held-out rows better than the class frequencies
-    notes: tuple[str, ...]  # messages about learning with neighbours
-
-
-def propose_neighbors(task: Task, start: Start) -> Pair:
-    """Learn with neighbours from the task's rows; add inducing points to both candidates if neighbours gain little."""
-    part, is_single, n_rows = task.part, task.is_single, task.part.source.n_rows
-    max_iter = part.config.max_iter if part.learns else 0
-    sparse, q, is_done = start.sparse, start.q, start.is_done
+    ``split`` has the task's rows, and the rows held out from these.
+    """
+    part, history, k = task.part, task.fit.run.history, task.n_neighbors
+    is_auto, max_iter = part.config.has_auto_neighbors, part.config.max_iter if part.learns else 0
+    splits = part.hold_out.draw(size_of_round(0, part.n_latents)[0])
+    # Neighbours are compared with the best that is possible without them.
+    without = raised_variance(part, sparse)
     group, first = sparse.prior.groups[0], task.first.prior.groups[0].spec
     if is_axis_aligned(group.spec) and is_of_default_kind(first):
         first = axis_aligned(first)
-    tried = first_round(task, group, first, max_iter)
-    has_structure = any(beats_base_rate(task, candidate) for candidate in tried)
-    if start.is_doubtful:
-        has_structure = has_structure and _is_proven(task, sparse.under(q.prior), chosen(task, tried, False))
-        if not has_structure:
-            return Pair(start, tried[0], False, ())
-    gains_much = has_structure and (not is_single or start.is_gain_clear)
-    if has_structure and not gains_much:
-        # The sparse posterior has seen these held-out rows.
-        simpler = predicted(part, q, task.site(q.prior, 0.0), tried[0].held_out)
-        gains_much = tried[0].learned.mean - simpler.mean >= SMALL_GAIN
-    if not is_done and not gains_much:
-        before = sparse.prior.n_inducing
-        most = min(task.first.grow_to, MAX_MOVING, MOST_WHITENED // n_rows) if is_single else 0
-        # If neighbours find no structure, this kernel is final and is learned without a limit. If they do, the second
-        # round learns the kernel, and the posterior without neighbours only serves for the comparison.
-        limit, grows = _limit(task, GROWN_ITERATIONS) if has_structure else None, most > before
-        if limit is None:
-            sparse = learn_in_stages(part, sparse, most if grows else 0)
-            q = _posterior(task, sparse)
-        elif grows:
-            sparse = learn_in_stages(part, sparse, most, limit, only_grows=True)
-            q = posterior_of(part, sparse, NATS_OF_ROW * n_rows).q
-        is_done = limit is None and not most <= sparse.prior.n_inducing < task.first.grow_to
-    local_fit = chosen(task, tried, sparse.prior.n_inducing > tried[0].prior.n_inducing)
-    notes = () if has_structure or not max_iter else _notes(task, tried[0])
-    prior: SparsePrior = sparse.prior.groups[0]
-    # Without structure the second round has nothing to improve.
-    if has_structure:
-        prior = prior.rebuilt([local_fit.prior.spec], prior.Z)
-    local_fit = replace(local_fit, prior=prior)
-    if has_structure and max_iter:
-        local_fit = second_round(task, local_fit, max_iter)
-    return Pair(start._replace(sparse=sparse, q=q, is_done=is_done), local_fit, has_structure, notes)
+    tried = first_round(task, group, first, splits, max_iter)
+    best = max(tried, key=score)
+    if is_auto:
+        again = without.under(without.prior)
+        points = [posterior_of(part.part(support), again) for support, _ in splits]
+        pairs = zip(points, splits, strict=True)
+        simpler = joined([predicted(part, point.q, point.site, held_out) for point, (_, held_out) in pairs])
+        subject = f"With {k} neighbours of each row, in the first round of learning,"
+        rise = _rise(task.fit, best.corrected, simpler)
+        if not len(split[1]):
+            rise = best.corrected.above(simpler, ERRORS_OF_FEW * (best.corrected - simpler).error)
+        if not accept(rise, subject, history):
+            return sparse
+    elif max_iter and not best.n_learned:
+        gain = _gain(task, tried[-1].corrected, part, best.held_out)
+        if not gain.is_shown:
+            note = (
+                f"{gain.words}. The gain of {gain.nats:+.2g} shows no structure: the kernel is that without neighbours."
+            )
+            sparse = replace(sparse, notes=(f"{note} {NO_USE}",))
+    most = min(task.first.grow_to, MAX_MOVING, MOST_WHITENED // part.source.n_rows) if task.is_single else 0
+    if most > sparse.prior.n_inducing and task.fit.source.n_rows >= FEW_ROWS:
+        sparse = without = learn_in_stages(part, replace(sparse, grow_to=most), GROWN_ITERATIONS, only_grows=True)
+        prior = sparse.prior.groups[0]
+        if prior.n_inducing > group.n_inducing:
+            richer = replace(best, prior=prior.rebuilt([best.prior.spec], prior.Z))
+            richer = fitted_round(task, richer, splits, min(MIN_ITERATIONS, max_iter))
+            subject = f"With neighbours and {prior.n_inducing} inducing points in place of {group.n_inducing},"
+            if accept(richer.corrected.above(best.corrected), subject, history):
+                best = richer
+    if best.n_learned:
+        # The kernel is learned further, on more rows that are drawn anew.
+        n_rows, n_iter = size_of_round(1, part.n_latents)
+        splits, Z = part.hold_out.draw(n_rows), best.prior.Z
+        moved = [replace(result, prior=group.rebuilt([result.prior.spec], Z)) for result in tried if result.n_learned]
+        best = max((fitted_round(task, result, splits, 0) for result in moved), key=lambda result: result.learned.mean)
+        best = fitted_round(task, best, splits, min(max_iter, n_iter))
+    return accept_neighbors(task, sparse, without, best, split)
 
 
-def _notes(task: Task, before: LocalFit) -> tuple[str, ...]:
-    """Messages for the user if the first round found no structure; the history records them, too."""
-    n_held_out, kept = len(before.held_out), "The kernel is the one learned without neighbours"
-    if n_held_out < LEAST_HELD_OUT:
-        few = f"{kept}: learning with them needs at least {LEAST_HELD_OUT} held-out rows, and there are {n_held_out}."
-        task.fit.run.history.add(decision=few)
-        return ()
-    gain = gain_of_round(task, before)
-    required = f"more than {LEAST_ERRORS:g} standard errors of {gain.error:.2g} are required"
-    if np.isnan(gain.error):
-        required = "its standard error needs two groups or more"
-    none = f"{gain.words}. The gain of {gain.nats:+.2g} shows no structure, as {required}. {kept}."
-    task.fit.run.history.add(decision=none)
-    advice = (
-        "More rows may help, or a kernel whose length scales start near the distance over which the classes change."
-    )
-    return (f"{none} {advice} {NO_USE}",)
-
-
-def _is_proven(task: Task, sparse: Candidate, local_fit: LocalFit) -> bool:
-    """Whether neighbours improve predictions of the rows that the first round's kernel was not fitted to.
-
-    That round has divided all rows. Now the held-out rows, to which it has fitted the kernel, predict the others.
-    """
-    held_out = local_fit.held_out
-    others = np.setdiff1d(np.arange(task.part.source.n_rows), held_out)
-    q = posterior_of(task.part.part(held_out), sparse).q
-    simpler = predicted(task.part, q, task.site(q.prior, 0.0), others)
-    subject = f"With {task.n_neighbors} neighbours of each row, and the two halves of the rows exchanged,"
-    scores = fitted_round(task, local_fit, [(held_out, others)], 0).learned
-    return accept(scores.above(simpler, LEAST_GAIN), subject, task.fit.run.history)
-
-
-def accept_neighbors(task: Task, pair: Pair, split: Split) -> Candidate:
-    """The posterior of all rows with neighbours; if these do not pay, the result of complete learning without them.
-
-    ``split`` has the task's rows, and held-out rows: these, if any, decide whether "auto" keeps the neighbours.
-    """
+def accept_neighbors(task: Task, sparse: Candidate, without: Candidate, local_fit: LocalFit, split: Split) -> Candidate:
+    """The posterior of all rows with neighbours; ``sparse`` if ``without`` predicts the held-out rows as well."""
     fit, history, k, (rows, held_out) = task.fit, task.fit.run.history, task.n_neighbors, split
-    is_auto, sparse, local_fit = fit.config.has_auto_neighbors, pair.without.sparse, pair.local
-    if is_auto and not len(held_out) and not pair.has_structure:
-        # With few rows none are held out, and the first round decides.
-        return _completed(task, pair.without)
-    # Sweeps need the memory of the passes' cache. Passes follow only if neighbours do not pay.
+    is_auto, log_scale, scores = fit.config.has_auto_neighbors, local_fit.log_scale, local_fit.learned
+    simpler, notes = None, sparse.notes
+    if is_auto and len(held_out):
+        point = posterior_of(task.part, without, NATS_OF_ROW * task.part.source.n_rows)
+        simpler = predicted(fit, point.q, point.site, held_out)
+    # Sweeps need the memory of the passes' cache.
     task.part.source.forget()
-    all_rows, log_scale = AllRows(task, local_fit.prior, local_fit.log_scale, fit.source), local_fit.log_scale
+    all_rows = AllRows(task, local_fit.prior, log_scale, fit.source)
     start = start_sites(fit.source, all_rows.local.site)
-    pays, notes, scores = True, pair.notes, local_fit.scores
     for all_terms, terms in zip(start, local_fit.sites, strict=True):
         all_terms[:, rows] = terms
-    sites = all_rows.distinct.sums(start)
+    sites, sweeps = all_rows.distinct.sums(start), None
     if len(held_out):
         sweeps, left_out = all_rows.without(held_out, start)
         scores = replace(left_out.scores, groups=fit.hold_out.groups_of(held_out))
-        if is_auto and sweeps.converged:
-            subject = f"With {k} neighbours of each row besides {sparse.prior.n_inducing} inducing points,"
-            columns, q = {"n_neighbors": k, "held_out_score": scores.mean}, pair.without.q
-            simpler = predicted(fit, q, task.site(q.prior, 0.0), held_out)
-            # Where the score test has supported neighbours, any rise is enough; but it ignores groups and splitters.
-            is_likely = fit.hold_out.is_random and pair.has_structure
-            rise = scores.above(simpler) if is_likely else scores.rise_from(simpler)
-            pays = accept(rise, subject, history, **columns)
-        how = f"With {k} neighbours {len(held_out)} held-out rows have"
-        gain = Gain.of(scores, fit.hold_out.labels[held_out], fit.class_totals, how)
+        if simpler is not None and sweeps.converged:
+            # Any rise is enough where the first round has shown one; but the sparse kernel ignores groups and splits.
+            rise = _rise(fit, scores, simpler) if fit.hold_out.is_random else scores.rise_from(simpler)
+            subject = f"With {k} neighbours of each row besides {local_fit.prior.n_inducing} inducing points,"
+            if not accept(rise, subject, history, n_neighbors=k, held_out_score=scores.mean):
+                return sparse
+        gain = _gain(task, scores, fit, held_out)
         if gain.nats < -gain.error:
             history.add(decision=f"{gain.words}.")
-            pays, notes = pays and not is_auto, (*notes, f"{gain.words}: the labels of near rows mislead. {NO_USE}")
+            if is_auto:
+                return sparse
+            notes = (*notes, f"{gain.words}: the labels of near rows mislead. {NO_USE}")
         # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
         sites = all_rows.joined(sweeps, held_out, left_out)
         if fit.learns:
             log_scale = left_out.log_scale(log_scale, log_scale_bounds(task))
-    if pays and (not len(held_out) or sweeps.converged):
+    if sweeps is None or sweeps.converged:
         local, sweeps = all_rows.posterior(sites, log_scale)
-    if not (pays and sweeps.converged):
+    if not sweeps.converged:
         failed = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
-        if pays:
-            history.add(decision=failed)
-        # Learning needs the memory of these rows' neighbourhoods.
-        del all_rows
-        sparse = _completed(task, pair.without)
+        history.add(decision=failed)
         advice = (
             "Large variances of the kernel cause this, mostly with several classes or many copies of few rows; here "
             f"the kernel is {local_fit.prior.spec.kernel}. Bound its variance, for example with "
@@ -408,14 +299,8 @@ def accept_neighbors(task: Task, pair: Pair, split: Split) -> Candidate:
             "once with the sum of their weights, use another number of neighbours, or give n_neighbors=0."
         )
         return sparse if is_auto else replace(sparse, failed=f"{failed} {advice}")
-    n_rows, n_copies = fit.source.n_rows, fit.source.n_rows - len(local.X)
-    if n_copies:
-        same = f"{n_copies} of {n_rows} rows have the features and the label of another"
+    if n_copies := fit.source.n_rows - len(local.X):
+        same = f"{n_copies} of {fit.source.n_rows} rows have the features and the label of another"
         history.add(decision=f"{same}: among neighbours these are one row, with the sum of their weights.")
-    n_iter, notes = sparse.n_iter + local_fit.n_iter, () if is_auto else notes
+    n_iter = sparse.n_iter + local_fit.n_iter
     return replace(sparse, prior=local_fit.prior, n_iter=n_iter, local=(local, scores), notes=notes)
-
-
-def _completed(task: Task, start: Start) -> Candidate:
-    """The result of learning without neighbours, after the learning that remains."""
-    return start.sparse if start.is_done else learn_in_stages(task.part, start.sparse, task.first.grow_to)

@@ -30,7 +30,7 @@ def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
         alone = HoldOut(len(support), None, None, fit.hold_out.labels[support], own.random_state)
         part = replace(fit.part(support), run=own, hold_out=alone)
         # A previous fit may have learned from all rows, so learning starts without it.
-        learned = learn_in_stages(part, replace(first, q=None), first.grow_to)
+        learned = learn_in_stages(part, replace(first, q=None))
         point = posterior_of(part, learned)
         y, weight = labels_and_weights(part.source)
         totals = np.bincount(fit.record.codes(y), weight, len(fit.classes))

@@ -21,8 +21,7 @@ from ..likelihoods.cavity import centred
 from ..rows.coinciding import Distinct, Sites
 from ..rows.executor import Executor
 from ..rows.neighbours import Neighbours
-from ..rows.source import class_codes, labels_and_weights
-from .candidates import Gain, Scores
+from .candidates import Scores
 from .fit import Candidate, Fit
 from .held_out_score import HeldOutScore, maximised
 from .hold_out import Split
@@ -35,15 +34,8 @@ ROUNDS, CLASSES_ROUNDS = ((8000, 15), (32_000, 6)), ((8000, 15), (16_000, 20))
 # The candidate kernels take turns in the first round: number of the kernel, and most iterations. Each begins with the
 # parameters of the one before, because all fit about the same length scales and variance. A variance that has to rise
 # takes more than fifteen iterations, so kernels that each began anew were compared too early (NLL on cod-rna .074, with
-# turns .054).
+# turns .054). The second round's rows choose among them: where near rows are nearer, a rougher kernel is better.
 TURNS = ((0, 5), (1, 15), (2, 15), (0, 15))
-# For each doubling of the rows between the first round and the fit, the smoother kernel must win by this many paired
-# standard errors and nats, because more rows favour the rougher kernel.
-ERRORS_PER_DOUBLING, NATS_PER_DOUBLING = 0.5, 0.003
-# The axis-aligned kernel must win by one paired standard error, and by this many more for each such doubling, because
-# near rows come nearer, and the other kernels learn most from these. (If two were enough, one split of 12 000 rows of
-# electricity would take the axis-aligned kernel: NLL is .195 in place of .176.)
-AXIS_PER_DOUBLING = 3.0
 # With more than FULL_CLASSES classes a round has fewer rows, but at least 1 / LEAST_ROUND of them, because each row
 # takes longer.
 FULL_CLASSES, LEAST_ROUND = 5, 4
@@ -60,11 +52,6 @@ MAX_STEP = 8.0
 # Largest variance with several classes; larger ones with longer length scales give nearly the same process, but slower
 # fits.
 MOST_VARIANCE = 1e4
-# A kernel would overfit fewer held-out rows (NLL of fits to 15 rows is .72, and .63 without neighbours).
-LEAST_HELD_OUT = 20
-# A kernel has found structure if held-out rows beat the class frequencies by this many paired standard errors. A kernel
-# fitted to noise reached 2.2, and a limit of 3 lost a good kernel on 60 rows of magic.
-LEAST_ERRORS = 2.5
 # Range of the log variance factor. A factor above 1 would fit a shift between support and held-out rows: in splits by
 # time one hard month gave 20 (NLL .53 against .48). Random held-out rows have no such shift, so for these the factor
 # may exceed 1: on two splits NLL of wine falls by .006 and .008, of electricity by .002 and .0004; on eleven of twelve
@@ -106,7 +93,8 @@ class LocalFit:
     log_scale : float, logarithm of the factor
     scale : (p,), as in ``Maximum``; learning divides the parameters by it
     held_out : (q,), numbers of the last round's held-out rows
-    scores, learned : their scores before and after the round's learning
+    learned : their scores after the round's learning
+    n_learned : effective number of parameters that were fitted to these rows
     """
 
     prior: SparsePrior
@@ -114,9 +102,15 @@ class LocalFit:
     log_scale: float
     scale: np.ndarray
     held_out: np.ndarray
-    scores: Scores
     learned: Scores
+    n_learned: float
     n_iter: int
+
+    @property
+    def corrected(self) -> Scores:
+        """The scores less the nats a row that p parameters fitted to n rows seem to gain: p / n, by Akaike (1974)."""
+        scores = self.learned
+        return replace(scores, values=scores.values - self.n_learned / float(np.sum(scores.weight)))
 
     @property
     def parameters(self) -> np.ndarray:
@@ -168,11 +162,10 @@ def size_of_round(number: int, n_latents: int) -> tuple[int, int]:
     return max(size // LEAST_ROUND, min(size, FULL_CLASSES * size // n_latents)), iterations
 
 
-def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int) -> list[LocalFit]:
-    """Fit the candidate kernels in the first round; returns one result for each, in the order of ``_candidates``.
-
-    If held-out rows are too few to compare kernels, or no candidate predicts them better than the class frequencies,
-    the only result is ``prior``'s kernel, not fitted to them.
+def first_round(
+    task: Task, prior: SparsePrior, first: KernelSpec, splits: Sequence[Split], max_iter: int
+) -> list[LocalFit]:
+    """``prior``'s kernel, and the candidates as they learn from the held-out rows of some splits.
 
     Parameters
     ----------
@@ -181,45 +174,40 @@ def first_round(task: Task, prior: SparsePrior, first: KernelSpec, max_iter: int
         shorter length scales, because inducing points may have missed the structure and left a kernel without any
     max_iter : most iterations of a round; 0 learns nothing
     """
-    n_rows, n_iter = size_of_round(0, task.fit.n_latents)
-    splits = task.part.hold_out.draw(n_rows)
-    support = splits[-1][0]
-    n_held_out = sum(len(held_out) for _, held_out in splits)
     none = Scores(np.empty(0), np.empty(0))
 
     def start(spec: KernelSpec) -> LocalFit:
         initial = prior.rebuilt([spec], prior.Z)
         sites, scale = start_sites(task.part.source, task.site(initial, 0.0)), np.ones(len(spec.theta) + 1)
-        return LocalFit(initial, sites, 0.0, scale, np.arange(0), none, none, 0)
+        return fitted_round(task, LocalFit(initial, sites, 0.0, scale, np.arange(0), none, 0.0, 0), splits, 0)
 
-    unchanged = fitted_round(task, start(prior.spec), splits, 0)
-    if not max_iter or n_held_out < LEAST_HELD_OUT:
+    unchanged = start(prior.spec)
+    X, n_threads = Distinct.of(task.part.source.sample(splits[-1][0])).source.X, task.executor.n_threads
+    k, n_iter = min(task.n_neighbors, len(X) - 1), min(max_iter, size_of_round(0, task.fit.n_latents)[1])
+    if not k or not max_iter:
         return [unchanged]
-    X, n_threads = Distinct.of(task.part.source.sample(support)).source.X, task.executor.n_threads
-    k = min(task.n_neighbors, len(X) - 1)
-    starts = [
-        unchanged,
-        *(fitted_round(task, start(spec), splits, 0) for spec in (first, nearer(first, X, k, n_threads))),
-    ]
 
-    def in_turns(spec: KernelSpec) -> list[LocalFit]:
+    def in_turns(fit: LocalFit) -> list[LocalFit]:
         """Fit the candidates, each turn from the parameters of the one before; keep the best result of each."""
-        specs, fit, best = _candidates(task, spec), start(spec), dict[int, LocalFit]()
+        specs, best = _candidates(task, fit.prior.spec), dict[int, LocalFit]()
         for i, most in TURNS if len(specs) > 1 else [(0, n_iter)]:
             moved = prior.rebuilt([at_parameters_of(fit.prior.spec, specs[i], X, k, n_threads)], prior.Z)
             fit = fitted_round(task, replace(fit, prior=moved), splits, min(max_iter, most))
-            best[i] = max(fit, best.get(i, fit), key=lambda result: result.learned.mean)
-        return [best[i] for i in range(len(specs))]
+            best[i] = max(fit, best.get(i, fit), key=score)
+        return list(best.values())
 
-    fits = in_turns(max(starts, key=lambda result: result.learned.mean).prior.spec)
-    if not any(beats_base_rate(task, result) for result in fits):
+    tried = in_turns(max([unchanged, start(first), start(nearer(first, X, k, n_threads))], key=score))
+    if max(map(score, tried)) <= score(unchanged):
         # A kernel without structure may have scored best among the starts and stayed as it was: try length scales
         # within which half of the rows have their nearest neighbour. (With the eighth neighbour, scores on
         # checkerboards were the same.)
-        fits = in_turns(nearer(first, X, min(1, k), n_threads))
-        if not any(beats_base_rate(task, result) for result in fits):
-            return [unchanged]
-    return fits
+        tried = in_turns(start(nearer(first, X, min(1, k), n_threads)))
+    return [unchanged, *tried]
+
+
+def score(local_fit: LocalFit) -> float:
+    """The mean score of held-out rows, corrected for the parameters that were fitted to them."""
+    return local_fit.corrected.mean
 
 
 def _candidates(task: Task, spec: KernelSpec) -> list[KernelSpec]:
@@ -234,51 +222,6 @@ def _candidates(task: Task, spec: KernelSpec) -> list[KernelSpec]:
     smooth, bounds, smoother = kernel.k2.length_scale, kernel.k2.length_scale_bounds, AxisMatern if is_axis else Matern
     kernels = Matern(smooth, bounds, nu=0.5), smoother(smooth, bounds, nu=1.5), AxisMatern(smooth, bounds, nu=0.5)
     return [spec.compiled(kernel.k1 * factor) for factor in kernels]
-
-
-def gain_of_round(task: Task, local_fit: LocalFit) -> Gain:
-    """The gain of a round's learned kernel over the class frequencies, for the rows that it was fitted to."""
-    y, weight = labels_and_weights(task.part.source)
-    codes, scores, spec = class_codes(y), local_fit.learned, local_fit.prior.spec
-    totals = np.bincount(codes, weight, len(task.fit.classes))
-    # The variance factor is one parameter more.
-    n_learned = task.first.length_scale_prior.n_effective(spec) + 1.0
-    how = f"With {task.n_neighbors} neighbours {len(local_fit.held_out)} held-out rows have"
-    return Gain.of(scores, codes[local_fit.held_out], totals, how, n_learned)
-
-
-def beats_base_rate(task: Task, local_fit: LocalFit) -> bool:
-    """Whether the held-out rows of the round are enough, and clearly better predicted than by the class frequencies."""
-    gain = gain_of_round(task, local_fit)
-    # With a single held-out row the standard error is NaN.
-    return len(local_fit.held_out) >= LEAST_HELD_OUT and gain.nats > max(0.0, LEAST_ERRORS * gain.error - gain.optimism)
-
-
-def chosen(task: Task, tried: list[LocalFit], has_more_points: bool) -> LocalFit:
-    """The candidate of the first round to go on with; ``has_more_points`` if points were added after that round."""
-    best, *others = tried
-    doublings = 0.0
-    # Among more rows a new row has nearer neighbours, but not if it is later than all of them or of a new group.
-    if task.part.hold_out.is_random:
-        doublings = max(0.0, np.log2(task.part.source.n_rows / size_of_round(0, task.part.n_latents)[0]))
-    smoother = ERRORS_PER_DOUBLING * doublings, NATS_PER_DOUBLING * doublings
-    if has_more_points:
-        # Added points suit smooth functions, so the smoother kernel is taken unless it loses by a standard error.
-        smoother = -1.0, -np.inf
-    # By how many paired standard errors and nats each of ``_candidates`` after the first must exceed the best before. A
-    # single kernel has no others.
-    required = [smoother, (1.0 + AXIS_PER_DOUBLING * doublings, 0.0)] if others else []
-    for other, (errors, nats) in zip(others, required, strict=True):
-        gains = other.learned - best.learned
-        if gains.mean > max(nats, errors * gains.error):
-            best = other
-    return best
-
-
-def second_round(task: Task, local_fit: LocalFit, max_iter: int) -> LocalFit:
-    """Learn the kernel of the first round further, on more rows that are drawn anew."""
-    n_rows, n_iter = size_of_round(1, task.fit.n_latents)
-    return fitted_round(task, local_fit, task.part.hold_out.draw(n_rows), min(max_iter, n_iter))
 
 
 def round_tolerance(site: Site) -> float:
@@ -316,8 +259,13 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
     log_scale, n_iter = float(best.parameters[-1]), start.n_iter + best.n_iter
     held_out = np.concatenate([rows for _, rows in splits])
     groups = task.part.hold_out.groups_of(held_out)
-    before, learned = (replace(scores, groups=groups) for scores in (best.before, best.scores))
-    return LocalFit(prior, sites, log_scale, best.scale, held_out, before, learned, n_iter)
+    n_learned = start.n_learned
+    if most:
+        # The variance factor is one parameter more.
+        n_learned = task.first.length_scale_prior.n_effective(prior.spec) + 1.0
+    return LocalFit(
+        prior, sites, log_scale, best.scale, held_out, replace(best.scores, groups=groups), n_learned, n_iter
+    )
 
 
 def log_scale_bounds(task: Task) -> tuple[float, float]:

@@ -124,7 +124,7 @@ def _simpler(fit: Fit, first: Candidate, result: FitResult) -> FitResult:
         run.history.add(decision=f"{gain.words}. A fit of {what} is tried.")
         learned = None
         with run.learning("a simpler kernel"):
-            learned = learn_in_stages(fit, candidate, candidate.grow_to)
+            learned = learn_in_stages(fit, candidate)
         if learned is None:
             break
         simpler = infer(fit, candidate, learned)

@@ -180,15 +180,14 @@ class Learner:
         """Sizes of the successive subsets."""
         return subset_sizes(self.fit.source.n_rows, prior.n_inducing, self._sizes)
 
-    def learn(self, start: Candidate, grow_to: int, only_grows: bool = False) -> Outcome:
+    def learn(self, start: Candidate, only_grows: bool = False) -> Outcome:
         """Learn in stages, each from the result of the one before; returns the outcome of the last.
 
-        First inducing points are added while this pays, up to ``grow_to`` (0: never); then the subsets grow,
-        unless ``only_grows``.
+        First inducing points are added while this pays; then the subsets grow, unless ``only_grows``.
         """
         plan = self._planned(self.sizes(start.prior))
         # ``known`` is the outcome of the next stage, if a trial has found it already.
-        is_growing, known, candidate = grow_to > 0, None, start
+        is_growing, known, candidate = start.grow_to > 0, None, start
         self.work = 0.0
         while is_growing or plan:
             size, options = self._growing(candidate.prior) if is_growing else plan.pop(0)
@@ -204,9 +203,9 @@ class Learner:
             if m > MAX_MOVING:
                 # This iteration limit is the library's, so the user is not warned of it.
                 outcome = replace(outcome, problem=None)
-            richer = self._more_points(outcome, candidate, size, grow_to)
+            richer = self._more_points(outcome, candidate, size)
             if richer is None:
-                richer = self._started_again(start, outcome, size, grow_to)
+                richer = self._started_again(start, outcome, size)
             if richer is None:
                 is_growing, plan = False, [] if only_grows else self._planned(self._sizes_after(size, candidate.prior))
             else:
@@ -351,9 +350,9 @@ class Learner:
         if not self.is_restart:
             self.fit.run.update(q, site)
 
-    def _more_points(self, outcome: Outcome, candidate: Candidate, size: int, most: int) -> Outcome | None:
-        """The posterior with more inducing points, at most ``most``; None if its bound gains too little."""
-        m, part = candidate.prior.n_inducing, self.part(size)
+    def _more_points(self, outcome: Outcome, candidate: Candidate, size: int) -> Outcome | None:
+        """The posterior with more inducing points; None if its bound gains too little."""
+        m, most, part = candidate.prior.n_inducing, candidate.grow_to, self.part(size)
         tried = {min(to, most) for to in (2 * m, max(2 * m, MOST_ALL_ROWS))}
         numbers = sorted((to for to in tried if to > m), reverse=True)
         before = None
@@ -380,7 +379,7 @@ class Learner:
             self.history.add(elbo=outcome.point.elbo, decision=f"No more inducing points were tried: {reason}.")
         return None
 
-    def _started_again(self, start: Candidate, outcome: Outcome, size: int, most: int) -> Outcome | None:
+    def _started_again(self, start: Candidate, outcome: Outcome, size: int) -> Outcome | None:
         """Learn from the start kernel with more points; None unless these find what few points cannot represent.
 
         If a function changes over distances too short for few points, learning with these lets the variance fall to
@@ -389,7 +388,7 @@ class Learner:
         if self.optimize is None or outcome.point.q.kl > NOTHING_LEARNED:
             return None
         n_few, part = outcome.point.q.prior.n_inducing, self.part(size)
-        n_more = min(most, max(2 * n_few, MOST_ALL_ROWS)) - start.prior.n_inducing
+        n_more = min(start.grow_to, max(2 * n_few, MOST_ALL_ROWS)) - start.prior.n_inducing
         larger = with_more_points(start.prior, part.source.rows, max(0, n_more), self.random_state)
         if larger.n_inducing <= n_few:
             return None
@@ -414,16 +413,16 @@ def _are_all_rows(prior: KernelPrior, source: ArraySource) -> bool:
 
 
 def learn_in_stages(
-    fit: Fit, start: Candidate, grow_to: int, most_iterations: int | None = None, only_grows: bool = False
+    fit: Fit, start: Candidate, most_iterations: int | None = None, only_grows: bool = False
 ) -> Candidate:
     """Learn hyperparameters and inducing points from all starts, and return the best candidate.
 
-    Points are added up to ``grow_to``. ``most_iterations`` limits each stage; it is the library's limit, so the user is
-    not warned if it is reached. With ``only_grows`` learning ends when the number of inducing points is chosen, on a
-    subset of the rows.
+    Points are added up to the candidate's ``grow_to``. ``most_iterations`` limits each stage; it is the library's
+    limit, so the user is not warned if it is reached. With ``only_grows`` learning ends when the number of inducing
+    points is chosen, on a subset of the rows.
     """
     config, run, prior, groups = fit.config, fit.run, start.prior, start.prior.groups
-    if not fit.learns and not grow_to:
+    if not fit.learns and not start.grow_to:
         return replace(start, problems=())
     max_iter = config.max_iter if most_iterations is None else min(most_iterations, config.max_iter)
     learner, begin = Learner(replace(fit, config=replace(config, max_iter=max_iter)), start), start
@@ -434,12 +433,12 @@ def learn_in_stages(
         is_quick = not prior.is_full and len(groups) == 1 and config.optimizer == "profile"
         if is_quick and max_iter >= ITERATIONS_OF_FAMILIES:
             begin = learner.best_family(begin)
-    outcome = learner.learn(begin, grow_to, only_grows)
+    outcome = learner.learn(begin, only_grows)
     # Restarts report only the best result, after each of them.
     learner.is_restart, groups = True, outcome.point.q.prior.groups
     for _ in range(config.n_restarts_optimizer if fit.learns else 0):
         specs = [group.spec.with_theta(np.asarray(run.random_state.uniform(*group.spec.bounds.T))) for group in groups]
-        other = learner.learn(start.under(prior.rebuilt(specs, prior.Z)), grow_to, only_grows)
+        other = learner.learn(start.under(prior.rebuilt(specs, prior.Z)), only_grows)
         outcome = max(outcome, other, key=learner.comparable)
         run.update(outcome.point.q, outcome.point.site)
     problems = (outcome.problem,) if outcome.problem and max_iter == config.max_iter else ()

@@ -37,6 +37,8 @@ myst_heading_anchors = 3
 autosummary_generate = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
+# Large, and older libraries than the others need: their modules are not imported.
+autodoc_mock_imports = ["autogluon", "botorch", "gpytorch", "linear_operator", "torch"]
 numpydoc_show_class_members = False
 toc_object_entries_show_parents = "hide"
 
@@ -68,6 +70,7 @@ sphinx_gallery_conf = {
     # What a cell prints is shown, not what its last line returns.
     "capture_repr": (),
     "image_scrapers": ("matplotlib",),
+    "parallel": 2,
 }
 
 
@@ -90,6 +93,15 @@ def cite_the_module(app, what, name, obj, options, lines):
         lines.append("")
 
 
+def signature_of_init(app, what, name, obj, options, signature, returns):
+    """Of a class whose base class is not imported, which autodoc takes the parameters of."""
+    if what == "class" and isinstance(obj, type) and signature == "(*args, **kwargs)" and "__init__" in vars(obj):
+        own = list(inspect.signature(obj.__init__).parameters.values())[1:]
+        bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in own]
+        return str(inspect.Signature(bare)), returns
+    return None
+
+
 def skip_member(app, what, name, obj, skip, options):
     """Of scikit-learn's own members, which are documented there."""
     if re.fullmatch(r"set_\w+_request|get_metadata_routing", name):
@@ -102,4 +114,5 @@ def setup(app):
     # Before numpydoc's own, which has the usual place in the queue.
     app.connect("autodoc-process-docstring", cite_the_class, priority=400)
     app.connect("autodoc-process-docstring", cite_the_module, priority=400)
+    app.connect("autodoc-process-signature", signature_of_init)
     app.connect("autodoc-skip-member", skip_member)

@@ -7,7 +7,6 @@ import warnings
 import numpy as np
 import pytest
 
-# AutoGluon needs older versions of pandas than the other tests: ``.ci/run`` installs it for this module, after them.
 pytest.importorskip("autogluon.tabular")
 import pandas as pd
 from autogluon.core.searcher.local_random_searcher import LocalRandomSearcher
@@ -20,7 +19,7 @@ from xgpc import GPClassifier
 from xgpc.autogluon import XGPCModel, search_space
 
 # Of AutoGluon itself.
-pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore::DeprecationWarning"),
               pytest.mark.filterwarnings("ignore::FutureWarning"),
               pytest.mark.filterwarnings("ignore::ResourceWarning")]  # fmt: skip
 SMALL = {"n_inducing": 16, "n_neighbors": 0}

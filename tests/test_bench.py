@@ -72,9 +72,17 @@ def test_the_plan_fits_its_limits():
         assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize(("name", "only"), [("trees", "wine"), ("tuned", "table"), ("calibration", "wine"),
-                                            ("small", "50 rows: xgpc"), ("papers", "noise"),
-                                            ("truth", "sampler")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "only"),
+    [
+        ("tuned", "table"),
+        *(
+            pytest.param(*study, marks=pytest.mark.nightly)
+            for study in [("trees", "wine"), ("calibration", "wine"), ("small", "50 rows: xgpc"), ("papers", "noise"),
+                          ("truth", "sampler")]
+        ),
+    ],
+)  # fmt: skip
 def test_a_run_stores_records_that_hold_and_measures_no_part_twice(name, only, tmp_path, monkeypatch, capsys):
     if name == "truth":
         pytest.importorskip("polyagamma")

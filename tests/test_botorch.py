@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-# ``.ci/run`` installs it for this module and that of PyTorch, after the other tests.
 pytest.importorskip("botorch")
 import torch
 from botorch.acquisition import qLogExpectedImprovement, qSimpleRegret
@@ -29,6 +28,7 @@ from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.botorch import LatentModel
 from xgpc.kernels import ActiveDims, AxisMatern, Tanimoto
 
+pytestmark = pytest.mark.nightly
 KERNELS = {
     "matern 5/2": ConstantKernel(2.0) * Matern([0.8, 1.1], nu=2.5),
     "sum with noise": RBF(0.9) + ConstantKernel(0.3) + WhiteKernel(0.1),

@@ -328,6 +328,7 @@ def mortal(folder, X):
     return rows
 
 
+@pytest.mark.nightly
 def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_ends(
     client, small_subset, tmp_path, monkeypatch
 ):

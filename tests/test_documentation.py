@@ -19,8 +19,9 @@ from xgpc import dask
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "quickstart.md",
          *sorted((ROOT / "docs" / "guide").glob("*.md"))]  # fmt: skip
-# What ``.ci/run`` installs for some pages, after the other tests.
+# What the tests of two pages need, which the others do not have.
 NEEDED = {"autogluon": "autogluon.tabular", "torch": "botorch"}
+RUN = [pytest.param(page, marks=[pytest.mark.nightly] if page.stem in NEEDED else []) for page in PAGES]
 BLOCK = re.compile(r"^```(python|output)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # Threads of dask's scheduler say more at their end than a page's reader sees.
 pytestmark = pytest.mark.filterwarnings("ignore:.*GCDiagnosis:pytest.PytestUnraisableExceptionWarning")
@@ -36,7 +37,7 @@ def numbers_and_words(text):
     return [float(word) if re.match(r"-?\d", word) else word for word in words]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_code_runs_as_pasted_and_prints_what_the_page_shows(page, tmp_path, monkeypatch):
     """All python blocks of a page, one after the other, in one namespace and an empty folder."""
     if page.stem in NEEDED:

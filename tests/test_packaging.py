@@ -67,14 +67,15 @@ def test_every_dependency_is_imported():
 
 def test_the_tests_have_every_extra():
     """But for AutoGluon, which would keep pandas back for all tests, and PyTorch and BoTorch, which are large: their
-    own tests run with what makes the pages."""
+    own tests run at night."""
     extras = PROJECT["optional-dependencies"]
+    nightly = {"autogluon", "botorch", "torch"}
     for name, listed in extras.items():
-        if name not in ("lint", "docs"):
-            of = "docs" if name in ("autogluon", "botorch", "torch") else "test"
-            assert distributions(listed) <= distributions(extras[of])
-    gate = ROOT / ".ci" / "run"
-    assert "pytest -k 'autogluon or torch'" in gate.read_text(encoding="utf-8")
+        if name not in {"lint", "docs", *nightly}:
+            assert distributions(listed) <= distributions(extras["test"])
+    assert distributions(extras["torch"]) <= distributions(extras["botorch"])
+    workflow = (ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8")
+    assert "pip install '.[test,autogluon,botorch]' && pytest -m nightly" in workflow
 
 
 def test_every_module_is_installed():

@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-# ``.ci/run`` installs it for this module, after the other tests: it is larger than all that they need.
 pytest.importorskip("torch")
 import torch
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
@@ -18,6 +17,7 @@ from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.kernels import AxisMatern
 from xgpc.torch import FeasibilityModel
 
+pytestmark = pytest.mark.nightly
 KERNEL = ConstantKernel(2.0) * Matern([0.8, 1.1], nu=2.5)
 POSTERIORS = {
     "sparse": {"n_inducing": 9, "n_neighbors": 0},

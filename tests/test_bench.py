@@ -72,17 +72,13 @@ def test_the_plan_fits_its_limits():
         assert len(set(names)) == len(names)
 
 
+AT_NIGHT = [("trees", "wine"), ("calibration", "wine"), ("small", "50 rows: xgpc"), ("papers", "noise"),
+            ("truth", "sampler")]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("name", "only"),
-    [
-        ("tuned", "table"),
-        *(
-            pytest.param(*study, marks=pytest.mark.nightly)
-            for study in [("trees", "wine"), ("calibration", "wine"), ("small", "50 rows: xgpc"), ("papers", "noise"),
-                          ("truth", "sampler")]
-        ),
-    ],
-)  # fmt: skip
+    ("name", "only"), [("tuned", "table"), *(pytest.param(*one, marks=pytest.mark.nightly) for one in AT_NIGHT)]
+)
 def test_a_run_stores_records_that_hold_and_measures_no_part_twice(name, only, tmp_path, monkeypatch, capsys):
     if name == "truth":
         pytest.importorskip("polyagamma")

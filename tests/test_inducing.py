@@ -233,7 +233,8 @@ def tried(model):
     [(1, [(96, 32, False), (32, 32, False)]), (6, [(96, 32, True), (128, 128, True)])],
     ids=["smooth", "checkerboard"],
 )
-def test_the_number_of_points_grows_to_128_at_once_then_doubles(n_squares, expected):
+def test_the_number_of_points_grows_to_128_at_once_then_doubles(n_squares, expected, tuned):
+    tuned(most_inducing=256)
     X = np.random.default_rng(0).uniform(0.0, n_squares, (2500, 2))
     y = (np.sum(np.floor(X), axis=1) % 2 if n_squares > 1 else X[:, 0] > 0.5).astype(int)
     model = quietly(GPClassifier(n_neighbors=0, random_state=0, max_iter=10), X, y)
@@ -241,12 +242,14 @@ def test_the_number_of_points_grows_to_128_at_once_then_doubles(n_squares, expec
     assert len(model.inducing_points_) == 32 + sum(more for more, _, is_taken in tried(model) if is_taken)
 
 
-def test_a_function_that_few_points_cannot_represent_is_learned_with_more():
+def test_a_function_that_few_points_cannot_represent_is_learned_with_more(tuned):
+    tuned(most_inducing=256)
+
     def labels(X):
         return (np.sin(12.0 * X[:, 0]) * np.sin(12.0 * X[:, 1]) > 0.0).astype(int)
 
     rng = np.random.default_rng(0)
-    X, X_new = rng.uniform(-1.0, 1.0, (4000, 2)), rng.uniform(-1.0, 1.0, (1000, 2))
-    model = quietly(GPClassifier(n_neighbors=0, random_state=0, max_iter=15), X, labels(X))
+    X, X_new = rng.uniform(-1.0, 1.0, (2500, 2)), rng.uniform(-1.0, 1.0, (1000, 2))
+    model = quietly(GPClassifier(n_neighbors=0, random_state=0, max_iter=8), X, labels(X))
     assert any(re.match(r"Learning again from the first kernel, with 128 .* taken", text) for text in model.decisions_)
     assert model.score(X_new, labels(X_new)) > 0.9

@@ -28,7 +28,7 @@ def noise(n, d, seed=0):
     return rng.normal(size=(n, d)), (rng.uniform(size=n) < 0.5).astype(int)
 
 
-def persons(seed, n=16, n_rows=6, d=5):
+def persons(seed, n=16, n_rows=4, d=5):
     """Rows of a person are alike, and have the same label, of which the features say little."""
     rng = np.random.default_rng(seed)
     centre = 2.0 * rng.normal(size=(n, d))

@@ -72,12 +72,11 @@ def test_the_plan_fits_its_limits():
         assert len(set(names)) == len(names)
 
 
-AT_NIGHT = [("trees", "wine"), ("calibration", "wine"), ("small", "50 rows: xgpc"), ("papers", "noise"),
-            ("truth", "sampler")]  # fmt: skip
+AT_NIGHT = [("trees", "wine"), ("tuned", "table"), ("calibration", "wine"), ("papers", "noise"), ("truth", "sampler")]
 
 
 @pytest.mark.parametrize(
-    ("name", "only"), [("tuned", "table"), *(pytest.param(*one, marks=pytest.mark.nightly) for one in AT_NIGHT)]
+    ("name", "only"), [("small", "50 rows: xgpc"), *(pytest.param(*one, marks=pytest.mark.nightly) for one in AT_NIGHT)]
 )
 def test_a_run_stores_records_that_hold_and_measures_no_part_twice(name, only, tmp_path, monkeypatch, capsys):
     if name == "truth":

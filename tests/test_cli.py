@@ -295,14 +295,14 @@ def test_what_needs_an_extra_says_so(fails, tmp_path, monkeypatch, tuned, capsys
         without.setitem(sys.modules, "pyarrow", None)
         fails(["fit", "data.csv", "--target", "y", "--model", MODEL], "need pyarrow: pip install 'xgpc[app]'")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    tuned(demo_splits=1)
+    tuned(demo_splits=1, demo_rows=50)
     assert main(["demo"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "No picture without matplotlib: pip install 'xgpc[plot]'"
     assert os.listdir(tmp_path) == []
 
 
 def test_the_demonstration_prints_and_draws_scores_of_three_models(xgpc, tmp_path, tuned):
-    tuned(demo_splits=2)
+    tuned(demo_splits=2, demo_rows=200)
     out, err = xgpc("demo", "--seed", "1", "--output", tmp_path / "picture.png")
     assert err == ""
     assert all(len(line) < 160 for line in out.splitlines())
@@ -315,7 +315,7 @@ def test_the_demonstration_prints_and_draws_scores_of_three_models(xgpc, tmp_pat
     assert picture.shape[0] > 600
     assert picture.shape[1] > 1500
     assert np.std(picture[..., :3]) > 0.1
-    tuned(demo_splits=1)
+    tuned(demo_splits=1, demo_rows=50)
     for ending, start in (("pdf", b"%PDF"), ("svg", b"<?xml")):
         xgpc("demo", "--output", tmp_path / f"picture.{ending}")
         assert (tmp_path / f"picture.{ending}").read_bytes().startswith(start)

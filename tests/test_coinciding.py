@@ -33,36 +33,23 @@ def to_the_end(tuned):
     tuned(sweep_tolerance=1e-10)
 
 
-def given(points, n_neighbors):
-    """A model with nothing to learn."""
-    return GPClassifier(C(4.0) * RBF(0.5), inducing_points=points, optimizer=None, n_neighbors=n_neighbors)
-
-
 @POINTS
 @NEIGHBOURS
 @LABELS
-def test_repeated_rows_are_rows_with_their_number_as_weight(y, n_neighbors, points, to_the_end):
-    model = given(points, n_neighbors)
-    weighted = quietly(clone(model), X, y, sample_weight=NUMBERS)
-    repeated = quietly(clone(model), np.repeat(X, NUMBERS, axis=0), np.repeat(y, NUMBERS))
-    assert repeated.n_neighbors_ == weighted.n_neighbors_ == n_neighbors
-    assert_allclose(repeated.predict_proba(FRESH), weighted.predict_proba(FRESH), rtol=0.0, atol=1e-6)
-    assert_allclose(repeated.predict_latent(FRESH), weighted.predict_latent(FRESH), rtol=0.0, atol=1e-5)
-    assert_array_equal(repeated.posterior_.X, X)
-
-
-@POINTS
-@NEIGHBOURS
-@LABELS
-def test_a_row_is_its_parts_whose_weights_sum_to_its_own(y, n_neighbors, points, to_the_end):
+def test_a_row_is_its_copies_and_its_parts_whose_weights_sum_to_its_own(y, n_neighbors, points, to_the_end):
     """Wherever the parts stand behind the first of them."""
     rng = np.random.default_rng(0)
-    weight, share, order = rng.gamma(2.0, size=N), rng.uniform(0.1, 0.9, size=N), rng.permutation(N)
-    model = given(points, n_neighbors)
-    whole = quietly(clone(model), X, y, sample_weight=weight)
-    parts = np.r_[share * weight, ((1.0 - share) * weight)[order]]
+    model = GPClassifier(C(4.0) * RBF(0.5), inducing_points=points, optimizer=None, n_neighbors=n_neighbors)
+    weighted = quietly(clone(model), X, y, sample_weight=NUMBERS)
+    repeated = quietly(clone(model), np.repeat(X, NUMBERS, axis=0), np.repeat(y, NUMBERS))
+    share, order = rng.uniform(0.1, 0.9, size=N), rng.permutation(N)
+    parts = np.r_[share * NUMBERS, ((1.0 - share) * NUMBERS)[order]]
     split = quietly(clone(model), np.r_[X, X[order]], np.r_[y, y[order]], sample_weight=parts)
-    assert_allclose(split.predict_proba(FRESH), whole.predict_proba(FRESH), rtol=0.0, atol=1e-6)
+    for other in (repeated, split):
+        assert other.n_neighbors_ == weighted.n_neighbors_ == n_neighbors
+        assert_allclose(other.predict_proba(FRESH), weighted.predict_proba(FRESH), rtol=0.0, atol=1e-6)
+        assert_allclose(other.predict_latent(FRESH), weighted.predict_latent(FRESH), rtol=0.0, atol=1e-5)
+        assert_array_equal(other.posterior_.X, X)
 
 
 @pytest.mark.parametrize("n_distinct", [1, 2, 3])
@@ -90,6 +77,12 @@ def given_again(y, how, seed):
     return np.concatenate([np.arange(n), *more])
 
 
+def distinct(rows):
+    """The numbers in the order of their first places, so that the same rows are held out, and how often each is there."""
+    _, first, count = np.unique(rows, return_index=True, return_counts=True)
+    return rows[np.sort(first)], count[np.argsort(first)]
+
+
 def smooth_labels(n, n_classes, seed=0):
     """Rows with three features, and labels drawn from smooth probabilities."""
     rng = np.random.default_rng(seed)
@@ -105,11 +98,9 @@ def test_copies_are_learned_from_as_rows_with_weights(how, n_classes, options):
     X, y = smooth_labels(320, n_classes)
     rows = given_again(y, how, 0)
     model = GPClassifier(random_state=0, max_iter=15, **options)
-    # In the same order, so that the same rows are held out.
-    _, first, weight = np.unique(rows, return_index=True, return_counts=True)
-    once, order = rows[np.sort(first)], np.argsort(first)
+    once, weight = distinct(rows)
     copies = quietly(clone(model), X[rows], y[rows])
-    weighted = quietly(clone(model), X[once], y[once], sample_weight=weight[order])
+    weighted = quietly(clone(model), X[once], y[once], sample_weight=weight)
     new, _ = smooth_labels(300, n_classes, seed=1)
     assert copies.n_neighbors_ == weighted.n_neighbors_
     assert_allclose(copies.predict_proba(new), weighted.predict_proba(new), rtol=0.0, atol=5e-3)
@@ -194,9 +185,16 @@ def test_labels_that_copies_contradict_are_not_recalled():
     assert quietly(GPClassifier(random_state=0, n_neighbors=8, max_iter=5), X[:300], y[:300]).label_agreement_ == 0.0
 
 
-def test_a_file_keeps_the_agreement(tmp_path):
-    X, y = smooth_labels(200, 3)
-    model = quietly(GPClassifier(random_state=0, n_neighbors=5, max_iter=3), np.r_[X, X[:90]], np.r_[y, y[:90]])
+@pytest.fixture
+def recalling():
+    """A model with equal rows whose labels agree, and its rows, the first ninety of which were there twice."""
+    X, y = smooth_labels(200, 2)
+    model = GPClassifier(C(1.0) * RBF([1.0] * 3), random_state=0, n_neighbors=5, max_iter=3)
+    return quietly(model, np.r_[X, X[:90]], np.r_[y, y[:90]]), X, y
+
+
+def test_a_file_keeps_the_agreement(recalling, tmp_path):
+    model, X, _ = recalling
     model.save(tmp_path / "model.npz")
     again = GPClassifier.load(tmp_path / "model.npz")
     assert again.label_agreement_ == model.label_agreement_ > 0.5
@@ -215,9 +213,8 @@ def test_copies_of_sparse_rows_are_one_row():
     assert_array_equal(of_csr.predict_proba(X), dense.predict_proba(X))
 
 
-def test_acquisition_takes_rows_that_equal_a_training_row_as_new():
-    X, y = smooth_labels(200, 2)
-    model = quietly(GPClassifier(random_state=0, n_neighbors=5, max_iter=3), np.r_[X, X[:90]], np.r_[y, y[:90]])
+def test_acquisition_takes_rows_that_equal_a_training_row_as_new(recalling):
+    model, X, _ = recalling
     assert model.label_agreement_ > 0.5
     alone, (with_gradient, _) = (probability_of_feasibility(model, X, 1, return_grad=given) for given in (False, True))
     assert_allclose(alone, with_gradient, rtol=1e-9)
@@ -233,18 +230,16 @@ def test_copies_where_features_have_few_levels(how):
     f = 1.2 * (X[:, 0] - 2.5) + (X[:, 1] - 2.5) * (X[:, 2] - 2.5) / 2.0
     y = (rng.uniform(size=1000) < 1.0 / (1.0 + np.exp(-f))).astype(int)
     rows = given_again(y[:600], how, 0)
-    _, first, weight = np.unique(rows, return_index=True, return_counts=True)
-    once = rows[np.sort(first)]
+    once, weight = distinct(rows)
     model = GPClassifier(random_state=0, max_iter=15)
     copies = quietly(clone(model), X[rows], y[rows])
-    weighted = quietly(clone(model), X[once], y[once], sample_weight=weight[np.argsort(first)])
+    weighted = quietly(clone(model), X[once], y[once], sample_weight=weight)
     losses = [log_loss(y[600:], one.predict_proba(X[600:])) for one in (copies, weighted)]
     assert abs(losses[0] - losses[1]) < 0.02
 
 
-def test_a_stream_remembers_how_often_labels_of_copies_agree():
-    X, y = smooth_labels(200, 2)
-    model = quietly(GPClassifier(random_state=0, n_neighbors=5, max_iter=3), np.r_[X, X[:90]], np.r_[y, y[:90]])
+def test_a_stream_remembers_how_often_labels_of_copies_agree(recalling):
+    model, X, y = recalling
     before = model.label_agreement_
     without_warnings(model.partial_fit, X[:20] + 0.1, y[:20])
     assert model.label_agreement_ >= before > 0.5

@@ -78,7 +78,7 @@ def given_again(y, how, seed):
 
 
 def distinct(rows):
-    """The numbers in the order of their first places, so that the same rows are held out, and how often each is there."""
+    """The numbers in the order of their first places, for the same rows to be held out, and how often each is there."""
     _, first, count = np.unique(rows, return_index=True, return_counts=True)
     return rows[np.sort(first)], count[np.argsort(first)]
 

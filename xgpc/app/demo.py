@@ -54,8 +54,8 @@ def demo(arguments: argparse.Namespace) -> None:
                 start = perf_counter()
                 model.fit(X, y)
                 spent = perf_counter() - start
-                measured = scores(y_test, model.predict_proba(X_test), model.classes_)
-            results.setdefault(name, []).append({**measured, "seconds": spent})
+                measured = scores(y_test, model.predict_proba(X_test), model.classes_) | {"seconds": spent}
+            results.setdefault(name, []).append(measured)
     print(f"Data: ten digits of 8 x 8 pixels; {len(X)} training and {len(X_test)} test rows")
     print(f"GPClassifier(n_neighbors={N_NEIGHBORS}).summary(), first split", models[OURS].summary(), sep="\n")
     print(f"Scores of the test rows next to models of scikit-learn, means of {SPLITS} splits")
@@ -73,8 +73,7 @@ def demo(arguments: argparse.Namespace) -> None:
     figure = Figure(figsize=(13.0, 5.4), layout="constrained")
     halves = figure.subfigures(1, 2, squeeze=False)[0]
     calibration = halves[0].subplots()
-    with threadpool_limits(1, "openmp"):
-        ReliabilityDisplay.from_estimator(models, X_test, y_test, ax=calibration)
+    ReliabilityDisplay.from_estimator(models, X_test, y_test, ax=calibration)
     calibration.set_title(f"Calibration, {len(X_test)} test rows")
     halves[1].suptitle(f"The test rows that {OURS} is least sure of")
     probability = models[OURS].predict_proba(X_test)

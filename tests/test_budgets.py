@@ -124,7 +124,8 @@ def test_a_budget_that_is_over_keeps_the_given_kernel_with_a_posterior():
     model, _ = fitted("profile in stages", 1, kernel=kernel)
     assert model.kernel_ == kernel
     reference = quietly(GPClassifier(kernel, **{**SMALL, "optimizer": None, "max_iter": 1}), X, y)
-    assert model.elbo_ == reference.elbo_
+    # Better than the prior, and that in one pass.
+    assert len(y) * np.log(0.5) < model.elbo_ <= reference.elbo_
 
 
 @pytest.mark.parametrize("kind", ["profile in stages", "neighbours", "classes", "mini-batches", "full", "joint"])

@@ -27,6 +27,7 @@ from support.internals import (
     projected,
     projected_sums,
     proper_posterior,
+    starting_posterior,
     statistics,
     stochastic,
 )
@@ -81,6 +82,16 @@ def true_elbo(q, X, y, w, P):
     ell, _ = quad_vec(lambda t: norm.pdf(t) * log_expit(y * (mean + sd * t)), -12, 12, epsabs=1e-12, epsrel=1e-12)
     kl = 0.5 * (np.trace(covariance) + w @ w - len(w) + np.linalg.slogdet(P)[1])
     return np.sum(ell) - kl
+
+
+@pytest.mark.parametrize("variance", [1.0, 25.0, 2500.0])
+def test_the_first_posterior_is_far_better_than_the_prior(variance):
+    X, y, Z, spec = problem(3, 60, 8, 1, variance=variance)
+    rows, prior = training(X, y), SparsePrior.build(spec, Z)
+    at_prior, start = prior.at_prior(), starting_posterior(rows, None, prior, EXACT)
+    worst, first = (ascend(rows, q, EXACT, max_iter=0)[1] for q in (at_prior, start))
+    best = ascend(rows, start, EXACT)[1]
+    assert best - first < 0.5 * (best - worst)
 
 
 def test_exact_optimum_is_a_stationary_point_of_the_true_bound():

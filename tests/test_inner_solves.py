@@ -154,7 +154,7 @@ def test_gradients_of_stopped_inner_solves_are_those_of_the_profiled_bound():
 
     def solved(vector):
         prior = function.coordinates.prior(vector)
-        q = starting_posterior(rows, function.q, prior, site)
+        q = starting_posterior(rows, function.point.q, prior, site)
         return coordinate_ascent(rows, q, site, tol=1e-11, max_iter=2000, history=History()).elbo
 
     step = 1e-3

@@ -59,6 +59,16 @@ def matrix_gradients(
     h: np.ndarray,
     w: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, list[KernelGradient]]: ...
+def first_order_gain(
+    P: np.ndarray,
+    h: np.ndarray,
+    Rinv: np.ndarray,
+    w: np.ndarray,
+    target_P: np.ndarray,
+    target_h: np.ndarray,
+    other_Rinv: np.ndarray,
+    other_w: np.ndarray,
+) -> float: ...
 def inducing_factors(
     kernel: InducingKernel, least: float, n_jitters: int
 ) -> tuple[np.ndarray, np.ndarray, float] | None: ...

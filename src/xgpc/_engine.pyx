@@ -662,6 +662,32 @@ def divergence(const double[:, :, ::1] Rinv, const double[:, ::1] w, other):
     return 0.5 * (trace - C * m + distance) - log_det, distance
 
 
+def first_order_gain(const double[:, :, ::1] P, const double[:, ::1] h, const double[:, :, ::1] Rinv,
+                     const double[:, ::1] w, const double[:, :, :] target_P, const double[:, :] target_h,
+                     const double[:, :, ::1] other_Rinv, const double[:, ::1] other_w):
+    """See ``PosteriorOperations.first_order_gain``, for q with natural parameters P and h and sites that make those of
+    ``target``: lower triangles (C, m, m) and (C, m). O(C m^3)."""
+    cdef Py_ssize_t c, i, j, m = w.shape[1]
+    cdef double[::1] room = kept_numbers("covariance", 2 * m * m)
+    cdef double* covariance = &room[0]
+    cdef double* other = covariance + m * m
+    cdef double gain = 0.0, missing, step
+    with nogil:
+        for c in range(w.shape[0]):
+            memcpy(covariance, &Rinv[c, 0, 0], m * m * sizeof(double))
+            memcpy(other, &other_Rinv[c, 0, 0], m * m * sizeof(double))
+            _blas.lauum_lower(m, covariance)
+            _blas.lauum_lower(m, other)
+            for i in range(m):
+                step = other_w[c, i] - w[c, i]
+                gain += (target_h[c, i] - h[c, i]) * step
+                for j in range(i + 1):
+                    missing = (0.5 if i == j else 1.0) * (target_P[c, i, j] - P[c, i, j])
+                    gain -= missing * (w[c, j] * step + w[c, i] * (other_w[c, j] - w[c, j])
+                                       + other[i * m + j] - covariance[i * m + j])
+    return gain
+
+
 def inducing_factors(InducingKernel kernel, double least, Py_ssize_t n_jitters):
     """(L, L^{-1}, jitter) with L L^T = k(Z, Z) + jitter times its mean diagonal, and the first of ``least``, ten times
     ``least``, ... with which the matrix is positive definite; None if none of so many is enough. O(m^3)."""

@@ -127,11 +127,7 @@ class SparsePosterior(KernelPosterior):
 
     def first_order_gain(self, target: Natural, other: Self) -> float:
         """O(C m^3)."""
-        missing = target[0] - self.P
-        missing = missing + np.swapaxes(np.tril(missing, -1), -1, -2)
-        by_mean = target[1] - self.h - (missing @ self.w[..., None])[..., 0]
-        narrowed = [float(np.sum((q.Rinv @ missing) * q.Rinv)) for q in (self, other)]
-        return float(np.sum(by_mean * (other.w - self.w))) + 0.5 * (narrowed[0] - narrowed[1])
+        return _engine.first_order_gain(self.P, self.h, self.Rinv, self.w, *target, other.Rinv, other.w)
 
     def gradient(
         self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural

@@ -13,6 +13,7 @@ import numpy as np
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training, is_same_prior
 from ..likelihoods import other_site
+from ..rows.block import Block
 from ..rows.clock import has_passed
 from ..statistics import (
     FixedSites,
@@ -346,21 +347,37 @@ def coordinate_ascent(
     return Ascent(point, max_iter, False, first_rate)
 
 
+@dataclass(frozen=True)
+class StandardNormal:
+    """Independent standard normal values of one latent function at all rows."""
+
+    work: float = 1.0
+    n_latents: int = 1
+
+    def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros((1, len(block))), np.ones((1, len(block)))
+
+
 def starting_posterior(
     training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site
 ) -> KernelPosterior:
     """The start under ``prior``: from the sites of q if given, else from the better of the bound's starts.
 
     The bounds of augmented likelihoods have poor optima at which all classes are about equally likely, and no single
-    start avoids them for all kernels. With q this takes one pass over the rows; else one for each update: at most
-    three, or 113 for bounds with two starts. Once time is over only the first start is used.
+    start avoids them for all kernels. Under a prior of large variance the exact sites of one latent function know
+    little, and the first step would overshoot: those of standard normal latent values halve the number of steps. This
+    takes one pass over the rows, as with q; else one for each update: at most three, or 113 for bounds with two starts.
+    Once time is over only the first start is used.
     """
     if q is not None:
         return carry_over(training, q, prior, site)
     first, other = site.record.start, site.record.other_start
     ascend = partial(coordinate_ascent, training)
     at_prior = start = prior.at_prior(training.n_latents)
-    if first is not None:
+    if first is None and site.record.is_exact and training.n_latents == 1:
+        sites = SitesAtPosterior(StandardNormal(), site)  # type: ignore[arg-type]
+        start = proper_posterior(training, sites, prior) or at_prior
+    elif first is not None:
         start = ascend(at_prior, other_site(first, site), tol=0.0, max_iter=START_UPDATES).point.q
     if other is None or has_passed(training.executor.clock):
         return start

@@ -329,8 +329,8 @@ class KernelSpec:
         values = np.array(theta, dtype=np.float64)
         if values.shape != self.theta.shape or not np.all(np.isfinite(values)):
             raise ValueError(f"theta must be {len(self.theta)} finite numbers; got {theta!r}.")
-        other = copy.copy(self)
-        other.theta = other._values = values
+        other = object.__new__(type(self))
+        vars(other).update(vars(self), theta=values, _values=values)
         return other
 
     def within_bounds(self) -> KernelSpec:

@@ -104,9 +104,9 @@ class Coordinates:
 
     def prior(self, vector: np.ndarray) -> KernelPrior:
         """The prior at a vector; ValueError if its covariance matrix cannot be factorised."""
-        *values, points, _, _ = np.split(vector, self._ends)
-        Z = points.reshape(self.start.Z.shape) * self.unit if self.learn_inducing else self.start.Z
-        specs = [group.spec.with_theta(theta) for group, theta in zip(self.start.groups, values, strict=True)]
+        parts = [vector[start:end] for start, end in zip([0, *self._ends], self._ends, strict=False)]
+        Z = parts[-2].reshape(self.start.Z.shape) * self.unit if self.learn_inducing else self.start.Z
+        specs = [group.spec.with_theta(theta) for group, theta in zip(self.start.groups, parts, strict=False)]
         return self.start.rebuilt(specs, Z)
 
 
@@ -155,14 +155,6 @@ class ProfiledBound:
         self.log_prior, self.value = log_prior, ascent.elbo + log_prior[0]
         self.options.reached(ascent.q, ascent.point.site)
 
-    @property
-    def q(self) -> KernelPosterior:
-        return self.point.q
-
-    def tighten(self) -> None:
-        """Make inner solves ten times more accurate from now on."""
-        self.tightening *= 0.1
-
     def _least_gain(self) -> float:
         """Smallest useful accuracy of an inner solve, in nats: a share of what ``tol`` requires, or round-off."""
         wanted = min(INNER_RANGE[0], self.share * self.options.tol * max(LEAST_BOUND, abs(self.value)))
@@ -173,7 +165,7 @@ class ProfiledBound:
 
         The inner solve is accurate enough to show whether this value exceeds the best one.
         """
-        is_best, q, site = np.array_equal(vector, self.vector), self.q, self.point.site
+        is_best, q, site = np.array_equal(vector, self.vector), self.point.q, self.point.site
         is_known = is_best and self._has_stepped
         point, iterations = self.point, 0
         log_prior, by_theta = self.log_prior
@@ -240,7 +232,7 @@ def profile(training: Training, start: KernelPosterior, site: Site, options: Opt
         if n_iter >= max_iter or status == "max_iter":
             limit = "" if n_iter >= max_iter else "twice max_iter evaluations were"
             return Outcome(function.point, n_iter, options.too_few("the optimizer", limit))
-        function.tighten()
+        function.tightening *= 0.1
         problem = f"the optimizer's line search failed after {n_iter} iterations"
         if status == "converged":
             problem = f"the optimizer could not confirm tol={options.tol:g}: ascents of the posterior are too slow"

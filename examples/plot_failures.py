@@ -54,7 +54,8 @@ def optimise(knows_failures, n_first=16, n_trials=34):
         with warnings.catch_warnings():
             # The first trials are too few to learn length scales, and both models say so.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            classifier.fit(X, ok)
+            if knows_failures:
+                classifier.fit(X, ok)
             objective.fit(X[ok], value(*X[ok].T))
         candidates = draw(2048, seed=100 + trial)
         mean, std = objective.predict(candidates, return_std=True)

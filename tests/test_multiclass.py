@@ -148,7 +148,7 @@ def test_mean_of_softmax_solves_the_newton_system(likelihood, bound, share, weig
 @cases([("logit", "exact", "kernel"), *(case for case in CASES if case[:2] in SEVERAL)])
 def test_neither_threads_nor_caches_change_a_bit(likelihood, bound, share, tuned):
     tuned(parallel_work=0.0)
-    problem = Problem(likelihood, bound, share, n=5000, m=60)
+    problem = Problem(likelihood, bound, share, n=BLOCK_ROWS + 400, m=30)
     q, site, results = problem.arbitrary_posterior(), problem.site(), []
     for n_jobs, cache_bytes in ((1, 0), (1, 2**29), (2, 0), (3, 2**29)):
         rows = problem.training(n_jobs=n_jobs, cache_bytes=cache_bytes)

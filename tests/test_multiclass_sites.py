@@ -170,7 +170,7 @@ def test_logistic_softmax_site_is_stationary(seed, n_classes, factor, offset):
     assert_allclose(precision, (label + gamma) * np.tanh(0.5 * c) / (2.0 * c), rtol=1e-12)
 
 
-def by_fine_rule(m, v, y, n_nodes=2001):
+def by_fine_rule(m, v, y, n_nodes=501):
     """ell and lambda (C,) of one point by their integrals, without the library's table."""
     sd = np.sqrt(v)
     low, high = np.max(m - 4.0 - 7.5 * sd), np.max(m + np.where(v < 72.0, 36.0 + 0.5 * v, np.sqrt(72.0 * v)))

@@ -22,9 +22,9 @@ from ..status import warn_user
 from .hold_out import FEW_ROWS
 
 # n_inducing="auto" starts with FIRST_INDUCING points, or with FIRST_OF_FEW for fewer than FEW_ROWS rows, where fewer
-# points miss relevant features, and doubles them up to MAX_INDUCING. Up to MOST_ALL_ROWS rows are all inducing points:
+# points miss relevant features, and doubles them up to MOST_GROWN. Up to MOST_ALL_ROWS rows are all inducing points:
 # k-means and the choice of a number take longer than the products with larger matrices.
-FIRST_INDUCING, FIRST_OF_FEW, MOST_ALL_ROWS, MAX_INDUCING = 32, 64, 128, 2048
+FIRST_INDUCING, FIRST_OF_FEW, MOST_ALL_ROWS, MOST_GROWN, MAX_INDUCING = 32, 64, 128, 512, 2048
 # Lloyd iterations: the optimizer moves the points anyway, so k-means need not converge.
 KMEANS_ITERATIONS = 30
 # Standardised rows that agree to this many decimals count as one: k-means would warn that it finds too few clusters.
@@ -188,10 +188,10 @@ def fit_bytes(n_rows: int, n_classes: int, n_inducing: int, own_kernels: bool) -
 def most_points(n_rows: int, n_classes: int, own_kernels: bool) -> int:
     """Largest number of inducing points by default: it fits half of the memory limit and the time limit."""
     if n_classes == 1:
-        return MAX_INDUCING
+        return MOST_GROWN
     pair = OWN_PAIR_BYTES if own_kernels else PAIR_BYTES
     in_memory = math.isqrt(int(0.5 * MOST_BYTES / (pair * n_classes)))
-    return min(MAX_INDUCING, in_memory, max(FIRST_INDUCING, int(MOST_VALUES / (n_rows * n_classes))))
+    return min(MOST_GROWN, in_memory, max(FIRST_INDUCING, int(MOST_VALUES / (n_rows * n_classes))))
 
 
 def warn_of_many_classes(n_rows: int, n_classes: int, n_inducing: int, own_kernels: bool) -> None:

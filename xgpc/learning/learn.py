@@ -101,8 +101,10 @@ def n_neighbors(fit: Fit, first: Candidate) -> int:
     reason = _why_not(fit, first)
     if reason and not is_auto:
         raise ValueError(f"n_neighbors={value} {reason}. Leave n_neighbors='auto', or give 0.")
-    # A round alone may decide for few rows, if learning uses all of them, and no splits are prescribed.
-    may_test = fit.learns and isinstance(fit.config.subset_sizes, str) and fit.hold_out.is_random
+    # A round alone may decide for few rows, if learning uses all of them, and neither kernel nor splits are given.
+    may_test = (
+        fit.learns and fit.config.kernel is None and isinstance(fit.config.subset_sizes, str) and fit.hold_out.is_random
+    )
     note, least = "", SCORED_ROWS if may_test else FEW_ROWS
     if issparse(fit.source.rows) and n_rows >= FEW_ROWS:
         note = "the distances need dense rows, and these are sparse."

@@ -3,7 +3,7 @@
 
 #include "vmath.h"
 
-/* Up to this size the matrices stay in a second-level cache, and xg_cholesky takes a quarter of LAPACK's time. */
+/* Up to this size the matrices stay in a second-level cache, and xg_cholesky takes half of LAPACK's time. */
 #define XG_CHOLESKY_MOST 256
 
 /* Numbers of scratch for matrices (m, m). */

@@ -79,7 +79,8 @@ XG_INLINE four sums_of(doubles a, doubles b, doubles c, doubles d)
 
 int xg_is_wide(void) { return XG_WIDTH > 2; }
 
-/* Room for a strip, the diagonal of a triangle, or HIGH scaled columns; and for what _tiles.pxd does with the BLAS. */
+/* Room for a strip and the diagonal of a triangle, or for HIGH scaled columns and a register of each column; and for what
+ * _tiles.pxd does with the BLAS. */
 ptrdiff_t xg_triangle_scratch(ptrdiff_t n, ptrdiff_t m)
 {
     ptrdiff_t size = VECTORS * XG_WIDTH * m + (m + COLUMNS) * COLUMNS + HIGH * n + 3 * CACHE_LINE / 8;

@@ -187,18 +187,21 @@ XG_INLINE double NAME(scale_and_sum)(ptrdiff_t n, const REAL *restrict a, const 
     return total;
 }
 
-/* Adds inner products of HIGH columns of b and 4 of a, n numbers each, to rows of P. Of row p, the first ``wanted`` + p
- * are added; fewer rows or columns than there might be are repeated, and not added. */
+/* Adds inner products of HIGH columns of b and 4 of a, n numbers each, to rows of P. Columns of b are whole registers, with
+ * zeros at their ends; ``tails`` has the last, incomplete registers of a in the same way. Of row p, the first ``wanted`` +
+ * p are added; fewer rows or columns than there might be are repeated, and not added. */
 XG_INLINE void NAME(add_products)(ptrdiff_t n, ptrdiff_t m, ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t wanted,
-                                  const REAL *b, const REAL *a, double *P)
+                                  const REAL *b, const REAL *a, const REAL *tails, double *P)
 {
-    const REAL *left[HIGH], *right[4];
+    const REAL *left[HIGH], *right[4], *last[4];
+    ptrdiff_t stride = (n + SIZE - 1) / SIZE * SIZE;
     VECTOR sum[HIGH][4];
-    double ends[HIGH][4] = {{0.0}};
-    UNROLLED for (int q = 0; q < 4; ++q)
+    UNROLLED for (int q = 0; q < 4; ++q) {
         right[q] = a + (q < columns ? q : 0) * n;
+        last[q] = tails + (q < columns ? q : 0) * SIZE;
+    }
     UNROLLED for (int p = 0; p < HIGH; ++p) {
-        left[p] = b + (p < rows ? p : 0) * n;
+        left[p] = b + (p < rows ? p : 0) * stride;
         UNROLLED for (int q = 0; q < 4; ++q)
             sum[p][q] = (VECTOR){0};
     }
@@ -211,17 +214,17 @@ XG_INLINE void NAME(add_products)(ptrdiff_t n, ptrdiff_t m, ptrdiff_t rows, ptrd
             UNROLLED for (int q = 0; q < 4; ++q)
                 sum[p][q] += READ(left[p] + i) * x[q];
     }
-    for (; i < n; ++i)
-        for (int p = 0; p < HIGH; ++p)
-            for (int q = 0; q < 4; ++q)
-                ends[p][q] += (double)left[p][i] * right[q][i];
+    if (i < n)
+        UNROLLED for (int p = 0; p < HIGH; ++p)
+            UNROLLED for (int q = 0; q < 4; ++q)
+                sum[p][q] += READ(left[p] + i) * READ(last[q]);
     UNROLLED for (int p = 0; p < HIGH; ++p) {
         doubles part[4][PARTS];
         UNROLLED for (int q = 0; q < 4; ++q) {
             NAME(in_double)(sum[p][q], part[q]);
             part[q][0] += PARTS > 1 ? part[q][PARTS - 1] : (doubles){0.0};
         }
-        four total = sums_of(part[0][0], part[1][0], part[2][0], part[3][0]) + *(const four *)ends[p];
+        four total = sums_of(part[0][0], part[1][0], part[2][0], part[3][0]);
         ptrdiff_t most = wanted + p < columns ? wanted + p : columns;
         if (p < rows && most == 4)
             *(four *)(P + p * m) += total;
@@ -234,13 +237,21 @@ XG_INLINE void NAME(add_products)(ptrdiff_t n, ptrdiff_t m, ptrdiff_t rows, ptrd
 void NAME(xg_add_outer)(ptrdiff_t n, ptrdiff_t m, const REAL *a, const double *s, const double *r, double *P,
                         double *h, double *scratch)
 {
-    REAL *scaled = aligned(scratch);
+    ptrdiff_t whole = n / SIZE * SIZE, stride = (n + SIZE - 1) / SIZE * SIZE;
+    REAL *scaled = aligned(scratch), *tails = scaled + HIGH * stride;
+    for (ptrdiff_t k = 0; k < m; ++k)
+        for (ptrdiff_t i = 0; i < SIZE; ++i)
+            tails[k * SIZE + i] = whole + i < n ? a[k * n + whole + i] : 0;
     for (ptrdiff_t j = 0; j < m; j += HIGH) {
         ptrdiff_t rows = m - j < HIGH ? m - j : HIGH;
-        for (ptrdiff_t p = 0; p < rows; ++p)
-            h[j + p] += NAME(scale_and_sum)(n, a + (j + p) * n, s, r, scaled + p * n);
+        for (ptrdiff_t p = 0; p < rows; ++p) {
+            h[j + p] += NAME(scale_and_sum)(n, a + (j + p) * n, s, r, scaled + p * stride);
+            for (ptrdiff_t i = n; i < stride; ++i)
+                scaled[p * stride + i] = 0;
+        }
         for (ptrdiff_t k = 0; k < j + rows; k += 4)
-            NAME(add_products)(n, m, rows, m - k < 4 ? m - k : 4, j - k + 1, scaled, a + k * n, P + j * m + k);
+            NAME(add_products)(n, m, rows, m - k < 4 ? m - k : 4, j - k + 1, scaled, a + k * n, tails + k * SIZE,
+                               P + j * m + k);
     }
 }
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = (
-    "vmath", "sites", "binary_sites", "multiclass_sites", "likelihoods", "kernels", "kernel_algebra", "gradients",
-    "rows", "precision", "inference", "adam", "full", "local", "local_classes", "local_input", "links", "memory_maps",
+    "vmath", "sites", "binary_sites", "multiclass_sites", "likelihoods", "kernels", "axis_matern", "gradients", "tiles",
+    "rows", "precision", "inference", "full", "local", "links", "memory_maps",
 )  # fmt: skip
 THREAD_TESTS = ("free_threading", "neighbours", "rows", "local")
 # Symbols of the sanitizers are those of the process.

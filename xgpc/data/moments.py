@@ -72,8 +72,8 @@ def mean_and_spread(source: RowSource) -> tuple[np.ndarray, np.ndarray, np.ndarr
     for block in source.blocks():
         low, high = np.minimum(low, np.min(block.X, axis=0)), np.maximum(high, np.max(block.X, axis=0))
         deviation = block.X - first
-        sums[0] += weight[block.rows] @ deviation
-        sums[1] += weight[block.rows] @ np.square(deviation, out=deviation)
+        sums += [weight[block.rows] @ deviation, weight[block.rows] @ np.square(deviation, out=deviation)]
+        del deviation  # Not there beside that of the next block.
     shift, square = sums / source.total_weight
     is_varying = varies(low, high)
     spread = np.where(is_varying, np.sqrt(np.maximum(square - shift**2, 0.0)), 0.0)

@@ -104,6 +104,33 @@ def test_neighbours_are_taken_where_classes_change_quickly():
     assert len(model.posterior_.X) == 4000
 
 
+@pytest.mark.parametrize(("n_rows", "cells"), [(1000, 6), (2500, 12)])
+def test_neighbours_are_left_out_where_classes_are_smooth(n_rows, cells):
+    X, y = checkerboard(n_rows, np.random.default_rng(0), cells, noise=0.0)
+    local, smooth = fit(X, y, n_inducing=20), fit(X, (X[:, 0] > 0.5).astype(int), n_inducing=20)
+    assert local.n_neighbors_ == 24
+    assert smooth.n_neighbors_ == 0
+    assert any("in the first round of learning" in text and "not taken" in text for text in smooth.decisions_)
+    # A user who gives a kernel for few rows pays for no comparison.
+    given = fit(X, y, n_inducing=20, kernel=C() * RBF())
+    assert (given.n_neighbors_ == 24) == (n_rows >= 2000)
+
+
+def test_repeated_rows_count_for_neighbours():
+    """Labels of new rows are noise, but rows that repeat a training row have its label: neighbours know these rows."""
+    rng = np.random.default_rng(0)
+    places, labels = rng.normal(size=(4000, 2)), rng.integers(0, 2, 4000)
+    seen, new = rng.integers(0, 4000, 2600), rng.integers(0, 4000, 2000)
+    model = fit(places[seen], labels[seen])
+    share = 1.0 - len(np.unique(seen)) / 2600
+    assert 0.2 < share < 0.3
+    assert model.n_neighbors_ == 24
+    loss = losses(model, places[new], labels[new])
+    is_repeated = np.isin(new, seen)
+    assert loss[is_repeated].mean() < 0.1
+    assert abs(loss[~is_repeated].mean() - np.log(2.0)) < 0.05
+
+
 def test_kernels_of_the_first_round_take_turns():
     """A rough kernel, a smooth and an axis-aligned one, the rough one again: the turns have raised its variance."""
     model = fit(*checkerboard(4000, np.random.default_rng(0)), n_inducing=32)

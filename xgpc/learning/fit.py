@@ -48,6 +48,7 @@ class Fit:
     prior_mean: PriorMean = OF_SITE
     seed: int = 0  # for random numbers that do not depend on how many others were drawn
     n_copies: int = 0  # rows that ``merged`` has left out of ``source``
+    share_of_copies: float = 0.0  # of the largest class; a user who oversamples copies the others
 
     @property
     def training(self) -> Training:
@@ -122,10 +123,13 @@ class Fit:
         if np.array_equal(places, np.arange(n_rows)) or contradicted(places, codes) > MOST_CONTRADICTED:
             return self
         distinct = Distinct.of(source, codes)
+        largest = np.argmax(np.bincount(hold_out.labels[distinct.first]))
+        share = 1.0 - np.sum(hold_out.labels[distinct.first] == largest) / np.sum(hold_out.labels == largest)
         # Rows at a single place cannot be divided by places.
         hold_out = replace(hold_out, places=places if np.any(places) else None).among(distinct.first)
         n_copies = 0 if self.stream else n_rows - distinct.source.n_rows
-        return replace(self, source=distinct.source, hold_out=hold_out, n_copies=self.n_copies + n_copies)
+        n_copies += self.n_copies
+        return replace(self, source=distinct.source, hold_out=hold_out, n_copies=n_copies, share_of_copies=float(share))
 
 
 class FurtherRows(NamedTuple):

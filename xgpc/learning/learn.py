@@ -55,7 +55,7 @@ MOST_WHITENED = 6_000_000
 NATS_OF_ROW = 5e-4
 
 # Where more rows than this share repeat others, a user has copied them, and new rows will not repeat them so: a
-# bootstrap has .37, a table given twice .5. (In wine it is .15, in letter .07.)
+# bootstrap has .37, a table given twice .5. (In wine it is .15 of all rows, in letter .07.)
 MOST_REPEATED = 0.3
 # If no rows are held out for a decision, neighbours must win the first round by this many standard errors.
 ERRORS_OF_FEW = 2.0
@@ -186,14 +186,14 @@ def _learned_in_part(task: Task, completely: bool) -> Candidate:
     return learn_in_stages(part.part(rows, is_thinned=True), replace(first, grow_to=0), GROWING_ITERATIONS)
 
 
-def _rise(fit: Fit, scores: Scores, simpler: Scores) -> Rise:
-    """Whether neighbours predict rows better: held-out ones, and those that repeat a training row, as often as
-    training rows repeat each other.
+def _rise(fit: Fit, scores: Scores, simpler: Scores, errors: float = 0.0) -> Rise:
+    """Whether neighbours predict rows better, by some standard errors: held-out rows, and those that repeat a training
+    row, as often as training rows repeat each other.
 
     Copies are on one side of every split; with neighbours the model knows the labels of repeated rows.
     """
-    share = fit.n_copies / (fit.n_copies + fit.source.n_rows)
-    return scores.above(simpler, share * scores.mean if share < MOST_REPEATED else 0.0)
+    known = fit.share_of_copies * scores.mean if fit.share_of_copies < MOST_REPEATED else 0.0
+    return scores.above(simpler, known + (errors * (scores - simpler).error if errors else 0.0))
 
 
 def _gain(task: Task, scores: Scores, fit: Fit, held_out: np.ndarray) -> Gain:
@@ -223,9 +223,7 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
         pairs = zip(points, splits, strict=True)
         simpler = joined([predicted(part, point.q, point.site, held_out) for point, (_, held_out) in pairs])
         subject = f"With {k} neighbours of each row, in the first round of learning,"
-        rise = _rise(task.fit, best.corrected, simpler)
-        if not len(split[1]):
-            rise = best.corrected.above(simpler, ERRORS_OF_FEW * (best.corrected - simpler).error)
+        rise = _rise(task.fit, best.corrected, simpler, 0.0 if len(split[1]) else ERRORS_OF_FEW)
         if not accept(rise, subject, history):
             return sparse
     elif max_iter and not best.n_learned:

@@ -136,6 +136,17 @@ class SitesAtPosterior(ForWorkers):
 
 
 @dataclass(frozen=True)
+class FirstSites:
+    """The sites at a standard normal latent value of each row, of one latent function; they are not cached."""
+
+    site: Site
+    n_latents: int = 1
+
+    def of(self, block: Block, kind: str = SITES) -> EvaluatedSites:
+        return evaluated(block, self.site, np.zeros((1, len(block))), np.ones((1, len(block))))
+
+
+@dataclass(frozen=True)
 class FixedSites:
     """Sites with given precisions and linear terms (C, n) of all rows."""
 
@@ -156,7 +167,7 @@ class FixedSites:
 class Projection(ForWorkers):
     """Sites and the prior that they are projected to; with ``clipped``, negative precisions become zero."""
 
-    sites: SitesAtPosterior | FixedSites
+    sites: SitesAtPosterior | FirstSites | FixedSites
     prior: Any  # Prior
     clipped: bool = field(default=False, kw_only=True)
 

@@ -204,10 +204,7 @@ class InducingPrior(KernelPrior):
     def posterior(self, natural: Natural) -> SparsePosterior | None:
         """q from its natural parameters (lower triangles of P), or None if P is not positive definite; O(C m^3)."""
         parts = _engine.gaussian(*natural, self.distribution_before)
-        if parts is None:
-            return None
-        P, Rinv, w, kl, squared_norm = parts
-        return self.posterior_class(self, P, natural[1], Rinv, w, kl, squared_norm)
+        return None if parts is None else self.posterior_class(self, parts[0], natural[1], *parts[1:])
 
     @property
     def distribution_before(self) -> Distribution | None:

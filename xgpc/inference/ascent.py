@@ -13,9 +13,9 @@ import numpy as np
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training, is_same_prior
 from ..likelihoods import other_site
-from ..rows.block import Block
 from ..rows.clock import has_passed
 from ..statistics import (
+    FirstSites,
     FixedSites,
     Products,
     Projection,
@@ -220,13 +220,15 @@ def coupled_end(training: Training, point: Point[Q]) -> KernelPosterior | None:
 
 
 def projected(
-    training: Training, sites: SitesAtPosterior | FixedSites, prior: KernelPrior, clipped: bool = False
+    training: Training, sites: SitesAtPosterior | FirstSites | FixedSites, prior: KernelPrior, clipped: bool = False
 ) -> Natural:
     """The natural parameters that sites give under another prior."""
     return prior.with_sites(*training.reduce(project_sites, Projection(sites, prior, clipped=clipped)))
 
 
-def proper_posterior(training: Training, sites: SitesAtPosterior, prior: KernelPrior) -> KernelPosterior | None:
+def proper_posterior(
+    training: Training, sites: SitesAtPosterior | FirstSites, prior: KernelPrior
+) -> KernelPosterior | None:
     """The posterior that sites give under another prior; None only if it is not finite.
 
     If it is not proper, negative precisions are set to zero; the gradients by the means stay the same.
@@ -347,17 +349,6 @@ def coordinate_ascent(
     return Ascent(point, max_iter, False, first_rate)
 
 
-@dataclass(frozen=True)
-class StandardNormal:
-    """Independent standard normal values of one latent function at all rows."""
-
-    work: float = 1.0
-    n_latents: int = 1
-
-    def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        return np.zeros((1, len(block))), np.ones((1, len(block)))
-
-
 def starting_posterior(
     training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site
 ) -> KernelPosterior:
@@ -375,8 +366,7 @@ def starting_posterior(
     ascend = partial(coordinate_ascent, training)
     at_prior = start = prior.at_prior(training.n_latents)
     if first is None and site.record.is_exact and training.n_latents == 1:
-        sites = SitesAtPosterior(StandardNormal(), site)  # type: ignore[arg-type]
-        start = proper_posterior(training, sites, prior) or at_prior
+        start = proper_posterior(training, FirstSites(site), prior) or at_prior
     elif first is not None:
         start = ascend(at_prior, other_site(first, site), tol=0.0, max_iter=START_UPDATES).point.q
     if other is None or has_passed(training.executor.clock):

@@ -302,7 +302,7 @@ def test_what_needs_an_extra_says_so(fails, tmp_path, monkeypatch, tuned, capsys
 
 
 def test_the_demonstration_prints_and_draws_scores_of_three_models(xgpc, tmp_path, tuned):
-    tuned(demo_splits=2, demo_rows=200)
+    tuned(demo_splits=2)
     out, err = xgpc("demo", "--seed", "1", "--output", tmp_path / "picture.png")
     assert err == ""
     assert all(len(line) < 160 for line in out.splitlines())

@@ -283,7 +283,7 @@ BAD_ARRAYS = {
     "an infinite class": ("several classes", {"classes": np.array([0.0, 1.0, np.inf])}, "'classes' has numbers"),
     "history of other rows": ("sparse", {"history_elbo": np.zeros(2)}, "its history_ has a column 'elbo' of shape"),
     "history of a number": ("sparse", {"history_elbo": np.array(1.0)}, "its history_ has a column 'elbo' of shape"),
-    "table in a history": ("neighbours", {"history_decision": np.full((9, 2), "a")}, "has a column 'decision' of"),
+    "table in a history": ("several classes", {"history_decision": np.full((9, 2), "a")}, "has a column 'decision' of"),
     "history without rows": (
         "sparse", {"history_n_rows": np.full(10**3, np.nan)}, "its history_ has a column .* of shape"
     ),

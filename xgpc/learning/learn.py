@@ -57,7 +57,8 @@ NATS_OF_ROW = 5e-4
 # Where more rows than this share repeat others, a user has copied them, and new rows will not repeat them so: a
 # bootstrap has .37, a table given twice .5. (In wine it is .15 of all rows, in letter .07.)
 MOST_REPEATED = 0.3
-# If no rows are held out for a decision, neighbours must win the first round by this many standard errors.
+# If no rows are held out for a decision, neighbours must win the first round by this many standard errors. The round
+# ends after its first turn if they lose by as many.
 ERRORS_OF_FEW = 2.0
 
 
@@ -215,16 +216,21 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
     group, first = sparse.prior.groups[0], task.first.prior.groups[0].spec
     if is_axis_aligned(group.spec) and is_of_default_kind(first):
         first = axis_aligned(first)
-    tried = first_round(task, group, first, splits, max_iter)
+    again = without.under(without.prior)
+    points = [posterior_of(part.part(support), again) for support, _ in splits]
+    pairs = zip(points, splits, strict=True)
+    simpler = joined([predicted(part, point.q, point.site, held_out) for point, (_, held_out) in pairs])
+    errors = ERRORS_OF_FEW if is_auto and not len(split[1]) else 0.0
+
+    def is_hopeless(fit: LocalFit) -> bool:
+        gains = fit.corrected - simpler
+        return gains.mean < -errors * gains.error if errors else False
+
+    tried = first_round(task, group, first, splits, max_iter, is_hopeless)
     best = max(tried, key=score)
     if is_auto:
-        again = without.under(without.prior)
-        points = [posterior_of(part.part(support), again) for support, _ in splits]
-        pairs = zip(points, splits, strict=True)
-        simpler = joined([predicted(part, point.q, point.site, held_out) for point, (_, held_out) in pairs])
         subject = f"With {k} neighbours of each row, in the first round of learning,"
-        rise = _rise(task.fit, best.corrected, simpler, 0.0 if len(split[1]) else ERRORS_OF_FEW)
-        if not accept(rise, subject, history):
+        if not accept(_rise(task.fit, best.corrected, simpler, errors), subject, history):
             return sparse
     elif max_iter and not best.n_learned:
         gain = _gain(task, tried[-1].corrected, part, best.held_out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -163,7 +163,12 @@ def size_of_round(number: int, n_latents: int) -> tuple[int, int]:
 
 
 def first_round(
-    task: Task, prior: SparsePrior, first: KernelSpec, splits: Sequence[Split], max_iter: int
+    task: Task,
+    prior: SparsePrior,
+    first: KernelSpec,
+    splits: Sequence[Split],
+    max_iter: int,
+    is_hopeless: Callable[[LocalFit], bool],
 ) -> list[LocalFit]:
     """``prior``'s kernel, and the candidates as they learn from the held-out rows of some splits.
 
@@ -173,6 +178,7 @@ def first_round(
     first : another initial kernel, which learning without neighbours started from; it is tried as it is and with
         shorter length scales, because inducing points may have missed the structure and left a kernel without any
     max_iter : most iterations of a round; 0 learns nothing
+    is_hopeless : whether the turns end after the first of them
     """
     none = Scores(np.empty(0), np.empty(0))
 
@@ -194,6 +200,8 @@ def first_round(
             moved = prior.rebuilt([at_parameters_of(fit.prior.spec, specs[i], X, k, n_threads)], prior.Z)
             fit = fitted_round(task, replace(fit, prior=moved), splits, min(max_iter, most))
             best[i] = max(fit, best.get(i, fit), key=score)
+            if len(best) == 1 and is_hopeless(fit):
+                break
         return list(best.values())
 
     tried = in_turns(max([unchanged, start(first), start(nearer(first, X, k, n_threads))], key=score))

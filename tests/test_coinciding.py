@@ -95,9 +95,9 @@ def smooth_labels(n, n_classes, seed=0):
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("how", ["doubled", "bootstrap", "oversampled"])
 def test_copies_are_learned_from_as_rows_with_weights(how, n_classes, options):
-    X, y = smooth_labels(320, n_classes)
+    X, y = smooth_labels(240, n_classes)
     rows = given_again(y, how, 0)
-    model = GPClassifier(random_state=0, max_iter=15, **options)
+    model = GPClassifier(random_state=0, max_iter=8, **options)
     once, weight = distinct(rows)
     copies = quietly(clone(model), X[rows], y[rows])
     weighted = quietly(clone(model), X[once], y[once], sample_weight=weight)

@@ -418,21 +418,36 @@ class KernelSpec:
         other.terms = terms
         if self.called is not None:
             other.called = CalledKernel(self.called.kernel, part)
-        for name in ("factors", "length_scales", "logarithms", "_structure"):
+        for name in ("factors", "length_scales", "logarithms", "_structure", "_given"):
             vars(other).pop(name, None)
         return other
 
     def at(self, inducing_points: np.ndarray) -> InducingKernel:
         """The compiled kernel between rows and inducing points (m, d)."""
-        logs, (noise, term, family) = self.logarithms, self._structure
+        logs, values, (noise, term, family) = self.logarithms, self._given, self._structure
+        n_terms, n_factors = len(noise), len(family)
         # An overflow gives infinity, and the Cholesky factorisation then reports it.
         with np.errstate(over="ignore", under="ignore"):
-            by_theta = np.bincount(logs.row, logs.power * self.theta[logs.column], len(logs.offset))
-            values = np.exp(logs.offset + by_theta)
-            n_terms, n_factors = len(noise), len(family)
+            if self._values is not None or self.called is not None:
+                by_theta = np.bincount(logs.row, logs.power * self.theta[logs.column], len(logs.offset))
+                values = values.copy()
+                values[logs.row] = np.exp(logs.offset + by_theta)[logs.row]
             scale = 1.0 / values[n_terms + n_factors :].reshape(n_factors, self.n_features)
         shape = values[n_terms : n_terms + n_factors]
         return InducingKernel(values[:n_terms], noise, term, family, shape, scale, inducing_points, self.called)
+
+    @cached_property
+    def _given(self) -> np.ndarray:
+        """The parameters in the order of ``Logarithms``, as the kernel has them; exponentials would round them."""
+        if self.called is not None:
+            return np.ones(max(1, len(self.theta)))
+        leaves, seen = [leaf for _, leaf in self.factors], [leaf.places >= 0 for _, leaf in self.factors]
+        scales = [
+            leaf.length_scale(None) if leaf.factor.scale else np.where(is_seen, 1.0, np.inf)
+            for leaf, is_seen in zip(leaves, seen, strict=True)
+        ]
+        variances = [term.variance(None) for term in self.terms]
+        return np.concatenate([variances, [leaf.shape(None) ** leaf.factor.power for leaf in leaves], *scales])
 
     @cached_property
     def _structure(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -53,7 +53,6 @@ MOST_WHITENED = 6_000_000
 # Accuracy, in nats a row, of the posterior that neighbours are compared with after points were added: the standard
 # errors of these comparisons are .001 and more.
 NATS_OF_ROW = 5e-4
-
 # Where more rows than this share repeat others, a user has copied them, and new rows will not repeat them so: a
 # bootstrap has .37, a table given twice .5. (In wine it is .15 of all rows, in letter .07.)
 MOST_REPEATED = 0.3

@@ -13,7 +13,7 @@ from ..likelihoods import RECORDS
 from ..rows.clock import during, has_passed
 from ..status import warn_user
 from .all_rows import AllRows
-from .candidates import Gain, Rise, Scores, accept, joined
+from .candidates import LEAST_GAIN, Gain, Rise, Scores, accept, joined
 from .fit import Candidate, Fit
 from .hold_out import FEW_ROWS, Split
 from .local import LocalFit, Task, first_round, fitted_round, log_scale_bounds, score, size_of_round
@@ -192,8 +192,12 @@ def _rise(fit: Fit, scores: Scores, simpler: Scores, errors: float = 0.0) -> Ris
 
     Copies are on one side of every split; with neighbours the model knows the labels of repeated rows.
     """
-    known = fit.share_of_copies * scores.mean if fit.share_of_copies < MOST_REPEATED else 0.0
-    return scores.above(simpler, known + (errors * (scores - simpler).error if errors else 0.0))
+    return scores.above(simpler, _known(fit, scores) + (errors * (scores - simpler).error if errors else 0.0))
+
+
+def _known(fit: Fit, scores: Scores) -> float:
+    """Mean score of rows, as far as they repeat training rows, whose labels a model with neighbours knows."""
+    return fit.share_of_copies * scores.mean if fit.share_of_copies < MOST_REPEATED else 0.0
 
 
 def _gain(task: Task, scores: Scores, fit: Fit, held_out: np.ndarray) -> Gain:
@@ -231,6 +235,9 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
         subject = f"With {k} neighbours of each row, in the first round of learning,"
         if not accept(_rise(task.fit, best.corrected, simpler, errors), subject, history):
             return sparse
+        if max_iter and not best.n_learned and _known(task.fit, simpler) > -LEAST_GAIN:
+            history.add(decision="Neighbours are left out: no kernel learned for them predicts these rows better.")
+            return sparse
     elif max_iter and not best.n_learned:
         gain = _gain(task, tried[-1].corrected, part, best.held_out)
         if not gain.is_shown:
@@ -249,13 +256,21 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
             if accept(richer.corrected.above(best.corrected), subject, history):
                 best = richer
     if best.n_learned:
-        # The kernel is learned further, on more rows that are drawn anew.
-        n_rows, n_iter = size_of_round(1, part.n_latents)
-        splits, Z = part.hold_out.draw(n_rows), best.prior.Z
-        moved = [replace(result, prior=group.rebuilt([result.prior.spec], Z)) for result in tried if result.n_learned]
-        best = max((fitted_round(task, result, splits, 0) for result in moved), key=lambda result: result.learned.mean)
-        best = fitted_round(task, best, splits, min(max_iter, n_iter))
+        others = [result for result in tried if result.n_learned and result is not best]
+        best = _second_round(task, best, others, max_iter)
     return accept_neighbors(task, sparse, without, best, split)
+
+
+def _second_round(task: Task, best: LocalFit, tried: list[LocalFit], max_iter: int) -> LocalFit:
+    """Learn further, on more rows drawn anew, the best kernel so far, or another that these rows clearly prefer."""
+    n_rows, n_iter = size_of_round(1, task.part.n_latents)
+    splits, group = task.part.hold_out.draw(n_rows), best.prior
+    best = fitted_round(task, best, splits, 0)
+    for other in tried:
+        again = fitted_round(task, replace(other, prior=group.rebuilt([other.prior.spec], group.Z)), splits, 0)
+        gains = again.learned - best.learned
+        best = again if gains.mean > gains.error else best
+    return fitted_round(task, best, splits, min(max_iter, n_iter))
 
 
 def accept_neighbors(task: Task, sparse: Candidate, without: Candidate, local_fit: LocalFit, split: Split) -> Candidate:

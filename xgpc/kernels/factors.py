@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add, mul
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, DotProduct, ExpSineSquared, Kernel, Matern, RationalQuadratic
@@ -158,3 +158,13 @@ def covariances(core: InducingKernel, pairs: Pairs, module: Callable[[str], Modu
         factors = [factor(int(f)) for f in np.flatnonzero(counted)]
         total = total + reduce(mul, factors, float(core.variance[t]))
     return total
+
+
+class Logarithms(NamedTuple):
+    """Logarithms of a kernel's variances (n_terms), shapes (n_factors) and length scales (n_factors, d), concatenated,
+    as linear functions of ``theta``: ``offset``, plus ``power`` times theta[``column``] at position ``row``."""
+
+    offset: np.ndarray
+    row: np.ndarray
+    column: np.ndarray
+    power: np.ndarray

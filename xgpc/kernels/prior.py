@@ -44,7 +44,7 @@ class LengthScalePrior:
         return bool(np.isinf(self.spread) and np.isinf(self.level))
 
     def _parts(self, spec: KernelSpec) -> Iterator[tuple[slice, np.ndarray, np.ndarray, float]]:
-        """Of each factor with a prior: the place of its k length scales in ``theta``, the logarithms of their units
+        """For each factor with a prior: the place of its k length scales in ``theta``, the logarithms of their units
         (k,), the ratios t_j (k,), and the logarithm of the geometric mean where learning starts."""
         for place, kernel in spec.length_scales:
             k = place.stop - place.start

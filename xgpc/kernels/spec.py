@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from sklearn.base import clone
@@ -25,7 +25,7 @@ from sklearn.gaussian_process.kernels import (
 
 from .._kernels import FAMILIES, InducingKernel, KernelGradient, vjp
 from .called import CalledKernel, Part
-from .factors import FACTORS, LOG_FACTORS, Factor, LogFactor, Size
+from .factors import FACTORS, LOG_FACTORS, Factor, Logarithms, LogFactor, Size
 from .features import LISTED, Features, Groups
 from .wrappers import ActiveDims, KernelOfRows, Precomputed, Sphere, Tanimoto
 
@@ -246,16 +246,6 @@ def _power(terms: list[Term], kernel: Exponentiation) -> list[Term]:
     return product
 
 
-class Logarithms(NamedTuple):
-    """Logarithms of a kernel's variances (n_terms), shapes (n_factors) and length scales (n_factors, d), concatenated,
-    as linear functions of ``theta``: ``offset``, plus ``power`` times theta[``column``] at position ``row``."""
-
-    offset: np.ndarray
-    row: np.ndarray
-    column: np.ndarray
-    power: np.ndarray
-
-
 class KernelSpec:
     """A scikit-learn kernel, compiled for d features.
 
@@ -428,7 +418,7 @@ class KernelSpec:
         n_terms, n_factors = len(noise), len(family)
         # An overflow gives infinity, and the Cholesky factorisation then reports it.
         with np.errstate(over="ignore", under="ignore"):
-            if self._values is not None or self.called is not None:
+            if self._values is not None:
                 by_theta = np.bincount(logs.row, logs.power * self.theta[logs.column], len(logs.offset))
                 values = values.copy()
                 values[logs.row] = np.exp(logs.offset + by_theta)[logs.row]
@@ -440,14 +430,11 @@ class KernelSpec:
     def _given(self) -> np.ndarray:
         """The parameters in the order of ``Logarithms``, as the kernel has them; exponentials would round them."""
         if self.called is not None:
-            return np.ones(max(1, len(self.theta)))
-        leaves, seen = [leaf for _, leaf in self.factors], [leaf.places >= 0 for _, leaf in self.factors]
-        scales = [
-            leaf.length_scale(None) if leaf.factor.scale else np.where(is_seen, 1.0, np.inf)
-            for leaf, is_seen in zip(leaves, seen, strict=True)
-        ]
-        variances = [term.variance(None) for term in self.terms]
-        return np.concatenate([variances, [leaf.shape(None) ** leaf.factor.power for leaf in leaves], *scales])
+            return np.exp(self.theta) if len(self.theta) else np.ones(1)
+        leaves, variances = [leaf for _, leaf in self.factors], [term.variance(None) for term in self.terms]
+        shapes, units = [leaf.shape(None) ** leaf.factor.power for leaf in leaves], (np.inf, 1.0)
+        scales = [leaf.length_scale(None) if leaf.factor.scale else np.take(units, leaf.places >= 0) for leaf in leaves]
+        return np.concatenate([variances, shapes, *scales])
 
     @cached_property
     def _structure(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

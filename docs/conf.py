@@ -37,7 +37,7 @@ myst_heading_anchors = 3
 autosummary_generate = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
-# Large, and older libraries than the others need: their modules are not imported.
+# The pages are built without these libraries, which are large, and of which AutoGluon needs an older pandas.
 autodoc_mock_imports = ["autogluon", "botorch", "gpytorch", "linear_operator", "torch"]
 numpydoc_show_class_members = False
 toc_object_entries_show_parents = "hide"
@@ -94,7 +94,7 @@ def cite_the_module(app, what, name, obj, options, lines):
 
 
 def signature_of_init(app, what, name, obj, options, signature, returns):
-    """Of a class whose base class is not imported, which autodoc takes the parameters of."""
+    """The parameters of a class whose base class is not imported; autodoc would show those of the base class."""
     if what == "class" and isinstance(obj, type) and signature == "(*args, **kwargs)" and "__init__" in vars(obj):
         own = list(inspect.signature(obj.__init__).parameters.values())[1:]
         bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in own]

@@ -48,7 +48,7 @@ class Fit:
     prior_mean: PriorMean = OF_SITE
     seed: int = 0  # for random numbers that do not depend on how many others were drawn
     n_copies: int = 0  # rows that ``merged`` has left out of ``source``
-    share_of_copies: float = 0.0  # of the largest class; a user who oversamples copies the others
+    share_of_copies: float = 0.0  # of the largest class's rows; oversampling copies rows of other classes
 
     @property
     def training(self) -> Training:

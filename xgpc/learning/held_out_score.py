@@ -318,11 +318,8 @@ def kernel_gradient(
         def part(
             rows: slice, X: np.ndarray = X, a: np.ndarray = a, by_rows: ByRows = by_rows
         ) -> tuple[KernelGradient, np.ndarray]:
-            gradient, d_a, work = (
-                KernelGradient.empty(core),
-                by_rows.a[rows],
-                _engine.workspace(rows.stop - rows.start, m, d),
-            )
+            gradient, d_a = KernelGradient.empty(core), by_rows.a[rows]
+            work = _engine.workspace(rows.stop - rows.start, m, d)
             _engine.kernel_gradient(core, X[rows], d_a @ Linv, by_rows.diagonal[rows], work, gradient)
             return gradient, d_a.T @ a[rows]
 

@@ -22,8 +22,9 @@ from ..status import warn_user
 from .hold_out import FEW_ROWS
 
 # n_inducing="auto" starts with FIRST_INDUCING points, or with FIRST_OF_FEW for fewer than FEW_ROWS rows, where fewer
-# points miss relevant features, and doubles them up to MOST_GROWN. Up to MOST_ALL_ROWS rows are all inducing points:
-# k-means and the choice of a number take longer than the products with larger matrices.
+# points miss relevant features, and doubles them up to MOST_GROWN: more would take most of a fit's time. Up to
+# MOST_ALL_ROWS rows are all inducing points: k-means and the choice of a number take longer than the products with
+# larger matrices. MAX_INDUCING limits the points of a stream.
 FIRST_INDUCING, FIRST_OF_FEW, MOST_ALL_ROWS, MOST_GROWN, MAX_INDUCING = 32, 64, 128, 512, 2048
 # Lloyd iterations: the optimizer moves the points anyway, so k-means need not converge.
 KMEANS_ITERATIONS = 30

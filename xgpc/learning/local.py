@@ -34,7 +34,7 @@ ROUNDS, CLASSES_ROUNDS = ((8000, 15), (32_000, 6)), ((8000, 15), (16_000, 20))
 # The candidate kernels take turns in the first round: number of the kernel, and most iterations. Each begins with the
 # parameters of the one before, because all fit about the same length scales and variance. A variance that has to rise
 # takes more than fifteen iterations, so kernels that each began anew were compared too early (NLL on cod-rna .074, with
-# turns .054). The second round's rows choose among them: where near rows are nearer, a rougher kernel is better.
+# turns .054). The second round may prefer another than the best: among more rows near ones are nearer.
 TURNS = ((0, 5), (1, 15), (2, 15), (0, 15))
 # With more than FULL_CLASSES classes a round has fewer rows, but at least 1 / LEAST_ROUND of them, because each row
 # takes longer.
@@ -94,7 +94,7 @@ class LocalFit:
     scale : (p,), as in ``Maximum``; learning divides the parameters by it
     held_out : (q,), numbers of the last round's held-out rows
     learned : their scores after the round's learning
-    n_learned : effective number of parameters that were fitted to these rows
+    n_learned : effective number of parameters that rounds have fitted to held-out rows
     """
 
     prior: SparsePrior
@@ -178,7 +178,7 @@ def first_round(
     first : another initial kernel, which learning without neighbours started from; it is tried as it is and with
         shorter length scales, because inducing points may have missed the structure and left a kernel without any
     max_iter : most iterations of a round; 0 learns nothing
-    is_hopeless : whether the turns end after the first of them
+    is_hopeless : says of the first turn's result whether the other turns are left out
     """
     none = Scores(np.empty(0), np.empty(0))
 

@@ -139,3 +139,22 @@ def test_functions_are_as_without_errors_of_numpy(name):
     expected = FUNCTIONS[name]()
     with np.errstate(all="raise"):
         np.testing.assert_equal(FUNCTIONS[name](), expected)
+
+
+def test_numbers_below_the_range_of_a_double_are_zero_during_calls_alone():
+    """Arithmetic with them is slow. They come back at the end of a call, and after an error, too."""
+
+    class Watched(RBF):
+        def __call__(self, X, Y=None, eval_gradient=False):
+            products.append(np.float64(1e-308) * 0.1)
+            return factor * super().__call__(X, Y, eval_gradient)
+
+    products, factor = [], 1.0
+    model = GPClassifier(Watched(1.0), optimizer=None, n_inducing=5, random_state=0).fit(X, TWO)
+    model.predict_proba(X)
+    assert len(products) > 2
+    assert not np.any(products)
+    factor = -1.0
+    with pytest.raises(ValueError, match="covariance matrix"):
+        model.fit(X, TWO)
+    assert np.float64(1e-308) * 0.1 > 0.0

@@ -10,6 +10,10 @@ from _queue import Empty, SimpleQueue
 from _thread import RLock, _local, allocate_lock, get_ident, start_new_thread
 from collections import deque
 
+cdef extern from "tiny.h":
+    unsigned int xg_without_tiny() noexcept
+    void xg_set_mode(unsigned int mode) noexcept
+
 # The end of a context is tried this many times at most, because an error of its own would come again each time.
 cdef int ATTEMPTS = 100
 
@@ -63,6 +67,19 @@ cdef class Held:
         self._is_held = False
         if error is not None:
             raise error
+
+
+cdef class Numerics(Held):
+    """As ``Held``; meanwhile results below 2.2e-308, with which arithmetic is slow, are zero in this thread."""
+    cdef unsigned int _mode
+
+    def __enter__(self):
+        self._mode = xg_without_tiny()
+        return Held.__enter__(self)
+
+    cdef _end(self):
+        xg_set_mode(self._mode)
+        Held._end(self)
 
 
 cdef class BlasLimit:
@@ -157,6 +174,7 @@ cdef class Task:
 def _work(queue, ended):
     # the life of a thread of a pool
     cdef Task task
+    xg_without_tiny()
     try:
         while (task := queue.get()) is not None:
             task._run()

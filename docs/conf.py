@@ -6,6 +6,9 @@ import re
 from importlib.metadata import version as version_of
 from pathlib import Path
 
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+
 # The gallery draws into files.
 os.environ.setdefault("MPLBACKEND", "agg")
 
@@ -21,7 +24,6 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["auto_examples/*.ipynb", "auto_examples/*.py", "auto_examples/*.md5", "auto_examples/*.json"]
@@ -30,6 +32,8 @@ templates_path = ["_templates"]
 # Pages.
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
+# Browsers draw MathML themselves: formulas need no script, and no network.
+html_math_renderer = "mathml"
 # As GitHub has them: the benchmarks' contents link to their sections.
 myst_heading_anchors = 3
 
@@ -110,7 +114,14 @@ def skip_member(app, what, name, obj, skip, options):
     return True if module.split(".")[0] == "sklearn" else None
 
 
+def formula(translator, node):
+    """MathML of a formula within a sentence, or of one that stands by itself; a name that is not known is an error."""
+    translator.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    raise nodes.SkipNode
+
+
 def setup(app):
+    app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     # Before numpydoc's own, which has the usual place in the queue.
     app.connect("autodoc-process-docstring", cite_the_class, priority=400)
     app.connect("autodoc-process-docstring", cite_the_module, priority=400)

@@ -73,6 +73,8 @@ sphinx_gallery_conf = {
     "show_signature": False,
     # What a cell prints is shown, not what its last line returns.
     "capture_repr": (),
+    # Its table of times wants scripts from the network.
+    "write_computation_times": False,
     "image_scrapers": ("matplotlib",),
     "parallel": 2,
 }

@@ -19,16 +19,15 @@ from xgpc import dask
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "quickstart.md",
          *sorted((ROOT / "docs" / "guide").glob("*.md"))]  # fmt: skip
-# What the tests of two pages need, which the others do not have.
-NEEDED = {"autogluon": "autogluon.tabular", "torch": "botorch"}
-RUN = [pytest.param(page, marks=[pytest.mark.nightly] if page.stem in NEEDED else []) for page in PAGES]
+TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
+# What the tests at night have: at day, a page ends before the block that first imports it.
+EXTRA = re.compile(r"^(?:from|import) (?:xgpc\.)?(autogluon|botorch|gpytorch|torch)\b", re.MULTILINE)
+DAY = [pytest.param(EXTRA.split(text)[0], id=name) for name, text in TEXTS.items()]
+NIGHT = [pytest.param(text, id=f"whole {name}", marks=pytest.mark.nightly)
+         for name, text in TEXTS.items() if EXTRA.search(text)]  # fmt: skip
 BLOCK = re.compile(r"^```(python|output)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # Threads of dask's scheduler say more at their end than a page's reader sees.
 pytestmark = pytest.mark.filterwarnings("ignore:.*GCDiagnosis:pytest.PytestUnraisableExceptionWarning")
-
-
-def name_of(page):
-    return page.relative_to(ROOT).as_posix()
 
 
 def numbers_and_words(text):
@@ -37,19 +36,19 @@ def numbers_and_words(text):
     return [float(word) if re.match(r"-?\d", word) else word for word in words]
 
 
-@pytest.mark.parametrize("page", RUN, ids=name_of)
+@pytest.mark.parametrize("page", [*DAY, *NIGHT])
 def test_code_runs_as_pasted_and_prints_what_the_page_shows(page, tmp_path, monkeypatch):
-    """All python blocks of a page, one after the other, in one namespace and an empty folder."""
-    if page.stem in NEEDED:
-        pytest.importorskip(NEEDED[page.stem])
+    """The python blocks of a page, one after the other, in one namespace and an empty folder."""
+    for library in EXTRA.findall(page):
+        pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)
     matplotlib.use("agg")
     namespace, printed = {"__name__": "__main__"}, ""
-    for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+    for language, text in BLOCK.findall(page):
         if language == "python":
             heard = io.StringIO()
             with contextlib.redirect_stdout(heard):
-                exec(compile(text, name_of(page), "exec"), namespace)
+                exec(compile(text, "page", "exec"), namespace)
             printed = heard.getvalue()
             continue
         said, shown = numbers_and_words(printed), numbers_and_words(text)
@@ -84,15 +83,15 @@ def test_every_system_is_described(name):
 
 
 def test_every_page_of_the_guide_has_one_title():
-    for page in PAGES:
-        outside = BLOCK.sub("", re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M))
-        assert len(re.findall(r"^# ", outside, re.MULTILINE)) == 1, name_of(page)
+    for name, text in TEXTS.items():
+        outside = BLOCK.sub("", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.M))
+        assert len(re.findall(r"^# ", outside, re.MULTILINE)) == 1, name
 
 
 def test_local_links_lead_somewhere():
     """Of the README and the pages, which Sphinx does not check where it does not build them."""
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+    for name, text in TEXTS.items():
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
             if "://" in target or "auto_examples" in target:
                 continue
-            assert (page.parent / target).exists(), f"{name_of(page)}: {target}"
+            assert ((ROOT / name).parent / target).exists(), f"{name}: {target}"

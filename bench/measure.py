@@ -62,6 +62,29 @@ def scores(probabilities, y):
     return {"nll": float(-np.mean(np.log(true))), "error": float(np.mean(probabilities.argmax(axis=1) != y))}
 
 
+BINS = 15
+
+
+def binned(p, y):
+    """Sums over rows in each bin of the predicted class's probability: of rows, of p, of hits, of p (1 - p)."""
+    top = np.max(p, axis=1)
+    bins = np.minimum((BINS * top).astype(int), BINS - 1)
+    sums = (np.ones(len(y)), top, np.argmax(p, axis=1) == y, top * (1.0 - top))
+    return np.array([np.bincount(bins, values, minlength=BINS) for values in sums])
+
+
+def calibration(p, y):
+    """The expected calibration error, and mean and deviation of that of a calibrated model: three numbers."""
+    rows, probability, hits, variance = binned(p, y)
+    expected, deviation = np.sqrt(2 / np.pi * variance), np.sqrt((1 - 2 / np.pi) * np.sum(variance))
+    return (np.array([np.sum(np.abs(probability - hits)), np.sum(expected), deviation]) / np.sum(rows)).tolist()
+
+
+def is_calibrated(error, expected, deviation):
+    """Whether chance can explain the error."""
+    return error <= expected + 2 * deviation
+
+
 def timed_fit(model, X, y, **options):
     """Seconds that ``model.fit`` takes, its warnings about iterations silenced."""
     start = time.perf_counter()

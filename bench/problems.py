@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import json
 from typing import NamedTuple
 
 import numpy as np
@@ -10,16 +11,18 @@ from sklearn.model_selection import GroupShuffleSplit, StratifiedKFold, TimeSeri
 
 # Ends of the names of sets whose test rows come after the training rows, or are equal to none of them.
 IN_TIME, KEPT_APART = "-in-time", "-kept-apart"
-# Sets that are tables, with their columns of categories.
+# Sets that are tables, with their columns of categories; files NAME.parquet say theirs themselves.
 CATEGORICAL = {"adult": (1, 3, 5, 6, 7, 8, 9, 13), "splice": tuple(range(60))}
 
 
 class Problem(NamedTuple):
-    """Rows (n, d) in float64 and labels (n,), 0, ..., C - 1."""
+    """Rows (n, d) in float64 and labels (n,), 0, ..., C - 1. Of a table also the columns of categories; X has their
+    codes, and NaN for missing values."""
 
     name: str
     X: np.ndarray
     y: np.ndarray
+    categories: tuple[int, ...] | None = None
 
     @property
     def hash(self):
@@ -79,18 +82,36 @@ def stem(name):
     return name.removesuffix(IN_TIME).removesuffix(KEPT_APART)
 
 
+def read_table(folder, name):
+    """Rows, labels and columns of categories of ``folder/name.parquet``, whose target ``folder/tables.json`` names."""
+    import pandas as pd
+
+    found = pd.read_parquet(folder / f"{name}.parquet")
+    target = json.loads((folder / "tables.json").read_text(encoding="utf-8"))[name]["target"]
+    X = found.drop(columns=target)
+    texts = [column for column in X if not pd.api.types.is_numeric_dtype(X[column])]
+    for column in texts:
+        codes = X[column].astype("category").cat.codes
+        X[column] = codes.where(codes >= 0).astype(float)
+    categories = tuple(X.columns.get_loc(column) for column in texts)
+    return X.to_numpy(np.float64), np.unique(found[target], return_inverse=True)[1], categories
+
+
 @functools.lru_cache(2)
 def load(folder, name):
-    """The data set of that name: one that is made here, or arrays X and y of ``folder/name.npz``."""
+    """The data set of that name: one that is made here, arrays X and y of ``folder/name.npz``, or a table."""
     source = stem(name)
+    categories = CATEGORICAL.get(source)
     if source in MADE:
         X, y = MADE[source]()
-    else:
-        if folder is None or not (path := folder / f"{source}.npz").is_file():
-            raise SystemExit(f"No data set {source!r}: give with --data the folder of {source}.npz, not {folder}.")
-        with np.load(path, allow_pickle=False) as file:
+    elif folder is not None and (folder / f"{source}.npz").is_file():
+        with np.load(folder / f"{source}.npz", allow_pickle=False) as file:
             X, y = file["X"], file["y"]
-    return Problem(name, X.astype(np.float64), y.astype(int))
+    elif folder is not None and (folder / f"{source}.parquet").is_file():
+        X, y, categories = read_table(folder, source)
+    else:
+        raise SystemExit(f"No data set {source!r}: give with --data the folder of {source}.npz, not {folder}.")
+    return Problem(name, X.astype(np.float64), y.astype(int), categories)
 
 
 def standardised(X, y, train, test):
@@ -115,19 +136,20 @@ def folds(problem, n_folds):
     return [standardised(problem.X, problem.y, *part) for part, _ in zip(rows, range(n_folds), strict=False)]
 
 
-def frame(problem, columns):
-    """Rows as a data frame, the codes of some columns as levels."""
+def frame(problem):
+    """A table's rows as a data frame, codes of categories as levels."""
     import pandas as pd
 
     made = pd.DataFrame(problem.X, columns=[f"column {j}" for j in range(problem.X.shape[1])])
-    for j in columns:
-        made[f"column {j}"] = pd.Series([f"level {code:g}" for code in problem.X[:, j]], dtype="category")
+    for j in problem.categories:
+        levels = [None if np.isnan(code) else f"level {code:g}" for code in problem.X[:, j]]
+        made[f"column {j}"] = pd.Series(levels, dtype="category")
     return made
 
 
 def draw(problem, seed):
     """A split, and what it asks of GPClassifier and of its ``fit``: (Split, parameters, keywords)."""
-    X, y, n, columns = problem.X, problem.y, len(problem.y), CATEGORICAL.get(stem(problem.name))
+    X, y, n = problem.X, problem.y, len(problem.y)
     rng, settings, keywords = np.random.default_rng(seed), {}, {}
     if problem.name.endswith(IN_TIME):
         train, test = np.split(np.arange(n), [n - n // 10])
@@ -139,9 +161,9 @@ def draw(problem, seed):
         keywords = {"groups": groups[train]}
     else:
         test, train = np.split(rng.permutation(n), [n // 10])
-    if columns is None:
+    if problem.categories is None:
         return standardised(X, y, train, test), settings, keywords
-    rows = [frame(problem, columns).iloc[part].reset_index(drop=True) for part in (train, test)]
+    rows = [frame(problem).iloc[part].reset_index(drop=True) for part in (train, test)]
     return Split(rows[0], y[train], rows[1], y[test]), settings, keywords
 
 

@@ -2,7 +2,8 @@
 
 ``results/STUDY.json`` has one record for each part of a study. A record expires when its numbers may have changed. The
 numbers of xgpc expire when the outputs of the golden fits move or when xgpc has another version; a study's ``EXPIRES``
-says which of the two count. The numbers of another library expire when another version of it is installed.
+says which of the two count. The numbers of another library expire when another version of it is installed. Times hold
+only if other processes took little, and next to times of the same processor.
 """
 
 import datetime
@@ -17,6 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 OUTPUTS, VERSION = "outputs", "version"
+# Numbers of a record that are times, in studies of accuracy.
+TIMES = ("seconds", "prediction_seconds")
 # Distributions of the libraries that are measured, by the name of their module.
 LIBRARIES = {
     "xgpc": "xgpc", "sklearn": "scikit-learn", "lightgbm": "lightgbm", "catboost": "catboost", "xgboost": "xgboost",
@@ -24,6 +27,8 @@ LIBRARIES = {
 }  # fmt: skip
 # Other modules whose versions a record keeps.
 BESIDES = ("numpy", "scipy", "threadpoolctl", "polyagamma", "torch", "tensorflow", "dask")
+# Cores of other processes that make measured times too long.
+MUCH_LOAD = 0.1
 # Records from before these two were kept: no release was made since, and the first golden outputs are of that time.
 FIRST_VERSION, FIRST_OUTPUTS = "0.1.0.dev0", 1
 
@@ -55,10 +60,26 @@ def expired(record, expires, outputs):
     return ""
 
 
-def holding(study, outputs, folder=None):
-    """The records of a study that hold, by name."""
+def is_timed(record, processor):
+    """Whether the record's times can stand beside others of that processor."""
+    return record["processor"] == processor and not record["others"] > MUCH_LOAD
+
+
+def without_times(record):
+    numbers = {key: value for key, value in record["numbers"].items() if key not in TIMES}
+    return {**record, "numbers": numbers}
+
+
+def holding(study, outputs, folder=None, needs_times=False):
+    """The records of a study that hold, by name. Records whose times do not hold are there without them, unless times
+    are needed: in studies whose numbers expire with the version, or as said."""
     found = read(study.NAME, folder)
-    return {name: record for name, record in found.items() if not expired(record, study.EXPIRES, outputs)}
+    found = {name: record for name, record in found.items() if not expired(record, study.EXPIRES, outputs)}
+    newest = max(found.values(), key=lambda record: record["date"], default={}).get("processor")
+    timed = {name: record for name, record in found.items() if is_timed(record, newest)}
+    if needs_times or VERSION in study.EXPIRES:
+        return timed
+    return {name: timed.get(name) or without_times(record) for name, record in found.items()}
 
 
 def read(name, folder=None):

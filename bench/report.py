@@ -21,14 +21,11 @@ INTRODUCTION = """# Benchmarks
 `python bench/report.py` writes this page from the records in `bench/results/`; do not edit it. A table shows only
 records that are still valid. A record of accuracy expires when the outputs of some golden fits (`bench/goldens.py`)
 change, a record of times when the version of xgpc changes, and the numbers of another library when its version changes.
+Times are shown only if other processes took at most {load} cores, and all were measured on the processor that is named.
 `python bench/run.py --all --data FOLDER` measures everything that has no valid record, in {minutes} minutes on two
 cores.
 """
 MEASURES = "There is no valid record of {}; `python bench/run.py {} --data FOLDER` measures the missing numbers."
-# Sets with fewer rows do not count for the times of fits and of predictions: they take a moment, mostly of fixed costs.
-MANY_TO_FIT, MANY_TO_PREDICT = 10_000, 1000
-# Cores of other processes that make measured times too long.
-MUCH_LOAD = 0.1
 # Okabe and Ito's blue and orange for wins and losses; markers of the methods in the picture.
 COLOURS = {"W": "#0072B2", "L": "#D55E00", "=": "0.45"}
 TICKS = (0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4)
@@ -36,7 +33,7 @@ MARKERS = {"lightgbm": "o", "catboost": "D", "xgboost": "s"}
 
 
 def source(found):
-    """When, at which commits and on which machines the records were measured, and the load by other processes."""
+    """When, at which commits and on which machines the records were measured."""
     dates = sorted({record["date"][:10] for record in found.values()})
     commits = sorted({record["commit"][:7] for record in found.values() if record["commit"]})
     machines = sorted({f"{record['processor']}, {record['cores']} cores" for record in found.values()})
@@ -44,15 +41,8 @@ def source(found):
                        for record in found.values() for library in records.libraries_of(record)})  # fmt: skip
     return (
         f"Measured {' to '.join(dict.fromkeys([dates[0], dates[-1]]))} at {', '.join(commits)}; "
-        f"{'; '.join(machines)}; {', '.join(versions)}. {load(found)}"
+        f"{'; '.join(machines)}; {', '.join(versions)}."
     )
-
-
-def load(found):
-    """How many cores other processes used during the measurements."""
-    others = max(max(record["others"] for record in found.values()), 0.0)
-    slower = ", so that some times are too long" if others > MUCH_LOAD else ""
-    return f"Other processes used up to {others:.2f} cores during a measurement{slower}."
 
 
 def section(name, found):
@@ -61,7 +51,8 @@ def section(name, found):
     title, text = studies.title_and_text(study)
     names = [part.name for part in study.parts(None, quick=False)]
     found = {part: record for part, record in found.items() if part in names}
-    pieces = [f"## {title}", text]
+    # A line for each paragraph: editors and browsers wrap them.
+    pieces = [f"## {title}", re.sub(r"(?<=\S)\n(?=\S)", " ", text)]
     if found:
         # The papers' tables have a page of their own.
         pieces += [*([] if name == "papers" else [study.report(found)]), source(found)]
@@ -74,13 +65,9 @@ def section(name, found):
 
 def document(stored):
     """docs/benchmarks.md from the records that hold, by study."""
-    titles = [studies.title_and_text(studies.study(name))[0] for name in studies.NAMES]
-    # GitHub's anchor of a heading keeps letters, digits and hyphens.
-    anchors = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
-    links = "\n".join(f"* [{title}](#{anchor})" for title, anchor in zip(titles, anchors, strict=True))
     minutes = sum(studies.study(name).MINUTES for name in studies.NAMES)
     sections = [section(name, stored[name]) for name in studies.NAMES]
-    return "\n".join([INTRODUCTION.format(minutes=minutes), links + "\n", *sections])
+    return "\n".join([INTRODUCTION.format(minutes=minutes, load=records.MUCH_LOAD), *sections])
 
 
 def filled(page, name, text):
@@ -104,11 +91,9 @@ def guide(page, found):
 def paper(page, stored):
     """The text of the page that sums xgpc up, with its tables."""
     trees, found = studies.study("trees"), studies.study("trees").found_of(stored["trees"])
-    sentences = f"xgpc loses {trees.losses(found)}. {trees.ratios(found)}"
-    of_trees = [trees.counts(found, trees.OTHERS), trees.mean_ranks(found), sentences] if found else []
     made = {
         "truth": studies.study("truth").report(stored["truth"]) if stored["truth"] else "",
-        "trees": "\n\n".join([*of_trees, source(stored["trees"])]) if found else "",
+        "trees": "\n\n".join([*trees.verdicts(found), source(stored["trees"])]) if found else "",
         "svgp": next_to_gaussian_processes(stored["svgp"]).strip() if stored["svgp"] else "",
     }
     for name, text in made.items():
@@ -135,20 +120,25 @@ def failures(found):
 
 
 def trees_rows(found):
-    """Wins, losses, ties, and median times, of each method, for the README."""
+    """Wins, losses, ties, mean rank, and median time, of each method, for the README."""
     trees = studies.study("trees")
-    lines = ["| | xgpc wins | loses | ties | time of a fit | time per predicted row |", "|---|---|---|---|---|---|"]
+    ranks = trees.mean_ranks(found, trees.NAMES)
+    lines = ["| | xgpc wins | loses | ties | mean rank | median time of a fit |", "|---|---|---|---|---|---|"]
     for name in trees.NAMES:
-        measured = [numbers[name] for numbers in found.values() if name in numbers]
         counts = [str(len(trees.sets_with(found, name, letter))) for letter in "WL="] if name != "xgpc" else [""] * 3
-        fits = [one["seconds"] for one in measured if one["rows"] >= MANY_TO_FIT]
-        asked = [
-            one["prediction_seconds"] / one["test_rows"] for one in measured if one["test_rows"] >= MANY_TO_PREDICT
-        ]
-        if measured:
-            times = [f"{np.median(fits):.2g} s" if fits else "", f"{1e6 * np.median(asked):.2g} µs" if asked else ""]
-            lines.append(f"| {' | '.join([METHODS[name].title, *counts, *times])} |")
+        fits = [numbers[name]["seconds"] for numbers in found.values() if "seconds" in numbers.get(name, {})]
+        cells = [f"{ranks[name]:.2f}" if ranks else "", f"{np.median(fits):.2g} s" if len(fits) == len(found) else ""]
+        lines.append(f"| {' | '.join([METHODS[name].title, *counts, *cells])} |")
     return "\n".join(lines)
+
+
+def lists(found):
+    """Wins and losses against each method, in words."""
+    trees = studies.study("trees")
+    return ", ".join(
+        f"{METHODS[name].title} {len(trees.sets_with(found, name, 'W'))} and {len(trees.sets_with(found, name, 'L'))}"
+        for name in trees.OTHERS
+    )
 
 
 def next_to_gaussian_processes(found):
@@ -168,32 +158,46 @@ def summary(stored):
     trees, found = studies.study("trees"), studies.study("trees").found_of(stored["trees"])
     if not found:
         return MEASURES.format("xgpc and boosted trees", "trees")
-    text = (
-        f"All methods fit {len(found)} data sets with their default parameters and two threads; boosted trees use a "
-        f"tenth of the training rows to choose the number of trees. Sets with at most {trees.FEW_ROWS} training rows "
-        f"are split {trees.SPLITS} times. xgpc wins on a set if its negative log likelihood "
-        "of the test rows is lower by more than two standard errors of the paired difference. It loses "
-        f'{trees.losses(found)}. In sets "-in-time" the test rows come after the training rows; in sets '
-        '"-kept-apart" no test row repeats a training row. Times of a fit are medians over the sets with at least '
-        f"{MANY_TO_FIT} training rows, and times per predicted row over those with at least {MANY_TO_PREDICT} test "
-        "rows. The defaults of xgpc were chosen on these sets. "
-        f"{load(stored['trees'])}"
-        f"{next_to_gaussian_processes(stored['svgp']) or ''}"
+    unseen, chosen = trees.halves(found).values()
+    shown = unseen or chosen
+    protocol = (
+        f"All methods fit {len(shown)} public data sets with their default parameters and two threads; boosted trees "
+        f"use a tenth of the training rows to choose the number of trees. Sets with at most {trees.FEW_ROWS} training "
+        f"rows are split {trees.SPLITS} times. xgpc wins on a set if its negative log likelihood of the test rows is "
+        f"lower by more than two standard errors of the paired difference. It loses {trees.losses(shown)}."
     )
+    ranks = trees.mean_ranks(chosen, trees.NAMES)
+    others = (
+        f"The defaults of xgpc were not chosen on these sets but on {len(chosen)} others. On those its mean rank is "
+        f"{ranks['xgpc']:.2f} of {len(ranks)}, and its wins and losses are, against {lists(chosen)}; it loses "
+        f"{trees.losses(chosen)}. {trees.ratios(found) or ''}"
+    )
+    of_chosen = others if unseen and ranks else "The defaults of xgpc were chosen on these sets."
+    text = f"{protocol} {of_chosen}{next_to_gaussian_processes(stored['svgp']) or ''}"
     alternative = f"Negative log likelihood of xgpc, divided by that of boosted trees, on {len(found)} data sets"
     picture = f"![{alternative}]({PICTURE.relative_to(records.ROOT)})"
-    wrapped = textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
-    return f"{picture}\n\n{trees_rows(found)}\n\n{wrapped}"
+    return f"{picture}\n\n{trees_rows(shown)}\n\n{wrapped(text)}"
 
 
-def draw(found, path):
-    """Ratios of the NLLs, a line for each set and a mark for each method, with two standard errors."""
+def in_order(found):
+    """Sets by the NLL of xgpc, first those on which no choice was made."""
+    halves = studies.study("trees").halves(found).values()
+    return [dict(sorted(half.items(), key=lambda item: item[1]["xgpc"]["nll"])) for half in halves]
+
+
+def draw(unseen, chosen, path):
+    """Ratios of the NLLs, a line for each set and a mark for each method, with two standard errors; a line between both
+    kinds of sets."""
     from matplotlib.figure import Figure
 
-    trees = studies.study("trees")
+    trees, found = studies.study("trees"), {**unseen, **chosen}
     figure = Figure(figsize=(7.6, 1.6 + 0.2 * len(found)), layout="constrained")
     axes = figure.subplots()
     axes.axvline(1.0, color="0.35", linewidth=1.0)
+    if unseen and chosen:
+        axes.axhline(len(unseen) - 0.5, color="0.35", linewidth=1.0)
+        axes.text(0.26, len(unseen) - 0.65, "no choice was made on these sets", fontsize=7.5)
+        axes.text(0.26, len(unseen) + 0.15, "sets that chose the defaults", fontsize=7.5)
     for place, numbers in enumerate(found.values()):
         for shift, (name, marker) in zip((-0.24, 0.0, 0.24), MARKERS.items(), strict=True):
             if name in numbers:
@@ -232,7 +236,7 @@ def write():
     for path, text in pages.items():
         path.write_text(text, encoding="utf-8")
     if found := studies.study("trees").found_of(stored["trees"]):
-        draw(dict(sorted(found.items(), key=lambda item: item[1]["xgpc"]["nll"])), PICTURE)
+        draw(*in_order(found), PICTURE)
     print(f"wrote {', '.join(str(path.relative_to(records.ROOT)) for path in pages)}")
 
 

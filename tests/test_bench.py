@@ -3,6 +3,7 @@
 import json
 import sys
 from argparse import Namespace
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,12 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "bench"))
 
 import goldens  # noqa: E402
+import problems  # noqa: E402
 import records  # noqa: E402
 import report  # noqa: E402
 import run  # noqa: E402
 import studies  # noqa: E402
+from methods import make  # noqa: E402
 
 # The source distribution has the benchmarks, but not what they have measured.
 of_records = pytest.mark.skipif(not records.RESULTS.is_dir(), reason="there are no records in a source distribution")
@@ -72,7 +75,7 @@ def test_the_plan_fits_its_limits():
         assert len(set(names)) == len(names)
 
 
-AT_NIGHT = [("trees", "wine"), ("tuned", "table"), ("calibration", "wine"), ("papers", "noise"), ("truth", "sampler")]
+AT_NIGHT = [("trees", "wine"), ("tuned", "table"), ("few", "wine"), ("papers", "noise"), ("truth", "sampler")]
 
 
 @pytest.mark.parametrize(
@@ -82,10 +85,11 @@ def test_a_run_stores_records_that_hold_and_measures_no_part_twice(name, only, t
     if name == "truth":
         pytest.importorskip("polyagamma")
     monkeypatch.setattr(goldens, "update", lambda folder: 7)
+    monkeypatch.setattr(records, "MUCH_LOAD", np.inf)
     study = studies.study(name)
     tiny = study.parts(None, quick=True)
     monkeypatch.setattr(study, "parts", lambda data, quick: tiny)
-    options = Namespace(data=None, only=only, again=False, quick=False, results=tmp_path)
+    options = Namespace(data=None, only=only, again=False, times=False, quick=False, results=tmp_path)
     run.run(study, options)
     stored = records.holding(study, 7, tmp_path)
     assert stored
@@ -114,13 +118,49 @@ def test_ranks_margins_and_counts_follow_from_the_losses_of_the_records():
     found = {"best": best, "close": close, "far": far}
     assert trees.lower(found, "lightgbm") == "1 of 3"
     assert trees.sets_with(found, "logistic", "W") == ["best", "close", "far"]
-    above = trees.above(found).splitlines()[2:]
-    # Of two sets where xgpc is not first, one is beyond 5 % of the NLL of the better one.
-    assert [(row.split(" | ")[0].strip("| "), row.split(" | ")[1], "**" in row) for row in above] == [
-        ("close", "LightGBM", False), ("far", "CatBoost", True)
-    ]  # fmt: skip
-    xgpc = next(row for row in trees.mean_ranks(found).splitlines() if row.startswith("| xgpc"))
-    assert xgpc == "| xgpc | 2.00 | 2.00 |"
+    assert trees.losses(found) == "to LightGBM on close, far; to CatBoost on far"
+    xgpc, lightgbm = trees.standings(found, trees.NAMES, "three sets").splitlines()[2:4]
+    assert xgpc.startswith("| xgpc |  |  |  |  | 2.00 |")
+    assert lightgbm.startswith("| LightGBM | 1 of 3 | 1 | 2 | 0 | 1.67 |")
+    unseen, chosen = trees.halves({**found, "glass": best}).values()
+    assert (list(unseen), list(chosen)) == (["glass"], ["best", "close", "far"])
+
+
+def test_times_hold_if_other_processes_took_little_on_the_newest_record_s_processor(versions, tmp_path):
+    loaded, foreign = record(others=0.3), record(processor="another", date="2025-01-01T00:00:00+00:00")
+    for name, one in {"quiet": record(), "loaded": loaded, "foreign": foreign}.items():
+        records.store("study", name, {**one, "numbers": {"nll": 0.4, "seconds": 1.0}}, tmp_path)
+    accuracy = Namespace(NAME="study", EXPIRES={records.OUTPUTS})
+    shown = {name: list(one["numbers"]) for name, one in records.holding(accuracy, 3, tmp_path).items()}
+    assert shown == {"quiet": ["nll", "seconds"], "loaded": ["nll"], "foreign": ["nll"]}
+    assert list(records.holding(accuracy, 3, tmp_path, needs_times=True)) == ["quiet"]
+    assert list(records.holding(Namespace(NAME="study", EXPIRES=BOTH), 3, tmp_path)) == ["quiet"]
+
+
+@pytest.mark.parametrize(("loads", "attempts"), [((0.0,), 1), ((0.5, 0.0), 2), ((0.5, 0.6), 2)])
+def test_a_part_that_others_disturb_is_measured_once_more(loads, attempts, monkeypatch):
+    left = [Namespace(cores=load) for load in loads]
+    monkeypatch.setattr(run, "Others", lambda: nullcontext(left.pop(0)))
+    found = run.measured(studies.Part("part", dict), None, 3)
+    assert (found["others"], len(loads) - len(left)) == (loads[-1], attempts)
+
+
+def test_tables_have_levels_and_missing_values_and_every_method_takes_them(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(0)
+    X = pandas.DataFrame({"number": rng.normal(size=120), "level": rng.choice(["a", "b", None], 120)})
+    X.loc[::7, "number"] = np.nan
+    X.assign(target=np.where(X["level"] == "a", "yes", "no")).to_parquet(tmp_path / "some.parquet")
+    (tmp_path / "tables.json").write_text(json.dumps({"some": {"target": "target"}}))
+    problem = problems.load(tmp_path, "some")
+    assert problem.categories == (1,)
+    assert np.array_equal(np.isnan(problem.X), X.isna())
+    data, _, _ = problems.draw(problem, 0)
+    assert set(data.X["column 1"].dtype.categories) == {"level 0", "level 1"}
+    for name in ("forest", "logistic", "histogram"):
+        p = make(name, 1).fit(data.X, data.y).predict_proba(data.X_test)
+        assert np.mean(p.argmax(axis=1) == data.y_test) > 0.9
 
 
 def test_failures_count_after_the_first_trials_and_the_goal_is_half_of_the_best_other_model():
@@ -139,6 +179,5 @@ def test_failures_count_after_the_first_trials_and_the_goal_is_half_of_the_best_
         found
     )
     assert "| 6.0 [3.5, 6.0] | 2 / 1 / 0 |" in failures.summary(found)
-    assert "| 6 1 6 | 0.600 0.100 0.600 |" in failures.report(found)
     worse = {**found, "Branin: xgpc": numbers(4, 4, 4)}
     assert "the goal is not reached" in failures.summary(worse)

@@ -33,6 +33,7 @@ METHODS = {
     "histogram": Method("HistGradientBoosting", "sklearn", "sklearn", {"name": "histogram"}),
     "forest": Method("random forest", "sklearn", "sklearn", {"name": "forest"}),
     "logistic": Method("logistic regression", "sklearn", "sklearn", {"name": "logistic"}),
+    "svm": Method("support vector machine", "sklearn", "sklearn", {"name": "svm"}),
     "laplace": Method("GaussianProcessClassifier", "sklearn", "sklearn", {"name": "laplace"}),
     "gpytorch": Method("GPyTorch", "gpytorch", "gpytorch", {}),
     "gpflow": Method("GPflow", "gpflow", "gpflow", {}),

@@ -4,9 +4,11 @@ import numpy as np
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.svm import SVC
 
 LEVELS = make_column_selector(dtype_include="category")
 # Votes added to each class: a forest says 0 where no tree has the class, which would cost infinitely much.
@@ -33,7 +35,8 @@ class Forest:
 
 
 class Logistic:
-    """A logistic regression on scaled features and a column for each level; arrays of the studies are scaled."""
+    """A logistic regression on scaled features, means for missing numbers, and a column for each level, a missing one,
+    too; arrays of the studies are scaled."""
 
     def __init__(self):
         self.model = LogisticRegression(max_iter=1000)
@@ -41,9 +44,8 @@ class Logistic:
     def fit(self, X, y):
         model = self.model
         if hasattr(X, "dtypes"):
-            columns = make_column_transformer(
-                (OneHotEncoder(handle_unknown="ignore"), LEVELS), remainder=StandardScaler()
-            )
+            numbers = make_pipeline(SimpleImputer(keep_empty_features=True), StandardScaler())
+            columns = make_column_transformer((OneHotEncoder(handle_unknown="ignore"), LEVELS), remainder=numbers)
             model = make_pipeline(columns, model)
         self.fitted_ = model.fit(X, y)
         return self
@@ -57,5 +59,8 @@ def make(threads, seed, name, **settings):
         return Forest(threads, seed)
     if name == "logistic":
         return Logistic()
+    if name == "svm":
+        # Platt's scaling.
+        return SVC(probability=True, random_state=seed)
     kinds = {"histogram": HistGradientBoostingClassifier, "laplace": GaussianProcessClassifier}
     return kinds[name](random_state=seed, **settings)

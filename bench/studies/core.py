@@ -26,7 +26,7 @@ import numpy as np
 from markdown_tables import table
 from measure import gemm_call, median_ratio, side_by_side, timed_fit
 from methods import make
-from records import VERSION
+from records import OUTPUTS, VERSION
 from scipy.linalg import blas
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from threadpoolctl import threadpool_limits
@@ -45,7 +45,7 @@ from xgpc.rows.source import ArraySource
 
 from . import Part
 
-MINUTES, EXPIRES = 6, {VERSION}
+MINUTES, EXPIRES = 6, {OUTPUTS, VERSION}
 D, TILE_ROWS, NEIGHBOURS = 28, 384, 24
 # Name -> likelihood, bound, classes.
 SITES = {
@@ -151,7 +151,7 @@ def sweeps(n, k, m, d, profile, repeats):
     # Each sweep computes the covariances anew.
     local = replace(Local.of(executor, support, prior, among, site), blocks=None)
     index = near.of(X[n:], k)
-    score = HeldOutScore(executor, prior, support, held_out, *among, index, sites, site)
+    score = HeldOutScore(local, support, held_out, index, sites)
     evaluated, (gemm, gemm_flops) = score.at(np.append(prior.spec.theta, 0.0)), gemm_call()
     calls = {"sweep": lambda: Sweep.of(local, sites).sites(), "gradient": evaluated.gradient, "gemm": gemm}
     times = side_by_side(calls, repeats)

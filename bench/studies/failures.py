@@ -10,14 +10,12 @@ points, then two rounds of normal steps from the best ones. "xgpc with gradients
 as the [guide](guide/torch.md#in-botorch) does. xgpc has its defaults but for `n_neighbors=0`, and the random forest its
 defaults. The classifier of scikit-learn and the variational process of GPyTorch have an RBF kernel with a length scale
 per setting, which they learn; GPyTorch has an inducing point at each trial, and 60 steps of Adam. Without a model, all
-settings have the same probability. The constraint was chosen after a pilot with three of the seeds: with the logarithm
-of the probability as a summand instead, xgpc and the random forest both had more failures.
+settings have the same probability. The constraint was chosen after a pilot with three of the seeds.
 
 "Failures" counts the failed trials after the first ones. "Regret" is the least value of the trials that worked, minus
 the minimum of the region; regrets that differ by at most .001 are equal. Both are medians over 20 seeds, with quartiles
 in brackets. The columns beside them compare xgpc with the model of the row, seed by seed. The goal is half the failures
-of the best other model at an equal regret. "A fit" is the median of the processor time of a fit of the classifier. The
-second table has every run, in the order of the seeds; `bench/results/failures.json` has every trial.
+of the best other model at an equal regret. `bench/results/failures.json` has every trial.
 """
 
 import time
@@ -271,7 +269,7 @@ def summary(records):
                 is_pair = name != "xgpc" and "xgpc" in found
                 ours = [score(run) for run in found["xgpc"]] if is_pair else None
                 cells += [quartiles(scored, digits), compared(ours, scored, equal) if is_pair else ""]
-            rows.append([*cells, f"{1e3 * np.median([run['seconds'] for run in runs]):.0f} ms"])
+            rows.append(cells)
         medians = {name: np.median([failures(run) for run in runs]) for name, runs in found.items()}
         others = [name for name in medians if not name.startswith("xgpc")]
         if others and "xgpc" in medians:
@@ -282,13 +280,8 @@ def summary(records):
                 f"{fewest}; the goal is {'' if is_reached else 'not '}reached."
             )
     header = ["function", "model", "failures", "xgpc has fewer / more / as many", "regret",
-              "xgpc has a lower / higher / equal one", "a fit"]  # fmt: skip
+              "xgpc has a lower / higher / equal one"]  # fmt: skip
     return "\n\n".join([table(header, rows), " ".join(sentences)])
 
 
-def report(records):
-    rows = [
-        [task, name, " ".join(str(failures(run)) for run in runs), " ".join(f"{final(run):.3f}" for run in runs)]
-        for task, found in runs_of(records).items() for name, runs in found.items()
-    ]  # fmt: skip
-    return "\n\n".join([summary(records), table(["function", "model", "failures of every run", "regrets"], rows)])
+report = summary

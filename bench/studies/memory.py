@@ -19,7 +19,7 @@ import files
 import numpy as np
 from markdown_tables import number, table
 from measure import alone, median_ratio, peak_memory, seconds, side_by_side, timed_fit
-from records import VERSION
+from records import OUTPUTS, VERSION
 from scipy.special import expit
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
@@ -28,7 +28,7 @@ from xgpc.rows import from_parquet
 
 from . import Part
 
-MINUTES, EXPIRES = 9, {VERSION}
+MINUTES, EXPIRES = 9, {OUTPUTS, VERSION}
 D, M, GIB = 28, 100, 2**30 / 1e9
 PARTITIONS, ITERATIONS, WORKERS = 20, 5, 2
 

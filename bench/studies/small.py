@@ -24,17 +24,17 @@ from markdown_tables import number, table
 from measure import alone, fit_and_score, median_of, peak_memory, seconds, side_by_side
 from methods import METHODS, make, warm_up
 from problems import Split
-from records import VERSION
+from records import OUTPUTS, VERSION
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 
-from . import Part
+from . import Part, by_set
 from .failures import TASKS
 
-MINUTES, EXPIRES = 4, {VERSION}
+MINUTES, EXPIRES = 4, {OUTPUTS, VERSION}
 N_TEST, D = 2000, 5
 KERNEL = ConstantKernel(2.0) * RBF(np.full(D, 2.2))
 # Name -> method and its parameters.
@@ -176,7 +176,7 @@ def parts(data, quick):
         for n in sizes for way in WAYS
     ]  # fmt: skip
     found += [Part(f"thousands: {kind}", partial(alone, fit_many, kind, fits, first)) for kind in KINDS]
-    calls = ((1, 20), (10, 10)) if quick else ((1, 2000), (1000, 200))
+    calls = ((10, 10),) if quick else ((1000, 200),)
     some = (6, 1) if quick else (100, 3)
     found += [Part(f"trials, {task}: {way}", partial(trials, task, way, *some)) for task in TASKS for way in TRIALS]
     return found + [
@@ -185,32 +185,44 @@ def parts(data, quick):
     ]  # fmt: skip
 
 
+def pivoted(found, columns):
+    """Rows of a table from numbers by row and column: (titles of the columns, what the cell of a column has)."""
+    return [[one, *(cell(numbers[way]) if way in numbers else "" for way, cell in columns)]
+            for one, numbers in found.items()]  # fmt: skip
+
+
 def report(records):
-    found = {name: record["numbers"] for name, record in records.items()}
-    single = [
-        [name, f"{1e3 * median_of(runs, 'seconds'):.1f}", f"{1e6 * median_of(runs, 'one_row'):.0f}",
-         number(median_of(runs, "nll"), 4), number(median_of(runs, "error"), 4)]
-        for name, numbers in found.items() if (runs := numbers.get("runs"))
-    ]  # fmt: skip
+    found = by_set(records)
+    tables = []
+    if single := {name: ways for name, ways in found.items() if name.endswith(" rows") and "xgpc" in ways}:
+        columns = {f"{way}: ms": (way, lambda one: f"{1e3 * median_of(one['runs'], 'seconds'):.1f}") for way in WAYS}
+        for way in ("defaults", "scikit-learn"):
+            columns[f"{way}: µs a row"] = (way, lambda one: f"{1e6 * median_of(one['runs'], 'one_row'):.0f}")
+            columns[f"{way}: NLL"] = (way, lambda one: number(median_of(one["runs"], "nll"), 4))
+        tables.append(table(["a fit", *columns], pivoted(single, columns.values())))
     many = [
-        [name.removeprefix("thousands: "), str(numbers["fits"]), f"{1e3 * numbers['seconds']:.1f}",
+        [kind, str(numbers["fits"]), f"{1e3 * numbers['seconds']:.1f}",
          number(1e3 * numbers["first"], 1), number(1e3 * (numbers["all"] - numbers["first"]), 1)]
-        for name, numbers in found.items() if "fits" in numbers
-    ]  # fmt: skip
-    slopes = [
-        [name.removeprefix("gradients: "), *(f"{1e6 * numbers[call]:.0f}" for call in CALLS),
-         *(f"{numbers[call + ' grad'] / numbers[call]:.1f}" for call in ("latent", "proba"))]
-        for name, numbers in found.items() if "latent" in numbers
+        for kind, numbers in found.get("thousands", {}).items()
     ]  # fmt: skip
     header = ["thousands of fits", "fits", "a fit, ms", "peak after the first, MB", "added by the others, MB"]
-    tables = [table(["rows", "fit, ms", "prediction of a row, µs", "NLL", "error"], single), table(header, many)]
-    each = [
-        [name.removeprefix("trials, "), number(numbers["trial_nll"], 3),
-         *(f"{1e3 * numbers[key]:.1f}" for key in ("seconds", "longest"))]
-        for name, numbers in found.items() if "trial_nll" in numbers
-    ]  # fmt: skip
+    tables.append(table(header, many))
+    each = {}
+    for task in TASKS:
+        for way, numbers in found.get(f"trials, {task}", {}).items():
+            each.setdefault(way, {})[task] = numbers
     if each:
-        tables.append(table(["trials", "NLL", "a trial, ms", "longest, ms"], each))
+        columns = {}
+        for task in TASKS:
+            columns[f"{task}: NLL"] = (task, lambda one: number(one["trial_nll"], 3))
+            for title, key in (("a trial", "seconds"), ("longest", "longest")):
+                columns[f"{task}: {title}, ms"] = (task, lambda one, key=key: f"{1e3 * one[key]:.1f}")
+        tables.append(table(["trials", *columns], pivoted(each, columns.values())))
+    slopes = [
+        [way, *(f"{1e6 * numbers[call]:.0f}" for call in CALLS),
+         *(f"{numbers[call + ' grad'] / numbers[call]:.1f}" for call in ("latent", "proba"))]
+        for way, numbers in found.get("gradients", {}).items()
+    ]  # fmt: skip
     if slopes:
         columns = ["latent moments, µs", "with gradients", "probabilities, µs", "with gradients", "times", "times"]
         tables.append(table(["gradients", *columns], slopes))

@@ -23,7 +23,7 @@ import problems
 from markdown_tables import number, table
 from measure import alone, peak_memory, scores, timed_fit
 from methods import THREADS, make
-from records import VERSION
+from records import OUTPUTS, VERSION
 from scipy.special import expit
 from sklearn.model_selection import TimeSeriesSplit
 
@@ -32,7 +32,7 @@ from xgpc.rows import from_parquet
 
 from . import Part
 
-MINUTES, EXPIRES = 21, {VERSION}
+MINUTES, EXPIRES = 21, {OUTPUTS, VERSION}
 TEST_ROWS = 50_000
 BATCH = 1000
 WAYS = {

@@ -5,7 +5,10 @@ exact posterior, from which the Gibbs sampler draws. The numbers are mean absolu
 variances at the test rows, and the NLL. "Again" is a second run of the sampler with another seed; its difference is the
 Monte Carlo error. "Coverage" is the proportion of true latent values inside 95 % intervals, with standard errors over
 the repetitions. The data are drawn from the prior (a variance times an RBF kernel of length scale 2 on [0, 10]^2). A
-coverage below .95 means that intervals are too narrow. "Effective draws" counts independent draws of the latent values
+coverage below .95 means that intervals are too narrow. "Learned" are default fits, which learn the kernel, to rows from
+N(0, I) in d dimensions and a draw of the prior with an RBF kernel of length scale sqrt(d): the coverage of the latent
+values of 500 new rows, and the slope of a logistic regression of their labels by the predicted log odds, which is below
+1 where probabilities are too sure. "Effective draws" counts independent draws of the latent values
 of simulated rows per second, as medians of three runs. The NumPy loop uses the polyagamma package and solves one linear
 system per sweep.
 """
@@ -19,10 +22,11 @@ import problems
 from markdown_tables import number, table
 from measure import median_of, scores, timed_fit
 from methods import make
-from records import OUTPUTS
-from scipy.special import expit
+from records import OUTPUTS, VERSION
+from scipy.special import expit, logit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from xgpc.gibbs import GibbsClassifier
@@ -30,10 +34,12 @@ from xgpc.gibbs.diagnostics import effective_sample_size
 
 from . import Part
 
-MINUTES, EXPIRES = 3, {OUTPUTS}
+MINUTES, EXPIRES = 6, {OUTPUTS, VERSION}
 FULL = {"inducing_points": "all", "optimizer": None, "tol": 1e-8, "max_iter": 1000}
 # Normal quantile of 95 % intervals.
 WIDTH = 1.959964
+# Of the priors of data whose kernel is learned.
+VARIANCES = (4.0, 16.0)
 CHAINS, SWEEPS, WARMUP, JITTER = 4, 60, 20, 1e-6
 WAYS = ("polya-gamma", "corrected", "exact", "again", "sampler")
 
@@ -77,10 +83,10 @@ def posterior(folder, name, draws):
     }}  # fmt: skip
 
 
-def simulate(n, kernel, rng, d=2):
-    """Rows, latent values and labels of a problem with two classes."""
+def simulate(n, kernel, rng, d=None):
+    """Rows, latent values and labels of a problem with two classes, with rows in a square or normal in d dimensions."""
     while True:
-        X = rng.uniform(0.0, 10.0, size=(n, d)) if d == 2 else rng.standard_normal((n, d))
+        X = rng.uniform(0.0, 10.0, size=(n, 2)) if d is None else rng.standard_normal((n, d))
         values, vectors = np.linalg.eigh(kernel(X))
         f = vectors @ (np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(n))
         y = (rng.uniform(size=n) < expit(f)).astype(int)
@@ -99,6 +105,27 @@ def coverage(variance, n, repetitions, draws=500):
         shares.setdefault("sampler", []).append(float(np.mean((low < f) & (f < high))))
         r_hat = max(r_hat, sampler.r_hat_)
     return {"coverage": shares, "r_hat": r_hat}
+
+
+def learned(n, d, repetitions, n_new=500):
+    """Coverage of latent values of new rows by default fits, draw by draw, and their log odds' slope, by variance."""
+    found = {}
+    for variance in VARIANCES:
+        kernel, shares, odds, labels = ConstantKernel(variance) * RBF(np.sqrt(d)), [], [], []
+        for repetition in range(repetitions):
+            rng = np.random.default_rng([n, d, int(variance), repetition])
+            X, f, y = simulate(n + n_new, kernel, rng, d)
+            if len(np.unique(y[:n])) < 2:
+                continue
+            model = make("xgpc")
+            timed_fit(model, X[:n], y[:n])
+            mean, v = model.predict_latent(X[n:])
+            shares.append(float(np.mean(np.abs(f[n:] - mean) < WIDTH * np.sqrt(v))))
+            odds.append(logit(np.clip(model.predict_proba(X[n:])[:, 1], 1e-9, 1.0 - 1e-9)))
+            labels.append(y[n:])
+        regression = LogisticRegression(C=np.inf).fit(np.concatenate(odds)[:, None], np.concatenate(labels))
+        found[f"{variance:g}"] = {"coverage": shares, "slope": float(regression.coef_[0, 0])}
+    return {"learned": found}
 
 
 def numpy_loop(kernel, X, y, seed):
@@ -144,25 +171,37 @@ def parts(data, quick):
     sizes, variances = ((50,), (4.0,)) if quick else ((50, 200), (4.0, 100.0))
     found += [Part(f"coverage: variance {variance:g}, {n} rows", partial(coverage, variance, n, **few))
               for variance in variances for n in sizes]  # fmt: skip
+    found += [Part(f"learned: {n} rows, {d} features", partial(learned, n, d, repetitions))
+              for n, repetitions in (((50, 2),) if quick else ((50, 20), (200, 15), (1000, 6)))
+              for d in ((2,) if quick else (2, 5, 20))]  # fmt: skip
     n, rounds = (60, 1) if quick else (500, 3)
     return [*found, Part(f"sampler: {n} rows", partial(sampler, n, rounds))]
 
 
+def mean_and_error(values):
+    return f"{np.mean(values):.3f} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.3f}"
+
+
 def report(records):
     kinds = {kind: {name.partition(": ")[2]: record["numbers"] for name, record in records.items()
-                    if kind in record["numbers"]} for kind in ("posterior", "coverage", "sampler")}  # fmt: skip
+                    if kind in record["numbers"]}
+             for kind in ("posterior", "coverage", "learned", "sampler")}  # fmt: skip
     near = [[f"{name}: {score}", *(number(found["posterior"][way][score], 4) for way in WAYS)]
             for name, found in kinds["posterior"].items() for score in ("mean", "variance", "nll")]  # fmt: skip
     covered = []
     for name, found in kinds["coverage"].items():
         shares = [found["coverage"][way] for way in WAYS if way != "again"]
-        covered.append([name, *(f"{np.mean(x):.3f} ± {np.std(x, ddof=1) / np.sqrt(len(x)):.3f}" for x in shares)])
-    rates = [[name, *(f"{median_of(runs, 'rate'):.0f}" for runs in found["sampler"].values())]
-             for name, found in kinds["sampler"].items()]  # fmt: skip
+        covered.append([name, *map(mean_and_error, shares)])
+    variances = [f"{variance:g}" for variance in VARIANCES]
+    of_fits = [[name, *(mean_and_error(found["learned"][v]["coverage"]) for v in variances),
+                *(number(found["learned"][v]["slope"], 2) for v in variances)]
+               for name, found in kinds["learned"].items()]  # fmt: skip
+    rates = [f"{name}, {way}: {median_of(runs, 'rate'):.0f} effective draws a second."
+             for name, found in kinds["sampler"].items() for way, runs in found["sampler"].items()]  # fmt: skip
     r_hats = [found["r_hat"] for kind in ("posterior", "coverage") for found in kinds[kind].values()]
     return "\n\n".join([
         table(["difference of the posterior", *WAYS], near),
         table(["coverage", *(way for way in WAYS if way != "again")], covered),
-        table(["effective draws a second", "NumPy loop", "xgpc"], rates),
-        f"R-hat of the sampler is at most {max(r_hats, default=float('nan')):.3f}.",
+        table(["learned", *(f"{score}, variance {v}" for score in ("coverage", "slope") for v in variances)], of_fits),
+        " ".join([*rates, f"R-hat of the sampler is at most {max(r_hats, default=float('nan')):.3f}."]),
     ])  # fmt: skip

@@ -1,4 +1,4 @@
-"""Write docs/benchmarks.md, the tables of docs/paper.md, guide/papers.md and torch.md, and the README's numbers with
+"""Write docs/benchmarks.md, numbers of docs/paper.md and guide/papers.md, torch.md and trees.md, and the README's with
 their picture, from the records that hold. ``bench/run.py`` does so after it has measured.
 
     python bench/report.py
@@ -15,6 +15,7 @@ from methods import METHODS
 
 DOCS, README = records.ROOT / "docs" / "benchmarks.md", records.ROOT / "README.md"
 TORCH, PAPER = records.ROOT / "docs" / "guide" / "torch.md", records.ROOT / "docs" / "paper.md"
+TREES = records.ROOT / "docs" / "guide" / "trees.md"
 GUIDE, PICTURE = records.ROOT / "docs" / "guide" / "papers.md", records.ROOT / "docs" / "_static" / "next_to_trees.png"
 INTRODUCTION = """# Benchmarks
 
@@ -28,7 +29,9 @@ cores.
 MEASURES = "There is no valid record of {}; `python bench/run.py {} --data FOLDER` measures the missing numbers."
 # Okabe and Ito's blue and orange for wins and losses; markers of the methods in the picture.
 COLOURS = {"W": "#0072B2", "L": "#D55E00", "=": "0.45"}
-TICKS = (0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4)
+TICKS = (0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0)
+# Of the ratios in the picture; arrows stand for those beyond.
+LOWEST, HIGHEST = 0.25, 2.2
 MARKERS = {"lightgbm": "o", "catboost": "D", "xgboost": "s"}
 
 
@@ -132,6 +135,16 @@ def trees_rows(found):
     return "\n".join(lines)
 
 
+def when_trees_win(found):
+    """Sentences on losses and times for the guide's page on trees."""
+    trees, found = studies.study("trees"), studies.study("trees").found_of(found)
+    sentences = [
+        f"On the {len(half)} {title}, xgpc loses {trees.losses(half)}."
+        for title, half in trees.halves(found).items() if half
+    ]  # fmt: skip
+    return wrapped(" ".join([*sentences, trees.ratios(found) or ""])) or MEASURES.format("xgpc and trees", "trees")
+
+
 def lists(found):
     """Wins and losses against each method, in words."""
     trees = studies.study("trees")
@@ -196,21 +209,26 @@ def draw(unseen, chosen, path):
     axes.axvline(1.0, color="0.35", linewidth=1.0)
     if unseen and chosen:
         axes.axhline(len(unseen) - 0.5, color="0.35", linewidth=1.0)
-        axes.text(0.26, len(unseen) - 0.65, "no choice was made on these sets", fontsize=7.5)
-        axes.text(0.26, len(unseen) + 0.15, "sets that chose the defaults", fontsize=7.5)
+        for shift, words in ((-1.0, "no choice was made on these sets"), (0.1, "sets that chose the defaults")):
+            axes.text(HIGHEST / 1.05, len(unseen) + shift, words, fontsize=7.5, ha="right")
     for place, numbers in enumerate(found.values()):
         for shift, (name, marker) in zip((-0.24, 0.0, 0.24), MARKERS.items(), strict=True):
             if name in numbers:
                 theirs = numbers[name]["nll"]
                 ratio = numbers["xgpc"]["nll"] / theirs
                 spread = trees.CHANCE * trees.difference(numbers, name)[1] / theirs
-                axes.errorbar(
-                    ratio, place + shift, xerr=min(spread, 0.9 * ratio), fmt=marker, markersize=3.5, linewidth=1.0,
-                    color=COLOURS[trees.verdict(numbers, name)],
-                )  # fmt: skip
+                colour = COLOURS[trees.verdict(numbers, name)]
+                if LOWEST < ratio < HIGHEST:
+                    axes.errorbar(
+                        ratio, place + shift, xerr=min(spread, 0.9 * ratio), fmt=marker, markersize=3.5, linewidth=1.0,
+                        color=colour,
+                    )  # fmt: skip
+                else:
+                    at = 1.02 * LOWEST if ratio <= LOWEST else HIGHEST / 1.02
+                    axes.plot(at, place + shift, "<" if ratio <= LOWEST else ">", markersize=5, color=colour)
     axes.set(
-        xscale="log", xlim=(0.25, 1.4), ylim=(len(found) - 0.4, -0.6), yticks=range(len(found)),
-        xlabel="negative log likelihood of xgpc, divided by that of trees (bars: two standard errors)",
+        xscale="log", xlim=(LOWEST, HIGHEST), ylim=(len(found) - 0.4, -0.6), yticks=range(len(found)),
+        xlabel="NLL of xgpc, divided by that of trees (bars: two standard errors; arrows: beyond the axis)",
         title="Left of 1, xgpc is better. Wins blue, losses orange, ties grey",
     )  # fmt: skip
     axes.set_yticklabels(list(found), fontsize=7.5)
@@ -231,6 +249,7 @@ def write():
         DOCS: document(stored), GUIDE: guide(GUIDE.read_text(encoding="utf-8"), stored["papers"]),
         PAPER: paper(PAPER.read_text(encoding="utf-8"), stored),
         TORCH: filled(TORCH.read_text(encoding="utf-8"), "failures", failures(stored["failures"])),
+        TREES: filled(TREES.read_text(encoding="utf-8"), "losses", when_trees_win(stored["trees"])),
         README: filled(README.read_text(encoding="utf-8"), "summary", summary(stored)),
     }  # fmt: skip
     for path, text in pages.items():

@@ -126,6 +126,10 @@ def processor_seconds_of_others():
     return busy / os.sysconf("SC_CLK_TCK") - own
 
 
+# Seconds by which the counters can be off that are subtracted: a few ticks of the system's clock.
+TICKS = 0.05
+
+
 class Others:
     """Cores that other processes keep busy in a ``with`` block: ``cores`` after it."""
 
@@ -134,8 +138,9 @@ class Others:
         return self
 
     def __exit__(self, *exception):
-        start, taken = self._start
-        self.cores = (processor_seconds_of_others() - taken) / (time.perf_counter() - start)
+        start, before = self._start
+        taken = processor_seconds_of_others() - before
+        self.cores = max(taken - TICKS, 0.0) / (time.perf_counter() - start)
 
 
 def alone(function, *arguments):

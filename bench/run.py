@@ -46,7 +46,7 @@ def run(study, options):
     known = {} if options.quick or options.again else records.holding(study, outputs, folder, options.times)
     found, start = {}, time.perf_counter()
     for part in study.parts(options.data, options.quick):
-        if options.only not in part.name or part.name in known:
+        if part.name in known or not any(text in part.name for text in options.only):
             continue
         if missing := [library for library in part.of if records.installed(library) is None]:
             print(f"{study.NAME}, {part.name}: left out, as {', '.join(missing)} is not installed", file=sys.stderr)
@@ -67,7 +67,9 @@ def main(arguments):
     parser.add_argument("studies", nargs="*", choices=[[], *studies.NAMES], metavar="STUDY")
     parser.add_argument("--all", action="store_true", help="every study")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="with a file NAME.npz for each data set")
-    parser.add_argument("--only", default="", metavar="TEXT", help="parts whose names have this text")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], metavar="TEXT", help="parts with one of these texts in their names"
+    )
     parser.add_argument("--again", action="store_true", help="measure parts that have a record that holds, too")
     parser.add_argument("--times", action="store_true", help="measure parts whose times do not hold, too")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, nothing stored")

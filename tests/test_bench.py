@@ -89,7 +89,7 @@ def test_a_run_stores_records_that_hold_and_measures_no_part_twice(name, only, t
     study = studies.study(name)
     tiny = study.parts(None, quick=True)
     monkeypatch.setattr(study, "parts", lambda data, quick: tiny)
-    options = Namespace(data=None, only=only, again=False, times=False, quick=False, results=tmp_path)
+    options = Namespace(data=None, only=[only], again=False, times=False, quick=False, results=tmp_path)
     run.run(study, options)
     stored = records.holding(study, 7, tmp_path)
     assert stored

@@ -32,6 +32,7 @@ from sklearn.datasets import make_classification
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import recall_score, roc_auc_score
+from threadpoolctl import threadpool_limits
 
 from xgpc import GPClassifier
 from xgpc.kernels import AxisMatern
@@ -74,7 +75,7 @@ def measure(data, set_name, name, sizes, draws):
         for split in (drawn(problem, n, seed) for seed in range(draws)):
             if split is not None:
                 model = make(name, 1, **SETTINGS.get(name, {}))
-                with warnings.catch_warnings():
+                with threadpool_limits(1), warnings.catch_warnings():
                     # Platt's scaling has a new name in scikit-learn.
                     warnings.simplefilter("ignore", FutureWarning)
                     timed_fit(model, split.X, split.y)

@@ -97,7 +97,7 @@ def paper(page, stored):
     made = {
         "truth": studies.study("truth").report(stored["truth"]) if stored["truth"] else "",
         "trees": "\n\n".join([*trees.verdicts(found), source(stored["trees"])]) if found else "",
-        "svgp": next_to_gaussian_processes(stored["svgp"]).strip() if stored["svgp"] else "",
+        "svgp": next_to_gaussian_processes(stored["svgp"]),
     }
     for name, text in made.items():
         page = filled(page, name, wrapped(text) or MEASURES.format("these numbers", name))
@@ -145,21 +145,14 @@ def when_trees_win(found):
     return wrapped(" ".join([*sentences, trees.ratios(found) or ""])) or MEASURES.format("xgpc and trees", "trees")
 
 
-def lists(found):
-    """Wins and losses against each method, in words."""
-    trees = studies.study("trees")
-    return ", ".join(
-        f"{METHODS[name].title} {len(trees.sets_with(found, name, 'W'))} and {len(trees.sets_with(found, name, 'L'))}"
-        for name in trees.OTHERS
-    )
-
-
 def next_to_gaussian_processes(found):
     """A sentence on the SVGP of other libraries, empty if there are no records."""
     ratios = studies.study("svgp").ratios(found)
     reached = [ratio for ratio in ratios.values() if ratio is not None]
-    return reached and (
-        " GPyTorch and GPflow have sparse Gaussian processes, too. With 100 inducing points, xgpc comes within .002 "
+    if not reached:
+        return ""
+    return (
+        "GPyTorch and GPflow have sparse Gaussian processes, too. With 100 inducing points, xgpc comes within .002 "
         f"nats of the best test likelihood of both on {len(reached)} of {len(ratios)} sets, and gets there "
         f"{min(reached):.0f} to {max(reached):.0f} times as fast as the faster of them (median "
         f"{np.median(reached):.0f})."
@@ -180,13 +173,18 @@ def summary(stored):
         f"lower by more than two standard errors of the paired difference. It loses {trees.losses(shown)}."
     )
     ranks = trees.mean_ranks(chosen, trees.NAMES)
-    others = (
-        f"The defaults of xgpc were not chosen on these sets but on {len(chosen)} others. On those its mean rank is "
-        f"{ranks['xgpc']:.2f} of {len(ranks)}, and its wins and losses are, against {lists(chosen)}; it loses "
-        f"{trees.losses(chosen)}. {trees.ratios(found) or ''}"
+    counts = ", ".join(
+        f"{len(trees.sets_with(chosen, name, 'W'))} and {len(trees.sets_with(chosen, name, 'L'))} against "
+        f"{METHODS[name].title}" for name in trees.STRONGEST
+    )  # fmt: skip
+    others = ranks and (
+        f"The defaults of xgpc were not chosen on these sets but on {len(chosen)} others; there its mean rank is "
+        f"{ranks['xgpc']:.2f} of {len(ranks)}, and its wins and losses are {counts}."
     )
-    of_chosen = others if unseen and ranks else "The defaults of xgpc were chosen on these sets."
-    text = f"{protocol} {of_chosen}{next_to_gaussian_processes(stored['svgp']) or ''}"
+    of_chosen = others if unseen and others else "The defaults of xgpc were chosen on these sets."
+    text = " ".join(
+        filter(None, (protocol, of_chosen, trees.ratios(found), next_to_gaussian_processes(stored["svgp"])))
+    )
     alternative = f"Negative log likelihood of xgpc, divided by that of boosted trees, on {len(found)} data sets"
     picture = f"![{alternative}]({PICTURE.relative_to(records.ROOT)})"
     return f"{picture}\n\n{trees_rows(shown)}\n\n{wrapped(text)}"

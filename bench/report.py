@@ -22,7 +22,7 @@ INTRODUCTION = """# Benchmarks
 `python bench/report.py` writes this page from the records in `bench/results/`; do not edit it. A table shows only
 records that are still valid. A record of accuracy expires when the outputs of some golden fits (`bench/goldens.py`)
 change, a record of times when the version of xgpc changes, and the numbers of another library when its version changes.
-Times are shown only if other processes took at most {load} cores, and all were measured on the processor that is named.
+Times are shown only if other processes took at most {load} cores, and only those of the newest record's processor.
 `python bench/run.py --all --data FOLDER` measures everything that has no valid record, in {minutes} minutes on two
 cores.
 """

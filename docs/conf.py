@@ -118,7 +118,10 @@ def skip_member(app, what, name, obj, skip, options):
 
 def formula(translator, node):
     """MathML of a formula within a sentence, or of one that stands by itself; a name that is not known is an error."""
-    translator.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    tex = node.astext()
+    if re.search(r"frac\s*\w", tex):
+        raise ValueError(f"docutils reads 12 in \\frac12 as one number: write \\frac{{1}}{{2}} in {tex!r}.")
+    translator.body.append(tex2mathml(tex, as_block=isinstance(node, nodes.math_block)))
     raise nodes.SkipNode
 
 

@@ -70,13 +70,17 @@ def without_times(record):
     return {**record, "numbers": numbers}
 
 
-def holding(study, outputs, folder=None, needs_times=False):
-    """The records of a study that hold, by name. Records whose times do not hold are there without them, unless times
-    are needed: in studies whose numbers expire with the version, or as said."""
+def holding(study, outputs, folder=None, processor=None, needs_times=False):
+    """The records of a study that hold, by name, with times of a processor, by default that of the newest record.
+
+    Records whose times do not hold are there without them, unless times are needed: in studies whose numbers expire
+    with the version, or as said.
+    """
     found = read(study.NAME, folder)
     found = {name: record for name, record in found.items() if not expired(record, study.EXPIRES, outputs)}
-    newest = max(found.values(), key=lambda record: record["date"], default={}).get("processor")
-    timed = {name: record for name, record in found.items() if is_timed(record, newest)}
+    if processor is None:
+        processor = max(found.values(), key=lambda record: record["date"], default={}).get("processor")
+    timed = {name: record for name, record in found.items() if is_timed(record, processor)}
     if needs_times or VERSION in study.EXPIRES:
         return timed
     return {name: timed.get(name) or without_times(record) for name, record in found.items()}

@@ -43,7 +43,9 @@ def run(study, options):
     """Measure and store the parts of a study that are asked for."""
     folder = options.results
     outputs = goldens.kept()[0] if options.quick else goldens.update(folder)
-    known = {} if options.quick or options.again else records.holding(study, outputs, folder, options.times)
+    known = {}
+    if not options.quick and not options.again:
+        known = records.holding(study, outputs, folder, records.processor(), options.times)
     found, start = {}, time.perf_counter()
     for part in study.parts(options.data, options.quick):
         if part.name in known or not any(text in part.name for text in options.only):

@@ -1,4 +1,4 @@
-"""Few rows: probabilities after 30 to 300 rows, class weights, and small problems
+"""Few rows: probabilities, class weights, and small problems
 
 The sets have two or three classes. Of each set, 30 to 300 random rows are for training, and up to 2000 others for
 testing; rows are drawn again until each class is among the training rows. Features are divided by the standard

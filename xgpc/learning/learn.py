@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.sparse import issparse
 
+from ..approximations.sparse import SparsePrior
 from ..inference.sweeps import start_sites
 from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
 from ..likelihoods import RECORDS
@@ -16,17 +17,9 @@ from .all_rows import AllRows
 from .candidates import LEAST_GAIN, Gain, Rise, Scores, accept, joined
 from .fit import Candidate, Fit
 from .hold_out import FEW_ROWS, Split
+from .inducing import with_more_points
 from .local import LocalFit, Task, first_round, fitted_round, log_scale_bounds, score, size_of_round
-from .stages import (
-    FIRST_ROWS,
-    GROWING_ITERATIONS,
-    MAX_MOVING,
-    MIN_ITERATIONS,
-    Subsets,
-    learn_in_stages,
-    posterior_of,
-    predicted,
-)
+from .stages import FIRST_ROWS, MIN_ITERATIONS, Subsets, learn_in_stages, more_points, posterior_of, predicted
 from .variance import raised_variance
 
 ONE_CLASS = (
@@ -39,17 +32,11 @@ SCORED_ROWS = 300
 # Default number of neighbours (fewer predict worse, more take longer for no gain); a number above MANY_NEIGHBORS gives
 # a warning.
 DEFAULT_NEIGHBORS, MANY_NEIGHBORS = 24, 200
-# Before neighbours are tried, the model without them learns from START_ROWS rows in GROWING_ITERATIONS iterations,
-# which halves the time of some fits. Then points are added, with GROWN_ITERATIONS iterations for each number of
-# points. (NLL of magic and higgs on three splits is .285 and .543; with fifteen iterations, which take a tenth of the
-# time more, it is .286 and .540.)
-START_ROWS, GROWN_ITERATIONS = 2 * FIRST_ROWS, 5
+# Before neighbours are tried, the model without them learns from START_ROWS rows in START_ITERATIONS iterations.
+START_ROWS, START_ITERATIONS = 2 * FIRST_ROWS, 10
 # Neighbours are tried only if less than this share of the fit's time has passed: learning with them takes up to three
 # times as long as the start, and is of no use before it is complete.
 LATEST_SHARE = 0.25
-# A model with neighbours gets more points only while rows times points, the number of values of the whitened rows, is
-# at most this: a sweep over 20 000 rows with 256 points takes .2 s.
-MOST_WHITENED = 6_000_000
 # Accuracy, in nats a row, of the posterior that neighbours are compared with after points were added: the standard
 # errors of these comparisons are .001 and more.
 NATS_OF_ROW = 5e-4
@@ -89,7 +76,7 @@ def learn(fit: Fit, first: Candidate) -> Candidate:
             sparse = with_neighbors(task, sparse, split)
     if sparse.local is not None:
         return sparse
-    learned = sparse if is_complete else learn_in_stages(fit, replace(sparse, grow_to=first.grow_to))
+    learned = sparse if is_complete else learn_in_stages(fit, sparse)
     return raised_variance(fit, learned)
 
 
@@ -183,7 +170,7 @@ def _learned_in_part(task: Task, completely: bool) -> Candidate:
     rows = None
     if part.learns and isinstance(part.config.subset_sizes, str):
         rows = Subsets(part.source.y, part.run.random_state).rows(START_ROWS)
-    return learn_in_stages(part.part(rows, is_thinned=True), replace(first, grow_to=0), GROWING_ITERATIONS)
+    return learn_in_stages(part.part(rows, is_thinned=True), first, START_ITERATIONS)
 
 
 def _rise(fit: Fit, scores: Scores, simpler: Scores, errors: float = 0.0) -> Rise:
@@ -226,8 +213,11 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
     splits = part.hold_out.draw(size_of_round(0, part.n_latents)[0])
     # Neighbours are compared with the best that is possible without them, from the same support rows.
     without = raised_variance(part, sparse)
-    group, first = sparse.prior.groups[0], task.first.prior.groups[0].spec
-    if is_axis_aligned(group.spec) and is_of_default_kind(first):
+    larger, few = sparse.prior.groups[0], task.first.prior.groups[0]
+    # With more points rounds take longer, so these are tried once a kernel is known.
+    few = few.rebuilt([larger.spec], few.Z) if few.n_inducing < larger.n_inducing else larger
+    first = task.first.prior.groups[0].spec
+    if is_axis_aligned(few.spec) and is_of_default_kind(first):
         first = axis_aligned(first)
     simpler, errors = _scores_without(task, without, splits), 0.0 if len(split[1]) else ERRORS_OF_FEW
 
@@ -235,8 +225,10 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
         gains = local_fit.corrected - simpler
         return is_auto and errors > 0.0 and gains.mean < -errors * gains.error
 
-    tried = first_round(task, group, first, splits, max_iter, is_hopeless)
+    tried = first_round(task, few, first, splits, max_iter, is_hopeless)
     best = max(tried, key=score)
+    if best.n_learned and (number := more_points(task.first, part)):
+        best = _with_more_points(task, best, larger, number, splits, max_iter)
     if is_auto:
         if max_iter and not best.n_learned and _lost_on_repeated(task.fit, simpler) > -LEAST_GAIN:
             none = "no kernel that was learned for them predicts held-out rows better than the kernel without them."
@@ -252,20 +244,24 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
                 f"{gain.words}. The gain of {gain.nats:+.2g} shows no structure: the kernel is that without neighbours."
             )
             sparse = replace(sparse, notes=(f"{note} {NO_USE}",))
-    most = min(task.first.grow_to, MAX_MOVING, MOST_WHITENED // part.source.n_rows) if task.is_single else 0
-    if most > sparse.prior.n_inducing and task.fit.source.n_rows >= FEW_ROWS:
-        sparse = without = learn_in_stages(part, replace(sparse, grow_to=most), GROWN_ITERATIONS, only_grows=True)
-        prior = sparse.prior.groups[0]
-        if prior.n_inducing > group.n_inducing:
-            richer = replace(best, prior=prior.rebuilt([best.prior.spec], prior.Z))
-            richer = fitted_round(task, richer, splits, min(MIN_ITERATIONS, max_iter))
-            subject = f"With neighbours and {prior.n_inducing} inducing points in place of {group.n_inducing},"
-            if accept(richer.corrected.above(best.corrected), subject, history):
-                best = richer
     if best.n_learned:
         others = [result for result in tried if result.n_learned and result is not best]
         best = _second_round(task, best, others, max_iter)
     return accept_neighbors(task, sparse, without, best, split)
+
+
+def _with_more_points(
+    task: Task, best: LocalFit, larger: SparsePrior, number: int, splits: list[Split], max_iter: int
+) -> LocalFit:
+    """The fit with more points, those that were learned without neighbours or rows that ``best`` explains worst, if
+    this raises its score."""
+    n_few, prior = best.prior.n_inducing, larger.rebuilt([best.prior.spec], larger.Z)
+    if larger.n_inducing == n_few:
+        more = with_more_points(prior, task.part.source.rows, number - n_few, task.fit.run.random_state)
+        (prior,) = more.groups
+    richer = fitted_round(task, replace(best, prior=prior), splits, min(MIN_ITERATIONS, max_iter))
+    subject = f"With neighbours and {prior.n_inducing} inducing points in place of {n_few},"
+    return richer if accept(richer.corrected.above(best.corrected), subject, task.fit.run.history) else best
 
 
 def _second_round(task: Task, best: LocalFit, tried: list[LocalFit], max_iter: int) -> LocalFit:

@@ -37,9 +37,12 @@ SUBSET_ITERATIONS, SUBSET_FACTOR, SUBSET_LOOSENING = 50, 10, 5.0
 # With at most FIRST_ROWS rows, learning starts from the best of several kernels, by their bounds. Each bound is
 # computed to within this many nats, which takes a few passes over the rows.
 NATS_OF_STARTS = 0.3
-# The default kernel and an axis-aligned one learn for this many iterations before they are compared. (With 15, NLL of
+# Kinds of kernels and numbers of points learn for this many iterations before they are compared. (With 15, NLL of
 # 38 sets of 40, 100 and 300 rows is the same to .001, and fits take a tenth of the time more.)
-ITERATIONS_OF_FAMILIES = 8
+ITERATIONS_OF_CANDIDATES = 8
+# Of at least so many rows, each kind of kernel learns with more points, too: under a kernel that was learned with too
+# few, further points often raise the bound by nothing.
+ROWS_OF_MORE = 1000
 # Learning on a later subset may take this many times as long as all stages before. (With 2 and 4, the fit of a9a takes
 # 6.1 and 8.1 s, and its NLL is .3164 and .3158; that of adult is .3105 and .3103. Without a limit, fits of tables like
 # these took 90 times as long as LightGBM's.)
@@ -180,10 +183,10 @@ class Learner:
         """Sizes of the successive subsets."""
         return subset_sizes(self.fit.source.n_rows, prior.n_inducing, self._sizes)
 
-    def learn(self, start: Candidate, only_grows: bool = False) -> Outcome:
+    def learn(self, start: Candidate) -> Outcome:
         """Learn in stages, each from the result of the one before; returns the outcome of the last.
 
-        First inducing points are added while this pays; then the subsets grow, unless ``only_grows``.
+        First inducing points are added while this pays; then the subsets grow.
         """
         plan = self._planned(self.sizes(start.prior))
         # ``known`` is the outcome of the next stage, if a trial has found it already.
@@ -207,7 +210,7 @@ class Learner:
             if richer is None:
                 richer = self._started_again(start, outcome, size)
             if richer is None:
-                is_growing, plan = False, [] if only_grows else self._planned(self._sizes_after(size, candidate.prior))
+                is_growing, plan = False, self._planned(self._sizes_after(size, candidate.prior))
             else:
                 candidate = candidate.at(richer.point.q, richer.point.site)
                 # Without an optimizer the trial equals the next stage on the same rows.
@@ -244,33 +247,41 @@ class Learner:
         points = [posterior_of(part, start.under(other), NATS_OF_STARTS) for other in priors]
         return start.at(max(points, key=self.options.value).q, start.site)
 
-    def best_family(self, start: Candidate) -> Candidate:
-        """The candidate after some learning, with the default kernel or an axis-aligned one, by the score of rows."""
-        prior = start.prior
-        (group,) = prior.groups
-        size = min(self.sizes(prior)[0], FIRST_ROWS)
-        options = replace(self.early, max_iter=ITERATIONS_OF_FAMILIES, reached=Options.reached)
-        other = replace(start, prior=prior.rebuilt([axis_aligned(group.spec)], prior.Z))
-        self._tell_stage(size, prior.n_inducing)
-        part = self.part(size)
+    def best_candidate(self, start: Candidate) -> Candidate:
+        """The best candidate after some learning, by the score of rows: the default kernel or an axis-aligned one, with
+        the inducing points of the start or more."""
+        prior, m = start.prior, start.prior.n_inducing
+        part = self.part(min(self.sizes(prior)[0], FIRST_ROWS))
         # The splits are drawn first, so that a splitter that cannot divide the rows raises its error before learning
         # begins.
-        splits = self.fit.hold_out.folds(self._subsets.rows(size))
-        default = self.optimized(part, start, options)
-        self._report(default.point.q, default.point.site)
+        splits = self.fit.hold_out.folds(self._subsets.rows(part.source.n_rows))
+        priors = [prior]
+        if number := more_points(start, part):
+            priors.append(with_more_points(prior, part.source.rows, number - m, self.random_state))
+        kinds = prior.groups[0].spec, axis_aligned(prior.groups[0].spec)
+        first, *others = [replace(start, prior=each.rebuilt([spec], each.Z)) for each in priors for spec in kinds]
+        best, scores = self._learned_and_scored(part, splits, first)
+        self._report(best.q, best.site)
         with during("the choice of a kernel"):
-            axis = self.optimized(part, other, options)
-            self.n_iter += default.n_iter + axis.n_iter
-            if splits:
-                before, after = (self._score_of_splits(part, splits, model, options) for model in (start, other))
-            else:
-                before, after = (scores_of_rows(part, outcome.point) for outcome in (default, axis))
-            subject = f"With AxisMatern in place of {type(group.spec.kernel.k2).__name__},"
-            is_better = accept(after.above(before), subject, self.history)
-        if not is_better:
-            return start.at(default.point.q, default.point.site)
-        self._report(axis.point.q, axis.point.site)
-        return start.at(axis.point.q, axis.point.site)
+            for candidate in others:
+                other, after = self._learned_and_scored(part, splits, candidate)
+                has_more = other.q.prior.n_inducing > best.q.prior.n_inducing
+                rise = after.rise_from(scores) if has_more else after.above(scores)
+                if accept(rise, f"With {_difference(other.q.prior, best.q.prior)},", self.history):
+                    best, scores = other, after
+                    self._report(best.q, best.site)
+        return start.at(best.q, best.site)
+
+    def _learned_and_scored(
+        self, part: Fit, splits: list[Split], start: Candidate
+    ) -> tuple[Point[KernelPosterior], Scores]:
+        """The result of ITERATIONS_OF_CANDIDATES iterations, and its scores of rows that it has not seen."""
+        options = replace(self.early, max_iter=ITERATIONS_OF_CANDIDATES, reached=Options.reached)
+        self._tell_stage(part.source.n_rows, start.prior.n_inducing)
+        outcome = self.optimized(part, start, options)
+        self.n_iter += outcome.n_iter
+        scores = self._score_of_splits(part, splits, start, options) if splits else scores_of_rows(part, outcome.point)
+        return outcome.point, scores
 
     def comparable(self, outcome: Outcome) -> float:
         """The bound plus log prior on the last stage's rows, so that results from other rows can be compared."""
@@ -404,6 +415,21 @@ class Learner:
         return again
 
 
+def more_points(candidate: Candidate, fit: Fit) -> int:
+    """The number of inducing points that is tried beside that of a first candidate; 0 for none."""
+    m = candidate.prior.n_inducing
+    more = MOST_ALL_ROWS if fit.n_latents == 1 else 2 * m
+    return more if m < more <= candidate.grow_to and fit.source.n_rows >= ROWS_OF_MORE else 0
+
+
+def _difference(prior: KernelPrior, before: KernelPrior) -> str:
+    """The kind of a default kernel and the number of inducing points, as far as another prior has others."""
+    kinds = [type(each.groups[0].spec.kernel.k2).__name__ for each in (prior, before)]
+    numbers = [f"{each.n_inducing} inducing points" for each in (prior, before)]
+    changes = [pair for pair in (kinds, numbers) if pair[0] != pair[1]]
+    return " in place of ".join(" and ".join(words) for words in zip(*changes, strict=True))
+
+
 def _are_all_rows(prior: KernelPrior, source: ArraySource) -> bool:
     """Whether every row is an inducing point of every kernel, so that moving points cannot raise the bound."""
     if source.n_rows > MAX_INDUCING:
@@ -412,14 +438,11 @@ def _are_all_rows(prior: KernelPrior, source: ArraySource) -> bool:
     return all(len(np.unique(np.vstack([group.Z, rows]), axis=0)) <= len(group.Z) for group in prior.groups)
 
 
-def learn_in_stages(
-    fit: Fit, start: Candidate, most_iterations: int | None = None, only_grows: bool = False
-) -> Candidate:
+def learn_in_stages(fit: Fit, start: Candidate, most_iterations: int | None = None) -> Candidate:
     """Learn hyperparameters and inducing points from all starts, and return the best candidate.
 
-    Points are added up to the candidate's ``grow_to``. ``most_iterations`` limits each stage; it is the library's
-    limit, so the user is not warned if it is reached. With ``only_grows`` learning ends when the number of inducing
-    points is chosen, on a subset of the rows.
+    Points are added up to the candidate's ``grow_to``, unless ``most_iterations`` limits each stage; that is the
+    library's limit, so the user is not warned if it is reached.
     """
     config, run, prior, groups = fit.config, fit.run, start.prior, start.prior.groups
     if not fit.learns and not start.grow_to:
@@ -431,14 +454,15 @@ def learn_in_stages(
             begin = learner.best_start(begin)
         # A full process, or a kernel for each class, would take too long to learn twice.
         is_quick = not prior.is_full and len(groups) == 1 and config.optimizer == "profile"
-        if is_quick and max_iter >= ITERATIONS_OF_FAMILIES:
-            begin = learner.best_family(begin)
-    outcome = learner.learn(begin, only_grows)
+        if is_quick and max_iter >= ITERATIONS_OF_CANDIDATES:
+            begin = learner.best_candidate(begin)
+    grow_to = start.grow_to if most_iterations is None else 0
+    outcome = learner.learn(replace(begin, grow_to=grow_to))
     # Restarts report only the best result, after each of them.
     learner.is_restart, groups = True, outcome.point.q.prior.groups
     for _ in range(config.n_restarts_optimizer if fit.learns else 0):
         specs = [group.spec.with_theta(np.asarray(run.random_state.uniform(*group.spec.bounds.T))) for group in groups]
-        other = learner.learn(start.under(prior.rebuilt(specs, prior.Z)), only_grows)
+        other = learner.learn(replace(start.under(prior.rebuilt(specs, prior.Z)), grow_to=grow_to))
         outcome = max(outcome, other, key=learner.comparable)
         run.update(outcome.point.q, outcome.point.site)
     problems = (outcome.problem,) if outcome.problem and max_iter == config.max_iter else ()

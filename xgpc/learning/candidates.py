@@ -69,7 +69,7 @@ class Scores:
 
     def above(self, other: Scores, nats: float = 0.0) -> Rise:
         """Whether these are higher, by more than some nats a row; negative ones allow a fall."""
-        gains, required = self - other, f"it must rise by more than {nats:g}" if nats else "it must rise"
+        gains, required = self - other, f"it must rise by more than {nats:.2g}" if nats else "it must rise"
         if nats < 0.0:
             required = f"it must not fall by more than {-nats:.2g}"
         return gains.mean > nats, gains.words, required

@@ -14,7 +14,7 @@ from ..likelihoods import RECORDS
 from ..rows.clock import during, has_passed
 from ..status import warn_user
 from .all_rows import AllRows
-from .candidates import LEAST_GAIN, Gain, Rise, Scores, accept, joined
+from .candidates import Gain, Rise, Scores, accept, joined
 from .fit import Candidate, Fit
 from .hold_out import FEW_ROWS, Split
 from .inducing import with_more_points
@@ -236,15 +236,12 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
         return is_auto and errors > 0.0 and gains.mean < -errors * gains.error
 
     tried = first_round(task, few, first, splits, max_iter, is_hopeless)
-    best = max(tried, key=score)
+    # More rows will show what a learned kernel gains, so it need not be better than the kernel without neighbours yet.
+    best = max([result for result in tried if result.n_learned] or tried, key=score)
     is_shown = True
     if best.n_learned and (number := more_points(task.first, part)):
         best = _with_more_points(task, best, larger, number, splits, max_iter)
     if is_auto:
-        if max_iter and not best.n_learned and _lost_on_repeated(task.fit, simpler) > -LEAST_GAIN:
-            none = "no kernel that was learned for them predicts held-out rows better than the kernel without them."
-            history.add(decision=f"No neighbours: {none}")
-            return sparse
         is_shown = _rise(task.fit, best.corrected, simpler)[0]
         subject = f"With {k} neighbours of each row, in the first round of learning,"
         if not accept(_rise(task.fit, best.corrected, simpler, errors), subject, history):
@@ -310,8 +307,7 @@ def accept_neighbors(
         sweeps, left_out = all_rows.without(held_out, start)
         scores = replace(left_out.scores, groups=fit.hold_out.groups_of(held_out))
         if simpler is not None and sweeps.converged:
-            # The sparse kernel ignores groups and splits.
-            rise = _rise(fit, scores, simpler, errors) if fit.hold_out.is_random else scores.rise_from(simpler)
+            rise = _rise(fit, scores, simpler, errors)
             subject = f"With {k} neighbours of each row besides {local_fit.prior.n_inducing} inducing points,"
             if not accept(rise, subject, history, n_neighbors=k, held_out_score=scores.mean):
                 return sparse

@@ -256,7 +256,8 @@ class Learner:
         # begins.
         splits = self.fit.hold_out.folds(self._subsets.rows(part.source.n_rows))
         priors = [prior]
-        if number := more_points(start, part):
+        # With splits each candidate learns several times.
+        if (number := more_points(start, part)) and not splits:
             priors.append(with_more_points(prior, part.source.rows, number - m, self.random_state))
         kinds = prior.groups[0].spec, axis_aligned(prior.groups[0].spec)
         first, *others = [replace(start, prior=each.rebuilt([spec], each.Z)) for each in priors for spec in kinds]

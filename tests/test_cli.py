@@ -197,7 +197,8 @@ BAD = {
     "an input for an output": (["predict", "MODEL", "DATA", "--output", "DATA"], "also an input"),
     "a model for an output": (["predict", "MODEL", "DATA", "--output", "MODEL"], "also an input"),
     "another ending": (["fit", "DATA", "--target", "kind", "--model", "m.pkl"], "must end in .npz"),
-    "a picture's ending": (["demo", "--output", "picture.txt"], "picture.txt"),
+    "a folder for a page": (["evaluate", "MODEL", "DATA", "--target", "kind", "--html", "."], "cannot write"),
+    "a model for a page": (["evaluate", "MODEL", "DATA", "--target", "kind", "--html", "MODEL"], "also an input"),
     "a full device": (["predict", "MODEL", "DATA", "--output", "/dev/full"], "space"),
 }
 
@@ -287,35 +288,23 @@ def test_the_module_ends_quietly_when_its_reader_has_gone(two, tmp_path):
         assert process.wait() == 141
 
 
-def test_what_needs_an_extra_says_so(fails, tmp_path, monkeypatch, tuned, capsys):
+def test_what_needs_an_extra_says_so(fails, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as without:
         for name in ("xgpc.app.commands", "xgpc.app.tables"):
             without.delitem(sys.modules, name, raising=False)
         without.setitem(sys.modules, "pyarrow", None)
         fails(["fit", "data.csv", "--target", "y", "--model", MODEL], "need pyarrow: pip install 'xgpc[app]'")
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    tuned(demo_splits=1, demo_rows=50)
-    assert main(["demo"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "No picture without matplotlib: pip install 'xgpc[plot]'"
-    assert os.listdir(tmp_path) == []
 
 
-def test_the_demonstration_prints_and_draws_scores_of_three_models(xgpc, tmp_path, tuned):
+def test_the_demonstration_prints_scores_of_three_models_and_writes_a_page(xgpc, tmp_path, tuned):
     tuned(demo_splits=2)
-    out, err = xgpc("demo", "--seed", "1", "--output", tmp_path / "picture.png")
+    out, err = xgpc("demo", "--seed", "1", "--html", tmp_path / "page.html")
     assert err == ""
     assert all(len(line) < 160 for line in out.splitlines())
     ours, linear, trees = (float(cell) for cell in reported(out)["mean NLL (nats)"].split())
     assert ours < 0.9 * linear
     assert ours < 0.7 * trees
-    from matplotlib.image import imread
-
-    picture = imread(tmp_path / "picture.png")
-    assert picture.shape[0] > 600
-    assert picture.shape[1] > 1500
-    assert np.std(picture[..., :3]) > 0.1
-    tuned(demo_splits=1, demo_rows=50)
-    for ending, start in (("pdf", b"%PDF"), ("svg", b"<?xml")):
-        xgpc("demo", "--output", tmp_path / f"picture.{ending}")
-        assert (tmp_path / f"picture.{ending}").read_bytes().startswith(start)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count("<figcaption>") == 12
+    assert all(name in page for name in ("GPClassifier", "logistic regression", "boosted trees"))

@@ -276,6 +276,7 @@ LAYERS = (
     ("streaming",),
     ("steps",),
     ("predict",),
+    ("report",),
     ("arrays", "io", "summary"),
     ("drawn", "explain"),
     ("estimator",),

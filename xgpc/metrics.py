@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from reprlib import repr as short
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
-from scipy.stats import rankdata
+from scipy.stats import binomtest, rankdata
 from sklearn.base import BaseEstimator
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.validation import check_is_fitted
@@ -83,6 +84,29 @@ def check_codes(
     if not (np.all(p >= 0.0) and np.all(np.abs(np.sum(p, axis=1) - 1.0) <= SUM_TOLERANCE)):
         raise ValueError("probability must be (n, C) with rows that sum to one: model.predict_proba(X).")
     return code.astype(np.intp), p
+
+
+class Bins(NamedTuple):
+    """Mean probability, observed frequency, 95 % interval (Wilson) and number of rows of each bin."""
+
+    mean: np.ndarray
+    frequency: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    rows: np.ndarray
+
+    @classmethod
+    def of(cls, y_true: ArrayLike, probability: ArrayLike, n_bins: int, pos_label: object = None) -> Self:
+        """Bins with equal numbers of rows, by their probability; rows of equal probability share a bin."""
+        outcome, p = check_outcomes(y_true, probability, pos_label)
+        if n_bins < 1:
+            raise ValueError(f"n_bins must be a positive integer; got {n_bins!r}.")
+        edges = np.unique(np.quantile(p, np.linspace(0.0, 1.0, n_bins + 1)[1:-1], method="inverted_cdf"))
+        _, bins, rows = np.unique(np.searchsorted(edges, p, side="left"), return_inverse=True, return_counts=True)
+        positives = np.bincount(bins, outcome).astype(int)
+        trials = zip(positives.tolist(), rows.tolist(), strict=True)
+        low, high = np.array([binomtest(k, n).proportion_ci(method="wilson") for k, n in trials]).T
+        return cls(np.bincount(bins, p) / rows, positives / rows, low, high, rows)
 
 
 @small_is_zero

@@ -17,7 +17,6 @@ from . import io
 from ._sites import Site
 from .approximations.base import KernelPosterior, Posterior, covariance_bytes
 from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
-from .arrays import WithArrays
 from .config import integer, one_of
 from .data.checks import checked_labels, class_numbers, random_state_of
 from .data.encoding import Encoding, of_table
@@ -29,12 +28,12 @@ from .kernels.wrappers import is_precomputed
 from .likelihoods import PARAMETER_NAMES, LikelihoodBound, expected_log_likelihood
 from .names import MatrixLike, RandomSeed
 from .ranges import check_latent, small_is_zero
+from .report import Described
 from .rows.batches import Rows, read_ahead
 from .rows.blas import single_threaded_blas
 from .rows.block import dense
 from .rows.executor import on_threads
 from .rows.source import in_dense_parts
-from .summary import summary
 
 # Most bytes that a joint covariance may take while it is computed; a machine with 4 GB can hold this.
 MOST_COVARIANCE_BYTES = 3e9
@@ -50,13 +49,10 @@ def _of_parts(marginals: Marginals, X: MatrixLike, n_jobs: int | None) -> tuple[
     return np.concatenate(mean, axis=-1), np.concatenate(variance, axis=-1)
 
 
-class PosteriorClassifier(WithArrays):
+class PosteriorClassifier(Described):
     """A classifier with a normal posterior of its latent functions: everything that needs only the result of a fit."""
 
-    class_count_: np.ndarray
     n_samples_seen_: int
-    warnings_: list[str]
-    history_: dict[str, np.ndarray]
     feature_mean_: np.ndarray
     feature_spread_: np.ndarray
     held_out_score_: tuple[float, float] | None
@@ -88,24 +84,6 @@ class PosteriorClassifier(WithArrays):
             self.__dict__.pop(f"{name}_", None)
         for name, value in record.named().items():
             setattr(self, f"{name}_", value)
-
-    @property
-    def decisions_(self) -> list[str]:
-        """The fit's decisions and their reasons, one sentence each, in order: those in ``history_["decision"]``."""
-        check_is_fitted(self)
-        return [str(text) for text in self.history_.get("decision", ()) if text]
-
-    def summary(self) -> str:
-        """Text that summarises the fit: rows, kernel with named length scales, bound, features that matter, warnings,
-        decisions, and what to try next. A notebook shows it as a table.
-
-        Length scales are in standard deviations of their features (``feature_spread_``). For comparison, the text gives
-        the mean log probability of the labels under the class frequencies alone; a useful model has a higher bound per
-        row. Features matter by the mean absolute value of their Shapley values (``xgpc.explain``) at inducing points,
-        with an upper bound of its standard deviation. Bound, warnings and decisions are those of the last call.
-        """
-        check_is_fitted(self)
-        return summary(self)
 
     def _latent(self, X: MatrixLike, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (n,) or (C, n) of the latent functions at checked rows."""

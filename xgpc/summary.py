@@ -25,6 +25,16 @@ SMALL_SHARE = 0.01
 # A full process of so many rows is fitted in a second (docs/benchmarks.md).
 FEW_ROWS = 1000
 
+SCORE_NAMES = {
+    "error": "error",
+    "nll": "mean NLL (nats)",
+    "brier": "Brier score",
+    "auc": "AUC",
+    "ece": "calibration error (ECE)",
+}
+# The scores that are sums or averages over the classes where there are more than two.
+SEVERAL_NAMES = {**SCORE_NAMES, "brier": "Brier score (0 to 2)", "auc": "AUC (one-vs-rest mean)"}
+
 
 class Summary(str):
     """Text, which a notebook shows line by line."""
@@ -154,3 +164,11 @@ def kernel_rows(spec: KernelSpec, names: Sequence[str], spread: np.ndarray) -> R
         shortest = [f"{whose[varying[j]]} {relative[j]:.3g}" for j in np.argsort(relative, kind="stable")]
         rows.append(("length scales", f"{listed(shortest)}, in standard deviations"))
     return rows
+
+
+def score_rows(scores: dict[str, float], n_classes: int = 2) -> list[tuple[str, str]]:
+    """The names and values of ``metrics.scores``, with four decimals each."""
+    several = n_classes > 2
+    undefined = "undefined: a class has no rows" if several else "undefined: the rows are of one class"
+    names = SEVERAL_NAMES if several else SCORE_NAMES
+    return [(name, undefined if np.isnan(scores[key]) else f"{scores[key]:.4f}") for key, name in names.items()]

@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--version", action="version", version=f"xgpc {version('xgpc')}")
     commands = arguments.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     demo = commands.add_parser("demo", help="fit a classifier to real data, next to two others, and draw it")
-    demo.add_argument("--output", default="xgpc-demo.png", metavar="FILE", help="picture, png, pdf or svg")
+    demo.add_argument("--html", default="xgpc-demo.html", metavar="FILE", help="page to write, for a browser")
     demo.add_argument("--seed", type=int, default=0, metavar="N", help="of the splits and the fits (default: 0)")
     fit = commands.add_parser("fit", help="fit a classifier to a CSV or Parquet file and save it")
     predict = commands.add_parser("predict", help="predict the rows of a CSV or Parquet file")
@@ -59,6 +59,8 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("data", help="CSV file with a header line, or Parquet file; -: CSV from standard input")
     for command in (fit, evaluate):
         command.add_argument("--target", required=True, metavar="COLUMN", help="column of the classes")
+    page = "also write a page, for a browser, on how good the predictions are and what they depend on"
+    evaluate.add_argument("--html", metavar="FILE", help=page)
     ways = "CSV (.csv), compressed CSV (.csv.gz) or Parquet (.parquet); default: CSV to standard output"
     predict.add_argument("--output", metavar="FILE", help=f"where to write: {ways}")
     _columns(predict, "--keep", "columns to write before the predictions, such as numbers of the rows")

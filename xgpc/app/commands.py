@@ -19,10 +19,11 @@ from ..data.encoding import of_table
 from ..data.table import note_of_index
 from ..files import check_replaceable, is_special
 from ..metrics import scores
+from ..report import report
 from ..rows.columnar import from_arrow, in_order, index_in
-from ..summary import aligned, sentences, summary_rows
+from ..summary import aligned, score_rows, sentences, summary_rows
 from .arguments import MODEL_ENDING
-from .output import check_output, say, score_rows, writing
+from .output import check_output, output, say, writing
 from .tables import batches, check_names, is_parquet, opened, write_rows
 
 # Bytes of features up to which the rows are read into memory; a fit reads more of them many times, in batches.
@@ -126,7 +127,9 @@ def _predictions(
 
 
 def evaluate(arguments: argparse.Namespace) -> None:
-    """Print scores of predictions for the rows of a file."""
+    """Print scores of predictions for the rows of a file, and write a page about them."""
+    if arguments.html is not None:
+        check_output(arguments.html, [arguments.model, arguments.data])
     model, target = _load(arguments.model), arguments.target
     is_text = {target: isinstance(model.classes_[0], str)} | _features(model)
     labels, log_p = [], []
@@ -136,5 +139,9 @@ def evaluate(arguments: argparse.Namespace) -> None:
         for batch in batches(rows, list(dict.fromkeys([*features, target]))):
             labels += batch[target].to_pylist()
             log_p.append(model.predict_log_proba(batch.select(features)))
-    result = scores(labels, np.concatenate(log_p), model.classes_)
+    log_probability = np.concatenate(log_p)
+    result = scores(labels, log_probability, model.classes_)
     print(aligned([("rows", str(len(labels))), *score_rows(result, len(model.classes_))]))
+    if arguments.html is not None:
+        with output(arguments.html) as file:
+            file.write(report(model, log_probability, labels, {}).encode())

@@ -1,9 +1,8 @@
-"""``xgpc demo``: a fit to real data beside a linear model and boosted trees, reported and drawn."""
+"""``xgpc demo``: a fit to real data beside a linear model and boosted trees, printed and on a page."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -18,8 +17,9 @@ from threadpoolctl import threadpool_limits
 
 from ..classifier import GPClassifier
 from ..metrics import scores
-from ..summary import aligned
-from .output import check_output, output, score_rows
+from ..report import other_predictions, report
+from ..summary import aligned, score_rows
+from .output import check_output, output
 
 # Chosen by three other splits (random_state 100 to 102): mean NLL and error of 400 training rows are .148 and .046
 # (.193 and .053 without neighbours), of boosted trees .293 and .074, of logistic regression .204 and .061; of 200 rows
@@ -28,14 +28,13 @@ TRAINING_ROWS, N_NEIGHBORS = 400, 24
 # In a single split chance decides which of the better two comes first.
 SPLITS = 5
 OURS = "GPClassifier"
-PICTURE_FORMATS = ("png", "pdf", "svg")
+# Rows that are drawn: those of the smallest probability.
+UNSURE = 12
 
 
 def demo(arguments: argparse.Namespace) -> None:
-    """Fit three models to several splits of the digits; print their mean scores, and draw those of the first split."""
-    if Path(arguments.output).suffix.lower()[1:] not in PICTURE_FORMATS:
-        raise ValueError(f"the picture {arguments.output!r} must end in a dot and one of {', '.join(PICTURE_FORMATS)}.")
-    check_output(arguments.output)
+    """Fit three models to several splits of the digits; print their scores, and write a page on the first split."""
+    check_output(arguments.html)
     pixels, digits = load_digits(return_X_y=True)
     results: dict[str, list[dict[str, float]]] = {}
     # The first split is the last to be fitted, so that its models are there afterwards.
@@ -56,33 +55,44 @@ def demo(arguments: argparse.Namespace) -> None:
                 spent = perf_counter() - start
                 measured = scores(y_test, model.predict_proba(X_test), model.classes_) | {"seconds": spent}
             results.setdefault(name, []).append(measured)
-    print(f"Data: ten digits of 8 x 8 pixels; {len(X)} training and {len(X_test)} test rows")
-    print(f"GPClassifier(n_neighbors={N_NEIGHBORS}).summary(), first split", models[OURS].summary(), sep="\n")
-    print(f"Scores of the test rows next to models of scikit-learn, means of {SPLITS} splits")
+    print(f"Ten digits of 8 x 8 pixels: {len(X)} training and {len(X_test)} test rows, means of {SPLITS} splits")
     means = [{key: float(np.mean([run[key] for run in runs])) for key in runs[0]} for runs in results.values()]
-    columns = [dict(score_rows(mean)) | {"fit": f"{mean['seconds']:.2f} s"} for mean in means]
+    columns = [dict(score_rows(mean, len(model.classes_))) | {"fit": f"{mean['seconds']:.2f} s"} for mean in means]
     lines = [("", *results), *((name, *(column[name] for column in columns)) for name in columns[0])]
     print(aligned([(name, "".join(f"{cell:<21}" for cell in cells).rstrip()) for name, *cells in lines]))
-    try:
-        from matplotlib.figure import Figure
+    ours = models.pop(OURS)
+    log_p = ours.predict_log_proba(X_test)
+    top, is_wrong = np.max(np.exp(log_p), axis=1), ours.classes_[np.argmax(log_p, axis=1)] != y_test
+    order = np.argsort(top, kind="stable")
+    unsure = order[: len(order) // 10]
+    print(f"What a {OURS} adds, in the first split:")
+    print(
+        f"- Probabilities: {np.mean(~is_wrong):.1%} of the predicted digits are right, {np.mean(top):.1%} are promised."
+    )
+    share = f"{np.sum(is_wrong[unsure])} of {np.sum(is_wrong)} mistakes"
+    print(f"- Uncertainty: {share} are in the tenth of the rows that the model is least sure of.")
+    print(f"- Where to measure next: the least sure test rows are {', '.join(map(str, order[:5]))}.")
+    page = report(
+        ours, log_p, y_test, other_predictions(ours, X_test, models), _drawn(X_test, y_test, order, ours, log_p)
+    )
+    with output(arguments.html) as file:
+        file.write(page.encode())
+    print(f"Page with pictures, for a browser: {arguments.html}")
 
-        from ..plotting import ReliabilityDisplay
-    except ImportError:
-        print("No picture without matplotlib: pip install 'xgpc[plot]'")
-        return
-    figure = Figure(figsize=(13.0, 5.4), layout="constrained")
-    halves = figure.subfigures(1, 2, squeeze=False)[0]
-    calibration = halves[0].subplots()
-    ReliabilityDisplay.from_estimator(models, X_test, y_test, ax=calibration)
-    calibration.set_title(f"Calibration, {len(X_test)} test rows")
-    halves[1].suptitle(f"The test rows that {OURS} is least sure of")
-    probability = models[OURS].predict_proba(X_test)
-    likeliest = np.argmax(probability, axis=1)
-    unsure = np.argsort(np.max(probability, axis=1), kind="stable")
-    for axes, i in zip(np.ravel(halves[1].subplots(3, 4)), unsure, strict=False):
-        axes.imshow(X_test[i].reshape(8, 8), cmap="gray_r")
-        axes.set_title(f"{y_test[i]}: P({likeliest[i]}) = {probability[i, likeliest[i]]:.2f}", fontsize="small")
-        axes.set_axis_off()
-    with output(arguments.output) as file:
-        figure.savefig(file, format=Path(arguments.output).suffix.lower()[1:], dpi=150)
-    print(f"Picture: {arguments.output}")
+
+def _drawn(X: np.ndarray, y: np.ndarray, order: np.ndarray, model: BaseEstimator, log_p: np.ndarray) -> str:
+    """A section with pictures of the first rows of an order, and what the model predicts."""
+    pictures = []
+    for i in order[:UNSURE]:
+        best = int(np.argmax(log_p[i]))
+        squares = "".join(
+            f'<path d="M{j % 8} {j // 8}h1v1h-1z" fill-opacity="{value / 16.0:g}"/>'
+            for j, value in enumerate(X[i])
+            if value
+        )
+        text = f"{y[i]}: P({model.classes_[best]}) = {np.exp(log_p[i, best]):.2f}"
+        pictures.append(
+            '<figure style="display: inline-block; margin: .5em; text-align: center">'
+            f'<svg viewBox="0 0 8 8" style="width: 6em">{squares}</svg><figcaption>{text}</figcaption></figure>'
+        )
+    return f"<section><h2>The digits that it is least sure of</h2>{''.join(pictures)}</section>"

@@ -8,19 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO
 
-import numpy as np
-
 from ..files import check_writable, is_special, replacing
-
-SCORE_NAMES = {
-    "error": "error",
-    "nll": "mean NLL (nats)",
-    "brier": "Brier score",
-    "auc": "AUC",
-    "ece": "calibration error (ECE)",
-}
-# The scores that are sums or averages over the classes where there are more than two.
-SEVERAL_NAMES = {**SCORE_NAMES, "brier": "Brier score (0 to 2)", "auc": "AUC (one-vs-rest mean)"}
 
 
 def check_output(path: str, inputs: Sequence[str] = (), check: Callable[[str], None] = check_writable) -> None:
@@ -56,11 +44,3 @@ def output(path: str) -> Iterator[BinaryIO]:
 def say(kind: str, message: object) -> None:
     """Print one line on standard error."""
     print(f"xgpc: {kind}: {' '.join(str(message).split())}", file=sys.stderr)
-
-
-def score_rows(scores: dict[str, float], n_classes: int = 2) -> list[tuple[str, str]]:
-    """The names and values of ``metrics.scores``, with four decimals each."""
-    several = n_classes > 2
-    undefined = "undefined: a class has no rows" if several else "undefined: the rows are of one class"
-    names = SEVERAL_NAMES if several else SCORE_NAMES
-    return [(name, undefined if np.isnan(scores[key]) else f"{scores[key]:.4f}") for key, name in names.items()]

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import binomtest
 from sklearn.base import BaseEstimator
 from sklearn.calibration import CalibrationDisplay
 
-from ..metrics import check_codes, check_outcomes
+from ..metrics import Bins, check_codes
 from ..names import MatrixLike
 from .base import COLOURS, Display, class_codes
 
@@ -22,29 +21,6 @@ if TYPE_CHECKING:
 
 # Shares of the rows at which a coverage curve is drawn.
 SHARES = np.linspace(0.02, 1.0, 50)
-
-
-class Bins(NamedTuple):
-    """Mean probability, observed frequency, 95 % interval (Wilson) and number of rows of each bin."""
-
-    mean: np.ndarray
-    frequency: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    rows: np.ndarray
-
-    @classmethod
-    def of(cls, y_true: ArrayLike, probability: ArrayLike, n_bins: int, pos_label: object = None) -> Self:
-        """Bins with equal numbers of rows, by their probability; rows of equal probability share a bin."""
-        outcome, p = check_outcomes(y_true, probability, pos_label)
-        if n_bins < 1:
-            raise ValueError(f"n_bins must be a positive integer; got {n_bins!r}.")
-        edges = np.unique(np.quantile(p, np.linspace(0.0, 1.0, n_bins + 1)[1:-1], method="inverted_cdf"))
-        _, bins, rows = np.unique(np.searchsorted(edges, p, side="left"), return_inverse=True, return_counts=True)
-        positives = np.bincount(bins, outcome).astype(int)
-        trials = zip(positives.tolist(), rows.tolist(), strict=True)
-        low, high = np.array([binomtest(k, n).proportion_ci(method="wilson") for k, n in trials]).T
-        return cls(np.bincount(bins, p) / rows, positives / rows, low, high, rows)
 
 
 def _by_name(several: MatrixLike, name: str = "") -> dict[str, MatrixLike]:

@@ -1,0 +1,250 @@
+"""A fitted classifier on one HTML page: how far its probabilities can be trusted, and what they depend on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from html import escape
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from .arrays import WithArrays
+from .explain import NotAProduct, relevance
+from .files import replacing
+from .inference.prior_mean import base_rates
+from .metrics import Bins, check_classifier, class_positions, expected_calibration_error, scores
+from .names import MatrixLike
+from .summary import feature_names, score_rows, summary, summary_rows
+
+# Sections list at most this many classes, features and rows.
+LISTED = 12
+# Labels drawn from the probabilities themselves show the calibration error of a calibrated model.
+DRAWS, MOST_DRAWN = 200, 2e7
+STYLE = """body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 50em; margin: auto; padding: 0 1em 2em }
+h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin: 2em 0 .5em; border-bottom: 1px solid #ccc }
+.wide { overflow-x: auto } table { border-collapse: collapse } td, th { padding: .15em .8em .15em 0; text-align: left;
+vertical-align: top } th { font-weight: 600 } .number { text-align: right; font-variant-numeric: tabular-nums;
+white-space: nowrap } .bar { background: #0072b2; height: .8em } .bars td:nth-child(2) { width: 50% }
+svg { width: 100%; max-width: 24em; height: auto } svg text { font: 4px system-ui, sans-serif; fill: #222 }
+.good { border-left: .4em solid #009e73; padding-left: .6em } .bad { border-left: .4em solid #d55e00;
+padding-left: .6em } @media print { h2 { break-after: avoid } tr, svg, p { break-inside: avoid } }"""
+
+
+class Report(str):
+    """An HTML page, which a notebook shows and ``save`` writes to a file."""
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{escape(self)}" style="width: 100%; height: 45em; border: 0"></iframe>'
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page; an existing file is replaced only when the new one is complete."""
+        with replacing(path) as file:
+            file.write(self.encode())
+
+
+class Described(WithArrays):
+    """A classifier that says what a fit has found."""
+
+    class_count_: np.ndarray
+    warnings_: list[str]
+    history_: dict[str, np.ndarray]
+
+    @property
+    def decisions_(self) -> list[str]:
+        """The fit's decisions and their reasons, one sentence each, in order: those in ``history_["decision"]``."""
+        check_is_fitted(self)
+        return [str(text) for text in self.history_.get("decision", ()) if text]
+
+    def summary(self) -> str:
+        """Text that summarises the fit: rows, kernel with named length scales, bound, features that matter, warnings,
+        decisions, and what to try next. A notebook shows it as a table.
+
+        Length scales are in standard deviations of their features (``feature_spread_``). For comparison, the text gives
+        the mean log probability of the labels under the class frequencies alone; a useful model has a higher bound per
+        row. Features matter by the mean absolute value of their Shapley values (``xgpc.explain``) at inducing points,
+        with an upper bound of its standard deviation. Bound, warnings and decisions are those of the last call.
+        """
+        check_is_fitted(self)
+        return summary(self)
+
+    def report(self, X: MatrixLike, y: ArrayLike, others: Mapping[str, BaseEstimator] | None = None) -> Report:
+        """One HTML page on the predictions of test rows; a notebook shows it, and ``save(path)`` writes it to a file.
+
+        It shows whether the probabilities can be trusted, what is gained over the class frequencies and over
+        ``others``, the mistakes, the features that matter, the rows that the model is least sure of, and the fit's
+        decisions. It needs no server, no network and no further package.
+
+        Parameters
+        ----------
+        X : (n, d) array or table
+            Rows that the model was not fitted to.
+        y : (n,) array of labels
+        others : dict of name to fitted classifier, default=None
+            Models to compare with, of the same classes, such as ``{"linear": LogisticRegression().fit(X, y)}``.
+        """
+        return report(self, self.predict_log_proba(X), y, other_predictions(self, X, others or {}))
+
+
+def report(
+    model: BaseEstimator, log_p: np.ndarray, y: ArrayLike, others: Mapping[str, np.ndarray], further: str = ""
+) -> Report:
+    """The page of a fitted GPClassifier for log probabilities (n, C) of test rows and their labels (n,).
+
+    ``others`` has log probabilities of other models by name, and ``further`` is HTML of a last section.
+    """
+    codes, p = class_positions(y, model.classes_), np.exp(log_p)
+    rates = np.log(base_rates(model.class_count_))
+    models = {type(model).__name__: log_p, **others, "class frequencies": np.tile(rates, (len(codes), 1))}
+    decisions = [*model.warnings_, *model.decisions_]
+    sections = {
+        "Can the probabilities be trusted?": _trust(codes, p) + _calibration(codes, p, model.classes_),
+        "Is it better than simpler models?": _comparison(codes, models),
+        "Which classes are mistaken for each other?": _confusion(codes, p, model.classes_),
+        "Which features matter?": _features(model),
+        "Where is it least sure?": _unsure(codes, p, model.classes_),
+        "Data and model": _table([], summary_rows(model)),
+        "What the fit decided, and warnings": "".join(f"<p>{escape(text)}</p>" for text in decisions)
+        or "<p>Nothing.</p>",
+    }
+    body = "".join(f"<section><h2>{title}</h2>{text}</section>" for title, text in sections.items())
+    title = f"{type(model).__name__}: predictions of {len(codes)} test rows"
+    return Report(
+        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{STYLE}</style></head><body><h1>{title}</h1>{body}{further}</body></html>\n"
+    )
+
+
+def other_predictions(
+    model: BaseEstimator, X: MatrixLike, others: Mapping[str, BaseEstimator]
+) -> dict[str, np.ndarray]:
+    """Log probabilities (n, C) by other fitted classifiers of the same classes."""
+    predicted = {}
+    for name, other in others.items():
+        check_classifier(other)
+        if list(other.classes_) != list(model.classes_):
+            raise ValueError(
+                f"others[{name!r}] must have the classes {list(model.classes_)}, in this order; it has "
+                f"{list(other.classes_)}."
+            )
+        with np.errstate(divide="ignore"):
+            predicted[str(name)] = np.log(other.predict_proba(X))
+    return predicted
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows of text, of which the first column is left and the others, below a head, are right."""
+    aligned = [""] + [' class="number"' if head else ""] * (max(map(len, rows), default=1) - 1)
+    lines = [("th", head)] * bool(head) + [("td", row) for row in rows]
+    cells = [
+        "".join(f"<{tag}{place}>{escape(cell)}</{tag}>" for place, cell in zip(aligned, line, strict=False))
+        for tag, line in lines
+    ]
+    return f'<div class="wide"><table>{"".join(f"<tr>{line}</tr>" for line in cells)}</table></div>'
+
+
+def _trust(codes: np.ndarray, p: np.ndarray) -> str:
+    """Whether the calibration error is that of a calibrated model, in words."""
+    rng, limits = np.random.default_rng(0), np.cumsum(p, axis=1)[:, :-1]
+    n_draws = int(np.clip(MOST_DRAWN / p.size, 20, DRAWS))
+    drawn = [np.sum(rng.uniform(size=(len(p), 1)) > limits, axis=1) for _ in range(n_draws)]
+    errors = [expected_calibration_error(labels, p) for labels in drawn]
+    error, most = expected_calibration_error(codes, p), float(np.quantile(errors, 0.975))
+    right, promised = np.mean(np.argmax(p, axis=1) == codes), np.mean(np.max(p, axis=1))
+    words = (
+        f"{right:.1%} of the predicted classes are right; on average their probabilities promise {promised:.1%}. The "
+        f"calibration error, the mean distance between the two among rows of similar probability, is {error:.3f}; "
+        f"by chance alone it would be at most {most:.3f}."
+    )
+    if error <= most:
+        return f'<p class="good">Yes, as far as these rows tell. {words}</p>'
+    side = "sure" if promised > right else "cautious"
+    return f'<p class="bad">Not quite: the model is too {side}. {words}</p>'
+
+
+def _calibration(codes: np.ndarray, p: np.ndarray, classes: np.ndarray) -> str:
+    """A picture of observed frequencies with 95 % intervals against probabilities, as in ``ReliabilityDisplay``."""
+    is_two = len(classes) == 2
+    of = f"class {classes[1]}" if is_two else "the predicted class"
+    outcome = codes == (1 if is_two else np.argmax(p, axis=1))
+    bins = Bins.of(outcome, np.minimum(p[:, 1] if is_two else np.max(p, axis=1), 1.0), 10)
+    x, y, low, high = 10.0 + 80.0 * bins.mean, *(90.0 - 80.0 * part for part in (bins.frequency, bins.low, bins.high))
+    marks = "".join(
+        f'<line x1="{at:.2f}" x2="{at:.2f}" y1="{bottom:.2f}" y2="{top:.2f}" stroke="#0072b2" stroke-width=".5"/>'
+        f'<circle cx="{at:.2f}" cy="{middle:.2f}" r="1.2" fill="#0072b2"/>'
+        for at, middle, bottom, top in zip(x, y, low, high, strict=True)
+    )
+    ticks = "".join(
+        f'<text x="{10 + 80 * t:g}" y="95" text-anchor="middle">{t:g}</text><text x="8" y="{91 - 80 * t:g}" '
+        f'text-anchor="end">{t:g}</text>'
+        for t in (0.0, 0.5, 1.0)
+    )
+    return (
+        f'<svg viewBox="0 0 96 102" role="img" aria-label="Calibration">'
+        '<path d="M10 10V90H90M10 90L90 10" fill="none" stroke="#999" stroke-width=".4"/>'
+        f'{ticks}{marks}<text x="50" y="100" text-anchor="middle">probability of {escape(of)}</text>'
+        '<text x="10" y="7">share of rows that have it, with 95 % intervals</text></svg>'
+        "<p>The points of a model whose probabilities can be trusted are near the diagonal.</p>"
+    )
+
+
+def _comparison(codes: np.ndarray, models: Mapping[str, np.ndarray]) -> str:
+    """Scores of models, and by how much the log probability of the first is higher."""
+    own, *_ = (log_p[np.arange(len(codes)), codes] for log_p in models.values())
+    n_classes, columns = next(iter(models.values())).shape[1], list[tuple[str, ...]]()
+    for name, log_p in models.items():
+        gains = own - log_p[np.arange(len(codes)), codes]
+        error = np.std(gains) / np.sqrt(max(len(gains) - 1, 1))
+        gain = "" if not columns else "more" if np.isinf(gains).any() else f"{np.mean(gains):+.3f} ± {error:.3f}"
+        rows = dict(score_rows(scores(codes, log_p), n_classes))
+        columns.append((name, *(value.partition(":")[0] for value in rows.values()), gain))
+    lines = list(zip(("", *rows, "gain of the first (nats a row)"), *columns, strict=True))
+    note = "<p>Small errors are better; a gain above zero by two of its errors (±) is no chance.</p>"
+    return _table(lines[0], lines[1:]) + note
+
+
+def _confusion(codes: np.ndarray, p: np.ndarray, classes: np.ndarray) -> str:
+    """Numbers of rows by class and predicted class; of many classes, the most frequent mistakes."""
+    counts = np.zeros((len(classes), len(classes)), dtype=int)
+    np.add.at(counts, (codes, np.argmax(p, axis=1)), 1)
+    names = [str(label) for label in classes]
+    if len(classes) <= LISTED:
+        rows = [(name, *map(str, row)) for name, row in zip(names, counts, strict=True)]
+        return _table(["class \\ predicted", *names], rows)
+    mistakes = counts - np.diag(np.diag(counts))
+    order = [divmod(int(i), len(classes)) for i in np.argsort(-mistakes, axis=None, kind="stable")[:LISTED]]
+    rows = [(names[i], names[j], str(mistakes[i, j])) for i, j in order if mistakes[i, j]]
+    return _table(["class", "taken for", "rows"], rows) if rows else "<p>None.</p>"
+
+
+def _features(model: BaseEstimator) -> str:
+    """Bars of mean absolute Shapley values with their deviations."""
+    try:
+        size, std = relevance(model)
+    except NotAProduct:
+        return "<p>This kernel is no product over features, so that they have no exact Shapley values.</p>"
+    if not len(size) or not np.any(size):
+        return "<p>None was found.</p>" if len(size) else "<p>With so many features this would take long.</p>"
+    names, order = feature_names(model), np.argsort(-size, kind="stable")[:LISTED]
+    rows = "".join(
+        f'<tr><td>{escape(names[j])}</td><td><div class="bar" style="width: {100.0 * size[j] / np.max(size):.1f}%">'
+        f'</div></td><td class="number">{size[j]:.3g} ± {std[j]:.2g}</td></tr>'
+        for j in order
+    )
+    note = (
+        "How much the feature changes the latent function (the log odds, of two classes) on average, ± its deviation."
+    )
+    return f'<table class="bars">{rows}</table><p>{note} {len(order)} of {len(size)} features are shown.</p>'
+
+
+def _unsure(codes: np.ndarray, p: np.ndarray, classes: np.ndarray) -> str:
+    """The rows with the smallest probability of the predicted class, which to look at, or to measure again, first."""
+    top = np.max(p, axis=1)
+    rows = [
+        (str(i), str(classes[np.argmax(p[i])]), f"{top[i]:.3f}", str(classes[codes[i]]))
+        for i in np.argsort(top, kind="stable")[:LISTED]
+    ]
+    return _table(["row, from 0", "predicted", "its probability", "class"], rows)

@@ -236,8 +236,9 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
         return is_auto and errors > 0.0 and gains.mean < -errors * gains.error
 
     tried = first_round(task, few, first, splits, max_iter, is_hopeless)
-    # More rows will show what a learned kernel gains, so it need not be better than the kernel without neighbours yet.
-    best = max([result for result in tried if result.n_learned] or tried, key=score)
+    # With "auto" later decisions see more rows, so a learned kernel need not be better than the unchanged one yet.
+    learned = [result for result in tried if result.n_learned and is_auto]
+    best = max(learned or tried, key=score)
     is_shown = True
     if best.n_learned and (number := more_points(task.first, part)):
         best = _with_more_points(task, best, larger, number, splits, max_iter)

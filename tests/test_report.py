@@ -144,3 +144,5 @@ def test_what_does_not_fit_is_an_error(moons):
         model.report(X[:3], y[:3], others={"other": LogisticRegression().fit(X, y + 1)})
     with pytest.raises(ValueError, match="fitted classifier"):
         model.report(X[:3], y[:3], others={"none": StandardScaler().fit(X)})
+    with pytest.raises(ValueError, match="names other than"):
+        model.report(X[:3], y[:3], others={"GPClassifier": model})

@@ -21,6 +21,7 @@ from .summary import feature_names, score_rows, summary, summary_rows
 
 # Sections list at most this many classes, features and rows.
 LISTED = 12
+FREQUENCIES = "class frequencies"
 # Labels drawn from the probabilities themselves show the calibration error of a calibrated model.
 DRAWS, MOST_DRAWN = 200, 2e7
 STYLE = """body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 50em; margin: auto; padding: 0 1em 2em }
@@ -97,8 +98,8 @@ def report(
     """
     codes, p = class_positions(y, model.classes_), np.exp(log_p)
     rates = np.log(base_rates(model.class_count_))
-    models = {type(model).__name__: log_p, **others, "class frequencies": np.tile(rates, (len(codes), 1))}
-    decisions = [*model.warnings_, *model.decisions_]
+    models = {type(model).__name__: log_p, **others, FREQUENCIES: np.tile(rates, (len(codes), 1))}
+    decisions = "".join(f"<p>{escape(text)}</p>" for text in (*model.warnings_, *model.decisions_))
     sections = {
         "Can the probabilities be trusted?": _trust(codes, p) + _calibration(codes, p, model.classes_),
         "Is it better than simpler models?": _comparison(codes, models),
@@ -106,8 +107,7 @@ def report(
         "Which features matter?": _features(model),
         "Where is it least sure?": _unsure(codes, p, model.classes_),
         "Data and model": _table([], summary_rows(model)),
-        "What the fit decided, and warnings": "".join(f"<p>{escape(text)}</p>" for text in decisions)
-        or "<p>Nothing.</p>",
+        "What the fit decided, and warnings": decisions or "<p>Nothing.</p>",
     }
     body = "".join(f"<section><h2>{title}</h2>{text}</section>" for title, text in sections.items())
     title = f"{type(model).__name__}: predictions of {len(codes)} test rows"
@@ -122,8 +122,10 @@ def other_predictions(
     model: BaseEstimator, X: MatrixLike, others: Mapping[str, BaseEstimator]
 ) -> dict[str, np.ndarray]:
     """Log probabilities (n, C) by other fitted classifiers of the same classes."""
-    predicted = {}
+    predicted, taken = {}, (type(model).__name__, FREQUENCIES)
     for name, other in others.items():
+        if name in taken:
+            raise ValueError(f"others must have names other than {taken}, which the page has already; got {name!r}.")
         check_classifier(other)
         if list(other.classes_) != list(model.classes_):
             raise ValueError(
@@ -198,7 +200,7 @@ def _comparison(codes: np.ndarray, models: Mapping[str, np.ndarray]) -> str:
     for name, log_p in models.items():
         gains = own - log_p[np.arange(len(codes)), codes]
         error = np.std(gains) / np.sqrt(max(len(gains) - 1, 1))
-        gain = "" if not columns else "more" if np.isinf(gains).any() else f"{np.mean(gains):+.3f} ± {error:.3f}"
+        gain = "" if not columns else "infinite" if np.isinf(gains).any() else f"{np.mean(gains):+.3f} ± {error:.3f}"
         rows = dict(score_rows(scores(codes, log_p), n_classes))
         columns.append((name, *(value.partition(":")[0] for value in rows.values()), gain))
     lines = list(zip(("", *rows, "gain of the first (nats a row)"), *columns, strict=True))

@@ -43,8 +43,9 @@ GREEDY_ROWS_PER_POINT, GREEDY_TRACE = 5, 1e-6
 ROW_BYTES, PAIR_BYTES, OWN_PAIR_BYTES = 80, 200, 300
 # A fit that needs more memory than this, half of that of a small machine, warns; defaults need less.
 MOST_BYTES = 4e9
-# Limit on rows x classes x points when points are added by default, for time.
-MOST_VALUES = 2.5e7
+# Limits, for time, when points are added by default: on rows x classes x points with several classes, and on rows x
+# points^2 with two (a million rows, 256 points: 20 s; 512: 73 s).
+MOST_VALUES, MOST_PRODUCTS = 2.5e7, 2**36
 
 
 def sample_size(n_inducing: int | str) -> int:
@@ -189,7 +190,7 @@ def fit_bytes(n_rows: int, n_classes: int, n_inducing: int, own_kernels: bool) -
 def most_points(n_rows: int, n_classes: int, own_kernels: bool) -> int:
     """Largest number of inducing points by default: it fits half of the memory limit and the time limit."""
     if n_classes == 1:
-        return MOST_GROWN
+        return min(MOST_GROWN, max(FIRST_INDUCING, math.isqrt(MOST_PRODUCTS // n_rows)))
     pair = OWN_PAIR_BYTES if own_kernels else PAIR_BYTES
     in_memory = math.isqrt(int(0.5 * MOST_BYTES / (pair * n_classes)))
     return min(MOST_GROWN, in_memory, max(FIRST_INDUCING, int(MOST_VALUES / (n_rows * n_classes))))

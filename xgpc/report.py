@@ -188,7 +188,7 @@ def _calibration(codes: np.ndarray, p: np.ndarray, classes: np.ndarray) -> str:
         f'<svg viewBox="0 0 96 102" role="img" aria-label="Calibration">'
         '<path d="M10 10V90H90M10 90L90 10" fill="none" stroke="#999" stroke-width=".4"/>'
         f'{ticks}{marks}<text x="50" y="100" text-anchor="middle">probability of {escape(of)}</text>'
-        '<text x="10" y="7">share of rows that have it, with 95 % intervals</text></svg>'
+        '<text x="10" y="7">share that has it, with 95 % intervals</text></svg>'
         "<p>The points of a model whose probabilities can be trusted are near the diagonal.</p>"
     )
 

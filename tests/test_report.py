@@ -106,6 +106,7 @@ def test_test_rows_may_be_few_and_lack_classes(n_rows):
     X, y = load_wine(return_X_y=True)
     page = Page(quietly(GPClassifier(**FEW), X, y).report(X[:n_rows], y[:n_rows]))
     assert page.row("AUC (one-vs-rest mean)")[0] == "undefined"
+    assert any("too few rows to tell" in text for text in page.texts)
 
 
 def test_many_classes_have_a_list_of_mistakes():
@@ -138,11 +139,16 @@ def test_what_does_not_fit_is_an_error(moons):
     model, X, y = moons
     with pytest.raises(ValueError, match="among the model's classes"):
         model.report(X[:3], [0, 1, 2])
-    with pytest.raises(ValueError, match="same length"):
+    with pytest.raises(ValueError, match="each of the 3 test rows"):
         model.report(X[:3], [0, 1])
     with pytest.raises(ValueError, match=r"others\['other'\] must have the classes"):
         model.report(X[:3], y[:3], others={"other": LogisticRegression().fit(X, y + 1)})
     with pytest.raises(ValueError, match="fitted classifier"):
         model.report(X[:3], y[:3], others={"none": StandardScaler().fit(X)})
-    with pytest.raises(ValueError, match="names other than"):
-        model.report(X[:3], y[:3], others={"GPClassifier": model})
+    for names in ({"GPClassifier": model}, {1: model, "1": model}):
+        with pytest.raises(ValueError, match="names other than"):
+            model.report(X[:3], y[:3], others=names)
+    with pytest.raises(ValueError, match="a dict of name"):
+        model.report(X[:3], y[:3], others=[model])
+    with pytest.raises(ValueError, match="at least 1"):
+        model.report(X[:1], y[0])

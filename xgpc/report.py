@@ -24,6 +24,8 @@ LISTED = 12
 FREQUENCIES = "class frequencies"
 # Labels drawn from the probabilities themselves show the calibration error of a calibrated model.
 DRAWS, MOST_DRAWN = 200, 2e7
+# Fewer rows say nothing about calibration.
+FEW_ROWS = 50
 STYLE = """body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 50em; margin: auto; padding: 0 1em 2em }
 h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin: 2em 0 .5em; border-bottom: 1px solid #ccc }
 .wide { overflow-x: auto } table { border-collapse: collapse } td, th { padding: .15em .8em .15em 0; text-align: left;
@@ -31,7 +33,9 @@ vertical-align: top } th { font-weight: 600 } .number { text-align: right; font-
 white-space: nowrap } .bar { background: #0072b2; height: .8em } .bars td:nth-child(2) { width: 50% }
 svg { width: 100%; max-width: 24em; height: auto } svg text { font: 4px system-ui, sans-serif; fill: #222 }
 .good { border-left: .4em solid #009e73; padding-left: .6em } .bad { border-left: .4em solid #d55e00;
-padding-left: .6em } @media print { h2 { break-after: avoid } tr, svg, p { break-inside: avoid } }"""
+padding-left: .6em } td, th { overflow-wrap: anywhere } .bars { width: 100%; table-layout: fixed }
+@media (max-width: 30em) { table { font-size: .8em } } @media print { h2 { break-after: avoid } tr, svg, p {
+break-inside: avoid } .wide { overflow: visible } table { font-size: .8em } }"""
 
 
 class Report(str):
@@ -43,7 +47,7 @@ class Report(str):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page; an existing file is replaced only when the new one is complete."""
         with replacing(path) as file:
-            file.write(self.encode())
+            file.write(self.encode(errors="backslashreplace"))
 
 
 class Described(WithArrays):
@@ -96,7 +100,12 @@ def report(
 
     ``others`` has log probabilities of other models by name, and ``further`` is HTML of a last section.
     """
-    codes, p = class_positions(y, model.classes_), np.exp(log_p)
+    labels = np.asarray(y)
+    if labels.shape != (len(log_p),) or not len(log_p):
+        raise ValueError(
+            f"y must have the label of each of the {len(log_p)} test rows, at least one; got {labels.shape}."
+        )
+    codes, p = class_positions(labels, model.classes_), np.exp(log_p)
     rates = np.log(base_rates(model.class_count_))
     models = {type(model).__name__: log_p, **others, FREQUENCIES: np.tile(rates, (len(codes), 1))}
     decisions = "".join(f"<p>{escape(text)}</p>" for text in (*model.warnings_, *model.decisions_))
@@ -122,8 +131,11 @@ def other_predictions(
     model: BaseEstimator, X: MatrixLike, others: Mapping[str, BaseEstimator]
 ) -> dict[str, np.ndarray]:
     """Log probabilities (n, C) by other fitted classifiers of the same classes."""
-    predicted, taken = {}, (type(model).__name__, FREQUENCIES)
+    if not isinstance(others, Mapping):
+        raise ValueError(f"others must be a dict of name to fitted classifier; got {type(others).__name__}.")
+    predicted, taken = {}, [type(model).__name__, FREQUENCIES]
     for name, other in others.items():
+        name = str(name)
         if name in taken:
             raise ValueError(f"others must have names other than {taken}, which the page has already; got {name!r}.")
         check_classifier(other)
@@ -133,7 +145,8 @@ def other_predictions(
                 f"{list(other.classes_)}."
             )
         with np.errstate(divide="ignore"):
-            predicted[str(name)] = np.log(other.predict_proba(X))
+            predicted[name] = np.log(other.predict_proba(X))
+        taken.append(name)
     return predicted
 
 
@@ -159,8 +172,10 @@ def _trust(codes: np.ndarray, p: np.ndarray) -> str:
     words = (
         f"{right:.1%} of the predicted classes are right; on average their probabilities promise {promised:.1%}. The "
         f"calibration error, the mean distance between the two among rows of similar probability, is {error:.3f}; "
-        f"by chance alone it would be at most {most:.3f}."
+        f"by chance alone it would rarely be above {most:.3f}."
     )
+    if len(p) < FEW_ROWS:
+        return f"<p>These are too few rows to tell. {words}</p>"
     if error <= most:
         return f'<p class="good">Yes, as far as these rows tell. {words}</p>'
     side = "sure" if promised > right else "cautious"
@@ -204,7 +219,7 @@ def _comparison(codes: np.ndarray, models: Mapping[str, np.ndarray]) -> str:
         rows = dict(score_rows(scores(codes, log_p), n_classes))
         columns.append((name, *(value.partition(":")[0] for value in rows.values()), gain))
     lines = list(zip(("", *rows, "gain of the first (nats a row)"), *columns, strict=True))
-    note = "<p>Small errors are better; a gain above zero by two of its errors (±) is no chance.</p>"
+    note = "<p>Small errors are better; a gain above zero by two of its errors (±) is hardly chance.</p>"
     return _table(lines[0], lines[1:]) + note
 
 

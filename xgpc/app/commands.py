@@ -144,4 +144,4 @@ def evaluate(arguments: argparse.Namespace) -> None:
     print(aligned([("rows", str(len(labels))), *score_rows(result, len(model.classes_))]))
     if arguments.html is not None:
         with output(arguments.html) as file:
-            file.write(report(model, log_probability, labels, {}).encode())
+            file.write(report(model, log_probability, labels, {}).encode(errors="backslashreplace"))

@@ -76,7 +76,7 @@ def demo(arguments: argparse.Namespace) -> None:
         ours, log_p, y_test, other_predictions(ours, X_test, models), _drawn(X_test, y_test, order, ours, log_p)
     )
     with output(arguments.html) as file:
-        file.write(page.encode())
+        file.write(page.encode(errors="backslashreplace"))
     print(f"Page with pictures, for a browser: {arguments.html}")
 
 

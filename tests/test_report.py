@@ -150,5 +150,5 @@ def test_what_does_not_fit_is_an_error(moons):
             model.report(X[:3], y[:3], others=names)
     with pytest.raises(ValueError, match="a dict of name"):
         model.report(X[:3], y[:3], others=[model])
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match="at least one"):
         model.report(X[:1], y[0])

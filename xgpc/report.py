@@ -33,7 +33,8 @@ vertical-align: top } th { font-weight: 600 } .number { text-align: right; font-
 white-space: nowrap } .bar { background: #0072b2; height: .8em } .bars td:nth-child(2) { width: 50% }
 svg { width: 100%; max-width: 24em; height: auto } svg text { font: 4px system-ui, sans-serif; fill: #222 }
 .good { border-left: .4em solid #009e73; padding-left: .6em } .bad { border-left: .4em solid #d55e00;
-padding-left: .6em } td, th { overflow-wrap: anywhere } .bars { width: 100%; table-layout: fixed }
+padding-left: .6em } td:first-child { min-width: 6em }
+.bars { width: 100%; table-layout: fixed; overflow-wrap: anywhere }
 @media (max-width: 30em) { table { font-size: .8em } } @media print { h2 { break-after: avoid } tr, svg, p {
 break-inside: avoid } .wide { overflow: visible } table { font-size: .8em } }"""
 

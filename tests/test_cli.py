@@ -295,6 +295,7 @@ def test_what_needs_an_extra_says_so(fails, tmp_path, monkeypatch):
             without.delitem(sys.modules, name, raising=False)
         without.setitem(sys.modules, "pyarrow", None)
         fails(["fit", "data.csv", "--target", "y", "--model", MODEL], "need pyarrow: pip install 'xgpc[app]'")
+    assert os.listdir(tmp_path) == []
 
 
 def test_the_demonstration_prints_scores_of_three_models_and_writes_a_page(xgpc, tmp_path, tuned):

@@ -66,7 +66,7 @@ def test_the_page_has_the_scores_of_the_model_of_others_and_of_the_class_frequen
     nll = [log_loss(y[200:], each) for each in (p, q, np.full(200, rate))]
     np.testing.assert_allclose([float(cell) for cell in page.row("mean NLL (nats)")], nll, atol=6e-5)
     gains = np.log(np.where(y[200:], p, 1 - p)) - np.log(np.where(y[200:], q, 1 - q))
-    mean, error = (float(part) for part in page.row("gain of the first (nats a row)")[0].split(" ± "))
+    mean, error = (float(part) for part in page.row("gain of GPClassifier (nats a row)")[0].split(" ± "))
     np.testing.assert_allclose([mean, error], [np.mean(gains), np.std(gains, ddof=1) / np.sqrt(200)], atol=6e-4)
     assert f"{expected_calibration_error(y[200:], p):.3f}" in "".join(page.texts)
     counts = [[np.sum((y[200:] == a) & ((p > 0.5) == b)) for b in (0, 1)] for a in (0, 1)]

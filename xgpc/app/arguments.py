@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--version", action="version", version=f"xgpc {version('xgpc')}")
     commands = arguments.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
-    demo = commands.add_parser("demo", help="fit a classifier to real data, next to two others, and draw it")
+    demo = commands.add_parser("demo", help="fit a classifier to real data, next to two others, and write a page")
     demo.add_argument("--html", default="xgpc-demo.html", metavar="FILE", help="page to write, for a browser")
     demo.add_argument("--seed", type=int, default=0, metavar="N", help="of the splits and the fits (default: 0)")
     fit = commands.add_parser("fit", help="fit a classifier to a CSV or Parquet file and save it")

@@ -127,7 +127,7 @@ def _predictions(
 
 
 def evaluate(arguments: argparse.Namespace) -> None:
-    """Print scores of predictions for the rows of a file, and write a page about them."""
+    """Print scores of predictions for the rows of a file; with ``--html`` also write a page about them."""
     if arguments.html is not None:
         check_output(arguments.html, [arguments.model, arguments.data])
     model, target = _load(arguments.model), arguments.target
@@ -144,4 +144,4 @@ def evaluate(arguments: argparse.Namespace) -> None:
     print(aligned([("rows", str(len(labels))), *score_rows(result, len(model.classes_))]))
     if arguments.html is not None:
         with output(arguments.html) as file:
-            file.write(report(model, log_probability, labels, {}).encode(errors="backslashreplace"))
+            file.write(report(model, log_probability, labels, {}).encode())

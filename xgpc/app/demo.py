@@ -67,7 +67,7 @@ def demo(arguments: argparse.Namespace) -> None:
     unsure = order[: len(order) // 10]
     print(f"What a {OURS} adds, in the first split:")
     print(
-        f"- Probabilities: {np.mean(~is_wrong):.1%} of the predicted digits are right, {np.mean(top):.1%} are promised."
+        f"- Probabilities: {np.mean(~is_wrong):.1%} of the predicted digits are right; it expected {np.mean(top):.1%}."
     )
     share = f"{np.sum(is_wrong[unsure])} of {np.sum(is_wrong)} mistakes"
     print(f"- Uncertainty: {share} are in the tenth of the rows that the model is least sure of.")
@@ -76,7 +76,7 @@ def demo(arguments: argparse.Namespace) -> None:
         ours, log_p, y_test, other_predictions(ours, X_test, models), _drawn(X_test, y_test, order, ours, log_p)
     )
     with output(arguments.html) as file:
-        file.write(page.encode(errors="backslashreplace"))
+        file.write(page.encode())
     print(f"Page with pictures, for a browser: {arguments.html}")
 
 

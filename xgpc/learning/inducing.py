@@ -44,7 +44,7 @@ ROW_BYTES, PAIR_BYTES, OWN_PAIR_BYTES = 80, 200, 300
 # A fit that needs more memory than this, half of that of a small machine, warns; defaults need less.
 MOST_BYTES = 4e9
 # Limits, for time, when points are added by default: on rows x classes x points with several classes, and on rows x
-# points^2 with two (a million rows, 256 points: 20 s; 512: 73 s).
+# points^2, the work of a pass, with two. The latter allows 256 points for a million rows.
 MOST_VALUES, MOST_PRODUCTS = 2.5e7, 2**36
 
 

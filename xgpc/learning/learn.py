@@ -263,8 +263,10 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
 def _with_more_points(
     task: Task, best: LocalFit, larger: SparsePrior, number: int, splits: list[Split], max_iter: int
 ) -> LocalFit:
-    """The fit with more points, those that were learned without neighbours or rows that ``best`` explains worst, if
-    this raises its score."""
+    """``best``, or the fit with more inducing points if its score is higher.
+
+    The points are those of ``larger``, learned without neighbours, or if these are as few, further rows.
+    """
     n_few, prior = best.prior.n_inducing, larger.rebuilt([best.prior.spec], larger.Z)
     if larger.n_inducing == n_few:
         more = with_more_points(prior, task.part.source.rows, number - n_few, task.fit.run.random_state)

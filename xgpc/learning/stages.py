@@ -40,8 +40,8 @@ NATS_OF_STARTS = 0.3
 # Kinds of kernels and numbers of points learn for this many iterations before they are compared. (With 15, NLL of
 # 38 sets of 40, 100 and 300 rows is the same to .001, and fits take a tenth of the time more.)
 ITERATIONS_OF_CANDIDATES = 8
-# Of at least so many rows, each kind of kernel learns with more points, too: under a kernel that was learned with too
-# few, further points often raise the bound by nothing.
+# With at least so many rows, each kind of kernel learns with more points, too: under a kernel that was learned with too
+# few, further points often raise the bound by next to nothing. (With fewer rows the start has 64 points.)
 ROWS_OF_MORE = 1000
 # Learning on a later subset may take this many times as long as all stages before. (With 2 and 4, the fit of a9a takes
 # 6.1 and 8.1 s, and its NLL is .3164 and .3158; that of adult is .3105 and .3103. Without a limit, fits of tables like
@@ -417,14 +417,14 @@ class Learner:
 
 
 def more_points(candidate: Candidate, fit: Fit) -> int:
-    """The number of inducing points that is tried beside that of a first candidate; 0 for none."""
+    """A larger number of inducing points to try beside a first candidate's; 0 if none is to be tried."""
     m = candidate.prior.n_inducing
     more = MOST_ALL_ROWS if fit.n_latents == 1 else 2 * m
     return more if m < more <= candidate.grow_to and fit.source.n_rows >= ROWS_OF_MORE else 0
 
 
 def _difference(prior: KernelPrior, before: KernelPrior) -> str:
-    """The kind of a default kernel and the number of inducing points, as far as another prior has others."""
+    """What two priors with default kernels differ in, in words: kind of kernel, number of inducing points, or both."""
     kinds = [type(each.groups[0].spec.kernel.k2).__name__ for each in (prior, before)]
     numbers = [f"{each.n_inducing} inducing points" for each in (prior, before)]
     changes = [pair for pair in (kinds, numbers) if pair[0] != pair[1]]

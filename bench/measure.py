@@ -14,6 +14,8 @@ from scipy.linalg import blas
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
+from xgpc.metrics import gaps_by_chance
+
 
 def seconds(function, repeats):
     """Wall times of ``repeats`` calls after one that is not counted."""
@@ -76,8 +78,7 @@ def binned(p, y):
 def calibration(p, y):
     """The expected calibration error, and mean and deviation of that of a calibrated model: three numbers."""
     rows, probability, hits, variance = binned(p, y)
-    expected, deviation = np.sqrt(2 / np.pi * variance), np.sqrt((1 - 2 / np.pi) * np.sum(variance))
-    return (np.array([np.sum(np.abs(probability - hits)), np.sum(expected), deviation]) / np.sum(rows)).tolist()
+    return (np.array([np.sum(np.abs(probability - hits)), *gaps_by_chance(variance)]) / np.sum(rows)).tolist()
 
 
 def is_calibrated(error, expected, deviation):

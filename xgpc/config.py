@@ -84,11 +84,6 @@ def integer(least: int) -> Rule:
     return Rule(lambda value: is_integer(value) and value >= least, words.get(least, f"an integer of at least {least}"))
 
 
-def _is_splitter(value: object) -> bool:
-    methods = (getattr(value, name, None) for name in ("split", "get_n_splits"))
-    return not isinstance(value, type) and all(map(callable, methods))
-
-
 def _is_list(value: object) -> TypeGuard[Sequence[object]]:
     return isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)
 
@@ -105,10 +100,6 @@ def _are_sizes(value: object) -> bool:
     return are_integers and values[0] >= 1 and bool(np.all(np.diff(values) > 0))
 
 
-def _is_mean(value: object) -> bool:
-    return all(is_number(item) and math.isfinite(item) for item in (value if _is_list(value) else [value]))
-
-
 TRUTH = Rule(lambda value: isinstance(value, bool | np.bool_), "True or False")
 
 
@@ -117,7 +108,9 @@ def _row(rule: Rule) -> Any:
 
 
 SPLITTER = Rule(
-    _is_splitter,
+    lambda value: (
+        not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in ("split", "get_n_splits"))
+    ),
     "an object with the methods split and get_n_splits, which divides any number of rows, such as scikit-learn's "
     "TimeSeriesSplit() (an instance, not the class)",
 )
@@ -130,7 +123,10 @@ SIZES = Rule(_are_sizes, "increasing positive integers")
 NOISE = number(lambda value: 0.0 < value < 0.5, "a number between 0 and 0.5")
 RATE = number(lambda value: 0.0 <= value < 1.0, "a number from 0 to less than 1")
 PROBABILITY = number(lambda value: 0.0 < value < 1.0, "a number between 0 and 1")
-MEAN = Rule(_is_mean, "a finite number, a list with one number for each class")
+MEAN = Rule(
+    lambda value: all(is_number(item) and math.isfinite(item) for item in (value if _is_list(value) else [value])),
+    "a finite number, a list with one number for each class",
+)
 TOLERANCE = number(lambda value: 0.0 <= value < math.inf, "a number that is not negative, and finite")
 COLUMNS = Rule(_are_columns, "a list of column names, of column positions, or of True and False for each column")
 SECONDS = number(lambda value: 0.0 < value < math.inf, "a positive number of seconds")

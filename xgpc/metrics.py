@@ -156,13 +156,25 @@ def expected_calibration_error(
     else:
         code, p = check_outcomes(y_true, probability, None if classes is None else np.asarray(classes)[1])
         p = np.column_stack([1.0 - p, p])
+    return float(np.sum(np.abs(by_confidence(code, p, n_bins)[0])) / len(p))
+
+
+def by_confidence(code: np.ndarray, p: np.ndarray, n_bins: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Sums over the rows of each bin: of hits minus confidence, and of the variance of a hit of that probability."""
     # A probability that rounding has put above one would need another bin.
     confidence = np.minimum(np.max(p, axis=1), 1.0)
-    correct = code == np.argmax(p, axis=1)
     # Bins are closed on the right, as in the paper.
     bins = np.ceil(confidence * n_bins).astype(int) - 1
-    gaps = np.bincount(bins, correct - confidence, minlength=n_bins)
-    return float(np.sum(np.abs(gaps)) / len(p))
+    gaps = np.bincount(bins, (code == np.argmax(p, axis=1)) - confidence, minlength=n_bins)
+    return gaps, np.bincount(bins, confidence * (1.0 - confidence), minlength=n_bins)
+
+
+def gaps_by_chance(variance: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of the sum of absolute gaps of a calibrated model, which are nearly normal.
+
+    ``variance`` has the sums of the variance of a hit over the rows of each bin.
+    """
+    return float(np.sum(np.sqrt(2 / np.pi * variance))), float(np.sqrt((1 - 2 / np.pi) * np.sum(variance)))
 
 
 @small_is_zero

@@ -15,15 +15,13 @@ from .arrays import WithArrays
 from .explain import NotAProduct, relevance
 from .files import replacing
 from .inference.prior_mean import base_rates
-from .metrics import Bins, check_classifier, class_positions, expected_calibration_error, scores
+from .metrics import Bins, by_confidence, check_classifier, class_positions, gaps_by_chance, scores
 from .names import MatrixLike
 from .summary import feature_names, score_rows, summary, summary_rows
 
 # Sections list at most this many classes, features and rows.
 LISTED = 12
 FREQUENCIES = "class frequencies"
-# Labels drawn from the probabilities themselves show the calibration error of a calibrated model.
-DRAWS, MOST_DRAWN = 200, 2e7
 # Bins of fewer rows would have intervals that any model satisfies.
 LEAST_ROWS = 50
 STYLE = """body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 50em; margin: auto; padding: 0 1em 2em }
@@ -94,8 +92,7 @@ class Described(WithArrays):
         Returns
         -------
         Report
-            A str, the HTML text. Beside the predictions it takes as long as 200 calibration errors, O(n C) each (fewer
-            above 10^5 probabilities), and the Shapley values of ``summary()``.
+            A str, the HTML text. Beside the predictions it takes as long as the Shapley values of ``summary()``.
 
         Raises
         ------
@@ -178,11 +175,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _trust(codes: np.ndarray, p: np.ndarray) -> str:
     """Whether the calibration error is that of a calibrated model, in words."""
-    rng, limits = np.random.default_rng(0), np.cumsum(p, axis=1)[:, :-1]
-    n_draws = int(np.clip(MOST_DRAWN / p.size, 20, DRAWS))
-    drawn = [np.sum(rng.uniform(size=(len(p), 1)) > limits, axis=1) for _ in range(n_draws)]
-    errors = [expected_calibration_error(labels, p) for labels in drawn]
-    error, most = expected_calibration_error(codes, p), float(np.quantile(errors, 0.975))
+    gaps, variance = by_confidence(codes, p)
+    mean, deviation = gaps_by_chance(variance)
+    error, most = np.sum(np.abs(gaps)) / len(p), (mean + 2.0 * deviation) / len(p)
     right, promised = np.mean(np.argmax(p, axis=1) == codes), np.mean(np.max(p, axis=1))
     words = (
         f"{right:.1%} of the predicted classes are right; on average their probabilities promise {promised:.1%}. The "

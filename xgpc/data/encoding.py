@@ -242,11 +242,6 @@ class Encoding:
         """The table's column that each column of the matrix was made from."""
         return self.groups.columns[self.groups.index]
 
-    @property
-    def has_levels(self) -> bool:
-        """Whether there are categorical columns with levels."""
-        return any(column.is_categorical and column.levels for column in self.columns)
-
     def described_levels(self, X: np.ndarray) -> list[str]:
         """Return sentences on columns of which rows of the matrix X (n, d) have unknown, rare, no levels or dates."""
         sentences = []

@@ -70,15 +70,6 @@ class Columns(NamedTuple):
                 f"The batch has {here}; the first batch has {there}. All must have the same columns in the same order."
             )
 
-    def check_labels(self, table: Table) -> None:
-        """Raise ValueError if a table has columns with other labels that are no text."""
-        if None not in (table.labels, self.labels) and table.labels != self.labels:
-            raise ValueError(
-                f"X has the columns {reprlib.repr(list(table.labels or ()))}; the model was fitted to "
-                f"{reprlib.repr(list(self.labels or ()))}. Give the same columns in the same order, or an array, whose "
-                "columns count by their positions."
-            )
-
     @property
     def described(self) -> list[str]:
         """Names of the features, or of the columns of the encoded matrix, for messages."""
@@ -194,7 +185,13 @@ def checked_rows(
     those of the table, if they were read before. Missing and too large numbers raise ValueError.
     """
     known, takes_tables = fitted or Columns(0, None), hasattr(model, "categorical_features")
-    known.check_labels(table)
+    # scikit-learn does not compare names that are no text.
+    if table.labels and known.labels and table.labels != known.labels:
+        here, there = (reprlib.repr(list(labels)) for labels in (table.labels, known.labels))
+        raise ValueError(
+            f"X has the columns {here}; the model was fitted to {there}. Give the same columns in the same order, or "
+            "an array, whose columns count by their positions."
+        )
     encoding = known.encoding
     if columns or encoding.columns:
         validate_data(model, table.native if table.is_frame else table.array(), reset=not fitted, skip_check_array=True)

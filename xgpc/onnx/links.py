@@ -57,11 +57,6 @@ def _log_tail(x: Tensor) -> Tensor:
     return value + log(t) - 0.5 * (x * x)
 
 
-def _normal_cdf(x: Tensor) -> Tensor:
-    small = exp(_log_tail(absolute(x)))
-    return where(x < 0.0, small, 1.0 - small)
-
-
 def _two_classes(mean: Tensor, small: Tensor) -> Tensor:
     """Columns (-1, +1) from the probability of the less probable class, whose sign is opposite to the mean's."""
     large, positive = 1.0 - small, -mean < 0.0
@@ -72,7 +67,8 @@ def _logistic_normal_mean(mean: Tensor, variance: Tensor) -> Tensor:
     """E[sigma(f)], f ~ N(mean, variance), elementwise; a normal scale mixture approximates sigma."""
     weights, widths = np.array(LOGISTIC_MIXTURE).T
     z = mean.with_axis(-1) / sqrt(variance.with_axis(-1) + widths)
-    return (_normal_cdf(z) @ weights[:, None]).apply("Squeeze", [-1])
+    small = exp(_log_tail(absolute(z)))
+    return (where(z < 0.0, small, 1.0 - small) @ weights[:, None]).apply("Squeeze", [-1])
 
 
 class Latent(NamedTuple):

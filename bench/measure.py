@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 
 import numpy as np
@@ -144,7 +145,14 @@ class Others:
         self.cores = max(taken - TICKS, 0.0) / (time.perf_counter() - start)
 
 
-def alone(function, *arguments):
-    """What a function returns in a new process, whose memory has nothing else."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        return process.submit(function, *arguments).result()
+def alone(function, *arguments, limit=resource.RLIM_INFINITY):
+    """What a function returns in a new process, whose memory has nothing else; None if that needs more processor
+    seconds than the limit, at which the system ends it."""
+    limits = resource.RLIMIT_CPU, (limit, limit)
+    try:
+        with ProcessPoolExecutor(1, get_context("spawn"), resource.setrlimit, limits) as process:
+            return process.submit(function, *arguments).result()
+    except BrokenProcessPool:
+        if limit == resource.RLIM_INFINITY:
+            raise
+        return None

@@ -24,6 +24,7 @@ TIMES = ("seconds", "prediction_seconds")
 LIBRARIES = {
     "xgpc": "xgpc", "sklearn": "scikit-learn", "lightgbm": "lightgbm", "catboost": "catboost", "xgboost": "xgboost",
     "gpytorch": "gpytorch", "gpflow": "gpflow", "autogluon": "autogluon.tabular", "botorch": "botorch",
+    "pytabkit": "pytabkit", "xrfm": "xrfm", "gpboost": "gpboost", "interpret": "interpret-core",
 }  # fmt: skip
 # Other modules whose versions a record keeps.
 BESIDES = ("numpy", "scipy", "threadpoolctl", "polyagamma", "torch", "tensorflow", "dask")

@@ -172,6 +172,7 @@ def summary(stored):
         f"rows are split {trees.SPLITS} times. xgpc wins on a set if its negative log likelihood of the test rows is "
         f"lower by more than two standard errors of the paired difference. It loses {trees.losses(shown)}."
     )
+    newer = trees.next_to_newer(shown)
     ranks = trees.mean_ranks(chosen, trees.NAMES)
     counts = ", ".join(
         f"{len(trees.sets_with(chosen, name, 'W'))} and {len(trees.sets_with(chosen, name, 'L'))} against "
@@ -183,7 +184,7 @@ def summary(stored):
     )
     of_chosen = others if unseen and others else "The defaults of xgpc were chosen on these sets."
     text = " ".join(
-        filter(None, (protocol, of_chosen, trees.ratios(found), next_to_gaussian_processes(stored["svgp"])))
+        filter(None, (protocol, newer, of_chosen, trees.ratios(found), next_to_gaussian_processes(stored["svgp"])))
     )
     alternative = f"Negative log likelihood of xgpc, divided by that of boosted trees, on {len(found)} data sets"
     picture = f"![{alternative}]({PICTURE.relative_to(records.ROOT)})"

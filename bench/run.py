@@ -6,7 +6,7 @@
 
 FOLDER has a file NAME.npz with arrays X and y for every data set that is not made here. Parts whose library is not
 installed are left out. A record is stored as soon as it is measured, and notes how many cores other processes took; a
-part is measured once more if that was too much for times to hold.
+part with times is measured once more if that was too much for these to hold.
 """
 
 import argparse
@@ -53,7 +53,9 @@ def run(study, options):
         if missing := [library for library in part.of if records.installed(library) is None]:
             print(f"{study.NAME}, {part.name}: left out, as {', '.join(missing)} is not installed", file=sys.stderr)
             continue
-        found[part.name] = record = measured(part, options.data, outputs, 1 if options.quick else 2)
+        found[part.name] = record = measured(
+            part, options.data, outputs, 1 if options.quick or not part.is_timed else 2
+        )
         if not options.quick:
             records.store(study.NAME, part.name, record, folder)
         print(f"{study.NAME}, {part.name}: others took {record['others']:.2f} cores", file=sys.stderr, flush=True)

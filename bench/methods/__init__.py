@@ -37,6 +37,11 @@ METHODS = {
     "laplace": Method("GaussianProcessClassifier", "sklearn", "sklearn", {"name": "laplace"}),
     "gpytorch": Method("GPyTorch", "gpytorch", "gpytorch", {}),
     "gpflow": Method("GPflow", "gpflow", "gpflow", {}),
+    "tabm": Method("TabM", "pytabkit", "pytabkit", {"name": "tabm"}),
+    "realmlp": Method("RealMLP", "pytabkit", "pytabkit", {"name": "realmlp"}),
+    "xrfm": Method("xRFM", "xrfm", "xrfm", {}),
+    "gpboost": Method("GPBoost", "gpboost", "gpboost", {}),
+    "explainable": Method("explainable boosting", "interpret", "interpret", {}),
 }
 
 

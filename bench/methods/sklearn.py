@@ -7,7 +7,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.svm import SVC
 
 LEVELS = make_column_selector(dtype_include="category")
@@ -34,20 +34,24 @@ class Forest:
         return votes / np.sum(votes, axis=1, keepdims=True)
 
 
+def scaled_columns(X):
+    """What makes a table an array: columns for the levels, a missing one, too, then scaled numbers with means for
+    missing ones. Arrays stay: those of the studies are scaled."""
+    if not hasattr(X, "dtypes"):
+        return FunctionTransformer()
+    numbers = make_pipeline(SimpleImputer(keep_empty_features=True), StandardScaler())
+    levels = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    return make_column_transformer((levels, LEVELS), remainder=numbers)
+
+
 class Logistic:
-    """A logistic regression on scaled features, means for missing numbers, and a column for each level, a missing one,
-    too; arrays of the studies are scaled."""
+    """A logistic regression on scaled columns."""
 
     def __init__(self):
         self.model = LogisticRegression(max_iter=1000)
 
     def fit(self, X, y):
-        model = self.model
-        if hasattr(X, "dtypes"):
-            numbers = make_pipeline(SimpleImputer(keep_empty_features=True), StandardScaler())
-            columns = make_column_transformer((OneHotEncoder(handle_unknown="ignore"), LEVELS), remainder=numbers)
-            model = make_pipeline(columns, model)
-        self.fitted_ = model.fit(X, y)
+        self.fitted_ = make_pipeline(scaled_columns(X), self.model).fit(X, y)
         return self
 
     def predict_proba(self, X):

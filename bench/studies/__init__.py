@@ -29,12 +29,14 @@ NAMES = (
 
 
 class Part(NamedTuple):
-    """One record: its name, the function that returns its numbers, its data set, and the libraries that it measures."""
+    """One record: its name, the function that returns its numbers, its data set, the libraries that it measures, and
+    whether the numbers have times."""
 
     name: str
     measure: Callable[[], dict]
     set: str | None = None
     of: tuple[str, ...] = ("xgpc",)
+    is_timed: bool = True
 
 
 def method_parts(measure, data, sets, names, *arguments):

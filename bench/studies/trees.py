@@ -26,14 +26,15 @@ import zlib
 import numpy as np
 import problems
 from markdown_tables import number, table
-from measure import calibration, is_calibrated, median_of, scores, spread, timed_fit
-from methods import METHODS, make, warm_up
-from records import OUTPUTS
+from measure import alone, calibration, is_calibrated, median_of, scores, spread, timed_fit
+from methods import METHODS, THREADS, make, module, warm_up
+from records import OUTPUTS, TIMES
 from scipy.stats import rankdata
 from threadpoolctl import threadpool_limits
 
 from . import by_set, method_parts
 
+# Without the newer methods, whose packages have an environment of their own.
 MINUTES, EXPIRES = 20, {OUTPUTS}
 # Sets on which defaults were chosen, and sets on which no choice was made.
 CHOSEN = (
@@ -50,6 +51,9 @@ SETS = (*UNSEEN, *CHOSEN)
 QUICK = ("breast-cancer", "wine", "table", "moons-in-time")
 OTHERS = ("lightgbm", "catboost", "xgboost", "histogram", "forest", "logistic")
 NAMES = ("xgpc", *OTHERS)
+# Newer methods, measured on the sets on which no choice was made; processor seconds of a fit at most.
+NEWER = ("tabm", "realmlp", "xrfm", "gpboost", "explainable")
+LONGEST_FIT = 240
 # The strongest of the others by their mean rank.
 STRONGEST = ("lightgbm", "catboost")
 # Splits of sets with at most so many training rows; a single one has too few test rows to tell methods apart.
@@ -77,15 +81,15 @@ def scored(p, y):
     return {**scores(p, y), "losses": packed(losses), "calibration": calibration(p, y)}
 
 
-def fit(problem, name, seed):
+def fit(problem, name, seed, threads=THREADS):
     """Sizes, times, probabilities (n, C) of the test rows and their labels."""
     data, settings, options = problems.draw(problem, seed)
     if name != "xgpc" and problem.name.endswith(problems.IN_TIME):
         # Boosted trees choose by the first tenth of their rows: with the last rows first, by the latest tenth.
         X = data.X[::-1]
         data = data._replace(X=X if hasattr(X, "iloc") else np.ascontiguousarray(X), y=data.y[::-1])
-    model = make(name, **(settings if name == "xgpc" else {}))
-    with threadpool_limits(2):
+    model = make(name, threads, **(settings if name == "xgpc" else {}))
+    with threadpool_limits(threads):
         spent = timed_fit(model, data.X, data.y, **(options if name == "xgpc" else {}))
         start = time.perf_counter()
         p = model.predict_proba(data.X_test)
@@ -96,24 +100,67 @@ def fit(problem, name, seed):
     return found, spread(p, data), data.y_test
 
 
+def seeds(problem, splits):
+    """One for each split of a set."""
+    has_one = problem.name.endswith((problems.IN_TIME, problems.KEPT_APART)) or 0.9 * len(problem.y) > FEW_ROWS
+    return range(1 if has_one else splits)
+
+
 def measure(folder, set_name, name, splits):
     problem = problems.load(folder, set_name)
-    has_one = set_name.endswith((problems.IN_TIME, problems.KEPT_APART)) or 0.9 * len(problem.y) > FEW_ROWS
-    with threadpool_limits(2):
+    with threadpool_limits(THREADS):
         warm_up(name)
-    runs, p, y = zip(*(fit(problem, name, seed) for seed in range(1 if has_one else splits)), strict=True)
+    runs, p, y = zip(*(fit(problem, name, seed) for seed in seeds(problem, splits)), strict=True)
     times = {key: median_of(runs, key) for key in ("seconds", "prediction_seconds")}
     return {**runs[0], **times, "splits": len(runs), **scored(np.concatenate(p), np.concatenate(y))}
 
 
+def fit_alone(folder, set_name, name, seed):
+    """As ``fit``, with one thread and without times; where the method cannot, why."""
+    try:
+        sizes, p, y = fit(problems.load(folder, set_name), name, seed, threads=1)
+    except NotImplementedError as error:
+        return str(error)
+    return {key: value for key, value in sizes.items() if key not in TIMES}, p, y
+
+
+def measure_newer(folder, set_name, name, splits):
+    """Scores of a newer method, or why there are none."""
+    # The record has the versions of what is imported here.
+    module(name)
+    fits = []
+    for seed in seeds(problems.load(folder, set_name), splits):
+        found = alone(fit_alone, folder, set_name, name, seed, limit=LONGEST_FIT)
+        if found is None or isinstance(found, str):
+            return {"not_run": found or f"a fit takes more than {LONGEST_FIT} seconds of a processor"}
+        fits.append(found)
+    sizes, p, y = zip(*fits, strict=True)
+    return {**sizes[0], "splits": len(fits), **scored(np.concatenate(p), np.concatenate(y))}
+
+
 def parts(data, quick):
-    sets, splits = (QUICK, 2) if quick else (SETS, SPLITS)
-    return method_parts(measure, data, sets, NAMES, splits)
+    sets, unseen, splits = (QUICK, QUICK[:1], 2) if quick else (SETS, UNSEEN, SPLITS)
+    newer = method_parts(measure_newer, data, unseen, NEWER, splits)
+    return [*method_parts(measure, data, sets, NAMES, splits), *(part._replace(is_timed=False) for part in newer)]
 
 
 def found_of(records):
-    """Numbers by set and method, of the sets that xgpc was measured on."""
-    return {one: numbers for one, numbers in by_set(records, SETS).items() if "xgpc" in numbers}
+    """Numbers by set and method, of the sets that xgpc was measured on and the methods that ran."""
+    ran = {key: record for key, record in records.items() if "not_run" not in record["numbers"]}
+    return {one: numbers for one, numbers in by_set(ran, SETS).items() if "xgpc" in numbers}
+
+
+def left_out(records):
+    """Sentences on the newer methods that did not run: on which sets, and why."""
+    reasons = {}
+    for one, numbers in by_set(records, SETS).items():
+        for name in NEWER:
+            if reason := numbers.get(name, {}).get("not_run"):
+                reasons.setdefault((name, reason), []).append(one)
+    return " ".join(
+        f"{METHODS[name].title} did not run on {', '.join(sets)}: {reason}."
+        for (name, reason), sets in sorted(reasons.items())
+    )
 
 
 def standard_error(losses):
@@ -218,6 +265,30 @@ def verdicts(found):
     return [*pieces, ratios(found) or ""]
 
 
+def next_to_newer(found):
+    """Wins and losses against newer methods, as a sentence; empty without records."""
+    counts = [
+        f"{len(sets_with(found, name, 'W'))} and {len(sets_with(found, name, 'L'))} against {METHODS[name].title}"
+        + (f" ({count} sets)" if (count := sum(name in numbers for numbers in found.values())) < len(found) else "")
+        for name in NEWER if any(name in numbers for numbers in found.values())
+    ]  # fmt: skip
+    return counts and f"Next to newer methods, xgpc's wins and losses on these sets are {', '.join(counts)}."
+
+
+def newer(records):
+    """Tables of the newer methods on the sets on which no choice was made, and where they did not run."""
+    found = {one: numbers for one, numbers in found_of(records).items() if set(NEWER) & set(numbers)}
+    if not found:
+        return []
+    rows = [
+        [one, likelihood(numbers["xgpc"]), *(compared(numbers, name) for name in NEWER)]
+        for one, numbers in found.items()
+    ]  # fmt: skip
+    names = ("xgpc", *NEWER)
+    header = ["NLL: set", *(METHODS[name].title for name in names)]
+    return [standings(found, names, f"{len(found)} sets, newer methods"), table(header, rows), left_out(records)]
+
+
 def report(records):
     found, rows = found_of(records), []
     titles = [METHODS[name].title for name in NAMES]
@@ -228,4 +299,4 @@ def report(records):
         rows.append([key, sizes, likelihood(ours), *(compared(numbers, name) for name in OTHERS), *times])
     header = ["NLL: set", "training rows x features, classes", *titles, "seconds: xgpc",
               *(METHODS[name].title for name in STRONGEST)]  # fmt: skip
-    return "\n\n".join([*verdicts(found), table(header, rows)])
+    return "\n\n".join([*verdicts(found), table(header, rows), *newer(records)])

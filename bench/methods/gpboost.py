@@ -1,0 +1,34 @@
+"""GPBoost's Vecchia-inducing-points approximation with the Laplace approximation and iterative solvers, two classes.
+
+Number of neighbours and of inducing points are its defaults. The kernel has a length scale for each column.
+"""
+
+import gpboost
+import numpy as np
+
+from .sklearn import scaled_columns
+
+
+class FullScaleVecchia:
+    def __init__(self, threads, seed):
+        self.settings = {
+            "likelihood": "bernoulli_logit", "cov_function": "matern_ard", "cov_fct_shape": 1.5,
+            "gp_approx": "full_scale_vecchia", "matrix_inversion_method": "iterative", "num_parallel_threads": threads,
+            "seed": seed,
+        }  # fmt: skip
+
+    def fit(self, X, y):
+        if np.max(y) > 1:
+            raise NotImplementedError("two classes only")
+        self.columns_ = scaled_columns(X).fit(X)
+        self.model_ = gpboost.GPModel(gp_coords=self.columns_.transform(X), **self.settings)
+        self.model_.fit(y=y.astype(float), X=np.ones((len(y), 1)))
+        return self
+
+    def predict_proba(self, X):
+        rows, ones = self.columns_.transform(X), np.ones((len(X), 1))
+        p = self.model_.predict(gp_coords_pred=rows, X_pred=ones, predict_response=True)["mu"]
+        return np.column_stack([1 - p, p])
+
+
+make = FullScaleVecchia

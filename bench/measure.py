@@ -15,7 +15,7 @@ from scipy.linalg import blas
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from xgpc.metrics import gaps_by_chance
+from xgpc.metrics import Gaps
 
 
 def seconds(function, repeats):
@@ -79,7 +79,8 @@ def binned(p, y):
 def calibration(p, y):
     """The expected calibration error, and mean and deviation of that of a calibrated model: three numbers."""
     rows, probability, hits, variance = binned(p, y)
-    return (np.array([np.sum(np.abs(probability - hits)), *gaps_by_chance(variance)]) / np.sum(rows)).tolist()
+    gaps = Gaps(hits - probability, variance)
+    return (np.array([np.sum(np.abs(gaps.hits)), *gaps.by_chance()]) / np.sum(rows)).tolist()
 
 
 def is_calibrated(error, expected, deviation):

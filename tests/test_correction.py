@@ -43,7 +43,7 @@ class Dense:
         self.kernel, self.Z = kernel, Z
         self.smooth = kernel.k1 if isinstance(kernel, SumOfKernels) else kernel
         X = np.asarray(X, dtype=float)
-        eta, h = q.natural
+        eta, h = (part[0] for part in q.eta)
         if eta.ndim == 1:
             K = self.smooth(Z)
             self.inverse = np.linalg.inv(K)

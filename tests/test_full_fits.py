@@ -195,7 +195,7 @@ def test_warm_starts_end_where_cold_ones_do(likelihood, share, kernel, first, se
     model.set_params(**{"inducing_points": "all"} | second).fit(X, y)
     cold = clone(model).set_params(warm_start=False).fit(X, y)
     # Of a full process these are diagonals.
-    assert model.posterior_.natural[0].shape == cold.posterior_.natural[0].shape
+    assert model.posterior_.eta[0].shape == cold.posterior_.eta[0].shape
     assert np.array_equal(model.inducing_points_, cold.inducing_points_)
     assert_same(outcome(model, new), outcome(cold, new), 1e-5)
     assert model.elbo_ == pytest.approx(cold.elbo_, rel=1e-10)

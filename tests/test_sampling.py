@@ -156,7 +156,8 @@ def test_a_draw_is_from_the_dense_posterior_given_omega(n, m, kernel, full, from
     m = model.A.shape[1]
     model._gram = model.A @ model.A.T if from_rows else None
     omega = np.random.default_rng(2).uniform(0.02, 0.6, n)
-    actual = normal_of(lambda xi: assembled(*model.draw(omega, Numbers(xi))), m + 2 * n)
+    conditional = Conditional(model, omega, 0.5 * model.y)
+    actual = normal_of(lambda xi: assembled(*(part[:, 0] for part in conditional.draw(1, Numbers(xi)))), m + 2 * n)
     mean, covariance = dense_conditional(model, omega, model.y / 2)
     assert_allclose(actual[0], mean, rtol=0, atol=1e-8)
     assert_allclose(actual[1], covariance, rtol=0, atol=1e-8)
@@ -222,7 +223,7 @@ def test_steps_are_those_of_metropolis_and_hastings(kernel, m, full):
     proposals = Conditional(model, *sites_of_the_bound(model, X, Z, kernel, full))
     random = np.random.default_rng(5)
     z, e = 2.0 * random.normal(size=model.A.shape[1]), np.sqrt(model.residual) * random.normal(size=7)
-    Z, F, accepted = proposals.steps(z, model.A @ z + e, 200, np.random.default_rng(6))
+    Z, F, accepted = proposals.steps(z[:, None], (model.A @ z + e)[:, None], 200, np.random.default_rng(6))
     Z, F = Z[:, 1:], F[:, 1:]
     same = np.random.default_rng(6)
     proposed, latent = proposals.draw(200, same)

@@ -7,7 +7,9 @@ from abc import ABC
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .approximations.base import Posterior, groups_of_latents
+from .approximations.base import groups_of_latents
+from .approximations.local import Posterior
+from .approximations.sparse import SparsePosterior
 from .data.encoding import Encoding
 from .estimator import LatentClassifier
 from .kernels.factors import NAMES
@@ -38,7 +40,11 @@ def posterior_arrays(q: Posterior) -> dict[str, np.ndarray]:
         points = q.without_neighbors()
         forms = points.covariance_forms()
         B = np.stack([form.explained.T @ form.explained - form.added.T @ form.added for form in forms])
-        return {"alpha": np.stack([form.weights for form in forms]), "B": B} | points.whitened_arrays()
+        arrays = {"alpha": np.stack([form.weights for form in forms]), "B": B}
+        if isinstance(points, SparsePosterior):
+            arrays |= {"whitened_mean": points.w, "whitened_covariance": np.swapaxes(points.Rinv, 1, 2) @ points.Rinv}
+            arrays["whitening"] = np.stack([group.Linv for group in points.groups])
+        return arrays
     metric = local.neighbours.metric
     names = "rows", "site_precision", "site_linear", "whitened_mean", "whitened_covariance", "variance_scale"
     return {name: local.to_arrays()[name] for name in names} | {

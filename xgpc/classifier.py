@@ -12,7 +12,7 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import Tags
 
 from . import names
-from .approximations.base import Posterior
+from .approximations.local import Posterior
 from .config import FitConfig, is_name
 from .estimator import all_or_nothing
 from .inference.run import FitState, Run

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from typing import Self
+from collections.abc import Callable
 
 import numpy as np
 
-from .approximations.base import Posterior
 from .approximations.draws import Paths, drawn_paths, pathwise_obstacle
+from .approximations.local import Posterior
 from .config import integer
 from .data.checks import random_state_of
 from .estimator import ColumnsOfFit
@@ -24,14 +23,9 @@ from .rows.executor import parts_for
 class LatentDraws:
     """Latent functions that ``GPClassifier.draw_functions`` drew; a later fit of the model does not change them."""
 
-    def __init__(self, model: ColumnsOfFit, paths: Sequence[Sequence[Paths]], mean: float | np.ndarray):
-        self._model, self._paths, self._mean = model, paths, mean
-
-    @classmethod
-    def of(
-        cls, model: ColumnsOfFit, q: Posterior, mean: float | np.ndarray, n_draws: int, random_state: RandomSeed
-    ) -> Self:
-        """Draws from a posterior of ``model``; ValueError if it has no pathwise ones."""
+    def __init__(
+        self, model: ColumnsOfFit, q: Posterior, mean: float | np.ndarray, n_draws: int, random_state: RandomSeed
+    ):
         integer(1).check("n_draws", n_draws)
         obstacle = pathwise_obstacle(q)
         if obstacle:
@@ -39,11 +33,11 @@ class LatentDraws:
                 f"draw_functions {obstacle}. Take sample_latent(X, method='exact') for draws at given rows."
             )
         points = q.without_neighbors()
-        paths: list[list[Paths]] = [[] for _ in points.groups]
+        self._model, self._mean = copy.copy(model), mean
+        self._paths: list[list[Paths]] = [[] for _ in points.groups]
         with single_threaded_blas():
             for c, _, part in drawn_paths(points, n_draws, random_state_of(random_state)):
-                paths[c].append(part)
-        return cls(copy.copy(model), paths, mean)
+                self._paths[c].append(part)
 
     def __call__(self, X: MatrixLike) -> np.ndarray:
         """Values (n, n_draws), or (n, C, n_draws) for C latent functions, at the rows of X (n, d)."""

@@ -14,7 +14,7 @@ from scipy.special import log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .approximations.base import Posterior
+from .approximations.local import Posterior
 from .data.encoding import PLAIN, Encoding
 from .data.table import Table
 from .data.training import FLOATS, Columns, TrainingData, checked_rows, training_data

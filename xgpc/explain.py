@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import roots_sh_legendre
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 
 from ._sites import exp, product_games
 from .approximations.base import CovarianceForm
@@ -239,7 +238,6 @@ def shapley_values(
             f"model must be a fitted GPClassifier or BayesianLinearClassifier; got {type(model).__name__}. For a "
             "pipeline give the last step, and rows transformed by the other steps."
         )
-    check_is_fitted(model)
     rows = np.asarray(dense(model._rows(X)), dtype=np.float64)
     start = _baseline_rows(model, baseline)
     if hasattr(model, "coef_"):
@@ -282,14 +280,13 @@ def _of_kernel(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> Sha
     is_local, n_players = q.n_neighbors > 0, model.n_features_in_
     # Which neighbours a row has depends on all of its features: their part is no sum over products.
     explained = q.without_neighbors()
-    forms, groups, rule = explained.covariance_forms(), explained.prior.groups, Quadrature.of(n_players)
-    size, moments = len(forms) // len(groups), []
+    rule, moments = Quadrature.of(n_players), []
     with single_threaded_blas():
-        for g, group in enumerate(groups):
+        for group, forms in explained.forms_by_group:
             game = Game(_product(group.spec, n_players), players, baseline, rule)
             n_rows = max(1, BLOCK_NUMBERS // (len(group.Z) * len(players)))
             blocks = [X[first : first + n_rows] for first in range(0, max(1, len(X)), n_rows)]
-            block = partial(_block, game, forms[g * size : (g + 1) * size], group.Z, not is_local)
+            block = partial(_block, game, forms, group.Z, not is_local)
             parts = on_threads(model.n_jobs)(block, blocks)
             moments.append([np.concatenate(arrays, axis=2) for arrays in zip(*parts, strict=True)])
     values, variances = (np.concatenate(arrays) for arrays in zip(*moments, strict=True))

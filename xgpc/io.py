@@ -17,9 +17,9 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
-from .approximations.base import KernelPosterior, Posterior, grouped
+from .approximations.base import KernelPosterior, grouped
 from .approximations.full import FullPrior
-from .approximations.local import EIGENVALUE_ERROR, LocalPosterior
+from .approximations.local import EIGENVALUE_ERROR, LocalPosterior, Posterior
 from .approximations.sparse import PRECISIONS, SparsePrior
 from .config import PARAMETERS, UNSAVED, check_parameters, is_integer, one_of
 from .data.encoding import PLAIN, Encoding, of_table

@@ -109,6 +109,27 @@ class Bins(NamedTuple):
         return cls(np.bincount(bins, p) / rows, positives / rows, low, high, rows)
 
 
+class Gaps(NamedTuple):
+    """Sums over the rows of each bin of the predicted class's probability: hits minus it, and the variance of a hit."""
+
+    hits: np.ndarray
+    variance: np.ndarray
+
+    @classmethod
+    def of(cls, code: np.ndarray, p: np.ndarray, n_bins: int = 10) -> Self:
+        # A probability that rounding has put above one would need another bin.
+        confidence = np.minimum(np.max(p, axis=1), 1.0)
+        # Bins are closed on the right, as in the paper of ``expected_calibration_error``.
+        bins = np.ceil(confidence * n_bins).astype(int) - 1
+        hits = np.bincount(bins, (code == np.argmax(p, axis=1)) - confidence, minlength=n_bins)
+        return cls(hits, np.bincount(bins, confidence * (1.0 - confidence), minlength=n_bins))
+
+    def by_chance(self) -> tuple[float, float]:
+        """Mean and standard deviation of the sum of absolute gaps of a calibrated model, which are nearly normal."""
+        spread, left = np.sqrt(2 / np.pi * self.variance), (1 - 2 / np.pi) * np.sum(self.variance)
+        return float(np.sum(spread)), float(np.sqrt(left))
+
+
 @small_is_zero
 def expected_calibration_error(
     y_true: ArrayLike, probability: ArrayLike, n_bins: int = 10, classes: ArrayLike | None = None
@@ -156,25 +177,7 @@ def expected_calibration_error(
     else:
         code, p = check_outcomes(y_true, probability, None if classes is None else np.asarray(classes)[1])
         p = np.column_stack([1.0 - p, p])
-    return float(np.sum(np.abs(by_confidence(code, p, n_bins)[0])) / len(p))
-
-
-def by_confidence(code: np.ndarray, p: np.ndarray, n_bins: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """Sums over the rows of each bin: of hits minus confidence, and of the variance of a hit of that probability."""
-    # A probability that rounding has put above one would need another bin.
-    confidence = np.minimum(np.max(p, axis=1), 1.0)
-    # Bins are closed on the right, as in the paper.
-    bins = np.ceil(confidence * n_bins).astype(int) - 1
-    gaps = np.bincount(bins, (code == np.argmax(p, axis=1)) - confidence, minlength=n_bins)
-    return gaps, np.bincount(bins, confidence * (1.0 - confidence), minlength=n_bins)
-
-
-def gaps_by_chance(variance: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation of the sum of absolute gaps of a calibrated model, which are nearly normal.
-
-    ``variance`` has the sums of the variance of a hit over the rows of each bin.
-    """
-    return float(np.sum(np.sqrt(2 / np.pi * variance))), float(np.sqrt((1 - 2 / np.pi) * np.sum(variance)))
+    return float(np.sum(np.abs(Gaps.of(code, p, n_bins).hits)) / len(p))
 
 
 @small_is_zero

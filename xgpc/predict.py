@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import io
 from ._sites import Site
-from .approximations.base import KernelPosterior, Posterior, covariance_bytes
+from .approximations.base import KernelPosterior
 from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
+from .approximations.local import Posterior, covariance_bytes
 from .config import integer, one_of
 from .data.checks import checked_labels, class_numbers, random_state_of
 from .data.encoding import Encoding, of_table
@@ -343,7 +344,7 @@ class PosteriorClassifier(Described):
         8 C n_draws F d bytes.
         """
         check_is_fitted(self)
-        return LatentDraws.of(self, self.posterior_, self.mean_, n_draws, random_state)
+        return LatentDraws(self, self.posterior_, self.mean_, n_draws, random_state)
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
@@ -391,7 +392,6 @@ class PosteriorClassifier(Described):
 
         Every row counts once. On the training data of a fit without weights the value is ``elbo_``.
         """
-        check_is_fitted(self)
         rows = self._rows(X)
         codes = class_numbers(checked_labels(y, rows.shape[0]), self.classes_)
         q = self._without_neighbors()

@@ -219,7 +219,7 @@ class GPPreference(ColumnsOfFit):
     def draw_functions(self, n_draws: int = 1, random_state: names.RandomSeed = None) -> LatentDraws:
         """Draw latent functions from the posterior, as ``GPClassifier.draw_functions`` does."""
         check_is_fitted(self)
-        return LatentDraws.of(self, self.posterior_.of_rows, 0.0, n_draws, random_state)
+        return LatentDraws(self, self.posterior_.of_rows, 0.0, n_draws, random_state)
 
     def _contents(self) -> tuple[Header, Arrays]:
         """What files hold of a fitted model."""

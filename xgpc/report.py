@@ -15,7 +15,7 @@ from .arrays import WithArrays
 from .explain import NotAProduct, relevance
 from .files import replacing
 from .inference.prior_mean import base_rates
-from .metrics import Bins, by_confidence, check_classifier, class_positions, gaps_by_chance, scores
+from .metrics import Bins, Gaps, check_classifier, class_positions, scores
 from .names import MatrixLike
 from .summary import feature_names, score_rows, summary, summary_rows
 
@@ -175,9 +175,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _trust(codes: np.ndarray, p: np.ndarray) -> str:
     """Whether the calibration error is that of a calibrated model, in words."""
-    gaps, variance = by_confidence(codes, p)
-    mean, deviation = gaps_by_chance(variance)
-    error, most = np.sum(np.abs(gaps)) / len(p), (mean + 2.0 * deviation) / len(p)
+    gaps = Gaps.of(codes, p)
+    mean, deviation = gaps.by_chance()
+    error, most = np.sum(np.abs(gaps.hits)) / len(p), (mean + 2.0 * deviation) / len(p)
     right, promised = np.mean(np.argmax(p, axis=1) == codes), np.mean(np.max(p, axis=1))
     words = (
         f"{right:.1%} of the predicted classes are right; on average their probabilities promise {promised:.1%}. The "

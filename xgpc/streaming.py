@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 
-from .approximations.base import Posterior
+from .approximations.local import Posterior
 from .config import FitConfig, check_keeps_no_rows, integer, is_name, number
 from .data.checks import checked_classes, weights_of_classes
 from .data.survey import seed_of_keys

@@ -6,10 +6,10 @@ All else that tests ask for is public: the names of docs/api.md, the registry of
 # ruff: noqa: F401
 
 from xgpc import statistics
-from xgpc.approximations.base import Training, covariance_bytes, grouped, new_key
+from xgpc.approximations.base import Training, grouped, new_key
 from xgpc.approximations.full import FullPosterior, FullPrior
 from xgpc.approximations.linear import LinearPrior
-from xgpc.approximations.local import LocalPosterior
+from xgpc.approximations.local import LocalPosterior, covariance_bytes
 from xgpc.approximations.local_rows import Coefficients, Neighbourhoods, in_order, local_rows, metric
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.gibbs.diagnostics import effective_sample_size, split_r_hat

@@ -103,55 +103,6 @@ class Training:
         return replace(self, source=ArraySource(source.rows, source.y, source.weight, cache_bytes=0))
 
 
-class Posterior(Protocol):
-    """What predicts: a posterior of C independent latent functions."""
-
-    @property
-    def prior(self) -> Any: ...
-
-    @property
-    def n_latents(self) -> int:
-        """C."""
-
-    @property
-    def n_neighbors(self) -> int:
-        """Training rows whose sites a prediction uses."""
-
-    @property
-    def kept_rows(self) -> Any:
-        """The ``LocalPosterior`` with its training rows and their sites; None for a posterior that keeps no rows."""
-
-    def without_neighbors(self) -> KernelPosterior:
-        """The posterior of the values at the points alone."""
-
-    def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d)."""
-
-    def gradients(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Gradients (r, d) or (C, r, d) of the means and variances by the rows of X (r, d)."""
-
-    def covariance(self, X: np.ndarray) -> np.ndarray:
-        """Joint covariance (r, r) or (C, r, r) at the rows of X (r, d), each with noise of its own."""
-
-    def covariance_columns(self, X: np.ndarray, n_jobs: int | None) -> ColumnOf:
-        """Columns of ``covariance(X)``, each computed on request in time and memory linear in the rows of X."""
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Arrays by name that, with the kernels, make the posterior again."""
-
-
-def covariance_bytes(q: Posterior, n_rows: int) -> float:
-    """Memory that a joint covariance takes for so many rows, beside its argument.
-
-    Beside the results there are four matrices, or five with neighbours, and three with a column for each point, or for
-    each row that is a neighbour.
-    """
-    k, n_columns = q.n_neighbors, q.prior.n_inducing
-    if k:
-        n_columns = min(len(q.kept_rows.X), n_rows * k)
-    return 8.0 * n_rows * (n_rows * (q.n_latents + 4.0 + (k > 0)) + 3.0 * n_columns)
-
-
 class PriorOperations(Protocol):
     """What each kind of prior computes; mypy reports a class that lacks one of these methods."""
 
@@ -345,15 +296,11 @@ class KernelPosterior(Value, PosteriorOperations):
     kl: Any  # float, KL(q || p) in nats
     squared_norm: Any  # float, squared norm of the mean function's distance from the prior's
     n_neighbors = 0
-    kept_rows = None
+    kept_rows: Any = None  # LocalPosterior with its training rows and their sites, for a posterior with neighbours
     variance_scale = 1.0
 
     def without_neighbors(self) -> KernelPosterior:
         return self
-
-    def whitened_arrays(self) -> dict[str, np.ndarray]:
-        """The distribution of whitened values at inducing points, by name as in ``to_arrays``; {} without such."""
-        return {}
 
     def in_precision(self, dtype: type) -> KernelPosterior:
         """The same distribution; whitened rows, if there are any, have this type."""
@@ -386,16 +333,13 @@ class KernelPosterior(Value, PosteriorOperations):
         """The prior of each latent function."""
         return groups_of_latents(self.prior, self.n_latents)
 
-    @property
-    def natural(self) -> Natural:
-        P, h = (part.reshape(*self.shape, *part.shape[1:]) for part in self.eta)
-        return P, h
-
     def to_arrays(self) -> dict[str, np.ndarray]:
+        """Arrays by name that, with the kernels, make the posterior again."""
         return {"eta": self.eta[0], "h": self.eta[1]}
 
     @small_is_zero
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d)."""
         predictor, source = self.anywhere, ArraySource(X, cache_bytes=0)
         blocks, shape = source.blocks(), self.shape
         if not blocks:
@@ -424,7 +368,10 @@ class KernelPosterior(Value, PosteriorOperations):
         return quadratics
 
     def gradients(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """dk/dx contracted with alpha and B k, see ``quadratics``; O(C n m (m + d)) after the first call."""
+        """Gradients (r, d) or (C, r, d) of means and variances by the rows: dk/dx contracted with alpha and B k.
+
+        O(C r m (m + d)) after the first call, which makes ``quadratics``.
+        """
         X = np.ascontiguousarray(X, dtype=np.float64)
 
         def part(rows: slice) -> np.ndarray:
@@ -438,7 +385,9 @@ class KernelPosterior(Value, PosteriorOperations):
 
     @small_is_zero
     def covariance(self, X: np.ndarray) -> np.ndarray:
-        """O(C r m (r + m)); the diagonal is at least that of what is added.
+        """Joint covariance (r, r) or (C, r, r) at the rows of X (r, d), each with noise of its own. O(C r m (r + m)).
+
+        The diagonal is at least that of what is added.
 
         Rows of a precomputed matrix have r further columns, their covariances with each other.
         """
@@ -458,7 +407,10 @@ class KernelPosterior(Value, PosteriorOperations):
         return covariance.reshape(*self.shape, len(X), len(X))
 
     def covariance_columns(self, X: np.ndarray, n_jobs: int | None) -> ColumnOf:
-        """k(x, x_i) less what the covariance form explains, and with what it adds: one sum over the points and x_i."""
+        """Columns of ``covariance(X)``, each computed on request in time and memory linear in the rows of X.
+
+        k(x, x_i) less what the covariance form explains, and with what it adds: one sum over the points and x_i.
+        """
         forms_by_group, X = self.forms_by_group, np.ascontiguousarray(X, dtype=np.float64)
 
         def column(i: int) -> np.ndarray:

@@ -32,7 +32,8 @@ from .._kernels import InducingKernel
 from ..kernels.spec import KernelSpec
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Threads, parts_of
-from .base import KernelPosterior, Posterior, noise_variances
+from .base import KernelPosterior, noise_variances
+from .local import Posterior
 
 # Cosines of a term of the kernel in each draw. Given its frequencies a draw is normal, with correlations that differ
 # from the kernel's by 1 / sqrt(2 N_COSINES) = .03 at most, in standard deviations.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -21,7 +22,7 @@ from ..rows.coinciding import Places
 from ..rows.executor import Executor, Threads, on_threads, parts_for, parts_of
 from ..rows.neighbours import LARGEST, Neighbours
 from ..rows.source import class_codes
-from .base import ColumnOf, Value, kernel_sums, noise_variances
+from .base import ColumnOf, KernelPosterior, Value, kernel_sums, noise_variances
 from .local_rows import (
     LEAST_PRECISION,
     Conditional,
@@ -242,3 +243,19 @@ class LocalPosterior(Value):
             "whitened_covariance": self.V,
             "variance_scale": np.array(self.variance_scale),
         }
+
+
+# What predicts: a posterior of C independent latent functions.
+Posterior: TypeAlias = KernelPosterior | LocalPosterior
+
+
+def covariance_bytes(q: Posterior, n_rows: int) -> float:
+    """Memory that a joint covariance takes for so many rows, beside its argument.
+
+    Beside the results there are four matrices, or five with neighbours, and three with a column for each point, or for
+    each row that is a neighbour.
+    """
+    k, n_columns = q.n_neighbors, q.prior.n_inducing
+    if k:
+        n_columns = min(len(q.kept_rows.X), n_rows * k)
+    return 8.0 * n_rows * (n_rows * (q.n_latents + 4.0 + (k > 0)) + 3.0 * n_columns)

@@ -65,10 +65,6 @@ class SparsePosterior(KernelPosterior):
             return self
         return replace(self, prior=grouped([replace(group, dtype=dtype) for group in self.prior.groups]))
 
-    def whitened_arrays(self) -> dict[str, np.ndarray]:
-        arrays = {"whitened_mean": self.w, "whitened_covariance": np.swapaxes(self.Rinv, 1, 2) @ self.Rinv}
-        return arrays | {"whitening": np.stack([group.Linv for group in self.groups])}
-
     @property
     def eta(self) -> Natural:
         return self.P, self.h

@@ -55,14 +55,6 @@ class Model:
         self.y, self.whitening = y, whitening
         self.A, self.residual = whitening.rows(X)
 
-    def draw(self, omega: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Draw z (r,) and f (n,) given the Polya-Gamma variables omega (n,); O(n r^2).
-
-        Given omega_i, y_i / (2 omega_i) is a normal observation of f_i with variance 1 / omega_i.
-        """
-        Z, F = Conditional(self, omega, 0.5 * self.y).draw(1, rng)
-        return Z[:, 0], F[:, 0]
-
     def draw_latent(
         self, Z: np.ndarray, precision: np.ndarray, linear: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:
@@ -101,17 +93,15 @@ class Conditional:
         return Z, self.model.draw_latent(Z, self.precision, self.linear, rng)
 
     def steps(
-        self, z: np.ndarray, f: np.ndarray, count: int, rng: np.random.Generator
+        self, Z: np.ndarray, F: np.ndarray, count: int, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, int]:
-        """Metropolis steps from z (r,) and f (n,) whose proposals are independent draws from this distribution.
+        """Metropolis steps from z (r, 1) and f (n, 1) whose proposals are independent draws from this distribution.
 
         Returns the states z (r, 1 + count) and f (n, 1 + count), from the given one on, and the number of accepted
         proposals. The ratio of target and proposal density is that of the likelihood and the rows' factors, in O(n).
         """
-        if not count:
-            return z[:, None], f[:, None], 0
         proposed, latent = self.draw(count, rng)
-        Z, F = np.column_stack([z, proposed]), np.column_stack([f, latent])
+        Z, F = np.hstack([Z, proposed]), np.hstack([F, latent])
         log_weight = self.model.log_likelihood(F) - self.linear @ F + 0.5 * self.precision @ F**2
         log_uniform = np.log(rng.uniform(size=count))
         path = np.zeros(count + 1, dtype=np.intp)
@@ -143,8 +133,10 @@ class Chain:
         _, F = self._proposals.draw(1, rng, DISPERSION)
         n_states, n_sweeps = len(self.draws) * self._thin, 0
         while self.count < n_states and advance():
-            z, f = model.draw(polya_gamma(F[:, -1], rng), rng)
-            Z, F, n_accepted = self._proposals.steps(z, f, n_proposals, rng)
+            # Given omega, a Polya-Gamma variable, y / (2 omega) is a normal observation of f with variance 1 / omega.
+            omega = polya_gamma(F[:, -1], rng)
+            Z, F = Conditional(model, omega, 0.5 * model.y).draw(1, rng)
+            Z, F, n_accepted = self._proposals.steps(Z, F, n_proposals, rng)
             n_sweeps += 1
             if n_sweeps > n_warmup:
                 self._add(Z[:, : n_states - self.count], F)

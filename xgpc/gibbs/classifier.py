@@ -14,7 +14,6 @@ from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
 from .. import _sites
 from .._threads import Pool
@@ -24,7 +23,7 @@ from ..data.checks import random_state_of
 from ..estimator import LatentClassifier, all_or_nothing
 from ..likelihoods import record_of
 from ..likelihoods.binary import logit_log_probabilities
-from ..names import MatrixLike, Points, RandomSeed
+from ..names import Points, RandomSeed
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..status import warn_user
@@ -239,10 +238,6 @@ class GibbsClassifier(LatentClassifier):
                 ConvergenceWarning,
             )
 
-    def _checked(self, X: MatrixLike) -> np.ndarray:
-        check_is_fitted(self)
-        return np.asarray(self._rows(X), dtype=np.float64)
-
     def _blocks(self, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Blocks of the rows of X: positions, whitened rows and residual variances."""
         n_rows = max(1, BLOCK_VALUES // self.samples_[..., 0].size)
@@ -261,7 +256,7 @@ class GibbsClassifier(LatentClassifier):
 
         They are Rao-Blackwellised: averages of the conditional moments given z over all states of the chains.
         """
-        X = self._checked(X)
+        X = np.asarray(self._rows(X), dtype=np.float64)
         mean, variance = np.empty((2, len(X)))
         for part, A, residual in self._blocks(X):
             mean[part] = A @ self._mean
@@ -273,7 +268,7 @@ class GibbsClassifier(LatentClassifier):
 
         Far from the training rows few draws determine a small probability, so that its Monte Carlo error is large.
         """
-        X = self._checked(X)
+        X = np.asarray(self._rows(X), dtype=np.float64)
         log_proba = np.empty((len(X), 2))
         draws = self.samples_.reshape(-1, self.samples_.shape[-1])
         for part, A, residual in self._blocks(X):
@@ -288,7 +283,7 @@ class GibbsClassifier(LatentClassifier):
         At rows that are not inducing points, the draws leave out the residual variance, which ``predict_latent``
         includes.
         """
-        X = self._checked(X)
+        X = np.asarray(self._rows(X), dtype=np.float64)
         latent = np.empty((*self.samples_.shape[:2], len(X)))
         for part, A, _ in self._blocks(X):
             latent[..., part] = self.samples_ @ A.T

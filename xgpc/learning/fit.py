@@ -8,8 +8,8 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from .._sites import Site
-from ..approximations.base import KernelPosterior, KernelPrior, Posterior, Training
-from ..approximations.local import LocalPosterior
+from ..approximations.base import KernelPosterior, KernelPrior, Training
+from ..approximations.local import LocalPosterior, Posterior
 from ..config import FitConfig
 from ..data.encoding import Encoding
 from ..data.training import Columns

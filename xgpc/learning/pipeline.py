@@ -10,8 +10,8 @@ import numpy as np
 from scipy.special import xlogy
 
 from .._sites import Site
-from ..approximations.base import KernelPosterior, Posterior, Training
-from ..approximations.local import LocalPosterior
+from ..approximations.base import KernelPosterior, Training
+from ..approximations.local import LocalPosterior, Posterior
 from ..config import FitConfig
 from ..data.checks import listed
 from ..inference.ascent import Point

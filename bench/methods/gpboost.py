@@ -8,6 +8,9 @@ import numpy as np
 
 from .sklearn import scaled_columns
 
+# Deviations by which training rows are moved: this approximation takes no equal rows.
+MOVED = 1e-3
+
 
 class FullScaleVecchia:
     def __init__(self, threads, seed):
@@ -21,7 +24,9 @@ class FullScaleVecchia:
         if np.max(y) > 1:
             raise NotImplementedError("two classes only")
         self.columns_ = scaled_columns(X).fit(X)
-        self.model_ = gpboost.GPModel(gp_coords=self.columns_.transform(X), **self.settings)
+        rows = self.columns_.transform(X)
+        rows += MOVED * np.random.default_rng(self.settings["seed"]).normal(size=rows.shape)
+        self.model_ = gpboost.GPModel(gp_coords=rows, **self.settings)
         self.model_.fit(y=y.astype(float), X=np.ones((len(y), 1)))
         return self
 

@@ -124,6 +124,11 @@ def test_ranks_margins_and_counts_follow_from_the_losses_of_the_records():
     assert lightgbm.startswith("| LightGBM | 1 of 3 | 1 | 2 | 0 | 1.67 |")
     unseen, chosen = trees.halves({**found, "glass": best}).values()
     assert (list(unseen), list(chosen)) == (["glass"], ["best", "close", "far"])
+    shown = {"glass: xgpc": numbers(0.40), "jm1: xgpc": numbers(0.40), "jm1: gpboost": numbers(0.48)}
+    shown["glass: gpboost"] = {"not_run": "two classes only"}
+    standings, nlls, left_out = trees.newer({key: record(numbers=one) for key, one in shown.items()})
+    assert ("| GPBoost | 1 of 1 | 1 | 0 | 0 |" in standings, "W |" in nlls, "glass" in nlls) == (True,) * 3
+    assert left_out == "GPBoost did not run on glass: two classes only."
 
 
 def test_times_hold_if_other_processes_took_little_on_the_newest_record_s_processor(versions, tmp_path):
@@ -170,14 +175,9 @@ def test_failures_count_after_the_first_trials_and_the_goal_is_half_of_the_best_
         return {"numbers": {"runs": runs}}
 
     failures = studies.study("failures")
-    found = {
-        "Branin: xgpc": numbers(2, 4, 3),
-        "Branin: random forest": numbers(6, 1, 6),
-        "Branin: GPyTorch": numbers(9, 9, 9),
-    }
-    assert "3 failures with xgpc, 6 with the best other model, random forest; the goal is reached" in failures.summary(
-        found
-    )
-    assert "| 6.0 [3.5, 6.0] | 2 / 1 / 0 |" in failures.summary(found)
-    worse = {**found, "Branin: xgpc": numbers(4, 4, 4)}
-    assert "the goal is not reached" in failures.summary(worse)
+    found = {"Branin: xgpc": numbers(2, 4, 3), "Branin: random forest": numbers(6, 1, 6)}
+    found["Branin: GPyTorch"] = numbers(9, 9, 9)
+    text, worse = failures.summary(found), failures.summary({**found, "Branin: xgpc": numbers(4, 4, 4)})
+    assert "3 failures with xgpc, 6 with the best other model, random forest; the goal is reached" in text
+    assert "| 6.0 [3.5, 6.0] | 2 / 1 / 0 |" in text
+    assert "the goal is not reached" in worse

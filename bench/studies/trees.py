@@ -285,8 +285,8 @@ def next_to_newer(found):
 
 def newer(records):
     """Tables of the newer methods on the sets on which no choice was made, and where they did not run."""
-    found = {one: numbers for one, numbers in found_of(records).items() if set(NEWER) & set(numbers)}
-    if not found:
+    found, _ = halves(found_of(records)).values()
+    if not any(set(NEWER) & set(numbers) for numbers in found.values()):
         return []
     rows = [
         [one, likelihood(numbers["xgpc"]), *(compared(numbers, name) for name in NEWER)]

@@ -140,10 +140,6 @@ class ColumnsOfFit(BaseEstimator):
         given = dense(checked_rows(self, table, self._columns, as_given=True))
         return given, self._encoding.transform(given)
 
-    def _by_given(self, given: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Gradients (..., n, d) by rows in the units of X, from those by the rows as the model takes them."""
-        return self._encoding.transform_vjp(given, gradient)
-
 
 def latent_results(
     q: Posterior, rows: MatrixLike, n_jobs: int | None, return_cov: bool, return_grad: bool

@@ -291,16 +291,6 @@ def _parameters(model: BaseEstimator) -> Header:
     }
 
 
-def _constructor_arguments(parameters: Header, arrays: Arrays) -> Header:
-    points, weights, rate = (parameters[name] for name in ("inducing_points", "class_weight", "learning_rate"))
-    return parameters | {
-        "kernel": given_kernel(parameters),
-        "inducing_points": arrays["inducing_points"] if points is None else points,
-        "class_weight": dict(weights) if isinstance(weights, list) else weights,
-        "learning_rate": tuple(rate) if isinstance(rate, list) else rate,
-    }
-
-
 def save(model: BaseEstimator, path: str | os.PathLike[str], rows_dtype: str | None = None) -> None:
     """Write a fitted ``GPClassifier``."""
     check_parameters(model)
@@ -367,7 +357,12 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     record = record_of(*record.key, np.argsort(sorter) if record.is_ordinal else ()).of_named(arrays.__getitem__)
     if not record.is_valid(len(classes)):
         raise ValueError(f"its likelihood's parameter is not valid: {reprlib.repr(record.named())}")
-    model = cls(**_constructor_arguments(header["parameters"], arrays))
+    parameters = header["parameters"]
+    points, weights, rate = (parameters[name] for name in ("inducing_points", "class_weight", "learning_rate"))
+    model = cls(**parameters | {"kernel": given_kernel(parameters)})
+    model.inducing_points = arrays["inducing_points"] if points is None else points
+    model.class_weight = dict(weights) if isinstance(weights, list) else weights
+    model.learning_rate = tuple(rate) if isinstance(rate, list) else rate
     check_parameters(model)
     model.n_features_in_, model.encoding_, model.history_ = n_columns, encoding, _history(arrays)
     has_objects = header["has_objects_as_labels"] and classes.dtype.kind == "U"

@@ -222,7 +222,7 @@ class PosteriorClassifier(Described):
                 )
             as_given, rows = self._given_rows(X)
             mean, variance = self._latent_at(rows)
-            by_x = [self._by_given(as_given, gradient) for gradient in self.posterior_.gradients(rows, self.n_jobs)]
+            by_x = (self._encoding.transform_vjp(as_given, by) for by in self.posterior_.gradients(rows, self.n_jobs))
             return mean.T, variance.T, *(by if by.ndim == 2 else np.swapaxes(by, 0, 1) for by in by_x)
         if not return_cov:
             mean, variance = self._latent(self._rows(X), corrected)

@@ -58,13 +58,10 @@ def rows_in_memory(
     # The checks keep the columns of these rows in the model.
     before = _columns_before(model, config)
     data = training_data(model, table, y, sample_weight, classes)
-    are_counts = has_counts(y)
-    if groups is not None:
-        groups = checked_groups(groups, np.shape(y)[0], None if are_counts else sample_weight)
-        groups = groups[data.places] if are_counts else groups
-    fit = _fit(config, run, data, before, groups)
+    groups_of_rows = None if groups is None else checked_groups(groups, np.shape(y)[0])[data.places]
+    fit = _fit(config, run, data, before, groups_of_rows)
     # Either all classes of a row with counts are held out or none.
-    return replace(fit, hold_out=replace(fit.hold_out, places=data.places)) if are_counts else fit
+    return replace(fit, hold_out=replace(fit.hold_out, places=data.places)) if has_counts(y) else fit
 
 
 def _columns_before(model: PosteriorClassifier, config: FitConfig) -> Columns | None:

@@ -277,8 +277,8 @@ def checked_weights(sample_weight: ArrayLike, n_rows: int) -> np.ndarray:
     return weight
 
 
-def checked_groups(groups: ArrayLike, n_rows: int, sample_weight: ArrayLike | None) -> np.ndarray:
-    """Return the groups (n,) of the rows of positive weight."""
+def checked_groups(groups: ArrayLike, n_rows: int) -> np.ndarray:
+    """Return the groups (n_rows,); raise ValueError for another number, missing ones, and those of several kinds."""
     refuse_not_in_memory(groups)
     groups = np.asarray(groups)
     if groups.shape != (n_rows,):
@@ -293,7 +293,7 @@ def checked_groups(groups: ArrayLike, n_rows: int, sample_weight: ArrayLike | No
         np.unique(groups)
     except TypeError as error:
         raise ValueError(f"groups must be all numbers or all strings, to be told apart: {error}.") from error
-    return groups if sample_weight is None else groups[np.broadcast_to(sample_weight, groups.shape) > 0.0]
+    return groups
 
 
 def weights_of_classes(class_weight: ClassWeight | None, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -21,7 +21,6 @@ from ..rows.batches import BatchSource, Rows, joined
 from ..rows.executor import Executor, Function, Result, State, Threads
 from ..rows.partitions import Partitions, in_partition
 from ..rows.source import ArraySource, RowSource
-from .checks import class_numbers
 from .encoding import Encoding
 from .survey import (
     Streamed,
@@ -31,8 +30,8 @@ from .survey import (
     numbers_drawn,
     of_least_keys,
     seed_of_keys,
+    summarized,
 )
-from .training import training_batch
 
 
 class Place(NamedTuple):
@@ -43,12 +42,10 @@ class Place(NamedTuple):
     n_rows: int
 
 
-def summarized(batch: MatrixLike, allowed: np.ndarray | None, each: None) -> Summary | None:
+def counted(batch: MatrixLike, allowed: np.ndarray | None, each: None) -> Summary | None:
     """Check a partition and count its rows; return None if it has no rows."""
-    checked = training_batch(batch)
-    if checked is not None and allowed is not None:
-        class_numbers(checked[1].y, allowed)
-    return None if checked is None else Summary.of(*checked)[0]
+    summary = summarized(batch, allowed)
+    return summary and summary[0]
 
 
 def prepared(batch: MatrixLike, surveyed: Survey, place: Place) -> tuple[np.ndarray, Rows]:
@@ -90,7 +87,7 @@ def survey_partitions(
     partition.
     """
     total, counts = None, np.zeros((2, len(partitions)), dtype=np.int64)
-    with closing(partitions.run(summarized, allowed, [None] * len(partitions))) as summaries:
+    with closing(partitions.run(counted, allowed, [None] * len(partitions))) as summaries:
         for number, summary in enumerate(summaries):
             if summary is not None:
                 counts[:, number] = summary.counts[:2].sum(axis=1)

@@ -234,6 +234,16 @@ class Summary:
         return classes, numbers
 
 
+def summarized(batch: MatrixLike, allowed: np.ndarray | None) -> tuple[Summary, np.ndarray, Rows] | None:
+    """Check a batch; return its summary, each row's label number, and the rows, or None if there are none."""
+    checked = training_batch(batch)
+    if checked is None:
+        return None
+    if allowed is not None:
+        class_numbers(checked[1].y, allowed)
+    return *Summary.of(*checked), checked[1]
+
+
 @dataclass(frozen=True)
 class Survey:
     """The result of the first reading of batches, and how later readings make rows of them; it can be pickled.
@@ -312,16 +322,14 @@ def survey(
 
     def rows_of(batch: MatrixLike) -> Rows:
         nonlocal summary
-        checked = training_batch(batch)
-        if checked is None:
+        counted = summarized(batch, allowed)
+        if counted is None:
             return Rows(np.empty((0, 0)), np.empty(0, np.intp), NONE)
-        if allowed is not None:
-            class_numbers(checked[1].y, allowed)
-        batch_summary, codes = Summary.of(*checked)
+        batch_summary, codes, rows = counted
         summary = batch_summary if summary is None else summary + batch_summary
         numbers = {label: number for number, label in enumerate(summary.tally)}
         numbers_here = np.array([numbers[label] for label in batch_summary.tally])
-        return Rows(checked[1].X, numbers_here[codes], checked[1].weight)
+        return rows._replace(y=numbers_here[codes])
 
     with closing(read_ahead(reading(source, rows_of))) as batches:
         for rows in in_blocks(batches):

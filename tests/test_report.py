@@ -89,6 +89,21 @@ def test_rows_that_the_model_is_least_sure_of_come_first(moons):
     assert [int(row[0]) for row in page.rows[start : start + 12]] == np.argsort(top, kind="stable")[:12].tolist()
 
 
+@pytest.mark.parametrize("n_neighbors", [0, 5])
+def test_a_feature_matters_if_its_values_tell_the_class(n_neighbors):
+    """The gain of a feature that alone tells the class is all that the model gains; noise gains nothing."""
+    random = np.random.default_rng(0)
+    colour, noise = random.choice(["red", "green", "blue"], 600), random.normal(size=600)
+    X, y = pd.DataFrame({"noise": noise, "colour": colour}), np.where(colour == "red", "warm", "cold")
+    model = quietly(GPClassifier(**FEW | {"n_neighbors": n_neighbors}), X[:200], y[:200])
+    page = Page(model.report(X[200:], y[200:]))
+    order = [row[0] for row in page.rows if row and row[0] in X.columns]
+    assert order == ["colour", "noise"]
+    falls = {name: [float(part) for part in page.row(name)[-1].split(" ± ")] for name in X.columns}
+    assert falls["colour"][0] - falls["colour"][1] > 0.5
+    assert abs(falls["noise"][0]) <= falls["noise"][1] + 1e-3
+
+
 def test_names_and_labels_of_the_user_are_text():
     rng = np.random.default_rng(0)
     X = pd.DataFrame(

@@ -72,9 +72,8 @@ def demo(arguments: argparse.Namespace) -> None:
     share = f"{np.sum(is_wrong[unsure])} of {np.sum(is_wrong)} mistakes"
     print(f"- Uncertainty: {share} are in the tenth of the rows that the model is least sure of.")
     print(f"- Where to measure next: the least sure test rows are {', '.join(map(str, order[:5]))}.")
-    page = report(
-        ours, log_p, y_test, other_predictions(ours, X_test, models), _drawn(X_test, y_test, order, ours, log_p)
-    )
+    others = other_predictions(ours, X_test, models)
+    page = report(ours, X_test, log_p, y_test, others, _drawn(X_test, y_test, order, ours, log_p))
     with output(arguments.html) as file:
         file.write(page.encode())
     print(f"Page with pictures, for a browser: {arguments.html}")

@@ -14,7 +14,7 @@ from .data.checks import checked_classes, checked_groups, has_counts, kind_of, l
 from .data.encoding import PLAIN
 from .data.moments import mean_and_spread
 from .data.partitions import survey_partitions
-from .data.survey import Streamed, seed_of_keys, survey
+from .data.survey import Streamed, Survey, seed_of_keys, survey
 from .data.table import Table, note_of_index
 from .data.training import Columns, TrainingData, training_data, transformed
 from .inference.prior_mean import PriorMean, base_rates
@@ -101,12 +101,12 @@ def rows_in_batches(
     how = checked, size, run.random_state, progress
     read, sample, stream = survey_partitions(source, *how) if isinstance(source, Partitions) else survey(source, *how)
     order = NONE if checked is None or not model._is_ordered else np.searchsorted(read.classes, checked)
-    all_rows: tuple[Streamed | None, np.ndarray | None] = None, None
-    if read.n_rows > size(read.columns.n_features):
-        all_rows, n_sample = (stream, read.totals), len(sample.X)
+    is_sample = read.n_rows > size(read.columns.n_features)
+    if is_sample:
+        n_sample = len(sample.X)
         run.history.tell(decision=f"{read.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")
     data = TrainingData(sample, read.classes, read.n_each, read.columns, NONE, order)
-    return _fit(config, run, data, _columns_before(model, config), None, *all_rows)
+    return _fit(config, run, data, _columns_before(model, config), all_rows=(read, stream) if is_sample else None)
 
 
 def _fit(
@@ -115,14 +115,9 @@ def _fit(
     data: TrainingData,
     before: Columns | None,
     groups: np.ndarray | None = None,
-    stream: Streamed | None = None,
-    class_totals: np.ndarray | None = None,
+    all_rows: tuple[Survey, Streamed] | None = None,
 ) -> Fit:
-    """Collect checked rows, and the model's parts.
-
-    When ``data`` has only a sample of the rows, ``stream`` builds the source of all rows, and ``class_totals`` (C,) are
-    the total weights of the classes.
-    """
+    """Collect checked rows, and the model's parts; ``all_rows`` if ``data`` has only a sample of the rows."""
     rows, classes, n_each, columns, _, order = data
     record = record_of(*resolve(config.likelihood, config.bound, len(classes)).key, order)
     if record.is_ordinal and not record.order and kind_of(classes.dtype) == "text":
@@ -132,8 +127,7 @@ def _fit(
         )
     check_optimizer(config.optimizer, record)
     noise = checked_noise(config.label_noise, record)
-    if class_totals is None:
-        class_totals = class_totals_of(rows.y, rows.weight, len(classes))
+    class_totals = class_totals_of(rows.y, rows.weight, len(classes)) if all_rows is None else all_rows[0].totals
     prior_mean = prior_mean_of(config, record, class_totals)
     labels = record.site_labels(np.arange(len(classes)))
     X, encoding = rows.X, columns.encoding
@@ -149,10 +143,10 @@ def _fit(
         names = listed([columns.described[j] for j in np.flatnonzero(is_rounding)])
         run.history.add(decision=f"Features whose values differ by rounding alone count as constant: {names}.")
     columns = columns._replace(encoding=encoding, mean=mean_of_rows, spread=spread)
-    everything = None if stream is None else stream(labels, encoding)
+    stream = None if all_rows is None else all_rows[1](replace(all_rows[0], labels=labels, encoding=encoding))
     hold_out = HoldOut(len(rows.y), groups, config.held_out_split, rows.y, run.random_state)
     of_classes = classes, class_totals, weights_of_classes(config.class_weight, classes, n_each)
-    fit = Fit(config, run, source, *of_classes, record.at(noise), hold_out, columns, everything, prior_mean)
+    fit = Fit(config, run, source, *of_classes, record.at(noise), hold_out, columns, stream, prior_mean)
     return replace(fit, seed=int(seed_of_keys(run.random_state)[0]))
 
 

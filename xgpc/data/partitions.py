@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from copy import deepcopy
-from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
@@ -21,7 +20,6 @@ from ..rows.batches import BatchSource, Rows, joined
 from ..rows.executor import Executor, Function, Result, State, Threads
 from ..rows.partitions import Partitions, in_partition
 from ..rows.source import ArraySource, RowSource
-from .encoding import Encoding
 from .survey import (
     Streamed,
     Summary,
@@ -107,7 +105,7 @@ def survey_partitions(
     keep, _ = of_least_keys(
         np.concatenate(keys), rows, numbers_drawn(n_each, n_kept)[surveyed.order], np.ones(len(n_each))
     )
-    return surveyed, rows.part(keep), partial(PartitionedRows, partitions, places, surveyed)
+    return surveyed, rows.part(keep), partial(PartitionedRows, partitions, places)
 
 
 class PartitionedRows(BatchSource):
@@ -117,16 +115,8 @@ class PartitionedRows(BatchSource):
     they stay where they are, and each partition has blocks of its own.
     """
 
-    def __init__(
-        self,
-        partitions: Partitions,
-        places: Sequence[Place],
-        surveyed: Survey,
-        labels: np.ndarray,
-        encoding: Encoding,
-    ):
-        self._partitions, self._places = partitions, places
-        self._surveyed = replace(surveyed, labels=labels, encoding=encoding)
+    def __init__(self, partitions: Partitions, places: Sequence[Place], surveyed: Survey):
+        self._partitions, self._places, self._surveyed = partitions, places, surveyed
         n_given, total = int(np.sum(surveyed.n_each)), float(np.sum(surveyed.totals))
         super().__init__(self._rows, n_given, surveyed.columns.n_features, total)
 

@@ -27,8 +27,8 @@ from .encoding import PLAIN, Encoding
 from .training import Columns, training_batch
 
 T = TypeVar("T")
-# Makes the source of all rows of positive weight, from the site labels (C,) of the classes and the encoding.
-Streamed = Callable[[np.ndarray, Encoding], RowSource]
+# Makes the source of all rows of positive weight, with the site labels and the encoding of the survey.
+Streamed = Callable[["Survey"], RowSource]
 
 HOW_TO_READ_AGAIN = (
     "A fit reads the rows many times. Give a function that returns a new iterator each time it is called, such as "
@@ -342,16 +342,15 @@ def survey(
     total = replace(summary, tally=dict(zip(summary.tally, draw.tally.T, strict=True)))
     surveyed, rows = Survey.of(total, allowed), draw.sample()
     sample = Rows(rows.X.astype(surveyed.dtype, copy=False), np.argsort(surveyed.order)[rows.y], rows.weight)
-    return surveyed, sample, partial(streamed, source, surveyed)
+    return surveyed, sample, partial(streamed, source)
 
 
-def streamed(source: object, surveyed: Survey, labels: np.ndarray, encoding: Encoding) -> BatchSource:
+def streamed(source: object, surveyed: Survey) -> BatchSource:
     """Return all rows of positive weight of a surveyed source, to be read in every pass.
 
     A reading raises ValueError if the source has other rows than in the first one, as far as their number, columns and
     labels show it.
     """
-    surveyed = replace(surveyed, labels=labels, encoding=encoding)
     begin = reading(source, surveyed.rows)
 
     def read() -> Iterator[Rows]:

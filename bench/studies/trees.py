@@ -273,28 +273,34 @@ def verdicts(found):
     return [*pieces, ratios(found) or ""]
 
 
+def newer_with_scores(found):
+    """How many sets a newer method was measured on, by method."""
+    counts = {name: sum(name in numbers for numbers in found.values()) for name in NEWER}
+    return {name: count for name, count in counts.items() if count}
+
+
 def next_to_newer(found):
     """Wins and losses against newer methods, as a sentence; empty without records."""
     counts = [
         f"{len(sets_with(found, name, 'W'))} and {len(sets_with(found, name, 'L'))} against {METHODS[name].title}"
-        + (f" ({count} sets)" if (count := sum(name in numbers for numbers in found.values())) < len(found) else "")
-        for name in NEWER if any(name in numbers for numbers in found.values())
-    ]  # fmt: skip
+        + (f" (on {count} of {len(found)})" if count < len(found) else "")
+        for name, count in newer_with_scores(found).items()
+    ]
     return counts and f"Next to newer methods, xgpc's wins and losses on these sets are {', '.join(counts)}."
 
 
 def newer(records):
     """Tables of the newer methods on the sets on which no choice was made, and where they did not run."""
     found, _ = halves(found_of(records)).values()
-    if not any(set(NEWER) & set(numbers) for numbers in found.values()):
+    if not (names := tuple(newer_with_scores(found))):
         return []
     rows = [
-        [one, likelihood(numbers["xgpc"]), *(compared(numbers, name) for name in NEWER)]
+        [one, likelihood(numbers["xgpc"]), *(compared(numbers, name) for name in names)]
         for one, numbers in found.items()
     ]  # fmt: skip
-    names = ("xgpc", *NEWER)
-    header = ["NLL: set", *(METHODS[name].title for name in names)]
-    return [standings(found, names, f"{len(found)} sets, newer methods"), table(header, rows), left_out(records)]
+    header = ["NLL: set", *(METHODS[name].title for name in ("xgpc", *names))]
+    title = f"{len(found)} sets, newer methods"
+    return [standings(found, ("xgpc", *names), title), table(header, rows), left_out(records)]
 
 
 def report(records):

@@ -94,9 +94,10 @@ def guide(page, found):
 def paper(page, stored):
     """The text of the page that sums xgpc up, with its tables."""
     trees, found = studies.study("trees"), studies.study("trees").found_of(stored["trees"])
+    shown = {part: record for part, record in stored["trees"].items() if part.rpartition(": ")[2] in trees.NAMES}
     made = {
         "truth": studies.study("truth").report(stored["truth"]) if stored["truth"] else "",
-        "trees": "\n\n".join([*trees.verdicts(found), source(stored["trees"])]) if found else "",
+        "trees": "\n\n".join([*trees.verdicts(found), source(shown)]) if found else "",
         "svgp": next_to_gaussian_processes(stored["svgp"]),
     }
     for name, text in made.items():

@@ -96,7 +96,7 @@ def fit(problem, name, seed, threads):
     if name != "xgpc" and problem.name.endswith(problems.IN_TIME):
         # Boosted trees choose by the first tenth of their rows: with the last rows first, by the latest tenth.
         X = data.X[::-1]
-        data = data._replace(X=X if hasattr(X, "iloc") else np.ascontiguousarray(X), y=data.y[::-1])
+        data = data._replace(X=X if hasattr(X, "iloc") else np.ascontiguousarray(X), y=data.y[::-1].copy())
     model = make(name, threads, **(settings if name == "xgpc" else {}))
     with threadpool_limits(threads):
         spent = timed_fit(model, data.X, data.y, **(options if name == "xgpc" else {}))

@@ -218,9 +218,11 @@ def lower(found, name):
 
 
 def mean_ranks(found, names):
-    """Mean rank by NLL of each method, over the sets on which all were measured."""
+    """Mean rank by NLL of each method, over the sets on which all were measured; nothing if these are few."""
     whole = [[numbers[name]["nll"] for name in names] for numbers in found.values() if set(names) <= set(numbers)]
-    return dict(zip(names, np.mean([rankdata(nlls) for nlls in whole], axis=0), strict=True)) if whole else {}
+    if not whole or 2 * len(whole) < len(found):
+        return {}
+    return dict(zip(names, np.mean([rankdata(nlls) for nlls in whole], axis=0), strict=True))
 
 
 def calibrated(found, name):

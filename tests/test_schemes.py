@@ -17,11 +17,13 @@ from support.dense import KERNELS as ALL_KERNELS
 from support.dense import derivative
 from support.fits import quietly, rows_of
 from support.internals import (
+    DEFAULT_LEVEL,
+    DEFAULT_SPREAD,
     FixedSitesBound,
     History,
-    Hyperprior,
     JointBound,
     KernelSpec,
+    LengthScalePrior,
     ProfiledBound,
     update,
 )
@@ -281,7 +283,7 @@ def ratios(kernel, X):
 @pytest.mark.parametrize("name", SEVERAL)
 def test_gradient_of_the_log_density(name):
     spec = spec_of(name)
-    prior = Hyperprior(0.7, np.array([1.0, 0.1, 30.0, 2.0]), log_variance=(1.5, 0.8))
+    prior = LengthScalePrior(0.7, np.array([1.0, 0.1, 30.0, 2.0]))
     value, gradient = prior.at(spec)
     assert value < 0.0
     expected = [
@@ -295,7 +297,7 @@ def test_gradient_of_the_log_density(name):
 def test_a_normal_density_touches_that_of_the_prior_from_below(name):
     """Steps of mini-batches have its gradient."""
     spec, random = spec_of(name), np.random.default_rng(0)
-    prior = Hyperprior(0.7, np.array([1.0, 0.1, 30.0, 2.0]), 0.9, (1.5, 0.8))
+    prior = LengthScalePrior(0.7, np.array([1.0, 0.1, 30.0, 2.0]), 0.9)
     precision, linear = prior.normal_at(spec)
     assert_allclose(linear - precision @ spec.theta, prior.at(spec)[1], rtol=1e-10, atol=1e-12)
 
@@ -311,26 +313,18 @@ def test_a_normal_density_touches_that_of_the_prior_from_below(name):
 def test_density_is_students_in_the_ratios():
     scale, unit = np.array([0.5, 2.0, 7.0]), np.array([1.0, 3.0, 0.2])
     u = np.log(scale / unit)
-    value, _ = Hyperprior(0.4, unit).at(KernelSpec(ConstantKernel(2.0) * RBF(scale), 3))
+    value, _ = LengthScalePrior(0.4, unit).at(KernelSpec(ConstantKernel(2.0) * RBF(scale), 3))
     density = stats.t(3.0).logpdf
     assert value == pytest.approx(np.sum(density((u - np.mean(u)) / 0.4) - density(0.0)))
-
-
-def test_density_is_normal_in_the_log_variance():
-    spec, unit = KernelSpec(ConstantKernel(5.0) * RBF([0.5, 2.0]), 2), np.array([1.0, 3.0])
-    with_variance, without = Hyperprior(0.4, unit, log_variance=(1.5, 0.8)), Hyperprior(0.4, unit)
-    density = stats.norm(1.5, 0.8).logpdf
-    assert with_variance.at(spec)[0] - without.at(spec)[0] == pytest.approx(density(np.log(5.0)) - density(1.5))
-    assert not Hyperprior(log_variance=(1.5, 0.8)).is_flat
 
 
 @pytest.mark.parametrize("name", ["ard", "matern 3/2"])
 def test_a_common_factor_of_length_scales_or_units_costs_nothing(name):
     spec, unit = spec_of(name), np.array([1.0, 0.1, 30.0, 2.0])
     is_length = np.array(["length_scale" in each for each in spec.names])
-    value, gradient = Hyperprior(0.7, unit).at(spec)
+    value, gradient = LengthScalePrior(0.7, unit).at(spec)
     longer = spec.with_theta(spec.theta + 5.0 * is_length)
-    for prior, other in ((Hyperprior(0.7, unit), longer), (Hyperprior(0.7, 100.0 * unit), spec)):
+    for prior, other in ((LengthScalePrior(0.7, unit), longer), (LengthScalePrior(0.7, 100.0 * unit), spec)):
         moved, slope = prior.at(other)
         assert moved == pytest.approx(value, rel=1e-12)
         assert_allclose(slope, gradient, rtol=1e-12, atol=1e-12)
@@ -341,8 +335,8 @@ def test_a_common_factor_of_length_scales_or_units_costs_nothing(name):
 def test_the_common_factor_is_held_near_the_start(name):
     """The density of the mean logarithm is normal about that of sqrt(k / 2) spreads, whatever the ratios are."""
     unit = np.array([1.0, 0.1, 30.0, 2.0])
-    prior, ratios_only = Hyperprior(np.inf, unit, 0.7), Hyperprior(0.5, unit)
-    both = Hyperprior(0.5, unit, 0.7)
+    prior, ratios_only = LengthScalePrior(np.inf, unit, 0.7), LengthScalePrior(0.5, unit)
+    both = LengthScalePrior(0.5, unit, 0.7)
     spec = spec_of(name)
     [place] = {leaf.theta["length_scale"].start: leaf.theta["length_scale"] for _, leaf in spec.factors}.values()
     k = place.stop - place.start
@@ -362,7 +356,7 @@ def test_the_common_factor_is_held_near_the_start(name):
 
 def test_gradient_of_what_profile_climbs():
     problem = Problem(kernel="ard", n=60, m=5)
-    prior = Hyperprior(0.2, np.array([1.0, 2.0]))
+    prior = LengthScalePrior(0.2, np.array([1.0, 2.0]))
     rows, start = problem.training(), problem.prior.at_prior()
 
     def climbed(vector, **others):
@@ -374,7 +368,7 @@ def test_gradient_of_what_profile_climbs():
 
     vector = ProfiledBound(rows, problem.site(), start, options(1e-9, 1, learn_inducing=True)).vector
     vector = vector + 0.1 * np.random.default_rng(1).normal(size=len(vector))
-    with_prior = partial(climbed, hyperprior=prior)
+    with_prior = partial(climbed, length_scale_prior=prior)
     check_gradient(with_prior, vector, 1e-5)
     spec = problem.prior.spec.with_theta(vector[: len(problem.prior.spec.theta)])
     assert with_prior(vector)[0] - climbed(vector)[0] == pytest.approx(-prior.at(spec)[0], abs=1e-6)
@@ -384,9 +378,9 @@ def test_gradient_of_what_profile_climbs():
 def test_gradient_of_what_fixed_sites_climb(kind):
     problem = Problem(kernel="ard", bound="polya-gamma", n=20, m=5)
     rows, start = problem.training(), problem.prior.at_prior()
-    point, prior = update(rows, start, problem.site()), Hyperprior(0.2, np.array([1.0, 2.0]))
+    point, prior = update(rows, start, problem.site()), LengthScalePrior(0.2, np.array([1.0, 2.0]))
     how = options(1e-9, 100, learn_inducing=True)
-    plain, climbed = kind(rows, point, how), kind(rows, point, replace(how, hyperprior=prior))
+    plain, climbed = kind(rows, point, how), kind(rows, point, replace(how, length_scale_prior=prior))
     vector = plain.start + 0.05 * np.random.default_rng(1).normal(size=len(plain.start))
     check_gradient(climbed, vector)
     spec = problem.prior.spec.with_theta(vector[: len(problem.prior.spec.theta)])
@@ -399,8 +393,8 @@ def test_gradient_of_what_rounds_with_neighbours_climb():
     problem.swept(1e-8)
     T = np.random.default_rng(5).normal(size=(40, 2))
     plain = problem.score_of(T, np.where(np.sin(3.0 * T[:, 0]) > 0.0, 1.0, -1.0))
-    prior = Hyperprior(0.2, np.array([1.0, 2.0]))
-    climbed = replace(plain, hyperprior=prior)
+    prior = LengthScalePrior(0.2, np.array([1.0, 2.0]))
+    climbed = replace(plain, length_scale_prior=prior)
     vector = np.append(problem.prior.spec.theta + 0.1, -0.2)
     check_gradient(lambda at: climbed.objective(at)[:2], vector)
     spec = problem.prior.spec.with_theta(vector[:-1])
@@ -474,7 +468,7 @@ def test_the_bound_is_reported_and_its_sum_with_the_prior_climbed():
     assert model.elbo_ == pytest.approx(model.elbo(X, y), rel=1e-6)
     found = rows_of(model, "evaluation")
     spec = KernelSpec(model.kernel_, X.shape[1])
-    prior = Hyperprior.of_default(np.std(X, axis=0))
+    prior = LengthScalePrior(DEFAULT_SPREAD, np.std(X, axis=0), DEFAULT_LEVEL)
     expected = [prior.at(spec.with_theta(theta))[0] for theta in found["theta"]]
     assert_allclose(found["log_prior"], expected, rtol=1e-9, atol=1e-9)
     best = np.argmax(found["elbo"] + found["log_prior"])

@@ -36,7 +36,7 @@ from .io import (
     set_column_names,
 )
 from .kernels.default import default_kernel
-from .kernels.prior import NO_PRIOR, Hyperprior
+from .kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from .kernels.spec import KernelSpec, with_numbers
 from .learning.inducing import inducing_points
 from .learning.optimizer import profile
@@ -149,10 +149,10 @@ class GPPreference(ColumnsOfFit):
         spec = KernelSpec(kernel, items.shape[1])
         many = len(items) > self.n_inducing
         Z = inducing_points(sample, "kmeans", self.n_inducing, random_state, spec) if many else items
-        hyperprior = Hyperprior.of_default(sample.scale) if is_default else NO_PRIOR
+        scales = LengthScalePrior(DEFAULT_SPREAD, sample.scale, DEFAULT_LEVEL) if is_default else NO_PRIOR
         with single_threaded_blas(), Threads(self.n_jobs) as executor:
             training = Training(ArraySource(pairs, np.ones(len(pairs)), weight), executor)
-            options = Options(float(self.tol), int(self.max_iter), history, random_state, hyperprior=hyperprior)
+            options = Options(float(self.tol), int(self.max_iter), history, random_state, length_scale_prior=scales)
             q, site, self.n_iter_, problem = PairPrior.build(spec, Z).at_prior(), record.site(), 1, None
             if self.optimizer is not None:
                 outcome = profile(training, q, site, options)

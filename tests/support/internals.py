@@ -34,7 +34,7 @@ from xgpc.inference.mini_batch import MiniBatches, stochastic
 from xgpc.inference.options import Options
 from xgpc.inference.sweeps import converged_sites, start_sites
 from xgpc.kernels.features import Groups
-from xgpc.kernels.prior import Hyperprior
+from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.candidates import LEAST_GAIN, Scores, accept
 from xgpc.learning.held_out_score import LOG_SCALE_SPREAD, WORST_SCORE, HeldOutScore, inverse_diagonal

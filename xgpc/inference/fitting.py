@@ -87,7 +87,7 @@ def fit_posterior_or_keep(
     height, after = options.value(before), options.value(ascent.point)
     if not height > after:
         return ascent
-    what = "the bound" if options.hyperprior.is_flat else "the bound with the length scales' log prior"
+    what = "the bound" if options.length_scale_prior.is_flat else "the bound with the length scales' log prior"
     reason = f"Learning lowered {what} from {height:.6g} to {after:.6g} nats: the previous hyperparameters are kept."
     options.history.add(elbo=ascent.elbo, decision=reason)
     return fit_posterior(training, before.q, before.q.prior, before.site, options)

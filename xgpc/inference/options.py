@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior
-from ..kernels.prior import NO_PRIOR, Hyperprior
+from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from .ascent import Point
 from .history import History
 from .prior_mean import OF_SITE, PriorMean
@@ -18,7 +18,7 @@ from .prior_mean import OF_SITE, PriorMean
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a search, which maximises the bound plus the log ``hyperprior``."""
+    """Options of a search, which maximises the bound plus the log ``length_scale_prior``."""
 
     tol: float  # average relative gain of an iteration below which the search stops
     max_iter: int  # epochs if there are mini-batches
@@ -26,7 +26,7 @@ class Options:
     random_state: np.random.RandomState
     batch_size: int | None = None  # rows of a mini-batch; None: all rows
     learning_rate: str | float | Sequence[float] = "adaptive"
-    hyperprior: Hyperprior = NO_PRIOR
+    length_scale_prior: LengthScalePrior = NO_PRIOR
     prior_mean: PriorMean = OF_SITE  # gives the sites' mean under each prior
     learn_inducing: bool = False
     learned_rates: tuple[bool, bool] = (False, False)  # whether guess and lapse rate are learned
@@ -36,7 +36,7 @@ class Options:
 
     def log_prior(self, prior: KernelPrior) -> tuple[float, np.ndarray]:
         """Log prior of all kernels' length scales, and its gradient by their parameters, kernel by kernel."""
-        return self.hyperprior.of(prior.groups)
+        return self.length_scale_prior.of(prior.groups)
 
     def value(self, point: Point[KernelPosterior]) -> float:
         """What is maximised: the bound plus the log prior."""
@@ -44,7 +44,7 @@ class Options:
 
     def record(self, elbo: float, prior: KernelPrior, log_prior: float, **columns: ArrayLike) -> None:
         """Add an evaluation to the history: the bound and, if the length scales have a prior, its logarithm."""
-        if not self.hyperprior.is_flat:
+        if not self.length_scale_prior.is_flat:
             columns["log_prior"] = log_prior
         theta = np.concatenate([group.spec.theta for group in prior.groups])
         self.history.add(elbo=elbo, theta=theta[None], **columns)

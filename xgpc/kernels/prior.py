@@ -1,11 +1,11 @@
-"""A weak prior of kernel parameters: features are about equally relevant, and the variance is moderate."""
+"""A weak prior of length scales, under which all features are about equally relevant."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -22,38 +22,26 @@ DEGREES = 3.0
 # Standard deviation of the mean log length scale of the default kernel about its start: within a factor of four with
 # probability .95. Without it, active learning from ten rows takes every length scale to a hundred spreads.
 DEFAULT_LEVEL = 0.7
-# Mean and standard deviation of the default kernel's log variance. Few rows let the bound's variance fall to where
-# latent functions are nearly constant. (Without this prior, NLL of 36 sets of 40 rows is higher by .002, of 100 rows by
-# .0004, and of 300 rows the same; 95 % intervals of draws of 50 rows hold .86 in place of .88.)
-LOG_VARIANCE = math.log(8.0), 2.0
 
 
 @dataclass(frozen=True, eq=False)
-class Hyperprior:
-    """Prior of the parameters of each kernel: of the ratios of its length scales, and of a default kernel's geometric
-    mean of length scales and variance.
+class LengthScalePrior:
+    """Prior of the length scales of each kernel: of their ratios, and of their geometric mean.
 
     With u_j = log(l_j / s_j) for length scales l_1 .. l_k and spreads s_j of their features, and t_j = (u_j - mean(u))
     / spread, the log density is, up to a constant, -2 sum_j log(1 + t_j^2 / 3) - 1/2 (mean(u) - log sqrt(k / 2))^2 /
     level^2: Student's t distributions, so that a few features may differ much, and a normal one. An axis-aligned
     kernel has ``ratio_of_distances(k)`` times as long a mean. If several features share a length scale, as the levels
-    of a column may, s_j belongs to the first; all levels have the same. The log variance, which is the first parameter
-    of a default kernel, has a normal prior.
+    of a column may, s_j belongs to the first; all levels have the same.
     """
 
     spread: float = np.inf  # infinity: no prior of the ratios
     unit: np.ndarray = field(default_factory=lambda: np.empty(0))  # (d,) spreads of the features
     level: float = np.inf  # infinity: no prior of the mean
-    log_variance: tuple[float, float] = 0.0, np.inf  # mean and standard deviation; infinity: no prior of the variance
-
-    @classmethod
-    def of_default(cls, unit: np.ndarray, spread: float = DEFAULT_SPREAD) -> Self:
-        """The prior of a default kernel for features of these spreads (d,)."""
-        return cls(spread, unit, DEFAULT_LEVEL, LOG_VARIANCE)
 
     @property
     def is_flat(self) -> bool:
-        return bool(np.all(np.isinf([self.spread, self.level, self.log_variance[1]])))
+        return bool(np.isinf(self.spread) and np.isinf(self.level))
 
     def _parts(self, spec: KernelSpec) -> Iterator[tuple[slice, np.ndarray, np.ndarray, float]]:
         """For each factor with a prior: the place of its k length scales in ``theta``, the logarithms of their units
@@ -76,11 +64,6 @@ class Hyperprior:
             value -= 0.5 * float((DEGREES + 1.0) * np.sum(np.log1p(ratio**2 / DEGREES)) + level**2)
             pull = (DEGREES + 1.0) * ratio / (DEGREES + ratio**2)
             gradient[place] -= (pull - np.mean(pull)) / self.spread + level / (self.level * len(ratio))
-        center, deviation = self.log_variance
-        if np.isfinite(deviation):
-            above = (spec.theta[0] - center) / deviation
-            value -= 0.5 * float(above**2)
-            gradient[0] -= above / deviation
         return value, gradient
 
     def normal_at(self, spec: KernelSpec) -> tuple[np.ndarray, np.ndarray]:
@@ -91,13 +74,9 @@ class Hyperprior:
         precision, linear = np.zeros((len(spec.theta), len(spec.theta))), np.zeros(len(spec.theta))
         for place, log_unit, ratio, log_start in self._parts(spec):
             k, weight = len(ratio), (DEGREES + 1.0) / (DEGREES + ratio**2)
-            ratios = (np.eye(k) - 1.0 / k) / self.spread
-            precision[place, place] = ratios.T @ (weight[:, None] * ratios) + 1.0 / (k * self.level) ** 2
+            deviation = (np.eye(k) - 1.0 / k) / self.spread
+            precision[place, place] = deviation.T @ (weight[:, None] * deviation) + 1.0 / (k * self.level) ** 2
             linear[place] = precision[place, place] @ log_unit + log_start / (k * self.level**2)
-        center, deviation = self.log_variance
-        if np.isfinite(deviation):
-            precision[0, 0] += 1.0 / deviation**2
-            linear[0] += center / deviation**2
         return precision, linear
 
     def n_effective(self, spec: KernelSpec) -> float:
@@ -119,4 +98,4 @@ class Hyperprior:
         return sum(values), np.concatenate(gradients)
 
 
-NO_PRIOR = Hyperprior()
+NO_PRIOR = LengthScalePrior()

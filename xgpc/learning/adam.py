@@ -15,7 +15,7 @@ from ..approximations.base import KernelPosterior, KernelPrior, Training, groupe
 from ..inference.ascent import best_parameter, update
 from ..inference.mini_batch import MiniBatches, batch_rows, learning_rate_schedule
 from ..inference.options import Options
-from ..kernels.prior import Hyperprior
+from ..kernels.prior import LengthScalePrior
 from ..rows.source import permuted
 from .optimizer import Coordinates, Outcome, profile
 
@@ -52,7 +52,7 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
     least, most = FULL_BATCH_STEPS if takes_all else MINI_BATCH_STEPS
     steps = min(most, max(least, -(-n // batch)))
     rate = RATE * min(RATE_FACTOR, (batch / RATE_BATCH) ** 0.5)
-    moving = moving_priors(coordinates, options.hyperprior, rate, max(DELAY, steps))
+    moving = moving_priors(coordinates, options.length_scale_prior, rate, max(DELAY, steps))
     loop = MiniBatches(q, batch, n, n_features, schedule, moving)
     feed = permuted(training.source, batch * min(steps, loop.steps_per_call(n_features)), options.random_state)
     # Steps of large batches have less noise, go further, and cost more.
@@ -68,9 +68,9 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
             estimates += log_likelihood.tolist()
             at_rest = loop.rests(change[rates > 0.0], tol)
         q = loop.posterior(_at_average(coordinates, moving, q.prior), loop.average)
-        if not options.hyperprior.is_flat:
+        if not options.length_scale_prior.is_flat:
             for moved, group in zip(moving, q.prior.groups, strict=True):
-                moved.prior_precision, moved.prior_linear = options.hyperprior.normal_at(group.spec)
+                moved.prior_precision, moved.prior_linear = options.length_scale_prior.normal_at(group.spec)
         estimate = float(np.mean(estimates))
         if site.learned:
             site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[0])
@@ -94,7 +94,7 @@ def adam(training: Training, start: KernelPosterior, site: Site, options: Option
 
 
 def moving_priors(
-    coordinates: Coordinates, hyperprior: Hyperprior, rate: float, delay: float = DELAY
+    coordinates: Coordinates, length_scale_prior: LengthScalePrior, rate: float, delay: float = DELAY
 ) -> list[MovingPrior]:
     """Each kernel with its inducing points where learning starts, ready to be moved at a rate."""
     moving, start = [], coordinates.start
@@ -105,7 +105,7 @@ def moving_priors(
         points = np.array(unit) if coordinates.learn_inducing else np.empty(0)
         vector = np.concatenate([spec.theta, group.Z.ravel()[: len(points)] / points])
         limits = np.concatenate([spec.bounds, np.full((len(points), 2), [-np.inf, np.inf])])
-        normal = (np.empty((0, 0)), np.empty(0)) if hyperprior.is_flat else hyperprior.normal_at(spec)
+        normal = (np.empty((0, 0)), np.empty(0)) if length_scale_prior.is_flat else length_scale_prior.normal_at(spec)
         free = FreeParameters(vector, limits.T, points, spec.logarithms)
         moving.append(MovingPrior(group.core, group.jitter, free, normal, rate, delay))
     return moving

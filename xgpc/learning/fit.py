@@ -18,7 +18,7 @@ from ..inference.options import Options
 from ..inference.prior_mean import OF_SITE, PriorMean
 from ..inference.run import Run
 from ..kernels.features import Groups
-from ..kernels.prior import NO_PRIOR, Hyperprior
+from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..likelihoods import LikelihoodBound, Parameter
 from ..rows.coinciding import Distinct, contradicted, first_of_each
 from ..rows.source import ArraySource, RowSource, is_mapped
@@ -54,7 +54,7 @@ class Fit:
     def training(self) -> Training:
         return Training(self.source, self.run.executor, self.n_latents)
 
-    def options(self, hyperprior: Hyperprior) -> Options:
+    def options(self, length_scale_prior: LengthScalePrior) -> Options:
         """Options of searches, as the parameters give them."""
         config, run = self.config, self.run
         return Options(
@@ -64,7 +64,7 @@ class Fit:
             run.random_state,
             config.batch_size,
             config.learning_rate,
-            hyperprior,
+            length_scale_prior,
             self.prior_mean,
             config.learn_inducing,
             config.learned_rates,
@@ -165,7 +165,7 @@ class Candidate:
     prior: KernelPrior
     q: KernelPosterior | None  # of some of the rows, or of an earlier fit, to start from
     site: Site
-    hyperprior: Hyperprior = NO_PRIOR
+    length_scale_prior: LengthScalePrior = NO_PRIOR
     grow_to: int = 0  # largest number of inducing points if points may be added while they pay, else 0
     n_iter: int = 0  # iterations of the optimizer
     problems: tuple[str, ...] = ()  # parts of learning that did not converge

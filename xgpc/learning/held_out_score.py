@@ -21,7 +21,7 @@ from ..approximations.local_rows import Coefficients, Neighbourhoods, blocks_for
 from ..approximations.sparse import SparsePrior
 from ..inference.history import History
 from ..inference.local_sites import Local, Sweep
-from ..kernels.prior import NO_PRIOR, Hyperprior
+from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_for, parts_of
 from ..rows.source import ArraySource, labels_and_weights
@@ -69,7 +69,7 @@ class HeldOutScore:
     held_out: ArraySource
     held_out_index: np.ndarray
     sites: Sites
-    hyperprior: Hyperprior = NO_PRIOR
+    length_scale_prior: LengthScalePrior = NO_PRIOR
     prior_share: float = 1.0
 
     @cached_property
@@ -161,7 +161,7 @@ class HeldOutScore:
         precision = share / LOG_SCALE_SPREAD**2
         value -= 0.5 * precision * parameters[-1] ** 2
         gradient[-1] -= precision * parameters[-1]
-        log_prior, by_theta = self.hyperprior.at(self.local.prior.spec.with_theta(parameters[:-1]))
+        log_prior, by_theta = self.length_scale_prior.at(self.local.prior.spec.with_theta(parameters[:-1]))
         value += share * log_prior
         gradient[:-1] += share * by_theta
         return -value, -gradient, evaluated.scores

@@ -9,7 +9,7 @@ import numpy as np
 from ..approximations.base import KernelPosterior
 from ..inference.ascent import Point
 from ..inference.run import Run
-from ..kernels.prior import Hyperprior
+from ..kernels.prior import LengthScalePrior
 from ..rows.source import labels_and_weights
 from .candidates import Gain, joined
 from .fit import Candidate, Fit
@@ -44,7 +44,7 @@ def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
     return gains[0]._replace(scores=scores.at(order), base=base.at(order))
 
 
-def gain_of_rows(fit: Fit, point: Point[KernelPosterior], prior: Hyperprior) -> Gain:
+def gain_of_rows(fit: Fit, point: Point[KernelPosterior], prior: LengthScalePrior) -> Gain:
     """The gain of the posterior without the site of each row in turn, under the kernel that was learned."""
     scores, (y, _) = scores_of_rows(fit, point), labels_and_weights(fit.training.source)
     codes, n_learned = fit.record.codes(y), sum(prior.n_effective(group.spec) for group in point.q.prior.groups)

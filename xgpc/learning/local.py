@@ -242,7 +242,7 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
     size = {"n_rows": sum(len(rows) for split in splits for rows in split), "n_inducing": prior.n_inducing}
     history.tell(stage="neighbours", **size)
     sites, scores, n_sweeps = (start.sites[0].copy(), start.sites[1].copy()), list[HeldOutScore](), 0
-    log_priors = task.first.hyperprior, 1.0 / len(splits)
+    log_priors = task.first.length_scale_prior, 1.0 / len(splits)
     for support, held_out in splits:
         distinct, held_out_rows = Distinct.of(task.part.source.sample(support)), task.part.source.sample(held_out)
         rows = distinct.source
@@ -270,7 +270,7 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
     n_learned = start.n_learned
     if most:
         # The variance factor is one parameter more.
-        n_learned = task.first.hyperprior.n_effective(prior.spec) + 1.0
+        n_learned = task.first.length_scale_prior.n_effective(prior.spec) + 1.0
     return LocalFit(
         prior, sites, log_scale, best.scale, held_out, replace(best.scores, groups=groups), n_learned, n_iter
     )

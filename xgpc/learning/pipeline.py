@@ -41,7 +41,7 @@ AFTER_MINI_BATCHES = 100.0
 # parameters were fitted to them.
 MOST_LEFT_OUT = 10_000
 # Spread of the log length scales if all features count as about equally relevant: a length scale then counts as .01
-# parameters where the fit is compared with the class frequencies (``Hyperprior.n_effective``).
+# parameters where the fit is compared with the class frequencies (``LengthScalePrior.n_effective``).
 NARROW_SPREAD = 0.1
 NOTHING_SHOWN = (
     "the fit has not shown that the features separate the classes. More rows may help, or a kernel whose length scales "
@@ -114,11 +114,11 @@ def _simpler(fit: Fit, first: Candidate, result: FitResult) -> FitResult:
     """The best of a fit that the class frequencies beat and of simpler fits; the first that beats these is the last."""
     prior, run, gain, chosen = first.prior, fit.run, result.gain, ""
     assert gain is not None
-    before, narrow = gain, replace(first.hyperprior, spread=NARROW_SPREAD)
+    before, narrow = gain, replace(first.length_scale_prior, spread=NARROW_SPREAD)
     constant = prior.rebuilt([without_features(group.spec) for group in prior.groups], prior.Z)
     candidates = {
-        "about equally relevant features": replace(first, hyperprior=narrow),
-        "a constant alone": replace(first, prior=constant, hyperprior=NO_PRIOR, grow_to=0),
+        "about equally relevant features": replace(first, length_scale_prior=narrow),
+        "a constant alone": replace(first, prior=constant, length_scale_prior=NO_PRIOR, grow_to=0),
     }
     for what, candidate in candidates.items():
         run.history.add(decision=f"{gain.words}. A fit of {what} is tried.")
@@ -183,7 +183,7 @@ def infer(fit: Fit, first: Candidate, learned: Candidate, leaves_prior: bool = F
         max_iter = max_iter if fit.stream is None else 1
     # If mini-batches have learned the hyperparameters, full batches find the posterior of all rows.
     batch_size = None if config.learns_in_batches else batch_rows(config.batch_size, len(training))
-    options = fit.options(first.hyperprior)
+    options = fit.options(first.length_scale_prior)
     options = replace(options, batch_size=batch_size, tol=tol, max_iter=max_iter, leaves_prior=leaves_prior)
     # Mini-batches pass over all rows only a few times, so that a cache would not pay.
     training = training if options.batch_size is None else training.uncached()
@@ -226,7 +226,7 @@ def _gain_over_rates(fit: Fit, first: Candidate, training: Training, point: Poin
         places = fit.hold_out.places
         # Where rows of several classes share their features, those that stay would contradict the one that is left out.
         is_some &= places is None or len(np.unique(places)) >= (1.0 - MOST_CONTRADICTED) * n_rows
-        gain = gain_of_rows(fit, point, first.hyperprior) if is_some else None
+        gain = gain_of_rows(fit, point, first.length_scale_prior) if is_some else None
         if gain is None or gain.is_shown:
             return gain
     if n_rows >= FEW_ROWS:

@@ -171,7 +171,7 @@ class Learner:
         self.optimize = None if config.optimizer is None else SCHEMES[config.optimizer]
         # Options of the last stage, and of those before.
         moves = config.learn_inducing and not is_full
-        self.options = replace(fit.options(start.hyperprior), learn_inducing=moves, reached=self._report)
+        self.options = replace(fit.options(start.length_scale_prior), learn_inducing=moves, reached=self._report)
         most = min(SUBSET_ITERATIONS, SUBSET_FACTOR * config.max_iter)
         self.early = replace(self.options, tol=SUBSET_LOOSENING * config.tol, max_iter=most)
         # Mini-batches need no subsets, and a full Gaussian process always uses all rows.

@@ -11,7 +11,7 @@ from ..config import FitConfig
 from ..data.moments import Sample
 from ..inference.prior_mean import base_rates, mean_variances
 from ..kernels.default import default_kernel
-from ..kernels.prior import DEFAULT_SPREAD, NO_PRIOR, Hyperprior
+from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import KernelSpec, with_numbers
 from ..likelihoods import START_NOISE, Parameter, first_cut_points
 from .fit import Candidate, Fit, PreviousFit
@@ -59,7 +59,7 @@ def start(fit: Fit, previous_fit: PreviousFit | None) -> Candidate:
         prior = prior.rebuilt(specs, prior.Z)
     parameter = _first_parameter(fit, prior, parameter)
     site = fit.prior_mean.site(fit.record.site(len(fit.classes), parameter), prior)
-    return Candidate(prior, previous, site, _hyperprior(config, sample.scale), grow_to)
+    return Candidate(prior, previous, site, _length_scale_prior(config, sample.scale), grow_to)
 
 
 def _first_specs(fit: Fit, sample: Sample, previous: KernelPosterior | None, n_kernels: int) -> list[KernelSpec]:
@@ -102,14 +102,13 @@ def _first_parameter(fit: Fit, prior: KernelPrior, previous: Parameter) -> Param
     return first_cut_points(shares, float(mean_variances(prior)[0]), noise)
 
 
-def _hyperprior(config: FitConfig, scale: np.ndarray) -> Hyperprior:
-    """The prior of kernel parameters. With "auto" only the default kernel has one; it also limits the variance and the
-    common factor of the length scales."""
+def _length_scale_prior(config: FitConfig, scale: np.ndarray) -> LengthScalePrior:
+    """The length scales' prior. With "auto" only the default kernel has one; it also limits their common factor."""
     spread, is_default = config.length_scale_prior, config.kernel is None
     if spread is None or (isinstance(spread, str) and not is_default):
         return NO_PRIOR
     spread = DEFAULT_SPREAD if isinstance(spread, str) else float(spread)
-    return Hyperprior.of_default(scale, spread) if is_default else Hyperprior(spread, scale)
+    return LengthScalePrior(spread, scale, DEFAULT_LEVEL if is_default else np.inf)
 
 
 def _number_of_kernels(fit: Fit, previous: KernelPosterior | None) -> int:

@@ -39,7 +39,7 @@ def on_rules():
 
 def test_rules_on_single_features_have_an_axis_aligned_kernel(on_rules):
     assert isinstance(factor(on_rules), AxisMatern)
-    assert any("AxisMatern in place of RBF" in text and text.endswith("taken.") for text in on_rules.decisions_)
+    assert any(text.startswith("Taken: AxisMatern in place of RBF.") for text in on_rules.decisions_)
     start = ConstantKernel(2.0) * RBF(np.full(D, np.sqrt(D / 2.0)))
     others = [start, ConstantKernel(2.0) * Matern(np.full(D, np.sqrt(D / 2.0)), nu=0.5)]
     test = rules(4000, 1)
@@ -56,7 +56,7 @@ def test_oblique_borders_keep_the_default_kernel():
     assert isinstance(factor(model), RBF)
     texts = [text for text in model.decisions_ if "AxisMatern" in text]
     assert texts
-    assert all("not taken" in text for text in texts)
+    assert all(text.startswith("Not taken: ") for text in texts)
 
 
 def test_the_factor_of_a_feature_does_not_matter(on_rules):

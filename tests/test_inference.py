@@ -242,7 +242,7 @@ def test_slope_of_the_sites_precision():
 def is_accepted(gains, weight):
     """Whether a model that gains so much for held-out rows is kept, and the sentence that says so."""
     history = History()
-    found = accept(Scores(gains, weight).rise_from(Scores(np.zeros(len(gains)), weight)), "It:", history)
+    found = accept(Scores(gains, weight).rise_from(Scores(np.zeros(len(gains)), weight)), "it", history)
     return found, history.arrays()["decision"][0]
 
 
@@ -254,7 +254,9 @@ def test_weights_count_in_the_comparison():
     assert not is_accepted(np.full(4, 0.9 * LEAST_GAIN), np.ones(4))[0]
     better, words = is_accepted(np.array([0.0, 2.0]), np.ones(2))
     assert not better
-    assert words.startswith("It: the mean log probability of 2 held-out rows changes by +1 +- 1 nats: not taken, as ")
+    assert words.startswith(
+        "Not taken: it. The mean log probability of 2 held-out rows changes by +1 +- 1 nats; it must "
+    )
 
 
 def test_any_rise_is_enough_where_another_test_speaks_for_a_model():
@@ -265,7 +267,7 @@ def test_any_rise_is_enough_where_another_test_speaks_for_a_model():
     assert not Scores(gains, weight).rise_from(simpler)[0]
     is_kept, words, required = Scores(gains - 0.5, weight).above(simpler)
     assert not is_kept
-    assert words.startswith("the mean log probability of 4 held-out rows changes by -0.46")
+    assert words.startswith("The mean log probability of 4 held-out rows changes by -0.46")
     assert required == "it must rise"
 
 

@@ -249,7 +249,7 @@ def test_rows_kept_apart_confirm_a_kernel(grouping):
     given = (y, range(4)), (names[y], names)
     fits = [quietly(clone(model), X, labels, classes=order, **groups) for labels, order in given]
     for model in fits:
-        assert any("AxisMatern in place of RBF, the mean log probability of" in text for text in model.decisions_)
+        assert any("AxisMatern in place of RBF. The mean log probability of" in text for text in model.decisions_)
     assert fits[0].elbo_ == fits[1].elbo_
 
 

@@ -23,7 +23,7 @@ LEAST_GAIN = 2e-3
 # waveform, waveform-noise and wine-quality-white.)
 MIN_GAIN = 0.025
 
-# Whether a rise is enough; the rise and the requirement in words.
+# Whether a rise is enough; the rise in words, and the requirement as the end of this sentence.
 Rise = tuple[bool, str, str]
 
 
@@ -76,8 +76,8 @@ class Scores:
 
     @property
     def words(self) -> str:
-        """These differences as the end of a sentence."""
-        rows = f"the mean log probability of {len(self.values)} {self.rows}"
+        """These differences as a sentence."""
+        rows = f"The mean log probability of {len(self.values)} {self.rows}"
         return f"{rows} changes by {self.mean:+.3g} +- {self.error:.2g} nats"
 
 
@@ -150,13 +150,13 @@ def rise_by_points(simpler: Point[KernelPosterior], richer: Point[KernelPosterio
     """The rise of the bound by more inducing points."""
     gain, whose = gain_per_point(simpler, richer), " and class" if richer.q.n_latents > 1 else ""
     total = richer.elbo - simpler.elbo
-    words = f"changes the bound by {total:+.3g} nats, {gain:+.3g} for each new point{whose}"
-    return gain >= MIN_GAIN, words, f"at least {MIN_GAIN:g} is required"
+    words = f"The bound changes by {total:+.3g} nats, {gain:+.3g} for each new point{whose}"
+    return gain >= MIN_GAIN, words, f"at least {MIN_GAIN:g} for each is required"
 
 
-def accept(rise: Rise, subject: str, history: History, **columns: float) -> bool:
-    """Whether the richer model is kept; the history records why, in a sentence that begins with ``subject``."""
+def accept(rise: Rise, what: str, history: History, **columns: float) -> bool:
+    """Whether the richer model is kept; the history records this, what it has, and why."""
     is_enough, words, required = rise
-    verdict = "taken" if is_enough else f"not taken, as {required}"
-    history.add(**columns, decision=f"{subject} {words}: {verdict}.")
+    verdict, limit = ("Taken", "") if is_enough else ("Not taken", f"; {required}")
+    history.add(**columns, decision=f"{verdict}: {what}. {words}{limit}.")
     return is_enough

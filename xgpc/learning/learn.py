@@ -244,8 +244,8 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
         best = _with_more_points(task, best, larger, number, splits, max_iter)
     if is_auto:
         is_shown = _rise(task.fit, best.corrected, simpler)[0]
-        subject = f"With {k} neighbours of each row, in the first round of learning,"
-        if not accept(_rise(task.fit, best.corrected, simpler, errors), subject, history):
+        what = f"{k} neighbours of each row, in the first round of learning"
+        if not accept(_rise(task.fit, best.corrected, simpler, errors), what, history):
             return sparse
     elif max_iter and not best.n_learned:
         gain = _gain(task, tried[-1].corrected, part, best.held_out)
@@ -272,8 +272,8 @@ def _with_more_points(
         more = with_more_points(prior, task.part.source.rows, number - n_few, task.fit.run.random_state)
         (prior,) = more.groups
     richer = fitted_round(task, replace(best, prior=prior), splits, min(MIN_ITERATIONS, max_iter))
-    subject = f"With neighbours and {prior.n_inducing} inducing points in place of {n_few},"
-    return richer if accept(richer.corrected.above(best.corrected), subject, task.fit.run.history) else best
+    what = f"{prior.n_inducing} inducing points in place of {n_few} beside neighbours"
+    return richer if accept(richer.corrected.above(best.corrected), what, task.fit.run.history) else best
 
 
 def _second_round(task: Task, best: LocalFit, tried: list[LocalFit], max_iter: int) -> LocalFit:
@@ -311,8 +311,8 @@ def accept_neighbors(
         scores = replace(left_out.scores, groups=fit.hold_out.groups_of(held_out))
         if simpler is not None and sweeps.converged:
             rise = _rise(fit, scores, simpler, errors)
-            subject = f"With {k} neighbours of each row besides {local_fit.prior.n_inducing} inducing points,"
-            if not accept(rise, subject, history, n_neighbors=k, held_out_score=scores.mean):
+            what = f"{k} neighbours of each row beside {local_fit.prior.n_inducing} inducing points"
+            if not accept(rise, what, history, n_neighbors=k, held_out_score=scores.mean):
                 return sparse
         gain = _gain(task, scores, fit, held_out)
         if gain.nats < -gain.error:

@@ -268,7 +268,7 @@ class Learner:
                 other, after = self._learned_and_scored(part, splits, candidate)
                 has_more = other.q.prior.n_inducing > best.q.prior.n_inducing
                 rise = after.rise_from(scores) if has_more else after.above(scores)
-                if accept(rise, f"With {_difference(other.q.prior, best.q.prior)},", self.history):
+                if accept(rise, _difference(other.q.prior, best.q.prior), self.history):
                     best, scores = other, after
                     self._report(best.q, best.site)
         return start.at(best.q, best.site)
@@ -381,8 +381,8 @@ class Learner:
                 richer = Candidate(larger, before.q, before.site)
                 after = posterior_of(part, richer, nats)
             columns = {"elbo": after.elbo, "gain_per_point": gain_per_point(before, after)}
-            subject = f"Adding {larger.n_inducing - m} inducing points to {m}"
-            if accept(rise_by_points(before, after), subject, self.history, **columns):
+            what = f"{larger.n_inducing - m} inducing points more than {m}"
+            if accept(rise_by_points(before, after), what, self.history, **columns):
                 return Outcome(after, 0)
         if before is None:
             reason = f"under the present kernel, {m} explain all rows"
@@ -409,8 +409,8 @@ class Learner:
         with during(f"learning again with {larger.n_inducing} inducing points"):
             again = self.optimized(part, start.under(larger), options)
         self.n_iter += again.n_iter
-        subject = f"Learning again from the first kernel, with {larger.n_inducing} inducing points,"
-        if not accept(rise_by_points(outcome.point, again.point), subject, self.history):
+        what = f"learning again from the first kernel with {larger.n_inducing} inducing points"
+        if not accept(rise_by_points(outcome.point, again.point), what, self.history):
             return None
         self._report(again.point.q, again.point.site)
         return again

@@ -56,14 +56,14 @@ def section(name, found):
     found = {part: record for part, record in found.items() if part in names}
     # A line for each paragraph: editors and browsers wrap them.
     pieces = [f"## {title}", re.sub(r"(?<=\S)\n(?=\S)", " ", text)]
-    if found:
-        # The papers' tables have a page of their own.
-        pieces += [*([] if name == "papers" else [study.report(found)]), source(found)]
-    missing = [part for part in names if part not in found]
+    # The papers' tables have a page of their own.
+    if found and name != "papers":
+        pieces.append(study.report(found))
+    origin, missing = [source(found)] if found else [], [part for part in names if part not in found]
     if missing:
         which = f'{len(missing)} parts, from "{missing[0]}" to "{missing[-1]}"' if found else "these tables"
-        pieces.append(MEASURES.format(which, name))
-    return re.sub(r"\n{3,}", "\n\n", "\n\n".join(pieces)) + "\n"
+        origin.append(MEASURES.format(which, name))
+    return re.sub(r"\n{3,}", "\n\n", "\n\n".join([*pieces, " ".join(origin)])) + "\n"
 
 
 def document(stored):

@@ -272,7 +272,9 @@ def verdicts(found):
     for title, half in halves(found).items():
         if half:
             pieces += [standings(half, NAMES, f"{len(half)} {title}"), f"There xgpc loses {losses(half)}."]
-    return [*pieces, ratios(found) or ""]
+    if pieces and (times := ratios(found)):
+        pieces[-1] += f" {times}"
+    return pieces
 
 
 def newer_with_scores(found):

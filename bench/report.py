@@ -19,11 +19,11 @@ TREES = records.ROOT / "docs" / "guide" / "trees.md"
 GUIDE, PICTURE = records.ROOT / "docs" / "guide" / "papers.md", records.ROOT / "docs" / "_static" / "next_to_trees.png"
 INTRODUCTION = """# Benchmarks
 
-`python bench/report.py` writes this page from the records in `bench/results/` that are still valid. A record of accuracy
-expires when the outputs of some golden fits (`bench/goldens.py`) change, a record of times when the version of xgpc
-changes, and the numbers of another library when its version changes. Times are shown only if other processes took at
-most {load} cores, and only those of the newest record's processor. `python bench/run.py --all --data FOLDER` measures
-everything that has no valid record, in {minutes} minutes on two cores.
+`python bench/report.py` writes this page from the records in `bench/results/` that are still valid. A record of
+accuracy expires when the outputs of some golden fits (`bench/goldens.py`) change, a record of times when the version
+of xgpc changes, and the numbers of another library when its version changes. Times are shown only if other processes
+took at most {load} cores, and only those of the newest record's processor. `python bench/run.py --all --data FOLDER`
+measures everything that has no valid record, in {minutes} minutes on two cores.
 """
 MEASURES = "There is no valid record of {}; `python bench/run.py {} --data FOLDER` measures the missing numbers."
 # Okabe and Ito's blue and orange for wins and losses; markers of the methods in the picture.

@@ -16,6 +16,10 @@ from measure import timed_fit
 THREADS = 2
 
 
+class CannotFit(Exception):
+    """A method is not for a data set, for the reason given."""
+
+
 class Method(NamedTuple):
     """The title in tables, the library, its module here and what that is told."""
 

@@ -6,6 +6,7 @@ Number of neighbours and of inducing points are its defaults. The kernel has a l
 import gpboost
 import numpy as np
 
+from . import CannotFit
 from .sklearn import scaled_columns
 
 # Deviations by which training rows are moved: this approximation takes no equal rows.
@@ -22,7 +23,7 @@ class FullScaleVecchia:
 
     def fit(self, X, y):
         if np.max(y) > 1:
-            raise NotImplementedError("two classes only")
+            raise CannotFit("two classes only")
         self.columns_ = scaled_columns(X).fit(X)
         rows = self.columns_.transform(X)
         rows += MOVED * np.random.default_rng(self.settings["seed"]).normal(size=rows.shape)

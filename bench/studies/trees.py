@@ -36,7 +36,7 @@ import numpy as np
 import problems
 from markdown_tables import number, table
 from measure import alone, calibration, is_calibrated, median_of, scores, spread, timed_fit
-from methods import METHODS, THREADS, make, module, warm_up
+from methods import METHODS, THREADS, CannotFit, make, module, warm_up
 from records import OUTPUTS, TIMES
 from scipy.stats import rankdata
 from threadpoolctl import threadpool_limits
@@ -132,7 +132,7 @@ def untimed_fits(folder, set_name, name, splits):
     """As ``fits`` with one thread and without times; where the method cannot, why."""
     try:
         numbers = fits(problems.load(folder, set_name), name, splits, threads=1)
-    except NotImplementedError as error:
+    except CannotFit as error:
         return {"not_run": str(error)}
     return {key: value for key, value in numbers.items() if key not in TIMES}
 

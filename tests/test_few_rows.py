@@ -93,7 +93,7 @@ def test_warm_starts_gain_inducing_points_with_the_rows(seed):
     losses = [log_loss(chess(new), model.predict_proba(new)) for model in (warm, cold)]
     assert losses[0] < losses[1] + 0.02
     quietly(warm, X, chess(X))
-    assert any("inducing points more than 100. The bound changes" in text for text in warm.decisions_)
+    assert any("inducing points in place of 100. The bound changes" in text for text in warm.decisions_)
 
 
 def test_a_warm_start_after_labels_without_a_pattern_learns_those_that_have_one():

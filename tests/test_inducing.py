@@ -223,9 +223,12 @@ def test_points_are_drawn_in_proportion_to_their_conditional_variances():
 
 
 def tried(model):
-    """The numbers of points that were tried, the numbers before, and whether they were taken."""
-    found = [re.match(r"(T|Not t)aken: (\d+) inducing points more than (\d+)", text) for text in model.decisions_]
-    return [(int(one[2]), int(one[3]), one[1] == "T") for one in found if one]
+    """The numbers of further points that were tried, the numbers before, and whether they were taken."""
+    found = [
+        re.match(r"(T|Not t)aken: (\d+) inducing points in place of (\d+)\. The bound", text)
+        for text in model.decisions_
+    ]
+    return [(int(one[2]) - int(one[3]), int(one[3]), one[1] == "T") for one in found if one]
 
 
 @pytest.mark.parametrize(

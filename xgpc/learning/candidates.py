@@ -155,7 +155,7 @@ def rise_by_points(simpler: Point[KernelPosterior], richer: Point[KernelPosterio
 
 
 def accept(rise: Rise, what: str, history: History, **columns: float) -> bool:
-    """Whether the richer model is kept; the history records this, what it has, and why."""
+    """Whether the richer model is kept; the history records this, ``what`` the model has, and the rise."""
     is_enough, words, required = rise
     verdict, limit = ("Taken", "") if is_enough else ("Not taken", f"; {required}")
     history.add(**columns, decision=f"{verdict}: {what}. {words}{limit}.")

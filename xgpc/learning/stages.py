@@ -381,7 +381,7 @@ class Learner:
                 richer = Candidate(larger, before.q, before.site)
                 after = posterior_of(part, richer, nats)
             columns = {"elbo": after.elbo, "gain_per_point": gain_per_point(before, after)}
-            what = f"{larger.n_inducing - m} inducing points more than {m}"
+            what = f"{larger.n_inducing} inducing points in place of {m}"
             if accept(rise_by_points(before, after), what, self.history, **columns):
                 return Outcome(after, 0)
         if before is None:

@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import random as random_sparse
 from sklearn.datasets import load_wine, make_moons
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -102,6 +103,15 @@ def test_a_feature_matters_if_its_values_tell_the_class(n_neighbors):
     falls = {name: [float(part) for part in page.row(name)[-1].split(" ± ")] for name in X.columns}
     assert falls["colour"][0] - falls["colour"][1] > 0.5
     assert abs(falls["noise"][0]) <= falls["noise"][1] + 1e-3
+
+
+@pytest.mark.parametrize(("n_columns", "are_listed"), [(20, True), (500, False)])
+def test_features_are_listed_unless_they_are_hundreds(n_columns, are_listed):
+    X = random_sparse(300, n_columns, density=0.1, format="csr", rng=0)
+    y = (X[:, [0]].toarray().ravel() > 0.0).astype(int)
+    page = Page(quietly(GPClassifier(**FEW), X[:200], y[:200]).report(X[200:], y[200:]))
+    assert any(row and row[0] == "feature 0" for row in page.rows) == are_listed
+    assert any("it would take long" in text for text in page.texts) != are_listed
 
 
 def test_names_and_labels_of_the_user_are_text():

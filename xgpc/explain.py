@@ -26,7 +26,7 @@ from sklearn.base import BaseEstimator
 
 from ._sites import exp, product_games
 from .approximations.base import CovarianceForm
-from .data.encoding import of_table
+from .data.encoding import features_of_columns, of_table
 from .estimator import LatentClassifier
 from .kernels.spec import KernelSpec, Term
 from .names import MatrixLike
@@ -275,8 +275,7 @@ def _of_linear(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> Sha
 
 
 def _of_kernel(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues:
-    q, table = model.posterior_, of_table(model.encoding_)
-    players = np.arange(X.shape[1]) if table is None else table.column_of_matrix
+    q, players = model.posterior_, features_of_columns(model.encoding_, X.shape[1])
     is_local, n_players = q.n_neighbors > 0, model.n_features_in_
     # Which neighbours a row has depends on all of its features: their part is no sum over products.
     explained = q.without_neighbors()

@@ -357,12 +357,13 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     record = record_of(*record.key, np.argsort(sorter) if record.is_ordinal else ()).of_named(arrays.__getitem__)
     if not record.is_valid(len(classes)):
         raise ValueError(f"its likelihood's parameter is not valid: {reprlib.repr(record.named())}")
-    parameters = header["parameters"]
+    parameters = dict(header["parameters"])
     points, weights, rate = (parameters[name] for name in ("inducing_points", "class_weight", "learning_rate"))
-    model = cls(**parameters | {"kernel": given_kernel(parameters)})
-    model.inducing_points = arrays["inducing_points"] if points is None else points
-    model.class_weight = dict(weights) if isinstance(weights, list) else weights
-    model.learning_rate = tuple(rate) if isinstance(rate, list) else rate
+    parameters["kernel"] = given_kernel(parameters)
+    parameters["inducing_points"] = arrays["inducing_points"] if points is None else points
+    parameters["class_weight"] = dict(weights) if isinstance(weights, list) else weights
+    parameters["learning_rate"] = tuple(rate) if isinstance(rate, list) else rate
+    model = cls(**parameters)
     check_parameters(model)
     model.n_features_in_, model.encoding_, model.history_ = n_columns, encoding, _history(arrays)
     has_objects = header["has_objects_as_labels"] and classes.dtype.kind == "U"

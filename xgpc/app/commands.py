@@ -132,18 +132,18 @@ def evaluate(arguments: argparse.Namespace) -> None:
         check_output(arguments.html, [arguments.model, arguments.data])
     model, target = _load(arguments.model), arguments.target
     is_text = {target: isinstance(model.classes_[0], str)} | _features(model)
-    labels, log_p, first = [], [], None
+    labels, log_p, first_batch = [], [], None
     with opened(arguments.data, [name for name in is_text if is_text[name]], target) as rows:
         features = list(_features(model)) or [name for name in rows.schema.names if name != target]
         check_names(rows, [*features, target])
         for batch in batches(rows, list(dict.fromkeys([*features, target]))):
             labels += batch[target].to_pylist()
             X = batch.select(features)
-            first = X if first is None else first
+            first_batch = X if first_batch is None else first_batch
             log_p.append(model.predict_log_proba(X))
     log_probability = np.concatenate(log_p)
     result = scores(labels, log_probability, model.classes_)
     print(aligned([("rows", str(len(labels))), *score_rows(result, len(model.classes_))]))
     if arguments.html is not None:
         with output(arguments.html) as file:
-            file.write(report(model, first, log_probability, labels, {}).encode())
+            file.write(report(model, first_batch, log_probability, labels, {}).encode())

@@ -387,9 +387,8 @@ class KernelPosterior(Value, PosteriorOperations):
     def covariance(self, X: np.ndarray) -> np.ndarray:
         """Joint covariance (r, r) or (C, r, r) at the rows of X (r, d), each with noise of its own. O(C r m (r + m)).
 
-        The diagonal is at least that of what is added.
-
-        Rows of a precomputed matrix have r further columns, their covariances with each other.
+        A variance is at least the part that the covariance form adds. Rows of a precomputed matrix have r further
+        columns, their covariances with each other.
         """
         X = np.asarray(X, dtype=np.float64)
         rows = X[:, : self.prior.Z.shape[-1]]

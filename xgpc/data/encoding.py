@@ -389,6 +389,12 @@ def of_table(encoding: Encoding | None) -> Encoding | None:
     return encoding if encoding is not None and encoding.columns else None
 
 
+def features_of_columns(encoding: Encoding | None, n_columns: int) -> np.ndarray:
+    """The feature, or the table's column, that each of the columns (n_columns,) of encoded rows was made from."""
+    table = of_table(encoding)
+    return np.arange(n_columns) if table is None else table.column_of_matrix
+
+
 # The encoding of an array, or a table of numbers, that changes nothing.
 PLAIN = Encoding((), "")
 

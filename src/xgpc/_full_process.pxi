@@ -23,24 +23,28 @@ cdef inline void symmetric_tile(const double[:, ::1] S, Py_ssize_t start, Py_ssi
         memcpy(tile + j * rows, &S[j, start], rows * sizeof(double))
 
 
-def full_variances(const double[:, ::1] K, const Py_ssize_t[::1] index, const double[:, ::1] H, Workspace work):
-    """Latent variances K_ii - |H k_i|^2 of some training rows, in their order, from the covariance matrix K (n, n)."""
-    variances = np.empty(index.shape[0])
-    cdef double[::1] variance = variances
-    cdef Py_ssize_t tile, i, j, k, rows, n = K.shape[0]
-    cdef double* tile_k = &work.a[0]
+def full_factors(const double[:, ::1] K, const double[::1] precision):
+    """H (n, n), lower, diag(I - B^{-1}) (n,) and log |B| / 2 for B = I + S K S and H^T H = S B^{-1} S, with the roots S
+    of precisions (n,), of negative ones as of zeros; None if B is not finite. O(n^3)."""
+    cdef Py_ssize_t i, j, n = K.shape[0]
+    lower, parts, roots = np.empty((n, n)), np.empty(n), np.sqrt(np.maximum(precision, 0.0))
+    cdef double[:, ::1] H = lower
+    cdef double[::1] explained = parts, root = roots, room = kept_numbers("cholesky", cholesky_scratch(n))
+    cdef double half_log_det = 0.0
+    cdef bint is_definite
     with nogil:
-        for tile in range(tiles(0, index.shape[0], work)):
-            i = tile * work.rows
-            rows = min(work.rows, index.shape[0] - i)
-            for k in range(n):
-                for j in range(rows):
-                    tile_k[k * rows + j] = K[k, index[i + j]]
-            _blas.trmm_lower_t(rows, n, &H[0, 0], tile_k)
-            xg_squared_norms(rows, n, tile_k, &work.x2[0])
-            for j in range(rows):
-                variance[i + j] = max(K[index[i + j], index[i + j]] - work.x2[j], 0.0)
-    return variances
+        for i in range(n):
+            explained[i] = 1.0
+            for j in range(i + 1):
+                H[i, j] = root[i] * K[i, j] * root[j]
+            H[i, i] += 1.0
+        is_definite = cholesky(n, &H[0, 0], NULL, &H[0, 0], &room[0]) == 0 and is_finite_factor(n, &H[0, 0])
+        for i in range(n if is_definite else 0):
+            half_log_det -= log(H[i, i])
+            for j in range(i + 1):
+                explained[j] -= H[i, j] * H[i, j]
+                H[i, j] *= root[j]
+    return (lower, parts, half_log_det) if is_definite else None
 
 
 def full_marginals(InducingKernel kernel, X, const double[:, ::1] H, const double[:, ::1] N, const double[::1] alpha,

@@ -27,10 +27,7 @@ def matrix_gradients(list kernels, list inverses, const double[::1] jitter, cons
                 for i in range(m):
                     for j in range(i + 1):
                         S[i, j] = S[j, i] = P[c, i, j] - (1.0 if i == j else 0.0)
-                _blas.lauum_lower(m, &M[c, 0, 0])
-                for i in range(m):
-                    for j in range(i):
-                        M[c, j, i] = M[c, i, j]
+                square(m, &M[c, 0, 0])
                 _blas.gemm_tile(m, m, m, &S[0, 0], &M[c, 0, 0], False, &product[0, 0])
                 for i in range(m):
                     e[i] = h[c, i]
@@ -57,6 +54,24 @@ def matrix_gradients(list kernels, list inverses, const double[::1] jitter, cons
         gradient_of_gram(kernels[g], G, total)
         totals.append(total)
     return rows, vectors, totals
+
+
+cdef void square(Py_ssize_t m, double* lower) noexcept nogil:
+    # a lower triangular matrix A <- A^T A
+    cdef Py_ssize_t i, j
+    _blas.lauum_lower(m, lower)
+    for i in range(m):
+        for j in range(i):
+            lower[j * m + i] = lower[i * m + j]
+
+
+def squared(lower):
+    """A^T A of a lower triangular matrix A (m, m)."""
+    matrix = np.array(lower)
+    cdef double[:, ::1] A = matrix
+    with nogil:
+        square(A.shape[0], &A[0, 0])
+    return matrix
 
 
 cdef bint is_finite_factor(Py_ssize_t m, const double* inverse) noexcept nogil:

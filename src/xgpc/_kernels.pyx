@@ -97,6 +97,19 @@ cdef class InducingKernel:
                 diagonal_block(self, &rows, &result[0])
         return out
 
+    def parts_of_diagonal(self, X):
+        """k(x, x) without noise, and the variance of the noise: (2, n) float64, for X (n, d) float32 or float64."""
+        if self._is_called:
+            return self.function.parts_of_variances(self.variance, np.asarray(X, dtype=np.float64))
+        cdef Rows rows = rows_of(X)
+        cdef Py_ssize_t t, i
+        out = np.zeros((2, rows.n))
+        cdef double[:, ::1] result = out
+        for t in range(self.n_terms):
+            for i in range(rows.n):
+                result[self._noise[t], i] += term_diagonal(self, t, &rows, i)
+        return out
+
     def diagonal_gradient(self, X):
         """Gradients (n, d) of k(x, x) by the rows of X (n, d), float64."""
         if self._is_called:

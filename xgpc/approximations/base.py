@@ -432,8 +432,3 @@ def kernel_sums(
     with single_threaded_blas():
         parts = on_threads(n_jobs)(lambda rows: weights @ core.cross(X[rows]).T, parts_of(len(X)))
     return np.concatenate(parts, axis=1)
-
-
-def noise_variances(group: KernelPrior, X: np.ndarray) -> np.ndarray:
-    """Variances (r,) of a white kernel's noise at rows X (r, d); zeros without one."""
-    return group.spec.noise_alone().at(group.Z[:1]).diagonals(X)

@@ -32,7 +32,7 @@ from .._kernels import InducingKernel
 from ..kernels.spec import KernelSpec
 from ..rows.blas import single_threaded_blas
 from ..rows.executor import Threads, parts_of
-from .base import KernelPosterior, noise_variances
+from .base import KernelPosterior
 from .local import Posterior
 
 # Cosines of a term of the kernel in each draw. Given its frequencies a draw is normal, with correlations that differ
@@ -177,7 +177,7 @@ def pathwise_draws(
         for c, draws, paths in drawn_paths(q, n_draws, random):
             executor.each(partial(fill, paths, values[c, :, draws]), parts_of(len(X)))
     for value, prior in zip(values, q.groups, strict=True):
-        variance = noise_variances(prior, X)
+        _, variance = prior.core.parts_of_diagonal(X)
         if np.any(variance):
             value += np.sqrt(variance)[:, None] * random.standard_normal(value.shape)
     return values.reshape(*q.shape, len(X), n_draws)

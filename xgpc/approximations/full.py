@@ -18,7 +18,6 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from scipy.linalg import lapack
 
 from .. import _engine
 from .._kernels import InducingKernel, KernelGradient
@@ -109,9 +108,7 @@ class Factor(Value):
 
     def matrix(self) -> np.ndarray:
         """M (n, n); O(n^3)."""
-        product, _ = lapack.dlauum(self.H.T, lower=0)
-        M = np.triu(product)
-        M += np.triu(product, 1).T
+        M = _engine.squared(self.H)
         return M - self.N.T @ self.N if len(self.N) else M
 
 
@@ -168,8 +165,8 @@ class FullPrior(RowPrior):
         K = core.cross(Z)
         K += K.T
         K *= 0.5
-        np.fill_diagonal(K, spec.without_noise().at(Z[:1]).diagonals(Z))
-        noise = spec.noise_alone().at(Z[:1]).diagonals(Z)
+        latent, noise = core.parts_of_diagonal(Z)
+        np.fill_diagonal(K, latent)
         if not (np.all(np.isfinite(K)) and np.all(np.isfinite(noise))):
             raise ValueError(
                 f"The covariance matrix of the rows is not finite; kernel: {spec.kernel}. Scale the features, or give "
@@ -197,28 +194,19 @@ class FullPrior(RowPrior):
 
     def factor(self, precision: np.ndarray) -> Factor | None:
         """Factors of M for sites of these precisions (n,), or None if q is not proper; O(n^3)."""
-        n = len(self.K)
-        root = np.sqrt(np.maximum(precision, 0.0))
-        B = root[:, None] * self.K
-        B *= root
-        B.ravel()[:: n + 1] += 1.0
-        factors = _engine.cholesky_and_inverse(B)
+        n, factors = len(self.K), _engine.full_factors(self.K, precision)
         if factors is None:
             return None
-        L, H = factors
-        half_log_det = float(np.sum(np.log(np.diag(L))))
-        del L, B, factors
-        # diag(B^{-1}) = 1 - lambda v gives the variances without a product of matrices, where it keeps enough digits.
-        explained = 1.0 - np.einsum("ij,ij->j", H, H)
+        # lambda v = 1 - diag(B^{-1}) gives the variances without a product of matrices, where it keeps enough digits.
+        H, explained, half_log_det = factors
         variance = np.divide(explained, precision, out=np.zeros(n), where=explained > LEAST_EXPLAINED)
-        H *= root
         rest = np.flatnonzero(explained <= LEAST_EXPLAINED)
-        if len(rest):
 
-            def variances(part: slice) -> np.ndarray:
-                return _engine.full_variances(self.K, rest[part], H, _engine.workspace(part.stop - part.start, n, 1))
+        def set_variances(part: slice) -> None:
+            rows = rest[part]
+            variance[rows] = np.maximum(self.K[rows, rows] - np.sum((self.K[rows] @ H.T) ** 2, axis=1), 0.0)
 
-            variance[rest] = np.concatenate(on_threads(self.n_jobs)(variances, parts_of(len(rest))))
+        on_threads(self.n_jobs)(set_variances, parts_of(len(rest)))
         N = np.empty((0, n))
         negative = np.flatnonzero(precision < 0.0)
         if len(negative):
@@ -268,11 +256,11 @@ class FullPosterior(KernelPosterior):
     @cached_property
     def variance(self) -> np.ndarray:
         """(C, n), without noise."""
-        return read_only(np.stack([factor.variance for factor in self.factors]))
+        return read_only(np.array([factor.variance for factor in self.factors]))
 
     @cached_property
     def variance_with_noise(self) -> np.ndarray:
-        return read_only(self.variance + np.stack([group.noise for group in self.groups]))
+        return read_only(self.variance + np.array([group.noise for group in self.groups]))
 
     def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         return self.prior.products(block, self.mean), self.prior.products(block, self.variance_with_noise)
@@ -293,7 +281,7 @@ class FullPosterior(KernelPosterior):
         each = zip(self.groups, self.factors, residual, strict=True)
         alpha = [r - factor.times(group.K @ r) for group, factor, r in each]
         mean = [group.K @ a for group, a in zip(self.groups, alpha, strict=True)]
-        return np.stack(mean), np.stack(alpha)
+        return np.array(mean), np.array(alpha)
 
     def at_mean(self, mean: Natural) -> Self:
         """Linear terms K^{-1} mean + lambda mean; O(C n^2)."""
@@ -303,7 +291,7 @@ class FullPosterior(KernelPosterior):
     @cached_property
     def squared_norm(self) -> float:
         """mean^T K^{-1} mean of all latent functions."""
-        return float(np.sum(self.alpha * self.mean))
+        return float(np.vdot(self.alpha, self.mean))
 
     @property
     def _half_log_det(self) -> float:
@@ -313,13 +301,13 @@ class FullPosterior(KernelPosterior):
     @small_is_zero
     def kl(self) -> float:
         """KL(q || p) = (log |I + K Lambda| - sum_i lambda_i v_i + mean^T K^{-1} mean) / 2, in nats."""
-        return self._half_log_det + 0.5 * (self.squared_norm - float(np.sum(self.precision * self.variance)))
+        return self._half_log_det + 0.5 * (self.squared_norm - float(np.vdot(self.precision, self.variance)))
 
     def kl_to(self, other: Self) -> float:
         """O(C n)."""
         difference = other.mean - self.mean
-        distance = np.sum((other.alpha - self.alpha) * difference) + np.sum(other.precision * difference**2)
-        trace = np.sum((other.precision - self.precision) * self.variance)
+        distance = np.vdot(other.alpha - self.alpha + other.precision * difference, difference)
+        trace = np.vdot(other.precision - self.precision, self.variance)
         return float(0.5 * (trace + distance) + self._half_log_det - other._half_log_det)
 
     def first_order_gain(self, target: Natural, other: Self) -> float:
@@ -339,8 +327,8 @@ class FullPosterior(KernelPosterior):
         groups, gradients = self.prior.groups, []
         for g, group in enumerate(groups):
             here = range(len(alphas)) if len(groups) == 1 else range(g, g + 1)
-            G = sum(np.outer(alphas[c], alphas[c]) - self.factors[c].matrix() for c in here)
-            G *= 0.5
+            alpha = alphas[here.start : here.stop]
+            G = 0.5 * (alpha.T @ alpha - sum(self.factors[c].matrix() for c in here))
             total = group.gradient(training, G, -0.5 * np.sum([precisions[c] for c in here], axis=0))
             gradients.append(group.spec.gradient(group.core, KernelGradient.empty(group.core), total)[0])
         return np.concatenate(gradients), np.zeros(self.prior.Z.shape)

@@ -22,7 +22,7 @@ from ..rows.coinciding import Places
 from ..rows.executor import Executor, Threads, on_threads, parts_for, parts_of
 from ..rows.neighbours import LARGEST, Neighbours
 from ..rows.source import class_codes
-from .base import ColumnOf, KernelPosterior, Value, kernel_sums, noise_variances
+from .base import ColumnOf, KernelPosterior, Value, kernel_sums
 from .local_rows import (
     LEAST_PRECISION,
     Conditional,
@@ -217,7 +217,7 @@ class LocalPosterior(Value):
         X = np.ascontiguousarray(X, dtype=np.float64)
         local, (*_, gamma), seen, near, places, matrices = self._together(X, n_jobs)
         prior = self.prior
-        own = noise_variances(prior, near) + 1.0 / np.maximum(self.precision[:, seen], LEAST_PRECISION)
+        own = prior.core.parts_of_diagonal(near)[1] + 1.0 / np.maximum(self.precision[:, seen], LEAST_PRECISION)
 
         def column(i: int) -> np.ndarray:
             mine = gamma[:, i]

@@ -24,7 +24,7 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from .._kernels import FAMILIES, InducingKernel, KernelGradient, vjp
-from .called import CalledKernel, Part
+from .called import CalledKernel
 from .factors import FACTORS, LOG_FACTORS, Factor, Logarithms, LogFactor, Size
 from .features import LISTED, Features, Groups
 from .wrappers import ActiveDims, KernelOfRows, Precomputed, Sphere, Tanimoto
@@ -397,17 +397,10 @@ class KernelSpec:
 
     def without_noise(self) -> KernelSpec:
         """The covariance of the latent function alone."""
-        return self._part("latent", [term for term in self.terms if not term.noise])
-
-    def noise_alone(self) -> KernelSpec:
-        """The independent noise of each row."""
-        return self._part("noise", [term for term in self.terms if term.noise])
-
-    def _part(self, part: Part, terms: list[Term]) -> KernelSpec:
         other = copy.copy(self)
-        other.terms = terms
+        other.terms = [term for term in self.terms if not term.noise]
         if self.called is not None:
-            other.called = CalledKernel(self.called.kernel, part)
+            other.called = CalledKernel(self.called.kernel, "latent")
         for name in ("factors", "length_scales", "logarithms", "_structure", "_given"):
             vars(other).pop(name, None)
         return other

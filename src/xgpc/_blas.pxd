@@ -71,6 +71,10 @@ cdef inline int trtri_lower(Py_ssize_t m, double* a) noexcept nogil:
     cython_lapack.dtrtri(b"U", b"N", &size, a, &size, &info)
     return info
 
+cdef inline double dot(Py_ssize_t n, const double* x, const double* y) noexcept nogil:
+    cdef int size = <int>n, step = 1
+    return cython_blas.ddot(&size, <double*>x, &step, <double*>y, &step)
+
 cdef inline void trmv(const char* of_lower, Py_ssize_t m, const double* lower, double* x) noexcept nogil:
     cdef int size = <int>m, step = 1
     cython_blas.dtrmv(b"U", <char*>of_lower, b"N", &size, <double*>lower, &size, x, &step)

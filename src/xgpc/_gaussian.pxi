@@ -4,56 +4,60 @@
 def matrix_gradients(list kernels, list inverses, const double[::1] jitter, const double[:, :, ::1] Rinv,
                      const double[:, :, ::1] P, const double[:, ::1] h, const double[:, ::1] w):
     """What does not depend on single rows in the gradient of the bound at fixed q(u), for sites with the sums P (lower)
-    and h: M_c = (I - P_q^{-1}) L^{-1} (C, m, m) and alpha_c = L^{-T} w_c (C, m) of each latent function, and for each
-    kernel the ``gradient_of_gram`` of G = dF/dK_mm.
+    and h: M_c = D L^{-1} (C, m, m) with D = I - P_q^{-1}, and alpha_c = L^{-T} w_c (C, m) of each latent function, and
+    for each kernel the ``gradient_of_gram`` of G = dF/dK_mm.
 
     There is one kernel, or one for each latent function, with L^{-1} in ``inverses``. With S = P - I and e = h - S w,
-    G = -L^{-T} [e w^T + w e^T - w w^T + S - P_q^{-1} S - S P_q^{-1} - P_q^{-1} + I] L^{-1} / 2, summed over the
-    functions of the kernel. The jitter of each kernel, relative to the mean diagonal, is included in G. O(C m^3).
+    G = -L^{-T} [e w^T + w e^T - w w^T + S D + D S - S + D] L^{-1} / 2, summed over the functions of the kernel. The
+    jitter of each kernel, relative to the mean diagonal, is included in G. O(C m^3).
     """
     cdef Py_ssize_t c, g, i, j, C = w.shape[0], m = w.shape[1], size = per_group(kernels, C)
-    rows, vectors, totals = np.array(Rinv), np.array(w), []
+    rows, vectors, gradients = np.array(Rinv), np.array(w), []
     cdef double[:, :, ::1] M = rows
-    cdef double[:, ::1] alpha = vectors, G = np.empty((m, m)), S = np.empty((m, m)), product = np.empty((m, m))
+    cdef double[:, ::1] alpha = vectors, e = np.empty((C, m)), S = np.empty((m, m)), T = np.empty((m, m))
+    cdef double[:, ::1] total = np.empty((m, m))
     cdef const double[:, ::1] Linv
-    cdef double[::1] e = np.empty(m)
-    cdef double trace, value
+    cdef double trace
     for g in range(len(kernels)):
         Linv = inverses[g]
         with nogil:
-            G[:] = 0.0
             trace = 0.0
             for c in range(g, g + size):
+                square(m, &M[c, 0, 0])
                 for i in range(m):
+                    for j in range(m):
+                        M[c, i, j] = -M[c, i, j]
+                    M[c, i, i] += 1.0
                     for j in range(i + 1):
                         S[i, j] = S[j, i] = P[c, i, j] - (1.0 if i == j else 0.0)
-                square(m, &M[c, 0, 0])
-                _blas.gemm_tile(m, m, m, &S[0, 0], &M[c, 0, 0], False, &product[0, 0])
-                for i in range(m):
-                    e[i] = h[c, i]
-                    for j in range(m):
-                        e[i] -= S[i, j] * w[c, j]
-                for i in range(m):
-                    for j in range(i + 1):
-                        value = M[c, i, j] - (1.0 if i == j else 0.0)
-                        G[i, j] -= 0.5 * (e[i] * w[c, j] + w[c, i] * e[j] - w[c, i] * w[c, j] + S[i, j]
-                                          - product[i, j] - product[j, i] - value)
-                        M[c, i, j] = M[c, j, i] = -value
                 _blas.trmm_lower_right(m, &Linv[0, 0], &M[c, 0, 0])
+                # L^{-T} [S (2 M - L^{-1}) + M] has the symmetric part L^{-T} [S D + D S - S + D] L^{-1}.
+                for i in range(m):
+                    for j in range(m):
+                        T[i, j] = 2.0 * M[c, i, j] - Linv[i, j]
+                _blas.gemm(b"N", b"T", m, m, m, &T[0, 0], m, &S[0, 0], m, 0.0 if c == g else 1.0, &total[0, 0], m)
+                xg_means(m, m, &S[0, 0], &w[c, 0], &e[c, 0])
+                for i in range(m):
+                    e[c, i] = h[c, i] - e[c, i]
+                    for j in range(m):
+                        total[i, j] += M[c, i, j]
                 _blas.trmv_upper(m, &Linv[0, 0], &alpha[c, 0])
+                _blas.trmv_upper(m, &Linv[0, 0], &e[c, 0])
+            _blas.trmm_lower(m, m, &Linv[0, 0], &total[0, 0])
+            for c in range(g, g + size):
+                for i in range(m):
+                    for j in range(m):
+                        total[i, j] += (e[c, i] - alpha[c, i]) * alpha[c, j] + alpha[c, i] * e[c, j]
             for i in range(m):
-                for j in range(i):
-                    G[j, i] = G[i, j]
-            _blas.trmm_lower(m, m, &Linv[0, 0], &G[0, 0])
-            _blas.trmm_lower_right(m, &Linv[0, 0], &G[0, 0])
+                trace += total[i, i]
+                for j in range(i + 1):
+                    total[i, j] = total[j, i] = -0.25 * (total[i, j] + total[j, i])
             for i in range(m):
-                trace += G[i, i]
-            for i in range(m):
-                G[i, i] += jitter[g] * trace / m
-        total = KernelGradient.empty(kernels[g])
-        gradient_of_gram(kernels[g], G, total)
-        totals.append(total)
-    return rows, vectors, totals
+                total[i, i] -= 0.5 * jitter[g] * trace / m
+        gradient = KernelGradient.empty(kernels[g])
+        gradient_of_gram(kernels[g], total, gradient)
+        gradients.append(gradient)
+    return rows, vectors, gradients
 
 
 cdef void square(Py_ssize_t m, double* lower) noexcept nogil:
@@ -83,18 +87,17 @@ cdef bint is_finite_factor(Py_ssize_t m, const double* inverse) noexcept nogil:
     return total == 0.0
 
 
-def means(const double[:, :, ::1] Rinv, const double[:, :] h):
+def means(const double[:, :, ::1] Rinv, h):
     """Rinv^T Rinv h (C, m) of lower triangles (C, m, m)."""
+    cdef const double[:, ::1] linear = np.ascontiguousarray(h)
     cdef Py_ssize_t c, i, j
     cdef double product
-    products = np.zeros((h.shape[0], h.shape[1]))
+    products = np.zeros((linear.shape[0], linear.shape[1]))
     cdef double[:, ::1] w = products
     with nogil:
-        for c in range(h.shape[0]):
-            for i in range(h.shape[1]):
-                product = 0.0
-                for j in range(i + 1):
-                    product += Rinv[c, i, j] * h[c, j]
+        for c in range(linear.shape[0]):
+            for i in range(linear.shape[1]):
+                product = _blas.dot(i + 1, &Rinv[c, i, 0], &linear[c, 0])
                 for j in range(i + 1):
                     w[c, j] += Rinv[c, i, j] * product
     return products
@@ -132,32 +135,28 @@ def divergence(const double[:, :, ::1] Rinv, const double[:, ::1] w, other):
     cdef const double[:, ::1] v
     cdef double* covariance
     cdef double[::1] room
-    cdef Py_ssize_t c, i, j, C = w.shape[0], m = w.shape[1]
-    cdef double trace = 0.0, distance = 0.0, log_det = 0.0, of_row, difference
+    cdef Py_ssize_t c, i, C = w.shape[0], m = w.shape[1]
+    cdef double trace = 0.0, distance = 0.0, log_det = 0.0
     if other is None:
         with nogil:
             for c in range(C):
+                distance += _blas.dot(m, &w[c, 0], &w[c, 0])
                 for i in range(m):
-                    distance += w[c, i] * w[c, i]
                     log_det += log(Rinv[c, i, i])
-                    for j in range(i + 1):
-                        trace += Rinv[c, i, j] * Rinv[c, i, j]
+                    trace += _blas.dot(i + 1, &Rinv[c, i, 0], &Rinv[c, i, 0])
         return 0.5 * (trace - C * m + distance) - log_det, distance
     P, inverse, v = other
-    room = kept_numbers("covariance", m * m)
-    covariance = &room[0]
+    room = kept_numbers("covariance", m * m + m)
+    covariance = &room[m]
     with nogil:
         for c in range(C):
             memcpy(covariance, &Rinv[c, 0, 0], m * m * sizeof(double))
             _blas.lauum_lower(m, covariance)
             for i in range(m):
-                difference, of_row = v[c, i] - w[c, i], 0.0
+                room[i] = v[c, i] - w[c, i]
                 log_det += log(Rinv[c, i, i] / inverse[c, i, i])
-                for j in range(i):
-                    of_row += P[c, i, j] * (v[c, j] - w[c, j])
-                    trace += 2.0 * P[c, i, j] * covariance[i * m + j]
-                trace += P[c, i, i] * covariance[i * m + i]
-                distance += difference * (2.0 * of_row + P[c, i, i] * difference)
+                trace += 2.0 * _blas.dot(i, &P[c, i, 0], covariance + i * m) + P[c, i, i] * covariance[i * m + i]
+                distance += room[i] * (2.0 * _blas.dot(i, &P[c, i, 0], &room[0]) + P[c, i, i] * room[i])
     return 0.5 * (trace - C * m + distance) - log_det, distance
 
 

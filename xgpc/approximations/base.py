@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 from uuid import uuid4
 
@@ -27,6 +27,7 @@ from ..statistics import FixedSites, SitesAtPosterior, Update, evaluated
 
 # Precision and linear term: (P, h) of coefficients, or of sites at training rows.
 Natural = tuple[np.ndarray, np.ndarray]
+identity = lru_cache(2)(np.eye)
 # The number of a row -> its covariances (C, n) with n rows, without the white noise that is the row's own.
 ColumnOf = Callable[[int], np.ndarray]
 
@@ -168,7 +169,7 @@ class KernelPrior(Value, PriorOperations):
         if self.before is not None:
             before_P, before_h = self.before.eta
             return before_P + P, before_h + h
-        return (P, h) if self.is_full else (P + np.eye(P.shape[-1]), h)
+        return (P, h) if self.is_full else (P + identity(P.shape[-1]), h)
 
     def at_prior(self, n_latents: int = 1) -> Any:
         """q = p."""

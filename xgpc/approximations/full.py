@@ -163,8 +163,7 @@ class FullPrior(RowPrior):
             raise ValueError("The rows contain NaN or infinity.")
         core = spec.at(Z)
         K = core.cross(Z)
-        K += K.T
-        K *= 0.5
+        K = 0.5 * (K + K.T)
         latent, noise = core.parts_of_diagonal(Z)
         np.fill_diagonal(K, latent)
         if not (np.all(np.isfinite(K)) and np.all(np.isfinite(noise))):
@@ -326,10 +325,9 @@ class FullPosterior(KernelPosterior):
         alphas, (precisions, _) = self.alpha, natural
         groups, gradients = self.prior.groups, []
         for g, group in enumerate(groups):
-            here = range(len(alphas)) if len(groups) == 1 else range(g, g + 1)
-            alpha = alphas[here.start : here.stop]
-            G = 0.5 * (alpha.T @ alpha - sum(self.factors[c].matrix() for c in here))
-            total = group.gradient(training, G, -0.5 * np.sum([precisions[c] for c in here], axis=0))
+            here = slice(None) if len(groups) == 1 else slice(g, g + 1)
+            G = 0.5 * (alphas[here].T @ alphas[here] - sum(factor.matrix() for factor in self.factors[here]))
+            total = group.gradient(training, G, -0.5 * np.sum(precisions[here], axis=0))
             gradients.append(group.spec.gradient(group.core, KernelGradient.empty(group.core), total)[0])
         return np.concatenate(gradients), np.zeros(self.prior.Z.shape)
 

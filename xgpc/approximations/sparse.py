@@ -69,10 +69,6 @@ class SparsePosterior(KernelPosterior):
     def eta(self) -> Natural:
         return self.P, self.h
 
-    @property
-    def n_latents(self) -> int:
-        return len(self.w)
-
     def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         """O(rows (C m^2 + m d))."""
         mean, variance = _engine.marginals_block(self.prior.whitened(block, len(self.w)), self.Rinv, self.w)

@@ -131,9 +131,10 @@ def training_data(
         check_weight_range(weight)
     else:
         labels = checked_labels(y, n_rows)
-        if not may_lack:
-            check_classification_targets(labels)
         sorted_classes = np.sort(levels) if may_lack else np.unique(labels)
+        # It warns of more classes than half of the rows.
+        if not may_lack and len(sorted_classes) > 2:
+            check_classification_targets(labels)
         codes = class_numbers(labels, sorted_classes, HOW_TO_NAME if may_lack else "")
         (keep,) = np.nonzero(weight) if len(weight) else (np.arange(n_rows),)
         codes, weight = codes[keep], weight[keep] if len(weight) else weight

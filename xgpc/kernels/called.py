@@ -19,7 +19,6 @@ STEP = 1e-4
 # step, rounding is 4e-10 steps, and below the tolerance, in steps and relative to k(x, x), are kernels with l > .01.
 ROW_STEP, KINK = 1e-5, 1e-6
 Part = Literal["both", "latent", "noise"]
-PARTS: tuple[Part, Part] = ("latent", "noise")
 STENCIL = ((-2, 1.0 / 12.0), (-1, -2.0 / 3.0), (1, 2.0 / 3.0), (2, -1.0 / 12.0))
 
 
@@ -73,7 +72,8 @@ class CalledKernel:
 
     def parts_of_variances(self, variance: np.ndarray, X: np.ndarray) -> np.ndarray:
         """k(x, x) without noise, and the variance of the noise: (2, n)."""
-        return np.array([CalledKernel(self.kernel, part)._variances(self._at(variance), X) for part in PARTS])
+        latent = CalledKernel(self.kernel, "latent").variances(variance, X)
+        return np.array([latent, self.variances(variance, X) - latent])
 
     def _by_theta(self, variance: np.ndarray, function: Callable[[Kernel], np.ndarray]) -> np.ndarray:
         """Derivatives (n_theta,) by differences. Some of scikit-learn's own have errors of 1e-6, and all take the

@@ -51,13 +51,7 @@ def gradient_of_block(
 ) -> list[KernelGradient]: ...
 def gradient_of_gram(kernel: InducingKernel, G: np.ndarray, total: KernelGradient) -> None: ...
 def matrix_gradients(
-    kernels: list[InducingKernel],
-    inverses: list[np.ndarray],
-    jitter: np.ndarray,
-    Rinv: np.ndarray,
-    P: np.ndarray,
-    h: np.ndarray,
-    w: np.ndarray,
+    groups: tuple[Any, ...], Rinv: np.ndarray, P: np.ndarray, h: np.ndarray, w: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, list[KernelGradient]]: ...
 def first_order_gain(
     P: np.ndarray,

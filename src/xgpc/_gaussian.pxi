@@ -1,25 +1,25 @@
 # Part of _engine.pyx: functions of (m, m) matrices, which read no rows: the normal distribution q(z) = N(w, P^{-1}),
 # its divergence from another one, and the factors and gradients of K_mm.
 
-def matrix_gradients(list kernels, list inverses, const double[::1] jitter, const double[:, :, ::1] Rinv,
-                     const double[:, :, ::1] P, const double[:, ::1] h, const double[:, ::1] w):
+def matrix_gradients(groups, const double[:, :, ::1] Rinv, const double[:, :, ::1] P, const double[:, ::1] h,
+                     const double[:, ::1] w):
     """What does not depend on single rows in the gradient of the bound at fixed q(u), for sites with the sums P (lower)
     and h: M_c = D L^{-1} (C, m, m) with D = I - P_q^{-1}, and alpha_c = L^{-T} w_c (C, m) of each latent function, and
     for each kernel the ``gradient_of_gram`` of G = dF/dK_mm.
 
-    There is one kernel, or one for each latent function, with L^{-1} in ``inverses``. With S = P - I and e = h - S w,
-    G = -L^{-T} [e w^T + w e^T - w w^T + S D + D S - S + D] L^{-1} / 2, summed over the functions of the kernel. The
-    jitter of each kernel, relative to the mean diagonal, is included in G. O(C m^3).
+    ``groups`` has a prior for all latent functions, or one for each. With S = P - I and e = h - S w, G = -L^{-T} [e w^T
+    + w e^T - w w^T + S D + D S - S + D] L^{-1} / 2, summed over the functions of the kernel. The jitter of each kernel,
+    relative to the mean diagonal, is included in G. O(C m^3).
     """
-    cdef Py_ssize_t c, g, i, j, C = w.shape[0], m = w.shape[1], size = per_group(kernels, C)
+    cdef Py_ssize_t c, g, i, j, C = w.shape[0], m = w.shape[1], size = C if len(groups) == 1 else 1
     rows, vectors, gradients = np.array(Rinv), np.array(w), []
     cdef double[:, :, ::1] M = rows
     cdef double[:, ::1] alpha = vectors, e = np.empty((C, m)), S = np.empty((m, m)), T = np.empty((m, m))
     cdef double[:, ::1] total = np.empty((m, m))
     cdef const double[:, ::1] Linv
-    cdef double trace
-    for g in range(len(kernels)):
-        Linv = inverses[g]
+    cdef double trace, jitter
+    for g in range(len(groups)):
+        Linv, jitter = groups[g].Linv, groups[g].jitter
         with nogil:
             trace = 0.0
             for c in range(g, g + size):
@@ -53,9 +53,9 @@ def matrix_gradients(list kernels, list inverses, const double[::1] jitter, cons
                 for j in range(i + 1):
                     total[i, j] = total[j, i] = -0.25 * (total[i, j] + total[j, i])
             for i in range(m):
-                total[i, i] -= 0.5 * jitter[g] * trace / m
-        gradient = KernelGradient.empty(kernels[g])
-        gradient_of_gram(kernels[g], total, gradient)
+                total[i, i] -= 0.5 * jitter * trace / m
+        gradient = KernelGradient.empty(groups[g].core)
+        gradient_of_gram(groups[g].core, total, gradient)
         gradients.append(gradient)
     return rows, vectors, gradients
 

@@ -125,9 +125,8 @@ class SparsePosterior(KernelPosterior):
         self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
         """At fixed q(u), see ``matrix_gradients`` in ``src/xgpc/_engine.pyx``; O(C n m^2 + n m d + C m^3)."""
-        groups, jitter = self.prior.groups, np.array([group.jitter for group in self.prior.groups])
-        cores, inverses = [group.core for group in groups], [group.Linv for group in groups]
-        M, alpha, grams = _engine.matrix_gradients(cores, inverses, jitter, self.Rinv, *natural, self.w)
+        groups = self.prior.groups
+        M, alpha, grams = _engine.matrix_gradients(groups, self.Rinv, *natural, self.w)
         crosses = training.reduce(gradient, Contraction(sites, self.prior, self.w, M, alpha))
         each = zip(groups, crosses, grams, strict=True)
         d_theta, d_Z = zip(*[prior.spec.gradient(prior.core, *sums) for prior, *sums in each], strict=True)
@@ -228,10 +227,10 @@ class SparsePrior(InducingPrior):
     @classmethod
     def build(cls, spec: KernelSpec, Z: np.ndarray, dtype: type = np.float64) -> Self:
         """Factorise K_mm with as little jitter as it needs; O(m^3). ValueError if the largest jitter is too small."""
-        if not np.all(np.isfinite(Z)):
-            raise ValueError("The inducing points contain NaN or infinity.")
         core = spec.at(Z)
         factors = _engine.inducing_factors(core, JITTER, JITTER_ESCALATIONS + 1)
+        if factors is None and not np.all(np.isfinite(Z)):
+            raise ValueError("The inducing points contain NaN or infinity.")
         if factors is None:
             raise ValueError(
                 f"The covariance matrix of the inducing points is not positive definite, even with a relative jitter "

@@ -364,10 +364,10 @@ def starting_posterior(
         return carry_over(training, q, prior, site)
     first, other = site.record.start, site.record.other_start
     ascend = partial(coordinate_ascent, training)
-    at_prior = start = prior.at_prior(training.n_latents)
     if first is None and site.record.is_exact and training.n_latents == 1:
-        start = proper_posterior(training, FirstSites(site), prior) or at_prior
-    elif first is not None:
+        return proper_posterior(training, FirstSites(site), prior) or prior.at_prior()
+    at_prior = start = prior.at_prior(training.n_latents)
+    if first is not None:
         start = ascend(at_prior, other_site(first, site), tol=0.0, max_iter=START_UPDATES).point.q
     if other is None or has_passed(training.executor.clock):
         return start

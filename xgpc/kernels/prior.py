@@ -41,7 +41,7 @@ class LengthScalePrior:
 
     @property
     def is_flat(self) -> bool:
-        return bool(np.isinf(self.spread) and np.isinf(self.level))
+        return math.isinf(self.spread) and math.isinf(self.level)
 
     def _parts(self, spec: KernelSpec) -> Iterator[tuple[slice, np.ndarray, np.ndarray, float]]:
         """For each factor with a prior: the place of its k length scales in ``theta``, the logarithms of their units

@@ -173,21 +173,23 @@ def drift_of(model: PosteriorClassifier, batch: Fit) -> float:
     taken out as Wilson & Hilferty (PNAS 17, 1931) do for gamma variables.
     """
     labels, weight = batch.hold_out.labels.astype(np.intp), labels_and_weights(batch.source)[1]
-    n, some = len(labels), np.linspace(0, len(labels) - 1, min(len(labels), DRIFT_ROWS)).astype(np.intp)
+    n, r = len(labels), min(len(labels), DRIFT_ROWS)
+    some = np.linspace(0, n - 1, r).astype(np.intp)
     mean, variance = model._latent_at(batch.source.rows)
     log_proba = model._log_probabilities(mean, variance)
     p, label_log_proba = np.exp(log_proba), np.take_along_axis(log_proba, labels[:, None], axis=1)[:, 0]
     expected = np.sum(p * log_proba, axis=1)
     total, cubes = (weight**k @ np.sum(p * (expected[:, None] - log_proba) ** k, axis=1) for k in (2, 3))
-    covariance = model.posterior_.covariance(batch.source.sample(some).X).reshape(-1, len(some), len(some))
-    for c, together in enumerate(covariance):
+    # A single row is in no pair.
+    pairs = model.posterior_.covariance(batch.source.sample(some).X).reshape(-1, r, r) if n > 1 else ()
+    for c, together in enumerate(pairs):
         step = np.zeros_like(mean[..., some])
         np.atleast_2d(step)[c] = DIFFERENCE * np.sqrt(1.0 + np.atleast_2d(variance)[c, some])
         ends = (np.exp(model._log_probabilities(mean[..., some] + h, variance[..., some])) for h in (-step, step))
         slope = np.subtract(*ends) / (2.0 * np.atleast_2d(step)[c][:, None])
         g = weight[some] * np.sum(slope * log_proba[some], axis=1)
         np.fill_diagonal(together, 0.0)
-        total += max(0.0, g @ together @ g) * (n * (n - 1.0)) / max(1.0, len(some) * (len(some) - 1.0))
+        total += max(0.0, g @ together @ g) * (n * (n - 1.0)) / (r * (r - 1.0))
     error, rounding = np.sqrt(total), ROUNDING * np.sqrt(weight @ weight)
     # Where all classes are as probable, every label is as surprising.
     if error <= rounding:

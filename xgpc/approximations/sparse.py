@@ -227,10 +227,10 @@ class SparsePrior(InducingPrior):
     @classmethod
     def build(cls, spec: KernelSpec, Z: np.ndarray, dtype: type = np.float64) -> Self:
         """Factorise K_mm with as little jitter as it needs; O(m^3). ValueError if the largest jitter is too small."""
+        if not np.all(np.isfinite(Z)):
+            raise ValueError("The inducing points contain NaN or infinity.")
         core = spec.at(Z)
         factors = _engine.inducing_factors(core, JITTER, JITTER_ESCALATIONS + 1)
-        if factors is None and not np.all(np.isfinite(Z)):
-            raise ValueError("The inducing points contain NaN or infinity.")
         if factors is None:
             raise ValueError(
                 f"The covariance matrix of the inducing points is not positive definite, even with a relative jitter "

@@ -7,11 +7,11 @@ Arrays of C latent functions have them as their leading axis, also if C is 1. Wh
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
-from uuid import uuid4
 
 import numpy as np
 
@@ -34,7 +34,7 @@ ColumnOf = Callable[[int], np.ndarray]
 
 def new_key() -> str:
     """A key that no other value has, in no process or thread: copies and pickles keep it."""
-    return uuid4().hex
+    return os.urandom(16).hex()
 
 
 def read_only(array: np.ndarray) -> np.ndarray:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import iadd
 from typing import Any, Self
 
 import numpy as np
@@ -186,10 +187,7 @@ class FullPrior(RowPrior):
             _engine.full_gradient(core, rows.start, rows.stop, G, by_noise, work, part)
             return part
 
-        first, *others = training.executor.each(part_gradient, parts_of(n))
-        for other in others:
-            first += other
-        return first
+        return reduce(iadd, training.executor.each(part_gradient, parts_of(n)))
 
     def factor(self, precision: np.ndarray) -> Factor | None:
         """Factors of M for sites of these precisions (n,), or None if q is not proper; O(n^3)."""

@@ -68,13 +68,14 @@ class Features(NamedTuple):
         """Which of a factor's length scales each feature (d,) has; -1 for features that it does not see."""
         groups, size, places = self.groups, np.size(getattr(kernel, "length_scale", 1.0)), np.full(self.n_features, -1)
         seen = self.seen
+        if size == len(seen) or size == 1:
+            places[seen] = np.arange(size)
+            return places
         index, names = (seen, ()) if groups is None else (groups.index[seen], groups.names)
         # In the order in which the groups come.
         distinct, first, group = np.unique(index, return_index=True, return_inverse=True)
         order = np.argsort(first)
-        if size == len(seen) or size == 1:
-            places[seen] = np.arange(size)
-        elif size == len(distinct):
+        if size == len(distinct):
             places[seen] = np.argsort(order)[group]
         else:
             what, more = f"{len(seen)} features", ""

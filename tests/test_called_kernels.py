@@ -128,13 +128,12 @@ CALLED = {
 def test_values_and_gradients(kernel):
     problem = Problem(kernel=kernel, n=20, m=4)
     X, Z, spec = problem.X, problem.prior.Z, problem.prior.spec
-    core = spec.at(Z)
+    core, latent = spec.at(Z), spec.without_noise().at(Z).diagonals(X)
     np.testing.assert_allclose(core.cross(X), kernel(X, Z), rtol=1e-12)
     np.testing.assert_allclose(pickle.loads(pickle.dumps(core)).cross(X), core.cross(X), rtol=0.0)
-    latent, noise = core.parts_of_diagonal(X)
-    np.testing.assert_allclose(noise, 0.2 if "White" in str(kernel) else 0.0, atol=1e-14)
-    np.testing.assert_allclose(latent, spec.without_noise().at(Z).diagonals(X), rtol=1e-12)
-    np.testing.assert_allclose([latent + noise, core.diagonals(X)], [kernel.diag(X)] * 2, rtol=1e-12)
+    parts, both = core.parts_of_diagonal(X), kernel.diag(X)
+    np.testing.assert_allclose(parts[1], 0.2 if "White" in str(kernel) else 0.0, atol=1e-14)
+    np.testing.assert_allclose([parts[0], sum(parts), core.diagonals(X)], [latent, both, both], rtol=1e-12)
     theta = kernel.theta
     _, (by_theta, _) = problem.profiled_bound(theta, Z)
     for unit, analytic in zip(np.eye(len(theta)), by_theta, strict=True):

@@ -286,6 +286,7 @@ def test_damped_precisions_and_the_mean_of_a_newton_step(likelihood, kind):
     gradient = r - lam * mean
     assert_near(precision, q.eta[0] + DAMPED.precision_rate * (point.target[0] - q.eta[0]), 1e-12)
     updated = prior.posterior((precision, linear))
+    assert 0.01 <= q.kl_to(updated, 0.01) <= q.kl_to(updated)
     if kind == "full":
         K_inverse = np.linalg.inv(kernel(X))
         step = np.linalg.solve(K_inverse + np.diag(precision[0]), gradient - K_inverse @ q.mean[0])

@@ -14,7 +14,7 @@ import numpy as np
 
 from ._threads import scratch as kept_by_thread
 
-from libc.math cimport log
+from libc.math cimport INFINITY, log
 from libc.string cimport memcpy, memset
 
 from . cimport _blas

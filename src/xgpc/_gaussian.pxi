@@ -127,10 +127,10 @@ def gaussian(natural_P, natural_h, before):
     return lower, inverses, mean, *divergence(inverses, mean, before)
 
 
-def divergence(const double[:, :, ::1] Rinv, const double[:, ::1] w, other):
+def divergence(const double[:, :, ::1] Rinv, const double[:, ::1] w, other, double enough=INFINITY):
     """KL(q || other) in nats, and the sum of (w_c - v_c)^T P_c (w_c - v_c), for q = N(w_c, Rinv_c^T Rinv_c) of C latent
     functions and other = N(v_c, P_c^{-1}), given as (P, its ``Rinv``, v); None means N(0, I). O(C m^3), or O(C m^2) for
-    N(0, I)."""
+    N(0, I), and where half of that sum is at least ``enough``: this is then in the place of KL, which is no less."""
     cdef const double[:, :, ::1] P, inverse
     cdef const double[:, ::1] v
     cdef double* covariance
@@ -150,13 +150,17 @@ def divergence(const double[:, :, ::1] Rinv, const double[:, ::1] w, other):
     covariance = &room[m]
     with nogil:
         for c in range(C):
+            for i in range(m):
+                room[i] = v[c, i] - w[c, i]
+                distance += room[i] * (2.0 * _blas.dot(i, &P[c, i, 0], &room[0]) + P[c, i, i] * room[i])
+        for c in range(C if 0.5 * distance < enough else 0):
             memcpy(covariance, &Rinv[c, 0, 0], m * m * sizeof(double))
             _blas.lauum_lower(m, covariance)
             for i in range(m):
-                room[i] = v[c, i] - w[c, i]
                 log_det += log(Rinv[c, i, i] / inverse[c, i, i])
                 trace += 2.0 * _blas.dot(i, &P[c, i, 0], covariance + i * m) + P[c, i, i] * covariance[i * m + i]
-                distance += room[i] * (2.0 * _blas.dot(i, &P[c, i, 0], &room[0]) + P[c, i, i] * room[i])
+    if not 0.5 * distance < enough:
+        return 0.5 * distance, distance
     return 0.5 * (trace - C * m + distance) - log_det, distance
 
 

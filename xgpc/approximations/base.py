@@ -252,8 +252,9 @@ class PosteriorOperations(Protocol):
     def unexplained(self, block: Block) -> np.ndarray:
         """Conditional variances (C, rows) given the values at all inducing points."""
 
-    def kl_to(self, other: Self) -> float:
-        """KL(q || other) of two posteriors under the same prior, in nats."""
+    def kl_to(self, other: Self, enough: float = np.inf) -> float:
+        """KL(q || other) of two posteriors under the same prior, in nats; where it is ``enough`` or more, a number that
+        is so, too, will do."""
 
     def times_mean(self, precision: np.ndarray) -> np.ndarray:
         """The linear term that a precision, as in ``eta``, has at the mean."""

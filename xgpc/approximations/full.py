@@ -300,7 +300,7 @@ class FullPosterior(KernelPosterior):
         """KL(q || p) = (log |I + K Lambda| - sum_i lambda_i v_i + mean^T K^{-1} mean) / 2, in nats."""
         return self._half_log_det + 0.5 * (self.squared_norm - float(np.vdot(self.precision, self.variance)))
 
-    def kl_to(self, other: Self) -> float:
+    def kl_to(self, other: Self, enough: float = np.inf) -> float:
         """O(C n)."""
         difference = other.mean - self.mean
         distance = np.vdot(other.alpha - self.alpha + other.precision * difference, difference)

@@ -131,7 +131,7 @@ def tolerance_unit(elbo: float) -> float:
 
 def is_small(gain: float, elbo: float, tol: float) -> bool:
     """Whether a gain of the bound, in nats, is below the tolerance."""
-    return gain < tol * max(1.0, 1e-3 * abs(elbo))
+    return gain < tol * tolerance_unit(elbo)
 
 
 def natural_step(q: Q, target: Natural, rate: float) -> Q | None:
@@ -324,7 +324,7 @@ def coordinate_ascent(
                 promised = point.q.first_order_gain(point.target, trial)
                 expected = 0.5 * promised / rate
             else:
-                expected = point.q.kl_to(trial) if rate == 1.0 else math.inf
+                expected = point.q.kl_to(trial, tol * tolerance_unit(point.elbo)) if rate == 1.0 else math.inf
             # A gain below the tolerance is not worth a pass over the data.
             if not failures and not must_step and is_small(expected, point.elbo, tol):
                 return Ascent(point, iteration - 1, True, first_rate)

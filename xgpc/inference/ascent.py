@@ -303,7 +303,7 @@ def coordinate_ascent(
     clock, point = training.executor.clock, update(training, q, site) if first is None else first
     if history is not None:
         history.add(iteration=0, elbo=point.elbo, learning_rate=np.nan)
-    measured = steps_of(site).are_measured
+    measured, least = steps_of(site).are_measured, tol * tolerance_unit(point.elbo)
     steps: Callable[[float], Q | None] | None = None
     rate, failures, is_first = first_rate if measured else 1.0, 0, True
     for iteration in range(1, max_iter + 1):
@@ -324,9 +324,9 @@ def coordinate_ascent(
                 promised = point.q.first_order_gain(point.target, trial)
                 expected = 0.5 * promised / rate
             else:
-                expected = point.q.kl_to(trial, tol * tolerance_unit(point.elbo)) if rate == 1.0 else math.inf
+                expected = point.q.kl_to(trial, least) if rate == 1.0 else math.inf
             # A gain below the tolerance is not worth a pass over the data.
-            if not failures and not must_step and is_small(expected, point.elbo, tol):
+            if not failures and not must_step and expected < least:
                 return Ascent(point, iteration - 1, True, first_rate)
             reached = update(training, trial, point.site)
             gain = reached.value - point.value
@@ -334,16 +334,16 @@ def coordinate_ascent(
             is_round_off = gain >= -ROUND_OFF * max(1.0, abs(point.value))
             if is_round_off or failures == MAX_HALVINGS:
                 # A measured step has promised more than the tolerance, so the ascent has not converged.
-                is_end = is_round_off or (not measured and is_small(-gain, point.elbo, tol))
+                is_end = is_round_off or (not measured and -gain < least)
                 return Ascent(point, iteration, is_end, first_rate)
             failures, rate = failures + 1, 0.5 * rate
             continue
-        point = reached
+        point, least = reached, tol * tolerance_unit(reached.elbo)
         if history is not None:
             history.add(iteration=iteration, elbo=point.elbo, learning_rate=rate)
         next_rate = best_rate(rate, promised, gain) if measured else min(1.0, 2.0 * rate)
         first_rate, is_first = next_rate if is_first else first_rate, False
-        if is_small(gain / rate, point.elbo, tol):
+        if gain / rate < least:
             return Ascent(point, iteration, True, first_rate)
         steps, rate, failures = None, next_rate, 0
     return Ascent(point, max_iter, False, first_rate)

@@ -49,12 +49,18 @@ cdef class InducingKernel:
             -1, self.n_features)
         self.inducing_points, self.function, self._is_called = Z, function, function is not None
         self.n_terms, self.n_factors = len(self.variance), len(self.family)
-        if not set(self.family.tolist()) <= set(FAMILIES.values()):
-            raise ValueError(f"family must have values of {FAMILIES}; got {self.family.tolist()}.")
         self._variance, self._noise, self._family, self._shape = self.variance, self.noise, self.family, self.shape
-        self._first = np.searchsorted(self.term, np.arange(self.n_terms + 1)).astype(np.intp)
+        cdef const Py_ssize_t[::1] of_term = self.term
+        cdef Py_ssize_t[::1] first = np.zeros(self.n_terms + 1, dtype=np.intp)
+        cdef Py_ssize_t f, t
+        self._first, self._stationary = first, True
+        for f in range(self.n_factors):
+            if not 0 <= self._family[f] < XG_FAMILY_COUNT:
+                raise ValueError(f"family must have values of {FAMILIES}; got {self.family.tolist()}.")
+            self._stationary = self._stationary and self._family[f] != XG_DOT_PRODUCT
+            for t in range(of_term[f] + 1, self.n_terms + 1):
+                first[t] += 1
         self._scale = self.inverse_length_scale
-        self._stationary = XG_DOT_PRODUCT not in self.family
         self._points = Z
         self._centre = np.empty((self.n_factors, self.n_features))
         self._z = np.empty((self.n_factors, self.n_inducing, self.n_features))

@@ -97,14 +97,11 @@ class Fit:
         """Number of all rows, with copies."""
         return (self.stream or self.source).n_rows + self.n_copies
 
-    def part(self, rows: np.ndarray | None, is_thinned: bool = False) -> Fit:
-        """The fit to some of the rows, by their numbers, ascending; all of them for None.
-
-        A splitter divides rows that are thinned as it divides all of them.
-        """
+    def part(self, rows: np.ndarray | None) -> Fit:
+        """The fit to some of the rows, by their numbers, ascending; all of them for None."""
         if rows is None:
             return self
-        return replace(self, source=self.source.sample(rows), hold_out=self.hold_out.among(rows, is_thinned))
+        return replace(self, source=self.source.sample(rows), hold_out=self.hold_out.among(rows))
 
     def merged(self) -> Fit:
         """The same fit with copies of a row, in features, label and group, as one row with the sum of their weights.

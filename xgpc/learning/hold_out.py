@@ -37,10 +37,8 @@ class HoldOut:
     splitter: Any  # with scikit-learn's method ``split``, or None
     labels: np.ndarray  # (n,) class numbers, for splitters that stratify
     random_state: np.random.RandomState
-    # If these rows are a part of others: the splits of those, and the numbers of these rows among them. If thinned,
-    # they take the parts of those splits, and the splitter is not called again.
+    # If these rows are a part of others: the splits of those, and the numbers of these rows among them.
     parts_of: tuple[HoldOut, np.ndarray] | None = None
-    is_thinned: bool = False
     # (n,) numbers of places: rows with equal features have the same. Without groups and a splitter, rows of one place
     # are on the same side of a split.
     places: np.ndarray | None = None
@@ -55,11 +53,11 @@ class HoldOut:
         groups = self.places if self.groups is None else self.groups
         return None if groups is None else groups[rows]
 
-    def among(self, rows: np.ndarray, is_thinned: bool = False) -> HoldOut:
+    def among(self, rows: np.ndarray) -> HoldOut:
         """The same for a subset of the rows, ascending, which are numbered anew."""
         groups, places = (None if each is None else each[rows] for each in (self.groups, self.places))
         labels, parts_of = self.labels[rows], (self, rows)
-        return HoldOut(len(rows), groups, self.splitter, labels, self.random_state, parts_of, is_thinned, places)
+        return HoldOut(len(rows), groups, self.splitter, labels, self.random_state, parts_of, places)
 
     def decision(self, share: float = DECISION_SHARE, random_state: np.random.RandomState | None = None) -> Split:
         """Rows to learn from, and rows held out for decisions: a share of all, or those of a splitter's last split.
@@ -145,8 +143,6 @@ class HoldOut:
         """
         n_rows, splitter, kept = self.n_rows, self.splitter, list[Split]()
         whole, rows = self.parts_of or (self, np.arange(n_rows))
-        if self.is_thinned:
-            return _parts(whole._splits, rows)
         if n_rows < 2:
             raise ValueError(
                 f"held_out_split={splitter!r} leaves a single row to learn from after its last split is held out. Give "

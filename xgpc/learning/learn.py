@@ -12,6 +12,7 @@ from ..inference.sweeps import start_sites
 from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
 from ..likelihoods import RECORDS
 from ..rows.clock import during, has_passed
+from ..rows.coinciding import taken
 from ..status import warn_user
 from .all_rows import AllRows
 from .candidates import Gain, Rise, Scores, accept, joined
@@ -22,8 +23,10 @@ from .local import LocalFit, Task, first_round, fitted_round, log_scale_bounds, 
 from .stages import (
     FIRST_ROWS,
     GROWING_ITERATIONS,
+    LAST_ROWS,
     MIN_ITERATIONS,
     Subsets,
+    first_rows,
     learn_in_stages,
     more_points,
     posterior_of,
@@ -177,10 +180,9 @@ def _learned_in_part(task: Task, completely: bool) -> Candidate:
     part, first = task.part, task.first
     if completely:
         return learn_in_stages(part, first)
-    rows = None
     if part.learns and isinstance(part.config.subset_sizes, str):
-        rows = Subsets(part.source.y, part.run.random_state).rows(START_ROWS)
-    return learn_in_stages(part.part(rows, is_thinned=True), first, GROWING_ITERATIONS)
+        part = replace(part, config=replace(part.config, subset_sizes=[max(START_ROWS, first_rows(part))]))
+    return learn_in_stages(part, first, GROWING_ITERATIONS)
 
 
 def _rise(fit: Fit, scores: Scores, simpler: Scores, errors: float = 0.0) -> Rise:
@@ -190,12 +192,9 @@ def _rise(fit: Fit, scores: Scores, simpler: Scores, errors: float = 0.0) -> Ris
     neighbours knows the labels of such rows, so that as much may be lost on others.
     """
     required = errors * (scores - simpler).error if errors else 0.0
-    return scores.above(simpler, required + _lost_on_repeated(fit, scores))
-
-
-def _lost_on_repeated(fit: Fit, scores: Scores) -> float:
-    """What rows that repeat training rows contribute to the mean score (a negative number), if predicted as others."""
-    return fit.share_of_copies * scores.mean if fit.share_of_copies < MOST_REPEATED else 0.0
+    # What rows that repeat training rows contribute to the mean score, which is negative, if predicted as others.
+    lost = fit.share_of_copies * scores.mean if fit.share_of_copies < MOST_REPEATED else 0.0
+    return scores.above(simpler, required + lost)
 
 
 def _gain(task: Task, scores: Scores, fit: Fit, held_out: np.ndarray) -> Gain:
@@ -229,13 +228,14 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
     first = task.first.prior.groups[0].spec
     if is_axis_aligned(few.spec) and is_of_default_kind(first):
         first = axis_aligned(first)
-    simpler, errors = _scores_without(task, without, splits), -1.0 if len(split[1]) else ERRORS_OF_FEW
+    errors = -1.0 if len(split[1]) else ERRORS_OF_FEW
 
-    def is_hopeless(local_fit: LocalFit) -> bool:
-        gains = local_fit.corrected - simpler
-        return is_auto and errors > 0.0 and gains.mean < -errors * gains.error
+    def is_hopeless(local_fit: LocalFit, splits: list[Split]) -> bool:
+        gains = local_fit.corrected - _scores_without(task, without, splits)
+        return is_auto and gains.mean < -ERRORS_OF_FEW * gains.error
 
-    tried = first_round(task, few, first, splits, max_iter, is_hopeless)
+    tried, splits = first_round(task, few, first, splits, max_iter, is_hopeless)
+    simpler = _scores_without(task, without, splits)
     # With "auto" later decisions see more rows, so a learned kernel need not be better than the unchanged one yet.
     learned = [result for result in tried if result.n_learned and is_auto]
     best = max(learned or tried, key=score)
@@ -295,21 +295,26 @@ def accept_neighbors(
     ``without``, by some standard errors."""
     fit, history, k, (rows, held_out) = task.fit, task.fit.run.history, task.n_neighbors, split
     is_auto, log_scale, scores = fit.config.has_auto_neighbors, local_fit.log_scale, local_fit.learned
-    simpler, notes = None, sparse.notes
+    notes, sweeps, support, deciding = sparse.notes, None, None, np.arange(fit.source.n_rows)
+    if len(held_out) and len(rows) > LAST_ROWS:
+        # Sweeps over all rows take long, and some rows decide as well.
+        support = Subsets(fit.source.y[rows], fit.run.random_state).rows(LAST_ROWS)
+        deciding = np.union1d(rows[support], held_out)
+    sites = start_sites(fit.source, task.site(local_fit.prior, log_scale))
+    for terms, learned in zip(sites, local_fit.sites, strict=True):
+        terms[:, rows] = learned
     if is_auto and len(held_out):
-        point = posterior_of(task.part, without, NATS_OF_ROW * task.part.source.n_rows)
+        part = task.part.part(support)
+        point = posterior_of(part, without, NATS_OF_ROW * part.source.n_rows)
         simpler = predicted(fit, point.q, point.site, held_out)
     # Sweeps need the memory of the passes' cache.
     task.part.source.forget()
-    all_rows = AllRows(task, local_fit.prior, log_scale, fit.source)
-    start = start_sites(fit.source, all_rows.local.site)
-    for all_terms, terms in zip(start, local_fit.sites, strict=True):
-        all_terms[:, rows] = terms
-    sites, sweeps = all_rows.distinct.sums(start), None
+    all_rows = AllRows(task, local_fit.prior, log_scale, fit.part(None if support is None else deciding).source)
     if len(held_out):
-        sweeps, left_out = all_rows.without(held_out, start)
+        apart = np.searchsorted(deciding, held_out)
+        sweeps, left_out = all_rows.without(apart, taken(sites, deciding))
         scores = replace(left_out.scores, groups=fit.hold_out.groups_of(held_out))
-        if simpler is not None and sweeps.converged:
+        if is_auto and sweeps.converged:
             rise = _rise(fit, scores, simpler, errors)
             what = f"{k} neighbours of each row beside {local_fit.prior.n_inducing} inducing points"
             if not accept(rise, what, history, n_neighbors=k, held_out_score=scores.mean):
@@ -321,11 +326,15 @@ def accept_neighbors(
                 return sparse
             notes = (*notes, f"{gain.words}: the labels of near rows mislead. {NO_USE}")
         # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
-        sites = all_rows.joined(sweeps, held_out, left_out)
+        joined = all_rows.distinct.parts(all_rows.joined(sweeps, apart, left_out))
+        for terms, known in zip(sites, joined, strict=True):
+            terms[:, deciding] = known
         if fit.learns:
             log_scale = left_out.log_scale(log_scale, log_scale_bounds(task))
     if sweeps is None or sweeps.converged:
-        local, sweeps = all_rows.posterior(sites, log_scale)
+        if support is not None:
+            all_rows = AllRows(task, local_fit.prior, log_scale, fit.source)
+        local, sweeps = all_rows.posterior(all_rows.distinct.sums(sites), log_scale)
     if not sweeps.converged:
         failed = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
         history.add(decision=failed)

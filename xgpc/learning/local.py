@@ -24,7 +24,7 @@ from ..rows.neighbours import Neighbours
 from .candidates import Scores
 from .fit import Candidate, Fit
 from .held_out_score import HeldOutScore, maximised
-from .hold_out import Split
+from .hold_out import FEW_ROWS, Split
 
 # For each round of learning, the number of rows, half of them held out, and of L-BFGS iterations. Each round draws new
 # rows. In the second, more rows help more than more iterations: NLL on electricity and covtype was .087 and .105 with
@@ -166,11 +166,14 @@ def first_round(
     task: Task,
     prior: SparsePrior,
     first: KernelSpec,
-    splits: Sequence[Split],
+    splits: list[Split],
     max_iter: int,
-    is_hopeless: Callable[[LocalFit], bool],
-) -> list[LocalFit]:
+    is_hopeless: Callable[[LocalFit, list[Split]], bool],
+) -> tuple[list[LocalFit], list[Split]]:
     """``prior``'s kernel, and the candidates as they learn from the held-out rows of some splits.
+
+    Among many rows the candidates learn from a quarter of them first, and go on with all if they are not hopeless.
+    Returns the results, and the splits that these have their scores from.
 
     Parameters
     ----------
@@ -178,39 +181,46 @@ def first_round(
     first : another initial kernel, which learning without neighbours started from; it is tried as it is and with
         shorter length scales, because inducing points may have missed the structure and left a kernel without any
     max_iter : most iterations of a round; 0 learns nothing
-    is_hopeless : says of the first turn's result whether the other turns are left out
+    is_hopeless : says of a result whether it loses so clearly that learning ends
     """
     none = Scores(np.empty(0), np.empty(0))
+    n_rows = sum(len(rows) for split in splits for rows in split)
+    trial = [(support[::4], held_out[::4]) for support, held_out in splits] if n_rows >= 4 * FEW_ROWS else splits
 
-    def start(spec: KernelSpec) -> LocalFit:
+    def start(spec: KernelSpec, splits: list[Split]) -> LocalFit:
         initial = prior.rebuilt([spec], prior.Z)
         sites, scale = start_sites(task.part.source, task.site(initial, 0.0)), np.ones(len(spec.theta) + 1)
         return fitted_round(task, LocalFit(initial, sites, 0.0, scale, np.arange(0), none, 0.0, 0), splits, 0)
 
-    unchanged = start(prior.spec)
     X, n_threads = Distinct.of(task.part.source.sample(splits[-1][0])).source.X, task.executor.n_threads
     k, n_iter = min(task.n_neighbors, len(X) - 1), min(max_iter, size_of_round(0, task.fit.n_latents)[1])
     if not k or not max_iter:
-        return [unchanged]
+        return [start(prior.spec, splits)], splits
 
-    def in_turns(fit: LocalFit) -> list[LocalFit]:
+    def in_turns(fit: LocalFit, splits: list[Split]) -> list[LocalFit]:
         """Fit the candidates, each turn from the parameters of the one before; keep the best result of each."""
-        specs, best = _candidates(task, fit.prior.spec), dict[int, LocalFit]()
+        specs, best = _candidates(task, prior.spec), dict[int, LocalFit]()
         for i, most in TURNS if len(specs) > 1 else [(0, n_iter)]:
             moved = prior.rebuilt([at_parameters_of(fit.prior.spec, specs[i], X, k, n_threads)], prior.Z)
             fit = fitted_round(task, replace(fit, prior=moved), splits, min(max_iter, most))
             best[i] = max(fit, best.get(i, fit), key=score)
-            if len(best) == 1 and is_hopeless(fit):
+            if len(best) == 1 and n_rows < FEW_ROWS and is_hopeless(fit, splits):
                 break
         return list(best.values())
 
-    tried = in_turns(max([unchanged, start(first), start(nearer(first, X, k, n_threads))], key=score))
+    unchanged = start(prior.spec, trial)
+    tried = in_turns(
+        max([unchanged, start(first, trial), start(nearer(first, X, k, n_threads), trial)], key=score), trial
+    )
     if max(map(score, tried)) <= score(unchanged):
         # A kernel without structure may have scored best among the starts and stayed as it was: try length scales
         # within which half of the rows have their nearest neighbour. (With the eighth neighbour, scores on
         # checkerboards were the same.)
-        tried = in_turns(start(nearer(first, X, min(1, k), n_threads)))
-    return [unchanged, *tried]
+        tried = in_turns(start(nearer(first, X, min(1, k), n_threads), trial), trial)
+    best = max(tried, key=score)
+    if trial is splits or is_hopeless(best, trial):
+        return [unchanged, *tried], trial
+    return [start(prior.spec, splits), *in_turns(best, splits)], splits
 
 
 def score(local_fit: LocalFit) -> float:

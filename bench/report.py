@@ -242,7 +242,7 @@ def draw(unseen, chosen, path):
 
 def write():
     """Write the pages from the records that hold with the kept golden outputs."""
-    outputs = goldens.kept()[0]
+    outputs = goldens.kept()["numbers"]
     stored = {name: records.holding(studies.study(name), outputs) for name in studies.NAMES}
     pages = {
         DOCS: document(stored), GUIDE: guide(GUIDE.read_text(encoding="utf-8"), stored["papers"]),

@@ -34,15 +34,15 @@ def measured(part, data, outputs, attempts=2):
             break
     data_hash = problems.load(data, part.set).hash if part.set else None
     return {
-        "of": list(part.of), "set": part.set, "data": data_hash, **records.circumstances(), "outputs": outputs,
-        "others": round(others.cores, 4), "numbers": numbers,
+        "of": list(part.of), "set": part.set, "data": data_hash, **records.circumstances(),
+        "outputs": outputs[records.OUTPUTS], "others": round(others.cores, 4), "numbers": numbers,
     }  # fmt: skip
 
 
 def run(study, options):
     """Measure and store the parts of a study that are asked for."""
     folder = options.results
-    outputs = goldens.kept()[0] if options.quick else goldens.update(folder)
+    outputs = goldens.kept()["numbers"] if options.quick else goldens.update(folder)
     known = {}
     if not options.quick and not options.again:
         known = records.holding(study, outputs, folder, records.processor(), options.times)

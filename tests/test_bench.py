@@ -72,8 +72,7 @@ def test_the_plan_fits_its_limits():
     assert max(minutes) <= 30
     assert sum(minutes) <= 170
     assert sorted(studies.ORDER) == sorted(studies.NAMES)
-    for name in studies.NAMES:
-        study = studies.study(name)
+    for study in map(studies.study, studies.NAMES):
         assert study.EXPIRES - {records.OUTPUTS_WITHOUT_ROUNDS} <= BOTH
         assert max(Counter(part.name for part in study.parts(None, quick=False)).values()) == 1
 

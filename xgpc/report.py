@@ -32,7 +32,7 @@ STYLE = """body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 
 h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin: 2em 0 .5em; border-bottom: 1px solid #ccc }
 .wide { overflow-x: auto } table { border-collapse: collapse } td, th { padding: .15em .8em .15em 0; text-align: left;
 vertical-align: top } th { font-weight: 600 } .number { text-align: right; font-variant-numeric: tabular-nums;
-white-space: nowrap } .bar { background: #0072b2; height: .8em } .bars td:nth-child(2) { width: 50% }
+white-space: nowrap } .bar { background: #0072b2; height: .8em } .bars td:nth-child(2) { width: 40% }
 svg { width: 100%; max-width: 24em; height: auto } svg text { font: 4px system-ui, sans-serif; fill: #222 }
 .good { border-left: .4em solid #009e73; padding-left: .6em } .bad { border-left: .4em solid #d55e00;
 padding-left: .6em } td:first-child { min-width: 6em }
@@ -199,8 +199,8 @@ def _trust(codes: np.ndarray, p: np.ndarray) -> str:
         return f"<p>These are too few rows to tell. {words}</p>"
     if error <= most:
         return f'<p class="good">Yes, as far as these rows tell. {words}</p>'
-    side = "sure" if promised > right else "cautious"
-    return f'<p class="bad">Not quite: the model is too {side}. {words}</p>'
+    side, effect = ("sure", "more") if promised > right else ("cautious", "fewer")
+    return f'<p class="bad">Not quite: the model is too {side}; {effect} mistakes happen than it says. {words}</p>'
 
 
 def _calibration(codes: np.ndarray, p: np.ndarray, classes: np.ndarray) -> str:
@@ -235,13 +235,17 @@ def _comparison(codes: np.ndarray, models: Mapping[str, np.ndarray]) -> str:
     rows_and_codes, columns = (np.arange(len(codes)), codes), list[tuple[str, ...]]()
     for name, log_p in models.items():
         gains = own[rows_and_codes] - log_p[rows_and_codes]
-        error = np.std(gains) / np.sqrt(max(len(gains) - 1, 1))
-        gain = "" if not columns else "infinite" if np.isinf(gains).any() else f"{np.mean(gains):+.3f} ± {error:.3f}"
+        gain = "" if not columns else "infinite" if np.isinf(gains).any() else f"{np.mean(gains):+.3f}{_error(gains)}"
         rows = dict(score_rows(scores(codes, log_p), own.shape[1]))
         columns.append((name, *(value.partition(":")[0] for value in rows.values()), gain))
     lines = list(zip(("", *rows, f"gain of {first} (nats a row)"), *columns, strict=True))
     note = "<p>Lower errors are better. A gain that exceeds twice its standard error (after ±) is hardly chance.</p>"
     return _table(lines[0], lines[1:]) + note
+
+
+def _error(values: np.ndarray) -> str:
+    """The standard error of a mean, as text; a single value has none."""
+    return f" ± {np.std(values) / np.sqrt(len(values) - 1):.3f}" if len(values) > 1 else ""
 
 
 def _confusion(codes: np.ndarray, p: np.ndarray, classes: np.ndarray) -> str:
@@ -272,18 +276,19 @@ def _features(model: BaseEstimator, X: MatrixLike, codes: np.ndarray) -> str:
         shuffled, of_feature = rows.copy(), features == j
         shuffled[:, of_feature] = rng.permutation(rows[:, of_feature])
         falls[j] = before - model._log_proba(shuffled)[places]
-    fall, error = np.mean(falls, axis=1), np.std(falls, axis=1) / np.sqrt(max(len(some) - 1, 1))
-    names, order = feature_names(model), np.argsort(-fall, kind="stable")[:LISTED]
+    fall, names = np.mean(falls, axis=1), feature_names(model)
+    order = np.argsort(-fall, kind="stable")[:LISTED]
     widths = 100.0 * np.maximum(fall, 0.0) / max(np.max(fall), np.finfo(float).tiny)
     bars = "".join(
         f'<tr><td>{escape(names[j])}</td><td><div class="bar" style="width: {widths[j]:.1f}%"></div></td>'
-        f'<td class="number">{fall[j]:.3f} ± {1.96 * error[j]:.3f}</td></tr>'
+        f'<td class="number">{fall[j]:.3f}{_error(falls[j])}</td></tr>'
         for j in order
     )
     return (
         f'<table class="bars">{bars}</table><p>How much worse the predictions of {len(some)} test rows become (nats a '
-        "row, with 95 % intervals) if the feature's values are shuffled among them. A feature whose interval holds 0 "
-        f"has not shown that it matters. {len(order)} of {p} features are shown.</p>"
+        "row, with standard errors) if the feature's values are shuffled among them. A feature with less than two of "
+        f"its errors has not shown that it matters. {len(order)} of {p} features are shown, those without names by "
+        "their numbers from 0.</p>"
     )
 
 

@@ -27,7 +27,7 @@ from .output import check_output, output
 TRAINING_ROWS, N_NEIGHBORS = 400, 24
 # In a single split chance decides which of the better two comes first.
 SPLITS = 5
-OURS = "GPClassifier"
+OURS = f"xgpc, {N_NEIGHBORS} neighbours"
 # Rows that are drawn: those of the smallest probability.
 UNSURE = 12
 
@@ -65,7 +65,7 @@ def demo(arguments: argparse.Namespace) -> None:
     top, is_wrong = np.max(np.exp(log_p), axis=1), ours.classes_[np.argmax(log_p, axis=1)] != y_test
     order = np.argsort(top, kind="stable")
     unsure = order[: len(order) // 10]
-    print(f"What a {OURS} adds, in the first split:")
+    print(f"What GPClassifier(n_neighbors={N_NEIGHBORS}) adds, in the first split:")
     print(
         f"- Probabilities: {np.mean(~is_wrong):.1%} of the predicted digits are right; it expected {np.mean(top):.1%}."
     )
@@ -94,4 +94,4 @@ def _drawn(X: np.ndarray, y: np.ndarray, order: np.ndarray, model: BaseEstimator
             '<figure style="display: inline-block; margin: .5em; text-align: center">'
             f'<svg viewBox="0 0 8 8" style="width: 6em">{squares}</svg><figcaption>{text}</figcaption></figure>'
         )
-    return f"<section><h2>The digits that it is least sure of</h2>{''.join(pictures)}</section>"
+    return f"<section><h2>Digits that it is least sure of (first of {SPLITS} splits)</h2>{''.join(pictures)}</section>"

@@ -414,10 +414,10 @@ def is_categorical(setting: Sequence[Any] | str | None, table: Table, columns: S
             raise ValueError(f"categorical_features is a mask of {len(chosen)} columns; X has {len(columns)}.")
         return [bool(choice) for choice in chosen]
     places = [names.index(choice) if choice in names else choice for choice in chosen]
+    named = f"names must be among {names[:LISTED]}, those of X's columns," if names else "X has no names of columns,"
     if wrong := [place for place in places if isinstance(place, str) or not 0 <= place < len(columns)]:
         raise ValueError(
-            f"categorical_features has {wrong[0]!r}: names must be among {names[:LISTED]}, the names of columns of X, "
-            f"and positions are from 0 to {len(columns) - 1} here."
+            f"categorical_features has {wrong[0]!r}: {named} and positions are from 0 to {len(columns) - 1} here."
         )
     return [j in places for j in range(len(columns))]
 

@@ -136,7 +136,7 @@ class Gain(NamedTuple):
         less = f", less {self.optimism:.2g} for the parameters fitted to them" if self.n_learned else ""
         return (
             f"{self.how} a mean log probability of {self.scores.mean:.4g} nats{less}; under the class "
-            f"frequencies it is {self.base.mean:.4g}"
+            f"frequencies it is {self.base.mean:.4g}, with a standard error of the difference of {self.error:.2g}"
         )
 
 

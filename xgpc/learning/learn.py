@@ -81,7 +81,10 @@ def learn(fit: Fit, first: Candidate) -> Candidate:
     task = Task(near, near.part(rows if len(held_out) else None), first, k)
     is_auto = fit.config.has_auto_neighbors
     is_complete = is_auto and fit.source.n_rows < FEW_ROWS
-    sparse = _learned_in_part(task, is_complete)
+    part = task.part
+    if not is_complete and part.learns and isinstance(part.config.subset_sizes, str):
+        part = replace(part, config=replace(part.config, subset_sizes=[max(START_ROWS, first_rows(part))]))
+    sparse = learn_in_stages(part, first, None if is_complete else GROWING_ITERATIONS)
     if is_auto and has_passed(run.clock, LATEST_SHARE):
         run.skip("neighbours")
     else:
@@ -173,16 +176,6 @@ def _split(fit: Fit) -> Split | None:
         fit.run.history.add(decision="No neighbours: there are too few rows, or groups of rows, to hold some out.")
         return None
     return split
-
-
-def _learned_in_part(task: Task, completely: bool) -> Candidate:
-    """Learning without neighbours from the task's rows, if not completely, then with few iterations and points."""
-    part, first = task.part, task.first
-    if completely:
-        return learn_in_stages(part, first)
-    if part.learns and isinstance(part.config.subset_sizes, str):
-        part = replace(part, config=replace(part.config, subset_sizes=[max(START_ROWS, first_rows(part))]))
-    return learn_in_stages(part, first, GROWING_ITERATIONS)
 
 
 def _rise(fit: Fit, scores: Scores, simpler: Scores, errors: float = 0.0) -> Rise:
@@ -348,5 +341,5 @@ def accept_neighbors(
     if n_copies := fit.source.n_rows - len(local.X):
         same = f"{n_copies} of {fit.source.n_rows} rows have the features and the label of another"
         history.add(decision=f"{same}: among neighbours these are one row, with the sum of their weights.")
-    n_iter = sparse.n_iter + local_fit.n_iter
-    return replace(sparse, prior=local_fit.prior, n_iter=n_iter, local=(local, scores), notes=notes)
+    sparse = replace(sparse, n_iter=sparse.n_iter + local_fit.n_iter, notes=notes)
+    return replace(sparse, prior=local_fit.prior, local=(local, scores))

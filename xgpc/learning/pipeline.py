@@ -44,8 +44,8 @@ MOST_LEFT_OUT = 10_000
 # parameters where the fit is compared with the class frequencies (``LengthScalePrior.n_effective``).
 NARROW_SPREAD = 0.1
 NOTHING_SHOWN = (
-    "the fit has not shown that the features separate the classes. More rows may help, or a kernel whose length scales "
-    "start near the distance over which the classes change."
+    "the fit has not shown that the features separate the classes. More rows or other features may help; compare with "
+    "logistic regression."
 )
 # A kernel parameter whose logarithm is this near to a bound counts as being at the bound.
 AT_BOUND = 1e-3

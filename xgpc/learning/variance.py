@@ -8,6 +8,7 @@ import numpy as np
 
 from ..kernels.default import other_start
 from ..rows.clock import during
+from .candidates import Scores, accept
 from .fit import Candidate, Fit
 from .stages import FIRST_ROWS, Subsets, posterior_of, scores_of_rows
 
@@ -28,7 +29,7 @@ def raised_variance(fit: Fit, learned: Candidate) -> Candidate:
     if not (is_default and fit.record.is_multi_class and fit.hold_out.is_random) or fit.run.skipped:
         return learned
     rows = Subsets(fit.source.y, fit.run.random_state).rows(FIRST_ROWS)
-    part, groups, best, raised, factor = fit.part(rows), learned.prior.groups, -np.inf, learned, 1.0
+    part, groups, best, raised, scored = fit.part(rows), learned.prior.groups, -np.inf, learned, list[Scores]()
     with during("the choice of the variance"):
         for times in 2.0 ** np.arange(DOUBLINGS + 1):
             prior = learned.prior.rebuilt([other_start(group.spec, (1.0, times)) for group in groups], learned.prior.Z)
@@ -37,8 +38,10 @@ def raised_variance(fit: Fit, learned: Candidate) -> Candidate:
             total = float(scores.weight @ scores.values) - 0.5 * np.log(times) ** 2
             if total <= best:
                 break
-            best, raised, factor = total, raised.at(point.q, point.site), times
+            scored.append(scores)
+            best, raised = total, raised.at(point.q, point.site)
             fit.run.update(point.q, point.site)
-    if factor > 1.0:
-        fit.run.history.add(decision=f"With {factor:g} times the variance, rows left out in turn are predicted better.")
+    if len(scored) > 1:
+        what = f"{2.0 ** (len(scored) - 1):g} times the variance of the kernel"
+        accept((True, (scored[-1] - scored[0]).words, ""), what, fit.run.history)
     return raised

@@ -43,7 +43,7 @@ TUNED = {
     "jitter": ["approximations.sparse.JITTER"],
     "kept_rows": ["learning.stages.LAST_ROWS", "config.MOST_CLASS_ROWS"],
     "largest_r_hat": ["gibbs.classifier.LARGEST_R_HAT"],
-    "learned_rows": ["learning.stages.LAST_ROWS"],
+    "learned_rows": ["learning.stages.LAST_ROWS", "learning.learn.LAST_ROWS"],
     "many_neighbors": ["learning.learn.MANY_NEIGHBORS"],
     "measured_steps": ["inference.ascent.MEASURED"],
     "memory": ["app.commands.IN_MEMORY"],

@@ -88,7 +88,9 @@ def checkerboard(n, rng, cells=10, noise=0.02):
     return X, np.where(rng.random(n) < noise, 1 - colour, colour).astype(int)
 
 
-def test_neighbours_are_taken_where_classes_change_quickly():
+@pytest.mark.parametrize("deciding_rows", [131_072, 3000])
+def test_neighbours_are_taken_where_classes_change_quickly(deciding_rows, tuned):
+    tuned(learned_rows=deciding_rows)
     rng = np.random.default_rng(0)
     X, y = checkerboard(4000, rng)
     T, t = checkerboard(2000, rng)
@@ -112,8 +114,7 @@ def test_neighbours_are_left_out_where_classes_are_smooth(n_rows, cells):
     assert smooth.n_neighbors_ == 0
     assert any(text.startswith("Not taken: 24 neighbours") for text in smooth.decisions_)
     # A user who gives a kernel for few rows pays for no comparison.
-    given = fit(X, y, n_inducing=20, kernel=C() * RBF())
-    assert (given.n_neighbors_ == 24) == (n_rows >= 2000)
+    assert (fit(X, y, n_inducing=20, kernel=C() * RBF()).n_neighbors_ == 24) == (n_rows >= 2000)
 
 
 def test_repeated_rows_count_for_neighbours():
@@ -122,8 +123,7 @@ def test_repeated_rows_count_for_neighbours():
     places, labels = rng.normal(size=(4000, 2)), rng.integers(0, 2, 4000)
     seen, new = rng.integers(0, 4000, 2600), rng.integers(0, 4000, 2000)
     model = fit(places[seen], labels[seen])
-    share = 1.0 - len(np.unique(seen)) / 2600
-    assert 0.2 < share < 0.3
+    assert 0.2 < 1.0 - len(np.unique(seen)) / 2600 < 0.3
     assert model.n_neighbors_ == 24
     loss = losses(model, places[new], labels[new])
     is_repeated = np.isin(new, seen)

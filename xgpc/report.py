@@ -286,9 +286,9 @@ def _features(model: BaseEstimator, X: MatrixLike, codes: np.ndarray) -> str:
     )
     return (
         f'<table class="bars">{bars}</table><p>How much worse the predictions of {len(some)} test rows become (nats a '
-        "row, with standard errors) if the feature's values are shuffled among them. A feature with less than two of "
-        f"its errors has not shown that it matters. {len(order)} of {p} features are shown, those without names by "
-        "their numbers from 0.</p>"
+        "row, with standard errors) if the feature's values are shuffled among them. A feature matters if its "
+        f"number exceeds twice its standard error (after ±). {len(order)} of {p} features are shown; if they have no names "
+        "they are numbered from 0.</p>"
     )
 
 

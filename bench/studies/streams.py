@@ -3,8 +3,8 @@
 "Files" are Parquet files of rows in float32 whose classes change quickly in three of the features; the lowest possible
 NLL is that of the true probabilities. "Array" fits the same rows from memory. "Sample" is the number of rows that the
 model keeps for neighbours, if it has any. LightGBM, with early stopping, needs all rows in memory. The goals: a file of
-a million rows takes at most twice the time of the array, with the same result, and 45 s; 11 million rows take 180 s and
-4 GB, and their NLL is at most LightGBM's. Memory is the peak memory of the process. "Generated" are fits without
+a million rows takes at most 45 s and twice the time of the array, with the same result; 11 million rows take at most
+180 s and 4 GB, and have at most LightGBM's NLL. Memory is the peak memory of the process. "Generated" are fits without
 neighbours, with 100 inducing points, to rows of ten features that a function makes anew for each reading; the goals for
 100 million rows are 20 minutes and 1.5 GB.
 

@@ -104,10 +104,7 @@ def _iterator(source: object) -> Iterator[object] | None:
 
 def seed_of_keys(random_state: np.random.RandomState) -> np.ndarray:
     """Return the seed (4,) of the rows' keys; ``random_state`` stays as it is, and its numbers are other ones."""
-    before = random_state.get_state(legacy=False)
-    seed: np.ndarray = random_state.randint(2**32, size=4, dtype=np.uint64)
-    random_state.set_state(before)
-    return seed
+    return deepcopy(random_state).randint(2**32, size=4, dtype=np.uint64)
 
 
 def keys_from(seed: np.ndarray, start: int) -> np.random.Generator:

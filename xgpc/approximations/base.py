@@ -27,6 +27,7 @@ from ..statistics import FixedSites, SitesAtPosterior, Update, evaluated
 
 # Precision and linear term: (P, h) of coefficients, or of sites at training rows.
 Natural = tuple[np.ndarray, np.ndarray]
+# Every step of an ascent adds the identity, of one size in a fit; nothing writes to it.
 identity = lru_cache(2)(np.eye)
 # The number of a row -> its covariances (C, n) with n rows, without the white noise that is the row's own.
 ColumnOf = Callable[[int], np.ndarray]
@@ -253,8 +254,8 @@ class PosteriorOperations(Protocol):
         """Conditional variances (C, rows) given the values at all inducing points."""
 
     def kl_to(self, other: Self, enough: float = np.inf) -> float:
-        """KL(q || other) of two posteriors under the same prior, in nats; where it is ``enough`` or more, a number that
-        is so, too, will do."""
+        """KL(q || other) of two posteriors under the same prior, in nats. If it is at least ``enough``, the result
+        may be a lower bound that is at least ``enough``, too."""
 
     def times_mean(self, precision: np.ndarray) -> np.ndarray:
         """The linear term that a precision, as in ``eta``, has at the mean."""

@@ -132,7 +132,7 @@ def training_data(
     else:
         labels = checked_labels(y, n_rows)
         sorted_classes = np.sort(levels) if may_lack else np.unique(labels)
-        # It warns of more classes than half of the rows.
+        # scikit-learn's check warns where there are more classes than half of the rows.
         if not may_lack and len(sorted_classes) > 2:
             check_classification_targets(labels)
         codes = class_numbers(labels, sorted_classes, HOW_TO_NAME if may_lack else "")

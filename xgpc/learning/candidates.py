@@ -134,9 +134,10 @@ class Gain(NamedTuple):
     @property
     def words(self) -> str:
         less = f", less {self.optimism:.2g} for the parameters fitted to them" if self.n_learned else ""
+        error = "" if np.isnan(self.error) else f", with a standard error of the difference of {self.error:.2g}"
         return (
             f"{self.how} a mean log probability of {self.scores.mean:.4g} nats{less}; under the class "
-            f"frequencies it is {self.base.mean:.4g}, with a standard error of the difference of {self.error:.2g}"
+            f"frequencies it is {self.base.mean:.4g}{error}"
         )
 
 

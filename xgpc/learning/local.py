@@ -36,6 +36,7 @@ ROUNDS, CLASSES_ROUNDS = ((8000, 15), (32_000, 6)), ((8000, 15), (16_000, 20))
 # takes more than fifteen iterations, so kernels that each began anew were compared too early (NLL on cod-rna .074, with
 # turns .054). The second round may prefer another than the best: among more rows near ones are nearer.
 TURNS = ((0, 5), (1, 15), (2, 15), (0, 15))
+# Where a round is large, a trial with 1 / LEAST_ROUND of its rows, at least FEW_ROWS, shows whether it pays.
 # With more than FULL_CLASSES classes a round has fewer rows, but at least 1 / LEAST_ROUND of them, because each row
 # takes longer.
 FULL_CLASSES, LEAST_ROUND = 5, 4
@@ -172,8 +173,8 @@ def first_round(
 ) -> tuple[list[LocalFit], list[Split]]:
     """``prior``'s kernel, and the candidates as they learn from the held-out rows of some splits.
 
-    Among many rows the candidates learn from a quarter of them first, and go on with all if they are not hopeless.
-    Returns the results, and the splits that these have their scores from.
+    In a large round the candidates learn from a part of the rows first, and from all only if the best is not hopeless.
+    Returns the results, and the splits with the rows that were scored.
 
     Parameters
     ----------
@@ -185,7 +186,8 @@ def first_round(
     """
     none = Scores(np.empty(0), np.empty(0))
     n_rows = sum(len(rows) for split in splits for rows in split)
-    trial = [(support[::4], held_out[::4]) for support, held_out in splits] if n_rows >= 4 * FEW_ROWS else splits
+    step = LEAST_ROUND if n_rows >= LEAST_ROUND * FEW_ROWS else 1
+    trial = [(support[::step], held_out[::step]) for support, held_out in splits]
 
     def start(spec: KernelSpec, splits: list[Split]) -> LocalFit:
         initial = prior.rebuilt([spec], prior.Z)
@@ -218,7 +220,7 @@ def first_round(
         # checkerboards were the same.)
         tried = in_turns(start(nearer(first, X, min(1, k), n_threads), trial), trial)
     best = max(tried, key=score)
-    if trial is splits or is_hopeless(best, trial):
+    if step == 1 or is_hopeless(best, trial):
         return [unchanged, *tried], trial
     return [start(prior.spec, splits), *in_turns(best, splits)], splits
 

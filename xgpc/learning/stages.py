@@ -25,9 +25,10 @@ from .inducing import MAX_INDUCING, MOST_ALL_ROWS, with_more_points
 from .izmailov_kropotov import alternate, hybrid, joint
 from .optimizer import Outcome, profile
 
-# The first subset has FIRST_ROWS rows, one of FIRST_SHARE rows up to MOST_FIRST_ROWS, or ROWS_PER_POINT rows for each
-# inducing point, whichever are most. Fewer rows lead to a poor optimum, which later subsets keep. (Of 11 million rows
-# with waves in three of 28 features, 4000 and 16 000 rows show nothing and 32 000 do: NLL is .587 and .444.)
+# The first subset has FIRST_ROWS rows, the share 1 / FIRST_SHARE of all rows but at most MOST_FIRST_ROWS, or
+# ROWS_PER_POINT rows for each inducing point, whichever is most. Fewer rows lead to a poor optimum, which later subsets
+# keep. (Of 11 million rows with waves in three of 28 features, 4000 and 16 000 show nothing and 32 000 do: NLL is .587
+# and .444.)
 FIRST_ROWS, FIRST_SHARE, MOST_FIRST_ROWS, ROWS_PER_POINT = 4000, 32, 32_768, 40
 # Each subset has GROWTH times as many rows as the one before. The last has all rows, but at most LAST_ROWS.
 GROWTH, LAST_ROWS = 4, 131_072
@@ -108,17 +109,17 @@ Sizes = str | None | Sequence[int]
 
 
 def first_rows(fit: Fit, n_inducing: int = 0) -> int:
-    """Number of rows of the first subset."""
+    """Number of rows of the first subset, if there are so many, for a number of inducing points."""
     return max(FIRST_ROWS, min(fit.n_rows // FIRST_SHARE, MOST_FIRST_ROWS), ROWS_PER_POINT * n_inducing)
 
 
-def subset_sizes(n_rows: int, least: int, sizes: Sizes) -> list[int]:
-    """Sizes of the successive subsets; ``sizes`` is "auto", None for all rows at once, or an increasing sequence."""
+def subset_sizes(n_rows: int, first: int, sizes: Sizes) -> list[int]:
+    """Sizes of the successive subsets: for "auto" from ``first`` rows on, all rows at once for None, or as given."""
     if sizes is None:
         return [n_rows]
     if not isinstance(sizes, str):
         return sorted({min(int(size), n_rows) for size in sizes})
-    schedule, size, last = list[int](), least, min(n_rows, LAST_ROWS)
+    schedule, size, last = list[int](), first, min(n_rows, LAST_ROWS)
     # A subset of half the rows or more is not worth a stage of its own.
     while 2 * size < last:
         schedule.append(size)

@@ -287,8 +287,8 @@ def _features(model: BaseEstimator, X: MatrixLike, codes: np.ndarray) -> str:
     return (
         f'<table class="bars">{bars}</table><p>How much worse the predictions of {len(some)} test rows become (nats a '
         "row, with standard errors) if the feature's values are shuffled among them. A feature matters if its "
-        f"number exceeds twice its standard error (after ±). {len(order)} of {p} features are shown; if they have no names "
-        "they are numbered from 0.</p>"
+        f"number exceeds twice its standard error (after ±). {len(order)} of {p} features are shown; if they have no "
+        "names, they are numbered from 0.</p>"
     )
 
 

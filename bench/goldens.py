@@ -23,8 +23,9 @@ from xgpc import BayesianLinearClassifier, GPClassifier, systems
 
 TOLERANCE = 1e-4
 FILE = "goldens.json"
-# Fits to many rows, which learn the kernel of neighbours in rounds. Studies of few rows or given kernels have none.
-ROUNDS = {"defaults, rounds with neighbours"}
+# Fits to many rows, which learn the kernel of neighbours in rounds, or the variance from held-out rows. Studies of few
+# rows or given kernels have none.
+ROUNDS = {"defaults, rounds with neighbours", "defaults, variance by held-out rows"}
 GIVEN = {"optimizer": None, "n_inducing": 40, "n_neighbors": 0}
 SHOWN = 5
 
@@ -39,6 +40,7 @@ FITS = {
     "defaults, several classes": ("wine", GPClassifier()),
     "defaults, neighbours": ("moons", GPClassifier(n_inducing=32)),
     "defaults, rounds with neighbours": ("checkerboard", GPClassifier(n_inducing=32)),
+    "defaults, variance by held-out rows": ("ringnorm", GPClassifier(n_inducing=16, n_neighbors=0)),
     "neighbours, given kernel": ("moons", GPClassifier(kernel(2), n_inducing=32, n_neighbors=16, optimizer=None)),
     "exact bound": ("breast-cancer", GPClassifier(Matern(5.0, nu=1.5), **GIVEN)),
     "full process": ("wine", GPClassifier(kernel(13), inducing_points="all", optimizer=None)),

@@ -105,12 +105,12 @@ def paper(page, stored):
 
 
 def wrapped(text):
-    """Paragraphs in lines of 120 characters; the lines of tables stay."""
-    parts = text.split("\n\n")
-    return "\n\n".join(
-        part if part.startswith("|") else textwrap.fill(part, 120, break_long_words=False, break_on_hyphens=False)
-        for part in parts
-    )
+    """Paragraphs and items of lists in lines of 120 characters; the lines of tables stay."""
+    return "\n".join(
+        line if line.startswith("|") else textwrap.fill(
+            line, 120, subsequent_indent="  " * line.startswith("* "), break_long_words=False, break_on_hyphens=False
+        ) for line in text.splitlines()
+    )  # fmt: skip
 
 
 def failures(found):
@@ -152,9 +152,9 @@ def next_to_gaussian_processes(found):
     if not reached:
         return ""
     return (
-        "GPyTorch and GPflow have sparse Gaussian processes, too. With 100 inducing points, xgpc comes within .002 "
-        f"nats of the best test likelihood of both on {len(reached)} of {len(ratios)} sets, and gets there "
-        f"{min(reached):.0f} to {max(reached):.0f} times as fast as the faster of them (median "
+        "GPyTorch and GPflow have sparse Gaussian processes, too. With 100 inducing points each, xgpc comes within "
+        f".002 nats of the better library's best test likelihood on {len(reached)} of {len(ratios)} sets. To get there, "
+        f"the faster of the two libraries needs {min(reached):.0f} to {max(reached):.0f} times as long as xgpc (median "
         f"{np.median(reached):.0f})."
     )
 
@@ -170,7 +170,7 @@ def summary(stored):
         f"All methods fit {len(shown)} public data sets with their default parameters and two threads; boosted trees "
         f"use a tenth of the training rows to choose the number of trees. Sets with at most {trees.FEW_ROWS} training "
         f"rows are split {trees.SPLITS} times. xgpc wins on a set if its negative log likelihood of the test rows is "
-        f"lower by more than two standard errors of the paired difference. It loses {trees.losses(shown)}."
+        f"lower by more than two standard errors of the paired difference. xgpc loses {trees.losses(shown)}."
     )
     newer = trees.next_to_newer(shown)
     ranks = trees.mean_ranks(chosen, trees.NAMES)
@@ -179,13 +179,12 @@ def summary(stored):
         f"{METHODS[name].title}" for name in trees.STRONGEST
     )  # fmt: skip
     others = ranks and (
-        f"The defaults of xgpc were not chosen on these sets but on {len(chosen)} others; there its mean rank is "
-        f"{ranks['xgpc']:.2f} of {len(ranks)}, and its wins and losses are {counts}."
+        f"The defaults of xgpc were chosen on {len(chosen)} other sets. On those sets the mean rank of xgpc is "
+        f"{ranks['xgpc']:.2f} (of {len(ranks)} methods), and its wins and losses are {counts}."
     )
     of_chosen = others if unseen and others else "The defaults of xgpc were chosen on these sets."
-    text = " ".join(
-        filter(None, (protocol, newer, of_chosen, trees.ratios(found), next_to_gaussian_processes(stored["svgp"])))
-    )
+    sentences = newer, of_chosen, trees.ratios(found), next_to_gaussian_processes(stored["svgp"])
+    text = "\n\n".join([protocol, "\n".join(f"* {sentence}" for sentence in sentences if sentence)])
     alternative = f"Negative log likelihood of xgpc, divided by that of boosted trees, on {len(found)} data sets"
     picture = f"![{alternative}]({PICTURE.relative_to(records.ROOT)})"
     return f"{picture}\n\n{trees_rows(shown)}\n\n{wrapped(text)}"

@@ -193,9 +193,9 @@ def sets_with(found, name, letter):
 
 
 def losses(found):
-    """The sets on which xgpc loses, by method, as the end of a sentence that begins with "xgpc loses"."""
-    lost = {METHODS[name].title: sets_with(found, name, "L") for name in OTHERS}
-    return "; ".join(f"to {title} on {', '.join(sets)}" for title, sets in lost.items() if sets) or "on no set"
+    """The sets on which xgpc loses, and to which methods, as the end of a sentence that begins with "xgpc loses"."""
+    lost = {one: [METHODS[name].title for name in OTHERS if one in sets_with(found, name, "L")] for one in found}
+    return "; ".join(f"on {one} to {' and '.join(titles)}" for one, titles in lost.items() if titles) or "on no set"
 
 
 def likelihood(one):
@@ -271,7 +271,7 @@ def verdicts(found):
     pieces = []
     for title, half in halves(found).items():
         if half:
-            pieces += [standings(half, NAMES, f"{len(half)} {title}"), f"There xgpc loses {losses(half)}."]
+            pieces += [standings(half, NAMES, f"{len(half)} {title}"), f"On these sets xgpc loses {losses(half)}."]
     if pieces and (times := ratios(found)):
         pieces[-1] += f" {times}"
     return pieces
@@ -287,10 +287,10 @@ def next_to_newer(found):
     """Wins and losses against newer methods, as a sentence; empty without records."""
     counts = [
         f"{len(sets_with(found, name, 'W'))} and {len(sets_with(found, name, 'L'))} against {METHODS[name].title}"
-        + (f" (on {count} of {len(found)})" if count < len(found) else "")
+        + (f" (measured on {count} of the {len(found)} sets)" if count < len(found) else "")
         for name, count in newer_with_scores(found).items()
     ]
-    return counts and f"Next to newer methods, xgpc's wins and losses on these sets are {', '.join(counts)}."
+    return counts and f"The wins and losses of xgpc on these sets next to newer methods are {', '.join(counts)}."
 
 
 def newer(records):

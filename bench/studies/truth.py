@@ -196,7 +196,7 @@ def report(records):
     of_fits = [[name, *(mean_and_error(found["learned"][v]["coverage"]) for v in variances),
                 *(number(found["learned"][v]["slope"], 2) for v in variances)]
                for name, found in kinds["learned"].items()]  # fmt: skip
-    rates = [f"{name}, {way}: {median_of(runs, 'rate'):.0f} effective draws a second."
+    rates = [f"With {name}, {way} makes {median_of(runs, 'rate'):.0f} effective draws a second."
              for name, found in kinds["sampler"].items() for way, runs in found["sampler"].items()]  # fmt: skip
     r_hats = [found["r_hat"] for kind in ("posterior", "coverage") for found in kinds[kind].values()]
     return "\n\n".join([

@@ -154,8 +154,8 @@ def next_to_gaussian_processes(found):
     return (
         "GPyTorch and GPflow have sparse Gaussian processes, too. With 100 inducing points each, xgpc comes within "
         f".002 nats of the better library's best test likelihood on {len(reached)} of {len(ratios)} sets. To get "
-        f"there, the faster of the two libraries needs {min(reached):.0f} to {max(reached):.0f} times as long as xgpc (median "
-        f"{np.median(reached):.0f})."
+        f"there, the faster of the two libraries needs {min(reached):.0f} to {max(reached):.0f} times as long as xgpc "
+        f"(median {np.median(reached):.0f})."
     )
 
 

@@ -116,24 +116,37 @@ def test_restarts_never_lower_the_bound(kernel, n_inducing):
         assert again.n_iter_ > once.n_iter_
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_where_points_cannot_carry_the_function_a_larger_variance_predicts_new_rows_better(seed):
+def rough(seed):
+    """Rows and labels of a function that few inducing points cannot carry."""
     rng = np.random.default_rng(seed)
     X, frequencies = rng.normal(size=(3200, 8)), rng.normal(size=(8, 500)) / 8**0.5
     # 500 random waves are nearly a draw of a process with an RBF kernel of variance 100.
     f = (100.0 / 250.0) ** 0.5 * np.cos(X @ frequencies + rng.uniform(0.0, 2.0 * np.pi, 500)) @ rng.normal(size=500)
-    y = rng.random(3200) < 1.0 / (1.0 + np.exp(-f))
-    few = {"n_inducing": 16, "n_neighbors": 0, "random_state": 0}
-    raised = GPClassifier(**few).fit(X[:2200], y[:2200])
+    return X, (rng.random(3200) < 1.0 / (1.0 + np.exp(-f))).astype(int)
+
+
+FEW_POINTS = {"n_inducing": 16, "n_neighbors": 0, "random_state": 0}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_points_cannot_carry_the_function_a_larger_variance_predicts_new_rows_better(seed):
+    X, y = rough(seed)
+    raised = GPClassifier(**FEW_POINTS).fit(X[:2200], y[:2200])
     (decision,) = (text for text in raised.decisions_ if "times the variance of the kernel" in text)
     kernel = clone(raised.kernel_)
     kernel.k1.constant_value /= float(decision.split()[1])
-    few |= {"kernel": kernel, "optimizer": None, "inducing_points": raised.inducing_points_}
-    lower = GPClassifier(**few).fit(X[:2200], y[:2200])
-    p = [model.predict_proba(X[2200:])[np.arange(1000), y[2200:].astype(int)] for model in (raised, lower)]
+    given = {"kernel": kernel, "optimizer": None, "inducing_points": raised.inducing_points_}
+    lower = GPClassifier(**FEW_POINTS | given).fit(X[:2200], y[:2200])
+    p = [model.predict_proba(X[2200:])[np.arange(1000), y[2200:]] for model in (raised, lower)]
     gains = np.log(p[0]) - np.log(p[1])
     assert np.mean(gains) > np.std(gains) / 1000**0.5
     assert raised.elbo_ < lower.elbo_
+
+
+def test_in_the_schemes_of_papers_the_bound_chooses_the_variance():
+    X, y = rough(0)
+    model = GPClassifier(**FEW_POINTS, bound="polya-gamma", optimizer="alternate").fit(X[:2200], y[:2200])
+    assert not any("times the variance of the kernel" in text for text in model.decisions_)
 
 
 # Data at the limits.

@@ -31,7 +31,8 @@ def raised_variance(fit: Fit, learned: Candidate) -> Candidate:
     .012 and .010; of two classes it is lower by .011 and .001 for splice and magic.) The logarithm of the factor has a
     standard normal prior, as the same rows have determined the length scales.
     """
-    is_default = fit.learns and fit.config.kernel is None and len(learned.prior.groups) == 1
+    # The other schemes are those of papers, where the bound chooses the variance.
+    is_default = fit.config.optimizer == "profile" and fit.config.kernel is None and len(learned.prior.groups) == 1
     part_and_score = _left_out(fit, learned) if is_default and not fit.run.skipped else None
     if part_and_score is None:
         return learned
@@ -68,6 +69,6 @@ def _left_out(fit: Fit, learned: Candidate) -> tuple[Fit, Callable[[Point[Kernel
     if fit.source.n_rows < FEW_ROWS or fit.hold_out.splitter is not None:
         return None
     support, held_out = fit.hold_out.decision()
-    part = fit.part(support)
-    part = part.part(Subsets(part.source.y, random_state).rows(first_rows(fit, learned.prior.n_inducing)))
+    some = Subsets(fit.source.y[support], random_state).rows(first_rows(fit, learned.prior.n_inducing))
+    part = fit.part(support if some is None else support[some])
     return (part, lambda point: predicted(fit, point.q, point.site, held_out)) if len(held_out) else None

@@ -12,7 +12,6 @@ from ..inference.sweeps import start_sites
 from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
 from ..likelihoods import RECORDS
 from ..rows.clock import during, has_passed
-from ..rows.coinciding import taken
 from ..status import warn_user
 from .all_rows import AllRows
 from .candidates import Gain, Rise, Scores, accept, joined
@@ -298,8 +297,7 @@ def accept_neighbors(
         support = Subsets(fit.source.y[rows], fit.run.random_state).rows(LAST_ROWS)
         deciding = np.union1d(rows[support], held_out)
     sites = start_sites(fit.source, task.site(local_fit.prior, log_scale))
-    for terms, learned in zip(sites, local_fit.sites, strict=True):
-        terms[:, rows] = learned
+    sites[:, :, rows] = local_fit.sites
     if is_auto and len(held_out):
         part = task.part.part(support)
         point = posterior_of(part, without, NATS_OF_ROW * part.source.n_rows)
@@ -309,7 +307,7 @@ def accept_neighbors(
     all_rows = AllRows(task, local_fit.prior, log_scale, fit.part(None if support is None else deciding).source)
     if len(held_out):
         apart = np.searchsorted(deciding, held_out)
-        sweeps, left_out = all_rows.without(apart, taken(sites, deciding))
+        sweeps, left_out = all_rows.without(apart, sites[:, :, deciding])
         scores = replace(left_out.scores, groups=fit.hold_out.groups_of(held_out))
         if is_auto and sweeps.converged:
             rise = _rise(fit, scores, simpler, errors)
@@ -323,9 +321,7 @@ def accept_neighbors(
                 return sparse
             notes = (*notes, f"{gain.words}: the labels of near rows mislead. {NO_USE}")
         # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
-        joined = all_rows.distinct.parts(all_rows.joined(sweeps, apart, left_out))
-        for terms, known in zip(sites, joined, strict=True):
-            terms[:, deciding] = known
+        sites[:, :, deciding] = all_rows.distinct.parts(all_rows.joined(sweeps, apart, left_out))
         if fit.learns:
             log_scale = left_out.log_scale(log_scale, log_scale_bounds(task))
     if sweeps is None or sweeps.converged:

@@ -73,11 +73,6 @@ class Task:
     def executor(self) -> Executor:
         return self.fit.run.executor
 
-    @property
-    def is_single(self) -> bool:
-        """Whether there is a single latent function."""
-        return self.fit.n_latents == 1
-
     def site(self, prior: KernelPrior, log_scale: float) -> Site:
         """The site function, whose prior mean depends on prior and variance factor."""
         site = self.fit.prior_mean.scaled(float(np.exp(log_scale))).site(self.first.site, prior)
@@ -253,7 +248,7 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
     prior, history, executor = start.prior, task.fit.run.history, task.executor
     size = {"n_rows": sum(len(rows) for split in splits for rows in split), "n_inducing": prior.n_inducing}
     history.tell(stage="neighbours", **size)
-    sites, scores, n_sweeps = (start.sites[0].copy(), start.sites[1].copy()), list[HeldOutScore](), 0
+    sites, scores, n_sweeps = start.sites.copy(), list[HeldOutScore](), 0
     log_priors = task.first.length_scale_prior, 1.0 / len(splits)
     for support, held_out in splits:
         distinct, held_out_rows = Distinct.of(task.part.source.sample(support)), task.part.source.sample(held_out)
@@ -262,14 +257,12 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
         # Another row can have all rows as neighbours, a row itself only the others.
         among = in_order(near.of_rows(min(k, rows.n_rows - 1), executor.n_threads))
         local = Local.of(executor, rows, prior, among, task.site(prior, start.log_scale))
-        here = distinct.sums((sites[0][:, support], sites[1][:, support]))
-        sweeps = converged_sites(local, here, round_tolerance(local.site))
+        sweeps = converged_sites(local, distinct.sums(sites[:, :, support]), round_tolerance(local.site))
         held_out_index, n_sweeps = near.of(held_out_rows.X, k, executor.n_threads), n_sweeps + sweeps.n_sweeps
         # Other kernels have other covariances.
         local = replace(local, blocks=None)
         scores.append(HeldOutScore(local, rows, held_out_rows, held_out_index, sweeps.sites, *log_priors))
-        for all_rows, part in zip(sites, distinct.parts(sweeps.sites), strict=True):
-            all_rows[:, support] = part
+        sites[:, :, support] = distinct.parts(sweeps.sites)
     # A single support row has no neighbours, so there is nothing to learn.
     most = max_iter if all(score.local.index.shape[1] for score in scores) else 0
     best = maximised(scores, start.parameters, start.scale, _limits(task, start), most, history)
@@ -298,7 +291,7 @@ def _limits(task: Task, start: LocalFit) -> np.ndarray:
     parameters = start.parameters
     low, high = np.vstack([start.prior.spec.bounds, log_scale_bounds(task)]).T
     low, high = np.maximum(low, parameters - MAX_STEP), np.minimum(high, parameters + MAX_STEP)
-    if not task.is_single:
+    if task.fit.n_latents > 1:
         is_variance = np.array([*("constant_value" in name for name in start.prior.spec.names), False])
         high = np.where(is_variance, np.minimum(high, np.maximum(parameters, np.log(MOST_VARIANCE))), high)
     return np.column_stack([low, high])

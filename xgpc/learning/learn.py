@@ -199,11 +199,8 @@ def _gain(task: Task, scores: Scores, fit: Fit, held_out: np.ndarray) -> Gain:
 
 def _scores_without(task: Task, without: Candidate, splits: list[Split]) -> Scores:
     """Scores of the held-out rows of some splits, predicted without neighbours from the support rows."""
-    scores, anew = list[Scores](), without.under(without.prior)
-    for support, held_out in splits:
-        point = posterior_of(task.part.part(support), anew)
-        scores.append(predicted(task.part, point.q, point.site, held_out))
-    return joined(scores)
+    part, anew = task.part, without.under(without.prior)
+    return joined([predicted(part, posterior_of(part.part(support), anew), held_out) for support, held_out in splits])
 
 
 def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
@@ -300,8 +297,7 @@ def accept_neighbors(
     sites[:, :, rows] = local_fit.sites
     if is_auto and len(held_out):
         part = task.part.part(support)
-        point = posterior_of(part, without, NATS_OF_ROW * part.source.n_rows)
-        simpler = predicted(fit, point.q, point.site, held_out)
+        simpler = predicted(fit, posterior_of(part, without, NATS_OF_ROW * part.source.n_rows), held_out)
     # Sweeps need the memory of the passes' cache.
     task.part.source.forget()
     all_rows = AllRows(task, local_fit.prior, log_scale, fit.part(None if support is None else deciding).source)

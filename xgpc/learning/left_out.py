@@ -34,7 +34,7 @@ def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
         point = posterior_of(part, learned)
         y, weight = labels_and_weights(part.source)
         totals = np.bincount(fit.record.codes(y), weight, len(fit.classes))
-        scores = predicted(fit, point.q, point.site, held_out)
+        scores = predicted(fit, point, held_out)
         gains.append(Gain.of(scores, fit.hold_out.labels[held_out], totals, "Left out in turn, parts of the rows have"))
     if not gains or own.skipped:
         return None

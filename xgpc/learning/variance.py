@@ -70,4 +70,4 @@ def _left_out(fit: Fit, learned: Candidate) -> tuple[Fit, Callable[[Point[Kernel
     support, held_out = fit.hold_out.decision()
     part = fit.part(support)
     part = part.part(Subsets(part.source.y, random_state).rows(first_rows(fit, learned.prior.n_inducing)))
-    return (part, lambda point: predicted(fit, point.q, point.site, held_out)) if len(held_out) else None
+    return (part, lambda point: predicted(fit, point, held_out)) if len(held_out) else None

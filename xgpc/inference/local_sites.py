@@ -29,11 +29,9 @@ from ..rows.executor import Executor, parts_for, parts_of
 from ..rows.source import ArraySource, labels_and_weights
 
 # Without a row's own term, at least this share of q(z)'s precision in direction b is left, against rounding errors; the
-# least share seen was .04.
+# least share seen was .04. As much of a row's precision is left without its whole site, if its weight is below 1; sites
+# of early sweeps need this limit.
 LEAST_LEFT = 1e-3
-# Without the whole site of a row of weight below 1, at least this share of the row's precision is left; sites of early
-# sweeps need this limit.
-LEAST_WITHOUT = 1e-3
 # With several classes, a sweep solves for the linear terms to this share of the first residual, by at most NEWTON_STEPS
 # Newton steps, each of the first length in NEWTON_RATES that reduces it. A step is found by GMRES with this tolerance
 # and at most GMRES_ITER products. More accurate solves took as many sweeps and more time (pendigits: 1.17 and 1.59 s).
@@ -144,7 +142,7 @@ class Sweep:
         left = np.maximum(1.0 - s * b_variance, LEAST_LEFT)
         mean = neighbours.mean + (b_mean - b_variance * g) / left
         variance = neighbours.variance + b_variance / left
-        own_share, most = local.site.record.cavity.own_share(local.labels[1]), 1.0 - LEAST_WITHOUT
+        own_share, most = local.site.record.cavity.own_share(local.labels[1]), 1.0 - LEAST_LEFT
         own = variance * (own_share * sites[0])
         part_left = most / np.maximum(most, -own)
         neighbours = neighbours if keep_b else neighbours._replace(b=no_b)

@@ -101,9 +101,10 @@ class AllRows:
         return sweeps.sites + self.distinct.sums(start)
 
     def posterior(self, sites: Sites, log_scale: float) -> tuple[LocalPosterior, Swept]:
-        """The local posterior with all labels."""
+        """The local posterior with all labels; ``sites``, of the data's rows, are where its sweeps start."""
         prior, k, scale = self.prior, self.task.n_neighbors, float(np.exp(log_scale))
-        sweeps = self.sweep(replace(self.local, site=self.task.site(prior, log_scale)), sites, is_last=True)
+        local = replace(self.local, site=self.task.site(prior, log_scale))
+        sweeps = self.sweep(local, self.distinct.sums(sites), is_last=True)
         # The model keeps its own read-only copy of the rows, in the order in which they were given.
         X = np.array(self.distinct.source.X, order="C")
         labels, n_latents, q = labels_and_weights(self.distinct.source), self.task.fit.n_latents, sweeps.q
@@ -117,7 +118,7 @@ def with_more_rows(task: Task, q: LocalPosterior, stay: np.ndarray) -> tuple[Loc
     all_rows = AllRows(task, q.prior, float(np.log(q.variance_scale)), task.part.source)
     sites = start_sites(task.part.source, all_rows.local.site)
     sites[:, :, : len(stay)] = q.precision[:, stay], q.linear[:, stay]
-    return all_rows.posterior(all_rows.distinct.sums(sites), all_rows.log_scale)
+    return all_rows.posterior(sites, all_rows.log_scale)
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,6 @@ SCORED_ROWS = 300
 # Default number of neighbours (fewer predict worse, more take longer for no gain); a number above MANY_NEIGHBORS gives
 # a warning.
 DEFAULT_NEIGHBORS, MANY_NEIGHBORS = 24, 200
-# Before neighbours are tried, the model without them learns from START_ROWS rows in GROWING_ITERATIONS iterations.
-START_ROWS = 2 * FIRST_ROWS
 # Neighbours are tried only if less than this share of the fit's time has passed: learning with them takes up to three
 # times as long as the start, and is of no use before it is complete.
 LATEST_SHARE = 0.25
@@ -84,7 +82,8 @@ def learn(fit: Fit, first: Candidate) -> Candidate:
     is_complete = is_auto and fit.source.n_rows < FEW_ROWS
     part = task.part
     if not is_complete and part.learns and isinstance(part.config.subset_sizes, str):
-        part = replace(part, config=replace(part.config, subset_sizes=[max(START_ROWS, first_rows(part))]))
+        # Neighbours are compared with what few iterations on twice the rows of a first subset learn.
+        part = replace(part, config=replace(part.config, subset_sizes=[max(2 * FIRST_ROWS, first_rows(part))]))
     sparse = learn_in_stages(part, first, None if is_complete else GROWING_ITERATIONS)
     if is_auto and has_passed(run.clock, LATEST_SHARE):
         run.skip("neighbours")
@@ -323,7 +322,7 @@ def accept_neighbors(
     if sweeps is None or sweeps.converged:
         if support is not None:
             all_rows = AllRows(task, local_fit.prior, log_scale, fit.source)
-        local, sweeps = all_rows.posterior(all_rows.distinct.sums(sites), log_scale)
+        local, sweeps = all_rows.posterior(sites, log_scale)
     if not sweeps.converged:
         failed = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
         history.add(decision=failed)

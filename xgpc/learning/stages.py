@@ -187,7 +187,7 @@ class Learner:
 
         First inducing points are added while this pays; then the subsets grow.
         """
-        plan = self._planned(self.sizes(start.prior))
+        plan = self._plan(start.prior)
         is_growing, candidate = start.grow_to > 0, start
         self.work = 0.0
         while is_growing or plan:
@@ -201,7 +201,7 @@ class Learner:
             if richer is None:
                 richer = self._started_again(start, outcome, size)
             if richer is None:
-                is_growing, plan = False, self._planned(self._sizes_after(size, candidate.prior))
+                is_growing, plan = False, self._plan(candidate.prior, size)
             else:
                 candidate = candidate.at(richer.point.q, richer.point.site)
         return outcome
@@ -288,18 +288,14 @@ class Learner:
         """The fit to a subset of so many rows."""
         return self.fit.part(self._subsets.rows(size))
 
-    def _planned(self, sizes: list[int]) -> list[tuple[int, Options]]:
-        """Numbers of rows with the options of their stages."""
+    def _plan(self, prior: KernelPrior, after: int = 0) -> list[tuple[int, Options]]:
+        """Numbers of rows above ``after``, with the options of their stages; none without an optimizer."""
+        sizes = [] if self.optimize is None else [size for size in self.sizes(prior) if size > after]
         planned, options = [], self.options
         for size in sizes[:-1]:
             most = max(options.max_iter, SUBSET_FACTOR * options.max_iter * sizes[0] // size)
             planned.append((size, replace(self.early, max_iter=min(self.early.max_iter, most))))
         return planned + [(size, options) for size in sizes[-1:]]
-
-    def _sizes_after(self, size: int, prior: KernelPrior) -> list[int]:
-        """Subsets that remain after the number of points was chosen on ``size`` rows."""
-        # Without an optimizer nothing is learned.
-        return [] if self.optimize is None else [larger for larger in self.sizes(prior) if larger > size]
 
     def _work(self, size: int, prior: KernelPrior) -> float:
         """Multiplications of a pass: for each row m kernel values of d features, and three products with m x m."""
@@ -323,7 +319,7 @@ class Learner:
         size = self.sizes(prior)[0]
         if isinstance(self._sizes, str):
             size = min(self.fit.source.n_rows, LAST_ROWS, first_rows(self.fit, prior.n_inducing))
-        if not self._sizes_after(size, prior):
+        if not self._plan(prior, size):
             return size, self.options
         return size, replace(self.early, max_iter=min(GROWING_ITERATIONS, self.options.max_iter))
 

@@ -82,7 +82,7 @@ def learn(fit: Fit, first: Candidate) -> Candidate:
     is_complete = is_auto and fit.source.n_rows < FEW_ROWS
     part = task.part
     if not is_complete and part.learns and isinstance(part.config.subset_sizes, str):
-        # Neighbours are compared with what few iterations on twice the rows of a first subset learn.
+        # Before neighbours are tried, the model without them learns from these rows in GROWING_ITERATIONS iterations.
         part = replace(part, config=replace(part.config, subset_sizes=[max(2 * FIRST_ROWS, first_rows(part))]))
     sparse = learn_in_stages(part, first, None if is_complete else GROWING_ITERATIONS)
     if is_auto and has_passed(run.clock, LATEST_SHARE):

@@ -120,8 +120,6 @@ def nearer(spec: KernelSpec, X: np.ndarray, k: int, n_threads: int) -> KernelSpe
     If labels change many times across the data, they look like noise at longer length scales, and the score does not
     rise from there (four of six random states on a checkerboard of 8 by 8 fields, 2500 rows).
     """
-    if not k:
-        return spec
     near = Neighbours(X, metric(spec.at(X[:1])))
     distance = float(np.median(near.metric.distances(X, X[near.of_rows(k, n_threads)[:, -1]])))
     return _longer(spec, np.log(distance), spec) if 0.0 < distance < 1.0 else spec
@@ -213,7 +211,7 @@ def first_round(
         # A kernel without structure may have scored best among the starts and stayed as it was: try length scales
         # within which half of the rows have their nearest neighbour. (With the eighth neighbour, scores on
         # checkerboards were the same.)
-        tried = in_turns(start(nearer(first, X, min(1, k), n_threads), trial), trial)
+        tried = in_turns(start(nearer(first, X, 1, n_threads), trial), trial)
     best = max(tried, key=score)
     if step == 1 or is_hopeless(best, trial):
         return [unchanged, *tried], trial

@@ -240,7 +240,7 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
         if not accept(_rise(task.fit, best.corrected, simpler, errors), what, history):
             return sparse
     elif max_iter and not best.n_learned:
-        gain = _gain(task, tried[-1].corrected, part, best.held_out)
+        gain = _gain(task, tried[-1].corrected, part, np.concatenate([rows for _, rows in splits]))
         if not gain.is_shown:
             note = (
                 f"{gain.words}. The gain of {gain.nats:+.2g} shows no structure: the kernel is that without neighbours."

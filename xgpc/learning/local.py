@@ -88,8 +88,7 @@ class LocalFit:
     ----------
     log_scale : float, logarithm of the factor
     scale : (p,), as in ``Maximum``; learning divides the parameters by it
-    held_out : (q,), numbers of the last round's held-out rows
-    learned : their scores after the round's learning
+    learned : scores of the last round's held-out rows after its learning
     n_learned : effective number of parameters that rounds have fitted to held-out rows
     """
 
@@ -97,7 +96,6 @@ class LocalFit:
     sites: Sites
     log_scale: float
     scale: np.ndarray
-    held_out: np.ndarray
     learned: Scores
     n_learned: float
     n_iter: int
@@ -185,7 +183,7 @@ def first_round(
     def start(spec: KernelSpec, splits: list[Split]) -> LocalFit:
         initial = prior.rebuilt([spec], prior.Z)
         sites, scale = start_sites(task.part.source, task.site(initial, 0.0)), np.ones(len(spec.theta) + 1)
-        return fitted_round(task, LocalFit(initial, sites, 0.0, scale, np.arange(0), none, 0.0, 0), splits, 0)
+        return fitted_round(task, LocalFit(initial, sites, 0.0, scale, none, 0.0, 0), splits, 0)
 
     X, n_threads = Distinct.of(task.part.source.sample(splits[-1][0])).source.X, task.executor.n_threads
     k, n_iter = min(task.n_neighbors, len(X) - 1), min(max_iter, size_of_round(0, task.fit.n_latents)[1])
@@ -268,15 +266,12 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
     work = {"n_neighbors": k, "sweeps": n_sweeps, "evaluations": best.n_evaluations}
     history.add(**size, **work, held_out_score=best.before.mean, learned_score=best.scores.mean)
     log_scale, n_iter = float(best.parameters[-1]), start.n_iter + best.n_iter
-    held_out = np.concatenate([rows for _, rows in splits])
-    groups = task.part.hold_out.groups_of(held_out)
+    groups = task.part.hold_out.groups_of(np.concatenate([rows for _, rows in splits]))
     n_learned = start.n_learned
     if most:
         # The variance factor is one parameter more.
         n_learned = task.first.length_scale_prior.n_effective(prior.spec) + 1.0
-    return LocalFit(
-        prior, sites, log_scale, best.scale, held_out, replace(best.scores, groups=groups), n_learned, n_iter
-    )
+    return LocalFit(prior, sites, log_scale, best.scale, replace(best.scores, groups=groups), n_learned, n_iter)
 
 
 def log_scale_bounds(task: Task) -> tuple[float, float]:

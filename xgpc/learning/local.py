@@ -75,7 +75,7 @@ class Task:
 
     def site(self, prior: KernelPrior, log_scale: float) -> Site:
         """The site function, whose prior mean depends on prior and variance factor."""
-        site = self.fit.prior_mean.scaled(float(np.exp(log_scale))).site(self.first.site, prior)
+        site = self.fit.prior_mean.site(self.first.site, prior, float(np.exp(log_scale)))
         # A common shift of all classes changes no probability, and the sites of coupled classes have none.
         return site if site.record.curvature is None else site.with_prior_mean(centred(site.prior_mean))
 

@@ -141,7 +141,7 @@ def _simpler(fit: Fit, first: Candidate, result: FitResult) -> FitResult:
 def with_neighbors(fit: Fit, learned: Candidate, q: LocalPosterior, scores: Scores | None = None) -> FitResult:
     """The result of learning that kept neighbours, and so has found their posterior already."""
     fit.run.history.tell(stage="done", n_rows=fit.source.n_rows, n_inducing=q.prior.n_inducing)
-    site = fit.prior_mean.scaled(q.variance_scale).site(learned.site, q.prior)
+    site = fit.prior_mean.site(learned.site, q.prior, q.variance_scale)
     status = _messages(fit, learned, q)
     agreement = _label_agreement(fit, q, site)
     return FitResult(q, site, learned.n_iter, *status, None, scores, label_agreement=agreement)

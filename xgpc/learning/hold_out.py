@@ -75,27 +75,26 @@ class HoldOut:
         others, held_out = self._apart(size, least)
         return others, self._some(held_out, size)
 
-    def folds(self, rows: np.ndarray | None) -> list[Split]:
-        """Splits of some rows (None: all), which are numbered anew, by groups or the splitter; none without these."""
+    def folds(self, rows: np.ndarray | None, random_state: np.random.RandomState | None = None) -> list[Split]:
+        """Splits of some rows (None: all), which are numbered anew, by groups or the splitter.
+
+        Without these there are none, or with ``random_state`` random ones with the classes in proportion, unless a
+        class has too few rows.
+        """
+        labels = self.labels
         if self.splitter is not None:
             splits = self._splits[-FOLDS:]
         elif self.groups is not None and (n_groups := len(np.unique(self.groups))) > 1:
-            splits = list(GroupKFold(min(FOLDS, n_groups)).split(self.labels, groups=_codes(self.groups)))
+            splits = list(GroupKFold(min(FOLDS, n_groups)).split(labels, groups=_codes(self.groups)))
+        elif self.is_random and random_state is not None and np.min(np.unique(labels, return_counts=True)[1]) >= FOLDS:
+            splits = list(StratifiedKFold(FOLDS, shuffle=True, random_state=random_state).split(labels, labels))
         else:
             return []
-        labels = self.labels
         if rows is not None:
             splits, labels = _parts(splits, rows), labels[rows]
         # Rows of a single class, or of some classes, do not determine a kernel.
         n_classes = len(np.unique(labels))
         return [split for split in splits if len(np.unique(labels[split[0]])) == n_classes]
-
-    def random_folds(self, random_state: np.random.RandomState) -> list[Split]:
-        """Random splits with the classes in proportion, as many as ``folds``; none with groups or a splitter, or if a
-        class has too few rows."""
-        if not self.is_random or np.min(np.unique(self.labels, return_counts=True)[1]) < FOLDS:
-            return []
-        return list(StratifiedKFold(FOLDS, shuffle=True, random_state=random_state).split(self.labels, self.labels))
 
     def draw(self, size: int) -> list[Split]:
         """Support rows and as many held-out rows of a round: ``size`` rows in all, or all rows if there are fewer.

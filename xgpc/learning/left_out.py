@@ -24,7 +24,7 @@ def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
     """
     # A run of its own: neither the history nor the random numbers of the fit depend on it.
     own, gains = Run(fit.run.executor, random_state=fit.seed), list[Gain]()
-    splits = fit.hold_out.folds(None) or fit.hold_out.random_folds(own.random_state)
+    splits = fit.hold_out.folds(None, own.random_state)
     for support, held_out in splits:
         # Within a part the bound alone chooses the kernel.
         alone = HoldOut(len(support), None, None, fit.hold_out.labels[support], own.random_state)

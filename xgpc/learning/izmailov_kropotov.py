@@ -116,14 +116,14 @@ def alternate(
         # With tolerance 0 exactly this many updates are made, unless one gains nothing.
         return coordinate_ascent(training, q, site, tol=0.0, max_iter=SITE_UPDATES).point
 
-    point, value, least = site_updates(start), options.value, least_bound(training)
+    point, value = site_updates(start), options.value
     kind = JointBound if is_hybrid else FixedSitesBound
     recent = deque([value(point)], maxlen=PATIENCE + 1)
     if Coordinates(point.q.prior, options.learn_inducing).is_empty:
         return Outcome(point, 0)
     for n_iter in range(1, options.max_iter + 1):
         function = kind(training, point, options)
-        minimise(function, function.start, function.limits, 0.0, EVALUATIONS, EVALUATIONS, least)
+        minimise(function, function.start, function.limits, 0.0, EVALUATIONS, EVALUATIONS)
         trial = site_updates(function.q)
         if not site.record.is_safe:
             # Taylor's quadratics are no bounds: move back toward their expansion point until the bound rises.

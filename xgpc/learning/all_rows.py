@@ -108,7 +108,8 @@ class AllRows:
         # The model keeps its own read-only copy of the rows, in the order in which they were given.
         X = np.array(self.distinct.source.X, order="C")
         labels, n_latents, q = labels_and_weights(self.distinct.source), self.task.fit.n_latents, sweeps.q
-        posterior = LocalPosterior(prior, X, *labels, *sweeps.sites, q.w, q.V, min(k, len(X)), n_latents, scale)
+        precision, linear = sweeps.sites
+        posterior = LocalPosterior(prior, X, *labels, precision, linear, q.w, q.V, min(k, len(X)), n_latents, scale)
         posterior.keep(self.near)
         return posterior, sweeps
 

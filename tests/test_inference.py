@@ -276,7 +276,7 @@ def test_sites_of_copies_are_shares_of_their_sum(n_latents):
     found = Distinct.of(ArraySource(rng.integers(0, 3, (40, 2)).astype(float), np.ones(40), weight))
     r = found.source.n_rows
     assert r < 10
-    sites = rng.gamma(2.0, size=(n_latents, r)), rng.normal(size=(n_latents, r))
+    sites = np.array([rng.gamma(2.0, size=(n_latents, r)), rng.normal(size=(n_latents, r))])
     parts = found.parts(sites)
     for whole, part, again in zip(sites, parts, found.sums(parts), strict=True):
         assert_allclose(again, whole, rtol=1e-13)

@@ -109,7 +109,7 @@ def test_far_from_all_rows_predictions_are_the_prior(kernel, distance):
 def test_sites_without_precision_say_nothing():
     """They leave the prior, though their targets and noise variances are infinite."""
     problem = Problem(KERNELS["matern-3/2"])
-    problem.sites = np.zeros((1, 60)), np.zeros((1, 60))
+    problem.sites = np.zeros((2, 1, 60))
     T = problem.X[:9] + 0.1
     mean, variance = problem.predicted(T)
     assert np.array_equal(mean, np.zeros((1, 9)))
@@ -121,7 +121,7 @@ def test_sweeps_that_share_covariances_are_those_of_one_sweep(k):
     problem = Problem(KERNELS["matern-3/2"], n=61, k=k, n_latents=2)
     shared = problem.local
     for factor in (1.0, 0.5):
-        sites = factor * problem.sites[0], problem.sites[1]
+        sites = np.array([factor * problem.sites[0], problem.sites[1]])
         alone, found = Sweep.of(replace(shared, blocks=None), sites), Sweep.of(shared, sites)
         assert np.array_equal(found.mean, alone.mean)
         assert np.array_equal(found.variance, alone.variance)

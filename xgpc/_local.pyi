@@ -19,7 +19,7 @@ class Neighbourhoods:
         kernel: InducingKernel,
         support: tuple[np.ndarray, np.ndarray, np.ndarray],
         rows: tuple[np.ndarray, np.ndarray, np.ndarray],
-        sites: tuple[np.ndarray, np.ndarray],
+        sites: np.ndarray | tuple[np.ndarray, np.ndarray],
         index: np.ndarray,
         n_earlier: np.ndarray | None = None,
         blocks: np.ndarray | None = None,

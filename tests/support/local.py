@@ -67,7 +67,7 @@ class Problem:
         self.prior = SparsePrior.build(KernelSpec(kernel, d), rng.normal(size=(m, d)) if Z is None else Z)
         self.weight = np.empty(0) if weight is None else weight
         self.rows = local_rows(self.executor, self.prior, self.X)
-        self.sites = np.exp(rng.normal(size=(n_latents, n)) - 1.0), rng.normal(size=(n_latents, n))
+        self.sites = np.array([np.exp(rng.normal(size=(n_latents, n)) - 1.0), rng.normal(size=(n_latents, n))])
         self.near = Neighbours(self.X, metric(self.prior.core))
         self.index, self.n_earlier = in_order(self.near.of_rows(min(k, n - 1)))
 
@@ -94,7 +94,7 @@ class Problem:
     def swept(self, tol=None, start=None, factor=1.0):
         """Sites that agree with each other, from a start's times a factor; they become the problem's."""
         start = start_sites(self.source, self.site) if start is None else start
-        sweeps = converged_sites(self.local, (factor * start[0], factor * start[1]), tol, 1000)
+        sweeps = converged_sites(self.local, factor * start, tol, 1000)
         assert sweeps.converged
         self.sites = sweeps.sites
         return sweeps

@@ -20,9 +20,9 @@ from scipy.special import entr, ndtr, xlogy
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from .. import _sites
 from ..config import Rule, is_integer, is_name
 from ..likelihoods import LikelihoodBound
+from ..likelihoods.expected import sites_at
 from ..likelihoods.logistic_softmax import normal_points
 from ..metrics import check_classifier
 from ..ranges import small_is_zero
@@ -78,11 +78,9 @@ def far_entropies(record: LikelihoodBound, n_classes: int = 2) -> tuple[float, f
 def expected_precision(record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Precision (n,) or (n, C) of the site that a label would add: the mean over the labels, at least 0."""
     probability = np.exp(record.log_probabilities(mean, variance)).T
-    site = record.site(len(probability))
-    m, v = (np.ascontiguousarray(values.T) for values in (mean, variance))
-    total, precision, linear, ell = np.zeros_like(m), np.empty_like(m), np.empty_like(m), np.empty(len(mean))
+    site, total = record.site(len(probability)), np.zeros(mean.T.shape)
     for label, p in zip(record.site_labels(np.arange(len(probability))), probability, strict=True):
-        _sites.sites(site, m, v, np.full(len(mean), label), np.empty(0), ell, precision, linear)
+        _, precision, _ = sites_at(site, mean.T, variance.T, np.full(len(mean), label))
         total += p * precision
     return np.maximum(total, 0.0).T
 

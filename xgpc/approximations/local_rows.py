@@ -117,7 +117,7 @@ class Neighbourhoods(_local.Neighbourhoods):
         self,
         core: InducingKernel,
         support: LocalRows,
-        sites: Sites,
+        sites: Sites | tuple[np.ndarray, np.ndarray],
         rows: LocalRows,
         index: np.ndarray,
         n_earlier: np.ndarray | None = None,

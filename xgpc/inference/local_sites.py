@@ -29,11 +29,9 @@ from ..rows.executor import Executor, parts_for, parts_of
 from ..rows.source import ArraySource, labels_and_weights
 
 # Without a row's own term, at least this share of q(z)'s precision in direction b is left, against rounding errors; the
-# least share seen was .04.
+# least share seen was .04. As much of a row's precision is left without its whole site, if its weight is below 1; sites
+# of early sweeps need this limit.
 LEAST_LEFT = 1e-3
-# Without the whole site of a row of weight below 1, at least this share of the row's precision is left; sites of early
-# sweeps need this limit.
-LEAST_WITHOUT = 1e-3
 # With several classes, a sweep solves for the linear terms to this share of the first residual, by at most NEWTON_STEPS
 # Newton steps, each of the first length in NEWTON_RATES that reduces it. A step is found by GMRES with this tolerance
 # and at most GMRES_ITER products. More accurate solves took as many sweeps and more time (pendigits: 1.17 and 1.59 s).
@@ -65,26 +63,22 @@ class Local:
     def neighbourhoods(self, sites: Sites) -> Neighbourhoods:
         return Neighbourhoods(self.prior.core, self.rows, sites, self.rows, self.index, self.n_earlier, self.blocks)
 
-    def by_parts(self, function: Callable[[slice], Pair]) -> Pair:
-        """Two arrays (C, n), joined from those that a function makes for parts of the rows."""
-        first, second = zip(*self.executor.each(function, parts_of(len(self.index))), strict=True)
-        return np.concatenate(first, axis=1), np.concatenate(second, axis=1)
+    def by_parts(self, function: Callable[[slice], Pair]) -> np.ndarray:
+        """Two arrays (2, C, n), joined from those that a function makes for parts of the rows."""
+        return np.concatenate(self.executor.each(function, parts_of(len(self.index))), axis=2)
 
     def sites_at(self, mean: np.ndarray, variance: np.ndarray) -> Sites:
         """The sites that predictions (C, n) of the rows make."""
         (y, weight), cavity = self.labels, self.site.record.cavity
-        precision, linear = self.by_parts(
-            lambda rows: cavity.sites(self.site, mean[:, rows], variance[:, rows], y[rows])
-        )
-        return weight * precision, weight * linear
+        return weight * self.by_parts(lambda rows: cavity.sites(self.site, mean[:, rows], variance[:, rows], y[rows]))
 
 
-def site_terms(conditional: Conditional, sites: Sites, rows: slice) -> Sites:
+def site_terms(conditional: Conditional, sites: Sites, rows: slice) -> Pair:
     """Precisions s and linear terms g that the sites of some rows have for b.z, given their neighbours' sites.
 
     They are 1 / (1 / lambda + variance), and its product with r / lambda - mean.
     """
-    precision, linear = sites[0][:, rows], sites[1][:, rows]
+    precision, linear = sites[:, :, rows]
     share = 1.0 / (1.0 + precision * conditional.variance[:, rows])
     return share * precision, share * (linear - precision * conditional.mean[:, rows])
 
@@ -115,7 +109,7 @@ class Sweep:
     q: Coefficients  # q(z), which the given sites determine
     neighbours: Conditional  # given all neighbours of a row; its b has no rows unless it was to be kept
     earlier: Conditional  # given only the neighbours that precede the row; without b
-    terms: Sites
+    terms: Pair
     b_mean: np.ndarray  # b.w
     b_variance: np.ndarray  # beta
     left: np.ndarray  # t, the share of the precision in direction b that the other rows leave
@@ -148,7 +142,7 @@ class Sweep:
         left = np.maximum(1.0 - s * b_variance, LEAST_LEFT)
         mean = neighbours.mean + (b_mean - b_variance * g) / left
         variance = neighbours.variance + b_variance / left
-        own_share, most = local.site.record.cavity.own_share(local.labels[1]), 1.0 - LEAST_WITHOUT
+        own_share, most = local.site.record.cavity.own_share(local.labels[1]), 1.0 - LEAST_LEFT
         own = variance * (own_share * sites[0])
         part_left = most / np.maximum(most, -own)
         neighbours = neighbours if keep_b else neighbours._replace(b=no_b)
@@ -163,11 +157,11 @@ class Sweep:
     def marginal_variance(self) -> np.ndarray:
         return self.variance * self.share
 
-    def predicted(self) -> Pair:
-        """Means and variances with the whole own sites."""
+    def predicted(self) -> np.ndarray:
+        """Means and variances (2, C, n) with the whole own sites."""
         precision, linear = self.given
         share = 1.0 / (1.0 + precision * self.variance)
-        return (self.mean + self.variance * linear) * share, self.variance * share
+        return share * np.array([self.mean + self.variance * linear, self.variance])
 
     def sites(self) -> Sites:
         return self.local.sites_at(*self.marginals())
@@ -178,14 +172,13 @@ class Sweep:
         The old sites are constants.
         """
         site, (y, weight), (at_mean, at_variance) = self.local.site, self.local.labels, self.marginals()
-        by_precision, by_linear = weight * by_sites[0], weight * by_sites[1]
+        weighted = weight * by_sites
 
         def part(rows: slice) -> Pair:
-            here = by_precision[:, rows], by_linear[:, rows]
-            return site.record.cavity.vjp(site, at_mean[:, rows], at_variance[:, rows], y[rows], here)
+            return site.record.cavity.vjp(site, at_mean[:, rows], at_variance[:, rows], y[rows], weighted[:, :, rows])
 
         d_mean, d_variance = self.local.by_parts(part)
-        precision, linear = (self.own_share * term for term in self.given)
+        precision, linear = self.own_share * self.given
         d_variance = self.share**2 * (d_variance + d_mean * (linear - self.mean * precision))
         d_mean = self.share * d_mean
         (s, g), left = self.terms, self.left

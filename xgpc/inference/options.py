@@ -36,7 +36,8 @@ class Options:
 
     def log_prior(self, prior: KernelPrior) -> tuple[float, np.ndarray]:
         """Log prior of all kernels' length scales, and its gradient by their parameters, kernel by kernel."""
-        return self.length_scale_prior.of(prior.groups)
+        values, gradients = zip(*[self.length_scale_prior.at(group.spec) for group in prior.groups], strict=True)
+        return sum(values), np.concatenate(gradients)
 
     def value(self, point: Point[KernelPosterior]) -> float:
         """What is maximised: the bound plus the log prior."""

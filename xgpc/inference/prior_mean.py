@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq, root
@@ -24,22 +24,19 @@ class PriorMean:
 
     With a base rate the mean depends on the prior's variance, which learning changes. A stage, or a round with
     neighbours, keeps the mean of its first kernel; the posterior of all rows has that of the last kernel.
-    ``variance_scale`` multiplies the prior's variances in predictions.
     """
 
     given: np.ndarray | None = None
     base_rate: np.ndarray | None = None
-    variance_scale: float = 1.0
 
-    def scaled(self, factor: float) -> PriorMean:
-        """The same for predictions whose variances are multiplied by a factor."""
-        return replace(self, variance_scale=factor)
+    def site(self, site: Site, prior: KernelPrior, variance_scale: float = 1.0) -> Site:
+        """The site with its mean under a prior; unchanged if there is neither a given mean nor a base rate.
 
-    def site(self, site: Site, prior: KernelPrior) -> Site:
-        """The site with its mean under a prior; unchanged if there is neither a given mean nor a base rate."""
+        ``variance_scale`` multiplies the prior's variances in predictions.
+        """
         if self.base_rate is None:
             return site if self.given is None else site.with_prior_mean(self.given)
-        variance = self.variance_scale * np.broadcast_to(mean_variances(prior), site.n_latents)
+        variance = variance_scale * np.broadcast_to(mean_variances(prior), site.n_latents)
         return site.with_prior_mean(base_rate_mean(site.record, self.base_rate, variance))
 
 

@@ -44,8 +44,7 @@ PRECISION_STEP = 0.7
 def start_sites(source: ArraySource, site: Site) -> Sites:
     """Initial sites, before any sweep."""
     y, weight = labels_and_weights(source)
-    precision, linear = site.record.cavity.start(site, y)
-    return weight * precision, weight * linear
+    return weight * np.array(site.record.cavity.start(site, y))
 
 
 class Swept(NamedTuple):
@@ -54,14 +53,14 @@ class Swept(NamedTuple):
     Attributes
     ----------
     q : Coefficients, q(z)
-    predicted : means and variances (C, n) of the rows, each from all sites and its own
+    predicted : means and variances (2, C, n) of the rows, each from all sites and its own
     change : of the sites by this sweep
     n_sweeps, converged : number of the sweeps, and whether they converged at least nearly
     """
 
     sites: Sites
     q: Coefficients
-    predicted: tuple[np.ndarray, np.ndarray]
+    predicted: np.ndarray
     change: float
     n_sweeps: int = 0
     converged: bool = False
@@ -116,9 +115,9 @@ def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[Swep
         gradient = here.gradient / weight
         change = float(np.max(np.maximum(np.abs(gradient - before), np.abs(here.missing / weight))))
         q = Coefficients(here.w, sweep.q.V)
-        yield Swept((sites[0], here.given), q, (here.mean, sweep.marginal_variance), change)
+        yield Swept(np.array([sites[0], here.given]), q, np.array([here.mean, sweep.marginal_variance]), change)
         precision = sites[0] + PRECISION_STEP * (here.precision - sites[0])
-        before, sites = gradient, (precision, here.gradient + precision * here.mean)
+        before, sites = gradient, np.array([precision, here.gradient + precision * here.mean])
 
 
 def _extrapolated(local: Local, sites: Sites) -> Iterator[Swept]:
@@ -127,14 +126,13 @@ def _extrapolated(local: Local, sites: Sites) -> Iterator[Swept]:
     If a sweep changes more than the one before, the next step is plain: half as long if the last one was plain, too. An
     extrapolated step after which the change is much larger is replaced by the plain step.
     """
-    length, before, point = 1.0, np.inf, np.stack(sites)
+    length, before, point = 1.0, np.inf, sites
     points, steps = deque[np.ndarray](maxlen=MEMORY + 1), deque[np.ndarray](maxlen=MEMORY + 1)
     while True:
-        present = point[0], point[1]
-        sweep = Sweep.of(local, present)
-        step = np.stack(sweep.sites()) - point
+        sweep = Sweep.of(local, point)
+        step = sweep.sites() - point
         change = 2.0 * float(np.mean(np.abs(step)))
-        yield Swept(present, sweep.q, sweep.predicted(), change)
+        yield Swept(point, sweep.q, sweep.predicted(), change)
         if change > before:
             if len(points) < 2:
                 length = max(LEAST_STEP, 0.5 * length)

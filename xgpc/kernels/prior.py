@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -92,11 +91,6 @@ class LengthScalePrior:
         share = (self.spread / math.hypot(1.0, self.spread)) ** 2
         n_ratios = sum(place.stop - place.start - 1 for place, _ in spec.length_scales)
         return float(len(spec.theta) - n_ratios * (1.0 - share))
-
-    def of(self, groups: Sequence[Any]) -> tuple[float, np.ndarray]:
-        """Log density of all kernels ``group.spec``, and its gradient in their concatenated ``theta``."""
-        values, gradients = zip(*[self.at(group.spec) for group in groups], strict=True)
-        return sum(values), np.concatenate(gradients)
 
 
 NO_PRIOR = LengthScalePrior()

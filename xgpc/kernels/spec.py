@@ -77,11 +77,6 @@ class Leaf:
         scales = self.value(str(self.factor.scale), theta)
         return np.where(self.places < 0, np.inf, scales[self.places])
 
-    @property
-    def free_length_scales(self) -> slice | None:
-        """Positions in ``theta`` of free length scales of features; a periodic kernel has periods instead."""
-        return self.theta.get("length_scale") if self.factor.scale == "length_scale" else None
-
 
 @dataclass(frozen=True)
 class Term:
@@ -305,9 +300,10 @@ class KernelSpec:
     @cached_property
     def length_scales(self) -> list[tuple[slice, Kernel]]:
         """Where free length scales of features are in ``theta``, and their kernels."""
-        places = [(leaf.free_length_scales, leaf.kernel) for _, leaf in self.factors]
-        # The factors of a power have the same positions.
-        return list({place.start: (place, kernel) for place, kernel in places if place is not None}.values())
+        # A periodic kernel has periods instead. The factors of a power have the same positions.
+        leaves = [leaf for _, leaf in self.factors if leaf.factor.scale == "length_scale"]
+        places = [(leaf.theta["length_scale"], leaf.kernel) for leaf in leaves if "length_scale" in leaf.theta]
+        return list({place.start: (place, kernel) for place, kernel in places}.values())
 
     @property
     def kernel(self) -> Kernel:

@@ -14,7 +14,7 @@ from ..approximations.sparse import SparsePrior
 from ..inference.local_sites import Local
 from ..inference.sweeps import Swept, converged_sites, start_sites
 from ..likelihoods import label_log_probabilities
-from ..rows.coinciding import Distinct, Sites, taken
+from ..rows.coinciding import Distinct, Sites
 from ..rows.neighbours import Neighbours
 from ..rows.source import ArraySource, labels_and_weights
 from .candidates import Scores
@@ -58,9 +58,10 @@ class AllRows:
         size = {"n_rows": len(self.weight), "n_inducing": n_inducing}
         history.tell(stage="neighbours", **size)
         tol = None if is_last else round_tolerance(local.site)
-        sweeps = converged_sites(local, taken(sites, self.order), tol)
+        sweeps = converged_sites(local, np.take(sites, self.order, axis=2), tol)
         history.add(**size, n_neighbors=local.index.shape[1], sweeps=sweeps.n_sweeps)
-        return sweeps._replace(sites=taken(sweeps.sites, self.rank), predicted=taken(sweeps.predicted, self.rank))
+        sites, predicted = (np.take(values, self.rank, axis=2) for values in (sweeps.sites, sweeps.predicted))
+        return sweeps._replace(sites=sites, predicted=predicted)
 
     def without(self, held_out: np.ndarray, sites: Sites) -> tuple[Swept, HeldOutPredictions]:
         """The sites of the distinct rows if held-out rows have weight zero, and the predictions of the held-out rows.
@@ -68,8 +69,8 @@ class AllRows:
         ``sites`` are those of the data's rows, from which the sweeps start. A held-out row with a copy among the other
         rows is predicted from this copy's site, too.
         """
-        weight, apart = self.weight.copy(), (sites[0].copy(), sites[1].copy())
-        weight[held_out] = apart[0][:, held_out] = apart[1][:, held_out] = 0.0
+        weight, apart = self.weight.copy(), sites.copy()
+        weight[held_out] = apart[:, :, held_out] = 0.0
         place = self.distinct.place[held_out]
         weight = np.bincount(self.distinct.place, weight)[self.order]
         local = replace(self.local, labels=(self.local.labels[0], weight))
@@ -79,7 +80,7 @@ class AllRows:
             index, n_earlier = self._nearest_among(weight > 0.0)
             local = replace(local, index=index, n_earlier=n_earlier, blocks=blocks_for(*index.shape))
         sweeps = self.sweep(local, self.distinct.sums(apart), is_last=False)
-        mean, variance = (part[:, place] for part in sweeps.predicted)
+        mean, variance = sweeps.predicted[:, :, place]
         variance, labels = np.exp(self.log_scale) * variance, self.distinct.source.y[place]
         return sweeps, HeldOutPredictions(mean, variance, self.local.site, labels, self.weight[held_out])
 
@@ -95,19 +96,20 @@ class AllRows:
 
     def joined(self, sweeps: Swept, held_out: np.ndarray, predicted: HeldOutPredictions) -> Sites:
         """Sites of the distinct rows once the held-out rows have those at their predictions."""
-        start = np.zeros((2, len(sweeps.sites[0]), len(self.weight)))
+        start = np.zeros((*sweeps.sites.shape[:2], len(self.weight)))
         start[:, :, held_out] = predicted.sites
-        precision, linear = (a + b for a, b in zip(sweeps.sites, self.distinct.sums((start[0], start[1])), strict=True))
-        return precision, linear
+        return sweeps.sites + self.distinct.sums(start)
 
     def posterior(self, sites: Sites, log_scale: float) -> tuple[LocalPosterior, Swept]:
-        """The local posterior with all labels."""
+        """The local posterior with all labels; ``sites``, of the data's rows, are where its sweeps start."""
         prior, k, scale = self.prior, self.task.n_neighbors, float(np.exp(log_scale))
-        sweeps = self.sweep(replace(self.local, site=self.task.site(prior, log_scale)), sites, is_last=True)
+        local = replace(self.local, site=self.task.site(prior, log_scale))
+        sweeps = self.sweep(local, self.distinct.sums(sites), is_last=True)
         # The model keeps its own read-only copy of the rows, in the order in which they were given.
         X = np.array(self.distinct.source.X, order="C")
         labels, n_latents, q = labels_and_weights(self.distinct.source), self.task.fit.n_latents, sweeps.q
-        posterior = LocalPosterior(prior, X, *labels, *sweeps.sites, q.w, q.V, min(k, len(X)), n_latents, scale)
+        precision, linear = sweeps.sites
+        posterior = LocalPosterior(prior, X, *labels, precision, linear, q.w, q.V, min(k, len(X)), n_latents, scale)
         posterior.keep(self.near)
         return posterior, sweeps
 
@@ -116,9 +118,8 @@ def with_more_rows(task: Task, q: LocalPosterior, stay: np.ndarray) -> tuple[Loc
     """The posterior of the task's rows under q's prior; they begin with the rows ``stay`` of q, by their numbers."""
     all_rows = AllRows(task, q.prior, float(np.log(q.variance_scale)), task.part.source)
     sites = start_sites(task.part.source, all_rows.local.site)
-    for terms, before in zip(sites, (q.precision, q.linear), strict=True):
-        terms[:, : len(stay)] = before[:, stay]
-    return all_rows.posterior(all_rows.distinct.sums(sites), all_rows.log_scale)
+    sites[:, :, : len(stay)] = q.precision[:, stay], q.linear[:, stay]
+    return all_rows.posterior(sites, all_rows.log_scale)
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class HeldOutPredictions:
         precision, linear = self.site.record.cavity.sites(self.site, self.mean, self.variance, self.y)
         if self.site.record.curvature is not None:
             precision = np.maximum(precision, LEAST_FIRST)
-        return self.weight * precision, self.weight * linear
+        return self.weight * np.array([precision, linear])
 
     def log_scale(self, before: float, bounds: tuple[float, float]) -> float:
         """Fit the logarithm of the variance factor to these rows, with a prior at its present value.

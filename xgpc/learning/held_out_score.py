@@ -277,7 +277,7 @@ def conditional_vjp(
     sites, and by terms, shapes and scales of the kernel, as far as pairs of rows depend on them.
     """
     (r, k), (n, m), C = at.index.shape, at.support.a.shape, len(at.sites[0])
-    parts, sites, pairs = parts_for(r, C), (np.zeros((C, n)), np.zeros((C, n))), []
+    parts, sites, pairs = parts_for(r, C), np.zeros((2, C, n)), []
     size, spare = parts[0].stop, list[list[tuple[np.ndarray, ...]]]()
 
     def part(here: slice) -> tuple[slice, list[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]:

@@ -59,44 +59,42 @@ class HoldOut:
         labels, parts_of = self.labels[rows], (self, rows)
         return HoldOut(len(rows), groups, self.splitter, labels, self.random_state, parts_of, places)
 
-    def decision(self, share: float = DECISION_SHARE, random_state: np.random.RandomState | None = None) -> Split:
+    def decision(self, share: float = DECISION_SHARE) -> Split:
         """Rows to learn from, and rows held out for decisions: a share of all, or those of a splitter's last split.
 
-        If there are few rows, or less than four groups, no rows are held out. ``random_state`` replaces the object's
-        own.
+        If there are few rows, or less than four groups, no rows are held out.
         """
-        random_state, size = random_state or self.random_state, min(DECISION_ROWS, int(share * self.n_rows))
+        size = min(DECISION_ROWS, int(share * self.n_rows))
         if self.splitter is not None:
             others, held_out = self._splits[-1]
-            return others, _some(held_out, DECISION_ROWS, random_state)
+            return others, self._some(held_out, DECISION_ROWS)
         # A single group has no standard error.
         least = 1 if self.groups is None else 2
         if not size or (self.groups is not None and len(np.unique(self.groups)) < 2 * least):
             return np.arange(self.n_rows), np.arange(0)
-        others, held_out = self._apart(size, random_state, least)
-        return others, _some(held_out, size, random_state)
+        others, held_out = self._apart(size, least)
+        return others, self._some(held_out, size)
 
-    def folds(self, rows: np.ndarray | None) -> list[Split]:
-        """Splits of some rows (None: all), which are numbered anew, by groups or the splitter; none without these."""
+    def folds(self, rows: np.ndarray | None, random_state: np.random.RandomState | None = None) -> list[Split]:
+        """Splits of some rows (None: all), which are numbered anew, by groups or the splitter.
+
+        Without these there are none, or with ``random_state`` random ones with the classes in proportion, unless a
+        class has too few rows.
+        """
+        labels = self.labels
         if self.splitter is not None:
             splits = self._splits[-FOLDS:]
         elif self.groups is not None and (n_groups := len(np.unique(self.groups))) > 1:
-            splits = list(GroupKFold(min(FOLDS, n_groups)).split(self.labels, groups=_codes(self.groups)))
+            splits = list(GroupKFold(min(FOLDS, n_groups)).split(labels, groups=_codes(self.groups)))
+        elif self.is_random and random_state is not None and np.min(np.unique(labels, return_counts=True)[1]) >= FOLDS:
+            splits = list(StratifiedKFold(FOLDS, shuffle=True, random_state=random_state).split(labels, labels))
         else:
             return []
-        labels = self.labels
         if rows is not None:
             splits, labels = _parts(splits, rows), labels[rows]
         # Rows of a single class, or of some classes, do not determine a kernel.
         n_classes = len(np.unique(labels))
         return [split for split in splits if len(np.unique(labels[split[0]])) == n_classes]
-
-    def random_folds(self, random_state: np.random.RandomState) -> list[Split]:
-        """Random splits with the classes in proportion, as many as ``folds``; none with groups or a splitter, or if a
-        class has too few rows."""
-        if not self.is_random or np.min(np.unique(self.labels, return_counts=True)[1]) < FOLDS:
-            return []
-        return list(StratifiedKFold(FOLDS, shuffle=True, random_state=random_state).split(self.labels, self.labels))
 
     def draw(self, size: int) -> list[Split]:
         """Support rows and as many held-out rows of a round: ``size`` rows in all, or all rows if there are fewer.
@@ -105,16 +103,17 @@ class HoldOut:
         others. (NLL of the last tenth of electricity for three random states: .44 to .55 with one split, .44 to .45
         with five.)
         """
-        size = min(size, self.n_rows)
-        is_random = self.splitter is None
-        splits = [self._apart(max(1, self.n_rows // 2), self.random_state)] if is_random else self._splits
-        size, rounds = size // len(splits), list[Split]()
+        splits = [self._apart(max(1, self.n_rows // 2))] if self.splitter is None else self._splits
+        size, rounds = min(size, self.n_rows) // len(splits), list[Split]()
         for support, held_out in splits:
-            some = _some(held_out, max(1, size // 2), self.random_state)
-            rounds.append((_some(support, max(1, size - len(some)), self.random_state), some))
+            some = self._some(held_out, max(1, size // 2))
+            rounds.append((self._some(support, max(1, size - len(some))), some))
         return rounds
 
-    def _apart(self, n_held_out: int, random_state: np.random.RandomState, least: int = 1) -> Split:
+    def _some(self, rows: np.ndarray, size: int) -> np.ndarray:
+        return np.sort(rows if size >= len(rows) else self.random_state.choice(rows, size, replace=False))
+
+    def _apart(self, n_held_out: int, least: int = 1) -> Split:
         """Hold out random groups, at least ``least``, or random rows without groups; the larger part is the support."""
         groups = self.groups_of(np.arange(self.n_rows))
         group = np.arange(self.n_rows) if groups is None else _codes(groups)
@@ -125,7 +124,7 @@ class HoldOut:
                 f"Neighbours need two rows or groups, one to learn from and one to hold out; got {present}. Give more "
                 "rows or groups, leave groups out, or give n_neighbors=0."
             )
-        order = random_state.permutation(len(counts))
+        order = self.random_state.permutation(len(counts))
         sizes = np.cumsum(counts[order])
         # Take the fewest groups that have this many rows, but leave some.
         n_groups = min(max(least, int(np.searchsorted(sizes, n_held_out)) + 1), len(counts) - least)
@@ -179,10 +178,6 @@ def _codes(groups: np.ndarray) -> np.ndarray:
     """Numbers of the groups (n,) in the order of their first rows, so that the groups' names change no split."""
     _, first, group = np.unique(groups, return_index=True, return_inverse=True)
     return np.asarray(np.argsort(np.argsort(first))[group.ravel()])
-
-
-def _some(rows: np.ndarray, size: int, random_state: np.random.RandomState) -> np.ndarray:
-    return np.sort(rows if size >= len(rows) else random_state.choice(rows, size, replace=False))
 
 
 def _checked(split: Any, n_rows: int) -> Split:

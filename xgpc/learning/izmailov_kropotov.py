@@ -7,12 +7,12 @@ from functools import partial
 
 import numpy as np
 
-from .. import _sites
 from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
 from ..inference.ascent import Point, carry_over, coordinate_ascent, projected, update
 from ..inference.options import Options
 from ..likelihoods import record_of
+from ..likelihoods.expected import sites_at
 from ..rows.source import labels_and_weights
 from ..statistics import FixedSites, Projection, SitesAtPosterior, block_sites, prior_curvature, quadratic_constant
 from .minimise import PATIENCE, minimise
@@ -87,8 +87,7 @@ class JointBound(FixedSitesBound):
         n, weight, mean = len(self.y), self.weight, self.prior_mean
         others, xi, last = np.split(vector, [-n - 1, -1])
         # At m = xi, v = 0 and y = +1 the site's terms are log sigma(|xi|) and tanh(xi / 2) / (2 xi).
-        log_sigma, precision, linear = np.empty((3, n))
-        _sites.sites(POLYA_GAMMA, np.abs(xi), np.zeros(n), np.ones(n), weight, log_sigma, precision, linear)
+        log_sigma, precision, _ = sites_at(POLYA_GAMMA, np.abs(xi), np.zeros(n), np.ones(n), weight)
         # The quadratics are in f; the sites are in f minus the prior mean.
         linear = 0.5 * weight * self.y
         sites = FixedSites(precision[None], (linear - precision * mean)[None])
@@ -117,14 +116,14 @@ def alternate(
         # With tolerance 0 exactly this many updates are made, unless one gains nothing.
         return coordinate_ascent(training, q, site, tol=0.0, max_iter=SITE_UPDATES).point
 
-    point, value, least = site_updates(start), options.value, least_bound(training)
+    point, value = site_updates(start), options.value
     kind = JointBound if is_hybrid else FixedSitesBound
     recent = deque([value(point)], maxlen=PATIENCE + 1)
     if Coordinates(point.q.prior, options.learn_inducing).is_empty:
         return Outcome(point, 0)
     for n_iter in range(1, options.max_iter + 1):
         function = kind(training, point, options)
-        minimise(function, function.start, function.limits, 0.0, EVALUATIONS, EVALUATIONS, least)
+        minimise(function, function.start, function.limits, 0.0, EVALUATIONS, EVALUATIONS)
         trial = site_updates(function.q)
         if not site.record.is_safe:
             # Taylor's quadratics are no bounds: move back toward their expansion point until the bound rises.

@@ -12,7 +12,6 @@ from ..inference.sweeps import start_sites
 from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
 from ..likelihoods import RECORDS
 from ..rows.clock import during, has_passed
-from ..rows.coinciding import taken
 from ..status import warn_user
 from .all_rows import AllRows
 from .candidates import Gain, Rise, Scores, accept, joined
@@ -44,8 +43,6 @@ SCORED_ROWS = 300
 # Default number of neighbours (fewer predict worse, more take longer for no gain); a number above MANY_NEIGHBORS gives
 # a warning.
 DEFAULT_NEIGHBORS, MANY_NEIGHBORS = 24, 200
-# Before neighbours are tried, the model without them learns from START_ROWS rows in GROWING_ITERATIONS iterations.
-START_ROWS = 2 * FIRST_ROWS
 # Neighbours are tried only if less than this share of the fit's time has passed: learning with them takes up to three
 # times as long as the start, and is of no use before it is complete.
 LATEST_SHARE = 0.25
@@ -85,7 +82,8 @@ def learn(fit: Fit, first: Candidate) -> Candidate:
     is_complete = is_auto and fit.source.n_rows < FEW_ROWS
     part = task.part
     if not is_complete and part.learns and isinstance(part.config.subset_sizes, str):
-        part = replace(part, config=replace(part.config, subset_sizes=[max(START_ROWS, first_rows(part))]))
+        # Before neighbours are tried, the model without them learns from these rows in GROWING_ITERATIONS iterations.
+        part = replace(part, config=replace(part.config, subset_sizes=[max(2 * FIRST_ROWS, first_rows(part))]))
     sparse = learn_in_stages(part, first, None if is_complete else GROWING_ITERATIONS)
     if is_auto and has_passed(run.clock, LATEST_SHARE):
         run.skip("neighbours")
@@ -200,11 +198,8 @@ def _gain(task: Task, scores: Scores, fit: Fit, held_out: np.ndarray) -> Gain:
 
 def _scores_without(task: Task, without: Candidate, splits: list[Split]) -> Scores:
     """Scores of the held-out rows of some splits, predicted without neighbours from the support rows."""
-    scores, anew = list[Scores](), without.under(without.prior)
-    for support, held_out in splits:
-        point = posterior_of(task.part.part(support), anew)
-        scores.append(predicted(task.part, point.q, point.site, held_out))
-    return joined(scores)
+    part, anew = task.part, without.under(without.prior)
+    return joined([predicted(part, posterior_of(part.part(support), anew), held_out) for support, held_out in splits])
 
 
 def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
@@ -245,7 +240,7 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
         if not accept(_rise(task.fit, best.corrected, simpler, errors), what, history):
             return sparse
     elif max_iter and not best.n_learned:
-        gain = _gain(task, tried[-1].corrected, part, best.held_out)
+        gain = _gain(task, tried[-1].corrected, part, np.concatenate([rows for _, rows in splits]))
         if not gain.is_shown:
             note = (
                 f"{gain.words}. The gain of {gain.nats:+.2g} shows no structure: the kernel is that without neighbours."
@@ -298,18 +293,16 @@ def accept_neighbors(
         support = Subsets(fit.source.y[rows], fit.run.random_state).rows(LAST_ROWS)
         deciding = np.union1d(rows[support], held_out)
     sites = start_sites(fit.source, task.site(local_fit.prior, log_scale))
-    for terms, learned in zip(sites, local_fit.sites, strict=True):
-        terms[:, rows] = learned
+    sites[:, :, rows] = local_fit.sites
     if is_auto and len(held_out):
         part = task.part.part(support)
-        point = posterior_of(part, without, NATS_OF_ROW * part.source.n_rows)
-        simpler = predicted(fit, point.q, point.site, held_out)
+        simpler = predicted(fit, posterior_of(part, without, NATS_OF_ROW * part.source.n_rows), held_out)
     # Sweeps need the memory of the passes' cache.
     task.part.source.forget()
     all_rows = AllRows(task, local_fit.prior, log_scale, fit.part(None if support is None else deciding).source)
     if len(held_out):
         apart = np.searchsorted(deciding, held_out)
-        sweeps, left_out = all_rows.without(apart, taken(sites, deciding))
+        sweeps, left_out = all_rows.without(apart, sites[:, :, deciding])
         scores = replace(left_out.scores, groups=fit.hold_out.groups_of(held_out))
         if is_auto and sweeps.converged:
             rise = _rise(fit, scores, simpler, errors)
@@ -323,15 +316,13 @@ def accept_neighbors(
                 return sparse
             notes = (*notes, f"{gain.words}: the labels of near rows mislead. {NO_USE}")
         # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
-        joined = all_rows.distinct.parts(all_rows.joined(sweeps, apart, left_out))
-        for terms, known in zip(sites, joined, strict=True):
-            terms[:, deciding] = known
+        sites[:, :, deciding] = all_rows.distinct.parts(all_rows.joined(sweeps, apart, left_out))
         if fit.learns:
             log_scale = left_out.log_scale(log_scale, log_scale_bounds(task))
     if sweeps is None or sweeps.converged:
         if support is not None:
             all_rows = AllRows(task, local_fit.prior, log_scale, fit.source)
-        local, sweeps = all_rows.posterior(all_rows.distinct.sums(sites), log_scale)
+        local, sweeps = all_rows.posterior(sites, log_scale)
     if not sweeps.converged:
         failed = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
         history.add(decision=failed)

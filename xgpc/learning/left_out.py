@@ -24,7 +24,7 @@ def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
     """
     # A run of its own: neither the history nor the random numbers of the fit depend on it.
     own, gains = Run(fit.run.executor, random_state=fit.seed), list[Gain]()
-    splits = fit.hold_out.folds(None) or fit.hold_out.random_folds(own.random_state)
+    splits = fit.hold_out.folds(None, own.random_state)
     for support, held_out in splits:
         # Within a part the bound alone chooses the kernel.
         alone = HoldOut(len(support), None, None, fit.hold_out.labels[support], own.random_state)
@@ -34,7 +34,7 @@ def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
         point = posterior_of(part, learned)
         y, weight = labels_and_weights(part.source)
         totals = np.bincount(fit.record.codes(y), weight, len(fit.classes))
-        scores = predicted(fit, point.q, point.site, held_out)
+        scores = predicted(fit, point, held_out)
         gains.append(Gain.of(scores, fit.hold_out.labels[held_out], totals, "Left out in turn, parts of the rows have"))
     if not gains or own.skipped:
         return None

@@ -73,14 +73,9 @@ class Task:
     def executor(self) -> Executor:
         return self.fit.run.executor
 
-    @property
-    def is_single(self) -> bool:
-        """Whether there is a single latent function."""
-        return self.fit.n_latents == 1
-
     def site(self, prior: KernelPrior, log_scale: float) -> Site:
         """The site function, whose prior mean depends on prior and variance factor."""
-        site = self.fit.prior_mean.scaled(float(np.exp(log_scale))).site(self.first.site, prior)
+        site = self.fit.prior_mean.site(self.first.site, prior, float(np.exp(log_scale)))
         # A common shift of all classes changes no probability, and the sites of coupled classes have none.
         return site if site.record.curvature is None else site.with_prior_mean(centred(site.prior_mean))
 
@@ -93,8 +88,7 @@ class LocalFit:
     ----------
     log_scale : float, logarithm of the factor
     scale : (p,), as in ``Maximum``; learning divides the parameters by it
-    held_out : (q,), numbers of the last round's held-out rows
-    learned : their scores after the round's learning
+    learned : scores of the last round's held-out rows after its learning
     n_learned : effective number of parameters that rounds have fitted to held-out rows
     """
 
@@ -102,7 +96,6 @@ class LocalFit:
     sites: Sites
     log_scale: float
     scale: np.ndarray
-    held_out: np.ndarray
     learned: Scores
     n_learned: float
     n_iter: int
@@ -125,8 +118,6 @@ def nearer(spec: KernelSpec, X: np.ndarray, k: int, n_threads: int) -> KernelSpe
     If labels change many times across the data, they look like noise at longer length scales, and the score does not
     rise from there (four of six random states on a checkerboard of 8 by 8 fields, 2500 rows).
     """
-    if not k:
-        return spec
     near = Neighbours(X, metric(spec.at(X[:1])))
     distance = float(np.median(near.metric.distances(X, X[near.of_rows(k, n_threads)[:, -1]])))
     return _longer(spec, np.log(distance), spec) if 0.0 < distance < 1.0 else spec
@@ -192,7 +183,7 @@ def first_round(
     def start(spec: KernelSpec, splits: list[Split]) -> LocalFit:
         initial = prior.rebuilt([spec], prior.Z)
         sites, scale = start_sites(task.part.source, task.site(initial, 0.0)), np.ones(len(spec.theta) + 1)
-        return fitted_round(task, LocalFit(initial, sites, 0.0, scale, np.arange(0), none, 0.0, 0), splits, 0)
+        return fitted_round(task, LocalFit(initial, sites, 0.0, scale, none, 0.0, 0), splits, 0)
 
     X, n_threads = Distinct.of(task.part.source.sample(splits[-1][0])).source.X, task.executor.n_threads
     k, n_iter = min(task.n_neighbors, len(X) - 1), min(max_iter, size_of_round(0, task.fit.n_latents)[1])
@@ -218,7 +209,7 @@ def first_round(
         # A kernel without structure may have scored best among the starts and stayed as it was: try length scales
         # within which half of the rows have their nearest neighbour. (With the eighth neighbour, scores on
         # checkerboards were the same.)
-        tried = in_turns(start(nearer(first, X, min(1, k), n_threads), trial), trial)
+        tried = in_turns(start(nearer(first, X, 1, n_threads), trial), trial)
     best = max(tried, key=score)
     if step == 1 or is_hopeless(best, trial):
         return [unchanged, *tried], trial
@@ -253,7 +244,7 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
     prior, history, executor = start.prior, task.fit.run.history, task.executor
     size = {"n_rows": sum(len(rows) for split in splits for rows in split), "n_inducing": prior.n_inducing}
     history.tell(stage="neighbours", **size)
-    sites, scores, n_sweeps = (start.sites[0].copy(), start.sites[1].copy()), list[HeldOutScore](), 0
+    sites, scores, n_sweeps = start.sites.copy(), list[HeldOutScore](), 0
     log_priors = task.first.length_scale_prior, 1.0 / len(splits)
     for support, held_out in splits:
         distinct, held_out_rows = Distinct.of(task.part.source.sample(support)), task.part.source.sample(held_out)
@@ -262,14 +253,12 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
         # Another row can have all rows as neighbours, a row itself only the others.
         among = in_order(near.of_rows(min(k, rows.n_rows - 1), executor.n_threads))
         local = Local.of(executor, rows, prior, among, task.site(prior, start.log_scale))
-        here = distinct.sums((sites[0][:, support], sites[1][:, support]))
-        sweeps = converged_sites(local, here, round_tolerance(local.site))
+        sweeps = converged_sites(local, distinct.sums(sites[:, :, support]), round_tolerance(local.site))
         held_out_index, n_sweeps = near.of(held_out_rows.X, k, executor.n_threads), n_sweeps + sweeps.n_sweeps
         # Other kernels have other covariances.
         local = replace(local, blocks=None)
         scores.append(HeldOutScore(local, rows, held_out_rows, held_out_index, sweeps.sites, *log_priors))
-        for all_rows, part in zip(sites, distinct.parts(sweeps.sites), strict=True):
-            all_rows[:, support] = part
+        sites[:, :, support] = distinct.parts(sweeps.sites)
     # A single support row has no neighbours, so there is nothing to learn.
     most = max_iter if all(score.local.index.shape[1] for score in scores) else 0
     best = maximised(scores, start.parameters, start.scale, _limits(task, start), most, history)
@@ -277,15 +266,12 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
     work = {"n_neighbors": k, "sweeps": n_sweeps, "evaluations": best.n_evaluations}
     history.add(**size, **work, held_out_score=best.before.mean, learned_score=best.scores.mean)
     log_scale, n_iter = float(best.parameters[-1]), start.n_iter + best.n_iter
-    held_out = np.concatenate([rows for _, rows in splits])
-    groups = task.part.hold_out.groups_of(held_out)
+    groups = task.part.hold_out.groups_of(np.concatenate([rows for _, rows in splits]))
     n_learned = start.n_learned
     if most:
         # The variance factor is one parameter more.
         n_learned = task.first.length_scale_prior.n_effective(prior.spec) + 1.0
-    return LocalFit(
-        prior, sites, log_scale, best.scale, held_out, replace(best.scores, groups=groups), n_learned, n_iter
-    )
+    return LocalFit(prior, sites, log_scale, best.scale, replace(best.scores, groups=groups), n_learned, n_iter)
 
 
 def log_scale_bounds(task: Task) -> tuple[float, float]:
@@ -298,7 +284,7 @@ def _limits(task: Task, start: LocalFit) -> np.ndarray:
     parameters = start.parameters
     low, high = np.vstack([start.prior.spec.bounds, log_scale_bounds(task)]).T
     low, high = np.maximum(low, parameters - MAX_STEP), np.minimum(high, parameters + MAX_STEP)
-    if not task.is_single:
+    if task.fit.n_latents > 1:
         is_variance = np.array([*("constant_value" in name for name in start.prior.spec.names), False])
         high = np.where(is_variance, np.minimum(high, np.maximum(parameters, np.log(MOST_VARIANCE))), high)
     return np.column_stack([low, high])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -12,13 +11,11 @@ from scipy.special import xlogy
 from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
 from ..approximations.local import LocalPosterior, Posterior
-from ..config import FitConfig
 from ..data.checks import listed
 from ..inference.ascent import Point
 from ..inference.correction import correction_and_gap
 from ..inference.fitting import Evidence, fit_posterior_or_keep, from_some, posterior_before, projected_sums
 from ..inference.mini_batch import batch_rows
-from ..inference.run import Run
 from ..kernels.default import without_features
 from ..kernels.prior import NO_PRIOR
 from ..likelihoods import predicted_log_probabilities
@@ -59,9 +56,10 @@ ROWS_OF_WARNING = 100
 SWITCHED_OFF = 30.0
 
 
-def ending_early(run: Run, config: FitConfig) -> AbstractContextManager[object]:
+def ending_early(fit: Fit) -> AbstractContextManager[object]:
     """Context in which an interrupt ends the fit early, with ``keep_on_interrupt``."""
-    return stopped_by_interrupts(run.clock) if config.keep_on_interrupt and run.clock is not None else nullcontext()
+    clock = fit.run.clock
+    return stopped_by_interrupts(clock) if fit.config.keep_on_interrupt and clock is not None else nullcontext()
 
 
 def learn_and_infer(whole: Fit, previous: PreviousFit | None) -> FitResult:
@@ -72,7 +70,7 @@ def learn_and_infer(whole: Fit, previous: PreviousFit | None) -> FitResult:
             decision=f"{n_copies} of {whole.source.n_rows} rows have the features and the label of another: learning "
             "takes these as one row with the sum of their weights."
         )
-    with ending_early(run, fit.config):
+    with ending_early(fit):
         first, learned = start(fit, previous), None
         with run.learning("learning"):
             learned = learn(fit, first)
@@ -143,8 +141,8 @@ def _simpler(fit: Fit, first: Candidate, result: FitResult) -> FitResult:
 def with_neighbors(fit: Fit, learned: Candidate, q: LocalPosterior, scores: Scores | None = None) -> FitResult:
     """The result of learning that kept neighbours, and so has found their posterior already."""
     fit.run.history.tell(stage="done", n_rows=fit.source.n_rows, n_inducing=q.prior.n_inducing)
-    site = fit.prior_mean.scaled(q.variance_scale).site(learned.site, q.prior)
-    status = _messages(fit, learned, q, learned.problems)
+    site = fit.prior_mean.site(learned.site, q.prior, q.variance_scale)
+    status = _messages(fit, learned, q)
     agreement = _label_agreement(fit, q, site)
     return FitResult(q, site, learned.n_iter, *status, None, scores, label_agreement=agreement)
 
@@ -204,14 +202,15 @@ def infer(fit: Fit, first: Candidate, learned: Candidate, leaves_prior: bool = F
     history.tell(
         decision=f"The posterior of all rows has a bound of {point.elbo:.2f} nats, after {n_steps} more iterations."
     )
-    evidence, problems = Evidence(point.elbo, *correction_and_gap(training, point)), list(learned.problems)
+    evidence = Evidence(point.elbo, *correction_and_gap(training, point))
     if not converged and n_steps < max_iter and has_passed(run.clock):
         run.skip("more iterations of the posterior of all rows")
     elif not converged and max_iter == config.max_iter:
-        problems.append(f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior")
+        problem = f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior"
+        learned = replace(learned, problems=(*learned.problems, problem))
     history.tell(stage="done", **size, iteration=n_steps, elbo=point.elbo)
     gain = _gain_over_rates(fit, first, training, point)
-    status = _messages(fit, learned, point.q, problems, point.elbo, gain)
+    status = _messages(fit, learned, point.q, point.elbo, gain)
     return FitResult(point.q, point.site, learned.n_iter or n_steps, *status, evidence, gain=gain)
 
 
@@ -282,7 +281,7 @@ def _online(fit: Fit, q: KernelPosterior, evidence: Evidence, forgetting_factor:
     m, rows = q.prior.n_inducing, fit.source.rows
     prior = with_more_points(q.prior, rows, min(n_new, MAX_INDUCING - m), fit.run.random_state, n_before=m)
     before = prior.given(posterior_before(q, prior, forgetting_factor))
-    with ending_early(fit.run, fit.config):
+    with ending_early(fit):
         present = Candidate(before, None, fit.record.site(len(fit.classes)))
         # Take a step even if it gains less than tol: the gains of many batches add up.
         result = infer(fit, present, present, leaves_prior=True)
@@ -297,15 +296,10 @@ def _online(fit: Fit, q: KernelPosterior, evidence: Evidence, forgetting_factor:
 
 
 def _messages(
-    fit: Fit,
-    learned: Candidate,
-    q: Posterior,
-    problems: Sequence[str],
-    elbo: float | None = None,
-    gain: Gain | None = None,
+    fit: Fit, learned: Candidate, q: Posterior, elbo: float | None = None, gain: Gain | None = None
 ) -> tuple[bool, list[str]]:
     """Whether the fit is complete, and messages that the user can act on."""
-    messages, run, skipped = list[str](), fit.run, ", ".join(fit.run.skipped)
+    messages, run, problems, skipped = list[str](), fit.run, learned.problems, ", ".join(fit.run.skipped)
     if skipped:
         usable = "The fit can be used; more time may give a higher bound."
         assert run.clock is not None

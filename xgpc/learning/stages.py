@@ -105,26 +105,9 @@ class Subsets:
         return None if size >= len(self._order) else np.sort(self._order[:size])
 
 
-Sizes = str | None | Sequence[int]
-
-
 def first_rows(fit: Fit, n_inducing: int = 0) -> int:
     """Number of rows of the first subset, if there are so many, for a number of inducing points."""
     return max(FIRST_ROWS, min(fit.n_rows // FIRST_SHARE, MOST_FIRST_ROWS), ROWS_PER_POINT * n_inducing)
-
-
-def subset_sizes(n_rows: int, first: int, sizes: Sizes) -> list[int]:
-    """Sizes of the successive subsets: for "auto" from ``first`` rows on, all rows at once for None, or as given."""
-    if sizes is None:
-        return [n_rows]
-    if not isinstance(sizes, str):
-        return sorted({min(int(size), n_rows) for size in sizes})
-    schedule, size, last = list[int](), first, min(n_rows, LAST_ROWS)
-    # A subset of half the rows or more is not worth a stage of its own.
-    while 2 * size < last:
-        schedule.append(size)
-        size *= GROWTH
-    return [*schedule, last]
 
 
 def posterior_of(fit: Fit, candidate: Candidate, nats: float | None = None) -> Point[KernelPosterior]:
@@ -136,12 +119,12 @@ def posterior_of(fit: Fit, candidate: Candidate, nats: float | None = None) -> P
     return coordinate_ascent(training, first.q, site, tol=tol, max_iter=fit.config.max_iter, first=first).point
 
 
-def predicted(fit: Fit, q: KernelPosterior, site: Site, rows: np.ndarray) -> Scores:
+def predicted(fit: Fit, point: Point[KernelPosterior], rows: np.ndarray) -> Scores:
     """Scores of some of a fit's rows that a posterior has not seen, or has seen with more others."""
     source = fit.source.sample(rows)
-    mean, variance = q.marginals(source.X, fit.run.executor.n_threads)
+    mean, variance = point.q.marginals(source.X, fit.run.executor.n_threads)
     y, weight = labels_and_weights(source)
-    return Scores(label_log_probabilities(site, mean, variance, y), weight, fit.hold_out.groups_of(rows))
+    return Scores(label_log_probabilities(point.site, mean, variance, y), weight, fit.hold_out.groups_of(rows))
 
 
 def scores_of_rows(fit: Fit, point: Point[KernelPosterior]) -> Scores:
@@ -181,20 +164,30 @@ class Learner:
         most = min(SUBSET_ITERATIONS, SUBSET_FACTOR * config.max_iter)
         self.early = replace(self.options, tol=SUBSET_LOOSENING * config.tol, max_iter=most)
         # Mini-batches need no subsets, and a full Gaussian process always uses all rows.
-        self._sizes: Sizes = None if config.learns_in_batches or is_full else config.subset_sizes
+        self._sizes: str | Sequence[int] | None = None if config.learns_in_batches or is_full else config.subset_sizes
         self._start_rows = min(ROWS_BEFORE_BATCHES, n_rows) if config.learns_in_batches else n_rows
         self._subsets = Subsets(fit.source.y, self.random_state)
 
     def sizes(self, prior: KernelPrior) -> list[int]:
-        """Sizes of the successive subsets."""
-        return subset_sizes(self.fit.source.n_rows, first_rows(self.fit, prior.n_inducing), self._sizes)
+        """Sizes of the successive subsets: for "auto" from the first one on, all rows at once for None, or as given."""
+        n_rows = self.fit.source.n_rows
+        if self._sizes is None:
+            return [n_rows]
+        if not isinstance(self._sizes, str):
+            return sorted({min(int(size), n_rows) for size in self._sizes})
+        schedule, size, last = list[int](), first_rows(self.fit, prior.n_inducing), min(n_rows, LAST_ROWS)
+        # A subset of half the rows or more is not worth a stage of its own.
+        while 2 * size < last:
+            schedule.append(size)
+            size *= GROWTH
+        return [*schedule, last]
 
     def learn(self, start: Candidate) -> Outcome:
         """Learn in stages, each from the result of the one before; returns the outcome of the last.
 
         First inducing points are added while this pays; then the subsets grow.
         """
-        plan = self._planned(self.sizes(start.prior))
+        plan = self._plan(start.prior)
         is_growing, candidate = start.grow_to > 0, start
         self.work = 0.0
         while is_growing or plan:
@@ -208,7 +201,7 @@ class Learner:
             if richer is None:
                 richer = self._started_again(start, outcome, size)
             if richer is None:
-                is_growing, plan = False, self._planned(self._sizes_after(size, candidate.prior))
+                is_growing, plan = False, self._plan(candidate.prior, size)
             else:
                 candidate = candidate.at(richer.point.q, richer.point.site)
         return outcome
@@ -277,8 +270,13 @@ class Learner:
         self._tell_stage(part.source.n_rows, start.prior.n_inducing)
         outcome = self.optimized(part, start, options)
         self.n_iter += outcome.n_iter
-        scores = self._score_of_splits(part, splits, start, options) if splits else scores_of_rows(part, outcome.point)
-        return outcome.point, scores
+        if not splits:
+            return outcome.point, scores_of_rows(part, outcome.point)
+        # Rows that are left out one at a time would ignore groups and a splitter.
+        silent, anew, scores = replace(options, history=History()), replace(start, q=None), list[Scores]()
+        for support, held_out in splits:
+            scores.append(predicted(part, self.optimized(part.part(support), anew, silent).point, held_out))
+        return outcome.point, joined(scores)
 
     def comparable(self, outcome: Outcome) -> float:
         """The bound plus log prior on the last stage's rows, so that results from other rows can be compared."""
@@ -290,18 +288,14 @@ class Learner:
         """The fit to a subset of so many rows."""
         return self.fit.part(self._subsets.rows(size))
 
-    def _planned(self, sizes: list[int]) -> list[tuple[int, Options]]:
-        """Numbers of rows with the options of their stages."""
+    def _plan(self, prior: KernelPrior, after: int = 0) -> list[tuple[int, Options]]:
+        """Numbers of rows above ``after``, with the options of their stages; none without an optimizer."""
+        sizes = [] if self.optimize is None else [size for size in self.sizes(prior) if size > after]
         planned, options = [], self.options
         for size in sizes[:-1]:
             most = max(options.max_iter, SUBSET_FACTOR * options.max_iter * sizes[0] // size)
             planned.append((size, replace(self.early, max_iter=min(self.early.max_iter, most))))
         return planned + [(size, options) for size in sizes[-1:]]
-
-    def _sizes_after(self, size: int, prior: KernelPrior) -> list[int]:
-        """Subsets that remain after the number of points was chosen on ``size`` rows."""
-        # Without an optimizer nothing is learned.
-        return [] if self.optimize is None else [larger for larger in self.sizes(prior) if larger > size]
 
     def _work(self, size: int, prior: KernelPrior) -> float:
         """Multiplications of a pass: for each row m kernel values of d features, and three products with m x m."""
@@ -325,7 +319,7 @@ class Learner:
         size = self.sizes(prior)[0]
         if isinstance(self._sizes, str):
             size = min(self.fit.source.n_rows, LAST_ROWS, first_rows(self.fit, prior.n_inducing))
-        if not self._sizes_after(size, prior):
+        if not self._plan(prior, size):
             return size, self.options
         return size, replace(self.early, max_iter=min(GROWING_ITERATIONS, self.options.max_iter))
 
@@ -339,14 +333,6 @@ class Learner:
         assert self.optimize is not None
         start = starting_posterior(few, q, prior, site)
         return self.optimize(training, start, site, replace(options, learn_inducing=moves))
-
-    def _score_of_splits(self, part: Fit, splits: list[Split], candidate: Candidate, options: Options) -> Scores:
-        """Scores of rows held out by groups or a splitter, which rows that are left out one at a time would ignore."""
-        scores, silent = list[Scores](), replace(options, history=History())
-        for support, held_out in splits:
-            point = self.optimized(part.part(support), replace(candidate, q=None), silent).point
-            scores.append(predicted(part, point.q, point.site, held_out))
-        return joined(scores)
 
     def _report(self, q: KernelPosterior, site: Site) -> None:
         if not self.is_restart:

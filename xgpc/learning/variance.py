@@ -71,4 +71,4 @@ def _left_out(fit: Fit, learned: Candidate) -> tuple[Fit, Callable[[Point[Kernel
     support, held_out = fit.hold_out.decision()
     some = Subsets(fit.source.y[support], random_state).rows(first_rows(fit, learned.prior.n_inducing))
     part = fit.part(support if some is None else support[some])
-    return (part, lambda point: predicted(fit, point.q, point.site, held_out)) if len(held_out) else None
+    return (part, lambda point: predicted(fit, point, held_out)) if len(held_out) else None

@@ -14,6 +14,7 @@ import numpy as np
 from .. import _sites
 from .._sites import Site
 from .curvature import LEAST_WEIGHT
+from .expected import sites_at
 
 # Initial precision of a site, near that of the logistic function at zero.
 START_PRECISION = 0.2
@@ -99,10 +100,7 @@ class Softmax:
         return values, (by_moments[0], by_moments[1])
 
     def sites(self, site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> Pair:
-        out = np.empty(len(y)), np.empty(mean.shape), np.empty(mean.shape)
-        mean, variance, y = _contiguous(mean, variance, y)
-        _sites.sites(site, mean, variance, y, np.empty(0), *out)
-        _, precision, linear = out
+        _, precision, linear = sites_at(site, mean, variance, y)
         return precision, linear - precision * np.mean(mean + site.prior_mean[:, None], axis=0)
 
     def vjp(self, site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Pair) -> Pair:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 
-from .._sites import Site, gumbel_normal, sites, softmax_vjp
+from .._sites import Site, gumbel_normal, softmax_vjp
+from .expected import sites_at
 from .largest import Family, largest_log_probabilities, largest_slopes
 
 GUMBEL_VARIANCE = np.pi**2 / 6.0
@@ -111,8 +112,8 @@ def _sites_of(mean: np.ndarray, variance: np.ndarray) -> tuple[Site, np.ndarray,
     """The site function, means and variances (C, n) as it takes them, and ell (n,) of the labels with the largest
     means, and precisions (C, n)."""
     m, v = np.ascontiguousarray(mean.T), np.ascontiguousarray(variance.T)
-    ell, precision, site = np.empty(len(mean)), np.empty_like(m), Site("softmax", "exact", len(m), table=hazard_table())
-    sites(site, m, v, np.argmax(mean, axis=1).astype(np.float64), np.empty(0), ell, precision, np.empty_like(m))
+    site = Site("softmax", "exact", len(m), table=hazard_table())
+    ell, precision, _ = sites_at(site, m, v, np.argmax(mean, axis=1))
     return site, m, v, ell, precision
 
 

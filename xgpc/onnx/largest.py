@@ -17,6 +17,7 @@ from .graph import Tensor, absolute, concatenated, exp, log, maximum, minimum
 PANELS = 32
 # Least relative distance of two points: eight times the spacing of doubles.
 SPACING = 8.0 * np.finfo(float).eps
+# Least divisor: a variance without noise, the sum of impossible classes, or the panels between equal points.
 TINY = 1e-300
 
 # (u (rows, C, T), scale (rows, C, 1)) -> log H and h / H

@@ -27,14 +27,12 @@ from ..likelihoods.softmax import (
     softmax_log_probabilities,
 )
 from .graph import Tensor, absolute, concatenated, exp, log, maximum, minimum, sqrt, where
-from .largest import largest_probabilities
+from .largest import TINY, largest_probabilities
 
 # ONNX has no normal distribution function in double precision that all runtimes know. For x >= 0,
 # log Phi(-x) + x^2 / 2 - log t is nearly a polynomial of t = 1 / (1 + x / TAIL_SCALE): with this degree the error is
 # 4e-10, which is also the relative error of Phi in its tail.
 TAIL_SCALE, TAIL_DEGREE = 3.0, 14
-# Least divisor: a variance without noise, or the sum of impossible classes.
-TINY = 1e-300
 
 
 @lru_cache(maxsize=1)

@@ -17,13 +17,8 @@ HASHED_ROWS = 2048
 # A smaller agreement counts as none, as it changes no probability by more than this.
 LEAST_AGREEMENT = 1e-3
 
-# Precisions and linear terms (C, n) of rows.
-Sites = tuple[np.ndarray, np.ndarray]
-
-
-def taken(pair: Sites, rows: np.ndarray) -> Sites:
-    """Sites, or other pairs of arrays (C, n), of some rows."""
-    return np.take(pair[0], rows, axis=1), np.take(pair[1], rows, axis=1)
+# Precisions and linear terms of rows, (2, C, n).
+Sites = np.ndarray
 
 
 @dataclass(frozen=True)
@@ -66,15 +61,14 @@ class Distinct:
         return cls(source, first, place, weight / sums[place])
 
     def sums(self, sites: Sites) -> Sites:
-        """Return sites (C, r) of the distinct rows, given those (C, n) of the given rows."""
+        """Return sites (2, C, r) of the distinct rows, given those (2, C, n) of the given rows."""
         if len(self.place) == self.source.n_rows:
-            return np.ascontiguousarray(sites[0]), np.ascontiguousarray(sites[1])
-        precision, linear = (np.stack([np.bincount(self.place, values) for values in part]) for part in sites)
-        return precision, linear
+            return np.ascontiguousarray(sites)
+        return np.array([[np.bincount(self.place, values) for values in part] for part in sites])
 
     def parts(self, sites: Sites) -> Sites:
-        """Return sites (C, n) of the given rows, which share those (C, r) of the distinct rows."""
-        return self.share * sites[0][:, self.place], self.share * sites[1][:, self.place]
+        """Return sites (2, C, n) of the given rows, which share those (2, C, r) of the distinct rows."""
+        return self.share * sites[:, :, self.place]
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from .steps import class_totals_of, prior_mean_of
 LEAST_SHARE = 0.01
 # Rows of a batch whose joint covariance is computed for ``drift_``: for these it takes .01 s, and .3 s with neighbours.
 DRIFT_ROWS = 300
-# Of latent values, in units of their spread, for derivatives of probabilities.
+# Step of a latent value, in units of sqrt(1 + variance), in finite differences of probabilities.
 DIFFERENCE = 1e-4
 # Rounding errors of log probabilities. A standard error of their sum that is below these means nothing.
 ROUNDING = 1e-12

@@ -37,7 +37,8 @@ TAKEN_BACK = 1.2
 # extrapolated precision stays within this factor of a plain step's; without this limit two separable classes took 34
 # sweeps, not 19 (with first steps of .7).
 RIDGE, MOST_FACTOR = 1e-10, 1e3
-# Length of the precisions' steps: with full steps a few rows of pendigits oscillated for over fifty sweeps.
+# With several classes, the length of the precisions' steps: with full steps a few rows of pendigits oscillated for over
+# fifty sweeps.
 PRECISION_STEP = 0.7
 
 

@@ -53,7 +53,7 @@ class AllRows:
         self.local = Local.of(executor, rows.sample(order), prior, among, site)
 
     def sweep(self, local: Local, sites: Sites, is_last: bool) -> Swept:
-        """Sweep from ``sites`` of the distinct rows until they are consistent, if not ``is_last`` only as in rounds."""
+        """Sweep from ``sites`` of the distinct rows until they agree; unless ``is_last``, only as in rounds."""
         history, n_inducing = self.task.fit.run.history, self.prior.n_inducing
         size = {"n_rows": len(self.weight), "n_inducing": n_inducing}
         history.tell(stage="neighbours", **size)

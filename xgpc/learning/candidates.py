@@ -1,4 +1,4 @@
-"""A richer model, kept if it is better: more inducing points, a kernel for each class, or neighbours."""
+"""A richer model, kept if it is better: more inducing points, another kernel, or neighbours."""
 
 from __future__ import annotations
 

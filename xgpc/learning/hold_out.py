@@ -18,7 +18,7 @@ from ..status import is_of_handler
 DECISION_SHARE, DECISION_ROWS = 0.1, 4000
 # Of fewer rows none are held out for decisions by default: a few per cent of them cannot show which model is better.
 FEW_ROWS = 2000
-# Number of splits for a comparison that the bound has decided and held-out rows have to confirm.
+# Splits in which fits are compared by held-out rows: by groups, a splitter, or at random. Each fit is repeated in each.
 FOLDS = 3
 # Only a splitter's last splits are kept: in a split by time they have the most support rows, and LeaveOneOut has one
 # for each row.
@@ -62,7 +62,7 @@ class HoldOut:
     def decision(self, share: float = DECISION_SHARE) -> Split:
         """Rows to learn from, and rows held out for decisions: a share of all, or those of a splitter's last split.
 
-        If there are few rows, or less than four groups, no rows are held out.
+        If there are few rows, or fewer than four groups, no rows are held out.
         """
         size = min(DECISION_ROWS, int(share * self.n_rows))
         if self.splitter is not None:

@@ -25,7 +25,7 @@ from .hold_out import FEW_ROWS
 # points miss relevant features, and doubles them up to MOST_GROWN: 256 that move with all rows predict better than 512
 # that stay in place for want of time (NLL on magic .2789 for .2797, higgs .5259 for .5281). Up to MOST_ALL_ROWS rows
 # are all inducing points: k-means and the choice of a number take longer than the products with larger matrices.
-# MAX_INDUCING limits the points of a stream.
+# MAX_INDUCING limits the points of a stream, and the rows that are compared with all points in _are_all_rows.
 FIRST_INDUCING, FIRST_OF_FEW, MOST_ALL_ROWS, MOST_GROWN, MAX_INDUCING = 32, 64, 128, 256, 2048
 # Lloyd iterations: the optimizer moves the points anyway, so k-means need not converge.
 KMEANS_ITERATIONS = 30

@@ -46,22 +46,22 @@ DEFAULT_NEIGHBORS, MANY_NEIGHBORS = 24, 200
 # Neighbours are tried only if less than this share of the fit's time has passed: learning with them takes up to three
 # times as long as the start, and is of no use before it is complete.
 LATEST_SHARE = 0.25
-# Accuracy, in nats a row, of the posterior that neighbours are compared with after points were added: the standard
-# errors of these comparisons are .001 and more.
+# Accuracy, in nats a row, of the posterior without neighbours in the last comparison: the standard errors of such
+# comparisons are .001 and more.
 NATS_OF_ROW = 5e-4
 # Where more rows than this share repeat others, a user has copied them, and new rows will not repeat them so: a
 # bootstrap has .37, a table given twice .5. (Of the largest classes of wine, letter and cod-rna it is .19, .06, .28.)
 MOST_REPEATED = 0.3
 # If no rows are held out for a decision, neighbours must win the first round by this many standard errors. The round
-# ends after its first turn, or after its trial on fewer rows, if they lose by as many. (In the trial
-# a9a and adult lose by 2.6 to 15 standard errors; electricity, covtype, cod-rna and bank-marketing, which gain with all
-# rows, by at most 1.7.) If rows are held out, neighbours may lose the round by one error, because they gain more from
-# the rows that the round leaves out; but then they must win by one among the held-out rows.
+# ends early, after its first turn or its trial on fewer rows, if they lose by as many. (In the trial a9a and adult lose
+# by 2.6 to 15 standard errors; electricity, covtype, cod-rna and bank-marketing, which gain with all rows, by at most
+# 1.7.) If rows are held out, neighbours may lose the round by one error, because they gain more from the rows that the
+# round leaves out; but then they must win by one among the held-out rows.
 ERRORS_OF_FEW = 2.0
 
 
 def learn(fit: Fit, first: Candidate) -> Candidate:
-    """Learn kernels and inducing points, with neighbours or a kernel for each class if these are possible and pay."""
+    """Learn kernels and inducing points, with neighbours if these are possible and pay."""
     run = fit.run
     if fit.is_of_one_class:
         # The bound would rise with the variance without end.
@@ -72,7 +72,7 @@ def learn(fit: Fit, first: Candidate) -> Candidate:
         return first
     k = n_neighbors(fit, first)
     near = _kept(fit) if k else fit
-    # A warm start may have a kernel for each class; the number of kernels is decided only without neighbours.
+    # A warm start may have a kernel for each class; a model with neighbours has a single one.
     split = _split(near) if k and len(first.prior.groups) == 1 else None
     if split is None:
         return raised_variance(fit, learn_in_stages(fit, first))
@@ -181,11 +181,11 @@ def _split(fit: Fit) -> Split | None:
 def _rise(fit: Fit, scores: Scores, simpler: Scores, errors: float = 0.0) -> Rise:
     """Whether neighbours predict rows better, by some standard errors of the difference.
 
-    No copies of a row are held out, but new rows repeat training rows as these repeat each other. A model with
-    neighbours knows the labels of such rows, so that as much may be lost on others.
+    New rows repeat training rows as these repeat each other, but no copies are held out. A model with neighbours knows
+    the labels of such rows, so it may lose as much on the other rows.
     """
     required = errors * (scores - simpler).error if errors else 0.0
-    # What rows that repeat training rows contribute to the mean score, which is negative, if predicted as others.
+    # The part of the mean score (negative) that belongs to rows which repeat training rows, if predicted as all others.
     lost = fit.share_of_copies * scores.mean if fit.share_of_copies < MOST_REPEATED else 0.0
     return scores.above(simpler, required + lost)
 
@@ -203,9 +203,9 @@ def _scores_without(task: Task, without: Candidate, splits: list[Split]) -> Scor
 
 
 def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
-    """The posterior of all rows with neighbours; without them if they do not predict held-out rows better.
+    """The candidate with the posterior of all rows with neighbours, or ``sparse`` if neighbours do not pay.
 
-    ``split`` has the task's rows, and the rows held out from these.
+    ``split`` has the numbers, among the rows of ``task.fit``, of those of ``task.part`` and of the held-out ones.
     """
     part, history, k = task.part, task.fit.run.history, task.n_neighbors
     is_auto, max_iter = part.config.has_auto_neighbors, part.config.max_iter if part.learns else 0
@@ -269,7 +269,10 @@ def _with_more_points(
 
 
 def _second_round(task: Task, best: LocalFit, tried: list[LocalFit], max_iter: int) -> LocalFit:
-    """Learn further, on more rows drawn anew, the best kernel so far, or another that these rows clearly prefer."""
+    """Learn further, on more rows drawn anew, the best kernel so far, or another that these rows clearly prefer.
+
+    Another may be best here: among more rows near ones are nearer.
+    """
     n_rows, n_iter = size_of_round(1, task.part.n_latents)
     splits, group = task.part.hold_out.draw(n_rows), best.prior
     best = fitted_round(task, best, splits, 0)

@@ -34,11 +34,11 @@ ROUNDS, CLASSES_ROUNDS = ((8000, 15), (32_000, 6)), ((8000, 15), (16_000, 20))
 # The candidate kernels take turns in the first round: number of the kernel, and most iterations. Each begins with the
 # parameters of the one before, because all fit about the same length scales and variance. A variance that has to rise
 # takes more than fifteen iterations, so kernels that each began anew were compared too early (NLL on cod-rna .074, with
-# turns .054). The second round may prefer another than the best: among more rows near ones are nearer.
+# turns .054).
 TURNS = ((0, 5), (1, 15), (2, 15), (0, 15))
-# Where a round is large, a trial with 1 / LEAST_ROUND of its rows, at least FEW_ROWS, shows whether it pays.
-# With more than FULL_CLASSES classes a round has fewer rows, but at least 1 / LEAST_ROUND of them, because each row
-# takes longer.
+# With more than FULL_CLASSES classes a round has fewer rows, because each row takes longer, but at least 1 /
+# LEAST_ROUND of them. Where a round is large, a trial with this share of its rows, at least FEW_ROWS, shows whether it
+# pays.
 FULL_CLASSES, LEAST_ROUND = 5, 4
 # Most neighbours in a round: with 16 the learned kernel is as good as with 24 (NLL on magic .294 and .299), in two
 # thirds of the time.

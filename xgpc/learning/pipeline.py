@@ -80,7 +80,7 @@ def learn_and_infer(whole: Fit, previous: PreviousFit | None) -> FitResult:
             kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
             run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
         if learned.local is not None:
-            return with_neighbors(whole, learned, *learned.local)
+            return result_with_neighbors(whole, learned, *learned.local)
         result = infer(fit, first, learned)
         # The user's kernel, and that of a warm start, stay.
         may_change = fit.config.kernel is None and first.q is None and not first.prior.is_full
@@ -138,7 +138,7 @@ def _simpler(fit: Fit, first: Candidate, result: FitResult) -> FitResult:
     return result
 
 
-def with_neighbors(fit: Fit, learned: Candidate, q: LocalPosterior, scores: Scores | None = None) -> FitResult:
+def result_with_neighbors(fit: Fit, learned: Candidate, q: LocalPosterior, scores: Scores | None = None) -> FitResult:
     """The result of learning that kept neighbours, and so has found their posterior already."""
     fit.run.history.tell(stage="done", n_rows=fit.source.n_rows, n_inducing=q.prior.n_inducing)
     site = fit.prior_mean.site(learned.site, q.prior, q.variance_scale)
@@ -268,7 +268,7 @@ def _with_more_neighbors(fit: Fit, q: LocalPosterior, stay: np.ndarray) -> FitRe
     present = Candidate(q.prior, None, fit.record.site(len(fit.classes)))
     local, sweeps = with_more_rows(Task(fit, fit, present, q.n_neighbors), q, stay)
     problems = () if sweeps.converged else (f"the sites did not converge in {sweeps.n_sweeps} sweeps",)
-    return with_neighbors(fit, replace(present, n_iter=sweeps.n_sweeps, problems=problems), local)
+    return result_with_neighbors(fit, replace(present, n_iter=sweeps.n_sweeps, problems=problems), local)
 
 
 def _online(fit: Fit, q: KernelPosterior, evidence: Evidence, forgetting_factor: float, n_new: int) -> FitResult:

@@ -51,9 +51,6 @@ ROWS_OF_MORE = 1000
 MOST_WORK = 3.0
 # To save time, mini-batches start from the posterior of this many rows, whose weights are raised to stand for all rows.
 ROWS_BEFORE_BATCHES = 1000
-# Each trial doubles the number of inducing points. While that gives fewer than MOST_ALL_ROWS points, MOST_ALL_ROWS are
-# tried first: they lead to a better optimum than 64 points on the way do (NLL of two splits of waveform is lower by
-# .002, of two splits of thyroid by .0001 and .0006).
 # If the divergence of the posterior from the prior is at most this many nats, learning with few points has found next
 # to nothing. It is 1 to 3 nats for random labels, and for functions that 32 points cannot represent. For diabetes-pima
 # and german-numer, whose signals are weak, it is 25 and 45 nats.
@@ -341,6 +338,9 @@ class Learner:
     def _more_points(self, outcome: Outcome, candidate: Candidate, size: int) -> Outcome | None:
         """The posterior with more inducing points; None if its bound gains too little."""
         m, most, part = candidate.prior.n_inducing, candidate.grow_to, self.part(size)
+        # Each trial doubles the number of inducing points. While that gives fewer than MOST_ALL_ROWS points,
+        # MOST_ALL_ROWS are tried first: they lead to a better optimum than 64 points on the way do (NLL of two splits
+        # of waveform is lower by .002, of two splits of thyroid by .0001 and .0006).
         tried = {min(to, most) for to in (2 * m, max(2 * m, MOST_ALL_ROWS))}
         numbers = sorted((to for to in tried if to > m), reverse=True)
         before = None

@@ -17,19 +17,18 @@ from .fit import Candidate, Fit
 from .hold_out import FEW_ROWS
 from .stages import FIRST_ROWS, Subsets, first_rows, posterior_of, predicted, scores_of_rows
 
-# Most doublings of the variance. (With five, NLL of letter and pendigits, where more would be taken, is within .01 of
-# the lowest for 40 to 1000 rows.)
+# The variance with the highest bound is too small: of two classes it falls with what the inducing points cannot carry,
+# and of several, a shift that all latent functions have in common changes no probability but lowers the bound. (On
+# eleven sets of several classes, 40, 100, 300 and 1000 rows, raising the variance lowers the mean NLL by .046, .034,
+# .012 and .010; of two classes by .011 and .001 for splice and magic.) So it is doubled, at most this many times. (With
+# five, NLL of letter and pendigits, where more would be taken, is within .01 of the lowest for 40 to 1000 rows.)
 DOUBLINGS = 5
 
 
 def raised_variance(fit: Fit, learned: Candidate) -> Candidate:
     """Double the variance of the default kernel while this predicts left-out rows better.
 
-    The variance with the highest bound is too small: of two classes it falls with what the inducing points cannot
-    carry, and of several, the bound pays for the shift that all their posteriors have in common, which changes no
-    probability. (On eleven sets of several classes, 40, 100, 300 and 1000 rows, the mean NLL is lower by .046, .034,
-    .012 and .010; of two classes it is lower by .011 and .001 for splice and magic.) The logarithm of the factor has a
-    standard normal prior, as the same rows have determined the length scales.
+    The logarithm of the factor has a standard normal prior, as the same rows have determined the length scales.
     """
     # The other schemes are those of papers, where the bound chooses the variance.
     is_default = fit.config.optimizer == "profile" and fit.config.kernel is None and len(learned.prior.groups) == 1
@@ -56,7 +55,7 @@ def raised_variance(fit: Fit, learned: Candidate) -> Candidate:
 
 
 def _left_out(fit: Fit, learned: Candidate) -> tuple[Fit, Callable[[Point[KernelPosterior]], Scores]] | None:
-    """Some rows to fit a posterior to, and its scores of left-out rows; None if these could not decide.
+    """A fit to some rows, and a function that scores left-out rows by its posterior; None if these could not decide.
 
     Of several classes the rows are left out in turn. Of two, whose labels have chosen the length scales, such scores
     rise with the variance where those of new rows fall, so a part of the rows is held out.
@@ -65,7 +64,7 @@ def _left_out(fit: Fit, learned: Candidate) -> tuple[Fit, Callable[[Point[Kernel
     if fit.record.is_multi_class:
         part = fit.part(Subsets(fit.source.y, random_state).rows(FIRST_ROWS))
         return (part, partial(scores_of_rows, part)) if fit.hold_out.is_random else None
-    # Of a later time other variances may be best than of new rows.
+    # A splitter may hold out rows of a later time, which may need another variance than new rows do.
     if fit.source.n_rows < FEW_ROWS or fit.hold_out.splitter is not None:
         return None
     support, held_out = fit.hold_out.decision()

@@ -18,7 +18,7 @@ Made = TypeVar("Made")
 # Rows of a block. Their work is large against the (m, m) addition that ends it, and twenty thousand rows still balance
 # over many threads.
 BLOCK_ROWS = 1152
-# Smaller arrays share pages with others.
+# Bytes from which an array has pages of its own; smaller arrays share pages with others.
 LEAST_PAGES = 2**16
 
 

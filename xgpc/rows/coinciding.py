@@ -28,9 +28,8 @@ class Distinct:
     A row of weight w counts as w rows: for inducing points, copies of a row are as good as one row with the sum of
     their weights, but as neighbours they would take several of the k places.
 
-    Rows are merged after held-out rows were drawn, not before. Where rows to predict repeat training rows, held-out
-    rows do so too, so neighbours are judged as they will be used. (In wine's training rows 782 of 4409 repeat others,
-    and 31 % of its test rows repeat one of them. Merged before the draw NLL was 1.05, merged after it .79.)
+    ``Fit.merged`` has merged most copies before held-out rows are drawn. Here the rest are merged, within the rows that
+    are learned from: those with a splitter, of a memory map, or whose labels contradict each other too often.
 
     Attributes
     ----------

@@ -43,7 +43,7 @@ from .learning.optimizer import profile
 from .likelihoods import LikelihoodBound, record_of
 from .rows.blas import single_threaded_blas
 from .rows.executor import Threads
-from .rows.source import NONE, ArraySource
+from .rows.source import ArraySource
 from .status import warn_user
 
 OWN = {"likelihood": one_of("logit", "probit"), "optimizer": one_of("profile", None), "n_inducing": integer(1)}
@@ -136,9 +136,8 @@ class GPPreference(ColumnsOfFit):
         checked_rows(self, preferred, None)
         self._column_labels = preferred.labels
         pairs = self._pairs(X_preferred=X_preferred, X_other=X_other)
-        weight = NONE if sample_weight is None else checked_weights(sample_weight, len(pairs))
-        if len(weight):
-            pairs, weight = pairs[weight > 0.0], weight[weight > 0.0]
+        weight = checked_weights(sample_weight, len(pairs))
+        pairs, weight = pairs[weight > 0.0], weight[weight > 0.0]
         if not len(pairs):
             raise ValueError("There is no pair of positive weight: give a pair or more.")
         items, random_state = np.unique(np.vstack(np.hsplit(pairs, 2)), axis=0), random_state_of(self.random_state)

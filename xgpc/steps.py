@@ -127,7 +127,7 @@ def _fit(
         )
     check_optimizer(config.optimizer, record)
     noise = checked_noise(config.label_noise, record)
-    class_totals = class_totals_of(rows.y, rows.weight, len(classes)) if all_rows is None else all_rows[0].totals
+    class_totals = np.bincount(rows.y, rows.weight, len(classes)) if all_rows is None else all_rows[0].totals
     prior_mean = prior_mean_of(config, record, class_totals)
     labels = record.site_labels(np.arange(len(classes)))
     X, encoding = rows.X, columns.encoding
@@ -154,11 +154,6 @@ def prior_mean_of(config: FitConfig, record: LikelihoodBound, class_totals: np.n
     """The prior mean that the parameters ask for; ``class_totals`` (C,) are the total weights of the classes."""
     mean = checked_mean(config.mean, record, len(class_totals))
     return PriorMean(mean, base_rates(class_totals) if mean is None else None)
-
-
-def class_totals_of(codes: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
-    """Total weight (C,) of each class; an empty ``weight`` (0,) counts every row once."""
-    return np.bincount(codes, weight if len(weight) else None, n_classes).astype(np.float64)
 
 
 def publish(model: PosteriorClassifier, fit: Fit, result: FitResult, stream_rows: Rows | None = None) -> None:

@@ -120,10 +120,10 @@ def _is_date(text: str) -> bool:
 def learned_levels(column: Column, rows: np.ndarray, weight: np.ndarray) -> ColumnEncoding:
     """Return the encoding of a categorical column with the levels of some rows, or the most frequent if they are many.
 
-    The other levels count as unknown. A row of weight w, (r,) or (0,) for ones, counts as w rows.
+    The other levels count as unknown. A row of weight w counts as w rows.
     """
     codes, levels = column.as_levels()
-    counts = np.bincount(codes[rows] + 1, weight if len(weight) else None, len(levels) + 1)
+    counts = np.bincount(codes[rows] + 1, weight, len(levels) + 1)
     n_rows = {level: count for level, count in zip(levels, counts[1:], strict=True) if count}
     # If no row has a value, any later one counts as one level.
     if not n_rows:
@@ -136,7 +136,7 @@ def learned_levels(column: Column, rows: np.ndarray, weight: np.ndarray) -> Colu
 
 
 def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> ColumnEncoding:
-    """Return the encoding of a column of numbers: the mean of some rows with weights, (r,) or (0,), and its levels."""
+    """Return the encoding of a column of numbers: the mean of some rows (r,) with weights (r,), and its levels."""
     numbers = column.numbers()[rows]
     # Numbers that are infinite, or too large for a sum, are refused in the matrix.
     known = np.abs(numbers, dtype=np.float64) <= LARGEST_FEATURE
@@ -144,7 +144,6 @@ def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> Col
     if not np.any(known):
         is_empty = bool(np.all(np.isnan(numbers)))
         return ColumnEncoding(column.name, (), has_missing and not is_empty, None if is_empty else 0.0)
-    weight = weight if len(weight) else np.ones(len(numbers))
     values, weight = numbers[known].astype(np.float64), weight[known]
     # Values that are far from all others, perhaps codes, would move the mean away from the others.
     low, high = limits(values, weight)
@@ -203,7 +202,7 @@ class Encoding:
     def learn(
         cls, columns: Sequence[Column], is_categorical: Sequence[bool], rows: np.ndarray, weight: np.ndarray
     ) -> Encoding:
-        """Learn the encoding of a table's columns from the rows with these numbers (r,), and weights, (r,) or (0,).
+        """Learn the encoding of a table's columns from the rows with these numbers (r,) and weights (r,).
 
         Columns of text that is not categorical raise ValueError.
         """

@@ -75,14 +75,13 @@ Record = TypeVar("Record", Limit, Warp)
 
 
 def _looked_at(X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return some of the rows (n, d) with weights (n,), which may be empty for ones."""
+    """Return some of the rows (n, d) with weights (n,)."""
     chosen = slice(None, None, -(-len(X) // LOOKED_AT))
-    X = X[chosen]
-    return X, weight[chosen] if len(weight) else np.ones(len(X))
+    return X[chosen], weight[chosen]
 
 
 def limits_of(X: np.ndarray, weight: np.ndarray, heavy: Collection[int] = ()) -> tuple[Limit, ...]:
-    """Return limits of the features that have far values in rows X (n, d), with weights (n,) or empty for ones.
+    """Return limits of the features that have far values in rows X (n, d) with weights (n,).
 
     A row of weight w counts as w rows. In ``heavy`` features, whose tails are warped, only repeated values can be far.
     """
@@ -151,7 +150,7 @@ def limits(values: np.ndarray, weight: np.ndarray | None) -> tuple[float, float]
 
 
 def warps_of(X: np.ndarray, weight: np.ndarray, limits: Sequence[Limit]) -> tuple[Warp, ...]:
-    """Return warps of the features with heavy tails in rows X (n, d), with weights (n,) or empty for ones.
+    """Return warps of the features with heavy tails in rows X (n, d) with weights (n,).
 
     Values beyond the limits do not count. A row of weight w counts as w rows.
     """

@@ -22,7 +22,7 @@ from .approximations.full import FullPrior
 from .approximations.local import EIGENVALUE_ERROR, LocalPosterior, Posterior
 from .approximations.sparse import PRECISIONS, SparsePrior
 from .config import PARAMETERS, UNSAVED, check_parameters, is_integer, one_of
-from .data.encoding import PLAIN, Encoding, of_table
+from .data.encoding import PLAIN, Encoding
 from .files import KINDS, Arrays, Header, read, refusing, regular, to_json, write
 from .inference.fitting import Evidence
 from .kernels.features import Groups
@@ -337,12 +337,11 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     likelihood, bound = header["likelihood_and_bound"]
     record = resolve(likelihood, bound, len(classes))
     n_latents, d = record.n_latents(len(classes)), arrays["Z"].shape[-1]
-    encoding = None if header["encoding"] is None else Encoding.from_data(header["encoding"])
-    table, changes = of_table(encoding), encoding or PLAIN
-    n_columns = d if table is None else len(table.columns)
+    encoding = PLAIN if header["encoding"] is None else Encoding.from_data(header["encoding"])
+    n_columns = len(encoding.columns) or d
     check_arrays(arrays, n_latents, header["full"], len(classes), n_columns)
-    fits = table is None or d == len(table.groups.index)
-    if not fits or any(j >= d for j, *_ in (*changes.limits, *changes.warps)):
+    fits = not encoding.columns or len(encoding.matrix_names) == d
+    if not fits or any(j >= d for j, *_ in (*encoding.limits, *encoding.warps)):
         raise ValueError("its encoding does not fit its arrays")
     in_order = record.is_ordinal or np.all(classes[:-1] < classes[1:])
     if len(classes) < 2 or not in_order or len(np.unique(classes)) < len(classes):
@@ -365,7 +364,8 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     parameters["learning_rate"] = tuple(rate) if isinstance(rate, list) else rate
     model = cls(**parameters)
     check_parameters(model)
-    model.n_features_in_, model.encoding_, model.history_ = n_columns, encoding, _history(arrays)
+    model.n_features_in_, model.history_ = n_columns, _history(arrays)
+    model.encoding_ = None if encoding == PLAIN else encoding
     has_objects = header["has_objects_as_labels"] and classes.dtype.kind == "U"
     model.classes_ = (classes.astype(object) if has_objects else classes)[sorter]
     model.class_count_ = arrays["class_count_"][sorter]
@@ -378,7 +378,7 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     if "rows" in arrays and not header["neighbors"]:
         model._stream_rows = _rows_from(arrays, n_latents)
     # What takes long comes last.
-    q = posterior_from(header, arrays, n_latents, None if table is None else table.groups)
+    q = posterior_from(header, arrays, n_latents, encoding.groups if encoding.columns else None)
     evidence = None
     if "elbo" in arrays or not header["neighbors"]:
         correction = (arrays[CORRECTION[0]], arrays[CORRECTION[1]]) if record.is_jaakkola_jordan else None

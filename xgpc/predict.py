@@ -20,7 +20,7 @@ from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import Posterior, covariance_bytes
 from .config import integer, one_of
 from .data.checks import checked_labels, class_numbers, random_state_of
-from .data.encoding import Encoding, of_table
+from .data.encoding import Encoding
 from .data.survey import reading
 from .drawn import LatentDraws
 from .inference.correction import corrected_marginals, fit_without_neighbors
@@ -381,9 +381,8 @@ class PosteriorClassifier(Described):
                     "ConstantKernel() * RBF(np.ones(n_features)), or leave kernel=None."
                 )
             relevance = relevance * self.feature_spread_
-            table = of_table(self.encoding_)
-            if table is not None:
-                relevance = np.sqrt(np.bincount(table.column_of_matrix, relevance**2))
+            if self._encoding.columns:
+                relevance = np.sqrt(np.bincount(self._encoding.column_of_matrix, relevance**2))
             total += relevance / np.sum(relevance) if np.any(relevance) else 0.0
         return total / np.sum(total) if np.any(total) else total
 

@@ -12,7 +12,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .arrays import WithArrays
-from .data.encoding import features_of_columns
 from .files import replacing
 from .inference.prior_mean import base_rates
 from .metrics import Bins, Gaps, check_classifier, class_positions, scores
@@ -270,7 +269,7 @@ def _features(model: BaseEstimator, X: MatrixLike, codes: np.ndarray) -> str:
         return f"<p>With {p} features it would take long to find out.</p>"
     some = rng.permutation(X.shape[0])[:n_some]
     rows, places = np.asarray(dense(X[some])), (np.arange(len(some)), codes[some])
-    features = features_of_columns(model.encoding_, rows.shape[1])
+    features = model._encoding.features_of(rows.shape[1])
     before, falls = model._log_proba(rows)[places], np.empty((p, len(some)))
     for j in range(p):
         shuffled, of_feature = rows.copy(), features == j

@@ -241,6 +241,10 @@ class Encoding:
         """The table's column that each column of the matrix was made from."""
         return self.groups.columns[self.groups.index]
 
+    def features_of(self, n_columns: int) -> np.ndarray:
+        """The feature, or the table's column, that each of the columns (n_columns,) of encoded rows was made from."""
+        return self.column_of_matrix if self.columns else np.arange(n_columns)
+
     def described_levels(self, X: np.ndarray) -> list[str]:
         """Return sentences on columns of which rows of the matrix X (n, d) have unknown, rare, no levels or dates."""
         sentences = []
@@ -320,9 +324,9 @@ class Encoding:
         return warped(X, self.warps, np.sinh)
 
     def typical(self, mean: np.ndarray) -> np.ndarray:
-        """Return a row (d,) of the matrix of a table from the rows' mean (d,): each column's most frequent level.
+        """Return a row (d,) of the matrix from the rows' mean (d,): each column's most frequent level.
 
-        A number is the mean, or the value that more than half of the rows have.
+        A number is the mean, or the value that more than half of a table's rows have.
         """
         row = mean.copy()
         for part in self.parts:
@@ -381,17 +385,6 @@ class Encoding:
         if encoding.dtype not in (("float32", "float64") if columns else ("",)) or not (columns or limits or warps):
             raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}")
         return encoding
-
-
-def of_table(encoding: Encoding | None) -> Encoding | None:
-    """Return the encoding of a table; None for the encoding of an array, which has limits and warps alone."""
-    return encoding if encoding is not None and encoding.columns else None
-
-
-def features_of_columns(encoding: Encoding | None, n_columns: int) -> np.ndarray:
-    """The feature, or the table's column, that each of the columns (n_columns,) of encoded rows was made from."""
-    table = of_table(encoding)
-    return np.arange(n_columns) if table is None else table.column_of_matrix
 
 
 # The encoding of an array, or a table of numbers, that changes nothing.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -480,11 +481,9 @@ class GPClassifier(PosteriorClassifier):
         publish(self, fit, result)
         return fit, result.q
 
-    def _clock(self) -> Clock | None:
-        """The clock of a fit that starts now, if anything may end it early."""
-        if self.max_time is None:
-            return Clock() if self.keep_on_interrupt else None
-        return Clock(float(self.max_time))
+    def _clock(self) -> Clock:
+        """The clock of a fit that starts now."""
+        return Clock(math.inf if self.max_time is None else float(self.max_time))
 
     _shared: tuple[str, ...] = ("callback",)
 

@@ -22,7 +22,7 @@ from ..inference.run import Run
 from ..kernels.default import without_features
 from ..kernels.prior import NO_PRIOR
 from ..likelihoods import predicted_log_probabilities
-from ..rows.clock import has_passed, stopped_by_interrupts
+from ..rows.clock import stopped_by_interrupts
 from ..rows.coinciding import agreement_of_labels
 from .all_rows import with_more_rows
 from .candidates import Gain, Scores
@@ -61,7 +61,7 @@ SWITCHED_OFF = 30.0
 
 def ending_early(run: Run, config: FitConfig) -> AbstractContextManager[object]:
     """Context in which an interrupt ends the fit early, with ``keep_on_interrupt``."""
-    return stopped_by_interrupts(run.clock) if config.keep_on_interrupt and run.clock is not None else nullcontext()
+    return stopped_by_interrupts(run.clock) if config.keep_on_interrupt else nullcontext()
 
 
 def learn_and_infer(whole: Fit, previous: PreviousFit | None) -> FitResult:
@@ -205,7 +205,7 @@ def infer(fit: Fit, first: Candidate, learned: Candidate, leaves_prior: bool = F
         decision=f"The posterior of all rows has a bound of {point.elbo:.2f} nats, after {n_steps} more iterations."
     )
     evidence, problems = Evidence(point.elbo, *correction_and_gap(training, point)), list(learned.problems)
-    if not converged and n_steps < max_iter and has_passed(run.clock):
+    if not converged and n_steps < max_iter and run.clock.has_passed():
         run.skip("more iterations of the posterior of all rows")
     elif not converged and max_iter == config.max_iter:
         problems.append(f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior")
@@ -308,7 +308,6 @@ def _messages(
     messages, run, skipped = list[str](), fit.run, ", ".join(fit.run.skipped)
     if skipped:
         usable = "The fit can be used; more time may give a higher bound."
-        assert run.clock is not None
         messages.append(f"{run.clock.reason} left no time for {skipped}. {usable}")
     if problems:
         # One message for all, because advice for one problem alone may not help with the others.

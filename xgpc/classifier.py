@@ -463,11 +463,7 @@ class GPClassifier(PosteriorClassifier):
         ``keep_on_interrupt`` do not shorten the first reading. Later readings must give the same rows; their number,
         columns and labels are checked.
         """
-        self._fit_source(source, classes)
-
-    def _fit_source(self, source: object, classes: ArrayLike | None, threads: type[Threads] = Threads) -> None:
-        """Fit to a source of batches by the given kind of threads."""
-        self._fit(lambda config, run: rows_in_batches(self, config, run, source, classes), threads)
+        self._fit(lambda config, run: rows_in_batches(self, config, run, source, classes))
 
     def _fit(
         self, checked_rows: Callable[[FitConfig, Run], Fit], threads: type[Threads] = Threads

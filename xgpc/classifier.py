@@ -275,39 +275,10 @@ class GPClassifier(PosteriorClassifier):
         random_state: names.RandomSeed = None,
         verbose: int = 0,
     ) -> None:
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.bound = bound
-        self.n_inducing = n_inducing
-        self.n_neighbors = n_neighbors
-        self.max_rows_in_model = max_rows_in_model
-        self.held_out_split = held_out_split
-        self.inducing_points = inducing_points
-        self.optimizer = optimizer
-        self.learn_inducing = learn_inducing
-        self.n_restarts_optimizer = n_restarts_optimizer
-        self.length_scale_prior = length_scale_prior
-        self.subset_sizes = subset_sizes
-        self.share = share
-        self.label_noise = label_noise
-        self.guess_rate = guess_rate
-        self.lapse_rate = lapse_rate
-        self.mean = mean
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.max_iter = max_iter
-        self.tol = tol
-        self.precision = precision
-        self.class_weight = class_weight
-        self.categorical_features = categorical_features
-        self.feature_transform = feature_transform
-        self.warm_start = warm_start
-        self.max_time = max_time
-        self.keep_on_interrupt = keep_on_interrupt
-        self.callback = callback
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+        arguments = dict(locals())
+        del arguments["self"]
+        # As scikit-learn expects it: each argument is an attribute of the same name.
+        vars(self).update(arguments)
 
     @all_or_nothing
     def fit(

@@ -23,7 +23,8 @@ from .approximations.local import EIGENVALUE_ERROR, LocalPosterior, Posterior
 from .approximations.sparse import PRECISIONS, SparsePrior
 from .config import PARAMETERS, UNSAVED, check_parameters, is_integer, one_of
 from .data.encoding import PLAIN, Encoding
-from .files import KINDS, Arrays, Header, read, refusing, regular, to_json, write
+from .data.training import Columns
+from .files import KINDS, Arrays, Header, reading, to_json, write
 from .inference.fitting import Evidence
 from .kernels.features import Groups
 from .kernels.spec import KERNELS, KernelSpec, check_tree
@@ -241,28 +242,22 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
     arrays |= {f"{HISTORY}{name}": column for name, column in model.history_.items()}
     arrays["classes"] = classes.astype(str) if classes.dtype.kind == "O" else classes
     arrays["mean"] = np.atleast_1d(model.mean_)
-    arrays |= column_names(model)
+    arrays |= column_names(model._columns)
     if not isinstance(points, str):
         arrays["inducing_points"] = np.asarray(points, dtype=np.float64)
     return header, arrays
 
 
-def column_names(model: BaseEstimator) -> Arrays:
+def column_names(columns: Columns) -> Arrays:
     """Names and labels of the columns that a model was fitted to, as far as they have any."""
-    arrays: Arrays = {}
-    if hasattr(model, "feature_names_in_"):
-        arrays["feature_names"] = model.feature_names_in_.astype(str)
-    if model._column_labels is not None:
-        arrays["column_labels"] = np.array(model._column_labels)
-    return arrays
+    texts = {"feature_names": columns.names, "column_labels": columns.labels}
+    return {name: np.array(given) for name, given in texts.items() if given is not None}
 
 
-def set_column_names(model: BaseEstimator, arrays: Arrays) -> None:
-    """Set what ``column_names`` gave."""
-    if "feature_names" in arrays:
-        model.feature_names_in_ = arrays["feature_names"].astype(object)
-    if "column_labels" in arrays:
-        model._column_labels = tuple(arrays["column_labels"].tolist())
+def columns_from(arrays: Arrays, n_columns: int) -> Columns:
+    """Columns with the names and labels that ``column_names`` gave."""
+    given = (arrays.get(name) for name in ("feature_names", "column_labels"))
+    return Columns(n_columns, *(None if texts is None else tuple(texts.tolist()) for texts in given))
 
 
 def kernel_and_seed(model: BaseEstimator) -> Header:
@@ -313,8 +308,7 @@ def save(model: BaseEstimator, path: str | os.PathLike[str], rows_dtype: str | N
 
 def load(cls: type[Model], path: str | os.PathLike[str]) -> Model:
     """Read a model of class ``cls``."""
-    with regular(path) as file, refusing(path, f"a model saved by {cls.__name__}.save"):
-        header, arrays = read(file, "model")
+    with reading(path, "model", cls.__name__) as (header, arrays):
         # Numbers that overflow are refused, so that NumPy need not warn of them.
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
             model = _model(cls, header, arrays)
@@ -364,8 +358,7 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     parameters["learning_rate"] = tuple(rate) if isinstance(rate, list) else rate
     model = cls(**parameters)
     check_parameters(model)
-    model.n_features_in_, model.history_ = n_columns, _history(arrays)
-    model.encoding_ = None if encoding == PLAIN else encoding
+    model.encoding_, model.history_ = None if encoding == PLAIN else encoding, _history(arrays)
     has_objects = header["has_objects_as_labels"] and classes.dtype.kind == "U"
     model.classes_ = (classes.astype(object) if has_objects else classes)[sorter]
     model.class_count_ = arrays["class_count_"][sorter]
@@ -374,7 +367,7 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
         setattr(model, name, convert(header[name]))
     for name in ARRAY_ATTRIBUTES:
         setattr(model, name, arrays[name])
-    set_column_names(model, arrays)
+    model._set_columns(columns_from(arrays, n_columns))
     if "rows" in arrays and not header["neighbors"]:
         model._stream_rows = _rows_from(arrays, n_latents)
     # What takes long comes last.

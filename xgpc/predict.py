@@ -44,8 +44,10 @@ EXACT_ROWS = 3000
 Marginals = Callable[[np.ndarray, int | None], tuple[np.ndarray, np.ndarray]]
 
 
-def _of_parts(marginals: Marginals, X: MatrixLike, n_jobs: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances, (r,) or (C, r), of the rows of a sparse matrix, part by part."""
+def _moments(marginals: Marginals, X: MatrixLike, n_jobs: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances, (n,) or (C, n), of rows X (n, d); those of a sparse matrix part by part."""
+    if isinstance(X, np.ndarray):
+        return marginals(X, n_jobs)
     mean, variance = zip(*(marginals(rows, n_jobs) for rows in in_dense_parts(X)), strict=True)
     return np.concatenate(mean, axis=-1), np.concatenate(variance, axis=-1)
 
@@ -105,8 +107,7 @@ class PosteriorClassifier(Described):
         """Mean and variance of the latent functions at checked rows."""
         marginals = marginals or self.posterior_.marginals
         try:
-            in_memory = isinstance(X, np.ndarray)
-            mean, variance = marginals(X, self.n_jobs) if in_memory else _of_parts(marginals, X, self.n_jobs)
+            mean, variance = _moments(marginals, X, self.n_jobs)
             check_latent(mean, variance, X)
         except ValueError:
             # What a called kernel raises within the core becomes NaN there, so the kernel is called once more.
@@ -136,8 +137,7 @@ class PosteriorClassifier(Described):
         """
         if return_grad:
             return self._weighted_with_gradient(*self.predict_latent(X, corrected=corrected, return_grad=True))
-        log_proba = self._log_proba(self._rows(X), corrected)
-        return np.exp(log_proba, out=log_proba)
+        return self._proba(self._rows(X), corrected)
 
     def predict_log_proba(self, X: ArrayLike, corrected: bool = False) -> np.ndarray:
         """Log probabilities (n, C), finite and accurate even where the probabilities underflow."""
@@ -172,14 +172,9 @@ class PosteriorClassifier(Described):
 
         read = reading(source, rows_of, again=False)
 
-        @small_is_zero
-        def probability_of(rows: MatrixLike) -> np.ndarray:
-            log_proba = self._log_proba(rows)
-            return np.exp(log_proba, out=log_proba)
-
         def probabilities() -> Iterator[np.ndarray]:
             with closing(read_ahead(read)) as batches:
-                yield from map(probability_of, batches)
+                yield from map(small_is_zero(self._proba), batches)
 
         return probabilities()
 
@@ -193,6 +188,11 @@ class PosteriorClassifier(Described):
         if self.label_agreement_:
             log_proba = self.posterior_.kept_rows.places.recall(dense(rows), log_proba, self.label_agreement_)
         return self._weighted(log_proba)
+
+    def _proba(self, rows: MatrixLike, corrected: bool = False) -> np.ndarray:
+        """Probabilities (n, C) at checked rows."""
+        log_proba = self._log_proba(rows, corrected)
+        return np.exp(log_proba, out=log_proba)
 
     def predict_latent(
         self, X: ArrayLike, return_cov: bool = False, corrected: bool = False, return_grad: bool = False
@@ -395,7 +395,7 @@ class PosteriorClassifier(Described):
         codes = class_numbers(checked_labels(y, rows.shape[0]), self.classes_)
         q = self._without_neighbors()
         labels = self._record.site_labels(codes)
-        mean, variance = _of_parts(q.marginals, rows, self.n_jobs)
+        mean, variance = _moments(q.marginals, rows, self.n_jobs)
         check_latent(mean, variance, rows)
         return expected_log_likelihood(self._site(), mean, variance, labels) - q.kl
 

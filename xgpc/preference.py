@@ -21,7 +21,7 @@ from .data.table import Table
 from .data.training import checked_rows
 from .drawn import LatentDraws
 from .estimator import ColumnsOfFit, all_or_nothing, latent_results
-from .files import Arrays, Header, read, refusing, regular, write
+from .files import Arrays, Header, reading, write
 from .inference.ascent import coordinate_ascent
 from .inference.history import History
 from .inference.options import Options
@@ -29,11 +29,11 @@ from .io import (
     check_arrays,
     check_complete,
     column_names,
+    columns_from,
     given_kernel,
     kernel_and_seed,
     posterior_contents,
     posterior_from,
-    set_column_names,
 )
 from .kernels.default import default_kernel
 from .kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
@@ -228,7 +228,7 @@ class GPPreference(ColumnsOfFit):
             "fitted_likelihood": self._record.likelihood,
             "n_iter_": self.n_iter_,
         }
-        return header | learned, arrays | {"elbo": np.array(self.elbo_)} | column_names(self)
+        return header | learned, arrays | {"elbo": np.array(self.elbo_)} | column_names(self._columns)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects, as ``GPClassifier.save`` does."""
@@ -239,8 +239,7 @@ class GPPreference(ColumnsOfFit):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a model that ``save`` wrote; ValueError if the file is no such model. Nothing in it is executed."""
-        with regular(path) as file, refusing(path, f"a model saved by {cls.__name__}.save"):
-            header, arrays = read(file, "preference")
+        with reading(path, "preference", cls.__name__) as (header, arrays):
             parameters, d = header["parameters"], arrays["Z"].shape[-1]
             check_arrays(arrays, 1, False, n_columns=d)
             model = cls(**parameters | {"kernel": given_kernel(parameters)})
@@ -251,7 +250,7 @@ class GPPreference(ColumnsOfFit):
             with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
                 q: Any = posterior_from(header, arrays, 1, prior_class=PairPrior)
             model._set_fit(q, float(arrays["elbo"]), record_of(header["fitted_likelihood"], "exact"))
-            model.n_iter_, model.n_features_in_ = int(header["n_iter_"]), d
-            set_column_names(model, arrays)
+            model.n_iter_ = int(header["n_iter_"])
+            model._set_columns(columns_from(arrays, d))
             check_complete(header, arrays, *model._contents())
             return model

@@ -196,14 +196,6 @@ def within(X: MatrixLike, limits: Sequence[Limit]) -> MatrixLike:
     return X
 
 
-def within_vjp(X: np.ndarray, limits: Sequence[Limit], gradient: np.ndarray) -> np.ndarray:
-    """Return gradients (..., n, d) by rows X (n, d), from those by ``within`` of them: a far value has no influence."""
-    result = np.array(gradient)
-    for limit in limits:
-        result[..., limit.is_far(X), limit.feature] = 0.0
-    return result
-
-
 def warped(X: MatrixLike, warps: Sequence[Warp], function: Callable[..., np.ndarray] = np.arcsinh) -> MatrixLike:
     """Return rows X (n, d) with warped features, X itself without any; ``np.sinh`` takes warps back.
 

@@ -390,8 +390,7 @@ class GPClassifier(PosteriorClassifier):
             self._stream_rows = stream_rows(*self._fit(first_batch))
             return
         counts, n_seen, factor, q = self.class_count_, self.n_samples_seen_, float(forgetting_factor), self.posterior_
-        clock = self._clock()
-        with single_threaded_blas(), Threads(config.n_jobs, clock) as executor, new_run(config, executor) as run:
+        with single_threaded_blas(), Threads(config.n_jobs, self._clock()) as pool, new_run(config, pool) as run:
             further = further_rows(self, config, run, X, y, sample_weight, classes, factor)
             drift = drift_of(self, further.batch)
             result = add_rows(further, q, self._evidence, factor, int(n_new_inducing))
@@ -441,8 +440,7 @@ class GPClassifier(PosteriorClassifier):
     ) -> tuple[Fit, Posterior]:
         """Learn from rows, which are checked first, and set the fitted attributes."""
         config = FitConfig.of(self)
-        clock = self._clock()
-        with single_threaded_blas(), threads(config.n_jobs, clock) as executor, new_run(config, executor) as run:
+        with single_threaded_blas(), threads(config.n_jobs, self._clock()) as pool, new_run(config, pool) as run:
             fit = checked_rows(config, run)
             result = learn_and_infer(fit, previous_fit(self, config))
         publish(self, fit, result)

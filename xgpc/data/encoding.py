@@ -23,7 +23,7 @@ from ..ranges import LARGEST_FEATURE, small_is_zero, varies
 from ..status import warn_user
 from .checks import LISTED, check_features, said_missing
 from .table import Column, Level, Table
-from .tails import Limit, Warp, from_data, limits, warp_slopes, warped, within
+from .tails import Limit, Warp, from_data, limits, warped, within
 
 # Each level has this in its own column of the matrix and 0 in the others, so that two levels are at a distance of 1.
 IN_OWN_COLUMN = math.sqrt(0.5)
@@ -308,7 +308,10 @@ class Encoding:
 
     def transform_vjp(self, X: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """Return gradients (..., n, d) by rows X (n, d), from those by ``transform(X)``."""
-        by_x = gradient * warp_slopes(within(X, self.limits), self.warps)
+        by_x, near = np.array(gradient), within(X, self.limits)
+        for feature, centre, scale in self.warps:
+            # The derivative of arcsinh u is 1 / sqrt(1 + u^2).
+            by_x[..., feature] *= 1.0 / np.hypot(1.0, (near[:, feature] - centre) / scale)
         # A far value has no influence.
         for limit in self.limits:
             by_x[..., limit.is_far(X), limit.feature] = 0.0

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ..names import MatrixLike
-from ..ranges import varies
+from ..ranges import LEAST_VARIATION, varies
 from ..rows.block import dense
 
 # Values are far if a gap separates them that is this many times as wide as the range of all nearer values, measured
@@ -38,8 +38,6 @@ NORMAL = 1.4826
 # Where more than half of the rows have the median, this quantile of the other deviations is the scale: zeros are then
 # clearly apart from the amounts of other rows.
 NEAR = 0.25
-# The scale is at least this part of the largest deviation: smaller ones would be rounding errors.
-LEAST_SCALE = 1e-12
 
 
 class Limit(NamedTuple):
@@ -179,7 +177,8 @@ def _warp(feature: int, values: np.ndarray, weight: np.ndarray) -> Warp | None:
     scale = NORMAL * _quantile(size, weight, 0.5)
     if scale == 0.0:
         scale = _quantile(size[size > 0.0], weight[size > 0.0], NEAR)
-    return Warp(feature, centre, max(scale, LEAST_SCALE * float(largest)))
+    # A smaller scale would be that of rounding errors.
+    return Warp(feature, centre, max(scale, LEAST_VARIATION * float(largest)))
 
 
 def _quantile(values: np.ndarray, weight: np.ndarray, share: float) -> float:
@@ -213,14 +212,6 @@ def warped(X: MatrixLike, warps: Sequence[Warp], function: Callable[..., np.ndar
     part += centre
     X[:, features] = part
     return X
-
-
-def warp_slopes(X: np.ndarray, warps: Sequence[Warp]) -> np.ndarray:
-    """Return the derivatives (n, d) of warped features by those of rows X (n, d): 1 / sqrt(1 + u^2) for arcsinh u."""
-    slopes = np.ones(X.shape)
-    for feature, centre, scale in warps:
-        slopes[:, feature] = 1.0 / np.hypot(1.0, (X[:, feature] - centre) / scale)
-    return slopes
 
 
 def described(limit: Limit, name: str) -> str:

@@ -142,12 +142,11 @@ class GPPreference(ColumnsOfFit):
             raise ValueError("There is no pair of positive weight: give a pair or more.")
         items, random_state = np.unique(np.vstack(np.hsplit(pairs, 2)), axis=0), random_state_of(self.random_state)
         record, history = record_of(self.likelihood, "exact"), History()
-        sample = Sample(ArraySource(items, np.ones(len(items))), len(items), random_state, None)
+        sample = Sample(ArraySource(items, np.ones(len(items))), len(items), random_state)
         is_default = self.kernel is None
         kernel = default_kernel(sample.scale) if is_default else with_numbers(self.kernel, self._columns.names)
         spec = KernelSpec(kernel, items.shape[1])
-        many = len(items) > self.n_inducing
-        Z = inducing_points(sample, "kmeans", self.n_inducing, random_state, spec) if many else items
+        Z = inducing_points(sample, "kmeans", self.n_inducing, random_state, spec)
         scales = LengthScalePrior(DEFAULT_SPREAD, sample.scale, DEFAULT_LEVEL) if is_default else NO_PRIOR
         with single_threaded_blas(), Threads(self.n_jobs) as executor:
             training = Training(ArraySource(pairs, np.ones(len(pairs)), weight), executor)

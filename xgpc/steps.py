@@ -131,12 +131,12 @@ def _fit(
     prior_mean = prior_mean_of(config, record, class_totals)
     labels = record.site_labels(np.arange(len(classes)))
     X, encoding = rows.X, columns.encoding
-    for sentence in encoding.described_levels(X):
-        run.history.add(decision=sentence)
+    sentences = encoding.described_levels(X)
     if config.feature_transform is not None and not is_precomputed(config.kernel):
         X, encoding, told = transformed(rows, columns, config.kernel is None, before)
-        for decision in told:
-            run.history.add(decision=decision)
+        sentences += told
+    for sentence in sentences:
+        run.history.add(decision=sentence)
     source = ArraySource(X, labels[rows.y], rows.weight)
     mean_of_rows, spread, is_rounding = mean_and_spread(source)
     if np.any(is_rounding):
@@ -146,8 +146,8 @@ def _fit(
     stream = None if all_rows is None else all_rows[1](replace(all_rows[0], labels=labels, encoding=encoding))
     hold_out = HoldOut(len(rows.y), groups, config.held_out_split, rows.y, run.random_state)
     of_classes = classes, class_totals, weights_of_classes(config.class_weight, classes, n_each)
-    fit = Fit(config, run, source, *of_classes, record.at(noise), hold_out, columns, stream, prior_mean)
-    return replace(fit, seed=int(seed_of_keys(run.random_state)[0]))
+    seed = int(seed_of_keys(run.random_state)[0])
+    return Fit(config, run, source, *of_classes, record.at(noise), hold_out, columns, stream, prior_mean, seed)
 
 
 def prior_mean_of(config: FitConfig, record: LikelihoodBound, class_totals: np.ndarray) -> PriorMean:

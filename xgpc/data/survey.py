@@ -227,12 +227,6 @@ class Summary:
         """Numbers (3, k) of the rows, of the rows of positive weight, and sums of weights, of each label."""
         return np.transpose(list(self.tally.values()))
 
-    def classes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sorted labels (C,) and their numbers; raise ValueError if one array of all labels rounds some."""
-        classes, numbers = np.unique(np.array(list(self.tally), dtype=self.label_dtype), return_index=True)
-        refuse_rounded(self.tally, classes)
-        return classes, numbers
-
 
 def summarized(batch: MatrixLike, allowed: np.ndarray | None) -> tuple[Summary, np.ndarray, Rows] | None:
     """Check a batch; return its summary, each row's label number, and the rows, or None if there are none."""
@@ -270,8 +264,12 @@ class Survey:
 
     @classmethod
     def of(cls, summary: Summary, allowed: np.ndarray | None) -> Survey:
-        """Return the survey of rows with a summary; raise ValueError for too few classes."""
-        classes, order = summary.classes()
+        """Return the survey of rows with a summary.
+
+        Raise ValueError for too few classes, and for labels that one array of all of them rounds.
+        """
+        classes, order = np.unique(np.array(list(summary.tally), dtype=summary.label_dtype), return_index=True)
+        refuse_rounded(summary.tally, classes)
         absent = [] if allowed is None else np.setdiff1d(allowed, classes).tolist()
         if absent:
             raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")

@@ -66,9 +66,5 @@ def link_arrays(record: LikelihoodBound) -> dict[str, np.ndarray]:
 
 def warp_arrays(encoding: Encoding) -> dict[str, np.ndarray]:
     """The features that are warped, with centre and scale of each."""
-    feature, centre, scale = zip(*encoding.warps, strict=True) if encoding.warps else ((), (), ())
-    return {
-        "warp_feature": np.array(feature, dtype=np.intp),
-        "warp_centre": np.array(centre, dtype=np.float64),
-        "warp_scale": np.array(scale, dtype=np.float64),
-    }
+    feature, centre, scale = np.array(encoding.warps, dtype=np.float64).reshape(-1, 3).T.copy()
+    return {"warp_feature": feature.astype(np.intp), "warp_centre": centre, "warp_scale": scale}

@@ -20,7 +20,7 @@ from .approximations.base import KernelPosterior
 from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import Posterior, covariance_bytes
 from .arrays import kernel_arrays, link_arrays, posterior_arrays, warp_arrays
-from .config import integer, one_of
+from .config import TRUTH, integer, one_of
 from .data.checks import checked_labels, class_numbers, random_state_of
 from .data.encoding import Encoding
 from .data.survey import reading
@@ -99,8 +99,7 @@ class PosteriorClassifier(LatentClassifier):
 
     def _latent(self, X: MatrixLike, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (n,) or (C, n) of the latent functions at checked rows."""
-        if not isinstance(corrected, bool | np.bool_):
-            raise ValueError(f"corrected must be True or False; got {corrected!r}.")
+        TRUTH.check("corrected", corrected)
         if not corrected:
             return self._latent_at(X)
         correction = None if self._evidence is None else self._evidence.correction

@@ -266,8 +266,3 @@ def quadratic_constant(block: Block, state: SitesAtPosterior) -> float:
 def prior_curvature(block: Block, state: Projection) -> float:
     """Sum of lambda k(x, x) of one latent function."""
     return float(np.vdot(state.sites.of(block).precision, state.prior.core.diagonals(block.X)))
-
-
-def marginals(block: Block, state: Posterior) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances (C, rows); ``Executor.map`` gives them for all rows."""
-    return state.block_marginals(block)

@@ -32,6 +32,7 @@ from .likelihoods import record_of, resolve
 from .ranges import LARGEST_FEATURE, WEIGHT_RANGE, largest_size
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
+from .rows.source import NONE
 
 Model = TypeVar("Model", bound=BaseEstimator)
 
@@ -254,10 +255,12 @@ def column_names(columns: Columns) -> Arrays:
     return {name: np.array(given) for name, given in texts.items() if given is not None}
 
 
-def columns_from(arrays: Arrays, n_columns: int) -> Columns:
-    """Columns with the names and labels that ``column_names`` gave."""
+def columns_from(arrays: Arrays, n_columns: int, encoding: Encoding = PLAIN) -> Columns:
+    """Columns with the names and labels that ``column_names`` gave, and with moments, if a file has any."""
     given = (arrays.get(name) for name in ("feature_names", "column_labels"))
-    return Columns(n_columns, *(None if texts is None else tuple(texts.tolist()) for texts in given))
+    texts = (None if array is None else tuple(array.tolist()) for array in given)
+    moments = (arrays.get(name, NONE) for name in ("feature_mean_", "feature_spread_"))
+    return Columns(n_columns, *texts, encoding, *moments)
 
 
 def kernel_and_seed(model: BaseEstimator) -> Header:
@@ -367,7 +370,7 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
         setattr(model, name, convert(header[name]))
     for name in ARRAY_ATTRIBUTES:
         setattr(model, name, arrays[name])
-    model._set_columns(columns_from(arrays, n_columns))
+    model._set_columns(columns_from(arrays, n_columns, encoding))
     if "rows" in arrays and not header["neighbors"]:
         model._stream_rows = _rows_from(arrays, n_latents)
     # What takes long comes last.

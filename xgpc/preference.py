@@ -18,7 +18,7 @@ from .config import check_allowed, integer, one_of
 from .data.checks import checked_weights, random_state_of
 from .data.moments import Sample
 from .data.table import Table
-from .data.training import checked_rows
+from .data.training import Columns, checked_rows
 from .drawn import LatentDraws
 from .estimator import ColumnsOfFit, all_or_nothing, latent_results
 from .files import Arrays, Header, reading, write
@@ -133,8 +133,8 @@ class GPPreference(ColumnsOfFit):
         """
         check_allowed(self, OWN)
         preferred = Table.of(X_preferred)
-        checked_rows(self, preferred, None)
-        self._column_labels = preferred.labels
+        n_features = checked_rows(self, preferred, None).shape[1]
+        self._set_columns(Columns(n_features, preferred.names, preferred.labels))
         pairs = self._pairs(X_preferred=X_preferred, X_other=X_other)
         weight = checked_weights(sample_weight, len(pairs))
         pairs, weight = pairs[weight > 0.0], weight[weight > 0.0]

@@ -55,11 +55,9 @@ def rows_in_memory(
     table = Table.of(X)
     if table.index_columns:
         run.history.add(decision=note_of_index(table.index_columns))
-    # The checks keep the columns of these rows in the model.
-    before = _columns_before(model, config)
     data = training_data(model, table, y, sample_weight, classes)
     groups_of_rows = None if groups is None else checked_groups(groups, np.shape(y)[0])[data.places]
-    fit = _fit(config, run, data, before, groups_of_rows)
+    fit = _fit(config, run, data, _columns_before(model, config), groups_of_rows)
     # Either all classes of a row with counts are held out or none.
     return replace(fit, hold_out=replace(fit.hold_out, places=data.places)) if has_counts(y) else fit
 

@@ -258,9 +258,9 @@ def column_names(columns: Columns) -> Arrays:
 def columns_from(arrays: Arrays, n_columns: int, encoding: Encoding = PLAIN) -> Columns:
     """Columns with the names and labels that ``column_names`` gave, and with moments, if a file has any."""
     given = (arrays.get(name) for name in ("feature_names", "column_labels"))
-    texts = (None if array is None else tuple(array.tolist()) for array in given)
-    moments = (arrays.get(name, NONE) for name in ("feature_mean_", "feature_spread_"))
-    return Columns(n_columns, *texts, encoding, *moments)
+    names, labels = (None if texts is None else tuple(texts.tolist()) for texts in given)
+    mean, spread = (arrays.get(name, NONE) for name in ("feature_mean_", "feature_spread_"))
+    return Columns(n_columns, names, labels, encoding, mean, spread)
 
 
 def kernel_and_seed(model: BaseEstimator) -> Header:

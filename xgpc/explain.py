@@ -278,7 +278,7 @@ def _of_kernel(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> Sha
     rule, moments = Quadrature.of(n_players), []
     with single_threaded_blas():
         for group, forms in explained.forms_by_group:
-            game = Game(_product(group.spec, n_players), players, baseline, rule)
+            game = Game(_product(group.spec), players, baseline, rule)
             n_rows = max(1, BLOCK_NUMBERS // (len(group.Z) * len(players)))
             blocks = [X[first : first + n_rows] for first in range(0, max(1, len(X)), n_rows)]
             block = partial(_block, game, forms, group.Z, not is_local)
@@ -294,7 +294,7 @@ def _of_kernel(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> Sha
     return ShapleyValues(values, std, at_baseline if q.shape else float(at_baseline), residual)
 
 
-def _product(spec: KernelSpec, n_players: int) -> KernelSpec:
+def _product(spec: KernelSpec) -> KernelSpec:
     """The kernel without noise; NotAProduct if it is no product over features."""
     spec = spec.without_noise()
     try:

@@ -108,9 +108,7 @@ class Game(NamedTuple):
                 logs += log_kappa(np, np.abs((X / scale).T[:, :, None] - (Z / scale).T[:, None, :]))
         # The columns that a column of a table became are one player.
         order = np.argsort(self.players, kind="stable")
-        if np.any(np.diff(self.players) != 1):
-            first = np.flatnonzero(np.diff(self.players[order], prepend=-1))
-            logs = np.add.reduceat(logs[order], first, axis=0)
+        logs = np.add.reduceat(logs[order], np.flatnonzero(np.diff(self.players[order], prepend=-1)), axis=0)
         return exp(logs.ravel()).reshape(logs.shape)
 
     def weights(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:

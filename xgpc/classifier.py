@@ -278,7 +278,7 @@ class GPClassifier(PosteriorClassifier):
         arguments = dict(locals())
         del arguments["self"]
         # As scikit-learn expects it: each argument is an attribute of the same name.
-        vars(self).update(arguments)
+        self.__dict__.update(arguments)
 
     @all_or_nothing
     def fit(

@@ -36,7 +36,7 @@ from support.training import options
 from threadpoolctl import threadpool_info
 
 from xgpc._kernels import KernelGradient
-from xgpc.data.survey import Draw, Summary
+from xgpc.data.survey import Draw, Summary, Survey
 from xgpc.data.training import training_batch
 from xgpc.likelihoods import record_of
 from xgpc.rows.batches import BatchSource, Rows, in_blocks
@@ -283,7 +283,8 @@ def test_summaries_of_parts_add_to_that_of_all_rows(cuts, labels, seed):
     assert list(total.tally) == list(whole.tally)
     np.testing.assert_array_equal(total.counts, whole.counts)
     assert (total.columns, total.dtype, total.counts[0].sum()) == (whole.columns, whole.dtype, 60)
-    classes, order = total.classes()
+    surveyed = Survey.of(total, None)
+    classes, order = surveyed.classes, surveyed.order
     np.testing.assert_array_equal(classes, np.unique(y))
     counts = [[np.sum(y == label), np.sum(weight[y == label] > 0), np.sum(weight[y == label])] for label in classes]
     np.testing.assert_array_equal(total.counts[:, order], np.transpose(counts))

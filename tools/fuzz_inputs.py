@@ -63,7 +63,7 @@ def own_rows(model):
     cells = [[*one.levels, "other", None] if one.fill is None else [0.5, -3.0, None, *one.levels] for one in columns]
     cells = cells or [[0.0, 1.0, -2.5e3]] * model.n_features_in_
     rows = [[column[i % len(column)] for column in cells] for i in range(5)]
-    names = getattr(model, "feature_names_in_", model._column_labels)
+    names = getattr(model, "feature_names_in_", model._columns.labels)
     return rows if names is None and not columns else pd.DataFrame(rows, columns=names)
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC
-
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from .approximations.base import groups_of_latents
 from .approximations.local import Posterior
 from .approximations.sparse import SparsePosterior
 from .data.encoding import Encoding
-from .estimator import LatentClassifier
 from .kernels.factors import NAMES
 from .likelihoods import LikelihoodBound
 
@@ -70,77 +66,5 @@ def link_arrays(record: LikelihoodBound) -> dict[str, np.ndarray]:
 
 def warp_arrays(encoding: Encoding) -> dict[str, np.ndarray]:
     """The features that are warped, with centre and scale of each."""
-    feature, centre, scale = zip(*encoding.warps, strict=True) if encoding.warps else ((), (), ())
-    return {
-        "warp_feature": np.array(feature, dtype=np.intp),
-        "warp_centre": np.array(centre, dtype=np.float64),
-        "warp_scale": np.array(scale, dtype=np.float64),
-    }
-
-
-class WithArrays(LatentClassifier, ABC):
-    """A classifier whose posterior can be had as arrays."""
-
-    posterior_: Posterior
-    mean_: float | np.ndarray
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Plain arrays from which some lines of NumPy make the same predictions of new rows, for programs without xgpc.
-
-        The guide's page "Models in other programs" has these lines. All arrays are in the units of rows as
-        ``encoding_.encode(X)`` returns them; of an array X without outlying values, the warps alone make these.
-
-        Returns
-        -------
-        dict of arrays
-            With L latent functions (L = 1, or the number of classes), m points, T terms and F factors of the kernel,
-            and W warped features.
-
-            * ``classes`` (C,); ``likelihood``, a name; ``label_noise``, 0 without any.
-            * ``class_weight`` (C,): probabilities are multiplied by it at last, and divided by their sum.
-            * ``mean`` (L,): prior means, to be added to all latent means.
-            * ``points`` (L, m, d): inducing points, or the distinct rows of a full Gaussian process.
-            * ``term_variance`` (L, T), ``term_is_noise`` (T,): the kernel is a sum of terms, each its variance times
-              its factors. Terms of noise count only in the variance k(x, x) of a row.
-            * ``factor_term`` (F,), ``factor_family`` (F,), ``factor_shape`` (L, F), ``inverse_length_scale`` (L, F, d):
-              for each factor its term, the name of its function, its parameter (alpha of RationalQuadratic, sigma_0^2
-              of DotProduct) and inverse length scales.
-            * ``alpha`` (L, m), ``B`` (L, m, m), without neighbours: mean = alpha'k and variance = k(x, x) - k'B k, for
-              k = k(points, x).
-            * ``whitening`` (L, m, m), ``whitened_mean`` (L, m), ``whitened_covariance`` (L, m, m), with inducing
-              points: the whitened values at the points, L^-1 u with k(points, points) = L L', have a normal
-              distribution; ``whitening`` is L^-1.
-            * ``rows`` (n, d), ``site_precision`` (L, n), ``site_linear`` (L, n), ``n_neighbors``, ``variance_scale``,
-              with neighbours: training rows, their sites, number of neighbours, and a factor of all variances.
-            * ``distance_scale`` (d,), ``distance_power``, with neighbours: they are the nearest by the sum of
-              ``abs(scale * (x - row)) ** power``.
-            * ``link_weights``, ``link_variances`` (K,): ``p(classes[1] | f)`` = sum of weight * Phi(f /
-              sqrt(variance)), then wrong with probability ``label_noise``. Not for "softmax" and "logistic-softmax".
-            * ``rates`` (2,), with one latent function: guess and lapse rate, which are the label noise of a likelihood
-              with label noise. The probability becomes guess + (1 - guess - lapse) times that of the link.
-            * ``cut_points``, with one latent function: f - cut takes the place of f, for the probability of the classes
-              above each cut. (C - 1,) for ordered classes, otherwise a 0.
-            * ``levels`` (C,), with one latent function: the position of each class between the cuts, 0 for the lowest.
-            * ``warp_feature``, ``warp_centre``, ``warp_scale`` (W,): centre + scale * arcsinh((x - centre) / scale)
-              stands for such a feature x.
-
-        Raises
-        ------
-        ValueError
-            For a kernel that is not compiled.
-
-        Notes
-        -----
-        O(L m^3) time. ``numpy.savez`` writes the arrays to a file, without pickled objects if the labels are numbers or
-        text.
-        """
-        check_is_fitted(self)
-        return {
-            "classes": np.array(self.classes_),
-            "class_weight": np.array(self.class_weight_),
-            "mean": np.atleast_1d(self.mean_),
-            **kernel_arrays(self.posterior_),
-            **posterior_arrays(self.posterior_),
-            **link_arrays(self._record),
-            **warp_arrays(self._encoding),
-        }
+    feature, centre, scale = np.array(encoding.warps, dtype=np.float64).reshape(-1, 3).T.copy()
+    return {"warp_feature": feature.astype(np.intp), "warp_centre": centre, "warp_scale": scale}

@@ -13,6 +13,7 @@ import numpy as np
 from .classifier import GPClassifier
 from .config import is_integer
 from .data.encoding import MAX_LEVELS
+from .learning.learn import DEFAULT_NEIGHBORS
 from .names import MatrixLike
 
 try:
@@ -36,8 +37,7 @@ OVERRUN = 1.1
 # with up to 2048 inducing points and 6 classes, none took more than the estimate, and large ones up to 6 times less.
 BASE, LARGEST_CACHE, COPIES, MATRICES, NUMBERS = 100e6, 512e6, 3, 14, 10
 # Inducing points of "auto" in the estimate: twice as many as any default fit of the benchmarks' 25 data sets takes.
-# Neighbours of "auto": as many as a fit takes, if any.
-USUAL_INDUCING, USUAL_NEIGHBORS = 512, 24
+USUAL_INDUCING = 512
 
 
 def search_space() -> dict[str, Space]:
@@ -127,7 +127,7 @@ class XGPCModel(AbstractModel):
         params = hyperparameters or {}
         m, k = (
             min(given if is_integer(given := params.get(name)) else usual, len(X))
-            for name, usual in (("n_inducing", USUAL_INDUCING), ("n_neighbors", USUAL_NEIGHBORS))
+            for name, usual in (("n_inducing", USUAL_INDUCING), ("n_neighbors", DEFAULT_NEIGHBORS))
         )
         n_latent = num_classes if num_classes is not None and num_classes > 2 else 1
         numbers = COPIES * len(X) * n_columns + n_latent * (MATRICES * m**2 + NUMBERS * len(X) * k)

@@ -20,7 +20,6 @@ from sklearn.utils.validation import check_is_fitted
 from ._kernels import InducingKernel
 from .arrays import link_arrays
 from .classifier import GPClassifier
-from .data.encoding import of_table
 from .kernels.factors import Pairs, covariances
 from .likelihoods.softmax import softmax_log_probabilities
 from .torch import file_of, model_of
@@ -94,7 +93,7 @@ class LatentModel(Model):
             )
         if reason := model.posterior_.prior.groups[0].spec.not_compiled:
             raise ValueError(f"LatentModel takes compiled kernels only; {reason}.")
-        if of_table(model.encoding_) is not None:
+        if model._encoding.columns:
             raise ValueError("The model was fitted to a table with levels or missing numbers: fit to numbers alone.")
         self.model = copy.copy(model)
         forms = model.posterior_.without_neighbors().covariance_forms()
@@ -156,9 +155,9 @@ class LatentModel(Model):
     def _encoded(self, X: torch.Tensor) -> torch.Tensor:
         """Rows within limits and warped, as ``xgpc.data.encoding`` does it."""
         columns = list(X.unbind(-1))
-        for j, low, high in getattr(self.model.encoding_, "limits", ()):
+        for j, low, high in self.model._encoding.limits:
             columns[j] = columns[j].clamp(low, high)
-        for j, centre, scale in getattr(self.model.encoding_, "warps", ()):
+        for j, centre, scale in self.model._encoding.warps:
             columns[j] = centre + scale * torch.asinh((columns[j] - centre) / scale)
         return torch.stack(columns, -1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -418,8 +419,7 @@ class GPClassifier(PosteriorClassifier):
             self._stream_rows = stream_rows(*self._fit(first_batch))
             return
         counts, n_seen, factor, q = self.class_count_, self.n_samples_seen_, float(forgetting_factor), self.posterior_
-        clock = self._clock()
-        with single_threaded_blas(), Threads(config.n_jobs, clock) as executor, new_run(config, executor) as run:
+        with single_threaded_blas(), Threads(config.n_jobs, self._clock()) as pool, new_run(config, pool) as run:
             further = further_rows(self, config, run, X, y, sample_weight, classes, factor)
             drift = drift_of(self, further.batch)
             result = add_rows(further, q, self._evidence, factor, int(n_new_inducing))
@@ -462,29 +462,22 @@ class GPClassifier(PosteriorClassifier):
         ``keep_on_interrupt`` do not shorten the first reading. Later readings must give the same rows; their number,
         columns and labels are checked.
         """
-        self._fit_source(source, classes)
-
-    def _fit_source(self, source: object, classes: ArrayLike | None, threads: type[Threads] = Threads) -> None:
-        """Fit to a source of batches by the given kind of threads."""
-        self._fit(lambda config, run: rows_in_batches(self, config, run, source, classes), threads)
+        self._fit(lambda config, run: rows_in_batches(self, config, run, source, classes))
 
     def _fit(
         self, checked_rows: Callable[[FitConfig, Run], Fit], threads: type[Threads] = Threads
     ) -> tuple[Fit, Posterior]:
         """Learn from rows, which are checked first, and set the fitted attributes."""
         config = FitConfig.of(self)
-        clock = self._clock()
-        with single_threaded_blas(), threads(config.n_jobs, clock) as executor, new_run(config, executor) as run:
+        with single_threaded_blas(), threads(config.n_jobs, self._clock()) as pool, new_run(config, pool) as run:
             fit = checked_rows(config, run)
             result = learn_and_infer(fit, previous_fit(self, config))
         publish(self, fit, result)
         return fit, result.q
 
-    def _clock(self) -> Clock | None:
-        """The clock of a fit that starts now, if anything may end it early."""
-        if self.max_time is None:
-            return Clock() if self.keep_on_interrupt else None
-        return Clock(float(self.max_time))
+    def _clock(self) -> Clock:
+        """The clock of a fit that starts now."""
+        return Clock(math.inf if self.max_time is None else float(self.max_time))
 
     _shared: tuple[str, ...] = ("callback",)
 

@@ -184,11 +184,9 @@ class FitConfig:
     def of(cls, model: BaseEstimator) -> Self:
         """Take the parameters of a ``GPClassifier``; ValueError if one is not allowed."""
         check_parameters(model)
-        values = {name: getattr(model, name) for name in PARAMETERS} | {
-            "likelihood": _likelihood_of(model),
-            "kernel": checked_kernel(model.kernel),
-        }
-        return cls(**values | {"max_iter": int(model.max_iter), "tol": float(model.tol)})
+        given = {name: getattr(model, name) for name in PARAMETERS}
+        given |= {"max_iter": int(model.max_iter), "tol": float(model.tol), "kernel": checked_kernel(model.kernel)}
+        return cls(**given | {"likelihood": _likelihood_of(model)})
 
     @property
     def learned_rates(self) -> tuple[bool, bool]:
@@ -269,9 +267,9 @@ def _likelihood_of(model: BaseEstimator) -> str:
 
 def check_parameters(model: BaseEstimator) -> None:
     """Raise ValueError for a constructor argument of a ``GPClassifier`` that is not allowed."""
-    resolve(_likelihood_of(model), model.bound)
+    record = resolve(_likelihood_of(model), model.bound)
     check_allowed(model, {})
-    _check_rates(model)
+    _check_rates(model, record)
     if is_name(model.inducing_points, ("all",)):
         for name, allowed in (("optimizer", ("profile", None)), ("batch_size", (None,))):
             value = getattr(model, name)
@@ -282,14 +280,14 @@ def check_parameters(model: BaseEstimator) -> None:
                 )
 
 
-def _check_rates(model: BaseEstimator) -> None:
+def _check_rates(model: BaseEstimator, record: LikelihoodBound) -> None:
     """Raise ValueError for guess and lapse rates that the other parameters do not allow."""
     rates = {name: getattr(model, name) for name in ("guess_rate", "lapse_rate")}
     numbers = [rate for rate in rates.values() if not isinstance(rate, str)]
     shown = ", ".join(f"{name}={value!r}" for name, value in rates.items())
     if len(numbers) == 2 and not any(numbers):
         return
-    if not resolve(_likelihood_of(model), model.bound).has_rates:
+    if not record.has_rates:
         raise ValueError(f"{shown} are for likelihood='psychometric'; got {model.likelihood!r}. Leave both at 0.0.")
     if sum(numbers) >= 1.0:
         raise ValueError(f"The sum of guess_rate and lapse_rate must be below 1; got {shown}.")

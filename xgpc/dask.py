@@ -24,6 +24,7 @@ from .estimator import all_or_nothing
 from .names import MatrixLike
 from .rows.partitions import in_partition
 from .status import warn_user
+from .steps import rows_in_batches
 
 try:
     import dask
@@ -273,7 +274,8 @@ class DaskGPClassifier(GPClassifier):
                 f"The client is {client.status}: give one that is connected, such as distributed.Client(), or None for "
                 "the current one."
             )
-        self._fit_source(DaskPartitions(client, _batches(X, y, sample_weight)), None, OverPartitions)
+        partitions = DaskPartitions(client, _batches(X, y, sample_weight))
+        self._fit(lambda config, run: rows_in_batches(self, config, run, partitions, None), OverPartitions)
 
     def to_local(self) -> GPClassifier:
         """The fitted ``GPClassifier``, which needs no cluster and no dask."""

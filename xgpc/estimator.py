@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .approximations.local import Posterior
-from .data.encoding import PLAIN, Encoding
+from .data.encoding import Encoding
 from .data.table import Table
 from .data.training import FLOATS, Columns, TrainingData, checked_rows, training_data
 from .likelihoods import LikelihoodBound
@@ -24,7 +24,6 @@ from .ranges import LARGEST_FEATURE, MOST_ROWS, check_latent, largest_size, smal
 from .rows.blas import single_threaded_blas
 from .rows.block import dense
 from .rows.executor import on_threads
-from .rows.source import NONE
 
 Parameters = ParamSpec("Parameters")
 Estimator = TypeVar("Estimator", bound="ColumnsOfFit")
@@ -51,8 +50,7 @@ def all_or_nothing(
 class ColumnsOfFit(BaseEstimator):
     """An estimator that keeps the columns of its fit, and checks later rows against them."""
 
-    # Column labels of a data frame if they are not text; scikit-learn does not compare such labels.
-    _column_labels: tuple[str, ...] | None = None
+    _columns: Columns
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
@@ -89,24 +87,11 @@ class ColumnsOfFit(BaseEstimator):
 
     @property
     def _encoding(self) -> Encoding:
-        return getattr(self, "encoding_", None) or PLAIN
-
-    @property
-    def _columns(self) -> Columns:
-        """The columns of the fit."""
-        names = getattr(self, "feature_names_in_", None)
-        return Columns(
-            self.n_features_in_,
-            None if names is None else tuple(names),
-            self._column_labels,
-            self._encoding,
-            getattr(self, "feature_mean_", NONE),
-            getattr(self, "feature_spread_", NONE),
-        )
+        return self._columns.encoding
 
     def _set_columns(self, columns: Columns) -> None:
-        """Keep the names and labels of columns, which scikit-learn's ``validate_data`` need not have seen."""
-        self.n_features_in_, self._column_labels = columns.n_features, columns.labels
+        """Keep columns, and their names, which scikit-learn's ``validate_data`` need not have seen."""
+        self._columns, self.n_features_in_ = columns, columns.n_features
         if columns.names is not None:
             self.feature_names_in_ = np.array(columns.names, dtype=object)
         elif hasattr(self, "feature_names_in_"):

@@ -26,7 +26,6 @@ from sklearn.base import BaseEstimator
 
 from ._sites import exp, product_games
 from .approximations.base import CovarianceForm
-from .data.encoding import features_of_columns, of_table
 from .estimator import LatentClassifier
 from .kernels.spec import KernelSpec, Term
 from .names import MatrixLike
@@ -109,9 +108,7 @@ class Game(NamedTuple):
                 logs += log_kappa(np, np.abs((X / scale).T[:, :, None] - (Z / scale).T[:, None, :]))
         # The columns that a column of a table became are one player.
         order = np.argsort(self.players, kind="stable")
-        if np.any(np.diff(self.players) != 1):
-            first = np.flatnonzero(np.diff(self.players[order], prepend=-1))
-            logs = np.add.reduceat(logs[order], first, axis=0)
+        logs = np.add.reduceat(logs[order], np.flatnonzero(np.diff(self.players[order], prepend=-1)), axis=0)
         return exp(logs.ravel()).reshape(logs.shape)
 
     def weights(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
@@ -252,15 +249,12 @@ def _baseline_rows(model: BaseEstimator, baseline: MatrixLike | ArrayLike | None
             raise ValueError(
                 f"A {type(model).__name__} keeps no mean of its features: give baseline, such as X_train.mean(axis=0)."
             )
-        mean: np.ndarray = model.feature_mean_
-        table = of_table(getattr(model, "encoding_", None))
-        return (mean if table is None else table.typical(mean))[None]
+        return model._encoding.typical(model.feature_mean_)[None]
     with warnings.catch_warnings():
         if np.ndim(baseline) == 1:
             # A row has no column names.
             warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-            has_table = of_table(getattr(model, "encoding_", None)) is not None
-            baseline = np.asarray(baseline, dtype=object if has_table else None).reshape(1, -1)
+            baseline = np.asarray(baseline, dtype=object if model._encoding.columns else None).reshape(1, -1)
         rows = np.asarray(dense(model._rows(baseline)), dtype=np.float64)
     if not len(rows):
         raise ValueError("baseline must have at least one row; got none. None is a typical row.")
@@ -275,14 +269,14 @@ def _of_linear(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> Sha
 
 
 def _of_kernel(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues:
-    q, players = model.posterior_, features_of_columns(model.encoding_, X.shape[1])
+    q, players = model.posterior_, model._encoding.features_of(X.shape[1])
     is_local, n_players = q.n_neighbors > 0, model.n_features_in_
     # Which neighbours a row has depends on all of its features: their part is no sum over products.
     explained = q.without_neighbors()
     rule, moments = Quadrature.of(n_players), []
     with single_threaded_blas():
         for group, forms in explained.forms_by_group:
-            game = Game(_product(group.spec, n_players), players, baseline, rule)
+            game = Game(_product(group.spec), players, baseline, rule)
             n_rows = max(1, BLOCK_NUMBERS // (len(group.Z) * len(players)))
             blocks = [X[first : first + n_rows] for first in range(0, max(1, len(X)), n_rows)]
             block = partial(_block, game, forms, group.Z, not is_local)
@@ -298,7 +292,7 @@ def _of_kernel(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> Sha
     return ShapleyValues(values, std, at_baseline if q.shape else float(at_baseline), residual)
 
 
-def _product(spec: KernelSpec, n_players: int) -> KernelSpec:
+def _product(spec: KernelSpec) -> KernelSpec:
     """The kernel without noise; NotAProduct if it is no product over features."""
     spec = spec.without_noise()
     try:

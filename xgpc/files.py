@@ -110,15 +110,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.close(descriptor)
 
 
-@contextmanager
-def regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to read; ValueError for a device, a pipe or a socket, which may have no end or make the reader wait."""
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | NO_WAITING)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError(SPECIAL.format(os.fspath(path)))
-        yield file
-
-
 class _Chunks:
     """A binary file for ``zipfile`` that reads at most ``CHUNK`` bytes at once."""
 
@@ -147,8 +138,28 @@ def _check_length(text: str) -> None:
         raise ValueError(f"The header of a file has at most {MAX_VALUES} values; the kernels have more parameters.")
 
 
-def read(file: BinaryIO, kind: str) -> tuple[Header, Arrays]:
-    """The header and the arrays of a file of this kind; any exception for other files (see ``refusing``)."""
+@contextmanager
+def reading(path: str | os.PathLike[str], kind: str, saved_by: str) -> Iterator[tuple[Header, Arrays]]:
+    """The header and the arrays of a file of this kind, which ``saved_by`` saved.
+
+    Each error of reading a damaged or foreign file, here or in the context, becomes a ValueError that says what the
+    file is not; so do a device, a pipe and a socket, which may have no end or make the reader wait.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | NO_WAITING)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(SPECIAL.format(os.fspath(path)))
+        try:
+            yield _read(file, kind)
+        except MemoryError:
+            raise
+        except Exception as error:
+            reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            what = f"{os.fspath(path)!r} is not a model saved by {saved_by}.save"
+            raise ValueError(f"{what}: {reason[:MAX_REASON].rstrip('.')}.") from error
+
+
+def _read(file: BinaryIO, kind: str) -> tuple[Header, Arrays]:
+    """The header and the arrays of a file of this kind; any exception for other files."""
     arrays = dict(_arrays(file))
     text = arrays.pop("header").tobytes().decode()
     _check_length(text)
@@ -181,15 +192,3 @@ def _arrays(file: BinaryIO) -> Iterator[tuple[str, np.ndarray]]:
                 # NumPy does not check that the characters exist before it makes strings of them.
                 array.tolist()
             yield name, array.astype(dtype.newbyteorder("="), copy=False)
-
-
-@contextmanager
-def refusing(path: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Turn each error of reading a damaged or foreign file into a ValueError that says what the file is not."""
-    try:
-        yield
-    except MemoryError:
-        raise
-    except Exception as error:
-        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"{os.fspath(path)!r} is not {what}: {reason[:MAX_REASON].rstrip('.')}.") from error

@@ -22,8 +22,9 @@ from .approximations.full import FullPrior
 from .approximations.local import EIGENVALUE_ERROR, LocalPosterior, Posterior
 from .approximations.sparse import PRECISIONS, SparsePrior
 from .config import PARAMETERS, UNSAVED, check_parameters, is_integer, one_of
-from .data.encoding import PLAIN, Encoding, of_table
-from .files import KINDS, Arrays, Header, read, refusing, regular, to_json, write
+from .data.encoding import PLAIN, Encoding
+from .data.training import Columns
+from .files import KINDS, Arrays, Header, reading, to_json, write
 from .inference.fitting import Evidence
 from .kernels.features import Groups
 from .kernels.spec import KERNELS, KernelSpec, check_tree
@@ -31,6 +32,7 @@ from .likelihoods import record_of, resolve
 from .ranges import LARGEST_FEATURE, WEIGHT_RANGE, largest_size
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
+from .rows.source import NONE
 
 Model = TypeVar("Model", bound=BaseEstimator)
 
@@ -241,28 +243,24 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
     arrays |= {f"{HISTORY}{name}": column for name, column in model.history_.items()}
     arrays["classes"] = classes.astype(str) if classes.dtype.kind == "O" else classes
     arrays["mean"] = np.atleast_1d(model.mean_)
-    arrays |= column_names(model)
+    arrays |= column_names(model._columns)
     if not isinstance(points, str):
         arrays["inducing_points"] = np.asarray(points, dtype=np.float64)
     return header, arrays
 
 
-def column_names(model: BaseEstimator) -> Arrays:
+def column_names(columns: Columns) -> Arrays:
     """Names and labels of the columns that a model was fitted to, as far as they have any."""
-    arrays: Arrays = {}
-    if hasattr(model, "feature_names_in_"):
-        arrays["feature_names"] = model.feature_names_in_.astype(str)
-    if model._column_labels is not None:
-        arrays["column_labels"] = np.array(model._column_labels)
-    return arrays
+    texts = {"feature_names": columns.names, "column_labels": columns.labels}
+    return {name: np.array(given) for name, given in texts.items() if given is not None}
 
 
-def set_column_names(model: BaseEstimator, arrays: Arrays) -> None:
-    """Set what ``column_names`` gave."""
-    if "feature_names" in arrays:
-        model.feature_names_in_ = arrays["feature_names"].astype(object)
-    if "column_labels" in arrays:
-        model._column_labels = tuple(arrays["column_labels"].tolist())
+def columns_from(arrays: Arrays, n_columns: int, encoding: Encoding = PLAIN) -> Columns:
+    """Columns with the names and labels that ``column_names`` gave, and with moments, if a file has any."""
+    given = (arrays.get(name) for name in ("feature_names", "column_labels"))
+    names, labels = (None if texts is None else tuple(texts.tolist()) for texts in given)
+    mean, spread = (arrays.get(name, NONE) for name in ("feature_mean_", "feature_spread_"))
+    return Columns(n_columns, names, labels, encoding, mean, spread)
 
 
 def kernel_and_seed(model: BaseEstimator) -> Header:
@@ -313,8 +311,7 @@ def save(model: BaseEstimator, path: str | os.PathLike[str], rows_dtype: str | N
 
 def load(cls: type[Model], path: str | os.PathLike[str]) -> Model:
     """Read a model of class ``cls``."""
-    with regular(path) as file, refusing(path, f"a model saved by {cls.__name__}.save"):
-        header, arrays = read(file, "model")
+    with reading(path, "model", cls.__name__) as (header, arrays):
         # Numbers that overflow are refused, so that NumPy need not warn of them.
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
             model = _model(cls, header, arrays)
@@ -337,12 +334,11 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     likelihood, bound = header["likelihood_and_bound"]
     record = resolve(likelihood, bound, len(classes))
     n_latents, d = record.n_latents(len(classes)), arrays["Z"].shape[-1]
-    encoding = None if header["encoding"] is None else Encoding.from_data(header["encoding"])
-    table, changes = of_table(encoding), encoding or PLAIN
-    n_columns = d if table is None else len(table.columns)
+    encoding = PLAIN if header["encoding"] is None else Encoding.from_data(header["encoding"])
+    n_columns = len(encoding.columns) or d
     check_arrays(arrays, n_latents, header["full"], len(classes), n_columns)
-    fits = table is None or d == len(table.groups.index)
-    if not fits or any(j >= d for j, *_ in (*changes.limits, *changes.warps)):
+    fits = not encoding.columns or len(encoding.matrix_names) == d
+    if not fits or any(j >= d for j, *_ in (*encoding.limits, *encoding.warps)):
         raise ValueError("its encoding does not fit its arrays")
     in_order = record.is_ordinal or np.all(classes[:-1] < classes[1:])
     if len(classes) < 2 or not in_order or len(np.unique(classes)) < len(classes):
@@ -365,7 +361,7 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     parameters["learning_rate"] = tuple(rate) if isinstance(rate, list) else rate
     model = cls(**parameters)
     check_parameters(model)
-    model.n_features_in_, model.encoding_, model.history_ = n_columns, encoding, _history(arrays)
+    model.encoding_, model.history_ = None if encoding == PLAIN else encoding, _history(arrays)
     has_objects = header["has_objects_as_labels"] and classes.dtype.kind == "U"
     model.classes_ = (classes.astype(object) if has_objects else classes)[sorter]
     model.class_count_ = arrays["class_count_"][sorter]
@@ -374,11 +370,11 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
         setattr(model, name, convert(header[name]))
     for name in ARRAY_ATTRIBUTES:
         setattr(model, name, arrays[name])
-    set_column_names(model, arrays)
+    model._set_columns(columns_from(arrays, n_columns, encoding))
     if "rows" in arrays and not header["neighbors"]:
         model._stream_rows = _rows_from(arrays, n_latents)
     # What takes long comes last.
-    q = posterior_from(header, arrays, n_latents, None if table is None else table.groups)
+    q = posterior_from(header, arrays, n_latents, encoding.groups if encoding.columns else None)
     evidence = None
     if "elbo" in arrays or not header["neighbors"]:
         correction = (arrays[CORRECTION[0]], arrays[CORRECTION[1]]) if record.is_jaakkola_jordan else None

@@ -210,7 +210,7 @@ class BayesianLinearClassifier(LatentClassifier):
         Parameters
         ----------
         X : (n, d), dense or sparse
-        weight : (n,), or (0,) for ones
+        weight : (n,)
 
         Raises
         ------
@@ -229,7 +229,7 @@ class BayesianLinearClassifier(LatentClassifier):
         if not largest:
             return [prior(1.0, 0.0, 0.0)]
         squares = np.zeros(d)
-        shares = weight / np.sum(weight) if len(weight) else np.full(X.shape[0], 1.0 / X.shape[0])
+        shares = weight / np.sum(weight)
         for i in range(0, X.shape[0], BLOCK_ROWS):
             a = X[i : i + BLOCK_ROWS].astype(np.float64) / largest
             squares += shares[i : i + BLOCK_ROWS] @ (a.power(2) if issparse(a) else a**2)

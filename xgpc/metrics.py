@@ -232,10 +232,10 @@ def _area_under_curve(code: np.ndarray, log_p: np.ndarray) -> float:
     return float(np.mean(areas))
 
 
-def check_classifier(model: BaseEstimator, method: str = "predict_proba") -> None:
-    """ValueError for a model that is not a classifier with this method; NotFittedError before a fit."""
+def check_classifier(model: BaseEstimator) -> None:
+    """ValueError for a model that is no classifier with ``predict_proba``; NotFittedError before a fit."""
     check_is_fitted(model)
-    missing = [name for name in ("classes_", method) if not hasattr(model, name)]
+    missing = [name for name in ("classes_", "predict_proba") if not hasattr(model, name)]
     if missing:
         lacks = f"{type(model).__name__} has no {' and no '.join(missing)}"
-        raise ValueError(f"model must be a fitted classifier with {method}; {lacks}.")
+        raise ValueError(f"model must be a fitted classifier with predict_proba; {lacks}.")

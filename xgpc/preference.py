@@ -18,10 +18,10 @@ from .config import check_allowed, integer, one_of
 from .data.checks import checked_weights, random_state_of
 from .data.moments import Sample
 from .data.table import Table
-from .data.training import checked_rows
+from .data.training import Columns, checked_rows
 from .drawn import LatentDraws
 from .estimator import ColumnsOfFit, all_or_nothing, latent_results
-from .files import Arrays, Header, read, refusing, regular, write
+from .files import Arrays, Header, reading, write
 from .inference.ascent import coordinate_ascent
 from .inference.history import History
 from .inference.options import Options
@@ -29,11 +29,11 @@ from .io import (
     check_arrays,
     check_complete,
     column_names,
+    columns_from,
     given_kernel,
     kernel_and_seed,
     posterior_contents,
     posterior_from,
-    set_column_names,
 )
 from .kernels.default import default_kernel
 from .kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
@@ -43,7 +43,7 @@ from .learning.optimizer import profile
 from .likelihoods import LikelihoodBound, record_of
 from .rows.blas import single_threaded_blas
 from .rows.executor import Threads
-from .rows.source import NONE, ArraySource
+from .rows.source import ArraySource
 from .status import warn_user
 
 OWN = {"likelihood": one_of("logit", "probit"), "optimizer": one_of("profile", None), "n_inducing": integer(1)}
@@ -133,22 +133,20 @@ class GPPreference(ColumnsOfFit):
         """
         check_allowed(self, OWN)
         preferred = Table.of(X_preferred)
-        checked_rows(self, preferred, None)
-        self._column_labels = preferred.labels
+        n_features = checked_rows(self, preferred, None).shape[1]
+        self._set_columns(Columns(n_features, preferred.names, preferred.labels))
         pairs = self._pairs(X_preferred=X_preferred, X_other=X_other)
-        weight = NONE if sample_weight is None else checked_weights(sample_weight, len(pairs))
-        if len(weight):
-            pairs, weight = pairs[weight > 0.0], weight[weight > 0.0]
+        weight = checked_weights(sample_weight, len(pairs))
+        pairs, weight = pairs[weight > 0.0], weight[weight > 0.0]
         if not len(pairs):
             raise ValueError("There is no pair of positive weight: give a pair or more.")
         items, random_state = np.unique(np.vstack(np.hsplit(pairs, 2)), axis=0), random_state_of(self.random_state)
         record, history = record_of(self.likelihood, "exact"), History()
-        sample = Sample(ArraySource(items, np.ones(len(items))), len(items), random_state, None)
+        sample = Sample(ArraySource(items, np.ones(len(items))), len(items), random_state)
         is_default = self.kernel is None
         kernel = default_kernel(sample.scale) if is_default else with_numbers(self.kernel, self._columns.names)
         spec = KernelSpec(kernel, items.shape[1])
-        many = len(items) > self.n_inducing
-        Z = inducing_points(sample, "kmeans", self.n_inducing, random_state, spec) if many else items
+        Z = inducing_points(sample, "kmeans", self.n_inducing, random_state, spec)
         scales = LengthScalePrior(DEFAULT_SPREAD, sample.scale, DEFAULT_LEVEL) if is_default else NO_PRIOR
         with single_threaded_blas(), Threads(self.n_jobs) as executor:
             training = Training(ArraySource(pairs, np.ones(len(pairs)), weight), executor)
@@ -229,7 +227,7 @@ class GPPreference(ColumnsOfFit):
             "fitted_likelihood": self._record.likelihood,
             "n_iter_": self.n_iter_,
         }
-        return header | learned, arrays | {"elbo": np.array(self.elbo_)} | column_names(self)
+        return header | learned, arrays | {"elbo": np.array(self.elbo_)} | column_names(self._columns)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects, as ``GPClassifier.save`` does."""
@@ -240,8 +238,7 @@ class GPPreference(ColumnsOfFit):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a model that ``save`` wrote; ValueError if the file is no such model. Nothing in it is executed."""
-        with regular(path) as file, refusing(path, f"a model saved by {cls.__name__}.save"):
-            header, arrays = read(file, "preference")
+        with reading(path, "preference", cls.__name__) as (header, arrays):
             parameters, d = header["parameters"], arrays["Z"].shape[-1]
             check_arrays(arrays, 1, False, n_columns=d)
             model = cls(**parameters | {"kernel": given_kernel(parameters)})
@@ -252,7 +249,7 @@ class GPPreference(ColumnsOfFit):
             with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
                 q: Any = posterior_from(header, arrays, 1, prior_class=PairPrior)
             model._set_fit(q, float(arrays["elbo"]), record_of(header["fitted_likelihood"], "exact"))
-            model.n_iter_, model.n_features_in_ = int(header["n_iter_"]), d
-            set_column_names(model, arrays)
+            model.n_iter_ = int(header["n_iter_"])
+            model._set_columns(columns_from(arrays, d))
             check_complete(header, arrays, *model._contents())
             return model

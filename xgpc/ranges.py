@@ -18,9 +18,11 @@ LARGEST_FEATURE = 1e140
 # A column whose values differ by a smaller part of their size is constant: rounding leaves such differences. In single
 # precision it leaves four units in the last place.
 LEAST_VARIATION, UNITS_OF_ROUNDING = 1e-12, 4.0
-# Latent means and variances whose predictive probabilities have finite logarithms under every likelihood: a square of
-# the one, and a small multiple of the other, are within the range of a double.
-LARGEST_MEAN, LARGEST_VARIANCE = 1e150, 1e300
+# Squares of larger numbers, of distances for instance, leave the range of a double.
+LARGEST_TO_SQUARE = 1e150
+# Latent variances, and means up to LARGEST_TO_SQUARE, whose predictive probabilities have finite logarithms under every
+# likelihood: a small multiple of the variance, and a square of the mean, are within the range of a double.
+LARGEST_VARIANCE = 1e300
 
 # Squares of smaller weights leave the range of a double. Beside sums over the rows of 1 / eps = 5e15 times the prior's
 # precision, the prior is rounded away; this is for a million rows.
@@ -93,9 +95,9 @@ def check_latent(mean: np.ndarray, variance: np.ndarray, X: MatrixLike, first: i
 
     Only kernels with ``DotProduct`` and linear models grow so large within the range of features.
     """
-    if largest_size(mean) <= LARGEST_MEAN and variance.max(initial=0.0) <= LARGEST_VARIANCE:
+    if largest_size(mean) <= LARGEST_TO_SQUARE and variance.max(initial=0.0) <= LARGEST_VARIANCE:
         return
-    proper = (np.abs(mean) <= LARGEST_MEAN) & (variance <= LARGEST_VARIANCE)
+    proper = (np.abs(mean) <= LARGEST_TO_SQUARE) & (variance <= LARGEST_VARIANCE)
     row = int(np.argmin(np.all(proper.reshape(-1, proper.shape[-1]), axis=0)))
     size = largest_size(X[row : row + 1])
     raise ValueError(

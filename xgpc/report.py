@@ -9,16 +9,13 @@ from html import escape
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 
-from .arrays import WithArrays
-from .data.encoding import features_of_columns
 from .files import replacing
 from .inference.prior_mean import base_rates
 from .metrics import Bins, Gaps, check_classifier, class_positions, scores
 from .names import MatrixLike
 from .rows.block import dense
-from .summary import feature_names, score_rows, summary, summary_rows
+from .summary import feature_names, score_rows, summary_rows
 
 # Sections list at most this many classes, features and rows.
 LISTED = 12
@@ -51,61 +48,6 @@ class Report(str):
         """Write the page; an existing file is replaced only when the new one is complete."""
         with replacing(path) as file:
             file.write(self.encode())
-
-
-class Described(WithArrays):
-    """A classifier that says what a fit has found."""
-
-    class_count_: np.ndarray
-    warnings_: list[str]
-    history_: dict[str, np.ndarray]
-
-    @property
-    def decisions_(self) -> list[str]:
-        """The fit's decisions and their reasons, one sentence each, in order: those in ``history_["decision"]``."""
-        check_is_fitted(self)
-        return [str(text) for text in self.history_.get("decision", ()) if text]
-
-    def summary(self) -> str:
-        """Text that summarises the fit: rows, kernel with named length scales, bound, features that matter, warnings,
-        decisions, and what to try next. A notebook shows it as a table.
-
-        Length scales are in standard deviations of their features (``feature_spread_``). For comparison, the text gives
-        the mean log probability of the labels under the class frequencies alone; a useful model has a higher bound per
-        row. Features matter by the mean absolute value of their Shapley values (``xgpc.explain``) at inducing points,
-        with an upper bound of its standard deviation. Bound, warnings and decisions are those of the last call.
-        """
-        check_is_fitted(self)
-        return summary(self)
-
-    def report(self, X: MatrixLike, y: ArrayLike, others: Mapping[str, BaseEstimator] | None = None) -> Report:
-        """One HTML page on the predictions of test rows; a notebook shows it, and ``save(path)`` writes it to a file.
-
-        It shows whether the probabilities can be trusted, what is gained over the class frequencies and over
-        ``others``, the mistakes, the features that matter, the rows that the model is least sure of, and the fit's
-        decisions. It needs no server, no network and no further package.
-
-        Parameters
-        ----------
-        X : (n, d) array or table
-            Rows that the model was not fitted to.
-        y : (n,) array of labels
-        others : dict of name to fitted classifier, default=None
-            Models to compare with, of the same classes, such as ``{"linear": LogisticRegression().fit(X, y)}``.
-
-        Returns
-        -------
-        Report
-            A str, the HTML text. Beside the predictions of X it takes as long as those of 20 000 rows, each with a
-            shuffled feature; with more than 400 features the page leaves out which of them matter.
-
-        Raises
-        ------
-        ValueError
-            For labels that are no classes or not as many as rows, and for others of other classes or of a name that
-            the page has already.
-        """
-        return report(self, X, self.predict_log_proba(X), y, other_predictions(self, X, others or {}))
 
 
 def report(
@@ -270,7 +212,7 @@ def _features(model: BaseEstimator, X: MatrixLike, codes: np.ndarray) -> str:
         return f"<p>With {p} features it would take long to find out.</p>"
     some = rng.permutation(X.shape[0])[:n_some]
     rows, places = np.asarray(dense(X[some])), (np.arange(len(some)), codes[some])
-    features = features_of_columns(model.encoding_, rows.shape[1])
+    features = model._encoding.features_of(rows.shape[1])
     before, falls = model._log_proba(rows)[places], np.empty((p, len(some)))
     for j in range(p):
         shuffled, of_feature = rows.copy(), features == j

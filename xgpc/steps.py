@@ -55,11 +55,9 @@ def rows_in_memory(
     table = Table.of(X)
     if table.index_columns:
         run.history.add(decision=note_of_index(table.index_columns))
-    # The checks keep the columns of these rows in the model.
-    before = _columns_before(model, config)
     data = training_data(model, table, y, sample_weight, classes)
     groups_of_rows = None if groups is None else checked_groups(groups, np.shape(y)[0])[data.places]
-    fit = _fit(config, run, data, before, groups_of_rows)
+    fit = _fit(config, run, data, _columns_before(model, config), groups_of_rows)
     # Either all classes of a row with counts are held out or none.
     return replace(fit, hold_out=replace(fit.hold_out, places=data.places)) if has_counts(y) else fit
 
@@ -127,16 +125,16 @@ def _fit(
         )
     check_optimizer(config.optimizer, record)
     noise = checked_noise(config.label_noise, record)
-    class_totals = class_totals_of(rows.y, rows.weight, len(classes)) if all_rows is None else all_rows[0].totals
+    class_totals = np.bincount(rows.y, rows.weight, len(classes)) if all_rows is None else all_rows[0].totals
     prior_mean = prior_mean_of(config, record, class_totals)
     labels = record.site_labels(np.arange(len(classes)))
     X, encoding = rows.X, columns.encoding
-    for sentence in encoding.described_levels(X):
-        run.history.add(decision=sentence)
+    sentences = encoding.described_levels(X)
     if config.feature_transform is not None and not is_precomputed(config.kernel):
         X, encoding, told = transformed(rows, columns, config.kernel is None, before)
-        for decision in told:
-            run.history.add(decision=decision)
+        sentences += told
+    for sentence in sentences:
+        run.history.add(decision=sentence)
     source = ArraySource(X, labels[rows.y], rows.weight)
     mean_of_rows, spread, is_rounding = mean_and_spread(source)
     if np.any(is_rounding):
@@ -146,19 +144,14 @@ def _fit(
     stream = None if all_rows is None else all_rows[1](replace(all_rows[0], labels=labels, encoding=encoding))
     hold_out = HoldOut(len(rows.y), groups, config.held_out_split, rows.y, run.random_state)
     of_classes = classes, class_totals, weights_of_classes(config.class_weight, classes, n_each)
-    fit = Fit(config, run, source, *of_classes, record.at(noise), hold_out, columns, stream, prior_mean)
-    return replace(fit, seed=int(seed_of_keys(run.random_state)[0]))
+    seed = int(seed_of_keys(run.random_state)[0])
+    return Fit(config, run, source, *of_classes, record.at(noise), hold_out, columns, stream, prior_mean, seed)
 
 
 def prior_mean_of(config: FitConfig, record: LikelihoodBound, class_totals: np.ndarray) -> PriorMean:
     """The prior mean that the parameters ask for; ``class_totals`` (C,) are the total weights of the classes."""
     mean = checked_mean(config.mean, record, len(class_totals))
     return PriorMean(mean, base_rates(class_totals) if mean is None else None)
-
-
-def class_totals_of(codes: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
-    """Total weight (C,) of each class; an empty ``weight`` (0,) counts every row once."""
-    return np.bincount(codes, weight if len(weight) else None, n_classes).astype(np.float64)
 
 
 def publish(model: PosteriorClassifier, fit: Fit, result: FitResult, stream_rows: Rows | None = None) -> None:

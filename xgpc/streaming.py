@@ -23,9 +23,9 @@ from .likelihoods import resolve
 from .names import MatrixLike
 from .predict import PosteriorClassifier
 from .rows.batches import Rows
-from .rows.source import ArraySource, labels_and_weights
+from .rows.source import ArraySource
 from .status import warn_user
-from .steps import class_totals_of, prior_mean_of
+from .steps import prior_mean_of
 
 # Earlier rows of a stream leave once they weigh less than this share of the mean weight of the latest batch. They would
 # take the places of neighbours that know more: with a forgetting factor of .01 NLL was .644, and .625 without them.
@@ -97,7 +97,7 @@ def further_rows(
     (rows, codes, weight), _, n_each, columns, *_ = training_data(model, table, y, sample_weight, classes, fitted)
     record = model._record
     source = ArraySource(rows, record.site_labels(codes), weight)
-    totals, mean = class_totals_of(codes, source.weight, len(model.classes_)), PriorMean(np.atleast_1d(model.mean_))
+    totals, mean = np.bincount(codes, weight, len(model.classes_)), PriorMean(np.atleast_1d(model.mean_))
     hold_out = HoldOut(len(codes), None, None, codes, run.random_state)
     of_classes = model.classes_, totals, weights_of_classes(config.class_weight, model.classes_, n_each)
     batch = Fit(config, run, source, *of_classes, record, hold_out, columns, prior_mean=mean)
@@ -120,8 +120,7 @@ def stream_rows(fit: Fit | None, q: Posterior) -> Rows | None:
     if not fit.config.may_keep_rows or not fit.learns or fit.record.cavity is None:
         return None
     latest = slice(-_most_of_stream(fit), None)
-    y, weight = labels_and_weights(fit.source)
-    return Rows(fit.source.X[latest], y[latest], weight[latest])
+    return Rows(fit.source.X, fit.source.y, fit.source.weight).part(latest)
 
 
 def _most_of_stream(fit: Fit) -> int:
@@ -141,14 +140,13 @@ def _after_earlier_rows(
     if isinstance(config.max_rows_in_model, str):
         # A fit may have kept more.
         most = max(most, len(earlier.y))
-    y, weight = labels_and_weights(further)
     first = max(0, further.n_rows - most)
-    weight, earlier_weight = weight[first:], forgetting_factor * earlier.weight
+    weight, earlier_weight = further.weight[first:], forgetting_factor * earlier.weight
     stay = np.flatnonzero(earlier_weight > LEAST_SHARE * np.mean(weight))
     stay = stay[max(0, len(stay) + len(weight) - most) :]
     source = ArraySource(
         np.concatenate([earlier.X[stay], further.X[first:].astype(earlier.X.dtype, copy=False)]),
-        np.concatenate([earlier.y[stay], y[first:]]),
+        np.concatenate([earlier.y[stay], further.y[first:]]),
         np.concatenate([earlier_weight[stay], weight]),
     )
     random_state, totals = batch.run.random_state, forgetting_factor * class_totals + batch.class_totals
@@ -172,7 +170,7 @@ def drift_of(model: PosteriorClassifier, batch: Fit) -> float:
     E[s | f] by f; that of all pairs is estimated from pairs of at most ``DRIFT_ROWS`` rows. The skewness of the sum is
     taken out as Wilson & Hilferty (PNAS 17, 1931) do for gamma variables.
     """
-    labels, weight = batch.hold_out.labels.astype(np.intp), labels_and_weights(batch.source)[1]
+    labels, weight = batch.hold_out.labels.astype(np.intp), batch.source.weight
     n, r = len(labels), min(len(labels), DRIFT_ROWS)
     some = np.linspace(0, n - 1, r).astype(np.intp)
     mean, variance = model._latent_at(batch.source.rows)

@@ -11,7 +11,6 @@ from scipy.special import xlogy
 from sklearn.base import BaseEstimator
 
 from .data.checks import LISTED, listed
-from .data.encoding import of_table
 from .explain import NotAProduct, relevance
 from .kernels.spec import KernelSpec
 
@@ -95,9 +94,7 @@ def summary_rows(model: BaseEstimator) -> Rows:
     likelihood, bound = model._record.key
     Z, counts, score = model.inducing_points_, model.class_count_, model.held_out_score_
     shares = counts / np.sum(counts)
-    table = of_table(model.encoding_)
-    columns = () if table is None else table.columns
-    categorical = [column.name for column in columns if column.is_categorical and column.levels]
+    categorical = [column.name for column in model._encoding.columns if column.is_categorical and column.levels]
     rows = [("rows", str(model.n_samples_seen_)), ("features", str(model.n_features_in_))]
     if categorical:
         rows.append(("categorical", ", ".join(map(repr, categorical))))
@@ -137,8 +134,7 @@ def class_shares(classes: np.ndarray, counts: np.ndarray) -> str:
 def kernels_rows(model: BaseEstimator) -> Rows:
     """The kernel of a model, or the kernels of its first classes."""
     specs = [group.spec for group in model.posterior_.prior.groups]
-    encoding, spread = of_table(model.encoding_), model.feature_spread_
-    names = feature_names(model) if encoding is None else list(encoding.matrix_names)
+    names, spread = model._encoding.matrix_names or feature_names(model), model.feature_spread_
     labels = [""] if len(specs) == 1 else [f"{label}: " for label in model.classes_[:LISTED]]
     each = zip(labels, specs, strict=False)
     rows = [(name, label + value) for label, spec in each for name, value in kernel_rows(spec, names, spread)]

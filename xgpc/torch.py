@@ -9,11 +9,12 @@ import copy
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
+from torch.autograd.function import FunctionCtx
 
 from .acquisition.labels import likelihood_of
 from .acquisition.trials import column_of_label, probability_of_feasibility
@@ -58,17 +59,17 @@ class _Values(torch.autograd.Function):
         return _tensor(at.values, X)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, _AtRows], output: torch.Tensor) -> None:
+    def setup_context(ctx: FunctionCtx, inputs: tuple[torch.Tensor, _AtRows], output: torch.Tensor) -> None:
         X, ctx.at = inputs
         ctx.save_for_backward(X)
         ctx.save_for_forward(X)
 
     @staticmethod
-    def backward(ctx: Any, by_values: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: FunctionCtx, by_values: torch.Tensor) -> tuple[torch.Tensor, None]:
         return torch.einsum("...k,...kd->...d", by_values, _Slopes.apply(*ctx.saved_tensors, ctx.at)), None
 
     @staticmethod
-    def jvp(ctx: Any, X_tangent: torch.Tensor, _: None) -> torch.Tensor:
+    def jvp(ctx: FunctionCtx, X_tangent: torch.Tensor, _: None) -> torch.Tensor:
         return torch.einsum("...d,...kd->...k", X_tangent, _Slopes.apply(*ctx.saved_tensors, ctx.at))
 
     @staticmethod
@@ -84,11 +85,11 @@ class _Slopes(torch.autograd.Function):
         return _tensor(at.gradients, X)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, _AtRows], output: torch.Tensor) -> None:
+    def setup_context(ctx: FunctionCtx, inputs: tuple[torch.Tensor, _AtRows], output: torch.Tensor) -> None:
         pass
 
     @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:
+    def backward(ctx: FunctionCtx, *_: object) -> NoReturn:
         raise RuntimeError(
             "FeasibilityModel has first derivatives by X, and no second ones: leave out create_graph=True, hessian and "
             "the like, take differences of gradients, or xgpc.botorch.LatentModel, whose latent values have both."

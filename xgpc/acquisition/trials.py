@@ -22,13 +22,11 @@ from sklearn.utils import check_consistent_length
 
 from ..config import PROBABILITY, Rule, is_number
 from ..metrics import check_classifier
-from ..ranges import small_is_zero
+from ..ranges import LARGEST_TO_SQUARE, small_is_zero
 from .labels import Scores, likelihood_of, log_probabilities, moments, with_gradient
 
 # Improvements this many standard deviations away are sums of a series: rounding would cost a difference more digits.
 FAR = 100.0
-# Squares of larger numbers leave the range of a double.
-FARTHEST = 1e150
 
 
 def column_of_label(model: BaseEstimator, name: str, label: object) -> int:
@@ -197,7 +195,7 @@ def _improvement(
 
 def _expected(gain: np.ndarray, std: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, ...]:
     """Expected improvement, and its slopes by mean and deviation."""
-    density = np.exp(-0.5 * np.clip(z, -FARTHEST, FARTHEST) ** 2) / np.sqrt(2.0 * np.pi)
+    density = np.exp(-0.5 * np.clip(z, -LARGEST_TO_SQUARE, LARGEST_TO_SQUARE) ** 2) / np.sqrt(2.0 * np.pi)
     return np.maximum(gain * ndtr(z) + std * density, 0.0), -ndtr(z), density
 
 
@@ -209,11 +207,12 @@ def _log_expected(gain: np.ndarray, std: np.ndarray, z: np.ndarray) -> tuple[np.
     """
     is_known = std == 0.0
     # What is known improves by its gain.
-    z, scale = np.where(is_known, 0.0, np.maximum(z, -FARTHEST)), np.where(is_known, np.maximum(gain, 0.0), std)
+    z = np.where(is_known, 0.0, np.maximum(z, -LARGEST_TO_SQUARE))
+    scale = np.where(is_known, np.maximum(gain, 0.0), std)
     a, is_low = np.maximum(-z, 0.0), z < 0.0
     mills, s = np.sqrt(0.5 * np.pi) * erfcx(a / np.sqrt(2.0)), np.maximum(a, FAR) ** -2.0
     difference = np.where(a < FAR, 1.0 - a * mills, s * (1.0 - 3.0 * s * (1.0 - 5.0 * s * (1.0 - 7.0 * s))))
-    log_phi = -0.5 * np.minimum(z, FARTHEST) ** 2 - 0.5 * np.log(2.0 * np.pi)
+    log_phi = -0.5 * np.minimum(z, LARGEST_TO_SQUARE) ** 2 - 0.5 * np.log(2.0 * np.pi)
     unit = np.where(is_low, difference, np.exp(log_phi) + z * ndtr(z))
     with np.errstate(divide="ignore"):
         value = np.log(scale) + np.where(is_known, 0.0, np.log(unit) + np.where(is_low, log_phi, 0.0))

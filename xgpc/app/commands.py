@@ -15,7 +15,6 @@ from pyarrow.dataset import Dataset
 from ..catalogue import SYSTEMS
 from ..classifier import GPClassifier
 from ..config import PARAMETERS
-from ..data.encoding import of_table
 from ..data.table import note_of_index
 from ..files import check_replaceable, is_special
 from ..metrics import scores
@@ -80,8 +79,7 @@ def _load(path: str) -> GPClassifier:
 
 def _features(model: GPClassifier) -> dict[str, bool]:
     """The columns of a model by name, and whether they are text; empty for a model without names."""
-    table = of_table(model.encoding_)
-    columns = zip_longest(getattr(model, "feature_names_in_", ()), () if table is None else table.columns)
+    columns = zip_longest(getattr(model, "feature_names_in_", ()), model._encoding.columns)
     return {name: column is not None and column.has_text for name, column in columns}
 
 

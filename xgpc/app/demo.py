@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from ..classifier import GPClassifier
 from ..metrics import scores
-from ..report import other_predictions, report
+from ..report import LISTED, other_predictions, report
 from ..summary import aligned, score_rows
 from .output import check_output, output
 
@@ -28,8 +28,6 @@ TRAINING_ROWS, N_NEIGHBORS = 400, 24
 # In a single split chance decides which of the better two comes first.
 SPLITS = 5
 OURS = f"xgpc, {N_NEIGHBORS} neighbours"
-# Rows that are drawn: those of the smallest probability.
-UNSURE = 12
 
 
 def demo(arguments: argparse.Namespace) -> None:
@@ -82,7 +80,7 @@ def demo(arguments: argparse.Namespace) -> None:
 def _drawn(X: np.ndarray, y: np.ndarray, order: np.ndarray, model: BaseEstimator, log_p: np.ndarray) -> str:
     """A section with pictures of the first rows of an order, and what the model predicts."""
     pictures = []
-    for i in order[:UNSURE]:
+    for i in order[:LISTED]:
         best = int(np.argmax(log_p[i]))
         squares = "".join(
             f'<path d="M{j % 8} {j // 8}h1v1h-1z" fill-opacity="{value / 16.0:g}"/>'

@@ -16,11 +16,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from .. import _engine, _kernels, _local
-from ..ranges import small_is_zero
+from ..ranges import LARGEST_TO_SQUARE, small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.coinciding import Places
 from ..rows.executor import Executor, Threads, on_threads, parts_for, parts_of
-from ..rows.neighbours import LARGEST, Neighbours
+from ..rows.neighbours import Neighbours
 from ..rows.source import class_codes
 from .base import ColumnOf, KernelPosterior, Value, kernel_sums
 from .local_rows import (
@@ -99,7 +99,7 @@ class LocalPosterior(Value):
     def predictor(self) -> _local.Predictor:
         near, prior, sites = self.neighbours, self.prior, (self.precision, self.linear)
         scale = np.full(prior.core.n_features, near.metric.scale)
-        search, q = (near.tree, scale, LARGEST), (self.w, self.V)
+        search, q = (near.tree, scale, LARGEST_TO_SQUARE), (self.w, self.V)
         return _local.Predictor(prior.core, prior.Linv, *search, self.whitened_rows, sites, *q, self.n_neighbors)
 
     def without_neighbors(self) -> SparsePosterior:

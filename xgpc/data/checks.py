@@ -259,11 +259,14 @@ def check_classes_present(present: np.ndarray, may_lack: bool = False, takes_cla
         )
 
 
-def checked_weights(sample_weight: ArrayLike, n_rows: int) -> np.ndarray:
-    """Return a copy (n_rows,) of the weights; raise ValueError for all but real numbers that are not negative."""
+def checked_weights(sample_weight: ArrayLike | None, n_rows: int) -> np.ndarray:
+    """Return a copy (n_rows,) of the weights, ones for None.
+
+    Raise ValueError for all but real numbers that are not negative.
+    """
     refuse_not_in_memory(sample_weight)
     try:
-        weight = np.array(np.broadcast_to(_numbers(sample_weight), n_rows))
+        weight = np.array(np.broadcast_to(_numbers(1.0 if sample_weight is None else sample_weight), n_rows))
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"sample_weight must be a real number for each of the {n_rows} rows, or one for all; got "

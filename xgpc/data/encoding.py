@@ -23,7 +23,7 @@ from ..ranges import LARGEST_FEATURE, small_is_zero, varies
 from ..status import warn_user
 from .checks import LISTED, check_features, said_missing
 from .table import Column, Level, Table
-from .tails import Limit, Warp, from_data, limits, warp_slopes, warped, within, within_vjp
+from .tails import Limit, Warp, from_data, limits, warped, within
 
 # Each level has this in its own column of the matrix and 0 in the others, so that two levels are at a distance of 1.
 IN_OWN_COLUMN = math.sqrt(0.5)
@@ -120,10 +120,10 @@ def _is_date(text: str) -> bool:
 def learned_levels(column: Column, rows: np.ndarray, weight: np.ndarray) -> ColumnEncoding:
     """Return the encoding of a categorical column with the levels of some rows, or the most frequent if they are many.
 
-    The other levels count as unknown. A row of weight w, (r,) or (0,) for ones, counts as w rows.
+    The other levels count as unknown. A row of weight w counts as w rows.
     """
     codes, levels = column.as_levels()
-    counts = np.bincount(codes[rows] + 1, weight if len(weight) else None, len(levels) + 1)
+    counts = np.bincount(codes[rows] + 1, weight, len(levels) + 1)
     n_rows = {level: count for level, count in zip(levels, counts[1:], strict=True) if count}
     # If no row has a value, any later one counts as one level.
     if not n_rows:
@@ -136,7 +136,7 @@ def learned_levels(column: Column, rows: np.ndarray, weight: np.ndarray) -> Colu
 
 
 def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> ColumnEncoding:
-    """Return the encoding of a column of numbers: the mean of some rows with weights, (r,) or (0,), and its levels."""
+    """Return the encoding of a column of numbers: the mean of some rows (r,) with weights (r,), and its levels."""
     numbers = column.numbers()[rows]
     # Numbers that are infinite, or too large for a sum, are refused in the matrix.
     known = np.abs(numbers, dtype=np.float64) <= LARGEST_FEATURE
@@ -144,7 +144,6 @@ def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> Col
     if not np.any(known):
         is_empty = bool(np.all(np.isnan(numbers)))
         return ColumnEncoding(column.name, (), has_missing and not is_empty, None if is_empty else 0.0)
-    weight = weight if len(weight) else np.ones(len(numbers))
     values, weight = numbers[known].astype(np.float64), weight[known]
     # Values that are far from all others, perhaps codes, would move the mean away from the others.
     low, high = limits(values, weight)
@@ -203,7 +202,7 @@ class Encoding:
     def learn(
         cls, columns: Sequence[Column], is_categorical: Sequence[bool], rows: np.ndarray, weight: np.ndarray
     ) -> Encoding:
-        """Learn the encoding of a table's columns from the rows with these numbers (r,), and weights, (r,) or (0,).
+        """Learn the encoding of a table's columns from the rows with these numbers (r,) and weights (r,).
 
         Columns of text that is not categorical raise ValueError.
         """
@@ -241,6 +240,10 @@ class Encoding:
     def column_of_matrix(self) -> np.ndarray:
         """The table's column that each column of the matrix was made from."""
         return self.groups.columns[self.groups.index]
+
+    def features_of(self, n_columns: int) -> np.ndarray:
+        """The feature, or the table's column, that each of the columns (n_columns,) of encoded rows was made from."""
+        return self.column_of_matrix if self.columns else np.arange(n_columns)
 
     def described_levels(self, X: np.ndarray) -> list[str]:
         """Return sentences on columns of which rows of the matrix X (n, d) have unknown, rare, no levels or dates."""
@@ -305,7 +308,14 @@ class Encoding:
 
     def transform_vjp(self, X: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """Return gradients (..., n, d) by rows X (n, d), from those by ``transform(X)``."""
-        return within_vjp(X, self.limits, gradient * warp_slopes(within(X, self.limits), self.warps))
+        by_x, near = np.array(gradient), within(X, self.limits)
+        for feature, centre, scale in self.warps:
+            # The derivative of arcsinh u is 1 / sqrt(1 + u^2).
+            by_x[..., feature] *= 1.0 / np.hypot(1.0, (near[:, feature] - centre) / scale)
+        # A far value has no influence.
+        for limit in self.limits:
+            by_x[..., limit.is_far(X), limit.feature] = 0.0
+        return by_x
 
     @small_is_zero
     def inverse(self, X: MatrixLike) -> MatrixLike:
@@ -321,9 +331,9 @@ class Encoding:
         return warped(X, self.warps, np.sinh)
 
     def typical(self, mean: np.ndarray) -> np.ndarray:
-        """Return a row (d,) of the matrix of a table from the rows' mean (d,): each column's most frequent level.
+        """Return a row (d,) of the matrix from the rows' mean (d,): each column's most frequent level.
 
-        A number is the mean, or the value that more than half of the rows have.
+        A number is the mean, or the value that more than half of a table's rows have.
         """
         row = mean.copy()
         for part in self.parts:
@@ -382,17 +392,6 @@ class Encoding:
         if encoding.dtype not in (("float32", "float64") if columns else ("",)) or not (columns or limits or warps):
             raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}")
         return encoding
-
-
-def of_table(encoding: Encoding | None) -> Encoding | None:
-    """Return the encoding of a table; None for the encoding of an array, which has limits and warps alone."""
-    return encoding if encoding is not None and encoding.columns else None
-
-
-def features_of_columns(encoding: Encoding | None, n_columns: int) -> np.ndarray:
-    """The feature, or the table's column, that each of the columns (n_columns,) of encoded rows was made from."""
-    table = of_table(encoding)
-    return np.arange(n_columns) if table is None else table.column_of_matrix
 
 
 # The encoding of an array, or a table of numbers, that changes nothing.

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..kernels.features import Groups
 from ..ranges import varies
-from ..rows.source import RowSource, labels_and_weights
+from ..rows.source import RowSource
 from .tails import limits_of, within
 
 
@@ -27,8 +27,7 @@ class Sample:
         n = source.n_rows
         part = source.sample(np.arange(n) if n <= size else random_state.choice(n, size, replace=False))
         self.rows, inverse = np.unique(np.asarray(part.X, dtype=np.float64), axis=0, return_inverse=True)
-        weight = part.weight if len(part.weight) else None
-        self.counts = np.bincount(inverse.ravel(), weight, minlength=len(self.rows)).astype(np.float64)
+        self.counts = np.bincount(inverse.ravel(), part.weight)
         self.within_limits = within(self.rows, limits_of(self.rows, self.counts))
         self.mean, self.scale = mean_and_scale(self.within_limits, self.counts)
         low, high = np.min(part.X, axis=0), np.max(part.X, axis=0)
@@ -65,14 +64,13 @@ def mean_and_spread(source: RowSource) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
     Constant features have deviation 0, also where they differ by rounding.
     """
-    weight = labels_and_weights(source)[1]
     # Sums of deviations from one of the rows: their squares lose at most n eps, and those of constant features are 0.
     low = high = source.sample(np.arange(1)).X[0]
     first, sums = np.asarray(low, dtype=np.float64), np.zeros((2, source.n_features))
     for block in source.blocks():
         low, high = np.minimum(low, np.min(block.X, axis=0)), np.maximum(high, np.max(block.X, axis=0))
         deviation = block.X - first
-        sums += [weight[block.rows] @ deviation, weight[block.rows] @ np.square(deviation, out=deviation)]
+        sums += [block.weight @ deviation, block.weight @ np.square(deviation, out=deviation)]
         del deviation  # Not there beside that of the next block.
     shift, square = sums / source.total_weight
     is_varying = varies(low, high)

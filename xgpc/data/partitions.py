@@ -102,9 +102,7 @@ def survey_partitions(
     drawing = seed_of_keys(random_state), limits[surveyed.order], surveyed
     keys, parts = zip(*partitions.run(candidates, drawing, places), strict=True)
     rows = joined([part for part in parts if len(part.X)])
-    keep, _ = of_least_keys(
-        np.concatenate(keys), rows, numbers_drawn(n_each, n_kept)[surveyed.order], np.ones(len(n_each))
-    )
+    keep = of_least_keys(np.concatenate(keys), rows.y, numbers_drawn(n_each, n_kept)[surveyed.order])
     return surveyed, rows.part(keep), partial(PartitionedRows, partitions, places)
 
 

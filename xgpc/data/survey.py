@@ -127,21 +127,13 @@ def numbers_drawn(counts: np.ndarray, size: int, is_final: bool = True) -> np.nd
     return numbers
 
 
-def of_least_keys(
-    keys: np.ndarray, rows: Rows, numbers: np.ndarray, limits: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return which rows (r,) are the ``numbers`` (C,) of rows with the least keys in each class, and the next keys.
-
-    ``limits`` (C,) are the next keys if a class has no further rows.
-    """
-    keep, limits = np.ones(len(keys), dtype=bool), limits.copy()
+def of_least_keys(keys: np.ndarray, codes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Return which rows (r,) have the least keys of their class: of class c, ``numbers[c]`` rows."""
+    keep = np.ones(len(keys), dtype=bool)
     for c, number in enumerate(numbers):
-        (members,) = np.nonzero(rows.y == c)
-        if len(members) > number:
-            order = np.argsort(keys[members], kind="stable")
-            limits[c] = keys[members[order[number]]]
-            keep[members[order[number:]]] = False
-    return keep, limits
+        (members,) = np.nonzero(codes == c)
+        keep[members[np.argsort(keys[members], kind="stable")[number:]]] = False
+    return keep
 
 
 def tally(codes: np.ndarray, weight: np.ndarray, n_labels: int = 0) -> np.ndarray:
@@ -178,8 +170,9 @@ class Draw:
     def sample(self, is_final: bool = True) -> Rows:
         """Return the rows drawn so far, in order, all rows of positive weight if they fit; and drop all others."""
         keys, rows = np.concatenate([keys for keys, _ in self._parts]), joined([rows for _, rows in self._parts])
-        numbers = numbers_drawn(self.tally[1], self.size, is_final)
-        keep, self._limits = of_least_keys(keys, rows, numbers, self._limits)
+        keep = of_least_keys(keys, rows.y, numbers_drawn(self.tally[1], self.size, is_final))
+        # No later row of a class is drawn if its key is above one that is dropped here.
+        np.minimum.at(self._limits, rows.y[~keep], keys[~keep])
         self._parts = [(keys[keep], rows.part(keep))]
         return self._parts[0][1]
 
@@ -227,12 +220,6 @@ class Summary:
         """Numbers (3, k) of the rows, of the rows of positive weight, and sums of weights, of each label."""
         return np.transpose(list(self.tally.values()))
 
-    def classes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sorted labels (C,) and their numbers; raise ValueError if one array of all labels rounds some."""
-        classes, numbers = np.unique(np.array(list(self.tally), dtype=self.label_dtype), return_index=True)
-        refuse_rounded(self.tally, classes)
-        return classes, numbers
-
 
 def summarized(batch: MatrixLike, allowed: np.ndarray | None) -> tuple[Summary, np.ndarray, Rows] | None:
     """Check a batch; return its summary, each row's label number, and the rows, or None if there are none."""
@@ -270,8 +257,12 @@ class Survey:
 
     @classmethod
     def of(cls, summary: Summary, allowed: np.ndarray | None) -> Survey:
-        """Return the survey of rows with a summary; raise ValueError for too few classes."""
-        classes, order = summary.classes()
+        """Return the survey of rows with a summary.
+
+        Raise ValueError for too few classes, and for labels that one array of all of them rounds.
+        """
+        classes, order = np.unique(np.array(list(summary.tally), dtype=summary.label_dtype), return_index=True)
+        refuse_rounded(summary.tally, classes)
         absent = [] if allowed is None else np.setdiff1d(allowed, classes).tolist()
         if absent:
             raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ..names import MatrixLike
-from ..ranges import varies
+from ..ranges import LEAST_VARIATION, varies
 from ..rows.block import dense
 
 # Values are far if a gap separates them that is this many times as wide as the range of all nearer values, measured
@@ -38,8 +38,6 @@ NORMAL = 1.4826
 # Where more than half of the rows have the median, this quantile of the other deviations is the scale: zeros are then
 # clearly apart from the amounts of other rows.
 NEAR = 0.25
-# The scale is at least this part of the largest deviation: smaller ones would be rounding errors.
-LEAST_SCALE = 1e-12
 
 
 class Limit(NamedTuple):
@@ -75,14 +73,13 @@ Record = TypeVar("Record", Limit, Warp)
 
 
 def _looked_at(X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return some of the rows (n, d) with weights (n,), which may be empty for ones."""
+    """Return some of the rows (n, d) with weights (n,)."""
     chosen = slice(None, None, -(-len(X) // LOOKED_AT))
-    X = X[chosen]
-    return X, weight[chosen] if len(weight) else np.ones(len(X))
+    return X[chosen], weight[chosen]
 
 
 def limits_of(X: np.ndarray, weight: np.ndarray, heavy: Collection[int] = ()) -> tuple[Limit, ...]:
-    """Return limits of the features that have far values in rows X (n, d), with weights (n,) or empty for ones.
+    """Return limits of the features that have far values in rows X (n, d) with weights (n,).
 
     A row of weight w counts as w rows. In ``heavy`` features, whose tails are warped, only repeated values can be far.
     """
@@ -151,7 +148,7 @@ def limits(values: np.ndarray, weight: np.ndarray | None) -> tuple[float, float]
 
 
 def warps_of(X: np.ndarray, weight: np.ndarray, limits: Sequence[Limit]) -> tuple[Warp, ...]:
-    """Return warps of the features with heavy tails in rows X (n, d), with weights (n,) or empty for ones.
+    """Return warps of the features with heavy tails in rows X (n, d) with weights (n,).
 
     Values beyond the limits do not count. A row of weight w counts as w rows.
     """
@@ -180,7 +177,8 @@ def _warp(feature: int, values: np.ndarray, weight: np.ndarray) -> Warp | None:
     scale = NORMAL * _quantile(size, weight, 0.5)
     if scale == 0.0:
         scale = _quantile(size[size > 0.0], weight[size > 0.0], NEAR)
-    return Warp(feature, centre, max(scale, LEAST_SCALE * float(largest)))
+    # A smaller scale would be that of rounding errors.
+    return Warp(feature, centre, max(scale, LEAST_VARIATION * float(largest)))
 
 
 def _quantile(values: np.ndarray, weight: np.ndarray, share: float) -> float:
@@ -195,14 +193,6 @@ def within(X: MatrixLike, limits: Sequence[Limit]) -> MatrixLike:
     for j, low, high in limits:
         np.clip(X[:, j], low, high, out=X[:, j])
     return X
-
-
-def within_vjp(X: np.ndarray, limits: Sequence[Limit], gradient: np.ndarray) -> np.ndarray:
-    """Return gradients (..., n, d) by rows X (n, d), from those by ``within`` of them: a far value has no influence."""
-    result = np.array(gradient)
-    for limit in limits:
-        result[..., limit.is_far(X), limit.feature] = 0.0
-    return result
 
 
 def warped(X: MatrixLike, warps: Sequence[Warp], function: Callable[..., np.ndarray] = np.arcsinh) -> MatrixLike:
@@ -222,14 +212,6 @@ def warped(X: MatrixLike, warps: Sequence[Warp], function: Callable[..., np.ndar
     part += centre
     X[:, features] = part
     return X
-
-
-def warp_slopes(X: np.ndarray, warps: Sequence[Warp]) -> np.ndarray:
-    """Return the derivatives (n, d) of warped features by those of rows X (n, d): 1 / sqrt(1 + u^2) for arcsinh u."""
-    slopes = np.ones(X.shape)
-    for feature, centre, scale in warps:
-        slopes[:, feature] = 1.0 / np.hypot(1.0, (X[:, feature] - centre) / scale)
-    return slopes
 
 
 def described(limit: Limit, name: str) -> str:

@@ -119,13 +119,13 @@ def training_data(
     classes = levels_of(y) if classes is None and is_ordered else classes
     may_lack = classes is not None
     levels = checked_classes(classes, None, is_ordered) if may_lack else NONE
-    weight = NONE if sample_weight is None else checked_weights(sample_weight, n_rows)
+    weight = checked_weights(sample_weight, n_rows)
     counts_classes = may_lack and has_counts(y)
     if counts_classes:
         sorted_classes = np.sort(levels)
         counts = checked_counts(y, n_rows, classes, sorted_classes)
-        n_each = counts[weight > 0.0 if len(weight) else slice(None)].sum(axis=0)
-        weights = counts * weight[:, None] if len(weight) else counts
+        n_each = (counts if sample_weight is None else counts[weight > 0.0]).sum(axis=0)
+        weights = counts * weight[:, None]
         keep, codes = np.nonzero(weights)
         weight = weights[keep, codes]
         check_weight_range(weight)
@@ -136,8 +136,8 @@ def training_data(
         if not may_lack and len(sorted_classes) > 2:
             check_classification_targets(labels)
         codes = class_numbers(labels, sorted_classes, HOW_TO_NAME if may_lack else "")
-        (keep,) = np.nonzero(weight) if len(weight) else (np.arange(n_rows),)
-        codes, weight = codes[keep], weight[keep] if len(weight) else weight
+        (keep,) = np.nonzero(weight)
+        codes, weight = codes[keep], weight[keep]
         n_each = np.bincount(codes, minlength=len(sorted_classes))
     check_classes_present(sorted_classes[np.unique(codes)], may_lack, takes_classes=hasattr(model, "partial_fit"))
     encoding = PLAIN
@@ -258,9 +258,8 @@ def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
     array = np.column_stack([column.values for column in columns]) if columns else dense(table.native)
     rows = check_array(array, dtype=FLOATS, order="C", ensure_all_finite=False, ensure_min_samples=0, input_name="X")
     check_features(rows, table.names)
-    labels = checked_labels(y, len(rows))
-    weight = np.ones(len(rows)) if weight is None else checked_weights(weight, len(rows))
-    return Columns(rows.shape[1], table.names), Rows(rows, labels, weight)
+    checked = Rows(rows, checked_labels(y, len(rows)), checked_weights(weight, len(rows)))
+    return Columns(rows.shape[1], table.names), checked
 
 
 def transformed(

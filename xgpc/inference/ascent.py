@@ -13,7 +13,6 @@ import numpy as np
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training, is_same_prior
 from ..likelihoods import other_site
-from ..rows.clock import has_passed
 from ..statistics import (
     FirstSites,
     FixedSites,
@@ -308,7 +307,7 @@ def coordinate_ascent(
     rate, failures, is_first = first_rate if measured else 1.0, 0, True
     for iteration in range(1, max_iter + 1):
         must_step = leaves_prior and point.q.squared_norm == 0.0
-        if not must_step and clock is not None and clock.has_passed() and np.any(point.q.eta[1]):
+        if not must_step and clock.has_passed() and np.any(point.q.eta[1]):
             return Ascent(point, iteration - 1, False, first_rate)
         steps = steps or steps_from(training, point)
         if failures == FALLBACK_AFTER and point.site.record.fallback is not None:
@@ -369,7 +368,7 @@ def starting_posterior(
     at_prior = start = prior.at_prior(training.n_latents)
     if first is not None:
         start = ascend(at_prior, other_site(first, site), tol=0.0, max_iter=START_UPDATES).point.q
-    if other is None or has_passed(training.executor.clock):
+    if other is None or training.executor.clock.has_passed():
         return start
     second = ascend(at_prior, other_site(other, site), tol=OTHER_TOL, max_iter=OTHER_UPDATES).point.q
     trials = [ascend(each, site, tol=0.0, max_iter=TRIAL_UPDATES).point for each in (start, second)]

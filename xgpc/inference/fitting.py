@@ -9,7 +9,6 @@ import numpy as np
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training
-from ..rows.clock import has_passed
 from ..rows.source import ArraySource, RowSource, labels_and_weights
 from .ascent import Ascent, carry_over, coordinate_ascent, natural_step, starting_posterior, update
 from .history import History
@@ -44,7 +43,7 @@ def fit_posterior(
         return stochastic(training, prior.at_prior(training.n_latents), site, options)
     # Starting at the prior would raise learned label noise to that of guessing.
     before = update(training, carry_over(training, q, prior, site), site)
-    if has_passed(training.executor.clock):
+    if training.executor.clock.has_passed():
         return Ascent(before, 0, False)
     ascent = stochastic(training, before.q, before.site, options)
     if before.elbo <= ascent.elbo:

@@ -11,7 +11,6 @@ from .._natural_gradient import SCHEDULES, BatchPart, MovingPrior, NaturalGradie
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..likelihoods import other_site
-from ..rows.clock import has_passed
 from ..rows.executor import Executor
 from ..rows.source import ArraySource
 from .ascent import Ascent, best_parameter, update
@@ -213,7 +212,7 @@ def stochastic(
     start = site.record.start
     first_site = site if start is None or np.any(q.eta[1]) else other_site(start, site)
     converged, epoch = False, 0
-    while epoch < options.max_iter and not converged and not (epoch and has_passed(clock)):
+    while epoch < options.max_iter and not converged and not (epoch and clock.has_passed()):
         epoch += 1
         current = first_site if epoch == 1 else site
         estimate, rests = loop.epoch(training, q, current, options, epoch)

@@ -102,7 +102,6 @@ class Run:
         self.random_state: np.random.RandomState = random_state_of(random_state)
         self.history, self._state = History(), FitState()
         if status is not None or callback is not None:
-            executor.clock = executor.clock or Clock()
             self.history.listener = executor.clock.report = self._report
         # The best posterior of the rows of a stage, with its site, from which a fit ends early.
         self.best: tuple[KernelPosterior, Site] | None = None
@@ -110,8 +109,8 @@ class Run:
         self.skipped: list[str] = []
 
     @property
-    def clock(self) -> Clock | None:
-        """The time of the fit, if anything may end it early."""
+    def clock(self) -> Clock:
+        """The time of the fit."""
         return self.executor.clock
 
     def __enter__(self) -> Self:
@@ -131,9 +130,6 @@ class Run:
     @contextmanager
     def learning(self, what: str) -> Iterator[None]:
         """Context of a part of learning, which is skipped when the time for it is over; the fit goes on after it."""
-        if self.clock is None:
-            yield
-            return
         try:
             with self.clock.learning():
                 yield
@@ -153,7 +149,7 @@ class Run:
         decision = columns.get("decision", "")
         # The other columns of a decision describe an option that may have been rejected.
         changes = {} if decision else {field: columns[name] for name, field in FIELDS.items() if name in columns}
-        seconds, left = self.history.seconds, math.inf if self.clock is None else self.clock.left
+        seconds, left = self.history.seconds, self.clock.left
         self._state = replace(self._state, **changes, decision=decision, seconds=seconds, seconds_left=left)
         if self._status is not None:
             if decision:
@@ -169,5 +165,4 @@ class Run:
             raise CallbackError(error) from error
         # Other true values are often returned by accident.
         if isinstance(answer, bool | np.bool_) and answer:
-            assert self.clock is not None
             self.clock.stop("the callback")

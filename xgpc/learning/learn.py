@@ -11,7 +11,7 @@ from ..approximations.sparse import SparsePrior
 from ..inference.sweeps import start_sites
 from ..kernels.default import axis_aligned, is_axis_aligned, is_of_default_kind
 from ..likelihoods import RECORDS
-from ..rows.clock import during, has_passed
+from ..rows.clock import during
 from ..status import warn_user
 from .all_rows import AllRows
 from .candidates import Gain, Rise, Scores, accept, joined
@@ -85,7 +85,7 @@ def learn(fit: Fit, first: Candidate) -> Candidate:
         # Before neighbours are tried, the model without them learns from these rows in GROWING_ITERATIONS iterations.
         part = replace(part, config=replace(part.config, subset_sizes=[max(2 * FIRST_ROWS, first_rows(part))]))
     sparse = learn_in_stages(part, first, None if is_complete else GROWING_ITERATIONS)
-    if is_auto and has_passed(run.clock, LATEST_SHARE):
+    if is_auto and run.clock.has_passed(LATEST_SHARE):
         run.skip("neighbours")
     else:
         with during("neighbours"):

@@ -19,7 +19,7 @@ from ..inference.mini_batch import batch_rows
 from ..kernels.default import without_features
 from ..kernels.prior import NO_PRIOR
 from ..likelihoods import predicted_log_probabilities
-from ..rows.clock import has_passed, stopped_by_interrupts
+from ..rows.clock import stopped_by_interrupts
 from ..rows.coinciding import agreement_of_labels
 from .all_rows import with_more_rows
 from .candidates import Gain, Scores
@@ -58,8 +58,7 @@ SWITCHED_OFF = 30.0
 
 def ending_early(fit: Fit) -> AbstractContextManager[object]:
     """Context in which an interrupt ends the fit early, with ``keep_on_interrupt``."""
-    clock = fit.run.clock
-    return stopped_by_interrupts(clock) if fit.config.keep_on_interrupt and clock is not None else nullcontext()
+    return stopped_by_interrupts(fit.run.clock) if fit.config.keep_on_interrupt else nullcontext()
 
 
 def learn_and_infer(whole: Fit, previous: PreviousFit | None) -> FitResult:
@@ -203,7 +202,7 @@ def infer(fit: Fit, first: Candidate, learned: Candidate, leaves_prior: bool = F
         decision=f"The posterior of all rows has a bound of {point.elbo:.2f} nats, after {n_steps} more iterations."
     )
     evidence = Evidence(point.elbo, *correction_and_gap(training, point))
-    if not converged and n_steps < max_iter and has_passed(run.clock):
+    if not converged and n_steps < max_iter and run.clock.has_passed():
         run.skip("more iterations of the posterior of all rows")
     elif not converged and max_iter == config.max_iter:
         problem = f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior"
@@ -302,7 +301,6 @@ def _messages(
     messages, run, problems, skipped = list[str](), fit.run, learned.problems, ", ".join(fit.run.skipped)
     if skipped:
         usable = "The fit can be used; more time may give a higher bound."
-        assert run.clock is not None
         messages.append(f"{run.clock.reason} left no time for {skipped}. {usable}")
     if problems:
         # One message for all, because advice for one problem alone may not help with the others.

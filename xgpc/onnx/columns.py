@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
-from ..data.encoding import IN_OWN_COLUMN, INDICATOR, REPEATED, ColumnEncoding, Encoding, of_table
+from ..data.encoding import IN_OWN_COLUMN, INDICATOR, PLAIN, REPEATED, ColumnEncoding, Encoding
 from ..data.tails import Limit, Warp
 from .graph import Graph, Tensor, absolute, concatenated, log, maximum, minimum, sqrt, where
 
@@ -29,33 +29,31 @@ class Input(NamedTuple):
         return rows if self.type == TensorProto.STRING else rows.cast(TensorProto.DOUBLE)
 
 
-def inputs_of(encoding: Encoding | None, n_features: int, number: int) -> list[Input]:
+def inputs_of(encoding: Encoding, n_features: int, number: int) -> list[Input]:
     """The inputs: one for each column of a table with levels or missing numbers, else a matrix, of type ``number``."""
-    table = of_table(encoding)
-    if table is None:
+    if not encoding.columns:
         return [Input("X", number, n_features)]
-    if bad := [column.name for column in table.columns if column.name in ("", *OUTPUTS)]:
+    if bad := [column.name for column in encoding.columns if column.name in ("", *OUTPUTS)]:
         raise ValueError(
             f"No input of an ONNX model can be called {bad[0]!r}: fit to a table with another name for it."
         )
-    return [Input(column.name, TensorProto.STRING if column.has_text else number, 1) for column in table.columns]
+    return [Input(column.name, TensorProto.STRING if column.has_text else number, 1) for column in encoding.columns]
 
 
-def matrix(graph: Graph, inputs: Sequence[Input], encoding: Encoding | None, n_features: int) -> Tensor:
+def matrix(graph: Graph, inputs: Sequence[Input], encoding: Encoding, n_features: int) -> Tensor:
     """Rows of the matrix that the posterior is for, from columns of features that may be in several inputs."""
-    n_given, table = sum(source.width for source in inputs), of_table(encoding)
+    n_given = sum(source.width for source in inputs)
     if n_given != n_features:
         raise ValueError(f"The inputs have {n_given} columns together; the model was fitted to {n_features}.")
-    if table is None and any(source.type == TensorProto.STRING for source in inputs):
+    if not encoding.columns and any(source.type == TensorProto.STRING for source in inputs):
         raise ValueError("An input is text; the model was fitted to numbers.")
     tensors = [(source.tensor(graph), source) for source in inputs]
-    if table is None:
-        rows = concatenated([tensor for tensor, _ in tensors], 1)
+    if encoding.columns:
+        given = [(tensor.slice(1, j, j + 1), source.type) for tensor, source in tensors for j in range(source.width)]
+        rows = _encoded(given, encoding)
     else:
-        rows = _encoded(
-            [(tensor.slice(1, j, j + 1), source.type) for tensor, source in tensors for j in range(source.width)], table
-        )
-    if encoding is None:
+        rows = concatenated([tensor for tensor, _ in tensors], 1)
+    if encoding == PLAIN:
         return rows
     d = len(encoding.matrix_names) or n_features
     return _warped(_within(rows, encoding.limits, d), encoding.warps, d)

@@ -83,7 +83,7 @@ def to_onnx(model: BaseEstimator, dtype: DTypeLike = "float64", opset: int = OPS
         raise ValueError(f"dtype must be one of {list(DTYPES)}, or NumPy's type of such a name; got {dtype!r}.")
     check_is_fitted(model)
     number = DTYPES[name]
-    inputs = inputs_of(getattr(model, "encoding_", None), model.n_features_in_, number)
+    inputs = inputs_of(model._encoding, model.n_features_in_, number)
     return model_of(model, inputs, number, opset, label_values(model.classes_))
 
 
@@ -105,7 +105,7 @@ def model_of(
             f"opset must be from {OLDEST_OPSET} to {latest}, the latest that the installed onnx knows; got {opset!r}."
         )
     graph = Graph(opset)
-    proba = _proba(model, matrix(graph, inputs, getattr(model, "encoding_", None), model.n_features_in_))
+    proba = _proba(model, matrix(graph, inputs, model._encoding, model.n_features_in_))
     if np.ptp(model.class_weight_):
         proba = proba * model.class_weight_[None]
         proba = proba / proba.sum(1)

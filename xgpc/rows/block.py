@@ -40,21 +40,18 @@ def dense(rows: MatrixLike) -> np.ndarray:
     return np.asarray(rows.toarray()) if sparse.issparse(rows) else rows
 
 
-NOTHING_KEPT = (None, None)
-
-
 class Cache(dict[str, tuple[object, Any]]):
     """The last value of each kind computed from a block, with a key for its other arguments; caching changes no bit."""
 
     def at(self, kind: str, key: object) -> Any:
         """The last value of a kind if it has this key, else None."""
-        known, value = self.get(kind, NOTHING_KEPT)
+        known, value = self.get(kind, (None, None))
         return value if known == key else None
 
     def made(self, kind: str, key: object, make: Callable[[], Made]) -> Made:
         """As ``at``; a missing value is made and kept."""
-        known, value = self.get(kind, NOTHING_KEPT)
-        if value is None or known != key:
+        value: Made | None = self.at(kind, key)
+        if value is None:
             value = make()
             self[kind] = key, value
         return value
@@ -102,9 +99,8 @@ class Block:
         if np.dtype(dtype).itemsize * n_groups * size > self.cache_bytes:
             return list(map(RowCache, np.empty((n_groups, 0), dtype)))
         shape = n_groups, size, dtype
-        known, caches = self.cache.get("whitened rows", NOTHING_KEPT)
-        if known != (key, shape):
-            memory: np.ndarray = self.cache.made("memory", shape, lambda: own_pages((n_groups, size), dtype))
-            caches = list(map(RowCache, memory))
-            self.cache["whitened rows"] = (key, shape), caches
-        return caches
+
+        def empty() -> list[RowCache]:
+            return list(map(RowCache, self.cache.made("memory", shape, lambda: own_pages((n_groups, size), dtype))))
+
+        return self.cache.made("whitened rows", (key, shape), empty)

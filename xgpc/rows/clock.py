@@ -36,8 +36,7 @@ def during(what: str) -> Iterator[None]:
 class Clock:
     """The time of a fit that has ``seconds``, by a function ``now``; it is over, too, once it is stopped.
 
-    A fit without a time limit that nobody could end has no clock. Executors call ``check`` between blocks, and
-    ``report`` after each pass.
+    Executors call ``check`` between blocks, and ``report`` after each pass.
     """
 
     def __init__(self, seconds: float = math.inf, now: Callable[[], float] = time.monotonic):
@@ -76,11 +75,6 @@ class Clock:
         """Raise ``OutOfTime`` if the time for learning is over."""
         if self._is_learning and self.has_passed(LEARNING_SHARE):
             raise OutOfTime
-
-
-def has_passed(clock: Clock | None, share: float = 1.0) -> bool:
-    """Whether this share of the time is over; never without a clock."""
-    return clock is not None and clock.has_passed(share)
 
 
 def stopped_by_interrupts(clock: Clock) -> AbstractContextManager[object]:

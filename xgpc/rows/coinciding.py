@@ -9,7 +9,7 @@ from scipy import sparse
 from scipy.optimize import minimize_scalar
 
 from ..names import MatrixLike
-from .source import ArraySource, labels_and_weights
+from .source import ArraySource
 
 # Rows whose hashes are made at a time: their bits stay in cache.
 HASHED_ROWS = 2048
@@ -54,10 +54,9 @@ class Distinct:
             return cls(all_rows, rows, rows, np.ones(all_rows.n_rows))
         order = np.argsort(first)
         first, place = first[order], np.argsort(order)[place]
-        _, weight = labels_and_weights(all_rows)
-        sums = np.bincount(place, weight)
+        sums = np.bincount(place, all_rows.weight)
         source = ArraySource(all_rows.rows[first], all_rows.y[first], sums)
-        return cls(source, first, place, weight / sums[place])
+        return cls(source, first, place, all_rows.weight / sums[place])
 
     def sums(self, sites: Sites) -> Sites:
         """Return sites (2, C, r) of the distinct rows, given those (2, C, n) of the given rows."""

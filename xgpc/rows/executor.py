@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -50,7 +50,11 @@ class Executor:
     """Applies pure functions at module level to the blocks of a source, in the calling thread."""
 
     n_threads: int = 1  # threads of this process that other work, such as a search, may use
-    clock: Clock | None = None  # may end a pass
+
+    @cached_property
+    def clock(self) -> Clock:
+        """The time, whose end may end a pass; without a limit unless one is set."""
+        return Clock()
 
     def records(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result]:
         """Records of ``function(block, state)`` in the order of the blocks, or sums of consecutive records."""
@@ -60,9 +64,7 @@ class Executor:
 
     def reduce(self, function: Function[Result], source: RowSource, state: State) -> Result:
         """Sum of the records, added in the order of the blocks, to the first one in place if that is possible."""
-        clock = self.clock
-        if clock is not None:
-            clock.check()
+        self.clock.check()
         total: Any
         with single_threaded_blas():
             if isinstance(source, ArraySource) and source.n_rows <= BLOCK_ROWS:
@@ -72,11 +74,9 @@ class Executor:
                 with closing(self.records(function, source, state)) as records:
                     total = next(records)
                     for record in records:
-                        if clock is not None:
-                            clock.check()
+                        self.clock.check()
                         total += record
-        if clock is not None:
-            clock.report()
+        self.clock.report()
         return total
 
     def map(self, function: Function[Result], source: RowSource, state: State) -> list[Result]:
@@ -91,14 +91,11 @@ class Executor:
 
     def fold(self, function: Callable[[Item], Result], items: Sequence[Item], use: Callable[[Result], object]) -> None:
         """Call ``use`` in the calling thread with the values of a function at each item, in order."""
-        clock = self.clock
-        if clock is not None:
-            clock.check()
+        self.clock.check()
         with single_threaded_blas():
             for value in self._map(function, items):
                 use(value)
-        if clock is not None:
-            clock.report()
+        self.clock.report()
 
     def _map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
         return map(function, items)
@@ -145,7 +142,7 @@ class Threads(Pool, Executor):
 
     def __init__(self, n_jobs: int | None = None, clock: Clock | None = None):
         super().__init__(max(1, effective_n_jobs(n_jobs)))
-        self.clock = clock
+        self.clock = clock or Clock()
 
     def _map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
         is_alone = self.n_threads == 1 or len(items) < 2

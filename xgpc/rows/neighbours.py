@@ -8,6 +8,7 @@ import numpy as np
 from scipy.linalg import svd
 
 from .._local import Tree
+from ..ranges import LARGEST_TO_SQUARE
 from .executor import Each, on_threads, parts_of
 
 # With more than EXACT_ROWS rows, about COMPARED_ROWS of them at most are compared with a point, those in the nearest
@@ -20,8 +21,6 @@ MOST_DIRECTIONS, DIRECTION_ROWS = 64, 512
 # differences, too: of 32 nearest ones of 85 000 rows with 54 features all were found, and two thirds in an order by the
 # features. With fewer features, the order by features halves the comparisons.
 FEW_FEATURES = 16
-# Coordinates are clipped here: larger ones make squared distances overflow.
-LARGEST = 1e150
 
 
 class Metric(NamedTuple):
@@ -31,7 +30,8 @@ class Metric(NamedTuple):
     power: int = 2  # 1: the sum of absolute differences
 
     def scaled(self, rows: np.ndarray) -> np.ndarray:
-        return np.clip(np.ascontiguousarray(rows * self.scale, dtype=np.float64), -LARGEST, LARGEST)
+        coordinates = np.ascontiguousarray(rows * self.scale, dtype=np.float64)
+        return np.clip(coordinates, -LARGEST_TO_SQUARE, LARGEST_TO_SQUARE)
 
     def distances(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Distances (n,) of rows (n, d) from others (n, d) or (d,)."""

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import numpy as np
-from scipy import sparse
 
 from ..names import MatrixLike
 from .block import BLOCK_ROWS, Block, Cache, dense
@@ -104,9 +103,9 @@ def is_mapped(X: MatrixLike) -> bool:
 
 
 def in_dense_parts(X: MatrixLike) -> Iterator[np.ndarray]:
-    """Rows (n, d) in order: an array as it is, a sparse matrix as some whole blocks at a time."""
+    """Rows (n, d) of a sparse matrix in order, some whole blocks at a time."""
     n, d = X.shape
-    size = max(1, DENSE_VALUES // (BLOCK_ROWS * max(1, d))) * BLOCK_ROWS if sparse.issparse(X) else max(1, n)
+    size = max(1, DENSE_VALUES // (BLOCK_ROWS * max(1, d))) * BLOCK_ROWS
     for start in range(0, max(1, n), size):
         yield dense(X[start : start + size])
 

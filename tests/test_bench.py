@@ -119,7 +119,7 @@ def test_ranks_margins_and_counts_follow_from_the_losses_of_the_records():
     found = {"best": best, "close": close, "far": far}
     assert trees.lower(found, "lightgbm") == "1 of 3"
     assert trees.sets_with(found, "logistic", "W") == ["best", "close", "far"]
-    assert trees.losses(found) == "to LightGBM on close, far; to CatBoost on far"
+    assert trees.losses(found) == "on close to LightGBM; on far to LightGBM and CatBoost"
     xgpc, lightgbm = trees.standings(found, trees.NAMES, "three sets").splitlines()[2:4]
     assert xgpc.startswith("| xgpc |  |  |  |  | 2.00 |")
     assert lightgbm.startswith("| LightGBM | 1 of 3 | 1 | 2 | 0 | 1.67 |")

@@ -276,6 +276,7 @@ LAYERS = (
     ("streaming",),
     ("steps",),
     ("predict",),
+    ("described",),
     ("report",),
     ("arrays", "io", "summary"),
     ("drawn", "explain"),

@@ -263,6 +263,15 @@ def test_labels_that_change_many_times_are_seen(random_state):
     assert losses(model, T, t).mean() < 0.4
 
 
+def test_many_rows_with_a_given_kernel_have_the_neighbours_asked_for():
+    X, y = moons(2200)
+    options = {"kernel": C(4.0) * RBF(0.5), "optimizer": None, "n_neighbors": 10, "random_state": 0}
+    model = GPClassifier(**options).fit(X, y)
+    assert (model.n_neighbors_, model.kernel_) == (10, options["kernel"])
+    again = GPClassifier(**options, inducing_points=model.inducing_points_).fit(X, y)
+    assert_allclose(again.predict_proba(X[:50]), model.predict_proba(X[:50]), atol=1e-3)
+
+
 # The factor of the variances.
 
 

@@ -286,9 +286,10 @@ class Learner:
         return self.fit.part(self._subsets.rows(size))
 
     def _plan(self, prior: KernelPrior, after: int = 0) -> list[tuple[int, Options]]:
-        """Numbers of rows above ``after``, with the options of their stages; none without an optimizer."""
-        sizes = [] if self.optimize is None else [size for size in self.sizes(prior) if size > after]
-        planned, options = [], self.options
+        """Numbers of rows above ``after``, with the options of their stages; a first one has a posterior at least."""
+        sizes, planned, options = [size for size in self.sizes(prior) if size > after], [], self.options
+        if after and self.optimize is None:
+            return []
         for size in sizes[:-1]:
             most = max(options.max_iter, SUBSET_FACTOR * options.max_iter * sizes[0] // size)
             planned.append((size, replace(self.early, max_iter=min(self.early.max_iter, most))))

@@ -100,6 +100,10 @@ def cases():
     near = {"n_neighbors": 8, **SEED}
     found["neighbours"] = GPClassifier(noisy, n_inducing=20, optimizer=None, **near), "moons", True
     found["neighbours softmax"] = GPClassifier(kernel(64), n_inducing=20, optimizer=None, **near), "digits", False
+    # Without an optimizer, where the number of points is chosen.
+    found["neighbours given kernel"] = GPClassifier(kernel(2), optimizer=None, **near), "moons", False
+    rough = GPClassifier(n_inducing=16, n_neighbors=0, max_iter=10, **SEED)
+    found["variance by held-out rows"] = rough, "moons", False
     found["neighbours learned"] = GPClassifier(n_inducing=20, max_iter=10, **near), "moons", False
     found["neighbours softmax learned"] = GPClassifier(n_inducing=20, max_iter=10, **near), "digits", False
     for likelihood, bound in (("logit", "exact"), ("svm", "augmented"), ("probit", "exact")):

@@ -184,9 +184,9 @@ class FitConfig:
     def of(cls, model: BaseEstimator) -> Self:
         """Take the parameters of a ``GPClassifier``; ValueError if one is not allowed."""
         check_parameters(model)
-        given = {name: getattr(model, name) for name in PARAMETERS}
-        given |= {"max_iter": int(model.max_iter), "tol": float(model.tol), "kernel": checked_kernel(model.kernel)}
-        return cls(**given | {"likelihood": _likelihood_of(model)})
+        values = {name: getattr(model, name) for name in PARAMETERS}
+        values |= {"max_iter": int(model.max_iter), "tol": float(model.tol), "kernel": checked_kernel(model.kernel)}
+        return cls(**values | {"likelihood": _likelihood_of(model)})
 
     @property
     def learned_rates(self) -> tuple[bool, bool]:

@@ -252,13 +252,13 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
 def column_names(columns: Columns) -> Arrays:
     """Names and labels of the columns that a model was fitted to, as far as they have any."""
     texts = {"feature_names": columns.names, "column_labels": columns.labels}
-    return {name: np.array(given) for name, given in texts.items() if given is not None}
+    return {name: np.array(labels) for name, labels in texts.items() if labels is not None}
 
 
 def columns_from(arrays: Arrays, n_columns: int, encoding: Encoding = PLAIN) -> Columns:
     """Columns with the names and labels that ``column_names`` gave, and with moments, if a file has any."""
-    given = (arrays.get(name) for name in ("feature_names", "column_labels"))
-    names, labels = (None if texts is None else tuple(texts.tolist()) for texts in given)
+    stored = (arrays.get(name) for name in ("feature_names", "column_labels"))
+    names, labels = (None if texts is None else tuple(texts.tolist()) for texts in stored)
     mean, spread = (arrays.get(name, NONE) for name in ("feature_mean_", "feature_spread_"))
     return Columns(n_columns, names, labels, encoding, mean, spread)
 

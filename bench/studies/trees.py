@@ -194,8 +194,8 @@ def sets_with(found, name, letter):
 
 def losses(found):
     """The sets on which xgpc loses, and to which methods, as the end of a sentence that begins with "xgpc loses"."""
-    lost = {one: [METHODS[name].title for name in OTHERS if one in sets_with(found, name, "L")] for one in found}
-    return "; ".join(f"on {one} to {' and '.join(titles)}" for one, titles in lost.items() if titles) or "on no set"
+    lost = {data: [METHODS[name].title for name in OTHERS if data in sets_with(found, name, "L")] for data in found}
+    return "; ".join(f"on {data} to {' and '.join(titles)}" for data, titles in lost.items() if titles) or "on no set"
 
 
 def likelihood(one):

@@ -196,12 +196,13 @@ def report(records):
     of_fits = [[name, *(mean_and_error(found["learned"][v]["coverage"]) for v in variances),
                 *(number(found["learned"][v]["slope"], 2) for v in variances)]
                for name, found in kinds["learned"].items()]  # fmt: skip
-    rates = [f"With {name}, {way} makes {median_of(runs, 'rate'):.0f} effective draws a second."
+    rates = [f"{way} {median_of(runs, 'rate'):.0f} ({name})"
              for name, found in kinds["sampler"].items() for way, runs in found["sampler"].items()]  # fmt: skip
     r_hats = [found["r_hat"] for kind in ("posterior", "coverage") for found in kinds[kind].values()]
     return "\n\n".join([
         table(["difference of the posterior", *WAYS], near),
         table(["coverage", *(way for way in WAYS if way != "again")], covered),
         table(["learned", *(f"{score}, variance {v}" for score in ("coverage", "slope") for v in variances)], of_fits),
-        " ".join([*rates, f"R-hat of the sampler is at most {max(r_hats, default=float('nan')):.3f}."]),
+        f"Effective (independent) draws a second: {', '.join(rates)}. "
+        f"R-hat of the sampler is at most {max(r_hats, default=float('nan')):.3f}.",
     ])  # fmt: skip

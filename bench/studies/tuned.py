@@ -97,6 +97,6 @@ def report(records):
     for name in NAMES:
         spent = [numbers[name]["seconds"] for numbers in found.values() if "seconds" in numbers.get(name, {})]
         if spent:
-            times.append(f"{METHODS[name].title} {statistics.median(spent):.2g} s ({len(spent)} sets)")
+            times.append(f"{METHODS[name].title} {statistics.median(spent):.0f} s ({len(spent)} sets)")
     times = f"Median times: {', '.join(times)}." if times else ""
     return "\n\n".join([standings(found, NAMES, f"{len(found)} sets"), f"{lost} {times}".strip()])

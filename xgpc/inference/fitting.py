@@ -9,7 +9,7 @@ import numpy as np
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training
-from ..rows.source import ArraySource, RowSource, labels_and_weights
+from ..rows.source import ArraySource, RowSource
 from .ascent import Ascent, carry_over, coordinate_ascent, natural_step, starting_posterior, update
 from .history import History
 from .mini_batch import stochastic
@@ -103,12 +103,12 @@ def from_some(
     """
     memory = some.source
     assert isinstance(memory, ArraySource)
-    ratio, (y, weight) = stream.total_weight / memory.total_weight, labels_and_weights(memory)
+    ratio = stream.total_weight / memory.total_weight
     # Mini-batches are only for the posterior of all rows.
     in_memory = replace(options, batch_size=None, history=History())
     point = fit_posterior(some, q, prior, site, in_memory).point
     start = natural_step(prior.at_prior(some.n_latents), point.q.eta, ratio) or point.q
-    subsample = replace(some, source=ArraySource(memory.rows, y, ratio * weight))
+    subsample = replace(some, source=ArraySource(memory.rows, memory.y, ratio * memory.weight))
     return replace(some, source=stream, subsample=subsample), start, point.site
 
 

@@ -26,7 +26,7 @@ from ..likelihoods.cavity import centred
 from ..likelihoods.curvature import Curvature
 from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_for, parts_of
-from ..rows.source import ArraySource, labels_and_weights
+from ..rows.source import ArraySource
 
 # Without a row's own term, at least this share of q(z)'s precision in direction b is left, against rounding errors; the
 # least share seen was .04. As much of a row's precision is left without its whole site, if its weight is below 1; sites
@@ -57,7 +57,7 @@ class Local:
     @classmethod
     def of(cls, executor: Executor, source: ArraySource, prior: SparsePrior, among: Pair, site: Site) -> Local:
         """Transform the rows; ``among`` are neighbours as from ``in_order``."""
-        rows, labels = local_rows(executor, prior, source.X), labels_and_weights(source)
+        rows, labels = local_rows(executor, prior, source.X), (source.y, source.weight)
         return cls(executor, labels, prior, rows, *among, site, blocks_for(*among[0].shape))
 
     def neighbourhoods(self, sites: Sites) -> Neighbourhoods:

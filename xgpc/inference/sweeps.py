@@ -12,7 +12,7 @@ from .._sites import Site
 from ..approximations.local_rows import Coefficients
 from ..likelihoods.curvature import LEAST_WEIGHT, Curvature
 from ..rows.coinciding import Sites
-from ..rows.source import ArraySource, labels_and_weights
+from ..rows.source import ArraySource
 from .local_sites import Local, Sweep
 
 # Least length of steps, after sweeps that changed more than the one before. The first steps are full: with .7, eight
@@ -44,8 +44,7 @@ PRECISION_STEP = 0.7
 
 def start_sites(source: ArraySource, site: Site) -> Sites:
     """Initial sites, before any sweep."""
-    y, weight = labels_and_weights(source)
-    return weight * np.array(site.record.cavity.start(site, y))
+    return source.weight * np.array(site.record.cavity.start(site, source.y))
 
 
 class Swept(NamedTuple):

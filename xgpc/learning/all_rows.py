@@ -42,7 +42,7 @@ class AllRows:
 
     def __init__(self, task: Task, prior: SparsePrior, log_scale: float, source: ArraySource):
         self.task, self.prior, self.log_scale = task, prior, log_scale
-        self.distinct, self.weight, executor = Distinct.of(source), labels_and_weights(source)[1], task.executor
+        self.distinct, self.weight, executor = Distinct.of(source), source.weight, task.executor
         rows = self.distinct.source
         self.near = Neighbours(rows.X, metric(prior.core))
         others = self.near.by_place(min(task.n_neighbors, rows.n_rows - 1), executor.each)

@@ -66,14 +66,14 @@ class HoldOut:
         """
         size = min(DECISION_ROWS, int(share * self.n_rows))
         if self.splitter is not None:
-            others, held_out = self._splits[-1]
-            return others, self._some(held_out, DECISION_ROWS)
+            support, held_out = self._splits[-1]
+            return support, self._some(held_out, DECISION_ROWS)
         # A single group has no standard error.
         least = 1 if self.groups is None else 2
         if not size or (self.groups is not None and len(np.unique(self.groups)) < 2 * least):
             return np.arange(self.n_rows), np.arange(0)
-        others, held_out = self._apart(size, least)
-        return others, self._some(held_out, size)
+        support, held_out = self._apart(size, least)
+        return support, self._some(held_out, size)
 
     def folds(self, rows: np.ndarray | None, random_state: np.random.RandomState | None = None) -> list[Split]:
         """Splits of some rows (None: all), which are numbered anew, by groups or the splitter.
@@ -111,6 +111,7 @@ class HoldOut:
         return rounds
 
     def _some(self, rows: np.ndarray, size: int) -> np.ndarray:
+        """At most ``size`` of some rows, by their numbers (r,), at random; ascending."""
         return np.sort(rows if size >= len(rows) else self.random_state.choice(rows, size, replace=False))
 
     def _apart(self, n_held_out: int, least: int = 1) -> Split:

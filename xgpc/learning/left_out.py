@@ -10,7 +10,6 @@ from ..approximations.base import KernelPosterior
 from ..inference.ascent import Point
 from ..inference.run import Run
 from ..kernels.prior import LengthScalePrior
-from ..rows.source import labels_and_weights
 from .candidates import Gain, joined
 from .fit import Candidate, Fit
 from .hold_out import HoldOut
@@ -32,8 +31,7 @@ def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
         # A previous fit may have learned from all rows, so learning starts without it.
         learned = learn_in_stages(part, replace(first, q=None))
         point = posterior_of(part, learned)
-        y, weight = labels_and_weights(part.source)
-        totals = np.bincount(fit.record.codes(y), weight, len(fit.classes))
+        totals = np.bincount(fit.record.codes(part.source.y), part.source.weight, len(fit.classes))
         scores = predicted(fit, point, held_out)
         gains.append(Gain.of(scores, fit.hold_out.labels[held_out], totals, "Left out in turn, parts of the rows have"))
     if not gains or own.skipped:
@@ -46,7 +44,7 @@ def gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
 
 def gain_of_rows(fit: Fit, point: Point[KernelPosterior], prior: LengthScalePrior) -> Gain:
     """The gain of the posterior without the site of each row in turn, under the kernel that was learned."""
-    scores, (y, _) = scores_of_rows(fit, point), labels_and_weights(fit.training.source)
-    codes, n_learned = fit.record.codes(y), sum(prior.n_effective(group.spec) for group in point.q.prior.groups)
+    scores, codes = scores_of_rows(fit, point), fit.record.codes(fit.source.y)
+    n_learned = sum(prior.n_effective(group.spec) for group in point.q.prior.groups)
     totals = np.bincount(codes, scores.weight, len(fit.classes))
     return Gain.of(scores, codes, totals, "Predicted without their own labels, rows have", n_learned)

@@ -16,7 +16,7 @@ from ..kernels.default import STARTS, axis_aligned, other_start
 from ..likelihoods import LikelihoodBound, label_log_probabilities
 from ..rows.block import dense
 from ..rows.clock import during
-from ..rows.source import ArraySource, labels_and_weights
+from ..rows.source import ArraySource
 from .adam import adam, stochastic
 from .candidates import MIN_GAIN, Scores, accept, gain_per_point, joined, rise_by_points
 from .fit import Candidate, Fit
@@ -117,11 +117,11 @@ def posterior_of(fit: Fit, candidate: Candidate, nats: float | None = None) -> P
 
 
 def predicted(fit: Fit, point: Point[KernelPosterior], rows: np.ndarray) -> Scores:
-    """Scores of some of a fit's rows that a posterior has not seen, or has seen with more others."""
+    """Scores of held-out rows, by their numbers (r,) in a fit, under a posterior of other rows."""
     source = fit.source.sample(rows)
     mean, variance = point.q.marginals(source.X, fit.run.executor.n_threads)
-    y, weight = labels_and_weights(source)
-    return Scores(label_log_probabilities(point.site, mean, variance, y), weight, fit.hold_out.groups_of(rows))
+    values = label_log_probabilities(point.site, mean, variance, source.y)
+    return Scores(values, source.weight, fit.hold_out.groups_of(rows))
 
 
 def scores_of_rows(fit: Fit, point: Point[KernelPosterior]) -> Scores:
@@ -131,8 +131,8 @@ def scores_of_rows(fit: Fit, point: Point[KernelPosterior]) -> Scores:
     the posterior without this site has mean m + V (lambda m - r) / (1 - lambda V) and variance
     v + lambda V^2 / (1 - lambda V).
     """
-    source, scores = fit.training.source, list[np.ndarray]()
-    for block in source.blocks():
+    scores = list[np.ndarray]()
+    for block in fit.source.blocks():
         mean, variance, precision, linear, _ = point.sites.of(block)
         # Labels explain no part of the variance that is left where the values at the inducing points are known.
         V = variance - point.q.unexplained(block)
@@ -140,7 +140,7 @@ def scores_of_rows(fit: Fit, point: Point[KernelPosterior]) -> Scores:
         rest = np.maximum(1.0 - precision * V, np.finfo(float).eps)
         moments = mean + V * (precision * mean - linear) / rest, variance + precision * V**2 / rest
         scores.append(label_log_probabilities(point.site, *moments, block.y))
-    return Scores(np.concatenate(scores), labels_and_weights(source)[1], rows="rows left out in turn")
+    return Scores(np.concatenate(scores), fit.source.weight, rows="rows left out in turn")
 
 
 class Learner:

@@ -62,7 +62,9 @@ def section(name, found):
     if missing:
         which = f'{len(missing)} parts, from "{missing[0]}" to "{missing[-1]}"' if found else "these tables"
         origin.append(MEASURES.format(which, name))
-    return re.sub(r"\n{3,}", "\n\n", "\n\n".join([*pieces, " ".join(origin)])) + "\n"
+    # After a table a new paragraph begins; after sentences on the tables it need not.
+    gap = " " if len(pieces) > 2 and not pieces[-1].endswith("|") else "\n\n"
+    return re.sub(r"\n{3,}", "\n\n", "\n\n".join(pieces) + gap + " ".join(origin)) + "\n"
 
 
 def document(stored):

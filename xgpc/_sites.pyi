@@ -68,4 +68,19 @@ def normal(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 def gumbel_normal(
     tables: np.ndarray, low: float, high: float, u: np.ndarray, scale: np.ndarray, row: np.ndarray
 ) -> np.ndarray: ...
+
+class Values:
+    def __init__(
+        self,
+        tables: np.ndarray,
+        low: float,
+        high: float,
+        mean: np.ndarray,
+        scale: np.ndarray,
+        row: np.ndarray,
+        ends: np.ndarray,
+    ) -> None: ...
+    def log_probabilities(self) -> np.ndarray: ...
+    def slopes(self) -> np.ndarray: ...
+
 def product_games(parts: np.ndarray, nodes: np.ndarray, weights: np.ndarray, slopes: np.ndarray) -> np.ndarray: ...

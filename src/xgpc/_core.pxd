@@ -132,8 +132,20 @@ cdef extern from "gumbel.h" nogil:
         double low, high
         const_doubles psi, slope
     Py_ssize_t xg_gumbel_scratch(const xg_table* table)
-    void xg_gumbel_normal(const xg_table* table, Py_ssize_t n, const double* u, double scale, double row,
-                          double* scratch, double* psi, double* slope, double* bend)
+    void xg_gumbel_row(const xg_table* table, double row, double* out)
+    void xg_gumbel_along(const xg_table* table, const double* row, double mean, double scale, Py_ssize_t n,
+                         const double* t, double* psi, double* slope, double* bend)
+
+cdef extern from "largest.h" nogil:
+    ctypedef struct xg_values:
+        const xg_table* table
+        Py_ssize_t classes
+        const_doubles mean, scale, row
+        double first, end
+    Py_ssize_t xg_largest_scratch(const xg_table* table, Py_ssize_t classes)
+    void xg_largest_rule(double* scratch)
+    void xg_largest(const xg_values* at, double* scratch, double* log_p)
+    void xg_largest_slopes(const xg_values* at, double* scratch, double* slopes)
 
 cdef extern from "shapley.h" nogil:
     ctypedef struct xg_product_games:

@@ -288,9 +288,60 @@ def gumbel_normal(const double[:, :, ::1] tables, double low, double high, const
     cdef double[::1] scratch = np.empty(xg_gumbel_scratch(&table))
     with nogil:
         for i in range(u.shape[0]):
-            xg_gumbel_normal(&table, n, &u[i, 0], scale[i], row[i], &scratch[0], &result[0, i, 0], &result[1, i, 0],
-                             &result[2, i, 0])
+            xg_gumbel_row(&table, row[i], &scratch[0])
+            xg_gumbel_along(&table, &scratch[0], 0.0, scale[i], n, &u[i, 0], &result[0, i, 0], &result[1, i, 0],
+                            &result[2, i, 0])
     return out
+
+
+cdef class Values:
+    """C independent values of each of n points: means, standard deviations and rows of the table (n, C).
+
+    They are sums of normal and Gumbel variables, as above, or normal if ``tables`` is empty. The integrals for the
+    largest value begin at the first of the ``ends`` (2, n) or later.
+    """
+
+    cdef const double[:, :, ::1] tables
+    cdef const double[:, ::1] mean, scale, row, ends
+    cdef xg_table table
+    cdef double[::1] scratch
+
+    def __cinit__(self, const double[:, :, ::1] tables, double low, double high, const double[:, ::1] mean,
+                  const double[:, ::1] scale, const double[:, ::1] row, const double[:, ::1] ends):
+        self.tables, self.mean, self.scale, self.row, self.ends = tables, mean, scale, row, ends
+        self.table = xg_table(tables.shape[1] - 2, tables.shape[2] - 2, low, high, NULL, NULL)
+        if tables.shape[0]:
+            self.table.psi, self.table.slope = &tables[0, 0, 0], &tables[1, 0, 0]
+        self.scratch = np.empty(xg_largest_scratch(&self.table, mean.shape[1]))
+        xg_largest_rule(&self.scratch[0])
+
+    cdef xg_values at(self, Py_ssize_t i) noexcept nogil:
+        return xg_values(&self.table, self.mean.shape[1], &self.mean[i, 0], &self.scale[i, 0], &self.row[i, 0],
+                         self.ends[0, i], self.ends[1, i])
+
+    def log_probabilities(self):
+        """Log probabilities (n, C) that each value is the largest."""
+        cdef Py_ssize_t i, n = self.mean.shape[0]
+        values = np.empty((n, self.mean.shape[1]))
+        cdef double[:, ::1] log_p = values
+        cdef xg_values at
+        with nogil:
+            for i in range(n):
+                at = self.at(i)
+                xg_largest(&at, &self.scratch[0], &log_p[i, 0])
+        return values
+
+    def slopes(self):
+        """Derivatives (n, 2, C, C) of the probabilities by means and variances."""
+        cdef Py_ssize_t i, n = self.mean.shape[0], classes = self.mean.shape[1]
+        by_moments = np.empty((n, 2, classes, classes))
+        cdef double[:, :, :, ::1] out = by_moments
+        cdef xg_values at
+        with nogil:
+            for i in range(n):
+                at = self.at(i)
+                xg_largest_slopes(&at, &self.scratch[0], &out[i, 0, 0, 0])
+        return by_moments
 
 
 def product_games(const double[:, :, ::1] parts, const double[:, ::1] nodes, const double[::1] weights,

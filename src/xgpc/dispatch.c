@@ -4,6 +4,7 @@
 #include "cavity.h"
 #include "cholesky.h"
 #include "gumbel.h"
+#include "largest.h"
 #include "local.h"
 #include "multinomial.h"
 #include "nearest.h"

@@ -11,16 +11,16 @@ XG_CALLED void xg_row(ptrdiff_t n, const double *w, const double *restrict a, do
 }
 
 /* row has the coefficients of psi and then those of slope, in the columns of the table. */
-XG_CALLED void xg_along_row(const xg_table *restrict table, const double *restrict row, double scale, ptrdiff_t n,
-                         const double *restrict u, double *restrict psi, double *restrict slope,
-                         double *restrict bend)
+XG_CALLED void xg_along_row(const xg_table *restrict table, const double *restrict row, double centre, double scale,
+                            ptrdiff_t n, const double *restrict t, double *restrict psi, double *restrict slope,
+                            double *restrict bend)
 {
     ptrdiff_t columns = table->columns;
     const double *a = row, *b = row + columns + 2;
     double low = table->low, high = table->high;
     double per_column = (double)(columns - 1) / (high - low), per_scale = 1.0 / scale;
     for (ptrdiff_t k = 0; k < n; ++k) {
-        double w[4], x = (u[k] - XG_EULER) * per_scale;
+        double w[4], x = (t[k] - centre) * per_scale;
         double at = (xg_min(xg_max(x, low), high) - low) * per_column;
         int j = (int)at;
         j = j > (int)columns - 2 ? (int)columns - 2 : j;
@@ -32,18 +32,23 @@ XG_CALLED void xg_along_row(const xg_table *restrict table, const double *restri
     }
 }
 
-void xg_gumbel_normal(const xg_table *table, ptrdiff_t n, const double *u, double scale, double row, double *scratch,
-                      double *psi, double *slope, double *bend)
+void xg_gumbel_row(const xg_table *table, double row, double *out)
 {
     /* A row that is NaN counts as the first, and its results are NaN. */
     ptrdiff_t width = table->columns + 2, first = (ptrdiff_t)xg_min(xg_max(row, 0.0), (double)(table->rows - 2));
-    double low = table->low, high = table->high, per_scale = 1.0 / scale, w[4];
+    double w[4];
     xg_spline_weights(row - (double)first, w);
-    xg_row(width, w, table->psi + first * width, scratch);
-    xg_row(width, w, table->slope + first * width, scratch + width);
-    xg_along_row(table, scratch, scale, n, u, psi, slope, bend);
+    xg_row(width, w, table->psi + first * width, out);
+    xg_row(width, w, table->slope + first * width, out + width);
+}
+
+void xg_gumbel_along(const xg_table *table, const double *row, double mean, double scale, ptrdiff_t n, const double *t,
+                     double *psi, double *slope, double *bend)
+{
+    double low = table->low, high = table->high, per_scale = 1.0 / scale, centre = mean + XG_EULER;
+    xg_along_row(table, row, centre, scale, n, t, psi, slope, bend);
     for (ptrdiff_t k = 0; k < n; ++k) {
-        double x = (u[k] - XG_EULER) * per_scale;
+        double x = (t[k] - centre) * per_scale;
         if (x < low) {
             psi[k] -= low * slope[k] * log1p((x - low) / low);
             slope[k] *= low / x;

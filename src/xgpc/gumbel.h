@@ -11,14 +11,15 @@ typedef struct {
     const double *psi, *slope;
 } xg_table;
 
-/* Number of doubles of scratch that xg_gumbel_normal needs. */
+/* Number of doubles of the coefficients along a row. */
 static inline ptrdiff_t xg_gumbel_scratch(const xg_table *table) { return 2 * (table->columns + 2); }
+void xg_gumbel_row(const xg_table *table, double row, double *out);
 
-/* psi = log(-log H), slope = -d psi / du and bend = d slope / du at n values of u = t - E[f]. H is the distribution
- * function of f + g, f normal and g Gumbel, with standard deviation scale. The table has both functions at x = (u -
- * Euler's constant) / scale and row.
+/* psi = log(-log H), slope = -d psi / dt and bend = d slope / dt at n values t. H is the distribution
+ * function of f + g, f normal with some mean and g Gumbel, with standard deviation scale. The table has both functions at x = (t -
+ * mean - Euler's constant) / scale and the row of the coefficients.
  *
  * Left of the table, psi follows the logarithm of the normal distribution function. Right of it, the hazard grows as
  * the normal one until it reaches that of the Gumbel distribution, which is one. */
-void xg_gumbel_normal(const xg_table *table, ptrdiff_t n, const double *u, double scale, double row, double *scratch,
-                      double *psi, double *slope, double *bend);
+void xg_gumbel_along(const xg_table *table, const double *row, double mean, double scale, ptrdiff_t n, const double *t,
+                     double *psi, double *slope, double *bend);

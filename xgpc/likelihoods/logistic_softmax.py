@@ -9,7 +9,9 @@ from scipy.special import log_expit, logsumexp, ndtri
 
 from .. import _sites
 from .binary import logit_log_probabilities
-from .largest import BLOCK
+
+# Elements of a large temporary array.
+BLOCK = 120_000
 
 
 @lru_cache(maxsize=8)

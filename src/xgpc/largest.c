@@ -1,0 +1,285 @@
+#include "largest.h"
+
+/* Nodes low + unit (a sinh(b k)), k = 0, 1, ..., with b = XG_GROWTH, a b = XG_FIRST_STEP, and unit = F / R near low, where
+ * F = -log T is XG_LOW and R = -F'; softmax.c says why steps may grow. */
+#define XG_LOW 40.0
+#define XG_FIRST_STEP .1
+#define XG_GROWTH .08
+/* Newton steps for low end where log F is this near. */
+#define XG_LOW_STEPS 60
+#define XG_LOW_NEAR .15
+/* Most nodes, for scales from 1e-12 to 1e12. */
+#define XG_MOST_NODES 1024
+
+/* A smaller probability is summed in logarithms. */
+#define XG_TINY 1e-200
+/* Of smaller logarithms the integrand may have its maximum left of low. It is between nodes whose values differ from
+ * those of a parabola by less than XG_PEAK_NEAR, after at most so many rounds of XG_LANES further nodes. */
+#define XG_LOG_LEAST -30.0
+#define XG_PEAK_NEAR .1
+#define XG_PEAK_ROUNDS 30
+#define XG_LOG_2PI 1.83787706640934548356
+
+/* exp(64), so that arguments of xg_exp are below 0. */
+#define XG_EXP_64 6235149080811616882910000000.0
+
+/* Of one class at n nodes t: e = -log H, r, and h' / h. */
+XG_CALLED void xg_normal_hazard(double mean, double scale, ptrdiff_t n, const double *restrict t, double *restrict e,
+                                double *restrict r, double *restrict bend)
+{
+    double precise = 1.0 / scale;
+    for (ptrdiff_t k = 0; k < n; ++k) {
+        double z = (t[k] - mean) * precise, x = fabs(z), square = 0.5 * x * x;
+        /* The ratio of Phi(-x) to exp(-x^2 / 2) is exact where both vanish. */
+        double ratio = xg_tail_polynomial((x - 4.0) / (x + 4.0)) / (x + 1.0), gauss = xg_exp(-square);
+        double tail = gauss * ratio, right = 1.0 / (1.0 - tail);
+        e[k] = (z < 0.0 ? square : 0.0) + xg_log1p(z < 0.0 ? 1.0 / ratio - 1.0 : tail * right);
+        r[k] = XG_INV_SQRT_2PI * precise * (z < 0.0 ? 1.0 / ratio : gauss * right);
+        bend[k] = -z * precise;
+    }
+}
+
+XG_CALLED void xg_gumbel_hazard(const xg_table *table, const double *row, double mean, double scale, ptrdiff_t n,
+                                const double *restrict t, double *restrict e, double *restrict r,
+                                double *restrict bend)
+{
+    xg_gumbel_along(table, row, mean, scale, n, t, e, r, bend);
+    for (ptrdiff_t k = 0; k < n; ++k) {
+        double slope = r[k];
+        e[k] = XG_EXP_64 * xg_exp(xg_min(e[k] - 64.0, 0.0));
+        r[k] = slope * e[k];
+        bend[k] = bend[k] / slope - slope + r[k];
+    }
+}
+
+/* Doubles of a class in arrays of nodes: not a power of two, so that those of several classes fit into a cache. */
+#define XG_STRIDE (XG_MOST_NODES + XG_LANES)
+
+/* Scratch */
+typedef struct {
+    double *place, *weight;       /* of the rule: nodes and weights in units */
+    double *t, *mass, *F, *R, *e; /* of a point */
+    double *r, *bend, *rows;      /* of its classes */
+    ptrdiff_t n, width;           /* number of nodes; doubles of a class in rows */
+    double low, unit;
+} xg_work;
+
+static ptrdiff_t xg_row_width(const xg_table *table) { return table->psi ? xg_gumbel_scratch(table) : 0; }
+
+ptrdiff_t xg_largest_scratch(const xg_table *table, ptrdiff_t classes)
+{
+    return 7 * XG_MOST_NODES + classes * (2 * XG_STRIDE + xg_row_width(table));
+}
+
+void xg_largest_rule(double *scratch)
+{
+    for (ptrdiff_t k = 0; k < XG_MOST_NODES; ++k) {
+        scratch[k] = XG_FIRST_STEP / XG_GROWTH * sinh(XG_GROWTH * (double)k);
+        scratch[XG_MOST_NODES + k] = XG_FIRST_STEP * cosh(XG_GROWTH * (double)k);
+    }
+}
+
+/* Sets F, R, r and bend of n nodes from a number on. */
+static void xg_hazards(const xg_values *at, ptrdiff_t start, ptrdiff_t n, const xg_work *work)
+{
+    double *F = work->F + start, *R = work->R + start, *t = work->t + start;
+    for (ptrdiff_t k = 0; k < n; ++k)
+        F[k] = R[k] = 0.0;
+    for (ptrdiff_t c = 0; c < at->classes; ++c) {
+        double *r = work->r + c * XG_STRIDE + start, *bend = work->bend + c * XG_STRIDE + start;
+        if (at->table->psi)
+            xg_gumbel_hazard(at->table, work->rows + c * work->width, at->mean[c], at->scale[c], n, t, work->e, r, bend);
+        else
+            xg_normal_hazard(at->mean[c], at->scale[c], n, t, work->e, r, bend);
+        for (ptrdiff_t k = 0; k < n; ++k) {
+            F[k] += work->e[k];
+            R[k] += r[k];
+        }
+    }
+}
+
+/* Nodes of a point, their masses, which are weights times T, and the hazards of its classes. */
+static xg_work xg_nodes(const xg_values *at, double *scratch)
+{
+    const ptrdiff_t most = XG_MOST_NODES;
+    double *of_classes = scratch + 7 * most;
+    xg_work work = {scratch, scratch + most, scratch + 2 * most, scratch + 3 * most, scratch + 4 * most,
+                    scratch + 5 * most, scratch + 6 * most, of_classes, of_classes + at->classes * XG_STRIDE,
+                    of_classes + 2 * at->classes * XG_STRIDE, 0, xg_row_width(at->table), at->first, 1.0};
+    double least = at->first, most_low = -HUGE_VAL;
+    for (ptrdiff_t c = 0; c < at->classes; ++c) {
+        most_low = xg_max(most_low, at->mean[c]); /* F is below 1 + classes there */
+        if (at->table->psi)
+            xg_gumbel_row(at->table, at->row[c], work.rows + c * work.width);
+    }
+    /* log F falls: Newton's method, or half of the interval where it leaves this. */
+    for (int step = 0; step < XG_LOW_STEPS; ++step) {
+        double excess, next;
+        work.t[0] = work.low;
+        xg_hazards(at, 0, 1, &work);
+        work.unit = work.F[0] / work.R[0];
+        excess = log(work.F[0] * (1.0 / XG_LOW));
+        if (fabs(excess) < XG_LOW_NEAR || (work.low == at->first && excess < 0.0))
+            break;
+        if (excess > 0.0)
+            least = work.low;
+        else
+            most_low = work.low;
+        next = work.low + work.unit * excess;
+        work.low = next > least && next < most_low ? next : 0.5 * (least + most_low);
+    }
+    /* The last is the first beyond the end; to whole vectors others follow without mass. */
+    double span = (at->end - work.low) / work.unit;
+    while (work.n < most && (work.n % XG_LANES || !work.n || work.place[work.n - 1] < span)) {
+        work.t[work.n] = work.low + work.unit * work.place[work.n];
+        ++work.n;
+    }
+    xg_hazards(at, 0, work.n, &work);
+    for (ptrdiff_t k = 0; k < work.n; ++k)
+        work.mass[k] = (k && work.place[k - 1] >= span ? 0.0 : work.unit) * work.weight[k] * xg_exp(-work.F[k]);
+    return work;
+}
+
+static double xg_dot(ptrdiff_t n, const double *restrict x, const double *restrict y)
+{
+    double sum[XG_LANES] = {0.0};
+    for (ptrdiff_t k = 0; k < n; k += XG_LANES)
+        for (int l = 0; l < XG_LANES; ++l)
+            sum[l] += x[k + l] * y[k + l];
+    return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
+}
+
+/* log r of a class at n nodes t, also where r leaves the range of a double. */
+static void xg_log_hazard(const xg_values *at, const xg_work *work, ptrdiff_t c, ptrdiff_t n, const double *t,
+                          double *slope, double *bend, double *out)
+{
+    double mean = at->mean[c], precise = 1.0 / at->scale[c];
+    if (at->table->psi)
+        xg_gumbel_along(at->table, work->rows + c * work->width, mean, at->scale[c], n, t, out, slope, bend);
+    for (ptrdiff_t k = 0; k < n; ++k) {
+        double z = (t[k] - mean) * precise;
+        /* So far right of the mean H is one. */
+        out[k] = at->table->psi ? out[k] + log(slope[k]) : log(XG_INV_SQRT_2PI * precise) - 0.5 * z * z;
+    }
+}
+
+/* log of the integral for a class whose terms leave the range of a double; its hazards are lost. */
+static double xg_log_integral(const xg_values *at, const xg_work *work, ptrdiff_t c)
+{
+    double *term = work->e, top = -HUGE_VAL, sum = 0.0;
+    xg_log_hazard(at, work, c, work->n, work->t, work->r + c * XG_STRIDE, work->bend + c * XG_STRIDE, term);
+    for (ptrdiff_t k = 0; k < work->n; ++k) {
+        term[k] += work->mass[k] > 0.0 ? log(work->mass[k]) : -HUGE_VAL;
+        top = xg_max(top, term[k]);
+    }
+    for (ptrdiff_t k = 0; k < work->n; ++k)
+        sum += exp(term[k] - top);
+    return top + log(sum);
+}
+
+/* Derivative of log(T r_c) at a node. */
+static double xg_rise(const xg_work *work, ptrdiff_t c, ptrdiff_t k)
+{
+    return work->R[k] - work->r[c * XG_STRIDE + k] + work->bend[c * XG_STRIDE + k];
+}
+
+/* log(T r_c) at a node, and its derivative. */
+typedef struct {
+    double t, level, rise;
+} xg_node;
+
+static xg_node xg_node_of(const xg_values *at, const xg_work *work, ptrdiff_t c, ptrdiff_t k)
+{
+    double slope, bend, log_r;
+    xg_log_hazard(at, work, c, 1, work->t + k, &slope, &bend, &log_r);
+    return (xg_node){work->t[k], log_r - work->F[k], xg_rise(work, c, k)};
+}
+
+/* log of the integral of T r_c, which is log-concave, by Laplace's method on a parabola around its maximum; log(T r_c)
+ * rises at one node and falls at the other. Nodes from ``start`` on are free. */
+static double xg_log_peak(const xg_values *at, const xg_work *work, ptrdiff_t c, xg_node left, xg_node right,
+                          ptrdiff_t start)
+{
+    double width = right.t - left.t, share = left.rise / (left.rise - right.rise);
+    for (int round = 0; round < XG_PEAK_ROUNDS; ++round) {
+        ptrdiff_t k = 0;
+        if (fabs(right.level - left.level - 0.5 * width * (left.rise + right.rise)) < XG_PEAK_NEAR)
+            break;
+        for (ptrdiff_t l = 0; l < XG_LANES; ++l)
+            work->t[start + l] = left.t + width * (double)(l + 1) / (XG_LANES + 1);
+        xg_hazards(at, start, XG_LANES, work);
+        while (k < XG_LANES && xg_rise(work, c, start + k) > 0.0)
+            ++k;
+        left = k ? xg_node_of(at, work, c, start + k - 1) : left;
+        right = k < XG_LANES ? xg_node_of(at, work, c, start + k) : right;
+        width = right.t - left.t;
+        share = left.rise / (left.rise - right.rise);
+    }
+    return (1.0 - share) * (left.level + 0.5 * share * width * left.rise) +
+           share * (right.level - 0.5 * (1.0 - share) * width * right.rise) +
+           0.5 * (XG_LOG_2PI + log(width / (left.rise - right.rise)));
+}
+
+/* log p of the classes where it is NaN, whose T r_c has its maximum left of low; nodes mirror those of the rule. */
+static void xg_peaks(const xg_values *at, const xg_work *work, double *log_p)
+{
+    ptrdiff_t n = 0, most = XG_MOST_NODES - XG_LANES;
+    double least = work->low;
+    for (ptrdiff_t c = 0; c < at->classes; ++c)
+        least = log_p[c] == log_p[c] ? least : xg_min(least, at->mean[c]);
+    do
+        work->t[n] = work->low - work->unit * work->place[n];
+    while (work->t[n++] > least && n < most);
+    xg_hazards(at, 0, n, work);
+    for (ptrdiff_t c = 0; c < at->classes; ++c) {
+        ptrdiff_t k = 1;
+        if (log_p[c] == log_p[c])
+            continue;
+        while (k < n - 1 && xg_rise(work, c, k) <= 0.0)
+            ++k;
+        log_p[c] = xg_log_peak(at, work, c, xg_node_of(at, work, c, k), xg_node_of(at, work, c, k - 1), n);
+    }
+}
+
+void xg_largest(const xg_values *at, double *scratch, double *log_p)
+{
+    xg_work work = xg_nodes(at, scratch);
+    int is_cut = 0;
+    for (ptrdiff_t c = 0; c < at->classes; ++c) {
+        double sum = xg_dot(work.n, work.mass, work.r + c * XG_STRIDE), rise = xg_rise(&work, c, 0);
+        log_p[c] = sum < XG_TINY ? xg_log_integral(at, &work, c) : log(sum);
+        if (log_p[c] < XG_LOG_LEAST && rise < 0.0 && at->mean[c] < work.low) {
+            log_p[c] = NAN;
+            is_cut = 1;
+        }
+    }
+    if (is_cut)
+        xg_peaks(at, &work, log_p);
+}
+
+void xg_largest_slopes(const xg_values *at, double *scratch, double *slopes)
+{
+    xg_work work = xg_nodes(at, scratch);
+    ptrdiff_t C = at->classes;
+    double *by_mean = slopes, *by_variance = slopes + C * C;
+    for (ptrdiff_t c = 0; c < C; ++c) {
+        by_mean[c * C + c] = by_variance[c * C + c] = 0.0;
+        /* h' / H in place of h' / h */
+        for (ptrdiff_t k = 0; k < work.n; ++k)
+            work.bend[c * XG_STRIDE + k] *= work.r[c * XG_STRIDE + k];
+    }
+    for (ptrdiff_t y = 0; y < C; ++y) {
+        for (ptrdiff_t k = 0; k < work.n; ++k)
+            work.e[k] = work.mass[k] * work.r[y * XG_STRIDE + k];
+        for (ptrdiff_t c = 0; c < C; ++c) {
+            if (c == y)
+                continue;
+            double of_mean = xg_dot(work.n, work.e, work.r + c * XG_STRIDE);
+            double of_variance = 0.5 * xg_dot(work.n, work.e, work.bend + c * XG_STRIDE);
+            by_mean[y * C + c] = -of_mean;
+            by_mean[c * C + c] += of_mean;
+            by_variance[y * C + c] = of_variance;
+            by_variance[c * C + c] -= of_variance;
+        }
+    }
+}

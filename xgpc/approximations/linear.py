@@ -103,17 +103,17 @@ class LinearPosterior(SparsePosterior):
 
     def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         if not self.is_anywhere:
-            few = self.prior.few(block.given)
+            few = self.prior.few(block.matrix)
             return super().block_marginals(block) if few is None else self._of_few(few)
         # Values that overflow are refused later, with the number of their row.
         with np.errstate(over="ignore", invalid="ignore"):
-            rows, outside = self.prior.span.coordinates(block.given)
+            rows, outside = self.prior.span.coordinates(block.matrix)
             inside = Block(block.start, rows, block.y, block.weight, 0)
             mean, variance = replace(self, is_anywhere=False).block_marginals(inside)
             return mean, variance + self.prior.variance * outside
 
     def update(self, block: Block, site: Site) -> Update:
-        few = self.prior.few(block.given)
+        few = self.prior.few(block.matrix)
         if few is None:
             return super().update(block, site)
         sites = evaluated(block, site, *self._of_few(few))
@@ -199,7 +199,7 @@ class LinearPrior(InducingPrior):
         return a @ sparse.diags_array(self.scale, format="csr")
 
     def whitened(self, block: Block, n_latents: int) -> list[WhitenedRows]:
-        a, D = self.scaled(block.given), len(self.scale)
+        a, D = self.scaled(block.matrix), len(self.scale)
         work = _engine.workspace(len(a), D, 1)
         tiles = np.concatenate([a[start : start + work.rows].T.ravel() for start in range(0, len(a), work.rows)])
         return [WhitenedRows(None, None, None, RowCache(tiles, is_filled=True), work)]

@@ -168,7 +168,7 @@ class InducingPrior(KernelPrior):
             caches = block.row_caches(self.key, len(groups), len(X) * m, groups[0].dtype)
             whitened = [WhitenedRows(g.core, X, g.Linv, cache, work) for g, cache in zip(groups, caches, strict=True)]
             # Sparse rows are dense for one pass at a time.
-            if X is block.given:
+            if X is block.matrix:
                 block.cache["whitened"] = self.key, whitened
         return whitened
 

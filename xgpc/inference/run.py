@@ -149,8 +149,8 @@ class Run:
         decision = columns.get("decision", "")
         # The other columns of a decision describe an option that may have been rejected.
         changes = {} if decision else {field: columns[name] for name, field in FIELDS.items() if name in columns}
-        seconds, left = self.history.seconds, self.clock.left
-        self._state = replace(self._state, **changes, decision=decision, seconds=seconds, seconds_left=left)
+        seconds, seconds_left = self.history.seconds, self.clock.seconds_left
+        self._state = replace(self._state, **changes, decision=decision, seconds=seconds, seconds_left=seconds_left)
         if self._status is not None:
             if decision:
                 self._status.say(decision)

@@ -9,6 +9,7 @@ from scipy import sparse
 from scipy.optimize import minimize_scalar
 
 from ..names import MatrixLike
+from .executor import parts_of
 from .source import ArraySource
 
 # Rows whose hashes are made at a time: their bits stay in cache.
@@ -135,11 +136,11 @@ def contradicted(places: np.ndarray, codes: np.ndarray) -> float:
     """
     _, first, counts = np.unique(codes, return_index=True, return_counts=True)
     # The codes of a place follow each other.
-    here = places[first]
-    starts = np.flatnonzero(np.diff(here, prepend=-1))
-    n_here, most = np.add.reduceat(counts, starts), np.maximum.reduceat(counts, starts)
-    several = n_here > 1
-    return float(np.sum((n_here - most)[several]) / max(1, np.sum(n_here[several])))
+    place_of_code = places[first]
+    starts = np.flatnonzero(np.diff(place_of_code, prepend=-1))
+    rows_at_place, rows_of_main_label = np.add.reduceat(counts, starts), np.maximum.reduceat(counts, starts)
+    several = rows_at_place > 1
+    return float(np.sum((rows_at_place - rows_of_main_label)[several]) / max(1, np.sum(rows_at_place[several])))
 
 
 def first_of_each(X: MatrixLike, y: np.ndarray) -> np.ndarray:
@@ -165,8 +166,7 @@ def _hashes(X: MatrixLike, y: np.ndarray) -> np.ndarray:
     keys = y.astype(np.int64).astype(np.uint64) * factors[-1]
     if sparse.issparse(X):
         return keys + sparse.csr_array((_mixed(X.data), X.indices, X.indptr), shape=X.shape) @ factors[:-1]
-    for start in range(0, len(X), HASHED_ROWS):
-        part = slice(start, start + HASHED_ROWS)
+    for part in parts_of(len(X), HASHED_ROWS):
         keys[part] += _mixed(X[part]) @ factors[:-1]
     return keys
 

@@ -15,6 +15,7 @@ from .._engine import RowCache, WhitenedRows
 from .._kernels import KernelGradient
 from .._sites import Site
 from ..rows.block import Block
+from ..rows.executor import parts_of
 from ..statistics import EvaluatedSites, FixedSites, Projection, SitesAtPosterior, Update
 from .base import KernelPosterior, Natural, Training
 from .sparse import SparsePosterior, SparsePrior
@@ -57,9 +58,9 @@ class PairPosterior(SparsePosterior):
         for sign, rows, others in ((1.0, first, second), (-1.0, second, first)):
             by_mean, by_variance = sign * core.row_gradients(rows, by_k)
             by_variance += core.diagonal_gradient(rows)
-            for part in (slice(start, start + PAIRS) for start in range(0, len(rows), PAIRS)):
-                both = -2.0 * np.eye(len(rows[part]))[None]
-                by_variance[part] += self.prior.spec.at(others[part]).row_gradients(rows[part], both)[0]
+            for part in parts_of(len(rows), PAIRS):
+                weights = -2.0 * np.eye(len(rows[part]))[None]
+                by_variance[part] += self.prior.spec.at(others[part]).row_gradients(rows[part], weights)[0]
             sides.append((by_mean, by_variance))
         by_mean, by_variance = np.stack(sides, axis=2)
         return by_mean, by_variance
@@ -112,9 +113,9 @@ class PairPrior(SparsePrior):
 
     def _variances(self, block: Block) -> np.ndarray:
         first, second = map(np.ascontiguousarray, _sides(block.X))
-        parts = [slice(start, start + PAIRS) for start in range(0, len(first), PAIRS)]
-        both = np.concatenate([np.diag(self.spec.at(second[part]).cross(first[part])) for part in parts])
-        return self.core.diagonals(first) + self.core.diagonals(second) - 2.0 * both
+        parts = parts_of(len(first), PAIRS)
+        covariances = np.concatenate([np.diag(self.spec.at(second[part]).cross(first[part])) for part in parts])
+        return self.core.diagonals(first) + self.core.diagonals(second) - 2.0 * covariances
 
 
 def pair_covariance_gradient(block: Block, state: Projection) -> np.ndarray:
@@ -122,8 +123,7 @@ def pair_covariance_gradient(block: Block, state: Projection) -> np.ndarray:
     first, second = _sides(block.X)
     spec, precision = state.prior.spec, state.sites.of(block).precision[0]
     total = np.zeros(len(spec.theta))
-    for start in range(0, len(first), PAIRS):
-        part = slice(start, start + PAIRS)
+    for part in parts_of(len(first), PAIRS):
         half = np.diag(0.5 * precision[part])
         core = spec.at(np.concatenate([first[part], second[part]]))
         gram, none = KernelGradient.empty(core), np.zeros_like(half)

@@ -11,7 +11,7 @@ from .._natural_gradient import SCHEDULES, BatchPart, MovingPrior, NaturalGradie
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..likelihoods import other_site
-from ..rows.executor import Executor
+from ..rows.executor import Executor, parts_of
 from ..rows.source import ArraySource
 from .ascent import Ascent, best_parameter, update
 from .options import Options
@@ -93,7 +93,7 @@ class MiniBatches:
         self._loop = NaturalGradient(m, self.latents, self.eta, (kind, a, b), n_total / batch, self._moving)
         self.changes: deque[float] = deque(maxlen=WINDOW)
         rows = batch if batch < 2 * PART_ROWS else PART_ROWS
-        self._part_rows = [slice(start, min(start + rows, batch)) for start in range(0, batch, rows)]
+        self._part_rows = parts_of(batch, rows)
         shape = m, self.latents, tile, n_features, self._moving, len(q.prior.groups)
         self._parts = [BatchPart(*shape) for _ in self._part_rows]
 

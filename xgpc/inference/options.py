@@ -32,7 +32,6 @@ class Options:
     learned_rates: tuple[bool, bool] = (False, False)  # whether guess and lapse rate are learned
     # The search calls this with each better posterior and its site.
     reached: Callable[[KernelPosterior, Site], None] = lambda q, site: None
-    leaves_prior: bool = False  # whether a step is taken from the prior even if it promises less than ``tol``
 
     def log_prior(self, prior: KernelPrior) -> tuple[float, np.ndarray]:
         """Log prior of all kernels' length scales, and its gradient by their parameters, kernel by kernel."""
@@ -50,6 +49,6 @@ class Options:
         theta = np.concatenate([group.spec.theta for group in prior.groups])
         self.history.add(elbo=elbo, theta=theta[None], **columns)
 
-    def too_few(self, whose: str, limit: str = "") -> str:
+    def too_few(self, search: str, limit: str = "") -> str:
         """The problem that the iterations ended before ``tol`` was reached."""
-        return f"{limit or f'max_iter={self.max_iter} was'} reached before tol={self.tol:g} by {whose}"
+        return f"{limit or f'max_iter={self.max_iter} was'} reached before tol={self.tol:g} by {search}"

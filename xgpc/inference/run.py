@@ -128,19 +128,19 @@ class Run:
         self.best = q, site
 
     @contextmanager
-    def learning(self, what: str) -> Iterator[None]:
+    def learning(self, part: str) -> Iterator[None]:
         """Context of a part of learning, which is skipped when the time for it is over; the fit goes on after it."""
         try:
             with self.clock.learning():
                 yield
         except OutOfTime as end:
-            self.skip(end.where or what)
+            self.skip(end.where or part)
 
-    def skip(self, what: str) -> None:
+    def skip(self, part: str) -> None:
         """Record once that there was no time for a part of the fit, or for the rest of it."""
-        if what not in self.skipped:
-            self.skipped.append(what)
-            self.history.add(decision=f"There was no time left for {what}.")
+        if part not in self.skipped:
+            self.skipped.append(part)
+            self.history.add(decision=f"There was no time left for {part}.")
 
     def _report(self, **columns: Any) -> None:
         """Report the state to the user, changed by the columns of a row of the history."""

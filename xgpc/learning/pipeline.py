@@ -90,8 +90,8 @@ def learn_and_infer(whole: Fit, previous: PreviousFit | None) -> FitResult:
     if first.q is None or not fit.learns or run.skipped or not _shows_nothing(fit, elbo):
         return result
     run.history.add(decision="From the previous fit, learning shows nothing of the classes: a new start is compared.")
-    anew = learn_and_infer(whole, None)
-    return result if anew.evidence is not None and anew.evidence.elbo <= elbo else anew
+    new_result = learn_and_infer(whole, None)
+    return result if new_result.evidence is not None and new_result.evidence.elbo <= elbo else new_result
 
 
 def _log_likelihood_of_frequencies(fit: Fit) -> float:
@@ -111,14 +111,14 @@ def _simpler(fit: Fit, first: Candidate, result: FitResult) -> FitResult:
     """The best of a fit that the class frequencies beat and of simpler fits; the first that beats these is the last."""
     prior, run, gain, chosen = first.prior, fit.run, result.gain, ""
     assert gain is not None
-    before, narrow = gain, replace(first.length_scale_prior, spread=NARROW_SPREAD)
+    first_gain, narrow = gain, replace(first.length_scale_prior, spread=NARROW_SPREAD)
     constant = prior.rebuilt([without_features(group.spec) for group in prior.groups], prior.Z)
     candidates = {
         "about equally relevant features": replace(first, length_scale_prior=narrow),
         "a constant alone": replace(first, prior=constant, length_scale_prior=NO_PRIOR, grow_to=0),
     }
-    for what, candidate in candidates.items():
-        run.history.add(decision=f"{gain.words}. A fit of {what} is tried.")
+    for description, candidate in candidates.items():
+        run.history.add(decision=f"{gain.words}. A fit of {description} is tried.")
         learned = None
         with run.learning("a simpler kernel"):
             learned = learn_in_stages(fit, candidate)
@@ -126,12 +126,12 @@ def _simpler(fit: Fit, first: Candidate, result: FitResult) -> FitResult:
             break
         simpler = infer(fit, candidate, learned)
         if simpler.gain is not None and simpler.gain.is_above(gain):
-            result, gain, chosen = simpler, simpler.gain, what
+            result, gain, chosen = simpler, simpler.gain, description
             if gain.is_shown:
                 break
     run.history.add(decision=f"{gain.words}. The fit of {chosen or 'the default kernel'} is returned.")
     if chosen == "a constant alone":
-        nothing = f"{before.words}: {NOTHING_SHOWN} The returned fit predicts about the class frequencies."
+        nothing = f"{first_gain.words}: {NOTHING_SHOWN} The returned fit predicts about the class frequencies."
         others = [message for message in result.messages if NOTHING_SHOWN not in message]
         result = replace(result, messages=[*others, nothing])
     return result
@@ -165,8 +165,8 @@ def _label_agreement(fit: Fit, q: LocalPosterior, site: Site) -> float:
     return agreement
 
 
-def infer(fit: Fit, first: Candidate, learned: Candidate, leaves_prior: bool = False) -> FitResult:
-    """The posterior of all rows and its evidence; ``leaves_prior`` takes a first step even if its gain is below tol."""
+def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
+    """The posterior of all rows and its evidence."""
     run, config, training, prior, q, site = fit.run, fit.config, fit.training, learned.prior, learned.q, learned.site
     history, size = run.history, {"n_rows": fit.n_rows, "n_inducing": prior.n_inducing}
     history.context.update(size)
@@ -181,7 +181,7 @@ def infer(fit: Fit, first: Candidate, learned: Candidate, leaves_prior: bool = F
     # If mini-batches have learned the hyperparameters, full batches find the posterior of all rows.
     batch_size = None if config.learns_in_batches else batch_rows(config.batch_size, len(training))
     options = fit.options(first.length_scale_prior)
-    options = replace(options, batch_size=batch_size, tol=tol, max_iter=max_iter, leaves_prior=leaves_prior)
+    options = replace(options, batch_size=batch_size, tol=tol, max_iter=max_iter)
     # Mini-batches pass over all rows only a few times, so that a cache would not pay.
     training = training if options.batch_size is None else training.uncached()
     if fit.stream is not None:
@@ -253,11 +253,11 @@ def add_rows(
     if kept is None or not is_due:
         return result
     run.history.add(decision=f"Everything is learned anew from the latest {kept.source.n_rows} rows of the stream.")
-    anew = learn_and_infer(kept, None)
-    if not run.skipped and not (kept.config.given_neighbors and result.q.n_neighbors > anew.q.n_neighbors):
-        return anew
+    new_result = learn_and_infer(kept, None)
+    if not run.skipped and not (kept.config.given_neighbors and result.q.n_neighbors > new_result.q.n_neighbors):
+        return new_result
     # An incomplete fit may be worse than what was learned before, and would stay for long.
-    messages = [*anew.messages, "The stream keeps the kernel that it had."]
+    messages = [*new_result.messages, "The stream keeps the kernel that it had."]
     return replace(result, is_complete=False, messages=messages)
 
 
@@ -279,11 +279,10 @@ def _online(fit: Fit, q: KernelPosterior, evidence: Evidence, forgetting_factor:
     fit = replace(fit, config=replace(fit.config, optimizer=None, batch_size=None))
     m, rows = q.prior.n_inducing, fit.source.rows
     prior = with_more_points(q.prior, rows, min(n_new, MAX_INDUCING - m), fit.run.random_state, n_before=m)
-    before = prior.given(posterior_before(q, prior, forgetting_factor))
+    conditioned = prior.given(posterior_before(q, prior, forgetting_factor))
     with ending_early(fit):
-        present = Candidate(before, None, fit.record.site(len(fit.classes)))
-        # Take a step even if it gains less than tol: the gains of many batches add up.
-        result = infer(fit, present, present, leaves_prior=True)
+        present = Candidate(conditioned, None, fit.record.site(len(fit.classes)))
+        result = infer(fit, present, present)
     latest = result.evidence
     assert latest is not None
     if evidence.correction is not None and latest.correction is not None:
@@ -337,7 +336,7 @@ def _at_bounds(fit: Fit, q: Posterior) -> list[str]:
     """Messages about kernel parameters at their bounds: one for irrelevant features, one for other parameters."""
     irrelevant, others, messages, features = [], [], [], fit.columns.described
     for label, group in zip(fit.classes.tolist(), q.prior.groups, strict=False):
-        spec, whose = group.spec, f"class {label!r}: " if len(q.prior.groups) > 1 else ""
+        spec, of_class = group.spec, f"class {label!r}: " if len(q.prior.groups) > 1 else ""
         for name, of, value, (low, high) in zip(spec.names, spec.features, spec.theta, spec.bounds, strict=True):
             side = "lower" if abs(value - low) < AT_BOUND else "upper"
             if low >= high or min(abs(value - low), abs(value - high)) >= AT_BOUND:
@@ -346,9 +345,9 @@ def _at_bounds(fit: Fit, q: Posterior) -> list[str]:
             if of is not None:
                 feature = features[of[0]] if len(of) == 1 or spec.groups is None else spec.groups.name_of(of[0])
                 if side == "upper" and np.exp(value) > SWITCHED_OFF * np.hypot.reduce(fit.columns.spread[list(of)]):
-                    irrelevant.append(f"{whose}length scale of {feature} ({parameter})")
+                    irrelevant.append(f"{of_class}length scale of {feature} ({parameter})")
                     continue
-            others.append(f"{whose}{parameter} is at its {side} bound{f' ({feature})' if feature else ''}")
+            others.append(f"{of_class}{parameter} is at its {side} bound{f' ({feature})' if feature else ''}")
     if irrelevant:
         are = "is at its upper bound" if len(irrelevant) == 1 else "are at their upper bounds"
         messages.append(f"The {listed(irrelevant)} {are}: such features are irrelevant; drop them or ignore this.")

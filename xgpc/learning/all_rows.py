@@ -37,16 +37,16 @@ class AllRows:
     ----------
     weight : (n,), of the data's rows
     order, rank : (r,), number of each row of ``local`` among the distinct ones, and the inverse
-    near : the search among the distinct rows
+    neighbours : the search among the distinct rows
     """
 
     def __init__(self, task: Task, prior: SparsePrior, log_scale: float, source: ArraySource):
         self.task, self.prior, self.log_scale = task, prior, log_scale
         self.distinct, self.weight, executor = Distinct.of(source), source.weight, task.executor
         rows = self.distinct.source
-        self.near = Neighbours(rows.X, metric(prior.core))
-        others = self.near.by_place(min(task.n_neighbors, rows.n_rows - 1), executor.each)
-        self.order = order = self.near.order
+        self.neighbours = Neighbours(rows.X, metric(prior.core))
+        others = self.neighbours.by_place(min(task.n_neighbors, rows.n_rows - 1), executor.each)
+        self.order = order = self.neighbours.order
         self.rank = np.empty(len(order), dtype=np.int32)
         self.rank[order] = np.arange(len(order), dtype=np.int32)
         among, site = in_order(self.rank[others], order), task.site(prior, log_scale)
@@ -88,10 +88,11 @@ class AllRows:
         """Neighbours of all rows of ``local`` among some of them, as from ``in_order``."""
         X, n_threads = self.distinct.source.X[self.order], self.task.executor.n_threads
         support, others = np.flatnonzero(is_support), np.flatnonzero(~is_support)
-        near, k = Neighbours(X[support], metric(self.prior.core)), min(self.local.index.shape[1], len(support) - 1)
+        neighbours = Neighbours(X[support], metric(self.prior.core))
+        k = min(self.local.index.shape[1], len(support) - 1)
         index = np.empty((len(X), k), dtype=np.int32)
-        index[support] = support[near.of_rows(k, n_threads)]
-        index[others] = support[near.of(X[others], k, n_threads)]
+        index[support] = support[neighbours.of_rows(k, n_threads)]
+        index[others] = support[neighbours.of(X[others], k, n_threads)]
         return in_order(index, self.order)
 
     def joined(self, sweeps: Swept, held_out: np.ndarray, predicted: HeldOutPredictions) -> Sites:
@@ -110,7 +111,7 @@ class AllRows:
         labels, n_latents, q = labels_and_weights(self.distinct.source), self.task.fit.n_latents, sweeps.q
         precision, linear = sweeps.sites
         posterior = LocalPosterior(prior, X, *labels, precision, linear, q.w, q.V, min(k, len(X)), n_latents, scale)
-        posterior.keep(self.near)
+        posterior.keep(self.neighbours)
         return posterior, sweeps
 
 
@@ -144,7 +145,7 @@ class HeldOutPredictions:
             precision = np.maximum(precision, LEAST_FIRST)
         return self.weight * np.array([precision, linear])
 
-    def log_scale(self, before: float, bounds: tuple[float, float]) -> float:
+    def log_scale(self, present: float, bounds: tuple[float, float]) -> float:
         """Fit the logarithm of the variance factor to these rows, with a prior at its present value.
 
         A round has few support rows, so its predictions are less certain than those from all rows.
@@ -155,5 +156,5 @@ class HeldOutPredictions:
             return float(0.5 * (change / LOG_SCALE_SPREAD) ** 2 - self.weight @ values)
 
         low, high = bounds
-        best = minimize_scalar(minus_log_posterior, bounds=(low - before, high - before), method="bounded")
-        return before + float(best.x)
+        best = minimize_scalar(minus_log_posterior, bounds=(low - present, high - present), method="bounded")
+        return present + float(best.x)

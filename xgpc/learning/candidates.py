@@ -149,15 +149,15 @@ def gain_per_point(simpler: Point[KernelPosterior], richer: Point[KernelPosterio
 
 def rise_by_points(simpler: Point[KernelPosterior], richer: Point[KernelPosterior]) -> Rise:
     """The rise of the bound by more inducing points."""
-    gain, whose = gain_per_point(simpler, richer), " and class" if richer.q.n_latents > 1 else ""
+    gain, and_class = gain_per_point(simpler, richer), " and class" if richer.q.n_latents > 1 else ""
     total = richer.elbo - simpler.elbo
-    words = f"The bound changes by {total:+.3g} nats, {gain:+.3g} for each new point{whose}"
+    words = f"The bound changes by {total:+.3g} nats, {gain:+.3g} for each new point{and_class}"
     return gain >= MIN_GAIN, words, f"at least {MIN_GAIN:g} for each is required"
 
 
-def accept(rise: Rise, what: str, history: History, **columns: float) -> bool:
-    """Whether the richer model is kept; the history records this, ``what`` the model has, and the rise."""
+def accept(rise: Rise, option: str, history: History, **columns: float) -> bool:
+    """Whether the richer model is kept; the history records this, ``option``, what it has, and the rise."""
     is_enough, words, required = rise
     verdict, limit = ("Taken", "") if is_enough else ("Not taken", f"; {required}")
-    history.add(**columns, decision=f"{verdict}: {what}. {words}{limit}.")
+    history.add(**columns, decision=f"{verdict}: {option}. {words}{limit}.")
     return is_enough

@@ -127,12 +127,12 @@ def alternate(
         trial = site_updates(function.q)
         if not site.record.is_safe:
             # Taylor's quadratics are no bounds: move back toward their expansion point until the bound rises.
-            here, there = function.start, function.vector
+            start_vector, vector = function.start, function.vector
             for _ in range(MAX_HALVINGS):
                 if value(trial) >= value(point):
                     break
-                there = 0.5 * (here + there)
-                trial = site_updates(carry_over(training, point.q, function.coordinates.prior(there), site))
+                vector = 0.5 * (start_vector + vector)
+                trial = site_updates(carry_over(training, point.q, function.coordinates.prior(vector), site))
             if value(trial) < value(point):
                 return Outcome(point, n_iter)
         point = trial
@@ -155,9 +155,9 @@ def joint(training: Training, start: KernelPosterior, site: Site, options: Optio
 
     def recorded(vector: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal evaluations
-        before, evaluations = function.value, evaluations + 1
+        best_value, evaluations = function.value, evaluations + 1
         value, gradient = function(vector)
-        if function.value > before:
+        if function.value > best_value:
             options.reached(function.q, site)
         log_prior = options.log_prior(function.q.prior)[0]
         options.record(function.value - log_prior, function.q.prior, log_prior, evaluation=evaluations)

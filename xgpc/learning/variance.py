@@ -49,8 +49,8 @@ def raised_variance(fit: Fit, learned: Candidate) -> Candidate:
             best, raised = total, raised.at(point.q, point.site)
             fit.run.update(point.q, point.site)
     if len(scored) > 1:
-        what = f"{2.0 ** (len(scored) - 1):g} times the variance of the kernel"
-        accept(scored[-1].above(scored[0]), what, fit.run.history)
+        option = f"{2.0 ** (len(scored) - 1):g} times the variance of the kernel"
+        accept(scored[-1].above(scored[0]), option, fit.run.history)
     return raised
 
 

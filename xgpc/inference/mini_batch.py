@@ -91,15 +91,12 @@ class MiniBatches:
             a = min(a, n_total // batch)  # The first epoch takes a step, however few its batches.
         self.eta = np.hstack([np.tril(P).reshape(-1, m * m), h]).ravel()  # updated in place
         self._loop = NaturalGradient(m, self.latents, self.eta, (kind, a, b), n_total / batch, self._moving)
+        self.average: np.ndarray = self._loop.average
         self.changes: deque[float] = deque(maxlen=WINDOW)
         rows = batch if batch < 2 * PART_ROWS else PART_ROWS
         self._part_rows = parts_of(batch, rows)
         shape = m, self.latents, tile, n_features, self._moving, len(q.prior.groups)
         self._parts = [BatchPart(*shape) for _ in self._part_rows]
-
-    @property
-    def average(self) -> np.ndarray:
-        return self._loop.average
 
     def run(self, q: KernelPosterior, rows: ArraySource, site: Site, executor: Executor) -> np.ndarray:
         """Take a step for each ``batch`` consecutive rows, under q's prior or the moving priors.

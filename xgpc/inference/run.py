@@ -14,7 +14,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior
 from ..data.checks import random_state_of
 from ..names import RandomSeed
-from ..rows.clock import Clock, OutOfTime
+from ..rows.clock import OutOfTime
 from ..rows.executor import Executor
 from ..status import Status
 from .history import History
@@ -86,7 +86,7 @@ class CallbackError(Exception):
 class Run:
     """A fit in progress: a context manager that re-raises a callback's exception.
 
-    ``executor`` makes passes over rows until its clock says that time is over. ``status`` displays the progress. If
+    ``executor`` makes passes over rows until its ``clock`` says that time is over. ``status`` displays the progress. If
     ``callback``, a function of a ``FitState``, returns True or raises StopIteration, the clock is stopped. ``skipped``
     describes the parts that there was no time for, and ``n_updates`` counts the results so far.
     """
@@ -98,20 +98,15 @@ class Run:
         callback: Callable[[FitState], object] | None = None,
         random_state: RandomSeed = None,
     ):
-        self.executor, self._status, self._callback = executor, status, callback
+        self.executor, self.clock, self._status, self._callback = executor, executor.clock, status, callback
         self.random_state: np.random.RandomState = random_state_of(random_state)
         self.history, self._state = History(), FitState()
         if status is not None or callback is not None:
-            self.history.listener = executor.clock.report = self._report
+            self.history.listener = self.clock.report = self._report
         # The best posterior of the rows of a stage, with its site, from which a fit ends early.
         self.best: tuple[KernelPosterior, Site] | None = None
         self.n_updates = 0
         self.skipped: list[str] = []
-
-    @property
-    def clock(self) -> Clock:
-        """The time of the fit."""
-        return self.executor.clock
 
     def __enter__(self) -> Self:
         return self

@@ -52,12 +52,11 @@ class AllRows:
         among, site = in_order(self.rank[others], order), task.site(prior, log_scale)
         self.local = Local.of(executor, rows.sample(order), prior, among, site)
 
-    def sweep(self, local: Local, sites: Sites, is_last: bool) -> Swept:
-        """Sweep from ``sites`` of the distinct rows until they agree; unless ``is_last``, only as in rounds."""
+    def sweep(self, local: Local, sites: Sites, tol: float | None = None) -> Swept:
+        """Sweep from ``sites`` of the distinct rows until they agree, within ``tol`` as in ``converged_sites``."""
         history, n_inducing = self.task.fit.run.history, self.prior.n_inducing
         size = {"n_rows": len(self.weight), "n_inducing": n_inducing}
         history.tell(stage="neighbours", **size)
-        tol = None if is_last else round_tolerance(local.site)
         sweeps = converged_sites(local, np.take(sites, self.order, axis=2), tol)
         history.add(**size, n_neighbors=local.index.shape[1], sweeps=sweeps.n_sweeps)
         sites, predicted = (np.take(values, self.rank, axis=2) for values in (sweeps.sites, sweeps.predicted))
@@ -79,7 +78,7 @@ class AllRows:
             # random tenth of the rows displaces only a tenth, for which another search does not pay.
             index, n_earlier = self._nearest_among(weight > 0.0)
             local = replace(local, index=index, n_earlier=n_earlier, blocks=blocks_for(*index.shape))
-        sweeps = self.sweep(local, self.distinct.sums(apart), is_last=False)
+        sweeps = self.sweep(local, self.distinct.sums(apart), round_tolerance(local.site))
         mean, variance = sweeps.predicted[:, :, place]
         variance, labels = np.exp(self.log_scale) * variance, self.distinct.source.y[place]
         return sweeps, HeldOutPredictions(mean, variance, self.local.site, labels, self.weight[held_out])
@@ -105,7 +104,7 @@ class AllRows:
         """The local posterior with all labels; ``sites``, of the data's rows, are where its sweeps start."""
         prior, k, scale = self.prior, self.task.n_neighbors, float(np.exp(log_scale))
         local = replace(self.local, site=self.task.site(prior, log_scale))
-        sweeps = self.sweep(local, self.distinct.sums(sites), is_last=True)
+        sweeps = self.sweep(local, self.distinct.sums(sites))
         # The model keeps its own read-only copy of the rows, in the order in which they were given.
         X = np.array(self.distinct.source.X, order="C")
         labels, n_latents, q = labels_and_weights(self.distinct.source), self.task.fit.n_latents, sweeps.q

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from ..inference.local_sites import Local, Sweep
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_for, parts_of
-from ..rows.source import ArraySource, labels_and_weights
+from ..rows.source import ArraySource
 from .candidates import Scores, joined
 from .minimise import minimise
 
@@ -74,10 +74,6 @@ class HeldOutScore:
     length_scale_prior: LengthScalePrior = NO_PRIOR
     prior_share: float = 1.0
 
-    @cached_property
-    def labels(self) -> tuple[np.ndarray, np.ndarray]:
-        return labels_and_weights(self.held_out)
-
     def at(self, parameters: np.ndarray) -> Evaluated:
         """Evaluate the score: O(n m (m + d)), and O(k^2 (m + d) + k^3) for each row."""
         executor, site, scale = self.local.executor, self.local.site, float(np.exp(parameters[-1]))
@@ -88,7 +84,7 @@ class HeldOutScore:
         sweep, blocks = Sweep.of(local, self.sites, keep_b=True), blocks_for(*self.held_out_index.shape)
         held_out_rows = local_rows(executor, prior, self.held_out.X)
         at = Neighbourhoods(prior.core, local.rows, sweep.sites(), held_out_rows, self.held_out_index, blocks=blocks)
-        y, weight = self.labels
+        y, weight = self.held_out.y, self.held_out.weight
         share = weight / np.sum(weight)
 
         C, m = sweep.q.w.shape
@@ -149,7 +145,7 @@ class HeldOutScore:
 
         If a factorisation fails, the scores are ``WORST_SCORE``, so that the line search steps back.
         """
-        weight = self.labels[1]
+        weight = self.held_out.weight
         failed = -WORST_SCORE, np.zeros_like(parameters), Scores(np.full_like(weight, WORST_SCORE), weight)
         try:
             evaluated = self.at(parameters)

@@ -9,10 +9,9 @@ import numpy as np
 from scipy.special import xlogy
 
 from .._sites import Site
-from ..approximations.base import KernelPosterior, Training
+from ..approximations.base import KernelPosterior
 from ..approximations.local import LocalPosterior, Posterior
 from ..data.checks import listed
-from ..inference.ascent import Point
 from ..inference.correction import correction_and_gap
 from ..inference.fitting import Evidence, fit_posterior_or_keep, from_some, posterior_before, projected_sums
 from ..inference.mini_batch import batch_rows
@@ -23,20 +22,16 @@ from ..rows.clock import stopped_by_interrupts
 from ..rows.coinciding import agreement_of_labels
 from .all_rows import with_more_rows
 from .candidates import Gain, Scores
-from .fit import MOST_CONTRADICTED, Candidate, Fit, FitResult, FurtherRows, PreviousFit
-from .hold_out import FEW_ROWS
+from .fit import Candidate, Fit, FitResult, FurtherRows, PreviousFit
 from .inducing import MAX_INDUCING, with_more_points
 from .learn import learn
-from .left_out import gain_of_parts, gain_of_rows
+from .left_out import ROWS_OF_WARNING, gain_over_frequencies
 from .local import Task
 from .stages import learn_in_stages
 from .start import start
 
 # After "stochastic", ``tol`` of the posterior of all rows is multiplied by this: most passes would gain little.
 AFTER_MINI_BATCHES = 100.0
-# Each row is left out in turn if rows times classes are at most this many: with more rows it does not matter that a few
-# parameters were fitted to them.
-MOST_LEFT_OUT = 10_000
 # Spread of the log length scales if all features count as about equally relevant: a length scale then counts as .01
 # parameters where the fit is compared with the class frequencies (``LengthScalePrior.n_effective``).
 NARROW_SPREAD = 0.1
@@ -48,9 +43,6 @@ NOTHING_SHOWN = (
 AT_BOUND = 1e-3
 # A learned bound must exceed this multiple of the log likelihood of random guessing, or it counts as no gain.
 NO_GAIN = 0.999
-# With fewer rows a fit often gains nothing (in half of 400 random problems of 4 to 60 rows), and a user who has no more
-# rows cannot act on a warning, so only ``decisions_`` say it.
-ROWS_OF_WARNING = 100
 # A feature counts as switched off if its length scale exceeds this many standard deviations: rows four deviations apart
 # then have an RBF correlation above 0.99.
 SWITCHED_OFF = 30.0
@@ -180,18 +172,16 @@ def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
         max_iter = max_iter if fit.stream is None else 1
     # If mini-batches have learned the hyperparameters, full batches find the posterior of all rows.
     batch_size = None if config.learns_in_batches else batch_rows(config.batch_size, len(training))
-    options = fit.options(first.length_scale_prior)
-    options = replace(options, batch_size=batch_size, tol=tol, max_iter=max_iter)
+    options = replace(fit.options(first.length_scale_prior), batch_size=batch_size, tol=tol, max_iter=max_iter)
     # Mini-batches pass over all rows only a few times, so that a cache would not pay.
     training = training if options.batch_size is None else training.uncached()
     if fit.stream is not None:
         training, q, site = from_some(training, fit.stream, q, prior, site, options)
         history.context.update(n_rows=len(training))
-        decision = (
-            f"Kernel and inducing points are learned from {fit.source.n_rows} of {len(training)} rows; the "
+        history.add(
+            decision=f"Kernel and inducing points are learned from {fit.source.n_rows} of {len(training)} rows; the "
             "posterior is that of all rows."
         )
-        history.add(decision=decision)
     point, n_steps, converged, _ = fit_posterior_or_keep(training, q, prior, kept, site, options)
     if not np.isfinite(point.elbo):
         spec, how = point.q.prior.groups[0].spec, "scale the features and the sample weights to moderate values"
@@ -208,33 +198,9 @@ def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
         problem = f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior"
         learned = replace(learned, problems=(*learned.problems, problem))
     history.tell(stage="done", **size, iteration=n_steps, elbo=point.elbo)
-    gain = _gain_over_rates(fit, first, training, point)
+    gain = gain_over_frequencies(fit, first, point)
     status = _messages(fit, learned, point.q, point.elbo, gain)
     return FitResult(point.q, point.site, learned.n_iter or n_steps, *status, evidence, gain=gain)
-
-
-def _gain_over_rates(fit: Fit, first: Candidate, training: Training, point: Point[KernelPosterior]) -> Gain | None:
-    """The gain over the class frequencies on left-out rows, where something was learned and the rows are not many."""
-    n_rows, run, gain = len(training), fit.run, None
-    is_learned = fit.learns and fit.stream is None and not fit.is_of_one_class
-    if not is_learned or not fit.record.is_probability or run.skipped:
-        return None
-    if fit.hold_out.is_random:
-        is_some = n_rows >= ROWS_OF_WARNING and n_rows * training.n_latents <= MOST_LEFT_OUT
-        places = fit.hold_out.places
-        # Where rows of several classes share their features, those that stay would contradict the one that is left out.
-        is_some &= places is None or len(np.unique(places)) >= (1.0 - MOST_CONTRADICTED) * n_rows
-        gain = gain_of_rows(fit, point, first.length_scale_prior) if is_some else None
-        if gain is None or gain.is_shown:
-            return gain
-    if n_rows >= FEW_ROWS:
-        return gain
-    # Far fewer parameters may matter than were learned, so fits to parts of the rows decide.
-    if gain is not None:
-        run.history.add(decision=f"{gain.words}: fits to parts of the rows decide.")
-    with run.learning("the comparison with the class frequencies"):
-        return gain_of_parts(fit, first) or gain
-    return None
 
 
 def add_rows(

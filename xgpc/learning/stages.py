@@ -158,8 +158,7 @@ class Learner:
         # Options of the last stage, and of those before.
         moves = config.learn_inducing and not is_full
         self.options = replace(fit.options(start.length_scale_prior), learn_inducing=moves, reached=self._report)
-        most = min(SUBSET_ITERATIONS, SUBSET_FACTOR * config.max_iter)
-        self.early = replace(self.options, tol=SUBSET_LOOSENING * config.tol, max_iter=most)
+        self.early = replace(self.options, tol=SUBSET_LOOSENING * config.tol)
         # Mini-batches need no subsets, and a full Gaussian process always uses all rows.
         self._sizes: str | Sequence[int] | None = None if config.learns_in_batches or is_full else config.subset_sizes
         self._start_rows = min(ROWS_BEFORE_BATCHES, n_rows) if config.learns_in_batches else n_rows
@@ -292,7 +291,7 @@ class Learner:
             return []
         for size in sizes[:-1]:
             most = max(options.max_iter, SUBSET_FACTOR * options.max_iter * sizes[0] // size)
-            planned.append((size, replace(self.early, max_iter=min(self.early.max_iter, most))))
+            planned.append((size, replace(self.early, max_iter=min(SUBSET_ITERATIONS, most))))
         return planned + [(size, options) for size in sizes[-1:]]
 
     def _work(self, size: int, prior: KernelPrior) -> float:

@@ -162,7 +162,7 @@ def steps_from(training: Training, point: Point[Q]) -> Callable[[float], Q | Non
     of the step, and the mean a Newton step with that precision.
     """
     q, site = point.q, point.site
-    end = coupled_end(training, point) if site.n_latents > 1 else None
+    end = coupled_end(training, point)
     if end is not None:
         return partial(mean_step, q, end)  # type: ignore[return-value]
     if not site.record.is_damped:

@@ -9,7 +9,6 @@ import numpy as np
 from ..approximations.base import KernelPosterior
 from ..inference.ascent import Point
 from ..inference.run import Run
-from ..kernels.prior import LengthScalePrior
 from .candidates import Gain, joined
 from .fit import MOST_CONTRADICTED, Candidate, Fit
 from .hold_out import FEW_ROWS, HoldOut
@@ -30,12 +29,16 @@ def gain_over_frequencies(fit: Fit, first: Candidate, point: Point[KernelPosteri
     if not is_learned or not fit.record.is_probability or run.skipped:
         return None
     if fit.hold_out.is_random:
-        is_some = n_rows >= ROWS_OF_WARNING and n_rows * fit.n_latents <= MOST_LEFT_OUT
-        places = fit.hold_out.places
+        places, labels = fit.hold_out.places, fit.hold_out.labels
         # Where rows of several classes share their features, those that stay would contradict the one that is left out.
-        is_some &= places is None or len(np.unique(places)) >= (1.0 - MOST_CONTRADICTED) * n_rows
-        gain = _gain_of_rows(fit, point, first.length_scale_prior) if is_some else None
-        if gain is None or gain.is_shown:
+        is_one_each = places is None or len(np.unique(places)) >= (1.0 - MOST_CONTRADICTED) * n_rows
+        if not is_one_each or n_rows < ROWS_OF_WARNING or n_rows * fit.n_latents > MOST_LEFT_OUT:
+            return None
+        # The posterior without the site of each row in turn, under the kernel that was learned from all of them.
+        scores, totals = scores_of_rows(fit, point), np.bincount(labels, fit.source.weight, len(fit.classes))
+        n_learned = sum(first.length_scale_prior.n_effective(group.spec) for group in point.q.prior.groups)
+        gain = Gain.of(scores, labels, totals, "Predicted without their own labels, rows have", n_learned)
+        if gain.is_shown:
             return gain
     if n_rows >= FEW_ROWS:
         return gain
@@ -62,7 +65,7 @@ def _gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
         # A previous fit may have learned from all rows, so learning starts without it.
         learned = learn_in_stages(part, replace(first, q=None))
         point = posterior_of(part, learned)
-        totals = np.bincount(fit.record.codes(part.source.y), part.source.weight, len(fit.classes))
+        totals = np.bincount(alone.labels, part.source.weight, len(fit.classes))
         scores = predicted(fit, point, held_out)
         gains.append(Gain.of(scores, fit.hold_out.labels[held_out], totals, "Left out in turn, parts of the rows have"))
     if not gains or own.skipped:
@@ -71,11 +74,3 @@ def _gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
     order = np.argsort(np.concatenate([held_out for _, held_out in splits]), kind="stable")
     scores, base = joined([gain.scores for gain in gains]), joined([gain.base for gain in gains])
     return gains[0]._replace(scores=scores.at(order), base=base.at(order))
-
-
-def _gain_of_rows(fit: Fit, point: Point[KernelPosterior], prior: LengthScalePrior) -> Gain:
-    """The gain of the posterior without the site of each row in turn, under the kernel that was learned."""
-    scores, codes = scores_of_rows(fit, point), fit.record.codes(fit.source.y)
-    n_learned = sum(prior.n_effective(group.spec) for group in point.q.prior.groups)
-    totals = np.bincount(codes, scores.weight, len(fit.classes))
-    return Gain.of(scores, codes, totals, "Predicted without their own labels, rows have", n_learned)

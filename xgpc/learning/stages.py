@@ -156,8 +156,7 @@ class Learner:
         # Without an optimizer kernel and inducing points stay, and only posteriors are fitted.
         self.optimize = None if config.optimizer is None else SCHEMES[config.optimizer]
         # Options of the last stage, and of those before.
-        moves = config.learn_inducing and not is_full
-        self.options = replace(fit.options(start.length_scale_prior), learn_inducing=moves, reached=self._report)
+        self.options = replace(fit.options(start.length_scale_prior), reached=self._report)
         self.early = replace(self.options, tol=SUBSET_LOOSENING * config.tol)
         # Mini-batches need no subsets, and a full Gaussian process always uses all rows.
         self._sizes: str | Sequence[int] | None = None if config.learns_in_batches or is_full else config.subset_sizes
@@ -193,9 +192,7 @@ class Learner:
             candidate = candidate.at(outcome.point.q, outcome.point.site)
             if not is_growing:
                 continue
-            richer = self._more_points(outcome, candidate, size)
-            if richer is None:
-                richer = self._started_again(start, outcome, size)
+            richer = self._more_points(outcome, candidate, size) or self._started_again(start, outcome, size)
             if richer is None:
                 is_growing, plan = False, self._plan(candidate.prior, size)
             else:
@@ -377,7 +374,7 @@ class Learner:
             return None
         n_few, part = outcome.point.q.prior.n_inducing, self.part(size)
         n_more = min(start.grow_to, max(2 * n_few, MOST_ALL_ROWS)) - start.prior.n_inducing
-        larger = with_more_points(start.prior, part.source.rows, max(0, n_more), self.random_state)
+        larger = with_more_points(start.prior, part.source.rows, n_more, self.random_state)
         if larger.n_inducing <= n_few:
             return None
         # Its posteriors are not reported before it is accepted.
@@ -409,8 +406,8 @@ def _difference(prior: KernelPrior, other: KernelPrior) -> str:
 
 def _are_all_rows(prior: KernelPrior, source: ArraySource) -> bool:
     """Whether every row is an inducing point of every kernel, so that moving points cannot raise the bound."""
-    if source.n_rows > MAX_INDUCING:
-        return False
+    if prior.is_full or source.n_rows > MAX_INDUCING:
+        return prior.is_full
     rows = dense(source.rows)
     return all(len(np.unique(np.vstack([group.Z, rows]), axis=0)) <= len(group.Z) for group in prior.groups)
 

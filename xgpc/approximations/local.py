@@ -192,11 +192,11 @@ class LocalPosterior(Value):
         covariance = np.empty((len(matrices), len(X), len(X)))
         for c, (G, b) in enumerate(zip(matrices, conditional.b, strict=True)):
             G_t, inner = G.T.toarray(), np.zeros((len(X), len(X)))
-            own = local.support.residual[seen] + 1.0 / np.maximum(self.precision[c, seen], LEAST_PRECISION)
+            diagonal = local.support.residual[seen] + 1.0 / np.maximum(self.precision[c, seen], LEAST_PRECISION)
             # Sums over the neighbours, CHUNK of them at a time, so that the kernel's values fit into memory.
             for part in np.array_split(np.arange(len(seen)), 1 + len(seen) // CHUNK):
                 D = kernel.cross(X_seen[part]) - a_seen[part] @ a_seen.T
-                D[np.arange(len(part)), part] = own[part]
+                D[np.arange(len(part)), part] = diagonal[part]
                 inner += G_t[part].T @ (D @ G_t)
             crossed = G @ cross.T
             total = b @ self.V[c] @ b.T + joint - crossed - crossed.T + inner
@@ -217,16 +217,16 @@ class LocalPosterior(Value):
         X = np.ascontiguousarray(X, dtype=np.float64)
         local, (*_, gamma), seen, X_seen, places, matrices = self._together(X, n_jobs)
         prior = self.prior
-        own = prior.core.parts_of_diagonal(X_seen)[1] + 1.0 / np.maximum(self.precision[:, seen], LEAST_PRECISION)
+        diagonal = prior.core.parts_of_diagonal(X_seen)[1] + 1.0 / np.maximum(self.precision[:, seen], LEAST_PRECISION)
 
         def column(i: int) -> np.ndarray:
-            mine = gamma[:, i]
-            b = prior.Linv @ prior.core.cross(X[i : i + 1])[0] - mine @ local.support.a[local.index[i]]
+            gamma_i = gamma[:, i]
+            b = prior.Linv @ prior.core.cross(X[i : i + 1])[0] - gamma_i @ local.support.a[local.index[i]]
             change = (np.einsum("cmk,ck->cm", self.V, b) - b) @ prior.Linv
             points = np.concatenate([prior.Z, X[i : i + 1], X_seen[places[i]]])
-            weights = np.concatenate([change, np.ones((len(b), 1)), -mine], axis=1)
+            weights = np.concatenate([change, np.ones((len(b), 1)), -gamma_i], axis=1)
             at_rows, at_seen = (kernel_sums(prior.spec, points, weights, rows, n_jobs) for rows in (X, X_seen))
-            at_seen[:, places[i]] -= mine * own[:, places[i]]
+            at_seen[:, places[i]] -= gamma_i * diagonal[:, places[i]]
             explained = [matrix @ g for matrix, g in zip(matrices, at_seen, strict=True)]
             return self.variance_scale * (at_rows - explained)
 

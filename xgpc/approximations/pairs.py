@@ -81,11 +81,11 @@ class PairPrior(SparsePrior):
     def _differences(self, block: Block) -> np.ndarray:
         """The whitened rows a(x) - a(x'), tile by tile as in a ``RowCache``."""
         core, n = self.core, len(block)
-        work, none = _engine.workspace(n, core.n_inducing, core.n_features, 1), np.zeros((1, core.n_inducing))
+        work, no_weights = _engine.workspace(n, core.n_inducing, core.n_features, 1), np.zeros((1, core.n_inducing))
         caches = [RowCache(np.empty(n * core.n_inducing)) for _ in range(2)]
         for side, cache in zip(_sides(block.X), caches, strict=True):
             # Any function of all rows fills the cache.
-            _engine.products_block([WhitenedRows(core, side, self.Linv, cache, work)], none)
+            _engine.products_block([WhitenedRows(core, side, self.Linv, cache, work)], no_weights)
         return np.asarray(caches[0].values - caches[1].values)
 
     def differences(self, block: Block) -> np.ndarray:
@@ -126,7 +126,7 @@ def pair_covariance_gradient(block: Block, state: Projection) -> np.ndarray:
     for part in parts_of(len(first), PAIRS):
         half = np.diag(0.5 * precision[part])
         core = spec.at(np.concatenate([first[part], second[part]]))
-        gram, none = KernelGradient.empty(core), np.zeros_like(half)
-        _engine.gradient_of_gram(core, np.block([[none, half], [half, none]]), gram)
+        gram, zeros = KernelGradient.empty(core), np.zeros_like(half)
+        _engine.gradient_of_gram(core, np.block([[zeros, half], [half, zeros]]), gram)
         total += spec.gradient(core, KernelGradient.empty(core), gram)[0]
     return total

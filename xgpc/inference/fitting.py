@@ -124,8 +124,7 @@ def projected_sums(sums: Natural, earlier_prior: KernelPrior, prior: KernelPrior
     P, h = sums
     m, size = earlier_prior.n_inducing, prior.n_inducing
     # z = T z', with T = I unless the jitter, relative to the mean variance at all points, has changed.
-    changes = [old.Linv @ new.L[:m, :m] for old, new in zip(earlier_prior.groups, prior.groups, strict=True)]
-    T = np.stack(changes)
+    T = np.stack([old.Linv @ new.L[:m, :m] for old, new in zip(earlier_prior.groups, prior.groups, strict=True)])
     transposed = np.swapaxes(T, -1, -2)
     wide_P, wide_h = np.zeros((*P.shape[:-2], size, size)), np.zeros((*h.shape[:-1], size))
     wide_P[..., :m, :m] = np.tril(transposed @ (np.tril(P) + np.swapaxes(np.tril(P, -1), -1, -2)) @ T)

@@ -55,10 +55,10 @@ class Local:
     blocks: np.ndarray | None  # covariances of the neighbourhoods' residuals, which sweeps share; None: each anew
 
     @classmethod
-    def of(cls, executor: Executor, source: ArraySource, prior: SparsePrior, among: Pair, site: Site) -> Local:
-        """Transform the rows; ``among`` are neighbours as from ``in_order``."""
+    def of(cls, executor: Executor, source: ArraySource, prior: SparsePrior, ordered_index: Pair, site: Site) -> Local:
+        """Transform the rows; ``ordered_index`` is as from ``in_order``."""
         rows, labels = local_rows(executor, prior, source.X), (source.y, source.weight)
-        return cls(executor, labels, prior, rows, *among, site, blocks_for(*among[0].shape))
+        return cls(executor, labels, prior, rows, *ordered_index, site, blocks_for(*ordered_index[0].shape))
 
     def neighbourhoods(self, sites: Sites) -> Neighbourhoods:
         return Neighbourhoods(self.prior.core, self.rows, sites, self.rows, self.index, self.n_earlier, self.blocks)
@@ -143,10 +143,10 @@ class Sweep:
         mean = neighbours.mean + (b_mean - b_variance * g) / left_share
         variance = neighbours.variance + b_variance / left_share
         own_share, most = local.site.record.cavity.own_share(local.labels[1]), 1.0 - LEAST_LEFT
-        own = variance * (own_share * sites[0])
-        part_left = most / np.maximum(most, -own)
+        own_ratio = variance * (own_share * sites[0])
+        part_left = most / np.maximum(most, -own_ratio)
         neighbours = neighbours if keep_b else neighbours._replace(b=no_b)
-        shares = part_left * own_share, 1.0 / (1.0 + part_left * own)
+        shares = part_left * own_share, 1.0 / (1.0 + part_left * own_ratio)
         return cls(
             local, sites, q, neighbours, earlier, (s, g), b_mean, b_variance, left_share, mean, variance, *shares
         )

@@ -93,8 +93,7 @@ class MiniBatches:
         self._loop = NaturalGradient(m, self.latents, self.eta, (kind, a, b), n_total / batch, self._moving)
         self.average: np.ndarray = self._loop.average
         self.changes: deque[float] = deque(maxlen=WINDOW)
-        rows = batch if batch < 2 * PART_ROWS else PART_ROWS
-        self._part_rows = parts_of(batch, rows)
+        self._part_rows = parts_of(batch, batch if batch < 2 * PART_ROWS else PART_ROWS)
         shape = m, self.latents, tile, n_features, self._moving, len(q.prior.groups)
         self._parts = [BatchPart(*shape) for _ in self._part_rows]
 

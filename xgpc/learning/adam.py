@@ -89,8 +89,8 @@ def adam(training: Training, start: KernelPosterior, site: Site, options: Option
     iterations_left = options.max_iter - first.n_iter
     if first.n_iter and iterations_left <= 0:
         return first
-    then = profile(training, first.point.q, first.point.site, replace(options, max_iter=iterations_left))
-    return replace(then, n_iter=first.n_iter + then.n_iter)
+    profiled = profile(training, first.point.q, first.point.site, replace(options, max_iter=iterations_left))
+    return replace(profiled, n_iter=first.n_iter + profiled.n_iter)
 
 
 def moving_priors(

@@ -47,10 +47,9 @@ class AllRows:
         self.neighbours = Neighbours(rows.X, metric(prior.core))
         others = self.neighbours.by_place(min(task.n_neighbors, rows.n_rows - 1), executor.each)
         self.order = order = self.neighbours.order
-        self.rank = np.empty(len(order), dtype=np.int32)
-        self.rank[order] = np.arange(len(order), dtype=np.int32)
-        among, site = in_order(self.rank[others], order), task.site(prior, log_scale)
-        self.local = Local.of(executor, rows.sample(order), prior, among, site)
+        self.rank = np.argsort(order).astype(np.int32)
+        ordered_index, site = in_order(self.rank[others], order), task.site(prior, log_scale)
+        self.local = Local.of(executor, rows.sample(order), prior, ordered_index, site)
 
     def sweep(self, local: Local, sites: Sites, tol: float | None = None) -> Swept:
         """Sweep from ``sites`` of the distinct rows until they agree, within ``tol`` as in ``converged_sites``."""
@@ -68,8 +67,8 @@ class AllRows:
         ``sites`` are those of the data's rows, from which the sweeps start. A held-out row with a copy among the other
         rows is predicted from this copy's site, too.
         """
-        weight, apart = self.weight.copy(), sites.copy()
-        weight[held_out] = apart[:, :, held_out] = 0.0
+        weight, sites_without = self.weight.copy(), sites.copy()
+        weight[held_out] = sites_without[:, :, held_out] = 0.0
         place = self.distinct.place[held_out]
         weight = np.bincount(self.distinct.place, weight)[self.order]
         local = replace(self.local, labels=(self.local.labels[0], weight))
@@ -78,7 +77,7 @@ class AllRows:
             # random tenth of the rows displaces only a tenth, for which another search does not pay.
             index, n_earlier = self._nearest_among(weight > 0.0)
             local = replace(local, index=index, n_earlier=n_earlier, blocks=blocks_for(*index.shape))
-        sweeps = self.sweep(local, self.distinct.sums(apart), round_tolerance(local.site))
+        sweeps = self.sweep(local, self.distinct.sums(sites_without), round_tolerance(local.site))
         mean, variance = sweeps.predicted[:, :, place]
         variance, labels = np.exp(self.log_scale) * variance, self.distinct.source.y[place]
         return sweeps, HeldOutPredictions(mean, variance, self.local.site, labels, self.weight[held_out])

@@ -134,8 +134,8 @@ class HeldOutScore:
             by_q.add,
         )
         neighbours = q.V, q.w, d_b_variance, d_b_mean, d_variance, d_mean
-        among = sweep.local.neighbourhoods(self.sites)
-        _, more = conditional_vjp(executor, among, [neighbours, by_natural(q, by_q)], support, support)
+        neighbourhoods = sweep.local.neighbourhoods(self.sites)
+        _, more = conditional_vjp(executor, neighbourhoods, [neighbours, by_natural(q, by_q)], support, support)
         parts = [(self.support.X, at.support.a, support), (self.held_out.X, at.rows.a, held_out)]
         pairs = [of_held_out + other for of_held_out, other in zip(pairs, more, strict=True)]
         return np.append(kernel_gradient(executor, prior, parts, pairs), d_log_scale)

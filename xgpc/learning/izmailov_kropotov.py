@@ -85,7 +85,7 @@ class JointBound(FixedSitesBound):
 
     def evaluate(self, vector: np.ndarray) -> tuple[float, KernelPosterior, np.ndarray]:
         n, weight, mean = len(self.y), self.weight, self.prior_mean
-        others, xi, last = np.split(vector, [-n - 1, -1])
+        others, xi, free = np.split(vector, [-n - 1, -1])
         # At m = xi, v = 0 and y = +1 the site's terms are log sigma(|xi|) and tanh(xi / 2) / (2 xi).
         log_sigma, precision, _ = sites_at(POLYA_GAMMA, np.abs(xi), np.zeros(n), np.ones(n), weight)
         # The quadratics are in f; the sites are in f minus the prior mean.
@@ -93,7 +93,7 @@ class JointBound(FixedSitesBound):
         sites = FixedSites(precision[None], (linear - precision * mean)[None])
         at_mean = linear * mean - 0.5 * precision * mean**2
         constant = float(np.sum(log_sigma - 0.5 * weight * np.abs(xi) + 0.5 * precision * xi**2 + at_mean))
-        value, q, gradient = self._at_sites(np.append(others, last), sites, constant)
+        value, q, gradient = self._at_sites(np.append(others, free), sites, constant)
         by_xi = 0.5 * weight * _slope_of_precision(xi) * (xi**2 - self._second_moments(q))
         return value, q, np.insert(gradient, -1, by_xi)
 

@@ -192,13 +192,13 @@ def _rise(fit: Fit, scores: Scores, simpler: Scores, errors: float = 0.0) -> Ris
 
 def _gain(task: Task, scores: Scores, fit: Fit, held_out: np.ndarray) -> Gain:
     """The gain of held-out rows' scores over the class frequencies."""
-    how = f"With {task.n_neighbors} neighbours {len(held_out)} held-out rows have"
-    return Gain.of(scores, fit.hold_out.labels[held_out], fit.class_totals, how)
+    beginning = f"With {task.n_neighbors} neighbours {len(held_out)} held-out rows have"
+    return Gain.of(scores, fit.hold_out.labels[held_out], fit.class_totals, beginning)
 
 
 def _scores_without(task: Task, without: Candidate, splits: list[Split]) -> Scores:
     """Scores of the held-out rows of some splits, predicted without neighbours from the support rows."""
-    part, start = task.part, without.under(without.prior)
+    part, start = task.part, replace(without, q=None)
     return joined([predicted(part, posterior_of(part.part(support), start), held_out) for support, held_out in splits])
 
 
@@ -304,8 +304,8 @@ def accept_neighbors(
     task.part.source.forget()
     all_rows = AllRows(task, local_fit.prior, log_scale, fit.part(None if support is None else deciding).source)
     if len(held_out):
-        apart = np.searchsorted(deciding, held_out)
-        sweeps, left_out = all_rows.without(apart, sites[:, :, deciding])
+        places = np.searchsorted(deciding, held_out)
+        sweeps, left_out = all_rows.without(places, sites[:, :, deciding])
         scores = replace(left_out.scores, groups=fit.hold_out.groups_of(held_out))
         if is_auto and sweeps.converged:
             rise = _rise(fit, scores, simpler, errors)
@@ -319,7 +319,7 @@ def accept_neighbors(
                 return sparse
             notes = (*notes, f"{gain.words}: the labels of near rows mislead. {NO_USE}")
         # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
-        sites[:, :, deciding] = all_rows.distinct.parts(all_rows.joined(sweeps, apart, left_out))
+        sites[:, :, deciding] = all_rows.distinct.parts(all_rows.joined(sweeps, places, left_out))
         if fit.learns:
             log_scale = left_out.log_scale(log_scale, log_scale_bounds(task))
     if sweeps is None or sweeps.converged:
@@ -337,7 +337,7 @@ def accept_neighbors(
         )
         return sparse if is_auto else replace(sparse, failed=f"{failed} {advice}")
     if n_copies := fit.source.n_rows - len(local.X):
-        same = f"{n_copies} of {fit.source.n_rows} rows have the features and the label of another"
-        history.add(decision=f"{same}: among neighbours these are one row, with the sum of their weights.")
+        copies = f"{n_copies} of {fit.source.n_rows} rows have the features and the label of another"
+        history.add(decision=f"{copies}: among neighbours these are one row, with the sum of their weights.")
     sparse = replace(sparse, n_iter=sparse.n_iter + local_fit.n_iter, notes=notes)
     return replace(sparse, prior=local_fit.prior, local=(local, scores))

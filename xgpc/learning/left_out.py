@@ -56,19 +56,18 @@ def _gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
     Groups or a splitter divide the rows; without these the division is random.
     """
     # A run of its own: neither the history nor the random numbers of the fit depend on it.
-    own, gains = Run(fit.run.executor, random_state=fit.seed), list[Gain]()
-    splits = fit.hold_out.folds(None, own.random_state)
+    own_run, gains = Run(fit.run.executor, random_state=fit.seed), list[Gain]()
+    splits = fit.hold_out.folds(None, own_run.random_state)
     for support, held_out in splits:
         # Within a part the bound alone chooses the kernel.
-        alone = HoldOut(len(support), None, None, fit.hold_out.labels[support], own.random_state)
-        part = replace(fit.part(support), run=own, hold_out=alone)
+        hold_out = HoldOut(len(support), None, None, fit.hold_out.labels[support], own_run.random_state)
+        part = replace(fit.part(support), run=own_run, hold_out=hold_out)
         # A previous fit may have learned from all rows, so learning starts without it.
-        learned = learn_in_stages(part, replace(first, q=None))
-        point = posterior_of(part, learned)
-        totals = np.bincount(alone.labels, part.source.weight, len(fit.classes))
+        point = posterior_of(part, learn_in_stages(part, replace(first, q=None)))
+        totals = np.bincount(hold_out.labels, part.source.weight, len(fit.classes))
         scores = predicted(fit, point, held_out)
         gains.append(Gain.of(scores, fit.hold_out.labels[held_out], totals, "Left out in turn, parts of the rows have"))
-    if not gains or own.skipped:
+    if not gains or own_run.skipped:
         return None
     # In the order of all rows, so that other fits can be compared row by row.
     order = np.argsort(np.concatenate([held_out for _, held_out in splits]), kind="stable")

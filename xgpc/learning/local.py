@@ -141,8 +141,8 @@ def at_parameters_of(fitted: KernelSpec, other: KernelSpec, X: np.ndarray, k: in
         nearest = X[Neighbours(X, metrics[0]).of_rows(k, n_threads)[:, -1]]
         distances, other_distances = (metrics[0]._replace(power=each.power).distances(X, nearest) for each in metrics)
         # Squares of tiny differences underflow where the differences themselves do not.
-        apart = (distances > 0.0) & (other_distances > 0.0)
-        change = np.log(np.median(other_distances[apart] / distances[apart])) if np.any(apart) else 0.0
+        is_apart = (distances > 0.0) & (other_distances > 0.0)
+        change = np.log(np.median(other_distances[is_apart] / distances[is_apart])) if np.any(is_apart) else 0.0
     return _longer(fitted, change, other)
 
 
@@ -175,7 +175,7 @@ def first_round(
     max_iter : most iterations of a round; 0 learns nothing
     is_hopeless : says of a result whether it loses so clearly that learning ends
     """
-    none = Scores(np.empty(0), np.empty(0))
+    no_scores = Scores(np.empty(0), np.empty(0))
     n_rows = sum(len(rows) for split in splits for rows in split)
     step = LEAST_ROUND if n_rows >= LEAST_ROUND * FEW_ROWS else 1
     trial = [(support[::step], held_out[::step]) for support, held_out in splits]
@@ -183,7 +183,7 @@ def first_round(
     def start(spec: KernelSpec, splits: list[Split]) -> LocalFit:
         initial = prior.rebuilt([spec], prior.Z)
         sites, scale = start_sites(task.part.source, task.site(initial, 0.0)), np.ones(len(spec.theta) + 1)
-        return fitted_round(task, LocalFit(initial, sites, 0.0, scale, none, 0.0, 0), splits, 0)
+        return fitted_round(task, LocalFit(initial, sites, 0.0, scale, no_scores, 0.0, 0), splits, 0)
 
     X, n_threads = Distinct.of(task.part.source.sample(splits[-1][0])).source.X, task.executor.n_threads
     k, n_iter = min(task.n_neighbors, len(X) - 1), min(max_iter, size_of_round(0, task.fit.n_latents)[1])
@@ -251,8 +251,8 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
         rows = distinct.source
         k, neighbours = min(task.n_neighbors, ROUND_NEIGHBORS, rows.n_rows), Neighbours(rows.X, metric(prior.core))
         # Another row can have all rows as neighbours, a row itself only the others.
-        among = in_order(neighbours.of_rows(min(k, rows.n_rows - 1), executor.n_threads))
-        local = Local.of(executor, rows, prior, among, task.site(prior, start.log_scale))
+        ordered_index = in_order(neighbours.of_rows(min(k, rows.n_rows - 1), executor.n_threads))
+        local = Local.of(executor, rows, prior, ordered_index, task.site(prior, start.log_scale))
         sweeps = converged_sites(local, distinct.sums(sites[:, :, support]), round_tolerance(local.site))
         held_out_index, n_sweeps = neighbours.of(held_out_rows.X, k, executor.n_threads), n_sweeps + sweeps.n_sweeps
         # Other kernels have other covariances.

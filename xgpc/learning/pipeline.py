@@ -134,8 +134,7 @@ def result_with_neighbors(fit: Fit, learned: Candidate, q: LocalPosterior, score
     fit.run.history.tell(stage="done", n_rows=fit.source.n_rows, n_inducing=q.prior.n_inducing)
     site = fit.prior_mean.site(learned.site, q.prior, q.variance_scale)
     status = _messages(fit, learned, q)
-    agreement = _label_agreement(fit, q, site)
-    return FitResult(q, site, learned.n_iter, *status, None, scores, label_agreement=agreement)
+    return FitResult(q, site, learned.n_iter, *status, None, scores, label_agreement=_label_agreement(fit, q, site))
 
 
 def _label_agreement(fit: Fit, q: LocalPosterior, site: Site) -> float:
@@ -184,10 +183,10 @@ def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
         )
     point, n_steps, converged, _ = fit_posterior_or_keep(training, q, prior, kept, site, options)
     if not np.isfinite(point.elbo):
-        spec, how = point.q.prior.groups[0].spec, "scale the features and the sample weights to moderate values"
+        spec, remark = point.q.prior.groups[0].spec, "scale the features and the sample weights to moderate values"
         if spec.not_compiled:
-            how = f"the kernel {spec.kernel} has no finite values; if it raised an error, Python has printed that"
-        raise ValueError(f"The bound is {point.elbo}: {how}.")
+            remark = f"the kernel {spec.kernel} has no finite values; if it raised an error, Python has printed that"
+        raise ValueError(f"The bound is {point.elbo}: {remark}.")
     history.tell(
         decision=f"The posterior of all rows has a bound of {point.elbo:.2f} nats, after {n_steps} more iterations."
     )

@@ -170,12 +170,12 @@ class Learner:
             return [n_rows]
         if not isinstance(self._sizes, str):
             return sorted({min(int(size), n_rows) for size in self._sizes})
-        schedule, size, last = list[int](), first_rows(self.fit, prior.n_inducing), min(n_rows, LAST_ROWS)
+        schedule, size, largest = list[int](), first_rows(self.fit, prior.n_inducing), min(n_rows, LAST_ROWS)
         # A subset of half the rows or more is not worth a stage of its own.
-        while 2 * size < last:
+        while 2 * size < largest:
             schedule.append(size)
             size *= GROWTH
-        return [*schedule, last]
+        return [*schedule, largest]
 
     def learn(self, start: Candidate) -> Outcome:
         """Learn in stages, each from the result of the one before; returns the outcome of the last.
@@ -266,9 +266,9 @@ class Learner:
         if not splits:
             return outcome.point, scores_of_rows(part, outcome.point)
         # Rows that are left out one at a time would ignore groups and a splitter.
-        silent, unfitted, scores = replace(options, history=History()), replace(start, q=None), list[Scores]()
+        silent_options, unfitted, scores = replace(options, history=History()), replace(start, q=None), list[Scores]()
         for support, held_out in splits:
-            scores.append(predicted(part, self.optimized(part.part(support), unfitted, silent).point, held_out))
+            scores.append(predicted(part, self.optimized(part.part(support), unfitted, silent_options).point, held_out))
         return outcome.point, joined(scores)
 
     def comparable(self, outcome: Outcome) -> float:
@@ -351,12 +351,11 @@ class Learner:
                 # gain.
                 if point is None:
                     point = outcome.point if self.optimize is None else posterior_of(part, candidate, nats)
-                richer = Candidate(larger, point.q, point.site)
-                richer_point = posterior_of(part, richer, nats)
-            columns = {"elbo": richer_point.elbo, "gain_per_point": gain_per_point(point, richer_point)}
+                richer = posterior_of(part, Candidate(larger, point.q, point.site), nats)
+            columns = {"elbo": richer.elbo, "gain_per_point": gain_per_point(point, richer)}
             option = f"{larger.n_inducing} inducing points in place of {m}"
-            if accept(rise_by_points(point, richer_point), option, self.history, **columns):
-                return Outcome(richer_point, 0)
+            if accept(rise_by_points(point, richer), option, self.history, **columns):
+                return Outcome(richer, 0)
         if point is None:
             reason = f"under the present kernel, {m} explain all rows"
             if most <= m:

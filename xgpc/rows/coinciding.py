@@ -104,9 +104,9 @@ class Places:
         label of a row there; otherwise its label follows ``log_p`` (r, C)."""
         rows, place = self.find(X)
         share = self.totals[place] / np.sum(self.totals[place], axis=1, keepdims=True)
-        same = np.log(agreement * share, out=np.full(share.shape, -np.inf), where=share > 0.0)
+        log_repeated = np.log(agreement * share, out=np.full(share.shape, -np.inf), where=share > 0.0)
         recalled = log_p.copy()
-        recalled[rows] = np.logaddexp(np.log1p(-agreement) + log_p[rows], same)
+        recalled[rows] = np.logaddexp(np.log1p(-agreement) + log_p[rows], log_repeated)
         return recalled
 
 
@@ -151,11 +151,11 @@ def first_of_each(X: MatrixLike, y: np.ndarray) -> np.ndarray:
     _, starts, inverse = np.unique(_hashes(X, y), return_index=True, return_inverse=True)
     first = starts[inverse]
     # Of a million rows that all differ, two have the same key with a probability below 1e-6; such a row stays apart.
-    (later,) = np.nonzero(first != np.arange(len(first)))
-    others = X[later] != X[first[later]]
+    (later_rows,) = np.nonzero(first != np.arange(len(first)))
+    others = X[later_rows] != X[first[later_rows]]
     features_differ = np.diff(others.tocsr().indptr) > 0 if sparse.issparse(others) else np.any(others, axis=1)
-    differ = (y[later] != y[first[later]]) | features_differ
-    first[later[differ]] = later[differ]
+    differ = (y[later_rows] != y[first[later_rows]]) | features_differ
+    first[later_rows[differ]] = later_rows[differ]
     return first
 
 

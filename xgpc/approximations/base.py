@@ -144,7 +144,7 @@ class KernelPrior(Value, PriorOperations):
     # p with other kernels, one for each group, and other inducing points, without earlier rows
     rebuilt: Callable[[Sequence[KernelSpec], np.ndarray], KernelPrior]
     is_full = False  # whether all rows are the points: then none moves, and none is added
-    before: KernelPosterior | None = None  # posterior of earlier rows that is the prior of new ones
+    earlier_q: KernelPosterior | None = None  # posterior of earlier rows that is the prior of new ones
 
     @property
     def groups(self) -> tuple[Any, ...]:
@@ -167,9 +167,9 @@ class KernelPrior(Value, PriorOperations):
 
     def with_sites(self, P: np.ndarray, h: np.ndarray) -> Natural:
         """Natural parameters of the prior times sites with these ``moments``; of a full process, the sites alone."""
-        if self.before is not None:
-            before_P, before_h = self.before.eta
-            return before_P + P, before_h + h
+        if self.earlier_q is not None:
+            earlier_P, earlier_h = self.earlier_q.eta
+            return earlier_P + P, earlier_h + h
         return (P, h) if self.is_full else (P + identity(P.shape[-1]), h)
 
     def at_prior(self, n_latents: int = 1) -> Any:
@@ -177,14 +177,14 @@ class KernelPrior(Value, PriorOperations):
         shape = n_latents, self.n_inducing
         return self.posterior(self.with_sites(np.zeros(shape if self.is_full else (*shape, shape[1])), np.zeros(shape)))
 
-    def given(self, before: KernelPosterior) -> Self:
+    def given(self, earlier_q: KernelPosterior) -> Self:
         """The prior of further rows: the posterior of earlier rows under this prior, in the same coefficients.
 
-        Sites of further rows add to its natural parameters, and their bound is sum E_q[log p(y | f)] - KL(q || before)
+        Sites of further rows add to its natural parameters. Their bound is sum E_q[log p(y | f)] - KL(q || earlier_q)
         (Broderick, Boyd, Wibisono, Wilson, Jordan, NIPS 2013, equation (4); Bui, Nguyen, Turner, NIPS 2017, section 3).
         """
         conditioned = copy.copy(self)
-        vars(conditioned)["before"] = before
+        vars(conditioned)["earlier_q"] = earlier_q
         return conditioned
 
 
@@ -416,12 +416,12 @@ class KernelPosterior(Value, PosteriorOperations):
         forms_by_group, X = self.forms_by_group, np.ascontiguousarray(X, dtype=np.float64)
 
         def column(i: int) -> np.ndarray:
-            here, columns = X[i : i + 1], []
+            row, columns = X[i : i + 1], []
             for group, forms in forms_by_group:
-                k = group.core.cross(here)[0]
+                k = group.core.cross(row)[0]
                 changes = [form.added.T @ (form.added @ k) - form.explained.T @ (form.explained @ k) for form in forms]
                 weights = np.stack([np.append(change, 1.0) for change in changes])
-                columns.append(kernel_sums(group.spec, np.concatenate([group.Z, here]), weights, X, n_jobs))
+                columns.append(kernel_sums(group.spec, np.concatenate([group.Z, row]), weights, X, n_jobs))
             return np.concatenate(columns)
 
         return column

@@ -197,13 +197,13 @@ class FullPrior(RowPrior):
         # lambda v = 1 - diag(B^{-1}) gives the variances without a product of matrices, where it keeps enough digits.
         H, explained, half_log_det = factors
         variance = np.divide(explained, precision, out=np.zeros(n), where=explained > LEAST_EXPLAINED)
-        rest = np.flatnonzero(explained <= LEAST_EXPLAINED)
+        hardly_explained = np.flatnonzero(explained <= LEAST_EXPLAINED)
 
         def set_variances(part: slice) -> None:
-            rows = rest[part]
+            rows = hardly_explained[part]
             variance[rows] = np.maximum(self.K[rows, rows] - np.sum((self.K[rows] @ H.T) ** 2, axis=1), 0.0)
 
-        on_threads(self.n_jobs)(set_variances, parts_of(len(rest)))
+        on_threads(self.n_jobs)(set_variances, parts_of(len(hardly_explained)))
         N = np.empty((0, n))
         negative = np.flatnonzero(precision < 0.0)
         if len(negative):
@@ -323,9 +323,9 @@ class FullPosterior(KernelPosterior):
         alphas, (precisions, _) = self.alpha, natural
         groups, gradients = self.prior.groups, []
         for g, group in enumerate(groups):
-            here = slice(None) if len(groups) == 1 else slice(g, g + 1)
-            G = 0.5 * (alphas[here].T @ alphas[here] - sum(factor.matrix() for factor in self.factors[here]))
-            total = group.gradient(training, G, -0.5 * np.sum(precisions[here], axis=0))
+            latents = slice(None) if len(groups) == 1 else slice(g, g + 1)
+            G = 0.5 * (alphas[latents].T @ alphas[latents] - sum(factor.matrix() for factor in self.factors[latents]))
+            total = group.gradient(training, G, -0.5 * np.sum(precisions[latents], axis=0))
             gradients.append(group.spec.gradient(group.core, KernelGradient.empty(group.core), total)[0])
         return np.concatenate(gradients), np.zeros(self.prior.Z.shape)
 

@@ -48,11 +48,11 @@ class RowSpan(Value):
             return cls(None), X
         dense = np.array(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
         Q, R, order = qr(dense.T, overwrite_a=True, mode="economic", pivoting=True)
-        # left[r]: squared distance of each row from the first r directions, relative; d eps of a row is rounding.
+        # distances[r]: squared distance of each row from the first r directions, relative; d eps of a row is rounding.
         largest = np.max(np.abs(R), axis=0)
         squares = np.divide(R, largest, out=np.zeros_like(R), where=largest > 0.0) ** 2
-        left = np.cumsum(squares[::-1], axis=0)[::-1]
-        r = max(1, int(np.count_nonzero(np.any(left > (d * np.finfo(float).eps) ** 2 * left[0], axis=1))))
+        distances = np.cumsum(squares[::-1], axis=0)[::-1]
+        r = max(1, int(np.count_nonzero(np.any(distances > (d * np.finfo(float).eps) ** 2 * distances[0], axis=1))))
         coordinates = np.empty((n, r))
         coordinates[order] = R[:r].T
         return cls(Q[:, :r]), coordinates
@@ -103,17 +103,17 @@ class LinearPosterior(SparsePosterior):
 
     def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         if not self.is_anywhere:
-            few = self.prior.few(block.given)
+            few = self.prior.few(block.matrix)
             return super().block_marginals(block) if few is None else self._of_few(few)
         # Values that overflow are refused later, with the number of their row.
         with np.errstate(over="ignore", invalid="ignore"):
-            rows, outside = self.prior.span.coordinates(block.given)
+            rows, outside = self.prior.span.coordinates(block.matrix)
             inside = Block(block.start, rows, block.y, block.weight, 0)
             mean, variance = replace(self, is_anywhere=False).block_marginals(inside)
             return mean, variance + self.prior.variance * outside
 
     def update(self, block: Block, site: Site) -> Update:
-        few = self.prior.few(block.given)
+        few = self.prior.few(block.matrix)
         if few is None:
             return super().update(block, site)
         sites = evaluated(block, site, *self._of_few(few))
@@ -146,8 +146,8 @@ class LinearPosterior(SparsePosterior):
         with single_threaded_blas():
             by_variance = (2.0 * (prior.scaled(inside) @ Rinv.T @ Rinv) * prior.scale)[:, :d]
             if span.basis is not None:
-                rest = np.asarray(X - inside @ span.basis.T)
-                by_variance = by_variance @ span.basis.T + 2.0 * prior.variance * rest
+                outside = np.asarray(X - inside @ span.basis.T)
+                by_variance = by_variance @ span.basis.T + 2.0 * prior.variance * outside
         mean = span.coefficients((prior.scale * w)[:d])
         return np.broadcast_to(mean, by_variance.shape).copy(), by_variance
 
@@ -199,7 +199,7 @@ class LinearPrior(InducingPrior):
         return a @ sparse.diags_array(self.scale, format="csr")
 
     def whitened(self, block: Block, n_latents: int) -> list[WhitenedRows]:
-        a, D = self.scaled(block.given), len(self.scale)
+        a, D = self.scaled(block.matrix), len(self.scale)
         work = _engine.workspace(len(a), D, 1)
         tiles = np.concatenate([a[start : start + work.rows].T.ravel() for start in range(0, len(a), work.rows)])
         return [WhitenedRows(None, None, None, RowCache(tiles, is_filled=True), work)]
@@ -238,7 +238,7 @@ class LinearPrior(InducingPrior):
             t = np.exp(log_t)
             return 0.5 * float(np.sum(np.log1p(t * eigenvalues) - t * squares / (1.0 + t * eigenvalues)))
 
-        here = np.log(self.variance)
-        bounds = np.clip([min(self.low - here, 0.0), max(self.high - here, 0.0)], -largest, largest)
+        log_variance = np.log(self.variance)
+        bounds = np.clip([min(self.low - log_variance, 0.0), max(self.high - log_variance, 0.0)], -largest, largest)
         best = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-7})
         return float(best.x), loss(0.0) - float(best.fun)

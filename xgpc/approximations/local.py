@@ -97,9 +97,9 @@ class LocalPosterior(Value):
 
     @cached_property
     def predictor(self) -> _local.Predictor:
-        near, prior, sites = self.neighbours, self.prior, (self.precision, self.linear)
-        scale = np.full(prior.core.n_features, near.metric.scale)
-        search, q = (near.tree, scale, LARGEST_TO_SQUARE), (self.w, self.V)
+        neighbours, prior, sites = self.neighbours, self.prior, (self.precision, self.linear)
+        scale = np.full(prior.core.n_features, neighbours.metric.scale)
+        search, q = (neighbours.tree, scale, LARGEST_TO_SQUARE), (self.w, self.V)
         return _local.Predictor(prior.core, prior.Linv, *search, self.whitened_rows, sites, *q, self.n_neighbors)
 
     def without_neighbors(self) -> SparsePosterior:
@@ -170,8 +170,8 @@ class LocalPosterior(Value):
             local = self.at(X)
             conditional = local.conditional(executor)
         seen, places = np.unique(local.index, return_inverse=True)
-        places, near = places.reshape(local.index.shape), np.asarray(self.X[seen], dtype=np.float64)
-        return local, conditional, seen, near, places, neighbour_matrices(places, conditional.gamma, len(seen))
+        places, X_seen = places.reshape(local.index.shape), np.asarray(self.X[seen], dtype=np.float64)
+        return local, conditional, seen, X_seen, places, neighbour_matrices(places, conditional.gamma, len(seen))
 
     @small_is_zero
     def covariance(self, X: np.ndarray) -> np.ndarray:
@@ -186,17 +186,17 @@ class LocalPosterior(Value):
         O(r^2 k^2 (m + d)) time, O(r^2 k) memory.
         """
         X = np.asarray(X, dtype=np.float64)
-        local, conditional, seen, near, _, matrices = self._together(X, 1)
-        near_a, a, kernel = local.support.a[seen], local.rows.a, self.prior.spec.at(near)
-        cross, joint = kernel.cross(X) - a @ near_a.T, self.prior.spec.at(X).cross(X) - a @ a.T
+        local, conditional, seen, X_seen, _, matrices = self._together(X, 1)
+        a_seen, a, kernel = local.support.a[seen], local.rows.a, self.prior.spec.at(X_seen)
+        cross, joint = kernel.cross(X) - a @ a_seen.T, self.prior.spec.at(X).cross(X) - a @ a.T
         covariance = np.empty((len(matrices), len(X), len(X)))
         for c, (G, b) in enumerate(zip(matrices, conditional.b, strict=True)):
             G_t, inner = G.T.toarray(), np.zeros((len(X), len(X)))
-            own = local.support.residual[seen] + 1.0 / np.maximum(self.precision[c, seen], LEAST_PRECISION)
+            diagonal = local.support.residual[seen] + 1.0 / np.maximum(self.precision[c, seen], LEAST_PRECISION)
             # Sums over the neighbours, CHUNK of them at a time, so that the kernel's values fit into memory.
             for part in np.array_split(np.arange(len(seen)), 1 + len(seen) // CHUNK):
-                D = kernel.cross(near[part]) - near_a[part] @ near_a.T
-                D[np.arange(len(part)), part] = own[part]
+                D = kernel.cross(X_seen[part]) - a_seen[part] @ a_seen.T
+                D[np.arange(len(part)), part] = diagonal[part]
                 inner += G_t[part].T @ (D @ G_t)
             crossed = G @ cross.T
             total = b @ self.V[c] @ b.T + joint - crossed - crossed.T + inner
@@ -215,19 +215,19 @@ class LocalPosterior(Value):
         the last only where they are neighbours of i, too. O((n + n_train) (m + k) (d + C)) each, C n k numbers.
         """
         X = np.ascontiguousarray(X, dtype=np.float64)
-        local, (*_, gamma), seen, near, places, matrices = self._together(X, n_jobs)
+        local, (*_, gamma), seen, X_seen, places, matrices = self._together(X, n_jobs)
         prior = self.prior
-        own = prior.core.parts_of_diagonal(near)[1] + 1.0 / np.maximum(self.precision[:, seen], LEAST_PRECISION)
+        diagonal = prior.core.parts_of_diagonal(X_seen)[1] + 1.0 / np.maximum(self.precision[:, seen], LEAST_PRECISION)
 
         def column(i: int) -> np.ndarray:
-            mine = gamma[:, i]
-            b = prior.Linv @ prior.core.cross(X[i : i + 1])[0] - mine @ local.support.a[local.index[i]]
+            gamma_i = gamma[:, i]
+            b = prior.Linv @ prior.core.cross(X[i : i + 1])[0] - gamma_i @ local.support.a[local.index[i]]
             change = (np.einsum("cmk,ck->cm", self.V, b) - b) @ prior.Linv
-            points = np.concatenate([prior.Z, X[i : i + 1], near[places[i]]])
-            weights = np.concatenate([change, np.ones((len(b), 1)), -mine], axis=1)
-            at_rows, at_near = (kernel_sums(prior.spec, points, weights, rows, n_jobs) for rows in (X, near))
-            at_near[:, places[i]] -= mine * own[:, places[i]]
-            explained = [matrix @ g for matrix, g in zip(matrices, at_near, strict=True)]
+            points = np.concatenate([prior.Z, X[i : i + 1], X_seen[places[i]]])
+            weights = np.concatenate([change, np.ones((len(b), 1)), -gamma_i], axis=1)
+            at_rows, at_seen = (kernel_sums(prior.spec, points, weights, rows, n_jobs) for rows in (X, X_seen))
+            at_seen[:, places[i]] -= gamma_i * diagonal[:, places[i]]
+            explained = [matrix @ g for matrix, g in zip(matrices, at_seen, strict=True)]
             return self.variance_scale * (at_rows - explained)
 
         return column

@@ -15,6 +15,7 @@ from .._engine import RowCache, WhitenedRows
 from .._kernels import KernelGradient
 from .._sites import Site
 from ..rows.block import Block
+from ..rows.executor import parts_of
 from ..statistics import EvaluatedSites, FixedSites, Projection, SitesAtPosterior, Update
 from .base import KernelPosterior, Natural, Training
 from .sparse import SparsePosterior, SparsePrior
@@ -57,9 +58,9 @@ class PairPosterior(SparsePosterior):
         for sign, rows, others in ((1.0, first, second), (-1.0, second, first)):
             by_mean, by_variance = sign * core.row_gradients(rows, by_k)
             by_variance += core.diagonal_gradient(rows)
-            for part in (slice(start, start + PAIRS) for start in range(0, len(rows), PAIRS)):
-                both = -2.0 * np.eye(len(rows[part]))[None]
-                by_variance[part] += self.prior.spec.at(others[part]).row_gradients(rows[part], both)[0]
+            for part in parts_of(len(rows), PAIRS):
+                weights = -2.0 * np.eye(len(rows[part]))[None]
+                by_variance[part] += self.prior.spec.at(others[part]).row_gradients(rows[part], weights)[0]
             sides.append((by_mean, by_variance))
         by_mean, by_variance = np.stack(sides, axis=2)
         return by_mean, by_variance
@@ -80,11 +81,11 @@ class PairPrior(SparsePrior):
     def _differences(self, block: Block) -> np.ndarray:
         """The whitened rows a(x) - a(x'), tile by tile as in a ``RowCache``."""
         core, n = self.core, len(block)
-        work, none = _engine.workspace(n, core.n_inducing, core.n_features, 1), np.zeros((1, core.n_inducing))
+        work, no_weights = _engine.workspace(n, core.n_inducing, core.n_features, 1), np.zeros((1, core.n_inducing))
         caches = [RowCache(np.empty(n * core.n_inducing)) for _ in range(2)]
         for side, cache in zip(_sides(block.X), caches, strict=True):
             # Any function of all rows fills the cache.
-            _engine.products_block([WhitenedRows(core, side, self.Linv, cache, work)], none)
+            _engine.products_block([WhitenedRows(core, side, self.Linv, cache, work)], no_weights)
         return np.asarray(caches[0].values - caches[1].values)
 
     def differences(self, block: Block) -> np.ndarray:
@@ -112,9 +113,9 @@ class PairPrior(SparsePrior):
 
     def _variances(self, block: Block) -> np.ndarray:
         first, second = map(np.ascontiguousarray, _sides(block.X))
-        parts = [slice(start, start + PAIRS) for start in range(0, len(first), PAIRS)]
-        both = np.concatenate([np.diag(self.spec.at(second[part]).cross(first[part])) for part in parts])
-        return self.core.diagonals(first) + self.core.diagonals(second) - 2.0 * both
+        parts = parts_of(len(first), PAIRS)
+        covariances = np.concatenate([np.diag(self.spec.at(second[part]).cross(first[part])) for part in parts])
+        return self.core.diagonals(first) + self.core.diagonals(second) - 2.0 * covariances
 
 
 def pair_covariance_gradient(block: Block, state: Projection) -> np.ndarray:
@@ -122,11 +123,10 @@ def pair_covariance_gradient(block: Block, state: Projection) -> np.ndarray:
     first, second = _sides(block.X)
     spec, precision = state.prior.spec, state.sites.of(block).precision[0]
     total = np.zeros(len(spec.theta))
-    for start in range(0, len(first), PAIRS):
-        part = slice(start, start + PAIRS)
+    for part in parts_of(len(first), PAIRS):
         half = np.diag(0.5 * precision[part])
         core = spec.at(np.concatenate([first[part], second[part]]))
-        gram, none = KernelGradient.empty(core), np.zeros_like(half)
-        _engine.gradient_of_gram(core, np.block([[none, half], [half, none]]), gram)
+        gram, zeros = KernelGradient.empty(core), np.zeros_like(half)
+        _engine.gradient_of_gram(core, np.block([[zeros, half], [half, zeros]]), gram)
         total += spec.gradient(core, KernelGradient.empty(core), gram)[0]
     return total

@@ -48,7 +48,7 @@ def times(P: np.ndarray, w: np.ndarray) -> np.ndarray:
 class SparsePosterior(KernelPosterior):
     """q(z) = N(w, P^{-1}) over whitened inducing values u = L z of C independent latent functions.
 
-    If the prior has a posterior ``before``, KL, norm and products by the prior's precision are those of ``before``.
+    If the prior has a posterior ``earlier_q``, KL, norm and products by the prior's precision are those of that one.
     """
 
     prior: Any  # InducingPrior
@@ -56,8 +56,8 @@ class SparsePosterior(KernelPosterior):
     h: np.ndarray  # (C, m) linear natural parameters, P w = h
     Rinv: np.ndarray = field(repr=False)  # (C, m, m) inverses of the lower Cholesky factors of P
     w: np.ndarray = field(repr=False)  # (C, m) means
-    kl: float = field(repr=False)  # KL(q || p), or that to ``before``, in nats
-    squared_norm: float = field(repr=False)  # of w, or of its distance from the mean of ``before``, by its precision
+    kl: float = field(repr=False)  # KL(q || p), or that to the earlier posterior, in nats
+    squared_norm: float = field(repr=False)  # of w, or of its distance from the earlier mean, by the earlier precision
     not_in_passes = ("P",)
 
     def in_precision(self, dtype: type) -> SparsePosterior:
@@ -75,8 +75,8 @@ class SparsePosterior(KernelPosterior):
         return mean, variance
 
     def unexplained(self, block: Block) -> np.ndarray:
-        known = replace(self, Rinv=np.zeros_like(self.Rinv), w=np.zeros_like(self.w))
-        return known.block_marginals(block)[1]
+        certain = replace(self, Rinv=np.zeros_like(self.Rinv), w=np.zeros_like(self.w))
+        return certain.block_marginals(block)[1]
 
     def update(self, block: Block, site: Site) -> Update:
         """O(rows (C m^2 + m d)) if the latent functions share a kernel, else O(rows C (m^2 + m d))."""
@@ -88,11 +88,11 @@ class SparsePosterior(KernelPosterior):
 
     def _by_prior(self, x: np.ndarray) -> np.ndarray:
         """The prior's precision times x."""
-        return x if self.prior.before is None else times(self.prior.before.P, x)
+        return x if self.prior.earlier_q is None else times(self.prior.earlier_q.P, x)
 
     @cached_property
     def mean_pair(self) -> Natural:
-        return self.w, self.w if self.prior.before is None else self._by_prior(self.w - self.prior.before.w)
+        return self.w, self.w if self.prior.earlier_q is None else self._by_prior(self.w - self.prior.earlier_q.w)
 
     def times_mean(self, precision: np.ndarray) -> np.ndarray:
         return times(precision, self.w)
@@ -105,7 +105,7 @@ class SparsePosterior(KernelPosterior):
         """Up to rounding: the mean is P^{-1} h."""
         h = times(self.P, mean[0])
         w = _engine.means(self.Rinv, h)
-        kl, squared_norm = _engine.divergence(self.Rinv, w, self.prior.distribution_before)
+        kl, squared_norm = _engine.divergence(self.Rinv, w, self.prior.earlier_distribution)
         return replace(self, h=h, w=w, kl=kl, squared_norm=squared_norm)
 
     @property
@@ -168,7 +168,7 @@ class InducingPrior(KernelPrior):
             caches = block.row_caches(self.key, len(groups), len(X) * m, groups[0].dtype)
             whitened = [WhitenedRows(g.core, X, g.Linv, cache, work) for g, cache in zip(groups, caches, strict=True)]
             # Sparse rows are dense for one pass at a time.
-            if X is block.given:
+            if X is block.matrix:
                 block.cache["whitened"] = self.key, whitened
         return whitened
 
@@ -194,13 +194,13 @@ class InducingPrior(KernelPrior):
 
     def posterior(self, natural: Natural) -> SparsePosterior | None:
         """q from its natural parameters (lower triangles of P), or None if P is not positive definite; O(C m^3)."""
-        parts = _engine.gaussian(*natural, self.distribution_before)
+        parts = _engine.gaussian(*natural, self.earlier_distribution)
         return None if parts is None else self.posterior_class(self, parts[0], natural[1], *parts[1:])
 
     @property
-    def distribution_before(self) -> Distribution | None:
+    def earlier_distribution(self) -> Distribution | None:
         """That of earlier rows, whose posterior is this prior; None for N(0, I)."""
-        return None if self.before is None else self.before.distribution  # type: ignore[attr-defined]
+        return None if self.earlier_q is None else self.earlier_q.distribution  # type: ignore[attr-defined]
 
     def separate(self, members: tuple[KernelPrior, ...]) -> SeparateSparsePriors:
         return SeparateSparsePriors(members)
@@ -222,7 +222,7 @@ class SparsePrior(InducingPrior):
     jitter: float  # relative to the mean diagonal of k(Z, Z)
     dtype: type = np.float64  # of whitened rows, of their products with R^{-1}, and of sums of a tile's outer products
     key: str = field(default_factory=new_key, init=False, repr=False)
-    not_in_passes = ("L", "before")
+    not_in_passes = ("L", "earlier_q")
 
     @classmethod
     def build(cls, spec: KernelSpec, Z: np.ndarray, dtype: type = np.float64) -> Self:

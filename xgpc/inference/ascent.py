@@ -149,8 +149,8 @@ def mean_step(q: KernelPosterior, end: KernelPosterior, rate: float) -> KernelPo
     """
     if rate == 1.0:
         return end
-    (before, linear), (after, _) = q.eta, end.eta
-    between = q.prior.posterior((before + rate * (after - before), linear))
+    (precision, linear), (end_precision, _) = q.eta, end.eta
+    between = q.prior.posterior((precision + rate * (end_precision - precision), linear))
     mean, dual = (start + rate * (stop - start) for start, stop in zip(q.mean_pair, end.mean_pair, strict=True))
     return None if between is None else between.at_mean((mean, dual))
 
@@ -162,13 +162,13 @@ def steps_from(training: Training, point: Point[Q]) -> Callable[[float], Q | Non
     of the step, and the mean a Newton step with that precision.
     """
     q, site = point.q, point.site
-    end = coupled_end(training, point) if site.n_latents > 1 else None
+    end = coupled_end(training, point)
     if end is not None:
         return partial(mean_step, q, end)  # type: ignore[return-value]
     if not site.record.is_damped:
         return partial(natural_step, q, point.target)
-    (before, _), (precision, linear) = q.eta, point.target
-    damped = before + DAMPED.precision_rate * (precision - before)
+    (q_precision, _), (precision, linear) = q.eta, point.target
+    damped = q_precision + DAMPED.precision_rate * (precision - q_precision)
     return partial(natural_step, q, (damped, linear - q.times_mean(precision - damped)))
 
 
@@ -183,9 +183,9 @@ def coupled_end(training: Training, point: Point[Q]) -> KernelPosterior | None:
     q: KernelPosterior = point.q
     if point.site.record.curvature is None:
         return None
-    (before, _), (precision, linear) = q.eta, point.target
+    (q_precision, _), (precision, linear) = q.eta, point.target
     steps = steps_of(point.site)
-    trial = q.prior.posterior((before + steps.precision_rate * (precision - before), linear))
+    trial = q.prior.posterior((q_precision + steps.precision_rate * (precision - q_precision), linear))
     if trial is None:
         return None
     # Vectors are pairs: the coefficients, and their product with the prior's precision.

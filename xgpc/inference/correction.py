@@ -24,7 +24,7 @@ from ..likelihoods import other_site
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
-from ..rows.executor import Threads
+from ..rows.executor import Threads, parts_of
 from ..rows.source import ArraySource
 from ..statistics import SitesAtPosterior, Sums, log_likelihood
 from ..status import warn_user
@@ -110,8 +110,7 @@ def corrected_marginals(
     mean, variance = q.marginals(X, n_jobs)
     check_latent(mean, variance, X)
     with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
-        for start in range(0, len(X), ROWS):
-            part = slice(start, start + ROWS)
+        for part in parts_of(len(X), ROWS):
             shift, added = q.covariance_sums(X[part], *terms)
             mean[part] += shift
             variance[part] += added - shift**2

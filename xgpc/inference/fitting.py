@@ -37,22 +37,23 @@ def fit_posterior(
             tol=options.tol,
             max_iter=options.max_iter,
             history=history,
-            leaves_prior=options.leaves_prior,
+            # The gains of many batches of further rows add up, even if each is below ``tol``.
+            leaves_prior=prior.earlier_q is not None,
         )
     if q is None:
         return stochastic(training, prior.at_prior(training.n_latents), site, options)
     # Starting at the prior would raise learned label noise to that of guessing.
-    before = update(training, carry_over(training, q, prior, site), site)
+    start = update(training, carry_over(training, q, prior, site), site)
     if training.executor.clock.has_passed():
-        return Ascent(before, 0, False)
-    ascent = stochastic(training, before.q, before.site, options)
-    if before.elbo <= ascent.elbo:
+        return Ascent(start, 0, False)
+    ascent = stochastic(training, start.q, start.site, options)
+    if start.elbo <= ascent.elbo:
         return ascent
     # Noisy steps from an optimum can lower the bound.
-    fall = f"from {before.elbo:.6g} to {ascent.elbo:.6g} nats"
+    fall = f"from {start.elbo:.6g} to {ascent.elbo:.6g} nats"
     reason = f"Mini-batches lowered the bound {fall}: the posterior that they started from is kept."
-    history.add(elbo=before.elbo, decision=reason)
-    return ascent._replace(point=before)
+    history.add(elbo=start.elbo, decision=reason)
+    return ascent._replace(point=start)
 
 
 def fit_posterior_or_keep(
@@ -75,21 +76,22 @@ def fit_posterior_or_keep(
     ascent = fit_posterior(training, learned, prior, site, options)
     if kept is None:
         return ascent
-    site_before = options.prior_mean.site(site, kept[1])
-    before = coordinate_ascent(
+    kept_site = options.prior_mean.site(site, kept[1])
+    kept_point = coordinate_ascent(
         training,
-        carry_over(training, *kept, site_before),
-        site_before,
+        carry_over(training, *kept, kept_site),
+        kept_site,
         tol=options.tol,
         max_iter=options.max_iter if options.batch_size is None else 0,
     ).point
-    height, after = options.value(before), options.value(ascent.point)
-    if not height > after:
+    kept_value, value = options.value(kept_point), options.value(ascent.point)
+    if not kept_value > value:
         return ascent
-    what = "the bound" if options.length_scale_prior.is_flat else "the bound with the length scales' log prior"
-    reason = f"Learning lowered {what} from {height:.6g} to {after:.6g} nats: the previous hyperparameters are kept."
+    objective = "the bound" if options.length_scale_prior.is_flat else "the bound with the length scales' log prior"
+    fall = f"from {kept_value:.6g} to {value:.6g} nats"
+    reason = f"Learning lowered {objective} {fall}: the previous hyperparameters are kept."
     options.history.add(elbo=ascent.elbo, decision=reason)
-    return fit_posterior(training, before.q, before.q.prior, before.site, options)
+    return fit_posterior(training, kept_point.q, kept_point.q.prior, kept_point.site, options)
 
 
 def from_some(
@@ -112,18 +114,17 @@ def from_some(
     return replace(some, source=stream, subsample=subsample), start, point.site
 
 
-def projected_sums(sums: Natural, before: KernelPrior, prior: KernelPrior) -> Natural:
-    """Sums P, h over earlier rows in the coefficients of ``prior``, whose points begin with those of ``before``.
+def projected_sums(sums: Natural, earlier_prior: KernelPrior, prior: KernelPrior) -> Natural:
+    """Sums P, h over earlier rows in the coefficients of ``prior``, whose points begin with those of ``earlier_prior``.
 
     Only the lower triangles of P are read and written. O(C m^3).
     """
-    if prior is before:
+    if prior is earlier_prior:
         return sums
     P, h = sums
-    m, size = before.n_inducing, prior.n_inducing
+    m, size = earlier_prior.n_inducing, prior.n_inducing
     # z = T z', with T = I unless the jitter, relative to the mean variance at all points, has changed.
-    changes = [old.Linv @ new.L[:m, :m] for old, new in zip(before.groups, prior.groups, strict=True)]
-    T = np.stack(changes)
+    T = np.stack([old.Linv @ new.L[:m, :m] for old, new in zip(earlier_prior.groups, prior.groups, strict=True)])
     transposed = np.swapaxes(T, -1, -2)
     wide_P, wide_h = np.zeros((*P.shape[:-2], size, size)), np.zeros((*h.shape[:-1], size))
     wide_P[..., :m, :m] = np.tril(transposed @ (np.tril(P) + np.swapaxes(np.tril(P, -1), -1, -2)) @ T)
@@ -141,10 +142,10 @@ def posterior_before(q: KernelPosterior, prior: KernelPrior, forgetting_factor: 
     """
     P, h = q.eta
     P, h = projected_sums((np.tril(P) - np.eye(P.shape[-1]), h), q.prior, prior)
-    before: KernelPosterior | None = prior.posterior(prior.with_sites(forgetting_factor * P, forgetting_factor * h))
-    if before is None:
+    q_0: KernelPosterior | None = prior.posterior(prior.with_sites(forgetting_factor * P, forgetting_factor * h))
+    if q_0 is None:
         raise ValueError(
             "The precision of the posterior of the earlier rows is no longer positive definite: fit again with fewer "
             "inducing points, or scale the features."
         )
-    return before
+    return q_0

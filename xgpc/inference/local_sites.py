@@ -55,10 +55,10 @@ class Local:
     blocks: np.ndarray | None  # covariances of the neighbourhoods' residuals, which sweeps share; None: each anew
 
     @classmethod
-    def of(cls, executor: Executor, source: ArraySource, prior: SparsePrior, among: Pair, site: Site) -> Local:
-        """Transform the rows; ``among`` are neighbours as from ``in_order``."""
+    def of(cls, executor: Executor, source: ArraySource, prior: SparsePrior, ordered_index: Pair, site: Site) -> Local:
+        """Transform the rows; ``ordered_index`` is as from ``in_order``."""
         rows, labels = local_rows(executor, prior, source.X), (source.y, source.weight)
-        return cls(executor, labels, prior, rows, *among, site, blocks_for(*among[0].shape))
+        return cls(executor, labels, prior, rows, *ordered_index, site, blocks_for(*ordered_index[0].shape))
 
     def neighbourhoods(self, sites: Sites) -> Neighbourhoods:
         return Neighbourhoods(self.prior.core, self.rows, sites, self.rows, self.index, self.n_earlier, self.blocks)
@@ -86,12 +86,12 @@ def site_terms(conditional: Conditional, sites: Sites, rows: slice) -> Pair:
 class Marginal(NamedTuple):
     """Marginals (C, n) of the rows under sites of given precisions and linear terms, and the new sites that follow."""
 
-    given: np.ndarray  # the linear terms
+    given_linear: np.ndarray  # the given linear terms
     w: np.ndarray  # (C, m), mean of q(z)
     mean: np.ndarray  # of the latent values, centred
     precision: np.ndarray  # of the new sites
     gradient: np.ndarray  # of each row's expected log likelihood by the mean
-    missing: np.ndarray  # gradient + (given precision) mean - given, zero where sites agree
+    missing: np.ndarray  # gradient + (given precision) mean - given_linear, zero where sites agree
 
 
 @dataclass(frozen=True)
@@ -105,14 +105,14 @@ class Sweep:
     """
 
     local: Local
-    given: Sites
+    given_sites: Sites
     q: Coefficients  # q(z), which the given sites determine
     neighbours: Conditional  # given all neighbours of a row; its b has no rows unless it was to be kept
     earlier: Conditional  # given only the neighbours that precede the row; without b
     terms: Pair
     b_mean: np.ndarray  # b.w
     b_variance: np.ndarray  # beta
-    left: np.ndarray  # t, the share of the precision in direction b that the other rows leave
+    left_share: np.ndarray  # t, the share of the precision in direction b that the other rows leave
     mean: np.ndarray  # of the cavity
     variance: np.ndarray
     own_share: np.ndarray  # as much of it as leaves a positive variance
@@ -126,32 +126,34 @@ class Sweep:
         to the natural parameters of q(z). ``keep_b`` keeps b given all neighbours, which is as large as the whitened
         rows, and ``keep_gamma`` the neighbours' weights.
         """
-        near, (C, n), m = local.neighbourhoods(sites), sites[0].shape, local.rows.a.shape[1]
-        neighbours, no_b, natural = near.empty(n, keep_gamma), np.empty((C, 0, m)), Coefficients.zeros(C, m)
+        neighbourhoods, (C, n), m = local.neighbourhoods(sites), sites[0].shape, local.rows.a.shape[1]
+        neighbours, no_b, natural = neighbourhoods.empty(n, keep_gamma), np.empty((C, 0, m)), Coefficients.zeros(C, m)
         earlier = Conditional(no_b, *map(np.empty_like, neighbours[1:]))
 
         def part(rows: slice) -> Coefficients:
             b = np.empty((C, rows.stop - rows.start, m))
-            near.condition(rows.start, rows.stop, [neighbours, earlier._replace(b=b)])
+            neighbourhoods.condition(rows.start, rows.stop, [neighbours, earlier._replace(b=b)])
             s, g = site_terms(earlier, sites, rows)
             return Coefficients.of_rows(b, g, s)
 
         local.executor.fold(part, parts_for(n, C), natural.add)
         q, (s, g) = natural.from_natural(), site_terms(neighbours, sites, slice(None))
         b_mean, b_variance = local.by_parts(lambda rows: q.moments(neighbours.b[:, rows]))
-        left = np.maximum(1.0 - s * b_variance, LEAST_LEFT)
-        mean = neighbours.mean + (b_mean - b_variance * g) / left
-        variance = neighbours.variance + b_variance / left
+        left_share = np.maximum(1.0 - s * b_variance, LEAST_LEFT)
+        mean = neighbours.mean + (b_mean - b_variance * g) / left_share
+        variance = neighbours.variance + b_variance / left_share
         own_share, most = local.site.record.cavity.own_share(local.labels[1]), 1.0 - LEAST_LEFT
-        own = variance * (own_share * sites[0])
-        part_left = most / np.maximum(most, -own)
+        own_ratio = variance * (own_share * sites[0])
+        part_left = most / np.maximum(most, -own_ratio)
         neighbours = neighbours if keep_b else neighbours._replace(b=no_b)
-        known = part_left * own_share, 1.0 / (1.0 + part_left * own)
-        return cls(local, sites, q, neighbours, earlier, (s, g), b_mean, b_variance, left, mean, variance, *known)
+        shares = part_left * own_share, 1.0 / (1.0 + part_left * own_ratio)
+        return cls(
+            local, sites, q, neighbours, earlier, (s, g), b_mean, b_variance, left_share, mean, variance, *shares
+        )
 
     def marginals(self) -> Pair:
         """Means and variances with the known part of the own sites."""
-        return (self.mean + self.variance * (self.own_share * self.given[1])) * self.share, self.marginal_variance
+        return (self.mean + self.variance * (self.own_share * self.given_sites[1])) * self.share, self.marginal_variance
 
     @cached_property
     def marginal_variance(self) -> np.ndarray:
@@ -159,7 +161,7 @@ class Sweep:
 
     def predicted(self) -> np.ndarray:
         """Means and variances (2, C, n) with the whole own sites."""
-        precision, linear = self.given
+        precision, linear = self.given_sites
         share = 1.0 / (1.0 + precision * self.variance)
         return share * np.array([self.mean + self.variance * linear, self.variance])
 
@@ -178,13 +180,13 @@ class Sweep:
             return site.record.cavity.vjp(site, at_mean[:, rows], at_variance[:, rows], y[rows], weighted[:, :, rows])
 
         d_mean, d_variance = self.local.by_parts(part)
-        precision, linear = self.own_share * self.given
+        precision, linear = self.own_share * self.given_sites
         d_variance = self.share**2 * (d_variance + d_mean * (linear - self.mean * precision))
         d_mean = self.share * d_mean
-        (s, g), left = self.terms, self.left
-        by_mean, by_variance = d_mean / left, d_variance / left
-        d_left = -(by_mean * (self.b_mean - self.b_variance * g) + by_variance * self.b_variance) / left
-        d_left[left == LEAST_LEFT] = 0.0
+        (s, g), left_share = self.terms, self.left_share
+        by_mean, by_variance = d_mean / left_share, d_variance / left_share
+        d_left = -(by_mean * (self.b_mean - self.b_variance * g) + by_variance * self.b_variance) / left_share
+        d_left[left_share == LEAST_LEFT] = 0.0
         d_s, d_g = -self.b_variance * d_left, -self.b_variance * by_mean
         # s and g, too, depend on variance and mean given the neighbours.
         return by_mean, by_variance - g * by_mean - s * d_left, d_variance - s * (s * d_s + g * d_g), d_mean - s * d_g
@@ -194,25 +196,25 @@ class Sweep:
     @cached_property
     def slopes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(C, n) each, of the means by those given the neighbours, by those of b.z, and by the linear terms."""
-        b_variance, (s, _), share = self.b_variance / self.left, self.terms, self.share
-        by_linear = self.variance * self.own_share - b_variance / (1.0 + self.given[0] * self.neighbours.variance)
-        return share * (1.0 + b_variance * s), share / self.left, share * by_linear
+        b_variance, (s, _), share = self.b_variance / self.left_share, self.terms, self.share
+        by_linear = self.variance * self.own_share - b_variance / (1.0 + self.given_sites[0] * self.neighbours.variance)
+        return share * (1.0 + b_variance * s), share / self.left_share, share * by_linear
 
     def _means(self, linear: np.ndarray) -> Pair:
         """Mean of q(z), and marginal means (C, n) for linear terms (C, n); O(C n (k + m))."""
         local, slopes = self.local, self.slopes
         A, index = local.rows.a, local.index
 
-        def of_classes(here: slice) -> Pair:
-            precision, terms = self.given[0][here], linear[here]
-            by_mean, by_b_mean, by_linear = (slope[here] for slope in slopes)
+        def of_classes(classes: slice) -> Pair:
+            precision, terms = self.given_sites[0][classes], linear[classes]
+            by_mean, by_b_mean, by_linear = (slope[classes] for slope in slopes)
             targets = terms / np.maximum(precision, LEAST_PRECISION)
-            earlier = self.earlier.gamma[here], self.earlier.variance[here]
+            earlier = self.earlier.gamma[classes], self.earlier.variance[classes]
             # The matrix of all b is A - gamma A.
             by_a = _local.chain_terms(index, local.n_earlier, *earlier, precision, terms, targets)
-            w = (self.q.V[here] @ (by_a @ A)[..., None])[..., 0]
+            w = (self.q.V[classes] @ (by_a @ A)[..., None])[..., 0]
             a_mean = w @ A.T
-            near_mean, near_a_mean = _local.neighbour_sums(index, self.neighbours.gamma[here], targets, a_mean)
+            near_mean, near_a_mean = _local.neighbour_sums(index, self.neighbours.gamma[classes], targets, a_mean)
             return w, by_mean * near_mean + by_b_mean * (a_mean - near_a_mean) + by_linear * terms
 
         groups = [slice(c, c + GROUP) for c in range(0, len(linear), GROUP)]
@@ -224,34 +226,34 @@ class Sweep:
         precision, linear = self.local.sites_at(mean, self.marginal_variance)
         mean = centred(mean)
         gradient = linear - precision * mean
-        return Marginal(terms, w, mean, precision, gradient, gradient + self.given[0] * mean - terms)
+        return Marginal(terms, w, mean, precision, gradient, gradient + self.given_sites[0] * mean - terms)
 
     def balanced(self, curvature: Curvature) -> Marginal:
         """Solve for consistent linear terms by Newton steps with the curvature that couples the classes."""
-        here = self.with_linear(self.given[1])
-        least = BALANCED * np.linalg.norm(here.missing)
+        marginal = self.with_linear(self.given_sites[1])
+        least = BALANCED * np.linalg.norm(marginal.missing)
         for _ in range(NEWTON_STEPS):
-            step = self._newton_step(here, curvature(*self.local.labels, here.gradient, here.precision))
-            trials = (self.with_linear(here.given + rate * step) for rate in NEWTON_RATES)
-            size = np.linalg.norm(here.missing)
+            step = self._newton_step(marginal, curvature(*self.local.labels, marginal.gradient, marginal.precision))
+            trials = (self.with_linear(marginal.given_linear + rate * step) for rate in NEWTON_RATES)
+            size = np.linalg.norm(marginal.missing)
             better = next((trial for trial in trials if np.linalg.norm(trial.missing) < size), None)
             if better is None:
                 break
-            here = better
-            if np.linalg.norm(here.missing) < least:
+            marginal = better
+            if np.linalg.norm(marginal.missing) < least:
                 break
-        return here
+        return marginal
 
-    def _newton_step(self, here: Marginal, bend: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    def _newton_step(self, marginal: Marginal, bend: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Newton step by GMRES: a step s of the linear terms changes the mean by M s, and the residual by (precision -
         bend) M s - s.
         """
-        precision = self.given[0]
+        precision = self.given_sites[0]
 
         def product(step: np.ndarray) -> np.ndarray:
             moved = centred(self._means(step.reshape(precision.shape))[1])
             return step - (precision * moved - bend(moved)).ravel()
 
         operator = LinearOperator((precision.size, precision.size), matvec=product, dtype=np.float64)
-        step, _ = gmres(operator, here.missing.ravel(), rtol=GMRES_TOL, restart=GMRES_ITER, maxiter=1)
+        step, _ = gmres(operator, marginal.missing.ravel(), rtol=GMRES_TOL, restart=GMRES_ITER, maxiter=1)
         return step.reshape(precision.shape)

@@ -11,7 +11,7 @@ from .._natural_gradient import SCHEDULES, BatchPart, MovingPrior, NaturalGradie
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..likelihoods import other_site
-from ..rows.executor import Executor
+from ..rows.executor import Executor, parts_of
 from ..rows.source import ArraySource
 from .ascent import Ascent, best_parameter, update
 from .options import Options
@@ -91,15 +91,11 @@ class MiniBatches:
             a = min(a, n_total // batch)  # The first epoch takes a step, however few its batches.
         self.eta = np.hstack([np.tril(P).reshape(-1, m * m), h]).ravel()  # updated in place
         self._loop = NaturalGradient(m, self.latents, self.eta, (kind, a, b), n_total / batch, self._moving)
+        self.average: np.ndarray = self._loop.average
         self.changes: deque[float] = deque(maxlen=WINDOW)
-        rows = batch if batch < 2 * PART_ROWS else PART_ROWS
-        self._part_rows = [slice(start, min(start + rows, batch)) for start in range(0, batch, rows)]
+        self._part_rows = parts_of(batch, batch if batch < 2 * PART_ROWS else PART_ROWS)
         shape = m, self.latents, tile, n_features, self._moving, len(q.prior.groups)
         self._parts = [BatchPart(*shape) for _ in self._part_rows]
-
-    @property
-    def average(self) -> np.ndarray:
-        return self._loop.average
 
     def run(self, q: KernelPosterior, rows: ArraySource, site: Site, executor: Executor) -> np.ndarray:
         """Take a step for each ``batch`` consecutive rows, under q's prior or the moving priors.

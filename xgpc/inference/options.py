@@ -32,7 +32,6 @@ class Options:
     learned_rates: tuple[bool, bool] = (False, False)  # whether guess and lapse rate are learned
     # The search calls this with each better posterior and its site.
     reached: Callable[[KernelPosterior, Site], None] = lambda q, site: None
-    leaves_prior: bool = False  # whether a step is taken from the prior even if it promises less than ``tol``
 
     def log_prior(self, prior: KernelPrior) -> tuple[float, np.ndarray]:
         """Log prior of all kernels' length scales, and its gradient by their parameters, kernel by kernel."""
@@ -43,13 +42,13 @@ class Options:
         """What is maximised: the bound plus the log prior."""
         return point.elbo + self.log_prior(point.q.prior)[0]
 
-    def record(self, elbo: float, prior: KernelPrior, log_prior: float, **columns: ArrayLike) -> None:
+    def record(self, elbo: float, prior: KernelPrior, **columns: ArrayLike) -> None:
         """Add an evaluation to the history: the bound and, if the length scales have a prior, its logarithm."""
         if not self.length_scale_prior.is_flat:
-            columns["log_prior"] = log_prior
+            columns["log_prior"] = self.log_prior(prior)[0]
         theta = np.concatenate([group.spec.theta for group in prior.groups])
         self.history.add(elbo=elbo, theta=theta[None], **columns)
 
-    def too_few(self, whose: str, limit: str = "") -> str:
+    def too_few(self, search: str, limit: str = "") -> str:
         """The problem that the iterations ended before ``tol`` was reached."""
-        return f"{limit or f'max_iter={self.max_iter} was'} reached before tol={self.tol:g} by {whose}"
+        return f"{limit or f'max_iter={self.max_iter} was'} reached before tol={self.tol:g} by {search}"

@@ -26,7 +26,7 @@ class PriorMean:
     neighbours, keeps the mean of its first kernel; the posterior of all rows has that of the last kernel.
     """
 
-    given: np.ndarray | None = None
+    mean: np.ndarray | None = None
     base_rate: np.ndarray | None = None
 
     def site(self, site: Site, prior: KernelPrior, variance_scale: float = 1.0) -> Site:
@@ -35,7 +35,7 @@ class PriorMean:
         ``variance_scale`` multiplies the prior's variances in predictions.
         """
         if self.base_rate is None:
-            return site if self.given is None else site.with_prior_mean(self.given)
+            return site if self.mean is None else site.with_prior_mean(self.mean)
         variance = variance_scale * np.broadcast_to(mean_variances(prior), site.n_latents)
         return site.with_prior_mean(base_rate_mean(site.record, self.base_rate, variance))
 

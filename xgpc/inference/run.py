@@ -14,7 +14,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior
 from ..data.checks import random_state_of
 from ..names import RandomSeed
-from ..rows.clock import Clock, OutOfTime
+from ..rows.clock import OutOfTime
 from ..rows.executor import Executor
 from ..status import Status
 from .history import History
@@ -86,7 +86,7 @@ class CallbackError(Exception):
 class Run:
     """A fit in progress: a context manager that re-raises a callback's exception.
 
-    ``executor`` makes passes over rows until its clock says that time is over. ``status`` displays the progress. If
+    ``executor`` makes passes over rows until its ``clock`` says that time is over. ``status`` displays the progress. If
     ``callback``, a function of a ``FitState``, returns True or raises StopIteration, the clock is stopped. ``skipped``
     describes the parts that there was no time for, and ``n_updates`` counts the results so far.
     """
@@ -98,20 +98,15 @@ class Run:
         callback: Callable[[FitState], object] | None = None,
         random_state: RandomSeed = None,
     ):
-        self.executor, self._status, self._callback = executor, status, callback
+        self.executor, self.clock, self._status, self._callback = executor, executor.clock, status, callback
         self.random_state: np.random.RandomState = random_state_of(random_state)
         self.history, self._state = History(), FitState()
         if status is not None or callback is not None:
-            self.history.listener = executor.clock.report = self._report
+            self.history.listener = self.clock.report = self._report
         # The best posterior of the rows of a stage, with its site, from which a fit ends early.
         self.best: tuple[KernelPosterior, Site] | None = None
         self.n_updates = 0
         self.skipped: list[str] = []
-
-    @property
-    def clock(self) -> Clock:
-        """The time of the fit."""
-        return self.executor.clock
 
     def __enter__(self) -> Self:
         return self
@@ -128,19 +123,19 @@ class Run:
         self.best = q, site
 
     @contextmanager
-    def learning(self, what: str) -> Iterator[None]:
+    def learning(self, part: str) -> Iterator[None]:
         """Context of a part of learning, which is skipped when the time for it is over; the fit goes on after it."""
         try:
             with self.clock.learning():
                 yield
         except OutOfTime as end:
-            self.skip(end.where or what)
+            self.skip(end.where or part)
 
-    def skip(self, what: str) -> None:
+    def skip(self, part: str) -> None:
         """Record once that there was no time for a part of the fit, or for the rest of it."""
-        if what not in self.skipped:
-            self.skipped.append(what)
-            self.history.add(decision=f"There was no time left for {what}.")
+        if part not in self.skipped:
+            self.skipped.append(part)
+            self.history.add(decision=f"There was no time left for {part}.")
 
     def _report(self, **columns: Any) -> None:
         """Report the state to the user, changed by the columns of a row of the history."""
@@ -149,8 +144,8 @@ class Run:
         decision = columns.get("decision", "")
         # The other columns of a decision describe an option that may have been rejected.
         changes = {} if decision else {field: columns[name] for name, field in FIELDS.items() if name in columns}
-        seconds, left = self.history.seconds, self.clock.left
-        self._state = replace(self._state, **changes, decision=decision, seconds=seconds, seconds_left=left)
+        seconds, seconds_left = self.history.seconds, self.clock.seconds_left
+        self._state = replace(self._state, **changes, decision=decision, seconds=seconds, seconds_left=seconds_left)
         if self._status is not None:
             if decision:
                 self._status.say(decision)

@@ -75,7 +75,7 @@ def extrapolated(points: Sequence[np.ndarray], steps: Sequence[np.ndarray], leng
     plain = point + length * step
     if len(points) == 1:
         return plain
-    by_point, by_step = (np.array([(all_[-1] - earlier).ravel() for earlier in all_][:-1]) for all_ in (points, steps))
+    by_point, by_step = (np.array([(xs[-1] - x).ravel() for x in xs][:-1]) for xs in (points, steps))
     products = by_step @ by_step.T
     products[np.diag_indices_from(products)] += RIDGE * np.trace(products)
     share = np.linalg.solve(products, by_step @ step.ravel())
@@ -108,16 +108,17 @@ def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[Swep
     Plain sweeps would take hundreds: the labels do not determine a common shift of all classes, so it decays slowly.
     """
     # No row's gradient is larger than this start value.
-    before, weight = np.full_like(sites[0], 2.0), np.maximum(local.labels[1], LEAST_WEIGHT)
+    last_gradient, weight = np.full_like(sites[0], 2.0), np.maximum(local.labels[1], LEAST_WEIGHT)
     while True:
         sweep = Sweep.of(local, sites, keep_gamma=True)
-        here = sweep.balanced(curvature)
-        gradient = here.gradient / weight
-        change = float(np.max(np.maximum(np.abs(gradient - before), np.abs(here.missing / weight))))
-        q = Coefficients(here.w, sweep.q.V)
-        yield Swept(np.array([sites[0], here.given]), q, np.array([here.mean, sweep.marginal_variance]), change)
-        precision = sites[0] + PRECISION_STEP * (here.precision - sites[0])
-        before, sites = gradient, np.array([precision, here.gradient + precision * here.mean])
+        marginal = sweep.balanced(curvature)
+        gradient = marginal.gradient / weight
+        change = float(np.max(np.maximum(np.abs(gradient - last_gradient), np.abs(marginal.missing / weight))))
+        q = Coefficients(marginal.w, sweep.q.V)
+        predicted = np.array([marginal.mean, sweep.marginal_variance])
+        yield Swept(np.array([sites[0], marginal.given_linear]), q, predicted, change)
+        precision = sites[0] + PRECISION_STEP * (marginal.precision - sites[0])
+        last_gradient, sites = gradient, np.array([precision, marginal.gradient + precision * marginal.mean])
 
 
 def _extrapolated(local: Local, sites: Sites) -> Iterator[Swept]:
@@ -126,21 +127,21 @@ def _extrapolated(local: Local, sites: Sites) -> Iterator[Swept]:
     If a sweep changes more than the one before, the next step is plain: half as long if the last one was plain, too. An
     extrapolated step after which the change is much larger is replaced by the plain step.
     """
-    length, before, point = 1.0, np.inf, sites
+    length, last_change, point = 1.0, np.inf, sites
     points, steps = deque[np.ndarray](maxlen=MEMORY + 1), deque[np.ndarray](maxlen=MEMORY + 1)
     while True:
         sweep = Sweep.of(local, point)
         step = sweep.sites() - point
         change = 2.0 * float(np.mean(np.abs(step)))
         yield Swept(point, sweep.q, sweep.predicted(), change)
-        if change > before:
+        if change > last_change:
             if len(points) < 2:
                 length = max(LEAST_STEP, 0.5 * length)
-            elif change > TAKEN_BACK * before:
-                point, step, change = points[-1], steps[-1], before
+            elif change > TAKEN_BACK * last_change:
+                point, step, change = points[-1], steps[-1], last_change
             points.clear()
             steps.clear()
-        before = change
+        last_change = change
         if change < EXTRAPOLATED_BELOW:
             points.append(point)
             steps.append(step)

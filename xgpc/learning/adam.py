@@ -76,7 +76,7 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
             site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[0])
         bounds.append(estimate - q.kl)
         is_level = _is_level(bounds, rise)
-        options.record(bounds[-1], q.prior, options.log_prior(q.prior)[0], evaluation=len(bounds))
+        options.record(bounds[-1], q.prior, evaluation=len(bounds))
         options.reached(q, site)
     limit = f"max_iter={len(bounds)} was"
     problem = None if at_rest and is_level else options.too_few("the mini-batches", limit)
@@ -86,11 +86,11 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
 def adam(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
     """``stochastic``, then L-BFGS on all rows from its result, until nothing is gained."""
     first = stochastic(training, start, site, options)
-    left = options.max_iter - first.n_iter
-    if first.n_iter and left <= 0:
+    iterations_left = options.max_iter - first.n_iter
+    if first.n_iter and iterations_left <= 0:
         return first
-    then = profile(training, first.point.q, first.point.site, replace(options, max_iter=left))
-    return replace(then, n_iter=first.n_iter + then.n_iter)
+    profiled = profile(training, first.point.q, first.point.site, replace(options, max_iter=iterations_left))
+    return replace(profiled, n_iter=first.n_iter + profiled.n_iter)
 
 
 def moving_priors(
@@ -117,8 +117,8 @@ def _is_level(bounds: Sequence[float], least: float) -> bool:
     return quarter > 0 and float(np.mean(bounds[half:]) - np.mean(bounds[quarter:half])) < least
 
 
-def _at_average(coordinates: Coordinates, moving: Sequence[MovingPrior], before: KernelPrior) -> KernelPrior:
-    """The prior at the averages of the steps; the one before where that cannot be factorised."""
+def _at_average(coordinates: Coordinates, moving: Sequence[MovingPrior], previous: KernelPrior) -> KernelPrior:
+    """The prior at the averages of the steps; ``previous`` where that cannot be factorised."""
     groups = []
     for moved, group in zip(moving, coordinates.start.groups, strict=True):
         theta, points = np.split(moved.average, [len(group.spec.theta)])
@@ -126,5 +126,5 @@ def _at_average(coordinates: Coordinates, moving: Sequence[MovingPrior], before:
         try:
             groups.append(group.rebuilt([group.spec.with_theta(theta)], Z))
         except ValueError:
-            return before
+            return previous
     return grouped(groups)

@@ -37,27 +37,25 @@ class AllRows:
     ----------
     weight : (n,), of the data's rows
     order, rank : (r,), number of each row of ``local`` among the distinct ones, and the inverse
-    near : the search among the distinct rows
+    neighbours : the search among the distinct rows
     """
 
     def __init__(self, task: Task, prior: SparsePrior, log_scale: float, source: ArraySource):
         self.task, self.prior, self.log_scale = task, prior, log_scale
         self.distinct, self.weight, executor = Distinct.of(source), source.weight, task.executor
         rows = self.distinct.source
-        self.near = Neighbours(rows.X, metric(prior.core))
-        others = self.near.by_place(min(task.n_neighbors, rows.n_rows - 1), executor.each)
-        self.order = order = self.near.order
-        self.rank = np.empty(len(order), dtype=np.int32)
-        self.rank[order] = np.arange(len(order), dtype=np.int32)
-        among, site = in_order(self.rank[others], order), task.site(prior, log_scale)
-        self.local = Local.of(executor, rows.sample(order), prior, among, site)
+        self.neighbours = Neighbours(rows.X, metric(prior.core))
+        others = self.neighbours.by_place(min(task.n_neighbors, rows.n_rows - 1), executor.each)
+        self.order = order = self.neighbours.order
+        self.rank = np.argsort(order).astype(np.int32)
+        ordered_index, site = in_order(self.rank[others], order), task.site(prior, log_scale)
+        self.local = Local.of(executor, rows.sample(order), prior, ordered_index, site)
 
-    def sweep(self, local: Local, sites: Sites, is_last: bool) -> Swept:
-        """Sweep from ``sites`` of the distinct rows until they agree; unless ``is_last``, only as in rounds."""
+    def sweep(self, local: Local, sites: Sites, tol: float | None = None) -> Swept:
+        """Sweep from ``sites`` of the distinct rows until they agree, within ``tol`` as in ``converged_sites``."""
         history, n_inducing = self.task.fit.run.history, self.prior.n_inducing
         size = {"n_rows": len(self.weight), "n_inducing": n_inducing}
         history.tell(stage="neighbours", **size)
-        tol = None if is_last else round_tolerance(local.site)
         sweeps = converged_sites(local, np.take(sites, self.order, axis=2), tol)
         history.add(**size, n_neighbors=local.index.shape[1], sweeps=sweeps.n_sweeps)
         sites, predicted = (np.take(values, self.rank, axis=2) for values in (sweeps.sites, sweeps.predicted))
@@ -69,8 +67,8 @@ class AllRows:
         ``sites`` are those of the data's rows, from which the sweeps start. A held-out row with a copy among the other
         rows is predicted from this copy's site, too.
         """
-        weight, apart = self.weight.copy(), sites.copy()
-        weight[held_out] = apart[:, :, held_out] = 0.0
+        weight, sites_without = self.weight.copy(), sites.copy()
+        weight[held_out] = sites_without[:, :, held_out] = 0.0
         place = self.distinct.place[held_out]
         weight = np.bincount(self.distinct.place, weight)[self.order]
         local = replace(self.local, labels=(self.local.labels[0], weight))
@@ -79,7 +77,7 @@ class AllRows:
             # random tenth of the rows displaces only a tenth, for which another search does not pay.
             index, n_earlier = self._nearest_among(weight > 0.0)
             local = replace(local, index=index, n_earlier=n_earlier, blocks=blocks_for(*index.shape))
-        sweeps = self.sweep(local, self.distinct.sums(apart), is_last=False)
+        sweeps = self.sweep(local, self.distinct.sums(sites_without), round_tolerance(local.site))
         mean, variance = sweeps.predicted[:, :, place]
         variance, labels = np.exp(self.log_scale) * variance, self.distinct.source.y[place]
         return sweeps, HeldOutPredictions(mean, variance, self.local.site, labels, self.weight[held_out])
@@ -88,10 +86,11 @@ class AllRows:
         """Neighbours of all rows of ``local`` among some of them, as from ``in_order``."""
         X, n_threads = self.distinct.source.X[self.order], self.task.executor.n_threads
         support, others = np.flatnonzero(is_support), np.flatnonzero(~is_support)
-        near, k = Neighbours(X[support], metric(self.prior.core)), min(self.local.index.shape[1], len(support) - 1)
+        neighbours = Neighbours(X[support], metric(self.prior.core))
+        k = min(self.local.index.shape[1], len(support) - 1)
         index = np.empty((len(X), k), dtype=np.int32)
-        index[support] = support[near.of_rows(k, n_threads)]
-        index[others] = support[near.of(X[others], k, n_threads)]
+        index[support] = support[neighbours.of_rows(k, n_threads)]
+        index[others] = support[neighbours.of(X[others], k, n_threads)]
         return in_order(index, self.order)
 
     def joined(self, sweeps: Swept, held_out: np.ndarray, predicted: HeldOutPredictions) -> Sites:
@@ -104,13 +103,13 @@ class AllRows:
         """The local posterior with all labels; ``sites``, of the data's rows, are where its sweeps start."""
         prior, k, scale = self.prior, self.task.n_neighbors, float(np.exp(log_scale))
         local = replace(self.local, site=self.task.site(prior, log_scale))
-        sweeps = self.sweep(local, self.distinct.sums(sites), is_last=True)
+        sweeps = self.sweep(local, self.distinct.sums(sites))
         # The model keeps its own read-only copy of the rows, in the order in which they were given.
         X = np.array(self.distinct.source.X, order="C")
         labels, n_latents, q = labels_and_weights(self.distinct.source), self.task.fit.n_latents, sweeps.q
         precision, linear = sweeps.sites
         posterior = LocalPosterior(prior, X, *labels, precision, linear, q.w, q.V, min(k, len(X)), n_latents, scale)
-        posterior.keep(self.near)
+        posterior.keep(self.neighbours)
         return posterior, sweeps
 
 
@@ -144,7 +143,7 @@ class HeldOutPredictions:
             precision = np.maximum(precision, LEAST_FIRST)
         return self.weight * np.array([precision, linear])
 
-    def log_scale(self, before: float, bounds: tuple[float, float]) -> float:
+    def log_scale(self, present: float, bounds: tuple[float, float]) -> float:
         """Fit the logarithm of the variance factor to these rows, with a prior at its present value.
 
         A round has few support rows, so its predictions are less certain than those from all rows.
@@ -155,5 +154,5 @@ class HeldOutPredictions:
             return float(0.5 * (change / LOG_SCALE_SPREAD) ** 2 - self.weight @ values)
 
         low, high = bounds
-        best = minimize_scalar(minus_log_posterior, bounds=(low - before, high - before), method="bounded")
-        return before + float(best.x)
+        best = minimize_scalar(minus_log_posterior, bounds=(low - present, high - present), method="bounded")
+        return present + float(best.x)

@@ -91,19 +91,19 @@ def joined(scores: Sequence[Scores]) -> Scores:
 class Gain(NamedTuple):
     """Log probabilities of rows that a fit has not learned from, and of the same rows under the class frequencies.
 
-    ``n_learned`` is the effective number of parameters that have been fitted to these rows all the same, and ``how``
-    begins a sentence that says how they were left out.
+    ``n_learned`` is the effective number of parameters that have been fitted to these rows all the same. A sentence
+    says how the rows were left out, and ``beginning`` is its start.
     """
 
     scores: Scores
     base: Scores
     n_learned: float
-    how: str
+    beginning: str
 
     @classmethod
-    def of(cls, scores: Scores, codes: np.ndarray, totals: np.ndarray, how: str, n_learned: float = 0.0) -> Self:
+    def of(cls, scores: Scores, codes: np.ndarray, totals: np.ndarray, beginning: str, n_learned: float = 0.0) -> Self:
         """The gain for rows of class numbers (r,) over labels drawn in proportion to class weights (C,)."""
-        return cls(scores, replace(scores, values=np.log(base_rates(totals))[codes]), n_learned, how)
+        return cls(scores, replace(scores, values=np.log(base_rates(totals))[codes]), n_learned, beginning)
 
     @property
     def optimism(self) -> float:
@@ -136,7 +136,7 @@ class Gain(NamedTuple):
         less = f", less {self.optimism:.2g} for the parameters fitted to them" if self.n_learned else ""
         error = "" if np.isnan(self.error) else f", with a standard error of the difference of {self.error:.2g}"
         return (
-            f"{self.how} a mean log probability of {self.scores.mean:.4g} nats{less}; under the class "
+            f"{self.beginning} a mean log probability of {self.scores.mean:.4g} nats{less}; under the class "
             f"frequencies it is {self.base.mean:.4g}{error}"
         )
 
@@ -149,15 +149,15 @@ def gain_per_point(simpler: Point[KernelPosterior], richer: Point[KernelPosterio
 
 def rise_by_points(simpler: Point[KernelPosterior], richer: Point[KernelPosterior]) -> Rise:
     """The rise of the bound by more inducing points."""
-    gain, whose = gain_per_point(simpler, richer), " and class" if richer.q.n_latents > 1 else ""
+    gain, and_class = gain_per_point(simpler, richer), " and class" if richer.q.n_latents > 1 else ""
     total = richer.elbo - simpler.elbo
-    words = f"The bound changes by {total:+.3g} nats, {gain:+.3g} for each new point{whose}"
+    words = f"The bound changes by {total:+.3g} nats, {gain:+.3g} for each new point{and_class}"
     return gain >= MIN_GAIN, words, f"at least {MIN_GAIN:g} for each is required"
 
 
-def accept(rise: Rise, what: str, history: History, **columns: float) -> bool:
-    """Whether the richer model is kept; the history records this, ``what`` the model has, and the rise."""
+def accept(rise: Rise, option: str, history: History, **columns: float) -> bool:
+    """Whether the richer model is kept; the history records this, ``option``, what it has, and the rise."""
     is_enough, words, required = rise
     verdict, limit = ("Taken", "") if is_enough else ("Not taken", f"; {required}")
-    history.add(**columns, decision=f"{verdict}: {what}. {words}{limit}.")
+    history.add(**columns, decision=f"{verdict}: {option}. {words}{limit}.")
     return is_enough

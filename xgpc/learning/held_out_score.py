@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from ..inference.local_sites import Local, Sweep
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_for, parts_of
-from ..rows.source import ArraySource, labels_and_weights
+from ..rows.source import ArraySource
 from .candidates import Scores, joined
 from .minimise import minimise
 
@@ -38,6 +38,8 @@ LOG_SCALE_SPREAD = 0.3
 # standard error of the rise is no limit: it falls as fast as the steps.) With two iterations in place of three magic
 # ended too early (NLL on three splits .2859, .2850 with three).
 PATIENCE, LEAST_RISE = 3, 1e-3
+
+Arrays = tuple[np.ndarray, ...]
 
 
 class Evaluated(NamedTuple):
@@ -72,10 +74,6 @@ class HeldOutScore:
     length_scale_prior: LengthScalePrior = NO_PRIOR
     prior_share: float = 1.0
 
-    @cached_property
-    def labels(self) -> tuple[np.ndarray, np.ndarray]:
-        return labels_and_weights(self.held_out)
-
     def at(self, parameters: np.ndarray) -> Evaluated:
         """Evaluate the score: O(n m (m + d)), and O(k^2 (m + d) + k^3) for each row."""
         executor, site, scale = self.local.executor, self.local.site, float(np.exp(parameters[-1]))
@@ -84,24 +82,24 @@ class HeldOutScore:
         local = Local.of(executor, self.support, prior, (self.local.index, self.local.n_earlier), site)
         # The gradient reads the neighbourhoods' covariances again.
         sweep, blocks = Sweep.of(local, self.sites, keep_b=True), blocks_for(*self.held_out_index.shape)
-        rows = local_rows(executor, prior, self.held_out.X)
-        at = Neighbourhoods(prior.core, local.rows, sweep.sites(), rows, self.held_out_index, blocks=blocks)
-        y, weight = self.labels
+        held_out_rows = local_rows(executor, prior, self.held_out.X)
+        at = Neighbourhoods(prior.core, local.rows, sweep.sites(), held_out_rows, self.held_out_index, blocks=blocks)
+        y, weight = self.held_out.y, self.held_out.weight
         share = weight / np.sum(weight)
 
         C, m = sweep.q.w.shape
         values, scaled, by_q = np.empty(len(y)), np.empty(len(y)), Coefficients.zeros(C, m)
         d_mean, d_variance = np.empty((2, C, len(y)))
 
-        def part(here: slice) -> Coefficients:
-            near = at.empty(here.stop - here.start)
-            at.condition(here.start, here.stop, [near])
-            b_mean, b_variance = sweep.q.moments(near.b)
-            mean, variance = near.mean + b_mean, scale * (near.variance + b_variance)
-            values[here], by_moments = site.record.cavity.scores(site, mean, variance, y[here])
-            d_mean[:, here], d_variance[:, here] = share[here] * by_moments[0], scale * share[here] * by_moments[1]
-            scaled[here] = np.sum(by_moments[1] * variance, axis=0)
-            return Coefficients.of_rows(near.b, d_mean[:, here], d_variance[:, here])
+        def part(rows: slice) -> Coefficients:
+            conditional = at.empty(rows.stop - rows.start)
+            at.condition(rows.start, rows.stop, [conditional])
+            b_mean, b_variance = sweep.q.moments(conditional.b)
+            mean, variance = conditional.mean + b_mean, scale * (conditional.variance + b_variance)
+            values[rows], by_moments = site.record.cavity.scores(site, mean, variance, y[rows])
+            d_mean[:, rows], d_variance[:, rows] = share[rows] * by_moments[0], scale * share[rows] * by_moments[1]
+            scaled[rows] = np.sum(by_moments[1] * variance, axis=0)
+            return Coefficients.of_rows(conditional.b, d_mean[:, rows], d_variance[:, rows])
 
         executor.fold(part, parts_for(len(y), C), by_q.add)
         gradient = partial(self._gradient, sweep, at, d_mean, d_variance, float(share @ scaled), by_q)
@@ -123,8 +121,8 @@ class HeldOutScore:
         """
         executor, prior, q = sweep.local.executor, sweep.local.prior, sweep.q
         support, held_out = ByRows.zeros(at.support.a), ByRows.zeros(at.rows.a)
-        given = q.V, q.w, d_variance, d_mean, d_variance, d_mean
-        by_sites, pairs = conditional_vjp(executor, at, [given], held_out, support)
+        by_predictions = q.V, q.w, d_variance, d_mean, d_variance, d_mean
+        by_sites, pairs = conditional_vjp(executor, at, [by_predictions], held_out, support)
         # Through the sweep's sites and q(z); the sites before the sweep are constants.
         d_b_mean, d_b_variance, d_variance, d_mean = sweep.vjp(by_sites)
         b = sweep.neighbours.b
@@ -136,8 +134,8 @@ class HeldOutScore:
             by_q.add,
         )
         neighbours = q.V, q.w, d_b_variance, d_b_mean, d_variance, d_mean
-        among = sweep.local.neighbourhoods(self.sites)
-        _, more = conditional_vjp(executor, among, [neighbours, by_natural(q, by_q)], support, support)
+        neighbourhoods = sweep.local.neighbourhoods(self.sites)
+        _, more = conditional_vjp(executor, neighbourhoods, [neighbours, by_natural(q, by_q)], support, support)
         parts = [(self.support.X, at.support.a, support), (self.held_out.X, at.rows.a, held_out)]
         pairs = [of_held_out + other for of_held_out, other in zip(pairs, more, strict=True)]
         return np.append(kernel_gradient(executor, prior, parts, pairs), d_log_scale)
@@ -147,7 +145,7 @@ class HeldOutScore:
 
         If a factorisation fails, the scores are ``WORST_SCORE``, so that the line search steps back.
         """
-        weight = self.labels[1]
+        weight = self.held_out.weight
         failed = -WORST_SCORE, np.zeros_like(parameters), Scores(np.full_like(weight, WORST_SCORE), weight)
         try:
             evaluated = self.at(parameters)
@@ -183,13 +181,13 @@ class Maximum(NamedTuple):
     parameters, scores : (p,), and the scores there
     scale : (p,), units of the parameters in which the score has about the same curvature along each, as far as the
         optimizer's steps have shown it
-    before : the scores at the start
+    start_scores : the scores at the start
     """
 
     parameters: np.ndarray
     scores: Scores
     scale: np.ndarray
-    before: Scores
+    start_scores: Scores
     n_iter: int
     n_evaluations: int
 
@@ -213,29 +211,29 @@ def maximised(
     if not max_iter:
         scores = joined([split.at(start).scores for split in splits])
         return Maximum(start, scores, scale, scores, 0, 0)
-    value, gradient, before = mean_objective(splits, start)
+    value, gradient, start_scores = mean_objective(splits, start)
     # The first step has a length of about one.
     unit = float(np.linalg.norm(scale * gradient))
-    best = value, start, before
+    best = value, start, start_scores
     if not unit:
-        return Maximum(start, before, scale, before, 0, 1)
+        return Maximum(start, start_scores, scale, start_scores, 0, 1)
 
     def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal best
         if np.array_equal(x, start / scale):
             return value / unit, scale * gradient / unit
         parameters = np.clip(scale * x, *limits.T)
-        here, by_parameters, scores = mean_objective(splits, parameters)
-        best = min(best, (here, parameters, scores), key=lambda result: result[0])
-        history.tell(held_out_score=-here)
-        return here / unit, scale * by_parameters / unit
+        trial_value, by_parameters, scores = mean_objective(splits, parameters)
+        best = min(best, (trial_value, parameters, scores), key=lambda result: result[0])
+        history.tell(held_out_score=-trial_value)
+        return trial_value / unit, scale * by_parameters / unit
 
     # A line search has at most 20 evaluations.
     at_most, bounds = (max_iter, 20 * max_iter), limits / scale[:, None]
     end = minimise(objective, start / scale, bounds, LEAST_RISE / PATIENCE, *at_most, patience=PATIENCE)
     # As far as L-BFGS knows the inverse Hessian; the median unit is one.
     units = scale * np.sqrt(np.maximum(inverse_diagonal(end.steps, end.changes), np.finfo(float).eps))
-    return Maximum(best[1], best[2], units / np.median(units), before, end.n_iter, end.n_evaluations)
+    return Maximum(best[1], best[2], units / np.median(units), start_scores, end.n_iter, end.n_evaluations)
 
 
 def inverse_diagonal(steps: np.ndarray, changes: np.ndarray) -> np.ndarray:
@@ -269,32 +267,32 @@ def by_natural(q: Coefficients, by_q: Coefficients) -> tuple[np.ndarray, np.ndar
 
 
 def conditional_vjp(
-    executor: Executor, at: Neighbourhoods, given: list[tuple[np.ndarray, ...]], rows: ByRows, support: ByRows
+    executor: Executor, at: Neighbourhoods, by_conditionals: list[Arrays], by_rows: ByRows, by_support: ByRows
 ) -> tuple[Sites, list[np.ndarray]]:
     """Add to the gradients by the rows and by their neighbours, from the gradient by conditionals.
 
-    ``given`` is for each set of neighbours as in ``_local.Neighbourhoods.vjp``. Returns the gradient by the neighbours'
-    sites, and by terms, shapes and scales of the kernel, as far as pairs of rows depend on them.
+    ``by_conditionals`` has, for each set of neighbours, what ``_local.Neighbourhoods.vjp`` takes. Returns the gradient
+    by the neighbours' sites, and by terms, shapes and scales of the kernel, as far as pairs of rows depend on them.
     """
     (r, k), (n, m), C = at.index.shape, at.support.a.shape, len(at.sites[0])
     parts, sites, pairs = parts_for(r, C), np.zeros((2, C, n)), []
-    size, spare = parts[0].stop, list[list[tuple[np.ndarray, ...]]]()
+    size, spare = parts[0].stop, list[list[Arrays]]()
 
-    def part(here: slice) -> tuple[slice, list[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]:
+    def part(rows: slice) -> tuple[slice, list[Arrays], Arrays]:
         # Writing to memory that is new to the process takes longer than the computation, so arrays are used again.
         try:
             written = spare.pop()
         except IndexError:
-            written = [tuple(np.empty((C, size, width)) for width in (k, k, m, m, k, k)) for _ in given]
+            written = [tuple(np.empty((C, size, width)) for width in (k, k, m, m, k, k)) for _ in by_conditionals]
             written.append((np.empty((size, m)), np.empty(size)))
-        return here, written, at.vjp(here.start, here.stop, given, written[:-1], *written[-1])
+        return rows, written, at.vjp(rows.start, rows.stop, by_conditionals, written[:-1], *written[-1])
 
-    def add(gradients: tuple[slice, list[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]) -> None:
-        here, written, sums = gradients
+    def add(gradients: tuple[slice, list[Arrays], Arrays]) -> None:
+        rows, written, sums = gradients
         own_a, own_diagonal = written[-1]
-        rows.a[here] += own_a[: here.stop - here.start]
-        rows.diagonal[here] += own_diagonal[: here.stop - here.start]
-        at.spread(here.start, here.stop, written[:-1], support.a, support.diagonal, *sites)
+        by_rows.a[rows] += own_a[: rows.stop - rows.start]
+        by_rows.diagonal[rows] += own_diagonal[: rows.stop - rows.start]
+        at.spread(rows.start, rows.stop, written[:-1], by_support.a, by_support.diagonal, *sites)
         pairs.append(sums)
         spare.append(written)
 

@@ -142,7 +142,6 @@ class HoldOut:
         random one.
         """
         n_rows, splitter, kept = self.n_rows, self.splitter, list[Split]()
-        whole, rows = self.parts_of or (self, np.arange(n_rows))
         if n_rows < 2:
             raise ValueError(
                 f"held_out_split={splitter!r} leaves a single row to learn from after its last split is held out. Give "
@@ -160,6 +159,7 @@ class HoldOut:
             if is_of_handler(error):
                 raise
             if self.parts_of is not None:
+                whole, rows = self.parts_of
                 return _parts(whole._splits, rows) or replace(self, splitter=None).draw(n_rows)
             raise ValueError(
                 f"held_out_split={splitter!r} cannot divide {n_rows} rows: {str(error).rstrip('.')}. Give one that can "

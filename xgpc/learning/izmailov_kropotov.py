@@ -85,7 +85,7 @@ class JointBound(FixedSitesBound):
 
     def evaluate(self, vector: np.ndarray) -> tuple[float, KernelPosterior, np.ndarray]:
         n, weight, mean = len(self.y), self.weight, self.prior_mean
-        others, xi, last = np.split(vector, [-n - 1, -1])
+        others, xi, free = np.split(vector, [-n - 1, -1])
         # At m = xi, v = 0 and y = +1 the site's terms are log sigma(|xi|) and tanh(xi / 2) / (2 xi).
         log_sigma, precision, _ = sites_at(POLYA_GAMMA, np.abs(xi), np.zeros(n), np.ones(n), weight)
         # The quadratics are in f; the sites are in f minus the prior mean.
@@ -93,7 +93,7 @@ class JointBound(FixedSitesBound):
         sites = FixedSites(precision[None], (linear - precision * mean)[None])
         at_mean = linear * mean - 0.5 * precision * mean**2
         constant = float(np.sum(log_sigma - 0.5 * weight * np.abs(xi) + 0.5 * precision * xi**2 + at_mean))
-        value, q, gradient = self._at_sites(np.append(others, last), sites, constant)
+        value, q, gradient = self._at_sites(np.append(others, free), sites, constant)
         by_xi = 0.5 * weight * _slope_of_precision(xi) * (xi**2 - self._second_moments(q))
         return value, q, np.insert(gradient, -1, by_xi)
 
@@ -127,16 +127,16 @@ def alternate(
         trial = site_updates(function.q)
         if not site.record.is_safe:
             # Taylor's quadratics are no bounds: move back toward their expansion point until the bound rises.
-            here, there = function.start, function.vector
+            start_vector, vector = function.start, function.vector
             for _ in range(MAX_HALVINGS):
                 if value(trial) >= value(point):
                     break
-                there = 0.5 * (here + there)
-                trial = site_updates(carry_over(training, point.q, function.coordinates.prior(there), site))
+                vector = 0.5 * (start_vector + vector)
+                trial = site_updates(carry_over(training, point.q, function.coordinates.prior(vector), site))
             if value(trial) < value(point):
                 return Outcome(point, n_iter)
         point = trial
-        options.record(point.elbo, point.q.prior, options.log_prior(point.q.prior)[0], evaluation=n_iter)
+        options.record(point.elbo, point.q.prior, evaluation=n_iter)
         options.reached(point.q, point.site)
         recent.append(value(point))
         gain = abs(recent[-1] - recent[0])
@@ -155,12 +155,12 @@ def joint(training: Training, start: KernelPosterior, site: Site, options: Optio
 
     def recorded(vector: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal evaluations
-        before, evaluations = function.value, evaluations + 1
+        best_value, evaluations = function.value, evaluations + 1
         value, gradient = function(vector)
-        if function.value > before:
+        if function.value > best_value:
             options.reached(function.q, site)
         log_prior = options.log_prior(function.q.prior)[0]
-        options.record(function.value - log_prior, function.q.prior, log_prior, evaluation=evaluations)
+        options.record(function.value - log_prior, function.q.prior, evaluation=evaluations)
         return value, gradient
 
     max_iter, least = options.max_iter, least_bound(training)

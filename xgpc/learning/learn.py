@@ -71,13 +71,13 @@ def learn(fit: Fit, first: Candidate) -> Candidate:
         run.history.add(decision=NO_PAIR)
         return first
     k = n_neighbors(fit, first)
-    near = _kept(fit) if k else fit
+    kept = _kept(fit) if k else fit
     # A warm start may have a kernel for each class; a model with neighbours has a single one.
-    split = _split(near) if k and len(first.prior.groups) == 1 else None
+    split = _split(kept) if k and len(first.prior.groups) == 1 else None
     if split is None:
         return raised_variance(fit, learn_in_stages(fit, first))
     rows, held_out = split
-    task = Task(near, near.part(rows if len(held_out) else None), first, k)
+    task = Task(kept, kept.part(rows if len(held_out) else None), first, k)
     is_auto = fit.config.has_auto_neighbors
     is_complete = is_auto and fit.source.n_rows < FEW_ROWS
     part = task.part
@@ -192,14 +192,14 @@ def _rise(fit: Fit, scores: Scores, simpler: Scores, errors: float = 0.0) -> Ris
 
 def _gain(task: Task, scores: Scores, fit: Fit, held_out: np.ndarray) -> Gain:
     """The gain of held-out rows' scores over the class frequencies."""
-    how = f"With {task.n_neighbors} neighbours {len(held_out)} held-out rows have"
-    return Gain.of(scores, fit.hold_out.labels[held_out], fit.class_totals, how)
+    beginning = f"With {task.n_neighbors} neighbours {len(held_out)} held-out rows have"
+    return Gain.of(scores, fit.hold_out.labels[held_out], fit.class_totals, beginning)
 
 
 def _scores_without(task: Task, without: Candidate, splits: list[Split]) -> Scores:
     """Scores of the held-out rows of some splits, predicted without neighbours from the support rows."""
-    part, anew = task.part, without.under(without.prior)
-    return joined([predicted(part, posterior_of(part.part(support), anew), held_out) for support, held_out in splits])
+    part, start = task.part, replace(without, q=None)
+    return joined([predicted(part, posterior_of(part.part(support), start), held_out) for support, held_out in splits])
 
 
 def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
@@ -226,28 +226,28 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
         gains = local_fit.corrected - _scores_without(task, without, splits)
         return is_auto and gains.mean < -ERRORS_OF_FEW * gains.error
 
-    tried, splits = first_round(task, few, first, splits, max_iter, is_hopeless)
+    local_fits, splits = first_round(task, few, first, splits, max_iter, is_hopeless)
     simpler = _scores_without(task, without, splits)
     # With "auto" later decisions see more rows, so a learned kernel need not be better than the unchanged one yet.
-    learned = [result for result in tried if result.n_learned and is_auto]
-    best = max(learned or tried, key=score)
+    learned = [result for result in local_fits if result.n_learned and is_auto]
+    best = max(learned or local_fits, key=score)
     is_shown = True
     if best.n_learned and (number := more_points(task.first, part)):
         best = _with_more_points(task, best, larger, number, splits, max_iter)
     if is_auto:
         is_shown = _rise(task.fit, best.corrected, simpler)[0]
-        what = f"{k} neighbours of each row, in the first round of learning"
-        if not accept(_rise(task.fit, best.corrected, simpler, errors), what, history):
+        option = f"{k} neighbours of each row, in the first round of learning"
+        if not accept(_rise(task.fit, best.corrected, simpler, errors), option, history):
             return sparse
     elif max_iter and not best.n_learned:
-        gain = _gain(task, tried[-1].corrected, part, np.concatenate([rows for _, rows in splits]))
+        gain = _gain(task, local_fits[-1].corrected, part, np.concatenate([rows for _, rows in splits]))
         if not gain.is_shown:
             note = (
                 f"{gain.words}. The gain of {gain.nats:+.2g} shows no structure: the kernel is that without neighbours."
             )
             sparse = replace(sparse, notes=(f"{note} {NO_USE}",))
     if best.n_learned:
-        others = [result for result in tried if result.n_learned and result is not best]
+        others = [result for result in local_fits if result.n_learned and result is not best]
         best = _second_round(task, best, others, max_iter)
     return accept_neighbors(task, sparse, without, best, split, 0.0 if is_shown else 1.0)
 
@@ -264,11 +264,11 @@ def _with_more_points(
         more = with_more_points(prior, task.part.source.rows, number - n_few, task.fit.run.random_state)
         (prior,) = more.groups
     richer = fitted_round(task, replace(best, prior=prior), splits, min(MIN_ITERATIONS, max_iter))
-    what = f"{prior.n_inducing} inducing points in place of {n_few} beside neighbours"
-    return richer if accept(richer.corrected.above(best.corrected), what, task.fit.run.history) else best
+    option = f"{prior.n_inducing} inducing points in place of {n_few} beside neighbours"
+    return richer if accept(richer.corrected.above(best.corrected), option, task.fit.run.history) else best
 
 
-def _second_round(task: Task, best: LocalFit, tried: list[LocalFit], max_iter: int) -> LocalFit:
+def _second_round(task: Task, best: LocalFit, others: list[LocalFit], max_iter: int) -> LocalFit:
     """Learn further, on more rows drawn anew, the best kernel so far, or another that these rows clearly prefer.
 
     Another may be best here: among more rows near ones are nearer.
@@ -276,10 +276,10 @@ def _second_round(task: Task, best: LocalFit, tried: list[LocalFit], max_iter: i
     n_rows, n_iter = size_of_round(1, task.part.n_latents)
     splits, group = task.part.hold_out.draw(n_rows), best.prior
     best = fitted_round(task, best, splits, 0)
-    for other in tried:
-        again = fitted_round(task, replace(other, prior=group.rebuilt([other.prior.spec], group.Z)), splits, 0)
-        gains = again.learned - best.learned
-        best = again if gains.mean > gains.error else best
+    for other in others:
+        other_fit = fitted_round(task, replace(other, prior=group.rebuilt([other.prior.spec], group.Z)), splits, 0)
+        gains = other_fit.learned - best.learned
+        best = other_fit if gains.mean > gains.error else best
     return fitted_round(task, best, splits, min(max_iter, n_iter))
 
 
@@ -304,13 +304,13 @@ def accept_neighbors(
     task.part.source.forget()
     all_rows = AllRows(task, local_fit.prior, log_scale, fit.part(None if support is None else deciding).source)
     if len(held_out):
-        apart = np.searchsorted(deciding, held_out)
-        sweeps, left_out = all_rows.without(apart, sites[:, :, deciding])
+        places = np.searchsorted(deciding, held_out)
+        sweeps, left_out = all_rows.without(places, sites[:, :, deciding])
         scores = replace(left_out.scores, groups=fit.hold_out.groups_of(held_out))
         if is_auto and sweeps.converged:
             rise = _rise(fit, scores, simpler, errors)
-            what = f"{k} neighbours of each row beside {local_fit.prior.n_inducing} inducing points"
-            if not accept(rise, what, history, n_neighbors=k, held_out_score=scores.mean):
+            option = f"{k} neighbours of each row beside {local_fit.prior.n_inducing} inducing points"
+            if not accept(rise, option, history, n_neighbors=k, held_out_score=scores.mean):
                 return sparse
         gain = _gain(task, scores, fit, held_out)
         if gain.nats < -gain.error:
@@ -319,7 +319,7 @@ def accept_neighbors(
                 return sparse
             notes = (*notes, f"{gain.words}: the labels of near rows mislead. {NO_USE}")
         # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
-        sites[:, :, deciding] = all_rows.distinct.parts(all_rows.joined(sweeps, apart, left_out))
+        sites[:, :, deciding] = all_rows.distinct.parts(all_rows.joined(sweeps, places, left_out))
         if fit.learns:
             log_scale = left_out.log_scale(log_scale, log_scale_bounds(task))
     if sweeps is None or sweeps.converged:
@@ -337,7 +337,7 @@ def accept_neighbors(
         )
         return sparse if is_auto else replace(sparse, failed=f"{failed} {advice}")
     if n_copies := fit.source.n_rows - len(local.X):
-        same = f"{n_copies} of {fit.source.n_rows} rows have the features and the label of another"
-        history.add(decision=f"{same}: among neighbours these are one row, with the sum of their weights.")
+        copies = f"{n_copies} of {fit.source.n_rows} rows have the features and the label of another"
+        history.add(decision=f"{copies}: among neighbours these are one row, with the sum of their weights.")
     sparse = replace(sparse, n_iter=sparse.n_iter + local_fit.n_iter, notes=notes)
     return replace(sparse, prior=local_fit.prior, local=(local, scores))

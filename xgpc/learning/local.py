@@ -118,8 +118,8 @@ def nearer(spec: KernelSpec, X: np.ndarray, k: int, n_threads: int) -> KernelSpe
     If labels change many times across the data, they look like noise at longer length scales, and the score does not
     rise from there (four of six random states on a checkerboard of 8 by 8 fields, 2500 rows).
     """
-    near = Neighbours(X, metric(spec.at(X[:1])))
-    distance = float(np.median(near.metric.distances(X, X[near.of_rows(k, n_threads)[:, -1]])))
+    neighbours = Neighbours(X, metric(spec.at(X[:1])))
+    distance = float(np.median(neighbours.metric.distances(X, X[neighbours.of_rows(k, n_threads)[:, -1]])))
     return _longer(spec, np.log(distance), spec) if 0.0 < distance < 1.0 else spec
 
 
@@ -135,14 +135,14 @@ def at_parameters_of(fitted: KernelSpec, other: KernelSpec, X: np.ndarray, k: in
     If the candidates measure distances differently, all length scales are multiplied by one factor, so that the median
     distance of the rows X (n, d) to their k-th neighbours stays the same.
     """
-    here, there = metric(fitted.at(X[:1])), metric(other.at(X[:1]))
+    metrics = metric(fitted.at(X[:1])), metric(other.at(X[:1]))
     change = 0.0
-    if here.power != there.power:
-        near = X[Neighbours(X, here).of_rows(k, n_threads)[:, -1]]
-        before, after = (here._replace(power=norm.power).distances(X, near) for norm in (here, there))
+    if metrics[0].power != metrics[1].power:
+        nearest = X[Neighbours(X, metrics[0]).of_rows(k, n_threads)[:, -1]]
+        distances, other_distances = (metrics[0]._replace(power=each.power).distances(X, nearest) for each in metrics)
         # Squares of tiny differences underflow where the differences themselves do not.
-        apart = (before > 0.0) & (after > 0.0)
-        change = np.log(np.median(after[apart] / before[apart])) if np.any(apart) else 0.0
+        is_apart = (distances > 0.0) & (other_distances > 0.0)
+        change = np.log(np.median(other_distances[is_apart] / distances[is_apart])) if np.any(is_apart) else 0.0
     return _longer(fitted, change, other)
 
 
@@ -175,7 +175,7 @@ def first_round(
     max_iter : most iterations of a round; 0 learns nothing
     is_hopeless : says of a result whether it loses so clearly that learning ends
     """
-    none = Scores(np.empty(0), np.empty(0))
+    no_scores = Scores(np.empty(0), np.empty(0))
     n_rows = sum(len(rows) for split in splits for rows in split)
     step = LEAST_ROUND if n_rows >= LEAST_ROUND * FEW_ROWS else 1
     trial = [(support[::step], held_out[::step]) for support, held_out in splits]
@@ -183,7 +183,7 @@ def first_round(
     def start(spec: KernelSpec, splits: list[Split]) -> LocalFit:
         initial = prior.rebuilt([spec], prior.Z)
         sites, scale = start_sites(task.part.source, task.site(initial, 0.0)), np.ones(len(spec.theta) + 1)
-        return fitted_round(task, LocalFit(initial, sites, 0.0, scale, none, 0.0, 0), splits, 0)
+        return fitted_round(task, LocalFit(initial, sites, 0.0, scale, no_scores, 0.0, 0), splits, 0)
 
     X, n_threads = Distinct.of(task.part.source.sample(splits[-1][0])).source.X, task.executor.n_threads
     k, n_iter = min(task.n_neighbors, len(X) - 1), min(max_iter, size_of_round(0, task.fit.n_latents)[1])
@@ -202,17 +202,17 @@ def first_round(
         return list(best.values())
 
     unchanged = start(prior.spec, trial)
-    tried = in_turns(
+    local_fits = in_turns(
         max([unchanged, start(first, trial), start(nearer(first, X, k, n_threads), trial)], key=score), trial
     )
-    if max(map(score, tried)) <= score(unchanged):
+    if max(map(score, local_fits)) <= score(unchanged):
         # A kernel without structure may have scored best among the starts and stayed as it was: try length scales
         # within which half of the rows have their nearest neighbour. (With the eighth neighbour, scores on
         # checkerboards were the same.)
-        tried = in_turns(start(nearer(first, X, 1, n_threads), trial), trial)
-    best = max(tried, key=score)
+        local_fits = in_turns(start(nearer(first, X, 1, n_threads), trial), trial)
+    best = max(local_fits, key=score)
     if step == 1 or is_hopeless(best, trial):
-        return [unchanged, *tried], trial
+        return [unchanged, *local_fits], trial
     return [start(prior.spec, splits), *in_turns(best, splits)], splits
 
 
@@ -249,12 +249,12 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
     for support, held_out in splits:
         distinct, held_out_rows = Distinct.of(task.part.source.sample(support)), task.part.source.sample(held_out)
         rows = distinct.source
-        k, near = min(task.n_neighbors, ROUND_NEIGHBORS, rows.n_rows), Neighbours(rows.X, metric(prior.core))
+        k, neighbours = min(task.n_neighbors, ROUND_NEIGHBORS, rows.n_rows), Neighbours(rows.X, metric(prior.core))
         # Another row can have all rows as neighbours, a row itself only the others.
-        among = in_order(near.of_rows(min(k, rows.n_rows - 1), executor.n_threads))
-        local = Local.of(executor, rows, prior, among, task.site(prior, start.log_scale))
+        ordered_index = in_order(neighbours.of_rows(min(k, rows.n_rows - 1), executor.n_threads))
+        local = Local.of(executor, rows, prior, ordered_index, task.site(prior, start.log_scale))
         sweeps = converged_sites(local, distinct.sums(sites[:, :, support]), round_tolerance(local.site))
-        held_out_index, n_sweeps = near.of(held_out_rows.X, k, executor.n_threads), n_sweeps + sweeps.n_sweeps
+        held_out_index, n_sweeps = neighbours.of(held_out_rows.X, k, executor.n_threads), n_sweeps + sweeps.n_sweeps
         # Other kernels have other covariances.
         local = replace(local, blocks=None)
         scores.append(HeldOutScore(local, rows, held_out_rows, held_out_index, sweeps.sites, *log_priors))
@@ -264,7 +264,7 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
     best = maximised(scores, start.parameters, start.scale, _limits(task, start), most, history)
     prior = prior.rebuilt([prior.spec.with_theta(best.parameters[:-1])], prior.Z)
     work = {"n_neighbors": k, "sweeps": n_sweeps, "evaluations": best.n_evaluations}
-    history.add(**size, **work, held_out_score=best.before.mean, learned_score=best.scores.mean)
+    history.add(**size, **work, held_out_score=best.start_scores.mean, learned_score=best.scores.mean)
     log_scale, n_iter = float(best.parameters[-1]), start.n_iter + best.n_iter
     groups = task.part.hold_out.groups_of(np.concatenate([rows for _, rows in splits]))
     n_learned = start.n_learned

@@ -92,8 +92,8 @@ class Coordinates:
         """``site`` with the likelihood's parameter that a vector holds; ``site`` itself if the vector holds none."""
         if self._parameter is None:
             return site
-        here = vector[self._ends[-2] : self._ends[-1]]
-        return site.with_parameter(self._parameter.unpack(here, site.parameter))
+        coordinates = vector[self._ends[-2] : self._ends[-1]]
+        return site.with_parameter(self._parameter.unpack(coordinates, site.parameter))
 
     def parameter_gradient(self, training: Training, point: Point[KernelPosterior]) -> np.ndarray:
         """Gradient of the bound by the coordinates of the likelihood's parameter; (0,) if there are none."""
@@ -186,8 +186,8 @@ class ProfiledBound:
             most = round(INNER_MAX_ITER * (1.0 + max(0.0, np.log10(INNER_RANGE[0] / least))))
             nats = max(least, self.inner_gain * self.tightening)
             while True:
-                tol, left = nats / tolerance_unit(self.value), most - iterations
-                ascent = coordinate_ascent(self.training, q, site, tol=tol, max_iter=left, first_rate=self.first_rate)
+                tol, n_left = nats / tolerance_unit(self.value), most - iterations
+                ascent = coordinate_ascent(self.training, q, site, tol=tol, max_iter=n_left, first_rate=self.first_rate)
                 self.first_rate, point = ascent.first_rate, ascent.point
                 q, site, value = point.q, point.site, point.elbo + log_prior
                 iterations += ascent.n_iter
@@ -202,8 +202,7 @@ class ProfiledBound:
                 self._keep(vector, ascent, (log_prior, by_theta))
                 self._has_stepped = True
         self.evaluations += 1
-        columns = {"evaluation": self.evaluations, "inner_iterations": iterations}
-        self.options.record(point.elbo, point.q.prior, log_prior, **columns)
+        self.options.record(point.elbo, point.q.prior, evaluation=self.evaluations, inner_iterations=iterations)
         d_theta, d_Z = point.q.gradient(self.training, point.sites, point.target)
         d_parameter = self.coordinates.parameter_gradient(self.training, point)
         return -(point.elbo + log_prior), -self.coordinates.pack_gradient(d_theta + by_theta, d_Z, d_parameter)
@@ -219,14 +218,14 @@ def profile(training: Training, start: KernelPosterior, site: Site, options: Opt
         return Outcome(function.point, 0)
     max_iter, n_iter, least, problem = options.max_iter, 0, least_bound(training), None
     for _ in range(RESTARTS + 1):
-        before = function.value
-        limits, left = function.coordinates.limits, max_iter - n_iter
-        end = minimise(function, function.vector, limits, options.tol, left, 2 * max_iter, least)
-        n_iter, status, gain = n_iter + end.n_iter, end.status, function.value - before
+        start_value = function.value
+        limits, iterations_left = function.coordinates.limits, max_iter - n_iter
+        end = minimise(function, function.vector, limits, options.tol, iterations_left, 2 * max_iter, least)
+        n_iter, status, gain = n_iter + end.n_iter, end.status, function.value - start_value
         # An optimizer that is stuck with nothing left to gain has converged.
-        if status in ("flat", "line search") and is_small(gain, before, options.tol):
+        if status in ("flat", "line search") and is_small(gain, start_value, options.tol):
             status = "converged"
-        confirmed = options.tol >= PRECISE or gain < PATIENCE * options.tol * max(least, abs(before))
+        confirmed = options.tol >= PRECISE or gain < PATIENCE * options.tol * max(least, abs(start_value))
         if status == "converged" and function.solved and confirmed:
             return Outcome(function.point, n_iter)
         if n_iter >= max_iter or status == "max_iter":

@@ -9,10 +9,9 @@ import numpy as np
 from scipy.special import xlogy
 
 from .._sites import Site
-from ..approximations.base import KernelPosterior, Training
+from ..approximations.base import KernelPosterior
 from ..approximations.local import LocalPosterior, Posterior
 from ..data.checks import listed
-from ..inference.ascent import Point
 from ..inference.correction import correction_and_gap
 from ..inference.fitting import Evidence, fit_posterior_or_keep, from_some, posterior_before, projected_sums
 from ..inference.mini_batch import batch_rows
@@ -23,20 +22,16 @@ from ..rows.clock import stopped_by_interrupts
 from ..rows.coinciding import agreement_of_labels
 from .all_rows import with_more_rows
 from .candidates import Gain, Scores
-from .fit import MOST_CONTRADICTED, Candidate, Fit, FitResult, FurtherRows, PreviousFit
-from .hold_out import FEW_ROWS
+from .fit import Candidate, Fit, FitResult, FurtherRows, PreviousFit
 from .inducing import MAX_INDUCING, with_more_points
 from .learn import learn
-from .left_out import gain_of_parts, gain_of_rows
+from .left_out import ROWS_OF_WARNING, gain_over_frequencies
 from .local import Task
 from .stages import learn_in_stages
 from .start import start
 
 # After "stochastic", ``tol`` of the posterior of all rows is multiplied by this: most passes would gain little.
 AFTER_MINI_BATCHES = 100.0
-# Each row is left out in turn if rows times classes are at most this many: with more rows it does not matter that a few
-# parameters were fitted to them.
-MOST_LEFT_OUT = 10_000
 # Spread of the log length scales if all features count as about equally relevant: a length scale then counts as .01
 # parameters where the fit is compared with the class frequencies (``LengthScalePrior.n_effective``).
 NARROW_SPREAD = 0.1
@@ -48,9 +43,6 @@ NOTHING_SHOWN = (
 AT_BOUND = 1e-3
 # A learned bound must exceed this multiple of the log likelihood of random guessing, or it counts as no gain.
 NO_GAIN = 0.999
-# With fewer rows a fit often gains nothing (in half of 400 random problems of 4 to 60 rows), and a user who has no more
-# rows cannot act on a warning, so only ``decisions_`` say it.
-ROWS_OF_WARNING = 100
 # A feature counts as switched off if its length scale exceeds this many standard deviations: rows four deviations apart
 # then have an RBF correlation above 0.99.
 SWITCHED_OFF = 30.0
@@ -90,8 +82,8 @@ def learn_and_infer(whole: Fit, previous: PreviousFit | None) -> FitResult:
     if first.q is None or not fit.learns or run.skipped or not _shows_nothing(fit, elbo):
         return result
     run.history.add(decision="From the previous fit, learning shows nothing of the classes: a new start is compared.")
-    anew = learn_and_infer(whole, None)
-    return result if anew.evidence is not None and anew.evidence.elbo <= elbo else anew
+    new_result = learn_and_infer(whole, None)
+    return result if new_result.evidence is not None and new_result.evidence.elbo <= elbo else new_result
 
 
 def _log_likelihood_of_frequencies(fit: Fit) -> float:
@@ -111,14 +103,14 @@ def _simpler(fit: Fit, first: Candidate, result: FitResult) -> FitResult:
     """The best of a fit that the class frequencies beat and of simpler fits; the first that beats these is the last."""
     prior, run, gain, chosen = first.prior, fit.run, result.gain, ""
     assert gain is not None
-    before, narrow = gain, replace(first.length_scale_prior, spread=NARROW_SPREAD)
+    first_gain, narrow = gain, replace(first.length_scale_prior, spread=NARROW_SPREAD)
     constant = prior.rebuilt([without_features(group.spec) for group in prior.groups], prior.Z)
     candidates = {
         "about equally relevant features": replace(first, length_scale_prior=narrow),
         "a constant alone": replace(first, prior=constant, length_scale_prior=NO_PRIOR, grow_to=0),
     }
-    for what, candidate in candidates.items():
-        run.history.add(decision=f"{gain.words}. A fit of {what} is tried.")
+    for description, candidate in candidates.items():
+        run.history.add(decision=f"{gain.words}. A fit of {description} is tried.")
         learned = None
         with run.learning("a simpler kernel"):
             learned = learn_in_stages(fit, candidate)
@@ -126,12 +118,12 @@ def _simpler(fit: Fit, first: Candidate, result: FitResult) -> FitResult:
             break
         simpler = infer(fit, candidate, learned)
         if simpler.gain is not None and simpler.gain.is_above(gain):
-            result, gain, chosen = simpler, simpler.gain, what
+            result, gain, chosen = simpler, simpler.gain, description
             if gain.is_shown:
                 break
     run.history.add(decision=f"{gain.words}. The fit of {chosen or 'the default kernel'} is returned.")
     if chosen == "a constant alone":
-        nothing = f"{before.words}: {NOTHING_SHOWN} The returned fit predicts about the class frequencies."
+        nothing = f"{first_gain.words}: {NOTHING_SHOWN} The returned fit predicts about the class frequencies."
         others = [message for message in result.messages if NOTHING_SHOWN not in message]
         result = replace(result, messages=[*others, nothing])
     return result
@@ -142,8 +134,7 @@ def result_with_neighbors(fit: Fit, learned: Candidate, q: LocalPosterior, score
     fit.run.history.tell(stage="done", n_rows=fit.source.n_rows, n_inducing=q.prior.n_inducing)
     site = fit.prior_mean.site(learned.site, q.prior, q.variance_scale)
     status = _messages(fit, learned, q)
-    agreement = _label_agreement(fit, q, site)
-    return FitResult(q, site, learned.n_iter, *status, None, scores, label_agreement=agreement)
+    return FitResult(q, site, learned.n_iter, *status, None, scores, label_agreement=_label_agreement(fit, q, site))
 
 
 def _label_agreement(fit: Fit, q: LocalPosterior, site: Site) -> float:
@@ -165,8 +156,8 @@ def _label_agreement(fit: Fit, q: LocalPosterior, site: Site) -> float:
     return agreement
 
 
-def infer(fit: Fit, first: Candidate, learned: Candidate, leaves_prior: bool = False) -> FitResult:
-    """The posterior of all rows and its evidence; ``leaves_prior`` takes a first step even if its gain is below tol."""
+def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
+    """The posterior of all rows and its evidence."""
     run, config, training, prior, q, site = fit.run, fit.config, fit.training, learned.prior, learned.q, learned.site
     history, size = run.history, {"n_rows": fit.n_rows, "n_inducing": prior.n_inducing}
     history.context.update(size)
@@ -180,24 +171,22 @@ def infer(fit: Fit, first: Candidate, learned: Candidate, leaves_prior: bool = F
         max_iter = max_iter if fit.stream is None else 1
     # If mini-batches have learned the hyperparameters, full batches find the posterior of all rows.
     batch_size = None if config.learns_in_batches else batch_rows(config.batch_size, len(training))
-    options = fit.options(first.length_scale_prior)
-    options = replace(options, batch_size=batch_size, tol=tol, max_iter=max_iter, leaves_prior=leaves_prior)
+    options = replace(fit.options(first.length_scale_prior), batch_size=batch_size, tol=tol, max_iter=max_iter)
     # Mini-batches pass over all rows only a few times, so that a cache would not pay.
     training = training if options.batch_size is None else training.uncached()
     if fit.stream is not None:
         training, q, site = from_some(training, fit.stream, q, prior, site, options)
         history.context.update(n_rows=len(training))
-        decision = (
-            f"Kernel and inducing points are learned from {fit.source.n_rows} of {len(training)} rows; the "
+        history.add(
+            decision=f"Kernel and inducing points are learned from {fit.source.n_rows} of {len(training)} rows; the "
             "posterior is that of all rows."
         )
-        history.add(decision=decision)
     point, n_steps, converged, _ = fit_posterior_or_keep(training, q, prior, kept, site, options)
     if not np.isfinite(point.elbo):
-        spec, how = point.q.prior.groups[0].spec, "scale the features and the sample weights to moderate values"
+        spec, remark = point.q.prior.groups[0].spec, "scale the features and the sample weights to moderate values"
         if spec.not_compiled:
-            how = f"the kernel {spec.kernel} has no finite values; if it raised an error, Python has printed that"
-        raise ValueError(f"The bound is {point.elbo}: {how}.")
+            remark = f"the kernel {spec.kernel} has no finite values; if it raised an error, Python has printed that"
+        raise ValueError(f"The bound is {point.elbo}: {remark}.")
     history.tell(
         decision=f"The posterior of all rows has a bound of {point.elbo:.2f} nats, after {n_steps} more iterations."
     )
@@ -208,33 +197,9 @@ def infer(fit: Fit, first: Candidate, learned: Candidate, leaves_prior: bool = F
         problem = f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior"
         learned = replace(learned, problems=(*learned.problems, problem))
     history.tell(stage="done", **size, iteration=n_steps, elbo=point.elbo)
-    gain = _gain_over_rates(fit, first, training, point)
+    gain = gain_over_frequencies(fit, first, point)
     status = _messages(fit, learned, point.q, point.elbo, gain)
     return FitResult(point.q, point.site, learned.n_iter or n_steps, *status, evidence, gain=gain)
-
-
-def _gain_over_rates(fit: Fit, first: Candidate, training: Training, point: Point[KernelPosterior]) -> Gain | None:
-    """The gain over the class frequencies on left-out rows, where something was learned and the rows are not many."""
-    n_rows, run, gain = len(training), fit.run, None
-    is_learned = fit.learns and fit.stream is None and not fit.is_of_one_class
-    if not is_learned or not fit.record.is_probability or run.skipped:
-        return None
-    if fit.hold_out.is_random:
-        is_some = n_rows >= ROWS_OF_WARNING and n_rows * training.n_latents <= MOST_LEFT_OUT
-        places = fit.hold_out.places
-        # Where rows of several classes share their features, those that stay would contradict the one that is left out.
-        is_some &= places is None or len(np.unique(places)) >= (1.0 - MOST_CONTRADICTED) * n_rows
-        gain = gain_of_rows(fit, point, first.length_scale_prior) if is_some else None
-        if gain is None or gain.is_shown:
-            return gain
-    if n_rows >= FEW_ROWS:
-        return gain
-    # Far fewer parameters may matter than were learned, so fits to parts of the rows decide.
-    if gain is not None:
-        run.history.add(decision=f"{gain.words}: fits to parts of the rows decide.")
-    with run.learning("the comparison with the class frequencies"):
-        return gain_of_parts(fit, first) or gain
-    return None
 
 
 def add_rows(
@@ -253,11 +218,11 @@ def add_rows(
     if kept is None or not is_due:
         return result
     run.history.add(decision=f"Everything is learned anew from the latest {kept.source.n_rows} rows of the stream.")
-    anew = learn_and_infer(kept, None)
-    if not run.skipped and not (kept.config.given_neighbors and result.q.n_neighbors > anew.q.n_neighbors):
-        return anew
+    new_result = learn_and_infer(kept, None)
+    if not run.skipped and not (kept.config.given_neighbors and result.q.n_neighbors > new_result.q.n_neighbors):
+        return new_result
     # An incomplete fit may be worse than what was learned before, and would stay for long.
-    messages = [*anew.messages, "The stream keeps the kernel that it had."]
+    messages = [*new_result.messages, "The stream keeps the kernel that it had."]
     return replace(result, is_complete=False, messages=messages)
 
 
@@ -279,11 +244,10 @@ def _online(fit: Fit, q: KernelPosterior, evidence: Evidence, forgetting_factor:
     fit = replace(fit, config=replace(fit.config, optimizer=None, batch_size=None))
     m, rows = q.prior.n_inducing, fit.source.rows
     prior = with_more_points(q.prior, rows, min(n_new, MAX_INDUCING - m), fit.run.random_state, n_before=m)
-    before = prior.given(posterior_before(q, prior, forgetting_factor))
+    conditioned = prior.given(posterior_before(q, prior, forgetting_factor))
     with ending_early(fit):
-        present = Candidate(before, None, fit.record.site(len(fit.classes)))
-        # Take a step even if it gains less than tol: the gains of many batches add up.
-        result = infer(fit, present, present, leaves_prior=True)
+        present = Candidate(conditioned, None, fit.record.site(len(fit.classes)))
+        result = infer(fit, present, present)
     latest = result.evidence
     assert latest is not None
     if evidence.correction is not None and latest.correction is not None:
@@ -337,7 +301,7 @@ def _at_bounds(fit: Fit, q: Posterior) -> list[str]:
     """Messages about kernel parameters at their bounds: one for irrelevant features, one for other parameters."""
     irrelevant, others, messages, features = [], [], [], fit.columns.described
     for label, group in zip(fit.classes.tolist(), q.prior.groups, strict=False):
-        spec, whose = group.spec, f"class {label!r}: " if len(q.prior.groups) > 1 else ""
+        spec, of_class = group.spec, f"class {label!r}: " if len(q.prior.groups) > 1 else ""
         for name, of, value, (low, high) in zip(spec.names, spec.features, spec.theta, spec.bounds, strict=True):
             side = "lower" if abs(value - low) < AT_BOUND else "upper"
             if low >= high or min(abs(value - low), abs(value - high)) >= AT_BOUND:
@@ -346,9 +310,9 @@ def _at_bounds(fit: Fit, q: Posterior) -> list[str]:
             if of is not None:
                 feature = features[of[0]] if len(of) == 1 or spec.groups is None else spec.groups.name_of(of[0])
                 if side == "upper" and np.exp(value) > SWITCHED_OFF * np.hypot.reduce(fit.columns.spread[list(of)]):
-                    irrelevant.append(f"{whose}length scale of {feature} ({parameter})")
+                    irrelevant.append(f"{of_class}length scale of {feature} ({parameter})")
                     continue
-            others.append(f"{whose}{parameter} is at its {side} bound{f' ({feature})' if feature else ''}")
+            others.append(f"{of_class}{parameter} is at its {side} bound{f' ({feature})' if feature else ''}")
     if irrelevant:
         are = "is at its upper bound" if len(irrelevant) == 1 else "are at their upper bounds"
         messages.append(f"The {listed(irrelevant)} {are}: such features are irrelevant; drop them or ignore this.")

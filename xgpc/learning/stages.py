@@ -137,8 +137,8 @@ def scores_of_rows(fit: Fit, point: Point[KernelPosterior]) -> Scores:
         # Labels explain no part of the variance that is left where the values at the inducing points are known.
         V = variance - point.q.unexplained(block)
         # This is positive unless sites have not converged.
-        rest = np.maximum(1.0 - precision * V, np.finfo(float).eps)
-        moments = mean + V * (precision * mean - linear) / rest, variance + precision * V**2 / rest
+        share_left = np.maximum(1.0 - precision * V, np.finfo(float).eps)
+        moments = mean + V * (precision * mean - linear) / share_left, variance + precision * V**2 / share_left
         scores.append(label_log_probabilities(point.site, *moments, block.y))
     return Scores(np.concatenate(scores), fit.source.weight, rows="rows left out in turn")
 
@@ -156,10 +156,8 @@ class Learner:
         # Without an optimizer kernel and inducing points stay, and only posteriors are fitted.
         self.optimize = None if config.optimizer is None else SCHEMES[config.optimizer]
         # Options of the last stage, and of those before.
-        moves = config.learn_inducing and not is_full
-        self.options = replace(fit.options(start.length_scale_prior), learn_inducing=moves, reached=self._report)
-        most = min(SUBSET_ITERATIONS, SUBSET_FACTOR * config.max_iter)
-        self.early = replace(self.options, tol=SUBSET_LOOSENING * config.tol, max_iter=most)
+        self.options = replace(fit.options(start.length_scale_prior), reached=self._report)
+        self.early = replace(self.options, tol=SUBSET_LOOSENING * config.tol)
         # Mini-batches need no subsets, and a full Gaussian process always uses all rows.
         self._sizes: str | Sequence[int] | None = None if config.learns_in_batches or is_full else config.subset_sizes
         self._start_rows = min(ROWS_BEFORE_BATCHES, n_rows) if config.learns_in_batches else n_rows
@@ -172,12 +170,12 @@ class Learner:
             return [n_rows]
         if not isinstance(self._sizes, str):
             return sorted({min(int(size), n_rows) for size in self._sizes})
-        schedule, size, last = list[int](), first_rows(self.fit, prior.n_inducing), min(n_rows, LAST_ROWS)
+        schedule, size, largest = list[int](), first_rows(self.fit, prior.n_inducing), min(n_rows, LAST_ROWS)
         # A subset of half the rows or more is not worth a stage of its own.
-        while 2 * size < last:
+        while 2 * size < largest:
             schedule.append(size)
             size *= GROWTH
-        return [*schedule, last]
+        return [*schedule, largest]
 
     def learn(self, start: Candidate) -> Outcome:
         """Learn in stages, each from the result of the one before; returns the outcome of the last.
@@ -194,9 +192,7 @@ class Learner:
             candidate = candidate.at(outcome.point.q, outcome.point.site)
             if not is_growing:
                 continue
-            richer = self._more_points(outcome, candidate, size)
-            if richer is None:
-                richer = self._started_again(start, outcome, size)
+            richer = self._more_points(outcome, candidate, size) or self._started_again(start, outcome, size)
             if richer is None:
                 is_growing, plan = False, self._plan(candidate.prior, size)
             else:
@@ -251,11 +247,11 @@ class Learner:
         self._report(best.q, best.site)
         with during("the choice of a kernel"):
             for candidate in others:
-                other, after = self._learned_and_scored(part, splits, candidate)
+                other, other_scores = self._learned_and_scored(part, splits, candidate)
                 has_more = other.q.prior.n_inducing > best.q.prior.n_inducing
-                rise = after.rise_from(scores) if has_more else after.above(scores)
+                rise = other_scores.rise_from(scores) if has_more else other_scores.above(scores)
                 if accept(rise, _difference(other.q.prior, best.q.prior), self.history):
-                    best, scores = other, after
+                    best, scores = other, other_scores
                     self._report(best.q, best.site)
         return start.at(best.q, best.site)
 
@@ -270,9 +266,9 @@ class Learner:
         if not splits:
             return outcome.point, scores_of_rows(part, outcome.point)
         # Rows that are left out one at a time would ignore groups and a splitter.
-        silent, anew, scores = replace(options, history=History()), replace(start, q=None), list[Scores]()
+        silent_options, unfitted, scores = replace(options, history=History()), replace(start, q=None), list[Scores]()
         for support, held_out in splits:
-            scores.append(predicted(part, self.optimized(part.part(support), anew, silent).point, held_out))
+            scores.append(predicted(part, self.optimized(part.part(support), unfitted, silent_options).point, held_out))
         return outcome.point, joined(scores)
 
     def comparable(self, outcome: Outcome) -> float:
@@ -285,14 +281,14 @@ class Learner:
         """The fit to a subset of so many rows."""
         return self.fit.part(self._subsets.rows(size))
 
-    def _plan(self, prior: KernelPrior, after: int = 0) -> list[tuple[int, Options]]:
-        """Numbers of rows above ``after``, with the options of their stages; a first one has a posterior at least."""
-        sizes, planned, options = [size for size in self.sizes(prior) if size > after], [], self.options
-        if after and self.optimize is None:
+    def _plan(self, prior: KernelPrior, rows_done: int = 0) -> list[tuple[int, Options]]:
+        """Numbers of rows above ``rows_done``, with their stages' options; a first one has a posterior at least."""
+        sizes, planned, options = [size for size in self.sizes(prior) if size > rows_done], [], self.options
+        if rows_done and self.optimize is None:
             return []
         for size in sizes[:-1]:
             most = max(options.max_iter, SUBSET_FACTOR * options.max_iter * sizes[0] // size)
-            planned.append((size, replace(self.early, max_iter=min(self.early.max_iter, most))))
+            planned.append((size, replace(self.early, max_iter=min(SUBSET_ITERATIONS, most))))
         return planned + [(size, options) for size in sizes[-1:]]
 
     def _work(self, size: int, prior: KernelPrior) -> float:
@@ -342,9 +338,9 @@ class Learner:
         # Each trial doubles the number of inducing points. While that gives fewer than MOST_ALL_ROWS points,
         # MOST_ALL_ROWS are tried first: they lead to a better optimum than 64 points on the way do (NLL of two splits
         # of waveform is lower by .002, of two splits of thyroid by .0001 and .0006).
-        tried = {min(to, most) for to in (2 * m, max(2 * m, MOST_ALL_ROWS))}
-        numbers = sorted((to for to in tried if to > m), reverse=True)
-        before = None
+        trials = {min(to, most) for to in (2 * m, max(2 * m, MOST_ALL_ROWS))}
+        numbers = sorted((to for to in trials if to > m), reverse=True)
+        point = None
         for to in numbers:
             larger = with_more_points(candidate.prior, part.source.rows, to - m, self.random_state)
             if larger.n_inducing == m:
@@ -353,15 +349,14 @@ class Learner:
             with during(f"the trial of {larger.n_inducing} inducing points"):
                 # The posterior at these points converges first, or the new points would be credited with its remaining
                 # gain.
-                if before is None:
-                    before = outcome.point if self.optimize is None else posterior_of(part, candidate, nats)
-                richer = Candidate(larger, before.q, before.site)
-                after = posterior_of(part, richer, nats)
-            columns = {"elbo": after.elbo, "gain_per_point": gain_per_point(before, after)}
-            what = f"{larger.n_inducing} inducing points in place of {m}"
-            if accept(rise_by_points(before, after), what, self.history, **columns):
-                return Outcome(after, 0)
-        if before is None:
+                if point is None:
+                    point = outcome.point if self.optimize is None else posterior_of(part, candidate, nats)
+                richer = posterior_of(part, Candidate(larger, point.q, point.site), nats)
+            columns = {"elbo": richer.elbo, "gain_per_point": gain_per_point(point, richer)}
+            option = f"{larger.n_inducing} inducing points in place of {m}"
+            if accept(rise_by_points(point, richer), option, self.history, **columns):
+                return Outcome(richer, 0)
+        if point is None:
             reason = f"under the present kernel, {m} explain all rows"
             if most <= m:
                 reason = f"{m} are the most that these rows allow"
@@ -378,19 +373,19 @@ class Learner:
             return None
         n_few, part = outcome.point.q.prior.n_inducing, self.part(size)
         n_more = min(start.grow_to, max(2 * n_few, MOST_ALL_ROWS)) - start.prior.n_inducing
-        larger = with_more_points(start.prior, part.source.rows, max(0, n_more), self.random_state)
+        larger = with_more_points(start.prior, part.source.rows, n_more, self.random_state)
         if larger.n_inducing <= n_few:
             return None
         # Its posteriors are not reported before it is accepted.
         options = replace(self._growing(larger)[1], reached=Options.reached)
         with during(f"learning again with {larger.n_inducing} inducing points"):
-            again = self.optimized(part, start.under(larger), options)
-        self.n_iter += again.n_iter
-        what = f"learning again from the first kernel with {larger.n_inducing} inducing points"
-        if not accept(rise_by_points(outcome.point, again.point), what, self.history):
+            restarted = self.optimized(part, start.under(larger), options)
+        self.n_iter += restarted.n_iter
+        option = f"learning again from the first kernel with {larger.n_inducing} inducing points"
+        if not accept(rise_by_points(outcome.point, restarted.point), option, self.history):
             return None
-        self._report(again.point.q, again.point.site)
-        return again
+        self._report(restarted.point.q, restarted.point.site)
+        return restarted
 
 
 def more_points(candidate: Candidate, fit: Fit) -> int:
@@ -400,18 +395,18 @@ def more_points(candidate: Candidate, fit: Fit) -> int:
     return more if m < more <= candidate.grow_to and fit.source.n_rows >= ROWS_OF_MORE else 0
 
 
-def _difference(prior: KernelPrior, before: KernelPrior) -> str:
+def _difference(prior: KernelPrior, other: KernelPrior) -> str:
     """What two priors with default kernels differ in, in words: kind of kernel, number of inducing points, or both."""
-    kinds = [type(each.groups[0].spec.kernel.k2).__name__ for each in (prior, before)]
-    numbers = [f"{each.n_inducing} inducing points" for each in (prior, before)]
+    kinds = [type(each.groups[0].spec.kernel.k2).__name__ for each in (prior, other)]
+    numbers = [f"{each.n_inducing} inducing points" for each in (prior, other)]
     changes = [pair for pair in (kinds, numbers) if pair[0] != pair[1]]
     return " in place of ".join(" and ".join(words) for words in zip(*changes, strict=True))
 
 
 def _are_all_rows(prior: KernelPrior, source: ArraySource) -> bool:
     """Whether every row is an inducing point of every kernel, so that moving points cannot raise the bound."""
-    if source.n_rows > MAX_INDUCING:
-        return False
+    if prior.is_full or source.n_rows > MAX_INDUCING:
+        return prior.is_full
     rows = dense(source.rows)
     return all(len(np.unique(np.vstack([group.Z, rows]), axis=0)) <= len(group.Z) for group in prior.groups)
 

@@ -31,8 +31,8 @@ def start(fit: Fit, previous_fit: PreviousFit | None) -> Candidate:
         previous = None
     parameter = None if previous_fit is None or previous is None else previous_fit.parameter
     if previous_fit is not None and previous is None:
-        what = "features, warps of features, classes, or number of latent functions or kernels"
-        run.history.add(decision=f"The previous fit had other {what}: this fit begins anew.")
+        properties = "features, warps of features, classes, or number of latent functions or kernels"
+        run.history.add(decision=f"The previous fit had other {properties}: this fit begins anew.")
     method = config.inducing_points if isinstance(config.inducing_points, str) else None
     size = source.n_rows if method == "all" else sample_size(config.n_inducing)
     sample = Sample(source, size, run.random_state, fit.groups)

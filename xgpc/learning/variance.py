@@ -35,11 +35,11 @@ def raised_variance(fit: Fit, learned: Candidate) -> Candidate:
     part_and_score = _left_out(fit, learned) if is_default and not fit.run.skipped else None
     if part_and_score is None:
         return learned
-    (part, score), groups = part_and_score, learned.prior.groups
+    (part, score), first = part_and_score, learned.prior
     best, raised, scored = -np.inf, learned, list[Scores]()
     with during("the choice of the variance"):
         for times in 2.0 ** np.arange(DOUBLINGS + 1):
-            prior = learned.prior.rebuilt([other_start(group.spec, (1.0, times)) for group in groups], learned.prior.Z)
+            prior = first.rebuilt([other_start(first.spec, (1.0, times))], first.Z)
             point = posterior_of(part, replace(raised, prior=prior))
             scores = score(point)
             total = float(scores.weight @ scores.values) - 0.5 * np.log(times) ** 2
@@ -49,8 +49,8 @@ def raised_variance(fit: Fit, learned: Candidate) -> Candidate:
             best, raised = total, raised.at(point.q, point.site)
             fit.run.update(point.q, point.site)
     if len(scored) > 1:
-        what = f"{2.0 ** (len(scored) - 1):g} times the variance of the kernel"
-        accept(scored[-1].above(scored[0]), what, fit.run.history)
+        option = f"{2.0 ** (len(scored) - 1):g} times the variance of the kernel"
+        accept(scored[-1].above(scored[0]), option, fit.run.history)
     return raised
 
 

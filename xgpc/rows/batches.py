@@ -97,6 +97,6 @@ class BatchSource:
         numbers, order = np.unique(rows, return_inverse=True)
         parts = []
         for block in self:
-            here = numbers[slice(*np.searchsorted(numbers, [block.start, block.start + len(block)]))] - block.start
-            parts.append(Rows(block.X, block.y, block.weight).part(here))
+            first, end = np.searchsorted(numbers, [block.start, block.start + len(block)])
+            parts.append(Rows(block.X, block.y, block.weight).part(numbers[first:end] - block.start))
         return ArraySource(*joined(parts)).sample(order, scale)

@@ -45,8 +45,8 @@ class Cache(dict[str, tuple[object, Any]]):
 
     def at(self, kind: str, key: object) -> Any:
         """The last value of a kind if it has this key, else None."""
-        known, value = self.get(kind, (None, None))
-        return value if known == key else None
+        last_key, value = self.get(kind, (None, None))
+        return value if last_key == key else None
 
     def made(self, kind: str, key: object, make: Callable[[], Made]) -> Made:
         """As ``at``; a missing value is made and kept."""
@@ -63,7 +63,7 @@ class Block:
     Parameters
     ----------
     start : int, number of the first row in the source
-    given, y, weight : rows (rows, d), labels (rows,) and weights (rows,) of ``ArraySource``
+    matrix, y, weight : rows (rows, d), dense or sparse, labels (rows,) and weights (rows,) of ``ArraySource``
     cache_bytes : int, memory for whitened rows
 
     Attributes
@@ -71,12 +71,12 @@ class Block:
     cache : Cache, the only part that changes; a pickled block has an empty one
     """
 
-    def __init__(self, start: int, given: MatrixLike, y: np.ndarray, weight: np.ndarray, cache_bytes: int):
-        self.start, self.given, self.y, self.weight = start, given, y, weight
+    def __init__(self, start: int, matrix: MatrixLike, y: np.ndarray, weight: np.ndarray, cache_bytes: int):
+        self.start, self.matrix, self.y, self.weight = start, matrix, y, weight
         self.cache_bytes, self.cache = cache_bytes, Cache()
 
     def __len__(self) -> int:
-        return self.given.shape[0]
+        return self.matrix.shape[0]
 
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "cache": Cache()}
@@ -84,7 +84,7 @@ class Block:
     @property
     def X(self) -> np.ndarray:
         """The rows; those of a sparse matrix become dense on each access."""
-        return self.given if isinstance(self.given, np.ndarray) else dense(self.given)
+        return self.matrix if isinstance(self.matrix, np.ndarray) else dense(self.matrix)
 
     @property
     def rows(self) -> slice:

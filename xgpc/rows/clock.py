@@ -24,12 +24,12 @@ class OutOfTime(Exception):
 
 
 @contextmanager
-def during(what: str) -> Iterator[None]:
+def during(part: str) -> Iterator[None]:
     """Name the part that an ``OutOfTime`` interrupts, where it passes; the innermost name counts."""
     try:
         yield
     except OutOfTime as end:
-        end.where = end.where or what
+        end.where = end.where or part
         raise
 
 
@@ -54,8 +54,8 @@ class Clock:
         return self._stopped_by or f"max_time={self.seconds:g}"
 
     @property
-    def left(self) -> float:
-        """Seconds left, not negative."""
+    def seconds_left(self) -> float:
+        """Not negative; 0 once the clock is stopped."""
         return 0.0 if self._stopped_by else max(0.0, self._began + self.seconds - self._now())
 
     def has_passed(self, share: float = 1.0) -> bool:
@@ -84,7 +84,7 @@ def stopped_by_interrupts(clock: Clock) -> AbstractContextManager[object]:
     """
     if threading.current_thread() is not threading.main_thread():
         return nullcontext()
-    before, n_signals = signal.getsignal(signal.SIGINT), 0
+    handler_before, n_signals = signal.getsignal(signal.SIGINT), 0
 
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal n_signals
@@ -94,5 +94,5 @@ def stopped_by_interrupts(clock: Clock) -> AbstractContextManager[object]:
         clock.stop()
 
     # None is a handler that was not installed from Python; it cannot be restored.
-    after = signal.SIG_DFL if before is None else before
-    return Held(lambda _: signal.signal(signal.SIGINT, stop), lambda _: signal.signal(signal.SIGINT, after))
+    handler_after = signal.SIG_DFL if handler_before is None else handler_before
+    return Held(lambda _: signal.signal(signal.SIGINT, stop), lambda _: signal.signal(signal.SIGINT, handler_after))

@@ -9,6 +9,7 @@ from scipy import sparse
 from scipy.optimize import minimize_scalar
 
 from ..names import MatrixLike
+from .executor import parts_of
 from .source import ArraySource
 
 # Rows whose hashes are made at a time: their bits stay in cache.
@@ -103,9 +104,9 @@ class Places:
         label of a row there; otherwise its label follows ``log_p`` (r, C)."""
         rows, place = self.find(X)
         share = self.totals[place] / np.sum(self.totals[place], axis=1, keepdims=True)
-        same = np.log(agreement * share, out=np.full(share.shape, -np.inf), where=share > 0.0)
+        log_repeated = np.log(agreement * share, out=np.full(share.shape, -np.inf), where=share > 0.0)
         recalled = log_p.copy()
-        recalled[rows] = np.logaddexp(np.log1p(-agreement) + log_p[rows], same)
+        recalled[rows] = np.logaddexp(np.log1p(-agreement) + log_p[rows], log_repeated)
         return recalled
 
 
@@ -135,11 +136,11 @@ def contradicted(places: np.ndarray, codes: np.ndarray) -> float:
     """
     _, first, counts = np.unique(codes, return_index=True, return_counts=True)
     # The codes of a place follow each other.
-    here = places[first]
-    starts = np.flatnonzero(np.diff(here, prepend=-1))
-    n_here, most = np.add.reduceat(counts, starts), np.maximum.reduceat(counts, starts)
-    several = n_here > 1
-    return float(np.sum((n_here - most)[several]) / max(1, np.sum(n_here[several])))
+    place_of_code = places[first]
+    starts = np.flatnonzero(np.diff(place_of_code, prepend=-1))
+    rows_at_place, rows_of_main_label = np.add.reduceat(counts, starts), np.maximum.reduceat(counts, starts)
+    several = rows_at_place > 1
+    return float(np.sum((rows_at_place - rows_of_main_label)[several]) / max(1, np.sum(rows_at_place[several])))
 
 
 def first_of_each(X: MatrixLike, y: np.ndarray) -> np.ndarray:
@@ -150,11 +151,11 @@ def first_of_each(X: MatrixLike, y: np.ndarray) -> np.ndarray:
     _, starts, inverse = np.unique(_hashes(X, y), return_index=True, return_inverse=True)
     first = starts[inverse]
     # Of a million rows that all differ, two have the same key with a probability below 1e-6; such a row stays apart.
-    (later,) = np.nonzero(first != np.arange(len(first)))
-    others = X[later] != X[first[later]]
+    (later_rows,) = np.nonzero(first != np.arange(len(first)))
+    others = X[later_rows] != X[first[later_rows]]
     features_differ = np.diff(others.tocsr().indptr) > 0 if sparse.issparse(others) else np.any(others, axis=1)
-    differ = (y[later] != y[first[later]]) | features_differ
-    first[later[differ]] = later[differ]
+    differ = (y[later_rows] != y[first[later_rows]]) | features_differ
+    first[later_rows[differ]] = later_rows[differ]
     return first
 
 
@@ -165,8 +166,7 @@ def _hashes(X: MatrixLike, y: np.ndarray) -> np.ndarray:
     keys = y.astype(np.int64).astype(np.uint64) * factors[-1]
     if sparse.issparse(X):
         return keys + sparse.csr_array((_mixed(X.data), X.indices, X.indptr), shape=X.shape) @ factors[:-1]
-    for start in range(0, len(X), HASHED_ROWS):
-        part = slice(start, start + HASHED_ROWS)
+    for part in parts_of(len(X), HASHED_ROWS):
         keys[part] += _mixed(X[part]) @ factors[:-1]
     return keys
 

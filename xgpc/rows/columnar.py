@@ -60,8 +60,8 @@ class ArrowRows:
             raise ValueError(f"weight={weight!r} is for training rows: name their target, too.")
         self._others = others = [name for name in (target, weight) if name is not None]
         self.index = [name for name in index_in(dataset.schema) if name not in others] if columns is None else []
-        rest = [name for name in names if name not in (*others, *self.index)]
-        self.feature_names = rest if columns is None else list(columns)
+        all_features = [name for name in names if name not in (*others, *self.index)]
+        self.feature_names = all_features if columns is None else list(columns)
         self._dataset, self.target, self._weight = dataset, target, weight
         used = [*self.feature_names, *others]
         if absent := [name for name in used if name not in names]:
@@ -106,8 +106,8 @@ class ArrowBatches:
 def near_names(absent: Sequence[str], names: Sequence[str]) -> str:
     """Return, in brackets, the names that absent ones may have meant; empty if there are none."""
     lower = {name.lower(): repr(name) for name in names}
-    near = [lower[match] for name in absent for match in get_close_matches(name.lower(), lower, n=1)]
-    return f" (did you mean {', '.join(near)}?)" if near else ""
+    meant = [lower[match] for name in absent for match in get_close_matches(name.lower(), lower, n=1)]
+    return f" (did you mean {', '.join(meant)}?)" if meant else ""
 
 
 def _values(column: Array) -> np.ndarray:

@@ -80,9 +80,9 @@ def _nodes(
         rows = np.flatnonzero(count == number)
         # Invert the cumulated panels of all rows by one interpolation, with each row in an interval of its own.
         offset = 2.0 * np.arange(len(rows))[:, None]
-        at = offset + np.linspace(0.0, 1.0, number + 1)
-        known = offset + panels[rows] / panels[rows, -1:]
-        edges = np.interp(at.ravel(), known.ravel(), mesh[rows].ravel()).reshape(at.shape)
+        wanted = offset + np.linspace(0.0, 1.0, number + 1)
+        cumulated = offset + panels[rows] / panels[rows, -1:]
+        edges = np.interp(wanted.ravel(), cumulated.ravel(), mesh[rows].ravel()).reshape(wanted.shape)
         half = 0.5 * np.diff(edges, axis=1)[:, :, None]
         t = (0.5 * (edges[:, 1:] + edges[:, :-1])[:, :, None] + half * NODES).reshape(len(rows), -1)
         yield rows, t, (half * WEIGHTS).reshape(t.shape)
@@ -123,17 +123,15 @@ def _floors(
     the means, and points whose distance from low grows geometrically.
     """
     rows, place = np.unique(r, return_inverse=True)
-    m, s, ends = mean[rows], scale[rows], low[rows, None]
+    m, s, lows = mean[rows], scale[rows], low[rows, None]
     unit = s.min(axis=1, keepdims=True)
-    points = ends - unit * np.expm1(np.log1p((ends - m.min(axis=1, keepdims=True)) / unit) * FLOOR_MESH)
-    points = np.sort(np.concatenate([points, np.minimum(m, ends)], axis=1), axis=1)
+    points = lows - unit * np.expm1(np.log1p((lows - m.min(axis=1, keepdims=True)) / unit) * FLOOR_MESH)
+    points = np.sort(np.concatenate([points, np.minimum(m, lows)], axis=1), axis=1)
     log_cdf, _ = family.logs(points[:, None, :] - m[:, :, None], s[:, :, None])
     roots = np.sqrt(-2.0 * log_cdf.sum(axis=1))
-    t = mean[r, y, None]
-    t = t + (low[r, None] - t) * FLOOR_AT
-    u = t - mean[r, y, None]
-    own, _ = family.logs(u, scale[r, y, None])
-    value = family.log_survival(u, scale[r, y, None]) - own
+    own_mean, own_scale = mean[r, y, None], scale[r, y, None]
+    t = own_mean + (low[r, None] - own_mean) * FLOOR_AT
+    value = family.log_survival(t - own_mean, own_scale) - family.logs(t - own_mean, own_scale)[0]
     ends = np.searchsorted(place, np.arange(len(rows) + 1))
     for i, (start, stop) in enumerate(pairwise(ends)):
         value[start:stop] -= 0.5 * np.interp(t[start:stop], points[i], roots[i]) ** 2

@@ -27,9 +27,9 @@ def _normal_logs(u: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarr
     log_ratio = np.log(0.5 * erfcx(np.sqrt(0.5) * np.abs(x)))
     tail = log_ratio - square
     # Left of the mean, x^2 / 2 cancels between density and distribution function.
-    left = x < 0.0
-    log_cdf = np.where(left, tail, np.log1p(-np.exp(tail)))
-    return log_cdf, np.where(left, -log_ratio, -square - log_cdf) - np.log(scale * np.sqrt(2.0 * np.pi))
+    is_left = x < 0.0
+    log_cdf = np.where(is_left, tail, np.log1p(-np.exp(tail)))
+    return log_cdf, np.where(is_left, -log_ratio, -square - log_cdf) - np.log(scale * np.sqrt(2.0 * np.pi))
 
 
 # Least variance of a latent value plus noise: without any variance the quadrature has no scale.

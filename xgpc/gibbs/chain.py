@@ -12,8 +12,6 @@ from ..kernels.spec import KernelSpec
 
 # (c (n,), generator) -> draws (n,) from PG(1, c)
 PolyaGamma = Callable[[np.ndarray, np.random.Generator], np.ndarray]
-# Chains start apart, for R-hat: with so many times the standard deviation of the normal approximation.
-DISPERSION = 1.5
 
 
 class Whitening:
@@ -106,8 +104,8 @@ class Conditional:
         log_uniform = np.log(rng.uniform(size=count))
         path = np.zeros(count + 1, dtype=np.intp)
         for step in range(1, count + 1):
-            here = path[step - 1]
-            path[step] = step if log_uniform[step - 1] < log_weight[step] - log_weight[here] else here
+            current = path[step - 1]
+            path[step] = step if log_uniform[step - 1] < log_weight[step] - log_weight[current] else current
         return Z[:, path], F[:, path], int(np.count_nonzero(np.diff(path)))
 
 
@@ -130,7 +128,8 @@ class Chain:
         ``advance`` is called before each sweep, and ends the chain if it returns False.
         """
         model, rng = self._proposals.model, np.random.default_rng(self._seed)
-        _, F = self._proposals.draw(1, rng, DISPERSION)
+        # Chains start apart, for R-hat.
+        _, F = self._proposals.draw(1, rng, scale=1.5)
         n_states, n_sweeps = len(self.draws) * self._thin, 0
         while self.count < n_states and advance():
             # Given omega, a Polya-Gamma variable, y / (2 omega) is a normal observation of f with variance 1 / omega.

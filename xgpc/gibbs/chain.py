@@ -113,12 +113,12 @@ class Chain:
     """A Markov chain: every ``thin``-th state z as a draw, with watched values, and sums over all states."""
 
     def __init__(
-        self, proposals: Conditional, watched: np.ndarray, seed: np.random.SeedSequence, n_samples: int, thin: int
+        self, proposals: Conditional, watched_rows: np.ndarray, seed: np.random.SeedSequence, n_samples: int, thin: int
     ) -> None:
-        self._proposals, self._rows, self._seed, self._thin = proposals, watched, seed, thin
+        self._proposals, self._watched_rows, self._seed, self._thin = proposals, watched_rows, seed, thin
         self.whitening = proposals.model.whitening
         r = proposals.model.A.shape[1]
-        self.draws, self.watched = np.empty((n_samples, r)), np.empty((n_samples, len(watched) + 1))
+        self.draws, self.watched = np.empty((n_samples, r)), np.empty((n_samples, len(watched_rows) + 1))
         self.sum, self.squares = np.zeros(r), np.zeros((r, r))
         self.count = self.n_proposed = self.n_accepted = 0
 
@@ -151,5 +151,5 @@ class Chain:
         kept = number[picked] // self._thin - 1
         self.draws[kept] = Z[:, picked].T
         self.watched[kept, 0] = self._proposals.model.log_likelihood(F[:, picked])
-        self.watched[kept, 1:] = F[np.ix_(self._rows, picked)].T
+        self.watched[kept, 1:] = F[np.ix_(self._watched_rows, picked)].T
         self.count += Z.shape[1]

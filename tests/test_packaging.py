@@ -23,7 +23,7 @@ from xgpc import names
 from xgpc.learning.inducing import METHODS
 from xgpc.learning.stages import SCHEMES
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.likelihoods.softmax import gumbel_normal_tables, hazard_table
+from xgpc.likelihoods.softmax import softmax_table
 from xgpc.linear import BOUNDS
 
 ROOT = Path(__file__).parent.parent
@@ -242,12 +242,11 @@ def test_stubs_say_what_compiled_modules_have(name):
 
 def test_stored_tables_are_those_that_the_tool_makes():
     made = run_path(str(ROOT / "tools" / "softmax_tables.py"))
-    for stored, make in ((gumbel_normal_tables, "gumbel_normal_tables"), (hazard_table, "hazard_table")):
-        expected = made[make]()
-        # Coefficients of high powers have the errors of a least squares fit.
-        tol = 1e-9 if make == "gumbel_normal_tables" else 1e-5
-        np.testing.assert_allclose(stored(), expected, rtol=tol, atol=tol * np.max(np.abs(expected)))
-        assert not stored().flags.writeable
+    # Coefficients of high powers have the errors of a least squares fit.
+    for name, make, tol in (("gumbel_normal", "gumbel_normal_tables", 1e-9), ("hazard", "hazard_table", 1e-5)):
+        stored, expected = softmax_table(name), made[make]()
+        np.testing.assert_allclose(stored, expected, rtol=tol, atol=tol * np.max(np.abs(expected)))
+        assert not stored.flags.writeable
 
 
 # What the modules of tests may import: each stands alone and takes what it shares with others from ``support``.

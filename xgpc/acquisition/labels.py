@@ -51,8 +51,6 @@ MANY_POINTS, FEW_POINTS = 8192, 512
 LEAST_VARIANCE = 1e-8
 # Elements of a large temporary array.
 ELEMENTS = 2_000_000
-# For each choice, ``select`` scores this many of the best rows again, then twice as many, and so on.
-SCORED = 500
 
 
 def likelihood_of(model: BaseEstimator) -> LikelihoodBound:
@@ -122,14 +120,14 @@ class Labelled:
         """The rows of some arrays, of which ``pending`` ones have a label and are then left out."""
         self._record = likelihood_of(model)
         refuse_no_joint(model)
-        each = [dense(model._rows(part)) for part in (*rows, *(() if pending is None else (pending,)))]
-        together = np.concatenate(each)
-        self.mean, self.variance = (moment.T for moment in model._latent_at(together))
-        self._columns = model.posterior_.covariance_columns(together, model.n_jobs)
+        arrays = [dense(model._rows(part)) for part in (*rows, *(() if pending is None else (pending,)))]
+        every_row = np.concatenate(arrays)
+        self.mean, self.variance = (moment.T for moment in model._latent_at(every_row))
+        self._columns = model.posterior_.covariance_columns(every_row, model.n_jobs)
         self._lowered: list[np.ndarray] = []
-        self.sizes = [len(part) for part in each[: len(rows)]]
+        self.sizes = [len(part) for part in arrays[: len(rows)]]
         n = sum(self.sizes)
-        for i in range(n, len(together)):
+        for i in range(n, len(every_row)):
             self.label(i)
         self.mean, self.variance = self.mean[:n], self.variance[:n]
         self._lowered = [column[:n] for column in self._lowered]
@@ -151,7 +149,7 @@ def latent(
 ) -> tuple[np.ndarray, ...]:
     """``predict_latent``, once the labels of ``pending`` rows are known, whatever they will be."""
     if pending is None:
-        return model.predict_latent(X, return_grad=True) if return_grad else model.predict_latent(X)
+        return model.predict_latent(X, return_grad=return_grad)
     if return_grad:
         raise ValueError("Scores with pending rows have no gradient: leave return_grad=False, or pending=None.")
     rows = Labelled(model, X, pending=pending)
@@ -171,8 +169,8 @@ def of_deviation(mean: np.ndarray, variance: np.ndarray, *by_x: np.ndarray) -> t
     if not by_x:
         return mean, std
     by_mean, by_variance = by_x
-    known = std[:, None] > 0.0
-    return mean, std, by_mean, np.divide(0.5 * by_variance, std[:, None], out=np.zeros_like(by_variance), where=known)
+    by_std = np.divide(0.5 * by_variance, std[:, None], out=np.zeros_like(by_variance), where=std[:, None] > 0.0)
+    return mean, std, by_mean, by_std
 
 
 def with_gradient(score: np.ndarray, slopes: Iterable[np.ndarray], by_x: Iterable[np.ndarray]) -> Scores:
@@ -252,29 +250,30 @@ def _information(record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray
     if record.is_step:
         # Label noise has the same entropy at all latent values but ties, which only values without variance have.
         at_mean = ~np.any(variance.reshape(len(mean), -1), axis=1)
-        left = np.full(len(mean), far_entropies(record, mean.shape[1] if mean.ndim == 2 else 2)[0])
-        left[at_mean] = entropy(record.log_probabilities_given(mean[at_mean]))
+        conditional = np.full(len(mean), far_entropies(record, mean.shape[1] if mean.ndim == 2 else 2)[0])
+        conditional[at_mean] = entropy(record.log_probabilities_given(mean[at_mean]))
     elif mean.ndim == 1:
         low, high = far_entropies(record)
-        left = _excess_moments(record, mean, variance, 1)[0] + low + (high - low) * ndtr(mean / np.sqrt(1.0 + variance))
+        share = ndtr(mean / np.sqrt(1.0 + variance))
+        conditional = _excess_moments(record, mean, variance, 1)[0] + low + (high - low) * share
     elif record.expected_entropy is not None:
-        left = record.expected_entropy(mean, variance)
+        conditional = record.expected_entropy(mean, variance)
     else:
         return _average_information(record, mean, variance)
-    return np.maximum(entropy(record.log_probabilities(mean, variance)) - left, 0.0)
+    return np.maximum(entropy(record.log_probabilities(mean, variance)) - conditional, 0.0)
 
 
 def _excess_moments(record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray, count: int) -> np.ndarray:
     """E[z^k h(f)] (count, n), k = 0, 1, ..., of the excess entropy h, f ~ N(mean, variance), z = (f - mean) / sd."""
     moments = np.zeros((count, len(mean)))
-    for known, excesses in _excess_entropy(record):
-        ends = known[0], known[-1]
+    for grid, excesses in _excess_entropy(record):
+        ends = grid[0], grid[-1]
         points = int(np.ceil(POINTS * (ends[1] - ends[0]) / (2.0 * LINK_RANGE)))
         for part in parts(len(mean), 4 * points):
             m, s = mean[part, None], np.sqrt(variance[part, None])
             low, high = np.clip(m - NORMAL_RANGE * s, *ends), np.clip(m + NORMAL_RANGE * s, *ends)
             f = low + (high - low) * np.linspace(0.0, 1.0, points)
-            excess = np.interp(f, known, excesses)
+            excess = np.interp(f, grid, excesses)
             with np.errstate(divide="ignore", invalid="ignore"):
                 z = (f - m) / s
                 term = np.exp(-0.5 * z**2) * ((high - low) / (np.sqrt(2.0 * np.pi) * s) / (points - 1))
@@ -302,11 +301,11 @@ def _excess_entropy(record: LikelihoodBound) -> list[tuple[np.ndarray, np.ndarra
     cuts = np.array(record.values) if record.is_ordinal else np.zeros(1)
     least, most = far_entropies(record)
     tables = []
-    for near in np.split(cuts, np.flatnonzero(np.diff(cuts) > 2.0 * LINK_RANGE) + 1):
-        low, high = near[0] - LINK_RANGE, near[-1] + LINK_RANGE
+    for close_cuts in np.split(cuts, np.flatnonzero(np.diff(cuts) > 2.0 * LINK_RANGE) + 1):
+        low, high = close_cuts[0] - LINK_RANGE, close_cuts[-1] + LINK_RANGE
         f = np.linspace(low, high, 1 + int(np.ceil((high - low) / SPACING)))
         # In parts, because the probabilities of many classes take much memory.
-        entropies = [entropy(record.log_probabilities_given(part)) for part in np.array_split(f, len(near))]
+        entropies = [entropy(record.log_probabilities_given(part)) for part in np.array_split(f, len(close_cuts))]
         tables.append((f, np.concatenate(entropies) - least - (most - least) * ndtr(f)))
     return tables
 
@@ -434,14 +433,14 @@ def select(
 
 
 def _best(
-    before: np.ndarray, function: Score, record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray
+    old_scores: np.ndarray, function: Score, record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray
 ) -> tuple[int, np.ndarray]:
     """The row with the highest new score, and all scores: new ones, and old ones of rows that cannot be the best.
 
     Scores fall, so that a row whose old score is not higher than the best new one need not be scored (Minoux 1978:
     accelerated greedy algorithm). Rows with the score minus infinity are not chosen.
     """
-    scores, is_new, size = before.copy(), np.isneginf(before), SCORED
+    scores, is_new, size = old_scores.copy(), np.isneginf(old_scores), 500
     while True:
         highest = np.max(scores[is_new], initial=-np.inf)
         others = np.flatnonzero(~is_new & (scores > highest))

@@ -31,7 +31,6 @@ from ..rows.block import dense
 from .labels import Labelled, Scores, likelihood_of, log_probabilities, moments, parts, refuse_no_joint, with_gradient
 from .trials import column_of_label
 
-IS_LEVEL = number(np.isfinite, "a finite number, a value of the latent function")
 # Nodes and weights of Gauss and Legendre from 0 to 1, for the angle of Plackett's formula.
 NODES, WEIGHTS = 0.5 * np.array(np.polynomial.legendre.leggauss(12)) + [[0.5], [0.0]]
 # Rows of a population that are drawn jointly: their covariance is factorised in a tenth of a second.
@@ -62,7 +61,7 @@ class FailureProbability(NamedTuple):
 
 
 def _check_level(model: BaseEstimator, level: float) -> None:
-    IS_LEVEL.check("level", level)
+    number(np.isfinite, "a finite number, a value of the latent function").check("level", level)
     if likelihood_of(model).is_multi_class:
         raise ValueError(
             "A level is one of a single latent function; this model has a function for each of its classes. Fit to two "
@@ -150,9 +149,9 @@ def misclassification_probability(
 
 def _wrong_side(distance: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, ...]:
     """``Phi(-|distance| / std)``, and its slopes by both."""
-    ratio, known = np.abs(_ratio(distance, std)), std > 0.0
-    slope = np.divide(np.exp(-0.5 * ratio**2) / np.sqrt(2.0 * np.pi), std, out=np.zeros_like(std), where=known)
-    return ndtr(-ratio), -np.sign(distance) * slope, np.where(known, ratio, 0.0) * slope
+    ratio, is_uncertain = np.abs(_ratio(distance, std)), std > 0.0
+    slope = np.divide(np.exp(-0.5 * ratio**2) / np.sqrt(2.0 * np.pi), std, out=np.zeros_like(std), where=is_uncertain)
+    return ndtr(-ratio), -np.sign(distance) * slope, np.where(is_uncertain, ratio, 0.0) * slope
 
 
 @small_is_zero
@@ -203,18 +202,18 @@ def expected_misclassification_reduction(
     else:
         covariance = np.stack([rows.column(i)[n:] for i in range(n)]) if n else np.empty((0, r))
     reduction, above = np.empty(n), ndtr(u)
-    now = np.mean(ndtr(-np.abs(u)))
-    for some in parts(n, 4 * r * len(NODES) * len(model.classes_)):
-        m, s = mean[some, None] + level, std[some, None]
+    present = np.mean(ndtr(-np.abs(u)))
+    for part in parts(n, 4 * r * len(NODES) * len(model.classes_)):
+        m, s = mean[part, None] + level, std[part, None]
         p = np.exp(record.log_probabilities(m[:, 0], s[:, 0] ** 2)).T[..., None]
-        angle = np.arcsin(np.clip(_ratio(covariance[some], s * spread), -1.0, 1.0))
+        angle = np.arcsin(np.clip(_ratio(covariance[part], s * spread), -1.0, 1.0))
         at_angle = angle[..., None] * NODES
         means = m[..., None] - s[..., None] * u[:, None] * np.sin(at_angle)
         slopes = record.probability_slopes(means.ravel(), ((s[..., None] * np.cos(at_angle)) ** 2).ravel())[0][..., 0].T
         integral = angle * ((slopes.reshape(-1, *at_angle.shape) * np.cos(at_angle)) @ WEIGHTS)
         # Of each label (labels, candidates, reference rows).
-        both = p * above + np.exp(-0.5 * u**2) / np.sqrt(2.0 * np.pi) * s * integral
-        reduction[some] = now - np.mean(np.sum(np.minimum(both, p - both), axis=0), axis=1)
+        joint = p * above + np.exp(-0.5 * u**2) / np.sqrt(2.0 * np.pi) * s * integral
+        reduction[part] = present - np.mean(np.sum(np.minimum(joint, p - joint), axis=0), axis=1)
     return np.maximum(reduction, 0.0)
 
 

@@ -41,11 +41,11 @@ def expected_best(model: GPPreference, A: ArrayLike, B: ArrayLike, return_grad: 
     _check(model)
 
     # E[max(f(a) - f(b), 0)] is an expected improvement.
-    def more(*difference: np.ndarray) -> Scores:
+    def improvement(*difference: np.ndarray) -> Scores:
         mean, std, *by_x = of_deviation(*difference)
         return expected_improvement(-mean, std, 0.0, bool(by_x), *([-by_x[0], by_x[1]] if by_x else ()))
 
-    score = _of_difference(more, *model.predict_difference(A, B, return_grad))
+    score = _of_difference(improvement, *model.predict_difference(A, B, return_grad))
     if not return_grad:
         return model.predict_latent(B)[0] + score
     at_b, _, by_b, _ = model.predict_latent(B, return_grad=True)

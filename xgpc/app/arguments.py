@@ -14,7 +14,6 @@ from ..names import OptimizerName
 # The ending of files of models.
 MODEL_ENDING = ".npz"
 
-DESCRIPTION = "Fast Gaussian process classification."
 EXAMPLE = f"""\
 example:
   xgpc demo
@@ -41,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     """The parser of ``xgpc``; ``command`` of its result is the name of the command."""
     arguments = _Parser(
         prog="xgpc",
-        description=DESCRIPTION,
+        description="Fast Gaussian process classification.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -61,16 +60,16 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--target", required=True, metavar="COLUMN", help="column of the classes")
     page = "also write a page, for a browser, on how good the predictions are and what they depend on"
     evaluate.add_argument("--html", metavar="FILE", help=page)
-    ways = "CSV (.csv), compressed CSV (.csv.gz) or Parquet (.parquet); default: CSV to standard output"
-    predict.add_argument("--output", metavar="FILE", help=f"where to write: {ways}")
+    formats = "CSV (.csv), compressed CSV (.csv.gz) or Parquet (.parquet); default: CSV to standard output"
+    predict.add_argument("--output", metavar="FILE", help=f"where to write: {formats}")
     _columns(predict, "--keep", "columns to write before the predictions, such as numbers of the rows")
     _add_options(fit)
     return arguments
 
 
-def _columns(command: argparse.ArgumentParser, option: str, what: str) -> None:
+def _columns(command: argparse.ArgumentParser, option: str, help_text: str) -> None:
     """Add an option that names columns, and can be repeated."""
-    command.add_argument(option, nargs="+", action="extend", default=[], metavar="COLUMN", help=what)
+    command.add_argument(option, nargs="+", action="extend", default=[], metavar="COLUMN", help=help_text)
 
 
 def auto_or_integer(text: str) -> str | int:
@@ -97,8 +96,8 @@ def _add_options(fit: argparse.ArgumentParser) -> None:
     # The linear system is another estimator.
     systems = [name for name in SYSTEMS if name != "linear-BSVM"]
     add("--system", choices=systems, help="start from the options of a paper's system; others override them")
-    two = ", ".join(name for name in LIKELIHOODS if name not in MULTI_CLASS)
-    classes = f"for two classes: {two}; the others: for any number (default: logit, for more classes softmax)"
+    two_class = ", ".join(name for name in LIKELIHOODS if name not in MULTI_CLASS)
+    classes = f"for two classes: {two_class}; the others: for any number (default: logit, for more classes softmax)"
     add("--likelihood", choices=list(LIKELIHOODS), help=classes)
     bounds = dict.fromkeys(bound for bounds in LIKELIHOODS.values() for bound in bounds)
     add("--bound", choices=["auto", *bounds], help="bound on the evidence (default: auto, the likelihood's first)")

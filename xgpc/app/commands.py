@@ -51,8 +51,8 @@ def fit(arguments: argparse.Namespace) -> None:
     seconds = perf_counter() - start
     with writing(arguments.model):
         model.save(arguments.model)
-    made = [("read and fit", f"{seconds:.2f} s"), ("model", arguments.model)]
-    print(aligned([*summary_rows(model), *made]) + sentences("Decisions", model.decisions_))
+    results = [("read and fit", f"{seconds:.2f} s"), ("model", arguments.model)]
+    print(aligned([*summary_rows(model), *results]) + sentences("Decisions", model.decisions_))
 
 
 def _fit(model: GPClassifier, rows: Dataset, features: list[str], target: str) -> None:
@@ -73,8 +73,8 @@ def _load(path: str) -> GPClassifier:
     try:
         return GPClassifier.load(path)
     except (OSError, ValueError) as error:
-        what = f"cannot read the model {path!r}: {error.strerror}." if isinstance(error, OSError) else str(error)
-        raise ValueError(f"{what} Give a file that 'xgpc fit' saved.") from None
+        reason = f"cannot read the model {path!r}: {error.strerror}." if isinstance(error, OSError) else str(error)
+        raise ValueError(f"{reason} Give a file that 'xgpc fit' saved.") from None
 
 
 def _features(model: GPClassifier) -> dict[str, bool]:
@@ -104,7 +104,7 @@ def _predictions(
 ) -> Iterator[pa.RecordBatch]:
     """Record batches of kept columns, predicted classes, probabilities and latent moments."""
     kind, n_rows = pa.array(model.classes_.tolist()).type, 0
-    for batch in batches(rows, list(dict.fromkeys([*features, *kept]))):
+    for batch in batches(rows, [*features, *kept]):
         X = batch.select(features)
         try:
             probability = model.predict_proba(X)
@@ -134,7 +134,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
     with opened(arguments.data, [name for name in is_text if is_text[name]], target) as rows:
         features = list(_features(model)) or [name for name in rows.schema.names if name != target]
         check_names(rows, [*features, target])
-        for batch in batches(rows, list(dict.fromkeys([*features, target]))):
+        for batch in batches(rows, [*features, target]):
             labels += batch[target].to_pylist()
             X = batch.select(features)
             first_batch = X if first_batch is None else first_batch

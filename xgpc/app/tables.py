@@ -81,8 +81,8 @@ def check_names(rows: dataset.Dataset, names: Iterable[str]) -> None:
 
 
 def batches(rows: dataset.Dataset, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Record batches of some columns, in the order of the rows; without rows one empty batch."""
-    scanner = rows.scanner(columns=list(names), **in_order())
+    """Record batches of the columns with these names, in the order of the rows; without rows one empty batch."""
+    scanner = rows.scanner(columns=list(dict.fromkeys(names)), **in_order())
     record_batches = scanner.to_batches()
     yield next(record_batches, pa.RecordBatch.from_pylist([], scanner.projected_schema))
     yield from record_batches

@@ -12,8 +12,6 @@ from ..kernels.spec import KernelSpec
 
 # (c (n,), generator) -> draws (n,) from PG(1, c)
 PolyaGamma = Callable[[np.ndarray, np.random.Generator], np.ndarray]
-# Chains start apart, for R-hat: with so many times the standard deviation of the normal approximation.
-DISPERSION = 1.5
 
 
 class Whitening:
@@ -106,8 +104,8 @@ class Conditional:
         log_uniform = np.log(rng.uniform(size=count))
         path = np.zeros(count + 1, dtype=np.intp)
         for step in range(1, count + 1):
-            here = path[step - 1]
-            path[step] = step if log_uniform[step - 1] < log_weight[step] - log_weight[here] else here
+            current = path[step - 1]
+            path[step] = step if log_uniform[step - 1] < log_weight[step] - log_weight[current] else current
         return Z[:, path], F[:, path], int(np.count_nonzero(np.diff(path)))
 
 
@@ -115,12 +113,12 @@ class Chain:
     """A Markov chain: every ``thin``-th state z as a draw, with watched values, and sums over all states."""
 
     def __init__(
-        self, proposals: Conditional, watched: np.ndarray, seed: np.random.SeedSequence, n_samples: int, thin: int
+        self, proposals: Conditional, watched_rows: np.ndarray, seed: np.random.SeedSequence, n_samples: int, thin: int
     ) -> None:
-        self._proposals, self._rows, self._seed, self._thin = proposals, watched, seed, thin
+        self._proposals, self._watched_rows, self._seed, self._thin = proposals, watched_rows, seed, thin
         self.whitening = proposals.model.whitening
         r = proposals.model.A.shape[1]
-        self.draws, self.watched = np.empty((n_samples, r)), np.empty((n_samples, len(watched) + 1))
+        self.draws, self.watched = np.empty((n_samples, r)), np.empty((n_samples, len(watched_rows) + 1))
         self.sum, self.squares = np.zeros(r), np.zeros((r, r))
         self.count = self.n_proposed = self.n_accepted = 0
 
@@ -130,7 +128,8 @@ class Chain:
         ``advance`` is called before each sweep, and ends the chain if it returns False.
         """
         model, rng = self._proposals.model, np.random.default_rng(self._seed)
-        _, F = self._proposals.draw(1, rng, DISPERSION)
+        # Chains start apart, for R-hat.
+        _, F = self._proposals.draw(1, rng, scale=1.5)
         n_states, n_sweeps = len(self.draws) * self._thin, 0
         while self.count < n_states and advance():
             # Given omega, a Polya-Gamma variable, y / (2 omega) is a normal observation of f with variance 1 / omega.
@@ -152,5 +151,5 @@ class Chain:
         kept = number[picked] // self._thin - 1
         self.draws[kept] = Z[:, picked].T
         self.watched[kept, 0] = self._proposals.model.log_likelihood(F[:, picked])
-        self.watched[kept, 1:] = F[np.ix_(self._rows, picked)].T
+        self.watched[kept, 1:] = F[np.ix_(self._watched_rows, picked)].T
         self.count += Z.shape[1]

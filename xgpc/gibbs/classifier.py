@@ -30,8 +30,6 @@ from ..status import warn_user
 from .chain import Chain, Conditional, Model, PolyaGamma, Whitening
 from .diagnostics import effective_sample_size, split_r_hat
 
-# The diagnostics watch the latent values at this many rows, and the log likelihood.
-WATCHED = 100
 # Chains with a larger R-hat disagree (Vehtari et al. 2021, section 4).
 LARGEST_R_HAT = 1.01
 # Predictions take so many rows at a time that these times the draws are about this many values.
@@ -153,8 +151,8 @@ class GibbsClassifier(LatentClassifier):
     def _check_parameters(self) -> None:
         least = {"n_samples": 4, "thin": 1, "n_warmup": 0, "n_chains": 1, "n_proposals": 0}
         array = Rule(lambda value: not isinstance(value, str) and np.ndim(value) == 2, "a numeric array (m, d)")
-        own = {"inducing_points": one_of("all", array), **{name: integer(low) for name, low in least.items()}}
-        check_allowed(self, own)
+        rules = {"inducing_points": one_of("all", array), **{name: integer(low) for name, low in least.items()}}
+        check_allowed(self, rules)
         _polya_gamma_sampler()
 
     def _start(self, rows: np.ndarray, labels: np.ndarray) -> list[Chain]:
@@ -182,8 +180,9 @@ class GibbsClassifier(LatentClassifier):
         mean, variance = q.marginals(rows, self.n_jobs)
         _, precision, linear = sites_at(record_of("logit", "exact").site(), mean, variance, labels)
         proposals = Conditional(Model(whitening, rows, labels), precision, linear)
-        watched = np.sort(random_state.permutation(len(rows))[:WATCHED])
-        return [Chain(proposals, watched, seed, self.n_samples, self.thin) for seed in seeds]
+        # The diagnostics watch the latent values at these rows, and the log likelihood.
+        watched_rows = np.sort(random_state.permutation(len(rows))[:100])
+        return [Chain(proposals, watched_rows, seed, self.n_samples, self.thin) for seed in seeds]
 
     def _run(self, chains: list[Chain]) -> list[Chain]:
         """Run the chains, each in a thread."""
@@ -271,8 +270,8 @@ class GibbsClassifier(LatentClassifier):
         draws = self.samples_.reshape(-1, self.samples_.shape[-1])
         for part, A, residual in self._blocks(X):
             means = A @ draws.T
-            each = logit_log_probabilities(means.ravel(), np.repeat(residual, len(draws)))
-            log_proba[part] = logsumexp(each.reshape(*means.shape, 2), axis=1)
+            log_p = logit_log_probabilities(means.ravel(), np.repeat(residual, len(draws)))
+            log_proba[part] = logsumexp(log_p.reshape(*means.shape, 2), axis=1)
         return log_proba - logsumexp(log_proba, axis=1, keepdims=True)
 
     def sample_latent(self, X: ArrayLike) -> np.ndarray:

@@ -73,7 +73,7 @@ class AxisMatern(StationaryKernelMixin, NormalizedKernelMixin, Kernel):
 
     @property
     def anisotropic(self) -> bool:
-        return np.ndim(self.length_scale) > 0 and np.size(self.length_scale) > 1
+        return np.size(self.length_scale) > 1
 
     @property
     def hyperparameter_length_scale(self) -> Hyperparameter:

@@ -55,12 +55,12 @@ class CalledKernel:
     def _variances(self, kernel: Kernel, X: np.ndarray) -> np.ndarray:
         if self.part == "noise" and not self.has_noise:
             return np.zeros(len(X))
-        both = np.asarray(kernel.diag(X), dtype=np.float64)
+        total = np.asarray(kernel.diag(X), dtype=np.float64)
         if self.part == "both" or not self.has_noise:
-            return both
+            return total
         # As everywhere in scikit-learn, k(X, Y) has no noise.
         latent = np.array([kernel(row, row)[0, 0] for row in X[:, None]])
-        return latent if self.part == "latent" else both - latent
+        return latent if self.part == "latent" else total - latent
 
     def values(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """k(X, Z) (n, m)."""
@@ -89,8 +89,8 @@ class CalledKernel:
 
     def variances_gradient(self, variance: np.ndarray, X: np.ndarray, g: np.ndarray, noise_alone: bool) -> np.ndarray:
         """Derivatives (n_theta,) of the sum of g k(x, x), or of its noise, for g (n,)."""
-        of = CalledKernel(self.kernel, "noise") if noise_alone else self
-        return self._by_theta(variance, lambda kernel: g @ of._variances(kernel, X))
+        part = CalledKernel(self.kernel, "noise") if noise_alone else self
+        return self._by_theta(variance, lambda kernel: g @ part._variances(kernel, X))
 
     def row_gradients(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray, G: np.ndarray) -> np.ndarray:
         """As ``InducingKernel.row_gradients``, (g, n, d) for G (g, m, n)."""

@@ -15,12 +15,6 @@ from .wrappers import ActiveDims
 LISTED = 10
 
 
-def _described(names: Sequence[str]) -> str:
-    """Number and names of features, for messages."""
-    listed = ", ".join(names[:LISTED]) + (", ..." if len(names) > LISTED else "")
-    return f"{len(names)} features ({listed})"
-
-
 @dataclass(frozen=True, eq=False)
 class Groups:
     """Groups of features that come from the same column of a table; a kernel may have one length scale per group."""
@@ -71,18 +65,20 @@ class Features(NamedTuple):
         if size == len(seen) or size == 1:
             places[seen] = np.arange(size)
             return places
-        index, names = (seen, ()) if groups is None else (groups.index[seen], groups.names)
-        # In the order in which the groups come.
-        distinct, first, group = np.unique(index, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        if size == len(distinct):
-            places[seen] = np.argsort(order)[group]
-        else:
-            what, more = f"{len(seen)} features", ""
-            if groups is not None:
-                what = _described([names[g] for g in distinct[order]])
-                more = f"; or {len(seen)}, one per column of the matrix these become"
-            where = "X has" if self.columns is None else "its columns are"
-            wanted = f"give one length scale, or one per feature{more}"
-            raise ValueError(f"The kernel {kernel} has {size} length scales but {where} {what}; {wanted}.")
-        return places
+        described, alternative = f"{len(seen)} features", ""
+        if groups is not None:
+            # In the order in which the groups come.
+            distinct, first, group = np.unique(groups.index[seen], return_index=True, return_inverse=True)
+            order = np.argsort(first)
+            if size == len(distinct):
+                places[seen] = np.argsort(order)[group]
+                return places
+            names = [groups.names[g] for g in distinct[order]]
+            listed = ", ".join(names[:LISTED]) + (", ..." if len(names) > LISTED else "")
+            described = f"{len(names)} features ({listed})"
+            alternative = f"; or {len(seen)}, one per column of the matrix these become"
+        where = "X has" if self.columns is None else "its columns are"
+        raise ValueError(
+            f"The kernel {kernel} has {size} length scales but {where} {described}; give one length scale, or one per "
+            f"feature{alternative}."
+        )

@@ -29,9 +29,8 @@ from .factors import FACTORS, LOG_FACTORS, Factor, Logarithms, LogFactor, Size
 from .features import LISTED, Features, Groups
 from .wrappers import ActiveDims, KernelOfRows, Precomputed, Sphere, Tanimoto
 
-COMPOSITIONS = (Sum, Product, Exponentiation)
 # All supported kernel classes by name; saved models may contain these only.
-KERNELS = {kind.__name__: kind for kind in (ConstantKernel, WhiteKernel, *FACTORS, *COMPOSITIONS)}
+KERNELS = {kind.__name__: kind for kind in (ConstantKernel, WhiteKernel, *FACTORS, Sum, Product, Exponentiation)}
 KERNELS |= {kind.__name__: kind for kind in (ActiveDims, Precomputed, Sphere, Tanimoto)}
 # The reciprocal of a smaller number overflows.
 LEAST_PARAMETER = 1e-300
@@ -397,13 +396,13 @@ class KernelSpec:
         other.terms = [term for term in self.terms if not term.noise]
         if self.called is not None:
             other.called = CalledKernel(self.called.kernel, "latent")
-        for name in ("factors", "length_scales", "logarithms", "_structure", "_given"):
+        for name in ("factors", "length_scales", "logarithms", "_structure", "_template_values"):
             vars(other).pop(name, None)
         return other
 
     def at(self, inducing_points: np.ndarray) -> InducingKernel:
         """The compiled kernel between rows and inducing points (m, d)."""
-        logs, values, (noise, term, family) = self.logarithms, self._given, self._structure
+        logs, values, (noise, term, family) = self.logarithms, self._template_values, self._structure
         n_terms, n_factors = len(noise), len(family)
         # An overflow gives infinity, and the Cholesky factorisation then reports it.
         with np.errstate(over="ignore", under="ignore"):
@@ -416,7 +415,7 @@ class KernelSpec:
         return InducingKernel(values[:n_terms], noise, term, family, shape, scale, inducing_points, self.called)
 
     @cached_property
-    def _given(self) -> np.ndarray:
+    def _template_values(self) -> np.ndarray:
         """The parameters in the order of ``Logarithms``, as the kernel has them; exponentials would round them."""
         if self.called is not None:
             return np.exp(self.theta) if len(self.theta) else np.ones(1)

@@ -13,13 +13,12 @@ from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, NormalizedK
 
 from ..names import MatrixLike
 from ..ranges import as_csr, small_is_zero
+from .called import ROW_STEP
 
 # Averages, such as inducing points, exceed the range of the rows by rounding errors.
 ROUNDING = 1e-9
 # The same for the diagonal of a given matrix, which may be float32.
 DIAGONAL_ROUNDING = 1e-6
-# Steps of differences by the rows, up to 3e-5 of their standard deviation, go beyond a pole to the other side.
-LARGEST_LATITUDE = 90.0 + 90.0 * 3e-5
 # Covariances of rows, and with ``eval_gradient`` also their gradient
 Covariances = np.ndarray | tuple[np.ndarray, np.ndarray]
 
@@ -181,15 +180,17 @@ class Sphere(KernelOfRows):
 
     def _rows(self, X: ArrayLike) -> np.ndarray:
         X = np.atleast_2d(np.asarray(X, dtype=np.float64))
-        if X.shape[1] != 2 or not (np.all(np.abs(X[:, 0]) <= LARGEST_LATITUDE) and np.all(np.isfinite(X))):
+        # Three steps of a difference by the rows go beyond a pole to the other side.
+        most = 90.0 * (1.0 + 3.0 * ROW_STEP)
+        if X.shape[1] != 2 or not (np.all(np.abs(X[:, 0]) <= most) and np.all(np.isfinite(X))):
             raise ValueError(
                 "Sphere needs two columns, latitude from -90 to 90 and finite longitude in degrees; got "
                 f"{X.shape[1]} columns, the first up to {np.max(np.abs(X[:, 0]), initial=0.0):.6g}. For two columns of "
                 "more, give ActiveDims(Sphere(...), columns)."
             )
         latitude, longitude = np.deg2rad(X).T
-        across = np.cos(latitude)
-        return np.column_stack([across * np.cos(longitude), across * np.sin(longitude), np.sin(latitude)])
+        radius = np.cos(latitude)
+        return np.column_stack([radius * np.cos(longitude), radius * np.sin(longitude), np.sin(latitude)])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.kernel})"
@@ -231,8 +232,8 @@ class Tanimoto(WithoutParameters):
             )
         X, Z = np.maximum(X, 0.0), np.maximum(Y, 0.0)
         # min(x, z) = (x + z - |x - z|) / 2, and max with a plus.
-        total, apart = np.sum(X, axis=1)[:, None] + np.sum(Z, axis=1), cdist(X, Z, "cityblock")
-        return np.divide(total - apart, total + apart, out=np.ones_like(total), where=total > 0.0)
+        total, distance = np.sum(X, axis=1)[:, None] + np.sum(Z, axis=1), cdist(X, Z, "cityblock")
+        return np.divide(total - distance, total + distance, out=np.ones_like(total), where=total > 0.0)
 
 
 class Precomputed(WithoutParameters):
@@ -275,13 +276,13 @@ class Precomputed(WithoutParameters):
                 "needs r further columns: their covariances with each other."
             )
         columns = np.argmax(Y, axis=1)
-        K, among = X[:, columns], Y[:, columns]
+        K, gram = X[:, columns], Y[:, columns]
         if np.max(np.abs(K), initial=0.0) > 1.0 + DIAGONAL_ROUNDING:
             raise ValueError(
                 "Covariances of rows with ones on their diagonal are between -1 and 1; got one of size "
                 f"{np.max(np.abs(K)):.6g}. Divide those of new rows by the roots of both rows' variances, too."
             )
-        if not np.allclose(among, among.T, rtol=0.0, atol=DIAGONAL_ROUNDING):
+        if not np.allclose(gram, gram.T, rtol=0.0, atol=DIAGONAL_ROUNDING):
             raise ValueError("A precomputed kernel needs a symmetric matrix; that of the inducing points is not.")
         return K
 

@@ -16,8 +16,6 @@ from .._sites import Site
 from .curvature import LEAST_WEIGHT
 from .expected import sites_at
 
-# Initial precision of a site, near that of the logistic function at zero.
-START_PRECISION = 0.2
 # Precisions and linear terms; means and variances, or the gradient by these.
 Pair = tuple[np.ndarray, np.ndarray]
 
@@ -44,13 +42,14 @@ class TwoClasses:
 
     def start(self, site: Site, y: np.ndarray) -> Pair:
         """Initial sites."""
-        precision = np.full((1, len(y)), START_PRECISION)
+        # Near the precision of the logistic function at zero.
+        precision = np.full((1, len(y)), 0.2)
         return precision, 0.5 * y[None] - precision * site.prior_mean
 
     def scores(self, site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, Pair]:
         """log p(y) (r,) in nats, and its gradient by means and variances."""
-        values, *by_moments = _sites.cavity_scores(self.number, mean[0] + site.prior_mean, variance[0], y)
-        return values, (by_moments[0][None], by_moments[1][None])
+        values, by_mean, by_variance = _sites.cavity_scores(self.number, mean[0] + site.prior_mean, variance[0], y)
+        return values, (by_mean[None], by_variance[None])
 
     def sites(self, site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> Pair:
         """Precisions and linear terms."""
@@ -96,8 +95,9 @@ class Softmax:
         """For 3 to 100 classes the errors of log probabilities against ``softmax_log_probabilities`` are at most 6e-5
         nats for probabilities above 1e-6, and 3e-3 down to exp(-60).
         """
-        values, *by_moments = _sites.softmax_scores(site, *_contiguous(mean + site.prior_mean[:, None], variance, y))
-        return values, (by_moments[0], by_moments[1])
+        latent = mean + site.prior_mean[:, None]
+        values, by_mean, by_variance = _sites.softmax_scores(site, *_contiguous(latent, variance, y))
+        return values, (by_mean, by_variance)
 
     def sites(self, site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> Pair:
         _, precision, linear = sites_at(site, mean, variance, y)

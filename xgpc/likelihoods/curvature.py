@@ -28,9 +28,9 @@ def softmax_curvature(
     The diagonal holds the sites' precisions, and the curvature is zero along (1, ..., 1).
     """
     # The gradient in the mean is weight * (1 - p) for the label and -weight * p for the other classes.
-    right = 1.0 + gradient / np.maximum(weight, LEAST_WEIGHT)
-    right[y.astype(np.intp), np.arange(len(y))] -= 1.0
-    d = precision / np.clip(right, LEAST_COMPLEMENT, 1.0)
+    complement = 1.0 + gradient / np.maximum(weight, LEAST_WEIGHT)
+    complement[y.astype(np.intp), np.arange(len(y))] -= 1.0
+    d = precision / np.clip(complement, LEAST_COMPLEMENT, 1.0)
     total = np.maximum(np.sum(d, axis=0), np.finfo(float).tiny)
     return lambda values: d * (values - np.sum(d * values, axis=0) / total)
 

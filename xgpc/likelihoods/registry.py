@@ -28,11 +28,11 @@ from .logistic_softmax import log_shares, logistic_softmax_log_probabilities
 from .multinomial import multinomial_log_probabilities, multinomial_slopes
 from .ordinal import ordinal_log_probabilities, ordinal_slopes
 from .softmax import (
-    hazard_table,
     softmax_expected_entropy,
     softmax_expected_entropy_slopes,
     softmax_log_probabilities,
     softmax_slopes,
+    softmax_table,
 )
 
 # The step, probit and logit likelihoods are a step function of the latent value plus normal noise of this variance;
@@ -272,7 +272,7 @@ class LikelihoodBound:
         if mean.size > PART_VALUES and len(mean) > 1:
             parts = each(lambda part: self.log_probabilities(mean[part], variance[part]), _parts(mean))
             return np.concatenate(list(parts))
-        if self.parameter == "cut_points":
+        if self.is_ordinal:
             cuts = np.array(self.values)
             value = ordinal_log_probabilities(mean, variance, cuts, self.predictive)
             return value[:, self.levels(np.arange(len(cuts) + 1))]
@@ -379,7 +379,7 @@ RECORDS = (
     replace(_EXACT_PROBIT, likelihood="svm", bound="augmented", is_probability=False),
     replace(_LOGIT, likelihood=f"{ORDINAL}logit", bound="exact", parameter="cut_points"),
     replace(_EXACT_PROBIT, likelihood=f"{ORDINAL}probit", parameter="cut_points"),
-    replace(_SOFTMAX, bound="exact", table=hazard_table, cavity=Softmax()),
+    replace(_SOFTMAX, bound="exact", table=partial(softmax_table, "hazard"), cavity=Softmax()),
     _SOFTMAX,
     *(
         LikelihoodBound(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +21,16 @@ X_LOW, X_HIGH, X_NODES, RHO_NODES = -11.0, 14.0, 301, 121
 
 
 @lru_cache(maxsize=2)
-def _table(name: str) -> np.ndarray:
-    """One table of the file that tools/softmax_tables.py makes, read-only."""
+def softmax_table(name: str) -> np.ndarray:
+    """A table of the file that tools/softmax_tables.py makes, read-only.
+
+    "gumbel_normal" are spline coefficients (2, RHO_NODES + 2, X_NODES + 2) of psi = log(-log H) and -d psi / dx;
+    "hazard" is the table of the compiled sites, (HAZARD_ROWS + 2, HAZARD_DEGREE + 5), see softmax.h.
+    """
     with np.load(Path(__file__).with_name("softmax_tables.npz")) as file:
         table: np.ndarray = file[name]
     table.flags.writeable = False
     return table
-
-
-def gumbel_normal_tables() -> np.ndarray:
-    """Spline coefficients (2, RHO_NODES + 2, X_NODES + 2) of psi = log(-log H) and -d psi / dx."""
-    return _table("gumbel_normal")
-
-
-def hazard_table() -> np.ndarray:
-    """Table of the compiled sites, (HAZARD_ROWS + 2, HAZARD_DEGREE + 5); see softmax.h."""
-    return _table("hazard")
 
 
 def gumbel_normal_row(scale: np.ndarray) -> np.ndarray:
@@ -45,7 +39,7 @@ def gumbel_normal_row(scale: np.ndarray) -> np.ndarray:
     return (1.0 - np.sqrt(1.0 - ratio)) * (RHO_NODES - 1)
 
 
-GUMBEL_NORMAL = Family(gumbel_normal_tables, (X_LOW, X_HIGH), gumbel_normal_row)
+GUMBEL_NORMAL = Family(partial(softmax_table, "gumbel_normal"), (X_LOW, X_HIGH), gumbel_normal_row)
 
 
 def gumbel_reach(sd: Any) -> tuple[Any, Any]:
@@ -84,7 +78,7 @@ def _sites_of(mean: np.ndarray, variance: np.ndarray) -> tuple[Site, np.ndarray,
     """The site function, means and variances (C, n) as it takes them, and ell (n,) of the labels with the largest
     means, and precisions (C, n)."""
     m, v = np.ascontiguousarray(mean.T), np.ascontiguousarray(variance.T)
-    site = Site("softmax", "exact", len(m), table=hazard_table())
+    site = Site("softmax", "exact", len(m), table=softmax_table("hazard"))
     ell, precision, _ = sites_at(site, m, v, np.argmax(mean, axis=1))
     return site, m, v, ell, precision
 

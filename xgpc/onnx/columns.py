@@ -42,15 +42,15 @@ def inputs_of(encoding: Encoding, n_features: int, number: int) -> list[Input]:
 
 def matrix(graph: Graph, inputs: Sequence[Input], encoding: Encoding, n_features: int) -> Tensor:
     """Rows of the matrix that the posterior is for, from columns of features that may be in several inputs."""
-    n_given = sum(source.width for source in inputs)
-    if n_given != n_features:
-        raise ValueError(f"The inputs have {n_given} columns together; the model was fitted to {n_features}.")
+    n_columns = sum(source.width for source in inputs)
+    if n_columns != n_features:
+        raise ValueError(f"The inputs have {n_columns} columns together; the model was fitted to {n_features}.")
     if not encoding.columns and any(source.type == TensorProto.STRING for source in inputs):
         raise ValueError("An input is text; the model was fitted to numbers.")
     tensors = [(source.tensor(graph), source) for source in inputs]
     if encoding.columns:
-        given = [(tensor.slice(1, j, j + 1), source.type) for tensor, source in tensors for j in range(source.width)]
-        rows = _encoded(given, encoding)
+        columns = [(tensor.slice(1, j, j + 1), source.type) for tensor, source in tensors for j in range(source.width)]
+        rows = _encoded(columns, encoding)
     else:
         rows = concatenated([tensor for tensor, _ in tensors], 1)
     if encoding == PLAIN:
@@ -59,11 +59,11 @@ def matrix(graph: Graph, inputs: Sequence[Input], encoding: Encoding, n_features
     return _warped(_within(rows, encoding.limits, d), encoding.warps, d)
 
 
-def _encoded(given: Sequence[tuple[Tensor, int]], table: Encoding) -> Tensor:
+def _encoded(columns: Sequence[tuple[Tensor, int]], table: Encoding) -> Tensor:
     """The matrix of the columns of a table, as in ``Encoding.matrix``."""
     parts = []
     for number, column, prefix, *_ in table.parts:
-        values, kind = given[number]
+        values, kind = columns[number]
         if column.is_categorical or prefix == REPEATED:
             codes = _text_places(column, values) if kind == TensorProto.STRING else _places(column, values, kind)
             parts.append(codes.apply("Equal", np.arange(column.n_known + 1.0)).cast(TensorProto.DOUBLE) * IN_OWN_COLUMN)
@@ -118,8 +118,8 @@ def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:
 def _warped(rows: Tensor, warps: Sequence[Warp], d: int) -> Tensor:
     """Rows of d features with warps as in ``xgpc.data.tails``: runtimes have no arcsinh in double precision."""
     centre, scale, is_warped = np.zeros(d), np.ones(d), np.zeros(d, dtype=bool)
-    for j, *moved in warps:
-        (centre[j], scale[j]), is_warped[j] = moved, True
+    for j, middle, width in warps:
+        centre[j], scale[j], is_warped[j] = middle, width, True
     ratio = (rows - centre) / scale
     size = absolute(ratio)
     arcsinh = ratio.apply("Sign") * log(size + sqrt(size * size + 1.0))

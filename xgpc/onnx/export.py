@@ -121,11 +121,11 @@ def model_of(
         value(OUTPUTS[0], LABELS[labels.dtype.kind], ["rows"]),
         value(OUTPUTS[1], number, ["rows", len(labels)]),
     ]
-    made = helper.make_graph(graph.nodes, type(model).__name__, sources, outputs, graph.constants)
+    proto = helper.make_graph(graph.nodes, type(model).__name__, sources, outputs, graph.constants)
     domains = sorted({node.domain for node in graph.nodes})
     sets = [helper.make_opsetid(domain, ML_OPSET if domain else opset) for domain in domains]
-    whose = {"producer_name": "xgpc", "producer_version": __version__}
-    exported = helper.make_model(made, opset_imports=sets, ir_version=helper.find_min_ir_version_for(sets), **whose)
+    producer = {"producer_name": "xgpc", "producer_version": __version__}
+    exported = helper.make_model(proto, opset_imports=sets, ir_version=helper.find_min_ir_version_for(sets), **producer)
     checker.check_model(exported, full_check=True)
     return exported
 

@@ -12,8 +12,6 @@ Attribute = int | list[int] | list[str]
 
 # Operators that are not in ONNX's own set, and the domain of theirs.
 DOMAINS = {"LabelEncoder": "ai.onnx.ml"}
-# The operator set since which the axes of all reductions are inputs.
-AXES_AS_INPUT = 18
 
 
 class Graph:
@@ -89,7 +87,8 @@ class Tensor:
         return self._extreme("ReduceMin", axis)
 
     def _extreme(self, operator: str, axis: int) -> Tensor:
-        if self.graph.opset < AXES_AS_INPUT:
+        # The axes of all reductions are inputs since the operator set 18.
+        if self.graph.opset < 18:
             return self.apply(operator, axes=[axis], keepdims=1)
         return self.apply(operator, [axis], keepdims=1)
 

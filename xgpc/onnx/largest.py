@@ -52,9 +52,9 @@ def _edges(mesh: Tensor, panels: Tensor) -> Tensor:
     """Edges (rows, PANELS + 1) of equal shares of the panels, by linear interpolation between mesh points."""
     total = panels.slice(1, MESH, MESH + 1)
     wanted = (total * np.linspace(0.0, 1.0, PANELS + 1)[None]).with_axis(2)
-    before, after = (end.with_axis(1) for end in _ends(panels, MESH))
+    panels_left, panels_right = (end.with_axis(1) for end in _ends(panels, MESH))
     # Mesh points that coincide after rounding have no panels between them.
-    share = minimum(maximum((wanted - before) / maximum(after - before, TINY), 0.0), 1.0)
+    share = minimum(maximum((wanted - panels_left) / maximum(panels_right - panels_left, TINY), 0.0), 1.0)
     left, right = _ends(mesh, MESH)
     return mesh.slice(1, 0, 1) + (share * (right - left).with_axis(1)).sum(2).reshaped(0, PANELS + 1)
 

@@ -71,15 +71,15 @@ def _squared_norms(K: Tensor, matrix: np.ndarray) -> Tensor:
 def marginals(forms: Sequence[CovarianceForm], X: Tensor) -> tuple[Tensor, Tensor]:
     """Means and variances (rows, C) of the latent functions; functions that share a kernel or a matrix share nodes."""
     kernels: dict[int, tuple[Tensor, Tensor]] = {}
-    rest: dict[int, Tensor] = {}
+    residuals: dict[int, Tensor] = {}
     means, spread = [], []
     for core, weights, explained, added in forms:
         if id(core) not in kernels:
             kernels[id(core)] = covariances(core, ToPoints(X, core.inducing_points)), variances(core, X)
         K, prior = kernels[id(core)]
-        if id(explained) not in rest:
-            rest[id(explained)] = maximum(prior - _squared_norms(K, explained), 0.0)
+        if id(explained) not in residuals:
+            residuals[id(explained)] = maximum(prior - _squared_norms(K, explained), 0.0)
         means.append(K @ weights[:, None])
-        variance = rest[id(explained)]
+        variance = residuals[id(explained)]
         spread.append(variance + _squared_norms(K, added) if len(added) else variance)
     return concatenated(means, 1), concatenated(spread, 1)

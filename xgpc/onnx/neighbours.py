@@ -18,20 +18,20 @@ def _nearest(q: LocalPosterior, X: Tensor) -> Tensor:
     """Numbers (rows, k) of the nearest training rows; of equally near ones the first."""
     metric, n_features = q.neighbours.metric, q.X.shape[1]
     # By differences, so that equal training rows are equally near.
-    apart = ToPoints(X, q.X.astype(np.float64)).differences(np.full(n_features, metric.scale))
-    distances = reduce(add, [absolute(gap) if metric.power == 1 else gap * gap for gap in apart])
+    differences = ToPoints(X, q.X.astype(np.float64)).differences(np.full(n_features, metric.scale))
+    distances = reduce(add, [absolute(gap) if metric.power == 1 else gap * gap for gap in differences])
     return distances.apply("TopK", [q.n_neighbors], axis=1, largest=0, n_outputs=2)
 
 
 def _solved(matrix: Tensor, right: Tensor, k: int) -> Tensor:
     """matrix^-1 right (C, rows, k, 1), of positive definite matrices (C, rows, k, k): k^3 / 2 operations each."""
-    rest = concatenated([matrix, right], 3)
+    augmented = concatenated([matrix, right], 3)
     for j, unit in enumerate(np.eye(k)[..., None]):
-        column, later = rest.slice(3, 0, 1), rest.slice(3, 1, k + 1 - j)
+        column, later = augmented.slice(3, 0, 1), augmented.slice(3, 1, k + 1 - j)
         row = later.slice(2, j, j + 1) / column.slice(2, j, j + 1)
         # Row j itself becomes this row.
-        rest = later - (column - unit) * row
-    return rest
+        augmented = later - (column - unit) * row
+    return augmented
 
 
 def marginals_by_neighbours(q: LocalPosterior, X: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,24 +47,24 @@ def marginals_by_neighbours(q: LocalPosterior, X: Tensor) -> tuple[Tensor, Tenso
         )
     core, whitened, graph, index = q.prior.core, q.whitened_rows, X.graph, _nearest(q, X)
 
-    def near(values: np.ndarray, axis: int = 0) -> Tensor:
+    def of_nearest(values: np.ndarray, axis: int = 0) -> Tensor:
         return graph.apply("Gather", values, index, axis=axis)
 
-    a, a_near = covariances(core, ToPoints(X, core.inducing_points)) @ q.prior.Linv.T.copy(), near(whitened.a)
+    a, a_near = covariances(core, ToPoints(X, core.inducing_points)) @ q.prior.Linv.T.copy(), of_nearest(whitened.a)
     # The row comes after its neighbours.
     a_all = concatenated([a_near, a.with_axis(1)], 1)
-    K = covariances(core, among(concatenated([near(q.X.astype(np.float64)), X.with_axis(1)], 1)))
+    K = covariances(core, among(concatenated([of_nearest(q.X.astype(np.float64)), X.with_axis(1)], 1)))
     D = (K - a_all @ a_all.transposed(0, 2, 1)).slice(1, 0, k)
-    D_near = where(graph.constant(np.eye(k) > 0.0), near(whitened.residual).with_axis(2), D.slice(2, 0, k))
+    D_near = where(graph.constant(np.eye(k) > 0.0), of_nearest(whitened.residual).with_axis(2), D.slice(2, 0, k))
     own = maximum(variances(core, X) - (a * a).sum(1), 0.0)
     # Of all latent functions: (C, rows, k, 1).
     roots = np.sqrt(np.maximum(q.precision, LEAST_PRECISION))
-    root, target = (near(values, 1).with_axis(3) for values in (roots, q.linear / roots))
+    root, target = (of_nearest(values, 1).with_axis(3) for values in (roots, q.linear / roots))
     s = root * D.slice(2, k, k + 1)
     t = _solved(root * D_near * root.transposed(0, 1, 3, 2) + np.eye(k), s, k)
     b = a - ((root * t).transposed(0, 1, 3, 2) @ a_near).apply("Squeeze", [2])
-    told, explained = ((values * t).sum(2).apply("Squeeze", [3]) for values in (target, s))
-    mean, variance = b @ q.w[..., None] + told, maximum(own - explained, 0.0) + ((b @ q.V) * b).sum(2)
+    shift, explained = ((values * t).sum(2).apply("Squeeze", [3]) for values in (target, s))
+    mean, variance = b @ q.w[..., None] + shift, maximum(own - explained, 0.0) + ((b @ q.V) * b).sum(2)
     return _by_rows(mean), q.variance_scale * _by_rows(variance)
 
 

@@ -79,8 +79,8 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     inputs = [Input(source.onnx_name, _type(source), width) for source, width in zip(sources, widths, strict=True)]
     has_scores = container.get_options(model, {"raw_scores": False})["raw_scores"]
     opset = container.target_opset_any_domain("")
-    made = model_of(model, inputs, _type(proba), opset, _labels(operator), has_scores)
-    add_onnx_graph(scope, operator, container, made)
+    model_proto = model_of(model, inputs, _type(proba), opset, _labels(operator), has_scores)
+    add_onnx_graph(scope, operator, container, model_proto)
 
 
 def _type(variable: Any) -> int:

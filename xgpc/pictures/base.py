@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6A00", "#4D4D4D")
 
 
-def new_axes(height: float = 5.0) -> Axes:
-    """Axes of a new figure of the given height in inches."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ImportError("Plotting needs matplotlib: pip install 'xgpc[plot]'") from None
-    return Figure(figsize=(6.0, height), layout="constrained").subplots()
-
-
 class Display:
     """A picture that can be drawn; once drawn, it has the axes ``ax_`` and the figure ``figure_``."""
 
@@ -37,10 +28,15 @@ class Display:
     figure_: Figure | SubFigure
 
     def _on(self, ax: Axes | None, height: float = 5.0) -> Axes:
-        """The given axes, or new ones, which become ``ax_``."""
-        self.ax_ = new_axes(height) if ax is None else ax
-        self.figure_ = self.ax_.figure
-        return self.ax_
+        """The given axes, or those of a new figure of so many inches, which become ``ax_``."""
+        if ax is None:
+            try:
+                from matplotlib.figure import Figure
+            except ImportError:
+                raise ImportError("Plotting needs matplotlib: pip install 'xgpc[plot]'") from None
+            ax = Figure(figsize=(6.0, height), layout="constrained").subplots()
+        self.ax_, self.figure_ = ax, ax.figure
+        return ax
 
     def _on_rows(self, ax: Axes | None, labels: Sequence[str], xlabel: str, title: str) -> Axes:
         """As ``_on``, for a row of bars or points beside each label, from below, long labels in several lines."""

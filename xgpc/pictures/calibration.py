@@ -109,8 +109,7 @@ class ReliabilityDisplay(Display):
 
         The outcomes y_true (n,) are two labels; with None 0 and 1, or booleans.
         """
-        each = _by_name(probability).items()
-        bins = {name: Bins.of(y_true, p, n_bins, pos_label) for name, p in each}
+        bins = {name: Bins.of(y_true, p, n_bins, pos_label) for name, p in _by_name(probability).items()}
         return cls(bins, None if pos_label is None else str(pos_label)).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
@@ -192,8 +191,7 @@ class CoverageDisplay(Display):
             ax.plot(self.share, curve.expected, **{**dashed, **(line_kw or {})})
         ax.plot([], [], color="0.35", linestyle="--", linewidth=1.0, label="expected")
         ax.set(xlabel="Share of the rows predicted, the most certain first", ylabel="Error among them")
-        ax.set(xlim=(0.0, 1.0))
-        ax.set_ylim(bottom=0.0)
+        ax.set(xlim=(0.0, 1.0), ylim=(0.0, None))
         ax.grid(alpha=0.3)
         ax.legend(loc="upper left")
         return self

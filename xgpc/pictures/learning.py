@@ -54,12 +54,12 @@ class LearningDisplay(Display):
         ax = self._on(ax)
         table = self.history
         stage = np.column_stack([table["n_rows"], table["n_inducing"]])
-        known = np.isfinite(table["elbo"]) & np.all(np.isfinite(stage), axis=1)
-        for (n, m), colour in zip(dict.fromkeys(map(tuple, stage[known].tolist())), cycle(COLOURS), strict=False):
-            here = known & np.all(stage == (n, m), axis=1)
-            value = np.maximum.accumulate(table["elbo"][here] / n)
+        is_finite = np.isfinite(table["elbo"]) & np.all(np.isfinite(stage), axis=1)
+        for (n, m), colour in zip(dict.fromkeys(map(tuple, stage[is_finite].tolist())), cycle(COLOURS), strict=False):
+            in_stage = is_finite & np.all(stage == (n, m), axis=1)
+            value = np.maximum.accumulate(table["elbo"][in_stage] / n)
             style = {"color": colour, "marker": "o", "markersize": 2.5, "linewidth": 1.2, **(line_kw or {})}
-            ax.plot(table["seconds"][here], value, label=f"{n:.0f} rows, {m:.0f} inducing points", **style)
+            ax.plot(table["seconds"][in_stage], value, label=f"{n:.0f} rows, {m:.0f} inducing points", **style)
         ax.set(xlabel="Seconds", ylabel="Best bound so far, nats a row")
         ax.grid(alpha=0.3)
         ax.legend(loc="lower right")

@@ -44,7 +44,7 @@ ROOM = 1.5
 
 
 def reading(
-    source: object, check: Callable[[MatrixLike], T], again: bool = True
+    source: object, check: Callable[[MatrixLike], T], many_times: bool = True
 ) -> Callable[[], Generator[T, None, None]]:
     """Return a function that reads a source from the beginning at each call, and yields ``check(batch)`` of each batch.
 
@@ -54,7 +54,7 @@ def reading(
         ``__getitem__``
     check : a note of each of its errors names the batch, counted from 0, and the file, if the source's iterator has a
         ``place``: the name of the last batch's file and the number of its first row there
-    again : whether it must be possible to read the source more than once
+    many_times : whether it must be possible to read the source more than once
 
     Raises
     ------
@@ -63,9 +63,10 @@ def reading(
     """
     first, kind = _iterator(source), type(source).__name__
     if first is None and not callable(source):
-        how = HOW_TO_READ_AGAIN if again else "Of rows in memory make a list of one batch, [X], or call predict_proba"
-        raise ValueError(f"A source of batches must be a function or an iterable; got a {kind}. {how}.")
-    if again and first is source:
+        in_memory = "Of rows in memory make a list of one batch, [X], or call predict_proba"
+        advice = HOW_TO_READ_AGAIN if many_times else in_memory
+        raise ValueError(f"A source of batches must be a function or an iterable; got a {kind}. {advice}.")
+    if many_times and first is source:
         raise ValueError(f"The source is a {kind}, which can be read only once. {HOW_TO_READ_AGAIN}.")
     # Another source may fill the memory of one batch with the next, which is read while the first is in use.
     is_kept = isinstance(source, list | tuple | ArrowRows | NumpyRows)
@@ -203,10 +204,10 @@ class Summary:
     def __add__(self, other: Summary) -> Summary:
         """Add a summary; raise ValueError if it has other columns, or another kind of labels."""
         other.columns.check_same(self.columns)
-        before, here = kind_of(self.label_dtype), kind_of(other.label_dtype)
-        if here != before:
+        kind, other_kind = kind_of(self.label_dtype), kind_of(other.label_dtype)
+        if kind != other_kind:
             raise ValueError(
-                f"The batch has labels that are {here}; those before are {before}. Make all one or the other."
+                f"The batch has labels that are {other_kind}; those before are {kind}. Make all one or the other."
             )
         total = dict(self.tally)
         for label, counts in other.tally.items():

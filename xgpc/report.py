@@ -98,9 +98,9 @@ def other_predictions(
     """Log probabilities (n, C) by other fitted classifiers of the same classes."""
     if not isinstance(others, Mapping):
         raise ValueError(f"others must be a dict of name to fitted classifier; got {type(others).__name__}.")
-    predicted, taken = {}, [type(model).__name__, FREQUENCIES]
+    predicted: dict[str, np.ndarray] = {}
     for name, other in others.items():
-        name = str(name)
+        name, taken = str(name), [type(model).__name__, FREQUENCIES, *predicted]
         if name in taken:
             raise ValueError(f"others must have names other than {taken}, which the page has already; got {name!r}.")
         check_classifier(other)
@@ -111,7 +111,6 @@ def other_predictions(
             )
         with np.errstate(divide="ignore"):
             predicted[name] = np.log(other.predict_proba(X))
-        taken.append(name)
     return predicted
 
 

@@ -162,6 +162,7 @@ def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
 
 def has_counts(y: ArrayLike) -> bool:
     """Whether labels are counts or probabilities of classes, in two columns or more."""
+    # ``np.shape`` would call the ``__array_function__`` of what only resembles an array.
     shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
     return len(shape) == 2 and shape[1] > 1
 
@@ -310,8 +311,7 @@ def weights_of_classes(class_weight: ClassWeight | None, classes: np.ndarray, co
     if isinstance(class_weight, str) and class_weight == "balanced":
         shares = counts * (np.count_nonzero(counts) / np.sum(counts))
         return np.divide(1.0, shares, out=np.ones(len(shares)), where=shares > 0.0)
-    is_given = class_weight is not None
-    weight = compute_class_weight(class_weight, classes=classes, y=classes) if is_given else np.ones(len(classes))
+    weight = compute_class_weight(class_weight, classes=classes, y=classes)
     if not np.all((weight > 0.0) & np.isfinite(weight)):
         raise ValueError(f"class_weight must be positive and finite; got {class_weight!r}.")
     return weight

@@ -125,14 +125,12 @@ def learned_levels(column: Column, rows: np.ndarray, weight: np.ndarray) -> Colu
     codes, levels = column.as_levels()
     counts = np.bincount(codes[rows] + 1, weight, len(levels) + 1)
     n_rows = {level: count for level, count in zip(levels, counts[1:], strict=True) if count}
-    # If no row has a value, any later one counts as one level.
-    if not n_rows:
-        return ColumnEncoding(column.name, (), False, None)
     kept = list(n_rows)
     if len(kept) > MAX_LEVELS:
         frequent = sorted(kept, key=lambda level: (-n_rows[level], level))[:MAX_LEVELS]
         kept = [level for level in frequent if n_rows[level] >= LEAST_OF_LEVEL] or frequent[:1]
-    return ColumnEncoding(column.name, tuple(sorted(kept)), bool(counts[0]), None)
+    # If no row has a value, any later one counts as one level, as a missing one does.
+    return ColumnEncoding(column.name, tuple(sorted(kept)), bool(n_rows and counts[0]), None)
 
 
 def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> ColumnEncoding:

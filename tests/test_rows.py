@@ -37,7 +37,6 @@ from threadpoolctl import threadpool_info
 
 from xgpc._kernels import KernelGradient
 from xgpc.data.survey import Draw, Summary, Survey
-from xgpc.data.training import training_batch
 from xgpc.likelihoods import record_of
 from xgpc.rows.batches import BatchSource, Rows, in_blocks
 
@@ -274,11 +273,11 @@ def test_summaries_of_parts_add_to_that_of_all_rows(cuts, labels, seed):
     rng = np.random.default_rng(seed)
     X, y, weight = rng.normal(size=(60, 2)), rng.choice(labels, 60), rng.integers(0, 4, 60)
     places = [0, *sorted(cuts), 60]
-    batches = [training_batch((X[i:j], y[i:j], weight[i:j])) for i, j in itertools.pairwise(places) if i < j]
-    total, *others = (Summary.of(*one)[0] for one in batches)
+    batches = [(X[i:j], y[i:j], weight[i:j]) for i, j in itertools.pairwise(places) if i < j]
+    total, *others = (Summary.of(batch, None)[0] for batch in batches)
     for other in others:
         total = total + other
-    whole, codes = Summary.of(*training_batch((X, y, weight)))
+    whole, rows = Summary.of((X, y, weight), None)
     # Whole numbers as weights: their sums have the same bits in any order.
     assert list(total.tally) == list(whole.tally)
     np.testing.assert_array_equal(total.counts, whole.counts)
@@ -288,7 +287,7 @@ def test_summaries_of_parts_add_to_that_of_all_rows(cuts, labels, seed):
     np.testing.assert_array_equal(classes, np.unique(y))
     counts = [[np.sum(y == label), np.sum(weight[y == label] > 0), np.sum(weight[y == label])] for label in classes]
     np.testing.assert_array_equal(total.counts[:, order], np.transpose(counts))
-    np.testing.assert_array_equal(np.asarray(list(total.tally))[codes], y)
+    np.testing.assert_array_equal(np.asarray(list(total.tally))[rows.y], y)
 
 
 def drawn(all_rows, size, sizes=(), seed=1):

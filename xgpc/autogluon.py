@@ -96,12 +96,13 @@ class XGPCModel(AbstractModel):
         X = self.preprocess(X, y=y)
         params = {"n_jobs": num_cpus, **self._get_model_params()}
         if time_limit is not None:
-            left = (time_limit - (time.monotonic() - start)) / OVERRUN
-            if left <= 0.0:
+            seconds_left = (time_limit - (time.monotonic() - start)) / OVERRUN
+            if seconds_left <= 0.0:
                 raise TimeLimitExceeded
             limit = params.get("max_time")
             # AutoGluon sets no limit when it fits again to all rows, and takes what is trained from here.
-            params["max_time"] = self.params_trained["max_time"] = left if limit is None else min(limit, left)
+            max_time = seconds_left if limit is None else min(limit, seconds_left)
+            params["max_time"] = self.params_trained["max_time"] = max_time
         with _logged_warnings():
             model = GPClassifier().set_params(**params)
             # A part of the rows may lack a class; AutoGluon expects a column for each.

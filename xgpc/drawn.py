@@ -47,8 +47,8 @@ class LatentDraws:
 
     def gradient(self, X: MatrixLike) -> np.ndarray:
         """Gradients by X (n, n_draws, d), or (n, C, n_draws, d)."""
-        given, rows = self._model._given_rows(X)
-        return self._rows_first(self._model._encoding.transform_vjp(given, self._each(Paths.gradient, rows)))
+        rows_as_given, rows = self._model._given_rows(X)
+        return self._rows_first(self._model._encoding.transform_vjp(rows_as_given, self._each(Paths.gradient, rows)))
 
     def _each(self, function: Callable[[Paths, np.ndarray], np.ndarray], rows: np.ndarray) -> np.ndarray:
         """What a function has for all draws (C, n_draws, n, ...)."""

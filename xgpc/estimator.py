@@ -122,8 +122,8 @@ class ColumnsOfFit(BaseEstimator):
                 "little. Fit to the columns of numbers alone, without missing ones; of levels, compare the predictions "
                 "of rows that differ in them."
             )
-        given = dense(checked_rows(self, table, self._columns, as_given=True))
-        return given, self._encoding.transform(given)
+        rows_as_given = dense(checked_rows(self, table, self._columns, as_given=True))
+        return rows_as_given, self._encoding.transform(rows_as_given)
 
 
 def latent_results(

@@ -115,13 +115,13 @@ class Game(NamedTuple):
         """Shapley values (p, r, m) of k(x, z) for rows X (r, d) and points Z (m, d), averaged over the baselines."""
         total = np.zeros((self.n_players, len(X) * len(Z)))
         for term in self.spec.terms:
-            here, there = self.factors(term, X, Z), self.factors(term, self.baseline, Z)
-            parts = np.empty((2, *here.shape))
-            parts[0] = here
+            of_rows, of_baselines = self.factors(term, X, Z), self.factors(term, self.baseline, Z)
+            parts = np.empty((2, *of_rows.shape))
+            parts[0] = of_rows
             for b in range(len(self.baseline)):
-                parts[1] = there[:, b, None]
+                parts[1] = of_baselines[:, b, None]
                 share = self.spec.variance(term) / len(self.baseline)
-                total += share * product_games(parts.reshape(2, len(here), -1), *self.rule)
+                total += share * product_games(parts.reshape(2, len(of_rows), -1), *self.rule)
         return total.reshape(self.n_players, len(X), len(Z))
 
     def prior_variances(self, X: np.ndarray) -> np.ndarray:
@@ -155,13 +155,13 @@ def _block(
     means = [W @ form.weights for form in forms]
     variances = [np.sum((flat @ form.added.T) ** 2, axis=1).reshape(W.shape[:2]) for form in forms]
     if with_prior:
-        prior, before = game.prior_variances(X), None
+        prior, last_matrix = game.prior_variances(X), None
         for form, variance in zip(forms, variances, strict=True):
             # Latent functions that share a kernel share this matrix.
-            if before is not form.explained:
-                left = np.maximum(prior - np.sum((flat @ form.explained.T) ** 2, axis=1).reshape(prior.shape), 0.0)
-            variance += left
-            before = form.explained
+            if last_matrix is not form.explained:
+                last_matrix = form.explained
+                unexplained = np.maximum(prior - np.sum((flat @ last_matrix.T) ** 2, axis=1).reshape(prior.shape), 0.0)
+            variance += unexplained
     return np.stack(means), np.stack(variances)
 
 

@@ -154,8 +154,8 @@ def reading(path: str | os.PathLike[str], kind: str, saved_by: str) -> Iterator[
             raise
         except Exception as error:
             reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-            what = f"{os.fspath(path)!r} is not a model saved by {saved_by}.save"
-            raise ValueError(f"{what}: {reason[:MAX_REASON].rstrip('.')}.") from error
+            refusal = f"{os.fspath(path)!r} is not a model saved by {saved_by}.save"
+            raise ValueError(f"{refusal}: {reason[:MAX_REASON].rstrip('.')}.") from error
 
 
 def _read(file: BinaryIO, kind: str) -> tuple[Header, Arrays]:

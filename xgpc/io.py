@@ -319,12 +319,12 @@ def load(cls: type[Model], path: str | os.PathLike[str]) -> Model:
         return model
 
 
-def check_complete(header: Header, arrays: Arrays, again: Header, expected: Arrays) -> None:
+def check_complete(header: Header, arrays: Arrays, expected_header: Header, expected: Arrays) -> None:
     """Raise ValueError unless a file has just what is written for the model that was made from it."""
     if sorted(expected) != sorted(arrays):
         raise ValueError(f"its arrays are {sorted(arrays)}, not {sorted(expected)}")
-    for name in header | again:
-        if to_json({name: header.get(name)}) != to_json({name: again.get(name)}):
+    for name in header | expected_header:
+        if to_json({name: header.get(name)}) != to_json({name: expected_header.get(name)}):
             raise ValueError(f"its {name} is not valid: {reprlib.repr(header.get(name))}")
 
 

@@ -52,8 +52,8 @@ def check_outcomes(
 def class_positions(y: ArrayLike, classes: ArrayLike) -> np.ndarray:
     """Positions (n,) of labels (n,) in classes (C,), in any order; ValueError for labels that are none of them."""
     classes = np.asarray(classes)
-    known = set(classes.tolist())
-    if unknown := [label for label in dict.fromkeys(np.ravel(y).tolist()) if label not in known]:
+    distinct = set(classes.tolist())
+    if unknown := [label for label in dict.fromkeys(np.ravel(y).tolist()) if label not in distinct]:
         raise ValueError(f"y has labels {short(unknown)} that are not among the model's classes {classes.tolist()}.")
     order = np.argsort(classes)
     return order[np.searchsorted(classes, np.asarray(y), sorter=order)]
@@ -126,8 +126,8 @@ class Gaps(NamedTuple):
 
     def by_chance(self) -> tuple[float, float]:
         """Mean and standard deviation of the sum of absolute gaps of a calibrated model, which are nearly normal."""
-        spread, left = np.sqrt(2 / np.pi * self.variance), (1 - 2 / np.pi) * np.sum(self.variance)
-        return float(np.sum(spread)), float(np.sqrt(left))
+        means, variance = np.sqrt(2 / np.pi * self.variance), (1 - 2 / np.pi) * np.sum(self.variance)
+        return float(np.sum(means)), float(np.sqrt(variance))
 
 
 @small_is_zero

@@ -169,7 +169,7 @@ class PosteriorClassifier(Described):
         def rows_of(batch: object) -> MatrixLike:
             return self._rows(batch[0] if isinstance(batch, tuple) and batch else batch)
 
-        read = reading(source, rows_of, again=False)
+        read = reading(source, rows_of, many_times=False)
 
         def probabilities() -> Iterator[np.ndarray]:
             with closing(read_ahead(read)) as batches:

@@ -167,17 +167,17 @@ class GPPreference(ColumnsOfFit):
         self.posterior_, self.elbo_, self._record = q, elbo, record
         self.kernel_, self.inducing_points_ = q.prior.spec.kernel, np.array(q.prior.Z)
 
-    def _pairs(self, **given: ArrayLike) -> np.ndarray:
+    def _pairs(self, **rows_by_name: ArrayLike) -> np.ndarray:
         """Checked pairs (n, 2 d) of two arrays; the notes of errors name the array."""
         sides = []
-        for name, X in given.items():
+        for name, X in rows_by_name.items():
             try:
                 sides.append(np.asarray(self._rows(X), dtype=np.float64))
             except ValueError as error:
                 error.add_note(f"X is {name} here.")
                 raise
         if len(sides[0]) != len(sides[1]):
-            counts = " and ".join(f"{len(rows)} rows of {name}" for name, rows in zip(given, sides, strict=True))
+            counts = " and ".join(f"{len(rows)} rows of {name}" for name, rows in zip(rows_by_name, sides, strict=True))
             raise ValueError(f"Give a row of each for every pair; got {counts}.")
         return np.hstack(sides)
 

@@ -98,9 +98,9 @@ def other_predictions(
     """Log probabilities (n, C) by other fitted classifiers of the same classes."""
     if not isinstance(others, Mapping):
         raise ValueError(f"others must be a dict of name to fitted classifier; got {type(others).__name__}.")
-    predicted, taken = {}, [type(model).__name__, FREQUENCIES]
+    predicted: dict[str, np.ndarray] = {}
     for name, other in others.items():
-        name = str(name)
+        name, taken = str(name), [type(model).__name__, FREQUENCIES, *predicted]
         if name in taken:
             raise ValueError(f"others must have names other than {taken}, which the page has already; got {name!r}.")
         check_classifier(other)
@@ -111,7 +111,6 @@ def other_predictions(
             )
         with np.errstate(divide="ignore"):
             predicted[name] = np.log(other.predict_proba(X))
-        taken.append(name)
     return predicted
 
 
@@ -213,11 +212,11 @@ def _features(model: BaseEstimator, X: MatrixLike, codes: np.ndarray) -> str:
     some = rng.permutation(X.shape[0])[:n_some]
     rows, places = np.asarray(dense(X[some])), (np.arange(len(some)), codes[some])
     features = model._encoding.features_of(rows.shape[1])
-    before, falls = model._log_proba(rows)[places], np.empty((p, len(some)))
+    unshuffled, falls = model._log_proba(rows)[places], np.empty((p, len(some)))
     for j in range(p):
         shuffled, of_feature = rows.copy(), features == j
         shuffled[:, of_feature] = rng.permutation(rows[:, of_feature])
-        falls[j] = before - model._log_proba(shuffled)[places]
+        falls[j] = unshuffled - model._log_proba(shuffled)[places]
     fall, names = np.mean(falls, axis=1), feature_names(model)
     order = np.argsort(-fall, kind="stable")[:LISTED]
     widths = 100.0 * np.maximum(fall, 0.0) / max(np.max(fall), np.finfo(float).tiny)

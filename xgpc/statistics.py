@@ -239,8 +239,9 @@ def curvature_product(block: Block, state: Products) -> np.ndarray:
     key = sites.q, sites.key
 
     def multiplier() -> Callable[[np.ndarray], np.ndarray]:
-        here = sites.of(block)
-        return curvature(block.y, block.weight, here.linear - here.precision * here.mean, here.precision)
+        of_block = sites.of(block)
+        slope = of_block.linear - of_block.precision * of_block.mean
+        return curvature(block.y, block.weight, slope, of_block.precision)
 
     product = block.cache.made("curvature", key, multiplier)
     return prior.sums(block, product(prior.products(block, state.w)))

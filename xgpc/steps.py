@@ -96,8 +96,8 @@ def rows_in_batches(
         """Rows to keep in memory."""
         return max(stages.LAST_ROWS, config.most_rows(1, n_features) if config.may_keep_rows else 0)
 
-    how = checked, size, run.random_state, progress
-    read, sample, stream = survey_partitions(source, *how) if isinstance(source, Partitions) else survey(source, *how)
+    args = checked, size, run.random_state, progress
+    read, sample, stream = survey_partitions(source, *args) if isinstance(source, Partitions) else survey(source, *args)
     order = NONE if checked is None or not model._is_ordered else np.searchsorted(read.classes, checked)
     is_sample = read.n_rows > size(read.columns.n_features)
     if is_sample:
@@ -111,7 +111,7 @@ def _fit(
     config: FitConfig,
     run: Run,
     data: TrainingData,
-    before: Columns | None,
+    previous: Columns | None,
     groups: np.ndarray | None = None,
     all_rows: tuple[Survey, Streamed] | None = None,
 ) -> Fit:
@@ -131,7 +131,7 @@ def _fit(
     X, encoding = rows.X, columns.encoding
     sentences = encoding.described_levels(X)
     if config.feature_transform is not None and not is_precomputed(config.kernel):
-        X, encoding, told = transformed(rows, columns, config.kernel is None, before)
+        X, encoding, told = transformed(rows, columns, config.kernel is None, previous)
         sentences += told
     for sentence in sentences:
         run.history.add(decision=sentence)

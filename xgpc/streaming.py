@@ -158,8 +158,8 @@ def _after_earlier_rows(
         prior_mean=prior_mean_of(config, batch.record, totals),
         seed=int(seed_of_keys(random_state)[0]),
     )
-    before, now = (n.bit_length() + n // most for n in (n_seen, n_seen + further.n_rows))
-    return FurtherRows(batch, kept, stay, batch.learns and now > before)
+    n_due_before, n_due = (n.bit_length() + n // most for n in (n_seen, n_seen + further.n_rows))
+    return FurtherRows(batch, kept, stay, batch.learns and n_due > n_due_before)
 
 
 def drift_of(model: PosteriorClassifier, batch: Fit) -> float:

@@ -152,12 +152,12 @@ def kernel_rows(spec: KernelSpec, names: Sequence[str], spread: np.ndarray) -> R
         features = [np.flatnonzero(leaf.places == j) for j in range(len(scales))]
         # Several features share a length scale only in a group.
         is_own = max(map(len, features)) == 1
-        whose = [names[own[0]] if groups is None or is_own else groups.names[groups.index[own[0]]] for own in features]
+        owners = [names[own[0]] if groups is None or is_own else groups.names[groups.index[own[0]]] for own in features]
         unit = np.array([np.linalg.norm(spread[own]) for own in features])
         # All rows have the same value of a constant feature, whose length scale means nothing.
         varying = np.flatnonzero(unit > 0.0)
         relative = scales[varying] / unit[varying]
-        shortest = [f"{whose[varying[j]]} {relative[j]:.3g}" for j in np.argsort(relative, kind="stable")]
+        shortest = [f"{owners[varying[j]]} {relative[j]:.3g}" for j in np.argsort(relative, kind="stable")]
         rows.append(("length scales", f"{listed(shortest)}, in standard deviations"))
     return rows
 

@@ -105,8 +105,8 @@ class _Slopes(torch.autograd.Function):
 def _evaluated(X: torch.Tensor, function: Function) -> torch.Tensor:
     """Values (..., k) of a function at checked X (..., d)."""
     if not (isinstance(X, torch.Tensor) and X.is_floating_point() and X.ndim >= 1):
-        what = f"one of {X.dtype}, {tuple(X.shape)}" if isinstance(X, torch.Tensor) else type(X).__name__
-        raise ValueError(f"X must be a tensor of floating point numbers (..., q, d); got {what}.")
+        kind = f"one of {X.dtype}, {tuple(X.shape)}" if isinstance(X, torch.Tensor) else type(X).__name__
+        raise ValueError(f"X must be a tensor of floating point numbers (..., q, d); got {kind}.")
     return _Values.apply(X, _AtRows(function, X.requires_grad and torch.is_grad_enabled()))
 
 

@@ -90,10 +90,10 @@ def _feature(column: int, names: Sequence[str] | None) -> str:
     return f"feature {column}" if names is None else repr(names[column])
 
 
-def check_features(rows: MatrixLike, names: Sequence[str] | None, how: str = HOW_TO_IMPUTE) -> None:
+def check_features(rows: MatrixLike, names: Sequence[str] | None, advice: str = HOW_TO_IMPUTE) -> None:
     """Raise ValueError for rows (n, d), dense or CSR, with numbers that are missing, infinite or too large.
 
-    ``how`` says what to do about missing ones.
+    ``advice`` says what to do about missing ones.
     """
     largest = largest_size(rows)
     if largest <= LARGEST_FEATURE:
@@ -103,11 +103,12 @@ def check_features(rows: MatrixLike, names: Sequence[str] | None, how: str = HOW
     first = int(np.argmax(np.isnan(sizes) if np.isnan(largest) else sizes > LARGEST_FEATURE))
     row, column, value = int(entries.row[first]), int(entries.col[first]), entries.data[first]
     if np.isnan(value):
-        raise BadRow(f"X has {said_missing(missing_numbers(rows, names))}. {how}", row)
-    size, how = f"size {abs(value):.3g}", f"scale the features to at most {LARGEST_FEATURE:g}"
+        raise BadRow(f"X has {said_missing(missing_numbers(rows, names))}. {advice}", row)
     if np.isinf(value):
-        size, how = "infinity", "leave out such rows, or put in numbers"
-    raise BadRow(f"X has a value of {size}, of {_feature(column, names)} in row {row}; {how}.", row)
+        size, cure = "infinity", "leave out such rows, or put in numbers"
+    else:
+        size, cure = f"size {abs(value):.3g}", f"scale the features to at most {LARGEST_FEATURE:g}"
+    raise BadRow(f"X has a value of {size}, of {_feature(column, names)} in row {row}; {cure}.", row)
 
 
 def missing_values(values: np.ndarray) -> np.ndarray:
@@ -136,8 +137,8 @@ def _refuse_kinds(labels: np.ndarray) -> None:
             )
     (broken,) = np.nonzero(np.isinf(labels) | (labels != np.floor(labels)) if labels.dtype.kind == "f" else ())
     if len(broken):
-        what = f"the label {labels[broken[0]]}, which looks like a measurement: classes are text or whole numbers."
-        raise BadRow(f"Unknown label type: row {broken[0]} of y has {what}", broken[0])
+        measured = f"the label {labels[broken[0]]}, which looks like a measurement: classes are text or whole numbers."
+        raise BadRow(f"Unknown label type: row {broken[0]} of y has {measured}", broken[0])
 
 
 def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
@@ -161,6 +162,7 @@ def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
 
 def has_counts(y: ArrayLike) -> bool:
     """Whether labels are counts or probabilities of classes, in two columns or more."""
+    # ``np.shape`` would call the ``__array_function__`` of what only resembles an array.
     shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
     return len(shape) == 2 and shape[1] > 1
 
@@ -197,8 +199,8 @@ def checked_counts(y: ArrayLike, n_rows: int, columns: ArrayLike | None, classes
 
 def refuse_rounded(labels: Iterable[object], classes: np.ndarray) -> None:
     """Raise ValueError for labels that the array of all classes rounds: large integers next to floats, for instance."""
-    known = set(classes.tolist())
-    lost = [label for label in labels if label not in known]
+    stored = set(classes.tolist())
+    lost = [label for label in labels if label not in stored]
     if lost:
         raise ValueError(
             f"The labels are integers as large as {lost[0]!r} and floating point numbers, or integers of different "
@@ -206,10 +208,10 @@ def refuse_rounded(labels: Iterable[object], classes: np.ndarray) -> None:
         )
 
 
-def checked_classes(classes: Any, known: np.ndarray | None = None, is_ordered: bool = False) -> np.ndarray:
+def checked_classes(classes: Any, first_classes: np.ndarray | None = None, is_ordered: bool = False) -> np.ndarray:
     """Return the distinct labels (C,), sorted, or in the order of ``classes`` if that counts.
 
-    ValueError unless they are two or more, of one kind, and known.
+    ValueError unless they are two or more, of one kind, and those of ``first_classes`` if given.
     """
     values = list(classes) if np.ndim(np.asarray(classes, dtype=object)) == 1 else []
     if len({isinstance(value, str) for value in values}) > 1 or any(map(is_missing, values)):
@@ -224,15 +226,15 @@ def checked_classes(classes: Any, known: np.ndarray | None = None, is_ordered: b
     _refuse_kinds(distinct)
     if is_ordered:
         distinct = distinct[np.argsort([values.index(label) for label in distinct.tolist()])]
-    if known is not None and distinct.tolist() != known.tolist():
+    if first_classes is not None and distinct.tolist() != first_classes.tolist():
         raise ValueError(
-            f"classes must be None or those of the first call, {known.tolist()}; got {classes!r}. A class that was not "
-            "named then needs a new estimator."
+            f"classes must be None or those of the first call, {first_classes.tolist()}; got {classes!r}. A class that "
+            "was not named then needs a new estimator."
         )
     return distinct
 
 
-def class_numbers(labels: np.ndarray, classes: np.ndarray, how: str = "") -> np.ndarray:
+def class_numbers(labels: np.ndarray, classes: np.ndarray, advice: str = "") -> np.ndarray:
     """Return the positions (n,) of labels in classes; raise ValueError for an unknown label, with advice."""
     # "1" is not 1.
     are_alike = kind_of(labels.dtype) == kind_of(classes.dtype)
@@ -242,8 +244,8 @@ def class_numbers(labels: np.ndarray, classes: np.ndarray, how: str = "") -> np.
     unknown = np.flatnonzero(classes[codes] != labels) if are_alike else np.arange(len(labels))
     if len(unknown):
         unknown_labels = reprlib.repr(list(dict.fromkeys(labels[unknown].tolist())))
-        known = reprlib.repr(classes.tolist())
-        raise BadRow(f"y has labels {unknown_labels} that are not in classes_ {known}.{how}", unknown[0])
+        all_classes = reprlib.repr(classes.tolist())
+        raise BadRow(f"y has labels {unknown_labels} that are not in classes_ {all_classes}.{advice}", unknown[0])
     return codes
 
 
@@ -252,10 +254,10 @@ def check_classes_present(present: np.ndarray, may_lack: bool = False, takes_cla
     if not len(present):
         raise ValueError("No row has a positive weight: each sample_weight is zero. Leave it out to count all rows.")
     if len(present) < 2 and not may_lack:
-        how = " Give classes=, a list of all labels that there may be, for a fit to them." if takes_classes else ""
+        advice = " Give classes=, a list of all labels that there may be, for a fit to them." if takes_classes else ""
         raise ValueError(
             f"Classification needs rows of two classes; the rows (of positive weight) are of {len(present)} class: "
-            f"{present.tolist()}.{how}"
+            f"{present.tolist()}.{advice}"
         )
 
 
@@ -274,8 +276,8 @@ def checked_weights(sample_weight: ArrayLike | None, n_rows: int) -> np.ndarray:
         ) from error
     (bad,) = np.nonzero(~(weight >= 0.0))
     if len(bad):
-        how = "sample_weight must not be negative, or NaN. Leave out such rows, or give them a weight of 0."
-        raise BadRow(f"Row {bad[0]} has sample_weight {weight[bad[0]]:g}: {how}", bad[0])
+        rule = "sample_weight must not be negative, or NaN. Leave out such rows, or give them a weight of 0."
+        raise BadRow(f"Row {bad[0]} has sample_weight {weight[bad[0]]:g}: {rule}", bad[0])
     check_weight_range(weight[weight > 0.0])
     return weight
 
@@ -309,8 +311,7 @@ def weights_of_classes(class_weight: ClassWeight | None, classes: np.ndarray, co
     if isinstance(class_weight, str) and class_weight == "balanced":
         shares = counts * (np.count_nonzero(counts) / np.sum(counts))
         return np.divide(1.0, shares, out=np.ones(len(shares)), where=shares > 0.0)
-    is_given = class_weight is not None
-    weight = compute_class_weight(class_weight, classes=classes, y=classes) if is_given else np.ones(len(classes))
+    weight = compute_class_weight(class_weight, classes=classes, y=classes)
     if not np.all((weight > 0.0) & np.isfinite(weight)):
         raise ValueError(f"class_weight must be positive and finite; got {class_weight!r}.")
     return weight

@@ -98,14 +98,14 @@ class ColumnEncoding:
         """Return the position (n,) of each row's level among the columns of the matrix."""
         (codes, levels), first = column.as_levels(), self.levels[:1]
         if len(levels) and first and isinstance(levels[0], str) != isinstance(first[0], str):
-            here, there = ("text", "numbers") if isinstance(levels[0], str) else ("numbers", "text")
+            kind, fitted_kind = ("text", "numbers") if isinstance(levels[0], str) else ("numbers", "text")
             raise ValueError(
-                f"The column {self.name!r} has {here}, such as {levels[0]!r}; the model was fitted to {there}, such as "
-                f"{first[0]!r}. Give it as it was."
+                f"The column {self.name!r} has {kind}, such as {levels[0]!r}; the model was fitted to {fitted_kind}, "
+                f"such as {first[0]!r}. Give it as it was."
             )
-        known = {level: place for place, level in enumerate(self.levels)}
+        place_of = {level: place for place, level in enumerate(self.levels)}
         # The last is for missing values, whose code is -1.
-        places = [*(known.get(level, self.n_known) for level in levels), len(self.levels)]
+        places = [*(place_of.get(level, self.n_known) for level in levels), len(self.levels)]
         return np.array(places, dtype=np.intp)[codes]
 
 
@@ -125,35 +125,33 @@ def learned_levels(column: Column, rows: np.ndarray, weight: np.ndarray) -> Colu
     codes, levels = column.as_levels()
     counts = np.bincount(codes[rows] + 1, weight, len(levels) + 1)
     n_rows = {level: count for level, count in zip(levels, counts[1:], strict=True) if count}
-    # If no row has a value, any later one counts as one level.
-    if not n_rows:
-        return ColumnEncoding(column.name, (), False, None)
     kept = list(n_rows)
     if len(kept) > MAX_LEVELS:
         frequent = sorted(kept, key=lambda level: (-n_rows[level], level))[:MAX_LEVELS]
         kept = [level for level in frequent if n_rows[level] >= LEAST_OF_LEVEL] or frequent[:1]
-    return ColumnEncoding(column.name, tuple(sorted(kept)), bool(counts[0]), None)
+    # If no row has a value, any later one counts as one level, as a missing one does.
+    return ColumnEncoding(column.name, tuple(sorted(kept)), bool(n_rows and counts[0]), None)
 
 
 def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> ColumnEncoding:
     """Return the encoding of a column of numbers: the mean of some rows (r,) with weights (r,), and its levels."""
     numbers = column.numbers()[rows]
     # Numbers that are infinite, or too large for a sum, are refused in the matrix.
-    known = np.abs(numbers, dtype=np.float64) <= LARGEST_FEATURE
+    is_usable = np.abs(numbers, dtype=np.float64) <= LARGEST_FEATURE
     has_missing = bool(np.any(np.isnan(numbers)))
-    if not np.any(known):
+    if not np.any(is_usable):
         is_empty = bool(np.all(np.isnan(numbers)))
         return ColumnEncoding(column.name, (), has_missing and not is_empty, None if is_empty else 0.0)
-    values, weight = numbers[known].astype(np.float64), weight[known]
+    values, weight = numbers[is_usable].astype(np.float64), weight[is_usable]
     # Values that are far from all others, perhaps codes, would move the mean away from the others.
     low, high = limits(values, weight)
-    near = (values >= low) & (values <= high)
-    fill = float(np.average(values[near], weights=weight[near]))
+    is_within = (values >= low) & (values <= high)
+    fill = float(np.average(values[is_within], weights=weight[is_within]))
     distinct, inverse = np.unique(values, return_inverse=True)
     counts = np.bincount(inverse, weight)
     often = distinct[counts >= LEAST_REPEATED]
     # In a column of two values, levels have no more information than the number.
-    differs = len(distinct) > 2 and varies(np.min(numbers[known]), np.max(numbers[known]))
+    differs = len(distinct) > 2 and varies(np.min(numbers[is_usable]), np.max(numbers[is_usable]))
     is_uneven = differs and np.max(counts) > REPEATED_SHARE * np.sum(counts)
     repeated = often.tolist() if is_uneven and 1 < len(often) <= MAX_LEVELS else []
     return ColumnEncoding(column.name, tuple(repeated), has_missing, fill)
@@ -308,10 +306,10 @@ class Encoding:
 
     def transform_vjp(self, X: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """Return gradients (..., n, d) by rows X (n, d), from those by ``transform(X)``."""
-        by_x, near = np.array(gradient), within(X, self.limits)
+        by_x, limited = np.array(gradient), within(X, self.limits)
         for feature, centre, scale in self.warps:
             # The derivative of arcsinh u is 1 / sqrt(1 + u^2).
-            by_x[..., feature] *= 1.0 / np.hypot(1.0, (near[:, feature] - centre) / scale)
+            by_x[..., feature] *= 1.0 / np.hypot(1.0, (limited[:, feature] - centre) / scale)
         # A far value has no influence.
         for limit in self.limits:
             by_x[..., limit.is_far(X), limit.feature] = 0.0

@@ -28,7 +28,6 @@ from .survey import (
     numbers_drawn,
     of_least_keys,
     seed_of_keys,
-    summarized,
 )
 
 
@@ -42,8 +41,8 @@ class Place(NamedTuple):
 
 def counted(batch: MatrixLike, allowed: np.ndarray | None, each: None) -> Summary | None:
     """Check a partition and count its rows; return None if it has no rows."""
-    summary = summarized(batch, allowed)
-    return summary and summary[0]
+    counted_rows = Summary.of(batch, allowed)
+    return counted_rows and counted_rows[0]
 
 
 def prepared(batch: MatrixLike, surveyed: Survey, place: Place) -> tuple[np.ndarray, Rows]:

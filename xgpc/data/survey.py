@@ -44,7 +44,7 @@ ROOM = 1.5
 
 
 def reading(
-    source: object, check: Callable[[MatrixLike], T], again: bool = True
+    source: object, check: Callable[[MatrixLike], T], many_times: bool = True
 ) -> Callable[[], Generator[T, None, None]]:
     """Return a function that reads a source from the beginning at each call, and yields ``check(batch)`` of each batch.
 
@@ -54,7 +54,7 @@ def reading(
         ``__getitem__``
     check : a note of each of its errors names the batch, counted from 0, and the file, if the source's iterator has a
         ``place``: the name of the last batch's file and the number of its first row there
-    again : whether it must be possible to read the source more than once
+    many_times : whether it must be possible to read the source more than once
 
     Raises
     ------
@@ -63,9 +63,10 @@ def reading(
     """
     first, kind = _iterator(source), type(source).__name__
     if first is None and not callable(source):
-        how = HOW_TO_READ_AGAIN if again else "Of rows in memory make a list of one batch, [X], or call predict_proba"
-        raise ValueError(f"A source of batches must be a function or an iterable; got a {kind}. {how}.")
-    if again and first is source:
+        in_memory = "Of rows in memory make a list of one batch, [X], or call predict_proba"
+        advice = HOW_TO_READ_AGAIN if many_times else in_memory
+        raise ValueError(f"A source of batches must be a function or an iterable; got a {kind}. {advice}.")
+    if many_times and first is source:
         raise ValueError(f"The source is a {kind}, which can be read only once. {HOW_TO_READ_AGAIN}.")
     # Another source may fill the memory of one batch with the next, which is read while the first is in use.
     is_kept = isinstance(source, list | tuple | ArrowRows | NumpyRows)
@@ -192,21 +193,27 @@ class Summary:
     tally: dict[object, np.ndarray]
 
     @classmethod
-    def of(cls, columns: Columns, rows: Rows) -> tuple[Summary, np.ndarray]:
-        """Return the summary of rows, and each row's label number (r,)."""
-        labels, first, inverse = np.unique(rows.y, return_index=True, return_inverse=True)
+    def of(cls, batch: MatrixLike, allowed: np.ndarray | None) -> tuple[Summary, Rows] | None:
+        """Check a batch; return its summary, and the rows with label numbers as y, or None if there are none."""
+        checked = training_batch(batch)
+        if checked is None:
+            return None
+        columns, (X, y, weight) = checked
+        if allowed is not None:
+            class_numbers(y, allowed)
+        labels, first, inverse = np.unique(y, return_index=True, return_inverse=True)
         order = np.argsort(first)
         codes = np.argsort(order)[inverse]
-        counts = dict(zip(labels[order].tolist(), tally(codes, rows.weight).T, strict=True))
-        return cls(columns, rows.X.dtype, rows.y.dtype, counts), codes
+        counts = dict(zip(labels[order].tolist(), tally(codes, weight).T, strict=True))
+        return cls(columns, X.dtype, y.dtype, counts), Rows(X, codes, weight)
 
     def __add__(self, other: Summary) -> Summary:
         """Add a summary; raise ValueError if it has other columns, or another kind of labels."""
         other.columns.check_same(self.columns)
-        before, here = kind_of(self.label_dtype), kind_of(other.label_dtype)
-        if here != before:
+        kind, other_kind = kind_of(self.label_dtype), kind_of(other.label_dtype)
+        if kind != other_kind:
             raise ValueError(
-                f"The batch has labels that are {here}; those before are {before}. Make all one or the other."
+                f"The batch has labels that are {other_kind}; those before are {kind}. Make all one or the other."
             )
         total = dict(self.tally)
         for label, counts in other.tally.items():
@@ -219,16 +226,6 @@ class Summary:
     def counts(self) -> np.ndarray:
         """Numbers (3, k) of the rows, of the rows of positive weight, and sums of weights, of each label."""
         return np.transpose(list(self.tally.values()))
-
-
-def summarized(batch: MatrixLike, allowed: np.ndarray | None) -> tuple[Summary, np.ndarray, Rows] | None:
-    """Check a batch; return its summary, each row's label number, and the rows, or None if there are none."""
-    checked = training_batch(batch)
-    if checked is None:
-        return None
-    if allowed is not None:
-        class_numbers(checked[1].y, allowed)
-    return *Summary.of(*checked), checked[1]
 
 
 @dataclass(frozen=True)
@@ -283,8 +280,7 @@ class Survey:
         columns.check_same(self.columns)
         codes = class_numbers(rows.y, self.classes, " The source must give the same rows each time it is read.")
         keep, X = rows.weight > 0.0, self.encoding.transform(rows.X.astype(self.dtype, copy=False))
-        X = (X if np.all(keep) else X[keep]).astype(self.dtype, copy=False)
-        return keep, Rows(X, self.labels[codes[keep]], rows.weight[keep])
+        return keep, Rows(X if np.all(keep) else X[keep], self.labels[codes[keep]], rows.weight[keep])
 
 
 def survey(
@@ -313,14 +309,14 @@ def survey(
 
     def rows_of(batch: MatrixLike) -> Rows:
         nonlocal summary
-        counted = summarized(batch, allowed)
+        counted = Summary.of(batch, allowed)
         if counted is None:
             return Rows(np.empty((0, 0)), np.empty(0, np.intp), NONE)
-        batch_summary, codes, rows = counted
+        batch_summary, rows = counted
         summary = batch_summary if summary is None else summary + batch_summary
         numbers = {label: number for number, label in enumerate(summary.tally)}
         numbers_here = np.array([numbers[label] for label in batch_summary.tally])
-        return rows._replace(y=numbers_here[codes])
+        return rows._replace(y=numbers_here[rows.y])
 
     with closing(read_ahead(reading(source, rows_of))) as batches:
         for rows in in_blocks(batches):

@@ -179,9 +179,7 @@ def _index_columns(frame: Frame) -> list[str]:
 
 
 def note_of_index(names: Sequence[str]) -> str:
-    """Return a sentence on the columns of an index; empty if there are none."""
-    if not names:
-        return ""
+    """Return a sentence on the columns of an index, one or more."""
     which = f"The columns {list(names)} are" if len(names) > 1 else f"The column {names[0]!r} is"
     return f"{which} the index of a data frame that pandas wrote, and no feature."
 

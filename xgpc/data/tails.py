@@ -157,10 +157,10 @@ def warps_of(X: np.ndarray, weight: np.ndarray, limits: Sequence[Limit]) -> tupl
     X, weight = _looked_at(X, weight)
     far, warps = {limit.feature: limit.is_far(X) for limit in limits}, []
     for j in range(X.shape[1]):
-        near = ~far[j] if j in far else slice(None)
-        values = X[near, j]
+        counted = ~far[j] if j in far else slice(None)
+        values = X[counted, j]
         if varies(np.min(values), np.max(values)):
-            warps.append(_warp(j, np.asarray(values, dtype=np.float64), weight[near]))
+            warps.append(_warp(j, np.asarray(values, dtype=np.float64), weight[counted]))
     return tuple(warp for warp in warps if warp is not None)
 
 

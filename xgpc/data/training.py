@@ -65,9 +65,10 @@ class Columns(NamedTuple):
     def check_same(self, first: Columns) -> None:
         """Raise ValueError if a batch has other columns than the first batch."""
         if (self.n_features, self.names) != (first.n_features, first.names):
-            here, there = (f"{side.n_features} features, {side.described}" for side in (self, first))
+            columns, first_columns = (f"{side.n_features} features, {side.described}" for side in (self, first))
             raise ValueError(
-                f"The batch has {here}; the first batch has {there}. All must have the same columns in the same order."
+                f"The batch has {columns}; the first batch has {first_columns}. All must have the same columns in "
+                "the same order."
             )
 
     @property
@@ -185,15 +186,15 @@ def checked_rows(
     There may be none to predict. Rows of numbers ``as_given`` are neither within limits nor warped; ``columns`` are
     those of the table, if they were read before. Missing and too large numbers raise ValueError.
     """
-    known, takes_tables = fitted or Columns(0, None), hasattr(model, "categorical_features")
+    model_columns, takes_tables = fitted or Columns(0, None), hasattr(model, "categorical_features")
     # scikit-learn does not compare names that are no text.
-    if table.labels and known.labels and table.labels != known.labels:
-        here, there = (reprlib.repr(list(labels)) for labels in (table.labels, known.labels))
+    if table.labels and model_columns.labels and table.labels != model_columns.labels:
+        labels, fitted_labels = (reprlib.repr(list(labels)) for labels in (table.labels, model_columns.labels))
         raise ValueError(
-            f"X has the columns {here}; the model was fitted to {there}. Give the same columns in the same order, or "
-            "an array, whose columns count by their positions."
+            f"X has the columns {labels}; the model was fitted to {fitted_labels}. Give the same columns in the same "
+            "order, or an array, whose columns count by their positions."
         )
-    encoding = known.encoding
+    encoding = model_columns.encoding
     if columns or encoding.columns:
         validate_data(model, table.native if table.is_frame else table.array(), reset=not fitted, skip_check_array=True)
         if encoding.columns:
@@ -201,10 +202,10 @@ def checked_rows(
         rows = np.column_stack([column.numbers() for column in columns])
     else:
         rows = _numbers(model, table, fitted, takes_tables)
-    names = known.names or table.names
-    if len(known.mean) and table.is_frame and math.isnan(largest_size(rows)):
+    names = model_columns.names or table.names
+    if len(model_columns.mean) and table.is_frame and math.isnan(largest_size(rows)):
         warn_of_means(missing_numbers(rows, names))
-        mean = encoding.inverse(known.mean[None])[0]
+        mean = encoding.inverse(model_columns.mean[None])[0]
         rows = np.where(np.isnan(rows), mean.astype(rows.dtype), rows)
     check_features(rows, names, HOW_TO_MISS if takes_tables else HOW_TO_IMPUTE)
     return rows if as_given else encoding.transform(rows)
@@ -227,9 +228,9 @@ def _numbers(model: BaseEstimator, table: Table, fitted: Columns | None, takes_t
     except ValueError as error:
         if "could not convert string to float" not in str(error):
             raise
-        how = "; or fit to a data frame, or name an array's columns of text in categorical_features" * takes_tables
+        advice = "; or fit to a data frame, or name an array's columns of text in categorical_features" * takes_tables
         raise ValueError(
-            f"X has text: {error}. Make numbers of it, as sklearn.preprocessing.OneHotEncoder does{how}."
+            f"X has text: {error}. Make numbers of it, as sklearn.preprocessing.OneHotEncoder does{advice}."
         ) from error
 
 
@@ -240,9 +241,9 @@ def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
     """
     parts = batch if isinstance(batch, tuple | list) else ()
     if len(parts) not in (2, 3):
-        what = f"{len(parts)} parts" if len(parts) else f"a {type(batch).__name__}"
+        kind = f"{len(parts)} parts" if len(parts) else f"a {type(batch).__name__}"
         raise ValueError(
-            f"A batch must be a tuple (X, y) or (X, y, sample_weight); got {what}. Write fit_batches([(X, y)]); in "
+            f"A batch must be a tuple (X, y) or (X, y, sample_weight); got {kind}. Write fit_batches([(X, y)]); in "
             "from_parquet and from_arrow name the column of the labels, target='...'."
         )
     X, y, weight = (*parts, None)[:3]
@@ -263,11 +264,11 @@ def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
 
 
 def transformed(
-    rows: Rows, columns: Columns, may_warp: bool, before: Columns | None
+    rows: Rows, columns: Columns, may_warp: bool, previous: Columns | None
 ) -> tuple[MatrixLike, Encoding, list[str]]:
     """Return the rows within limits and warped, the encoding with both, and sentences on it.
 
-    ``before`` are the columns of a previous fit that a warm start continues: if the columns are the same, its warps
+    ``previous`` are the columns of a previous fit that a warm start continues: if the columns are the same, its warps
     stay, if it has any. Sparse rows stay unchanged, because zeros would not stay zeros; memory maps, because a copy may
     not fit into memory.
     """
@@ -278,8 +279,8 @@ def transformed(
     off = "stay, because X is a memory map" if is_kept else "{} (feature_transform=None leaves them)"
     limits = limits_of(X, rows.weight)
     # An earlier fit without warps may have had another setting, a kernel of the user, or too few rows to show a tail.
-    if before is not None and before.encoding.warps and before.described == columns.described:
-        warps = before.encoding.warps
+    if previous is not None and previous.encoding.warps and previous.described == columns.described:
+        warps = previous.encoding.warps
     else:
         warps = warps_of(X, rows.weight, limits) if may_warp else ()
     if warps:

@@ -34,8 +34,8 @@ class Family(NamedTuple):
 def _values(mean: np.ndarray, scale: np.ndarray, reach: Range, family: Family) -> _sites.Values:
     mean = mean - mean.max(axis=1, keepdims=True)
     ends = np.array([(mean - reach[0]).max(axis=1), (mean + reach[1]).max(axis=1)])
-    arrays = map(np.ascontiguousarray, (mean, scale, family.row(scale)))
-    return _sites.Values(family.table(), *family.columns, *arrays, ends)
+    mean, scale, row = (np.ascontiguousarray(values) for values in (mean, scale, family.row(scale)))
+    return _sites.Values(family.table(), *family.columns, mean, scale, row, ends)
 
 
 def largest_log_probabilities(mean: np.ndarray, scale: np.ndarray, reach: Range, family: Family) -> np.ndarray:

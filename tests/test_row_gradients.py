@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.special import softmax
@@ -71,6 +71,8 @@ def assert_probability_gradients(model, X=ROWS, h=1e-4, tolerance=1e-6):
 def test_covariances_by_rows(kernel, seed):
     random = np.random.default_rng(seed)
     X, Z, G = random.normal(size=(3, 2)), random.normal(size=(4, 2)), random.normal(size=(2, 4, 3))
+    # Differences across a kink, where a row and a point are equal in a feature, are no derivatives.
+    assume(np.abs(X[:, None] - Z).min() > 1e-4)
     core = compiled(kernel, Z)
     found = core.row_gradients(X, G)
     expected = differences(lambda rows: np.einsum("gkn,nk->ng", G, core.cross(rows)), X, 1e-5)

@@ -143,7 +143,6 @@ cdef extern from "largest.h" nogil:
         const_doubles mean, scale, row
         double first, end
     Py_ssize_t xg_largest_scratch(const xg_table* table, Py_ssize_t classes)
-    void xg_largest_rule(double* scratch)
     void xg_largest(const xg_values* at, double* scratch, double* log_p)
     void xg_largest_slopes(const xg_values* at, double* scratch, double* slopes)
 

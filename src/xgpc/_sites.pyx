@@ -292,7 +292,6 @@ cdef class Values:
         if tables.shape[0]:
             self.table.psi, self.table.slope = &tables[0, 0, 0], &tables[1, 0, 0]
         self.scratch = np.empty(xg_largest_scratch(&self.table, mean.shape[1]))
-        xg_largest_rule(&self.scratch[0])
 
     cdef xg_values at(self, Py_ssize_t i) noexcept nogil:
         return xg_values(&self.table, self.mean.shape[1], &self.mean[i, 0], &self.scale[i, 0], &self.row[i, 0],

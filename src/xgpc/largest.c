@@ -1,10 +1,11 @@
 #include "largest.h"
 
-/* Nodes low + unit (a sinh(b k)), k = 0, 1, ..., with b = XG_GROWTH, a b = XG_FIRST_STEP, and unit = F / R near low, where
- * F = -log T is XG_LOW and R = -F'; softmax.c says why steps may grow. */
+/* Nodes low + unit (a sinh(b k)), k = 0, 1, ..., with b = XG_GROWTH, a b = XG_FIRST_STEP, and unit = F / R near low,
+ * where F = -log T is XG_LOW and R = -F'; softmax.c says why steps may grow. */
 #define XG_LOW 40.0
 #define XG_FIRST_STEP .1
 #define XG_GROWTH .08
+#define XG_GROWTH_FACTOR 1.08328706767495855 /* exp(XG_GROWTH) */
 /* Newton steps for low end where log F is this near. */
 #define XG_LOW_STEPS 60
 #define XG_LOW_NEAR .15
@@ -57,7 +58,6 @@ XG_CALLED void xg_gumbel_hazard(const xg_table *table, const double *row, double
 
 /* Scratch */
 typedef struct {
-    double *place, *weight;       /* of the rule: nodes and weights in units */
     double *t, *mass, *F, *R, *e; /* of a point */
     double *r, *bend, *rows;      /* of its classes */
     ptrdiff_t n, width;           /* number of nodes; doubles of a class in rows */
@@ -68,15 +68,21 @@ static ptrdiff_t xg_row_width(const xg_table *table) { return table->psi ? xg_gu
 
 ptrdiff_t xg_largest_scratch(const xg_table *table, ptrdiff_t classes)
 {
-    return 7 * XG_MOST_NODES + classes * (2 * XG_STRIDE + xg_row_width(table));
+    return 5 * XG_MOST_NODES + classes * (2 * XG_STRIDE + xg_row_width(table));
 }
 
-void xg_largest_rule(double *scratch)
+/* exp(b k) and its inverse for a node k. */
+typedef struct {
+    double growth, inverse;
+} xg_rule;
+
+/* (node k - low) / unit of the rule, whose k grows by one. */
+static double xg_next_place(xg_rule *rule)
 {
-    for (ptrdiff_t k = 0; k < XG_MOST_NODES; ++k) {
-        scratch[k] = XG_FIRST_STEP / XG_GROWTH * sinh(XG_GROWTH * (double)k);
-        scratch[XG_MOST_NODES + k] = XG_FIRST_STEP * cosh(XG_GROWTH * (double)k);
-    }
+    double place = 0.5 * XG_FIRST_STEP / XG_GROWTH * (rule->growth - rule->inverse);
+    rule->growth *= XG_GROWTH_FACTOR;
+    rule->inverse *= 1.0 / XG_GROWTH_FACTOR;
+    return place;
 }
 
 /* Sets F, R, r and bend of n nodes from a number on. */
@@ -102,11 +108,12 @@ static void xg_hazards(const xg_values *at, ptrdiff_t start, ptrdiff_t n, const 
 static xg_work xg_nodes(const xg_values *at, double *scratch)
 {
     const ptrdiff_t most = XG_MOST_NODES;
-    double *of_classes = scratch + 7 * most;
-    xg_work work = {scratch, scratch + most, scratch + 2 * most, scratch + 3 * most, scratch + 4 * most,
-                    scratch + 5 * most, scratch + 6 * most, of_classes, of_classes + at->classes * XG_STRIDE,
-                    of_classes + 2 * at->classes * XG_STRIDE, 0, xg_row_width(at->table), at->first, 1.0};
-    double least = at->first, most_low = -HUGE_VAL;
+    double *of_classes = scratch + 5 * most;
+    xg_work work = {scratch, scratch + most, scratch + 2 * most, scratch + 3 * most, scratch + 4 * most, of_classes,
+                    of_classes + at->classes * XG_STRIDE, of_classes + 2 * at->classes * XG_STRIDE, 0,
+                    xg_row_width(at->table), at->first, 1.0};
+    xg_rule rule = {1.0, 1.0};
+    double least = at->first, most_low = -HUGE_VAL, place = -1.0, span;
     for (ptrdiff_t c = 0; c < at->classes; ++c) {
         most_low = xg_max(most_low, at->mean[c]); /* F is below 1 + classes there */
         if (at->table->psi)
@@ -128,15 +135,16 @@ static xg_work xg_nodes(const xg_values *at, double *scratch)
         next = work.low + work.unit * excess;
         work.low = next > least && next < most_low ? next : 0.5 * (least + most_low);
     }
-    /* The last is the first beyond the end; to whole vectors others follow without mass. */
-    double span = (at->end - work.low) / work.unit;
-    while (work.n < most && (work.n % XG_LANES || !work.n || work.place[work.n - 1] < span)) {
-        work.t[work.n] = work.low + work.unit * work.place[work.n];
-        ++work.n;
-    }
+    /* The last is the first beyond the end; to whole vectors others follow without weight. */
+    span = (at->end - work.low) / work.unit;
+    do {
+        work.mass[work.n] = place < span ? 0.5 * XG_FIRST_STEP * work.unit * (rule.growth + rule.inverse) : 0.0;
+        place = xg_next_place(&rule);
+        work.t[work.n++] = work.low + work.unit * place;
+    } while (work.n < most && (work.n % XG_LANES || place < span));
     xg_hazards(at, 0, work.n, &work);
     for (ptrdiff_t k = 0; k < work.n; ++k)
-        work.mass[k] = (k && work.place[k - 1] >= span ? 0.0 : work.unit) * work.weight[k] * xg_exp(-work.F[k]);
+        work.mass[k] *= xg_exp(-work.F[k]);
     return work;
 }
 
@@ -224,11 +232,12 @@ static double xg_log_peak(const xg_values *at, const xg_work *work, ptrdiff_t c,
 static void xg_peaks(const xg_values *at, const xg_work *work, double *log_p)
 {
     ptrdiff_t n = 0, most = XG_MOST_NODES - XG_LANES;
+    xg_rule rule = {1.0, 1.0};
     double least = work->low;
     for (ptrdiff_t c = 0; c < at->classes; ++c)
         least = log_p[c] == log_p[c] ? least : xg_min(least, at->mean[c]);
     do
-        work->t[n] = work->low - work->unit * work->place[n];
+        work->t[n] = work->low - work->unit * xg_next_place(&rule);
     while (work->t[n++] > least && n < most);
     xg_hazards(at, 0, n, work);
     for (ptrdiff_t c = 0; c < at->classes; ++c) {

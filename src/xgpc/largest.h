@@ -19,9 +19,8 @@ typedef struct {
     double first, end;
 } xg_values;
 
-/* Number of doubles of scratch, which begins with a rule that all points share. */
+/* Number of doubles of scratch. */
 ptrdiff_t xg_largest_scratch(const xg_table *table, ptrdiff_t classes);
-void xg_largest_rule(double *scratch);
 
 /* log p (classes,); the sum of all p is one but for the error of the rule. */
 void xg_largest(const xg_values *at, double *scratch, double *log_p);

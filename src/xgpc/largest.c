@@ -1,21 +1,21 @@
 #include "largest.h"
 
-/* Nodes low + unit (a sinh(b k)), k = 0, 1, ..., with b = XG_GROWTH, a b = XG_FIRST_STEP, and unit = F / R near low,
- * where F = -log T is XG_LOW and R = -F'; softmax.c says why steps may grow. */
+/* Nodes low + unit a sinh(b k), k = 0, 1, ..., whose steps grow with the distance from low, as those of softmax.c:
+ * b = XG_GROWTH, a b = XG_FIRST_STEP, and unit = F / R at low, where F = -log T is about XG_LOW, and R = -F'. */
 #define XG_LOW 40.0
 #define XG_FIRST_STEP .1
 #define XG_GROWTH .08
 #define XG_GROWTH_FACTOR 1.08328706767495855 /* exp(XG_GROWTH) */
-/* Newton steps for low end where log F is this near. */
+/* Newton's method for low ends where log(F / XG_LOW) is this small, or after so many steps. */
 #define XG_LOW_STEPS 60
 #define XG_LOW_NEAR .15
-/* Most nodes, for scales from 1e-12 to 1e12. */
+/* Most nodes: the end may be 2e35 units from low. */
 #define XG_MOST_NODES 1024
 
 /* A smaller probability is summed in logarithms. */
 #define XG_TINY 1e-200
-/* Of smaller logarithms the integrand may have its maximum left of low. It is between nodes whose values differ from
- * those of a parabola by less than XG_PEAK_NEAR, after at most so many rounds of XG_LANES further nodes. */
+/* Below XG_LOG_LEAST, the integrand may be largest left of low. Two nodes around its maximum are near enough if its
+ * logarithm is a parabola to within XG_PEAK_NEAR; at most XG_PEAK_ROUNDS times XG_LANES nodes are put between them. */
 #define XG_LOG_LEAST -30.0
 #define XG_PEAK_NEAR .1
 #define XG_PEAK_ROUNDS 30
@@ -94,7 +94,8 @@ static void xg_hazards(const xg_values *at, ptrdiff_t start, ptrdiff_t n, const 
     for (ptrdiff_t c = 0; c < at->classes; ++c) {
         double *r = work->r + c * XG_STRIDE + start, *bend = work->bend + c * XG_STRIDE + start;
         if (at->table->psi)
-            xg_gumbel_hazard(at->table, work->rows + c * work->width, at->mean[c], at->scale[c], n, t, work->e, r, bend);
+            xg_gumbel_hazard(at->table, work->rows + c * work->width, at->mean[c], at->scale[c], n, t, work->e, r,
+                             bend);
         else
             xg_normal_hazard(at->mean[c], at->scale[c], n, t, work->e, r, bend);
         for (ptrdiff_t k = 0; k < n; ++k) {
@@ -113,13 +114,11 @@ static xg_work xg_nodes(const xg_values *at, double *scratch)
                     of_classes + at->classes * XG_STRIDE, of_classes + 2 * at->classes * XG_STRIDE, 0,
                     xg_row_width(at->table), at->first, 1.0};
     xg_rule rule = {1.0, 1.0};
-    double least = at->first, most_low = -HUGE_VAL, place = -1.0, span;
-    for (ptrdiff_t c = 0; c < at->classes; ++c) {
-        most_low = xg_max(most_low, at->mean[c]); /* F is below 1 + classes there */
-        if (at->table->psi)
-            xg_gumbel_row(at->table, at->row[c], work.rows + c * work.width);
-    }
-    /* log F falls: Newton's method, or half of the interval where it leaves this. */
+    double least = at->first, most_low = at->end, place = -1.0, span;
+    for (ptrdiff_t c = 0; at->table->psi && c < at->classes; ++c)
+        xg_gumbel_row(at->table, at->row[c], work.rows + c * work.width);
+    /* F falls from at least XG_LOW at ``least`` to less at ``most_low``: Newton's method for log F, or half of the
+     * interval where that leaves it. */
     for (int step = 0; step < XG_LOW_STEPS; ++step) {
         double excess, next;
         work.t[0] = work.low;
@@ -135,7 +134,7 @@ static xg_work xg_nodes(const xg_values *at, double *scratch)
         next = work.low + work.unit * excess;
         work.low = next > least && next < most_low ? next : 0.5 * (least + most_low);
     }
-    /* The last is the first beyond the end; to whole vectors others follow without weight. */
+    /* The last node with weight is the first beyond the end. Nodes without weight fill the vector. */
     span = (at->end - work.low) / work.unit;
     do {
         work.mass[work.n] = place < span ? 0.5 * XG_FIRST_STEP * work.unit * (rule.growth + rule.inverse) : 0.0;
@@ -157,7 +156,7 @@ static double xg_dot(ptrdiff_t n, const double *restrict x, const double *restri
     return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
 }
 
-/* log r of a class at n nodes t, also where r leaves the range of a double. */
+/* log r of a class at n nodes t so far right of its mean that r leaves the range of a double, and H is one. */
 static void xg_log_hazard(const xg_values *at, const xg_work *work, ptrdiff_t c, ptrdiff_t n, const double *t,
                           double *slope, double *bend, double *out)
 {
@@ -166,12 +165,11 @@ static void xg_log_hazard(const xg_values *at, const xg_work *work, ptrdiff_t c,
         xg_gumbel_along(at->table, work->rows + c * work->width, mean, at->scale[c], n, t, out, slope, bend);
     for (ptrdiff_t k = 0; k < n; ++k) {
         double z = (t[k] - mean) * precise;
-        /* So far right of the mean H is one. */
         out[k] = at->table->psi ? out[k] + log(slope[k]) : log(XG_INV_SQRT_2PI * precise) - 0.5 * z * z;
     }
 }
 
-/* log of the integral for a class whose terms leave the range of a double; its hazards are lost. */
+/* log of the integral for a class whose terms leave the range of a double; overwrites the class's hazards. */
 static double xg_log_integral(const xg_values *at, const xg_work *work, ptrdiff_t c)
 {
     double *term = work->e, top = -HUGE_VAL, sum = 0.0;
@@ -198,17 +196,21 @@ typedef struct {
 
 static xg_node xg_node_of(const xg_values *at, const xg_work *work, ptrdiff_t c, ptrdiff_t k)
 {
-    double slope, bend, log_r;
-    xg_log_hazard(at, work, c, 1, work->t + k, &slope, &bend, &log_r);
+    double r = work->r[c * XG_STRIDE + k], slope, bend, log_r = log(r);
+    if (r < XG_TINY)
+        xg_log_hazard(at, work, c, 1, work->t + k, &slope, &bend, &log_r);
     return (xg_node){work->t[k], log_r - work->F[k], xg_rise(work, c, k)};
 }
 
 /* log of the integral of T r_c, which is log-concave, by Laplace's method on a parabola around its maximum; log(T r_c)
- * rises at one node and falls at the other. Nodes from ``start`` on are free. */
+ * rises at one node and falls at the other. Overwrites nodes from ``start`` on. */
 static double xg_log_peak(const xg_values *at, const xg_work *work, ptrdiff_t c, xg_node left, xg_node right,
                           ptrdiff_t start)
 {
     double width = right.t - left.t, share = left.rise / (left.rise - right.rise);
+    /* The maximum is left of the last node. */
+    if (!(left.rise > 0.0))
+        return left.level;
     for (int round = 0; round < XG_PEAK_ROUNDS; ++round) {
         ptrdiff_t k = 0;
         if (fabs(right.level - left.level - 0.5 * width * (left.rise + right.rise)) < XG_PEAK_NEAR)
@@ -228,21 +230,21 @@ static double xg_log_peak(const xg_values *at, const xg_work *work, ptrdiff_t c,
            0.5 * (XG_LOG_2PI + log(width / (left.rise - right.rise)));
 }
 
-/* log p of the classes where it is NaN, whose T r_c has its maximum left of low; nodes mirror those of the rule. */
+/* log p of the classes where it is infinite, whose T r_c is largest left of low; nodes mirror those of the rule. */
 static void xg_peaks(const xg_values *at, const xg_work *work, double *log_p)
 {
     ptrdiff_t n = 0, most = XG_MOST_NODES - XG_LANES;
     xg_rule rule = {1.0, 1.0};
     double least = work->low;
     for (ptrdiff_t c = 0; c < at->classes; ++c)
-        least = log_p[c] == log_p[c] ? least : xg_min(least, at->mean[c]);
+        least = log_p[c] == HUGE_VAL ? xg_min(least, at->mean[c]) : least;
     do
         work->t[n] = work->low - work->unit * xg_next_place(&rule);
     while (work->t[n++] > least && n < most);
     xg_hazards(at, 0, n, work);
     for (ptrdiff_t c = 0; c < at->classes; ++c) {
         ptrdiff_t k = 1;
-        if (log_p[c] == log_p[c])
+        if (log_p[c] != HUGE_VAL)
             continue;
         while (k < n - 1 && xg_rise(work, c, k) <= 0.0)
             ++k;
@@ -258,7 +260,7 @@ void xg_largest(const xg_values *at, double *scratch, double *log_p)
         double sum = xg_dot(work.n, work.mass, work.r + c * XG_STRIDE), rise = xg_rise(&work, c, 0);
         log_p[c] = sum < XG_TINY ? xg_log_integral(at, &work, c) : log(sum);
         if (log_p[c] < XG_LOG_LEAST && rise < 0.0 && at->mean[c] < work.low) {
-            log_p[c] = NAN;
+            log_p[c] = HUGE_VAL;
             is_cut = 1;
         }
     }

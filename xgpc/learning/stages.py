@@ -148,7 +148,7 @@ class Learner:
     def __init__(self, fit: Fit, start: Candidate):
         config, n_rows, is_full = fit.config, fit.source.n_rows, start.prior.is_full
         self.fit, self.history, self.random_state = fit, fit.run.history, fit.run.random_state
-        # Improvements are reported to the run, but not those of a restart; ``n_iter`` counts the optimizer's iterations.
+        # Improvements are reported to the run, but those of a restart are not; ``n_iter`` counts iterations.
         self.is_restart, self.n_iter = False, 0
         # Multiplications of all stages since a start.
         self.work = 0.0

@@ -430,7 +430,7 @@ def test_far_probabilities_of_two_normal_values_have_a_closed_form(scales, dista
     """P(f_0 > f_1) is Phi of the difference of the means in units of its standard deviation, here below exp(-30)."""
     apart = distance * np.hypot(*scales)
     value = log_probabilities_of(np.array([[-apart, 0.0]]), np.square([scales]), 0.0)[0, 0]
-    assert value == pytest.approx(log_ndtr(-distance), rel=3e-3)
+    assert value == pytest.approx(log_ndtr(-distance), rel=1e-3)
 
 
 @pytest.mark.parametrize("n_classes", [3, 200])

@@ -233,7 +233,7 @@ def test_the_bound_of_a_fit_is_that_of_many_nodes():
 def test_a_standard_deviation_that_is_no_number_is_not_looked_up_outside_of_the_table():
     mean, scale = np.zeros((2, 2)), np.full((2, 2), 2.0)
     row = np.array([[np.nan, np.nan], [60.0, 60.0]])
-    ends = np.array([[-20.0, -20.0], [30.0, 30.0]])
+    ends = np.array([[-20.0, -20.0], [30.0, 30.0], [30.0, 30.0]])
     value = Values(softmax_table("gumbel_normal"), X_LOW, X_HIGH, mean, scale, row, ends).log_probabilities()
     assert np.all(np.isnan(value[0]))
     np.testing.assert_allclose(value[1], np.log(0.5), rtol=1e-8)

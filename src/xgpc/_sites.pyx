@@ -276,8 +276,8 @@ cdef class Values:
     """C independent values of each of n points: means, standard deviations and rows of the table (n, C).
 
     They are sums of normal and Gumbel variables, or normal if ``tables`` is empty. These (2, rows + 2, columns + 2) are
-    the spline coefficients of gumbel.h; low and high are the range of the columns. The integrals for the largest value
-    begin at the first of the ``ends`` (2, n) or later.
+    the spline coefficients of gumbel.h; low and high are the range of the columns. ``ends`` (3, n) are those of the
+    integrals for the largest value: the first possible beginning, the least end, and the least distance between both.
     """
 
     cdef const double[:, :, ::1] tables
@@ -295,7 +295,7 @@ cdef class Values:
 
     cdef xg_values at(self, Py_ssize_t i) noexcept nogil:
         return xg_values(&self.table, self.mean.shape[1], &self.mean[i, 0], &self.scale[i, 0], &self.row[i, 0],
-                         self.ends[0, i], self.ends[1, i])
+                         self.ends[0, i], self.ends[1, i], self.ends[2, i])
 
     def log_probabilities(self):
         """Log probabilities (n, C) that each value is the largest."""

@@ -14,9 +14,11 @@
 
 /* A smaller probability is summed in logarithms. */
 #define XG_TINY 1e-200
-/* Below XG_LOG_LEAST, the integrand may be largest left of low. Two nodes around its maximum are near enough if its
+/* Below XG_LOG_LEAST, the integrand may be largest left of low, or narrow and close to it: left of node XG_TOP. (A
+ * narrow class farther to the right would make F larger at low.) Two nodes around its maximum are near enough if its
  * logarithm is a parabola to within XG_PEAK_NEAR; at most XG_PEAK_ROUNDS times XG_LANES nodes are put between them. */
 #define XG_LOG_LEAST -30.0
+#define XG_TOP 7
 #define XG_PEAK_NEAR .1
 #define XG_PEAK_ROUNDS 30
 #define XG_LOG_2PI 1.83787706640934548356
@@ -135,7 +137,7 @@ static xg_work xg_nodes(const xg_values *at, double *scratch)
         work.low = next > least && next < most_low ? next : 0.5 * (least + most_low);
     }
     /* The last node with weight is the first beyond the end. Nodes without weight fill the vector. */
-    span = (at->end - work.low) / work.unit;
+    span = (xg_max(at->end, work.low + at->reach) - work.low) / work.unit;
     do {
         work.mass[work.n] = place < span ? 0.5 * XG_FIRST_STEP * work.unit * (rule.growth + rule.inverse) : 0.0;
         place = xg_next_place(&rule);
@@ -230,16 +232,16 @@ static double xg_log_peak(const xg_values *at, const xg_work *work, ptrdiff_t c,
            0.5 * (XG_LOG_2PI + log(width / (left.rise - right.rise)));
 }
 
-/* log p of the classes where it is infinite, whose T r_c is largest left of low; nodes mirror those of the rule. */
+/* log p of the classes where it is infinite, whose T r_c is largest left of node XG_TOP; further nodes go left of it. */
 static void xg_peaks(const xg_values *at, const xg_work *work, double *log_p)
 {
     ptrdiff_t n = 0, most = XG_MOST_NODES - XG_LANES;
     xg_rule rule = {1.0, 1.0};
-    double least = work->low;
+    double top = work->t[XG_TOP], least = top;
     for (ptrdiff_t c = 0; c < at->classes; ++c)
         least = log_p[c] == HUGE_VAL ? xg_min(least, at->mean[c]) : least;
     do
-        work->t[n] = work->low - work->unit * xg_next_place(&rule);
+        work->t[n] = top - work->unit * xg_next_place(&rule);
     while (work->t[n++] > least && n < most);
     xg_hazards(at, 0, n, work);
     for (ptrdiff_t c = 0; c < at->classes; ++c) {
@@ -257,9 +259,9 @@ void xg_largest(const xg_values *at, double *scratch, double *log_p)
     xg_work work = xg_nodes(at, scratch);
     int is_cut = 0;
     for (ptrdiff_t c = 0; c < at->classes; ++c) {
-        double sum = xg_dot(work.n, work.mass, work.r + c * XG_STRIDE), rise = xg_rise(&work, c, 0);
+        double sum = xg_dot(work.n, work.mass, work.r + c * XG_STRIDE), rise = xg_rise(&work, c, XG_TOP);
         log_p[c] = sum < XG_TINY ? xg_log_integral(at, &work, c) : log(sum);
-        if (log_p[c] < XG_LOG_LEAST && rise < 0.0 && at->mean[c] < work.low) {
+        if (log_p[c] < XG_LOG_LEAST && rise < 0.0 && at->mean[c] < work.t[XG_TOP]) {
             log_p[c] = HUGE_VAL;
             is_cut = 1;
         }

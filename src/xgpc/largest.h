@@ -10,14 +10,15 @@
 
 #include "gumbel.h"
 
-/* One point: means and standard deviations (classes,) of its values, their rows of the table, and the first and last
- * possible node; the integral begins where T is about exp(-40), if that is right of the first. If the table has no psi,
- * the values are normal. */
+/* One point: means and standard deviations (classes,) of its values, their rows of the table, and nodes: the first
+ * possible one, as the integral begins where T is about exp(-40), if that is right of the first; and an end. The integral
+ * goes on to at least this, and to ``reach``, the largest distance from a mean beyond which a value counts as
+ * impossible, from its beginning. If the table has no psi, the values are normal. */
 typedef struct {
     const xg_table *table;
     ptrdiff_t classes;
     const double *mean, *scale, *row;
-    double first, end;
+    double first, end, reach;
 } xg_values;
 
 /* Number of doubles of scratch, 21 kB for each class. */

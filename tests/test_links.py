@@ -402,7 +402,7 @@ def best_bound(mean, scale, y):
 @pytest.mark.parametrize("n_classes", [2, 3, 10, 100])
 @pytest.mark.parametrize("kind", ["far", "of all sizes", "alike but some"])
 def test_probabilities_below_what_the_integral_reaches_have_the_best_bound(kind, n_classes):
-    """To a twentieth of the logarithm, which is what the links state of the probability."""
+    """To a twentieth of the logarithm: the bound itself is lower than the probability."""
     random = np.random.default_rng(n_classes)
     mean, scale = 300.0 * random.normal(size=n_classes), random.uniform(1.3, 4.0, n_classes)
     if kind == "of all sizes":
@@ -422,6 +422,15 @@ def test_probabilities_below_means_of_very_different_scales_have_nearly_the_best
     random = np.random.default_rng(seed)
     mean, scale = 300.0 * random.normal(size=n_classes), 10.0 ** random.uniform(-2.0, 2.0, n_classes)
     assert log_probabilities_of(mean[None], scale[None] ** 2, 0.0)[0, y] > 1.2 * best_bound(mean, scale, y)
+
+
+@pytest.mark.parametrize("distance", [8.0, 20.0, 60.0])
+@pytest.mark.parametrize("scales", [(1.0, 1.0), (1e-3, 10.0), (10.0, 1e-3), (1.0, 100.0)])
+def test_far_probabilities_of_two_normal_values_have_a_closed_form(scales, distance):
+    """P(f_0 > f_1) is Phi of the difference of the means in units of its standard deviation, here below exp(-30)."""
+    apart = distance * np.hypot(*scales)
+    value = log_probabilities_of(np.array([[-apart, 0.0]]), np.square([scales]), 0.0)[0, 0]
+    assert value == pytest.approx(log_ndtr(-distance), rel=1e-3)
 
 
 @pytest.mark.parametrize("n_classes", [3, 200])

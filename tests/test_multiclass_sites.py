@@ -16,8 +16,9 @@ from support.sites import DELTA, build, evaluate_one, normal_plus_gumbel
 from support.sites import evaluate as evaluate_site
 
 from xgpc import GPClassifier
-from xgpc._sites import gumbel_normal
+from xgpc._sites import Values
 from xgpc.likelihoods import record_of
+from xgpc.likelihoods.softmax import X_HIGH, X_LOW, softmax_table
 
 NOISE = {"multinomial-step": 0.0, "multinomial-probit": 1.0, "multinomial-logit": 1.702**2}
 repeatable = settings(deadline=None, derandomize=True, max_examples=40)
@@ -230,9 +231,9 @@ def test_the_bound_of_a_fit_is_that_of_many_nodes():
 
 
 def test_a_standard_deviation_that_is_no_number_is_not_looked_up_outside_of_the_table():
-    tables = np.random.default_rng(0).normal(size=(2, 8, 8))
-    found = gumbel_normal(
-        tables, -2.0, 2.0, np.linspace(-1.0, 1.0, 10).reshape(2, 5), np.ones(2), np.array([np.nan, 2.5])
-    )
-    assert np.all(np.isnan(found[:, 0]))
-    assert np.all(np.isfinite(found[:, 1]))
+    mean, scale = np.zeros((2, 2)), np.full((2, 2), 2.0)
+    row = np.array([[np.nan, np.nan], [60.0, 60.0]])
+    ends = np.array([[-20.0, -20.0], [30.0, 30.0], [30.0, 30.0]])
+    value = Values(softmax_table("gumbel_normal"), X_LOW, X_HIGH, mean, scale, row, ends).log_probabilities()
+    assert np.all(np.isnan(value[0]))
+    np.testing.assert_allclose(value[1], np.log(0.5), rtol=1e-8)

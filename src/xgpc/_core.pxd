@@ -141,9 +141,8 @@ cdef extern from "largest.h" nogil:
         const xg_table* table
         Py_ssize_t classes
         const_doubles mean, scale, row
-        double first, end
+        double first, end, reach
     Py_ssize_t xg_largest_scratch(const xg_table* table, Py_ssize_t classes)
-    void xg_largest_rule(double* scratch)
     void xg_largest(const xg_values* at, double* scratch, double* log_p)
     void xg_largest_slopes(const xg_values* at, double* scratch, double* slopes)
 

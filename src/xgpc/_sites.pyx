@@ -272,33 +272,12 @@ def normal(const double[::1] x):
     return out[0], out[1]
 
 
-def gumbel_normal(const double[:, :, ::1] tables, double low, double high, const double[:, ::1] u,
-                  const double[::1] scale, const double[::1] row):
-    """log(-log H), minus its derivative with respect to u, and the derivative of that (3, r, n), for sums of normal and
-    Gumbel variables with standard deviations ``scale`` (r,), at u (r, n), values minus the mean of the normal variable.
-
-    ``tables`` (2, rows + 2, columns + 2) are spline coefficients of the first two in units of the scale, one more on
-    each side; low and high are the range of the columns, and ``row`` (r,) the sums' rows, from 0.
-    """
-    cdef xg_table table = xg_table(tables.shape[1] - 2, tables.shape[2] - 2, low, high, &tables[0, 0, 0],
-                                   &tables[1, 0, 0])
-    cdef Py_ssize_t i, n = u.shape[1]
-    out = np.empty((3, u.shape[0], n))
-    cdef double[:, :, ::1] result = out
-    cdef double[::1] scratch = np.empty(xg_gumbel_scratch(&table))
-    with nogil:
-        for i in range(u.shape[0]):
-            xg_gumbel_row(&table, row[i], &scratch[0])
-            xg_gumbel_along(&table, &scratch[0], 0.0, scale[i], n, &u[i, 0], &result[0, i, 0], &result[1, i, 0],
-                            &result[2, i, 0])
-    return out
-
-
 cdef class Values:
     """C independent values of each of n points: means, standard deviations and rows of the table (n, C).
 
-    They are sums of normal and Gumbel variables, as above, or normal if ``tables`` is empty. The integrals for the
-    largest value begin at the first of the ``ends`` (2, n) or later.
+    They are sums of normal and Gumbel variables, or normal if ``tables`` is empty. These (2, rows + 2, columns + 2) are
+    the spline coefficients of gumbel.h; low and high are the range of the columns. ``ends`` (3, n) are those of the
+    integrals for the largest value: the first possible beginning, the least end, and the least distance between both.
     """
 
     cdef const double[:, :, ::1] tables
@@ -313,11 +292,10 @@ cdef class Values:
         if tables.shape[0]:
             self.table.psi, self.table.slope = &tables[0, 0, 0], &tables[1, 0, 0]
         self.scratch = np.empty(xg_largest_scratch(&self.table, mean.shape[1]))
-        xg_largest_rule(&self.scratch[0])
 
     cdef xg_values at(self, Py_ssize_t i) noexcept nogil:
         return xg_values(&self.table, self.mean.shape[1], &self.mean[i, 0], &self.scale[i, 0], &self.row[i, 0],
-                         self.ends[0, i], self.ends[1, i])
+                         self.ends[0, i], self.ends[1, i], self.ends[2, i])
 
     def log_probabilities(self):
         """Log probabilities (n, C) that each value is the largest."""

@@ -15,9 +15,9 @@ typedef struct {
 static inline ptrdiff_t xg_gumbel_scratch(const xg_table *table) { return 2 * (table->columns + 2); }
 void xg_gumbel_row(const xg_table *table, double row, double *out);
 
-/* psi = log(-log H), slope = -d psi / dt and bend = d slope / dt at n values t. H is the distribution
- * function of f + g, f normal with some mean and g Gumbel, with standard deviation scale. The table has both functions at x = (t -
- * mean - Euler's constant) / scale and the row of the coefficients.
+/* psi = log(-log H), slope = -d psi / dt and bend = d slope / dt at n values t. H is the distribution function of f +
+ * g, f normal with some mean and g Gumbel, with standard deviation scale. The table has both functions at the row of the
+ * coefficients and x = (t - mean - Euler's constant) / scale.
  *
  * Left of the table, psi follows the logarithm of the normal distribution function. Right of it, the hazard grows as
  * the normal one until it reaches that of the Gumbel distribution, which is one. */

@@ -1,21 +1,24 @@
 #include "largest.h"
 
-/* Nodes low + unit (a sinh(b k)), k = 0, 1, ..., with b = XG_GROWTH, a b = XG_FIRST_STEP, and unit = F / R near low, where
- * F = -log T is XG_LOW and R = -F'; softmax.c says why steps may grow. */
+/* Nodes low + unit a sinh(b k), k = 0, 1, ..., whose steps grow with the distance from low, as those of softmax.c:
+ * b = XG_GROWTH, a b = XG_FIRST_STEP, and unit = F / R at low, where F = -log T is about XG_LOW, and R = -F'. */
 #define XG_LOW 40.0
 #define XG_FIRST_STEP .1
 #define XG_GROWTH .08
-/* Newton steps for low end where log F is this near. */
+#define XG_GROWTH_FACTOR 1.08328706767495855 /* exp(XG_GROWTH) */
+/* Newton's method for low ends where log(F / XG_LOW) is this small, or after so many steps. */
 #define XG_LOW_STEPS 60
 #define XG_LOW_NEAR .15
-/* Most nodes, for scales from 1e-12 to 1e12. */
+/* Most nodes: the end may be 2e35 units from low. */
 #define XG_MOST_NODES 1024
 
 /* A smaller probability is summed in logarithms. */
 #define XG_TINY 1e-200
-/* Of smaller logarithms the integrand may have its maximum left of low. It is between nodes whose values differ from
- * those of a parabola by less than XG_PEAK_NEAR, after at most so many rounds of XG_LANES further nodes. */
+/* Below XG_LOG_LEAST, the integrand may be largest left of low, or narrow and close to it: left of node XG_TOP. (A
+ * narrow class farther to the right would make F larger at low.) Two nodes around its maximum are near enough if its
+ * logarithm is a parabola to within XG_PEAK_NEAR; at most XG_PEAK_ROUNDS times XG_LANES nodes are put between them. */
 #define XG_LOG_LEAST -30.0
+#define XG_TOP 7
 #define XG_PEAK_NEAR .1
 #define XG_PEAK_ROUNDS 30
 #define XG_LOG_2PI 1.83787706640934548356
@@ -57,7 +60,6 @@ XG_CALLED void xg_gumbel_hazard(const xg_table *table, const double *row, double
 
 /* Scratch */
 typedef struct {
-    double *place, *weight;       /* of the rule: nodes and weights in units */
     double *t, *mass, *F, *R, *e; /* of a point */
     double *r, *bend, *rows;      /* of its classes */
     ptrdiff_t n, width;           /* number of nodes; doubles of a class in rows */
@@ -68,15 +70,21 @@ static ptrdiff_t xg_row_width(const xg_table *table) { return table->psi ? xg_gu
 
 ptrdiff_t xg_largest_scratch(const xg_table *table, ptrdiff_t classes)
 {
-    return 7 * XG_MOST_NODES + classes * (2 * XG_STRIDE + xg_row_width(table));
+    return 5 * XG_MOST_NODES + classes * (2 * XG_STRIDE + xg_row_width(table));
 }
 
-void xg_largest_rule(double *scratch)
+/* exp(b k) and its inverse for a node k. */
+typedef struct {
+    double growth, inverse;
+} xg_rule;
+
+/* (node k - low) / unit of the rule, whose k grows by one. */
+static double xg_next_place(xg_rule *rule)
 {
-    for (ptrdiff_t k = 0; k < XG_MOST_NODES; ++k) {
-        scratch[k] = XG_FIRST_STEP / XG_GROWTH * sinh(XG_GROWTH * (double)k);
-        scratch[XG_MOST_NODES + k] = XG_FIRST_STEP * cosh(XG_GROWTH * (double)k);
-    }
+    double place = 0.5 * XG_FIRST_STEP / XG_GROWTH * (rule->growth - rule->inverse);
+    rule->growth *= XG_GROWTH_FACTOR;
+    rule->inverse *= 1.0 / XG_GROWTH_FACTOR;
+    return place;
 }
 
 /* Sets F, R, r and bend of n nodes from a number on. */
@@ -88,7 +96,8 @@ static void xg_hazards(const xg_values *at, ptrdiff_t start, ptrdiff_t n, const 
     for (ptrdiff_t c = 0; c < at->classes; ++c) {
         double *r = work->r + c * XG_STRIDE + start, *bend = work->bend + c * XG_STRIDE + start;
         if (at->table->psi)
-            xg_gumbel_hazard(at->table, work->rows + c * work->width, at->mean[c], at->scale[c], n, t, work->e, r, bend);
+            xg_gumbel_hazard(at->table, work->rows + c * work->width, at->mean[c], at->scale[c], n, t, work->e, r,
+                             bend);
         else
             xg_normal_hazard(at->mean[c], at->scale[c], n, t, work->e, r, bend);
         for (ptrdiff_t k = 0; k < n; ++k) {
@@ -102,17 +111,16 @@ static void xg_hazards(const xg_values *at, ptrdiff_t start, ptrdiff_t n, const 
 static xg_work xg_nodes(const xg_values *at, double *scratch)
 {
     const ptrdiff_t most = XG_MOST_NODES;
-    double *of_classes = scratch + 7 * most;
-    xg_work work = {scratch, scratch + most, scratch + 2 * most, scratch + 3 * most, scratch + 4 * most,
-                    scratch + 5 * most, scratch + 6 * most, of_classes, of_classes + at->classes * XG_STRIDE,
-                    of_classes + 2 * at->classes * XG_STRIDE, 0, xg_row_width(at->table), at->first, 1.0};
-    double least = at->first, most_low = -HUGE_VAL;
-    for (ptrdiff_t c = 0; c < at->classes; ++c) {
-        most_low = xg_max(most_low, at->mean[c]); /* F is below 1 + classes there */
-        if (at->table->psi)
-            xg_gumbel_row(at->table, at->row[c], work.rows + c * work.width);
-    }
-    /* log F falls: Newton's method, or half of the interval where it leaves this. */
+    double *of_classes = scratch + 5 * most;
+    xg_work work = {scratch, scratch + most, scratch + 2 * most, scratch + 3 * most, scratch + 4 * most, of_classes,
+                    of_classes + at->classes * XG_STRIDE, of_classes + 2 * at->classes * XG_STRIDE, 0,
+                    xg_row_width(at->table), at->first, 1.0};
+    xg_rule rule = {1.0, 1.0};
+    double least = at->first, most_low = at->end, place = -1.0, span;
+    for (ptrdiff_t c = 0; at->table->psi && c < at->classes; ++c)
+        xg_gumbel_row(at->table, at->row[c], work.rows + c * work.width);
+    /* F falls from at least XG_LOW at ``least`` to less at ``most_low``: Newton's method for log F, or half of the
+     * interval where that leaves it. */
     for (int step = 0; step < XG_LOW_STEPS; ++step) {
         double excess, next;
         work.t[0] = work.low;
@@ -128,15 +136,16 @@ static xg_work xg_nodes(const xg_values *at, double *scratch)
         next = work.low + work.unit * excess;
         work.low = next > least && next < most_low ? next : 0.5 * (least + most_low);
     }
-    /* The last is the first beyond the end; to whole vectors others follow without mass. */
-    double span = (at->end - work.low) / work.unit;
-    while (work.n < most && (work.n % XG_LANES || !work.n || work.place[work.n - 1] < span)) {
-        work.t[work.n] = work.low + work.unit * work.place[work.n];
-        ++work.n;
-    }
+    /* The last node with weight is the first beyond the end. Nodes without weight fill the vector. */
+    span = (xg_max(at->end, work.low + at->reach) - work.low) / work.unit;
+    do {
+        work.mass[work.n] = place < span ? 0.5 * XG_FIRST_STEP * work.unit * (rule.growth + rule.inverse) : 0.0;
+        place = xg_next_place(&rule);
+        work.t[work.n++] = work.low + work.unit * place;
+    } while (work.n < most && (work.n % XG_LANES || place < span));
     xg_hazards(at, 0, work.n, &work);
     for (ptrdiff_t k = 0; k < work.n; ++k)
-        work.mass[k] = (k && work.place[k - 1] >= span ? 0.0 : work.unit) * work.weight[k] * xg_exp(-work.F[k]);
+        work.mass[k] *= xg_exp(-work.F[k]);
     return work;
 }
 
@@ -149,7 +158,7 @@ static double xg_dot(ptrdiff_t n, const double *restrict x, const double *restri
     return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
 }
 
-/* log r of a class at n nodes t, also where r leaves the range of a double. */
+/* log r of a class at n nodes t so far right of its mean that r leaves the range of a double, and H is one. */
 static void xg_log_hazard(const xg_values *at, const xg_work *work, ptrdiff_t c, ptrdiff_t n, const double *t,
                           double *slope, double *bend, double *out)
 {
@@ -158,12 +167,11 @@ static void xg_log_hazard(const xg_values *at, const xg_work *work, ptrdiff_t c,
         xg_gumbel_along(at->table, work->rows + c * work->width, mean, at->scale[c], n, t, out, slope, bend);
     for (ptrdiff_t k = 0; k < n; ++k) {
         double z = (t[k] - mean) * precise;
-        /* So far right of the mean H is one. */
         out[k] = at->table->psi ? out[k] + log(slope[k]) : log(XG_INV_SQRT_2PI * precise) - 0.5 * z * z;
     }
 }
 
-/* log of the integral for a class whose terms leave the range of a double; its hazards are lost. */
+/* log of the integral for a class whose terms leave the range of a double; overwrites the class's hazards. */
 static double xg_log_integral(const xg_values *at, const xg_work *work, ptrdiff_t c)
 {
     double *term = work->e, top = -HUGE_VAL, sum = 0.0;
@@ -190,17 +198,21 @@ typedef struct {
 
 static xg_node xg_node_of(const xg_values *at, const xg_work *work, ptrdiff_t c, ptrdiff_t k)
 {
-    double slope, bend, log_r;
-    xg_log_hazard(at, work, c, 1, work->t + k, &slope, &bend, &log_r);
+    double r = work->r[c * XG_STRIDE + k], slope, bend, log_r = log(r);
+    if (r < XG_TINY)
+        xg_log_hazard(at, work, c, 1, work->t + k, &slope, &bend, &log_r);
     return (xg_node){work->t[k], log_r - work->F[k], xg_rise(work, c, k)};
 }
 
 /* log of the integral of T r_c, which is log-concave, by Laplace's method on a parabola around its maximum; log(T r_c)
- * rises at one node and falls at the other. Nodes from ``start`` on are free. */
+ * rises at one node and falls at the other. Overwrites nodes from ``start`` on. */
 static double xg_log_peak(const xg_values *at, const xg_work *work, ptrdiff_t c, xg_node left, xg_node right,
                           ptrdiff_t start)
 {
     double width = right.t - left.t, share = left.rise / (left.rise - right.rise);
+    /* The maximum is left of the last node. */
+    if (!(left.rise > 0.0))
+        return left.level;
     for (int round = 0; round < XG_PEAK_ROUNDS; ++round) {
         ptrdiff_t k = 0;
         if (fabs(right.level - left.level - 0.5 * width * (left.rise + right.rise)) < XG_PEAK_NEAR)
@@ -220,20 +232,21 @@ static double xg_log_peak(const xg_values *at, const xg_work *work, ptrdiff_t c,
            0.5 * (XG_LOG_2PI + log(width / (left.rise - right.rise)));
 }
 
-/* log p of the classes where it is NaN, whose T r_c has its maximum left of low; nodes mirror those of the rule. */
+/* log p of the classes where it is infinite, whose T r_c is largest left of node XG_TOP; further nodes go left of it. */
 static void xg_peaks(const xg_values *at, const xg_work *work, double *log_p)
 {
     ptrdiff_t n = 0, most = XG_MOST_NODES - XG_LANES;
-    double least = work->low;
+    xg_rule rule = {1.0, 1.0};
+    double top = work->t[XG_TOP], least = top;
     for (ptrdiff_t c = 0; c < at->classes; ++c)
-        least = log_p[c] == log_p[c] ? least : xg_min(least, at->mean[c]);
+        least = log_p[c] == HUGE_VAL ? xg_min(least, at->mean[c]) : least;
     do
-        work->t[n] = work->low - work->unit * work->place[n];
+        work->t[n] = top - work->unit * xg_next_place(&rule);
     while (work->t[n++] > least && n < most);
     xg_hazards(at, 0, n, work);
     for (ptrdiff_t c = 0; c < at->classes; ++c) {
         ptrdiff_t k = 1;
-        if (log_p[c] == log_p[c])
+        if (log_p[c] != HUGE_VAL)
             continue;
         while (k < n - 1 && xg_rise(work, c, k) <= 0.0)
             ++k;
@@ -246,10 +259,10 @@ void xg_largest(const xg_values *at, double *scratch, double *log_p)
     xg_work work = xg_nodes(at, scratch);
     int is_cut = 0;
     for (ptrdiff_t c = 0; c < at->classes; ++c) {
-        double sum = xg_dot(work.n, work.mass, work.r + c * XG_STRIDE), rise = xg_rise(&work, c, 0);
+        double sum = xg_dot(work.n, work.mass, work.r + c * XG_STRIDE), rise = xg_rise(&work, c, XG_TOP);
         log_p[c] = sum < XG_TINY ? xg_log_integral(at, &work, c) : log(sum);
-        if (log_p[c] < XG_LOG_LEAST && rise < 0.0 && at->mean[c] < work.low) {
-            log_p[c] = NAN;
+        if (log_p[c] < XG_LOG_LEAST && rise < 0.0 && at->mean[c] < work.t[XG_TOP]) {
+            log_p[c] = HUGE_VAL;
             is_cut = 1;
         }
     }

@@ -1,27 +1,28 @@
 /* Probabilities that each of several independent values, normal or normal plus Gumbel, is the largest, by one integral
- * for all of them. With H_c and h_c the distribution function and density of value c, r_c = h_c / H_c and T = prod_c H_c,
+ * for all of them. With H_c and h_c the distribution function and density of value c, r_c = h_c / H_c, T = prod_c H_c,
  *
  *     p_y = integral of T r_y,   dp_y / dm_c = -integral of T r_y r_c,
  *     dp_y / dv_c = half the integral of T r_y h'_c / H_c,   c != y,
  *
- * as dH_c / dv_c = h'_c / 2. The derivatives of p_c by its own moments make those of all p sum to zero. Beside a fine rule
- * with the same table, errors of probabilities are 2e-9. */
+ * as dH_c / dv_c = h'_c / 2. The derivatives of all p by one moment sum to zero, which gives that of p_c by its own.
+ * Compared with a fine rule and the same table, errors of probabilities are 2e-9. */
 #pragma once
 
 #include "gumbel.h"
 
-/* One point: means and standard deviations (classes,) of its values, their rows of the table, and where the integral
- * begins, if T is not below exp(-40) there, and ends. If the table has no psi, the values are normal. */
+/* One point: means and standard deviations (classes,) of its values, their rows of the table, and nodes: the first
+ * possible one, as the integral begins where T is about exp(-40), if that is right of the first; and an end. The integral
+ * goes on to at least this, and to ``reach``, the largest distance from a mean beyond which a value counts as
+ * impossible, from its beginning. If the table has no psi, the values are normal. */
 typedef struct {
     const xg_table *table;
     ptrdiff_t classes;
     const double *mean, *scale, *row;
-    double first, end;
+    double first, end, reach;
 } xg_values;
 
-/* Number of doubles of scratch, which begins with a rule that all points share. */
+/* Number of doubles of scratch, 21 kB for each class. */
 ptrdiff_t xg_largest_scratch(const xg_table *table, ptrdiff_t classes);
-void xg_largest_rule(double *scratch);
 
 /* log p (classes,); the sum of all p is one but for the error of the rule. */
 void xg_largest(const xg_values *at, double *scratch, double *log_p);

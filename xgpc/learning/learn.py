@@ -49,14 +49,14 @@ LATEST_SHARE = 0.25
 # Accuracy, in nats a row, of the posterior without neighbours in the last comparison: the standard errors of such
 # comparisons are .001 and more.
 NATS_OF_ROW = 5e-4
-# Where more rows than this share repeat others, a user has copied them, and new rows will not repeat them so: a
-# bootstrap has .37, a table given twice .5. (Of the largest classes of wine, letter and cod-rna it is .19, .06, .28.)
+# If more than this share of the rows repeat others, a user has copied them, and new rows will not repeat them as often.
+# A bootstrap has .37, a table given twice .5. (Of the largest classes of wine, letter and cod-rna it is .19, .06, .28.)
 MOST_REPEATED = 0.3
-# If no rows are held out for a decision, neighbours must win the first round by this many standard errors. The round
-# ends early, after its first turn or its trial on fewer rows, if they lose by as many. (In the trial a9a and adult lose
+# If no rows are held out for a decision, neighbours must win the first round by this many standard errors. A round ends
+# early, after its first turn or its trial on fewer rows, if they lose by as many. (In the trial a9a and adult lose
 # by 2.6 to 15 standard errors; electricity, covtype, cod-rna and bank-marketing, which gain with all rows, by at most
-# 1.7.) If rows are held out, neighbours may lose the round by one error, because they gain more from the rows that the
-# round leaves out; but then they must win by one among the held-out rows.
+# 1.7.) With held-out rows, neighbours may lose the round by one error, because they gain more from the rows that it
+# leaves out; but then they must win by one among the held-out rows.
 ERRORS_OF_FEW = 2.0
 
 
@@ -179,13 +179,13 @@ def _split(fit: Fit) -> Split | None:
 
 
 def _rise(fit: Fit, scores: Scores, simpler: Scores, errors: float = 0.0) -> Rise:
-    """Whether neighbours predict rows better, by some standard errors of the difference.
+    """Whether neighbours predict rows better, by some standard errors of the difference; negative ones allow a loss.
 
     New rows repeat training rows as these repeat each other, but no copies are held out. A model with neighbours knows
     the labels of such rows, so it may lose as much on the other rows.
     """
     required = errors * (scores - simpler).error if errors else 0.0
-    # The part of the mean score (negative) that belongs to rows which repeat training rows, if predicted as all others.
+    # What repeated rows add to the mean score, a negative number, if they are predicted as all others.
     lost = fit.share_of_copies * scores.mean if fit.share_of_copies < MOST_REPEATED else 0.0
     return scores.above(simpler, required + lost)
 

@@ -25,8 +25,8 @@ from .candidates import Gain, Scores
 from .fit import Candidate, Fit, FitResult, FurtherRows, PreviousFit
 from .inducing import MAX_INDUCING, with_more_points
 from .learn import learn
-from .left_out import ROWS_OF_WARNING, gain_over_frequencies
 from .local import Task
+from .over_frequencies import ROWS_OF_WARNING, gain_over_frequencies
 from .stages import learn_in_stages
 from .start import start
 

@@ -25,16 +25,15 @@ from .inducing import MAX_INDUCING, MOST_ALL_ROWS, with_more_points
 from .izmailov_kropotov import alternate, hybrid, joint
 from .optimizer import Outcome, profile
 
-# The first subset has FIRST_ROWS rows, the share 1 / FIRST_SHARE of all rows but at most MOST_FIRST_ROWS, or
-# ROWS_PER_POINT rows for each inducing point, whichever is most. Fewer rows lead to a poor optimum, which later subsets
+# The first subset has the largest of three numbers of rows: FIRST_ROWS; 1 / FIRST_SHARE of all rows, but at most
+# MOST_FIRST_ROWS; and ROWS_PER_POINT for each inducing point. Fewer rows lead to a poor optimum, which later subsets
 # keep. (Of 11 million rows with waves in three of 28 features, 4000 and 16 000 show nothing and 32 000 do: NLL is .587
 # and .444.)
 FIRST_ROWS, FIRST_SHARE, MOST_FIRST_ROWS, ROWS_PER_POINT = 4000, 32, 32_768, 40
 # Each subset has GROWTH times as many rows as the one before. The last has all rows, but at most LAST_ROWS.
 GROWTH, LAST_ROWS = 4, 131_072
-# Before the last subset, learning has at most SUBSET_ITERATIONS iterations: on the first subset at most SUBSET_FACTOR
-# times as many as on the last one, and on each later subset as many as take the same time. SUBSET_LOOSENING multiplies
-# the tolerance of these stages.
+# Before the last subset, learning has at most SUBSET_ITERATIONS iterations, and at most SUBSET_FACTOR times as many as
+# on the last one. SUBSET_LOOSENING multiplies the tolerance of these stages.
 SUBSET_ITERATIONS, SUBSET_FACTOR, SUBSET_LOOSENING = 50, 10, 5.0
 # With at most FIRST_ROWS rows, learning starts from the best of several kernels, by their bounds. Each bound is
 # computed to within this many nats, which takes a few passes over the rows.
@@ -45,9 +44,9 @@ ITERATIONS_OF_CANDIDATES = 8
 # With at least so many rows, each kind of kernel learns with more points, too: under a kernel that was learned with too
 # few, further points often raise the bound by next to nothing. (With fewer rows the start has 64 points.)
 ROWS_OF_MORE = 1000
-# Learning on a later subset may take this many times as long as all stages before. (With 2 and 4, the fit of a9a takes
-# 6.1 and 8.1 s, and its NLL is .3164 and .3158; that of adult is .3105 and .3103. Without a limit, fits of tables like
-# these took 90 times as long as LightGBM's.)
+# Learning on a later subset may take this many times as many multiplications as all stages before. (With 2 and 4, the
+# fit of a9a takes 6.1 and 8.1 s, and its NLL is .3164 and .3158; that of adult is .3105 and .3103. Without a limit,
+# fits of tables like these took 90 times as long as LightGBM's.)
 MOST_WORK = 3.0
 # To save time, mini-batches start from the posterior of this many rows, whose weights are raised to stand for all rows.
 ROWS_BEFORE_BATCHES = 1000
@@ -149,9 +148,9 @@ class Learner:
     def __init__(self, fit: Fit, start: Candidate):
         config, n_rows, is_full = fit.config, fit.source.n_rows, start.prior.is_full
         self.fit, self.history, self.random_state = fit, fit.run.history, fit.run.random_state
-        # Improvements are kept, but for those of a restart; ``n_iter`` counts iterations of the optimizer.
+        # Improvements are reported to the run, but those of a restart are not; ``n_iter`` counts iterations.
         self.is_restart, self.n_iter = False, 0
-        # Of the iterations of all stages since a start, in multiplications.
+        # Multiplications of all stages since a start.
         self.work = 0.0
         # Without an optimizer kernel and inducing points stay, and only posteriors are fitted.
         self.optimize = None if config.optimizer is None else SCHEMES[config.optimizer]

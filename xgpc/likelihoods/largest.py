@@ -33,7 +33,8 @@ class Family(NamedTuple):
 
 def _values(mean: np.ndarray, scale: np.ndarray, reach: Range, family: Family) -> _sites.Values:
     mean = mean - mean.max(axis=1, keepdims=True)
-    ends = np.array([(mean - reach[0]).max(axis=1), (mean + reach[1]).max(axis=1)])
+    below, above = reach
+    ends = np.array([(mean - below).max(axis=1), (mean + above).max(axis=1), above.max(axis=1)])
     mean, scale, row = (np.ascontiguousarray(values) for values in (mean, scale, family.row(scale)))
     return _sites.Values(family.table(), *family.columns, mean, scale, row, ends)
 

@@ -2,11 +2,15 @@
 
 #include "spline.inc.h"
 
-#define XG_EULER 0.57721566490153286061
-
-XG_CALLED void xg_row(ptrdiff_t n, const double *w, const double *restrict a, double *restrict out)
+/* The column of x, from 0. */
+XG_INLINE double xg_column(const xg_table *table, double x)
 {
-    for (ptrdiff_t j = 0; j < n; ++j)
+    return (x - table->low) / (table->high - table->low) * (double)(table->columns - 1);
+}
+
+XG_CALLED void xg_row(ptrdiff_t n, ptrdiff_t start, const double *w, const double *restrict a, double *restrict out)
+{
+    for (ptrdiff_t j = start; j < n; ++j)
         out[j] = w[0] * a[j] + w[1] * a[n + j] + w[2] * a[2 * n + j] + w[3] * a[3 * n + j];
 }
 
@@ -32,14 +36,16 @@ XG_CALLED void xg_along_row(const xg_table *restrict table, const double *restri
     }
 }
 
-void xg_gumbel_row(const xg_table *table, double row, double *out)
+void xg_gumbel_row(const xg_table *table, double row, double least, double *out)
 {
     /* A row that is NaN counts as the first, and its results are NaN. */
     ptrdiff_t width = table->columns + 2, first = (ptrdiff_t)xg_min(xg_max(row, 0.0), (double)(table->rows - 2));
+    /* With one column more, as a node there may be rounded to the left. */
+    ptrdiff_t start = (ptrdiff_t)xg_min(xg_max(xg_column(table, least) - 1.0, 0.0), (double)(table->columns - 2));
     double w[4];
     xg_spline_weights(row - (double)first, w);
-    xg_row(width, w, table->psi + first * width, out);
-    xg_row(width, w, table->slope + first * width, out + width);
+    xg_row(width, start, w, table->psi + first * width, out);
+    xg_row(width, start, w, table->slope + first * width, out + width);
 }
 
 void xg_gumbel_along(const xg_table *table, const double *row, double mean, double scale, ptrdiff_t n, const double *t,

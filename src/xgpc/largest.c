@@ -87,6 +87,14 @@ static double xg_next_place(xg_rule *rule)
     return place;
 }
 
+/* Coefficients of the table for all classes, from a node on. */
+static void xg_read_rows(const xg_values *at, double first, const xg_work *work)
+{
+    for (ptrdiff_t c = 0; at->table->psi && c < at->classes; ++c)
+        xg_gumbel_row(at->table, at->row[c], (first - at->mean[c] - XG_EULER) / at->scale[c],
+                      work->rows + c * work->width);
+}
+
 /* Sets F, R, r and bend of n nodes from a number on. */
 static void xg_hazards(const xg_values *at, ptrdiff_t start, ptrdiff_t n, const xg_work *work)
 {
@@ -117,8 +125,7 @@ static xg_work xg_nodes(const xg_values *at, double *scratch)
                     xg_row_width(at->table), at->first, 1.0};
     xg_rule rule = {1.0, 1.0};
     double least = at->first, most_low = at->end, place = -1.0, span;
-    for (ptrdiff_t c = 0; at->table->psi && c < at->classes; ++c)
-        xg_gumbel_row(at->table, at->row[c], work.rows + c * work.width);
+    xg_read_rows(at, at->first, &work);
     /* F falls from at least XG_LOW at ``least`` to less at ``most_low``: Newton's method for log F, or half of the
      * interval where that leaves it. */
     for (int step = 0; step < XG_LOW_STEPS; ++step) {
@@ -243,6 +250,7 @@ static void xg_peaks(const xg_values *at, const xg_work *work, double *log_p)
     do
         work->t[n] = top - work->unit * xg_next_place(&rule);
     while (work->t[n++] > least && n < most);
+    xg_read_rows(at, work->t[n - 1], work);
     xg_hazards(at, 0, n, work);
     for (ptrdiff_t c = 0; c < at->classes; ++c) {
         ptrdiff_t k = 1;

@@ -31,6 +31,8 @@ XG_CALLED void xg_along_row(const xg_table *restrict table, const double *restri
         xg_spline_weights(at - j, w);
         psi[k] = w[0] * a[j] + w[1] * a[j + 1] + w[2] * a[j + 2] + w[3] * a[j + 3];
         slope[k] = w[0] * b[j] + w[1] * b[j + 1] + w[2] * b[j + 2] + w[3] * b[j + 3];
+        if (!bend)
+            continue;
         xg_spline_slopes(at - j, w);
         bend[k] = per_column * (w[0] * b[j] + w[1] * b[j + 1] + w[2] * b[j + 2] + w[3] * b[j + 3]);
     }
@@ -58,15 +60,18 @@ void xg_gumbel_along(const xg_table *table, const double *row, double mean, doub
         if (x < low) {
             psi[k] -= low * slope[k] * log1p((x - low) / low);
             slope[k] *= low / x;
-            bend[k] = -slope[k] / x;
+            if (bend)
+                bend[k] = -slope[k] / x;
         }
         if (x > high) {
             double right = x - high, bent = xg_min(right, xg_max(scale - slope[k], 0.0));
             psi[k] -= bent * (slope[k] + 0.5 * bent) + (right - bent) * (slope[k] + bent);
             slope[k] += bent;
-            bend[k] = bent < right ? 0.0 : 1.0;
+            if (bend)
+                bend[k] = bent < right ? 0.0 : 1.0;
         }
         slope[k] *= per_scale;
-        bend[k] *= per_scale * per_scale;
+        if (bend)
+            bend[k] *= per_scale * per_scale;
     }
 }

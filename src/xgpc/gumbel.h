@@ -17,7 +17,7 @@ typedef struct {
 static inline ptrdiff_t xg_gumbel_scratch(const xg_table *table) { return 2 * (table->columns + 2); }
 void xg_gumbel_row(const xg_table *table, double row, double least, double *out);
 
-/* psi = log(-log H), slope = -d psi / dt and bend = d slope / dt at n values t. H is the distribution function of f +
+/* psi = log(-log H), slope = -d psi / dt and, unless NULL, bend = d slope / dt at n values t. H is the distribution function of f +
  * g, f normal with some mean and g Gumbel, with standard deviation scale. The table has both functions at the row of the
  * coefficients and x = (t - mean - XG_EULER) / scale.
  *

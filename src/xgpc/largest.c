@@ -26,7 +26,7 @@
 /* exp(64), so that arguments of xg_exp are below 0. */
 #define XG_EXP_64 6235149080811616882910000000.0
 
-/* Of one class at n nodes t: e = -log H, r, and h' / h. */
+/* Of one class at n nodes t: e = -log H, r and, unless NULL, bend = h' / h. */
 XG_CALLED void xg_normal_hazard(double mean, double scale, ptrdiff_t n, const double *restrict t, double *restrict e,
                                 double *restrict r, double *restrict bend)
 {
@@ -38,7 +38,8 @@ XG_CALLED void xg_normal_hazard(double mean, double scale, ptrdiff_t n, const do
         double tail = gauss * ratio, right = 1.0 / (1.0 - tail);
         e[k] = (z < 0.0 ? square : 0.0) + xg_log1p(z < 0.0 ? 1.0 / ratio - 1.0 : tail * right);
         r[k] = XG_INV_SQRT_2PI * precise * (z < 0.0 ? 1.0 / ratio : gauss * right);
-        bend[k] = -z * precise;
+        if (bend)
+            bend[k] = -z * precise;
     }
 }
 
@@ -51,7 +52,8 @@ XG_CALLED void xg_gumbel_hazard(const xg_table *table, const double *row, double
         double slope = r[k];
         e[k] = XG_EXP_64 * xg_exp(xg_min(e[k] - 64.0, 0.0));
         r[k] = slope * e[k];
-        bend[k] = bend[k] / slope - slope + r[k];
+        if (bend)
+            bend[k] = bend[k] / slope - slope + r[k];
     }
 }
 
@@ -95,14 +97,15 @@ static void xg_read_rows(const xg_values *at, double first, const xg_work *work)
                       work->rows + c * work->width);
 }
 
-/* Sets F, R, r and bend of n nodes from a number on. */
-static void xg_hazards(const xg_values *at, ptrdiff_t start, ptrdiff_t n, const xg_work *work)
+/* Sets F, R, r and, if wanted, bend of n nodes from a number on. */
+static void xg_hazards(const xg_values *at, ptrdiff_t start, ptrdiff_t n, int with_bend, const xg_work *work)
 {
     double *F = work->F + start, *R = work->R + start, *t = work->t + start;
     for (ptrdiff_t k = 0; k < n; ++k)
         F[k] = R[k] = 0.0;
     for (ptrdiff_t c = 0; c < at->classes; ++c) {
-        double *r = work->r + c * XG_STRIDE + start, *bend = work->bend + c * XG_STRIDE + start;
+        double *r = work->r + c * XG_STRIDE + start;
+        double *bend = with_bend ? work->bend + c * XG_STRIDE + start : NULL;
         if (at->table->psi)
             xg_gumbel_hazard(at->table, work->rows + c * work->width, at->mean[c], at->scale[c], n, t, work->e, r,
                              bend);
@@ -116,7 +119,7 @@ static void xg_hazards(const xg_values *at, ptrdiff_t start, ptrdiff_t n, const 
 }
 
 /* Nodes of a point, their masses, which are weights times T, and the hazards of its classes. */
-static xg_work xg_nodes(const xg_values *at, double *scratch)
+static xg_work xg_nodes(const xg_values *at, int with_bend, double *scratch)
 {
     const ptrdiff_t most = XG_MOST_NODES;
     double *of_classes = scratch + 5 * most;
@@ -131,7 +134,7 @@ static xg_work xg_nodes(const xg_values *at, double *scratch)
     for (int step = 0; step < XG_LOW_STEPS; ++step) {
         double excess, next;
         work.t[0] = work.low;
-        xg_hazards(at, 0, 1, &work);
+        xg_hazards(at, 0, 1, 0, &work);
         work.unit = work.F[0] / work.R[0];
         excess = log(work.F[0] * (1.0 / XG_LOW));
         if (fabs(excess) < XG_LOW_NEAR || (work.low == at->first && excess < 0.0))
@@ -150,7 +153,7 @@ static xg_work xg_nodes(const xg_values *at, double *scratch)
         place = xg_next_place(&rule);
         work.t[work.n++] = work.low + work.unit * place;
     } while (work.n < most && (work.n % XG_LANES || place < span));
-    xg_hazards(at, 0, work.n, &work);
+    xg_hazards(at, 0, work.n, with_bend, &work);
     for (ptrdiff_t k = 0; k < work.n; ++k)
         work.mass[k] *= xg_exp(-work.F[k]);
     return work;
@@ -167,11 +170,11 @@ static double xg_dot(ptrdiff_t n, const double *restrict x, const double *restri
 
 /* log r of a class at n nodes t so far right of its mean that r leaves the range of a double, and H is one. */
 static void xg_log_hazard(const xg_values *at, const xg_work *work, ptrdiff_t c, ptrdiff_t n, const double *t,
-                          double *slope, double *bend, double *out)
+                          double *slope, double *out)
 {
     double mean = at->mean[c], precise = 1.0 / at->scale[c];
     if (at->table->psi)
-        xg_gumbel_along(at->table, work->rows + c * work->width, mean, at->scale[c], n, t, out, slope, bend);
+        xg_gumbel_along(at->table, work->rows + c * work->width, mean, at->scale[c], n, t, out, slope, NULL);
     for (ptrdiff_t k = 0; k < n; ++k) {
         double z = (t[k] - mean) * precise;
         out[k] = at->table->psi ? out[k] + log(slope[k]) : log(XG_INV_SQRT_2PI * precise) - 0.5 * z * z;
@@ -182,7 +185,7 @@ static void xg_log_hazard(const xg_values *at, const xg_work *work, ptrdiff_t c,
 static double xg_log_integral(const xg_values *at, const xg_work *work, ptrdiff_t c)
 {
     double *term = work->e, top = -HUGE_VAL, sum = 0.0;
-    xg_log_hazard(at, work, c, work->n, work->t, work->r + c * XG_STRIDE, work->bend + c * XG_STRIDE, term);
+    xg_log_hazard(at, work, c, work->n, work->t, work->r + c * XG_STRIDE, term);
     for (ptrdiff_t k = 0; k < work->n; ++k) {
         term[k] += work->mass[k] > 0.0 ? log(work->mass[k]) : -HUGE_VAL;
         top = xg_max(top, term[k]);
@@ -205,9 +208,9 @@ typedef struct {
 
 static xg_node xg_node_of(const xg_values *at, const xg_work *work, ptrdiff_t c, ptrdiff_t k)
 {
-    double r = work->r[c * XG_STRIDE + k], slope, bend, log_r = log(r);
+    double r = work->r[c * XG_STRIDE + k], slope, log_r = log(r);
     if (r < XG_TINY)
-        xg_log_hazard(at, work, c, 1, work->t + k, &slope, &bend, &log_r);
+        xg_log_hazard(at, work, c, 1, work->t + k, &slope, &log_r);
     return (xg_node){work->t[k], log_r - work->F[k], xg_rise(work, c, k)};
 }
 
@@ -226,7 +229,7 @@ static double xg_log_peak(const xg_values *at, const xg_work *work, ptrdiff_t c,
             break;
         for (ptrdiff_t l = 0; l < XG_LANES; ++l)
             work->t[start + l] = left.t + width * (double)(l + 1) / (XG_LANES + 1);
-        xg_hazards(at, start, XG_LANES, work);
+        xg_hazards(at, start, XG_LANES, 1, work);
         while (k < XG_LANES && xg_rise(work, c, start + k) > 0.0)
             ++k;
         left = k ? xg_node_of(at, work, c, start + k - 1) : left;
@@ -251,7 +254,7 @@ static void xg_peaks(const xg_values *at, const xg_work *work, double *log_p)
         work->t[n] = top - work->unit * xg_next_place(&rule);
     while (work->t[n++] > least && n < most);
     xg_read_rows(at, work->t[n - 1], work);
-    xg_hazards(at, 0, n, work);
+    xg_hazards(at, 0, n, 1, work);
     for (ptrdiff_t c = 0; c < at->classes; ++c) {
         ptrdiff_t k = 1;
         if (log_p[c] != HUGE_VAL)
@@ -264,23 +267,27 @@ static void xg_peaks(const xg_values *at, const xg_work *work, double *log_p)
 
 void xg_largest(const xg_values *at, double *scratch, double *log_p)
 {
-    xg_work work = xg_nodes(at, scratch);
-    int is_cut = 0;
+    xg_work work = xg_nodes(at, 0, scratch);
+    int is_small = 0, is_cut = 0;
     for (ptrdiff_t c = 0; c < at->classes; ++c) {
-        double sum = xg_dot(work.n, work.mass, work.r + c * XG_STRIDE), rise = xg_rise(&work, c, XG_TOP);
+        double sum = xg_dot(work.n, work.mass, work.r + c * XG_STRIDE);
         log_p[c] = sum < XG_TINY ? xg_log_integral(at, &work, c) : log(sum);
-        if (log_p[c] < XG_LOG_LEAST && rise < 0.0 && at->mean[c] < work.t[XG_TOP]) {
+        is_small |= log_p[c] < XG_LOG_LEAST;
+    }
+    if (is_small)
+        xg_hazards(at, XG_TOP, 1, 1, &work);
+    for (ptrdiff_t c = 0; is_small && c < at->classes; ++c)
+        if (log_p[c] < XG_LOG_LEAST && xg_rise(&work, c, XG_TOP) < 0.0 && at->mean[c] < work.t[XG_TOP]) {
             log_p[c] = HUGE_VAL;
             is_cut = 1;
         }
-    }
     if (is_cut)
         xg_peaks(at, &work, log_p);
 }
 
 void xg_largest_slopes(const xg_values *at, double *scratch, double *slopes)
 {
-    xg_work work = xg_nodes(at, scratch);
+    xg_work work = xg_nodes(at, 1, scratch);
     ptrdiff_t C = at->classes;
     double *by_mean = slopes, *by_variance = slopes + C * C;
     for (ptrdiff_t c = 0; c < C; ++c) {

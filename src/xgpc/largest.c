@@ -268,11 +268,13 @@ static void xg_peaks(const xg_values *at, const xg_work *work, double *log_p)
 void xg_largest(const xg_values *at, double *scratch, double *log_p)
 {
     xg_work work = xg_nodes(at, 0, scratch);
+    double total = 0.0, log_total;
     int is_small = 0, is_cut = 0;
     for (ptrdiff_t c = 0; c < at->classes; ++c) {
         double sum = xg_dot(work.n, work.mass, work.r + c * XG_STRIDE);
         log_p[c] = sum < XG_TINY ? xg_log_integral(at, &work, c) : log(sum);
         is_small |= log_p[c] < XG_LOG_LEAST;
+        total += sum;
     }
     if (is_small)
         xg_hazards(at, XG_TOP, 1, 1, &work);
@@ -283,6 +285,9 @@ void xg_largest(const xg_values *at, double *scratch, double *log_p)
         }
     if (is_cut)
         xg_peaks(at, &work, log_p);
+    log_total = log(total);
+    for (ptrdiff_t c = 0; c < at->classes; ++c)
+        log_p[c] -= log_total;
 }
 
 void xg_largest_slopes(const xg_values *at, double *scratch, double *slopes)

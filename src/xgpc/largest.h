@@ -24,7 +24,7 @@ typedef struct {
 /* Number of doubles of scratch, 21 kB for each class. */
 ptrdiff_t xg_largest_scratch(const xg_table *table, ptrdiff_t classes);
 
-/* log p (classes,); the sum of all p is one but for the error of the rule. */
+/* log p (classes,), divided by the sum of all p, which is one but for the error of the rule. */
 void xg_largest(const xg_values *at, double *scratch, double *log_p);
 /* Derivatives (2, classes, classes) of each p, in rows, by means and variances. */
 void xg_largest_slopes(const xg_values *at, double *scratch, double *slopes);

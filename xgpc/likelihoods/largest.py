@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from .. import _sites
 
@@ -41,8 +40,7 @@ def _values(mean: np.ndarray, scale: np.ndarray, reach: Range, family: Family) -
 
 def largest_log_probabilities(mean: np.ndarray, scale: np.ndarray, reach: Range, family: Family) -> np.ndarray:
     """log P(class y is the largest), (n, C), for means, scales and distances ``reach`` that the integral covers."""
-    value = _values(mean, scale, reach, family).log_probabilities()
-    return value - logsumexp(value, axis=1, keepdims=True)
+    return _values(mean, scale, reach, family).log_probabilities()
 
 
 def largest_slopes(mean: np.ndarray, scale: np.ndarray, reach: Range, family: Family) -> np.ndarray:

@@ -265,16 +265,29 @@ static void xg_peaks(const xg_values *at, const xg_work *work, double *log_p)
     }
 }
 
+/* log_p less the logarithm of the sum of all p, exact for a class that is nearly certain, too. */
+static void xg_normalise(ptrdiff_t classes, double *log_p)
+{
+    ptrdiff_t top = 0;
+    double others = 0.0, log_sum, log_largest;
+    for (ptrdiff_t c = 1; c < classes; ++c)
+        top = log_p[c] > log_p[top] ? c : top;
+    log_largest = log_p[top];
+    for (ptrdiff_t c = 0; c < classes; ++c)
+        others += c == top ? 0.0 : exp(log_p[c] - log_largest);
+    log_sum = log1p(others);
+    for (ptrdiff_t c = 0; c < classes; ++c)
+        log_p[c] = c == top ? -log_sum : (log_p[c] - log_largest) - log_sum;
+}
+
 void xg_largest(const xg_values *at, double *scratch, double *log_p)
 {
     xg_work work = xg_nodes(at, 0, scratch);
-    double total = 0.0, log_total;
     int is_small = 0, is_cut = 0;
     for (ptrdiff_t c = 0; c < at->classes; ++c) {
         double sum = xg_dot(work.n, work.mass, work.r + c * XG_STRIDE);
         log_p[c] = sum < XG_TINY ? xg_log_integral(at, &work, c) : log(sum);
         is_small |= log_p[c] < XG_LOG_LEAST;
-        total += sum;
     }
     if (is_small)
         xg_hazards(at, XG_TOP, 1, 1, &work);
@@ -285,9 +298,7 @@ void xg_largest(const xg_values *at, double *scratch, double *log_p)
         }
     if (is_cut)
         xg_peaks(at, &work, log_p);
-    log_total = log(total);
-    for (ptrdiff_t c = 0; c < at->classes; ++c)
-        log_p[c] -= log_total;
+    xg_normalise(at->classes, log_p);
 }
 
 void xg_largest_slopes(const xg_values *at, double *scratch, double *slopes)

@@ -19,10 +19,10 @@ TREES = records.ROOT / "docs" / "guide" / "trees.md"
 GUIDE, PICTURE = records.ROOT / "docs" / "guide" / "papers.md", records.ROOT / "docs" / "_static" / "next_to_trees.png"
 INTRODUCTION = """# Benchmarks
 
-`python bench/report.py` writes this page from the records in `bench/results/` that are still valid. A record of
-accuracy expires when the outputs of some golden fits (`bench/goldens.py`) change, a record of times when the version
-of xgpc changes, and the numbers of another library when its version changes. Times are shown only if other processes
-took at most {load} cores, and only those of the newest record's processor. `python bench/run.py --all --data FOLDER`
+`python bench/report.py` writes this page from the records in `bench/results/` that are still valid. A record of \
+accuracy expires when the outputs of some golden fits (`bench/goldens.py`) change, a record of times when the version \
+of xgpc changes, and the numbers of another library when its version changes. Times are shown only if other processes \
+took at most {load} cores, and only those of the newest record's processor. `python bench/run.py --all --data FOLDER` \
 measures everything that has no valid record, in {minutes} minutes on two cores.
 """
 MEASURES = "There is no valid record of {}; `python bench/run.py {} --data FOLDER` measures the missing numbers."
@@ -168,9 +168,12 @@ def summary(stored):
         return MEASURES.format("xgpc and boosted trees", "trees")
     unseen, chosen = trees.halves(found).values()
     shown = unseen or chosen
+    whose = (
+        f", on which no choice was made; the picture adds the {len(chosen)} that chose the defaults" if unseen else ""
+    )
     protocol = (
-        f"All methods fit {len(shown)} public data sets with their default parameters and two threads; boosted trees "
-        f"use a tenth of the training rows to choose the number of trees. Sets with at most {trees.FEW_ROWS} training "
+        f"The table is about {len(shown)} public data sets{whose}. All methods have their default parameters and two "
+        f"threads; boosted trees use a tenth of the training rows to choose the number of trees. Sets with at most {trees.FEW_ROWS} training "
         f"rows are split {trees.SPLITS} times. xgpc wins on a set if its negative log likelihood of the test rows is "
         f"lower by more than two standard errors of the paired difference. xgpc loses {trees.losses(shown)}."
     )

@@ -24,7 +24,7 @@ by a thousandth of a deviation, as it takes no equal ones), and explainable boos
 defaults of their packages. The NLL of the tenth of the training rows that also stops trees stops the networks and
 chooses the steps of xRFM, and RealMLP has no smoothed labels, as its documentation recommends for this measure. A set
 is left out if its fits take more than two minutes of a processor each. Mean ranks are those on the sets that all
-methods of a table have.
+methods of a table have, of newer methods among those that have all sets.
 """
 
 import base64
@@ -231,12 +231,12 @@ def calibrated(found, name):
     return f"{sum(is_calibrated(*one) for one in errors)} of {len(errors)}" if errors else ""
 
 
-def standings(found, names, title):
-    """A table of wins, losses, ties, mean ranks and calibration."""
-    ranks, rows = mean_ranks(found, names), []
+def standings(found, names, title, ranked=None):
+    """A table of wins, losses, ties, mean ranks (among some of the methods, if these are given) and calibration."""
+    ranks, rows = mean_ranks(found, ranked or names), []
     for name in names:
         counts = [lower(found, name), *(str(len(sets_with(found, name, letter))) for letter in "WL=")]
-        rank = f"{ranks[name]:.2f}" if ranks else ""
+        rank = f"{ranks[name]:.2f}" if name in ranks else ""
         rows.append([METHODS[name].title, *(counts if name != "xgpc" else [""] * 4), rank, calibrated(found, name)])
     header = [title, "xgpc's NLL is lower on", "wins", "losses", "ties", "mean rank", "calibrated"]
     return table(header, rows if found else [])
@@ -303,8 +303,9 @@ def newer(records):
         for one, numbers in found.items()
     ]  # fmt: skip
     header = ["NLL: set", *(METHODS[name].title for name in ("xgpc", *names))]
-    title = f"{len(found)} sets, newer methods"
-    return [standings(found, ("xgpc", *names), title), table(header, rows), left_out(records)]
+    title, counts = f"{len(found)} sets, newer methods", newer_with_scores(found)
+    ranked = ("xgpc", *(name for name in names if counts[name] == len(found)))
+    return [standings(found, ("xgpc", *names), title, ranked), table(header, rows), left_out(records)]
 
 
 def report(records):

@@ -173,8 +173,8 @@ def summary(stored):
     )
     protocol = (
         f"The table is about {len(shown)} public data sets{whose}. All methods have their default parameters and two "
-        f"threads; boosted trees use a tenth of the training rows to choose the number of trees. Sets with at most {trees.FEW_ROWS} training "
-        f"rows are split {trees.SPLITS} times. xgpc wins on a set if its negative log likelihood of the test rows is "
+        f"threads; boosted trees use a tenth of the training rows to choose the number of trees. Sets with at most "
+        f"{trees.FEW_ROWS} training rows are split {trees.SPLITS} times. xgpc wins on a set if its negative log likelihood of the test rows is "
         f"lower by more than two standard errors of the paired difference. xgpc loses {trees.losses(shown)}."
     )
     newer = trees.next_to_newer(shown)

@@ -173,9 +173,10 @@ def summary(stored):
     )
     protocol = (
         f"The table is about {len(shown)} public data sets{whose}. All methods have their default parameters and two "
-        f"threads; boosted trees use a tenth of the training rows to choose the number of trees. Sets with at most "
-        f"{trees.FEW_ROWS} training rows are split {trees.SPLITS} times. xgpc wins on a set if its negative log likelihood of the test rows is "
-        f"lower by more than two standard errors of the paired difference. xgpc loses {trees.losses(shown)}."
+        "threads; boosted trees use a tenth of the training rows to choose the number of trees. Sets with at most "
+        f"{trees.FEW_ROWS} training rows are split {trees.SPLITS} times. xgpc wins on a set if its negative log "
+        "likelihood of the test rows is lower by more than two standard errors of the paired difference. xgpc loses "
+        f"{trees.losses(shown)}."
     )
     newer = trees.next_to_newer(shown)
     ranks = trees.mean_ranks(chosen, trees.NAMES)

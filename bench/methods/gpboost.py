@@ -28,7 +28,10 @@ class FullScaleVecchia:
         rows = self.columns_.transform(X)
         rows += MOVED * np.random.default_rng(self.settings["seed"]).normal(size=rows.shape)
         self.model_ = gpboost.GPModel(gp_coords=rows, **self.settings)
-        self.model_.fit(y=y.astype(float), X=np.ones((len(y), 1)))
+        try:
+            self.model_.fit(y=y.astype(float), X=np.ones((len(y), 1)))
+        except gpboost.basic.GPBoostError as error:
+            raise CannotFit("a fit ends with an error of GPBoost") from error
         return self
 
     def predict_proba(self, X):

@@ -3,6 +3,8 @@
 Number of neighbours and of inducing points are its defaults. The kernel has a length scale for each column.
 """
 
+from contextlib import contextmanager
+
 import gpboost
 import numpy as np
 
@@ -11,6 +13,15 @@ from .sklearn import scaled_columns
 
 # Deviations by which training rows are moved: this approximation takes no equal rows.
 MOVED = 1e-3
+
+
+@contextmanager
+def its_errors():
+    """Errors of the library mean that it cannot fit these rows."""
+    try:
+        yield
+    except gpboost.basic.GPBoostError as error:
+        raise CannotFit("a fit or a prediction ends with an error of the library") from error
 
 
 class FullScaleVecchia:
@@ -28,15 +39,14 @@ class FullScaleVecchia:
         rows = self.columns_.transform(X)
         rows += MOVED * np.random.default_rng(self.settings["seed"]).normal(size=rows.shape)
         self.model_ = gpboost.GPModel(gp_coords=rows, **self.settings)
-        try:
+        with its_errors():
             self.model_.fit(y=y.astype(float), X=np.ones((len(y), 1)))
-        except gpboost.basic.GPBoostError as error:
-            raise CannotFit("a fit ends with an error of GPBoost") from error
         return self
 
     def predict_proba(self, X):
         rows, ones = self.columns_.transform(X), np.ones((len(X), 1))
-        p = self.model_.predict(gp_coords_pred=rows, X_pred=ones, predict_response=True)["mu"]
+        with its_errors():
+            p = self.model_.predict(gp_coords_pred=rows, X_pred=ones, predict_response=True)["mu"]
         return np.column_stack([1 - p, p])
 
 

@@ -433,6 +433,13 @@ def test_far_probabilities_of_two_normal_values_have_a_closed_form(scales, dista
     assert value == pytest.approx(log_ndtr(-distance), rel=1e-3)
 
 
+@pytest.mark.parametrize("width", [1e3, 1e10, 1e40, 1e80])
+def test_a_value_of_any_width_is_the_largest_half_of_the_time(width):
+    for noise in STATED:
+        value = log_probabilities_of(np.zeros((1, 3)), np.array([[width**2, 1.0, 1.0]]), noise)[0]
+        assert_allclose(np.exp(value), [0.5, 0.25, 0.25], rtol=2e-2 if width < 1e4 else 1e-3)
+
+
 @pytest.mark.parametrize("n_classes", [3, 200])
 def test_tiny_softmax_probabilities_are_tilted_expectations(n_classes):
     """For classes far below a certain one, E[exp(f_y)] is exp(m + v / 2), below the range of a double, too."""

@@ -5,11 +5,10 @@
 #define XG_LOW 40.0
 #define XG_FIRST_STEP .1
 #define XG_GROWTH .08
-#define XG_GROWTH_FACTOR 1.08328706767495855 /* exp(XG_GROWTH) */
 /* Newton's method for low ends where log(F / XG_LOW) is this small, or after so many steps. */
 #define XG_LOW_STEPS 60
 #define XG_LOW_NEAR .15
-/* Most nodes: the end may be 2e35 units from low. */
+/* Most nodes; b is larger where the end is more than 1e33 units from low. */
 #define XG_MOST_NODES 1024
 
 /* A smaller probability is summed in logarithms. */
@@ -26,13 +25,19 @@
 /* exp(64), so that arguments of xg_exp are below 0. */
 #define XG_EXP_64 6235149080811616882910000000.0
 
+/* (t - mean) / scale, so small that its square is within the range of a double. */
+XG_INLINE double xg_argument(double t, double mean, double precise)
+{
+    return xg_min(xg_max((t - mean) * precise, -1e150), 1e150);
+}
+
 /* Of one class at n nodes t: e = -log H, r and, unless NULL, bend = h' / h. */
 XG_CALLED void xg_normal_hazard(double mean, double scale, ptrdiff_t n, const double *restrict t, double *restrict e,
                                 double *restrict r, double *restrict bend)
 {
     double precise = 1.0 / scale;
     for (ptrdiff_t k = 0; k < n; ++k) {
-        double z = (t[k] - mean) * precise, x = fabs(z), square = 0.5 * x * x;
+        double z = xg_argument(t[k], mean, precise), x = fabs(z), square = 0.5 * x * x;
         /* The ratio of Phi(-x) to exp(-x^2 / 2) is exact where both vanish. */
         double ratio = xg_tail_polynomial((x - 4.0) / (x + 4.0)) / (x + 1.0), gauss = xg_exp(-square);
         double tail = gauss * ratio, right = 1.0 / (1.0 - tail);
@@ -75,17 +80,24 @@ ptrdiff_t xg_largest_scratch(const xg_table *table, ptrdiff_t classes)
     return 5 * XG_MOST_NODES + classes * (2 * XG_STRIDE + xg_row_width(table));
 }
 
-/* exp(b k) and its inverse for a node k. */
+/* exp(b k) and its inverse for a node k, b, and exp(b). */
 typedef struct {
-    double growth, inverse;
+    double growth, inverse, b, factor;
 } xg_rule;
+
+/* The rule for a distance, in units, that the nodes have to reach. */
+static xg_rule xg_rule_for(double distance)
+{
+    double b = xg_max(XG_GROWTH, log(distance) / (XG_MOST_NODES - 8 * XG_LANES));
+    return (xg_rule){1.0, 1.0, b, exp(b)};
+}
 
 /* (node k - low) / unit of the rule, whose k grows by one. */
 static double xg_next_place(xg_rule *rule)
 {
-    double place = 0.5 * XG_FIRST_STEP / XG_GROWTH * (rule->growth - rule->inverse);
-    rule->growth *= XG_GROWTH_FACTOR;
-    rule->inverse *= 1.0 / XG_GROWTH_FACTOR;
+    double place = 0.5 * XG_FIRST_STEP / rule->b * (rule->growth - rule->inverse);
+    rule->growth *= rule->factor;
+    rule->inverse /= rule->factor;
     return place;
 }
 
@@ -126,7 +138,7 @@ static xg_work xg_nodes(const xg_values *at, int with_bend, double *scratch)
     xg_work work = {scratch, scratch + most, scratch + 2 * most, scratch + 3 * most, scratch + 4 * most, of_classes,
                     of_classes + at->classes * XG_STRIDE, of_classes + 2 * at->classes * XG_STRIDE, 0,
                     xg_row_width(at->table), at->first, 1.0};
-    xg_rule rule = {1.0, 1.0};
+    xg_rule rule;
     double least = at->first, most_low = at->end, place = -1.0, span;
     xg_read_rows(at, at->first, &work);
     /* F falls from at least XG_LOW at ``least`` to less at ``most_low``: Newton's method for log F, or half of the
@@ -148,6 +160,7 @@ static xg_work xg_nodes(const xg_values *at, int with_bend, double *scratch)
     }
     /* The last node with weight is the first beyond the end. Nodes without weight fill the vector. */
     span = (xg_max(at->end, work.low + at->reach) - work.low) / work.unit;
+    rule = xg_rule_for(span);
     do {
         work.mass[work.n] = place < span ? 0.5 * XG_FIRST_STEP * work.unit * (rule.growth + rule.inverse) : 0.0;
         place = xg_next_place(&rule);
@@ -176,7 +189,7 @@ static void xg_log_hazard(const xg_values *at, const xg_work *work, ptrdiff_t c,
     if (at->table->psi)
         xg_gumbel_along(at->table, work->rows + c * work->width, mean, at->scale[c], n, t, out, slope, NULL);
     for (ptrdiff_t k = 0; k < n; ++k) {
-        double z = (t[k] - mean) * precise;
+        double z = xg_argument(t[k], mean, precise);
         out[k] = at->table->psi ? out[k] + log(slope[k]) : log(XG_INV_SQRT_2PI * precise) - 0.5 * z * z;
     }
 }
@@ -246,10 +259,11 @@ static double xg_log_peak(const xg_values *at, const xg_work *work, ptrdiff_t c,
 static void xg_peaks(const xg_values *at, const xg_work *work, double *log_p)
 {
     ptrdiff_t n = 0, most = XG_MOST_NODES - XG_LANES;
-    xg_rule rule = {1.0, 1.0};
+    xg_rule rule;
     double top = work->t[XG_TOP], least = top;
     for (ptrdiff_t c = 0; c < at->classes; ++c)
         least = log_p[c] == HUGE_VAL ? xg_min(least, at->mean[c]) : least;
+    rule = xg_rule_for((top - least) / work->unit);
     do
         work->t[n] = top - work->unit * xg_next_place(&rule);
     while (work->t[n++] > least && n < most);

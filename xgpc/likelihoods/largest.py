@@ -34,7 +34,7 @@ def _values(mean: np.ndarray, scale: np.ndarray, reach: Range, family: Family) -
     mean = mean - mean.max(axis=1, keepdims=True)
     below, above = reach
     ends = np.array([(mean - below).max(axis=1), (mean + above).max(axis=1), above.max(axis=1)])
-    mean, scale, row = (np.ascontiguousarray(values) for values in (mean, scale, family.row(scale)))
+    mean, scale, row = (np.ascontiguousarray(values, dtype=np.float64) for values in (mean, scale, family.row(scale)))
     return _sites.Values(family.table(), *family.columns, mean, scale, row, ends)
 
 

@@ -255,7 +255,7 @@ static double xg_log_peak(const xg_values *at, const xg_work *work, ptrdiff_t c,
            0.5 * (XG_LOG_2PI + log(width / (left.rise - right.rise)));
 }
 
-/* log p of the classes where it is infinite, whose T r_c is largest left of node XG_TOP; further nodes go left of it. */
+/* log p of the classes where it is infinite, whose T r_c is largest left of node XG_TOP; other nodes go left of it. */
 static void xg_peaks(const xg_values *at, const xg_work *work, double *log_p)
 {
     ptrdiff_t n = 0, most = XG_MOST_NODES - XG_LANES;

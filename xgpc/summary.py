@@ -74,9 +74,11 @@ def features_that_matter(model: BaseEstimator) -> tuple[Rows, list[str]]:
         size, std = relevance(model)
         if len(size) and np.any(size):
             order, is_small = np.argsort(-size, kind="stable"), size < SMALL_SHARE * np.max(size)
-            large = order[~is_small[order]][:LISTED]
-            rows.append(("features that matter", ", ".join(names[j] for j in large)))
-            rows.append(("mean |Shapley value|", ", ".join(f"{size[j]:.3g} +- {std[j]:.2g}" for j in large)))
+            # Features of noise have sizes, too, but not beyond what the posterior leaves open.
+            large = order[(~is_small & (size > 2.0 * std))[order]][:LISTED]
+            rows.append(("features that matter", ", ".join(names[j] for j in large) or "none for certain"))
+            if len(large):
+                rows.append(("mean |Shapley value|", ", ".join(f"{size[j]:.3g} +- {std[j]:.2g}" for j in large)))
             if small := [names[j] for j in order[is_small[order]]]:
                 to_try.append(f"Leave out features that hardly change predictions: {listed(small)}.")
         to_try.append("xgpc.explain.shapley_values(model, X) says which features gave a row its prediction.")

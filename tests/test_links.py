@@ -343,7 +343,7 @@ def classes(kind, n_classes, n=1, seed=0):
 
 KINDS = ("alike", "near, certain", "near", "near, uncertain", "spread", "far", "of all sizes")
 # Errors as the links state them: of a probability, of a logarithm above log 1e-6, and below it as a share.
-STATED = {"gumbel": (1e-8, 5e-4, 0.02), 1.0: (1e-8, 1e-5, 0.05), 0.0: (1e-8, 1e-5, 0.05)}
+STATED = {"gumbel": (1e-8, 5e-4, 0.02), 1.0: (1e-8, 1e-5, 0.003), 0.0: (1e-8, 1e-5, 0.003)}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@
  *     dp_y / dv_c = half the integral of T r_y h'_c / H_c,   c != y,
  *
  * as dH_c / dv_c = h'_c / 2. The derivatives of all p by one moment sum to zero, which gives that of p_c by its own.
- * Compared with a fine rule and the same table, errors of probabilities are 2e-9. */
+ * Time and memory are O(classes). */
 #pragma once
 
 #include "gumbel.h"

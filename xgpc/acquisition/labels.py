@@ -51,6 +51,8 @@ MANY_POINTS, FEW_POINTS = 8192, 512
 LEAST_VARIANCE = 1e-8
 # Elements of a large temporary array.
 ELEMENTS = 2_000_000
+# For each choice, ``select`` scores this many of the best rows again, then twice as many, and so on.
+SCORED = 500
 
 
 def likelihood_of(model: BaseEstimator) -> LikelihoodBound:
@@ -440,7 +442,7 @@ def _best(
     Scores fall, so that a row whose old score is not higher than the best new one need not be scored (Minoux 1978:
     accelerated greedy algorithm). Rows with the score minus infinity are not chosen.
     """
-    scores, is_new, size = old_scores.copy(), np.isneginf(old_scores), 500
+    scores, is_new, size = old_scores.copy(), np.isneginf(old_scores), SCORED
     while True:
         highest = np.max(scores[is_new], initial=-np.inf)
         others = np.flatnonzero(~is_new & (scores > highest))

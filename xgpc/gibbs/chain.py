@@ -12,6 +12,8 @@ from ..kernels.spec import KernelSpec
 
 # (c (n,), generator) -> draws (n,) from PG(1, c)
 PolyaGamma = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+# Chains start apart, for R-hat: with so many times the standard deviation of the normal approximation.
+DISPERSION = 1.5
 
 
 class Whitening:
@@ -128,8 +130,7 @@ class Chain:
         ``advance`` is called before each sweep, and ends the chain if it returns False.
         """
         model, rng = self._proposals.model, np.random.default_rng(self._seed)
-        # Chains start apart, for R-hat.
-        _, F = self._proposals.draw(1, rng, scale=1.5)
+        _, F = self._proposals.draw(1, rng, DISPERSION)
         n_states, n_sweeps = len(self.draws) * self._thin, 0
         while self.count < n_states and advance():
             # Given omega, a Polya-Gamma variable, y / (2 omega) is a normal observation of f with variance 1 / omega.

@@ -30,6 +30,8 @@ from ..status import warn_user
 from .chain import Chain, Conditional, Model, PolyaGamma, Whitening
 from .diagnostics import effective_sample_size, split_r_hat
 
+# The diagnostics watch the latent values at this many rows, and the log likelihood.
+WATCHED = 100
 # Chains with a larger R-hat disagree (Vehtari et al. 2021, section 4).
 LARGEST_R_HAT = 1.01
 # Predictions take so many rows at a time that these times the draws are about this many values.
@@ -180,8 +182,7 @@ class GibbsClassifier(LatentClassifier):
         mean, variance = q.marginals(rows, self.n_jobs)
         _, precision, linear = sites_at(record_of("logit", "exact").site(), mean, variance, labels)
         proposals = Conditional(Model(whitening, rows, labels), precision, linear)
-        # The diagnostics watch the latent values at these rows, and the log likelihood.
-        watched_rows = np.sort(random_state.permutation(len(rows))[:100])
+        watched_rows = np.sort(random_state.permutation(len(rows))[:WATCHED])
         return [Chain(proposals, watched_rows, seed, self.n_samples, self.thin) for seed in seeds]
 
     def _run(self, chains: list[Chain]) -> list[Chain]:

@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,9 +20,10 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 from support.threads import threads_at_work
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
 from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc._threads import BlasLimit, Numerics
 from xgpc.rows import blas
 from xgpc.rows.batches import read_ahead
 from xgpc.rows.blas import single_threaded_blas
@@ -139,24 +141,24 @@ def test_a_pass_outside_the_executors_context_leaves_the_limits_as_they_were(two
     assert threads_of_blas() == before
 
 
-def test_an_interrupt_on_the_way_in_or_out_leaves_the_limits_as_they_were(two_threads, monkeypatch):
+def test_an_interrupt_on_the_way_in_or_out_leaves_the_limits_as_they_were(two_threads):
     """At each call that sets a number, before it and after it."""
-    honest = {kind: kind.set_num_threads for kind in map(type, blas.LIBRARIES)}
+    interrupted_at, calls = (), itertools.count(1)
+
+    def interrupted(set_number, number):
+        call = next(calls)
+        if interrupted_at == (call, False):
+            raise KeyboardInterrupt
+        set_number(number)
+        if interrupted_at == (call, True):
+            raise KeyboardInterrupt
+
+    libraries = map(blas.thread_functions, ThreadpoolController().select(user_api="blas").lib_controllers)
+    limit = BlasLimit([(get, partial(interrupted, set_number)) for get, set_number in libraries])
     # One call for each library on the way in, and one on the way out.
-    for at, after in itertools.product(range(1, 2 * len(two_threads) + 1), (False, True)):
-        calls = itertools.count(1)
-
-        def interrupted(library, number, at=at, after=after, calls=calls):
-            call = next(calls)
-            if call == at and not after:
-                raise KeyboardInterrupt
-            honest[type(library)](library, number)
-            if call == at:
-                raise KeyboardInterrupt
-
-        for kind in honest:
-            monkeypatch.setattr(kind, "set_num_threads", interrupted)
-        with pytest.raises(KeyboardInterrupt), single_threaded_blas():
+    for at in itertools.product(range(1, 2 * len(two_threads) + 1), (False, True)):
+        interrupted_at, calls = at, itertools.count(1)
+        with pytest.raises(KeyboardInterrupt), Numerics(limit.hold, limit.release, limit.lock):
             pass
         assert threads_of_blas() == two_threads
     # Before the way out has begun: all that is left of it is the object.

@@ -20,7 +20,7 @@ from .data.table import Table
 from .data.training import FLOATS, Columns, TrainingData, checked_rows, training_data
 from .likelihoods import LikelihoodBound
 from .names import MatrixLike
-from .ranges import LARGEST_FEATURE, MOST_ROWS, check_latent, largest_size, small_is_zero
+from .ranges import LARGEST_FEATURE, MOST_ROWS, check_latent, is_within, small_is_zero
 from .rows.blas import single_threaded_blas
 from .rows.block import dense
 from .rows.executor import on_threads
@@ -109,7 +109,7 @@ class ColumnsOfFit(BaseEstimator):
         is_plain = type(X) is np.ndarray and X.dtype in FLOATS and X.shape[1:] == (getattr(self, "n_features_in_", -1),)
         takes_plain = getattr(self, "encoding_", None) is None and not hasattr(self, "feature_names_in_")
         # scikit-learn's checks take longer than the rest of a prediction of one row.
-        if is_plain and takes_plain and 0 < len(X) <= MOST_ROWS and largest_size(X) <= LARGEST_FEATURE:
+        if is_plain and takes_plain and 0 < len(X) <= MOST_ROWS and is_within(X, LARGEST_FEATURE):
             return X
         return checked_rows(self, self._table(X), self._columns)
 
@@ -159,7 +159,8 @@ class LatentClassifier(ClassifierMixin, ColumnsOfFit, ABC):
 
     def _weighted(self, log_proba: np.ndarray) -> np.ndarray:
         """Log probabilities (n, C) with the least expected loss -log p(y) of labels that weigh ``class_weight_``."""
-        return log_softmax(log_proba + np.log(self.class_weight_), axis=1) if np.ptp(self.class_weight_) else log_proba
+        weights_differ = len(set(self.class_weight_.tolist())) > 1
+        return log_softmax(log_proba + np.log(self.class_weight_), axis=1) if weights_differ else log_proba
 
     def _weighted_with_gradient(
         self, mean: np.ndarray, variance: np.ndarray, *by_x: np.ndarray

@@ -114,7 +114,7 @@ class PosteriorClassifier(Described):
                 if group.spec.not_compiled:
                     group.core.cross(dense(X))
             raise
-        return mean + np.reshape(self.mean_, (-1, 1)[: mean.ndim]), variance
+        return mean + (self.mean_ if isinstance(self.mean_, float) else self.mean_[:, None]), variance
 
     @overload
     def predict_proba(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import FunctionType
 from typing import TypeVar
@@ -60,6 +61,12 @@ def largest_size(rows: MatrixLike) -> float:
     return max(float(values.max()), -float(values.min())) if values.size else 0.0
 
 
+def is_within(values: np.ndarray, most: float) -> bool:
+    """Whether no absolute value of an array exceeds ``most``, or is NaN."""
+    # The sum of squares takes a fifth of the time of the two extremes of a row.
+    return math.sqrt(np.vdot(values, values)) <= most or largest_size(values) <= most
+
+
 def varies(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Whether columns differ by more than rounding, from their least and largest values (d,), of the data's type."""
     low, high, own = low.astype(np.float64), high.astype(np.float64), np.finfo(np.result_type(low, np.float32))
@@ -95,7 +102,7 @@ def check_latent(mean: np.ndarray, variance: np.ndarray, X: MatrixLike, first: i
 
     Only kernels with ``DotProduct`` and linear models grow so large within the range of features.
     """
-    if largest_size(mean) <= LARGEST_TO_SQUARE and variance.max(initial=0.0) <= LARGEST_VARIANCE:
+    if is_within(mean, LARGEST_TO_SQUARE) and is_within(variance, LARGEST_VARIANCE):
         return
     proper = (np.abs(mean) <= LARGEST_TO_SQUARE) & (variance <= LARGEST_VARIANCE)
     row = int(np.argmin(np.all(proper.reshape(-1, proper.shape[-1]), axis=0)))

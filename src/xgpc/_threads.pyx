@@ -83,7 +83,9 @@ cdef class Numerics(Held):
 
 
 cdef class BlasLimit:
-    """The limit of BLAS libraries, given by threadpoolctl's controllers, to one thread while there is a holder.
+    """The limit of BLAS libraries to one thread while there is a holder.
+
+    Each library is given by two functions, which return and set its number of threads, if it is known.
 
     Others may set the numbers of threads too: a new holder that finds another number than one sets one and remembers
     what was there. The last holder restores it, unless someone else has changed it meanwhile. ``hold`` and ``release``
@@ -113,30 +115,20 @@ cdef class BlasLimit:
 
     def hold(self, holder):
         self._holders[holder] = get_ident()
-        for i, library in enumerate(self._libraries):
-            number = library.get_num_threads()
+        for i, (get, set_number) in enumerate(self._libraries):
+            number = get()
             if number is not None and number != 1:
                 self._former[i] = number
-                _set_num_threads(library, 1)
+                set_number(1)
 
     def release(self, holder):
         self._holders.pop(holder, None)
         if not self._holders:
             for i, number in list(self._former.items()):
-                if self._libraries[i].get_num_threads() == 1:
-                    _set_num_threads(self._libraries[i], number)
+                get, set_number = self._libraries[i]
+                if get() == 1:
+                    set_number(number)
             self._former = {}
-
-
-cdef _set_num_threads(library, number):
-    # Later versions of threadpoolctl let only the thread that set OpenBLAS's number set it again, and silently do
-    # nothing in others.
-    release = getattr(library, "clear_controlling_thread", None)
-    if release is not None:
-        release(force=True)
-    library.set_num_threads(number)
-    if release is not None:
-        release(force=True)
 
 
 cdef class Task:

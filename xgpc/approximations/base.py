@@ -20,9 +20,9 @@ from .._sites import Site
 from ..kernels.spec import KernelSpec
 from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
-from ..rows.block import Block
+from ..rows.block import BLOCK_ROWS, Block
 from ..rows.executor import Executor, Function, Result, State, is_small, on_threads, parts_of
-from ..rows.source import ArraySource, RowSource
+from ..rows.source import NONE, ArraySource, RowSource
 from ..statistics import FixedSites, SitesAtPosterior, Update, evaluated
 
 # Precision and linear term: (P, h) of coefficients, or of sites at training rows.
@@ -343,15 +343,17 @@ class KernelPosterior(Value, PosteriorOperations):
     @small_is_zero
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d)."""
-        predictor, source = self.anywhere, ArraySource(X, cache_bytes=0)
-        blocks, shape = source.blocks(), self.shape
+        predictor, shape = self.anywhere, self.shape
+        starts = range(0, len(X), BLOCK_ROWS)
+        blocks = [Block(start, X[start : start + BLOCK_ROWS], NONE, NONE, cache_bytes=0) for start in starts]
         if not blocks:
             return np.empty((*shape, 0)), np.empty((*shape, 0))
         # Threads take as long to start and end as the prediction of some hundred rows.
-        each = map if len(blocks) == 1 or is_small(source, predictor) else on_threads(n_jobs)
+        each = map if len(blocks) == 1 or is_small(len(X), predictor) else on_threads(n_jobs)
         with single_threaded_blas():
-            mean, variance = zip(*each(predictor.block_marginals, blocks), strict=True)
-        return np.concatenate(mean, axis=1).reshape(*shape, -1), np.concatenate(variance, axis=1).reshape(*shape, -1)
+            moments = zip(*each(predictor.block_marginals, blocks), strict=True)
+        mean, variance = (parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1) for parts in moments)
+        return mean.reshape(*shape, -1), variance.reshape(*shape, -1)
 
     @property
     def forms_by_group(self) -> list[tuple[KernelPrior, list[CovarianceForm]]]:

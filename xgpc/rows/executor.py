@@ -116,9 +116,9 @@ def closed_at_end(iterator: Iterator[Result]) -> Iterator[Iterator[Result]]:
             iterator.close()
 
 
-def is_small(source: RowSource, state: State) -> bool:
+def is_small(n_rows: int, state: State) -> bool:
     """Whether a pass has too little work for several threads."""
-    return source.n_rows * state.work < MIN_PARALLEL_WORK
+    return n_rows * state.work < MIN_PARALLEL_WORK
 
 
 def parts_of(n_rows: int, size: int = 0) -> list[slice]:
@@ -149,7 +149,7 @@ class Threads(Pool, Executor):
         return map(function, items) if is_alone else self.in_order(function, items, GROUP)
 
     def records(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result]:
-        is_alone = self.n_threads == 1 or is_small(source, state)
+        is_alone = self.n_threads == 1 or is_small(source.n_rows, state)
         return (super().records if is_alone else self._parallel)(function, source, state)
 
     def _parallel(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result]:

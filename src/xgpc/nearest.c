@@ -15,6 +15,8 @@
 /* Least relative errors of the sums that are compared, for each coordinate, and of distances, in single precision. */
 #define SUM_ERROR 0x1p-22
 #define DISTANCE_ERROR 0x1p-21
+/* Most steps to a limit for the first leaf: it is then within a thousandth of the largest key. */
+#define BISECTIONS 10
 
 typedef int32_t float_bits __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 typedef float floats __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
@@ -275,7 +277,7 @@ static void box_keys(const xg_nearest *tree, const float *panel, const float *q,
         keys_of_boxes(2, panel, q, xg_coordinates(tree), out);
 }
 
-/* What is known of a point's nearest rows: a heap of keys and numbers. */
+/* What is known of a point's nearest rows: their keys and numbers, the nearest first. */
 typedef struct {
     const xg_nearest *tree;
     const double *point;
@@ -298,18 +300,15 @@ static void consider(search *s, ptrdiff_t place)
     if (place == s->own || place >= tree->n)
         return;
     xg_keyed item = {exact_key(tree, tree->rows + place * tree->d, s->point), tree->order[place]};
-    if (s->n < s->k) {
-        s->found[s->n++] = item;
-        if (s->n < s->k)
-            return;
-        make_heap(s->found, s->k);
-    } else {
-        if (!is_less(item, s->found[0]))
-            return;
-        s->found[0] = item;
-        sift_down(s->found, s->k, 0);
-    }
-    float most = limit(s, distance_of(tree, s->found[0].key) / tree->radius);
+    if (s->n == s->k && !is_less(item, s->found[s->k - 1]))
+        return;
+    ptrdiff_t i = s->n < s->k ? s->n++ : s->k - 1;
+    for (; i && is_less(item, s->found[i - 1]); --i)
+        s->found[i] = s->found[i - 1];
+    s->found[i] = item;
+    if (s->n < s->k)
+        return;
+    float most = limit(s, distance_of(tree, s->found[s->k - 1].key) / tree->radius);
     s->most = most < s->most ? most : s->most;
 }
 
@@ -359,24 +358,40 @@ static void compare(search *s, ptrdiff_t leaf)
         compare_by(2, s, leaf);
 }
 
-/* A limit from single precision alone, so that few rows of the first leaf need distances in double precision. */
-static void begin(search *s, ptrdiff_t leaf, xg_keyed *items)
+/* A limit from single precision alone, so that few rows of the first leaf need distances in double precision: bisection
+ * for a key that just enough rows do not exceed. */
+static void begin(search *s, ptrdiff_t leaf)
 {
-    ptrdiff_t c = xg_coordinates(s->tree), first = leaf * XG_LEAF, rank = s->k - (s->own < 0), n;
+    ptrdiff_t c = xg_coordinates(s->tree), first = leaf * XG_LEAF, needed = s->k + (s->own >= 0), n;
+    float keys[XG_LEAF], low = 0.0f, high = 0.0f;
     n = s->tree->n - first < XG_LEAF ? s->tree->n - first : XG_LEAF;
-    if (s->tree->p < s->tree->d || rank >= n)
+    if (s->tree->p < s->tree->d || needed > n)
         return;
-    for (ptrdiff_t row = 0; row < n; row += XG_PANEL) {
+    for (ptrdiff_t row = 0; row < XG_LEAF; row += XG_PANEL) {
         floats sum[VECTORS] = {{0.0f}};
+        if (row >= n)
+            break;
         if (s->tree->power == 1)
             add_keys(1, s->tree->panels + (first + row) * c, s->q, 0, c, sum);
         else
             add_keys(2, s->tree->panels + (first + row) * c, s->q, 0, c, sum);
-        for (int l = 0; l < XG_PANEL; ++l)
-            items[row + l].key = ((const float *)sum)[l];
+        memcpy(keys + row, sum, sizeof sum);
     }
-    split(items, n, rank);
-    s->most = limit(s, distance_of(s->tree, items[rank].key * (1.0 + SUM_ERROR * (double)(c + 4))) + s->slack);
+    for (ptrdiff_t i = 0; i < XG_LEAF; ++i) {
+        keys[i] = i < n ? keys[i] : INFINITY;
+        high = i < n && keys[i] > high ? keys[i] : high;
+    }
+    for (int step = 0, count = 0; step < BISECTIONS && count != needed; ++step) {
+        float middle = 0.5f * (low + high);
+        count = 0;
+        for (ptrdiff_t i = 0; i < XG_LEAF; i += WIDTH)
+            count += __builtin_popcount(not_above(FLOATS(keys + i), middle));
+        if (count < needed)
+            low = middle;
+        else
+            high = middle;
+    }
+    s->most = limit(s, distance_of(s->tree, high * (1.0 + SUM_ERROR * (double)(c + 4))) + s->slack);
 }
 
 /* Boxes of leaves, or ~number of groups, whose rows may be near: a heap, the nearest box first. */
@@ -403,7 +418,7 @@ static void of_point(search *s, xg_keyed *boxes, float *bounds)
     for (ptrdiff_t leaf = 1; leaf < XG_PANEL; ++leaf)
         home = of_leaves[leaf] < of_leaves[home] ? leaf : home;
     home += best * XG_PANEL;
-    begin(s, home, boxes);
+    begin(s, home);
     compare(s, home);
     for (ptrdiff_t group = 0; group < n_groups; ++group)
         if (!(bounds[group] > s->most))
@@ -430,7 +445,7 @@ void xg_nearest_of(const xg_nearest *tree, const double *points, ptrdiff_t first
 {
     ptrdiff_t d = tree->d, n_leaves = xg_leaves(tree->n);
     xg_keyed *found = scratch, *boxes = found + k;
-    double *along = (double *)(boxes + n_leaves + xg_panels(n_leaves) + XG_LEAF);
+    double *along = (double *)(boxes + n_leaves + xg_panels(n_leaves));
     float *q = (float *)(along + tree->p), *bounds = q + xg_coordinates(tree);
     for (ptrdiff_t i = 0; i < r; ++i) {
         search s = {tree, points ? points + i * d : tree->rows + (first + i) * d, q, points ? -1 : first + i, k, 0,
@@ -438,11 +453,7 @@ void xg_nearest_of(const xg_nearest *tree, const double *points, ptrdiff_t first
         double distance = coordinates_of(tree, s.point, along, q);
         s.slack = (DISTANCE_ERROR + 2e-8 * sqrt((double)d)) * (1.0 + distance);
         of_point(&s, boxes, bounds);
-        int32_t *near = out + i * k;
-        for (ptrdiff_t j = k; j-- > 0;) {
-            near[j] = (int32_t)found[0].number;
-            found[0] = found[j];
-            sift_down(found, j, 0);
-        }
+        for (ptrdiff_t j = 0; j < k; ++j)
+            out[i * k + j] = (int32_t)found[j].number;
     }
 }

@@ -58,7 +58,7 @@ void xg_nearest_build(xg_nearest *tree, const double *rows, const xg_nearest_arr
 static inline size_t xg_nearest_scratch(const xg_nearest *tree, ptrdiff_t k)
 {
     ptrdiff_t n_leaves = xg_leaves(tree->n), n_groups = xg_panels(n_leaves);
-    return (size_t)(k + n_leaves + n_groups + XG_LEAF) * sizeof(xg_keyed) + (size_t)tree->p * sizeof(double) +
+    return (size_t)(k + n_leaves + n_groups) * sizeof(xg_keyed) + (size_t)tree->p * sizeof(double) +
            (size_t)((xg_panels(n_groups) + 1) * XG_PANEL + tree->p + 1) * sizeof(float);
 }
 

@@ -49,6 +49,7 @@ TUNED = {
     "memory": ["app.commands.IN_MEMORY"],
     "most_bytes": ["learning.inducing.MOST_BYTES"],
     "most_inducing": ["learning.inducing.MAX_INDUCING"],
+    "most_sweeps": ["inference.sweeps.MAX_SWEEPS"],
     "parallel_batch_rows": ["inference.mini_batch.PART_ROWS"],
     "parallel_work": ["rows.executor.MIN_PARALLEL_WORK"],
     "seconds_between_looks": ["dask.SECONDS_BETWEEN_LOOKS"],

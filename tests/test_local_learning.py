@@ -60,7 +60,7 @@ def test_gradient_is_nearly_that_of_the_score_with_converged_sites(name, link):
     def converged(theta):
         spec = problem.prior.spec.with_theta(theta)
         problem.prior = problem.prior.rebuilt([spec], problem.prior.Z)
-        sweeps = converged_sites(problem.local, problem.sites, 1e-10, 1000)
+        sweeps = converged_sites(problem.local, problem.sites, 1e-10)
         assert sweeps.converged
         return replace(score, sites=sweeps.sites).at(np.append(theta, 0.0)).scores.mean
 

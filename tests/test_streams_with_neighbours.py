@@ -48,7 +48,7 @@ def assert_same_bits(one, other):
 @pytest.fixture
 def exact_sweeps(tuned):
     """Sites that agree with each other do not depend on where the sweeps began."""
-    tuned(sweep_tolerance=1e-9)
+    tuned(sweep_tolerance=1e-9, most_sweeps=300)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

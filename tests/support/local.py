@@ -94,7 +94,7 @@ class Problem:
     def swept(self, tol=None, start=None, factor=1.0):
         """Sites that agree with each other, from a start's times a factor; they become the problem's."""
         start = start_sites(self.source, self.site) if start is None else start
-        sweeps = converged_sites(self.local, factor * start, tol, 1000)
+        sweeps = converged_sites(self.local, factor * start, tol)
         assert sweeps.converged
         self.sites = sweeps.sites
         return sweeps

@@ -84,18 +84,18 @@ def extrapolated(points: Sequence[np.ndarray], steps: Sequence[np.ndarray], leng
     return combined
 
 
-def converged_sites(local: Local, sites: Sites, tol: float | None = None, max_sweeps: int = MAX_SWEEPS) -> Swept:
+def converged_sites(local: Local, sites: Sites, tol: float | None = None) -> Swept:
     """Sweep over all rows at once until the sites no longer change.
 
     ``tol`` is the change of sites, or of expected probabilities with several classes. Without convergence in
-    ``max_sweeps``, the sites that changed least are returned.
+    ``MAX_SWEEPS``, the sites that changed least are returned.
     """
     tol, curvature = TOLERANCE if tol is None else tol, local.site.record.curvature
     sweeps = _extrapolated(local, sites) if curvature is None else _balanced(local, sites, curvature)
     nearest = swept = next(sweeps)
     n_sweeps = 1
     # Sweeps also end if a change is not finite.
-    while tol <= swept.change < np.inf and n_sweeps < max_sweeps:
+    while tol <= swept.change < np.inf and n_sweeps < MAX_SWEEPS:
         swept, n_sweeps = next(sweeps), n_sweeps + 1
         nearest = swept if swept.change < nearest.change else nearest
     is_near = nearest.change < (NEAR if curvature is None else 1.0) * tol

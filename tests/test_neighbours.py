@@ -184,7 +184,7 @@ def test_neighbours_of_far_points_are_rows(d, scale, power):
 
 def holding_out(n=1000, groups=None, splitter=None, seed=0):
     labels = np.where(np.arange(n) % 3, 1.0, -1.0)
-    return HoldOut(n, groups, splitter, labels, np.random.RandomState(seed))
+    return HoldOut(groups, splitter, labels, np.random.RandomState(seed))
 
 
 def assert_parts(one, n, size=None):

@@ -161,7 +161,7 @@ def posterior_from(
         if not _is_covariance(V):
             raise ValueError("its array 'whitened_covariance' is not symmetric, or not positive semidefinite")
         prior, sites = SparsePrior.build(*pairs[0], dtype), (arrays["site_precision"], arrays["site_linear"])
-        return LocalPosterior(prior, *rows, *sites, arrays["whitened_mean"], V, k, n_latents, scale)
+        return LocalPosterior(prior, *rows, *sites, arrays["whitened_mean"], V, k, scale)
     full, eta = header["full"], arrays["eta"]
     priors = [FullPrior.build(*pair) if full else prior_class.build(*pair, dtype) for pair in pairs]
     q: KernelPosterior | None = grouped(priors).posterior((eta if full else np.tril(eta), arrays["h"]))

@@ -142,7 +142,7 @@ def _fit(
         run.history.add(decision=f"Features whose values differ by rounding alone count as constant: {names}.")
     columns = columns._replace(encoding=encoding, mean=mean_of_rows, spread=spread)
     stream = None if all_rows is None else all_rows[1](replace(all_rows[0], labels=labels, encoding=encoding))
-    hold_out = HoldOut(len(rows.y), groups, config.held_out_split, rows.y, run.random_state)
+    hold_out = HoldOut(groups, config.held_out_split, rows.y, run.random_state)
     of_classes = classes, class_totals, weights_of_classes(config.class_weight, classes, n_each)
     seed = int(seed_of_keys(run.random_state)[0])
     return Fit(config, run, source, *of_classes, record.at(noise), hold_out, columns, stream, prior_mean, seed)

@@ -98,7 +98,7 @@ def further_rows(
     record = model._record
     source = ArraySource(rows, record.site_labels(codes), weight)
     totals, mean = np.bincount(codes, weight, len(model.classes_)), PriorMean(np.atleast_1d(model.mean_))
-    hold_out = HoldOut(len(codes), None, None, codes, run.random_state)
+    hold_out = HoldOut(None, None, codes, run.random_state)
     of_classes = model.classes_, totals, weights_of_classes(config.class_weight, model.classes_, n_each)
     batch = Fit(config, run, source, *of_classes, record, hold_out, columns, prior_mean=mean)
     kept, earlier = model.posterior_.kept_rows, model._stream_rows
@@ -153,7 +153,7 @@ def _after_earlier_rows(
     kept = replace(
         batch,
         source=source,
-        hold_out=HoldOut(source.n_rows, None, config.held_out_split, batch.record.codes(source.y), random_state),
+        hold_out=HoldOut(None, config.held_out_split, batch.record.codes(source.y), random_state),
         class_totals=totals,
         prior_mean=prior_mean_of(config, batch.record, totals),
         seed=int(seed_of_keys(random_state)[0]),

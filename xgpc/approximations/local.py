@@ -52,7 +52,6 @@ class LocalPosterior(Value):
     precision, linear : (C, n) sites
     w, V : (C, m) and (C, m, m), mean and covariance of q(z), which follow from the sites
     n_neighbors : int, k
-    n_latents : int, C
     variance_scale : float
         Factor of all variances and covariances; learning with held-out rows may choose another one than 1, because
         classes may be more certain away from their borders than a process whose borders are as rough.
@@ -67,13 +66,16 @@ class LocalPosterior(Value):
     w: np.ndarray
     V: np.ndarray
     n_neighbors: int
-    n_latents: int = 1
     variance_scale: float = 1.0
 
     def keep(self, neighbours: Neighbours) -> None:
         """Keep the search tree of a fit, so that it need not be made again."""
         # The value of a cached property, which pickles and files leave out.
         vars(self).update(neighbours=neighbours)
+
+    @property
+    def n_latents(self) -> int:
+        return len(self.w)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -106,9 +106,9 @@ class AllRows:
         sweeps = self.sweep(local, self.distinct.sums(sites))
         # The model keeps its own read-only copy of the rows, in the order in which they were given.
         X = np.array(self.distinct.source.X, order="C")
-        labels, n_latents, q = labels_and_weights(self.distinct.source), self.task.fit.n_latents, sweeps.q
+        labels, q = labels_and_weights(self.distinct.source), sweeps.q
         precision, linear = sweeps.sites
-        posterior = LocalPosterior(prior, X, *labels, precision, linear, q.w, q.V, min(k, len(X)), n_latents, scale)
+        posterior = LocalPosterior(prior, X, *labels, precision, linear, q.w, q.V, min(k, len(X)), scale)
         posterior.keep(self.neighbours)
         return posterior, sweeps
 

@@ -32,7 +32,6 @@ Split = tuple[np.ndarray, np.ndarray]
 class HoldOut:
     """Draws support rows, to learn from, and held-out rows."""
 
-    n_rows: int
     groups: np.ndarray | None  # (n,) labels; all rows of a group are on the same side of a split
     splitter: Any  # with scikit-learn's method ``split``, or None
     labels: np.ndarray  # (n,) class numbers, for splitters that stratify
@@ -42,6 +41,10 @@ class HoldOut:
     # (n,) numbers of places: rows with equal features have the same. Without groups and a splitter, rows of one place
     # are on the same side of a split.
     places: np.ndarray | None = None
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.labels)
 
     @property
     def is_random(self) -> bool:
@@ -56,8 +59,7 @@ class HoldOut:
     def among(self, rows: np.ndarray) -> HoldOut:
         """The same for a subset of the rows, ascending, which are numbered anew."""
         groups, places = (None if each is None else each[rows] for each in (self.groups, self.places))
-        labels, parts_of = self.labels[rows], (self, rows)
-        return HoldOut(len(rows), groups, self.splitter, labels, self.random_state, parts_of, places)
+        return replace(self, groups=groups, labels=self.labels[rows], parts_of=(self, rows), places=places)
 
     def decision(self, share: float = DECISION_SHARE) -> Split:
         """Rows to learn from, and rows held out for decisions: a share of all, or those of a splitter's last split.

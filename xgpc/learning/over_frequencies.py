@@ -60,7 +60,7 @@ def _gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
     splits = fit.hold_out.folds(None, own_run.random_state)
     for support, held_out in splits:
         # Within a part the bound alone chooses the kernel.
-        hold_out = HoldOut(len(support), None, None, fit.hold_out.labels[support], own_run.random_state)
+        hold_out = HoldOut(None, None, fit.hold_out.labels[support], own_run.random_state)
         part = replace(fit.part(support), run=own_run, hold_out=hold_out)
         # A previous fit may have learned from all rows, so learning starts without it.
         point = posterior_of(part, learn_in_stages(part, replace(first, q=None)))

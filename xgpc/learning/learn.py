@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from scipy.sparse import issparse
@@ -14,7 +15,7 @@ from ..likelihoods import RECORDS
 from ..rows.clock import during
 from ..status import warn_user
 from .all_rows import AllRows
-from .candidates import Gain, Rise, Scores, accept, joined
+from .candidates import Gain, Rise, Scores, accept
 from .fit import Candidate, Fit
 from .hold_out import FEW_ROWS, Split
 from .inducing import with_more_points
@@ -29,7 +30,8 @@ from .stages import (
     learn_in_stages,
     more_points,
     posterior_of,
-    predicted,
+    scores_of,
+    scores_of_splits,
 )
 from .variance import raised_variance
 
@@ -198,8 +200,7 @@ def _gain(task: Task, scores: Scores, fit: Fit, held_out: np.ndarray) -> Gain:
 
 def _scores_without(task: Task, without: Candidate, splits: list[Split]) -> Scores:
     """Scores of the held-out rows of some splits, predicted without neighbours from the support rows."""
-    part, start = task.part, replace(without, q=None)
-    return joined([predicted(part, posterior_of(part.part(support), start), held_out) for support, held_out in splits])
+    return scores_of_splits(task.part, splits, partial(posterior_of, candidate=replace(without, q=None)))
 
 
 def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
@@ -299,7 +300,8 @@ def accept_neighbors(
     sites[:, :, rows] = local_fit.sites
     if is_auto and len(held_out):
         part = task.part.part(support)
-        simpler = predicted(fit, posterior_of(part, without, NATS_OF_ROW * part.source.n_rows), held_out)
+        without_neighbors = posterior_of(part, without, NATS_OF_ROW * part.source.n_rows)
+        simpler = scores_of(fit.part(held_out), without_neighbors)
     # Sweeps need the memory of the passes' cache.
     task.part.source.forget()
     all_rows = AllRows(task, local_fit.prior, log_scale, fit.part(None if support is None else deciding).source)

@@ -12,7 +12,7 @@ from ..inference.run import Run
 from .candidates import Gain, joined
 from .fit import MOST_CONTRADICTED, Candidate, Fit
 from .hold_out import FEW_ROWS, HoldOut
-from .stages import learn_in_stages, posterior_of, predicted, scores_of_rows
+from .stages import learn_in_stages, posterior_of, scores_of
 
 # Each row is left out in turn if rows times classes are at most this many: with more rows it does not matter that a few
 # parameters were fitted to them.
@@ -35,8 +35,9 @@ def gain_over_frequencies(fit: Fit, first: Candidate, point: Point[KernelPosteri
         if not is_one_each or n_rows < ROWS_OF_WARNING or n_rows * fit.n_latents > MOST_LEFT_OUT:
             return None
         # The posterior without the site of each row in turn, under the kernel that was learned from all of them.
-        scores, totals = scores_of_rows(fit, point), np.bincount(labels, fit.source.weight, len(fit.classes))
+        scores = scores_of(fit, point, are_learned=True)
         n_learned = sum(first.length_scale_prior.n_effective(group.spec) for group in point.q.prior.groups)
+        totals = np.bincount(labels, fit.source.weight, len(fit.classes))
         gain = Gain.of(scores, labels, totals, "Predicted without their own labels, rows have", n_learned)
         if gain.is_shown:
             return gain
@@ -65,7 +66,7 @@ def _gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:
         # A previous fit may have learned from all rows, so learning starts without it.
         point = posterior_of(part, learn_in_stages(part, replace(first, q=None)))
         totals = np.bincount(hold_out.labels, part.source.weight, len(fit.classes))
-        scores = predicted(fit, point, held_out)
+        scores = scores_of(fit.part(held_out), point)
         gains.append(Gain.of(scores, fit.hold_out.labels[held_out], totals, "Left out in turn, parts of the rows have"))
     if not gains or own_run.skipped:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -115,31 +116,34 @@ def posterior_of(fit: Fit, candidate: Candidate, nats: float | None = None) -> P
     return coordinate_ascent(training, first.q, site, tol=tol, max_iter=fit.config.max_iter, first=first).point
 
 
-def predicted(fit: Fit, point: Point[KernelPosterior], rows: np.ndarray) -> Scores:
-    """Scores of held-out rows, by their numbers (r,) in a fit, under a posterior of other rows."""
-    source = fit.source.sample(rows)
-    mean, variance = point.q.marginals(source.X, fit.run.executor.n_threads)
-    values = label_log_probabilities(point.site, mean, variance, source.y)
-    return Scores(values, source.weight, fit.hold_out.groups_of(rows))
-
-
-def scores_of_rows(fit: Fit, point: Point[KernelPosterior]) -> Scores:
-    """Scores of a fit's rows by the posterior without the site of each in turn, under the same kernel; O(C n m^2).
+def scores_of(rows: Fit, point: Point[KernelPosterior], are_learned: bool = False) -> Scores:
+    """Scores of a fit's rows by a posterior of other rows; if it has learned from them, by that without the site of
+    each in turn, under the same kernel, in O(C n m^2).
 
     Of a latent function with marginal N(m, v) and site (lambda, r) at a row, whose labels explain V of the variance,
     the posterior without this site has mean m + V (lambda m - r) / (1 - lambda V) and variance
     v + lambda V^2 / (1 - lambda V).
     """
-    scores = list[np.ndarray]()
-    for block in fit.source.blocks():
+    source = rows.source
+    if not are_learned:
+        moments = point.q.marginals(source.X, rows.run.executor.n_threads)
+        groups = rows.hold_out.groups_of(np.arange(source.n_rows))
+        return Scores(label_log_probabilities(point.site, *moments, source.y), source.weight, groups)
+    values = list[np.ndarray]()
+    for block in source.blocks():
         mean, variance, precision, linear, _ = point.sites.of(block)
         # Labels explain no part of the variance that is left where the values at the inducing points are known.
         V = variance - point.q.unexplained(block)
         # This is positive unless sites have not converged.
         share_left = np.maximum(1.0 - precision * V, np.finfo(float).eps)
         moments = mean + V * (precision * mean - linear) / share_left, variance + precision * V**2 / share_left
-        scores.append(label_log_probabilities(point.site, *moments, block.y))
-    return Scores(np.concatenate(scores), fit.source.weight, rows="rows left out in turn")
+        values.append(label_log_probabilities(point.site, *moments, block.y))
+    return Scores(np.concatenate(values), source.weight, rows="rows left out in turn")
+
+
+def scores_of_splits(fit: Fit, splits: list[Split], learned: Callable[[Fit], Point[KernelPosterior]]) -> Scores:
+    """Scores of the held-out rows of some splits by the posteriors that are learned from their support rows."""
+    return joined([scores_of(fit.part(held_out), learned(fit.part(support))) for support, held_out in splits])
 
 
 class Learner:
@@ -263,12 +267,11 @@ class Learner:
         outcome = self.optimized(part, start, options)
         self.n_iter += outcome.n_iter
         if not splits:
-            return outcome.point, scores_of_rows(part, outcome.point)
+            return outcome.point, scores_of(part, outcome.point, are_learned=True)
         # Rows that are left out one at a time would ignore groups and a splitter.
-        silent_options, unfitted, scores = replace(options, history=History()), replace(start, q=None), list[Scores]()
-        for support, held_out in splits:
-            scores.append(predicted(part, self.optimized(part.part(support), unfitted, silent_options).point, held_out))
-        return outcome.point, joined(scores)
+        unfitted, silent_options = replace(start, q=None), replace(options, history=History())
+        learned = partial(self.optimized, candidate=unfitted, options=silent_options)
+        return outcome.point, scores_of_splits(part, splits, lambda support: learned(support).point)
 
     def comparable(self, outcome: Outcome) -> float:
         """The bound plus log prior on the last stage's rows, so that results from other rows can be compared."""

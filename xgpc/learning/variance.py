@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
-from ..approximations.base import KernelPosterior
-from ..inference.ascent import Point
 from ..kernels.default import other_start
 from ..rows.clock import during
 from .candidates import Scores, accept
 from .fit import Candidate, Fit
 from .hold_out import FEW_ROWS
-from .stages import FIRST_ROWS, Subsets, first_rows, posterior_of, predicted, scores_of_rows
+from .stages import FIRST_ROWS, Subsets, first_rows, posterior_of, scores_of
 
 # The variance with the highest bound is too small: of two classes it falls with what the inducing points cannot carry,
 # and of several, a shift that all latent functions have in common changes no probability but lowers the bound. (On
@@ -32,16 +28,16 @@ def raised_variance(fit: Fit, learned: Candidate) -> Candidate:
     """
     # The other schemes are those of papers, where the bound chooses the variance.
     is_default = fit.config.optimizer == "profile" and fit.config.kernel is None and len(learned.prior.groups) == 1
-    part_and_score = _left_out(fit, learned) if is_default and not fit.run.skipped else None
-    if part_and_score is None:
+    parts = _parts(fit, learned) if is_default and not fit.run.skipped else None
+    if parts is None:
         return learned
-    (part, score), first = part_and_score, learned.prior
+    (part, left_out), first = parts, learned.prior
     best, raised, scored = -np.inf, learned, list[Scores]()
     with during("the choice of the variance"):
         for times in 2.0 ** np.arange(DOUBLINGS + 1):
             prior = first.rebuilt([other_start(first.spec, (1.0, times))], first.Z)
             point = posterior_of(part, replace(raised, prior=prior))
-            scores = score(point)
+            scores = scores_of(left_out, point, are_learned=left_out is part)
             total = float(scores.weight @ scores.values) - 0.5 * np.log(times) ** 2
             if total <= best:
                 break
@@ -54,20 +50,20 @@ def raised_variance(fit: Fit, learned: Candidate) -> Candidate:
     return raised
 
 
-def _left_out(fit: Fit, learned: Candidate) -> tuple[Fit, Callable[[Point[KernelPosterior]], Scores]] | None:
-    """A fit to some rows, and a function that scores left-out rows by its posterior; None if these could not decide.
+def _parts(fit: Fit, learned: Candidate) -> tuple[Fit, Fit] | None:
+    """Fits to rows that find a posterior, and to left-out rows that score it; None if these could not decide.
 
-    Of several classes the rows are left out in turn. Of two, whose labels have chosen the length scales, such scores
-    rise with the variance where those of new rows fall, so a part of the rows is held out.
+    Of several classes these are the same rows, left out in turn. Of two, whose labels have chosen the length scales,
+    such scores rise with the variance where those of new rows fall, so a part of the rows is held out.
     """
     random_state = fit.run.random_state
     if fit.record.is_multi_class:
         part = fit.part(Subsets(fit.source.y, random_state).rows(FIRST_ROWS))
-        return (part, partial(scores_of_rows, part)) if fit.hold_out.is_random else None
+        return (part, part) if fit.hold_out.is_random else None
     # A splitter may hold out rows of a later time, which may need another variance than new rows do.
     if fit.source.n_rows < FEW_ROWS or fit.hold_out.splitter is not None:
         return None
     support, held_out = fit.hold_out.decision()
     some = Subsets(fit.source.y[support], random_state).rows(first_rows(fit, learned.prior.n_inducing))
     part = fit.part(support if some is None else support[some])
-    return (part, lambda point: predicted(fit, point, held_out)) if len(held_out) else None
+    return (part, fit.part(held_out)) if len(held_out) else None

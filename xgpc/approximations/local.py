@@ -34,7 +34,7 @@ from .local_rows import (
 )
 from .sparse import SparsePosterior, SparsePrior
 
-# Rows whose covariances with all neighbours are computed at a time.
+# Neighbours whose covariances with all neighbours are in memory at a time.
 CHUNK = 512
 # Rounding errors of the eigenvalues of V, a covariance that is at most the identity.
 EIGENVALUE_ERROR = 1e-12

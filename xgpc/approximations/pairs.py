@@ -20,7 +20,8 @@ from ..statistics import EvaluatedSites, FixedSites, Projection, SitesAtPosterio
 from .base import KernelPosterior, Natural, Training
 from .sparse import SparsePosterior, SparsePrior
 
-# Pairs whose covariances k(x, x') are the diagonal of one matrix.
+# Pairs whose covariances k(x, x') are the diagonal of one matrix: all but one in so many of its values are of no use,
+# but a call for each pair would take longer.
 PAIRS = 64
 
 

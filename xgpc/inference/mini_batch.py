@@ -16,7 +16,7 @@ from ..rows.source import ArraySource
 from .ascent import Ascent, best_parameter, update
 from .options import Options
 
-# Mini-batches averaged into the start of the adaptive rate.
+# Mini-batches averaged into the start of the adaptive rate, whose first averages would else be those of noise.
 ADAPTIVE_START = 10
 # Iterations of the sliding window over the relative change of the natural parameters (Wenzel et al. 2018, section 5.2).
 WINDOW = 5

@@ -29,8 +29,9 @@ WINDOW_ROWS = 10_000
 # The fit goes on while the bound rises by this many nats a row as the steps double: the natural parameters may rest
 # while inducing points, whose rate is low, still move.
 RISE = 0.0075
-# Least and most steps of an iteration, an epoch. Steps of all rows are each a pass.
-MINI_BATCH_STEPS, FULL_BATCH_STEPS = (100, 1000), (20, 20)
+# Least and most steps of an iteration, an epoch: the epochs of small data are too short for an estimate of the bound,
+# those of large data too long to wait for one. Steps of all rows, each a pass, need no more than FULL_BATCH_STEPS.
+MINI_BATCH_STEPS, FULL_BATCH_STEPS = (100, 1000), 20
 # Rate of the posterior's steps on all rows, which have no noise.
 FULL_BATCH_RATE = (SCHEDULES["constant"], 0.5, 0.0)
 
@@ -49,8 +50,7 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
     some = batch_rows(options.batch_size, n)
     batch, takes_all = some or n, some is None
     schedule = FULL_BATCH_RATE if takes_all else learning_rate_schedule(options.learning_rate)
-    least, most = FULL_BATCH_STEPS if takes_all else MINI_BATCH_STEPS
-    steps = min(most, max(least, -(-n // batch)))
+    steps = FULL_BATCH_STEPS if takes_all else int(np.clip(-(-n // batch), *MINI_BATCH_STEPS))
     rate = RATE * min(RATE_FACTOR, (batch / RATE_BATCH) ** 0.5)
     moving = moving_priors(coordinates, options.length_scale_prior, rate, max(DELAY, steps))
     loop = MiniBatches(q, batch, n, n_features, schedule, moving)

@@ -18,10 +18,11 @@ from ..status import is_of_handler
 DECISION_SHARE, DECISION_ROWS = 0.1, 4000
 # Of fewer rows none are held out for decisions by default: a few per cent of them cannot show which model is better.
 FEW_ROWS = 2000
-# Splits in which fits are compared by held-out rows: by groups, a splitter, or at random. Each fit is repeated in each.
+# Splits in which fits are compared by held-out rows: by groups, a splitter, or at random. Each fit is repeated in each,
+# so all of them together take as long as two fits to all rows.
 FOLDS = 3
 # Only a splitter's last splits are kept: in a split by time they have the most support rows, and LeaveOneOut has one
-# for each row.
+# for each row. In a round of learning each has a tenth of the rows.
 KEPT_SPLITS = 10
 
 # Numbers of the support rows and of the held-out rows, ascending.

@@ -25,19 +25,22 @@ from .hold_out import FEW_ROWS
 # points miss relevant features, and doubles them up to MOST_GROWN: 256 that move with all rows predict better than 512
 # that stay in place for want of time (NLL on magic .2789 for .2797, higgs .5259 for .5281). Up to MOST_ALL_ROWS rows
 # are all inducing points: k-means and the choice of a number take longer than the products with larger matrices.
-# MAX_INDUCING limits the points of a stream, and the rows that are compared with all points in _are_all_rows.
+# MAX_INDUCING limits the points of a stream, each batch of which takes some 10^10 multiplications with so many, and the
+# rows that are compared with all points in _are_all_rows.
 FIRST_INDUCING, FIRST_OF_FEW, MOST_ALL_ROWS, MOST_GROWN, MAX_INDUCING = 32, 64, 128, 256, 2048
 # Lloyd iterations: the optimizer moves the points anyway, so k-means need not converge.
 KMEANS_ITERATIONS = 30
 # Standardised rows that agree to this many decimals count as one: k-means would warn that it finds too few clusters.
 ALIKE = 6
-# Rows sampled for start values and inducing points: this many in total, or this many for each point.
+# Rows sampled for start values and inducing points: this many in total, or this many for each point, so that a centre
+# of k-means is the mean of about so many.
 SAMPLE_ROWS, SAMPLE_ROWS_PER_POINT = 5_000, 20
 # This object is made once, because it takes milliseconds, after scikit-learn has loaded its thread pools.
 OPENMP = ThreadpoolController()
 METHODS = ("kmeans", "random", "greedy", "all")
-# Candidates for the greedy choice: SAMPLE_ROWS in total, or this many for each point. It stops when the candidates'
-# conditional variances sum to GREEDY_TRACE of their variances; the rest is jitter.
+# Candidates for the greedy choice: SAMPLE_ROWS in total, or this many for each point; they take memory for a matrix
+# (points, candidates). It stops when the candidates' conditional variances sum to GREEDY_TRACE of their variances; the
+# rest is jitter.
 GREEDY_ROWS_PER_POINT, GREEDY_TRACE = 5, 1e-6
 # Measured bytes of a fit for each row and class (marginals and sites of two posteriors), and for each class and pair of
 # inducing points with a shared kernel or with own kernels (matrices of two posteriors).

@@ -21,7 +21,8 @@ from .optimizer import Coordinates, Outcome, least_bound, refused
 POLYA_GAMMA = record_of("logit", "polya-gamma").site()
 # Izmailov & Kropotov 2016, section 5: three updates of xi, mu and Sigma, then at most five evaluations of L-BFGS.
 SITE_UPDATES, EVALUATIONS = 3, 5
-# Halvings of a step of theta and Z that lowered the bound, which only Polya-Gamma's sites rule out.
+# Halvings of a step of theta and Z that lowered the bound, which only Polya-Gamma's sites rule out. Each costs three
+# updates; a step that is still too long at a 64th of its length ends learning.
 MAX_HALVINGS = 6
 
 

@@ -11,7 +11,7 @@ from scipy.optimize import OptimizeResult, minimize
 
 from ..likelihoods.coordinates import Limits
 
-# Iterations over which the gain is averaged for the convergence test.
+# Iterations over which the gain is averaged for the convergence test, as single ones may gain little before others.
 PATIENCE = 5
 # L-BFGS's own test looks at single iterations, so it is set to round-off.
 FTOL, GTOL = 1e-12, 1e-6

@@ -37,7 +37,8 @@ START_SHARE = 1e-3
 # Most iterations of an inner solve: more than the exact bound needs from a cold start. Polya-Gamma's ascent, which ends
 # slowly, continues in later evaluations.
 INNER_MAX_ITER = 30
-# If the optimizer fails, it restarts with tenfold tighter and longer inner solves, at most this many times.
+# If the optimizer fails, it restarts with tenfold tighter and longer inner solves, at most this many times: the last
+# are a thousand times as accurate.
 RESTARTS = 3
 
 

@@ -17,7 +17,7 @@ from ..likelihoods import START_NOISE, Parameter, first_cut_points
 from .fit import Candidate, Fit, PreviousFit
 from .inducing import MOST_ALL_ROWS, inducing_points, most_points, sample_size, warn_of_many_classes
 
-# A learned guess or lapse rate starts at this share of what the other rate leaves.
+# A learned guess or lapse rate starts at this share of what the other rate leaves, above 0: its logarithm is learned.
 START_RATE = 0.05
 
 

@@ -247,11 +247,6 @@ def curvature_product(block: Block, state: Products) -> np.ndarray:
     return prior.sums(block, product(prior.products(block, state.w)))
 
 
-def block_sites(block: Block, state: SitesAtPosterior) -> EvaluatedSites:
-    """The sites; ``Executor.map`` gives them for all rows."""
-    return state.of(block)
-
-
 def log_likelihood(block: Block, state: SitesAtPosterior) -> float:
     """Sum of ell."""
     return state.of(block).log_likelihood

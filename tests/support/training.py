@@ -26,7 +26,7 @@ def training(X, y, weight=None, n_latents=1, n_jobs=None, **options):
 
 def sites_of(rows, q, site):
     """Mean, variance, precision and linear term, (n,) or (C, n) each, of a posterior at all rows."""
-    blocks = rows.map(statistics.block_sites, statistics.SitesAtPosterior(q, site))
+    blocks = rows.executor.each(statistics.SitesAtPosterior(q, site).of, rows.source.blocks())
     parts = ("mean", "variance", "precision", "linear")
     arrays = [np.concatenate([getattr(block, part) for block in blocks], axis=1) for part in parts]
     return [array if rows.n_latents > 1 else array[0] for array in arrays]

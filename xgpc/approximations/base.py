@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -89,21 +89,6 @@ class Training:
     def reduce(self, function: Function[Result], state: State) -> Result:
         return self.executor.reduce(function, self.source, state)
 
-    def map(self, function: Function[Result], state: State) -> list[Result]:
-        """Results of all blocks, in order."""
-        return self.executor.map(function, self.source, state)
-
-    def part(self, rows: np.ndarray | None, scale: float = 1.0) -> Training:
-        """Some of the rows in memory, by their numbers, their weights times ``scale``; all of them for None."""
-        return self if rows is None else replace(self, source=self.source.sample(rows, scale), subsample=None)
-
-    def uncached(self) -> Training:
-        """The same rows, without a cache of whitened rows."""
-        source = self.source
-        if not isinstance(source, ArraySource):
-            return self
-        return replace(self, source=ArraySource(source.rows, source.y, source.weight, cache_bytes=0))
-
 
 class PriorOperations(Protocol):
     """What each kind of prior computes; mypy reports a class that lacks one of these methods."""
@@ -126,9 +111,6 @@ class PriorOperations(Protocol):
     def posterior(self, natural: Natural) -> Any:
         """q with these natural parameters; None if they belong to no distribution."""
 
-    def separate(self, members: tuple[KernelPrior, ...]) -> KernelPrior:
-        """One prior of latent functions, each of which has the prior of one member."""
-
 
 class KernelPrior(Value, PriorOperations):
     """Distribution p of latent functions, which share a kernel or have one each. They are linear in coefficients.
@@ -145,6 +127,7 @@ class KernelPrior(Value, PriorOperations):
     rebuilt: Callable[[Sequence[KernelSpec], np.ndarray], KernelPrior]
     is_full = False  # whether all rows are the points: then none moves, and none is added
     earlier_q: KernelPosterior | None = None  # posterior of earlier rows that is the prior of new ones
+    separate: ClassVar[type[SeparatePriors]]  # one prior of latent functions, each of which has that of one member
 
     @property
     def groups(self) -> tuple[Any, ...]:

@@ -86,9 +86,6 @@ class RowPrior(KernelPrior):
         factors = [group.factor(precision) for group, precision in each]
         return None if any(factor is None for factor in factors) else FullPosterior(self, *natural, tuple(factors))
 
-    def separate(self, members: tuple[KernelPrior, ...]) -> SeparateFullPriors:
-        return SeparateFullPriors(members)
-
 
 class SeparateFullPriors(SeparatePriors, RowPrior):
     """A kernel of all rows for each latent function."""
@@ -150,7 +147,7 @@ class FullPrior(RowPrior):
     n_jobs: int | None
     key: str = field(default_factory=new_key, repr=False)  # of the distinct rows in caches
 
-    jitter = 0.0
+    jitter, separate = 0.0, SeparateFullPriors
 
     @classmethod
     def build(cls, spec: KernelSpec, Z: np.ndarray, n_jobs: int | None = None) -> FullPrior:

@@ -202,9 +202,6 @@ class InducingPrior(KernelPrior):
         """That of earlier rows, whose posterior is this prior; None for N(0, I)."""
         return None if self.earlier_q is None else self.earlier_q.distribution  # type: ignore[attr-defined]
 
-    def separate(self, members: tuple[KernelPrior, ...]) -> SeparateSparsePriors:
-        return SeparateSparsePriors(members)
-
 
 class SeparateSparsePriors(SeparatePriors, InducingPrior):
     """Inducing points of a kernel for each latent function."""
@@ -222,7 +219,7 @@ class SparsePrior(InducingPrior):
     jitter: float  # relative to the mean diagonal of k(Z, Z)
     dtype: type = np.float64  # of whitened rows, of their products with R^{-1}, and of sums of a tile's outer products
     key: str = field(default_factory=new_key, init=False, repr=False)
-    not_in_passes = ("L", "earlier_q")
+    not_in_passes, separate = ("L", "earlier_q"), SeparateSparsePriors
 
     @classmethod
     def build(cls, spec: KernelSpec, Z: np.ndarray, dtype: type = np.float64) -> Self:

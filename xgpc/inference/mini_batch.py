@@ -187,13 +187,8 @@ def batch_rows(batch_size: int | None, n_rows: int) -> int | None:
 Move = Callable[[MiniBatches, KernelPosterior, float, bool], tuple[KernelPosterior, bool]]
 
 
-def stay(loop: MiniBatches, q: KernelPosterior, log_likelihood: float, rests: bool) -> tuple[KernelPosterior, bool]:
-    """The ``Move`` of a prior that stays."""
-    return q, rests
-
-
 def stochastic(
-    training: Training, q: KernelPosterior, site: Site, options: Options, move: Move = stay
+    training: Training, q: KernelPosterior, site: Site, options: Options, move: Move | None = None
 ) -> Ascent[KernelPosterior]:
     """Mini-batch natural gradients: ``max_iter`` epochs at most, over freshly shuffled rows.
 
@@ -211,8 +206,9 @@ def stochastic(
     while epoch < options.max_iter and not converged and not (epoch and clock.has_passed()):
         epoch += 1
         current = first_site if epoch == 1 else site
-        estimate, rests = loop.epoch(training, q, current, options, epoch)
-        q, converged = move(loop, q, estimate, rests)
+        estimate, converged = loop.epoch(training, q, current, options, epoch)
+        if move is not None:
+            q, converged = move(loop, q, estimate, converged)
         if site.learned and current is site and not converged:
             site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[0])
     point = update(training, loop.posterior(q.prior, loop.average), site)

@@ -16,7 +16,7 @@ from ..inference.sweeps import Swept, converged_sites, start_sites
 from ..likelihoods import label_log_probabilities
 from ..rows.coinciding import Distinct, Sites
 from ..rows.neighbours import Neighbours
-from ..rows.source import ArraySource, labels_and_weights
+from ..rows.source import ArraySource
 from .candidates import Scores
 from .held_out_score import LOG_SCALE_SPREAD
 from .local import Task, round_tolerance
@@ -105,10 +105,9 @@ class AllRows:
         local = replace(self.local, site=self.task.site(prior, log_scale))
         sweeps = self.sweep(local, self.distinct.sums(sites))
         # The model keeps its own read-only copy of the rows, in the order in which they were given.
-        X = np.array(self.distinct.source.X, order="C")
-        labels, q = labels_and_weights(self.distinct.source), sweeps.q
-        precision, linear = sweeps.sites
-        posterior = LocalPosterior(prior, X, *labels, precision, linear, q.w, q.V, min(k, len(X)), scale)
+        source, q, (precision, linear) = self.distinct.source, sweeps.q, sweeps.sites
+        X, y, weight = (np.array(part, order="C") for part in (source.X, source.y, source.weight))
+        posterior = LocalPosterior(prior, X, y, weight, precision, linear, q.w, q.V, min(k, len(X)), scale)
         posterior.keep(self.neighbours)
         return posterior, sweeps
 

@@ -13,8 +13,7 @@ from ..inference.ascent import Point, carry_over, coordinate_ascent, projected, 
 from ..inference.options import Options
 from ..likelihoods import record_of
 from ..likelihoods.expected import sites_at
-from ..rows.source import labels_and_weights
-from ..statistics import FixedSites, Projection, SitesAtPosterior, block_sites, prior_curvature, quadratic_constant
+from ..statistics import FixedSites, Projection, SitesAtPosterior, prior_curvature, quadratic_constant
 from .minimise import PATIENCE, minimise
 from .optimizer import Coordinates, Outcome, least_bound, refused
 
@@ -75,13 +74,15 @@ class JointBound(FixedSitesBound):
     def __init__(self, training: Training, point: Point[KernelPosterior], options: Options):
         super().__init__(training, point, options)
         (self.prior_mean,) = point.site.prior_mean
-        self.y, self.weight = labels_and_weights(training.source)
+        self.blocks = list(training.source.blocks())
+        self.y = np.concatenate([block.y for block in self.blocks])
+        self.weight = np.concatenate([block.weight for block in self.blocks])
         self.limits = [*self.limits, *[(None, None)] * len(self.y)]
         self.start = self.vector = np.insert(self.start, -1, np.sqrt(self._second_moments(point.q)))
 
     def _second_moments(self, q: KernelPosterior) -> np.ndarray:
         """E[f^2] (n,) at all rows."""
-        sites = self.training.map(block_sites, SitesAtPosterior(q, POLYA_GAMMA))
+        sites = self.training.executor.each(SitesAtPosterior(q, POLYA_GAMMA).of, self.blocks)
         return np.concatenate([(block.mean[0] + self.prior_mean) ** 2 + block.variance[0] for block in sites])
 
     def evaluate(self, vector: np.ndarray) -> tuple[float, KernelPosterior, np.ndarray]:

@@ -172,8 +172,9 @@ def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
     # If mini-batches have learned the hyperparameters, full batches find the posterior of all rows.
     batch_size = None if config.learns_in_batches else batch_rows(config.batch_size, len(training))
     options = replace(fit.options(first.length_scale_prior), batch_size=batch_size, tol=tol, max_iter=max_iter)
-    # Mini-batches pass over all rows only a few times, so that a cache would not pay.
-    training = training if options.batch_size is None else training.uncached()
+    if options.batch_size is not None:
+        # Mini-batches pass over all rows only a few times, so that a cache would not pay.
+        training = replace(training, source=fit.source.uncached())
     if fit.stream is not None:
         training, q, site = from_some(training, fit.stream, q, prior, site, options)
         history.context.update(n_rows=len(training))

@@ -326,8 +326,8 @@ class Learner:
         """Run the optimizer on some rows, starting from the candidate's posterior."""
         training, prior, q = part.training, candidate.prior, candidate.q
         few, site = training, self.fit.prior_mean.site(candidate.site, prior)
-        if q is None and self._start_rows < len(training):
-            few = self.fit.training.part(self._subsets.rows(self._start_rows), len(training) / self._start_rows)
+        if q is None and (rows := self._subsets.rows(self._start_rows)) is not None:
+            few = replace(training, source=self.fit.source.sample(rows, len(training) / len(rows)))
         moves = options.learn_inducing and not _are_all_rows(prior, part.source)
         assert self.optimize is not None
         start = starting_posterior(few, q, prior, site)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -79,10 +79,6 @@ class Executor:
         self.clock.report()
         return total
 
-    def map(self, function: Function[Result], source: RowSource, state: State) -> list[Result]:
-        """Records of all blocks, in order."""
-        return self.reduce(partial(in_list, function=function), source, state)
-
     def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Values of a function at each item, in order; the function may write to arrays."""
         values: list[Result] = []
@@ -99,11 +95,6 @@ class Executor:
 
     def _map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
         return map(function, items)
-
-
-def in_list(block: Block, state: State, function: Function[Result]) -> list[Result]:
-    """The record of a function in a list: the sum of lists is the list of all records."""
-    return [function(block, state)]
 
 
 @contextmanager

@@ -78,6 +78,10 @@ class ArraySource:
     def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
         return ArraySource(self.rows[rows], self.y[rows], scale * self.weight[rows])
 
+    def uncached(self) -> ArraySource:
+        """The same rows, of which passes keep nothing."""
+        return ArraySource(self.rows, self.y, self.weight, cache_bytes=0)
+
     def forget(self) -> None:
         """Free the memory of whitened rows; passes to come compute them again."""
         for block in self._blocks:
@@ -113,9 +117,3 @@ def in_dense_parts(X: MatrixLike) -> Iterator[np.ndarray]:
 def class_codes(labels: np.ndarray) -> np.ndarray:
     """Class numbers (n,) of labels -1 or +1, or 0, ..., C - 1."""
     return np.maximum(labels, 0.0).astype(np.intp)
-
-
-def labels_and_weights(source: RowSource) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and weights (n,) of all rows."""
-    y, weight = map(np.concatenate, zip(*((block.y, block.weight) for block in source.blocks()), strict=True))
-    return y, weight

@@ -18,6 +18,8 @@ from .data.checks import weights_of_classes
 from .estimator import LatentClassifier, all_or_nothing, latent_results
 from .inference.options import Options
 from .inference.run import Run
+from .kernels.default import START_VARIANCE
+from .learning.pipeline import AT_BOUND
 from .learning.prior_variance import ascend, stochastic_ascent
 from .likelihoods import LIKELIHOODS, record_of
 from .names import ClassWeight, LearningRate, LinearBoundName, LinearLikelihoodName, MatrixLike, RandomSeed
@@ -37,10 +39,9 @@ BOUNDS = {
 # A standard deviation of ten, as for the constant term in Gelman, Jakulin, Pittau & Su (2008), allows base rates
 # down to 5e-5.
 INTERCEPT_VARIANCE = 100.0
-# Prior variance of the latent function without its intercept, averaged over the rows: two standard deviations are
-# probabilities of .06 and .94 at the start; at the ends of the range every probability is the base rate within a per
-# cent, or nearly all are 0 or 1. Within AT_BOUND of an end, in the logarithm, a warning says so.
-START_VARIANCE, LATENT_VARIANCE_BOUNDS, AT_BOUND = 2.0, (1e-4, 1e5), 1e-3
+# Range of the prior variance of the latent function without its intercept, averaged over the rows, which starts at that
+# of the default kernel: at the ends every probability is the base rate within a per cent, or nearly all are 0 or 1.
+LATENT_VARIANCE_BOUNDS = 1e-4, 1e5
 # The sum of the features' mean squares, over what it would be if all were the median, from which on there is a second
 # start: START_VARIANCE would then give the other features less than .2 of latent variance.
 LARGE_FEATURES = 10.0

@@ -152,13 +152,13 @@ def drawn_paths(q: KernelPosterior, n_draws: int, random: np.random.RandomState)
     """Draws of each latent function, a few at a time: its number, and which of its draws these are."""
     each = zip(q.groups, q.covariance_forms(), q.path_deviations(), strict=True)
     for c, (prior, form, deviation) in enumerate(each):
-        for start in range(0, n_draws, DRAWS):
-            first = prior_draws(prior.spec, min(DRAWS, n_draws - start), random)
+        for part in parts_of(n_draws, DRAWS):
+            first = prior_draws(prior.spec, part.stop - part.start, random)
             at_points = np.sum([features(prior.Z) for features in first], axis=0)
             at_points += deviation * random.standard_normal(at_points.shape)
             weights = form.weights - (at_points @ form.explained.T) @ form.explained
             weights += random.standard_normal((len(weights), len(form.added))) @ form.added
-            yield c, slice(start, start + len(weights)), Paths(first, weights, prior.core)
+            yield c, part, Paths(first, weights, prior.core)
 
 
 def pathwise_draws(

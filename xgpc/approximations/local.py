@@ -16,7 +16,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from .. import _engine, _kernels, _local
-from ..ranges import LARGEST_TO_SQUARE, small_is_zero
+from ..ranges import LARGEST_TO_SQUARE, LEAST_DIVISOR, small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.coinciding import Places
 from ..rows.executor import Executor, Threads, on_threads, parts_for, parts_of
@@ -24,7 +24,6 @@ from ..rows.neighbours import Neighbours
 from ..rows.source import class_codes
 from .base import ColumnOf, KernelPosterior, Value, kernel_sums
 from .local_rows import (
-    LEAST_PRECISION,
     Conditional,
     LocalRows,
     Neighbourhoods,
@@ -194,7 +193,7 @@ class LocalPosterior(Value):
         covariance = np.empty((len(matrices), len(X), len(X)))
         for c, (G, b) in enumerate(zip(matrices, conditional.b, strict=True)):
             G_t, inner = G.T.toarray(), np.zeros((len(X), len(X)))
-            diagonal = local.support.residual[seen] + 1.0 / np.maximum(self.precision[c, seen], LEAST_PRECISION)
+            diagonal = local.support.residual[seen] + 1.0 / np.maximum(self.precision[c, seen], LEAST_DIVISOR)
             # Sums over the neighbours, CHUNK of them at a time, so that the kernel's values fit into memory.
             for part in np.array_split(np.arange(len(seen)), 1 + len(seen) // CHUNK):
                 D = kernel.cross(X_seen[part]) - a_seen[part] @ a_seen.T
@@ -219,7 +218,7 @@ class LocalPosterior(Value):
         X = np.ascontiguousarray(X, dtype=np.float64)
         local, (*_, gamma), seen, X_seen, places, matrices = self._together(X, n_jobs)
         prior = self.prior
-        diagonal = prior.core.parts_of_diagonal(X_seen)[1] + 1.0 / np.maximum(self.precision[:, seen], LEAST_PRECISION)
+        diagonal = prior.core.parts_of_diagonal(X_seen)[1] + 1.0 / np.maximum(self.precision[:, seen], LEAST_DIVISOR)
 
         def column(i: int) -> np.ndarray:
             gamma_i = gamma[:, i]

@@ -26,9 +26,6 @@ CACHE_LINE = 64
 # Largest memory for the covariances of the neighbourhoods' residuals, which is that of 288 000 rows with 24 neighbours;
 # if they need more, each sweep computes them anew, which takes a third longer.
 BLOCK_BYTES = 750_000_000
-# Where a site's precision is a divisor, it counts as at least this. Weights gamma are in proportion to the precision,
-# so no product with them overflows.
-LEAST_PRECISION = 1e-300
 # Seed of the random order of the training rows, see ``in_order``.
 ORDER_SEED = 0
 EVERY_ROW = slice(None)

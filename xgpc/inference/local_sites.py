@@ -13,7 +13,6 @@ from scipy.sparse.linalg import LinearOperator, gmres
 from .. import _local
 from .._sites import Site
 from ..approximations.local_rows import (
-    LEAST_PRECISION,
     Coefficients,
     Conditional,
     LocalRows,
@@ -24,6 +23,7 @@ from ..approximations.local_rows import (
 from ..approximations.sparse import SparsePrior
 from ..likelihoods.cavity import centred
 from ..likelihoods.curvature import Curvature
+from ..ranges import LEAST_DIVISOR
 from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_for, parts_of
 from ..rows.source import ArraySource
@@ -208,7 +208,7 @@ class Sweep:
         def of_classes(classes: slice) -> Pair:
             precision, terms = self.given_sites[0][classes], linear[classes]
             by_mean, by_b_mean, by_linear = (slope[classes] for slope in slopes)
-            targets = terms / np.maximum(precision, LEAST_PRECISION)
+            targets = terms / np.maximum(precision, LEAST_DIVISOR)
             earlier = self.earlier.gamma[classes], self.earlier.variance[classes]
             # The matrix of all b is A - gamma A.
             by_a = _local.chain_terms(index, local.n_earlier, *earlier, precision, terms, targets)
@@ -217,8 +217,7 @@ class Sweep:
             near_mean, near_a_mean = _local.neighbour_sums(index, self.neighbours.gamma[classes], targets, a_mean)
             return w, by_mean * near_mean + by_b_mean * (a_mean - near_a_mean) + by_linear * terms
 
-        groups = [slice(c, c + GROUP) for c in range(0, len(linear), GROUP)]
-        w, mean = zip(*local.executor.each(of_classes, groups), strict=True)
+        w, mean = zip(*local.executor.each(of_classes, parts_of(len(linear), GROUP)), strict=True)
         return np.concatenate(w), np.concatenate(mean)
 
     def with_linear(self, terms: np.ndarray) -> Marginal:

@@ -10,7 +10,8 @@ import numpy as np
 
 from .._sites import Site
 from ..approximations.local_rows import Coefficients
-from ..likelihoods.curvature import LEAST_WEIGHT, Curvature
+from ..likelihoods.curvature import Curvature
+from ..ranges import LEAST_DIVISOR
 from ..rows.coinciding import Sites
 from ..rows.source import ArraySource
 from .local_sites import Local, Sweep
@@ -108,7 +109,7 @@ def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[Swep
     Plain sweeps would take hundreds: the labels do not determine a common shift of all classes, so it decays slowly.
     """
     # No row's gradient is larger than this start value.
-    last_gradient, weight = np.full_like(sites[0], 2.0), np.maximum(local.labels[1], LEAST_WEIGHT)
+    last_gradient, weight = np.full_like(sites[0], 2.0), np.maximum(local.labels[1], LEAST_DIVISOR)
     while True:
         sweep = Sweep.of(local, sites, keep_gamma=True)
         marginal = sweep.balanced(curvature)

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import _sites
 from .._sites import Site
-from .curvature import LEAST_WEIGHT
+from ..ranges import LEAST_DIVISOR
 from .expected import sites_at
 
 # Precisions and linear terms; means and variances, or the gradient by these.
@@ -74,7 +74,7 @@ class TwoClasses:
         Rows of equal features and different labels have separate sites and are ordinary neighbours.
         """
         # The site of a row of weight zero is zero, whatever the share.
-        return np.where(weight > 0.0, (weight - 1.0) / np.maximum(weight, LEAST_WEIGHT), 0.0)
+        return np.where(weight > 0.0, (weight - 1.0) / np.maximum(weight, LEAST_DIVISOR), 0.0)
 
 
 class Softmax:

@@ -11,11 +11,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..ranges import LEAST_DIVISOR
+
 # The curvature of softmax divides by 1 - p_c, which counts as at least this.
 LEAST_COMPLEMENT = 1e-3
-# Least weight where it is divided by: a row of weight zero has no curvature.
-LEAST_WEIGHT = 1e-300
-
 
 Curvature = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], Callable[[np.ndarray], np.ndarray]]
 
@@ -28,7 +27,7 @@ def softmax_curvature(
     The diagonal holds the sites' precisions, and the curvature is zero along (1, ..., 1).
     """
     # The gradient in the mean is weight * (1 - p) for the label and -weight * p for the other classes.
-    complement = 1.0 + gradient / np.maximum(weight, LEAST_WEIGHT)
+    complement = 1.0 + gradient / np.maximum(weight, LEAST_DIVISOR)
     complement[y.astype(np.intp), np.arange(len(y))] -= 1.0
     d = precision / np.clip(complement, LEAST_COMPLEMENT, 1.0)
     total = np.maximum(np.sum(d, axis=0), np.finfo(float).tiny)

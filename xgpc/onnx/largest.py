@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..ranges import LEAST_DIVISOR
 from .graph import Tensor, absolute, concatenated, exp, log, maximum, minimum
 
 # Gauss-Legendre nodes on [-1, 1] and weights of every panel.
@@ -22,8 +23,6 @@ MESH = 48
 PANELS = 32
 # Least relative distance of two points: eight times the spacing of doubles.
 SPACING = 8.0 * np.finfo(float).eps
-# Least divisor: a variance without noise, the sum of impossible classes, or the panels between equal points.
-TINY = 1e-300
 
 # (u (rows, C, T), scale (rows, C, 1)) -> log H and h / H
 Terms = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -54,7 +53,7 @@ def _edges(mesh: Tensor, panels: Tensor) -> Tensor:
     wanted = (total * np.linspace(0.0, 1.0, PANELS + 1)[None]).with_axis(2)
     panels_left, panels_right = (end.with_axis(1) for end in _ends(panels, MESH))
     # Mesh points that coincide after rounding have no panels between them.
-    share = minimum(maximum((wanted - panels_left) / maximum(panels_right - panels_left, TINY), 0.0), 1.0)
+    share = minimum(maximum((wanted - panels_left) / maximum(panels_right - panels_left, LEAST_DIVISOR), 0.0), 1.0)
     left, right = _ends(mesh, MESH)
     return mesh.slice(1, 0, 1) + (share * (right - left).with_axis(1)).sum(2).reshaped(0, PANELS + 1)
 

@@ -26,8 +26,9 @@ from ..likelihoods.softmax import (
     softmax_log_probabilities,
     softmax_table,
 )
+from ..ranges import LEAST_DIVISOR
 from .graph import Tensor, absolute, concatenated, exp, log, maximum, minimum, sqrt, where
-from .largest import TINY, largest_probabilities
+from .largest import largest_probabilities
 
 # ONNX has no normal distribution function in double precision that all runtimes know. For x >= 0,
 # log Phi(-x) + x^2 / 2 - log t is nearly a polynomial of t = 1 / (1 + x / TAIL_SCALE): with this degree the error is
@@ -87,7 +88,7 @@ def logit(latent: Latent) -> Tensor:
 
 def normal(latent: Latent, noise_variance: float) -> Tensor:
     """A step with additive normal noise."""
-    t = latent.mean / sqrt(maximum(latent.variance + noise_variance, TINY))
+    t = latent.mean / sqrt(maximum(latent.variance + noise_variance, LEAST_DIVISOR))
     return _two_classes(t, exp(_log_tail(absolute(t))))
 
 
@@ -163,7 +164,7 @@ def logistic_softmax(latent: Latent) -> Tensor:
     sigma = exp(log_sigma - top)
     others = sigma.cumulated(1, exclusive=1) + sigma.cumulated(1, exclusive=1, reverse=1)
     # A maximum, because onnxruntime drops the addition of a number that is zero in single precision.
-    log_others = top + log(maximum(others, TINY))
+    log_others = top + log(maximum(others, LEAST_DIVISOR))
     factor = 1.0 / (1.0 + exp(log_others))
     own = _logistic_normal_mean(mean + log(1.0 + exp(log_others)) - log_others, variance)
     value = (own * factor).sum(2).apply("Squeeze", [2])

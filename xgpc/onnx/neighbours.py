@@ -8,7 +8,7 @@ from operator import add
 import numpy as np
 
 from ..approximations.local import LocalPosterior
-from ..approximations.local_rows import LEAST_PRECISION
+from ..ranges import LEAST_DIVISOR
 from ..rows.neighbours import EXACT_ROWS
 from .graph import Tensor, absolute, concatenated, maximum, where
 from .latent import ToPoints, among, covariances, variances
@@ -58,7 +58,7 @@ def marginals_by_neighbours(q: LocalPosterior, X: Tensor) -> tuple[Tensor, Tenso
     D_near = where(graph.constant(np.eye(k) > 0.0), of_nearest(whitened.residual).with_axis(2), D.slice(2, 0, k))
     own = maximum(variances(core, X) - (a * a).sum(1), 0.0)
     # Of all latent functions: (C, rows, k, 1).
-    roots = np.sqrt(np.maximum(q.precision, LEAST_PRECISION))
+    roots = np.sqrt(np.maximum(q.precision, LEAST_DIVISOR))
     root, target = (of_nearest(values, 1).with_axis(3) for values in (roots, q.linear / roots))
     s = root * D.slice(2, k, k + 1)
     t = _solved(root * D_near * root.transposed(0, 1, 3, 2) + np.eye(k), s, k)

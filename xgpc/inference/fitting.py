@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,11 +24,19 @@ class Evidence(NamedTuple):
     gap: float | None
 
 
-def fit_posterior(
-    training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site, options: Options
-) -> Ascent[KernelPosterior]:
-    """The posterior of all rows under ``prior``, from the sites of q if given; its bound is no lower than theirs."""
-    site, history = options.prior_mean.site(site, prior), options.history
+@dataclass(frozen=True)
+class Start:
+    """Kernels with inducing points, and where the search for their posterior starts."""
+
+    prior: KernelPrior
+    q: KernelPosterior | None  # of some of the rows, or of an earlier fit
+    site: Site
+
+
+def fit_posterior(training: Training, start: Start, options: Options) -> Ascent[KernelPosterior]:
+    """The posterior of all rows under a prior, from the sites of q if given; its bound is no lower than theirs."""
+    prior, q, history = start.prior, start.q, options.history
+    site = options.prior_mean.site(start.site, prior)
     if options.batch_size is None:
         return coordinate_ascent(
             training,
@@ -43,26 +51,21 @@ def fit_posterior(
     if q is None:
         return stochastic(training, prior.at_prior(training.n_latents), site, options)
     # Starting at the prior would raise learned label noise to that of guessing.
-    start = update(training, carry_over(training, q, prior, site), site)
+    first = update(training, carry_over(training, q, prior, site), site)
     if training.executor.clock.has_passed():
-        return Ascent(start, 0, False)
-    ascent = stochastic(training, start.q, start.site, options)
-    if start.elbo <= ascent.elbo:
+        return Ascent(first, 0, False)
+    ascent = stochastic(training, first.q, first.site, options)
+    if first.elbo <= ascent.elbo:
         return ascent
     # Noisy steps from an optimum can lower the bound.
-    fall = f"from {start.elbo:.6g} to {ascent.elbo:.6g} nats"
+    fall = f"from {first.elbo:.6g} to {ascent.elbo:.6g} nats"
     reason = f"Mini-batches lowered the bound {fall}: the posterior that they started from is kept."
-    history.add(elbo=start.elbo, decision=reason)
-    return ascent._replace(point=start)
+    history.add(elbo=first.elbo, decision=reason)
+    return ascent._replace(point=first)
 
 
 def fit_posterior_or_keep(
-    training: Training,
-    learned: KernelPosterior | None,
-    prior: KernelPrior,
-    kept: tuple[KernelPosterior, KernelPrior] | None,
-    site: Site,
-    options: Options,
+    training: Training, learned: Start, previous: Start, options: Options
 ) -> Ascent[KernelPosterior]:
     """The posterior of all rows under the learned prior, or under the previous fit's prior if that is better.
 
@@ -70,17 +73,17 @@ def fit_posterior_or_keep(
     that is not an ascent, can make this worse for all rows. With full batches both posteriors are optimised; with
     mini-batches the previous posterior is evaluated as it is, because optimising it would take as long as the fit.
 
-    ``learned`` and ``prior`` are as q and ``prior`` of ``fit_posterior``. ``kept`` is None, or the previous posterior
-    and a prior with as many inducing points that learning started from.
+    ``previous`` has the prior that learning started from, with as many inducing points as the previous posterior; if it
+    has no posterior, there is nothing to compare.
     """
-    ascent = fit_posterior(training, learned, prior, site, options)
-    if kept is None:
+    ascent = fit_posterior(training, learned, options)
+    if previous.q is None:
         return ascent
-    kept_site = options.prior_mean.site(site, kept[1])
+    site = options.prior_mean.site(learned.site, previous.prior)
     kept_point = coordinate_ascent(
         training,
-        carry_over(training, *kept, kept_site),
-        kept_site,
+        carry_over(training, previous.q, previous.prior, site),
+        site,
         tol=options.tol,
         max_iter=options.max_iter if options.batch_size is None else 0,
     ).point
@@ -91,12 +94,10 @@ def fit_posterior_or_keep(
     fall = f"from {kept_value:.6g} to {value:.6g} nats"
     reason = f"Learning lowered {objective} {fall}: the previous hyperparameters are kept."
     options.history.add(elbo=ascent.elbo, decision=reason)
-    return fit_posterior(training, kept_point.q, kept_point.q.prior, kept_point.site, options)
+    return fit_posterior(training, Start(kept_point.q.prior, kept_point.q, kept_point.site), options)
 
 
-def from_some(
-    some: Training, stream: RowSource, q: KernelPosterior | None, prior: KernelPrior, site: Site, options: Options
-) -> tuple[Training, KernelPosterior, Site]:
+def from_some(some: Training, stream: RowSource, start: Start, options: Options) -> tuple[Training, Start]:
     """Training rows, start and site for the posterior of a stream, given a random sample of its rows in memory.
 
     The sample's sites times the ratio of the weights approximate those of all rows without a pass over them. With
@@ -108,10 +109,10 @@ def from_some(
     ratio = stream.total_weight / memory.total_weight
     # Mini-batches are only for the posterior of all rows.
     in_memory = replace(options, batch_size=None, history=History())
-    point = fit_posterior(some, q, prior, site, in_memory).point
-    start = natural_step(prior.at_prior(some.n_latents), point.q.eta, ratio) or point.q
+    point = fit_posterior(some, start, in_memory).point
+    q = natural_step(start.prior.at_prior(some.n_latents), point.q.eta, ratio) or point.q
     subsample = replace(some, source=ArraySource(memory.rows, memory.y, ratio * memory.weight))
-    return replace(some, source=stream, subsample=subsample), start, point.site
+    return replace(some, source=stream, subsample=subsample), Start(start.prior, q, point.site)
 
 
 def projected_sums(sums: Natural, earlier_prior: KernelPrior, prior: KernelPrior) -> Natural:

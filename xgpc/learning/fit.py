@@ -13,7 +13,7 @@ from ..approximations.local import LocalPosterior, Posterior
 from ..config import FitConfig
 from ..data.encoding import Encoding
 from ..data.training import Columns
-from ..inference.fitting import Evidence
+from ..inference.fitting import Evidence, Start
 from ..inference.options import Options
 from ..inference.prior_mean import OF_SITE, PriorMean
 from ..inference.run import Run
@@ -156,12 +156,9 @@ class PreviousFit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Candidate(Start):
     """Kernels with inducing points, and what was learned with these."""
 
-    prior: KernelPrior
-    q: KernelPosterior | None  # of some of the rows, or of an earlier fit, to start from
-    site: Site
     length_scale_prior: LengthScalePrior = NO_PRIOR
     grow_to: int = 0  # largest number of inducing points if points may be added while they pay, else 0
     n_iter: int = 0  # iterations of the optimizer

@@ -13,7 +13,7 @@ from ..approximations.base import KernelPosterior
 from ..approximations.local import LocalPosterior, Posterior
 from ..data.checks import listed
 from ..inference.correction import correction_and_gap
-from ..inference.fitting import Evidence, fit_posterior_or_keep, from_some, posterior_before, projected_sums
+from ..inference.fitting import Evidence, Start, fit_posterior_or_keep, from_some, posterior_before, projected_sums
 from ..inference.mini_batch import batch_rows
 from ..kernels.default import without_features
 from ..kernels.prior import NO_PRIOR
@@ -158,12 +158,10 @@ def _label_agreement(fit: Fit, q: LocalPosterior, site: Site) -> float:
 
 def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
     """The posterior of all rows and its evidence."""
-    run, config, training, prior, q, site = fit.run, fit.config, fit.training, learned.prior, learned.q, learned.site
-    history, size = run.history, {"n_rows": fit.n_rows, "n_inducing": prior.n_inducing}
+    run, config, training, begin = fit.run, fit.config, fit.training, Start(learned.prior, learned.q, learned.site)
+    history, size = run.history, {"n_rows": fit.n_rows, "n_inducing": learned.prior.n_inducing}
     history.context.update(size)
     history.tell(stage="posterior", **size)
-    # Learned hyperparameters must beat those of the previous fit.
-    kept = (first.q, first.prior) if fit.learns and first.q else None
     max_iter, tol = config.max_iter, config.tol
     if config.optimizer == "stochastic" and learned.n_iter:
         tol *= AFTER_MINI_BATCHES
@@ -176,13 +174,15 @@ def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
         # Mini-batches pass over all rows only a few times, so that a cache would not pay.
         training = replace(training, source=fit.source.uncached())
     if fit.stream is not None:
-        training, q, site = from_some(training, fit.stream, q, prior, site, options)
+        training, begin = from_some(training, fit.stream, begin, options)
         history.context.update(n_rows=len(training))
         history.add(
             decision=f"Kernel and inducing points are learned from {fit.source.n_rows} of {len(training)} rows; the "
             "posterior is that of all rows."
         )
-    point, n_steps, converged, _ = fit_posterior_or_keep(training, q, prior, kept, site, options)
+    # Learned hyperparameters must beat those of the previous fit.
+    previous = first if fit.learns else first.under(first.prior)
+    point, n_steps, converged, _ = fit_posterior_or_keep(training, begin, previous, options)
     if not np.isfinite(point.elbo):
         spec, remark = point.q.prior.groups[0].spec, "scale the features and the sample weights to moderate values"
         if spec.not_compiled:

@@ -22,7 +22,7 @@ from support.internals import (
     update,
 )
 from support.latents import CASES, NOISY, SEVERAL, Problem, assert_near, cases
-from support.training import rebuilt, thetas
+from support.training import options, rebuilt, thetas
 
 from xgpc import _engine
 from xgpc._kernels import KernelGradient
@@ -35,7 +35,6 @@ from xgpc.learning.optimizer import Coordinates
 EACH = [(name, ("exact", "polya-gamma")[i % 2], i % 4 < 2) for i, name in enumerate(KERNELS)]
 EACH += [(name, ("polya-gamma", "exact")[i % 2], i % 4 < 2) for i, name in enumerate(KERNELS) if name in SOME_KERNELS]
 every_bound = pytest.mark.parametrize("bound", ["exact", "polya-gamma"])
-
 
 # Those of two classes that a learned parameter or negative precisions set apart, and all of several.
 MOST_CASES = [case for case in CASES if case[:2] in SEVERAL + NOISY]
@@ -226,6 +225,7 @@ def test_contractions_of_blocks_add_up_and_travel_as_bytes():
 # A kernel and inducing points that Adam moves between mini-batches: gradients, steps, limits and averages.
 
 # The posterior hardly moves.
+LEARNED = options(0.0, 1, learn_inducing=True)
 RESTING = (SCHEDULES["constant"], 1e-12, 0.0)
 
 
@@ -238,9 +238,9 @@ def steps(rows, q, site, moving, batches, n_total=None, schedule=RESTING):
     return loop
 
 
-def slopes(rows, q, site, length_scale_prior=NO_PRIOR, learn_inducing=True, n_total=None, batch=None):
+def slopes(rows, q, site, length_scale_prior=NO_PRIOR, n_total=None, batch=None):
     """Gradients by each kernel's vector, at the start, from one batch: of all rows by default."""
-    moving = moving_priors(Coordinates(q.prior, learn_inducing), length_scale_prior, 1e-12)
+    moving = moving_priors(Coordinates(q.prior, LEARNED), length_scale_prior, 1e-12)
     steps(rows, q, site, moving, [np.arange(len(rows)) if batch is None else batch], n_total)
     return [one.gradient for one in moving]
 
@@ -261,7 +261,7 @@ def check_slopes(problem, tolerance):
     q, site = problem.arbitrary_posterior(), problem.site()
     groups = q.prior.groups
     gradients = slopes(problem.training(), q, site)
-    all_units = [one.units for one in moving_priors(Coordinates(q.prior, True), NO_PRIOR, 1.0)]
+    all_units = [one.units for one in moving_priors(Coordinates(q.prior, LEARNED), NO_PRIOR, 1.0)]
     for number, (group, units, gradient) in enumerate(zip(groups, all_units, gradients, strict=True)):
         start = start_vector(group, units)
 
@@ -316,7 +316,7 @@ def test_tiles_change_nothing_but_rounding(tuned, share, tile):
     found = []
     for size in (40, tile):
         tuned(batch_tile_rows=size)
-        moving = moving_priors(Coordinates(q.prior, True), NO_PRIOR, 0.05)
+        moving = moving_priors(Coordinates(q.prior, LEARNED), NO_PRIOR, 0.05)
         loop = steps(rows, q, site, moving, batches, schedule=(SCHEDULES["constant"], 0.3, 0.0))
         found.append(
             np.concatenate([loop.eta, loop.average, *(part for one in moving for part in (one.vector, one.gradient))])
@@ -331,7 +331,7 @@ def test_posterior_steps_under_a_prior_that_rests_are_those_without():
     schedule = (SCHEDULES["constant"], 0.5, 0.0)
     loops = [
         steps(rows, q, site, moving, batches, schedule=schedule)
-        for moving in (moving_priors(Coordinates(q.prior, True), NO_PRIOR, 1e-14), [])
+        for moving in (moving_priors(Coordinates(q.prior, LEARNED), NO_PRIOR, 1e-14), [])
     ]
     assert_near(loops[0].average, loops[1].average, 1e-9)
 

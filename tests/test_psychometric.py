@@ -148,7 +148,7 @@ def test_the_gradient_by_coordinates_of_rates_is_that_of_differences(learned):
     X, y = observers(60)
     rows, site = training(X, 2.0 * y - 1.0), site_of((0.2, 0.1))
     prior = SparsePrior.build(KernelSpec(ConstantKernel(2.0) * RBF(1.0), 1), X[:12])
-    far, stays = check_parameter_gradient(rows, prior, site, learned), ~np.array(learned)
+    far, stays = check_parameter_gradient(rows, prior, site, learned_rates=learned), ~np.array(learned)
     assert len(far) == sum(learned)
     for moved in far:
         assert_array_equal(moved[stays], site.parameter[stays])

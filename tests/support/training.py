@@ -71,9 +71,9 @@ def softmax_curvatures(point_sites, y, weight):
     return g, np.einsum("ci,ce->ice", d, np.eye(len(d))) - np.einsum("ci,ei->ice", d, d) / d.sum(axis=0)[:, None, None]
 
 
-def check_parameter_gradient(rows, prior, site, *learned):
+def check_parameter_gradient(rows, prior, site, **learned):
     """By coordinates of what a site learns, against differences of the best bound; the parameters far along each."""
-    coordinates = Coordinates(prior, True, site, *learned)
+    coordinates = Coordinates(prior, options(0.0, 1, learn_inducing=True, **learned), site)
     at = coordinates.pack(prior, site)
     np.testing.assert_allclose(coordinates.site(at, site).parameter, site.parameter, rtol=1e-14)
 

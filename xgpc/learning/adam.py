@@ -43,7 +43,7 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
     more than ``RISE`` a row while their number doubles. The result is the average of posteriors, kernel parameters and
     inducing points over the steps, later ones weighted more. An iteration is an epoch.
     """
-    coordinates, q = Coordinates(start.prior, options.learn_inducing), start
+    coordinates, q = Coordinates(start.prior, options), start
     if coordinates.is_empty or start.prior.is_full:
         return Outcome(update(training, start, site), 0)
     n, n_features = len(training), training.source.n_features

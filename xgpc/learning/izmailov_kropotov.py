@@ -34,7 +34,7 @@ class FixedSitesBound:
 
     def __init__(self, training: Training, point: Point[KernelPosterior], options: Options):
         self.training, self.point, self.options = training, point, options
-        self.coordinates = Coordinates(point.q.prior, options.learn_inducing)
+        self.coordinates = Coordinates(point.q.prior, options)
         self.limits = self.coordinates.limits
         self.start = self.vector = self.coordinates.pack(point.q.prior)
         self.value, self.q = -np.inf, point.q
@@ -121,7 +121,7 @@ def alternate(
     point, value = site_updates(start), options.value
     kind = JointBound if is_hybrid else FixedSitesBound
     recent = deque([value(point)], maxlen=PATIENCE + 1)
-    if Coordinates(point.q.prior, options.learn_inducing).is_empty:
+    if Coordinates(point.q.prior, options).is_empty:
         return Outcome(point, 0)
     for n_iter in range(1, options.max_iter + 1):
         function = kind(training, point, options)

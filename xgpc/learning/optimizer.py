@@ -51,18 +51,12 @@ class Coordinates:
     of one of length one, and may end in a corner of the box where gradients vanish.
     """
 
-    def __init__(
-        self,
-        start: KernelPrior,
-        learn_inducing: bool,
-        site: Site | None = None,
-        learned_rates: tuple[bool, bool] = (False, False),
-    ):
+    def __init__(self, start: KernelPrior, options: Options, site: Site | None = None):
         self.start = start
         # The likelihood's parameter follows, if it is learned here.
-        self._parameter = None if site is None else site.record.coordinates(site.parameter, learned_rates)
+        self._parameter = None if site is None else site.record.coordinates(site.parameter, options.learned_rates)
         parameter_limits = [] if self._parameter is None else self._parameter.limits
-        self.learn_inducing = learn_inducing and all(group.spec.has_slopes for group in start.groups)
+        self.learn_inducing = options.learn_inducing and all(group.spec.has_slopes for group in start.groups)
         sizes = [len(group.spec.theta) for group in start.groups]
         self._ends = np.cumsum([*sizes, start.Z.size if self.learn_inducing else 0, len(parameter_limits)])
         units = []
@@ -140,7 +134,7 @@ class ProfiledBound:
     def __init__(self, training: Training, site: Site, start: KernelPosterior, options: Options):
         self.training, self.options = training, options
         self.share = INNER_SHARE if options.tol >= PRECISE else PRECISE_SHARE
-        self.coordinates = Coordinates(start.prior, options.learn_inducing, site, options.learned_rates)
+        self.coordinates = Coordinates(start.prior, options, site)
         # An inner solve may end ``inner_gain * tightening`` nats below its maximum; failures of the optimizer lower the
         # factor.
         self.inner_gain, self.tightening = float(np.clip(START_SHARE * training.total_weight, *INNER_RANGE)), 1.0

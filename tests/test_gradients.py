@@ -224,24 +224,23 @@ def test_contractions_of_blocks_add_up_and_travel_as_bytes():
 
 # A kernel and inducing points that Adam moves between mini-batches: gradients, steps, limits and averages.
 
-# The posterior hardly moves.
 LEARNED = options(0.0, 1, learn_inducing=True)
+# The posterior hardly moves.
 RESTING = (SCHEDULES["constant"], 1e-12, 0.0)
 
 
-def steps(rows, q, site, moving, batches, n_total=None, schedule=RESTING):
+def steps(rows, q, site, moving, batches, schedule=RESTING):
     """Steps on batches of row numbers: the loop after them."""
     order = np.concatenate(batches).astype(np.intp)
-    source = rows.source
-    loop = MiniBatches(q, len(batches[0]), n_total or len(rows), source.n_features, schedule, moving)
-    loop.run(q, source.sample(order), site, Threads(1))
+    loop = MiniBatches(q, len(batches[0]), rows.source, schedule, moving)
+    loop.run(q, rows.source.sample(order), site, Threads(1))
     return loop
 
 
-def slopes(rows, q, site, length_scale_prior=NO_PRIOR, n_total=None, batch=None):
+def slopes(rows, q, site, length_scale_prior=NO_PRIOR, batch=None):
     """Gradients by each kernel's vector, at the start, from one batch: of all rows by default."""
     moving = moving_priors(Coordinates(q.prior, LEARNED), length_scale_prior, 1e-12)
-    steps(rows, q, site, moving, [np.arange(len(rows)) if batch is None else batch], n_total)
+    steps(rows, q, site, moving, [np.arange(len(rows)) if batch is None else batch])
     return [one.gradient for one in moving]
 
 
@@ -302,7 +301,7 @@ def test_a_batch_stands_for_all_rows():
     problem = Problem("softmax", "exact", "none", n=60, weighted=True)
     q, site, rows = problem.arbitrary_posterior(), problem.site(), problem.training()
     whole = slopes(rows, q, site)
-    parts = [slopes(rows, q, site, n_total=60, batch=np.arange(first, first + 15)) for first in range(0, 60, 15)]
+    parts = [slopes(rows, q, site, batch=np.arange(first, first + 15)) for first in range(0, 60, 15)]
     for number, gradient in enumerate(whole):
         assert_near(np.mean([part[number] for part in parts], axis=0), gradient, 1e-12)
 

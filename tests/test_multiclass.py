@@ -192,8 +192,9 @@ def test_mini_batch_steps_are_equation_12(likelihood, bound, share, weighted):
     P, h = symmetric(q.P), q.h
     left_over = np.array([p.spec.kernel.diag(problem.X) for p in problem.latents()]) - np.sum(A**2, axis=2)
     rows = problem.random.permutation(60).astype(np.intp)
-    loop = MiniBatches(q, 20, 60, 2, (SCHEDULES["constant"], 0.5, 0.0))
-    loop.run(q, problem.training().source.sample(rows), site, Threads(1))
+    source = problem.training().source
+    loop = MiniBatches(q, 20, source, (SCHEDULES["constant"], 0.5, 0.0))
+    loop.run(q, source.sample(rows), site, Threads(1))
     for batch in rows.reshape(3, 20):
         a, covariance = A[:, batch], np.linalg.inv(P)
         mean = np.einsum("cij,cjk,ck->ci", a, covariance, h)

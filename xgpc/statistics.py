@@ -163,11 +163,15 @@ class FixedSites:
         return EvaluatedSites(unknown, unknown, precision, linear, math.nan)
 
 
+# What gives the sites of a block.
+AnySites = SitesAtPosterior | FirstSites | FixedSites
+
+
 @dataclass(frozen=True)
 class Projection(ForWorkers):
     """Sites and the prior that they are projected to; with ``clipped``, negative precisions become zero."""
 
-    sites: SitesAtPosterior | FirstSites | FixedSites
+    sites: AnySites
     prior: Any  # Prior
     clipped: bool = field(default=False, kw_only=True)
 

@@ -23,7 +23,7 @@ from ..rows.blas import single_threaded_blas
 from ..rows.block import BLOCK_ROWS, Block
 from ..rows.executor import Executor, Function, Result, State, is_small, on_threads, parts_of
 from ..rows.source import NONE, ArraySource, RowSource
-from ..statistics import FixedSites, SitesAtPosterior, Update, evaluated
+from ..statistics import AnySites, Update, evaluated
 
 # Precision and linear term: (P, h) of coefficients, or of sites at training rows.
 Natural = tuple[np.ndarray, np.ndarray]
@@ -254,9 +254,7 @@ class PosteriorOperations(Protocol):
         prior: g (mean_other - mean) - tr (P' - P) (covariance_other - covariance) / 2, where the sites make the natural
         parameters (P', h') and g = h' - h - (P' - P) mean is the gradient by the mean."""
 
-    def gradient(
-        self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def gradient(self, training: Training, sites: AnySites, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
         """Gradients of the bound at fixed sites, which make ``natural``: by the ``theta`` of the kernels, one after the
         other, and by the inducing points. At q's optimum they are those of the bound maximised over q."""
 

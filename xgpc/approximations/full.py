@@ -26,7 +26,7 @@ from ..kernels.spec import KernelSpec
 from ..ranges import small_is_zero
 from ..rows.block import Block
 from ..rows.executor import on_threads, parts_of
-from ..statistics import FixedSites, SitesAtPosterior
+from ..statistics import AnySites
 from .base import (
     CovarianceForm,
     KernelPosterior,
@@ -311,9 +311,7 @@ class FullPosterior(KernelPosterior):
         linear = np.sum(by_mean * (other.mean - self.mean))
         return float(linear - 0.5 * np.sum(missing * (other.variance - self.variance)))
 
-    def gradient(
-        self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def gradient(self, training: Training, sites: AnySites, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
         """dF/dK = (alpha alpha^T - M) / 2, and -lambda / 2 by the noise of each distinct row; the rows do not move.
         O(C n^3).
         """

@@ -16,7 +16,7 @@ from .._kernels import KernelGradient
 from .._sites import Site
 from ..rows.block import Block
 from ..rows.executor import parts_of
-from ..statistics import EvaluatedSites, FixedSites, Projection, SitesAtPosterior, Update
+from ..statistics import AnySites, EvaluatedSites, Projection, Update
 from .base import KernelPosterior, Natural, Training
 from .sparse import SparsePosterior, SparsePrior
 
@@ -66,9 +66,7 @@ class PairPosterior(SparsePosterior):
         by_mean, by_variance = np.stack(sides, axis=2)
         return by_mean, by_variance
 
-    def gradient(
-        self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def gradient(self, training: Training, sites: AnySites, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
         d_theta, d_Z = super().gradient(training, sites, natural)
         return d_theta + training.reduce(pair_covariance_gradient, Projection(sites, self.prior)), d_Z
 

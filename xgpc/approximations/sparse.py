@@ -17,7 +17,7 @@ from .._sites import Site
 from ..kernels.spec import KernelSpec
 from ..rows.block import Block
 from ..rows.source import ArraySource
-from ..statistics import Contraction, EvaluatedSites, FixedSites, SitesAtPosterior, Update, gradient
+from ..statistics import AnySites, Contraction, EvaluatedSites, Update, gradient
 from .base import (
     CovarianceForm,
     KernelPosterior,
@@ -121,9 +121,7 @@ class SparsePosterior(KernelPosterior):
         """O(C m^3)."""
         return _engine.first_order_gain(self.P, self.h, self.Rinv, self.w, *target, other.Rinv, other.w)
 
-    def gradient(
-        self, training: Training, sites: SitesAtPosterior | FixedSites, natural: Natural
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def gradient(self, training: Training, sites: AnySites, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
         """At fixed q(u), see ``matrix_gradients`` in ``src/xgpc/_engine.pyx``; O(C n m^2 + n m d + C m^3)."""
         groups = self.prior.groups
         M, alpha, grams = _engine.matrix_gradients(groups, self.Rinv, *natural, self.w)

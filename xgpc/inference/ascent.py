@@ -14,8 +14,8 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training, is_same_prior
 from ..likelihoods import other_site
 from ..statistics import (
+    AnySites,
     FirstSites,
-    FixedSites,
     Products,
     Projection,
     Rescaling,
@@ -220,16 +220,12 @@ def coupled_end(training: Training, point: Point[Q]) -> KernelPosterior | None:
     return trial.at_mean((mean, dual))
 
 
-def projected(
-    training: Training, sites: SitesAtPosterior | FirstSites | FixedSites, prior: KernelPrior, clipped: bool = False
-) -> Natural:
+def projected(training: Training, sites: AnySites, prior: KernelPrior, clipped: bool = False) -> Natural:
     """The natural parameters that sites give under another prior."""
     return prior.with_sites(*training.reduce(project_sites, Projection(sites, prior, clipped=clipped)))
 
 
-def proper_posterior(
-    training: Training, sites: SitesAtPosterior | FirstSites, prior: KernelPrior
-) -> KernelPosterior | None:
+def proper_posterior(training: Training, sites: AnySites, prior: KernelPrior) -> KernelPosterior | None:
     """The posterior that sites give under another prior; None only if it is not finite.
 
     If it is not proper, negative precisions are set to zero; the gradients by the means stay the same.

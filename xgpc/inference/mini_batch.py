@@ -12,7 +12,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..likelihoods import other_site
 from ..rows.executor import Executor, parts_of
-from ..rows.source import ArraySource
+from ..rows.source import ArraySource, RowSource
 from .ascent import Ascent, best_parameter, update
 from .options import Options
 
@@ -31,9 +31,11 @@ PART_ROWS = 2048
 COPIED_VALUES = 2**17
 # Multiply-adds of a call of the compiled loop, after which Python handles signals: a tenth of a second.
 WORK_PER_CALL = 1e9
+# A kind of ``SCHEDULES`` and its two numbers.
+Schedule = tuple[int, float, float]
 
 
-def learning_rate_schedule(learning_rate: str | float | Sequence[float]) -> tuple[int, float, float]:
+def learning_rate_schedule(learning_rate: str | float | Sequence[float]) -> Schedule:
     """The compiled schedule of a ``learning_rate`` parameter.
 
     ValueError if it is none of "adaptive", a number in (0, 1], or a pair (delay, forgetting).
@@ -62,8 +64,7 @@ class MiniBatches:
     ----------
     q : KernelPosterior of whitened coefficients
     batch : int, rows of each step
-    n_total : int, rows that the batches stand for
-    n_features : int
+    source : rows that the batches stand for
     schedule : as from ``learning_rate_schedule``
     moving : for each kernel a prior that moves between the steps; empty if q's prior stays
 
@@ -75,26 +76,20 @@ class MiniBatches:
     """
 
     def __init__(
-        self,
-        q: KernelPosterior,
-        batch: int,
-        n_total: int,
-        n_features: int,
-        schedule: tuple[int, float, float],
-        moving: Sequence[MovingPrior] = (),
+        self, q: KernelPosterior, batch: int, source: RowSource, schedule: Schedule, moving: Sequence[MovingPrior] = ()
     ):
         (P, h), tile = q.eta, min(batch, TILE_ROWS)
         m = h.shape[1]
-        self.batch, self.latents, self._moving = batch, q.n_latents, list(moving)
+        self.batch, self.latents, self._moving, self._n_features = batch, q.n_latents, list(moving), source.n_features
         kind, a, b = schedule
         if kind == SCHEDULES["adaptive"]:
-            a = min(a, n_total // batch)  # The first epoch takes a step, however few its batches.
+            a = min(a, source.n_rows // batch)  # The first epoch takes a step, however few its batches.
         self.eta = np.hstack([np.tril(P).reshape(-1, m * m), h]).ravel()  # updated in place
-        self._loop = NaturalGradient(m, self.latents, self.eta, (kind, a, b), n_total / batch, self._moving)
+        self._loop = NaturalGradient(m, self.latents, self.eta, (kind, a, b), source.n_rows / batch, self._moving)
         self.average: np.ndarray = self._loop.average
         self.changes: deque[float] = deque(maxlen=WINDOW)
         self._part_rows = parts_of(batch, batch if batch < 2 * PART_ROWS else PART_ROWS)
-        shape = m, self.latents, tile, n_features, self._moving, len(q.prior.groups)
+        shape = m, self.latents, tile, self._n_features, self._moving, len(q.prior.groups)
         self._parts = [BatchPart(*shape) for _ in self._part_rows]
 
     def run(self, q: KernelPosterior, rows: ArraySource, site: Site, executor: Executor) -> np.ndarray:
@@ -124,10 +119,11 @@ class MiniBatches:
             self._loop.end_step(self._parts, records, step)
         return records
 
-    def steps_per_call(self, n_features: int) -> int:
+    @property
+    def steps_per_call(self) -> int:
         """Steps of a call of ``run``; with moving priors a step takes up to five times the multiply-adds."""
         m, batch = self._loop.n_inducing, self.batch
-        work = m * self.latents * (m**2 + 3 * batch * m + batch * n_features)
+        work = m * self.latents * (m**2 + 3 * batch * m + batch * self._n_features)
         return max(1, int(WORK_PER_CALL / (5 * work if self._moving else work)))
 
     def rests(self, changes: np.ndarray, tol: float) -> bool:
@@ -143,9 +139,9 @@ class MiniBatches:
         Returns the mean estimate of the log-likelihood, and whether the steps are at rest.
         """
         n, batch, log_likelihoods, rests = len(training), self.batch, list[np.ndarray](), False
-        rows_per_call = batch * self.steps_per_call(training.source.n_features)
+        rows_per_call = batch * self.steps_per_call
         order = options.random_state.permutation(n)[: n - n % batch].astype(np.intp, copy=False)
-        copied = batch * max(1, COPIED_VALUES // (batch * training.source.n_features))
+        copied = batch * max(1, COPIED_VALUES // (batch * self._n_features))
         for start in range(0, len(order), rows_per_call):
             numbers = order[start : start + rows_per_call]
             parts = (training.source.sample(numbers[i : i + copied]) for i in range(0, len(numbers), copied))
@@ -198,7 +194,7 @@ def stochastic(
     """
     n, clock = len(training), training.executor.clock
     schedule = learning_rate_schedule(options.learning_rate)
-    loop = MiniBatches(q, min(options.batch_size or n, n), n, training.source.n_features, schedule)
+    loop = MiniBatches(q, min(options.batch_size or n, n), training.source, schedule)
     # At the prior, the first epoch uses the bound that gives additive noise its start.
     start = site.record.start
     first_site = site if start is None or np.any(q.eta[1]) else other_site(start, site)

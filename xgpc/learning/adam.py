@@ -46,15 +46,15 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
     coordinates, q = Coordinates(start.prior, options), start
     if coordinates.is_empty or start.prior.is_full:
         return Outcome(update(training, start, site), 0)
-    n, n_features = len(training), training.source.n_features
+    n = len(training)
     some = batch_rows(options.batch_size, n)
     batch, takes_all = some or n, some is None
     schedule = FULL_BATCH_RATE if takes_all else learning_rate_schedule(options.learning_rate)
     steps = FULL_BATCH_STEPS if takes_all else int(np.clip(-(-n // batch), *MINI_BATCH_STEPS))
     rate = RATE * min(RATE_FACTOR, (batch / RATE_BATCH) ** 0.5)
     moving = moving_priors(coordinates, options.length_scale_prior, rate, max(DELAY, steps))
-    loop = MiniBatches(q, batch, n, n_features, schedule, moving)
-    feed = permuted(training.source, batch * min(steps, loop.steps_per_call(n_features)), options.random_state)
+    loop = MiniBatches(q, batch, training.source, schedule, moving)
+    feed = permuted(training.source, batch * min(steps, loop.steps_per_call), options.random_state)
     # Steps of large batches have less noise, go further, and cost more.
     batch_factor = max(1.0, batch / RATE_BATCH)
     tol = max(1.0, WINDOW_ROWS * loop.latents / n) ** 0.5 * batch_factor * options.tol

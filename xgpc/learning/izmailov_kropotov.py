@@ -13,7 +13,7 @@ from ..inference.ascent import Point, carry_over, coordinate_ascent, projected, 
 from ..inference.options import Options
 from ..likelihoods import record_of
 from ..likelihoods.expected import sites_at
-from ..statistics import FixedSites, Projection, SitesAtPosterior, prior_curvature, quadratic_constant
+from ..statistics import AnySites, FixedSites, Projection, SitesAtPosterior, prior_curvature, quadratic_constant
 from .minimise import PATIENCE, minimise
 from .optimizer import Coordinates, Outcome, least_bound, refused
 
@@ -41,7 +41,7 @@ class FixedSitesBound:
         self.constant = point.log_likelihood + training.reduce(quadratic_constant, point.sites)
 
     def _at_sites(
-        self, vector: np.ndarray, sites: SitesAtPosterior | FixedSites, constant: float
+        self, vector: np.ndarray, sites: AnySites, constant: float
     ) -> tuple[float, KernelPosterior, np.ndarray]:
         """Value, q, and gradient by theta and Z with given sites; ValueError if a factorisation fails."""
         training, prior = self.training, self.coordinates.prior(vector)

@@ -249,11 +249,11 @@ class Learner:
             priors.append(with_more_points(prior, part.source.rows, number - m, self.random_state))
         kinds = prior.groups[0].spec, axis_aligned(prior.groups[0].spec)
         first, *others = [replace(start, prior=each.rebuilt([spec], each.Z)) for each in priors for spec in kinds]
-        best, scores = self._learned_and_scored(part, splits, first)
+        best, scores = self._scored(part, splits, first)
         self._report(best.q, best.site)
         with during("the choice of a kernel"):
             for candidate in others:
-                other, other_scores = self._learned_and_scored(part, splits, candidate)
+                other, other_scores = self._scored(part, splits, candidate)
                 has_more = other.q.prior.n_inducing > best.q.prior.n_inducing
                 rise = other_scores.rise_from(scores) if has_more else other_scores.above(scores)
                 if accept(rise, _difference(other.q.prior, best.q.prior), self.history):
@@ -261,9 +261,7 @@ class Learner:
                     self._report(best.q, best.site)
         return start.at(best.q, best.site)
 
-    def _learned_and_scored(
-        self, part: Fit, splits: list[Split], start: Candidate
-    ) -> tuple[Point[KernelPosterior], Scores]:
+    def _scored(self, part: Fit, splits: list[Split], start: Candidate) -> tuple[Point[KernelPosterior], Scores]:
         """The result of ITERATIONS_OF_CANDIDATES iterations, and its scores of rows that it has not seen."""
         options = replace(self.early, max_iter=ITERATIONS_OF_CANDIDATES, reached=Options.reached)
         self._tell_stage(part.source.n_rows, start.prior.n_inducing)

@@ -120,7 +120,7 @@ class HeldOutScore:
         by q(z) as far as that gives the predictions.
         """
         executor, prior, q = sweep.local.executor, sweep.local.prior, sweep.q
-        support, held_out = ByRows.zeros(at.support.a), ByRows.zeros(at.rows.a)
+        support, held_out = ByRows.zeros(self.support.X, at.support.a), ByRows.zeros(self.held_out.X, at.rows.a)
         by_predictions = q.V, q.w, d_variance, d_mean, d_variance, d_mean
         by_sites, pairs = conditional_vjp(executor, at, [by_predictions], held_out, support)
         # Through the sweep's sites and q(z); the sites before the sweep are constants.
@@ -136,9 +136,8 @@ class HeldOutScore:
         neighbours = q.V, q.w, d_b_variance, d_b_mean, d_variance, d_mean
         neighbourhoods = sweep.local.neighbourhoods(self.sites)
         _, more = conditional_vjp(executor, neighbourhoods, [neighbours, by_natural(q, by_q)], support, support)
-        parts = [(self.support.X, at.support.a, support), (self.held_out.X, at.rows.a, held_out)]
         pairs = [of_held_out + other for of_held_out, other in zip(pairs, more, strict=True)]
-        return np.append(kernel_gradient(executor, prior, parts, pairs), d_log_scale)
+        return np.append(kernel_gradient(executor, prior, [support, held_out], pairs), d_log_scale)
 
     def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray, Scores]:
         """Negative of the mean score plus log priors of factor and length scales, its gradient, and the scores.
@@ -248,15 +247,18 @@ def inverse_diagonal(steps: np.ndarray, changes: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ByRows:
-    """Gradient by whitened rows a (n, m), which residual variances and k(x, x) depend on, and by k(x, x) (n,)."""
+    """Rows X (n, d), whitened rows a (n, m), and the gradient by a, on which residual variances depend, and by k(x, x)
+    (n,)."""
 
+    X: np.ndarray
     a: np.ndarray
-    diagonal: np.ndarray
+    by_a: np.ndarray
+    by_diagonal: np.ndarray
 
     @classmethod
-    def zeros(cls, a: np.ndarray) -> ByRows:
+    def zeros(cls, X: np.ndarray, a: np.ndarray) -> ByRows:
         # Memory of np.zeros_like would be written here, by one thread.
-        return cls(np.zeros(a.shape), np.zeros(len(a)))
+        return cls(X, a, np.zeros(a.shape), np.zeros(len(a)))
 
 
 def by_natural(q: Coefficients, by_q: Coefficients) -> tuple[np.ndarray, np.ndarray]:
@@ -290,9 +292,9 @@ def conditional_vjp(
     def add(gradients: tuple[slice, list[Arrays], Arrays]) -> None:
         rows, written, sums = gradients
         own_a, own_diagonal = written[-1]
-        by_rows.a[rows] += own_a[: rows.stop - rows.start]
-        by_rows.diagonal[rows] += own_diagonal[: rows.stop - rows.start]
-        at.spread(rows.start, rows.stop, written[:-1], by_support.a, by_support.diagonal, *sites)
+        by_rows.by_a[rows] += own_a[: rows.stop - rows.start]
+        by_rows.by_diagonal[rows] += own_diagonal[: rows.stop - rows.start]
+        at.spread(rows.start, rows.stop, written[:-1], by_support.by_a, by_support.by_diagonal, *sites)
         pairs.append(sums)
         spare.append(written)
 
@@ -300,28 +302,23 @@ def conditional_vjp(
     return sites, [np.sum(each, axis=0) for each in zip(*pairs, strict=True)]
 
 
-def kernel_gradient(
-    executor: Executor, prior: SparsePrior, parts: list[tuple[np.ndarray, np.ndarray, ByRows]], pairs: list[np.ndarray]
-) -> np.ndarray:
+def kernel_gradient(executor: Executor, prior: SparsePrior, parts: list[ByRows], pairs: list[np.ndarray]) -> np.ndarray:
     """Gradient by the kernel's ``theta``, from those by rows, and the pairs' sums of terms, shapes and scales.
 
-    Each of the ``parts`` has rows X (n, d), whitened rows (n, m), and the gradient by these. A = K_nm L^-T and
-    K_mm = L L^T: dF/dK_nm = dF/dA L^-1, and dF/dK_mm = -L^-T S L^-1 / 2, S the lower triangle of dF/dA^T A made
-    symmetric.
+    A = K_nm L^-T and K_mm = L L^T: dF/dK_nm = dF/dA L^-1, and dF/dK_mm = -L^-T S L^-1 / 2, S the lower triangle of
+    dF/dA^T A made symmetric.
     """
     core, Linv, (m, d) = prior.core, prior.Linv, prior.Z.shape
     cross, gram, inner = KernelGradient.empty(core), KernelGradient.empty(core), np.zeros((m, m))
-    for X, a, by_rows in parts:
 
-        def part(
-            rows: slice, X: np.ndarray = X, a: np.ndarray = a, by_rows: ByRows = by_rows
-        ) -> tuple[KernelGradient, np.ndarray]:
-            gradient, d_a = KernelGradient.empty(core), by_rows.a[rows]
-            work = _engine.workspace(rows.stop - rows.start, m, d)
-            _engine.kernel_gradient(core, X[rows], d_a @ Linv, by_rows.diagonal[rows], work, gradient)
-            return gradient, d_a.T @ a[rows]
+    def part(by_rows: ByRows, rows: slice) -> tuple[KernelGradient, np.ndarray]:
+        gradient, d_a = KernelGradient.empty(core), by_rows.by_a[rows]
+        work = _engine.workspace(rows.stop - rows.start, m, d)
+        _engine.kernel_gradient(core, by_rows.X[rows], d_a @ Linv, by_rows.by_diagonal[rows], work, gradient)
+        return gradient, d_a.T @ by_rows.a[rows]
 
-        for gradient, product in executor.each(part, parts_of(len(X))):
+    for by_rows in parts:
+        for gradient, product in executor.each(partial(part, by_rows), parts_of(len(by_rows.X))):
             cross += gradient
             inner += product
     S = np.tril(inner) + np.tril(inner, -1).T

@@ -85,7 +85,7 @@ def extrapolated(points: Sequence[np.ndarray], steps: Sequence[np.ndarray], leng
     return combined
 
 
-def converged_sites(local: Local, sites: Sites, tol: float | None = None) -> Swept:
+def converged_sites(local: Local, sites: Sites, tol: float | None) -> Swept:
     """Sweep over all rows at once until the sites no longer change.
 
     ``tol`` is the change of sites, or of expected probabilities with several classes. Without convergence in

@@ -10,7 +10,7 @@ from sklearn.cluster import KMeans
 from threadpoolctl import ThreadpoolController
 
 from ..approximations.base import KernelPrior
-from ..approximations.sparse import SparsePrior
+from ..approximations.sparse import JITTER, SparsePrior
 from ..data.checks import refuse_not_in_memory
 from ..data.moments import Sample
 from ..kernels.spec import KernelSpec
@@ -39,9 +39,8 @@ SAMPLE_ROWS, SAMPLE_ROWS_PER_POINT = 5_000, 20
 OPENMP = ThreadpoolController()
 METHODS = ("kmeans", "random", "greedy", "all")
 # Candidates for the greedy choice: SAMPLE_ROWS in total, or this many for each point; they take memory for a matrix
-# (points, candidates). It stops when the candidates' conditional variances sum to GREEDY_TRACE of their variances; the
-# rest is jitter.
-GREEDY_ROWS_PER_POINT, GREEDY_TRACE = 5, 1e-6
+# (points, candidates).
+GREEDY_ROWS_PER_POINT = 5
 # Measured bytes of a fit for each row and class (marginals and sites of two posteriors), and for each class and pair of
 # inducing points with a shared kernel or with own kernels (matrices of two posteriors).
 ROW_BYTES, PAIR_BYTES, OWN_PAIR_BYTES = 80, 200, 300
@@ -96,7 +95,7 @@ def inducing_points(
 
 
 def greedy_conditional_variance(spec: KernelSpec, rows: np.ndarray, n_inducing: int) -> np.ndarray:
-    """Choose rows (n, d) in turn by the largest variance given the rows chosen before, until these explain all.
+    """Choose rows (n, d) in turn by the largest variance given the rows chosen before, until only jitter is left.
 
     The pivoted Cholesky factorisation of Fine & Scheinberg (JMLR 2001, figure 1): O(n m^2) time and O(n m) memory.
     """
@@ -107,7 +106,7 @@ def greedy_conditional_variance(spec: KernelSpec, rows: np.ndarray, n_inducing: 
     chosen: list[int] = []
     for j in range(n_inducing):
         pivot = int(np.argmax(remaining))
-        if np.sum(remaining) <= GREEDY_TRACE * np.sum(variances):
+        if np.sum(remaining) <= JITTER * np.sum(variances):
             break
         column = spec.at(rows[pivot : pivot + 1]).cross(rows)[:, 0] - factor[:j].T @ factor[:j, pivot]
         factor[j] = column / np.sqrt(remaining[pivot])

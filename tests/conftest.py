@@ -35,7 +35,6 @@ TUNED = {
     "cosines": ["approximations.draws.N_COSINES"],
     "covariance_bytes": ["predict.MOST_COVARIANCE_BYTES"],
     "csv_bytes": ["app.tables.BLOCK_BYTES"],
-    "demo_rows": ["app.demo.TRAINING_ROWS"],
     "demo_splits": ["app.demo.SPLITS"],
     "dense_values": ["rows.source.DENSE_VALUES"],
     "exact_draws": ["predict.EXACT_ROWS"],

@@ -104,11 +104,11 @@ def test_gradient_of_the_profiled_bound_of_each_likelihood(likelihood, bound, sh
     assert end.converged
 
     def F(theta, Z):
-        start = carry_over(rows, end.q, rebuilt(problem.prior, theta, Z), end.point.site)
-        return problem.ascend(rows, start, label_noise=None).elbo
+        start = carry_over(rows, end.point.q, rebuilt(problem.prior, theta, Z), end.point.site)
+        return problem.ascend(rows, start, label_noise=None).point.elbo
 
-    assert F(thetas(problem.prior), problem.prior.Z) == pytest.approx(end.elbo, rel=1e-9)
-    analytic = end.q.gradient(rows, end.point.sites, end.point.target)
+    assert F(thetas(problem.prior), problem.prior.Z) == pytest.approx(end.point.elbo, rel=1e-9)
+    analytic = end.point.q.gradient(rows, end.point.sites, end.point.target)
     check_gradient(problem, F, analytic, 2e-3, 2e-5, random_direction(problem))
 
 

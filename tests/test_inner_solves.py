@@ -129,18 +129,18 @@ def test_ascents_end_where_slow_ones_do_and_never_fall(name, variance, bound):
     end = coordinate_ascent(rows, start, site, tol=1e-9, max_iter=500, history=history)
     assert end.converged
     assert np.all(np.diff(history.arrays()["elbo"]) >= 0.0)
-    assert end.elbo == pytest.approx(slow_ascent(rows, start, site, 1500), abs=1e-6)
+    assert end.point.elbo == pytest.approx(slow_ascent(rows, start, site, 1500), abs=1e-6)
 
 
 @pytest.mark.parametrize(("variance", "bound"), [(300.0, "exact"), (3.0, "additive-noise")])
 def test_what_a_stopped_ascent_leaves_is_about_its_tolerance(variance, bound):
     rows, prior, site = hard_problem("wine", variance, bound)
     start = starting_posterior(rows, None, prior, site)
-    best = coordinate_ascent(rows, start, site, tol=1e-10, max_iter=2000, history=History()).elbo
+    best = coordinate_ascent(rows, start, site, tol=1e-10, max_iter=2000, history=History()).point.elbo
     for tol in (1.0, 0.1, 0.01, 0.001):
         end = coordinate_ascent(rows, start, site, tol=tol, max_iter=500, history=History())
         assert end.converged
-        assert 0.0 <= best - end.elbo < 10.0 * tol
+        assert 0.0 <= best - end.point.elbo < 10.0 * tol
 
 
 def test_gradients_of_stopped_inner_solves_are_those_of_the_profiled_bound():
@@ -155,7 +155,7 @@ def test_gradients_of_stopped_inner_solves_are_those_of_the_profiled_bound():
     def solved(vector):
         prior = function.coordinates.prior(vector)
         q = starting_posterior(rows, function.point.q, prior, site)
-        return coordinate_ascent(rows, q, site, tol=1e-11, max_iter=2000, history=History()).elbo
+        return coordinate_ascent(rows, q, site, tol=1e-11, max_iter=2000, history=History()).point.elbo
 
     step = 1e-3
     differences = [(solved(vector + e) - solved(vector - e)) / (2.0 * step) for e in step * np.eye(3)]

@@ -91,13 +91,13 @@ def test_ascent_is_monotone_and_ends_at_a_stationary_point(likelihood, bound, sh
     problem, history = Problem(likelihood, bound, share, seed=3), History()
     rows = problem.training()
     end = problem.ascend(rows, label_noise=label_noise, history=history)
-    q, site = end.q, end.point.site
+    q, site = end.point.q, end.point.site
     total, P, h = updated(rows, q, site)
     lam, A = np.atleast_2d(sites_of(rows, q, site)[2]), problem.whitened_rows()
     assert end.converged
     assert np.any(lam < 0.0) or not noisy
     assert_near(P, np.tril(np.eye(7) + np.einsum("ci,cij,cik->cjk", lam, A, A)), 1e-8)
-    assert total - q.kl == pytest.approx(end.elbo, rel=1e-12)
+    assert total - q.kl == pytest.approx(end.point.elbo, rel=1e-12)
     if bound != "taylor":  # Its updates climb to the mode, and its expectation is no bound.
         assert np.all(np.diff(history.arrays()["elbo"]) >= 0.0)
     by_mean = q.Rinv @ (h[..., None] - symmetric(P) @ q.w[..., None])
@@ -120,7 +120,7 @@ def test_equal_kernels_give_what_one_gives(likelihood, bound):
         end = coupled_end(rows, point)
         natural = *point.target, *(end.eta if end else ())
         predicted = *q.marginals(problem.X), q.covariance(problem.X)
-        results.append([point.log_likelihood, *natural, *gradients, *predicted, problem.ascend(rows).elbo])
+        results.append([point.log_likelihood, *natural, *gradients, *predicted, problem.ascend(rows).point.elbo])
     for mine, theirs in zip(*results, strict=True):
         assert_near(theirs, mine, 1e-9)
 
@@ -172,7 +172,7 @@ def test_neither_threads_nor_caches_change_a_bit(likelihood, bound, share, tuned
 def test_mini_batches_come_near_the_bound_of_all_rows(likelihood, bound, share):
     problem = Problem(likelihood, bound, share, seed=6, n=2000, apart=False)
     rows = problem.training()
-    best = problem.ascend(rows, label_noise=None, tol=1e-6).elbo
+    best = problem.ascend(rows, label_noise=None, tol=1e-6).point.elbo
     point, epochs, *_ = stochastic(
         rows,
         problem.prior.at_prior(problem.n_latents),

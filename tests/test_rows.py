@@ -103,7 +103,7 @@ def calls(kind):
     with Threads() as executor:
         training = Training(source, executor, n_latents)
         first = start(training, prior, site)
-        q = coordinate_ascent(training, first, site, tol=0.0, max_iter=2, history=History()).q
+        q = coordinate_ascent(training, first, site, tol=0.0, max_iter=2, history=History()).point.q
         assert q is not first
         point = update(training, q, site)
         found = {
@@ -162,7 +162,7 @@ def test_a_pool_of_processes_makes_the_bits_of_threads(kind, executors):
         training = Training(source, executor, n_latents)
         first = start(training, prior, site)
         ascent = coordinate_ascent(training, first, site, tol=1e-6, max_iter=4, history=History())
-        posteriors.append([*ascent.q.eta, np.array(ascent.elbo)])
+        posteriors.append([*ascent.point.q.eta, np.array(ascent.point.elbo)])
     for other in posteriors[1:]:
         for one, same in zip(posteriors[0], other, strict=True):
             np.testing.assert_array_equal(one, same)

@@ -175,7 +175,7 @@ class BayesianLinearClassifier(LatentClassifier):
             search = ascend if takes_all else stochastic_ascent
             options = Options(tol, max_iter, history, run.random_state, self.batch_size, self.learning_rate)
             ascents = [search(Training(source, executor), prior, site, options) for prior in priors]
-            point, self.n_iter_, self.converged_, _ = max(ascents, key=lambda ascent: ascent.elbo)
+            point, self.n_iter_, self.converged_, _ = max(ascents, key=lambda ascent: ascent.point.elbo)
             q, prior, self.elbo_ = point.q, point.q.prior, point.elbo
             at = f"after {self.n_iter_} iterations, at a prior variance of {prior.variance:.4g}"
             history.tell(decision=f"The bound is {self.elbo_:.2f} nats {at}.")

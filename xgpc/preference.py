@@ -156,12 +156,12 @@ class GPPreference(ColumnsOfFit):
                 outcome = profile(training, q, site, options)
                 q, self.n_iter_, problem = outcome.point.q, max(1, outcome.n_iter), outcome.problem
             ascent = coordinate_ascent(training, q, site, tol=options.tol, max_iter=options.max_iter)
-        if not np.isfinite(ascent.elbo):
-            raise ValueError(f"The bound is {ascent.elbo}: scale the features and weights to moderate values.")
+        if not np.isfinite(ascent.point.elbo):
+            raise ValueError(f"The bound is {ascent.point.elbo}: scale the features and weights to moderate values.")
         if problem or not ascent.converged:
             reason = problem or options.too_few("the posterior")
             warn_user(f"The fit ended early: {reason}. Raise max_iter, or tol.", ConvergenceWarning)
-        self._set_fit(ascent.q, ascent.elbo, record)
+        self._set_fit(ascent.point.q, ascent.point.elbo, record)
 
     def _set_fit(self, q: PairPosterior, elbo: float, record: LikelihoodBound) -> None:
         self.posterior_, self.elbo_, self._record = q, elbo, record

@@ -89,7 +89,7 @@ class Problem:
         rows, q = self.training(), rebuilt(self.prior, theta, Z).at_prior(self.n_latents)
         ascent = self.ascend(rows, q)
         assert ascent.converged
-        return ascent.elbo, ascent.q.gradient(rows, ascent.point.sites, ascent.point.target)
+        return ascent.point.elbo, ascent.point.q.gradient(rows, ascent.point.sites, ascent.point.target)
 
     def bound_at(self, site, theta, Z, models):
         """F of other parameters and inducing points with q(u) of the models as it is, from dense matrices."""

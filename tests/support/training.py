@@ -41,7 +41,7 @@ def updated(rows, q, site):
 def ascended(rows, q, site, **options):
     """Posterior, bound, iterations and whether the ascent converged."""
     ascent = coordinate_ascent(rows, q, site, **options)
-    return ascent.q, ascent.elbo, ascent.n_iter, ascent.converged
+    return ascent.point.q, ascent.point.elbo, ascent.n_iter, ascent.converged
 
 
 def bound_gradient(rows, q, site):

@@ -258,14 +258,6 @@ class Ascent(NamedTuple, Generic[Q]):
     converged: bool
     first_rate: float = 1.0
 
-    @property
-    def q(self) -> Q:
-        return self.point.q
-
-    @property
-    def elbo(self) -> float:
-        return self.point.elbo
-
 
 def best_rate(rate: float, promised: float, gain: float) -> float:
     """The step length, at most 1, that maximises the parabola through a step of length ``rate``.

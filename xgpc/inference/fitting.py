@@ -55,10 +55,10 @@ def fit_posterior(training: Training, start: Start, options: Options) -> Ascent[
     if training.executor.clock.has_passed():
         return Ascent(first, 0, False)
     ascent = stochastic(training, first.q, first.site, options)
-    if first.elbo <= ascent.elbo:
+    if first.elbo <= ascent.point.elbo:
         return ascent
     # Noisy steps from an optimum can lower the bound.
-    fall = f"from {first.elbo:.6g} to {ascent.elbo:.6g} nats"
+    fall = f"from {first.elbo:.6g} to {ascent.point.elbo:.6g} nats"
     reason = f"Mini-batches lowered the bound {fall}: the posterior that they started from is kept."
     history.add(elbo=first.elbo, decision=reason)
     return ascent._replace(point=first)
@@ -93,7 +93,7 @@ def fit_posterior_or_keep(
     objective = "the bound" if options.length_scale_prior.is_flat else "the bound with the length scales' log prior"
     fall = f"from {kept_value:.6g} to {value:.6g} nats"
     reason = f"Learning lowered {objective} {fall}: the previous hyperparameters are kept."
-    options.history.add(elbo=ascent.elbo, decision=reason)
+    options.history.add(elbo=ascent.point.elbo, decision=reason)
     return fit_posterior(training, Start(kept_point.q.prior, kept_point.q, kept_point.site), options)
 
 

@@ -42,7 +42,7 @@ class AllRows:
 
     def __init__(self, task: Task, prior: SparsePrior, log_scale: float, source: ArraySource):
         self.task, self.prior, self.log_scale = task, prior, log_scale
-        self.distinct, self.weight, executor = Distinct.of(source), source.weight, task.executor
+        self.distinct, self.weight, executor = Distinct.of(source), source.weight, task.fit.run.executor
         rows = self.distinct.source
         self.neighbours = Neighbours(rows.X, metric(prior.core))
         others = self.neighbours.by_place(min(task.n_neighbors, rows.n_rows - 1), executor.each)
@@ -84,7 +84,7 @@ class AllRows:
 
     def _nearest_among(self, is_support: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Neighbours of all rows of ``local`` among some of them, as from ``in_order``."""
-        X, n_threads = self.distinct.source.X[self.order], self.task.executor.n_threads
+        X, n_threads = self.distinct.source.X[self.order], self.task.fit.run.executor.n_threads
         support, others = np.flatnonzero(is_support), np.flatnonzero(~is_support)
         neighbours = Neighbours(X[support], metric(self.prior.core))
         k = min(self.local.index.shape[1], len(support) - 1)

@@ -19,7 +19,6 @@ from ..kernels.default import is_axis_aligned, is_of_default_kind
 from ..kernels.spec import KernelSpec
 from ..likelihoods.cavity import centred
 from ..rows.coinciding import Distinct, Sites
-from ..rows.executor import Executor
 from ..rows.neighbours import Neighbours
 from .candidates import Scores
 from .fit import Candidate, Fit
@@ -68,10 +67,6 @@ class Task:
     part: Fit
     first: Candidate  # where learning without neighbours starts
     n_neighbors: int
-
-    @property
-    def executor(self) -> Executor:
-        return self.fit.run.executor
 
     def site(self, prior: KernelPrior, log_scale: float) -> Site:
         """The site function, whose prior mean depends on prior and variance factor."""
@@ -185,7 +180,7 @@ def first_round(
         sites, scale = start_sites(task.part.source, task.site(initial, 0.0)), np.ones(len(spec.theta) + 1)
         return fitted_round(task, LocalFit(initial, sites, 0.0, scale, no_scores, 0.0, 0), splits, 0)
 
-    X, n_threads = Distinct.of(task.part.source.sample(splits[-1][0])).source.X, task.executor.n_threads
+    X, n_threads = Distinct.of(task.part.source.sample(splits[-1][0])).source.X, task.fit.run.executor.n_threads
     k, n_iter = min(task.n_neighbors, len(X) - 1), min(max_iter, size_of_round(0, task.fit.n_latents)[1])
     if not k or not max_iter:
         return [start(prior.spec, splits)], splits
@@ -241,7 +236,7 @@ def round_tolerance(site: Site) -> float:
 
 def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) -> LocalFit:
     """Maximise the score of the held-out rows of all splits by L-BFGS; with ``max_iter=0`` only compute it."""
-    prior, history, executor = start.prior, task.fit.run.history, task.executor
+    prior, history, executor = start.prior, task.fit.run.history, task.fit.run.executor
     size = {"n_rows": sum(len(rows) for split in splits for rows in split), "n_inducing": prior.n_inducing}
     history.tell(stage="neighbours", **size)
     sites, scores, n_sweeps = start.sites.copy(), list[HeldOutScore](), 0

@@ -147,8 +147,8 @@ class ProfiledBound:
 
     def _keep(self, vector: np.ndarray, ascent: Ascent[KernelPosterior], log_prior: tuple[float, np.ndarray]) -> None:
         self.vector, self.point, self.solved = vector.copy(), ascent.point, ascent.converged
-        self.log_prior, self.value = log_prior, ascent.elbo + log_prior[0]
-        self.options.reached(ascent.q, ascent.point.site)
+        self.log_prior, self.value = log_prior, ascent.point.elbo + log_prior[0]
+        self.options.reached(ascent.point.q, ascent.point.site)
 
     def _least_gain(self) -> float:
         """Smallest useful accuracy of an inner solve, in nats: a share of what ``tol`` requires, or round-off."""

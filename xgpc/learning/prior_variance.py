@@ -35,8 +35,8 @@ def ascend(training: Training, prior: LinearPrior, site: Site, options: Options)
         )
         n_iter += max(ascent.n_iter, 1)
         rests = ascent.converged
-        if best is None or not site.record.is_bound or ascent.elbo >= elbo - ROUND_OFF * abs(elbo):
-            best, elbo, fraction = ascent.point, ascent.elbo, 1.0
+        if best is None or not site.record.is_bound or ascent.point.elbo >= elbo - ROUND_OFF * abs(elbo):
+            best, elbo, fraction = ascent.point, ascent.point.elbo, 1.0
             log_t, gain = best.q.prior.best_move(*sums_of_sites(best.q))
             settled = is_small(gain, elbo, tol)
         else:

@@ -22,7 +22,7 @@ FEW_ROWS = 2000
 # so all of them together take as long as two fits to all rows.
 FOLDS = 3
 # Only a splitter's last splits are kept: in a split by time they have the most support rows, and LeaveOneOut has one
-# for each row. In a round of learning each has a tenth of the rows.
+# for each row. In a round of learning each has at least a tenth of the rows.
 KEPT_SPLITS = 10
 
 # Numbers of the support rows and of the held-out rows, ascending.

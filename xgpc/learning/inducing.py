@@ -32,8 +32,8 @@ FIRST_INDUCING, FIRST_OF_FEW, MOST_ALL_ROWS, MOST_GROWN, MAX_INDUCING = 32, 64, 
 KMEANS_ITERATIONS = 30
 # Standardised rows that agree to this many decimals count as one: k-means would warn that it finds too few clusters.
 ALIKE = 6
-# Rows sampled for start values and inducing points: this many in total, or this many for each point, so that a centre
-# of k-means is the mean of about so many.
+# Rows sampled for start values and inducing points: this many in total, or this many for each point, which a centre of
+# k-means averages.
 SAMPLE_ROWS, SAMPLE_ROWS_PER_POINT = 5_000, 20
 # This object is made once, because it takes milliseconds, after scikit-learn has loaded its thread pools.
 OPENMP = ThreadpoolController()

@@ -31,12 +31,12 @@ from .optimizer import Outcome, profile
 # keep. (Of 11 million rows with waves in three of 28 features, 4000 and 16 000 show nothing and 32 000 do: NLL is .587
 # and .444.)
 FIRST_ROWS, FIRST_SHARE, MOST_FIRST_ROWS, ROWS_PER_POINT = 4000, 32, 32_768, 40
-# Each subset has GROWTH times as many rows as the one before, so that a pass over each of these takes a third of a pass
-# over the last, which has all rows, but at most LAST_ROWS.
+# Each subset has GROWTH times as many rows as the one before, so that a pass over each takes less than one over the
+# last, which has all rows, but at most LAST_ROWS.
 GROWTH, LAST_ROWS = 4, 131_072
 # Before the last subset, learning has at most SUBSET_ITERATIONS iterations, and at most SUBSET_FACTOR times as many as
-# on the last one: else a fit of one iteration spent most of its time on subsets. SUBSET_LOOSENING multiplies the
-# tolerance of these stages, whose optimum is only a start.
+# on the last one: with more, fits of few iterations spent most of their time on subsets. SUBSET_LOOSENING multiplies
+# the tolerance of these stages, whose optimum is only a start.
 SUBSET_ITERATIONS, SUBSET_FACTOR, SUBSET_LOOSENING = 50, 10, 5.0
 # With at most FIRST_ROWS rows, learning starts from the best of several kernels, by their bounds. Each bound is
 # computed to within this many nats, which takes a few passes over the rows.
@@ -61,7 +61,8 @@ NOTHING_LEARNED = 10.0
 # the rest changes few decisions.
 TRIAL_SHARE = 0.1
 # While points are added, learning has at most GROWING_ITERATIONS iterations for each number of points, as the next
-# stage goes on from there; a stage whose work is limited has at least MIN_ITERATIONS, or it would only be a start.
+# stage goes on from there; a stage whose work is limited has at least MIN_ITERATIONS, as fewer would save little beside
+# its first posterior.
 GROWING_ITERATIONS, MIN_ITERATIONS = 30, 4
 
 

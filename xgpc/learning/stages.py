@@ -189,21 +189,19 @@ class Learner:
 
         First inducing points are added while this pays; then the subsets grow.
         """
-        plan = self._plan(start.prior)
-        is_growing, candidate = start.grow_to > 0, start
-        self.work = 0.0
-        while is_growing or plan:
-            size, options = self._growing(candidate.prior) if is_growing else plan.pop(0)
-            self._tell_stage(size, candidate.prior.n_inducing)
+        candidate, size, self.work = start, 0, 0.0
+        is_growing = start.grow_to > 0
+        while is_growing:
+            size, options = self._growing(candidate.prior)
             outcome = self._stage(size, candidate, options, is_growing)
             candidate = candidate.at(outcome.point.q, outcome.point.site)
-            if not is_growing:
-                continue
             richer = self._more_points(outcome, candidate, size) or self._started_again(start, outcome, size)
-            if richer is None:
-                is_growing, plan = False, self._plan(candidate.prior, size)
-            else:
-                candidate = candidate.at(richer.point.q, richer.point.site)
+            is_growing = richer is not None
+            if richer is not None:
+                candidate = candidate.at(richer.q, richer.site)
+        for further_size, options in self._plan(candidate.prior, size):
+            outcome = self._stage(further_size, candidate, options, is_growing)
+            candidate = candidate.at(outcome.point.q, outcome.point.site)
         return outcome
 
     def _tell_stage(self, size: int, n_inducing: int) -> None:
@@ -213,6 +211,7 @@ class Learner:
     def _stage(self, size: int, candidate: Candidate, options: Options, is_growing: bool) -> Outcome:
         """Learn on a subset of the rows."""
         m = candidate.prior.n_inducing
+        self._tell_stage(size, m)
         with during(f"learning with {m} inducing points on {size} rows"):
             if self.optimize is None:
                 outcome = Outcome(posterior_of(self.part(size), candidate), 0)
@@ -285,7 +284,7 @@ class Learner:
         """The fit to a subset of so many rows."""
         return self.fit.part(self._subsets.rows(size))
 
-    def _plan(self, prior: KernelPrior, rows_done: int = 0) -> list[tuple[int, Options]]:
+    def _plan(self, prior: KernelPrior, rows_done: int) -> list[tuple[int, Options]]:
         """Numbers of rows above ``rows_done``, with their stages' options; a first one has a posterior at least."""
         sizes, planned, options = [size for size in self.sizes(prior) if size > rows_done], [], self.options
         if rows_done and self.optimize is None:
@@ -336,7 +335,7 @@ class Learner:
         if not self.is_restart:
             self.fit.run.update(q, site)
 
-    def _more_points(self, outcome: Outcome, candidate: Candidate, size: int) -> Outcome | None:
+    def _more_points(self, outcome: Outcome, candidate: Candidate, size: int) -> Point[KernelPosterior] | None:
         """The posterior with more inducing points; None if its bound gains too little."""
         m, most, part = candidate.prior.n_inducing, candidate.grow_to, self.part(size)
         # Each trial doubles the number of inducing points. While that gives fewer than MOST_ALL_ROWS points,
@@ -359,7 +358,7 @@ class Learner:
             columns = {"elbo": richer.elbo, "gain_per_point": gain_per_point(point, richer)}
             option = f"{larger.n_inducing} inducing points in place of {m}"
             if accept(rise_by_points(point, richer), option, self.history, **columns):
-                return Outcome(richer, 0)
+                return richer
         if point is None:
             reason = f"under the present kernel, {m} explain all rows"
             if most <= m:
@@ -367,7 +366,7 @@ class Learner:
             self.history.add(elbo=outcome.point.elbo, decision=f"No more inducing points were tried: {reason}.")
         return None
 
-    def _started_again(self, start: Candidate, outcome: Outcome, size: int) -> Outcome | None:
+    def _started_again(self, start: Candidate, outcome: Outcome, size: int) -> Point[KernelPosterior] | None:
         """Learn from the start kernel with more points; None unless these find what few points cannot represent.
 
         If a function changes over distances too short for few points, learning with these lets the variance fall to
@@ -389,7 +388,7 @@ class Learner:
         if not accept(rise_by_points(outcome.point, restarted.point), option, self.history):
             return None
         self._report(restarted.point.q, restarted.point.site)
-        return restarted
+        return restarted.point
 
 
 def more_points(candidate: Candidate, fit: Fit) -> int:

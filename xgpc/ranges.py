@@ -25,8 +25,9 @@ LARGEST_TO_SQUARE = 1e150
 # likelihood: a small multiple of the variance, and a square of the mean, are within the range of a double.
 LARGEST_VARIANCE = 1e300
 
-# What may be zero, such as a site's precision or a weight, counts as at least this where it is a divisor. Products with
-# the quotients do not overflow, as their numerators are in proportion to the divisor.
+# The reciprocal of a smaller number may overflow: kernel parameters are at least this, and what may be zero, such as a
+# site's precision or a weight, counts as at least this where it is a divisor. Products with the quotients do not
+# overflow, as their numerators are in proportion to the divisor.
 LEAST_DIVISOR = 1e-300
 # Squares of smaller weights leave the range of a double. Beside sums over the rows of 1 / eps = 5e15 times the prior's
 # precision, the prior is rounded away; this is for a million rows.

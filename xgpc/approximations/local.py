@@ -19,7 +19,7 @@ from .. import _engine, _kernels, _local
 from ..ranges import LARGEST_TO_SQUARE, LEAST_DIVISOR, small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.coinciding import Places
-from ..rows.executor import Executor, Threads, on_threads, parts_for, parts_of
+from ..rows.executor import PART_ROWS, Executor, Threads, on_threads, parts_for, parts_of
 from ..rows.neighbours import Neighbours
 from ..rows.source import class_codes
 from .base import ColumnOf, KernelPosterior, Value, kernel_sums
@@ -33,8 +33,6 @@ from .local_rows import (
 )
 from .sparse import SparsePosterior, SparsePrior
 
-# Neighbours whose covariances with all neighbours are in memory at a time.
-CHUNK = 512
 # Rounding errors of the eigenvalues of V, a covariance that is at most the identity.
 EIGENVALUE_ERROR = 1e-12
 
@@ -194,8 +192,8 @@ class LocalPosterior(Value):
         for c, (G, b) in enumerate(zip(matrices, conditional.b, strict=True)):
             G_t, inner = G.T.toarray(), np.zeros((len(X), len(X)))
             diagonal = local.support.residual[seen] + 1.0 / np.maximum(self.precision[c, seen], LEAST_DIVISOR)
-            # Sums over the neighbours, CHUNK of them at a time, so that the kernel's values fit into memory.
-            for part in np.array_split(np.arange(len(seen)), 1 + len(seen) // CHUNK):
+            # Sums over the neighbours, PART_ROWS of them at a time, so that the kernel's values fit into memory.
+            for part in np.array_split(np.arange(len(seen)), 1 + len(seen) // PART_ROWS):
                 D = kernel.cross(X_seen[part]) - a_seen[part] @ a_seen.T
                 D[np.arange(len(part)), part] = diagonal[part]
                 inner += G_t[part].T @ (D @ G_t)

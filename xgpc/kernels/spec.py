@@ -24,6 +24,7 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from .._kernels import FAMILIES, InducingKernel, KernelGradient, vjp
+from ..ranges import LEAST_DIVISOR
 from .called import CalledKernel
 from .factors import FACTORS, LOG_FACTORS, Factor, Logarithms, LogFactor, Size
 from .features import LISTED, Features, Groups
@@ -32,8 +33,6 @@ from .wrappers import ActiveDims, KernelOfRows, Precomputed, Sphere, Tanimoto
 # All supported kernel classes by name; saved models may contain these only.
 KERNELS = {kind.__name__: kind for kind in (ConstantKernel, WhiteKernel, *FACTORS, Sum, Product, Exponentiation)}
 KERNELS |= {kind.__name__: kind for kind in (ActiveDims, Precomputed, Sphere, Tanimoto)}
-# The reciprocal of a smaller number overflows.
-LEAST_PARAMETER = 1e-300
 # Most factors in all terms of a kernel, each of which costs an exponential per row and inducing point, and most white
 # kernels in a term, which cost only the time to multiply out a power.
 MAX_FACTORS, MAX_NOISE = 64, 1000
@@ -100,7 +99,7 @@ def _check_parameter(kernel: Kernel, parameter: Hyperparameter) -> None:
     """ValueError unless the value and the bounds of a parameter have finite logarithms and reciprocals."""
     name, value = f"{type(kernel).__name__} must have {parameter.name}", np.asarray(getattr(kernel, parameter.name))
     # A fixed sigma_0 = 0 makes a linear function through the origin.
-    least = 0.0 if parameter.fixed and parameter.name == "sigma_0" else LEAST_PARAMETER
+    least = 0.0 if parameter.fixed and parameter.name == "sigma_0" else LEAST_DIVISOR
     if value.dtype.kind not in "iuf" or not np.all(np.isfinite(value) & (value >= least)):
         raise ValueError(f"{name} positive and finite; got {value.tolist()!r}.")
     if value.size != parameter.n_elements:
@@ -109,7 +108,7 @@ def _check_parameter(kernel: Kernel, parameter: Hyperparameter) -> None:
         return
     bounds = np.asarray(parameter.bounds)
     numbers = bounds.dtype.kind in "iuf" and bounds.shape == (parameter.n_elements, 2)
-    if not numbers or not np.all((bounds[:, 0] >= LEAST_PARAMETER) & (bounds[:, 0] <= bounds[:, 1])):
+    if not numbers or not np.all((bounds[:, 0] >= LEAST_DIVISOR) & (bounds[:, 0] <= bounds[:, 1])):
         raise ValueError(
             f"{name}_bounds 'fixed', or a pair (low, high) of positive numbers, low <= high, or one for each element; "
             f"got {bounds.tolist()}."

@@ -10,7 +10,16 @@ from numpy.typing import ArrayLike
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..data.moments import mean_and_scale
-from ..inference.ascent import ROUND_OFF, Ascent, Point, coordinate_ascent, is_small, proper_posterior, tolerance_unit
+from ..inference.ascent import (
+    COLD_UPDATES,
+    ROUND_OFF,
+    Ascent,
+    Point,
+    coordinate_ascent,
+    is_small,
+    proper_posterior,
+    tolerance_unit,
+)
 from ..inference.options import Options
 from ..likelihoods.coordinates import Limits
 from ..statistics import gradient_by_parameter
@@ -34,9 +43,6 @@ PRECISE, PRECISE_SHARE = 1e-5, 0.005
 UNSURE = 10.0
 # The first inner solve may end this many nats for each row below its maximum.
 START_SHARE = 1e-3
-# Most iterations of an inner solve: more than the exact bound needs from a cold start. Polya-Gamma's ascent, which ends
-# slowly, continues in later evaluations.
-INNER_MAX_ITER = 30
 # If the optimizer fails, it restarts with tenfold tighter and longer inner solves, at most this many times: the last
 # are a thousand times as accurate.
 RESTARTS = 3
@@ -138,7 +144,7 @@ class ProfiledBound:
         # An inner solve may end ``inner_gain * tightening`` nats below its maximum; failures of the optimizer lower the
         # factor.
         self.inner_gain, self.tightening = float(np.clip(START_SHARE * training.total_weight, *INNER_RANGE)), 1.0
-        ascent = coordinate_ascent(training, start, site, tol=self.inner_gain, max_iter=INNER_MAX_ITER)
+        ascent = coordinate_ascent(training, start, site, tol=self.inner_gain, max_iter=COLD_UPDATES)
         # An inner solve begins with the best length of the first step of the one before.
         self.first_rate, self.evaluations = ascent.first_rate, 0
         self._keep(self.coordinates.pack(start.prior, site), ascent, options.log_prior(start.prior))
@@ -178,7 +184,7 @@ class ProfiledBound:
                 log_prior, by_theta = self.options.log_prior(prior)
             least = self._least_gain()
             # Each further digit of accuracy allows as many iterations again.
-            most = round(INNER_MAX_ITER * (1.0 + max(0.0, np.log10(INNER_RANGE[0] / least))))
+            most = round(COLD_UPDATES * (1.0 + max(0.0, np.log10(INNER_RANGE[0] / least))))
             nats = max(least, self.inner_gain * self.tightening)
             while True:
                 tol, n_left = nats / tolerance_unit(self.value), most - iterations

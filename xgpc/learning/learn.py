@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from scipy.sparse import issparse
@@ -19,7 +18,7 @@ from .candidates import Gain, Rise, Scores, accept
 from .fit import Candidate, Fit
 from .hold_out import FEW_ROWS, Split
 from .inducing import with_more_points
-from .local import LocalFit, Task, first_round, fitted_round, log_scale_bounds, score, size_of_round
+from .local import ERRORS_OF_FEW, LocalFit, Task, first_round, fitted_round, log_scale_bounds, score, size_of_round
 from .stages import (
     FIRST_ROWS,
     GROWING_ITERATIONS,
@@ -31,7 +30,6 @@ from .stages import (
     more_points,
     posterior_of,
     scores_of,
-    scores_of_splits,
 )
 from .variance import raised_variance
 
@@ -54,12 +52,6 @@ NATS_OF_ROW = 5e-4
 # If more than this share of the rows repeat others, a user has copied them, and new rows will not repeat them as often.
 # A bootstrap has .37, a table given twice .5. (Of the largest classes of wine, letter and cod-rna it is .19, .06, .28.)
 MOST_REPEATED = 0.3
-# If no rows are held out for a decision, neighbours must win the first round by this many standard errors. A round ends
-# early, after its first turn or its trial on fewer rows, if they lose by as many. (In the trial a9a and adult lose
-# by 2.6 to 15 standard errors; electricity, covtype, cod-rna and bank-marketing, which gain with all rows, by at most
-# 1.7.) With held-out rows, neighbours may lose the round by one error, because they gain more from the rows that it
-# leaves out; but then they must win by one among the held-out rows.
-ERRORS_OF_FEW = 2.0
 
 
 def learn(fit: Fit, first: Candidate) -> Candidate:
@@ -198,11 +190,6 @@ def _gain(task: Task, scores: Scores, fit: Fit, held_out: np.ndarray) -> Gain:
     return Gain.of(scores, fit.hold_out.labels[held_out], fit.class_totals, beginning)
 
 
-def _scores_without(task: Task, without: Candidate, splits: list[Split]) -> Scores:
-    """Scores of the held-out rows of some splits, predicted without neighbours from the support rows."""
-    return scores_of_splits(task.part, splits, partial(posterior_of, candidate=replace(without, q=None)))
-
-
 def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
     """The candidate with the posterior of all rows with neighbours, or ``sparse`` if neighbours do not pay.
 
@@ -222,13 +209,8 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
     if is_axis_aligned(few.spec) and is_of_default_kind(first):
         first = axis_aligned(first)
     errors = -1.0 if len(split[1]) else ERRORS_OF_FEW
-
-    def is_hopeless(local_fit: LocalFit, splits: list[Split]) -> bool:
-        gains = local_fit.corrected - _scores_without(task, without, splits)
-        return is_auto and gains.mean < -ERRORS_OF_FEW * gains.error
-
-    local_fits, splits = first_round(task, few, first, splits, max_iter, is_hopeless)
-    simpler = _scores_without(task, without, splits)
+    local_fits, splits = first_round(task, few, first, without, splits, max_iter)
+    simpler = task.scores_without(without, splits)
     # With "auto" later decisions see more rows, so a learned kernel need not be better than the unchanged one yet.
     learned = [result for result in local_fits if result.n_learned and is_auto]
     best = max(learned or local_fits, key=score)

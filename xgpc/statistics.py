@@ -221,7 +221,7 @@ def project_sites(block: Block, state: Projection) -> Sums:
 
 def gradient(block: Block, state: Contraction) -> Sums:
     """Contraction of dF/dK_nm and dF/dk_ii with each kernel's derivatives."""
-    return Sums(state.prior.gradient(block, state.sites.of(block), state.w, state.M, state.alpha))
+    return Sums(state.prior.gradient(block, state))
 
 
 def mean_gradient(block: Block, state: SitesAtPosterior) -> np.ndarray:

@@ -16,7 +16,7 @@ from .._kernels import KernelGradient
 from .._sites import Site
 from ..rows.block import Block
 from ..rows.executor import parts_of
-from ..statistics import AnySites, EvaluatedSites, Projection, Update
+from ..statistics import AnySites, Contraction, Projection, Update
 from .base import KernelPosterior, Natural, Training
 from .sparse import SparsePosterior, SparsePrior
 
@@ -94,15 +94,14 @@ class PairPrior(SparsePrior):
         work = _engine.workspace(len(block), self.core.n_inducing, self.core.n_features, 1)
         return [WhitenedRows(None, None, None, RowCache(self.differences(block), True), work)]
 
-    def gradient(
-        self, block: Block, sites: EvaluatedSites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
-    ) -> list[KernelGradient]:
+    def gradient(self, block: Block, state: Contraction) -> list[KernelGradient]:
         """All but what k(x, x') contributes: a pair is the row x with a label, and x' with the opposite one."""
-        core, total = self.core, KernelGradient.empty(self.core)
+        core, total, sites = self.core, KernelGradient.empty(self.core), state.sites.of(block)
         work = _engine.workspace(len(block), core.n_inducing, core.n_features, 1)
         for sign, side in zip((1.0, -1.0), _sides(block.X), strict=True):
             rows = WhitenedRows(core, side, self.Linv, RowCache(sign * self.differences(block), True), work)
-            (of_side,) = _engine.gradient_of_block([rows], M, alpha, w, sites.precision, sign * sites.linear)
+            signed = sites.precision, sign * sites.linear
+            (of_side,) = _engine.gradient_of_block([rows], state.M, state.alpha, state.w, *signed)
             total += of_side
         return [total]
 

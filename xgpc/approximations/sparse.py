@@ -179,11 +179,10 @@ class InducingPrior(KernelPrior):
     def sums(self, block: Block, values: np.ndarray) -> np.ndarray:
         return _engine.sums_block(self.whitened(block, len(values)), values)
 
-    def gradient(
-        self, block: Block, sites: EvaluatedSites, w: np.ndarray, M: np.ndarray, alpha: np.ndarray
-    ) -> list[KernelGradient]:
+    def gradient(self, block: Block, state: Contraction) -> list[KernelGradient]:
         """Contraction of dF/dK_nm and dF/dk_ii with each kernel's derivatives; O(rows (C m^2 + m d))."""
-        return _engine.gradient_of_block(self.whitened(block, len(w)), M, alpha, w, sites.precision, sites.linear)
+        whitened, sites = self.whitened(block, len(state.w)), state.sites.of(block)
+        return _engine.gradient_of_block(whitened, state.M, state.alpha, state.w, sites.precision, sites.linear)
 
     def mini_batches(self, source: ArraySource) -> BatchRows:
         """The rows for the compiled mini-batch loop."""

@@ -35,6 +35,7 @@ TUNED = {
     "cosines": ["approximations.draws.N_COSINES"],
     "covariance_bytes": ["predict.MOST_COVARIANCE_BYTES"],
     "csv_bytes": ["app.tables.BLOCK_BYTES"],
+    "decision_share": ["learning.hold_out.DECISION_SHARE"],
     "demo_splits": ["app.demo.SPLITS"],
     "dense_values": ["rows.source.DENSE_VALUES"],
     "exact_draws": ["predict.EXACT_ROWS"],

@@ -215,11 +215,13 @@ def test_rows_ask_at_random(size):
 
 
 @pytest.mark.parametrize("sizes", [[1] * 1000, [10] * 100, [990, 10], [10, 990], [500, 499, 1], [970, 10, 10, 10]])
-def test_groups_stay_on_one_side(sizes):
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_groups_stay_on_one_side(sizes, share, tuned):
+    tuned(decision_share=share)
     groups = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
     source = holding_out(groups=groups)
     splits = [one for _ in range(5) for size in (100, 1000) for one in source.draw(size)]
-    decisions = [source.decision(share) for _ in range(5) for share in (0.1, 0.5)]
+    decisions = [source.decision() for _ in range(5)]
     # A decision needs the standard error of a mean over groups.
     assert all(len(held_out) > 0 for _, held_out in decisions) == (len(sizes) > 3)
     if len(sizes) > 3:

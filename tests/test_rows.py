@@ -62,11 +62,8 @@ def problem(kind, cache_bytes=2**29):
     if kind == "full":
         prior = FullPrior.build(spec, X)
     elif kind in ("linear", "CSR"):
-        X = (
-            sparse.csr_array(np.where(np.arange(D) == 0, X * (np.arange(N) % 40 == 0)[:, None], 0.0))
-            if kind == "CSR"
-            else X
-        )
+        if kind == "CSR":
+            X = sparse.csr_array(np.where(np.arange(D) == 0, X * (np.arange(N) % 40 == 0)[:, None], 0.0))
         prior = LinearPrior(np.array([1.0, 1.0, 1.0, 10.0]), D, 0.0, 0.0)
     else:
         prior = SparsePrior.build(spec, X[:20])

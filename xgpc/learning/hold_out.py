@@ -62,12 +62,12 @@ class HoldOut:
         groups, places = (None if each is None else each[rows] for each in (self.groups, self.places))
         return replace(self, groups=groups, labels=self.labels[rows], parts_of=(self, rows), places=places)
 
-    def decision(self, share: float = DECISION_SHARE) -> Split:
+    def decision(self) -> Split:
         """Rows to learn from, and rows held out for decisions: a share of all, or those of a splitter's last split.
 
         If there are few rows, or fewer than four groups, no rows are held out.
         """
-        size = min(DECISION_ROWS, int(share * self.n_rows))
+        size = min(DECISION_ROWS, int(DECISION_SHARE * self.n_rows))
         if self.splitter is not None:
             support, held_out = self._splits[-1]
             return support, self._some(held_out, DECISION_ROWS)

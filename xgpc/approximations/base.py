@@ -22,7 +22,7 @@ from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.block import BLOCK_ROWS, Block
 from ..rows.executor import Executor, Function, Result, State, is_small, on_threads, parts_of
-from ..rows.source import NONE, ArraySource, RowSource
+from ..rows.source import NONE, RowSource
 from ..statistics import AnySites, Update, evaluated
 
 # Precision and linear term: (P, h) of coefficients, or of sites at training rows.

@@ -151,6 +151,24 @@ def test_columns_are_kept_beside_the_predictions(tmp_path, model, run):
     assert not (tmp_path / "out.csv").exists()
 
 
+def test_a_typing_error_in_a_number_is_named(tmp_path, model, run):
+    frame, path = people()[["town", "pay", "y"]], tmp_path / "data.csv"
+    typed = frame.astype({"pay": object})
+    typed.loc[7, "pay"] = "13o4"
+    for columns in (["town", "pay"], ["pay"]):
+        status, _, err = run("fit", written(frame[[*columns, "y"]], path), "--target", "y", "--model", model, *OPTIONS)
+        assert status == 0
+        assert "levels" not in err
+        status, out, err = run("predict", model, written(typed[columns], path))
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert "'13o4'" in err
+        assert "row 7" in err
+        assert "Row 0 is row 1 below the header." in err
+    status, _, err = run("fit", written(typed, path), "--target", "y", "--model", model, *OPTIONS)
+    assert status == 0
+    assert "warning: The column 'pay' has 120 levels, because the text '13o4' in row 7 is no number" in err
+
+
 LISTS = pa.array([[0.5]] * 40)
 TIMES = pa.array([datetime(2024, 1, 31)] * 40)
 TO_FIT, TO_EVALUATE = ["fit", "DATA", "--target", "y", "--model", "NEW"], ["evaluate", "MODEL", "DATA", "--target", "y"]

@@ -1,6 +1,7 @@
 """Tables with levels, truth values and missing numbers, from pandas, polars and Arrow."""
 
 import pickle
+import warnings
 from datetime import date
 
 import numpy as np
@@ -204,7 +205,7 @@ def test_tables_to_predict_must_have_the_columns():
         model.predict(table.drop(columns="pay"))
     with pytest.raises(ValueError, match=r"The column 'town' has numbers, such as 3.*fitted to text, such as 'Bonn'"):
         model.predict(table.assign(town=3))
-    with pytest.raises(ValueError, match="The column 'pay' is text, such as 'much'"):
+    with pytest.raises(ValueError, match="The column 'pay' must have numbers, but row 0 has the text 'much'"):
         model.predict(table.assign(pay="much"))
     # Rows alone, and columns without names, by their positions.
     alone = [model.predict_proba(table.iloc[[i]])[0] for i in range(5)]
@@ -328,6 +329,60 @@ def test_a_column_that_names_the_rows_does_no_harm():
     without, beside = (fitted(one, y).predict_proba(one)[:, 1] for one in (table, named))
     assert np.mean(np.abs(beside - without)) < 0.02
     assert np.mean((beside > 0.5) == y) > 0.98
+
+
+def with_cells(cells, first=0):
+    """A table whose column of numbers is text, with these cells from a row on."""
+    table, y = frame()
+    table["pay"] = [f"{pay:.2f}" for pay in table["pay"]]
+    table.loc[first : first + len(cells) - 1, "pay"] = cells
+    return table, y
+
+
+@pytest.mark.parametrize("names", [["age", "pay"], ["town", "pay"], ["pay"]], ids=" and ".join)
+@pytest.mark.parametrize("kind", ["text", "both", "arrow", "array"])
+def test_the_cell_that_is_no_number_is_named_with_its_row(names, kind):
+    """Not the first cell of a column that the typing error made text."""
+    (table, y), (typed, _) = frame(), with_cells(["13o4"], first=7)
+    model = fitted(table[names], y, optimizer=None)
+    if kind == "both":
+        typed = table.astype({"pay": object})
+        typed.loc[7, "pay"] = "13o4"
+    rows = pyarrow.Table.from_pandas(typed[names]) if kind == "arrow" else typed[names]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        with pytest.raises(ValueError, match=r"[Rr]ow 7 has the text '13o4'|'13o4', of 'pay' in row 7\. Correct it"):
+            model.predict(rows.to_numpy(dtype=object) if kind == "array" else rows)
+
+
+def test_a_fit_names_the_cell_that_is_no_number():
+    (numbers, y), table = frame(), with_cells(["n/a?"])[0][["pay"]]
+    with pytest.raises(ValueError, match="'pay' must have numbers, but row 0 has the text 'n/a"):
+        small(categorical_features=None).fit(table.assign(age=np.nan), y)
+    with pytest.raises(ValueError, match=r"'n/a\?', of feature 1 in row 0\. Correct it; make numbers of it"):
+        small().fit(table.assign(age=1.0)[["age", "pay"]].to_numpy(), y)
+    with pytest.raises(ValueError, match=r"both text and numbers; .* Row 5 has the text '1,5'"):
+        small().fit(numbers[["pay"]].astype(object).replace(numbers["pay"][5], "1,5"), y)
+
+
+DOUBTFUL = {
+    "a typing error": (["13o4"], "'13o4' in row 3 is no number"),
+    "a decimal comma": (["1,5"], "'1,5' in row 3 is no number.*decimal=','"),
+    "decimal commas": ([f"-{i},{i}" for i in range(N - 3)], "'-0,0' in row 3 is no number.*decimal=','"),
+}
+
+
+@pytest.mark.parametrize("kind", DOUBTFUL)
+def test_a_column_that_a_few_cells_made_text_is_warned_of(kind):
+    cells, message = DOUBTFUL[kind]
+    table, y = with_cells(cells, first=3)
+    with pytest.warns(UserWarning, match=f"'pay' has .* levels, because the text {message}.*categorical"):
+        fitted(table, y)
+    # What is said to have levels has them, as have names, also with numbers among them, and codes.
+    fitted(table.astype({"pay": "category"}), y)
+    fitted(table.drop(columns=["town", "age"]), y, categorical_features=["pay"])
+    fitted(with_cells(["unknown"] * 20)[0], y)
+    fitted(with_cells([])[0], y)
 
 
 NO_TABLES = ([1.0, 2.0], None, "down", np.zeros((2, 2, 2)), pd.Series([1.0, 2.0]), {"a": [1.0]}, iter([1.0]))

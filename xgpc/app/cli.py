@@ -43,7 +43,8 @@ def _run(argv: Sequence[str] | None) -> None:
         # Others, of deprecation and the like, are for those who call from Python.
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", ConvergenceWarning)
-        warnings.filterwarnings("always", message="n_neighbors=|X has .* missing number", category=UserWarning)
+        for start in ("n_neighbors=", "X has .* missing number", "The column .* has .* levels"):
+            warnings.filterwarnings("always", message=start, category=UserWarning)
         try:
             module = import_module(".demo" if arguments.command == "demo" else ".commands", __package__)
         except ModuleNotFoundError as error:

@@ -110,7 +110,7 @@ def _predictions(
             probability = model.predict_proba(X)
             mean, variance = model.predict_latent(X)
         except ValueError as error:
-            error.add_note(f"Row 0 is the {n_rows}th below the header, counted from 0.")
+            error.add_note(f"Row 0 is row {n_rows + 1} below the header.")
             raise
         predicted = model.classes_[np.argmax(probability, axis=1)].tolist()
         latents = [""] if mean.ndim == 1 else [f"_{name}" for name in model.classes_]

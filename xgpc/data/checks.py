@@ -83,10 +83,10 @@ def missing_numbers(rows: MatrixLike, names: Sequence[str] | None) -> list[tuple
     """Return the names of the features of rows (n, d), dense or CSR, with missing numbers, and how many these miss."""
     entries = sparse.coo_array(rows)
     columns, counts = np.unique(entries.col[np.isnan(entries.data)], return_counts=True)
-    return [(_feature(j, names), n) for j, n in zip(columns, counts.tolist(), strict=True)]
+    return [(feature_name(j, names), n) for j, n in zip(columns, counts.tolist(), strict=True)]
 
 
-def _feature(column: int, names: Sequence[str] | None) -> str:
+def feature_name(column: int, names: Sequence[str] | None) -> str:
     return f"feature {column}" if names is None else repr(names[column])
 
 
@@ -108,7 +108,7 @@ def check_features(rows: MatrixLike, names: Sequence[str] | None, advice: str = 
         size, cure = "infinity", "leave out such rows, or put in numbers"
     else:
         size, cure = f"size {abs(value):.3g}", f"scale the features to at most {LARGEST_FEATURE:g}"
-    raise BadRow(f"X has a value of {size}, of {_feature(column, names)} in row {row}; {cure}.", row)
+    raise BadRow(f"X has a value of {size}, of {feature_name(column, names)} in row {row}; {cure}.", row)
 
 
 def missing_values(values: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from ..names import MatrixLike
 from ..ranges import LARGEST_FEATURE, small_is_zero, varies
 from ..status import warn_user
 from .checks import LISTED, check_features, said_missing
-from .table import Column, Level, Table
+from .table import Column, Level, Table, first_text
 from .tails import Limit, Warp, from_data, limits, warped, within
 
 # Each level has this in its own column of the matrix and 0 in the others, so that two levels are at a distance of 1.
@@ -100,8 +100,8 @@ class ColumnEncoding:
         if len(levels) and first and isinstance(levels[0], str) != isinstance(first[0], str):
             kind, fitted_kind = ("text", "numbers") if isinstance(levels[0], str) else ("numbers", "text")
             raise ValueError(
-                f"The column {self.name!r} has {kind}, such as {levels[0]!r}; the model was fitted to {fitted_kind}, "
-                f"such as {first[0]!r}. Give it as it was."
+                f"The column {self.name!r} has {kind}, such as {levels[first_text(levels)]!r}; the model was fitted to "
+                f"{fitted_kind}, such as {first[0]!r}. Give it as it was."
             )
         place_of = {level: place for place, level in enumerate(self.levels)}
         # The last is for missing values, whose code is -1.

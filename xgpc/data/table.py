@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, time, timedelta
 from decimal import Decimal
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import narwhals as nw
@@ -18,11 +19,14 @@ from ..names import MatrixLike
 from ..ranges import as_csr
 from ..rows.block import dense
 from ..rows.columnar import index_in
-from .checks import is_missing, refuse_not_in_memory
+from .checks import BadRow, is_missing, refuse_not_in_memory
 
 HOW_WITH_TIMES = "turn them into numbers, such as days since a first date, or leave them out."
 TIMES = (date, time, timedelta, np.datetime64, np.timedelta64)
 NUMBERS = (numbers.Real, Decimal, np.bool_)
+DECIMAL_COMMA = re.compile(r"\s*[-+]?[\d.]*,\d+\s*")
+# If no larger share of a column is text that looks unlike a number, this text is probably a mistake.
+MOST_ERRORS = 0.1
 
 Frame: TypeAlias = nw.DataFrame[Any]
 # A value of a categorical column.
@@ -36,6 +40,7 @@ class Column:
     name: str
     values: np.ndarray
     levels: Sequence[Level] | None = None
+    is_declared: bool = False  # whether the library of the table calls it categorical
 
     def part(self, rows: np.ndarray) -> Column:
         return replace(self, values=self.values[rows])
@@ -49,11 +54,37 @@ class Column:
         if self.levels is None:
             return self.values
         if any(isinstance(level, str) for level in self.levels):
-            raise ValueError(
-                f"The column {self.name!r} is text, such as {next(iter(self.levels))!r}, and categorical_features of "
-                "the fit does not name it: name it there, turn it into numbers, or leave it out."
+            row, cell = self._first_text
+            raise BadRow(
+                f"The column {self.name!r} must have numbers, but row {row} has the text {cell!r}. Correct it, or "
+                "leave the cell empty. If the column has levels, fit with it among the categorical ones: "
+                "categorical_features in Python, --categorical of the command.",
+                row,
             )
         return np.array([*map(float, self.levels), np.nan])[self.values]
+
+    @property
+    def _first_text(self) -> tuple[int, Level]:
+        """The first row with text that is no number, or else with text, and the text."""
+        levels = self.levels or ()
+        place = first_text(levels)
+        return int(np.argmax(self.values == place)), levels[place]
+
+    def doubts(self) -> str:
+        """Return a warning if text that became levels was probably meant as numbers; else nothing."""
+        levels = [] if self.is_declared else list(self.levels or ())
+        text = [level for level in levels if not _is_number(level)]
+        errors = {level for level in text if not DECIMAL_COMMA.fullmatch(str(level))}
+        are_errors = np.array([level in errors for level in levels])
+        if not text or np.mean(are_errors[self.values[self.values >= 0]]) > MOST_ERRORS:
+            return ""
+        row, cell = self._first_text
+        return (
+            f"The column {self.name!r} has {len(levels)} levels, because the text {cell!r} in row {row} is no number, "
+            "though nearly all of its values look like numbers. Correct such text, or leave the cells empty; "
+            "pandas.read_csv reads decimal commas with decimal=','. For levels, say that the column is categorical: by "
+            "astype('category') or categorical_features in Python, or by --categorical of the command."
+        )
 
     def as_levels(self) -> tuple[np.ndarray, Sequence[Level]]:
         """Return positions (n,) and levels; distinct numbers become levels."""
@@ -125,8 +156,8 @@ class Table(NamedTuple):
         array = np.asarray(dense(self.native))
         if array.ndim != 2:
             raise ValueError(
-                f"Expected 2D array, or a table; got a {type(self.native).__name__} of shape {array.shape}. Of a "
-                "single row give [row], or a data frame of one row."
+                f"Expected 2D array, or a table; got a {type(self.native).__name__} of shape {array.shape}. Reshape "
+                "your data: a single row is [row], or a data frame of one row."
             )
         return array
 
@@ -210,14 +241,28 @@ def _column(name: str, values: np.ndarray, are_levels: bool = False) -> Column:
         )
     if len({issubclass(kind, str) for kind in kinds}) > 1:
         raise ValueError(
-            f"The column {name!r} has both text and numbers; make them all one or the other, as astype(str) does."
+            f"The column {name!r} has both text and numbers; make them all one or the other, as astype(str) does. Row "
+            f"{(row := first_text(objects))} has the text {objects[row]!r}."
         )
     if are_levels or any(issubclass(kind, str) for kind in kinds):
         places: dict[Level, int] = {}
         codes = [-1 if value is None else places.setdefault(value, len(places)) for value in objects]
         levels = [level if isinstance(level, str | int) else float(level) for level in places]
-        return Column(name, np.array(codes, dtype=np.intp), levels)
+        return Column(name, np.array(codes, dtype=np.intp), levels, are_levels)
     return Column(name, np.array([np.nan if value is None else float(value) for value in objects]))
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return float(value) is not None
+    except (TypeError, ValueError):
+        return False
+
+
+def first_text(values: Sequence[object]) -> int:
+    """Return the place of the first value that is neither a number, also as text, nor missing; or of the first text."""
+    others = (i for i, value in enumerate(values) if not (is_missing(value) or _is_number(value)))
+    return next(chain(others, (i for i, value in enumerate(values) if isinstance(value, str)), [0]))
 
 
 def levels_of(y: MatrixLike) -> ArrayLike | None:

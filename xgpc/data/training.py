@@ -21,8 +21,10 @@ from ..ranges import check_weight_range, largest_size
 from ..rows.batches import Rows
 from ..rows.block import dense
 from ..rows.source import NONE, is_mapped
+from ..status import warn_user
 from .checks import (
     HOW_TO_IMPUTE,
+    BadRow,
     check_classes_present,
     check_features,
     checked_classes,
@@ -30,16 +32,18 @@ from .checks import (
     checked_labels,
     checked_weights,
     class_numbers,
+    feature_name,
     has_counts,
     listed,
     missing_numbers,
     said_missing,
 )
 from .encoding import HOW_TO_MISS, PLAIN, Encoding, is_categorical, warn_of_means
-from .table import Column, Table, levels_of
+from .table import Column, Table, first_text, levels_of
 from .tails import described, limits_of, warps_of
 
 FLOATS = (np.float64, np.float32)
+HOW_TO_KEEP_TEXT = "; or fit to a data frame, or name an array's columns of text in categorical_features"
 HOW_TO_NAME = " Name all labels that may occur as classes, in the first call."
 
 
@@ -168,6 +172,8 @@ def _columns(model: BaseEstimator, table: Table) -> tuple[list[Column], list[boo
     if not n_rows or not columns:
         raise ValueError(f"X has {n_rows} rows and {len(columns)} columns; give a row and a column or more.")
     chosen = is_categorical(setting, table, columns)
+    for doubt in filter(None, (column.doubts() for column in columns if isinstance(setting, str))):
+        warn_user(doubt)
     missing = [(column.name, column.n_missing) for column, leaves in zip(columns, chosen, strict=True) if not leaves]
     if not table.is_frame and any(count for _, count in missing):
         raise ValueError(f"X has {said_missing([pair for pair in missing if pair[1]])}. {HOW_TO_MISS}")
@@ -225,13 +231,20 @@ def _numbers(model: BaseEstimator, table: Table, fitted: Columns | None, takes_t
             ensure_all_finite=False,
             ensure_min_samples=int(not fitted),
         )
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
+        if sparse.issparse(table.native):
+            raise
+        # Nothing but a table gets further.
+        array = table.array()
         if "could not convert string to float" not in str(error):
             raise
-        advice = "; or fit to a data frame, or name an array's columns of text in categorical_features" * takes_tables
-        raise ValueError(
-            f"X has text: {error}. Make numbers of it, as sklearn.preprocessing.OneHotEncoder does{advice}."
-        ) from error
+        values = array.ravel().tolist()
+        row, column = divmod(place := first_text(values), array.shape[1])
+        feature = feature_name(column, table.names if fitted is None else fitted.names)
+        how = "make numbers of it, as sklearn.preprocessing.OneHotEncoder does" + HOW_TO_KEEP_TEXT * takes_tables
+        cure = how if fitted is None else "the model was fitted to numbers"
+        text = f"could not convert string to float: {values[place]!r}, of {feature} in row {row}"
+        raise BadRow(f"X has text: {text}. Correct it; {cure}.", row) from error
 
 
 def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:

@@ -122,7 +122,7 @@ cdef class MovingPrior:
         """The latest gradient with respect to the vector."""
         return np.array(self.slope)
 
-    cdef int place_at(self) noexcept nogil:
+    cdef int place_at(self) except -1 nogil:
         # The kernel at the vector, and L^{-1}; returns the row where the factorisation fails, or 0.
         cdef Py_ssize_t e, t, f, k, j, m = self.kernel.n_inducing, d = self.kernel.n_features
         cdef Py_ssize_t n_terms = self.kernel.n_terms, n_factors = self.kernel.n_factors
@@ -149,8 +149,8 @@ cdef class MovingPrior:
             self.inverse[k, k] += self.jitter * total / m
         return cholesky(m, &self.inverse[0, 0], NULL, &self.inverse[0, 0], &self.room[0])
 
-    cdef void add(self, GradientSums to, const Rows* rows, const LatentRows* at, double scale,
-                  Workspace work) noexcept nogil:
+    cdef int add(self, GradientSums to, const Rows* rows, const LatentRows* at, double scale,
+                 Workspace work) except -1 nogil:
         # Adds to the sums what the rows contribute, times ``scale``.
         # dF/da_i = (r - lambda m) w + lambda (I - P^{-1}) a_i, dF/dk_ii = -lambda / 2.
         cdef Py_ssize_t c, e, i, n = rows.n, m = self.kernel.n_inducing, size = n * m
@@ -174,7 +174,7 @@ cdef class MovingPrior:
     cdef void collect(self, double sides, GradientSums found) noexcept nogil:
         by_parameters(self.kernel, sides, &found.cross.parts, &self.by_value[0], &self.by_points[0, 0])
 
-    cdef void pull(self, GradientSums found) noexcept nogil:
+    cdef int pull(self, GradientSums found) except -1 nogil:
         # slope = the gradient with respect to the vector, from the sums, which are overwritten.
         # With B = sum_i dF/da_i a_i^T, dF/dK_mm = -L^{-T} [tril(B) + tril(B)^T - diag(B)] L^{-1} / 2.
         cdef Py_ssize_t e, i, j, m = self.kernel.n_inducing
@@ -208,7 +208,7 @@ cdef class MovingPrior:
         for e in range(self.unit.shape[0]):
             self.slope[self.n_theta + e] = (&self.by_points[0, 0])[e] * self.unit[e]
 
-    cdef void move(self, GradientSums found) noexcept nogil:
+    cdef int move(self, GradientSums found) except -1 nogil:
         # A step along the gradient; the vector stays if the new kernel matrix cannot be factorised.
         cdef Py_ssize_t i, n = self.at.shape[0]
         cdef double correction_1, correction_2, rate, weight

@@ -11,8 +11,8 @@ cdef class Workspace:
     cdef KernelScratch kernel
 
 
-cdef void project(InducingKernel kernel, const double* Linv, const Rows* rows, Workspace work,
-                  double* a) noexcept nogil
+cdef int project(InducingKernel kernel, const double* Linv, const Rows* rows, Workspace work,
+                 double* a) except -1 nogil
 
 
 cdef inline Py_ssize_t tiles(Py_ssize_t start, Py_ssize_t stop, Workspace work) noexcept nogil:

@@ -137,21 +137,21 @@ def kept_rows(cache, str key, Py_ssize_t n_latents):
     return known[1] if block.work is kept_by_thread().get("work") and block.work.n_latents == n_latents else None
 
 
-cdef void project(InducingKernel kernel, const double* Linv, const Rows* rows, Workspace work,
-                  double* a) noexcept nogil:
+cdef int project(InducingKernel kernel, const double* Linv, const Rows* rows, Workspace work,
+                 double* a) except -1 nogil:
     # tile a (n, m) = k(X, Z) L^{-T}
     cross_block(kernel, rows, &work.kernel, a)
     times_lower_t(rows.n, kernel.n_inducing, Linv, a, &work.triangle[0])
 
 
-cdef Tile whitened(WhitenedRows block, Py_ssize_t t) noexcept nogil:
-    # A tile of whitened rows: in the cache, which the first pass fills, or in scratch if there is no cache.
+cdef int whitened(WhitenedRows block, Py_ssize_t t, Tile* tile) except -1 nogil:
+    # Sets a tile of whitened rows: in the cache, which the first pass fills, or in scratch if there is no cache.
     cdef Py_ssize_t m = block.work.n_inducing, start = t * block.work.rows
     cdef Py_ssize_t rows = min(block.work.rows, block.n - start)
     cdef Rows here = rows_from(block.rows, start, rows)
-    cdef Tile tile = Tile(start, rows, NULL, NULL)
     cdef double* wide = &block.work.a[0] if block.cache.wide == NULL else block.cache.wide + start * m
     cdef float* single = NULL
+    tile[0] = Tile(start, rows, NULL, NULL)
     if block.cache.is_single:
         single = &block.work.single_a[0] if block.cache.single == NULL else block.cache.single + start * m
     if not block.cache.is_filled:
@@ -164,7 +164,7 @@ cdef Tile whitened(WhitenedRows block, Py_ssize_t t) noexcept nogil:
         tile.single_a = single
     else:
         tile.a = wide
-    return tile
+    return 0
 
 
 cdef const double* in_double(Tile tile, Workspace work) noexcept nogil:
@@ -175,7 +175,7 @@ cdef const double* in_double(Tile tile, Workspace work) noexcept nogil:
     return &work.a[0]
 
 
-cdef void prior_variances(WhitenedRows block, Tile tile, Workspace work) noexcept nogil:
+cdef int prior_variances(WhitenedRows block, Tile tile, Workspace work) except -1 nogil:
     # diagonal = k(x, x); without a kernel the whitened rows explain all variance, so that 0 gives the same result
     cdef Rows rows = rows_from(block.rows, tile.start, tile.rows)
     if block.kernel is None:
@@ -202,8 +202,8 @@ cdef void narrow_factors(WhitenedRows block, const double[:, :, ::1] Rinv) noexc
         xg_narrow(Rinv.shape[0] * Rinv.shape[1] * Rinv.shape[2], &Rinv[0, 0, 0], &block.work.single_factors[0])
 
 
-cdef void tile_marginals(WhitenedRows block, Tile tile, const double[:, :, ::1] Rinv, const double[:, ::1] w,
-                         Workspace work, double[:, ::1] mean, double[:, ::1] variance) noexcept nogil:
+cdef int tile_marginals(WhitenedRows block, Tile tile, const double[:, :, ::1] Rinv, const double[:, ::1] w,
+                        Workspace work, double[:, ::1] mean, double[:, ::1] variance) except -1 nogil:
     # Latent means and variances (C, n) of the tile's rows; single factors are those of ``narrow_factors``
     cdef double* means = &mean[0, tile.start]
     cdef double* variances = &variance[0, tile.start]
@@ -235,19 +235,23 @@ cdef inline Py_ssize_t per_group(list groups, Py_ssize_t n_latents):
     return n_latents if len(groups) == 1 else 1
 
 
-cdef void add_marginals(WhitenedRows block, const double[:, :, ::1] Rinv, const double[:, ::1] w, double[:, ::1] mean,
-                        double[:, ::1] variance) noexcept nogil:
+cdef int add_marginals(WhitenedRows block, const double[:, :, ::1] Rinv, const double[:, ::1] w, double[:, ::1] mean,
+                       double[:, ::1] variance) except -1 nogil:
     cdef Py_ssize_t t
+    cdef Tile tile
     narrow_factors(block, Rinv)
     for t in range(tiles(0, block.n, block.work)):
-        tile_marginals(block, whitened(block, t), Rinv, w, block.work, mean, variance)
+        whitened(block, t, &tile)
+        tile_marginals(block, tile, Rinv, w, block.work, mean, variance)
 
 
-cdef void add_statistics(WhitenedRows block, const double[:, ::1] precision, const double[:, ::1] linear,
-                         double[:, :, ::1] P, double[:, ::1] h) noexcept nogil:
+cdef int add_statistics(WhitenedRows block, const double[:, ::1] precision, const double[:, ::1] linear,
+                        double[:, :, ::1] P, double[:, ::1] h) except -1 nogil:
     cdef Py_ssize_t t
+    cdef Tile tile
     for t in range(tiles(0, block.n, block.work)):
-        tile_statistics(block, whitened(block, t), precision, linear, P, h)
+        whitened(block, t, &tile)
+        tile_statistics(block, tile, precision, linear, P, h)
 
 
 def marginals_block(list groups, const double[:, :, ::1] Rinv, const double[:, ::1] w):
@@ -300,7 +304,7 @@ def update_block(list groups, const double[:, :, ::1] Rinv, const double[:, ::1]
             # While a tile is in a cache, all is done with it.
             narrow_factors(block, Rinv)
             for t in range(tiles(0, block.n, work)):
-                tile = whitened(block, t)
+                whitened(block, t, &tile)
                 tile_marginals(block, tile, Rinv, w, work, values[0], values[1])
                 add_sites(site, tile.start, tile.rows, y, weight, values, work, total)
                 tile_statistics(block, tile, values[2], values[3], sums, linear_sums)
@@ -341,7 +345,7 @@ def products_block(list groups, const double[:, ::1] w):
         block = groups[g]
         with nogil:
             for t in range(tiles(0, block.n, block.work)):
-                tile = whitened(block, t)
+                whitened(block, t, &tile)
                 _blas.gemm_products(tile.rows, w.shape[1], size, in_double(tile, block.work), &w[g, 0],
                                     &products[g, tile.start], block.n)
     return result
@@ -358,29 +362,29 @@ def sums_block(list groups, const double[:, ::1] values):
         block = groups[g]
         with nogil:
             for t in range(tiles(0, block.n, block.work)):
-                tile = whitened(block, t)
+                whitened(block, t, &tile)
                 _blas.gemm_sums(tile.rows, sums.shape[1], size, in_double(tile, block.work), &values[g, tile.start],
                                 block.n, &sums[g, 0])
     return result
 
 
-cdef void add_gradient(InducingKernel kernel, const Rows* rows, const double* by_diagonal, bint is_noise,
-                       Workspace work, KernelGradient total) noexcept nogil:
+cdef int add_gradient(InducingKernel kernel, const Rows* rows, const double* by_diagonal, bint is_noise,
+                      Workspace work, KernelGradient total) except -1 nogil:
     # Adds the contractions of work.b (n, m), a tile of dF / dk(X, Z), and of dF / dk(x, x) (n,), or only those with
     # respect to the noise.
     gradient_block(kernel, rows, &work.b[0], &work.kernel, &work.a[0], &total.parts)
     diagonal_gradient_block(kernel, rows, by_diagonal, is_noise, &total.parts)
 
 
-cdef void contract(WhitenedRows block, const double[:, :, ::1] M, const double[:, ::1] alpha, const double[:, ::1] w,
-                   const double[:, ::1] precision, const double[:, ::1] linear, Workspace work,
-                   KernelGradient total) noexcept nogil:
+cdef int contract(WhitenedRows block, const double[:, :, ::1] M, const double[:, ::1] alpha, const double[:, ::1] w,
+                  const double[:, ::1] precision, const double[:, ::1] linear, Workspace work,
+                  KernelGradient total) except -1 nogil:
     cdef Py_ssize_t t, i, j, c, rows, m = block.kernel.n_inducing
     cdef Tile tile
     cdef Rows here
     cdef const double* a
     for t in range(tiles(0, block.n, work)):
-        tile = whitened(block, t)
+        whitened(block, t, &tile)
         i, rows = tile.start, tile.rows
         a = in_double(tile, work)
         for c in range(w.shape[0]):

@@ -37,8 +37,8 @@ cdef class KernelGradient:
         return KernelGradient, (self.sizes, self.values)
 
 
-cdef void gradient_block(InducingKernel kernel, const Rows* rows, const double* G, KernelScratch* scratch,
-                         double* weighted, const Contractions* total) noexcept nogil:
+cdef int gradient_block(InducingKernel kernel, const Rows* rows, const double* G, KernelScratch* scratch,
+                        double* weighted, const Contractions* total) except -1 nogil:
     # Adds, for the tile G = dF / dk(X, Z) (n, m), elementwise with W = G * k_t / factor_f * d factor_f / dh:
     #   terms (n_terms,)           sum_ik G_ik k_t(x_i, z_k)
     #   shapes (n_factors,)        derivative by the logarithm of the factor's shape
@@ -56,8 +56,7 @@ cdef void gradient_block(InducingKernel kernel, const Rows* rows, const double* 
     cdef xg_axis_tile axes
     cdef const double* rest
     if kernel._is_called:
-        call_gradient(kernel, rows, m, G, False, total.terms)
-        return
+        return call_gradient(kernel, rows, m, G, False, total.terms)
     for t in range(kernel.n_terms):
         if kernel._noise[t]:
             continue
@@ -91,22 +90,21 @@ cdef void gradient_block(InducingKernel kernel, const Rows* rows, const double* 
             _blas.gemm_inner(n, m, d, weighted, scratch.x, total.products + f * m * d)
 
 
-cdef void diagonal_gradient_block(InducingKernel kernel, const Rows* rows, const double* g, bint noise_alone,
-                                  const Contractions* total) noexcept nogil:
+cdef int diagonal_gradient_block(InducingKernel kernel, const Rows* rows, const double* g, bint noise_alone,
+                                 const Contractions* total) except -1 nogil:
     # The same for the diagonal, g = dF / dk(x, x) (n,), or only for its noise: adds to terms and, for dot products, to
     # shapes.
     cdef Py_ssize_t t, f, i
     cdef double sum_of_g = 0.0, share
     if kernel._is_called:
-        call_gradient(kernel, rows, 0, g, noise_alone, total.terms)
-        return
+        return call_gradient(kernel, rows, 0, g, noise_alone, total.terms)
     if kernel._stationary:
         for i in range(rows.n):
             sum_of_g += g[i]
         for t in range(kernel.n_terms):
             if kernel._noise[t] or not noise_alone:
                 total.terms[t] += sum_of_g * kernel._variance[t]
-        return
+        return 0
     for t in range(kernel.n_terms):
         if noise_alone and not kernel._noise[t]:
             continue

@@ -53,12 +53,12 @@ cdef inline Rows rows_from(Rows rows, Py_ssize_t start, Py_ssize_t n) noexcept n
 cdef Rows rows_of(X) except *
 cdef Rows inducing_rows(InducingKernel kernel) noexcept nogil
 cdef void read_feature(const Rows* rows, Py_ssize_t j, double* out) noexcept nogil
-cdef void cross_block(InducingKernel kernel, const Rows* rows, KernelScratch* scratch, double* out) noexcept nogil
-cdef void diagonal_block(InducingKernel kernel, const Rows* rows, double* out) noexcept nogil
-cdef void gradient_block(InducingKernel kernel, const Rows* rows, const double* G, KernelScratch* scratch,
-                         double* weighted, const Contractions* total) noexcept nogil
-cdef void diagonal_gradient_block(InducingKernel kernel, const Rows* rows, const double* g, bint noise_alone,
-                                  const Contractions* total) noexcept nogil
+cdef int cross_block(InducingKernel kernel, const Rows* rows, KernelScratch* scratch, double* out) except -1 nogil
+cdef int diagonal_block(InducingKernel kernel, const Rows* rows, double* out) except -1 nogil
+cdef int gradient_block(InducingKernel kernel, const Rows* rows, const double* G, KernelScratch* scratch,
+                        double* weighted, const Contractions* total) except -1 nogil
+cdef int diagonal_gradient_block(InducingKernel kernel, const Rows* rows, const double* g, bint noise_alone,
+                                 const Contractions* total) except -1 nogil
 cdef void place(InducingKernel kernel) noexcept nogil
 cdef void by_parameters(InducingKernel kernel, double sides, const Contractions* found, double* by_value,
                         double* by_points) noexcept nogil

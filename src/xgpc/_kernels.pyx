@@ -7,7 +7,6 @@ list in profiles.h, and its entries in xgpc/kernels/factors.py.
 """
 import numpy as np
 
-from cpython.exc cimport PyErr_SetInterrupt
 from libc.math cimport NAN
 
 from . cimport _blas
@@ -251,47 +250,34 @@ cdef object array_of(InducingKernel kernel, const Rows* rows):
     return np.ascontiguousarray(features.T)
 
 
-cdef void call_values(InducingKernel kernel, const Rows* rows, Py_ssize_t m, double* out) noexcept with gil:
-    # Tile out (n, m) = k(X, Z), or out (n,) = k(x, x) if m is 0, of a kernel that is not compiled. After an exception,
-    # which Python prints, values are NaN, and what needs them fails.
-    cdef Py_ssize_t i, size = rows.n * max(m, 1)
+cdef int call_values(InducingKernel kernel, const Rows* rows, Py_ssize_t m, double* out) except -1 with gil:
+    # Tile out (n, m) = k(X, Z), or out (n,) = k(x, x) if m is 0, of a kernel that is not compiled.
+    cdef Py_ssize_t i
     cdef const double[::1] found
-    for i in range(size):
-        out[i] = NAN
-    try:
-        X = array_of(kernel, rows)
-        if m:
-            found = kernel.function.values(kernel.variance, X, kernel.inducing_points).T.ravel()
-        else:
-            found = np.ascontiguousarray(kernel.function.variances(kernel.variance, X))
-        for i in range(size):
-            out[i] = found[i]
-    except KeyboardInterrupt:
-        # Raised again where Python can stop.
-        PyErr_SetInterrupt()
+    X = array_of(kernel, rows)
+    if m:
+        found = kernel.function.values(kernel.variance, X, kernel.inducing_points).T.ravel()
+    else:
+        found = np.ascontiguousarray(kernel.function.variances(kernel.variance, X))
+    for i in range(rows.n * max(m, 1)):
+        out[i] = found[i]
 
 
-cdef void call_gradient(InducingKernel kernel, const Rows* rows, Py_ssize_t m, const double* G, bint noise_alone,
-                        double* terms) noexcept with gil:
+cdef int call_gradient(InducingKernel kernel, const Rows* rows, Py_ssize_t m, const double* G, bint noise_alone,
+                       double* terms) except -1 with gil:
     # Adds the derivatives by ``theta`` of the sum of a tile G (n, m) times k(X, Z), or of G (n,) times k(x, x) if m is
     # 0, to terms (n_terms,).
     cdef Py_ssize_t i
     cdef const double[::1] found
-    try:
-        X = array_of(kernel, rows)
-        weights = np.array(<const double[:rows.n * max(m, 1)]> G)
-        if m:
-            weights = weights.reshape(m, rows.n).T
-            found = kernel.function.gradient(kernel.variance, X, kernel.inducing_points, weights)
-        else:
-            found = kernel.function.variances_gradient(kernel.variance, X, weights, noise_alone)
-        for i in range(len(found)):
-            terms[i] += found[i]
-    except BaseException as error:
-        terms[0] = NAN
-        if not isinstance(error, KeyboardInterrupt):
-            raise
-        PyErr_SetInterrupt()
+    X = array_of(kernel, rows)
+    weights = np.array(<const double[:rows.n * max(m, 1)]> G)
+    if m:
+        weights = weights.reshape(m, rows.n).T
+        found = kernel.function.gradient(kernel.variance, X, kernel.inducing_points, weights)
+    else:
+        found = kernel.function.variances_gradient(kernel.variance, X, weights, noise_alone)
+    for i in range(len(found)):
+        terms[i] += found[i]
 
 
 cdef xg_axis_tile axis_tile(InducingKernel kernel, Py_ssize_t f, Py_ssize_t n, const double* x) noexcept nogil:
@@ -328,14 +314,13 @@ cdef void factor_block(InducingKernel kernel, Py_ssize_t f, const Rows* rows, in
     xg_profile_values(&tile, mode, scale, out)
 
 
-cdef void cross_block(InducingKernel kernel, const Rows* rows, KernelScratch* scratch, double* out) noexcept nogil:
+cdef int cross_block(InducingKernel kernel, const Rows* rows, KernelScratch* scratch, double* out) except -1 nogil:
     # tile out (n, m) = k(X, Z)
     cdef Py_ssize_t t, f, i, first, last, size = rows.n * kernel.n_inducing
     cdef bint empty = True
     cdef double* term
     if kernel._is_called:
-        call_values(kernel, rows, kernel.n_inducing, out)
-        return
+        return call_values(kernel, rows, kernel.n_inducing, out)
     for t in range(kernel.n_terms):
         if kernel._noise[t]:
             continue
@@ -380,16 +365,15 @@ cdef double term_diagonal(InducingKernel kernel, Py_ssize_t t, const Rows* rows,
     return value
 
 
-cdef void diagonal_block(InducingKernel kernel, const Rows* rows, double* out) noexcept nogil:
+cdef int diagonal_block(InducingKernel kernel, const Rows* rows, double* out) except -1 nogil:
     # out (n,) = k(x, x), noise included
     cdef Py_ssize_t t, i
     if kernel._is_called:
-        call_values(kernel, rows, 0, out)
-        return
+        return call_values(kernel, rows, 0, out)
     for i in range(rows.n):
         out[i] = kernel._diagonal if kernel._stationary else 0.0
     if kernel._stationary:
-        return
+        return 0
     for t in range(kernel.n_terms):
         for i in range(rows.n):
             out[i] += term_diagonal(kernel, t, rows, i)

@@ -303,8 +303,8 @@ cdef class Predictor:
                     out[1, c, i] += variance
         return result
 
-    cdef void transform(self, const Rows* rows, Py_ssize_t first, Py_ssize_t n, Workspace work, double* points,
-                        double* x, double* a, double* residual) noexcept nogil:
+    cdef int transform(self, const Rows* rows, Py_ssize_t first, Py_ssize_t n, Workspace work, double* points,
+                       double* x, double* a, double* residual) except -1 nogil:
         # A tile of the n rows, those from ``first`` on, as the tree and the kernel take them
         cdef Py_ssize_t m = self.support.m, F = self.parameters.n_factors, d = self.parameters.n_features, i, j, f
         cdef double* tile = &work.a[0]

@@ -186,7 +186,7 @@ def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
     if not np.isfinite(point.elbo):
         spec, remark = point.q.prior.groups[0].spec, "scale the features and the sample weights to moderate values"
         if spec.not_compiled:
-            remark = f"the kernel {spec.kernel} has no finite values; if it raised an error, Python has printed that"
+            remark = f"the kernel {spec.kernel} has no finite values"
         raise ValueError(f"The bound is {point.elbo}: {remark}.")
     history.tell(
         decision=f"The posterior of all rows has a bound of {point.elbo:.2f} nats, after {n_steps} more iterations."

@@ -139,10 +139,14 @@ def test_weights_may_be_as_large_or_small_as_is_said(weight, params, n_classes):
 
 
 def test_scale_of_the_features_does_not_matter():
-    expected = GPClassifier(random_state=0).fit(ROWS, LABELS).predict_proba(ROWS)
-    for factor in (1e100, 1e-200):
-        scaled = GPClassifier(random_state=0).fit(factor * ROWS, LABELS).predict_proba(factor * ROWS)
-        np.testing.assert_allclose(scaled, expected, atol=1e-4)
+    expected = GPClassifier(random_state=0).fit(ROWS, LABELS)
+    for factor in (1e100, 1e-200, 1e-290):
+        scaled = GPClassifier(random_state=0).fit(factor * ROWS, LABELS)
+        np.testing.assert_allclose(scaled.predict_proba(factor * ROWS), expected.predict_proba(ROWS), atol=1e-4)
+        # Nor does a feature that is used count as constant.
+        np.testing.assert_allclose(scaled.feature_spread_, factor * expected.feature_spread_)
+        np.testing.assert_allclose(scaled.feature_importances_, expected.feature_importances_, atol=1e-4)
+        assert "length scales            feature" in scaled.summary()
 
 
 # What the classifiers refuse alike: constructor arguments, dates, and labels that are missing.

@@ -162,7 +162,8 @@ class GPClassifier(PosteriorClassifier):
         Column names, if X had names.
     feature_mean_, feature_spread_ : (d,) arrays
         Means and standard deviations of the features in the training rows, after encoding (``encoding_``). The
-        deviation is 0 where values differ by rounding alone: by 1e-12 of their size, 5e-7 in single precision.
+        deviation is 0 where values differ by rounding alone: by 1e-12 of their size, 5e-7 in single precision, or by
+        less than 1e-292.
     feature_importances_ : (d,) array
         Relevance of each feature, from kernels with one length scale for each feature.
     share_ : "kernel" or "none"

@@ -373,13 +373,12 @@ class PosteriorClassifier(Described):
         check_is_fitted(self)
         total = np.zeros(self.n_features_in_)
         for group in self.posterior_.prior.groups:
-            relevance = group.spec.relevance()
+            relevance = group.spec.relevance(self.feature_spread_)
             if isinstance(relevance, str):
                 raise AttributeError(
                     f"The kernel {group.spec.kernel} has no feature_importances_: {relevance}. Give a kernel such as "
                     "ConstantKernel() * RBF(np.ones(n_features)), or leave kernel=None."
                 )
-            relevance = relevance * self.feature_spread_
             if self._encoding.columns:
                 relevance = np.sqrt(np.bincount(self._encoding.column_of_matrix, relevance**2))
             total += relevance / np.sum(relevance) if np.any(relevance) else 0.0

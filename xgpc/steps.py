@@ -139,7 +139,11 @@ def _fit(
     mean_of_rows, spread, is_rounding = mean_and_spread(source)
     if np.any(is_rounding):
         names = listed([columns.described[j] for j in np.flatnonzero(is_rounding)])
-        run.history.add(decision=f"Features whose values differ by rounding alone count as constant: {names}.")
+        run.history.add(
+            decision="Features count as constant if their values differ by less than 1e-12 of their size (5e-7 in "
+            f"single precision), as after rounding, or by less than 1e-292: {names}. If such differences matter, "
+            "subtract the mean, and scale, before the fit."
+        )
     columns = columns._replace(encoding=encoding, mean=mean_of_rows, spread=spread)
     stream = None if all_rows is None else all_rows[1](replace(all_rows[0], labels=labels, encoding=encoding))
     hold_out = HoldOut(groups, config.held_out_split, rows.y, run.random_state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import re
 from collections.abc import Sequence
 
@@ -155,7 +156,7 @@ def kernel_rows(spec: KernelSpec, names: Sequence[str], spread: np.ndarray) -> R
         # Several features share a length scale only in a group.
         is_own = max(map(len, features)) == 1
         owners = [names[own[0]] if groups is None or is_own else groups.names[groups.index[own[0]]] for own in features]
-        unit = np.array([np.linalg.norm(spread[own]) for own in features])
+        unit = np.array([math.hypot(*spread[own]) for own in features])
         # All rows have the same value of a constant feature, whose length scale means nothing.
         varying = np.flatnonzero(unit > 0.0)
         relative = scales[varying] / unit[varying]

@@ -9,6 +9,9 @@ from ..ranges import varies
 from ..rows.source import RowSource
 from .tails import limits_of, within
 
+# Squares of differences below SMALL lose digits, or are 0; times UNIT, a power of two, they are not.
+SMALL, UNIT = 1e-140, 2.0**600
+
 
 class Sample:
     """Distinct rows of a random sample of the data; a row of weight w counts as w rows.
@@ -75,4 +78,10 @@ def mean_and_spread(source: RowSource) -> tuple[np.ndarray, np.ndarray, np.ndarr
     shift, square = sums / source.total_weight
     is_varying = varies(low, high)
     spread = np.where(is_varying, np.sqrt(np.maximum(square - shift**2, 0.0)), 0.0)
+    is_small = is_varying & (high - low < SMALL)
+    if np.any(is_small):
+        part = first[is_small]
+        squares = sum(b.weight @ np.square(UNIT * (b.X[:, is_small] - part)) for b in source.blocks())
+        variance = squares / source.total_weight - np.square(UNIT * shift[is_small])
+        spread[is_small] = np.sqrt(np.maximum(variance, 0.0)) / UNIT
     return first + shift, spread, (low < high) & ~is_varying

@@ -358,8 +358,8 @@ class KernelSpec:
         """For each factor sigma_0^2 + x.z of a term, sigma_0, and which features (d,) x.z sees."""
         return [(leaf.shape(self._values), leaf.places >= 0) for leaf in term.factors if leaf.factor.spectrum is None]
 
-    def relevance(self) -> np.ndarray | str:
-        """Root (d,) of the sum of variance / length_scale^2 over the factors, or a reason why it is undefined.
+    def relevance(self, spread: np.ndarray) -> np.ndarray | str:
+        """Root (d,) of the sum of variance (spread / length_scale)^2 over the factors, or why it is undefined.
 
         Under the prior of a term s prod_f k_f(|x - x'| / l_f), the slope along feature j has the variance s sum_f c_f /
         l_fj^2. The smoothness c_f counts as 1 for all kernels, because the Matern kernel with nu = 1/2 has no slope.
@@ -374,7 +374,7 @@ class KernelSpec:
         for term in self.without_noise().terms:
             # A constant term has no factors.
             for _, length_scale in self.spectrum(term):
-                total += self.variance(term) / length_scale**2
+                total += self.variance(term) * (spread / length_scale) ** 2
         return np.sqrt(total)
 
     def by_feature(self, term: Term) -> list[tuple[LogFactor, np.ndarray]]:

@@ -105,15 +105,8 @@ class PosteriorClassifier(Described):
     def _latent_at(self, X: MatrixLike, marginals: Marginals | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent functions at checked rows."""
         marginals = marginals or self.posterior_.marginals
-        try:
-            mean, variance = _moments(marginals, X, self.n_jobs)
-            check_latent(mean, variance, X)
-        except ValueError:
-            # What a called kernel raises within the core becomes NaN there, so the kernel is called once more.
-            for group in self.posterior_.prior.groups:
-                if group.spec.not_compiled:
-                    group.core.cross(dense(X))
-            raise
+        mean, variance = _moments(marginals, X, self.n_jobs)
+        check_latent(mean, variance, X)
         return mean + (self.mean_ if isinstance(self.mean_, float) else self.mean_[:, None]), variance
 
     @overload

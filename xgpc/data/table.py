@@ -232,7 +232,8 @@ def _column(name: str, values: np.ndarray, are_levels: bool = False) -> Column:
     """Return the column of an array (n,) of numbers, or of Python objects that are all text or all numbers."""
     if values.dtype.kind in "biuf" and values.ndim == 1:
         return Column(name, values.astype(np.float32 if values.dtype == np.float32 else np.float64, copy=False))
-    objects = [None if is_missing(value) else value for value in values.astype(object).tolist()]
+    # A call for each text would take most of the time of a table's predictions.
+    objects = [None if type(x) is not str and is_missing(x) else x for x in values.astype(object).tolist()]
     kinds = {type(value) for value in objects if value is not None}
     if others := sorted(kind.__name__ for kind in kinds if not issubclass(kind, (str, *NUMBERS))):
         raise ValueError(
@@ -254,9 +255,10 @@ def _column(name: str, values: np.ndarray, are_levels: bool = False) -> Column:
 
 def _is_number(value: Any) -> bool:
     try:
-        return float(value) is not None
+        float(value)
     except (TypeError, ValueError):
         return False
+    return True
 
 
 def first_text(values: Sequence[object]) -> int:

@@ -14,6 +14,9 @@ one thread: each pair's sums once, a Cholesky factor, and a product with the cov
 gradient of the score of held-out rows is compared with as many for each support row and each held-out row. The goals
 are 2.5 and 4 times.
 
+"24 neighbours" are those of 10 000 training rows with 8 features; columns of levels are those of a data frame, of which
+10 000 rows are predicted. Both have two threads.
+
 Shapley values of the latent mean, with their standard deviations, are those of `xgpc.explain.shapley_values` against
 the mean row, by one thread. The goal is 1000 rows a second.
 """
@@ -23,6 +26,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pandas as pd
 from markdown_tables import table
 from measure import gemm_call, median_ratio, side_by_side, timed_fit
 from methods import make
@@ -47,6 +51,7 @@ from . import Part
 
 MINUTES, EXPIRES = 6, {OUTPUTS_WITHOUT_ROUNDS, VERSION}
 D, TILE_ROWS, NEIGHBOURS = 28, 384, 24
+LEVEL_COLUMNS, LEVELS = 8, 8
 CALLS = ", its BLAS calls"
 # Name -> likelihood, bound, classes.
 SITES = {
@@ -130,6 +135,18 @@ def neighbours(n, m, repeats):
     return {"seconds": times, **{f"{key}_microseconds": 1e6 * statistics.median(times[key]) / n for key in times}}
 
 
+def levels(n, repeats):
+    """Microseconds a row of predictions of a data frame with as many columns of levels as of numbers."""
+    X, y = problem(n, d=2 * LEVEL_COLUMNS)
+    frame = pd.DataFrame(X).add_prefix("column ")
+    for name in frame.columns[:LEVEL_COLUMNS]:
+        frame[name] = pd.cut(frame[name], LEVELS).astype(str)
+    model = make("xgpc", 2, optimizer=None, n_neighbors=0)
+    timed_fit(model, frame[: n // 10], y[: n // 10])
+    times = side_by_side({"predict": lambda: model.predict_proba(frame)}, repeats)
+    return {"seconds": times, "table_microseconds": 1e6 * statistics.median(times["predict"]) / n}
+
+
 def explanations(n, m, d, repeats):
     """Rows a second whose Shapley values and deviations are computed by one thread."""
     X, y = problem(max(n, m), d=d)
@@ -176,7 +193,13 @@ def parts(data, quick):
     for name, (likelihood, bound, classes) in SITES.items():
         site = {"likelihood": likelihood, "bound": bound, "share": "kernel"}
         found.append(Part(name, partial(fits, n // 20, sizes[0], repeats, classes=classes, **site)))
-    found.append(Part(f"{NEIGHBOURS} neighbours", partial(neighbours, 400 if quick else 20_000, 32, repeats)))
+    few = 400 if quick else 10_000
+    found.append(Part(f"{NEIGHBOURS} neighbours", partial(neighbours, few, 32, repeats)))
+    found.append(
+        Part(
+            f"{LEVEL_COLUMNS} columns of {LEVELS} levels, {LEVEL_COLUMNS} of numbers", partial(levels, few, 3 * repeats)
+        )
+    )
     sizes = (50, 20, 30) if quick else (2000, 256, 30)
     found.append(Part("Shapley values, m = {1}, d = {2}".format(*sizes), partial(explanations, *sizes, 3 * repeats)))
     for k, m, d, profile in (
@@ -198,6 +221,7 @@ SENTENCES = {
     "sweep_ratio": "a sweep {sweep_ratio:.1f} x its operations, a gradient {gradient_ratio:.1f} x",
     "rows_a_second": "{rows_a_second:.0f} rows a second",
     "fit_microseconds": "a fit {fit_microseconds:.0f} µs a row, predictions {predict_microseconds:.1f} µs a row",
+    "table_microseconds": "predictions {table_microseconds:.1f} µs a row",
 }
 
 

@@ -208,7 +208,10 @@ BAD_TABLES = {
     "infinite": ("a,b,y\n1,2,u\n2,-inf,v\n", ["infinity, of 'b' in row 1"]),
     "empty label": ("a,b,y\n1,2,\n2,3,v\n", ["missing labels, the first in row 0"]),
     "nan label": ("a,b,y\n1,2,1\n2,3,nan\n", ["missing labels, the first in row 1"]),
-    "one class": ("a,b,y\n1,2,u\n2,3,u\n", ["1 class", "two classes"]),
+    "one class": ("a,b,y\n1,2,u\n2,3,u\n", ["1 class", "two classes", "in Python"]),
+    "Latin-1": ("a,b,y\n1,Köln,u\n2,Ulm,v\n".encode("latin-1"), ["'{}'", "UTF8", "Data are CSV files in UTF-8 with"]),
+    "Latin-1 in names": ("a,Maß,y\n1,2,u\n".encode("latin-1"), ["'{}'", "utf-8", "Data are CSV files in UTF-8 with"]),
+    "an archive": (b"PK\x03\x04\x1b[2J\n\x00,\x00\n", ["'{}'", "Data are CSV files in UTF-8 with"]),
     "names of rows": ("a,b,y\n1,2,u\n2,3,v\n3,4,w\n", ["column 'y'", "3 different", "no classes"]),
     "measurements": ("a,y\n1,.5\n2,1\n3,2\n4,2\n", ["0.5", "measurement"]),
     "huge": ("a,b,y\n1,1e200,u\n2,3,v\n", ["1e+200", "scale"]),
@@ -218,11 +221,20 @@ BAD_TABLES = {
 @pytest.mark.parametrize("name", BAD_TABLES)
 def test_bad_tables_are_one_line_that_names_the_place(name, tmp_path, model, run):
     content, fragments = BAD_TABLES[name]
-    (tmp_path / "data.csv").write_text(content)
+    (tmp_path / "data.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
     status, out, err = run("fit", tmp_path / "data.csv", "--target", "y", "--model", model)
     assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err[:-1].isprintable()
     assert [text for text in fragments if text.format(tmp_path / "data.csv") not in err] == []
     assert os.listdir(tmp_path) == ["data.csv"]
+
+
+def test_a_file_without_rows_is_not_compared(tmp_path, model, run):
+    frame = numbers(40)
+    quietly(GPClassifier(**PARAMETERS, optimizer=None), frame[["a", "b"]], frame["y"]).save(model)
+    status, out, err = run("evaluate", model, written(frame[:0], tmp_path / "none.csv"), "--target", "y")
+    assert (status, out) == (2, "")
+    assert "none.csv' has no rows" in err
 
 
 def test_cells_that_do_not_follow_the_types_of_the_first_rows_are_one_line(tmp_path, model, run, tuned):

@@ -12,7 +12,7 @@ from support.frames import named
 from support.gibbs import small as sampler
 from support.reference import moons
 
-from xgpc import GPClassifier
+from xgpc import BayesianLinearClassifier, GPClassifier, systems
 from xgpc.acquisition import mutual_information, predictive_entropy, select
 from xgpc.metrics import expected_calibration_error
 from xgpc.onnx import register
@@ -43,7 +43,10 @@ REFUSED = {
     "label noise": (lambda: small(label_noise=0.1).fit(X, THREE), "label_noise=0.1 is for bounds 'additive-noise'"),
     "weights of classes": (lambda: small(class_weight="even").fit(X, Y), "Got 'even' instead"),
     "text as a weight": (lambda: small(class_weight={0: "a", 1: 1.0}).fit(X, Y), "string to float: 'a'"),
-    "a negative weight": (lambda: small(class_weight={0: -1.0, 1: 1.0}).fit(X, Y), "class_weight must be positive"),
+    "a negative weight": (
+        lambda: small(class_weight={0: -1.0, 1: 1.0}).fit(X, Y),
+        "class_weight must be None.* must be positive",
+    ),
     "dates": (lambda: small().fit(np.arange(80).reshape(40, 2).astype("M8[D]"), Y), "X has dates or durations"),
     "noise alone": (lambda: small(WhiteKernel()).fit(X, Y), "white noise alone"),
     "length scales": (lambda: small(RBF([1.0] * 3)).fit(X, Y), "3 length scales but X has 2 features"),
@@ -122,6 +125,30 @@ REFUSED = {
         lambda: fitted().predict_proba(ENDLESS),
         "predict_proba_batches, which take rows batch",
     ),
+    "one weight for many rows": (
+        lambda: small().fit(X, Y, sample_weight=[1.0]),
+        r"got \[1.0\]: an array of shape \(1,\)",
+    ),
+    "a class twice": (lambda: small().fit(X, Y, classes=[0, 1, 1]), r"each once, .* got \[0, 1, 1\]"),
+    "a word for a covariance": (
+        lambda: fitted().predict_latent(X, return_cov="yes"),
+        "return_cov must be True or False; got 'yes'",
+    ),
+    "a word for gradients": (
+        lambda: BayesianLinearClassifier().fit(X, Y).predict_latent(X, return_grad="no"),
+        "return_grad must be True or False; got 'no'",
+    ),
+    "no labels": (lambda: small().fit(X, None), "the target y is None: give the label of each row"),
+    "no rows": (lambda: small().fit(None, Y), "Expected 2D array, or a table; got a NoneType"),
+    "a dictionary": (lambda: fitted().predict({"a": [1.0]}), "Expected 2D array, or a table; got a dict"),
+    "a word for weights": (
+        lambda: small(class_weight="balance").fit(X, Y),
+        r"class_weight must be None, 'balanced' or a dict .* for \[0, 1\]; got 'balance'",
+    ),
+    "weights of other classes": (
+        lambda: small(class_weight={"a": 1.0}).fit(X, Y),
+        r"a dict of a positive number for each label, here for \[0, 1\]; got \{'a': 1.0\}: The classes, \[0, 1\]",
+    ),
     "few draws": (lambda: sampler(n_samples=3).fit(X, Y), "n_samples must be an integer of at least 4"),
 }
 
@@ -131,6 +158,37 @@ def test_what_cannot_be_is_refused_with_a_reason(kind):
     call, message = REFUSED[kind]
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("path", [5, None, True])
+def test_a_file_needs_a_name(path):
+    """The system takes a number for a file that is open."""
+    model = fitted()
+    for call in (GPClassifier.load, model.save, model.report(X, Y).save):
+        with pytest.raises(TypeError, match=rf"name of a file must be text or a path, .*; got {path}\."):
+            call(path)
+
+
+def test_an_unknown_system_names_the_known_ones():
+    with pytest.raises(KeyError, match=r"'XGPC' is none of the systems \['X-GPC', .*'linear-BSVM'\]"):
+        systems["XGPC"]
+    assert systems.get("XGPC") is None
+    assert "XGPC" not in systems
+
+
+def test_groups_that_are_all_the_same_are_warned_of():
+    with pytest.warns(UserWarning, match="groups has the same value for all rows, 'a', .* or leave groups out"):
+        small().fit(X, Y, groups=["a"] * 40)
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 40}, {"learning_rate": 0.1}])
+def test_a_fit_says_that_it_has_no_mini_batches(options):
+    told = "are not followed: mini-batches, and their learning rate, need a batch_size below the number of rows, 40."
+    model = without_warnings(small(**options, max_iter=5).fit, X, Y)
+    [sentence] = [text for text in model.decisions_ if told in text]
+    assert str(next(iter(options.values()))) in sentence
+    followed = without_warnings(small(batch_size=10, learning_rate=0.1, max_iter=5).fit, X, Y)
+    assert not [text for text in followed.decisions_ if told in text]
 
 
 def test_labels_that_could_not_be_read_are_not_written(tmp_path):

@@ -42,4 +42,10 @@ _SYSTEMS: dict[str, System] = {
     "linear-BSVM": _BSVM,
 }
 
-SYSTEMS: Mapping[str, System] = MappingProxyType({n: MappingProxyType(s) for n, s in _SYSTEMS.items()})
+
+class _Systems(dict[str, System]):
+    def __missing__(self, name: object) -> System:
+        raise KeyError(f"{name!r} is none of the systems {list(self)}.")
+
+
+SYSTEMS: Mapping[str, System] = MappingProxyType(_Systems({n: MappingProxyType(s) for n, s in _SYSTEMS.items()}))

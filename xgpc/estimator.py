@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .approximations.local import Posterior
+from .config import TRUTH
 from .data.encoding import Encoding
 from .data.table import Table
 from .data.training import FLOATS, Columns, TrainingData, checked_rows, training_data
@@ -133,6 +134,8 @@ def latent_results(
 
     ValueError if covariance and gradients are wanted.
     """
+    TRUTH.check("return_cov", return_cov)
+    TRUTH.check("return_grad", return_grad)
     if return_cov and return_grad:
         raise ValueError("return_grad is for means and variances: give it without return_cov.")
     mean, variance = q.marginals(rows, n_jobs)

@@ -68,8 +68,15 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         raise PermissionError(errno.EACCES, "permission denied", name)
 
 
+def check_path(path: object) -> None:
+    """Raise TypeError for what is no path, such as a number, which the system would take for an open file."""
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise TypeError(f"The name of a file must be text or a path, such as 'model.npz'; got {path!r}.")
+
+
 def check_replaceable(path: str | os.PathLike[str]) -> None:
     """As ``check_writable``, and ValueError for a device, a pipe or a socket, which cannot be replaced."""
+    check_path(path)
     if is_special(path):
         raise ValueError(SPECIAL.format(os.fspath(path)))
     check_writable(path)
@@ -145,6 +152,7 @@ def reading(path: str | os.PathLike[str], kind: str, saved_by: str) -> Iterator[
     Each error of reading a damaged or foreign file, here or in the context, becomes a ValueError that says what the
     file is not; so do a device, a pipe and a socket, which may have no end or make the reader wait.
     """
+    check_path(path)
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | NO_WAITING)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError(SPECIAL.format(os.fspath(path)))

@@ -205,6 +205,8 @@ class PosteriorClassifier(Described):
         first call makes and keeps an (m, m) matrix for each latent function, (n, n) with ``inducing_points="all"``.
         ValueError for tables with levels or missing numbers, and with ``return_cov`` or ``corrected``.
         """
+        TRUTH.check("return_cov", return_cov)
+        TRUTH.check("return_grad", return_grad)
         if corrected and return_cov:
             raise ValueError("There is no corrected joint covariance; give either return_cov or corrected.")
         if return_grad:

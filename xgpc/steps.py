@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
-from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise
+from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise, is_name
 from .data.checks import checked_classes, checked_groups, has_counts, kind_of, listed, weights_of_classes
 from .data.encoding import PLAIN
 from .data.moments import mean_and_spread
@@ -146,6 +146,12 @@ def _fit(
         )
     columns = columns._replace(encoding=encoding, mean=mean_of_rows, spread=spread)
     stream = None if all_rows is None else all_rows[1](replace(all_rows[0], labels=labels, encoding=encoding))
+    n_rows = (stream or source).n_rows
+    if not config.has_batches(n_rows) and (config.batch_size or not is_name(config.learning_rate, ("adaptive",))):
+        run.history.add(
+            decision=f"batch_size={config.batch_size} and learning_rate={config.learning_rate!r} are not followed: "
+            f"mini-batches, and their learning rate, need a batch_size below the number of rows, {n_rows}."
+        )
     hold_out = HoldOut(groups, config.held_out_split, rows.y, run.random_state)
     of_classes = classes, class_totals, weights_of_classes(config.class_weight, classes, n_each)
     seed = int(seed_of_keys(run.random_state)[0])

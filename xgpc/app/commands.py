@@ -139,6 +139,8 @@ def evaluate(arguments: argparse.Namespace) -> None:
             X = batch.select(features)
             first_batch = X if first_batch is None else first_batch
             log_p.append(model.predict_log_proba(X))
+    if not labels:
+        raise ValueError(f"{arguments.data!r} has no rows: there are no predictions to compare.")
     log_probability = np.concatenate(log_p)
     result = scores(labels, log_probability, model.classes_)
     print(aligned([("rows", str(len(labels))), *score_rows(result, len(model.classes_))]))

@@ -42,5 +42,6 @@ def output(path: str) -> Iterator[BinaryIO]:
 
 
 def say(kind: str, message: object) -> None:
-    """Print one line on standard error."""
-    print(f"xgpc: {kind}: {' '.join(str(message).split())}", file=sys.stderr)
+    """Print one line on standard error, without what a terminal would take for a command."""
+    line = "".join(character if character.isprintable() else " " for character in str(message))
+    print(f"xgpc: {kind}: {' '.join(line.split())}", file=sys.stderr)

@@ -69,8 +69,8 @@ def opened(path: str, texts: Sequence[str] = (), target: str | None = None) -> I
         raise
     except OSError as error:
         raise ValueError(f"cannot read {name!r}: {error.strerror or error}") from None
-    except pa.ArrowException as error:
-        raise ValueError(f"{name!r}: {error}") from None
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise ValueError(f"{name!r}: {error}. Data are CSV files in UTF-8 with a header line, or .parquet.") from None
 
 
 def check_names(rows: dataset.Dataset, names: Iterable[str]) -> None:

@@ -15,6 +15,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from ..names import ClassWeight, MatrixLike, RandomSeed
 from ..ranges import LARGEST_FEATURE, MOST_ROWS, check_weight_range, largest_size
+from ..status import warn_user
 
 # Names that a message has.
 LISTED = 5
@@ -149,6 +150,8 @@ def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
             f"y should be a 1d array of labels, got an array of shape {np.shape(y)} instead. fit and partial_fit of "
             "GPClassifier and GPOrdinalClassifier take counts or probabilities, if classes= names the columns."
         )
+    if y is None:
+        raise ValueError("A classifier requires y to be passed, but the target y is None: give the label of each row.")
     labels: np.ndarray = column_or_1d(y, warn=True)
     if len(labels) != n_rows:
         raise ValueError(f"X and y have inconsistent numbers of samples: {n_rows} rows and {len(labels)} labels.")
@@ -218,10 +221,10 @@ def checked_classes(classes: Any, first_classes: np.ndarray | None = None, is_or
         values = []
     distinct = np.unique(np.asarray(values))
     refuse_rounded(values, distinct)
-    if len(distinct) < 2 or (distinct.dtype.kind == "f" and np.any(distinct != np.floor(distinct))):
+    if len(distinct) < max(2, len(values)) or (distinct.dtype.kind == "f" and np.any(distinct != np.floor(distinct))):
         raise ValueError(
-            "classes must be a list of all labels that there are to be, two or more, all whole numbers or all strings, "
-            f"none of them missing; got {classes!r}."
+            "classes must be a list of all labels that there are to be, two or more, each once, all whole numbers or "
+            f"all strings, none of them missing; got {reprlib.repr(classes)}."
         )
     _refuse_kinds(distinct)
     if is_ordered:
@@ -254,7 +257,7 @@ def check_classes_present(present: np.ndarray, may_lack: bool = False, takes_cla
     if not len(present):
         raise ValueError("No row has a positive weight: each sample_weight is zero. Leave it out to count all rows.")
     if len(present) < 2 and not may_lack:
-        advice = " Give classes=, a list of all labels that there may be, for a fit to them." if takes_classes else ""
+        advice = " Give classes= in Python, all labels that there may be, for a fit to them." if takes_classes else ""
         raise ValueError(
             f"Classification needs rows of two classes; the rows (of positive weight) are of {len(present)} class: "
             f"{present.tolist()}.{advice}"
@@ -268,7 +271,10 @@ def checked_weights(sample_weight: ArrayLike | None, n_rows: int) -> np.ndarray:
     """
     refuse_not_in_memory(sample_weight)
     try:
-        weight = np.array(np.broadcast_to(_numbers(1.0 if sample_weight is None else sample_weight), n_rows))
+        weight = _numbers(1.0 if sample_weight is None else sample_weight)
+        if weight.shape not in ((), (n_rows,)):
+            raise ValueError(f"an array of shape {weight.shape}")
+        weight = np.array(np.broadcast_to(weight, n_rows))
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"sample_weight must be a real number for each of the {n_rows} rows, or one for all; got "
@@ -295,9 +301,14 @@ def checked_groups(groups: ArrayLike, n_rows: int) -> np.ndarray:
             "each such row a group of its own, or leave it out."
         )
     try:
-        np.unique(groups)
+        distinct = np.unique(groups)
     except TypeError as error:
         raise ValueError(f"groups must be all numbers or all strings, to be told apart: {error}.") from error
+    if len(distinct) == 1:
+        warn_user(
+            f"groups has the same value for all rows, {distinct.tolist()[0]!r}, so that no rows can be kept apart, and none are "
+            "held out: give the groups of the rows, or leave groups out."
+        )
     return groups
 
 
@@ -311,7 +322,13 @@ def weights_of_classes(class_weight: ClassWeight | None, classes: np.ndarray, co
     if isinstance(class_weight, str) and class_weight == "balanced":
         shares = counts * (np.count_nonzero(counts) / np.sum(counts))
         return np.divide(1.0, shares, out=np.ones(len(shares)), where=shares > 0.0)
-    weight = compute_class_weight(class_weight, classes=classes, y=classes)
-    if not np.all((weight > 0.0) & np.isfinite(weight)):
-        raise ValueError(f"class_weight must be positive and finite; got {class_weight!r}.")
+    try:
+        weight = compute_class_weight(class_weight, classes=classes, y=classes)
+        if not np.all((weight > 0.0) & np.isfinite(weight)):
+            raise ValueError("weights must be positive and finite")
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"class_weight must be None, 'balanced' or a dict of a positive number for each label, here for "
+            f"{reprlib.repr(classes.tolist())}; got {class_weight!r}: {error}."
+        ) from error
     return weight

@@ -45,7 +45,7 @@ REFUSED = {
     "text as a weight": (lambda: small(class_weight={0: "a", 1: 1.0}).fit(X, Y), "string to float: 'a'"),
     "a negative weight": (
         lambda: small(class_weight={0: -1.0, 1: 1.0}).fit(X, Y),
-        "class_weight must be None.* must be positive",
+        "class_weight must be positive",
     ),
     "dates": (lambda: small().fit(np.arange(80).reshape(40, 2).astype("M8[D]"), Y), "X has dates or durations"),
     "noise alone": (lambda: small(WhiteKernel()).fit(X, Y), "white noise alone"),
@@ -141,14 +141,6 @@ REFUSED = {
     "no labels": (lambda: small().fit(X, None), "the target y is None: give the label of each row"),
     "no rows": (lambda: small().fit(None, Y), "Expected 2D array, or a table; got a NoneType"),
     "a dictionary": (lambda: fitted().predict({"a": [1.0]}), "Expected 2D array, or a table; got a dict"),
-    "a word for weights": (
-        lambda: small(class_weight="balance").fit(X, Y),
-        r"class_weight must be None, 'balanced' or a dict .* for \[0, 1\]; got 'balance'",
-    ),
-    "weights of other classes": (
-        lambda: small(class_weight={"a": 1.0}).fit(X, Y),
-        r"a dict of a positive number for each label, here for \[0, 1\]; got \{'a': 1.0\}: The classes, \[0, 1\]",
-    ),
     "few draws": (lambda: sampler(n_samples=3).fit(X, Y), "n_samples must be an integer of at least 4"),
 }
 
@@ -177,13 +169,13 @@ def test_an_unknown_system_names_the_known_ones():
 
 
 def test_groups_that_are_all_the_same_are_warned_of():
-    with pytest.warns(UserWarning, match="groups has the same value for all rows, 'a', .* or leave groups out"):
+    with pytest.warns(UserWarning, match="groups are all 'a': .* or leave groups out"):
         small().fit(X, Y, groups=["a"] * 40)
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 40}, {"learning_rate": 0.1}])
 def test_a_fit_says_that_it_has_no_mini_batches(options):
-    told = "are not followed: mini-batches, and their learning rate, need a batch_size below the number of rows, 40."
+    told = "are not followed: mini-batches need a batch_size below the number of rows, 40."
     model = without_warnings(small(**options, max_iter=5).fit, X, Y)
     [sentence] = [text for text in model.decisions_ if told in text]
     assert str(next(iter(options.values()))) in sentence

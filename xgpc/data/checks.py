@@ -305,10 +305,7 @@ def checked_groups(groups: ArrayLike, n_rows: int) -> np.ndarray:
     except TypeError as error:
         raise ValueError(f"groups must be all numbers or all strings, to be told apart: {error}.") from error
     if len(distinct) == 1:
-        warn_user(
-            f"groups has the same value for all rows, {distinct.tolist()[0]!r}, so that no rows can be kept apart, and none are "
-            "held out: give the groups of the rows, or leave groups out."
-        )
+        warn_user(f"groups are all {distinct.tolist()[0]!r}: none can be held out. Give others, or leave groups out.")
     return groups
 
 
@@ -322,13 +319,7 @@ def weights_of_classes(class_weight: ClassWeight | None, classes: np.ndarray, co
     if isinstance(class_weight, str) and class_weight == "balanced":
         shares = counts * (np.count_nonzero(counts) / np.sum(counts))
         return np.divide(1.0, shares, out=np.ones(len(shares)), where=shares > 0.0)
-    try:
-        weight = compute_class_weight(class_weight, classes=classes, y=classes)
-        if not np.all((weight > 0.0) & np.isfinite(weight)):
-            raise ValueError("weights must be positive and finite")
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"class_weight must be None, 'balanced' or a dict of a positive number for each label, here for "
-            f"{reprlib.repr(classes.tolist())}; got {class_weight!r}: {error}."
-        ) from error
+    weight = compute_class_weight(class_weight, classes=classes, y=classes)
+    if not np.all((weight > 0.0) & np.isfinite(weight)):
+        raise ValueError(f"class_weight must be positive and finite; got {class_weight!r}.")
     return weight

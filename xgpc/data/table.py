@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, time, timedelta
 from decimal import Decimal
-from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import narwhals as nw
@@ -24,9 +23,10 @@ from .checks import BadRow, is_missing, refuse_not_in_memory
 HOW_WITH_TIMES = "turn them into numbers, such as days since a first date, or leave them out."
 TIMES = (date, time, timedelta, np.datetime64, np.timedelta64)
 NUMBERS = (numbers.Real, Decimal, np.bool_)
-DECIMAL_COMMA = re.compile(r"\s*[-+]?[\d.]*,\d+\s*")
-# If no larger share of a column is text that looks unlike a number, this text is probably a mistake.
-MOST_ERRORS = 0.1
+NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*|\s*[-+]?(nan|inf(inity)?)\s*", re.IGNORECASE)
+CATEGORICAL = "categorical (astype('category') or categorical_features in Python, --categorical of the command)"
+# If this share of a column of text looks like numbers, the others are probably mistakes.
+NEARLY_ALL = 0.9
 
 Frame: TypeAlias = nw.DataFrame[Any]
 # A value of a categorical column.
@@ -57,8 +57,7 @@ class Column:
             row, cell = self._first_text
             raise BadRow(
                 f"The column {self.name!r} must have numbers, but row {row} has the text {cell!r}. Correct it, or "
-                "leave the cell empty. If the column has levels, fit with it among the categorical ones: "
-                "categorical_features in Python, --categorical of the command.",
+                f"leave the cell empty; or fit anew with the column {CATEGORICAL}.",
                 row,
             )
         return np.array([*map(float, self.levels), np.nan])[self.values]
@@ -66,24 +65,21 @@ class Column:
     @property
     def _first_text(self) -> tuple[int, Level]:
         """The first row with text that is no number, or else with text, and the text."""
-        levels = self.levels or ()
-        place = first_text(levels)
-        return int(np.argmax(self.values == place)), levels[place]
+        place = first_text(self.levels or ())
+        return int(np.argmax(self.values == place)), (self.levels or ())[place]
 
     def doubts(self) -> str:
         """Return a warning if text that became levels was probably meant as numbers; else nothing."""
-        levels = [] if self.is_declared else list(self.levels or ())
-        text = [level for level in levels if not _is_number(level)]
-        errors = {level for level in text if not DECIMAL_COMMA.fullmatch(str(level))}
-        are_errors = np.array([level in errors for level in levels])
-        if not text or np.mean(are_errors[self.values[self.values >= 0]]) > MOST_ERRORS:
+        levels = [] if self.is_declared else list(map(str, self.levels or ()))
+        is_number = [bool(NUMBER.fullmatch(level)) for level in levels]
+        looks = np.array([bool(NUMBER.fullmatch(level.replace(",", "."))) for level in levels])
+        if all(is_number) or np.mean(looks[self.values[self.values >= 0]]) < NEARLY_ALL:
             return ""
         row, cell = self._first_text
         return (
             f"The column {self.name!r} has {len(levels)} levels, because the text {cell!r} in row {row} is no number, "
-            "though nearly all of its values look like numbers. Correct such text, or leave the cells empty; "
-            "pandas.read_csv reads decimal commas with decimal=','. For levels, say that the column is categorical: by "
-            "astype('category') or categorical_features in Python, or by --categorical of the command."
+            "though nearly all of its values look like numbers. Correct such text, or leave the cells empty; decimal "
+            f"commas are read with decimal=',' of pandas.read_csv. Or make the column {CATEGORICAL}."
         )
 
     def as_levels(self) -> tuple[np.ndarray, Sequence[Level]]:
@@ -253,18 +249,10 @@ def _column(name: str, values: np.ndarray, are_levels: bool = False) -> Column:
     return Column(name, np.array([np.nan if value is None else float(value) for value in objects]))
 
 
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
 def first_text(values: Sequence[object]) -> int:
-    """Return the place of the first value that is neither a number, also as text, nor missing; or of the first text."""
-    others = (i for i, value in enumerate(values) if not (is_missing(value) or _is_number(value)))
-    return next(chain(others, (i for i, value in enumerate(values) if isinstance(value, str)), [0]))
+    """Return the place of the first text that is no number, or else of the first text."""
+    degrees = [isinstance(value, str) and 2 - bool(NUMBER.fullmatch(value)) for value in values]
+    return degrees.index(max(degrees))
 
 
 def levels_of(y: MatrixLike) -> ArrayLike | None:

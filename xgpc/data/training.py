@@ -43,7 +43,10 @@ from .table import Column, Table, first_text, levels_of
 from .tails import described, limits_of, warps_of
 
 FLOATS = (np.float64, np.float32)
-HOW_TO_KEEP_TEXT = "; or fit to a data frame, or name an array's columns of text in categorical_features"
+HOW_TO_NUMBER = (
+    "make numbers of it, as sklearn.preprocessing.OneHotEncoder does; GPClassifier takes text in data frames, and in "
+    "an array's columns that categorical_features names"
+)
 HOW_TO_NAME = " Name all labels that may occur as classes, in the first call."
 
 
@@ -207,7 +210,7 @@ def checked_rows(
             return encoding.encode(table)
         rows = np.column_stack([column.numbers() for column in columns])
     else:
-        rows = _numbers(model, table, fitted, takes_tables)
+        rows = _numbers(model, table, fitted)
     names = model_columns.names or table.names
     if len(model_columns.mean) and table.is_frame and math.isnan(largest_size(rows)):
         warn_of_means(missing_numbers(rows, names))
@@ -217,7 +220,7 @@ def checked_rows(
     return rows if as_given else encoding.transform(rows)
 
 
-def _numbers(model: BaseEstimator, table: Table, fitted: Columns | None, takes_tables: bool) -> MatrixLike:
+def _numbers(model: BaseEstimator, table: Table, fitted: Columns | None) -> MatrixLike:
     """Return the rows (n, d) as scikit-learn's checks make numbers of them, which may be missing."""
     is_sparse = sparse.issparse(table.native) and model.__sklearn_tags__().input_tags.sparse
     try:
@@ -241,9 +244,8 @@ def _numbers(model: BaseEstimator, table: Table, fitted: Columns | None, takes_t
         values = array.ravel().tolist()
         row, column = divmod(place := first_text(values), array.shape[1])
         feature = feature_name(column, table.names if fitted is None else fitted.names)
-        how = "make numbers of it, as sklearn.preprocessing.OneHotEncoder does" + HOW_TO_KEEP_TEXT * takes_tables
-        cure = how if fitted is None else "the model was fitted to numbers"
         text = f"could not convert string to float: {values[place]!r}, of {feature} in row {row}"
+        cure = HOW_TO_NUMBER if fitted is None else "the model was fitted to numbers"
         raise BadRow(f"X has text: {text}. Correct it; {cure}.", row) from error
 
 

@@ -173,10 +173,8 @@ def test_learned_cut_points_maximise_the_bound():
     X, y = data()
     model = quietly(GPOrdinalClassifier(n_inducing=20, tol=1e-7, random_state=0), X, y)
     q, rows = model.posterior_, training(X, 2.0 * y - 1.0)
-    mean, variance = (one[None] for one in q.marginals(X))
-    gradient = _sites.parameter_gradient(
-        site_of("logit", model.cut_points_), mean, variance, 2.0 * y - 1.0, np.empty(0)
-    )
+    site, (mean, variance) = site_of("logit", model.cut_points_), (one[None] for one in q.marginals(X))
+    gradient = _sites.parameter_gradient(site, mean, variance, 2.0 * y - 1.0, np.empty(0))
     assert np.max(np.abs(gradient)) < 0.05
     assert rows.source.n_rows == len(X)
 
@@ -291,16 +289,18 @@ def test_labels_that_have_an_order_keep_it(levels, table, in_table):
     assert_array_equal(quietly(GPClassifier(RBF(), **options), X, given).classes_, np.sort(names[:3]))
 
 
-def test_names_that_are_sorted_for_want_of_an_order_are_a_decision():
+def test_names_that_are_sorted_for_want_of_an_order_are_a_decision_and_a_warning():
     X, y = data(60, levels=3)
     names = np.array(["low", "medium", "high"])
     model = GPOrdinalClassifier(RBF(), optimizer=None, n_inducing=8, random_state=0)
     for labels in (names[y], pd.Series(pd.Categorical.from_codes(y, names)), pl.Series(names[y]).cast(pl.Categorical)):
-        quietly(model, X, labels)
+        with pytest.warns(UserWarning, match=r"\['high', 'low', 'medium'\].* give classes=\[\.\.\.\]") as caught:
+            quietly(model, X, labels)
         assert_array_equal(model.ordered_classes_, np.sort(names))
-        assert any("as their names sort, ['high', 'low', 'medium']" in sentence for sentence in model.decisions_)
-    quietly(model, X, y)
-    assert not any("as their names sort" in sentence for sentence in model.decisions_)
+        assert str(caught[0].message) in model.decisions_
+    for labels, classes in ((y, None), (names[y], np.sort(names))):
+        quietly(model, X, labels, classes=classes)
+        assert not any("as their names sort" in sentence for sentence in model.decisions_)
     chunks = pa.chunked_array([arrow_levels(y[:30], names), arrow_levels(y[30:], names[::-1])])
     with pytest.raises(ValueError, match=r"different levels, \['low', 'medium', 'high'\] and .* give classes"):
         model.fit(X, chunks)
@@ -428,8 +428,8 @@ def test_batches_take_the_order_of_the_classes(n_rows, tuned):
     assert_array_equal(named.ordered_classes_, names)
     columns = np.searchsorted(named.classes_, names)
     assert_array_equal(named.predict_proba(X)[:, columns], numbered.predict_proba(X))
-    without_warnings(unnamed.fit_batches, [(X, names[y])])
-    assert any("as their names sort, ['a', 'b', 'c', 'd']" in sentence for sentence in unnamed.decisions_)
+    with pytest.warns(UserWarning, match=r"as their names sort, \['a', 'b', 'c', 'd'\]"):
+        without_warnings(unnamed.fit_batches, [(X, names[y])])
 
 
 def test_likelihoods_of_ordered_classes_are_those_of_another_class():

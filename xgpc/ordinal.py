@@ -17,8 +17,9 @@ class GPOrdinalClassifier(GPClassifier):
 
     The order is that of ``classes`` in ``fit(X, y, classes=["low", "medium", "high"])``, which may also name levels
     without rows; without it, that of y if y is an ordered Categorical of pandas, an Enum of polars, an ordered
-    dictionary of Arrow, or a table with one such column; otherwise that of the sorted labels, as ``decisions_`` then
-    says of text. ``fit_batches`` and a first ``partial_fit`` take the same argument.
+    dictionary of Arrow, or a table with one such column; otherwise that of the sorted labels. Text without an order of
+    its own is hardly sorted by its meaning, so that the fit warns. ``fit_batches`` and a first ``partial_fit`` take the
+    same argument.
 
     Parameters
     ----------

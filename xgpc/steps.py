@@ -119,10 +119,12 @@ def _fit(
     rows, classes, n_each, columns, _, order = data
     record = record_of(*resolve(config.likelihood, config.bound, len(classes)).key, order)
     if record.is_ordinal and not record.order and kind_of(classes.dtype) == "text":
-        run.history.add(
-            decision=f"The classes are ordered as their names sort, {reprlib.repr(classes.tolist())}, because the "
-            "labels have no order of their own: give classes, all labels in their order, for another."
+        names = reprlib.repr(classes.tolist())
+        note = (
+            f"The classes are ordered as their names sort, {names}: for another order give classes=[...], lowest first."
         )
+        run.history.add(decision=note)
+        warn_user(note)
     check_optimizer(config.optimizer, record)
     noise = checked_noise(config.label_noise, record)
     class_totals = np.bincount(rows.y, rows.weight, len(classes)) if all_rows is None else all_rows[0].totals

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.datasets import load_digits
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from support.fits import quietly, warnings_of
 from support.reference import moons, ringnorm
@@ -70,15 +71,7 @@ def test_data_that_need_no_more_inducing_points_get_none(optimizer, bound):
     assert model.decisions_[-1].startswith("Not taken: ")
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        {},
-        {"bound": "polya-gamma"},
-        {"subset_sizes": [300]},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("params", [{}, {"bound": "polya-gamma"}, {"subset_sizes": [300]}], ids=str)
 def test_points_that_were_left_have_changed_nothing(params):
     """The fit is that with the number given that "auto" stays at."""
     X, y = moons(400)
@@ -147,6 +140,14 @@ def test_in_the_schemes_of_papers_the_bound_chooses_the_variance():
     X, y = rough(0)
     model = GPClassifier(**FEW_POINTS, bound="polya-gamma", optimizer="alternate").fit(X[:2200], y[:2200])
     assert not any("times the variance of the kernel" in text for text in model.decisions_)
+
+
+@pytest.mark.parametrize(("n_neighbors", "times_told"), [("auto", 1), (5, 0)])
+def test_a_larger_variance_is_told_once_and_only_of_the_model_that_has_it(n_neighbors, times_told):
+    X, y = load_digits(return_X_y=True)
+    model = GPClassifier(n_inducing=20, n_neighbors=n_neighbors, max_iter=8, random_state=0)
+    decisions = quietly(model, X[:320], y[:320]).decisions_
+    assert sum("times the variance of the kernel" in text for text in decisions) == times_told
 
 
 # Data at the limits.

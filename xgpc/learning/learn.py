@@ -72,9 +72,8 @@ def learn(fit: Fit, first: Candidate) -> Candidate:
         return raised_variance(fit, learn_in_stages(fit, first))
     rows, held_out = split
     task = Task(kept, kept.part(rows if len(held_out) else None), first, k)
-    is_auto = fit.config.has_auto_neighbors
+    is_auto, part = fit.config.has_auto_neighbors, task.part
     is_complete = is_auto and fit.source.n_rows < FEW_ROWS
-    part = task.part
     if not is_complete and part.learns and isinstance(part.config.subset_sizes, str):
         # Before neighbours are tried, the model without them learns from these rows in GROWING_ITERATIONS iterations.
         part = replace(part, config=replace(part.config, subset_sizes=[max(2 * FIRST_ROWS, first_rows(part))]))
@@ -200,8 +199,8 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
     splits = part.hold_out.draw(size_of_round(0, part.n_latents)[0])
     # Neighbours are compared with the best that is possible without them, from the same support rows. Of two classes
     # the variance stays, as otherwise neighbours are left out where new rows gain by them (NLL of three splits of
-    # bank-marketing .1919, not .1908).
-    without = raised_variance(part, sparse) if part.record.is_multi_class else sparse
+    # bank-marketing .1919, not .1908). If no neighbours are taken, ``learn`` raises the variance again, and tells it.
+    without = raised_variance(part, sparse, is_told=False) if part.record.is_multi_class else sparse
     larger, few = sparse.prior.groups[0], task.first.prior.groups[0]
     # With more points rounds take longer, so these are tried once a kernel is known.
     few = few.rebuilt([larger.spec], few.Z) if few.n_inducing < larger.n_inducing else larger

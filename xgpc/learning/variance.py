@@ -21,8 +21,8 @@ from .stages import FIRST_ROWS, Subsets, first_rows, posterior_of, scores_of
 DOUBLINGS = 5
 
 
-def raised_variance(fit: Fit, learned: Candidate) -> Candidate:
-    """Double the variance of the default kernel while this predicts left-out rows better.
+def raised_variance(fit: Fit, learned: Candidate, is_told: bool = True) -> Candidate:
+    """Double the variance of the default kernel while this predicts left-out rows better; the history ``is_told``.
 
     The logarithm of the factor has a standard normal prior, as the same rows have determined the length scales.
     """
@@ -44,7 +44,7 @@ def raised_variance(fit: Fit, learned: Candidate) -> Candidate:
             scored.append(scores)
             best, raised = total, raised.at(point.q, point.site)
             fit.run.update(point.q, point.site)
-    if len(scored) > 1:
+    if is_told and len(scored) > 1:
         option = f"{2.0 ** (len(scored) - 1):g} times the variance of the kernel"
         accept(scored[-1].above(scored[0]), option, fit.run.history)
     return raised

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
+from sklearn.metrics import confusion_matrix
 
 from .files import replacing
 from .inference.prior_mean import base_rates
@@ -25,17 +27,30 @@ LEAST_ROWS = 50
 # Rows with a shuffled feature that are predicted to find out which features matter: of ten classes with neighbours the
 # predictions take seconds.
 SHUFFLED = 20_000
+# Words of decisions and summaries, for readers who know no Gaussian processes.
+WORDS = {
+    "kernel": "how alike the latent function, which gives the probabilities, is at two rows, and so how smooth it is",
+    "RBF": "kernel of very smooth functions, which may bend in any direction",
+    "Matern": "kernel of rougher functions: rough and jagged for nu=0.5, smoother for 1.5 and 2.5",
+    "AxisMatern": "kernel of functions with changes along single features: rough for nu=0.5, smoother for 1.5",
+    "variance": "the larger that of the kernel is, the more extreme the probabilities may become",
+    "length scales": "distances over which the function changes; it changes most along features with short ones",
+    "inducing points": "places at which the function is stored; they summarise the training rows",
+    "neighbours": "the training rows nearest to a row; their labels correct its prediction",
+    "bound": "lower limit of the log probability of all training labels, which the fit raises as far as it can",
+}
 STYLE = """body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 50em; margin: auto; padding: 0 1em 2em }
-h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin: 2em 0 .5em; border-bottom: 1px solid #ccc }
-.wide { overflow-x: auto } table { border-collapse: collapse } td, th { padding: .15em .8em .15em 0; text-align: left;
-vertical-align: top } th { font-weight: 600 } .number { text-align: right; font-variant-numeric: tabular-nums;
-white-space: nowrap } .bar { background: #0072b2; height: .8em } .bars td:nth-child(2) { width: 40% }
+h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin: 2em 0 .5em; border-bottom: 1px solid #ccc } .wide { overflow-x:
+auto; background: linear-gradient(#fff, #fff) right / 1em 110% no-repeat local, linear-gradient(to left, #999, #fff)
+right / .6em 100% no-repeat } table { border-collapse: collapse } td, th { padding: .15em .8em .15em 0; text-align:
+left; vertical-align: top } th { font-weight: 600 } .number { text-align: right; font-variant-numeric: tabular-nums;
+white-space: nowrap } .bar { background: #0072b2; height: .8em } .bars td:nth-child(2) { width: 40%; color: #666 }
 svg { width: 100%; max-width: 24em; height: auto } svg text { font: 4px system-ui, sans-serif; fill: #222 }
-.good { border-left: .4em solid #009e73; padding-left: .6em } .bad { border-left: .4em solid #d55e00;
-padding-left: .6em } td:first-child { min-width: 6em }
-.bars { width: 100%; table-layout: fixed; overflow-wrap: anywhere }
-@media (max-width: 30em) { table { font-size: .8em } } @media print { h2 { break-after: avoid } tr, svg, p {
-break-inside: avoid } .wide { overflow: visible } table { font-size: .8em } }"""
+.good { border-left: .4em solid #009e73; padding-left: .6em } .bad { border-left: .4em solid #d55e00; padding-left:
+.6em } td:first-child { min-width: 6em } .bars { width: 100%; table-layout: fixed; overflow-wrap: anywhere }
+@media (max-width: 30em) { table { font-size: .75em } td, th { padding-right: .35em } .number { white-space: normal }
+th { font-weight: 400; border-bottom: 1px solid #ccc } td:first-child { min-width: 0 } } @media print { h2 {
+break-after: avoid } tr, svg, p { break-inside: avoid } .wide { overflow: visible } table { font-size: .8em } }"""
 
 
 class Report(str):
@@ -65,21 +80,20 @@ def report(
     """
     labels = np.asarray(y)
     if labels.shape != (len(log_p),) or not len(log_p):
-        raise ValueError(
-            f"y must have the label of each of the {len(log_p)} test rows, at least one; got {labels.shape}."
-        )
-    codes, p = class_positions(labels, model.classes_), np.exp(log_p)
-    rates = np.log(base_rates(model.class_count_))
+        raise ValueError(f"y needs the label of each of the {len(log_p)} test rows, at least one; got {labels.shape}.")
+    codes, p, rates = class_positions(labels, model.classes_), np.exp(log_p), np.log(base_rates(model.class_count_))
     models = {type(model).__name__: log_p, **others, FREQUENCIES: np.tile(rates, (len(codes), 1))}
-    decisions = "".join(f"<p>{escape(text)}</p>" for text in (*model.warnings_, *model.decisions_))
+    decisions, of_model = [*model.warnings_, *model.decisions_], summary_rows(model)
+    said, order = f"{decisions} {of_model}", model._record.by_level(np.arange(len(model.classes_)))
     sections = {
         "Can the probabilities be trusted?": _trust(codes, p) + _calibration(codes, p, model.classes_),
         "Is it better than simpler models?": _comparison(codes, models),
-        "Which classes are mistaken for each other?": _confusion(codes, p, model.classes_),
+        "Which classes are mistaken for each other?": _confusion(codes, p, model.classes_, order),
         "Which features matter?": _features(model, X, codes),
         "Where is it least sure?": _unsure(codes, p, model.classes_),
-        "Data and model": _table([], summary_rows(model)),
-        "What the fit decided, and warnings": decisions or "<p>Nothing.</p>",
+        "Data and model": _table([], of_model),
+        "What the fit decided, and warnings": "".join(f"<p>{escape(text)}</p>" for text in decisions or ["Nothing."]),
+        "What do these words mean?": _table([], [item for item in WORDS.items() if re.search(rf"\b{item[0]}\b", said)]),
     }
     body = "".join(f"<section><h2>{title}</h2>{text}</section>" for title, text in sections.items())
     title = f"{type(model).__name__}: predictions of {len(codes)} test rows"
@@ -104,11 +118,8 @@ def other_predictions(
         if name in taken:
             raise ValueError(f"others must have names other than {taken}, which the page has already; got {name!r}.")
         check_classifier(other)
-        if list(other.classes_) != list(model.classes_):
-            raise ValueError(
-                f"others[{name!r}] must have the classes {list(model.classes_)}, in this order; it has "
-                f"{list(other.classes_)}."
-            )
+        if (classes := list(other.classes_)) != (own := list(model.classes_)):
+            raise ValueError(f"others[{name!r}] must have the classes {own}, in this order; it has {classes}.")
         with np.errstate(divide="ignore"):
             predicted[name] = np.log(other.predict_proba(X))
     return predicted
@@ -180,8 +191,11 @@ def _comparison(codes: np.ndarray, models: Mapping[str, np.ndarray]) -> str:
         rows = dict(score_rows(scores(codes, log_p), own.shape[1]))
         columns.append((name, *(value.partition(":")[0] for value in rows.values()), gain))
     lines = list(zip(("", *rows, f"gain of {first} (nats a row)"), *columns, strict=True))
-    note = "<p>Lower errors are better. A gain that exceeds twice its standard error (after ±) is hardly chance.</p>"
-    return _table(lines[0], lines[1:]) + note
+    return _table(lines[0], lines[1:]) + (
+        "<p>For AUC higher is better, for the other scores lower. NLL is the mean negative logarithm of the "
+        "probabilities that the true classes had, and the nat is its unit: .01 nats a row are a small difference, .1 a "
+        "large one. A gain that exceeds twice its standard error (after ±) is hardly chance.</p>"
+    )
 
 
 def _error(values: np.ndarray) -> str:
@@ -189,27 +203,25 @@ def _error(values: np.ndarray) -> str:
     return f" ± {np.std(values) / np.sqrt(len(values) - 1):.3f}" if len(values) > 1 else ""
 
 
-def _confusion(codes: np.ndarray, p: np.ndarray, classes: np.ndarray) -> str:
-    """Numbers of rows by class and predicted class; of many classes, the most frequent mistakes."""
-    counts = np.zeros((len(classes), len(classes)), dtype=int)
-    np.add.at(counts, (codes, np.argmax(p, axis=1)), 1)
-    names = [str(label) for label in classes]
+def _confusion(codes: np.ndarray, p: np.ndarray, classes: np.ndarray, order: np.ndarray) -> str:
+    """Numbers of rows by class and predicted class, in an order; of many classes, the most frequent mistakes."""
+    counts = confusion_matrix(codes, np.argmax(p, axis=1), labels=order)
+    names = [str(label) for label in classes[order]]
     if len(classes) <= LISTED:
         rows = [(name, *map(str, row)) for name, row in zip(names, counts, strict=True)]
         return _table(["class \\ predicted", *names], rows)
     mistakes = counts - np.diag(np.diag(counts))
-    order = [divmod(int(i), len(classes)) for i in np.argsort(-mistakes, axis=None, kind="stable")[:LISTED]]
-    rows = [(names[i], names[j], str(mistakes[i, j])) for i, j in order if mistakes[i, j]]
+    worst = [divmod(int(i), len(classes)) for i in np.argsort(-mistakes, axis=None, kind="stable")[:LISTED]]
+    rows = [(names[i], names[j], str(mistakes[i, j])) for i, j in worst if mistakes[i, j]]
     return _table(["class", "taken for", "rows"], rows) if rows else "<p>None.</p>"
 
 
 def _features(model: BaseEstimator, X: MatrixLike, codes: np.ndarray) -> str:
     """Bars of how much the mean log probability of some rows' labels falls if a feature is shuffled among them."""
     rng, p, X = np.random.default_rng(0), model.n_features_in_, model._rows(X)
-    n_some = SHUFFLED // p
-    if n_some < LEAST_ROWS:
+    if SHUFFLED // p < LEAST_ROWS:
         return f"<p>With {p} features it would take long to find out.</p>"
-    some = rng.permutation(X.shape[0])[:n_some]
+    some = rng.permutation(X.shape[0])[: SHUFFLED // p]
     rows, places = np.asarray(dense(X[some])), (np.arange(len(some)), codes[some])
     features = model._encoding.features_of(rows.shape[1])
     unshuffled, falls = model._log_proba(rows)[places], np.empty((p, len(some)))
@@ -218,17 +230,19 @@ def _features(model: BaseEstimator, X: MatrixLike, codes: np.ndarray) -> str:
         shuffled[:, of_feature] = rng.permutation(rows[:, of_feature])
         falls[j] = unshuffled - model._log_proba(shuffled)[places]
     fall, names = np.mean(falls, axis=1), feature_names(model)
-    order = np.argsort(-fall, kind="stable")[:LISTED]
-    widths = 100.0 * np.maximum(fall, 0.0) / max(np.max(fall), np.finfo(float).tiny)
+    matters = fall > 2.0 * np.std(falls, axis=1) / np.sqrt(max(len(some) - 1, 1))
+    order = np.lexsort((-fall, ~matters))[:LISTED]
+    longest = np.max(fall, where=matters, initial=0.0)
     bars = "".join(
-        f'<tr><td>{escape(names[j])}</td><td><div class="bar" style="width: {widths[j]:.1f}%"></div></td>'
-        f'<td class="number">{fall[j]:.3f}{_error(falls[j])}</td></tr>'
+        f"<tr><td>{escape(names[j])}</td><td>"
+        + (f'<div class="bar" style="width: {fall[j] / longest:.1%}"></div>' if matters[j] else "could be chance")
+        + f'</td><td class="number">{fall[j]:.3f}{_error(falls[j])}</td></tr>'
         for j in order
     )
     return (
         f'<table class="bars">{bars}</table><p>How much worse the predictions of {len(some)} test rows become (nats a '
-        "row, with standard errors) if the feature's values are shuffled among them. A feature matters if its "
-        f"number exceeds twice its standard error (after ±). {len(order)} of {p} features are shown; if they have no "
+        "row) if the feature's values are shuffled among them. Without a bar the number is below twice its standard "
+        f"error (after ±), and noise gives such numbers, too. {len(order)} of {p} features are shown; if they have no "
         "names, they are numbered from 0.</p>"
     )
 

@@ -25,13 +25,8 @@ SMALL_SHARE = 0.01
 # A full process of so many rows is fitted in a second (docs/benchmarks.md).
 FEW_ROWS = 1000
 
-SCORE_NAMES = {
-    "error": "error",
-    "nll": "mean NLL (nats)",
-    "brier": "Brier score",
-    "auc": "AUC",
-    "ece": "calibration error (ECE)",
-}
+NLL, ECE = "mean NLL (nats)", "calibration error (ECE)"
+SCORE_NAMES = {"error": "error", "nll": NLL, "brier": "Brier score", "auc": "AUC", "ece": ECE}
 # The scores that are sums or averages over the classes where there are more than two.
 SEVERAL_NAMES = {**SCORE_NAMES, "brier": "Brier score (0 to 2)", "auc": "AUC (one-vs-rest mean)"}
 
@@ -69,8 +64,7 @@ def feature_names(model: BaseEstimator) -> list[str]:
 
 def features_that_matter(model: BaseEstimator) -> tuple[Rows, list[str]]:
     """The features with the largest Shapley values, and sentences on what to try next."""
-    rows, to_try = [], []
-    names = feature_names(model)
+    rows, to_try, names = [], [], feature_names(model)
     try:
         size, std = relevance(model)
         if len(size) and np.any(size):

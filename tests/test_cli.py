@@ -308,4 +308,4 @@ def test_the_demonstration_prints_scores_of_three_models_and_writes_a_page(xgpc,
     assert ours < 0.7 * trees
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.count("<figcaption>") == 12
-    assert all(name in page for name in ("GPClassifier", "logistic regression", "boosted trees"))
+    assert all(name in page for name in ("GPClassifier", "logistic regression", "boosted trees", "pixel_2_5"))

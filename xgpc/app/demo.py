@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from importlib.util import find_spec
 from time import perf_counter
 
 import numpy as np
@@ -33,12 +34,13 @@ OURS = f"xgpc, {N_NEIGHBORS} neighbours"
 def demo(arguments: argparse.Namespace) -> None:
     """Fit three models to several splits of the digits; print their scores, and write a page on the first split."""
     check_output(arguments.html)
-    pixels, digits = load_digits(return_X_y=True)
+    # A data frame has names of the pixels, which are pixel_ROW_COLUMN.
+    pixels, digits = load_digits(return_X_y=True, as_frame=find_spec("pandas") is not None)
     results: dict[str, list[dict[str, float]]] = {}
     # The first split is the last to be fitted, so that its models are there afterwards.
     for k in reversed(range(SPLITS)):
         X, X_test, y, y_test = train_test_split(
-            pixels, digits, train_size=TRAINING_ROWS, stratify=digits, random_state=arguments.seed + k
+            pixels, np.asarray(digits), train_size=TRAINING_ROWS, stratify=digits, random_state=arguments.seed + k
         )
         models: dict[str, BaseEstimator] = {
             OURS: GPClassifier(n_neighbors=N_NEIGHBORS, random_state=arguments.seed, n_jobs=-1),
@@ -62,16 +64,13 @@ def demo(arguments: argparse.Namespace) -> None:
     log_p = ours.predict_log_proba(X_test)
     top, is_wrong = np.max(np.exp(log_p), axis=1), ours.classes_[np.argmax(log_p, axis=1)] != y_test
     order = np.argsort(top, kind="stable")
-    unsure = order[: len(order) // 10]
     print(f"What GPClassifier(n_neighbors={N_NEIGHBORS}) adds, in the first split:")
-    print(
-        f"- Probabilities: {np.mean(~is_wrong):.1%} of the predicted digits are right; it expected {np.mean(top):.1%}."
-    )
-    share = f"{np.sum(is_wrong[unsure])} of {np.sum(is_wrong)} mistakes"
+    print(f"- Probabilities: {np.mean(~is_wrong):.1%} of the predictions are right; it expected {np.mean(top):.1%}.")
+    share = f"{np.sum(is_wrong[order[: len(order) // 10]])} of {np.sum(is_wrong)} mistakes"
     print(f"- Uncertainty: {share} are in the tenth of the rows that the model is least sure of.")
     print(f"- Where to measure next: the least sure test rows are {', '.join(map(str, order[:5]))}.")
     others = other_predictions(ours, X_test, models)
-    page = report(ours, X_test, log_p, y_test, others, _drawn(X_test, y_test, order, ours, log_p))
+    page = report(ours, X_test, log_p, y_test, others, _drawn(np.asarray(X_test), y_test, order, ours, log_p))
     with output(arguments.html) as file:
         file.write(page.encode())
     print(f"Page with pictures, for a browser: {arguments.html}")

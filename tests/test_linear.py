@@ -203,10 +203,8 @@ def test_predictions_agree_with_each_other(likelihood):
 def test_the_joint_covariance_is_that_of_the_coefficients(n_rows, kind):
     """Also away from the span of the training rows, where the coefficients have their prior."""
     each = np.r_[:n_rows]
-    model, far = (
-        fit(kind(X[each]), np.arange(n_rows) % 2, prior_variance=0.5),
-        np.vstack([X[:4], 9.0 * X[5:7], X[:1], np.eye(X.shape[1])]),
-    )
+    model = fit(kind(X[each]), np.arange(n_rows) % 2, prior_variance=0.5)
+    far = np.vstack([X[:4], 9.0 * X[5:7], X[:1], np.eye(X.shape[1])])
     rows = np.column_stack([far, np.ones(len(far))])
     mean, covariance = model.predict_latent(kind(far), return_cov=True)
     np.testing.assert_array_equal(mean, model.predict_latent(kind(far))[0])

@@ -148,8 +148,7 @@ def test_many_classes_have_a_list_of_mistakes():
 
 
 def test_classes_in_order_stay_in_order():
-    X, y = make_moons(60, noise=0.3, random_state=0)
-    names = np.array(["low", "medium", "high"])
+    (X, y), names = make_moons(60, noise=0.3, random_state=0), np.array(["low", "medium", "high"])
     grade = names[y + (X[:, 0] > 0.0)]
     model = quietly(GPOrdinalClassifier(max_iter=5, random_state=0), X, grade, classes=names)
     page, predicted = Page(model.report(X, grade)), model.predict(X)

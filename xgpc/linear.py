@@ -185,8 +185,7 @@ class BayesianLinearClassifier(LatentClassifier):
         b = prior.scale * q.w[0]
         self.coef_ = prior.span.coefficients(b[: prior.d])[None]
         self.intercept_ = b[prior.d :] if self.fit_intercept else np.zeros(1)
-        messages = self._doubts(prior)
-        if messages:
+        if messages := self._doubts(prior):
             warn_user("\n".join(messages), ConvergenceWarning)
 
     def _doubts(self, prior: LinearPrior) -> list[str]:
@@ -229,17 +228,14 @@ class BayesianLinearClassifier(LatentClassifier):
             return [prior(float(self.prior_variance), 0.0, 0.0)]
         if not largest:
             return [prior(1.0, 0.0, 0.0)]
-        squares = np.zeros(d)
-        shares = weight / np.sum(weight)
+        squares, shares = np.zeros(d), weight / np.sum(weight)
         for i in range(0, X.shape[0], BLOCK_ROWS):
             a = X[i : i + BLOCK_ROWS].astype(np.float64) / largest
             squares += shares[i : i + BLOCK_ROWS] @ (a.power(2) if issparse(a) else a**2)
         units = [float(np.sum(squares)) * largest**2, d * float(np.median(squares[squares > 0.0])) * largest**2]
         few_are_large = 0.0 < LARGE_FEATURES * units[1] < units[0]
-        low, high = np.log(LATENT_VARIANCE_BOUNDS)
-        return [
-            prior(START_VARIANCE / unit, low - np.log(unit), high - np.log(unit)) for unit in units[: 1 + few_are_large]
-        ]
+        log_range = np.log(LATENT_VARIANCE_BOUNDS)
+        return [prior(START_VARIANCE / unit, *(log_range - np.log(unit))) for unit in units[: 1 + few_are_large]]
 
     @property
     def coef_covariance_(self) -> np.ndarray:

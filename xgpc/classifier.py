@@ -32,6 +32,9 @@ FIRST_BATCH = "In the first batch there is nothing to forget, and inducing point
 class GPClassifier(PosteriorClassifier):
     """Sparse variational Gaussian process classifier.
 
+    ``GPClassifier().fit(X, y)`` needs no settings: X (n, d) is an array of numbers, a sparse matrix or a table, and y
+    (n,) has two or more different labels. All else is learned, and every parameter has a default.
+
     One latent function (with several classes, one per class) has a Gaussian process prior, and a likelihood turns its
     values into class probabilities. A normal distribution of the values at ``m`` inducing points approximates the
     posterior. The fit uses natural gradients: its time is linear in the number of rows, and there is no learning rate

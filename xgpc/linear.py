@@ -62,6 +62,8 @@ class BayesianLinearClassifier(LatentClassifier):
 
     The latent function is f(x) = coef . x + intercept with normal priors. As in ``GPClassifier``, a normal density of
     full covariance approximates the posterior. There are no inducing points, and time is linear in the number of rows.
+    There is no ``save``, ``summary``, ``report``, ``decisions_``, ``fit_batches`` or ``partial_fit``: pickle saves the
+    classifier, and ``GPClassifier.report`` compares it as one of ``others``.
 
     Parameters
     ----------

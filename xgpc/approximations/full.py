@@ -25,6 +25,7 @@ from .._kernels import InducingKernel, KernelGradient
 from ..kernels.spec import KernelSpec
 from ..ranges import small_is_zero
 from ..rows.block import Block
+from ..rows.coinciding import first_of_each
 from ..rows.executor import on_threads, parts_of
 from ..statistics import AnySites
 from .base import (
@@ -48,12 +49,8 @@ LEAST_EXPLAINED = 1e-3
 
 def places_among(Z: np.ndarray, X: np.ndarray) -> np.ndarray:
     """Which of the distinct rows Z (n, d) each row of X (r, d) is equal to, (r,)."""
-    n = len(Z)
-    number = np.unique(np.vstack([Z, X]), axis=0, return_inverse=True)[1].ravel()
-    place = np.full(len(number), -1, dtype=np.intp)
-    place[number[:n]] = np.arange(n)
-    places = place[number[n:]]
-    if np.any(places < 0):
+    places = first_of_each(np.vstack([Z, X]), np.zeros(len(Z) + len(X)))[len(Z) :]
+    if np.any(places >= len(Z)):
         raise ValueError("A row is not in the training data: take FullPosterior.anywhere.")
     return places
 

@@ -14,6 +14,10 @@ class Tree:
     def of_rows(self, first: int, last: int, k: int) -> np.ndarray: ...
 
 class Neighbourhoods:
+    support: tuple[np.ndarray, np.ndarray, np.ndarray]
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray]
+    sites: np.ndarray | tuple[np.ndarray, np.ndarray]
+    index: np.ndarray
     def __init__(
         self,
         kernel: InducingKernel,

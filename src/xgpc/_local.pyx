@@ -121,8 +121,9 @@ cdef class Neighbourhoods:
     first so many. For ``blocks`` (r + 8, (k + 1) (k + 2) / 2) see local.h.
     """
     cdef xg_local_kernel kernel
-    cdef xg_local_support support
-    cdef xg_local_rows rows
+    cdef readonly object support, rows, sites, index
+    cdef xg_local_support _support
+    cdef xg_local_rows _rows
     cdef object _alive
     cdef InducingKernel _kernel
 
@@ -138,22 +139,21 @@ cdef class Neighbourhoods:
                              f"the rows, index and n_earlier must be {expected}; got {shapes}.")
         if blocks is not None and (blocks.shape[0] != r + 8 or 2 * blocks.shape[1] != (k + 1) * (k + 2)):
             raise ValueError(f"blocks must be {(r + 8, (k + 1) * (k + 2) // 2)}.")
+        self.support, self.rows, self.sites, self.index = support, rows, sites, index
         self._alive, self._kernel = (arrays, blocks), kernel
         cdef const double[:, :, ::1] row_x = rows[0]
         cdef const double[:, ::1] row_a = rows[1]
         cdef const double[::1] row_residual = rows[2]
         cdef const int32_t[:, ::1] near = index
         cdef const int32_t[::1] earlier
-        self.kernel, self.support = local_kernel(kernel), local_support(support, sites)
-        self.rows.n, self.rows.k, self.rows.blocks = r, k, NULL if blocks is None else &blocks[0, 0]
-        self.rows.x = &row_x[0, 0, 0] if F and r else NULL
-        self.rows.a = &row_a[0, 0] if m and r else NULL
-        self.rows.residual = &row_residual[0] if r else NULL
-        self.rows.index = &near[0, 0] if k and r else NULL
-        self.rows.n_earlier = NULL
-        if n_earlier is not None:
-            earlier = n_earlier
-            self.rows.n_earlier = &earlier[0]
+        self.kernel, self._support = local_kernel(kernel), local_support(support, sites)
+        self._rows.n, self._rows.k, self._rows.blocks = r, k, NULL if blocks is None else &blocks[0, 0]
+        self._rows.x = &row_x[0, 0, 0] if F and r else NULL
+        self._rows.a = &row_a[0, 0] if m and r else NULL
+        self._rows.residual = &row_residual[0] if r else NULL
+        self._rows.index = &near[0, 0] if k and r else NULL
+        earlier = np.empty(0, dtype=np.int32) if n_earlier is None else n_earlier
+        self._rows.n_earlier = NULL if n_earlier is None else &earlier[0]
 
     def condition(self, Py_ssize_t first, Py_ssize_t last, out):
         """Write the conditionals of the rows first, ..., last - 1 given each set of neighbours; see local.h.
@@ -161,9 +161,9 @@ cdef class Neighbourhoods:
         ``out`` has for each set arrays b (C, s, m), variance and mean (C, s), and gamma (C, s, k) or (C, s, 0): b, and
         the others, for all rows or for these rows alone.
         """
-        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, self.rows.k))
+        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self._support, self._rows.k))
         cdef xg_local_conditional sets[2]
-        cdef xg_local_rows rows = self.rows
+        cdef xg_local_rows rows = self._rows
         if len(out) == 1:
             rows.n_earlier = NULL
         for i, (b, variance, mean, gamma) in enumerate(out):
@@ -172,13 +172,13 @@ cdef class Neighbourhoods:
             sets[i].b, sets[i].gamma = start_of_all(b), start_of_all(gamma)
             sets[i].variance, sets[i].mean = start_of(variance), start_of(mean)
         with nogil:
-            xg_local_condition(&self.kernel, &self.support, &rows, first, last, &scratch[0], sets, NULL)
+            xg_local_condition(&self.kernel, &self._support, &rows, first, last, &scratch[0], sets, NULL)
 
     cdef Py_ssize_t first_row(self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t n) except -1:
         # The row that arrays of n rows begin with.
-        if n not in (self.rows.n, last - first) or not 0 <= first <= last <= self.rows.n:
-            raise ValueError(f"Arrays must have all {self.rows.n} rows or {last - first}; got {n}.")
-        return 0 if n == self.rows.n else first
+        if n not in (self._rows.n, last - first) or not 0 <= first <= last <= self._rows.n:
+            raise ValueError(f"Arrays must have all {self._rows.n} rows or {last - first}; got {n}.")
+        return 0 if n == self._rows.n else first
 
     def vjp(self, Py_ssize_t first, Py_ssize_t last, given, out, double[:, ::1] d_a, double[::1] d_diagonal):
         """Gradients by the inputs, from those by conditionals of the rows first, ..., last - 1; see local.h.
@@ -188,9 +188,9 @@ cdef class Neighbourhoods:
         d_linear (C, s, k) of these rows to be written, as have ``d_a`` (s, m) and ``d_diagonal`` (s,). Returns the sums
         over these rows by the kernel's terms, shapes and scales.
         """
-        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self.support, self.rows.k))
+        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self._support, self._rows.k))
         cdef xg_local_gradient gradient
-        cdef xg_local_rows rows = self.rows
+        cdef xg_local_rows rows = self._rows
         cdef Py_ssize_t F = self.kernel.n_factors
         # One more than there are factors: there may be none.
         sums = np.zeros(self.kernel.n_terms), np.zeros(F + 1), np.zeros((F + 1, self.kernel.n_features))
@@ -207,7 +207,7 @@ cdef class Neighbourhoods:
         gradient.d_a, gradient.d_diagonal = start_of(d_a), &d_diagonal[0]
         gradient.terms, gradient.shapes, gradient.scales = &terms[0], &shapes[0], &scales[0, 0]
         with nogil:
-            xg_local_condition(&self.kernel, &self.support, &rows, first, last, &scratch[0], NULL, &gradient)
+            xg_local_condition(&self.kernel, &self._support, &rows, first, last, &scratch[0], NULL, &gradient)
         return sums[0], sums[1][:F], sums[2][:F]
 
     def spread(self, Py_ssize_t first, Py_ssize_t last, pulled, double[:, ::1] d_a, double[::1] d_diagonal,
@@ -219,11 +219,11 @@ cdef class Neighbourhoods:
         cdef xg_scatter_rows rows
         cdef xg_scatter_sums sums
         cdef xg_local_pulled sets[2]
-        rows.n, rows.k, rows.m, rows.n_classes = last - first, self.rows.k, self.support.m, self.support.n_classes
-        rows.n_sets, rows.index, rows.set = len(pulled), self.rows.index + first * self.rows.k, sets
+        rows.n, rows.k, rows.m, rows.n_classes = last - first, self._rows.k, self._support.m, self._support.n_classes
+        rows.n_sets, rows.index, rows.set = len(pulled), self._rows.index + first * self._rows.k, sets
         for i, arrays in enumerate(pulled):
             sets[i] = outputs_of(arrays)
-        sums.n, sums.a, sums.diagonal = self.support.n, start_of(d_a), &d_diagonal[0]
+        sums.n, sums.a, sums.diagonal = self._support.n, start_of(d_a), &d_diagonal[0]
         sums.precision, sums.linear = start_of(d_precision), start_of(d_linear)
         with nogil:
             xg_scatter_add(&rows, &sums)

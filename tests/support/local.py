@@ -109,7 +109,7 @@ class Problem:
     def predicted(self, T):
         """Means and variances (C, r) of latent values at new rows."""
         rows = local_rows(self.executor, self.prior, T)
-        return predicted(Neighbourhoods(self.prior.core, self.rows, self.sites, rows, self.neighbours_of(T)), self.q)
+        return predicted(Neighbourhoods(self.prior.core, self.rows, rows, self.sites, self.neighbours_of(T)), self.q)
 
     def score_of(self, T, y, weight=None, **options):
         """The score of held-out rows at the problem's sites."""

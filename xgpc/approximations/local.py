@@ -113,7 +113,7 @@ class LocalPosterior(Value):
         """Rows of X (r, d), and their neighbours."""
         index, rows = self.neighbours.of(X, self.n_neighbors), local_rows(Executor(), self.prior, X)
         sites = self.precision, self.linear
-        return Neighbourhoods(self.prior.core, self.whitened_rows, sites, rows, index, n_earlier)
+        return Neighbourhoods(self.prior.core, self.whitened_rows, rows, sites, index, n_earlier)
 
     @small_is_zero
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:

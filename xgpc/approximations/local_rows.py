@@ -16,7 +16,6 @@ from scipy.sparse import csr_array
 from .. import _engine, _local
 from .._kernels import FAMILIES, InducingKernel
 from ..kernels.factors import AXIS_FAMILIES
-from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_of
 from ..rows.neighbours import Metric
 from .sparse import SparsePrior
@@ -110,18 +109,8 @@ class Conditional(NamedTuple):
 class Neighbourhoods(_local.Neighbourhoods):
     """Rows to predict, and the training rows near them, ``support``, with their sites; see the compiled class."""
 
-    def __init__(
-        self,
-        core: InducingKernel,
-        support: LocalRows,
-        sites: Sites | tuple[np.ndarray, np.ndarray],
-        rows: LocalRows,
-        index: np.ndarray,
-        n_earlier: np.ndarray | None = None,
-        blocks: np.ndarray | None = None,
-    ):
-        super().__init__(core, support, rows, sites, index, n_earlier, blocks)
-        self.support, self.sites, self.rows, self.index = support, sites, rows, index
+    support: LocalRows
+    rows: LocalRows
 
     def empty(self, n_rows: int, with_gamma: bool = False) -> Conditional:
         """Arrays for the conditionals of so many rows."""

@@ -61,7 +61,7 @@ class Local:
         return cls(executor, labels, prior, rows, *ordered_index, site, blocks_for(*ordered_index[0].shape))
 
     def neighbourhoods(self, sites: Sites) -> Neighbourhoods:
-        return Neighbourhoods(self.prior.core, self.rows, sites, self.rows, self.index, self.n_earlier, self.blocks)
+        return Neighbourhoods(self.prior.core, self.rows, self.rows, sites, self.index, self.n_earlier, self.blocks)
 
     def by_parts(self, function: Callable[[slice], Pair]) -> np.ndarray:
         """Two arrays (2, C, n), joined from those that a function makes for parts of the rows."""

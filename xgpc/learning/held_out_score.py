@@ -83,7 +83,7 @@ class HeldOutScore:
         # The gradient reads the neighbourhoods' covariances again.
         sweep, blocks = Sweep.of(local, self.sites, keep_b=True), blocks_for(*self.held_out_index.shape)
         held_out_rows = local_rows(executor, prior, self.held_out.X)
-        at = Neighbourhoods(prior.core, local.rows, sweep.sites(), held_out_rows, self.held_out_index, blocks=blocks)
+        at = Neighbourhoods(prior.core, local.rows, held_out_rows, sweep.sites(), self.held_out_index, blocks=blocks)
         y, weight = self.held_out.y, self.held_out.weight
         share = weight / np.sum(weight)
 

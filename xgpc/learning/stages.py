@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -270,9 +269,8 @@ class Learner:
         if not splits:
             return outcome.point, scores_of(part, outcome.point, are_learned=True)
         # Rows that are left out one at a time would ignore groups and a splitter.
-        unfitted, silent_options = replace(start, q=None), replace(options, history=History())
-        learned = partial(self.optimized, candidate=unfitted, options=silent_options)
-        return outcome.point, scores_of_splits(part, splits, lambda support: learned(support).point)
+        unfitted, silent = replace(start, q=None), replace(options, history=History())
+        return outcome.point, scores_of_splits(part, splits, lambda rows: self.optimized(rows, unfitted, silent).point)
 
     def comparable(self, outcome: Outcome) -> float:
         """The bound plus log prior on the last stage's rows, so that results from other rows can be compared."""

@@ -167,7 +167,8 @@ class LocalPosterior(Value):
         these each row has (r, k), and with which weights, as C sparse matrices."""
         with single_threaded_blas(), Threads(n_jobs) as executor:
             local = self.at(X)
-            conditional = local.conditional(executor)
+            conditional = local.empty(len(X), with_gamma=True)
+            executor.each(lambda rows: local.condition(rows.start, rows.stop, [conditional]), parts_of(len(X)))
         seen, places = np.unique(local.index, return_inverse=True)
         places, X_seen = places.reshape(local.index.shape), np.asarray(self.X[seen], dtype=np.float64)
         return local, conditional, seen, X_seen, places, neighbour_matrices(places, conditional.gamma, len(seen))

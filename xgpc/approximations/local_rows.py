@@ -117,12 +117,6 @@ class Neighbourhoods(_local.Neighbourhoods):
         k, m, C = self.index.shape[1] if with_gamma else 0, self.support.a.shape[1], len(self.sites[0])
         return Conditional(*map(np.empty, ((C, n_rows, m), (C, n_rows), (C, n_rows), (C, n_rows, k))))
 
-    def conditional(self, executor: Executor) -> Conditional:
-        """The conditionals of all rows by all neighbours; O(k^2 (m + d) + C (k^3 + k m)) a row."""
-        result = self.empty(len(self.index), with_gamma=True)
-        executor.each(lambda rows: self.condition(rows.start, rows.stop, [result]), parts_of(len(self.index)))
-        return result
-
 
 @dataclass(frozen=True)
 class Coefficients:

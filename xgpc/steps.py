@@ -141,14 +141,14 @@ def _fit(
     mean_of_rows, spread, is_rounding = mean_and_spread(source)
     if np.any(is_rounding):
         names = listed([columns.described[j] for j in np.flatnonzero(is_rounding)])
-        told = "Features whose values differ by less than 1e-12 of their size (5e-7 in single precision) or by 1e-292"
-        run.history.add(decision=f"{told} count as constant, as after rounding: {names}. Standardise them if need be.")
+        beginning = "Features whose values differ by less than 1e-12 of their size (5e-7 in single precision) or by 1e-292"
+        run.history.add(decision=f"{beginning} count as constant, as after rounding: {names}. Standardise them if need be.")
     columns = columns._replace(encoding=encoding, mean=mean_of_rows, spread=spread)
     stream = None if all_rows is None else all_rows[1](replace(all_rows[0], labels=labels, encoding=encoding))
     n_rows = (stream or source).n_rows
     if not config.has_batches(n_rows) and (config.batch_size or not is_name(config.learning_rate, ("adaptive",))):
-        told = f"batch_size={config.batch_size} and learning_rate={config.learning_rate!r} are not followed"
-        run.history.add(decision=f"{told}: mini-batches need a batch_size below the number of rows, {n_rows}.")
+        beginning = f"batch_size={config.batch_size} and learning_rate={config.learning_rate!r} are not followed"
+        run.history.add(decision=f"{beginning}: mini-batches need a batch_size below the number of rows, {n_rows}.")
     hold_out = HoldOut(groups, config.held_out_split, rows.y, run.random_state)
     of_classes = classes, class_totals, weights_of_classes(config.class_weight, classes, n_each)
     seed = int(seed_of_keys(run.random_state)[0])

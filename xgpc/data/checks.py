@@ -319,6 +319,8 @@ def weights_of_classes(class_weight: ClassWeight | None, classes: np.ndarray, co
     if isinstance(class_weight, str) and class_weight == "balanced":
         shares = counts * (np.count_nonzero(counts) / np.sum(counts))
         return np.divide(1.0, shares, out=np.ones(len(shares)), where=shares > 0.0)
+    if class_weight is None:
+        return np.ones(len(classes))
     weight = compute_class_weight(class_weight, classes=classes, y=classes)
     if not np.all((weight > 0.0) & np.isfinite(weight)):
         raise ValueError(f"class_weight must be positive and finite; got {class_weight!r}.")

@@ -141,8 +141,10 @@ def _fit(
     mean_of_rows, spread, is_rounding = mean_and_spread(source)
     if np.any(is_rounding):
         names = listed([columns.described[j] for j in np.flatnonzero(is_rounding)])
-        beginning = "Features whose values differ by less than 1e-12 of their size (5e-7 in single precision) or by 1e-292"
-        run.history.add(decision=f"{beginning} count as constant, as after rounding: {names}. Standardise them if need be.")
+        run.history.add(
+            decision="Features whose values differ by less than 1e-12 of their size (5e-7 in single precision) or by "
+            f"1e-292 count as constant, as after rounding: {names}. Standardise them if need be."
+        )
     columns = columns._replace(encoding=encoding, mean=mean_of_rows, spread=spread)
     stream = None if all_rows is None else all_rows[1](replace(all_rows[0], labels=labels, encoding=encoding))
     n_rows = (stream or source).n_rows

@@ -172,7 +172,7 @@ class Table(NamedTuple):
 
 def is_frame(X: object) -> bool:
     """Return whether X is a data frame (pandas, polars, ...), or a table or batch of Arrow."""
-    return nw.dependencies.is_into_dataframe(X) or _is_arrow_batch(X)
+    return not isinstance(X, np.ndarray) and (nw.dependencies.is_into_dataframe(X) or _is_arrow_batch(X))
 
 
 def _is_arrow_batch(X: object) -> bool:

@@ -159,11 +159,12 @@ def test_a_typing_error_in_a_number_is_named(tmp_path, model, run):
         status, _, err = run("fit", written(frame[[*columns, "y"]], path), "--target", "y", "--model", model, *OPTIONS)
         assert status == 0
         assert "levels" not in err
-        status, out, err = run("predict", model, written(typed[columns], path))
-        assert (status, out, err.count("\n")) == (2, "", 1)
-        assert "'13o4'" in err
-        assert "row 7" in err
-        assert "Row 0 is row 1 below the header." in err
+        data = written(typed[[*columns, "y"]], path)
+        for command in (["predict", model, data], ["evaluate", model, data, "--target", "y"]):
+            status, out, err = run(*command)
+            assert (status, out, err.count("\n")) == (2, "", 1)
+            for words in ("'13o4'", "row 7", "Row 0 is row 1 below the header."):
+                assert words in err
     status, _, err = run("fit", written(typed, path), "--target", "y", "--model", model, *OPTIONS)
     assert status == 0
     assert "warning: The column 'pay' has 120 levels, because the text '13o4' in row 7 is no number" in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from time import perf_counter
@@ -83,6 +84,16 @@ def _features(model: GPClassifier) -> dict[str, bool]:
     return {name: column is not None and column.has_text for name, column in columns}
 
 
+@contextmanager
+def _rows_after(n_rows: int) -> Iterator[None]:
+    """Say in errors, which count a batch's rows from 0, where the batch begins."""
+    try:
+        yield
+    except ValueError as error:
+        error.add_note(f"Row 0 is row {n_rows + 1} below the header.")
+        raise
+
+
 def predict(arguments: argparse.Namespace) -> None:
     """Write predictions for the rows of a file."""
     if arguments.output is not None:
@@ -106,12 +117,9 @@ def _predictions(
     kind, n_rows = pa.array(model.classes_.tolist()).type, 0
     for batch in batches(rows, [*features, *kept]):
         X = batch.select(features)
-        try:
+        with _rows_after(n_rows):
             probability = model.predict_proba(X)
             mean, variance = model.predict_latent(X)
-        except ValueError as error:
-            error.add_note(f"Row 0 is row {n_rows + 1} below the header.")
-            raise
         predicted = model.classes_[np.argmax(probability, axis=1)].tolist()
         latents = [""] if mean.ndim == 1 else [f"_{name}" for name in model.classes_]
         names = ["prediction", *(f"probability_{name}" for name in model.classes_)]
@@ -138,7 +146,8 @@ def evaluate(arguments: argparse.Namespace) -> None:
             labels += batch[target].to_pylist()
             X = batch.select(features)
             first_batch = X if first_batch is None else first_batch
-            log_p.append(model.predict_log_proba(X))
+            with _rows_after(len(labels) - len(X)):
+                log_p.append(model.predict_log_proba(X))
     if not labels:
         raise ValueError(f"{arguments.data!r} has no rows: there are no predictions to compare.")
     log_probability = np.concatenate(log_p)

@@ -10,8 +10,6 @@ cdef void gemm_sums(Py_ssize_t n, Py_ssize_t m, Py_ssize_t classes, const double
                     Py_ssize_t stride, double* sums) noexcept nogil
 cdef void gemm_inner(Py_ssize_t n, Py_ssize_t m, Py_ssize_t d, const double* a, const double* x,
                      double* c) noexcept nogil
-cdef void trmm(const char* side, const char* of_lower, Py_ssize_t n, Py_ssize_t m, const double* lower,
-               double* b) noexcept nogil
 cdef void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil
 cdef void trmm_lower(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil
 cdef void trmm_lower_right(Py_ssize_t m, const double* lower, double* b) noexcept nogil
@@ -19,7 +17,6 @@ cdef void add_syrk_lower(Py_ssize_t n, Py_ssize_t m, double alpha, const double*
 cdef int potrf_lower(Py_ssize_t m, double* a) noexcept nogil
 cdef int trtri_lower(Py_ssize_t m, double* a) noexcept nogil
 cdef double dot(Py_ssize_t n, const double* x, const double* y) noexcept nogil
-cdef void trmv(const char* of_lower, Py_ssize_t m, const double* lower, double* x) noexcept nogil
 cdef void trmv_lower(Py_ssize_t m, const double* lower, double* x) noexcept nogil
 cdef void trmv_upper(Py_ssize_t m, const double* lower, double* x) noexcept nogil
 cdef int lauum_lower(Py_ssize_t m, double* a) noexcept nogil

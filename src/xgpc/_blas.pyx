@@ -15,30 +15,25 @@ cdef void gemm(const char* of_a, const char* of_b, Py_ssize_t n, Py_ssize_t m, P
     cython_blas.dgemm(<char*>of_a, <char*>of_b, &rows, &columns, &inner, &one, <double*>a, &lda, <double*>b, &ldb,
                       &beta, c, &ldc)
 
-
 cdef void gemm_tile(Py_ssize_t n, Py_ssize_t m, Py_ssize_t k, const double* a, const double* b, bint transposed,
                     double* c) noexcept nogil:
     # tile c (n, m) = tile a (n, k) times b (k, m), or b^T with b (m, k) if transposed
     gemm(b"N", b"N" if transposed else b"T", n, m, k, a, n, b, k if transposed else m, 0.0, c, n)
-
 
 cdef void gemm_products(Py_ssize_t n, Py_ssize_t m, Py_ssize_t classes, const double* a, const double* w,
                         double* products, Py_ssize_t stride) noexcept nogil:
     # products (classes, n), rows ``stride`` apart, = w (classes, m) times tile a (n, m)^T
     gemm(b"N", b"N", n, classes, m, a, n, w, m, 0.0, products, stride)
 
-
 cdef void gemm_sums(Py_ssize_t n, Py_ssize_t m, Py_ssize_t classes, const double* a, const double* values,
                     Py_ssize_t stride, double* sums) noexcept nogil:
     # sums (classes, m) += values (classes, n), rows ``stride`` apart, times tile a (n, m)
     gemm(b"T", b"N", m, classes, n, a, n, values, stride, 1.0, sums, m)
 
-
 cdef void gemm_inner(Py_ssize_t n, Py_ssize_t m, Py_ssize_t d, const double* a, const double* x,
                      double* c) noexcept nogil:
     # c (m, d) += tile a (n, m)^T tile x (n, d)
     gemm(b"T", b"N", d, m, n, x, n, a, n, 1.0, c, d)
-
 
 cdef void trmm(const char* side, const char* of_lower, Py_ssize_t n, Py_ssize_t m, const double* lower,
                double* b) noexcept nogil:
@@ -47,21 +42,17 @@ cdef void trmm(const char* side, const char* of_lower, Py_ssize_t n, Py_ssize_t 
     cython_blas.dtrmm(<char*>side, b"U", <char*>of_lower, b"N", &rows, &columns, &one, <double*>lower, &columns, b,
                       &rows)
 
-
 cdef void trmm_lower_t(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil:
     # tile b (n, m) <- b lower^T
     trmm(b"R", b"N", n, m, lower, b)
-
 
 cdef void trmm_lower(Py_ssize_t n, Py_ssize_t m, const double* lower, double* b) noexcept nogil:
     # tile b (n, m) <- b lower; as a row-major (m, n) it is lower^T b
     trmm(b"R", b"T", n, m, lower, b)
 
-
 cdef void trmm_lower_right(Py_ssize_t m, const double* lower, double* b) noexcept nogil:
     # b (m, m) <- b lower
     trmm(b"L", b"N", m, m, lower, b)
-
 
 cdef void add_syrk_lower(Py_ssize_t n, Py_ssize_t m, double alpha, const double* a, double* c) noexcept nogil:
     # lower triangle of c (m, m) += alpha a^T a, tile a (n, m)
@@ -69,13 +60,11 @@ cdef void add_syrk_lower(Py_ssize_t n, Py_ssize_t m, double alpha, const double*
     cdef double one = 1.0
     cython_blas.dsyrk(b"U", b"T", &columns, &rows, &alpha, <double*>a, &rows, &one, c, &columns)
 
-
 cdef int potrf_lower(Py_ssize_t m, double* a) noexcept nogil:
     # lower triangle of a <- its Cholesky factor; returns LAPACK's info
     cdef int size = <int>m, info = 0
     cython_lapack.dpotrf(b"U", &size, a, &size, &info)
     return info
-
 
 cdef int trtri_lower(Py_ssize_t m, double* a) noexcept nogil:
     # lower triangle of a <- its inverse; returns LAPACK's info
@@ -83,26 +72,21 @@ cdef int trtri_lower(Py_ssize_t m, double* a) noexcept nogil:
     cython_lapack.dtrtri(b"U", b"N", &size, a, &size, &info)
     return info
 
-
 cdef double dot(Py_ssize_t n, const double* x, const double* y) noexcept nogil:
     cdef int size = <int>n, step = 1
     return cython_blas.ddot(&size, <double*>x, &step, <double*>y, &step)
-
 
 cdef void trmv(const char* of_lower, Py_ssize_t m, const double* lower, double* x) noexcept nogil:
     cdef int size = <int>m, step = 1
     cython_blas.dtrmv(b"U", <char*>of_lower, b"N", &size, <double*>lower, &size, x, &step)
 
-
 cdef void trmv_lower(Py_ssize_t m, const double* lower, double* x) noexcept nogil:
     # x <- lower x
     trmv(b"T", m, lower, x)
 
-
 cdef void trmv_upper(Py_ssize_t m, const double* lower, double* x) noexcept nogil:
     # x <- lower^T x
     trmv(b"N", m, lower, x)
-
 
 cdef int lauum_lower(Py_ssize_t m, double* a) noexcept nogil:
     # lower triangle of a <- a^T a for a lower triangular a; returns LAPACK's info

@@ -367,10 +367,8 @@ static void begin(search *s, ptrdiff_t leaf)
     n = s->tree->n - first < XG_LEAF ? s->tree->n - first : XG_LEAF;
     if (s->tree->p < s->tree->d || needed > n)
         return;
-    for (ptrdiff_t row = 0; row < XG_LEAF; row += XG_PANEL) {
+    for (ptrdiff_t row = 0; row < n; row += XG_PANEL) {
         floats sum[VECTORS] = {{0.0f}};
-        if (row >= n)
-            break;
         if (s->tree->power == 1)
             add_keys(1, s->tree->panels + (first + row) * c, s->q, 0, c, sum);
         else

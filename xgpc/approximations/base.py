@@ -324,13 +324,13 @@ class KernelPosterior(Value, PosteriorOperations):
     @small_is_zero
     def marginals(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (r,) or (C, r) of the latent functions, with noise, at the rows of X (r, d)."""
-        predictor, shape = self.anywhere, self.shape
-        starts = range(0, len(X), BLOCK_ROWS)
+        predictor, shape, n = self.anywhere, self.shape, X.shape[0]
+        starts = range(0, n, BLOCK_ROWS)
         blocks = [Block(start, X[start : start + BLOCK_ROWS], NONE, NONE, cache_bytes=0) for start in starts]
         if not blocks:
             return np.empty((*shape, 0)), np.empty((*shape, 0))
         # Threads take as long to start and end as the prediction of some hundred rows.
-        each = map if len(blocks) == 1 or is_small(len(X), predictor) else on_threads(n_jobs)
+        each = map if len(blocks) == 1 or is_small(n, predictor) else on_threads(n_jobs)
         with single_threaded_blas():
             moments = zip(*each(predictor.block_marginals, blocks), strict=True)
         mean, variance = (parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1) for parts in moments)

@@ -20,16 +20,14 @@ def thread_functions(library: LibController) -> tuple[Callable[[], int | None], 
     Those of OpenBLAS are its own: threadpoolctl searches for them in each call, 20 µs for two libraries, and later
     versions let only the thread that set the number set it again, and silently do nothing in others.
     """
+    is_openblas = library.internal_api == "openblas" and library.threading_layer != "openmp"
 
-    def own(verb: str) -> Callable[..., int] | None:
-        names = (f"{prefix}openblas_{verb}_num_threads{suffix}" for prefix, suffix in OPENBLAS)
-        return next((getattr(library.dynlib, name) for name in names if hasattr(library.dynlib, name)), None)
+    def function(verb: str) -> Callable[..., int | None]:
+        names = (f"{prefix}openblas_{verb}_num_threads{suffix}" for prefix, suffix in OPENBLAS if is_openblas)
+        own = (getattr(library.dynlib, name) for name in names if hasattr(library.dynlib, name))
+        return next(own, getattr(library, f"{verb}_num_threads"))
 
-    if library.internal_api == "openblas" and library.threading_layer != "openmp":
-        get, set_number = own("get"), own("set")
-        if get is not None and set_number is not None:
-            return get, set_number
-    return library.get_num_threads, library.set_num_threads
+    return function("get"), function("set")
 
 
 LIMIT = BlasLimit(map(thread_functions, ThreadpoolController().select(user_api="blas").lib_controllers))

@@ -33,8 +33,8 @@ LEAST_DIVISOR = 1e-300
 # precision, the prior is rounded away; this is for a million rows.
 WEIGHT_RANGE = (1e-100, 1e12)
 
-# The sum of so few squares takes a fifth of the time of the two extremes; BLAS has threads for the sum of many, and these
-# keep a processor busy for some time.
+# The sum of so few squares takes a fifth of the time of the two extremes. For the sum of many BLAS wakes its threads,
+# which keep processors busy for some time.
 FEW_VALUES = 1000
 # Rows in memory at a time: the core has 32 bits for the number of a neighbour.
 MOST_ROWS = 2**31 - 1

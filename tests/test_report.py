@@ -90,6 +90,16 @@ def test_the_page_says_whether_probabilities_can_be_trusted(moons):
     assert "the model is too sure" in model.report(X[200:], np.random.default_rng(0).permutation(y[200:]))
 
 
+def test_the_page_says_that_class_weights_move_probabilities_and_that_noise_tells_nothing():
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(400, 2)), random.binomial(1, 0.2, 400)
+    model = quietly(GPClassifier(**FEW | {"class_weight": "balanced"}), X[:200], y[:200])
+    page = model.report(X[200:], y[200:])
+    assert "Not quite: the probabilities of class 1 are too large" in page
+    assert "multiplied by class_weight" in page
+    assert "No: these rows do not show that it is better than the class frequencies." in page
+
+
 def test_rows_that_the_model_is_least_sure_of_come_first(moons):
     model, X, y = moons
     page = Page(model.report(X[200:], y[200:]))

@@ -110,19 +110,19 @@ class Bins(NamedTuple):
 
 
 class Gaps(NamedTuple):
-    """Sums over the rows of each bin of the predicted class's probability: hits minus it, and the variance of a hit."""
+    """Sums over the rows of each bin of a probability: outcomes minus it, and the variance of an outcome."""
 
     hits: np.ndarray
     variance: np.ndarray
 
     @classmethod
-    def of(cls, code: np.ndarray, p: np.ndarray, n_bins: int = 10) -> Self:
+    def of(cls, outcome: np.ndarray, p: np.ndarray, n_bins: int = 10) -> Self:
         # A probability that rounding has put above one would need another bin.
-        confidence = np.minimum(np.max(p, axis=1), 1.0)
-        # Bins are closed on the right, as in the paper of ``expected_calibration_error``.
-        bins = np.ceil(confidence * n_bins).astype(int) - 1
-        hits = np.bincount(bins, (code == np.argmax(p, axis=1)) - confidence, minlength=n_bins)
-        return cls(hits, np.bincount(bins, confidence * (1.0 - confidence), minlength=n_bins))
+        p = np.minimum(p, 1.0)
+        # Bins are closed on the right, as in the paper of ``expected_calibration_error``; the first has 0, too.
+        bins = np.maximum(np.ceil(p * n_bins).astype(int) - 1, 0)
+        hits = np.bincount(bins, outcome - p, minlength=n_bins)
+        return cls(hits, np.bincount(bins, p * (1.0 - p), minlength=n_bins))
 
     def by_chance(self) -> tuple[float, float]:
         """Mean and standard deviation of the sum of absolute gaps of a calibrated model, which are nearly normal."""
@@ -177,7 +177,7 @@ def expected_calibration_error(
     else:
         code, p = check_outcomes(y_true, probability, None if classes is None else np.asarray(classes)[1])
         p = np.column_stack([1.0 - p, p])
-    return float(np.sum(np.abs(Gaps.of(code, p, n_bins).hits)) / len(p))
+    return float(np.sum(np.abs(Gaps.of(code == np.argmax(p, axis=1), np.max(p, axis=1), n_bins).hits)) / len(p))
 
 
 @small_is_zero

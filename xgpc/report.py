@@ -84,9 +84,15 @@ def report(
     codes, p, rates = class_positions(labels, model.classes_), np.exp(log_p), np.log(base_rates(model.class_count_))
     models = {type(model).__name__: log_p, **others, FREQUENCIES: np.tile(rates, (len(codes), 1))}
     decisions, of_model = [*model.warnings_, *model.decisions_], summary_rows(model)
+    is_two = len(model.classes_) == 2
+    outcome = codes == (1 if is_two else np.argmax(p, axis=1))
+    shown = outcome, np.minimum(p[:, 1] if is_two else np.max(p, axis=1), 1.0)
+    of_class = f"class {model.classes_[1]}" if is_two else ""
+    weighted = "<p>They are multiplied by class_weight, so that they are not meant to be those of the rows.</p>"
+    are_weighted = len(set(model.class_weight_.tolist())) > 1
     said, order = f"{decisions} {of_model}", model._record.by_level(np.arange(len(model.classes_)))
     sections = {
-        "Can the probabilities be trusted?": _trust(codes, p) + _calibration(codes, p, model.classes_),
+        "Can the probabilities be trusted?": _trust(*shown, of_class) + weighted * are_weighted,
         "Is it better than simpler models?": _comparison(codes, models),
         "Which classes are mistaken for each other?": _confusion(codes, p, model.classes_, order),
         "Which features matter?": _features(model, X, codes),
@@ -136,31 +142,35 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f'<div class="wide"><table>{"".join(f"<tr>{line}</tr>" for line in cells)}</table></div>'
 
 
-def _trust(codes: np.ndarray, p: np.ndarray) -> str:
-    """Whether the calibration error is that of a calibrated model, in words."""
-    gaps = Gaps.of(codes, p)
+def _trust(outcome: np.ndarray, p: np.ndarray, of_class: str) -> str:
+    """Whether the calibration error of a probability, that of a class or else of the predicted one, is that of a
+    calibrated model, in words; and a picture."""
+    gaps, missing = Gaps.of(outcome, p), outcome - p
     mean, deviation = gaps.by_chance()
     error, most = np.sum(np.abs(gaps.hits)) / len(p), (mean + 2.0 * deviation) / len(p)
-    right, promised = np.mean(np.argmax(p, axis=1) == codes), np.mean(np.max(p, axis=1))
+    what = f"rows are of {escape(of_class)}" if of_class else "predicted classes are right"
     words = (
-        f"{right:.1%} of the predicted classes are right; on average their probabilities promise {promised:.1%}. The "
+        f"{np.mean(outcome):.1%} of the {what}; on average their probabilities promise {np.mean(p):.1%}. The "
         f"calibration error, the mean distance between the two among rows of similar probability, is {error:.3f}; "
         f"by chance alone it would rarely be above {most:.3f}."
     )
+    # By how much outcomes exceed probabilities on the whole, and by how much they do so where these are above one half.
+    excess, caution = np.sum(missing), np.sum(missing * np.sign(p - 0.5) if of_class else missing)
+    side = f"the model is too {'sure' if caution < 0.0 else 'cautious'}"
+    if of_class and abs(excess) >= abs(caution):
+        side = f"the probabilities of {of_class} are too {'small' if excess > 0.0 else 'large'}"
     if len(p) < LEAST_ROWS:
-        return f"<p>These are too few rows to tell. {words}</p>"
-    if error <= most:
-        return f'<p class="good">Yes, as far as these rows tell. {words}</p>'
-    side, effect = ("sure", "more") if promised > right else ("cautious", "fewer")
-    return f'<p class="bad">Not quite: the model is too {side}; {effect} mistakes happen than it says. {words}</p>'
+        verdict = f"<p>These are too few rows to tell. {words}</p>"
+    elif error <= most:
+        verdict = f'<p class="good">Yes, as far as these rows tell. {words}</p>'
+    else:
+        verdict = f'<p class="bad">Not quite: {escape(side)}. {words}</p>'
+    return verdict + _calibration(outcome, p, of_class or "the predicted class")
 
 
-def _calibration(codes: np.ndarray, p: np.ndarray, classes: np.ndarray) -> str:
+def _calibration(outcome: np.ndarray, p: np.ndarray, of: str) -> str:
     """A picture of observed frequencies with 95 % intervals against probabilities, as in ``ReliabilityDisplay``."""
-    is_two = len(classes) == 2
-    of = f"class {classes[1]}" if is_two else "the predicted class"
-    outcome = codes == (1 if is_two else np.argmax(p, axis=1))
-    bins = Bins.of(outcome, np.minimum(p[:, 1] if is_two else np.max(p, axis=1), 1.0), 10)
+    bins = Bins.of(outcome, p, 10)
     x, y, low, high = 10.0 + 80.0 * bins.mean, *(90.0 - 80.0 * part for part in (bins.frequency, bins.low, bins.high))
     marks = "".join(
         f'<line x1="{at:.2f}" x2="{at:.2f}" y1="{bottom:.2f}" y2="{top:.2f}" stroke="#0072b2" stroke-width=".5"/>'
@@ -191,10 +201,18 @@ def _comparison(codes: np.ndarray, models: Mapping[str, np.ndarray]) -> str:
         rows = dict(score_rows(scores(codes, log_p), own.shape[1]))
         columns.append((name, *(value.partition(":")[0] for value in rows.values()), gain))
     lines = list(zip(("", *rows, f"gain of {first} (nats a row)"), *columns, strict=True))
-    return _table(lines[0], lines[1:]) + (
-        "<p>For AUC higher is better, for the other scores lower. NLL is the mean negative logarithm of the "
-        "probabilities that the true classes had, and the nat is its unit: .01 nats a row are a small difference, .1 a "
-        "large one. A gain that exceeds twice its standard error (after ±) is hardly chance.</p>"
+    # The last are the class frequencies.
+    is_shown = np.isinf(gains).any() or np.mean(gains) > 2.0 * np.std(gains) / np.sqrt(max(len(gains) - 1, 1))
+    no = '<p class="bad">No: these rows do not show that it is better than the class frequencies.</p>'
+    return (
+        ("" if is_shown else no)
+        + _table(lines[0], lines[1:])
+        + (
+            "<p>For AUC higher is better, for the other scores lower. NLL is the mean negative logarithm of the "
+            "probabilities that the true classes had, and the nat is its unit: .01 nats a row are a small difference, "
+            ".1 a large one. A gain that exceeds twice its standard error (after ±) is hardly chance. Class "
+            "frequencies are calibrated, but the same for all rows.</p>"
+        )
     )
 
 

@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
+from ..acquisition import mutual_information
 from ..classifier import GPClassifier
 from ..metrics import scores
 from ..report import LISTED, other_predictions, report
@@ -64,11 +65,19 @@ def demo(arguments: argparse.Namespace) -> None:
     log_p = ours.predict_log_proba(X_test)
     top, is_wrong = np.max(np.exp(log_p), axis=1), ours.classes_[np.argmax(log_p, axis=1)] != y_test
     order = np.argsort(top, kind="stable")
-    print(f"What GPClassifier(n_neighbors={N_NEIGHBORS}) adds, in the first split:")
+    # Of the latent value of the predicted digit.
+    deviation = np.sqrt(ours.predict_latent(X_test)[1][np.arange(len(top)), np.argmax(log_p, axis=1)])
+    next_rows = np.argsort(-mutual_information(ours, X_test), kind="stable")[:5]
+    print(f"GPClassifier(n_neighbors={N_NEIGHBORS}) in the first split:")
     print(f"- Probabilities: {np.mean(~is_wrong):.1%} of the predictions are right; it expected {np.mean(top):.1%}.")
     share = f"{np.sum(is_wrong[order[: len(order) // 10]])} of {np.sum(is_wrong)} mistakes"
-    print(f"- Uncertainty: {share} are in the tenth of the rows that the model is least sure of.")
-    print(f"- Where to measure next: the least sure test rows are {', '.join(map(str, order[:5]))}.")
+    print(
+        f"- Uncertainty: {share} are in the tenth of the rows that the model is least sure of. Its latent values are "
+        f"known to +- {np.mean(deviation[is_wrong]):.1f} where it is wrong, to +- {np.mean(deviation[~is_wrong]):.1f} "
+        "elsewhere."
+    )
+    print(f"- Where to measure next: labels of the test rows {', '.join(map(str, next_rows))} would tell it most.")
+    print("- By default, so few rows have no neighbours, and these digits are predicted less well.")
     others = other_predictions(ours, X_test, models)
     page = report(ours, X_test, log_p, y_test, others, _drawn(np.asarray(X_test), y_test, order, ours, log_p))
     with output(arguments.html) as file:
@@ -91,4 +100,8 @@ def _drawn(X: np.ndarray, y: np.ndarray, order: np.ndarray, model: BaseEstimator
             '<figure style="display: inline-block; margin: .5em; text-align: center">'
             f'<svg viewBox="0 0 8 8" style="width: 6em">{squares}</svg><figcaption>{text}</figcaption></figure>'
         )
-    return f"<section><h2>Digits that it is least sure of (first of {SPLITS} splits)</h2>{''.join(pictures)}</section>"
+    return (
+        f"<section><h2>Digits that it is least sure of (first of {SPLITS} splits)</h2><p>The data are scikit-learn's "
+        "digits of 8 x 8 pixels. Pixels without names are numbered row by row: feature 21 is in row 2, column 5, both "
+        f"from 0.</p>{''.join(pictures)}</section>"
+    )

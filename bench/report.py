@@ -125,14 +125,15 @@ def failures(found):
 
 
 def trees_rows(found):
-    """Wins, losses, ties, mean rank, and median time, of each method, for the README."""
+    """Wins, losses, ties, mean rank, calibrated sets, and median time, of each method, for the README."""
     trees = studies.study("trees")
     ranks = trees.mean_ranks(found, trees.NAMES)
-    lines = ["| | xgpc wins | loses | ties | mean rank | median time of a fit |", "|---|---|---|---|---|---|"]
+    lines = ["| | xgpc wins | loses | ties | mean rank | calibrated | median time of a fit |", f"|{'---|' * 7}"]
     for name in trees.NAMES:
         counts = [str(len(trees.sets_with(found, name, letter))) for letter in "WL="] if name != "xgpc" else [""] * 3
         fits = [numbers[name]["seconds"] for numbers in found.values() if "seconds" in numbers.get(name, {})]
-        cells = [f"{ranks[name]:.2f}" if ranks else "", f"{np.median(fits):.2g} s" if len(fits) == len(found) else ""]
+        rank = f"{ranks[name]:.2f}" if ranks else ""
+        cells = [rank, trees.calibrated(found, name), f"{np.median(fits):.2g} s" if len(fits) == len(found) else ""]
         lines.append(f"| {' | '.join([METHODS[name].title, *counts, *cells])} |")
     return "\n".join(lines)
 
@@ -175,7 +176,8 @@ def summary(stored):
         f"The table is about {len(shown)} public data sets{whose}. All methods have their default parameters and two "
         "threads; boosted trees use a tenth of the training rows to choose the number of trees. Sets with at most "
         f"{trees.FEW_ROWS} training rows are split {trees.SPLITS} times. xgpc wins on a set if its negative log "
-        "likelihood of the test rows is lower by more than two standard errors of the paired difference. xgpc loses "
+        "likelihood of the test rows is lower by more than two standard errors of the paired difference. A method is "
+        "calibrated on a set if chance can explain its calibration error. xgpc loses "
         f"{trees.losses(shown)}."
     )
     newer = trees.next_to_newer(shown)
@@ -232,7 +234,7 @@ def draw(unseen, chosen, path):
                     axes.plot(at, place + shift, "<" if ratio <= LOWEST else ">", markersize=5, color=colour)
     axes.set(
         xscale="log", xlim=(LOWEST, HIGHEST), ylim=(len(found) - 0.4, -0.6), yticks=range(len(found)),
-        xlabel="NLL of xgpc, divided by that of trees (bars: two standard errors; arrows: beyond the axis)",
+        xlabel="NLL of xgpc, divided by that of trees",
         title="Left of 1, xgpc is better. Wins blue, losses orange, ties grey",
     )  # fmt: skip
     axes.set_yticklabels(list(found), fontsize=7.5)

@@ -54,7 +54,10 @@ def class_positions(y: ArrayLike, classes: ArrayLike) -> np.ndarray:
     classes = np.asarray(classes)
     distinct = set(classes.tolist())
     if unknown := [label for label in dict.fromkeys(np.ravel(y).tolist()) if label not in distinct]:
-        raise ValueError(f"y has labels {short(unknown)} that are not among the model's classes {classes.tolist()}.")
+        raise ValueError(
+            f"y has labels {short(unknown)} that are not among the model's classes {classes.tolist()}. Leave out rows "
+            "of other or missing labels."
+        )
     order = np.argsort(classes)
     return order[np.searchsorted(classes, np.asarray(y), sorter=order)]
 

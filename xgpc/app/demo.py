@@ -71,11 +71,9 @@ def demo(arguments: argparse.Namespace) -> None:
     print(f"GPClassifier(n_neighbors={N_NEIGHBORS}) in the first split:")
     print(f"- Probabilities: {np.mean(~is_wrong):.1%} of the predictions are right; it expected {np.mean(top):.1%}.")
     share = f"{np.sum(is_wrong[order[: len(order) // 10]])} of {np.sum(is_wrong)} mistakes"
-    print(
-        f"- Uncertainty: {share} are in the tenth of the rows that the model is least sure of. Its latent values are "
-        f"known to +- {np.mean(deviation[is_wrong]):.1f} where it is wrong, to +- {np.mean(deviation[~is_wrong]):.1f} "
-        "elsewhere."
-    )
+    print(f"- Uncertainty: {share} are in the tenth of the rows that the model is least sure of.")
+    wrong, right = np.mean(deviation[is_wrong]), np.mean(deviation[~is_wrong])
+    print(f"- Latent values of its predictions are known to +- {wrong:.1f} where it is wrong, {right:.1f} elsewhere.")
     print(f"- Where to measure next: labels of the test rows {', '.join(map(str, next_rows))} would tell it most.")
     print("- By default, so few rows have no neighbours, and these digits are predicted less well.")
     others = other_predictions(ours, X_test, models)

@@ -96,7 +96,7 @@ def test_the_page_says_that_class_weights_move_probabilities_and_that_noise_tell
     model = quietly(GPClassifier(**FEW | {"class_weight": "balanced"}), X[:200], y[:200])
     page = model.report(X[200:], y[200:])
     assert "Not quite: the probabilities of class 1 are too large" in page
-    assert "multiplied by class_weight" in page
+    assert "class_weight multiplies the probabilities" in page
     assert "No: these rows do not show that it is better than the class frequencies." in page
 
 

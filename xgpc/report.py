@@ -88,7 +88,7 @@ def report(
     outcome = codes == (1 if is_two else np.argmax(p, axis=1))
     shown = outcome, np.minimum(p[:, 1] if is_two else np.max(p, axis=1), 1.0)
     of_class = f"class {model.classes_[1]}" if is_two else ""
-    weighted = "<p>They are multiplied by class_weight, so that they are not meant to be those of the rows.</p>"
+    weighted = "<p>class_weight multiplies the probabilities, so they need not be the frequencies of the classes.</p>"
     are_weighted = len(set(model.class_weight_.tolist())) > 1
     said, order = f"{decisions} {of_model}", model._record.by_level(np.arange(len(model.classes_)))
     sections = {
@@ -154,7 +154,7 @@ def _trust(outcome: np.ndarray, p: np.ndarray, of_class: str) -> str:
         f"calibration error, the mean distance between the two among rows of similar probability, is {error:.3f}; "
         f"by chance alone it would rarely be above {most:.3f}."
     )
-    # By how much outcomes exceed probabilities on the whole, and by how much they do so where these are above one half.
+    # By how much outcomes exceed probabilities: of all rows, and of those above one half, less that of those below it.
     excess, caution = np.sum(missing), np.sum(missing * np.sign(p - 0.5) if of_class else missing)
     side = f"the model is too {'sure' if caution < 0.0 else 'cautious'}"
     if of_class and abs(excess) >= abs(caution):
@@ -202,23 +202,25 @@ def _comparison(codes: np.ndarray, models: Mapping[str, np.ndarray]) -> str:
         columns.append((name, *(value.partition(":")[0] for value in rows.values()), gain))
     lines = list(zip(("", *rows, f"gain of {first} (nats a row)"), *columns, strict=True))
     # The last are the class frequencies.
-    is_shown = np.isinf(gains).any() or np.mean(gains) > 2.0 * np.std(gains) / np.sqrt(max(len(gains) - 1, 1))
+    is_shown = np.isinf(gains).any() or np.mean(gains) > 2.0 * _standard_error(gains)
     no = '<p class="bad">No: these rows do not show that it is better than the class frequencies.</p>'
-    return (
-        ("" if is_shown else no)
-        + _table(lines[0], lines[1:])
-        + (
-            "<p>For AUC higher is better, for the other scores lower. NLL is the mean negative logarithm of the "
-            "probabilities that the true classes had, and the nat is its unit: .01 nats a row are a small difference, "
-            ".1 a large one. A gain that exceeds twice its standard error (after ±) is hardly chance. Class "
-            "frequencies are calibrated, but the same for all rows.</p>"
-        )
+    note = (
+        "<p>For AUC higher is better, for the other scores lower. NLL is the mean negative logarithm of the "
+        "probabilities that the true classes had, and the nat is its unit: .01 nats a row are a small difference, .1 a "
+        "large one. A gain that exceeds twice its standard error (after ±) is hardly chance. Class frequencies are "
+        "calibrated, but the same for all rows.</p>"
     )
+    return ("" if is_shown else no) + _table(lines[0], lines[1:]) + note
+
+
+def _standard_error(values: np.ndarray) -> np.ndarray:
+    """Those of means along the last axis; 0 of a single value."""
+    return np.asarray(np.std(values, axis=-1) / np.sqrt(max(values.shape[-1] - 1, 1)))
 
 
 def _error(values: np.ndarray) -> str:
     """The standard error of a mean, as text; a single value has none."""
-    return f" ± {np.std(values) / np.sqrt(len(values) - 1):.3f}" if len(values) > 1 else ""
+    return f" ± {_standard_error(values):.3f}" if len(values) > 1 else ""
 
 
 def _confusion(codes: np.ndarray, p: np.ndarray, classes: np.ndarray, order: np.ndarray) -> str:
@@ -248,7 +250,7 @@ def _features(model: BaseEstimator, X: MatrixLike, codes: np.ndarray) -> str:
         shuffled[:, of_feature] = rng.permutation(rows[:, of_feature])
         falls[j] = unshuffled - model._log_proba(shuffled)[places]
     fall, names = np.mean(falls, axis=1), feature_names(model)
-    matters = fall > 2.0 * np.std(falls, axis=1) / np.sqrt(max(len(some) - 1, 1))
+    matters = fall > 2.0 * _standard_error(falls)
     order = np.lexsort((-fall, ~matters))[:LISTED]
     longest = np.max(fall, where=matters, initial=0.0)
     bars = "".join(

@@ -24,6 +24,16 @@ PACKAGES = tuple(os.path.dirname(os.path.abspath(path)) + os.sep for path in (__
 SECONDS_BETWEEN_LINES = 10.0
 
 
+@contextmanager
+def noted(note: str) -> Iterator[None]:
+    """Add a note to an error."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(note)
+        raise
+
+
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn, and name the line of the user's code that called the library."""
     frame, level = sys._getframe(1), 2

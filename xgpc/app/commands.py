@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import zip_longest
 from pathlib import Path
 from time import perf_counter
@@ -21,6 +21,7 @@ from ..files import check_replaceable, is_special
 from ..metrics import scores
 from ..report import report
 from ..rows.columnar import from_arrow, in_order, index_in
+from ..status import noted
 from ..summary import aligned, score_rows, sentences, summary_rows
 from .arguments import MODEL_ENDING
 from .output import check_output, output, say, writing
@@ -84,14 +85,9 @@ def _features(model: GPClassifier) -> dict[str, bool]:
     return {name: column is not None and column.has_text for name, column in columns}
 
 
-@contextmanager
-def _rows_after(n_rows: int) -> Iterator[None]:
+def _rows_after(n_rows: int) -> AbstractContextManager[None]:
     """Say in errors, which count a batch's rows from 0, where the batch begins."""
-    try:
-        yield
-    except ValueError as error:
-        error.add_note(f"Row 0 is row {n_rows + 1} below the header.")
-        raise
+    return noted(f"Row 0 is row {n_rows + 1} below the header.")
 
 
 def predict(arguments: argparse.Namespace) -> None:

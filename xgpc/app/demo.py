@@ -75,7 +75,7 @@ def demo(arguments: argparse.Namespace) -> None:
     wrong, right = np.mean(deviation[is_wrong]), np.mean(deviation[~is_wrong])
     print(f"- Latent values of its predictions are known to +- {wrong:.1f} where it is wrong, {right:.1f} elsewhere.")
     print(f"- Where to measure next: labels of the test rows {', '.join(map(str, next_rows))} would tell it most.")
-    print("- By default, so few rows have no neighbours, and these digits are predicted less well.")
+    print("- Neighbours are set by hand here; the default keeps them only if held-out rows gain by them.")
     others = other_predictions(ours, X_test, models)
     page = report(ours, X_test, log_p, y_test, others, _drawn(np.asarray(X_test), y_test, order, ours, log_p))
     with output(arguments.html) as file:

@@ -70,10 +70,10 @@ class Scores:
 
     def above(self, other: Scores, nats: float = 0.0) -> Rise:
         """Whether these are higher, by more than some nats a row; negative ones allow a fall."""
-        gains, required = self - other, f"it must rise by more than {nats:.2g}" if nats else "it must rise"
+        gains = self - other
         if nats < 0.0:
-            required = f"it must not fall by more than {-nats:.2g}"
-        return gains.mean > nats, gains.words, required
+            return gains.mean > nats, f"{gains.words}; it must not fall by more than {-nats:.2g}", ""
+        return gains.mean > nats, gains.words, f"it must rise by more than {nats:.2g}" if nats else "it must rise"
 
     @property
     def words(self) -> str:
@@ -159,6 +159,6 @@ def rise_by_points(simpler: Point[KernelPosterior], richer: Point[KernelPosterio
 def accept(rise: Rise, option: str, history: History, **columns: float) -> bool:
     """Whether the richer model is kept; the history records this, ``option``, what it has, and the rise."""
     is_enough, words, required = rise
-    verdict, limit = ("Taken", "") if is_enough else ("Not taken", f"; {required}")
-    history.add(**columns, decision=f"{verdict}: {option}. {words}{limit}.")
+    reason = words if is_enough or not required else f"{words}; {required}"
+    history.add(**columns, decision=f"{'Taken' if is_enough else 'Not taken'}: {option}. {reason}.")
     return is_enough

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar, runtime_checkable
+
+from ..status import noted
 
 Result = TypeVar("Result")
 
@@ -25,11 +27,6 @@ class Partitions(Protocol):
         """``function(batch, common, each[i])`` of each partition i, in order; errors name it by ``in_partition``."""
 
 
-@contextmanager
-def in_partition(number: int) -> Iterator[None]:
+def in_partition(number: int) -> AbstractContextManager[None]:
     """Add a note with the partition's number to an error."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"(partition {number} of the rows, counted from 0)")
-        raise
+    return noted(f"(partition {number} of the rows, counted from 0)")

@@ -154,7 +154,7 @@ def _trust(outcome: np.ndarray, p: np.ndarray, of_class: str) -> str:
         f"calibration error, the mean distance between the two among rows of similar probability, is {error:.3f}; "
         f"by chance alone it would rarely be above {most:.3f}."
     )
-    # By how much outcomes exceed probabilities: of all rows, and of those above one half, less that of those below it.
+    # Sums of outcome minus probability: as it is, and with its sign reversed where the probability is below one half.
     excess, caution = np.sum(missing), np.sum(missing * np.sign(p - 0.5) if of_class else missing)
     side = f"the model is too {'sure' if caution < 0.0 else 'cautious'}"
     if of_class and abs(excess) >= abs(caution):
@@ -214,7 +214,7 @@ def _comparison(codes: np.ndarray, models: Mapping[str, np.ndarray]) -> str:
 
 
 def _standard_error(values: np.ndarray) -> np.ndarray:
-    """Those of means along the last axis; 0 of a single value."""
+    """Standard errors of the means along the last axis; 0 for a single value."""
     return np.asarray(np.std(values, axis=-1) / np.sqrt(max(values.shape[-1] - 1, 1)))
 
 

@@ -26,7 +26,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 @contextmanager
 def noted(note: str) -> Iterator[None]:
-    """Add a note to an error."""
+    """Add a note to an exception that the block raises."""
     try:
         yield
     except Exception as error:

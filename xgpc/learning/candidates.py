@@ -24,7 +24,8 @@ LEAST_GAIN = 2e-3
 # waveform, waveform-noise and wine-quality-white.)
 MIN_GAIN = 0.025
 
-# Whether a rise is enough; the rise in words, and the requirement as the end of this sentence.
+# Whether a rise is enough; the rise in words; and what is required as the end of this sentence, empty if the words
+# already say it.
 Rise = tuple[bool, str, str]
 
 

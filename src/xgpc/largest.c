@@ -7,7 +7,7 @@
 #define XG_LOW 40.0
 #define XG_FIRST_STEP .1
 #define XG_GROWTH .08
-/* Newton's method for low ends where log(F / XG_LOW) is this small, mostly after three steps, or after so many. */
+/* Newton's method for low ends where a step would be this many units, mostly after two steps, or after so many. */
 #define XG_LOW_STEPS 60
 #define XG_LOW_NEAR .15
 /* Most nodes; b is larger where the end is more than 1e33 units from low. */
@@ -144,21 +144,22 @@ static xg_work xg_nodes(const xg_values *at, int with_bend, double *scratch)
     xg_rule rule;
     double least = at->first, most_low = at->end, place = -1.0, span;
     xg_read_rows(at, at->first, &work);
-    /* F falls from at least XG_LOW at ``least`` to less at ``most_low``: Newton's method for log F, or half of the
-     * interval where that leaves it. */
+    /* F falls from at least XG_LOW at ``least`` to less at ``most_low``: Newton's method, or half of the interval where
+     * that leaves it. It is for the cube root of F, which is straighter than log F, a line for Gumbel variables, and
+     * than the square root, nearly a line for normal ones. */
     for (int step = 0; step < XG_LOW_STEPS; ++step) {
-        double excess, next;
+        double units, next;
         work.t[0] = work.low;
         xg_hazards(at, 0, 1, 0, &work);
         work.unit = work.F[0] / work.R[0];
-        excess = log(work.F[0] * (1.0 / XG_LOW));
-        if (fabs(excess) < XG_LOW_NEAR || (work.low == at->first && excess < 0.0))
+        units = 3.0 - 3.0 * cbrt(XG_LOW / work.F[0]);
+        if (fabs(units) < XG_LOW_NEAR || (work.low == at->first && units < 0.0))
             break;
-        if (excess > 0.0)
+        if (units > 0.0)
             least = work.low;
         else
             most_low = work.low;
-        next = work.low + work.unit * excess;
+        next = work.low + work.unit * units;
         work.low = next > least && next < most_low ? next : 0.5 * (least + most_low);
     }
     /* The last node with weight is the first beyond the end. Nodes without weight fill the vector. */

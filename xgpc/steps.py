@@ -138,7 +138,7 @@ def _fit(
     for sentence in sentences:
         run.history.add(decision=sentence)
     source = ArraySource(X, labels[rows.y], rows.weight)
-    mean_of_rows, spread, is_rounding = mean_and_spread(source)
+    mean_of_rows, spread, is_rounding = mean_and_spread(source, run.executor)
     if np.any(is_rounding):
         names = listed([columns.described[j] for j in np.flatnonzero(is_rounding)])
         run.history.add(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from ..kernels.features import Groups
 from ..ranges import varies
-from ..rows.source import RowSource
+from ..rows.block import Block
+from ..rows.executor import Executor
+from ..rows.source import ArraySource, RowSource
 from .tails import limits_of, within
 
 # Squares of differences below SMALL lose digits, or are 0; times UNIT, a power of two, they are not.
@@ -31,17 +35,34 @@ class Sample:
         part = source.sample(np.arange(n) if n <= size else random_state.choice(n, size, replace=False))
         self.rows, inverse = np.unique(np.asarray(part.X, dtype=np.float64), axis=0, return_inverse=True)
         self.counts = np.bincount(inverse.ravel(), part.weight)
-        self.within_limits = within(self.rows, limits_of(self.rows, self.counts))
-        self.mean, self.scale = mean_and_scale(self.within_limits, self.counts)
-        low, high = np.min(part.X, axis=0), np.max(part.X, axis=0)
+        self._groups, self._dtype = groups, part.X.dtype
+
+    @cached_property
+    def within_limits(self) -> np.ndarray:
+        return within(self.rows, limits_of(self.rows, self.counts))
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        return self._moments[0]
+
+    @cached_property
+    def scale(self) -> np.ndarray:
+        groups, scale = self._groups, self._moments[1]
+        # In the precision of the data, in which a feature may vary by rounding alone.
+        low, high = (end(self.rows, axis=0).astype(self._dtype) for end in (np.min, np.max))
         is_varying = varies(low, high)
-        self.scale[~is_varying] = scale_of_rounding(low, high)[~is_varying]
+        scale = np.where(is_varying, scale, scale_of_rounding(low, high))
         two_valued = is_varying & np.all((self.rows == low) | (self.rows == high), axis=0)
-        self.scale[two_valued] = 0.5 * (high - low)[two_valued]
-        if groups is not None:
-            n_levels = np.maximum(groups.sums(low < high), 1.0)[groups.index]
-            level_scale = np.where(n_levels > 1.0, np.sqrt(0.5 - 0.5 / n_levels), 1.0)
-            self.scale = np.where(groups.are_shared, level_scale, self.scale)
+        scale = np.where(two_valued, 0.5 * (high - low), scale)
+        if groups is None:
+            return scale
+        n_levels = np.maximum(groups.sums(low < high), 1.0)[groups.index]
+        level_scale = np.where(n_levels > 1.0, np.sqrt(0.5 - 0.5 / n_levels), 1.0)
+        return np.where(groups.are_shared, level_scale, scale)
+
+    @cached_property
+    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+        return mean_and_scale(self.within_limits, self.counts)
 
 
 def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -62,20 +83,23 @@ def scale_of_rounding(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return np.maximum(1.0, 1e6 * (high.astype(np.float64) - low))
 
 
-def mean_and_spread(source: RowSource) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def mean_and_spread(source: ArraySource, executor: Executor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Weighted mean and standard deviation (d,) of all rows, and whether a feature (d,) differs by rounding alone.
 
     Constant features have deviation 0, also where they differ by rounding.
     """
     # Sums of deviations from one of the rows: their squares lose at most n eps, and those of constant features are 0.
-    low = high = source.sample(np.arange(1)).X[0]
-    first, sums = np.asarray(low, dtype=np.float64), np.zeros((2, source.n_features))
-    for block in source.blocks():
-        low, high = np.minimum(low, np.min(block.X, axis=0)), np.maximum(high, np.max(block.X, axis=0))
-        deviation = block.X - first
-        sums += [block.weight @ deviation, block.weight @ np.square(deviation, out=deviation)]
-        del deviation  # Not there beside that of the next block.
-    shift, square = sums / source.total_weight
+    first = np.asarray(source.sample(np.arange(1)).X[0], dtype=np.float64)
+
+    def of_block(block: Block) -> tuple[np.ndarray, ...]:
+        X, weight = block.X, block.weight
+        deviation = X - first
+        sums = weight @ deviation, weight @ np.square(deviation, out=deviation)
+        return np.min(X, axis=0), np.max(X, axis=0), *sums
+
+    lows, highs, *sums = zip(*executor.each(of_block, source.blocks()), strict=True)
+    low, high = np.min(lows, axis=0), np.max(highs, axis=0)
+    shift, square = (sum(part, np.zeros(len(first))) / source.total_weight for part in sums)
     is_varying = varies(low, high)
     spread = np.where(is_varying, np.sqrt(np.maximum(square - shift**2, 0.0)), 0.0)
     is_small = is_varying & (high - low < SMALL)

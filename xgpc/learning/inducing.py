@@ -87,11 +87,33 @@ def inducing_points(
     order = np.argsort(index)
     centres, counts = standardised[index[order]], np.bincount(inverse.ravel(), sample.counts)[order]
     if m < len(centres):
-        means = KMeans(m, n_init=1, max_iter=KMEANS_ITERATIONS, random_state=random_state)
+        first_centres = centres[_far_apart(centres, counts, m, random_state)]
+        means = KMeans(m, init=first_centres, n_init=1, max_iter=KMEANS_ITERATIONS)
         # With several threads the order of the sums, and so the last bits, would vary between runs.
         with OPENMP.limit(limits=1, user_api="openmp"):
             centres = means.fit(centres, sample_weight=counts).cluster_centers_
     return centres * sample.scale + sample.mean
+
+
+def _far_apart(rows: np.ndarray, counts: np.ndarray, n_centres: int, random_state: np.random.RandomState) -> np.ndarray:
+    """Numbers (n_centres,) of the rows (n, d) where k-means begins; a row counts ``counts`` (n,) times.
+
+    Each is the best of a few rows drawn in proportion to the squared distance from the nearest one before it: greedy
+    k-means++ (Arthur & Vassilvitskii, SODA 2007). scikit-learn's takes .2 ms for each centre to check its arguments.
+    """
+    squares, n_drawn = np.einsum("ij,ij->i", rows, rows), 2 + int(math.log(n_centres))
+    chosen, nearest = list[int](), np.full(len(rows), np.inf)
+    drawn = random_state.choice(len(rows), 1, p=counts / np.sum(counts))
+    for _ in range(n_centres):
+        if chosen:
+            mass = np.cumsum(counts * nearest)
+            drawn = np.minimum(np.searchsorted(mass, mass[-1] * random_state.uniform(size=n_drawn)), len(rows) - 1)
+        distances = squares + squares[drawn, None] - 2.0 * (rows[drawn] @ rows.T)
+        trials = np.minimum(nearest, np.maximum(distances, 0.0))
+        best = int(np.argmin(trials @ counts))
+        chosen.append(drawn[best])
+        nearest = trials[best]
+    return np.array(chosen)
 
 
 def greedy_conditional_variance(spec: KernelSpec, rows: np.ndarray, n_inducing: int) -> np.ndarray:

@@ -208,7 +208,7 @@ def groups_of_latents(prior: KernelPrior, n_latents: int) -> tuple[Any, ...]:
 def is_same_prior(first: KernelPrior, second: KernelPrior) -> bool:
     """Whether two priors have the same kernels at the same points."""
     return len(first.groups) == len(second.groups) and all(
-        a is b or (type(a) is type(b) and a.spec.kernel == b.spec.kernel and np.array_equal(a.Z, b.Z))
+        a is b or (type(a) is type(b) and a.spec.has_kernel_of(b.spec) and np.array_equal(a.Z, b.Z))
         for a, b in zip(first.groups, second.groups, strict=True)
     )
 

@@ -42,10 +42,10 @@ class Options:
         """What is maximised: the bound plus the log prior."""
         return point.elbo + self.log_prior(point.q.prior)[0]
 
-    def record(self, elbo: float, prior: KernelPrior, **columns: ArrayLike) -> None:
+    def record(self, elbo: float, log_prior: float, prior: KernelPrior, **columns: ArrayLike) -> None:
         """Add an evaluation to the history: the bound and, if the length scales have a prior, its logarithm."""
         if not self.length_scale_prior.is_flat:
-            columns["log_prior"] = self.log_prior(prior)[0]
+            columns["log_prior"] = log_prior
         theta = np.concatenate([group.spec.theta for group in prior.groups])
         self.history.add(elbo=elbo, theta=theta[None], **columns)
 

@@ -308,6 +308,12 @@ class KernelSpec:
         """A scikit-learn kernel with the values of ``theta``."""
         return self._template if self._values is None else self._template.clone_with_theta(self._values)
 
+    def has_kernel_of(self, other: KernelSpec) -> bool:
+        """Whether the kernels are equal."""
+        if self._template is other._template:
+            return np.array_equal(self.theta, other.theta)
+        return bool(self.kernel == other.kernel)
+
     def with_theta(self, theta: np.ndarray) -> KernelSpec:
         """The same kernel with other values of ``theta``."""
         values = np.array(theta, dtype=np.float64)

@@ -76,7 +76,7 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
             site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[0])
         bounds.append(estimate - q.kl)
         is_level = _is_level(bounds, rise)
-        options.record(bounds[-1], q.prior, evaluation=len(bounds))
+        options.record(bounds[-1], options.log_prior(q.prior)[0], q.prior, evaluation=len(bounds))
         options.reached(q, site)
     limit = f"max_iter={len(bounds)} was"
     problem = None if at_rest and is_level else options.too_few("the mini-batches", limit)

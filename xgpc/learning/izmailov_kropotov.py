@@ -138,7 +138,7 @@ def alternate(
             if value(trial) < value(point):
                 return Outcome(point, n_iter)
         point = trial
-        options.record(point.elbo, point.q.prior, evaluation=n_iter)
+        options.record(point.elbo, options.log_prior(point.q.prior)[0], point.q.prior, evaluation=n_iter)
         options.reached(point.q, point.site)
         recent.append(value(point))
         gain = abs(recent[-1] - recent[0])
@@ -162,7 +162,7 @@ def joint(training: Training, start: KernelPosterior, site: Site, options: Optio
         if function.value > best_value:
             options.reached(function.q, site)
         log_prior = options.log_prior(function.q.prior)[0]
-        options.record(function.value - log_prior, function.q.prior, evaluation=evaluations)
+        options.record(function.value - log_prior, log_prior, function.q.prior, evaluation=evaluations)
         return value, gradient
 
     max_iter, least = options.max_iter, least_bound(training)

@@ -203,7 +203,8 @@ class ProfiledBound:
                 self._keep(vector, ascent, (log_prior, by_theta))
                 self._has_stepped = True
         self.evaluations += 1
-        self.options.record(point.elbo, point.q.prior, evaluation=self.evaluations, inner_iterations=iterations)
+        columns = {"evaluation": self.evaluations, "inner_iterations": iterations}
+        self.options.record(point.elbo, log_prior, point.q.prior, **columns)
         d_theta, d_Z = point.q.gradient(self.training, point.sites, point.target)
         d_parameter = self.coordinates.parameter_gradient(self.training, point)
         return -(point.elbo + log_prior), -self.coordinates.pack_gradient(d_theta + by_theta, d_Z, d_parameter)

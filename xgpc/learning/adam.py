@@ -19,18 +19,18 @@ from ..kernels.prior import LengthScalePrior
 from ..rows.source import permuted
 from .optimizer import Coordinates, Outcome, profile
 
-# Rate of Adam's step t: RATE / sqrt(1 + t / delay), times the root of the batch's rows / RATE_BATCH, at most
-# RATE_FACTOR; the delay is an epoch's steps, at least DELAY. Inducing points, whose many coordinates make noise, move
-# at POINTS_SHARE of this rate.
+# Rate of Adam's step t: RATE / sqrt(1 + t / delay), where the delay is an epoch's steps, at least DELAY; times
+# sqrt(a batch's rows / RATE_BATCH), a factor of at most RATE_FACTOR. Inducing points, whose many coordinates make
+# noise, move at POINTS_SHARE of this rate.
 RATE, DELAY, POINTS_SHARE, RATE_BATCH, RATE_FACTOR = 0.05, 300.0, 0.1, 100, 3.0
-# With fewer rows n of each latent function than WINDOW_ROWS, the window is at rest below ``tol`` times the root of
-# WINDOW_ROWS / n: a relative change of the natural parameters costs about its square times n nats.
+# If n, the rows divided by the latent functions, is below WINDOW_ROWS, the window's tolerance is sqrt(WINDOW_ROWS / n)
+# times ``tol``: a relative change of the natural parameters costs about its square times n nats.
 WINDOW_ROWS = 10_000
 # The fit goes on while the bound rises by this many nats a row as the steps double: the natural parameters may rest
 # while inducing points, whose rate is low, still move.
 RISE = 0.0075
-# Least and most steps of an iteration, an epoch: the epochs of small data are too short for an estimate of the bound,
-# those of large data too long to wait for one. Steps of all rows, each a pass, need no more than FULL_BATCH_STEPS.
+# An iteration is an epoch, within these limits of its steps: the epochs of small data are too short for an estimate of
+# the bound, those of large data too long to wait for it. It has FULL_BATCH_STEPS if each step is a pass over all rows.
 MINI_BATCH_STEPS, FULL_BATCH_STEPS = (100, 1000), 20
 # Rate of the posterior's steps on all rows, which have no noise.
 FULL_BATCH_RATE = (SCHEDULES["constant"], 0.5, 0.0)
@@ -39,9 +39,9 @@ FULL_BATCH_RATE = (SCHEDULES["constant"], 0.5, 0.0)
 def stochastic(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
     """Natural-gradient steps, each followed by one of Adam, until the sliding window of X-GPC's section 5.2 is at rest.
 
-    The window is over the relative changes of the averaged natural parameters. Steps go on where the bound rises by
-    more than ``RISE`` a row while their number doubles. The result is the average of posteriors, kernel parameters and
-    inducing points over the steps, later ones weighted more. An iteration is an epoch.
+    The window is over the relative changes of the averaged natural parameters. At rest or not, steps go on while the
+    bound rises by more than ``RISE`` a row as their number doubles. The result is the average of posteriors, kernel
+    parameters and inducing points over the steps, later ones weighted more.
     """
     coordinates, q = Coordinates(start.prior, options), start
     if coordinates.is_empty or start.prior.is_full:
@@ -84,7 +84,7 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
 
 
 def adam(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
-    """``stochastic``, then L-BFGS on all rows from its result, until nothing is gained."""
+    """``stochastic``, then from its result L-BFGS on all rows, with the iterations that are left."""
     first = stochastic(training, start, site, options)
     iterations_left = options.max_iter - first.n_iter
     if first.n_iter and iterations_left <= 0:
@@ -96,7 +96,7 @@ def adam(training: Training, start: KernelPosterior, site: Site, options: Option
 def moving_priors(
     coordinates: Coordinates, length_scale_prior: LengthScalePrior, rate: float, delay: float = DELAY
 ) -> list[MovingPrior]:
-    """Each kernel with its inducing points where learning starts, ready to be moved at a rate."""
+    """The prior of each kernel where learning starts, for Adam to move at this rate."""
     moving, start = [], coordinates.start
     m, d = start.groups[0].Z.shape
     units = np.broadcast_to(POINTS_SHARE * coordinates.unit, (len(start.groups), m, d)).reshape(-1, m * d)

@@ -83,7 +83,7 @@ class AllRows:
         return sweeps, HeldOutPredictions(mean, variance, self.local.site, labels, self.weight[held_out])
 
     def _nearest_among(self, is_support: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Neighbours of all rows of ``local`` among some of them, as from ``in_order``."""
+        """Neighbours of all rows of ``local`` among those with ``is_support``, as from ``in_order``."""
         X, n_threads = self.distinct.source.X[self.order], self.task.fit.run.executor.n_threads
         support, others = np.flatnonzero(is_support), np.flatnonzero(~is_support)
         neighbours = Neighbours(X[support], metric(self.prior.core))
@@ -94,10 +94,10 @@ class AllRows:
         return in_order(index, self.order)
 
     def joined(self, sweeps: Swept, held_out: np.ndarray, predicted: HeldOutPredictions) -> Sites:
-        """Sites of the distinct rows once the held-out rows have those at their predictions."""
-        start = np.zeros((*sweeps.sites.shape[:2], len(self.weight)))
-        start[:, :, held_out] = predicted.sites
-        return sweeps.sites + self.distinct.sums(start)
+        """Sites of the distinct rows after ``sweeps``, and of held-out rows the sites at their predictions."""
+        held_out_sites = np.zeros((*sweeps.sites.shape[:2], len(self.weight)))
+        held_out_sites[:, :, held_out] = predicted.sites
+        return sweeps.sites + self.distinct.sums(held_out_sites)
 
     def posterior(self, sites: Sites, log_scale: float) -> tuple[LocalPosterior, Swept]:
         """The local posterior with all labels; ``sites``, of the data's rows, are where its sweeps start."""
@@ -113,7 +113,7 @@ class AllRows:
 
 
 def with_more_rows(task: Task, q: LocalPosterior, stay: np.ndarray) -> tuple[LocalPosterior, Swept]:
-    """The posterior of the task's rows under q's prior; they begin with the rows ``stay`` of q, by their numbers."""
+    """The posterior of the task's rows under q's prior; the first of them are q's rows of the numbers ``stay``."""
     all_rows = AllRows(task, q.prior, float(np.log(q.variance_scale)), task.part.source)
     sites = start_sites(task.part.source, all_rows.local.site)
     sites[:, :, : len(stay)] = q.precision[:, stay], q.linear[:, stay]

@@ -31,7 +31,7 @@ Rise = tuple[bool, str, str]
 
 @dataclass(frozen=True)
 class Scores:
-    """log p(y) (r,) of held-out rows, in nats, their weights (r,), and their groups (r,) if rows of a group depend.
+    """log p(y) (r,) of held-out rows, in nats, their weights (r,), and groups (r,) if some depend on each other.
 
     ``rows`` says which rows these are.
     """
@@ -70,7 +70,7 @@ class Scores:
         return gains.mean > max(gains.error, LEAST_GAIN), gains.words, required
 
     def above(self, other: Scores, nats: float = 0.0) -> Rise:
-        """Whether these are higher, by more than some nats a row; negative ones allow a fall."""
+        """Whether these scores are higher by more than ``nats`` a row; negative ``nats`` allow a fall."""
         gains = self - other
         if nats < 0.0:
             return gains.mean > nats, f"{gains.words}; it must not fall by more than {-nats:.2g}", ""
@@ -91,10 +91,10 @@ def joined(scores: Sequence[Scores]) -> Scores:
 
 
 class Gain(NamedTuple):
-    """Log probabilities of rows that a fit has not learned from, and of the same rows under the class frequencies.
+    """Log probabilities of rows by a fit that left them out, and of the same rows under the class frequencies.
 
-    ``n_learned`` is the effective number of parameters that have been fitted to these rows all the same. A sentence
-    says how the rows were left out, and ``beginning`` is its start.
+    ``n_learned`` is the effective number of parameters that were fitted to these rows all the same. ``beginning``
+    starts the sentence ``words``: it says how the rows were left out.
     """
 
     scores: Scores
@@ -104,7 +104,7 @@ class Gain(NamedTuple):
 
     @classmethod
     def of(cls, scores: Scores, codes: np.ndarray, totals: np.ndarray, beginning: str, n_learned: float = 0.0) -> Self:
-        """The gain for rows of class numbers (r,) over labels drawn in proportion to class weights (C,)."""
+        """The gain of rows of the classes ``codes`` (r,) over class frequencies in proportion to ``totals`` (C,)."""
         return cls(scores, replace(scores, values=np.log(base_rates(totals))[codes]), n_learned, beginning)
 
     @property
@@ -124,12 +124,12 @@ class Gain(NamedTuple):
 
     @property
     def is_shown(self) -> bool:
-        """Whether the fit is better; without a correction for fitted parameters by more than a standard error."""
+        """Whether the gain is positive; if no parameters were fitted to the rows, above its standard error."""
         # A single group has no standard error.
         return self.nats > (0.0 if self.n_learned or np.isnan(self.error) else self.error)
 
     def is_above(self, richer: Gain) -> bool:
-        """Whether a simpler fit has more, beyond the standard error of the difference for the same rows."""
+        """Whether this gain, of a simpler fit, is higher by more than the standard error of their difference."""
         error = (self.scores - richer.scores).error
         return self.nats - richer.nats > (0.0 if np.isnan(error) else error)
 
@@ -158,7 +158,7 @@ def rise_by_points(simpler: Point[KernelPosterior], richer: Point[KernelPosterio
 
 
 def accept(rise: Rise, option: str, history: History, **columns: float) -> bool:
-    """Whether the richer model is kept; the history records this, ``option``, what it has, and the rise."""
+    """Whether the richer model is kept; the history records this, the rise, and ``option``, what that model has."""
     is_enough, words, required = rise
     reason = words if is_enough or not required else f"{words}; {required}"
     history.add(**columns, decision=f"{'Taken' if is_enough else 'Not taken'}: {option}. {reason}.")

@@ -104,7 +104,7 @@ class Fit:
         return replace(self, source=self.source.sample(rows), hold_out=self.hold_out.among(rows))
 
     def merged(self) -> Fit:
-        """The same fit with copies of a row, in features, label and group, as one row with the sum of their weights.
+        """The same fit, in which rows of equal features, label and group are one row with the sum of their weights.
 
         Copies are no independent evidence: as held-out rows and as neighbours they would tell each other's labels. Rows
         of equal features whose labels differ are no copies, but measurements at the same place. A splitter divides the
@@ -168,7 +168,7 @@ class Candidate(Start):
     local: tuple[LocalPosterior, Scores] | None = None  # with neighbours, if they are kept, and of held-out rows
 
     def at(self, q: KernelPosterior, site: Site) -> Self:
-        """The candidate with a posterior, and the kernels and inducing points of this."""
+        """The candidate with the posterior q, and with q's kernels and inducing points."""
         return replace(self, prior=q.prior, q=q, site=site)
 
     def under(self, prior: KernelPrior) -> Self:

@@ -116,8 +116,8 @@ class HeldOutScore:
     ) -> np.ndarray:
         """Gradient of the mean score by the parameters; it takes about one and a half times as long as the score.
 
-        It follows from those by the predicted means and unscaled variances (C, q), by the logarithm of the factor, and
-        by q(z) as far as that gives the predictions.
+        Given are those by the predicted means and unscaled variances (C, q), by the logarithm of the factor, and by
+        q(z) where predictions use it directly.
         """
         executor, prior, q = sweep.local.executor, sweep.local.prior, sweep.q
         support, held_out = ByRows.zeros(self.support.X, at.support.a), ByRows.zeros(self.held_out.X, at.rows.a)
@@ -199,13 +199,13 @@ def maximised(
     max_iter: int,
     history: History,
 ) -> Maximum:
-    """Maximise a score by L-BFGS until ``PATIENCE`` iterations raise it by less than a share, or ``max_iter`` are made.
+    """Maximise a score by L-BFGS, until ``PATIENCE`` iterations raise it by less than a share ``LEAST_RISE`` of it.
 
     Parameters
     ----------
     start, limits : (p,) and (p, 2), parameters and their bounds
     scale : (p,), units of the parameters for the optimizer
-    max_iter : 0 only computes the scores at the start
+    max_iter : most iterations; 0 only computes the scores at the start
     """
     if not max_iter:
         scores = joined([split.at(start).scores for split in splits])
@@ -230,7 +230,7 @@ def maximised(
     # A line search has at most 20 evaluations.
     at_most, bounds = (max_iter, 20 * max_iter), limits / scale[:, None]
     end = minimise(objective, start / scale, bounds, LEAST_RISE / PATIENCE, *at_most, patience=PATIENCE)
-    # As far as L-BFGS knows the inverse Hessian; the median unit is one.
+    # Scaled by the roots of the diagonal of L-BFGS's inverse Hessian; the median unit is one.
     units = scale * np.sqrt(np.maximum(inverse_diagonal(end.steps, end.changes), np.finfo(float).eps))
     return Maximum(best[1], best[2], units / np.median(units), start_scores, end.n_iter, end.n_evaluations)
 
@@ -247,8 +247,8 @@ def inverse_diagonal(steps: np.ndarray, changes: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ByRows:
-    """Rows X (n, d), whitened rows a (n, m), and the gradient by a, on which residual variances depend, and by k(x, x)
-    (n,)."""
+    """Rows X (n, d), their whitened rows a (n, m), and gradients: by a, also through the residual variances, and by
+    k(x, x) (n,)."""
 
     X: np.ndarray
     a: np.ndarray
@@ -257,7 +257,7 @@ class ByRows:
 
     @classmethod
     def zeros(cls, X: np.ndarray, a: np.ndarray) -> ByRows:
-        # Memory of np.zeros_like would be written here, by one thread.
+        # np.zeros_like would write to its memory here, in one thread; np.zeros leaves that to the first use.
         return cls(X, a, np.zeros(a.shape), np.zeros(len(a)))
 
 
@@ -326,8 +326,8 @@ def kernel_gradient(executor: Executor, prior: SparsePrior, parts: list[ByRows],
     # K_mm has jitter in proportion to its mean diagonal.
     G += prior.jitter * np.trace(G) / m * np.eye(m)
     _engine.kernel_gradient(core, prior.Z, np.ascontiguousarray(G), np.zeros(m), _engine.workspace(m, m, d), gram)
-    # By log length scales, sum W_ij (x_i - x_j)^2 is all that pairs have. Of that sum for rows and inducing points
-    # ``squares`` are the part with x^2, which the spec adds as it is: so theirs can be added there.
+    # The gradient by log length scales is a sum of W_ij (x_i - x_j)^2. For rows and inducing points, ``squares`` are
+    # its part with x_i^2, which the spec adds unchanged; so the whole sum of the pairs is added there.
     terms, shapes, _, _, squares = cross.arrays
     for total, pair in zip((terms, shapes, squares), pairs, strict=True):
         total += pair

@@ -18,8 +18,8 @@ from ..status import is_of_handler
 DECISION_SHARE, DECISION_ROWS = 0.1, 4000
 # Of fewer rows none are held out for decisions by default: a few per cent of them cannot show which model is better.
 FEW_ROWS = 2000
-# Splits in which fits are compared by held-out rows: by groups, a splitter, or at random. Each fit is repeated in each,
-# so all of them together take as long as two fits to all rows.
+# Number of splits in which fits are compared by held-out rows: by groups, a splitter, or at random. A fit is repeated
+# in each, mostly on two thirds of the rows, which together takes as long as two fits to all rows.
 FOLDS = 3
 # Only a splitter's last splits are kept: in a split by time they have the most support rows, and LeaveOneOut has one
 # for each row. In a round of learning each has at least a tenth of the rows.
@@ -37,7 +37,7 @@ class HoldOut:
     splitter: Any  # with scikit-learn's method ``split``, or None
     labels: np.ndarray  # (n,) class numbers, for splitters that stratify
     random_state: np.random.RandomState
-    # If these rows are a part of others: the splits of those, and the numbers of these rows among them.
+    # If these rows are a part of more rows: what divides those, and the numbers of these rows among them.
     parts_of: tuple[HoldOut, np.ndarray] | None = None
     # (n,) numbers of places: rows with equal features have the same. Without groups and a splitter, rows of one place
     # are on the same side of a split.
@@ -65,7 +65,7 @@ class HoldOut:
     def decision(self) -> Split:
         """Rows to learn from, and rows held out for decisions: a share of all, or those of a splitter's last split.
 
-        If there are few rows, or fewer than four groups, no rows are held out.
+        If the share is less than one row, or there are fewer than four groups, no rows are held out.
         """
         size = min(DECISION_ROWS, int(DECISION_SHARE * self.n_rows))
         if self.splitter is not None:
@@ -118,7 +118,7 @@ class HoldOut:
         return np.sort(rows if size >= len(rows) else self.random_state.choice(rows, size, replace=False))
 
     def _apart(self, n_held_out: int, least: int = 1) -> Split:
-        """Hold out random groups, at least ``least``, or random rows without groups; the larger part is the support."""
+        """Hold out random groups, at least ``least``; without groups, random rows. The larger part is the support."""
         groups = self.groups_of(np.arange(self.n_rows))
         group = np.arange(self.n_rows) if groups is None else _codes(groups)
         counts = np.bincount(group)
@@ -141,8 +141,8 @@ class HoldOut:
     def _splits(self) -> list[Split]:
         """The splitter's last splits, computed once, because a splitter that shuffles would return others next time.
 
-        If a part of the rows is too small for the splitter, it has the parts of the splits of all rows, or else a
-        random one.
+        If these rows are a part of more rows and too few for the splitter, the splits of all rows divide them, or else
+        a random split.
         """
         n_rows, splitter, kept = self.n_rows, self.splitter, list[Split]()
         if n_rows < 2:

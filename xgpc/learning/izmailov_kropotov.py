@@ -69,7 +69,7 @@ class FixedSitesBound:
 
 
 class JointBound(FixedSitesBound):
-    """Equation (14) of Izmailov & Kropotov 2016 in theta, Z and xi; the site parameters xi are before the last."""
+    """Equation (14) of Izmailov & Kropotov 2016 in theta, Z and xi, which precedes the last, free coordinate."""
 
     def __init__(self, training: Training, point: Point[KernelPosterior], options: Options):
         super().__init__(training, point, options)

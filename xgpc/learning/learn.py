@@ -44,7 +44,7 @@ SCORED_ROWS = 300
 # a warning.
 DEFAULT_NEIGHBORS, MANY_NEIGHBORS = 24, 200
 # Neighbours are tried only if less than this share of the fit's time has passed: learning with them takes up to three
-# times as long as the start, and is of no use before it is complete.
+# times as long as what comes before, and is of no use before it is complete.
 LATEST_SHARE = 0.25
 # Accuracy, in nats a row, of the posterior without neighbours in the last comparison: the standard errors of such
 # comparisons are .001 and more.
@@ -172,10 +172,10 @@ def _split(fit: Fit) -> Split | None:
 
 
 def _rise(fit: Fit, scores: Scores, simpler: Scores, errors: float = 0.0) -> Rise:
-    """Whether neighbours predict rows better, by some standard errors of the difference; negative ones allow a loss.
+    """Whether neighbours predict better, by ``errors`` standard errors of the difference; negative ones allow a loss.
 
-    New rows repeat training rows as these repeat each other, but no copies are held out. A model with neighbours knows
-    the labels of such rows, so it may lose as much on the other rows.
+    New rows repeat training rows as often as these repeat each other, but no copies are held out. Neighbours know the
+    labels of repeated rows, so they may lose on the other rows what they gain on these.
     """
     required = errors * (scores - simpler).error if errors else 0.0
     # What repeated rows add to the mean score, a negative number, if they are predicted as all others.
@@ -197,12 +197,12 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
     part, history, k = task.part, task.fit.run.history, task.n_neighbors
     is_auto, max_iter = part.config.has_auto_neighbors, part.config.max_iter if part.learns else 0
     splits = part.hold_out.draw(size_of_round(0, part.n_latents)[0])
-    # Neighbours are compared with the best that is possible without them, from the same support rows. Of two classes
-    # the variance stays, as otherwise neighbours are left out where new rows gain by them (NLL of three splits of
-    # bank-marketing .1919, not .1908). If no neighbours are taken, ``learn`` raises the variance again, and tells it.
+    # Neighbours are compared with the best that is possible without them, from the same support rows. With two classes
+    # the variance is not raised, or neighbours would be left out where new rows gain by them (NLL of three splits of
+    # bank-marketing .1919, not .1908). If no neighbours are taken, ``learn`` raises it, and the history says so.
     without = raised_variance(part, sparse, is_told=False) if part.record.is_multi_class else sparse
     larger, few = sparse.prior.groups[0], task.first.prior.groups[0]
-    # With more points rounds take longer, so these are tried once a kernel is known.
+    # With more points rounds take longer, so more are tried only once a kernel is known.
     few = few.rebuilt([larger.spec], few.Z) if few.n_inducing < larger.n_inducing else larger
     first = task.first.prior.groups[0].spec
     if is_axis_aligned(few.spec) and is_of_default_kind(first):
@@ -252,9 +252,9 @@ def _with_more_points(
 
 
 def _second_round(task: Task, best: LocalFit, others: list[LocalFit], max_iter: int) -> LocalFit:
-    """Learn further, on more rows drawn anew, the best kernel so far, or another that these rows clearly prefer.
+    """Learn the best kernel so far on more rows, drawn anew, or another kernel that these rows clearly prefer.
 
-    Another may be best here: among more rows near ones are nearer.
+    Another may be better now, because the nearest of more rows are nearer.
     """
     n_rows, n_iter = size_of_round(1, task.part.n_latents)
     splits, group = task.part.hold_out.draw(n_rows), best.prior
@@ -270,7 +270,7 @@ def accept_neighbors(
     task: Task, sparse: Candidate, without: Candidate, local_fit: LocalFit, split: Split, errors: float
 ) -> Candidate:
     """The posterior of all rows with neighbours; ``sparse`` if these do not predict the held-out rows better than
-    ``without``, by some standard errors."""
+    ``without`` by ``errors`` standard errors."""
     fit, history, k, (rows, held_out) = task.fit, task.fit.run.history, task.n_neighbors, split
     is_auto, log_scale, scores = fit.config.has_auto_neighbors, local_fit.log_scale, local_fit.learned
     notes, sweeps, support, deciding = sparse.notes, None, None, np.arange(fit.source.n_rows)

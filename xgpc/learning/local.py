@@ -38,17 +38,17 @@ ROUNDS, CLASSES_ROUNDS = ((8000, 15), (32_000, 6)), ((8000, 15), (16_000, 20))
 # turns .054).
 TURNS = ((0, 5), (1, 15), (2, 15), (0, 15))
 # With more than FULL_CLASSES classes a round has fewer rows, because each row takes longer, but at least 1 /
-# LEAST_ROUND of them. Where a round is large, a trial with this share of its rows, at least FEW_ROWS, shows whether it
-# pays.
+# LEAST_ROUND as many. If 1 / LEAST_ROUND of a round's rows are at least FEW_ROWS, a trial with these shows whether the
+# round pays.
 FULL_CLASSES, LEAST_ROUND = 5, 4
 # Most neighbours in a round: with 16 the learned kernel is as good as with 24 (NLL on magic .294 and .299), in two
 # thirds of the time.
 ROUND_NEIGHBORS = 16
 # Sweeps for scores end when the sites, or with several classes the expected probabilities, change by less than this.
-# With two classes this saves a few sweeps of eight; with several it halves them, with errors of log probabilities of at
-# most .003 nats.
+# With two classes this saves a few of eight sweeps; with several it halves their number, and log probabilities have
+# errors of at most .003 nats.
 ROUND_TOLERANCE, CLASSES_ROUND_TOLERANCE = 2e-3, 1e-2
-# Largest change of a log parameter in a round or turn, whose score updates the sites by one sweep only. Smaller limits
+# Largest change of a log parameter in a round or turn, as the score updates the sites by one sweep only. Smaller limits
 # lose: on electricity the variance rises from 4 to 2500 or more (NLL .085, against .099 if it may rise to 80).
 MAX_STEP = 8.0
 # Largest variance with several classes; larger ones with longer length scales give nearly the same process, but slower
@@ -131,7 +131,7 @@ def nearer(spec: KernelSpec, X: np.ndarray, k: int, n_threads: int) -> KernelSpe
 
 
 def _longer(spec: KernelSpec, change: float, kind: KernelSpec) -> KernelSpec:
-    """A kernel of some kind with the parameters of another, whose logarithmic length scales change by one number."""
+    """The kernel ``kind`` with the parameters of ``spec``, and ``change`` added to its logarithmic length scales."""
     is_length = np.array(["length_scale" in name for name in spec.names], dtype=bool)
     return kind.with_theta(spec.theta + change * is_length).within_bounds()
 
@@ -164,7 +164,7 @@ def size_of_round(number: int, n_latents: int) -> tuple[int, int]:
 def first_round(
     task: Task, prior: SparsePrior, first: KernelSpec, without: Candidate, splits: list[Split], max_iter: int
 ) -> tuple[list[LocalFit], list[Split]]:
-    """``prior``'s kernel, and the candidates as they learn from the held-out rows of some splits.
+    """Score ``prior``'s kernel as it is, and fit the candidate kernels to the held-out rows of some splits.
 
     In a large round the candidates learn from a part of the rows first, and from all only if the best is not hopeless:
     with "auto" they must not lose clearly against ``without``, which has no neighbours. Returns the results, and the

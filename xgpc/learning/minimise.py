@@ -11,7 +11,7 @@ from scipy.optimize import OptimizeResult, minimize
 
 from ..likelihoods.coordinates import Limits
 
-# Iterations over which the gain is averaged for the convergence test, as single ones may gain little before others.
+# Iterations over which the test of convergence averages the gain: after one that gains little, others may gain more.
 PATIENCE = 5
 # L-BFGS's own test looks at single iterations, so it is set to round-off.
 FTOL, GTOL = 1e-12, 1e-6
@@ -56,7 +56,7 @@ def minimise(
     # Status 99 is a callback that stopped, status 1 a limit.
     status = {1: "max_iter", 99: "converged"}.get(result.status, "line search")
     if result.status == 0:
-        # It also follows a failed line search, even at a value above the start, so the gradient is tested here.
+        # Status 0 also follows a failed line search, even at a value above the start: so the gradient is tested here.
         low, high = np.array(limits, dtype=float).T
         steepest = np.clip(result.x - result.jac, np.fmax(low, -np.inf), np.fmin(high, np.inf)) - result.x
         status = "converged" if np.max(np.abs(steepest)) <= GTOL else "flat"

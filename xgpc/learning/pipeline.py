@@ -92,7 +92,7 @@ def _log_likelihood_of_frequencies(fit: Fit) -> float:
 
 
 def _shows_nothing(fit: Fit, elbo: float) -> bool:
-    """Whether a bound is no better than the log likelihood of guessing and of the class frequencies."""
+    """Whether a bound is no better than the log likelihood of guessing, or than that of the class frequencies."""
     if fit.is_of_one_class or not (fit.record.is_bound and fit.record.is_probability):
         return False
     uniform = -np.log(len(fit.classes)) * np.sum(fit.class_totals)
@@ -100,7 +100,7 @@ def _shows_nothing(fit: Fit, elbo: float) -> bool:
 
 
 def _simpler(fit: Fit, first: Candidate, result: FitResult) -> FitResult:
-    """The best of a fit that the class frequencies beat and of simpler fits; the first that beats these is the last."""
+    """The best of ``result``, which the class frequencies beat, and of simpler fits, tried until one beats them."""
     prior, run, gain, chosen = first.prior, fit.run, result.gain, ""
     assert gain is not None
     first_gain, narrow = gain, replace(first.length_scale_prior, spread=NARROW_SPREAD)
@@ -228,8 +228,8 @@ def add_rows(
 
 
 def _with_more_neighbors(fit: Fit, q: LocalPosterior, stay: np.ndarray) -> FitResult:
-    """The posterior of rows that begin with some rows of q, by their numbers, with its kernel and inducing points."""
-    # Sweeps that an interrupt ends early are of no use.
+    """The posterior of ``fit``'s rows under q's kernel; the first of them are q's rows of the numbers ``stay``."""
+    # Without ``ending_early``, because sweeps that an interrupt ends early are of no use.
     present = Candidate(q.prior, None, fit.record.site(len(fit.classes)))
     local, sweeps = with_more_rows(Task(fit, fit, present, q.n_neighbors), q, stay)
     problems = () if sweeps.converged else (f"the sites did not converge in {sweeps.n_sweeps} sweeps",)
@@ -284,7 +284,7 @@ def _messages(
         return is_complete, messages
     if gain is not None and not gain.is_shown and not skipped:
         messages.append(f"{gain.words}: {NOTHING_SHOWN}")
-    # The variance of several classes is not the one of the highest bound.
+    # With several classes left-out rows choose the variance, and not the bound.
     elif elbo is not None and not skipped and not (gain and fit.record.is_multi_class) and _shows_nothing(fit, elbo):
         nothing = (
             f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels under the class "

@@ -120,8 +120,8 @@ def posterior_of(fit: Fit, candidate: Candidate, nats: float | None = None) -> P
 
 
 def scores_of(rows: Fit, point: Point[KernelPosterior], are_learned: bool = False) -> Scores:
-    """Scores of a fit's rows by a posterior of other rows; if it has learned from them, by that without the site of
-    each in turn, under the same kernel, in O(C n m^2).
+    """Scores of a fit's rows by a posterior of other rows; or, with ``are_learned``, by the posterior of these rows
+    without the site of the row that is scored, under the same kernel, in O(C n m^2).
 
     Of a latent function with marginal N(m, v) and site (lambda, r) at a row, whose labels explain V of the variance,
     the posterior without this site has mean m + V (lambda m - r) / (1 - lambda V) and variance
@@ -135,9 +135,9 @@ def scores_of(rows: Fit, point: Point[KernelPosterior], are_learned: bool = Fals
     values = list[np.ndarray]()
     for block in source.blocks():
         mean, variance, precision, linear, _ = point.sites.of(block)
-        # Labels explain no part of the variance that is left where the values at the inducing points are known.
+        # The labels explain no part of the variance given the values at the inducing points.
         V = variance - point.q.unexplained(block)
-        # This is positive unless sites have not converged.
+        # 1 - lambda V is positive unless sites have not converged.
         share_left = np.maximum(1.0 - precision * V, np.finfo(float).eps)
         moments = mean + V * (precision * mean - linear) / share_left, variance + precision * V**2 / share_left
         values.append(label_log_probabilities(point.site, *moments, block.y))
@@ -170,7 +170,7 @@ class Learner:
         self._subsets = Subsets(fit.source.y, self.random_state)
 
     def sizes(self, prior: KernelPrior) -> list[int]:
-        """Sizes of the successive subsets: for "auto" from the first one on, all rows at once for None, or as given."""
+        """Sizes of the successive subsets: growing from ``first_rows`` for "auto", all rows for None, or as given."""
         n_rows = self.fit.source.n_rows
         if self._sizes is None:
             return [n_rows]
@@ -283,7 +283,7 @@ class Learner:
         return self.fit.part(self._subsets.rows(size))
 
     def _plan(self, prior: KernelPrior, rows_done: int) -> list[tuple[int, Options]]:
-        """Numbers of rows above ``rows_done``, with their stages' options; a first one has a posterior at least."""
+        """Sizes above ``rows_done`` with their stages' options; without an optimizer, none after a first stage."""
         sizes, planned, options = [size for size in self.sizes(prior) if size > rows_done], [], self.options
         if rows_done and self.optimize is None:
             return []

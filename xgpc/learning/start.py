@@ -17,7 +17,7 @@ from ..likelihoods import START_NOISE, Parameter, first_cut_points
 from .fit import Candidate, Fit, PreviousFit
 from .inducing import MOST_ALL_ROWS, inducing_points, most_points, sample_size, warn_of_many_classes
 
-# A learned guess or lapse rate starts at this share of what the other rate leaves, above 0: its logarithm is learned.
+# A learned guess or lapse rate starts at this share of what a given one leaves, not at 0: its logarithm is learned.
 START_RATE = 0.05
 
 
@@ -103,7 +103,7 @@ def _first_parameter(fit: Fit, prior: KernelPrior, previous: Parameter) -> Param
 
 
 def _length_scale_prior(config: FitConfig, scale: np.ndarray) -> LengthScalePrior:
-    """The length scales' prior. With "auto" only the default kernel has one; it also limits their common factor."""
+    """The length scales' prior. With "auto" only the default kernel has one; there it also limits a common factor."""
     spread, is_default = config.length_scale_prior, config.kernel is None
     if spread is None or (isinstance(spread, str) and not is_default):
         return NO_PRIOR

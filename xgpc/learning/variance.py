@@ -22,7 +22,7 @@ DOUBLINGS = 5
 
 
 def raised_variance(fit: Fit, learned: Candidate, is_told: bool = True) -> Candidate:
-    """Double the variance of the default kernel while this predicts left-out rows better; the history ``is_told``.
+    """Double the default kernel's variance while this predicts left-out rows better; the history tells if ``is_told``.
 
     The logarithm of the factor has a standard normal prior, as the same rows have determined the length scales.
     """

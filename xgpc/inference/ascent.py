@@ -31,7 +31,7 @@ from .history import History
 ROUND_OFF = 1e-11
 # Halvings of a step before the ascent gives up: the natural gradient then vanishes to working precision.
 MAX_HALVINGS = 12
-# After this many failed steps, each of which took a pass, try a step of a bound whose unit step cannot lower it.
+# After this many failed steps, each of which took a pass, try a step of another bound, which unit steps cannot lower.
 FALLBACK_AFTER = 3
 # Range of the learned delta of additive noise: rounding limits it from below; above this share of the error rate of
 # guessing, labels would carry hardly any information.
@@ -71,8 +71,8 @@ class Steps(NamedTuple):
 
 
 DAMPED = Steps()
-# Measured steps saved softmax up to half of the products. Likelihoods with label noise do without: better steps for the
-# first delta led to a worse optimum.
+# Measured steps saved softmax up to half of the products of conjugate gradients. Likelihoods with label noise do
+# without: better steps for the first delta led to a worse optimum.
 MEASURED = Steps(0.5, 0.5, 0.2, True)
 
 
@@ -348,9 +348,9 @@ def starting_posterior(
 
     The bounds of augmented likelihoods have poor optima at which all classes are about equally likely, and no single
     start avoids them for all kernels. Under a prior of large variance the exact sites of one latent function know
-    little, and the first step would overshoot: those of standard normal latent values halve the number of steps. This
-    takes one pass over the rows, as with q; else one for each update: at most three, or 113 for bounds with two starts.
-    Once time is over only the first start is used.
+    little, and the first step would overshoot: sites at standard normal latent values halve the number of steps. They
+    take one pass over the rows, as the sites of q do; other starts take one for each update: at most three, or 113 for
+    bounds with two starts. Once time is over only the first start is used.
     """
     if q is not None:
         return carry_over(training, q, prior, site)

@@ -34,7 +34,7 @@ class Start:
 
 
 def fit_posterior(training: Training, start: Start, options: Options) -> Ascent[KernelPosterior]:
-    """The posterior of all rows under a prior, from the sites of q if given; its bound is no lower than theirs."""
+    """The posterior of all rows under a prior; if q is given, from its sites, whose bound is no higher."""
     prior, q, history = start.prior, start.q, options.history
     site = options.prior_mean.site(start.site, prior)
     if options.batch_size is None:
@@ -70,7 +70,7 @@ def fit_posterior_or_keep(
     """The posterior of all rows under the learned prior, or under the previous fit's prior if that is better.
 
     The two are compared by the bound plus the log prior of the length scales. Learning from a subset, or by a scheme
-    that is not an ascent, can make this worse for all rows. With full batches both posteriors are optimised; with
+    that is not an ascent, can lower this sum for all rows. With full batches both posteriors are optimised; with
     mini-batches the previous posterior is evaluated as it is, because optimising it would take as long as the fit.
 
     ``previous`` has the prior that learning started from, with as many inducing points as the previous posterior; if it

@@ -29,12 +29,12 @@ from ..rows.executor import Executor, parts_for, parts_of
 from ..rows.source import ArraySource
 
 # Without a row's own term, at least this share of q(z)'s precision in direction b is left, against rounding errors; the
-# least share seen was .04. As much of a row's precision is left without its whole site, if its weight is below 1; sites
-# of early sweeps need this limit.
+# least share seen was .04. If a row weighs less than 1, its whole site is removed, and at least this share of the row's
+# precision is left: sites of early sweeps need this limit.
 LEAST_LEFT = 1e-3
-# With several classes, a sweep solves for the linear terms to this share of the first residual, by at most NEWTON_STEPS
-# Newton steps, each of the first length in NEWTON_RATES that reduces it. A step is found by GMRES with this tolerance
-# and at most GMRES_ITER products. More accurate solves took as many sweeps and more time (pendigits: 1.17 and 1.59 s).
+# With several classes, a sweep solves for the linear terms to the share BALANCED of the first residual, by NEWTON_STEPS
+# Newton steps at most, of the first length in NEWTON_RATES that reduces it. GMRES finds a step to the share GMRES_TOL
+# by at most GMRES_ITER products. More accurate solves took as many sweeps and more time (pendigits: 1.17 and 1.59 s).
 BALANCED, NEWTON_STEPS, NEWTON_RATES, GMRES_TOL, GMRES_ITER = 0.1, 2, (1.0, 0.5, 0.25), 0.3, 20
 # Classes whose means a thread computes at a time: products with the whitened rows read these rows once for all of them.
 GROUP = 8
@@ -52,7 +52,7 @@ class Local:
     index: np.ndarray  # (n, k), with ``n_earlier`` as from ``in_order``
     n_earlier: np.ndarray  # (n,)
     site: Site
-    blocks: np.ndarray | None  # covariances of the neighbourhoods' residuals, which sweeps share; None: each anew
+    blocks: np.ndarray | None  # covariances of the neighbourhoods' residuals, which sweeps share; None: not shared
 
     @classmethod
     def of(cls, executor: Executor, source: ArraySource, prior: SparsePrior, ordered_index: Pair, site: Site) -> Local:
@@ -115,7 +115,7 @@ class Sweep:
     left_share: np.ndarray  # t, the share of the precision in direction b that the other rows leave
     mean: np.ndarray  # of the cavity
     variance: np.ndarray
-    own_share: np.ndarray  # as much of it as leaves a positive variance
+    own_share: np.ndarray  # of the own site that counts as known, limited so that the variance stays positive
     share: np.ndarray  # of the cavity's variance that is left by the known part of the own site
 
     @classmethod
@@ -191,8 +191,8 @@ class Sweep:
         # s and g, too, depend on variance and mean given the neighbours.
         return by_mean, by_variance - g * by_mean - s * d_left, d_variance - s * (s * d_s + g * d_g), d_mean - s * d_g
 
-    # Of a sweep that has kept gamma, marginals as a function of the sites' linear terms: the means are linear in these,
-    # and variances do not depend on them.
+    # What follows needs ``keep_gamma``. It has the marginals as functions of the sites' linear terms: the means are
+    # linear in these, and the variances do not depend on them.
     @cached_property
     def slopes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(C, n) each, of the means by those given the neighbours, by those of b.z, and by the linear terms."""
@@ -243,15 +243,15 @@ class Sweep:
                 break
         return marginal
 
-    def _newton_step(self, marginal: Marginal, bend: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    def _newton_step(self, marginal: Marginal, curvature: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Newton step by GMRES: a step s of the linear terms changes the mean by M s, and the residual by (precision -
-        bend) M s - s.
+        curvature) M s - s.
         """
         precision = self.given_sites[0]
 
         def product(step: np.ndarray) -> np.ndarray:
             moved = centred(self._means(step.reshape(precision.shape))[1])
-            return step - (precision * moved - bend(moved)).ravel()
+            return step - (precision * moved - curvature(moved)).ravel()
 
         operator = LinearOperator((precision.size, precision.size), matvec=product, dtype=np.float64)
         step, _ = gmres(operator, marginal.missing.ravel(), rtol=GMRES_TOL, restart=GMRES_ITER, maxiter=1)

@@ -27,7 +27,7 @@ TILE_ROWS = 512
 # A mini-batch of at least twice this many rows is divided into parts of so many rows for threads; a part takes
 # milliseconds. Giving parts of fewer rows to threads took longer than it saved.
 PART_ROWS = 2048
-# Features of rows that are copied at a time: a fit to rows in a file never has all of them in memory.
+# Feature values that are copied at a time: a fit to rows in a file never has all of them in memory.
 COPIED_VALUES = 2**17
 # Multiply-adds of a call of the compiled loop, after which Python handles signals: a tenth of a second.
 WORK_PER_CALL = 1e9

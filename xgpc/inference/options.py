@@ -50,5 +50,5 @@ class Options:
         self.history.add(elbo=elbo, theta=theta[None], **columns)
 
     def too_few(self, search: str, limit: str = "") -> str:
-        """The problem that the iterations ended before ``tol`` was reached."""
+        """Says that ``search`` reached a limit, by default ``max_iter``, before it reached ``tol``."""
         return f"{limit or f'max_iter={self.max_iter} was'} reached before tol={self.tol:g} by {search}"

@@ -19,7 +19,7 @@ from ..rows.executor import Executor
 from ..status import Status
 from .history import History
 
-# The field of ``FitState`` that a column of the history changes; a later column of a row has precedence.
+# The field of ``FitState`` that a column of the history changes; of several columns the last one in this order counts.
 FIELDS = {name: name for name in ("n_rows", "n_inducing", "elbo", "held_out_score")}
 FIELDS |= {"epoch": "iteration", "iteration": "iteration", "evaluation": "iteration", "learned_score": "held_out_score"}
 

@@ -108,7 +108,7 @@ def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[Swep
 
     Plain sweeps would take hundreds: the labels do not determine a common shift of all classes, so it decays slowly.
     """
-    # No row's gradient is larger than this start value.
+    # No row's gradient comes near this start value, so the first change is never small.
     last_gradient, weight = np.full_like(sites[0], 2.0), np.maximum(local.labels[1], LEAST_DIVISOR)
     while True:
         sweep = Sweep.of(local, sites, keep_gamma=True)

@@ -321,12 +321,12 @@ class Learner:
     def optimized(self, part: Fit, candidate: Candidate, options: Options) -> Outcome:
         """Run the optimizer on some rows, starting from the candidate's posterior."""
         training, prior, q = part.training, candidate.prior, candidate.q
-        few, site = training, self.fit.prior_mean.site(candidate.site, prior)
+        start_training, site = training, self.fit.prior_mean.site(candidate.site, prior)
         if q is None and (rows := self._subsets.rows(self._start_rows)) is not None:
-            few = replace(training, source=self.fit.source.sample(rows, len(training) / len(rows)))
+            start_training = replace(training, source=self.fit.source.sample(rows, len(training) / len(rows)))
         moves = options.learn_inducing and not _are_all_rows(prior, part.source)
         assert self.optimize is not None
-        start = starting_posterior(few, q, prior, site)
+        start = starting_posterior(start_training, q, prior, site)
         return self.optimize(training, start, site, replace(options, learn_inducing=moves))
 
     def _report(self, q: KernelPosterior, site: Site) -> None:

@@ -34,7 +34,7 @@ ColumnOf = Callable[[int], np.ndarray]
 
 
 def new_key() -> str:
-    """A key that no other value has, in no process or thread: copies and pickles keep it."""
+    """A key that no other value has in any process or thread; copies and pickles keep it."""
     return os.urandom(16).hex()
 
 
@@ -113,9 +113,9 @@ class PriorOperations(Protocol):
 
 
 class KernelPrior(Value, PriorOperations):
-    """Distribution p of latent functions, which share a kernel or have one each. They are linear in coefficients.
+    """Distribution p of latent functions, which are linear in coefficients, and share a kernel or have one each.
 
-    ``groups`` are the priors of the kernels, all of one class. A prior with one kernel is its own only group.
+    ``groups`` are the priors of the kernels, all of one type. A prior with one kernel is its own only group.
     """
 
     # The first five are those of kernels: the prior of a linear model lacks them.
@@ -127,7 +127,7 @@ class KernelPrior(Value, PriorOperations):
     rebuilt: Callable[[Sequence[KernelSpec], np.ndarray], KernelPrior]
     is_full = False  # whether all rows are the points: then none moves, and none is added
     earlier_q: KernelPosterior | None = None  # posterior of earlier rows that is the prior of new ones
-    separate: ClassVar[type[SeparatePriors]]  # one prior of latent functions, each of which has that of one member
+    separate: ClassVar[type[SeparatePriors]]  # the type that joins such priors, one for each latent function
 
     @property
     def groups(self) -> tuple[Any, ...]:
@@ -259,15 +259,15 @@ class PosteriorOperations(Protocol):
         other, and by the inducing points. At q's optimum they are those of the bound maximised over q."""
 
     def covariance_forms(self) -> list[CovarianceForm]:
-        """The marginals of each latent function in its covariances; what several share is the same object."""
+        """The marginals of each latent function in its covariances; arrays that several share are the same object."""
 
     def path_deviations(self) -> np.ndarray:
         """Standard deviations (C, m) of independent noise e at the points: with ``explained`` E of the form above and a
         draw f of the prior, E (f(Z) + e) has the identity as covariance."""
 
     def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Sums (r,) over training rows i of C_i t_i and C_i^2 s_i, with the covariances C of one latent function at the
-        rows of X and at them, from the ``moments`` of s and t."""
+        """Sums (r,) over training rows i of C_i t_i and C_i^2 s_i, from the ``moments`` of s and t; C_i are covariances
+        of one latent function between the rows of X and row i."""
 
 
 class KernelPosterior(Value, PosteriorOperations):

@@ -106,7 +106,7 @@ def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -
         frequency = np.zeros((*size, d))
         for draw, length_scale in spectrum:
             frequency += draw(random, (*size, d)) / length_scale
-        # Of a cos + b sin with a, b ~ N(0, variance / N_COSINES).
+        # Phase and amplitude of a cos + b sin with a, b ~ N(0, variance / N_COSINES).
         phase = random.uniform(0.0, 2.0 * np.pi, size)
         amplitude = np.sqrt(2.0 * spec.variance(term) / N_COSINES * random.standard_exponential(size))
         if linear and not spectrum:

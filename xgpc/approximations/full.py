@@ -261,7 +261,7 @@ class FullPosterior(KernelPosterior):
 
     @property
     def anywhere(self) -> FormPredictor:
-        """It keeps the factors, O(n^2) memory; at the training rows its results differ from q's by rounding."""
+        """A predictor that keeps the factors, O(n^2) memory; at training rows it differs from q by rounding."""
         return FormPredictor(self.covariance_forms())
 
     def times_mean(self, precision: np.ndarray) -> np.ndarray:

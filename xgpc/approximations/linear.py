@@ -22,7 +22,7 @@ from ..statistics import Update, evaluated
 from .base import Value, new_key
 from .sparse import InducingPrior, SparsePosterior
 
-# Most that one step changes log s^2: q is not at rest in the first of them.
+# Largest change of log s^2 in a step: in the first steps q is not at rest.
 LARGEST_MOVE = 2.0
 # Density of a block of rows below which sparse products are faster than dense ones (500 to 2000 features).
 SPARSE_BELOW = 0.03
@@ -48,7 +48,7 @@ class RowSpan(Value):
             return cls(None), X
         dense = np.array(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
         Q, R, order = qr(dense.T, overwrite_a=True, mode="economic", pivoting=True)
-        # distances[r]: squared distance of each row from the first r directions, relative; d eps of a row is rounding.
+        # distances[r]: squared distances of rows from the first r directions; (d eps)^2 of distances[0] is rounding.
         largest = np.max(np.abs(R), axis=0)
         squares = np.divide(R, largest, out=np.zeros_like(R), where=largest > 0.0) ** 2
         distances = np.cumsum(squares[::-1], axis=0)[::-1]
@@ -177,7 +177,7 @@ class LinearPrior(InducingPrior):
         return len(self.scale)
 
     def within(self, span: RowSpan, d: int) -> LinearPrior:
-        """The prior of the d coordinates in a span, at most as many, of the same variance."""
+        """The prior, of the same variance, of d coordinates in a span, at most as many as the coefficients."""
         return replace(self, scale=np.append(self.scale[:d], self.scale[self.d :]), d=d, span=span)
 
     def work(self, n_latents: int) -> float:

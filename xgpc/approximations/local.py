@@ -50,8 +50,8 @@ class LocalPosterior(Value):
     w, V : (C, m) and (C, m, m), mean and covariance of q(z), which follow from the sites
     n_neighbors : int, k
     variance_scale : float
-        Factor of all variances and covariances; learning with held-out rows may choose another one than 1, because
-        classes may be more certain away from their borders than a process whose borders are as rough.
+        Factor of all variances and covariances. Held-out rows may choose another one than 1, because classes may be
+        more certain away from their borders than under a process whose borders are as rough.
     """
 
     prior: SparsePrior
@@ -163,8 +163,8 @@ class LocalPosterior(Value):
     def _together(
         self, X: np.ndarray, n_jobs: int | None
     ) -> tuple[Neighbourhoods, Conditional, np.ndarray, np.ndarray, np.ndarray, list[csr_array]]:
-        """Rows of X (r, d) with their conditionals; numbers and features of all rows that are neighbours, which of
-        these each row has (r, k), and with which weights, as C sparse matrices."""
+        """The rows of X (r, d), and their conditionals; numbers and features of all training rows that are neighbours
+        of any; which of these each row has (r, k); and their weights, as C sparse matrices."""
         with single_threaded_blas(), Threads(n_jobs) as executor:
             local = self.at(X)
             conditional = local.empty(len(X), with_gamma=True)

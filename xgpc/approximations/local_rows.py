@@ -147,7 +147,7 @@ class Coefficients:
         self.V[:] += other.V
 
     def from_natural(self) -> Coefficients:
-        """q(z) from h and P, which the sites add to its natural parameters; ValueError if it is not proper."""
+        """q(z) from h and P, which sites add to the prior's natural parameters; ValueError if it is not proper."""
         precision = np.eye(self.V.shape[-1]) + self.V
         factors = _engine.cholesky_and_inverse(precision)
         if factors is not None:

@@ -20,8 +20,8 @@ from ..statistics import AnySites, Contraction, Projection, Update
 from .base import KernelPosterior, Natural, Training
 from .sparse import SparsePosterior, SparsePrior
 
-# Pairs whose covariances k(x, x') are the diagonal of one matrix: all but one in so many of its values are of no use,
-# but a call for each pair would take longer.
+# Pairs whose covariances k(x, x') are the diagonal of one matrix: its other values are of no use, but a call for each
+# pair would take longer.
 PAIRS = 64
 
 

@@ -48,7 +48,7 @@ def times(P: np.ndarray, w: np.ndarray) -> np.ndarray:
 class SparsePosterior(KernelPosterior):
     """q(z) = N(w, P^{-1}) over whitened inducing values u = L z of C independent latent functions.
 
-    If the prior has a posterior ``earlier_q``, KL, norm and products by the prior's precision are those of that one.
+    If the prior has a posterior ``earlier_q``, that takes its place in KL, norm and products by the prior's precision.
     """
 
     prior: Any  # InducingPrior

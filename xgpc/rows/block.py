@@ -15,8 +15,8 @@ from .._engine import RowCache
 from ..names import MatrixLike
 
 Made = TypeVar("Made")
-# Rows of a block. Their work is large against the (m, m) addition that ends it, and twenty thousand rows still balance
-# over many threads.
+# Rows of a block. Their work is large against the (m, m) addition at the block's end, and the blocks of twenty thousand
+# rows still balance over many threads.
 BLOCK_ROWS = 1152
 # Bytes from which an array has pages of its own; smaller arrays share pages with others.
 LEAST_PAGES = 2**16
@@ -92,9 +92,9 @@ class Block:
         return slice(self.start, self.start + len(self))
 
     def row_caches(self, key: object, n_groups: int, size: int, dtype: type) -> list[RowCache]:
-        """Memory for rows whitened by each kernel of a basis with this key: (size,), or (0,) if that is too much.
+        """Memory for rows whitened by each kernel of a prior with this key: (size,), or (0,) if that is too much.
 
-        Rows of another basis are overwritten.
+        Rows of another prior are overwritten.
         """
         if np.dtype(dtype).itemsize * n_groups * size > self.cache_bytes:
             return list(map(RowCache, np.empty((n_groups, 0), dtype)))

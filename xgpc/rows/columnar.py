@@ -92,7 +92,7 @@ class ArrowBatches:
         return self
 
     def __next__(self) -> object:
-        # An error may be of the next file.
+        # The next batch may be in another file, so an error while it is read has no place.
         (last, first), self.place = self.place, (None, 0)
         tagged = next(self._tagged)
         batch, name = tagged.record_batch, getattr(tagged.fragment, "path", None)

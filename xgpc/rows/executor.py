@@ -28,7 +28,7 @@ PART_ROWS, MOST_PARTS, LEAST_ROWS = 512, 64, 32
 # row, and waiting records take memory.
 GROUP, GROUP_WORK = 8, 2**20
 # A pass of fewer multiply-adds, half a millisecond, stays on the calling thread: starting others costs as much.
-# Measured with two running threads: 1.2 times one thread at 1.4e6, 1.5 to 1.7 times at 1e7.
+# Two running threads were 1.2 times as fast as one at 1.4e6, and 1.5 to 1.7 times at 1e7.
 MIN_PARALLEL_WORK = 5e6
 
 

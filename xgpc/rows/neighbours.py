@@ -15,8 +15,8 @@ from .executor import Each, on_threads, parts_of
 # boxes. At least 99 % of the 24 nearest rows were found on real sets; 96 % among 200 000 rows whose 10 features matter
 # equally, and 56 % with 28 such features.
 EXACT_ROWS, COMPARED_ROWS = 30_000, 8192
-# Principal directions of DIRECTION_ROWS rows, along which rows are compared first. Where all rows are compared, they
-# change only the time: rows that are far along a few directions need no more.
+# Principal directions of DIRECTION_ROWS rows, along which rows are compared first. Where all rows are compared, this
+# changes only the time: rows that are far along a few directions need no full comparison.
 MOST_DIRECTIONS, DIRECTION_ROWS = 64, 512
 # Rows with more features, of which many may be rare levels, are ordered by principal directions for sums of absolute
 # differences, too: of 32 nearest ones of 85 000 rows with 54 features all were found, and two thirds in an order by the

@@ -10,8 +10,8 @@ import numpy as np
 from ..names import MatrixLike
 from .block import BLOCK_ROWS, Block, Cache, dense
 
-# Memory for whitened rows (n, m), which passes with the same kernel and inducing points share: they are 40 % of a pass.
-# With more rows, memory stays O(n + m^2) and every pass computes them again.
+# Memory for whitened rows (n, m), which passes with the same kernel and inducing points share: computing them is 40 %
+# of a pass. If they need more, every pass computes them again, and memory stays O(n + m^2).
 CACHE_BYTES = 2**29
 # Values of sparse rows that predictions make dense at a time, 16 MB: many blocks of a hundred features.
 DENSE_VALUES = 2**21

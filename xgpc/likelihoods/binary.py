@@ -87,7 +87,7 @@ def unflipped_share(rates: ArrayLike, n_classes: int) -> float:
 def logit_slopes(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Derivatives (2, n) of p(y = +1) under the logistic link by mean and variance.
 
-    They are those of the logarithm of the less probable class, which keeps its digits, times its probability.
+    They are those of the less probable class's log probability, which keeps its digits, times the probability.
     """
     label = np.where(mean > 0.0, -1.0, 1.0)
     moments = np.ascontiguousarray(mean), np.ascontiguousarray(variance)

@@ -1,7 +1,7 @@
 """What neighbours need of a likelihood: scores and sites of labels from predictions of their rows, with derivatives.
 
-Arrays are (C, r): latent functions (one for two classes) by rows. Means are those of the distance from the site's prior
-mean, and so are the sites'.
+Arrays are (C, r): latent functions (one for two classes) by rows. Predictions and sites are of the latent function's
+distance from the site's prior mean.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TwoClasses:
 
     def start(self, site: Site, y: np.ndarray) -> Pair:
         """Initial sites."""
-        # Near the precision of the logistic function at zero.
+        # Near 1/4, the curvature of the logistic log likelihood at zero.
         precision = np.full((1, len(y)), 0.2)
         return precision, 0.5 * y[None] - precision * site.prior_mean
 

@@ -19,7 +19,7 @@ def ordinal_log_probabilities(mean: np.ndarray, variance: np.ndarray, cut_points
     """log p(y = c) (n, C), c = 0..C-1, that f plus noise is between cut points c and c + 1, for f ~ N(mean, variance).
 
     ``link`` gives the logarithms of P(y <= c) and P(y > c) at the distance of the mean from a cut point. A class is the
-    difference of the smaller two of these tails, so that its error is the link's relative to the interval's width.
+    difference of two of one kind, the smaller ones, so that its error is the link's relative to the interval's width.
     """
     n, inner = len(mean), len(cut_points)
     distance = (mean[:, None] - cut_points).ravel()

@@ -207,7 +207,7 @@ class LikelihoodBound:
         return values[list(self.order)] if self.order else values
 
     def site_labels(self, codes: np.ndarray) -> np.ndarray:
-        """Labels (n,) for the sites of class numbers: -1, 1, ... by level, or the numbers with one function a class."""
+        """Labels (n,) for sites: -1, 1, ... by level, or the class numbers if each class has a latent function."""
         labels = self.levels(codes).astype(np.float64)
         return labels if self.is_multi_class else 2.0 * labels - 1.0
 

@@ -59,7 +59,7 @@ class HeldOutScore:
 
     Attributes
     ----------
-    local : support rows at the kernel where learning starts, without ``blocks``, whose inducing points stay fixed
+    local : support rows, without ``blocks``, at the kernel where learning starts; its inducing points stay fixed
     support, held_out : sources of rows with labels and weights
     held_out_index : (q, k), neighbours of the held-out rows among the support rows
     sites : sites of the support rows

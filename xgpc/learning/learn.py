@@ -288,8 +288,8 @@ def accept_neighbors(
     task.part.source.forget()
     all_rows = AllRows(task, local_fit.prior, log_scale, fit.part(None if support is None else deciding).source)
     if len(held_out):
-        places = np.searchsorted(deciding, held_out)
-        sweeps, left_out = all_rows.without(places, sites[:, :, deciding])
+        positions = np.searchsorted(deciding, held_out)
+        sweeps, left_out = all_rows.without(positions, sites[:, :, deciding])
         scores = replace(left_out.scores, groups=fit.hold_out.groups_of(held_out))
         if is_auto and sweeps.converged:
             rise = _rise(fit, scores, simpler, errors)
@@ -303,7 +303,7 @@ def accept_neighbors(
                 return sparse
             notes = (*notes, f"{gain.words}: the labels of near rows mislead. {NO_USE}")
         # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
-        sites[:, :, deciding] = all_rows.distinct.parts(all_rows.joined(sweeps, places, left_out))
+        sites[:, :, deciding] = all_rows.distinct.parts(all_rows.joined(sweeps, positions, left_out))
         if fit.learns:
             log_scale = left_out.log_scale(log_scale, log_scale_bounds(task))
     if sweeps is None or sweeps.converged:

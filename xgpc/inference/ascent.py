@@ -349,8 +349,8 @@ def starting_posterior(
     The bounds of augmented likelihoods have poor optima at which all classes are about equally likely, and no single
     start avoids them for all kernels. Under a prior of large variance the exact sites of one latent function know
     little, and the first step would overshoot: sites at standard normal latent values halve the number of steps. They
-    take one pass over the rows, as the sites of q do; other starts take one for each update: at most three, or 113 for
-    bounds with two starts. Once time is over only the first start is used.
+    take a pass over the rows or two, as the sites of q do; other starts take one or more for each update, and two
+    starts up to some hundred. Once time is over only the first start is used.
     """
     if q is not None:
         return carry_over(training, q, prior, site)

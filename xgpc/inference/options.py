@@ -21,7 +21,7 @@ class Options:
     """Options of a search, which maximises the bound plus the log ``length_scale_prior``."""
 
     tol: float  # average relative gain of an iteration below which the search stops
-    max_iter: int  # epochs if there are mini-batches
+    max_iter: int  # epochs if mini-batches find the posterior alone
     history: History  # has a row for every step
     random_state: np.random.RandomState
     batch_size: int | None = None  # rows of a mini-batch; None: all rows

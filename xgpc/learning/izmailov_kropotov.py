@@ -20,7 +20,7 @@ from .optimizer import Coordinates, Outcome, least_bound, refused
 POLYA_GAMMA = record_of("logit", "polya-gamma").site()
 # Izmailov & Kropotov 2016, section 5: three updates of xi, mu and Sigma, then at most five evaluations of L-BFGS.
 SITE_UPDATES, EVALUATIONS = 3, 5
-# Halvings of a step of theta and Z that lowered the bound, which only Polya-Gamma's sites rule out. Each costs three
+# Halvings of a step of theta and Z that lowered the bound, as a step of a bound that is not safe may. Each costs three
 # updates; a step that is still too long at a 64th of its length ends learning.
 MAX_HALVINGS = 6
 
@@ -128,7 +128,7 @@ def alternate(
         minimise(function, function.start, function.limits, 0.0, EVALUATIONS, EVALUATIONS)
         trial = site_updates(function.q)
         if not site.record.is_safe:
-            # Taylor's quadratics are no bounds: move back toward their expansion point until the bound rises.
+            # Quadratics that may exceed the bound: move back toward the last kernel until the bound rises.
             start_vector, vector = function.start, function.vector
             for _ in range(MAX_HALVINGS):
                 if value(trial) >= value(point):

@@ -14,8 +14,8 @@ from .fit import MOST_CONTRADICTED, Candidate, Fit
 from .hold_out import FEW_ROWS, HoldOut
 from .stages import learn_in_stages, posterior_of, scores_of
 
-# Each row is left out in turn if rows times latent functions are at most this many: with more rows it does not matter
-# that a few parameters were fitted to them.
+# Fits are compared with the class frequencies if rows times latent functions are at most this many: few parameters
+# that were fitted to more rows hardly matter.
 MOST_LEFT_OUT = 10_000
 # With fewer rows a fit often gains nothing (in half of 400 random problems of 4 to 60 rows), and a user who has no more
 # rows cannot act on a warning, so only ``decisions_`` say it.

@@ -44,8 +44,8 @@ ORDINAL = "ordinal-"
 START_NOISE = 0.01
 # Predictive functions take this many latent values at a time: their temporaries are many times as large as the result.
 PART_VALUES = 8192
-# AUGMENTED bounds have one more variable per row. The quadratics of SAFE bounds lie below the objective; the Taylor
-# expansion counts as safe because it has no objective that a step could lower.
+# AUGMENTED bounds have one more variable per row. The quadratics of SAFE bounds lie below the objective. The Taylor
+# expansion counts as one of these, because vi-Taylor has no bound that a step of the kernel could lower.
 AUGMENTED = ("polya-gamma", "augmented")
 SAFE = (*AUGMENTED, "taylor")
 

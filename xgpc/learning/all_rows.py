@@ -17,9 +17,9 @@ from ..likelihoods import label_log_probabilities
 from ..rows.coinciding import Distinct, Sites
 from ..rows.neighbours import Neighbours
 from ..rows.source import ArraySource
-from .candidates import Scores
 from .held_out_score import LOG_SCALE_SPREAD
 from .local import Task, round_tolerance
+from .scores import Scores
 
 # With several classes, the sites of held-out rows start with at least this precision. Where a wrong class is nearly
 # certain the precision almost vanishes, and without this limit 18 of 188 fits did not converge.

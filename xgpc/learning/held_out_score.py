@@ -25,8 +25,8 @@ from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_for, parts_of
 from ..rows.source import ArraySource
-from .candidates import Scores, joined
 from .minimise import minimise
+from .scores import Scores, joined
 
 # Mean score, in nats, that is lower than any real one.
 WORST_SCORE = -1e3

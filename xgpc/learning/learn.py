@@ -14,11 +14,12 @@ from ..likelihoods import RECORDS
 from ..rows.clock import during
 from ..status import warn_user
 from .all_rows import AllRows
-from .candidates import Gain, Rise, Scores, accept
 from .fit import Candidate, Fit
 from .hold_out import FEW_ROWS, Split
 from .inducing import with_more_points
 from .local import ERRORS_OF_FEW, LocalFit, Task, first_round, fitted_round, log_scale_bounds, score, size_of_round
+from .raised_variance import raised_variance
+from .scores import Gain, Rise, Scores, accept
 from .stages import (
     FIRST_ROWS,
     GROWING_ITERATIONS,
@@ -31,7 +32,6 @@ from .stages import (
     posterior_of,
     scores_of,
 )
-from .variance import raised_variance
 
 ONE_CLASS = (
     "All rows are of one class, which does not determine the kernel: it stays as it is, and no neighbours are used."

@@ -21,10 +21,10 @@ from ..kernels.spec import KernelSpec
 from ..likelihoods.cavity import centred
 from ..rows.coinciding import Distinct, Sites
 from ..rows.neighbours import Neighbours
-from .candidates import Scores
 from .fit import Candidate, Fit
 from .held_out_score import HeldOutScore, maximised
 from .hold_out import FEW_ROWS, Split
+from .scores import Scores
 from .stages import posterior_of, scores_of_splits
 
 # For each round of learning, the number of rows, half of them held out, and of L-BFGS iterations. Each round draws new

@@ -9,9 +9,9 @@ import numpy as np
 from ..approximations.base import KernelPosterior
 from ..inference.ascent import Point
 from ..inference.run import Run
-from .candidates import Gain, joined
 from .fit import MOST_CONTRADICTED, Candidate, Fit
 from .hold_out import FEW_ROWS, HoldOut
+from .scores import Gain, joined
 from .stages import learn_in_stages, posterior_of, scores_of
 
 # Fits are compared with the class frequencies if rows times latent functions are at most this many: few parameters

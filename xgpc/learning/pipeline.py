@@ -21,12 +21,12 @@ from ..likelihoods import predicted_log_probabilities
 from ..rows.clock import stopped_by_interrupts
 from ..rows.coinciding import agreement_of_labels
 from .all_rows import with_more_rows
-from .candidates import Gain, Scores
 from .fit import Candidate, Fit, FitResult, FurtherRows, PreviousFit
 from .inducing import MAX_INDUCING, with_more_points
 from .learn import learn
 from .local import Task
 from .over_frequencies import ROWS_OF_WARNING, gain_over_frequencies
+from .scores import Gain, Scores
 from .stages import learn_in_stages
 from .start import start
 

@@ -18,12 +18,12 @@ from ..rows.block import dense
 from ..rows.clock import during
 from ..rows.source import ArraySource
 from .adam import adam, stochastic
-from .candidates import MIN_GAIN, Scores, accept, gain_per_point, joined, rise_by_points
 from .fit import Candidate, Fit
 from .hold_out import Split
 from .inducing import MAX_INDUCING, MOST_ALL_ROWS, with_more_points
 from .izmailov_kropotov import alternate, hybrid, joint
 from .optimizer import Outcome, profile
+from .scores import MIN_GAIN, Scores, accept, gain_per_point, joined, rise_by_points
 
 # The first subset has the largest of three numbers of rows: FIRST_ROWS; 1 / FIRST_SHARE of all rows, but at most
 # MOST_FIRST_ROWS; and ROWS_PER_POINT for each inducing point. Fewer rows lead to a poor optimum, which later subsets

@@ -1,4 +1,4 @@
-"""The variance of the default kernel, by rows whose labels are left out."""
+"""A larger variance of the default kernel, by rows whose labels are left out."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 
 from ..kernels.default import other_start
 from ..rows.clock import during
-from .candidates import Scores, accept
 from .fit import Candidate, Fit
 from .hold_out import FEW_ROWS
+from .scores import Scores, accept
 from .stages import FIRST_ROWS, Subsets, first_rows, posterior_of, scores_of
 
 # The variance with the highest bound is too small: of two classes it falls with what the inducing points cannot carry,

@@ -1,4 +1,4 @@
-"""A richer model, kept if it is better: more inducing points, another kernel, or neighbours."""
+"""Scores of rows whose labels are left out, and what a richer model has to gain: points, a kernel, neighbours."""
 
 from __future__ import annotations
 

@@ -119,36 +119,41 @@ class Neighbourhoods(_local.Neighbourhoods):
 
 
 @dataclass(frozen=True)
-class Coefficients:
-    """q(z) = N(w, V) of C latent functions, or a gradient by w and V, or natural parameters h and P in their place.
+class RowSums:
+    """Sums over rows of C latent functions, for b (C, r, m) and factors (C, r): of t b, (C, m), and s b b^T, (C, m, m).
 
-    The shapes are (C, m) and (C, m, m).
+    They are what sites add to the natural parameters h and P of q(z), or the gradient by w and V of q(z) = N(w, V),
+    from those by the means and variances of b.z.
     """
+
+    linear: np.ndarray
+    outer: np.ndarray
+
+    @classmethod
+    def zeros(cls, C: int, m: int) -> RowSums:
+        return cls(np.zeros((C, m)), np.zeros((C, m, m)))
+
+    @classmethod
+    def of(cls, b: np.ndarray, t: np.ndarray, s: np.ndarray) -> RowSums:
+        return cls(np.einsum("cr,crm->cm", t, b), np.swapaxes(b * s[..., None], 1, 2) @ b)
+
+    def add(self, other: RowSums) -> None:
+        """Add those of other rows."""
+        self.linear[:] += other.linear
+        self.outer[:] += other.outer
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """q(z) = N(w, V) of C latent functions, w (C, m) and V (C, m, m)."""
 
     w: np.ndarray
     V: np.ndarray
 
     @classmethod
-    def zeros(cls, C: int, m: int) -> Coefficients:
-        return cls(np.zeros((C, m)), np.zeros((C, m, m)))
-
-    @classmethod
-    def of_rows(cls, b: np.ndarray, d_mean: np.ndarray, d_variance: np.ndarray) -> Coefficients:
-        """Sums over rows of d_mean b and of d_variance b b^T for b (C, r, m).
-
-        They are the gradient by w and V, from those by the means and variances (C, r) of b.z.
-        """
-        by_V = np.swapaxes(b * d_variance[..., None], 1, 2) @ b
-        return cls(np.einsum("cr,crm->cm", d_mean, b), by_V)
-
-    def add(self, other: Coefficients) -> None:
-        """Add w and V of another one."""
-        self.w[:] += other.w
-        self.V[:] += other.V
-
-    def from_natural(self) -> Coefficients:
-        """q(z) from h and P, which sites add to the prior's natural parameters; ValueError if it is not proper."""
-        precision = np.eye(self.V.shape[-1]) + self.V
+    def given(cls, sites: RowSums) -> Coefficients:
+        """q(z) from what sites add to the prior's natural parameters; ValueError if it is not proper."""
+        precision = np.eye(sites.outer.shape[-1]) + sites.outer
         factors = _engine.cholesky_and_inverse(precision)
         if factors is not None:
             V = np.swapaxes(factors[1], 1, 2) @ factors[1]
@@ -162,7 +167,7 @@ class Coefficients:
                 "with kernel=ConstantKernel(1.0, (0.01, 10.0)) * RBF() of sklearn.gaussian_process.kernels; give "
                 "moderate sample weights, if you give any; or give n_neighbors=0."
             )
-        return Coefficients((V @ self.w[..., None])[..., 0], V)
+        return cls((V @ sites.linear[..., None])[..., 0], V)
 
     def moments(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances (C, r) of b.z for b (C, r, m)."""

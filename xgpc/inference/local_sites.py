@@ -17,6 +17,7 @@ from ..approximations.local_rows import (
     Conditional,
     LocalRows,
     Neighbourhoods,
+    RowSums,
     blocks_for,
     local_rows,
 )
@@ -127,17 +128,17 @@ class Sweep:
         rows, and ``keep_gamma`` the neighbours' weights.
         """
         neighbourhoods, (C, n), m = local.neighbourhoods(sites), sites[0].shape, local.rows.a.shape[1]
-        neighbours, no_b, natural = neighbourhoods.empty(n, keep_gamma), np.empty((C, 0, m)), Coefficients.zeros(C, m)
+        neighbours, no_b, sums = neighbourhoods.empty(n, keep_gamma), np.empty((C, 0, m)), RowSums.zeros(C, m)
         earlier = Conditional(no_b, *map(np.empty_like, neighbours[1:]))
 
-        def part(rows: slice) -> Coefficients:
+        def part(rows: slice) -> RowSums:
             b = np.empty((C, rows.stop - rows.start, m))
             neighbourhoods.condition(rows.start, rows.stop, [neighbours, earlier._replace(b=b)])
             s, g = site_terms(earlier, sites, rows)
-            return Coefficients.of_rows(b, g, s)
+            return RowSums.of(b, g, s)
 
-        local.executor.fold(part, parts_for(n, C), natural.add)
-        q, (s, g) = natural.from_natural(), site_terms(neighbours, sites, slice(None))
+        local.executor.fold(part, parts_for(n, C), sums.add)
+        q, (s, g) = Coefficients.given(sums), site_terms(neighbours, sites, slice(None))
         b_mean, b_variance = local.by_parts(lambda rows: q.moments(neighbours.b[:, rows]))
         left_share = np.maximum(1.0 - s * b_variance, LEAST_LEFT)
         mean = neighbours.mean + (b_mean - b_variance * g) / left_share

@@ -17,7 +17,7 @@ from scipy.linalg import solve_triangular
 
 from .. import _engine
 from .._kernels import KernelGradient
-from ..approximations.local_rows import Coefficients, Neighbourhoods, blocks_for, local_rows
+from ..approximations.local_rows import Coefficients, Neighbourhoods, RowSums, blocks_for, local_rows
 from ..approximations.sparse import SparsePrior
 from ..inference.history import History
 from ..inference.local_sites import Local, Sweep
@@ -88,10 +88,10 @@ class HeldOutScore:
         share = weight / np.sum(weight)
 
         C, m = sweep.q.w.shape
-        values, scaled, by_q = np.empty(len(y)), np.empty(len(y)), Coefficients.zeros(C, m)
+        values, scaled, by_q = np.empty(len(y)), np.empty(len(y)), RowSums.zeros(C, m)
         d_mean, d_variance = np.empty((2, C, len(y)))
 
-        def part(rows: slice) -> Coefficients:
+        def part(rows: slice) -> RowSums:
             conditional = at.empty(rows.stop - rows.start)
             at.condition(rows.start, rows.stop, [conditional])
             b_mean, b_variance = sweep.q.moments(conditional.b)
@@ -99,7 +99,7 @@ class HeldOutScore:
             values[rows], by_moments = site.record.cavity.scores(site, mean, variance, y[rows])
             d_mean[:, rows], d_variance[:, rows] = share[rows] * by_moments[0], scale * share[rows] * by_moments[1]
             scaled[rows] = np.sum(by_moments[1] * variance, axis=0)
-            return Coefficients.of_rows(conditional.b, d_mean[:, rows], d_variance[:, rows])
+            return RowSums.of(conditional.b, d_mean[:, rows], d_variance[:, rows])
 
         executor.fold(part, parts_for(len(y), C), by_q.add)
         gradient = partial(self._gradient, sweep, at, d_mean, d_variance, float(share @ scaled), by_q)
@@ -112,7 +112,7 @@ class HeldOutScore:
         d_mean: np.ndarray,
         d_variance: np.ndarray,
         d_log_scale: float,
-        by_q: Coefficients,
+        by_q: RowSums,
     ) -> np.ndarray:
         """Gradient of the mean score by the parameters; it takes about one and a half times as long as the score.
 
@@ -127,9 +127,9 @@ class HeldOutScore:
         d_b_mean, d_b_variance, d_variance, d_mean = sweep.vjp(by_sites)
         b = sweep.neighbours.b
         C, n, _ = b.shape
-        by_q = Coefficients(by_q.w.copy(), by_q.V.copy())
+        by_q = RowSums(by_q.linear.copy(), by_q.outer.copy())
         executor.fold(
-            lambda rows: Coefficients.of_rows(b[:, rows], d_b_mean[:, rows], d_b_variance[:, rows]),
+            lambda rows: RowSums.of(b[:, rows], d_b_mean[:, rows], d_b_variance[:, rows]),
             parts_for(n, C),
             by_q.add,
         )
@@ -261,11 +261,11 @@ class ByRows:
         return cls(X, a, np.zeros(a.shape), np.zeros(len(a)))
 
 
-def by_natural(q: Coefficients, by_q: Coefficients) -> tuple[np.ndarray, np.ndarray]:
+def by_natural(q: Coefficients, by_q: RowSums) -> tuple[np.ndarray, np.ndarray]:
     """Gradients by P and h, where w = V h and V = P^-1, from those by w and V."""
-    u = np.einsum("cij,cj->ci", q.V, by_q.w)
+    u = np.einsum("cij,cj->ci", q.V, by_q.linear)
     outer = u[:, :, None] * q.w[:, None]
-    return -q.V @ by_q.V @ q.V - 0.5 * (outer + np.swapaxes(outer, 1, 2)), u
+    return -q.V @ by_q.outer @ q.V - 0.5 * (outer + np.swapaxes(outer, 1, 2)), u
 
 
 def conditional_vjp(

@@ -163,11 +163,29 @@ def test_a_typing_error_in_a_number_is_named(tmp_path, model, run):
         for command in (["predict", model, data], ["evaluate", model, data, "--target", "y"]):
             status, out, err = run(*command)
             assert (status, out, err.count("\n")) == (2, "", 1)
-            for words in ("'13o4'", "row 7", "Row 0 is row 1 below the header."):
+            for words in ("'13o4'", "row 7", "The first such row is line 9 of the file."):
                 assert words in err
-    status, _, err = run("fit", written(typed, path), "--target", "y", "--model", model, *OPTIONS)
-    assert status == 0
-    assert "warning: The column 'pay' has 120 levels, because the text '13o4' in row 7 is no number" in err
+    fit = ["--target", "y", "--model", tmp_path / "other.npz", *OPTIONS]
+    for name, place in (("data.csv", "line 9 of the file"), ("data.parquet", "row 7 of the data, counted from 0")):
+        status, _, err = run("fit", written(typed.astype({"pay": str}), tmp_path / name), *fit)
+        assert status == 2
+        assert "The column 'pay' has numbers in nearly all rows, but row 7 has the text '13o4'" in err
+        assert "--categorical of the command" in err
+        assert f"The first such row is {place}." in err
+    assert run("fit", path, *fit, "--categorical", "town", "pay")[0] == 0
+
+
+def test_lines_of_a_file_are_those_that_an_editor_counts(tmp_path, model, run):
+    """Empty lines, and lines within cells, count."""
+    rows = "1,'p\n\nq',u\n\n2,r,v\n".replace("'", '"') * 20
+    for last, message in (
+        ("inf,s,u\n", "infinity, of 'a' in row 40; leave out such rows, or put in numbers. The first such row is line"),
+        ("3,s\n", "CSV parse error: line"),
+    ):
+        (tmp_path / "data.csv").write_text(f"a,b,y\n{rows}{last}")
+        status, _, err = run("fit", tmp_path / "data.csv", "--target", "y", "--model", model, *OPTIONS)
+        assert status == 2
+        assert f"{message} {1 + rows.count(chr(10)) + 1}" in err
 
 
 LISTS = pa.array([[0.5]] * 40)
@@ -200,10 +218,12 @@ def test_columns_that_do_not_serve_are_one_line(name, tmp_path, model, run):
 
 
 BAD_TABLES = {
-    "empty": ("", ["'{}'", "Empty CSV file"]),
-    "header only": ("a,b,y\n", ["0 rows"]),
+    "empty": ("", ["'{}'", "The file is empty"]),
+    "empty lines": ("\n\n", ["'{}'", "The file is empty"]),
+    "header only": ("a,b,y\n", ["columns, but no rows"]),
+    "header without an end": ("a,b,y", ["'{}'", "a header, and no rows"]),
     "repeated column": ("a,b,a,y\n1,2,3,u\n", ["'{}'", "multiple columns named a"]),
-    "short row": ("a,b,y\n1,2,u\n1,2\n", ["'{}'", "Row #3: Expected 3 columns, got 2"]),
+    "short row": ("a,b,y\n1,2,u\n1,2\n", ["'{}'", "'{}': CSV parse error: line 3: Expected 3 columns, got 2"]),
     "no target": ("a,b,z\n1,2,u\n2,3,v\n", ["lacks the columns ['y']", "['a', 'b', 'z']"]),
     "no feature": ("y\nu\nv\n", ["0 columns"]),
     "infinite": ("a,b,y\n1,2,u\n2,-inf,v\n", ["infinity, of 'b' in row 1"]),

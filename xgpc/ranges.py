@@ -40,6 +40,18 @@ FEW_VALUES = 1000
 MOST_ROWS = 2**31 - 1
 
 
+class BadRow(ValueError):
+    """An error in the row of this number among the rows that were given."""
+
+    def __init__(self, message: str, row: int):
+        super().__init__(message)
+        self.row = int(row)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Notes stay when the error comes from another process.
+        return type(self), (str(self), self.row), vars(self)
+
+
 def small_is_zero(public: Public) -> Public:
     """Decorate what users call, a function or a class with its public members.
 
@@ -105,7 +117,7 @@ def as_csr(X: MatrixLike) -> MatrixLike:
 
 
 def check_latent(mean: np.ndarray, variance: np.ndarray, X: MatrixLike, first: int = 0) -> None:
-    """ValueError for a row of X (n, d), counted from ``first``, whose latent mean or variance has left its range.
+    """BadRow for a row of X (n, d), counted from ``first``, whose latent mean or variance has left its range.
 
     Only kernels with ``DotProduct`` and linear models grow so large within the range of features.
     """
@@ -114,9 +126,10 @@ def check_latent(mean: np.ndarray, variance: np.ndarray, X: MatrixLike, first: i
     proper = (np.abs(mean) <= LARGEST_TO_SQUARE) & (variance <= LARGEST_VARIANCE)
     row = int(np.argmin(np.all(proper.reshape(-1, proper.shape[-1]), axis=0)))
     size = largest_size(X[row : row + 1])
-    raise ValueError(
+    raise BadRow(
         f"The latent function grows too large at row {first + row} of X, which has a feature of size {size:.3g}. Scale "
-        "the features, or take a kernel that does not grow with them, such as RBF()."
+        "the features, or take a kernel that does not grow with them, such as RBF().",
+        first + row,
     )
 
 

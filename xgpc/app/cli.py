@@ -43,7 +43,7 @@ def _run(argv: Sequence[str] | None) -> None:
         # Others, of deprecation and the like, are for those who call from Python.
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", ConvergenceWarning)
-        warnings.filterwarnings("always", message="n_neighbors=|X has .* missing|The column .*", category=UserWarning)
+        warnings.filterwarnings("always", message="n_neighbors=|X has .* missing", category=UserWarning)
         try:
             module = import_module(".demo" if arguments.command == "demo" else ".commands", __package__)
         except ModuleNotFoundError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from itertools import zip_longest
 from pathlib import Path
 from time import perf_counter
@@ -21,11 +20,10 @@ from ..files import check_replaceable, is_special
 from ..metrics import scores
 from ..report import report
 from ..rows.columnar import from_arrow, in_order, index_in
-from ..status import noted
 from ..summary import aligned, score_rows, sentences, summary_rows
 from .arguments import MODEL_ENDING
 from .output import check_output, output, say, writing
-from .tables import batches, check_names, is_parquet, opened, write_rows
+from .tables import batches, check_names, is_parquet, opened, places_named, write_rows
 
 # Bytes of features up to which the rows are read into memory; a fit reads more of them many times, in batches.
 IN_MEMORY = 2**30
@@ -49,7 +47,8 @@ def fit(arguments: argparse.Namespace) -> None:
         features = [name for name in rows.schema.names if name not in (target, *arguments.drop, *index)]
         if index:
             say("note", note_of_index(index))
-        _fit(model, rows, features, target)
+        with places_named(rows):
+            _fit(model, rows, features, target)
     seconds = perf_counter() - start
     with writing(arguments.model):
         model.save(arguments.model)
@@ -65,6 +64,8 @@ def _fit(model: GPClassifier, rows: Dataset, features: list[str], target: str) -
         return
     # Without the notes of pandas, which would take a feature for an index.
     table = rows.to_table([*features, target], **in_order()).replace_schema_metadata()
+    if not len(table):
+        raise ValueError("The data have columns, but no rows to fit.")
     y = table[target]
     if len(y.unique()) == len(y) > 2:
         raise ValueError(f"column {target!r}: {len(y)} different values in {len(y)} rows are no classes; name another.")
@@ -83,11 +84,6 @@ def _features(model: GPClassifier) -> dict[str, bool]:
     """The columns of a model by name, and whether they are text; empty for a model without names."""
     columns = zip_longest(getattr(model, "feature_names_in_", ()), model._encoding.columns)
     return {name: column is not None and column.has_text for name, column in columns}
-
-
-def _rows_after(n_rows: int) -> AbstractContextManager[None]:
-    """Say in errors, which count a batch's rows from 0, where the batch begins."""
-    return noted(f"Row 0 is row {n_rows + 1} below the header.")
 
 
 def predict(arguments: argparse.Namespace) -> None:
@@ -113,7 +109,7 @@ def _predictions(
     kind, n_rows = pa.array(model.classes_.tolist()).type, 0
     for batch in batches(rows, [*features, *kept]):
         X = batch.select(features)
-        with _rows_after(n_rows):
+        with places_named(rows, n_rows):
             probability = model.predict_proba(X)
             mean, variance = model.predict_latent(X)
         predicted = model.classes_[np.argmax(probability, axis=1)].tolist()
@@ -142,7 +138,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
             labels += batch[target].to_pylist()
             X = batch.select(features)
             first_batch = X if first_batch is None else first_batch
-            with _rows_after(len(labels) - len(X)):
+            with places_named(rows, len(labels) - len(X)):
                 log_p.append(model.predict_log_proba(X))
     if not labels:
         raise ValueError(f"{arguments.data!r} has no rows: there are no predictions to compare.")

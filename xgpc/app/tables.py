@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from itertools import chain
+from csv import field_size_limit, reader
+from io import TextIOWrapper
+from itertools import chain, islice
 from pathlib import Path
 from reprlib import repr as short
 from typing import IO
@@ -16,6 +19,7 @@ from typing import IO
 import pyarrow as pa
 from pyarrow import csv, dataset, parquet
 
+from ..ranges import BadRow
 from ..rows.columnar import in_order, near_names, parquet_dataset
 from .output import output, writing
 
@@ -28,15 +32,31 @@ def is_parquet(path: str) -> bool:
     return path.lower().endswith(".parquet")
 
 
+def _parse_options(path: str) -> csv.ParseOptions:
+    """How a CSV file separates its cells; an error of Arrow for a file that has not even one row's line."""
+    with pa.input_stream(path) as file:
+        block = file.read(BLOCK_BYTES)
+    # Arrow would say of both that it cannot infer the number of columns.
+    if not block.strip() or not re.search(rb"[\r\n]", block):
+        raise pa.ArrowInvalid("The file has a header, and no rows" if block.strip() else "The file is empty")
+    header = block.partition(b"\n")[0].decode("utf-8", "replace")
+    return csv.ParseOptions(delimiter=max(",;\t", key=header.count), newlines_in_values=True)
+
+
+def _line(path: str, row: int) -> int:
+    """The line of a CSV file, from 1, on which a row below the header ends, from 0; empty lines are no rows."""
+    field_size_limit(BLOCK_BYTES)
+    with pa.input_stream(path) as file:
+        lines = reader(TextIOWrapper(file, "utf-8", "replace", newline=""), delimiter=_parse_options(path).delimiter)
+        return next(islice((lines.line_num for cells in lines if cells), row + 1, None), row + 2)
+
+
 def _csv_dataset(path: str, texts: Sequence[str], target: str | None) -> dataset.Dataset:
     """The rows of a CSV file whose ``texts`` are columns of text; numbers but the target's are floating point."""
-    with pa.input_stream(path) as file:
-        header = file.read(BLOCK_BYTES).partition(b"\n")[0].decode("utf-8", "replace")
-    parsing = csv.ParseOptions(delimiter=max(",;\t", key=header.count), newlines_in_values=True)
     options = dataset.CsvFragmentScanOptions(
         csv.ConvertOptions(strings_can_be_null=True), csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
     )
-    form = dataset.CsvFileFormat(parsing, options)
+    form = dataset.CsvFileFormat(_parse_options(path), options)
     fields = []
     for field in dataset.dataset(path, format=form).schema:
         # After whole numbers, or none, in the first block, further ones may have fractions.
@@ -56,8 +76,8 @@ def opened(path: str, texts: Sequence[str] = (), target: str | None = None) -> I
     name = "standard input" if path == "-" else path
     if path == "-" and sys.stdin is None:
         raise ValueError("standard input is closed; give the name of a file.")
-    try:
-        with ExitStack() as stack:
+    with ExitStack() as stack:
+        try:
             if path == "-" or Path(path).is_fifo():
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="xgpc-"))
                 with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as source:
@@ -65,12 +85,28 @@ def opened(path: str, texts: Sequence[str] = (), target: str | None = None) -> I
                     with open(path, "wb") as copy:
                         shutil.copyfileobj(source, copy)
             yield parquet_dataset(path) if is_parquet(path) else _csv_dataset(path, texts, target)
-    except BrokenPipeError:
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise ValueError(f"cannot read {name!r}: {error.strerror or error}") from None
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            # Arrow says at length that it could not open the file, and counts rows from the header, which is 1.
+            reason = re.sub(r"^Error creating dataset\..*: Invalid: ", "", str(error))
+            reason = re.sub(r"Row #(\d+)", lambda row: f"line {_line(path, int(row[1]) - 2)}", reason)
+            form = "Data are CSV files in UTF-8 with a header line, or .parquet."
+            raise ValueError(f"{name!r}: {reason}. {form}") from None
+
+
+@contextmanager
+def places_named(rows: dataset.Dataset, n_before: int = 0) -> Iterator[None]:
+    """Say in errors, which count rows from 0, where the bad row is in the file; ``n_before`` rows come before these."""
+    try:
+        yield
+    except BadRow as error:
+        path, row = rows.files[0], n_before + error.row
+        place = f"row {row} of the data, counted from 0" if is_parquet(path) else f"line {_line(path, row)} of the file"
+        error.add_note(f"The first such row is {place}.")
         raise
-    except OSError as error:
-        raise ValueError(f"cannot read {name!r}: {error.strerror or error}") from None
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise ValueError(f"{name!r}: {error}. Data are CSV files in UTF-8 with a header line, or .parquet.") from None
 
 
 def check_names(rows: dataset.Dataset, names: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 
 from ..names import ClassWeight, MatrixLike, RandomSeed
-from ..ranges import LARGEST_FEATURE, MOST_ROWS, check_weight_range, largest_size
+from ..ranges import LARGEST_FEATURE, MOST_ROWS, BadRow, check_weight_range, largest_size
 from ..status import warn_user
 
 # Names that a message has.
@@ -25,18 +25,6 @@ HOW_TO_IMPUTE = "Put in numbers, as sklearn.impute.SimpleImputer does in a pipel
 def random_state_of(seed: RandomSeed) -> np.random.RandomState:
     """Return what scikit-learn's ``check_random_state`` does; the next numbers of a Generator are a seed."""
     return check_random_state(int(seed.integers(2**32)) if isinstance(seed, np.random.Generator) else seed)
-
-
-class BadRow(ValueError):
-    """An error in the row of this number among the rows that were given."""
-
-    def __init__(self, message: str, row: int):
-        super().__init__(message)
-        self.row = int(row)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # Notes stay when the error comes from another process.
-        return type(self), (str(self), self.row), vars(self)
 
 
 def refuse_not_in_memory(value: object) -> None:

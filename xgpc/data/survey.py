@@ -12,17 +12,12 @@ from typing import TypeVar
 import numpy as np
 
 from ..names import MatrixLike
+from ..ranges import BadRow
 from ..rows.batches import BatchSource, Rows, in_blocks, joined, read_ahead
 from ..rows.columnar import ArrowRows, NumpyRows
 from ..rows.executor import closed_at_end
 from ..rows.source import NONE, RowSource
-from .checks import (
-    BadRow,
-    check_classes_present,
-    class_numbers,
-    kind_of,
-    refuse_rounded,
-)
+from .checks import check_classes_present, class_numbers, kind_of, refuse_rounded
 from .encoding import PLAIN, Encoding
 from .training import Columns, training_batch
 
@@ -86,7 +81,10 @@ def reading(
                     number += 1
             except Exception as error:
                 name, row = getattr(batches, "place", (None, 0))
-                rows = f"row {row + error.row}" if isinstance(error, BadRow) else f"rows from {row} on"
+                rows = f"rows from {row} on"
+                if isinstance(error, BadRow):
+                    error.row += row
+                    rows = f"row {error.row}"
                 where = "" if name is None else f"{rows} of {name!r}, "
                 error.add_note(f"({where}batch {number} of the source, counted from 0)")
                 raise

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..names import MatrixLike
-from ..ranges import as_csr
+from ..ranges import BadRow, as_csr
 from ..rows.block import dense
 from ..rows.columnar import index_in
-from .checks import BadRow, is_missing, refuse_not_in_memory
+from .checks import is_missing, refuse_not_in_memory
 
 HOW_WITH_TIMES = "turn them into numbers, such as days since a first date, or leave them out."
 TIMES = (date, time, timedelta, np.datetime64, np.timedelta64)
@@ -54,33 +54,28 @@ class Column:
         if self.levels is None:
             return self.values
         if any(isinstance(level, str) for level in self.levels):
-            row, cell = self._first_text
-            raise BadRow(
-                f"The column {self.name!r} must have numbers, but row {row} has the text {cell!r}. Correct it, or "
-                f"leave the cell empty; or fit anew with the column {CATEGORICAL}.",
-                row,
-            )
+            raise self._text_at_fault("must have numbers")
         return np.array([*map(float, self.levels), np.nan])[self.values]
 
-    @property
-    def _first_text(self) -> tuple[int, Level]:
-        """The first row with text that is no number, or else with text, and the text."""
+    def _text_at_fault(self, beginning: str) -> BadRow:
+        """Return an error that names the first row with text that is no number, or else with text."""
         place = first_text(self.levels or ())
-        return int(np.argmax(self.values == place)), (self.levels or ())[place]
+        row = int(np.argmax(self.values == place))
+        return BadRow(
+            f"The column {self.name!r} {beginning}, but row {row} has the text {(self.levels or ())[place]!r}. Correct "
+            "it, or leave the cell empty; decimal commas are read with decimal=',' of pandas.read_csv. Or fit with the "
+            f"column {CATEGORICAL}.",
+            row,
+        )
 
-    def doubts(self) -> str:
-        """Return a warning if text that became levels was probably meant as numbers; else nothing."""
+    def check_levels(self) -> None:
+        """Raise BadRow if text that would become levels was probably meant as numbers."""
         levels = [] if self.is_declared else list(map(str, self.levels or ()))
         is_number = [bool(NUMBER.fullmatch(level)) for level in levels]
         looks = np.array([bool(NUMBER.fullmatch(level.replace(",", "."))) for level in levels])
         if all(is_number) or np.mean(looks[self.values[self.values >= 0]]) < NEARLY_ALL:
-            return ""
-        row, cell = self._first_text
-        return (
-            f"The column {self.name!r} has {len(levels)} levels, because the text {cell!r} in row {row} is no number, "
-            "though nearly all of its values look like numbers. Correct such text, or leave the cells empty; decimal "
-            f"commas are read with decimal=',' of pandas.read_csv. Or make the column {CATEGORICAL}."
-        )
+            return
+        raise self._text_at_fault("has numbers in nearly all rows")
 
     def as_levels(self) -> tuple[np.ndarray, Sequence[Level]]:
         """Return positions (n,) and levels; distinct numbers become levels."""

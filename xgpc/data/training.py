@@ -17,14 +17,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from ..names import MatrixLike
-from ..ranges import check_weight_range, largest_size
+from ..ranges import BadRow, check_weight_range, largest_size
 from ..rows.batches import Rows
 from ..rows.block import dense
 from ..rows.source import NONE, is_mapped
-from ..status import warn_user
 from .checks import (
     HOW_TO_IMPUTE,
-    BadRow,
     check_classes_present,
     check_features,
     checked_classes,
@@ -175,8 +173,8 @@ def _columns(model: BaseEstimator, table: Table) -> tuple[list[Column], list[boo
     if not n_rows or not columns:
         raise ValueError(f"X has {n_rows} rows and {len(columns)} columns; give a row and a column or more.")
     chosen = is_categorical(setting, table, columns)
-    for doubt in filter(None, (column.doubts() for column in columns if isinstance(setting, str))):
-        warn_user(doubt)
+    for column in columns if isinstance(setting, str) else ():
+        column.check_levels()
     missing = [(column.name, column.n_missing) for column, leaves in zip(columns, chosen, strict=True) if not leaves]
     if not table.is_frame and any(count for _, count in missing):
         raise ValueError(f"X has {said_missing([pair for pair in missing if pair[1]])}. {HOW_TO_MISS}")
@@ -267,6 +265,7 @@ def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
     table = Table.of(X)
     columns = table.columns() if table.is_frame else []
     if with_levels := [column for column in columns if column.levels is not None]:
+        with_levels[0].check_levels()
         raise ValueError(
             f"Column {with_levels[0].name!r} has levels, but rows in batches, and of dask, must be numbers: "
             "make columns of levels, as sklearn.preprocessing.OneHotEncoder does, leave them out, or use fit."

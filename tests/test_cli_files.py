@@ -119,6 +119,7 @@ def test_columns_are_dropped_and_named_by_options(tmp_path, model, run):
     for options, message in (
         (["--drop", "nam"], "lacks the columns ['nam'] (did you mean 'name'?); it has ['name', 'town'"),
         (["--categorical", "z"], "lacks the columns ['z']; it has"),
+        (["--categorical", "code", "town", "--drop", "town"], "--categorical names ['town'], which --drop"),
         (["--drop", "name", "town", "member", "code", "age", "pay"], "rows and 0 columns"),
     ):
         status, _, err = run(*fit, *options)
@@ -127,6 +128,18 @@ def test_columns_are_dropped_and_named_by_options(tmp_path, model, run):
     status, _, err = run("predict", model, written(people()[["code", "town"]], tmp_path / "few.csv"))
     assert status == 2
     assert "lacks the columns ['member', 'pay']; it has ['code', 'town']" in err
+
+
+@pytest.mark.parametrize("first", ["", "Unnamed: 0"])
+def test_a_first_column_without_a_name_that_counts_the_rows_is_no_feature(first, tmp_path, model, run):
+    frame, path = numbers(40), tmp_path / "data.csv"
+    for index, features in ((range(40), ["a", "b"]), (range(1, 41), [first, "a", "b"])):
+        frame.set_index(pd.Index(index, name=first)).to_csv(path)
+        status, _, err = run("fit", path, "--target", "y", "--model", model, *OPTIONS)
+        assert status == 0
+        assert (f"note: The column '{first}' is the index of a data frame" in err) == (len(features) == 2)
+        assert GPClassifier.load(model).feature_names_in_.tolist() == features
+        assert run("predict", model, path)[0] == 0
 
 
 def test_columns_are_kept_beside_the_predictions(tmp_path, model, run):
@@ -172,7 +185,8 @@ def test_a_typing_error_in_a_number_is_named(tmp_path, model, run):
         assert "The column 'pay' has numbers in nearly all rows, but row 7 has the text '13o4'" in err
         assert "--categorical of the command" in err
         assert f"The first such row is {place}." in err
-    assert run("fit", path, *fit, "--categorical", "town", "pay")[0] == 0
+    _, out, _ = run("fit", path, *fit, "--categorical", "pay")
+    assert "categorical              'town', 'pay'\n" in out
 
 
 def test_lines_of_a_file_are_those_that_an_editor_counts(tmp_path, model, run):

@@ -19,11 +19,11 @@ from ..data.table import note_of_index
 from ..files import check_replaceable, is_special
 from ..metrics import scores
 from ..report import report
-from ..rows.columnar import from_arrow, in_order, index_in
+from ..rows.columnar import from_arrow, in_order
 from ..summary import aligned, score_rows, sentences, summary_rows
 from .arguments import MODEL_ENDING
 from .output import check_output, output, say, writing
-from .tables import batches, check_names, is_parquet, opened, places_named, write_rows
+from .tables import batches, check_names, index_columns, is_parquet, opened, places_named, write_rows
 
 # Bytes of features up to which the rows are read into memory; a fit reads more of them many times, in batches.
 IN_MEMORY = 2**30
@@ -43,12 +43,14 @@ def fit(arguments: argparse.Namespace) -> None:
     start = perf_counter()
     with opened(arguments.data, categorical, target) as rows:
         check_names(rows, [target, *arguments.drop, *categorical])
-        index = [name for name in index_in(rows.schema) if name not in (*categorical, *arguments.drop)]
+        index = [name for name in index_columns(rows) if name not in (target, *categorical, *arguments.drop)]
         features = [name for name in rows.schema.names if name not in (target, *arguments.drop, *index)]
+        if wrong := [name for name in categorical if name not in features]:
+            raise ValueError(f"--categorical names {wrong}, which --drop or --target leaves no feature.")
         if index:
             say("note", note_of_index(index))
         with places_named(rows):
-            _fit(model, rows, features, target)
+            _fit(model, rows, features, target, categorical)
     seconds = perf_counter() - start
     with writing(arguments.model):
         model.save(arguments.model)
@@ -56,7 +58,7 @@ def fit(arguments: argparse.Namespace) -> None:
     print(aligned([*summary_rows(model), *results]) + sentences("Decisions", model.decisions_))
 
 
-def _fit(model: GPClassifier, rows: Dataset, features: list[str], target: str) -> None:
+def _fit(model: GPClassifier, rows: Dataset, features: list[str], target: str, categorical: list[str]) -> None:
     """Fit the model to rows in memory or, if they are too many, in batches."""
     n_bytes = rows.count_rows() * len(features) * np.dtype(np.float64).itemsize
     if n_bytes > IN_MEMORY:
@@ -69,6 +71,10 @@ def _fit(model: GPClassifier, rows: Dataset, features: list[str], target: str) -
     y = table[target]
     if len(y.unique()) == len(y) > 2:
         raise ValueError(f"column {target!r}: {len(y)} different values in {len(y)} rows are no classes; name another.")
+    # The columns' types say which are categorical: names would not let other columns be text.
+    model.categorical_features = "from_dtype"
+    for name in categorical:
+        table = table.set_column(table.schema.get_field_index(name), name, table[name].dictionary_encode())
     model.fit(table.select(features), y)
 
 

@@ -16,11 +16,12 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import IO
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import csv, dataset, parquet
 
 from ..ranges import BadRow
-from ..rows.columnar import in_order, near_names, parquet_dataset
+from ..rows.columnar import in_order, index_in, near_names, parquet_dataset
 from .output import output, writing
 
 # Bytes of CSV that are parsed at a time. The first block decides on the types of the columns.
@@ -114,6 +115,15 @@ def check_names(rows: dataset.Dataset, names: Iterable[str]) -> None:
     own = rows.schema.names
     if absent := [name for name in names if name not in own]:
         raise ValueError(f"the data lacks the columns {short(absent)}{near_names(absent, own)}; it has {short(own)}.")
+
+
+def index_columns(rows: dataset.Dataset) -> list[str]:
+    """The columns into which pandas wrote an index; in CSV a first one without a name that has 0, 1, 2, and so on."""
+    first = rows.schema.names[:1]
+    if first in ([""], ["Unnamed: 0"]):
+        values = rows.to_table(first, **in_order())[0].to_numpy()
+        return first * np.array_equal(values, np.arange(len(values)))
+    return index_in(rows.schema)
 
 
 def batches(rows: dataset.Dataset, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

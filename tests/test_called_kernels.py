@@ -47,10 +47,12 @@ class Plain(RBF):
 
 
 class Unknown(RBF):
-    """It is NaN for all but few rows, where inducing points are not."""
+    """It has no covariances for all but few rows, where inducing points are not."""
+
+    factor = np.nan
 
     def __call__(self, X, Y=None, eval_gradient=False):
-        return super().__call__(X, Y, eval_gradient) * (np.nan if len(X) > 12 else 1.0)
+        return super().__call__(X, Y, eval_gradient) * (Unknown.factor if len(X) > 12 else 1.0)
 
 
 class Failing(RBF):
@@ -426,10 +428,15 @@ def test_what_kernels_refuse():
         KernelSpec(Own(-1.0), 3)
 
 
-def test_a_kernel_that_fails_within_a_fit_or_prediction_ends_it():
+def test_a_kernel_that_fails_within_a_fit_or_prediction_ends_it(monkeypatch):
     X, y = classes(100)
-    with pytest.raises(ValueError, match=r"bound is nan: .*Unknown.* has no finite values\."):
-        GPClassifier(Unknown(), inducing_points=X[:5], n_neighbors=0).fit(X, y)
+    for factor, message in (
+        (np.nan, r"The kernel Unknown\(.* returned NaN; it must return"),
+        (np.inf, r"bound is nan: .*Unknown.* has no finite values\."),
+    ):
+        monkeypatch.setattr(Unknown, "factor", factor)
+        with pytest.raises(ValueError, match=message):
+            GPClassifier(Unknown(), inducing_points=X[:5], n_neighbors=0).fit(X, y)
     where = places(40)
     model = quietly(GPClassifier(Sphere(RBF()), optimizer=None, n_inducing=5), where, np.arange(40) % 2)
     where[7, 0] = 95.0

@@ -22,6 +22,13 @@ Part = Literal["both", "latent", "noise"]
 STENCIL = ((-2, 1.0 / 12.0), (-1, -2.0 / 3.0), (1, 2.0 / 3.0), (2, -1.0 / 12.0))
 
 
+def _known(kernel: Kernel, values: np.ndarray) -> np.ndarray:
+    """The values of a kernel; ValueError if one is NaN."""
+    if np.isnan(values).any():
+        raise ValueError(f"The kernel {kernel} returned NaN; it must return the covariance of any two rows, a number.")
+    return values
+
+
 class CalledKernel:
     """The function behind a kernel of the core that is not compiled.
 
@@ -64,11 +71,13 @@ class CalledKernel:
 
     def values(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """k(X, Z) (n, m)."""
-        return self._values(self._at(variance), X, Z)
+        kernel = self._at(variance)
+        return _known(kernel, self._values(kernel, X, Z))
 
     def variances(self, variance: np.ndarray, X: np.ndarray) -> np.ndarray:
         """k(x, x) (n,)."""
-        return self._variances(self._at(variance), X)
+        kernel = self._at(variance)
+        return _known(kernel, self._variances(kernel, X))
 
     def parts_of_variances(self, variance: np.ndarray, X: np.ndarray) -> np.ndarray:
         """k(x, x) without noise, and the variance of the noise: (2, n)."""

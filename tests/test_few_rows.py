@@ -243,5 +243,5 @@ def test_one_class_without_classes_is_an_error_that_tells_of_them():
         BayesianLinearClassifier().fit(X, ONES)
     with pytest.raises(ValueError, match="classes must be a list of all labels"):
         GPClassifier().fit(X, ONES, classes=[1])
-    with pytest.raises(ValueError, match="not in classes_"):
+    with pytest.raises(ValueError, match="not in classes"):
         GPClassifier().fit(X, ONES, classes=[0, 2])

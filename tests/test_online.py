@@ -203,7 +203,7 @@ BATCH = {"X": X[SECOND], "y": y[SECOND]}
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"y": np.full(60, 7)}, r"labels \[7\] that are not in classes_ \[0, 1\]"),
+        ({"y": np.full(60, 7)}, r"labels \[7\] that are not in classes \[0, 1\]"),
         ({"y": y[SECOND].astype(str)}, r"labels \['0', '1'\] that are not in"),
         ({"y": np.array([0, "1"] * 30, dtype=object)}, r"an array of objects with labels such as 0 \(int\)"),
         ({"y": y[SECOND] + 0.5}, "the label 0.5, which looks like a measurement"),

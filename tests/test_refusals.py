@@ -117,7 +117,7 @@ REFUSED = {
     ),
     "a label of a picture": (
         lambda: ReliabilityDisplay.from_estimator(small().fit(X, THREE), X, THREE, label=7),
-        "label must be one of",
+        r"label must be one of \[0, 1, 2\] or None; got 7",
     ),
     "huge points": (lambda: small(inducing_points=1e299 * np.ones((3, 2))).fit(X, Y), "value of size .*e"),
     "too many rows": (lambda: small().fit(ENDLESS, ENDLESS[:, 0]), "Got 2147483648 rows .* at most 2147483647"),
@@ -129,6 +129,12 @@ REFUSED = {
         lambda: small().fit(X, Y, sample_weight=[1.0]),
         r"got \[1.0\]: an array of shape \(1,\)",
     ),
+    "classes without an order": (
+        lambda: small().fit(X, Y, classes=[{0}, 1j]),
+        r"all whole numbers or .* got \[\{0\}, 1j\]",
+    ),
+    "a number of points": (lambda: small(inducing_points=100).fit(X, Y), r"n_inducing is their number\); got 100\."),
+    "a number of NumPy": (lambda: small(max_iter=np.float64(2.5)).fit(X, Y), "a positive integer; got 2.5"),
     "a class twice": (lambda: small().fit(X, Y, classes=[0, 1, 1]), r"each once, .* got \[0, 1, 1\]"),
     "a word for a covariance": (
         lambda: fitted().predict_latent(X, return_cov="yes"),

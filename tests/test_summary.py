@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.metrics import log_loss
 from support.reference import moons
@@ -126,6 +126,12 @@ def test_a_notebook_shows_the_summary_line_by_line():
     X, y = moons(100)
     text = GPClassifier(optimizer=None, n_inducing=5).fit(X, np.where(y > 0, "<b>", "&")).summary()
     assert "".join(ElementTree.fromstring(text._repr_html_()).itertext()) == text
+
+
+@pytest.mark.parametrize("name", ["decisions_", "kernel_", "warnings_"])
+def test_what_describes_a_fit_needs_one(name):
+    with pytest.raises(NotFittedError, match="This GPClassifier instance is not fitted yet"):
+        getattr(GPClassifier(), name)
 
 
 def test_decisions_are_sentences_of_the_history_in_their_order():

@@ -27,6 +27,7 @@ from .names import (
     PrecisionName,
     RandomSeed,
     ShareName,
+    shown,
 )
 
 # Length scales whose logarithms have a smaller prior standard deviation than this are practically equal.
@@ -54,7 +55,7 @@ class Rule(NamedTuple):
 
     def check(self, name: str, value: object) -> None:
         if not self.allows(value):
-            raise ValueError(f"{name} must be {self.words}; got {value!r}.")
+            raise ValueError(f"{name} must be {self.words}; got {shown(value)}.")
 
 
 def one_of(*options: Rule | str | None) -> Rule:
@@ -114,7 +115,8 @@ SPLITTER = Rule(
     "an object with the methods split and get_n_splits, which divides any number of rows, such as scikit-learn's "
     "TimeSeriesSplit() (an instance, not the class)",
 )
-POINTS = one_of(name_of(PointsName), Rule(lambda value: not isinstance(value, str), "a numeric array (m, d)"))
+NUMERIC_POINTS = "a numeric array (m, d) (n_inducing is their number)"
+POINTS = one_of(name_of(PointsName), Rule(lambda value: not isinstance(value, str | numbers.Number), NUMERIC_POINTS))
 LOG_SPREAD = number(
     lambda value: LEAST_SPREAD <= value < math.inf,
     f"a finite standard deviation of log length scales of at least {LEAST_SPREAD:g} (1.0 is weak)",

@@ -1,4 +1,7 @@
-"""Names that constructor arguments may take, as types: a type checker finds a wrong one before anything runs."""
+"""Names that constructor arguments may take, as types: a type checker finds a wrong one before anything runs.
+
+And what messages show of values.
+"""
 
 from __future__ import annotations
 
@@ -35,3 +38,8 @@ Auto = Literal["auto"]
 Points = np.ndarray | Sequence[Sequence[float]]
 LearningRate = Literal["adaptive"] | float | tuple[float, float]
 ClassWeight = dict[Any, float] | Literal["balanced"]
+
+
+def shown(value: object) -> str:
+    """Return the text of a value in messages: that of Python's own number or text for one of NumPy's."""
+    return repr(value.item() if isinstance(value, np.generic) else value)

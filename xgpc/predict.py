@@ -90,6 +90,7 @@ class PosteriorClassifier(Described):
     @property
     def kernel_(self) -> Kernel | list[Kernel]:
         """The learned kernel; a list of C kernels where ``share_`` is "none"."""
+        check_is_fitted(self)
         # To copy kernels takes a tenth of the time of an update by one row.
         kernels = [prior.spec.kernel for prior in self.posterior_.prior.groups]
         return kernels if self.share_ == "none" else kernels[0]

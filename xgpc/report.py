@@ -124,7 +124,7 @@ def other_predictions(
         if name in taken:
             raise ValueError(f"others must have names other than {taken}, which the page has already; got {name!r}.")
         check_classifier(other)
-        if (classes := list(other.classes_)) != (own := list(model.classes_)):
+        if (classes := np.asarray(other.classes_).tolist()) != (own := model.classes_.tolist()):
             raise ValueError(f"others[{name!r}] must have the classes {own}, in this order; it has {classes}.")
         with np.errstate(divide="ignore"):
             predicted[name] = np.log(other.predict_proba(X))

@@ -24,7 +24,7 @@ from sklearn.base import BaseEstimator
 from ..approximations.draws import exact_draws
 from ..config import PROBABILITY, integer, number
 from ..data.checks import random_state_of
-from ..names import RandomSeed
+from ..names import RandomSeed, shown
 from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.block import dense
@@ -270,7 +270,7 @@ def probability_of_failure(
     integer(1).check("n_draws", n_draws)
     if level is not None and 0 < level_of_failure < len(model.classes_) - 1:
         raise ValueError(
-            f"failure={failure!r} is on both sides of a level; give the first or the last of the classes "
+            f"failure={shown(failure)} is on both sides of a level; give the first or the last of the classes "
             f"{record.by_level(model.classes_).tolist()}, or leave level=None."
         )
     random = random_state_of(random_state)

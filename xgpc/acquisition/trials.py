@@ -22,6 +22,7 @@ from sklearn.utils import check_consistent_length
 
 from ..config import PROBABILITY, Rule, is_number
 from ..metrics import check_classifier
+from ..names import shown
 from ..ranges import LARGEST_TO_SQUARE, small_is_zero
 from .labels import Scores, likelihood_of, log_probabilities, moments, with_gradient
 
@@ -34,7 +35,7 @@ def column_of_label(model: BaseEstimator, name: str, label: object) -> int:
     check_classifier(model)
     classes = np.asarray(model.classes_).tolist()
     if label not in classes:
-        raise ValueError(f"{name} must be one of the labels {classes}; got {label!r}.")
+        raise ValueError(f"{name} must be one of the labels {classes}; got {shown(label)}.")
     return classes.index(label)
 
 
@@ -100,7 +101,7 @@ def log_probability_of_feasibility(
     if record.is_multi_class or 0 < level < len(model.classes_) - 1:
         raise ValueError(
             "quantile is for two classes and the first and last of ordered ones, whose probabilities rise or fall with "
-            f"one latent function; got feasible={model.classes_[column]!r} of {model.classes_.tolist()} with "
+            f"one latent function; got feasible={shown(model.classes_[column])} of {model.classes_.tolist()} with "
             f"likelihood={record.likelihood!r}. Leave quantile=None, or fit to two classes."
         )
     mean, std, *by_x = moments(model, X, return_grad)

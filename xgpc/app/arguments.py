@@ -49,7 +49,8 @@ def parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="fit a classifier to real data, next to two others, and write a page")
     demo.add_argument("--html", default="xgpc-demo.html", metavar="FILE", help="page to write, for a browser")
     demo.add_argument("--seed", type=int, default=0, metavar="N", help="of the splits and the fits (default: 0)")
-    fit = commands.add_parser("fit", help="fit a classifier to a CSV or Parquet file and save it")
+    in_python = "Weights and groups of rows, and ordered classes, need Python: GPClassifier.fit, GPOrdinalClassifier."
+    fit = commands.add_parser("fit", help="fit a classifier to a CSV or Parquet file and save it", epilog=in_python)
     predict = commands.add_parser("predict", help="predict the rows of a CSV or Parquet file")
     evaluate = commands.add_parser("evaluate", help="compare predictions with the classes in a CSV or Parquet file")
     for command in (predict, evaluate):

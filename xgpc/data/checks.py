@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 
-from ..names import ClassWeight, MatrixLike, RandomSeed
+from ..names import ClassWeight, MatrixLike, RandomSeed, shown
 from ..ranges import LARGEST_FEATURE, MOST_ROWS, BadRow, check_weight_range, largest_size
 from ..status import warn_user
 
@@ -146,7 +146,7 @@ def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
         raise ValueError(f"X and y have inconsistent numbers of samples: {n_rows} rows and {len(labels)} labels.")
     missing = missing_values(labels)
     if len(missing):
-        first = f"the first in row {missing[0]}: {labels[missing[0]]!r}"
+        first = f"the first in row {missing[0]}: {shown(labels[missing[0]])}"
         raise BadRow(f"y has {len(missing)} missing labels, {first}. Leave out rows without a label.", missing[0])
     _refuse_kinds(labels)
     return labels
@@ -208,7 +208,11 @@ def checked_classes(classes: Any, first_classes: np.ndarray | None = None, is_or
     values = list(classes) if np.ndim(np.asarray(classes, dtype=object)) == 1 else []
     if len({isinstance(value, str) for value in values}) > 1 or any(map(is_missing, values)):
         values = []
-    distinct = np.unique(np.asarray(values))
+    try:
+        distinct = np.unique(np.asarray(values))
+    except TypeError:
+        # They have no order.
+        values, distinct = [], np.empty(0)
     refuse_rounded(values, distinct)
     if len(distinct) < max(2, len(values)) or (distinct.dtype.kind == "f" and np.any(distinct != np.floor(distinct))):
         raise ValueError(
@@ -237,7 +241,7 @@ def class_numbers(labels: np.ndarray, classes: np.ndarray, advice: str = "") -> 
     if len(unknown):
         unknown_labels = reprlib.repr(list(dict.fromkeys(labels[unknown].tolist())))
         all_classes = reprlib.repr(classes.tolist())
-        raise BadRow(f"y has labels {unknown_labels} that are not in classes_ {all_classes}.{advice}", unknown[0])
+        raise BadRow(f"y has labels {unknown_labels} that are not in classes {all_classes}.{advice}", unknown[0])
     return codes
 
 
@@ -286,8 +290,8 @@ def checked_groups(groups: ArrayLike, n_rows: int) -> np.ndarray:
     missing = missing_values(groups)
     if len(missing):
         raise ValueError(
-            f"groups has {len(missing)} missing values, the first in row {missing[0]}: {groups[missing[0]]!r}. Give "
-            "each such row a group of its own, or leave it out."
+            f"groups has {len(missing)} missing values, the first in row {missing[0]}: {shown(groups[missing[0]])}. "
+            "Give each such row a group of its own, or leave it out."
         )
     try:
         distinct = np.unique(groups)

@@ -45,7 +45,7 @@ HOW_TO_NUMBER = (
     "make numbers of it, as sklearn.preprocessing.OneHotEncoder does; GPClassifier takes text in data frames, and in "
     "an array's columns that categorical_features names"
 )
-HOW_TO_NAME = " Name all labels that may occur as classes, in the first call."
+HOW_TO_NAME = " List all labels that may occur in classes=[...] of the first call."
 
 
 class Columns(NamedTuple):

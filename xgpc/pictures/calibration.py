@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.calibration import CalibrationDisplay
 
 from ..metrics import Bins, check_codes
-from ..names import MatrixLike
+from ..names import MatrixLike, shown
 from .base import COLOURS, Display, class_codes
 
 if TYPE_CHECKING:
@@ -83,9 +83,10 @@ class ReliabilityDisplay(Display):
         """
         bins, positive = {}, None
         for name, fitted in _by_name(model, type(model).__name__).items():
-            codes, probability, classes = class_codes(fitted, y), fitted.predict_proba(X), list(fitted.classes_)
+            codes, probability = class_codes(fitted, y), fitted.predict_proba(X)
+            classes = np.asarray(fitted.classes_).tolist()
             if label is not None and label not in classes:
-                raise ValueError(f"label must be one of {classes} or None; got {label!r}.")
+                raise ValueError(f"label must be one of {classes} or None; got {shown(label)}.")
             if label is None and len(classes) > 2:
                 positive = "the predicted class"
                 outcome, p = codes == np.argmax(probability, axis=1), np.minimum(np.max(probability, axis=1), 1.0)

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 
 from ..data.table import Column, Table
 from ..explain import shapley_values
-from ..names import MatrixLike
+from ..names import MatrixLike, shown
 from .base import COLOURS, Display, feature_names
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class ShapleyDisplay(Display):
                 raise ValueError(f"Several rows have values for each class: give label, one of {classes}.")
             label = classes[-1] if has_one_function else model.predict(X)[0]
         if label not in allowed:
-            raise ValueError(f"label must be one of {allowed} or None; got {label!r}.")
+            raise ValueError(f"label must be one of {allowed} or None; got {shown(label)}.")
         if not has_one_function:
             values, std = (part[:, :, classes.index(label)] for part in (values, std))
         elif label == classes[0]:

@@ -45,8 +45,9 @@ class Described(LatentClassifier):
         Length scales are in standard deviations of their features (``feature_spread_``). For comparison, the text gives
         the mean log probability of the labels under the class frequencies alone; a useful model has a higher bound per
         row. A feature matters if the mean absolute value of its Shapley values (``xgpc.explain``) at inducing points
-        exceeds two standard deviations, of which the text gives an upper bound. Bound, warnings and decisions are those
-        of the last call.
+        exceeds two standard deviations, of which the text gives an upper bound; ``report`` and ``feature_importances_``
+        answer other questions, as the guide's page "Is my model any good?" says. Bound, warnings and decisions are
+        those of the last call.
         """
         check_is_fitted(self)
         return summary(self)

@@ -364,8 +364,8 @@ class PosteriorClassifier(Described):
         of several classes are averaged. If a table's column became several features, such as one for each level, its
         value is the root of the sum of their squares.
 
-        The latent function may change along a relevant feature, but this need not improve predictions; permutation
-        importance on other rows measures that (``sklearn.inspection.permutation_importance``).
+        It says how quickly the latent function may bend along a feature: a straight effect, however large, has a small
+        one. The guide's page "Is my model any good?" compares it with what ``summary()`` and ``report()`` say.
 
         Raises
         ------

@@ -92,8 +92,8 @@ def opened(path: str, texts: Sequence[str] = (), target: str | None = None) -> I
             raise ValueError(f"cannot read {name!r}: {error.strerror or error}") from None
         except (pa.ArrowException, UnicodeDecodeError) as error:
             # Arrow says at length that it could not open the file, and counts rows from the header, which is 1.
-            reason = re.sub(r"^Error creating dataset\..*: Invalid: ", "", str(error))
-            reason = re.sub(r"Row #(\d+)", lambda row: f"line {_line(path, int(row[1]) - 2)}", reason)
+            reason = re.sub(r"^Error creating dataset\..*?: Invalid: ", "", str(error))
+            reason = re.sub(r"Row #(\d+)", lambda row: f"line {_line(path, int(row[1]) - 2)}", reason, count=1)
             form = "Data are CSV files in UTF-8 with a header line, or .parquet."
             raise ValueError(f"{name!r}: {reason}. {form}") from None
 

@@ -224,8 +224,8 @@ def checked_classes(classes: Any, first_classes: np.ndarray | None = None, is_or
         distinct = distinct[np.argsort([values.index(label) for label in distinct.tolist()])]
     if first_classes is not None and distinct.tolist() != first_classes.tolist():
         raise ValueError(
-            f"classes must be None or those of the first call, {first_classes.tolist()}; got {classes!r}. A class that "
-            "was not named then needs a new estimator."
+            f"classes must be None or those of the first call, {first_classes.tolist()}; got {distinct.tolist()}. A "
+            "class that was not named then needs a new estimator."
         )
     return distinct
 

@@ -167,10 +167,11 @@ def inputs_of(table, numbers="float64"):
     }
 
 
-@pytest.mark.parametrize("k", [0, 7])
+@pytest.mark.parametrize("k", [0, 9])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_tables(k, dtype):
     """Missing values, also in columns where the training rows missed none, and levels that these do not have."""
+    # No row's ninth neighbour is as near as its tenth: of two at the same distance, rounding would choose.
     table = table_of(90, dtype)
     y = (table["city"] == "Oslo").to_numpy() + 2 * (table["number"].fillna(0.0) > 0.0).to_numpy()
     model = GPClassifier(2.0 * RBF(1.5), n_neighbors=k, n_inducing=12, optimizer=None, random_state=0).fit(table, y)

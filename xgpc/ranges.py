@@ -52,6 +52,10 @@ class BadRow(ValueError):
         return type(self), (str(self), self.row), vars(self)
 
 
+class DoubtfulRow(BadRow, UserWarning):
+    """A warning of such a row, which a fit takes as it is; the command makes an error of it."""
+
+
 def small_is_zero(public: Public) -> Public:
     """Decorate what users call, a function or a class with its public members.
 

@@ -34,7 +34,7 @@ def noted(note: str) -> Iterator[None]:
         raise
 
 
-def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+def warn_user(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     """Warn, and name the line of the user's code that called the library."""
     frame, level = sys._getframe(1), 2
     while frame.f_code.co_filename.startswith(PACKAGES) and frame.f_back is not None:

@@ -144,9 +144,8 @@ static xg_work xg_nodes(const xg_values *at, int with_bend, double *scratch)
     xg_rule rule;
     double least = at->first, most_low = at->end, place = -1.0, span;
     xg_read_rows(at, at->first, &work);
-    /* F falls from at least XG_LOW at ``least`` to less at ``most_low``: Newton's method, or half of the interval where
-     * that leaves it. It is for the cube root of F, which is straighter than log F, a line for Gumbel variables, and
-     * than the square root, nearly a line for normal ones. */
+    /* F falls from at least XG_LOW at ``least`` to less at ``most_low``: Newton's method for its cube root (log F is a
+     * line for Gumbel variables, its square root for normal ones), or half of the interval where that leaves it. */
     for (int step = 0; step < XG_LOW_STEPS; ++step) {
         double units, next;
         work.t[0] = work.low;

@@ -44,6 +44,8 @@ def _run(argv: Sequence[str] | None) -> None:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", ConvergenceWarning)
         warnings.filterwarnings("always", message="n_neighbors=|X has .* missing", category=UserWarning)
+        # The first block of a CSV file chose the type of such a column, not the user.
+        warnings.filterwarnings("error", message=".* has numbers in nearly all rows", category=UserWarning)
         try:
             module = import_module(".demo" if arguments.command == "demo" else ".commands", __package__)
         except ModuleNotFoundError as error:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..names import MatrixLike
-from ..ranges import BadRow, as_csr
+from ..ranges import BadRow, DoubtfulRow, as_csr
 from ..rows.block import dense
 from ..rows.columnar import index_in
 from .checks import is_missing, refuse_not_in_memory
@@ -54,28 +54,27 @@ class Column:
         if self.levels is None:
             return self.values
         if any(isinstance(level, str) for level in self.levels):
-            raise self._text_at_fault("must have numbers")
+            raise BadRow(*self._text_at_fault("must have numbers"))
         return np.array([*map(float, self.levels), np.nan])[self.values]
 
-    def _text_at_fault(self, beginning: str) -> BadRow:
-        """Return an error that names the first row with text that is no number, or else with text."""
+    def _text_at_fault(self, beginning: str, consequence: str = "") -> tuple[str, int]:
+        """Return a message on the first row with text that is no number, or else with text, and this row."""
         place = first_text(self.levels or ())
         row = int(np.argmax(self.values == place))
-        return BadRow(
-            f"The column {self.name!r} {beginning}, but row {row} has the text {(self.levels or ())[place]!r}. Correct "
-            "it, or leave the cell empty; decimal commas are read with decimal=',' of pandas.read_csv. Or fit with the "
-            f"column {CATEGORICAL}.",
-            row,
-        )
+        return (
+            f"The column {self.name!r} {beginning}, but row {row} has the text {(self.levels or ())[place]!r}"
+            f"{consequence}. Correct it, or leave the cell empty; decimal commas are read with decimal=',' of "
+            f"pandas.read_csv. Or fit with the column {CATEGORICAL}."
+        ), row
 
-    def check_levels(self) -> None:
-        """Raise BadRow if text that would become levels was probably meant as numbers."""
+    def doubt(self) -> DoubtfulRow | None:
+        """Return a warning if text that becomes levels was probably meant as numbers."""
         levels = [] if self.is_declared else list(map(str, self.levels or ()))
         is_number = [bool(NUMBER.fullmatch(level)) for level in levels]
         looks = np.array([bool(NUMBER.fullmatch(level.replace(",", "."))) for level in levels])
         if all(is_number) or np.mean(looks[self.values[self.values >= 0]]) < NEARLY_ALL:
-            return
-        raise self._text_at_fault("has numbers in nearly all rows")
+            return None
+        return DoubtfulRow(*self._text_at_fault("has numbers in nearly all rows", ", which makes levels of all"))
 
     def as_levels(self) -> tuple[np.ndarray, Sequence[Level]]:
         """Return positions (n,) and levels; distinct numbers become levels."""

@@ -21,6 +21,7 @@ from ..ranges import BadRow, check_weight_range, largest_size
 from ..rows.batches import Rows
 from ..rows.block import dense
 from ..rows.source import NONE, is_mapped
+from ..status import warn_user
 from .checks import (
     HOW_TO_IMPUTE,
     check_classes_present,
@@ -173,8 +174,8 @@ def _columns(model: BaseEstimator, table: Table) -> tuple[list[Column], list[boo
     if not n_rows or not columns:
         raise ValueError(f"X has {n_rows} rows and {len(columns)} columns; give a row and a column or more.")
     chosen = is_categorical(setting, table, columns)
-    for column in columns if isinstance(setting, str) else ():
-        column.check_levels()
+    for doubt in filter(None, (column.doubt() for column in columns if isinstance(setting, str))):
+        warn_user(doubt)
     missing = [(column.name, column.n_missing) for column, leaves in zip(columns, chosen, strict=True) if not leaves]
     if not table.is_frame and any(count for _, count in missing):
         raise ValueError(f"X has {said_missing([pair for pair in missing if pair[1]])}. {HOW_TO_MISS}")
@@ -265,8 +266,7 @@ def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
     table = Table.of(X)
     columns = table.columns() if table.is_frame else []
     if with_levels := [column for column in columns if column.levels is not None]:
-        with_levels[0].check_levels()
-        raise ValueError(
+        raise with_levels[0].doubt() or ValueError(
             f"Column {with_levels[0].name!r} has levels, but rows in batches, and of dask, must be numbers: "
             "make columns of levels, as sklearn.preprocessing.OneHotEncoder does, leave them out, or use fit."
         )

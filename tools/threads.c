@@ -8,7 +8,7 @@
 
 #include "axis.h"
 #include "cavity.h"
-#include "gumbel.h"
+#include "largest.h"
 #include "local.h"
 #include "sites.h"
 #include "nearest.h"
@@ -30,7 +30,7 @@ static xg_nearest tree;
 /* What they write, each its rows or its part. */
 typedef struct {
     double ell[XG_SITE_COUNT][N], precision[XG_SITE_COUNT][C * N], linear[XG_SITE_COUNT][C * N];
-    double cavity[2][7][N], logs[2 * N], normal[N], psi[3][N];
+    double cavity[2][7][N], logs[2 * N], normal[N], psi[3][N], largest[C * N];
     double scaled[PARTS][PART * D], squares[N], cross[XG_FAMILY_COUNT][PARTS][PART * M], slopes[PARTS][PART * M];
     double row_sum[N], by_points[PARTS][M * D], by_scales[PARTS][D];
     double times[N * M], norms[2][N], spread[2][N], moments[3][N], P[2][PARTS][M * M], h[2][PARTS][M];
@@ -76,10 +76,20 @@ static void sites(ptrdiff_t first, results *out)
     xg_logistic_normal_logs(PART, mean + first, variance + first, 1e-9, thin, out->logs + 2 * first);
     xg_logistic_normal_mean_array(PART, mean + first, variance + first, out->normal + first);
     free(scratch);
-    xg_table table = {1, 4, -3.0, 3.0, splines, splines + 18};
+    xg_table table = {2, 4, -3.0, 3.0, splines, splines + 24}, normal = {0};
     scratch = room(sizeof(double) * (size_t)xg_gumbel_scratch(&table));
-    xg_gumbel_normal(&table, PART, mean + first, 1.5, 0.0, scratch, out->psi[0] + first, out->psi[1] + first,
-                     out->psi[2] + first);
+    xg_gumbel_row(&table, 0.5, table.low, scratch);
+    xg_gumbel_along(&table, scratch, 0.0, 1.5, PART, mean + first, out->psi[0] + first, out->psi[1] + first,
+                    out->psi[2] + first);
+    free(scratch);
+    scratch = room(sizeof(double) * (size_t)xg_largest_scratch(&normal, C));
+    for (ptrdiff_t i = first; i < first + PART; ++i) {
+        double values[C], scales[C] = {0.5, 1.0, 1.5};
+        for (int c = 0; c < C; ++c)
+            values[c] = mean[c * N + i];
+        xg_values at = {&normal, C, values, scales, scales, -30.0, 30.0, 15.0};
+        xg_largest(&at, scratch, out->largest + C * i);
+    }
     free(scratch);
 }
 

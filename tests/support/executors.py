@@ -1,7 +1,6 @@
 """An executor of processes, one that forgets, and a source of rows in files."""
 
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from itertools import repeat
 from multiprocessing import get_context
 
@@ -11,13 +10,16 @@ from threadpoolctl import threadpool_limits
 from .internals import BLOCK_ROWS, ArraySource, Block, Cache, Executor
 
 
+def _with_one_thread():
+    """One thread of BLAS in a worker, as a fit has it; to find this function, the worker has loaded SciPy's."""
+    threadpool_limits(1, "blas")
+
+
 class Processes(Executor):
     """A pool of processes: function, block and state go there as bytes, and the record comes back."""
 
     def __init__(self, n_processes):
-        # One thread of BLAS in a worker, as a fit has it.
-        limit = partial(threadpool_limits, 1, "blas")
-        self._pool = ProcessPoolExecutor(n_processes, mp_context=get_context("spawn"), initializer=limit)
+        self._pool = ProcessPoolExecutor(n_processes, mp_context=get_context("spawn"), initializer=_with_one_thread)
 
     def __enter__(self):
         return self

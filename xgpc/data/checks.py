@@ -141,7 +141,10 @@ def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
     if y is None:
         raise ValueError("A classifier requires y to be passed, but the target y is None: give the label of each row.")
     # scikit-learn's check takes longer than all others here together.
-    labels = y if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biu" else column_or_1d(y, warn=True)
+    if type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biu":
+        labels: np.ndarray = y
+    else:
+        labels = column_or_1d(y, warn=True)
     if len(labels) != n_rows:
         raise ValueError(f"X and y have inconsistent numbers of samples: {n_rows} rows and {len(labels)} labels.")
     missing = missing_values(labels)

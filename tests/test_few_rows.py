@@ -61,6 +61,16 @@ def test_inducing_points_at_all_rows_stay_there():
     assert not np.array_equal(moved.inducing_points_, elsewhere)
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_given_kernel_needs_no_choice_of_points(n_classes):
+    """Up to 256 rows are all inducing points, and the fit is the full process."""
+    X = np.random.default_rng(0).normal(size=(306, 2))
+    y = disk(X) + (n_classes - 2) * (X[:, 0] > 0.0)
+    given = {"kernel": ConstantKernel(2.0) * RBF(0.7), "optimizer": None}
+    points, full = (GPClassifier(**given, **each).fit(X[50:], y[50:]) for each in ({}, {"inducing_points": "all"}))
+    np.testing.assert_allclose(points.predict_proba(X[:50]), full.predict_proba(X[:50]), rtol=0.0, atol=1e-5)
+
+
 def test_a_bound_below_the_classes_frequencies_is_warned_of():
     """Few rows often show nothing, and a user cannot change that: then it is only a decision."""
     rng = np.random.default_rng(0)

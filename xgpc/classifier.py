@@ -58,8 +58,8 @@ class GPClassifier(PosteriorClassifier):
         computes the expected log likelihood; "polya-gamma" is the bound of [1]_ and [5]_, "augmented" of [4]_,
         "additive-noise" of [6]_; "taylor" ([3]_, section 4.2) is an approximation, not a bound.
     n_inducing : int or "auto", default="auto"
-        Number m of inducing points, at most the number of distinct rows. "auto" takes all of 128 or fewer rows; else m
-        grows from 32 (64 below 2000 rows) up to 256 while more points raise the bound enough.
+        Number m of inducing points, at most the number of distinct rows. "auto" takes all of 128 or fewer rows (256
+        without an optimizer); else m grows from 32 (64 below 2000 rows) up to 256 while more raise the bound enough.
     n_neighbors : int or "auto", default="auto"
         Number of nearest training rows that correct each prediction, for classes that change over short distances [7]_.
         "auto": with 300 or more rows, 24 if these predict held-out rows better; otherwise 0. Only for the bound "exact"

@@ -23,8 +23,9 @@ from .hold_out import FEW_ROWS
 
 # n_inducing="auto" starts with FIRST_INDUCING points, or with FIRST_OF_FEW for fewer than FEW_ROWS rows, where fewer
 # points miss relevant features, and doubles them up to MOST_GROWN: 256 that move with all rows predict better than 512
-# that stay in place for want of time (NLL on magic .2789 for .2797, higgs .5259 for .5281). Up to MOST_ALL_ROWS rows
-# are all inducing points: k-means and the choice of a number take longer than the products with larger matrices.
+# that stay in place for want of time (NLL on magic .2789 for .2797, higgs .5259 for .5281). Up to MOST_ALL_ROWS rows,
+# or MOST_GROWN if nothing is learned, are all inducing points: k-means and the choice of a number take longer than the
+# products with larger matrices.
 # MAX_INDUCING limits the points of a stream, each batch of which takes some 10^10 multiplications with so many, and the
 # rows that are compared with all points in _are_all_rows.
 FIRST_INDUCING, FIRST_OF_FEW, MOST_ALL_ROWS, MOST_GROWN, MAX_INDUCING = 32, 64, 128, 256, 2048
@@ -63,13 +64,17 @@ def inducing_points(
     n_inducing: int | str,
     random_state: np.random.RandomState,
     spec: KernelSpec,
+    most_all: int = MOST_ALL_ROWS,
 ) -> np.ndarray:
-    """Inducing points (m, d): the user's, or by one of ``METHODS``, at most as many as the sample's distinct rows."""
+    """Inducing points (m, d): the user's, or by one of ``METHODS``, at most as many as the sample's distinct rows.
+
+    With ``n_inducing="auto"`` up to ``most_all`` rows are all points.
+    """
     rows, n_rows = sample.rows, len(sample.rows)
     if not isinstance(method, str):
         return given_points(method, rows.shape[1])
     first = FIRST_OF_FEW if n_rows < FEW_ROWS else FIRST_INDUCING
-    if isinstance(n_inducing, str) and n_rows <= MOST_ALL_ROWS:
+    if isinstance(n_inducing, str) and n_rows <= most_all:
         m = n_rows
     else:
         m = first if isinstance(n_inducing, str) else min(int(n_inducing), n_rows)

@@ -15,7 +15,7 @@ from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScale
 from ..kernels.spec import KernelSpec, with_numbers
 from ..likelihoods import START_NOISE, Parameter, first_cut_points
 from .fit import Candidate, Fit, PreviousFit
-from .inducing import MOST_ALL_ROWS, inducing_points, most_points, sample_size, warn_of_many_classes
+from .inducing import MOST_ALL_ROWS, MOST_GROWN, inducing_points, most_points, sample_size, warn_of_many_classes
 
 # A learned guess or lapse rate starts at this share of what a given one leaves, not at 0: its logarithm is learned.
 START_RATE = 0.05
@@ -39,14 +39,15 @@ def start(fit: Fit, previous_fit: PreviousFit | None) -> Candidate:
     specs = _first_specs(fit, sample, previous, n_kernels)
     dtype = PRECISIONS[config.precision]
     may_grow = isinstance(config.n_inducing, str) and method is not None
+    most_all = MOST_ALL_ROWS if fit.learns else MOST_GROWN
     if method == "all":
         prior = grouped([FullPrior.build(specs[0], sample.rows, config.n_jobs)] * n_kernels)
     elif previous is not None and not previous.prior.is_full:
         pairs = zip(specs, previous.prior.groups, strict=True)
-        rows = sample.rows if may_grow and len(sample.rows) <= MOST_ALL_ROWS else None
+        rows = sample.rows if may_grow and len(sample.rows) <= most_all else None
         prior = grouped([SparsePrior.build(spec, group.Z if rows is None else rows, dtype) for spec, group in pairs])
     else:
-        Z = inducing_points(sample, config.inducing_points, config.n_inducing, run.random_state, specs[0])
+        Z = inducing_points(sample, config.inducing_points, config.n_inducing, run.random_state, specs[0], most_all)
         if method is None:
             Z = fit.encoding.transform(Z)
         prior = grouped([SparsePrior.build(specs[0], Z, dtype)] * n_kernels)

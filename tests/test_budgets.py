@@ -3,6 +3,7 @@
 import math
 import signal
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ KINDS = {
     # What 60 rows teach is then no worse for all of them than the start.
     "profile in stages": (moons, {"subset_sizes": [60, 150], "length_scale_prior": None}),
     "growth": (moons, {"n_inducing": "auto"}),
-    "growth alone": (moons, {"n_inducing": "auto", "kernel": 2.0 * RBF(0.3), "optimizer": None}),
+    "growth alone": (partial(moons, 300), {"n_inducing": "auto", "kernel": 2.0 * RBF(0.3), "optimizer": None}),
     "restarts": (moons, {"n_restarts_optimizer": 2}),
     "neighbours": (moons, {"n_neighbors": 4}),
     "additive noise": (moons, {"likelihood": "step"}),

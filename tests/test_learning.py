@@ -65,7 +65,7 @@ def test_data_that_need_more_inducing_points_get_them(grown):
 
 @pytest.mark.parametrize(("optimizer", "bound"), [(None, "exact"), ("profile", "exact"), ("alternate", "polya-gamma")])
 def test_data_that_need_no_more_inducing_points_get_none(optimizer, bound):
-    X, y = moons(200)
+    X, y = moons(300)
     model = quietly(GPClassifier(optimizer=optimizer, bound=bound, random_state=0), X, y)
     assert len(model.inducing_points_) == FIRST_OF_FEW
     assert model.decisions_[-1].startswith("Not taken: ")

@@ -128,7 +128,7 @@ def test_a_notebook_shows_the_summary_line_by_line():
     assert "".join(ElementTree.fromstring(text._repr_html_()).itertext()) == text
 
 
-@pytest.mark.parametrize("name", ["decisions_", "kernel_", "warnings_"])
+@pytest.mark.parametrize("name", ["decisions_", "kernel_"])
 def test_what_describes_a_fit_needs_one(name):
     with pytest.raises(NotFittedError, match="This GPClassifier instance is not fitted yet"):
         getattr(GPClassifier(), name)

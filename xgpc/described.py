@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,13 +23,8 @@ class Described(LatentClassifier):
     posterior_: Posterior
     mean_: float | np.ndarray
     class_count_: np.ndarray
+    warnings_: list[str]
     history_: dict[str, np.ndarray]
-
-    @cached_property
-    def warnings_(self) -> list[str]:
-        """What should not be ignored, the texts of the fit's ``ConvergenceWarning``: each fit sets it."""
-        check_is_fitted(self)
-        return []
 
     @property
     def decisions_(self) -> list[str]:

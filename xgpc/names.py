@@ -1,6 +1,6 @@
 """Names that constructor arguments may take, as types: a type checker finds a wrong one before anything runs.
 
-And what messages show of values.
+``shown`` is the text of a value in messages.
 """
 
 from __future__ import annotations
@@ -41,5 +41,5 @@ ClassWeight = dict[Any, float] | Literal["balanced"]
 
 
 def shown(value: object) -> str:
-    """Return the text of a value in messages: that of Python's own number or text for one of NumPy's."""
+    """Return the text of a value in messages; a scalar of NumPy is shown as the number or text that it holds."""
     return repr(value.item() if isinstance(value, np.generic) else value)

@@ -53,7 +53,7 @@ class BadRow(ValueError):
 
 
 class DoubtfulRow(BadRow, UserWarning):
-    """A warning of such a row, which a fit takes as it is; the command makes an error of it."""
+    """A warning that a row is probably wrong. A fit takes the row as it is; for the command the warning is an error."""
 
 
 def small_is_zero(public: Public) -> Public:

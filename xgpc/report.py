@@ -262,8 +262,9 @@ def _features(model: BaseEstimator, X: MatrixLike, codes: np.ndarray) -> str:
     return (
         f'<table class="bars">{bars}</table><p>How much worse the predictions of {len(some)} test rows become (nats a '
         "row) if the feature's values are shuffled among them. Without a bar the number is below twice its standard "
-        "error (after ±), and noise gives such numbers, too. Of features that tell the same, each may have little to "
-        f"lose. {len(order)} of {p} features are shown; if they have no names, they are numbered from 0.</p>"
+        "error (after ±), and noise gives such numbers, too. Where two features carry the same information, to "
+        f"shuffle one may change little. {len(order)} of {p} features are shown; if they have no names, they are "
+        "numbered from 0.</p>"
     )
 
 

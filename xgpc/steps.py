@@ -153,7 +153,7 @@ def _fit(
         run.history.add(decision=f"{beginning}: mini-batches need a batch_size below the number of rows, {n_rows}.")
     hold_out = HoldOut(groups, config.held_out_split, rows.y, run.random_state)
     of_classes = classes, class_totals, weights_of_classes(config.class_weight, classes, n_each)
-    # Only learning draws such numbers, and a copy of the state takes as long as a prediction.
+    # Only learning draws these numbers; to copy the random state takes a twentieth of a fit to few rows.
     seed = 0 if config.optimizer is None else int(seed_of_keys(run.random_state)[0])
     return Fit(config, run, source, *of_classes, record.at(noise), hold_out, columns, stream, prior_mean, seed)
 

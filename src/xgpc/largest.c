@@ -7,7 +7,7 @@
 #define XG_LOW 40.0
 #define XG_FIRST_STEP .1
 #define XG_GROWTH .08
-/* Newton's method for low ends where a step would be this many units, mostly after two steps, or after so many. */
+/* Newton's method ends where a step is below XG_LOW_NEAR units, mostly after two steps, or after XG_LOW_STEPS. */
 #define XG_LOW_STEPS 60
 #define XG_LOW_NEAR .15
 /* Most nodes; b is larger where the end is more than 1e33 units from low. */
@@ -144,8 +144,8 @@ static xg_work xg_nodes(const xg_values *at, int with_bend, double *scratch)
     xg_rule rule;
     double least = at->first, most_low = at->end, place = -1.0, span;
     xg_read_rows(at, at->first, &work);
-    /* F falls from at least XG_LOW at ``least`` to less at ``most_low``: Newton's method for its cube root (log F is a
-     * line for Gumbel variables, its square root for normal ones), or half of the interval where that leaves it. */
+    /* F falls from XG_LOW or more at ``least`` to less at ``most_low``: Newton's method for cbrt(F), or half of the
+     * interval where that leaves it. (log F is a line for Gumbel variables, sqrt(F) nearly one for normal ones.) */
     for (int step = 0; step < XG_LOW_STEPS; ++step) {
         double units, next;
         work.t[0] = work.low;

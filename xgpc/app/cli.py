@@ -39,13 +39,15 @@ def _run(argv: Sequence[str] | None) -> None:
         return
     from sklearn.exceptions import ConvergenceWarning
 
+    from ..ranges import DoubtfulRow
+
     with warnings.catch_warnings(record=True) as caught:
         # Others, of deprecation and the like, are for those who call from Python.
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", ConvergenceWarning)
         warnings.filterwarnings("always", message="n_neighbors=|X has .* missing", category=UserWarning)
         # The first block of a CSV file chose the type of such a column, not the user.
-        warnings.filterwarnings("error", message=".* has numbers in nearly all rows", category=UserWarning)
+        warnings.simplefilter("error", DoubtfulRow)
         try:
             module = import_module(".demo" if arguments.command == "demo" else ".commands", __package__)
         except ModuleNotFoundError as error:

@@ -46,7 +46,7 @@ def fit(arguments: argparse.Namespace) -> None:
         index = [name for name in index_columns(rows) if name not in (target, *categorical, *arguments.drop)]
         features = [name for name in rows.schema.names if name not in (target, *arguments.drop, *index)]
         if wrong := [name for name in categorical if name not in features]:
-            raise ValueError(f"--categorical names {wrong}, which --drop or --target leaves no feature.")
+            raise ValueError(f"--categorical names {wrong}, which --drop or --target leaves out.")
         if index:
             say("note", note_of_index(index))
         with places_named(rows):

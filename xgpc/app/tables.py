@@ -122,7 +122,7 @@ def index_columns(rows: dataset.Dataset) -> list[str]:
     first = rows.schema.names[:1]
     if first in ([""], ["Unnamed: 0"]):
         values = rows.to_table(first, **in_order())[0].to_numpy()
-        return first * np.array_equal(values, np.arange(len(values)))
+        return first if np.array_equal(values, np.arange(len(values))) else []
     return index_in(rows.schema)
 
 

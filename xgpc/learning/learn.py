@@ -229,7 +229,8 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
             )
             sparse = replace(sparse, notes=(f"{note} {NO_USE}",))
     if best.n_learned:
-        # One of them is the best kernel with fewer points: what it learned there is at times better for new rows.
+        # One of them is the best kernel as it was with fewer points, which new rows at times prefer: without it the NLL
+        # of one split of page-blocks was .099, not .079.
         others = [result for result in local_fits if result.n_learned and result is not best]
         best = _second_round(task, best, others, max_iter)
     return accept_neighbors(task, sparse, without, best, split, 0.0 if is_shown else 1.0)

@@ -284,7 +284,7 @@ def _messages(
         return is_complete, messages
     if gain is not None and not gain.is_shown and not skipped:
         messages.append(f"{gain.words}: {NOTHING_SHOWN}")
-    # With several classes left-out rows choose the variance, and not the bound.
+    # With several classes the variance is chosen by left-out rows, not by the bound.
     elif elbo is not None and not skipped and not (gain and fit.record.is_multi_class) and _shows_nothing(fit, elbo):
         nothing = (
             f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels under the class "

@@ -261,7 +261,8 @@ def _second_round(task: Task, best: LocalFit, others: list[LocalFit], max_iter: 
     splits, group = task.part.hold_out.draw(n_rows), best.prior
     best = fitted_round(task, best, splits, 0)
     for other in others:
-        other_fit = fitted_round(task, replace(other, prior=group.rebuilt([other.prior.spec], group.Z)), splits, 0)
+        at_best = replace(other, prior=group.rebuilt([other.prior.spec], group.Z), sites=best.sites)
+        other_fit = fitted_round(task, at_best, splits, 0)
         gains = other_fit.learned - best.learned
         best = other_fit if gains.mean > gains.error else best
     return fitted_round(task, best, splits, min(max_iter, n_iter))

@@ -17,7 +17,17 @@ from .all_rows import AllRows
 from .fit import Candidate, Fit
 from .hold_out import FEW_ROWS, Split
 from .inducing import with_more_points
-from .local import ERRORS_OF_FEW, LocalFit, Task, first_round, fitted_round, log_scale_bounds, score, size_of_round
+from .local import (
+    ERRORS_OF_FEW,
+    LocalFit,
+    Task,
+    first_round,
+    fitted_round,
+    is_beaten,
+    log_scale_bounds,
+    score,
+    size_of_round,
+)
 from .raised_variance import raised_variance
 from .scores import Gain, Rise, Scores, accept
 from .stages import (
@@ -213,6 +223,7 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
     # With "auto" later decisions see more rows, so a learned kernel need not be better than the unchanged one yet.
     learned = [result for result in local_fits if result.n_learned and is_auto]
     best = max(learned or local_fits, key=score)
+    rivals = [result for result in local_fits if result.n_learned and not is_beaten(result, best)]
     is_shown = True
     if best.n_learned and (number := more_points(task.first, part)):
         best = _with_more_points(task, best, larger, number, splits, max_iter)
@@ -231,8 +242,7 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
     if best.n_learned:
         # One of them is the best kernel as it was with fewer points, which new rows at times prefer: without it the NLL
         # of one split of page-blocks was .099, not .079.
-        others = [result for result in local_fits if result.n_learned and result is not best]
-        best = _second_round(task, best, others, max_iter)
+        best = _second_round(task, best, [result for result in rivals if result is not best], max_iter)
     return accept_neighbors(task, sparse, without, best, split, 0.0 if is_shown else 1.0)
 
 

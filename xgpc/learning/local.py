@@ -33,11 +33,11 @@ from .stages import posterior_of, scores_of_splits
 # 16 000 rows and twenty iterations, .078 and .103 with 32 000 rows and six. With several classes it is the reverse: NLL
 # on letter was .066 with twenty iterations, and .070 with more rows and six.
 ROUNDS, CLASSES_ROUNDS = ((8000, 15), (32_000, 6)), ((8000, 15), (16_000, 20))
-# The candidate kernels take turns in the first round: number of the kernel, and most iterations. Each begins with the
-# parameters of the one before, because all fit about the same length scales and variance. A variance that has to rise
-# takes more than fifteen iterations, so kernels that each began anew were compared too early (NLL on cod-rna .074, with
-# turns .054).
-TURNS = ((0, 5), (1, 15), (2, 15), (0, 15))
+# The candidate kernels take turns in the first round. Each begins with the parameters of the one before, because all
+# fit about the same length scales and variance; the first has so many iterations, and its turn again after the others.
+# A variance that has to rise takes more than fifteen iterations, so kernels that each began anew were compared too
+# early (NLL on cod-rna .074, with turns .054).
+FIRST_TURN = 5
 # With more than FULL_CLASSES classes a round has fewer rows, because each row takes longer, but at least 1 /
 # LEAST_ROUND as many. If 1 / LEAST_ROUND of a round's rows are at least FEW_ROWS, a trial with these shows whether the
 # round pays.
@@ -61,10 +61,11 @@ MOST_VARIANCE = 1e4
 # other sets it changes by .0007 or less.
 LEAST_LOG_SCALE, MOST_LOG_SCALE = -3.0, 1.5
 # If no rows are held out for a decision, neighbours must win the first round by this many standard errors. A round ends
-# early, after its first turn or its trial on fewer rows, if they lose by as many. (In the trial a9a and adult lose
-# by 2.6 to 15 standard errors; electricity, covtype, cod-rna and bank-marketing, which gain with all rows, by at most
-# 1.7.) With held-out rows, neighbours may lose the round by one error, because they gain more from the rows that it
-# leaves out; but then they must win by one among the held-out rows.
+# early, after its first turn or its trial on fewer rows, if they lose by as many. (In the trial a9a and adult lose by
+# 2.6 to 15 standard errors; electricity, covtype, cod-rna and bank-marketing, which gain with all rows, by at most
+# 1.7.) A kernel that loses by as many against another is in no further round. With held-out rows, neighbours may lose
+# the round by one error, because they gain more from the rows that it leaves out; but then they must win by one among
+# the held-out rows.
 ERRORS_OF_FEW = 2.0
 
 
@@ -225,8 +226,8 @@ def first_round(
     trial = [(support[::step], held_out[::step]) for support, held_out in splits]
 
     def is_hopeless(local_fit: LocalFit, splits: list[Split]) -> bool:
-        gains = local_fit.corrected - task.scores_without(without, splits)
-        return task.fit.config.has_auto_neighbors and gains.mean < -ERRORS_OF_FEW * gains.error
+        simpler = task.scores_without(without, splits)
+        return task.fit.config.has_auto_neighbors and local_fit.corrected.is_below(simpler, ERRORS_OF_FEW)
 
     def start(spec: KernelSpec, splits: list[Split]) -> LocalFit:
         initial = prior.rebuilt([spec], prior.Z)
@@ -238,35 +239,41 @@ def first_round(
     if not k or not max_iter:
         return [start(prior.spec, splits)], splits
 
-    def in_turns(fit: LocalFit, splits: list[Split]) -> list[LocalFit]:
-        """Fit the candidates, each turn from the parameters of the one before; keep the best result of each."""
-        specs, best = _candidates(task, prior.spec), dict[int, LocalFit]()
-        for i, most in TURNS if len(specs) > 1 else [(0, n_iter)]:
-            moved = prior.rebuilt([at_parameters_of(fit.prior.spec, specs[i], X, k, n_threads)], prior.Z)
-            fit = fitted_round(task, replace(fit, prior=moved), splits, min(max_iter, most))
-            best[i] = max(fit, best.get(i, fit), key=score)
+    def in_turns(fit: LocalFit, splits: list[Split], specs: list[KernelSpec]) -> list[LocalFit]:
+        """Fit some kernels, each turn from the parameters of the one before; returns the best result of each."""
+        best, others = dict[KernelSpec, LocalFit](), specs[1:]
+        turns = [(spec, n_iter) for spec in (*others, specs[0])]
+        for spec, most in [(specs[0], min(n_iter, FIRST_TURN)), *turns] if others else turns:
+            moved = prior.rebuilt([at_parameters_of(fit.prior.spec, spec, X, k, n_threads)], prior.Z)
+            fit = fitted_round(task, replace(fit, prior=moved), splits, most)
+            best[spec] = max(fit, best.get(spec, fit), key=score)
             if len(best) == 1 and n_rows < FEW_ROWS and is_hopeless(fit, splits):
                 break
         return list(best.values())
 
-    unchanged = start(prior.spec, trial)
-    local_fits = in_turns(
-        max([unchanged, start(first, trial), start(nearer(first, X, k, n_threads), trial)], key=score), trial
-    )
+    unchanged, specs = start(prior.spec, trial), _candidates(task, prior.spec)
+    starts = [unchanged, start(first, trial), start(nearer(first, X, k, n_threads), trial)]
+    local_fits = in_turns(max(starts, key=score), trial, specs)
     if max(map(score, local_fits)) <= score(unchanged):
         # A kernel without structure may have scored best among the starts and stayed as it was: try length scales
         # within which half of the rows have their nearest neighbour. (With the eighth neighbour, scores on
         # checkerboards were the same.)
-        local_fits = in_turns(start(nearer(first, X, 1, n_threads), trial), trial)
+        local_fits = in_turns(start(nearer(first, X, 1, n_threads), trial), trial, specs)
     best = max(local_fits, key=score)
     if step == 1 or is_hopeless(best, trial):
         return [unchanged, *local_fits], trial
-    return [start(prior.spec, splits), *in_turns(best, splits)], splits
+    rivals = [spec for spec, local_fit in zip(specs, local_fits, strict=True) if not is_beaten(local_fit, best)]
+    return [start(prior.spec, splits), *in_turns(best, splits, rivals)], splits
 
 
 def score(local_fit: LocalFit) -> float:
     """The mean score of held-out rows, corrected for the parameters that were fitted to them."""
     return local_fit.corrected.mean
+
+
+def is_beaten(local_fit: LocalFit, best: LocalFit) -> bool:
+    """Whether a kernel has lost against another, so that it needs no further round."""
+    return local_fit.corrected.is_below(best.corrected, ERRORS_OF_FEW)
 
 
 def _candidates(task: Task, spec: KernelSpec) -> list[KernelSpec]:

@@ -64,6 +64,11 @@ class Scores:
         n = len(parts)
         return float(np.sqrt(np.sum(parts**2) * n / (n - 1))) if n > 1 else float("nan")
 
+    def is_below(self, other: Scores, errors: float) -> bool:
+        """Whether these scores are lower by so many standard errors of the difference."""
+        gains = self - other
+        return gains.mean < -errors * gains.error
+
     def rise_from(self, simpler: Scores) -> Rise:
         gains = self - simpler
         required = f"it must rise by more than {LEAST_GAIN:g} and its standard error"

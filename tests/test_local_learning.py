@@ -69,6 +69,17 @@ def test_gradient_is_nearly_that_of_the_score_with_converged_sites(name, link):
     assert error < 0.05 * np.linalg.norm(expected)
 
 
+def test_scores_have_the_order_of_the_held_out_rows():
+    problem, score = score_of(KERNELS["rbf"], weighted=True)
+    rows = np.random.default_rng(2).permutation(score.held_out.n_rows)
+    other = replace(score, held_out=score.held_out.sample(rows), held_out_index=score.held_out_index[rows])
+    point = np.append(problem.prior.spec.theta, 0.1)
+    evaluated, permuted = score.at(point), other.at(point)
+    assert_allclose(permuted.scores.values, evaluated.scores.values[rows], rtol=1e-12)
+    assert np.array_equal(permuted.scores.weight, evaluated.scores.weight[rows])
+    assert_allclose(permuted.gradient(), evaluated.gradient(), rtol=1e-10)
+
+
 # Decisions.
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -74,6 +74,13 @@ class HeldOutScore:
     length_scale_prior: LengthScalePrior = NO_PRIOR
     prior_share: float = 1.0
 
+    @cached_property
+    def _by_nearest(self) -> tuple[ArraySource, np.ndarray, np.ndarray]:
+        """The held-out rows and their neighbours in the order of their nearest rows, whose memory two rows then share;
+        and the place of each given row."""
+        order = np.argsort(self.held_out_index[:, 0], kind="stable")
+        return self.held_out.sample(order), self.held_out_index[order], np.argsort(order)
+
     def at(self, parameters: np.ndarray) -> Evaluated:
         """Evaluate the score: O(n m (m + d)), and O(k^2 (m + d) + k^3) for each row."""
         executor, site, scale = self.local.executor, self.local.site, float(np.exp(parameters[-1]))
@@ -81,11 +88,11 @@ class HeldOutScore:
         prior = prior.rebuilt([prior.spec.with_theta(parameters[:-1])], prior.Z)
         local = Local.of(executor, self.support, prior, (self.local.index, self.local.n_earlier), site)
         # The gradient reads the neighbourhoods' covariances again.
-        sweep, blocks = Sweep.of(local, self.sites, keep_b=True), blocks_for(*self.held_out_index.shape)
-        held_out_rows = local_rows(executor, prior, self.held_out.X)
-        at = Neighbourhoods(prior.core, local.rows, held_out_rows, sweep.sites(), self.held_out_index, blocks=blocks)
-        y, weight = self.held_out.y, self.held_out.weight
-        share = weight / np.sum(weight)
+        held_out, index, place = self._by_nearest
+        sweep, blocks = Sweep.of(local, self.sites, keep_b=True), blocks_for(*index.shape)
+        held_out_rows, y = local_rows(executor, prior, held_out.X), held_out.y
+        at = Neighbourhoods(prior.core, local.rows, held_out_rows, sweep.sites(), index, blocks=blocks)
+        share = held_out.weight / np.sum(held_out.weight)
 
         C, m = sweep.q.w.shape
         values, scaled, by_q = np.empty(len(y)), np.empty(len(y)), RowSums.zeros(C, m)
@@ -103,7 +110,7 @@ class HeldOutScore:
 
         executor.fold(part, parts_for(len(y), C), by_q.add)
         gradient = partial(self._gradient, sweep, at, d_mean, d_variance, float(share @ scaled), by_q)
-        return Evaluated(Scores(values, weight), gradient)
+        return Evaluated(Scores(values[place], self.held_out.weight), gradient)
 
     def _gradient(
         self,
@@ -120,7 +127,7 @@ class HeldOutScore:
         q(z) where predictions use it directly.
         """
         executor, prior, q = sweep.local.executor, sweep.local.prior, sweep.q
-        support, held_out = ByRows.zeros(self.support.X, at.support.a), ByRows.zeros(self.held_out.X, at.rows.a)
+        support, held_out = ByRows.zeros(self.support.X, at.support.a), ByRows.zeros(self._by_nearest[0].X, at.rows.a)
         by_predictions = q.V, q.w, d_variance, d_mean, d_variance, d_mean
         by_sites, pairs = conditional_vjp(executor, at, [by_predictions], held_out, support)
         # Through the sweep's sites and q(z); the sites before the sweep are constants.

@@ -299,7 +299,7 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
     prior, history, executor = start.prior, task.fit.run.history, task.fit.run.executor
     size = {"n_rows": sum(len(rows) for split in splits for rows in split), "n_inducing": prior.n_inducing}
     history.tell(stage="neighbours", **size)
-    sites, scores, given_order, n_sweeps = start.sites.copy(), list[HeldOutScore](), list[np.ndarray](), 0
+    sites, scores, n_sweeps = start.sites.copy(), list[HeldOutScore](), 0
     log_priors = task.first.length_scale_prior, 1.0 / len(splits)
     for support, held_out in splits:
         distinct, held_out_rows = Distinct.of(task.part.source.sample(support)), task.part.source.sample(held_out)
@@ -311,12 +311,9 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
         n_sweeps += sweeps.n_sweeps
         sites[:, :, support] = distinct.parts(placed.as_given(sweeps.sites))
         index = placed.rank[placed.neighbours.of(held_out_rows.X, k, executor.n_threads)]
-        # Held-out rows, too, are taken in the order of their nearest rows; their scores are in the given order.
-        order = np.argsort(index[:, 0], kind="stable")
-        given_order.append(sum(map(len, given_order)) + np.argsort(order))
         # Other kernels have other covariances.
-        rows = replace(placed.local, blocks=None), distinct.source.sample(placed.order), held_out_rows.sample(order)
-        scores.append(HeldOutScore(*rows, index[order], sweeps.sites, *log_priors))
+        local, rows = replace(placed.local, blocks=None), distinct.source.sample(placed.order)
+        scores.append(HeldOutScore(local, rows, held_out_rows, index, sweeps.sites, *log_priors))
     # A single support row has no neighbours, so there is nothing to learn.
     most = max_iter if all(score.local.index.shape[1] for score in scores) else 0
     best = maximised(scores, start.parameters, start.scale, _limits(task, start), most, history)
@@ -329,8 +326,7 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
     if most:
         # The variance factor is one parameter more.
         n_learned = task.first.length_scale_prior.n_effective(prior.spec) + 1.0
-    learned = replace(best.scores.at(np.concatenate(given_order)), groups=groups)
-    return LocalFit(prior, sites, log_scale, best.scale, learned, n_learned, n_iter)
+    return LocalFit(prior, sites, log_scale, best.scale, replace(best.scores, groups=groups), n_learned, n_iter)
 
 
 def log_scale_bounds(task: Task) -> tuple[float, float]:

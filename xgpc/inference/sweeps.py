@@ -19,14 +19,17 @@ from .local_sites import Local, Sweep
 # Least length of steps, after sweeps that changed more than the one before. The first steps are full: with .7, eight
 # data sets took a third more sweeps.
 LEAST_STEP = 0.1
-# With two classes, sweeps end when the log probabilities of the labels, each given all other rows, change by less than
-# this on average. (Changes of the sites do not show it: where the kernel's variance was 60 000, on electricity, the NLL
-# was .086 after sweeps that changed them by .0008, and .080 in the limit.) With several classes, they end when no
-# training row's expected probabilities change by more than this; log probabilities of other rows are then within .0002,
-# .0001 and .0006 nats of the limit on average (letter, pendigits, wine: 10 or 11 sweeps; with 3e-4, 11 to 13).
-TOLERANCE, MAX_SWEEPS = 1e-3, 50
+# With two classes, sweeps end when the sites change by less than this on average. The unit is s, the standard deviation
+# of the latent value given all other rows: precisions count times s^2, linear terms times s. The mean log probability
+# of the training rows, each given the others, is then within .0002 nats of its limit (electricity, covtype, higgs,
+# bank-marketing). Without a unit, sweeps on electricity, where s is 180, ended at an NLL of .086 in place of .080.
+TOLERANCE, MAX_SWEEPS = 5e-3, 50
+# With several classes, they end when no training row's expected probabilities change by more than this; log
+# probabilities of other rows are then within .0002, .0001 and .0006 nats of the limit on average (letter, pendigits,
+# wine: 10 or 11 sweeps; with 3e-4, 11 to 13).
+CLASSES_TOLERANCE = 1e-3
 # With two classes and without convergence, the sites with the least change are accepted within this many tolerances
-# (.002 nats on average).
+# (.001 nats on average).
 NEAR = 5.0
 # Anderson's acceleration starts when a sweep changes the sites by less than this, and combines this many earlier
 # sweeps. (With .3 bank-marketing takes 15 sweeps, not 8; with six earlier sweeps none takes fewer.)
@@ -56,7 +59,7 @@ class Swept(NamedTuple):
     ----------
     q : Coefficients, q(z)
     predicted : means and variances (2, C, n) of the rows, each from all sites and its own
-    change : since the sweep before, as ``TOLERANCE`` has it
+    change : of the sites by this sweep, or of expected probabilities, as the tolerances have it
     n_sweeps, converged : number of the sweeps, and whether they converged at least nearly
     """
 
@@ -68,19 +71,23 @@ class Swept(NamedTuple):
     converged: bool = False
 
 
-def extrapolated(points: Sequence[np.ndarray], steps: Sequence[np.ndarray], length: float) -> np.ndarray:
+def extrapolated(
+    points: Sequence[np.ndarray], steps: Sequence[np.ndarray], length: float, unit: np.ndarray
+) -> np.ndarray:
     """Anderson's acceleration of x <- x + length f(x): the next x from the last ones (2, C, n) and their steps f(x).
 
-    It is the combination of the last iterates whose combined step is smallest; precisions stay near a plain step's.
+    It is the combination of the last iterates whose combined step, times ``unit`` (2, C, n), is smallest; precisions
+    stay near a plain step's.
     """
     point, step = points[-1], steps[-1]
     plain = point + length * step
     if len(points) == 1:
         return plain
     by_point, by_step = (np.array([(xs[-1] - x).ravel() for x in xs][:-1]) for xs in (points, steps))
-    products = by_step @ by_step.T
+    squares = unit.ravel() ** 2
+    products = (by_step * squares) @ by_step.T
     products[np.diag_indices_from(products)] += RIDGE * np.trace(products)
-    share = np.linalg.solve(products, by_step @ step.ravel())
+    share = np.linalg.solve(products, by_step @ (squares * step.ravel()))
     combined = plain - (share @ (by_point + length * by_step)).reshape(point.shape)
     np.clip(combined[0], plain[0] / MOST_FACTOR, plain[0] * MOST_FACTOR, out=combined[0])
     return combined
@@ -92,7 +99,9 @@ def converged_sites(local: Local, sites: Sites, tol: float | None) -> Swept:
     ``tol`` is the change of sites, or of expected probabilities with several classes. Without convergence in
     ``MAX_SWEEPS``, the sites that changed least are returned.
     """
-    tol, curvature = TOLERANCE if tol is None else tol, local.site.record.curvature
+    curvature = local.site.record.curvature
+    if tol is None:
+        tol = TOLERANCE if curvature is None else CLASSES_TOLERANCE
     sweeps = _extrapolated(local, sites) if curvature is None else _balanced(local, sites, curvature)
     nearest = swept = next(sweeps)
     n_sweeps = 1
@@ -129,26 +138,24 @@ def _extrapolated(local: Local, sites: Sites) -> Iterator[Swept]:
     If a sweep changes more than the one before, the next step is plain: half as long if the last one was plain, too. An
     extrapolated step after which the change is much larger is replaced by the plain step.
     """
-    length, last_moved, point = 1.0, np.inf, sites
-    # No log probability comes near this start value, so the first change is never small.
-    last_scores = np.ones(sites.shape[2])
+    length, last_change, point = 1.0, np.inf, sites
     points, steps = deque[np.ndarray](maxlen=MEMORY + 1), deque[np.ndarray](maxlen=MEMORY + 1)
     while True:
         sweep = Sweep.of(local, point)
-        scores, step = sweep.scores(), sweep.sites() - point
-        yield Swept(point, sweep.q, sweep.predicted(), float(np.mean(np.abs(scores - last_scores))))
-        moved = 2.0 * float(np.mean(np.abs(step)))
-        if moved > last_moved:
+        step, unit = sweep.sites() - point, np.array([sweep.variance, np.sqrt(sweep.variance)])
+        change = 2.0 * float(np.mean(np.abs(unit * step)))
+        yield Swept(point, sweep.q, sweep.predicted(), change)
+        if change > last_change:
             if len(points) < 2:
                 length = max(LEAST_STEP, 0.5 * length)
-            elif moved > TAKEN_BACK * last_moved:
-                point, step, moved = points[-1], steps[-1], last_moved
+            elif change > TAKEN_BACK * last_change:
+                point, step, change = points[-1], steps[-1], last_change
             points.clear()
             steps.clear()
-        last_scores, last_moved = scores, moved
-        if moved < EXTRAPOLATED_BELOW:
+        last_change = change
+        if change < EXTRAPOLATED_BELOW:
             points.append(point)
             steps.append(step)
-            point = extrapolated(points, steps, length)
+            point = extrapolated(points, steps, length, unit)
         else:
             point = point + length * step

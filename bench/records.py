@@ -120,11 +120,15 @@ def revision():
 
 
 def processor():
-    """The processor's name as Linux has it, elsewhere the machine's."""
+    """The processor's name, family and model as Linux has them, elsewhere the machine's name.
+
+    A virtual machine's name alone does not tell whether the processor has AVX-512.
+    """
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+        words = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+        return f"{words['model name']} (family {words['cpu family']}, model {words['model']})"
+    except (OSError, KeyError):
         return platform.processor() or platform.machine()
 
 

@@ -6,6 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.special import log_expit
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.metrics import log_loss
@@ -279,6 +280,19 @@ def test_a_row_is_its_parts_whose_weights_sum_to_its_own(parts, link, variance):
     (mean, variance), (mean_of_parts, variance_of_parts) = found
     assert_allclose(mean_of_parts, mean, rtol=1e-3, atol=1e-3)
     assert_allclose(variance_of_parts, variance, rtol=1e-3)
+
+
+@pytest.mark.parametrize("variance", [1.0, 1e2, 6e4])
+def test_sweeps_end_near_their_limit_whatever_the_variance(variance):
+    """Beside a large variance sites are so small that their changes alone would say nothing."""
+    problem = Problem(C(variance) * Matern([0.5, 2.0], nu=0.5), n=800, m=6, k=10)
+    T = np.random.default_rng(0).normal(size=(400, 2))
+    found = []
+    for tol in (None, 1e-9):
+        problem.swept(tol)
+        mean, spread = problem.predicted(T)
+        found.append(log_expit(mean / np.sqrt(1.0 + np.pi / 8.0 * spread)))
+    assert np.mean(np.abs(found[0] - found[1])) < 0.005
 
 
 @pytest.mark.parametrize("link", _sites.LINKS)

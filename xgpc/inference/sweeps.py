@@ -21,15 +21,14 @@ from .local_sites import Local, Sweep
 LEAST_STEP = 0.1
 # With two classes, sweeps end when the sites change by less than this on average. The unit is s, the standard deviation
 # of the latent value given all other rows: precisions count times s^2, linear terms times s. The mean log probability
-# of the training rows, each given the others, is then within .0002 nats of its limit (electricity, covtype, higgs,
-# bank-marketing). Without a unit, sweeps on electricity, where s is 180, ended at an NLL of .086 in place of .080.
-TOLERANCE, MAX_SWEEPS = 5e-3, 50
-# With several classes, they end when no training row's expected probabilities change by more than this; log
-# probabilities of other rows are then within .0002, .0001 and .0006 nats of the limit on average (letter, pendigits,
-# wine: 10 or 11 sweeps; with 3e-4, 11 to 13).
-CLASSES_TOLERANCE = 1e-3
+# of the training rows, each given the others, is then within .0001 nats of its limit (electricity, covtype, higgs,
+# bank-marketing). Without a unit, sweeps on electricity, where s is 180, ended at an NLL of .086 in place of .080. With
+# several classes, they end when no training row's expected probabilities change by more than this; log probabilities of
+# other rows are then within .0002, .0001 and .0006 nats of the limit on average (letter, pendigits, wine: 10 or 11
+# sweeps; with 3e-4, 11 to 13).
+TOLERANCE, MAX_SWEEPS = 1e-3, 50
 # With two classes and without convergence, the sites with the least change are accepted within this many tolerances
-# (.001 nats on average).
+# (.0002 nats on average).
 NEAR = 5.0
 # Anderson's acceleration starts when a sweep changes the sites by less than this, and combines this many earlier
 # sweeps. (With .3 bank-marketing takes 15 sweeps, not 8; with six earlier sweeps none takes fewer.)
@@ -59,7 +58,7 @@ class Swept(NamedTuple):
     ----------
     q : Coefficients, q(z)
     predicted : means and variances (2, C, n) of the rows, each from all sites and its own
-    change : of the sites by this sweep, or of expected probabilities, as the tolerances have it
+    change : of the sites by this sweep, or of expected probabilities, as ``TOLERANCE`` has it
     n_sweeps, converged : number of the sweeps, and whether they converged at least nearly
     """
 
@@ -99,9 +98,7 @@ def converged_sites(local: Local, sites: Sites, tol: float | None) -> Swept:
     ``tol`` is the change of sites, or of expected probabilities with several classes. Without convergence in
     ``MAX_SWEEPS``, the sites that changed least are returned.
     """
-    curvature = local.site.record.curvature
-    if tol is None:
-        tol = TOLERANCE if curvature is None else CLASSES_TOLERANCE
+    tol, curvature = TOLERANCE if tol is None else tol, local.site.record.curvature
     sweeps = _extrapolated(local, sites) if curvature is None else _balanced(local, sites, curvature)
     nearest = swept = next(sweeps)
     n_sweeps = 1

@@ -18,7 +18,7 @@ from ..rows.coinciding import Distinct, Sites
 from ..rows.neighbours import Neighbours
 from ..rows.source import ArraySource
 from .held_out_score import LOG_SCALE_SPREAD
-from .local import ROUND_TOLERANCE, Placed, Task
+from .local import Placed, Task, round_tolerance
 from .scores import Scores
 
 # With several classes, the sites of held-out rows start with at least this precision. Where a wrong class is nearly
@@ -64,7 +64,7 @@ class AllRows:
             # random tenth of the rows displaces only a tenth, for which another search does not pay.
             index, n_earlier = self._nearest_among(weight > 0.0)
             local = replace(local, index=index, n_earlier=n_earlier, blocks=blocks_for(*index.shape))
-        sweeps = self.sweep(local, self.distinct.sums(sites_without), ROUND_TOLERANCE)
+        sweeps = self.sweep(local, self.distinct.sums(sites_without), round_tolerance(local.site))
         mean, variance = sweeps.predicted[:, :, place]
         variance, labels = np.exp(self.log_scale) * variance, self.distinct.source.y[place]
         return sweeps, HeldOutPredictions(mean, variance, self.placed.local.site, labels, self.weight[held_out])

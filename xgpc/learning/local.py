@@ -48,7 +48,7 @@ ROUND_NEIGHBORS = 16
 # Sweeps for scores end when the sites, or with several classes the expected probabilities, change by less than this.
 # With two classes this saves a few of eight sweeps; with several it halves their number, and log probabilities have
 # errors of at most .003 nats.
-ROUND_TOLERANCE = 1e-2
+ROUND_TOLERANCE, CLASSES_ROUND_TOLERANCE = 2e-3, 1e-2
 # Largest change of a log parameter in a round or turn, as the score updates the sites by one sweep only. Smaller limits
 # lose: on electricity the variance rises from 4 to 2500 or more (NLL .085, against .099 if it may rise to 80).
 MAX_STEP = 8.0
@@ -290,6 +290,10 @@ def _candidates(task: Task, spec: KernelSpec) -> list[KernelSpec]:
     return [spec.compiled(kernel.k1 * factor) for factor in kernels]
 
 
+def round_tolerance(site: Site) -> float:
+    return ROUND_TOLERANCE if site.record.curvature is None else CLASSES_ROUND_TOLERANCE
+
+
 def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) -> LocalFit:
     """Maximise the score of the held-out rows of all splits by L-BFGS; with ``max_iter=0`` only compute it."""
     prior, history, executor = start.prior, task.fit.run.history, task.fit.run.executor
@@ -301,7 +305,9 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
         distinct, held_out_rows = Distinct.of(task.part.source.sample(support)), task.part.source.sample(held_out)
         k = min(task.n_neighbors, ROUND_NEIGHBORS, distinct.source.n_rows)
         placed = Placed.of(task, distinct.source, prior, start.log_scale, k)
-        sweeps = converged_sites(placed.local, placed.by_place(distinct.sums(sites[:, :, support])), ROUND_TOLERANCE)
+        sweeps = converged_sites(
+            placed.local, placed.by_place(distinct.sums(sites[:, :, support])), round_tolerance(placed.local.site)
+        )
         n_sweeps += sweeps.n_sweeps
         sites[:, :, support] = distinct.parts(placed.as_given(sweeps.sites))
         index = placed.rank[placed.neighbours.of(held_out_rows.X, k, executor.n_threads)]

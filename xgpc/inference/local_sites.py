@@ -169,6 +169,15 @@ class Sweep:
     def sites(self) -> Sites:
         return self.local.sites_at(*self.marginals())
 
+    def scores(self) -> np.ndarray:
+        """log p(y) (n,) of the rows at their marginals; of two classes."""
+        (y, _), site, (mean, variance) = self.local.labels, self.local.site, self.marginals()
+
+        def part(rows: slice) -> np.ndarray:
+            return site.record.cavity.scores(site, mean[:, rows], variance[:, rows], y[rows])[0]
+
+        return np.concatenate(self.local.executor.each(part, parts_of(len(y))))
+
     def vjp(self, by_sites: Sites) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Gradients by b.w, b.V b, and variance and mean given the neighbours, from those by the new sites.
 

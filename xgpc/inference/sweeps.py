@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,16 +20,13 @@ from .local_sites import Local, Sweep
 # Least length of steps, after sweeps that changed more than the one before. The first steps are full: with .7, eight
 # data sets took a third more sweeps.
 LEAST_STEP = 0.1
-# With two classes, sweeps end when the sites change by less than this on average. The unit is s, the standard deviation
-# of the latent value given all other rows: precisions count times s^2, linear terms times s. The mean log probability
-# of the training rows, each given the others, is then within .0001 nats of its limit (electricity, covtype, higgs,
-# bank-marketing). Without a unit, sweeps on electricity, where s is 180, ended at an NLL of .086 in place of .080. With
-# several classes, they end when no training row's expected probabilities change by more than this; log probabilities of
-# other rows are then within .0002, .0001 and .0006 nats of the limit on average (letter, pendigits, wine: 10 or 11
-# sweeps; with 3e-4, 11 to 13).
+# With two classes, sweeps end when two in turn have changed the labels' log probabilities, each given all other rows,
+# by less than this on average. (Changes of the sites would not show it where these are small beside a large variance:
+# sweeps on electricity ended at an NLL of .086 in place of .080.) With several classes, they end when no training row's
+# expected probabilities change by more than this; log probabilities of other rows are then within .0002, .0001 and
+# .0006 nats of the limit on average (letter, pendigits, wine: 10 or 11 sweeps; with 3e-4, 11 to 13).
 TOLERANCE, MAX_SWEEPS = 1e-3, 50
-# With two classes and without convergence, the sites with the least change are accepted within this many tolerances
-# (.0002 nats on average).
+# With two classes and without convergence, the sites with the least change are accepted within this many tolerances.
 NEAR = 5.0
 # Anderson's acceleration starts when a sweep changes the sites by less than this, and combines this many earlier
 # sweeps. (With .3 bank-marketing takes 15 sweeps, not 8; with six earlier sweeps none takes fewer.)
@@ -58,7 +56,7 @@ class Swept(NamedTuple):
     ----------
     q : Coefficients, q(z)
     predicted : means and variances (2, C, n) of the rows, each from all sites and its own
-    change : of the sites by this sweep, or of expected probabilities, as ``TOLERANCE`` has it
+    change : the larger one by this sweep and the one before, or with several classes that by this sweep
     n_sweeps, converged : number of the sweeps, and whether they converged at least nearly
     """
 
@@ -75,8 +73,8 @@ def extrapolated(
 ) -> np.ndarray:
     """Anderson's acceleration of x <- x + length f(x): the next x from the last ones (2, C, n) and their steps f(x).
 
-    It is the combination of the last iterates whose combined step, times ``unit`` (2, C, n), is smallest; precisions
-    stay near a plain step's.
+    It is the combination of the last iterates whose combined step is smallest; precisions stay near a plain step's. In
+    the ``unit`` (2, C, n) of rows' latent values, not their own, sites took 16 sweeps on electricity in place of 28.
     """
     point, step = points[-1], steps[-1]
     plain = point + length * step
@@ -85,7 +83,8 @@ def extrapolated(
     by_point, by_step = (np.array([(xs[-1] - x).ravel() for x in xs][:-1]) for xs in (points, steps))
     squares = unit.ravel() ** 2
     products = (by_step * squares) @ by_step.T
-    products[np.diag_indices_from(products)] += RIDGE * np.trace(products)
+    # Where nothing has changed, the smallest number keeps the matrix regular.
+    products[np.diag_indices_from(products)] += RIDGE * np.trace(products) + np.finfo(float).tiny
     share = np.linalg.solve(products, by_step @ (squares * step.ravel()))
     combined = plain - (share @ (by_point + length * by_step)).reshape(point.shape)
     np.clip(combined[0], plain[0] / MOST_FACTOR, plain[0] * MOST_FACTOR, out=combined[0])
@@ -95,8 +94,8 @@ def extrapolated(
 def converged_sites(local: Local, sites: Sites, tol: float | None) -> Swept:
     """Sweep over all rows at once until the sites no longer change.
 
-    ``tol`` is the change of sites, or of expected probabilities with several classes. Without convergence in
-    ``MAX_SWEEPS``, the sites that changed least are returned.
+    ``tol`` is the change of log probabilities, or of expected probabilities with several classes. Without convergence
+    in ``MAX_SWEEPS``, the sites that changed least are returned.
     """
     tol, curvature = TOLERANCE if tol is None else tol, local.site.record.curvature
     sweeps = _extrapolated(local, sites) if curvature is None else _balanced(local, sites, curvature)
@@ -135,24 +134,29 @@ def _extrapolated(local: Local, sites: Sites) -> Iterator[Swept]:
     If a sweep changes more than the one before, the next step is plain: half as long if the last one was plain, too. An
     extrapolated step after which the change is much larger is replaced by the plain step.
     """
-    length, last_change, point = 1.0, np.inf, sites
+    length, last_moved, point = 1.0, np.inf, sites
+    # No log probability comes near these start values, so the first two changes are never small.
+    last_scores = deque([np.full(sites.shape[2], 2.0), np.ones(sites.shape[2])], maxlen=2)
     points, steps = deque[np.ndarray](maxlen=MEMORY + 1), deque[np.ndarray](maxlen=MEMORY + 1)
     while True:
         sweep = Sweep.of(local, point)
-        step, unit = sweep.sites() - point, np.array([sweep.variance, np.sqrt(sweep.variance)])
-        change = 2.0 * float(np.mean(np.abs(unit * step)))
-        yield Swept(point, sweep.q, sweep.predicted(), change)
-        if change > last_change:
+        scores, step = sweep.scores(), sweep.sites() - point
+        changes = [float(np.mean(np.abs(later - earlier))) for earlier, later in pairwise([*last_scores, scores])]
+        yield Swept(point, sweep.q, sweep.predicted(), max(changes))
+        last_scores.append(scores)
+        moved = 2.0 * float(np.mean(np.abs(step)))
+        if moved > last_moved:
             if len(points) < 2:
                 length = max(LEAST_STEP, 0.5 * length)
-            elif change > TAKEN_BACK * last_change:
-                point, step, change = points[-1], steps[-1], last_change
+            elif moved > TAKEN_BACK * last_moved:
+                point, step, moved = points[-1], steps[-1], last_moved
             points.clear()
             steps.clear()
-        last_change = change
-        if change < EXTRAPOLATED_BELOW:
+        last_moved = moved
+        if moved < EXTRAPOLATED_BELOW:
             points.append(point)
             steps.append(step)
+            unit = np.array([sweep.marginal_variance, np.sqrt(sweep.marginal_variance)])
             point = extrapolated(points, steps, length, unit)
         else:
             point = point + length * step

@@ -1,4 +1,4 @@
-"""Sweeps over all rows until their sites no longer change."""
+"""Sweeps over all rows until their predictions rest."""
 
 from __future__ import annotations
 
@@ -92,10 +92,10 @@ def extrapolated(
 
 
 def converged_sites(local: Local, sites: Sites, tol: float | None) -> Swept:
-    """Sweep over all rows at once until the sites no longer change.
+    """Sweep over all rows at once until their predictions no longer change.
 
     ``tol`` is the change of log probabilities, or of expected probabilities with several classes. Without convergence
-    in ``MAX_SWEEPS``, the sites that changed least are returned.
+    in ``MAX_SWEEPS``, the sites with the least change are returned.
     """
     tol, curvature = TOLERANCE if tol is None else tol, local.site.record.curvature
     sweeps = _extrapolated(local, sites) if curvature is None else _balanced(local, sites, curvature)

@@ -45,8 +45,8 @@ FULL_CLASSES, LEAST_ROUND = 5, 4
 # Most neighbours in a round: with 16 the learned kernel is as good as with 24 (NLL on magic .294 and .299), in two
 # thirds of the time.
 ROUND_NEIGHBORS = 16
-# Sweeps for scores end when the sites, or with several classes the expected probabilities, change by less than this.
-# With two classes this saves a few of eight sweeps; with several it halves their number, and log probabilities have
+# Sweeps for scores end when log probabilities, or with several classes expected probabilities, change by less than
+# this. With two classes this saves a few of ten sweeps; with several it halves their number, and log probabilities have
 # errors of at most .003 nats.
 ROUND_TOLERANCE, CLASSES_ROUND_TOLERANCE = 2e-3, 1e-2
 # Largest change of a log parameter in a round or turn, as the score updates the sites by one sweep only. Smaller limits

@@ -5,7 +5,7 @@
 
 ``bench/run.py`` does the latter before it measures. The outputs of a fit are its mean log likelihood of test rows, its
 bound divided by the rows, and a few probabilities. They have moved when one of them differs by more than ``TOLERANCE``:
-another processor rounds otherwise, which moves them by less.
+another processor rounds otherwise, which moves most fits by less.
 """
 
 import argparse

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -20,13 +19,15 @@ from .local_sites import Local, Sweep
 # Least length of steps, after sweeps that changed more than the one before. The first steps are full: with .7, eight
 # data sets took a third more sweeps.
 LEAST_STEP = 0.1
-# With two classes, sweeps end when two in turn have changed the labels' log probabilities, each given all other rows,
-# by less than this on average. (Changes of the sites would not show it where these are small beside a large variance:
-# sweeps on electricity ended at an NLL of .086 in place of .080.) With several classes, they end when no training row's
-# expected probabilities change by more than this; log probabilities of other rows are then within .0002, .0001 and
-# .0006 nats of the limit on average (letter, pendigits, wine: 10 or 11 sweeps; with 3e-4, 11 to 13).
+# With two classes, sweeps end after two consecutive ones that change the labels' log probabilities, each given all
+# other rows, by less than this on average. (A single small change is no sign: bank-marketing has one before the NLL
+# rises from .184 to its limit, .185. Nor are small changes of the sites beside a large variance: sweeps on electricity
+# ended at an NLL of .086 in place of .080.) With several classes, they end when no training row's expected
+# probabilities change by more than this; log probabilities of other rows are then within .0002, .0001 and .0006 nats of
+# the limit on average (letter, pendigits, wine: 10 or 11 sweeps; with 3e-4, 11 to 13).
 TOLERANCE, MAX_SWEEPS = 1e-3, 50
-# With two classes and without convergence, the sites with the least change are accepted within this many tolerances.
+# With two classes and without convergence, the sites with the least change are accepted if this is below so many
+# tolerances, .005 nats.
 NEAR = 5.0
 # Anderson's acceleration starts when a sweep changes the sites by less than this, and combines this many earlier
 # sweeps. (With .3 bank-marketing takes 15 sweeps, not 8; with six earlier sweeps none takes fewer.)
@@ -73,8 +74,9 @@ def extrapolated(
 ) -> np.ndarray:
     """Anderson's acceleration of x <- x + length f(x): the next x from the last ones (2, C, n) and their steps f(x).
 
-    It is the combination of the last iterates whose combined step is smallest; precisions stay near a plain step's. In
-    the ``unit`` (2, C, n) of rows' latent values, not their own, sites took 16 sweeps on electricity in place of 28.
+    It is the combination of the last iterates whose combined step is smallest; precisions stay near a plain step's.
+    Steps are multiplied by ``unit`` (2, C, n): the rows' variances v for precisions, and sqrt(v) for linear terms, so
+    that each row counts as its latent value moves. (Without it electricity takes 28 sweeps, not 16.)
     """
     point, step = points[-1], steps[-1]
     plain = point + length * step
@@ -135,15 +137,15 @@ def _extrapolated(local: Local, sites: Sites) -> Iterator[Swept]:
     extrapolated step after which the change is much larger is replaced by the plain step.
     """
     length, last_moved, point = 1.0, np.inf, sites
-    # No log probability comes near these start values, so the first two changes are never small.
-    last_scores = deque([np.full(sites.shape[2], 2.0), np.ones(sites.shape[2])], maxlen=2)
+    # Log probabilities are below 0, so the first change is at least 1, and the first two sweeps never end.
+    last_scores, last_change = np.ones(sites.shape[2]), 1.0
     points, steps = deque[np.ndarray](maxlen=MEMORY + 1), deque[np.ndarray](maxlen=MEMORY + 1)
     while True:
         sweep = Sweep.of(local, point)
         scores, step = sweep.scores(), sweep.sites() - point
-        changes = [float(np.mean(np.abs(later - earlier))) for earlier, later in pairwise([*last_scores, scores])]
-        yield Swept(point, sweep.q, sweep.predicted(), max(changes))
-        last_scores.append(scores)
+        change = float(np.mean(np.abs(scores - last_scores)))
+        yield Swept(point, sweep.q, sweep.predicted(), max(change, last_change))
+        last_scores, last_change = scores, change
         moved = 2.0 * float(np.mean(np.abs(step)))
         if moved > last_moved:
             if len(points) < 2:

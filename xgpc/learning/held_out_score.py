@@ -76,7 +76,7 @@ class HeldOutScore:
 
     @cached_property
     def _by_nearest(self) -> tuple[ArraySource, np.ndarray, np.ndarray]:
-        """The held-out rows and their neighbours in the order of their nearest rows, whose memory two rows then share;
+        """Held-out rows and their neighbours, sorted by the nearest row, so that consecutive rows read the same memory;
         and the place of each given row."""
         order = np.argsort(self.held_out_index[:, 0], kind="stable")
         return self.held_out.sample(order), self.held_out_index[order], np.argsort(order)

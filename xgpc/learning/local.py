@@ -209,9 +209,9 @@ def first_round(
 ) -> tuple[list[LocalFit], list[Split]]:
     """Score ``prior``'s kernel as it is, and fit the candidate kernels to the held-out rows of some splits.
 
-    In a large round the candidates learn from a part of the rows first, and from all only if the best is not hopeless:
-    with "auto" they must not lose clearly against ``without``, which has no neighbours. Returns the results, and the
-    splits with the rows that were scored.
+    In a large round the candidates learn from a part of the rows first. Those that are not beaten there learn from all
+    rows, if the best is not hopeless: with "auto" it must not lose clearly against ``without``, which has no
+    neighbours. Returns the results, and the splits with the rows that were scored.
 
     Parameters
     ----------

@@ -162,6 +162,30 @@ def test_gradient_where_rows_and_points_share_features(nu):
     np.testing.assert_allclose(by_Z.ravel(), expected, rtol=0.0, atol=1e-7 if nu == 0.5 else 1e-3)
 
 
+@NU
+def test_gradient_from_features_of_one_two_and_many_values(nu):
+    """More rows than a tile has, more features than are worked on at a time; some are 0 or 1."""
+    n, m, d = 401, 6, 70
+    rng = np.random.default_rng(0)
+    # No row is near a point, where slopes jump.
+    X, Z = np.round(rng.normal(size=(n, d)), 2), np.round(rng.normal(size=(m, d)), 2) + 0.005
+    G = rng.normal(size=(n, m))
+    X[:, ::2] = X[:, ::2] > 0.5
+    X[:, 2], X[0, 4] = 1.0, 0.5
+    spec = KernelSpec(C(1.7) * AxisMatern(rng.uniform(20.0, 60.0, d), nu=nu), d)
+    core = spec.at(Z)
+    cross, work = KernelGradient.empty(core), _engine.workspace(n, m, d)
+    _engine.kernel_gradient(core, X, G, np.zeros(n), work, cross)
+    by_theta, by_Z = spec.gradient(core, cross, KernelGradient.empty(core))
+    for _ in range(5):
+        u, V = rng.normal(size=1 + d), rng.normal(size=(m, d))
+
+        def contraction(h, u=u, V=V):
+            return np.sum(G * spec.kernel.clone_with_theta(spec.theta + h * u)(X, Z + h * V))
+
+        np.testing.assert_allclose(by_theta @ u + np.sum(by_Z * V), derivative(contraction, 1e-4), rtol=1e-7)
+
+
 @pytest.mark.parametrize(
     ("kernel", "power"),
     [

@@ -4,8 +4,10 @@
 #include "profiles.h"
 
 
-/* Points, and vectors of rows, that are worked on at a time: as many sums are under way as the latency of additions
- * needs, and a load of a row serves four points. */
+/* Features, points, and vectors of rows that are worked on at a time: as many sums are under way as the latency of
+ * additions needs, and a load of a row serves four points. If a product of FEATURES growths overflows, one of the
+ * differences is above 2^15, where the kernel is 0, whatever finite logarithm ``xg_log1p`` has for infinity. */
+#define FEATURES 64
 #define POINTS 4
 #define VECTORS 2
 
@@ -37,8 +39,8 @@ XG_INLINE void logarithms(const int is_smooth, const int V, const int C, const x
     for (int v = 0; v < V; ++v)
         for (int c = 0; c < C; ++c)
             distance[v][c] = sum[v][c] = (lanes){0.0};
-    for (ptrdiff_t first = 0; first < d; first += CHUNK) {
-        ptrdiff_t last = SMALLER(first + CHUNK, d);
+    for (ptrdiff_t first = 0; first < d; first += FEATURES) {
+        ptrdiff_t last = SMALLER(first + FEATURES, d);
         for (int v = 0; v < V; ++v)
             for (int c = 0; c < C; ++c)
                 growth[v][c] = (lanes){0.0} + 1.0;
@@ -97,17 +99,28 @@ void xg_axis_logarithms(const xg_axis_tile *tile, double *out)
         all_logarithms(0, tile, out);
 }
 
-/* Adds what ``size`` rows from i on, at most a vector, contribute for feature j and C points from k on. */
+/* Slopes of ``size`` rows from i on, at most a vector, by feature j of C points from k on, and the differences. */
+XG_INLINE void slopes_at(const int is_smooth, const int C, const xg_axis_tile *tile, ptrdiff_t k, ptrdiff_t j,
+                         ptrdiff_t i, ptrdiff_t size, const double *weight, lanes *difference, lanes *slope)
+{
+    ptrdiff_t n = tile->n, d = tile->d;
+    lanes here = load(tile->x + j * n + i, size), at[POINTS];
+    for (int c = 0; c < C; ++c) {
+        difference[c] = here - tile->z[(k + c) * d + j];
+        at[c] = load(weight + (k + c) * n + i, size);
+    }
+    log_slopes(is_smooth, C, at, difference, slope);
+}
+
+/* Adds the slopes of ``size`` rows from i on to sums. */
 XG_INLINE void add_slopes(const int is_smooth, const int C, const xg_axis_tile *tile, ptrdiff_t k, ptrdiff_t j,
                           ptrdiff_t i, ptrdiff_t size, const double *weight, lanes *by_point, lanes *by_scale)
 {
-    ptrdiff_t n = tile->n, d = tile->d;
-    lanes here = load(tile->x + j * n + i, size);
+    lanes difference[POINTS], slope[POINTS];
+    slopes_at(is_smooth, C, tile, k, j, i, size, weight, difference, slope);
     for (int c = 0; c < C; ++c) {
-        lanes difference = here - tile->z[(k + c) * d + j];
-        lanes slope = log_slope(is_smooth, load(weight + (k + c) * n + i, size), difference);
-        by_point[c] += slope;
-        by_scale[c] += slope * difference;
+        by_point[c] += slope[c];
+        by_scale[c] += slope[c] * difference[c];
     }
 }
 
@@ -129,16 +142,94 @@ XG_INLINE void slopes(const int is_smooth, const int C, const xg_axis_tile *tile
     }
 }
 
+/* Some features of a tile that have at most two values there, as most columns of tables with categories: their slopes have
+ * as many values for a point, and only weights need to be added up. */
+typedef struct {
+    int is_binary[FEATURES];
+    double low[FEATURES], high[FEATURES];
+} features;
+
+XG_CALLED features features_from(const xg_axis_tile *tile, ptrdiff_t first, ptrdiff_t last)
+{
+    features part;
+    for (ptrdiff_t j = first; j < last; ++j) {
+        const double *x = tile->x + j * tile->n;
+        double low = x[0], high = x[0];
+        ptrdiff_t i = 0;
+        for (; i < tile->n && (x[i] == low || x[i] == high || low == high); ++i)
+            high = x[i] == low ? high : x[i];
+        part.is_binary[j - first] = i == tile->n;
+        part.low[j - first] = low;
+        part.high[j - first] = high;
+    }
+    return part;
+}
+
+/* Adds the weights of ``size`` rows from i on, or only of those whose feature x is high, to sums. */
+XG_INLINE void add_weights(const int C, ptrdiff_t n, ptrdiff_t i, ptrdiff_t size, const double *weight,
+                           const double *x, double high, lanes *sum)
+{
+    for (int c = 0; c < C; ++c) {
+        lanes at = load(weight + c * n + i, size);
+        sum[c] += x == NULL ? at : (lanes)((lane_bits)at & (load(x + i, size) == high));
+    }
+}
+
+XG_INLINE void weights_of(const int C, ptrdiff_t n, const double *weight, const double *x, double high, double *sums)
+{
+    ptrdiff_t i = 0;
+    lanes sum[POINTS];
+    for (int c = 0; c < C; ++c)
+        sum[c] = (lanes){0.0};
+    for (; i + XG_WIDTH <= n; i += XG_WIDTH)
+        add_weights(C, n, i, XG_WIDTH, weight, x, high, sum);
+    if (i < n)
+        add_weights(C, n, i, n - i, weight, x, high, sum);
+    for (int c = 0; c < C; ++c)
+        sums[c] = sum_of(sum[c]);
+}
+
+/* The same as ``slopes`` for a binary feature; total has the sums of all weights of the points. */
+XG_INLINE void binary_slopes(const int is_smooth, const int C, const xg_axis_tile *tile, ptrdiff_t k, ptrdiff_t j,
+                             double low, double high, const double *weight, const double *total, double *by_points,
+                             double *by_scales)
+{
+    double of_high[POINTS];
+    weights_of(C, tile->n, weight + k * tile->n, tile->x + j * tile->n, high, of_high);
+    for (int c = 0; c < C; ++c) {
+        double z = tile->z[(k + c) * tile->d + j];
+        double at_low = log_slope(is_smooth, total[c] - of_high[c], low - z);
+        double at_high = log_slope(is_smooth, of_high[c], high - z);
+        by_points[(k + c) * tile->d + j] += at_low + at_high;
+        by_scales[j] += at_low * (low - z) + at_high * (high - z);
+    }
+}
+
+XG_INLINE void slopes_of(const int is_smooth, const int C, const xg_axis_tile *tile, const features *part,
+                         ptrdiff_t first, ptrdiff_t last, ptrdiff_t k, const double *weight, double *by_points,
+                         double *by_scales)
+{
+    double total[POINTS];
+    weights_of(C, tile->n, weight + k * tile->n, NULL, 0.0, total);
+    for (ptrdiff_t j = first; j < last; ++j)
+        if (part->is_binary[j - first])
+            binary_slopes(is_smooth, C, tile, k, j, part->low[j - first], part->high[j - first], weight, total,
+                          by_points, by_scales);
+        else
+            slopes(is_smooth, C, tile, k, j, weight, by_points, by_scales);
+}
+
 XG_INLINE void all_slopes(const int is_smooth, const xg_axis_tile *tile, const double *weight, double *by_points,
                           double *by_scales)
 {
-    ptrdiff_t k = 0;
-    for (; k + POINTS <= tile->m; k += POINTS)
-        for (ptrdiff_t j = 0; j < tile->d; ++j)
-            slopes(is_smooth, POINTS, tile, k, j, weight, by_points, by_scales);
-    for (; k < tile->m; ++k)
-        for (ptrdiff_t j = 0; j < tile->d; ++j)
-            slopes(is_smooth, 1, tile, k, j, weight, by_points, by_scales);
+    for (ptrdiff_t first = 0; first < tile->d; first += FEATURES) {
+        ptrdiff_t last = SMALLER(first + FEATURES, tile->d), k = 0;
+        features part = features_from(tile, first, last);
+        for (; k + POINTS <= tile->m; k += POINTS)
+            slopes_of(is_smooth, POINTS, tile, &part, first, last, k, weight, by_points, by_scales);
+        for (; k < tile->m; ++k)
+            slopes_of(is_smooth, 1, tile, &part, first, last, k, weight, by_points, by_scales);
+    }
 }
 
 void xg_axis_slopes(const xg_axis_tile *tile, const double *weight, double *by_points, double *by_scales)
@@ -149,16 +240,27 @@ void xg_axis_slopes(const xg_axis_tile *tile, const double *weight, double *by_p
         all_slopes(0, tile, weight, by_points, by_scales);
 }
 
+/* Subtracts from sum the slopes by feature j of C points from k on. */
+XG_INLINE void subtract_slopes(const int is_smooth, const int C, const xg_axis_tile *tile, ptrdiff_t k, ptrdiff_t j,
+                               ptrdiff_t i, const double *weight, lanes *sum)
+{
+    lanes difference[POINTS], slope[POINTS];
+    slopes_at(is_smooth, C, tile, k, j, i, tile->n - i, weight, difference, slope);
+    for (int c = 0; c < C; ++c)
+        *sum -= slope[c];
+}
+
 XG_INLINE void row_slopes(const int is_smooth, const xg_axis_tile *tile, const double *weight, double *out)
 {
-    ptrdiff_t n = tile->n, d = tile->d;
-    for (ptrdiff_t i = 0; i < n; i += XG_WIDTH)
-        for (ptrdiff_t j = 0; j < d; ++j) {
-            ptrdiff_t size = SMALLER(n - i, XG_WIDTH);
-            lanes here = load(tile->x + j * n + i, size), sum = {0.0};
-            for (ptrdiff_t k = 0; k < tile->m; ++k)
-                sum -= log_slope(is_smooth, load(weight + k * n + i, size), here - tile->z[k * d + j]);
-            store(sum, out + j * n + i, size);
+    for (ptrdiff_t i = 0; i < tile->n; i += XG_WIDTH)
+        for (ptrdiff_t j = 0; j < tile->d; ++j) {
+            lanes sum = {0.0};
+            ptrdiff_t k = 0;
+            for (; k + POINTS <= tile->m; k += POINTS)
+                subtract_slopes(is_smooth, POINTS, tile, k, j, i, weight, &sum);
+            for (; k < tile->m; ++k)
+                subtract_slopes(is_smooth, 1, tile, k, j, i, weight, &sum);
+            store(sum, out + j * tile->n + i, tile->n - i);
         }
 }
 

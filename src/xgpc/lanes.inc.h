@@ -219,13 +219,28 @@ XG_INLINE lanes growth_of(lanes difference)
     return 1.0 + ROOT_3 * absolute(difference);
 }
 
-/* weight times the derivative of log kappa(|x - z|) by z, for the difference x - z: for nu = 1/2 its sign, for nu = 3/2,
- * which is_smooth says, 3 (x - z) / (1 + sqrt(3) |x - z|) */
-XG_INLINE lanes log_slope(const int is_smooth, lanes weight, lanes difference)
+/* slope[c] = weight[c] times the derivative of log kappa(|x - z|) by z, for the differences x - z, c < C: for nu = 1/2 its
+ * sign, for nu = 3/2, which is_smooth says, 3 (x - z) / (1 + sqrt(3) |x - z|). One division serves two of them: it takes
+ * as long as all else. If the product of their growths overflows, the kernel and with it the weights are 0. */
+XG_INLINE void log_slopes(const int is_smooth, const int C, const lanes *weight, const lanes *difference, lanes *slope)
+{
+    int c = 0;
+    for (; is_smooth && c + 2 <= C; c += 2) {
+        lanes growth = growth_of(difference[c]), next = growth_of(difference[c + 1]), inverse = 3.0 / (growth * next);
+        slope[c] = weight[c] * difference[c] * (inverse * next);
+        slope[c + 1] = weight[c + 1] * difference[c + 1] * (inverse * growth);
+    }
+    for (; is_smooth && c < C; ++c)
+        slope[c] = 3.0 * weight[c] * difference[c] / growth_of(difference[c]);
+    for (; c < C; ++c)
+        slope[c] = (lanes)(((lane_bits)weight[c] ^ ((lane_bits)difference[c] & INT64_MIN)) & (difference[c] != 0.0));
+}
+
+XG_INLINE double log_slope(const int is_smooth, double weight, double difference)
 {
     if (is_smooth)
-        return 3.0 * weight * difference / (1.0 + ROOT_3 * absolute(difference));
-    return (lanes)(((lane_bits)weight ^ ((lane_bits)difference & INT64_MIN)) & (difference != 0.0));
+        return 3.0 * weight * difference / (1.0 + ROOT_3 * fabs(difference));
+    return difference == 0.0 ? 0.0 : copysign(weight, weight * difference);
 }
 
 /* What is summed over the columns of each two rows: their products, the squares or the absolute values of their

@@ -131,17 +131,22 @@ XG_CALLED void squared_differences(ptrdiff_t k, const lanes *W, const lanes *row
 }
 
 /* sums[q] += sum_ij W_ij dlog kappa / dlog(length scale) for columns q of the rows x (count, CHUNK); see axis.h */
-XG_INLINE void log_slopes(const int is_smooth, ptrdiff_t count, const lanes *W, ptrdiff_t size, const lanes *x,
-                          double *sums)
+XG_INLINE void slopes_by_scales(const int is_smooth, ptrdiff_t count, const lanes *W, ptrdiff_t size, const lanes *x,
+                                double *sums)
 {
     for (ptrdiff_t q = 0; q < size; q += 4) {
-        lanes total[4] = {{0.0}, {0.0}, {0.0}, {0.0}};
+        lanes total[4] = {{0.0}, {0.0}, {0.0}, {0.0}}, weight[4], difference[4], slope[4];
         for (ptrdiff_t i = 1; i < count; ++i)
-            for (ptrdiff_t j = 0; j < i; ++j)
-                for (int c = 0; c < 4; ++c) {
-                    lanes difference = x[i * CHUNK + q + c] - x[j * CHUNK + q + c];
-                    total[c] += log_slope(is_smooth, W[PACKED(i) + j], difference) * difference;
+            for (ptrdiff_t j = 0; j < i; ++j) {
+                for (ptrdiff_t c = 0; c < 4; ++c) {
+                    ptrdiff_t column = SMALLER(q + c, size - 1);
+                    weight[c] = W[PACKED(i) + j];
+                    difference[c] = x[i * CHUNK + column] - x[j * CHUNK + column];
                 }
+                log_slopes(is_smooth, 4, weight, difference, slope);
+                for (int c = 0; c < 4; ++c)
+                    total[c] += slope[c] * difference[c];
+            }
         for (ptrdiff_t c = 0; c < SMALLER(size - q, 4); ++c)
             sums[q + c] += sum_of(total[c]);
     }
@@ -171,9 +176,9 @@ XG_CALLED void by_length_scales(const xg_local_kernel *kernel, const xg_local_su
         gather(&near, first, size, g->chunk, is_axis_aligned ? CHUNK : 1, is_axis_aligned ? 1 : k);
         gather(&here, first, size, own, 1, 1);
         if (kernel->family[f] == XG_AXIS_MATERN_32)
-            log_slopes(1, k + 1, g->h, size, g->chunk, scales + f * d + first);
+            slopes_by_scales(1, k + 1, g->h, size, g->chunk, scales + f * d + first);
         else if (is_axis_aligned)
-            log_slopes(0, k + 1, g->h, size, g->chunk, scales + f * d + first);
+            slopes_by_scales(0, k + 1, g->h, size, g->chunk, scales + f * d + first);
         else {
             for (ptrdiff_t q = 0; q < size; ++q)
                 for (ptrdiff_t j = 0; j < k; ++j)

@@ -1,5 +1,6 @@
 """Learning with neighbours: the query score's gradient, what is decided, and what a fit with them keeps."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -108,6 +109,9 @@ def test_neighbours_are_taken_where_classes_change_quickly(deciding_rows, tuned)
     model = fit(X, y, n_inducing=32)
     assert model.n_neighbors_ == 24
     assert model.decisions_[-1].startswith("Taken: 24 neighbours of each row beside ")
+    # The rows of the first comparison, and the tenth that was kept apart, decide together.
+    first, last = (int(re.search(r"probability of (\d+)", text)[1]) for text in model.decisions_ if "24 neigh" in text)
+    assert last == first + 400
     loss = losses(model, T, t)
     assert loss.mean() < 0.5 * losses(fit(X, y, n_inducing=32, n_neighbors=0), T, t).mean()
     # The score of the rows that were kept apart is what fresh rows have.

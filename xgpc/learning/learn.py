@@ -29,7 +29,7 @@ from .local import (
     size_of_round,
 )
 from .raised_variance import raised_variance
-from .scores import Gain, Rise, Scores, accept
+from .scores import Gain, Rise, Scores, accept, joined
 from .stages import (
     FIRST_ROWS,
     GROWING_ITERATIONS,
@@ -224,11 +224,9 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
     learned = [result for result in local_fits if result.n_learned and is_auto]
     best = max(learned or local_fits, key=score)
     rivals = [result for result in local_fits if result.n_learned and not is_beaten(result, best)]
-    is_shown = True
     if best.n_learned and (number := more_points(task.first, part)):
         best = _with_more_points(task, best, larger, number, splits, max_iter)
     if is_auto:
-        is_shown = _rise(task.fit, best.corrected, simpler)[0]
         option = f"{k} neighbours of each row, in the first round of learning"
         if not accept(_rise(task.fit, best.corrected, simpler, errors), option, history):
             return sparse
@@ -239,11 +237,12 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
                 f"{gain.words}. The gain of {gain.nats:+.2g} shows no structure: the kernel is that without neighbours."
             )
             sparse = replace(sparse, notes=(f"{note} {NO_USE}",))
+    scores = best.corrected
     if best.n_learned:
         # One of them is the best kernel as it was with fewer points, which new rows at times prefer: without it the NLL
         # of one split of page-blocks was .099, not .079.
         best = _second_round(task, best, [result for result in rivals if result is not best], max_iter)
-    return accept_neighbors(task, sparse, without, best, split, 0.0 if is_shown else 1.0)
+    return accept_neighbors(task, sparse, without, best, split, (scores, simpler))
 
 
 def _with_more_points(
@@ -279,10 +278,14 @@ def _second_round(task: Task, best: LocalFit, others: list[LocalFit], max_iter: 
 
 
 def accept_neighbors(
-    task: Task, sparse: Candidate, without: Candidate, local_fit: LocalFit, split: Split, errors: float
+    task: Task, sparse: Candidate, without: Candidate, local_fit: LocalFit, split: Split, first: tuple[Scores, Scores]
 ) -> Candidate:
-    """The posterior of all rows with neighbours; ``sparse`` if these do not predict the held-out rows better than
-    ``without`` by ``errors`` standard errors."""
+    """The posterior of all rows with neighbours; ``sparse`` if these do not predict held-out rows better than
+    ``without``.
+
+    These are the held-out rows of ``split`` and those of the first round, whose scores, with neighbours and without,
+    are ``first``: the former alone are a few hundred of some thousand rows.
+    """
     fit, history, k, (rows, held_out) = task.fit, task.fit.run.history, task.n_neighbors, split
     is_auto, log_scale, scores = fit.config.has_auto_neighbors, local_fit.log_scale, local_fit.learned
     notes, sweeps, support, deciding = sparse.notes, None, None, np.arange(fit.source.n_rows)
@@ -304,7 +307,7 @@ def accept_neighbors(
         sweeps, left_out = all_rows.without(positions, sites[:, :, deciding])
         scores = replace(left_out.scores, groups=fit.hold_out.groups_of(held_out))
         if is_auto and sweeps.converged:
-            rise = _rise(fit, scores, simpler, errors)
+            rise = _rise(fit, joined([first[0], scores]), joined([first[1], simpler]))
             option = f"{k} neighbours of each row beside {local_fit.prior.n_inducing} inducing points"
             if not accept(rise, option, history, n_neighbors=k, held_out_score=scores.mean):
                 return sparse

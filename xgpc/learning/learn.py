@@ -283,8 +283,8 @@ def accept_neighbors(
     """The posterior of all rows with neighbours; ``sparse`` if these do not predict held-out rows better than
     ``without``.
 
-    These are the held-out rows of ``split`` and those of the first round, whose scores, with neighbours and without,
-    are ``first``: the former alone are a few hundred of some thousand rows.
+    These are the held-out rows of ``split``, a few hundred of some thousand rows, and those of the first round, whose
+    scores, with neighbours and without, are ``first``.
     """
     fit, history, k, (rows, held_out) = task.fit, task.fit.run.history, task.n_neighbors, split
     is_auto, log_scale, scores = fit.config.has_auto_neighbors, local_fit.log_scale, local_fit.learned
@@ -307,7 +307,9 @@ def accept_neighbors(
         sweeps, left_out = all_rows.without(positions, sites[:, :, deciding])
         scores = replace(left_out.scores, groups=fit.hold_out.groups_of(held_out))
         if is_auto and sweeps.converged:
-            rise = _rise(fit, joined([first[0], scores]), joined([first[1], simpler]))
+            # The first round's kernel is the best of several for its rows, so that it rises somewhat by chance.
+            errors = 0.0 if _rise(fit, scores, simpler)[0] else 1.0
+            rise = _rise(fit, joined([first[0], scores]), joined([first[1], simpler]), errors)
             option = f"{k} neighbours of each row beside {local_fit.prior.n_inducing} inducing points"
             if not accept(rise, option, history, n_neighbors=k, held_out_score=scores.mean):
                 return sparse

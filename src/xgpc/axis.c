@@ -4,9 +4,10 @@
 #include "profiles.h"
 
 
-/* Features, points, and vectors of rows that are worked on at a time: as many sums are under way as the latency of
- * additions needs, and a load of a row serves four points. If a product of FEATURES growths overflows, one of the
- * differences is above 2^15, where the kernel is 0, whatever finite logarithm ``xg_log1p`` has for infinity. */
+/* Features, points, and vectors of rows that are worked on at a time: one logarithm serves so many features, as many
+ * sums are under way as the latency of additions needs, and a load of a row serves four points. If a product of FEATURES
+ * growths overflows, one of the differences is above 2^15, where the kernel is 0, whatever finite logarithm ``xg_log1p``
+ * has for infinity. */
 #define FEATURES 64
 #define POINTS 4
 #define VECTORS 2
@@ -99,7 +100,8 @@ void xg_axis_logarithms(const xg_axis_tile *tile, double *out)
         all_logarithms(0, tile, out);
 }
 
-/* Slopes of ``size`` rows from i on, at most a vector, by feature j of C points from k on, and the differences. */
+/* Slopes of a vector of rows from i on, or of the ``size`` that are left, by feature j of C points from k on, and the
+ * differences. */
 XG_INLINE void slopes_at(const int is_smooth, const int C, const xg_axis_tile *tile, ptrdiff_t k, ptrdiff_t j,
                          ptrdiff_t i, ptrdiff_t size, const double *weight, lanes *difference, lanes *slope)
 {
@@ -142,8 +144,9 @@ XG_INLINE void slopes(const int is_smooth, const int C, const xg_axis_tile *tile
     }
 }
 
-/* Some features of a tile that have at most two values there, as most columns of tables with categories: their slopes have
- * as many values for a point, and only weights need to be added up. */
+/* Which of some features have at most two values in a tile, as most columns of tables with categories do, and these
+ * values, that of the first row as ``low``. For a point, all rows of a value have the same slope, so that their weights
+ * are added up instead. */
 typedef struct {
     int is_binary[FEATURES];
     double low[FEATURES], high[FEATURES];
@@ -189,7 +192,8 @@ XG_INLINE void weights_of(const int C, ptrdiff_t n, const double *weight, const 
         sums[c] = sum_of(sum[c]);
 }
 
-/* The same as ``slopes`` for a binary feature; total has the sums of all weights of the points. */
+/* The same as ``slopes`` for a binary feature; total has the sums of all weights of the points. That of low values is a
+ * difference, exact to the rounding of the total: to add up both takes twice as long. */
 XG_INLINE void binary_slopes(const int is_smooth, const int C, const xg_axis_tile *tile, ptrdiff_t k, ptrdiff_t j,
                              double low, double high, const double *weight, const double *total, double *by_points,
                              double *by_scales)

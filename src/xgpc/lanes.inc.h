@@ -219,9 +219,10 @@ XG_INLINE lanes growth_of(lanes difference)
     return 1.0 + ROOT_3 * absolute(difference);
 }
 
-/* slope[c] = weight[c] times the derivative of log kappa(|x - z|) by z, for the differences x - z, c < C: for nu = 1/2 its
- * sign, for nu = 3/2, which is_smooth says, 3 (x - z) / (1 + sqrt(3) |x - z|). One division serves two of them: it takes
- * as long as all else. If the product of their growths overflows, the kernel and with it the weights are 0. */
+/* slope[c] = weight[c] times the derivative of log kappa(|x - z|) by z, for the differences x - z, c < C: for nu = 1/2
+ * its sign, for nu = 3/2, which is_smooth says, 3 (x - z) / (1 + sqrt(3) |x - z|). One division serves two of them, as a
+ * division takes as long as all else. Where a product of two growths overflows, both differences are so large (features
+ * are at most 1e140) that the kernels, and with them the weights, are 0. */
 XG_INLINE void log_slopes(const int is_smooth, const int C, const lanes *weight, const lanes *difference, lanes *slope)
 {
     int c = 0;
@@ -236,6 +237,7 @@ XG_INLINE void log_slopes(const int is_smooth, const int C, const lanes *weight,
         slope[c] = (lanes)(((lane_bits)weight[c] ^ ((lane_bits)difference[c] & INT64_MIN)) & (difference[c] != 0.0));
 }
 
+/* The same for one number */
 XG_INLINE double log_slope(const int is_smooth, double weight, double difference)
 {
     if (is_smooth)

@@ -278,13 +278,13 @@ def _second_round(task: Task, best: LocalFit, others: list[LocalFit], max_iter: 
 
 
 def accept_neighbors(
-    task: Task, sparse: Candidate, without: Candidate, local_fit: LocalFit, split: Split, first: tuple[Scores, Scores]
+    task: Task, sparse: Candidate, without: Candidate, local_fit: LocalFit, split: Split, earlier: tuple[Scores, Scores]
 ) -> Candidate:
-    """The posterior of all rows with neighbours; ``sparse`` if these do not predict held-out rows better than
+    """The posterior of all rows with neighbours; ``sparse`` if neighbours do not predict held-out rows better than
     ``without``.
 
-    These are the held-out rows of ``split``, a few hundred of some thousand rows, and those of the first round, whose
-    scores, with neighbours and without, are ``first``.
+    The held-out rows are those of ``split``, a few hundred of some thousand, and those of the first round, whose scores
+    with its best kernel and without neighbours are ``earlier``.
     """
     fit, history, k, (rows, held_out) = task.fit, task.fit.run.history, task.n_neighbors, split
     is_auto, log_scale, scores = fit.config.has_auto_neighbors, local_fit.log_scale, local_fit.learned
@@ -307,9 +307,9 @@ def accept_neighbors(
         sweeps, left_out = all_rows.without(positions, sites[:, :, deciding])
         scores = replace(left_out.scores, groups=fit.hold_out.groups_of(held_out))
         if is_auto and sweeps.converged:
-            # The first round's kernel is the best of several for its rows, so that it rises somewhat by chance.
+            # The first round has chosen the best of several kernels by its rows, so its score is somewhat too high.
             errors = 0.0 if _rise(fit, scores, simpler)[0] else 1.0
-            rise = _rise(fit, joined([first[0], scores]), joined([first[1], simpler]), errors)
+            rise = _rise(fit, joined([earlier[0], scores]), joined([earlier[1], simpler]), errors)
             option = f"{k} neighbours of each row beside {local_fit.prior.n_inducing} inducing points"
             if not accept(rise, option, history, n_neighbors=k, held_out_score=scores.mean):
                 return sparse

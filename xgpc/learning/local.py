@@ -63,15 +63,15 @@ LEAST_LOG_SCALE, MOST_LOG_SCALE = -3.0, 1.5
 # If no rows are held out for a decision, neighbours must win the first round by this many standard errors. A round ends
 # early, after its first turn or its trial on fewer rows, if they lose by as many. (In the trial a9a and adult lose by
 # 2.6 to 15 standard errors; electricity, covtype, cod-rna and bank-marketing, which gain with all rows, by at most
-# 1.7.) A kernel that loses by as many against another is in no further round. With held-out rows, neighbours may lose
-# the round by one error, because they gain more from the rows that it leaves out; but then they must win by one among
-# the held-out rows.
+# 1.7.) A kernel that loses by as many against another is in no further round. If rows are held out, neighbours may lose
+# the round by one error, because they gain more from the rows that it leaves out; its score then decides together with
+# that of the held-out rows.
 ERRORS_OF_FEW = 2.0
 
 
 @dataclass(frozen=True)
 class Task:
-    """Learning with neighbours from the rows ``part`` of ``fit``; the others, if any, decide about neighbours."""
+    """Learning with neighbours from the rows ``part`` of ``fit``; others, if any, help to decide about neighbours."""
 
     fit: Fit
     part: Fit

@@ -1,4 +1,4 @@
-"""Learning with neighbours: the query score's gradient, what is decided, and what a fit with them keeps."""
+"""Learning with neighbours: the held-out score's gradient, what is decided, and what a fit with them keeps."""
 
 import re
 from dataclasses import replace
@@ -26,7 +26,7 @@ from xgpc import GPClassifier, _sites
 
 
 def score_of(kernel, link="logit", weighted=False, n=150, n_held_out=60, k=8, tol=1e-10):
-    """Query rows beside a problem's rows, with sites that have converged at its kernel."""
+    """Held-out rows beside a problem's rows, with sites that have converged at its kernel."""
     rng = np.random.default_rng(5)
     weight = np.exp(rng.normal(size=n)) if weighted else None
     problem = Problem(kernel, n=n, m=6, k=k, name=link, weight=weight)

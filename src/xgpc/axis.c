@@ -168,7 +168,7 @@ XG_CALLED features features_from(const xg_axis_tile *tile, ptrdiff_t first, ptrd
     return part;
 }
 
-/* Adds the weights of ``size`` rows from i on, or only of those whose feature x is high, to sums. */
+/* Adds the weights of ``size`` rows from i on to sums; only of rows whose feature x is high, unless x is NULL. */
 XG_INLINE void add_weights(const int C, ptrdiff_t n, ptrdiff_t i, ptrdiff_t size, const double *weight,
                            const double *x, double high, lanes *sum)
 {

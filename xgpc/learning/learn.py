@@ -239,7 +239,7 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
             sparse = replace(sparse, notes=(f"{note} {NO_USE}",))
     scores = best.corrected
     if best.n_learned:
-        # One of them is the best kernel as it was with fewer points, which new rows at times prefer: without it the NLL
+        # A rival may be the best kernel with fewer points, which other rows at times prefer: without this rival the NLL
         # of one split of page-blocks was .099, not .079.
         best = _second_round(task, best, [result for result in rivals if result is not best], max_iter)
     return accept_neighbors(task, sparse, without, best, split, (scores, simpler))

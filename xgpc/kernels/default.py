@@ -65,12 +65,11 @@ def other_start(spec: KernelSpec, factors: tuple[float, float]) -> KernelSpec:
 def axis_aligned(spec: KernelSpec) -> KernelSpec:
     """The product over features of Matern kernels with nu = 3/2 that starts like a default kernel.
 
-    Its length scales are longer, as are sums of absolute differences.
+    Its length scales and their bounds are longer, as are sums of absolute differences.
     """
-    kernel = spec.kernel
-    factor = AxisMatern(kernel.k2.length_scale, kernel.k2.length_scale_bounds, nu=SMOOTH)
-    n_scales = len(spec.theta) - 1
-    return other_start(spec.compiled(kernel.k1 * factor), (ratio_of_distances(n_scales), 1.0))
+    kernel, ratio = spec.kernel, ratio_of_distances(len(spec.theta) - 1)
+    factor = AxisMatern(ratio * kernel.k2.length_scale, ratio * kernel.k2.length_scale_bounds, nu=SMOOTH)
+    return spec.compiled(kernel.k1 * factor)
 
 
 def without_features(spec: KernelSpec) -> KernelSpec:

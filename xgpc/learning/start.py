@@ -60,7 +60,7 @@ def start(fit: Fit, previous_fit: PreviousFit | None) -> Candidate:
         prior = prior.rebuilt(specs, prior.Z)
     parameter = _first_parameter(fit, prior, parameter)
     site = fit.prior_mean.site(fit.record.site(len(fit.classes), parameter), prior)
-    return Candidate(prior, previous, site, _length_scale_prior(config, sample.scale), grow_to)
+    return Candidate(prior, previous, site, _length_scale_prior(config, sample), grow_to)
 
 
 def _first_specs(fit: Fit, sample: Sample, previous: KernelPosterior | None, n_kernels: int) -> list[KernelSpec]:
@@ -103,13 +103,13 @@ def _first_parameter(fit: Fit, prior: KernelPrior, previous: Parameter) -> Param
     return first_cut_points(shares, float(mean_variances(prior)[0]), noise)
 
 
-def _length_scale_prior(config: FitConfig, scale: np.ndarray) -> LengthScalePrior:
+def _length_scale_prior(config: FitConfig, sample: Sample) -> LengthScalePrior:
     """The length scales' prior. With "auto" only the default kernel has one; there it also limits a common factor."""
     spread, is_default = config.length_scale_prior, config.kernel is None
     if spread is None or (isinstance(spread, str) and not is_default):
         return NO_PRIOR
     spread = DEFAULT_SPREAD if isinstance(spread, str) else float(spread)
-    return LengthScalePrior(spread, scale, DEFAULT_LEVEL if is_default else np.inf)
+    return LengthScalePrior(spread, sample.scale, DEFAULT_LEVEL if is_default else np.inf)
 
 
 def _number_of_kernels(fit: Fit, previous: KernelPosterior | None) -> int:

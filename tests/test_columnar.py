@@ -3,6 +3,7 @@
 import datetime
 import pickle
 import threading
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -208,10 +209,7 @@ def test_a_bit_that_has_changed_is_an_error_where_pages_have_checksums(tmp_path,
 pd = pytest.importorskip("pandas")
 
 SIXTY = 60
-
-
-def small(**parameters):
-    return GPClassifier(**{"n_inducing": 8, "max_iter": 5, "optimizer": None, "random_state": 0, **parameters})
+small = partial(GPClassifier, n_inducing=8, max_iter=5, optimizer=None, random_state=0)
 
 
 def frame(seed=0):

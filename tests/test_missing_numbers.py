@@ -1,5 +1,7 @@
 """Numbers that are missing: the mean next to an indicator in tables, an error that says where in arrays."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -8,10 +10,7 @@ from support import fits
 from xgpc import BayesianLinearClassifier, GPClassifier
 
 pd = pytest.importorskip("pandas")
-
-
-def small(**parameters):
-    return GPClassifier(**{"n_inducing": 12, "max_iter": 5, "random_state": 0, **parameters})
+small = partial(GPClassifier, n_inducing=12, max_iter=5, random_state=0)
 
 
 def fitted(X, y, sample_weight=None, **parameters):

@@ -1,5 +1,7 @@
 """Whitened rows in single precision: what is rounded, what is not, and that it follows the model wherever it goes."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,10 +17,7 @@ EPS = float(np.finfo(np.float32).eps)
 X, Y = moons(400)
 THREE = Y + (X[:, 0] > 1.0)
 KERNEL = ConstantKernel(4.0) * RBF([1.0, 1.0])
-
-
-def mixed(**options):
-    return GPClassifier(**{"precision": "mixed", "n_inducing": 20, "n_neighbors": 0, "random_state": 0, **options})
+mixed = partial(GPClassifier, precision="mixed", n_inducing=20, n_neighbors=0, random_state=0)
 
 
 def assert_same_bits(one, other):

@@ -1,5 +1,7 @@
 """optimizer="stochastic": where mini-batches that learn end, for which models, and what they say of it."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_iris
@@ -18,10 +20,7 @@ KERNEL = C(2.0) * RBF([1.0, 1.0])
 CANCER, IRIS = standardised(load_breast_cancer, slice(0, 6)), standardised(load_iris)
 # Bounds that a posterior alone has at the start kernel are lower by far more than this.
 NATS_A_ROW = 0.01
-
-
-def model(**params):
-    return GPClassifier(**{"optimizer": "stochastic", "n_inducing": 15, "n_neighbors": 0, "random_state": 0, **params})
+model = partial(GPClassifier, optimizer="stochastic", n_inducing=15, n_neighbors=0, random_state=0)
 
 
 def outcomes(fitted):

@@ -1,6 +1,7 @@
 """Streams whose model keeps its rows: sites of all rows between the calls that learn anew, and these calls."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -26,12 +27,8 @@ def problem(n_classes=2, n=N, seed=0):
 
 X, Y = problem()
 FRESH, _ = problem(seed=1, n=100)
-
-
-def fixed(**options):
-    """A model whose kernel and inducing points are given."""
-    given = {"kernel": KERNEL, "optimizer": None, "n_neighbors": 8, "inducing_points": FRESH[:10], "random_state": 0}
-    return GPClassifier(**{**given, **options})
+GIVEN = {"kernel": KERNEL, "optimizer": None, "n_neighbors": 8, "inducing_points": FRESH[:10], "random_state": 0}
+fixed = partial(GPClassifier, **GIVEN)
 
 
 def streamed(model, X, y, size, **options):

@@ -3,6 +3,7 @@
 import pickle
 import warnings
 from datetime import date
+from functools import cache, partial
 
 import numpy as np
 import polars
@@ -18,6 +19,8 @@ from xgpc import GPClassifier
 pd = pytest.importorskip("pandas")
 
 N = 120
+# Rows, columns and diagonals of a board of nine places.
+LINES = [slice(*line) for line in [(0, 3), (3, 6), (6, 9), *((i, 9, 3) for i in range(3)), (0, 9, 4), (2, 7, 2)]]
 
 
 def values(seed=0, n=N):
@@ -40,8 +43,7 @@ def frame(seed=0, n=N):
     return pd.DataFrame(columns).astype({"age": float}), y
 
 
-def small(**parameters):
-    return GPClassifier(**{"n_inducing": 12, "max_iter": 5, "random_state": 0, **parameters})
+small = partial(GPClassifier, n_inducing=12, max_iter=5, random_state=0)
 
 
 def fitted(X, y, sample_weight=None, **parameters):
@@ -438,7 +440,7 @@ def test_length_scales_tell_levels_that_matter_from_those_that_do_not():
     scales = dict(zip(names, kernel.length_scale, strict=True))
     longest = dict(zip(names, high, strict=True))
     assert scales["pos0=A"] < 0.7 * min(scales[f"pos0={letter}"] for letter in "CGT")
-    # What tells nothing is held where it is no longer than twice its start.
+    # What tells nothing is held where it is no longer than three times its start.
     others = [name for name in names if name.startswith(("pos1", "pos2", "pos3")) and "unknown" not in name]
     assert np.mean([scales[name] > 0.99 * longest[name] for name in others]) > 0.5
 
@@ -449,6 +451,24 @@ def test_the_order_of_columns_does_not_matter():
     models = [fitted_letters(X, y, inducing_points="all", max_iter=100, tol=1e-6) for X in (table, other)]
     assert models[0].elbo_ == pytest.approx(models[1].elbo_, abs=1e-3)
     np.testing.assert_allclose(models[0].predict_proba(table), models[1].predict_proba(other), atol=1e-3)
+
+
+@cache
+def ends_of_games(board="b" * 9, player="x"):
+    """The boards that games of tic-tac-toe from this one on end with; b is blank."""
+    if "b" not in board or any(board[line] in ("xxx", "ooo") for line in LINES):
+        return {board}
+    boards = [board[:place] + player + board[place + 1 :] for place in range(9) if board[place] == "b"]
+    return set().union(*(ends_of_games(later, "o" if player == "x" else "x") for later in boards))
+
+
+def test_the_default_kernel_learns_a_rule_of_many_columns_as_well_as_one_without_bounds():
+    boards = np.random.default_rng(0).permutation(sorted(ends_of_games())).tolist()
+    y = np.array([any(board[line] == "xxx" for line in LINES) for board in boards])
+    table, kernels = pd.DataFrame(map(list, boards), dtype="category"), (None, ConstantKernel() * RBF(np.ones(9)))
+    models = [quietly(GPClassifier(kernel, random_state=0), table[:640], y[:640]) for kernel in kernels]
+    loss, loss_without = (log_loss(y[640:], model.predict_proba(table[640:])) for model in models)
+    assert loss < loss_without
 
 
 @pytest.mark.parametrize("is_rule", [True, False])

@@ -1,5 +1,7 @@
 """Values far from all others: what they are, and that fits and predictions have them at limits."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -88,10 +90,7 @@ def coded(n=240, seed=0, code=-9999.0):
 
 
 X, Y = coded()
-
-
-def model(**options):
-    return GPClassifier(**{"n_inducing": 15, "n_neighbors": 0, "max_iter": 15, "random_state": 0, **options})
+model = partial(GPClassifier, n_inducing=15, n_neighbors=0, max_iter=15, random_state=0)
 
 
 @pytest.fixture(scope="module")

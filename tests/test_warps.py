@@ -1,5 +1,7 @@
 """Warped features: which ones, by how much, and that fits and predictions have them everywhere alike."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -55,10 +57,7 @@ def skewed(n, seed):
 
 X, Y = skewed(300, 0)
 OTHERS, LABELS = skewed(500, 1)
-
-
-def model(**options):
-    return GPClassifier(**{"n_inducing": 15, "n_neighbors": 0, "max_iter": 15, "random_state": 0, **options})
+model = partial(GPClassifier, n_inducing=15, n_neighbors=0, max_iter=15, random_state=0)
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,11 @@ from xgpc import BayesianLinearClassifier, GPClassifier, systems
 
 TOLERANCE = 1e-4
 FILE = "goldens.json"
-# Fits to many rows, which learn the kernel of neighbours in rounds, or the variance from held-out rows. Studies of few
-# rows or given kernels have none.
-ROUNDS = {"defaults, rounds with neighbours", "defaults, variance by held-out rows"}
+# Fits with neighbours, and one to so many rows that held-out rows choose the variance.
+MANY_ROWS = {
+    "defaults, neighbours", "defaults, rounds with neighbours", "neighbours, given kernel",
+    "defaults, variance by held-out rows",
+}  # fmt: skip
 GIVEN = {"optimizer": None, "n_inducing": 40, "n_neighbors": 0}
 SHOWN = 5
 
@@ -67,9 +69,9 @@ def outputs_of(name):
 
 
 def kept(folder=None):
-    """The kept outputs, and the number of the last ones that moved: of all fits, and of those without rounds."""
+    """The kept outputs, and the number of the last ones that moved: of all fits, and of those without neighbours."""
     path = (folder or records.RESULTS) / FILE
-    numbers = {records.OUTPUTS: 0, records.OUTPUTS_WITHOUT_ROUNDS: 0}
+    numbers = {records.OUTPUTS: 0, records.OUTPUTS_WITHOUT_NEIGHBORS: 0}
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"numbers": numbers, "outputs": {}}
 
 
@@ -91,8 +93,8 @@ def update(folder=None):
     if not others:
         return numbers
     numbers[records.OUTPUTS] += 1
-    if others.keys() - ROUNDS:
-        numbers[records.OUTPUTS_WITHOUT_ROUNDS] = numbers[records.OUTPUTS]
+    if others.keys() - MANY_ROWS:
+        numbers[records.OUTPUTS_WITHOUT_NEIGHBORS] = numbers[records.OUTPUTS]
     rounded = {name: [round(value, 8) for value in outputs] for name, outputs in now.items()}
     records.write_json((folder or records.RESULTS) / FILE, {"numbers": numbers, "outputs": rounded})
     return numbers

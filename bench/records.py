@@ -1,10 +1,9 @@
 """Records: what was measured, with which code, data and machine, and when it expires.
 
 ``results/STUDY.json`` has one record for each part of a study. A record expires when its numbers may have changed. The
-numbers of xgpc expire when the outputs of the golden fits move (of all, or of those that learn no kernel in rounds), or
-when xgpc has another version; a study's ``EXPIRES`` says which of these count. The numbers of another library expire
-when another version of it is installed. Times hold only if other processes took little, and next to times of the same
-processor.
+numbers of xgpc expire when the outputs of the golden fits move (of all, or of those without neighbours), or when xgpc
+has another version; a study's ``EXPIRES`` says which of these count. The numbers of another library expire when another
+version of it is installed. Times hold only if other processes took little, and next to times of the same processor.
 """
 
 import datetime
@@ -18,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
-OUTPUTS, OUTPUTS_WITHOUT_ROUNDS, VERSION = "outputs", "outputs without rounds", "version"
+OUTPUTS, OUTPUTS_WITHOUT_NEIGHBORS, VERSION = "outputs", "outputs without neighbours", "version"
 # Numbers of a record that are times, in studies of accuracy.
 TIMES = ("seconds", "prediction_seconds")
 # Distributions of the libraries that are measured, by the name of their module.

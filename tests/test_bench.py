@@ -25,7 +25,7 @@ from methods import make  # noqa: E402
 # The source distribution has the benchmarks, but not what they have measured.
 of_records = pytest.mark.skipif(not records.RESULTS.is_dir(), reason="there are no records in a source distribution")
 BOTH = {records.OUTPUTS, records.VERSION}
-outputs = partial(dict.fromkeys, (records.OUTPUTS, records.OUTPUTS_WITHOUT_ROUNDS))
+outputs = partial(dict.fromkeys, (records.OUTPUTS, records.OUTPUTS_WITHOUT_NEIGHBORS))
 
 
 def record(**changes):
@@ -49,7 +49,7 @@ def test_records_of_accuracy_expire_with_outputs_and_those_of_times_with_the_ver
     assert records.expired(record(), BOTH, outputs(3)) == ""
     assert "outputs have changed" in records.expired(record(), {records.OUTPUTS}, outputs(4))
     assert records.expired(record(), {records.VERSION}, outputs(4)) == ""
-    assert records.expired(record(), {records.OUTPUTS_WITHOUT_ROUNDS}, {**outputs(3), records.OUTPUTS: 4}) == ""
+    assert records.expired(record(), {records.OUTPUTS_WITHOUT_NEIGHBORS}, {**outputs(3), records.OUTPUTS: 4}) == ""
     versions["xgpc"] = "1.1"
     assert records.expired(record(), {records.OUTPUTS}, outputs(3)) == ""
     assert records.expired(record(), {records.VERSION}, outputs(3)) == "measured with xgpc 1.0, and 1.1 is installed"
@@ -73,7 +73,7 @@ def test_the_plan_fits_its_limits():
     assert sum(minutes) <= 170
     assert sorted(studies.ORDER) == sorted(studies.NAMES)
     for study in map(studies.study, studies.NAMES):
-        assert study.EXPIRES - {records.OUTPUTS_WITHOUT_ROUNDS} <= BOTH
+        assert study.EXPIRES - {records.OUTPUTS_WITHOUT_NEIGHBORS} <= BOTH
         assert max(Counter(part.name for part in study.parts(None, quick=False)).values()) == 1
 
 

@@ -30,7 +30,7 @@ import pandas as pd
 from markdown_tables import table
 from measure import gemm_call, median_ratio, side_by_side, timed_fit
 from methods import make
-from records import OUTPUTS_WITHOUT_ROUNDS, VERSION
+from records import OUTPUTS_WITHOUT_NEIGHBORS, VERSION
 from scipy.linalg import blas
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from threadpoolctl import threadpool_limits
@@ -49,7 +49,7 @@ from xgpc.rows.source import ArraySource
 
 from . import Part
 
-MINUTES, EXPIRES = 6, {OUTPUTS_WITHOUT_ROUNDS, VERSION}
+MINUTES, EXPIRES = 6, {OUTPUTS_WITHOUT_NEIGHBORS, VERSION}
 D, TILE_ROWS, NEIGHBOURS = 28, 384, 24
 LEVEL_COLUMNS, LEVELS = 8, 8
 CALLS = ", its BLAS calls"

@@ -28,12 +28,12 @@ import numpy as np
 from markdown_tables import number, table
 from measure import timed_fit
 from methods import make
-from records import OUTPUTS_WITHOUT_ROUNDS
+from records import OUTPUTS_WITHOUT_NEIGHBORS
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from . import Part, by_set
 
-MINUTES, EXPIRES = 25, {OUTPUTS_WITHOUT_ROUNDS}
+MINUTES, EXPIRES = 25, {OUTPUTS_WITHOUT_NEIGHBORS}
 SEEDS, FIRST, TRIALS = 20, 10, 25
 # Candidates of a search, then normal steps in the unit square: how many from each of how many best ones, and how wide.
 CANDIDATES, STEPS, STARTS, WIDTHS = 512, 32, 8, (0.05, 0.01)

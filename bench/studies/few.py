@@ -26,7 +26,7 @@ import problems
 from markdown_tables import number, table
 from measure import calibration, is_calibrated, scores, timed_fit
 from methods import METHODS, make
-from records import OUTPUTS_WITHOUT_ROUNDS
+from records import OUTPUTS
 from scipy.stats import rankdata
 from sklearn.datasets import make_classification
 from sklearn.gaussian_process.kernels import RBF
@@ -39,7 +39,7 @@ from xgpc.kernels import AxisMatern
 
 from . import Part, by_set, method_parts
 
-MINUTES, EXPIRES = 12, {OUTPUTS_WITHOUT_ROUNDS}
+MINUTES, EXPIRES = 12, {OUTPUTS}
 SETS = (
     "electricity", "magic", "banana", "cod-rna", "a9a", "covtype", "higgs", "diabetes-pima", "german-numer", "heart",
     "bank-marketing", "susy", "svmguide1", "waveform", "waveform-noise", "skin_nonskin", "ringnorm", "twonorm",

@@ -15,7 +15,7 @@ from measure import scores, timed_fit
 from methods import make, warm_up
 from methods.checkpoints import start_centres
 from published import ADDITIVE_NOISE, GPCSM, S_BSVM, X_GPC
-from records import OUTPUTS_WITHOUT_ROUNDS, VERSION
+from records import OUTPUTS_WITHOUT_NEIGHBORS, VERSION
 from sklearn.datasets import make_classification
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from threadpoolctl import threadpool_limits
@@ -25,7 +25,7 @@ from xgpc import BayesianLinearClassifier, systems
 from . import Part
 from .svgp import best, curve, first_within
 
-MINUTES, EXPIRES = 12, {OUTPUTS_WITHOUT_ROUNDS, VERSION}
+MINUTES, EXPIRES = 12, {OUTPUTS_WITHOUT_NEIGHBORS, VERSION}
 # Adam for all that GPyTorch and GPflow learn, as in the paper.
 PEERS = {"gpytorch": {}, "gpflow": {"natural_rate": None}}
 # Sets of each table.

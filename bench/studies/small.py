@@ -24,7 +24,7 @@ from markdown_tables import number, table
 from measure import alone, fit_and_score, median_of, peak_memory, seconds, side_by_side
 from methods import METHODS, make, warm_up
 from problems import Split
-from records import OUTPUTS_WITHOUT_ROUNDS, VERSION
+from records import OUTPUTS_WITHOUT_NEIGHBORS, VERSION
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -34,7 +34,7 @@ from xgpc import BayesianLinearClassifier, GPClassifier
 from . import Part, by_set
 from .failures import TASKS
 
-MINUTES, EXPIRES = 4, {OUTPUTS_WITHOUT_ROUNDS, VERSION}
+MINUTES, EXPIRES = 4, {OUTPUTS_WITHOUT_NEIGHBORS, VERSION}
 N_TEST, D = 2000, 5
 KERNEL = ConstantKernel(2.0) * RBF(np.full(D, 2.2))
 # Name -> method and its parameters.

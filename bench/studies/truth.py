@@ -22,7 +22,7 @@ import problems
 from markdown_tables import number, table
 from measure import median_of, scores, timed_fit
 from methods import make
-from records import OUTPUTS_WITHOUT_ROUNDS, VERSION
+from records import OUTPUTS, VERSION
 from scipy.special import expit, logit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -34,7 +34,7 @@ from xgpc.gibbs.diagnostics import effective_sample_size
 
 from . import Part
 
-MINUTES, EXPIRES = 6, {OUTPUTS_WITHOUT_ROUNDS, VERSION}
+MINUTES, EXPIRES = 6, {OUTPUTS, VERSION}
 FULL = {"inducing_points": "all", "optimizer": None, "tol": 1e-8, "max_iter": 1000}
 # Normal quantile of 95 % intervals.
 WIDTH = 1.959964

@@ -72,7 +72,7 @@ class History:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """One array for each column, with the rows on its first axis; missing values are NaN or empty strings."""
-        ends = np.cumsum([max(len(value) if np.ndim(value) else 1 for value in part.values()) for part in self._parts])
+        ends = np.cumsum([max(map(len, map(np.atleast_1d, part.values()))) for part in self._parts])
         starts, columns = [0, *ends[:-1]], {}
         for name in dict.fromkeys(chain.from_iterable(self._parts)):
             values = {i: np.asarray(part[name]) for i, part in enumerate(self._parts) if name in part}

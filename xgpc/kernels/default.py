@@ -65,11 +65,12 @@ def other_start(spec: KernelSpec, factors: tuple[float, float]) -> KernelSpec:
 def axis_aligned(spec: KernelSpec) -> KernelSpec:
     """The product over features of Matern kernels with nu = 3/2 that starts like a default kernel.
 
-    Its length scales and their bounds are longer, as are sums of absolute differences.
+    Its length scales are longer, as are sums of absolute differences; so are the bounds of levels, which are near.
     """
-    kernel, ratio = spec.kernel, ratio_of_distances(len(spec.theta) - 1)
-    factor = AxisMatern(ratio * kernel.k2.length_scale, ratio * kernel.k2.length_scale_bounds, nu=SMOOTH)
-    return spec.compiled(kernel.k1 * factor)
+    kernel, groups, ratio = spec.kernel, spec.groups, ratio_of_distances(len(spec.theta) - 1)
+    longer = 1.0 if groups is None else np.where(groups.are_shared, ratio, 1.0)[:, None]
+    factor = AxisMatern(kernel.k2.length_scale, longer * kernel.k2.length_scale_bounds, nu=SMOOTH)
+    return other_start(spec.compiled(kernel.k1 * factor), (ratio, 1.0))
 
 
 def without_features(spec: KernelSpec) -> KernelSpec:

@@ -18,7 +18,7 @@ from ..rows.coinciding import Distinct, Sites
 from ..rows.neighbours import Neighbours
 from ..rows.source import ArraySource
 from .held_out_score import LOG_SCALE_SPREAD
-from .local import Placed, Task, round_tolerance
+from .rounds import Placed, Task, round_tolerance
 from .scores import Scores
 
 # With several classes, the sites of held-out rows start with at least this precision. Where a wrong class is nearly

@@ -1,4 +1,4 @@
-"""Splits of the rows into support rows, to learn from, and held-out rows, to predict."""
+"""Subsets of the rows, and splits into support rows, to learn from, and held-out rows, to predict."""
 
 from __future__ import annotations
 
@@ -170,6 +170,22 @@ class HoldOut:
                 "random splits."
             ) from error
         return kept
+
+
+class Subsets:
+    """Nested random subsets of the rows that keep the proportions of the classes y (n,)."""
+
+    def __init__(self, y: np.ndarray, random_state: np.random.RandomState):
+        place = np.empty(len(y))
+        for label in np.unique(y):
+            rows = np.flatnonzero(y == label)
+            # A class is spread evenly over [0, 1) in random order, so that each interval holds its share.
+            place[rows] = (random_state.permutation(len(rows)) + random_state.uniform()) / len(rows)
+        self._order = np.argsort(place, kind="stable")
+
+    def rows(self, size: int) -> np.ndarray | None:
+        """Indices of the first ``size`` rows, ascending; None if these are all rows."""
+        return None if size >= len(self._order) else np.sort(self._order[:size])
 
 
 def _parts(splits: list[Split], rows: np.ndarray) -> list[Split]:

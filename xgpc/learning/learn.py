@@ -15,9 +15,11 @@ from ..rows.clock import during
 from ..status import warn_user
 from .all_rows import AllRows
 from .fit import Candidate, Fit
-from .hold_out import FEW_ROWS, Split
+from .hold_out import FEW_ROWS, Split, Subsets
 from .inducing import with_more_points
-from .local import (
+from .left_out import posterior_of, scores_of
+from .raised_variance import raised_variance
+from .rounds import (
     ERRORS_OF_FEW,
     LocalFit,
     Task,
@@ -28,19 +30,15 @@ from .local import (
     score,
     size_of_round,
 )
-from .raised_variance import raised_variance
 from .scores import Gain, Rise, Scores, accept, joined
 from .stages import (
     FIRST_ROWS,
     GROWING_ITERATIONS,
     LAST_ROWS,
     MIN_ITERATIONS,
-    Subsets,
     first_rows,
     learn_in_stages,
     more_points,
-    posterior_of,
-    scores_of,
 )
 
 ONE_CLASS = (

@@ -11,8 +11,9 @@ from ..inference.ascent import Point
 from ..inference.run import Run
 from .fit import MOST_CONTRADICTED, Candidate, Fit
 from .hold_out import FEW_ROWS, HoldOut
+from .left_out import posterior_of, scores_of
 from .scores import Gain, joined
-from .stages import learn_in_stages, posterior_of, scores_of
+from .stages import learn_in_stages
 
 # Fits are compared with the class frequencies if rows times latent functions are at most this many: few parameters
 # that were fitted to more rows hardly matter.

@@ -24,8 +24,8 @@ from .all_rows import with_more_rows
 from .fit import Candidate, Fit, FitResult, FurtherRows, PreviousFit
 from .inducing import MAX_INDUCING, with_more_points
 from .learn import learn
-from .local import Task
 from .over_frequencies import ROWS_OF_WARNING, gain_over_frequencies
+from .rounds import Task
 from .scores import Gain, Scores
 from .stages import learn_in_stages
 from .start import start

@@ -9,9 +9,10 @@ import numpy as np
 from ..kernels.default import other_start
 from ..rows.clock import during
 from .fit import Candidate, Fit
-from .hold_out import FEW_ROWS
+from .hold_out import FEW_ROWS, Subsets
+from .left_out import posterior_of, scores_of
 from .scores import Scores, accept
-from .stages import FIRST_ROWS, Subsets, first_rows, posterior_of, scores_of
+from .stages import FIRST_ROWS, first_rows
 
 # The variance with the highest bound is too small: of two classes it falls with what the inducing points cannot carry,
 # and of several, a shift that all latent functions have in common changes no probability but lowers the bound. (On

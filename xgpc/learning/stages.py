@@ -9,21 +9,22 @@ import numpy as np
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
-from ..inference.ascent import Point, coordinate_ascent, starting_posterior, tolerance_unit, update
+from ..inference.ascent import Point, starting_posterior
 from ..inference.history import History
 from ..inference.options import Options
 from ..kernels.default import STARTS, axis_aligned, other_start
-from ..likelihoods import LikelihoodBound, label_log_probabilities
+from ..likelihoods import LikelihoodBound
 from ..rows.block import dense
 from ..rows.clock import during
 from ..rows.source import ArraySource
 from .adam import adam, stochastic
 from .fit import Candidate, Fit
-from .hold_out import Split
+from .hold_out import Split, Subsets
 from .inducing import MAX_INDUCING, MOST_ALL_ROWS, with_more_points
 from .izmailov_kropotov import alternate, hybrid, joint
+from .left_out import posterior_of, scores_of, scores_of_splits
 from .optimizer import Outcome, profile
-from .scores import MIN_GAIN, Scores, accept, gain_per_point, joined, rise_by_points
+from .scores import MIN_GAIN, Scores, accept, gain_per_point, rise_by_points
 
 # The first subset has the largest of three numbers of rows: FIRST_ROWS; 1 / FIRST_SHARE of all rows, but at most
 # MOST_FIRST_ROWS; and ROWS_PER_POINT for each inducing point. Fewer rows lead to a poor optimum, which later subsets
@@ -89,64 +90,9 @@ def check_optimizer(optimizer: str | None, record: LikelihoodBound) -> None:
         )
 
 
-class Subsets:
-    """Nested random subsets of the rows that keep the proportions of the classes y (n,)."""
-
-    def __init__(self, y: np.ndarray, random_state: np.random.RandomState):
-        place = np.empty(len(y))
-        for label in np.unique(y):
-            rows = np.flatnonzero(y == label)
-            # A class is spread evenly over [0, 1) in random order, so that each interval holds its share.
-            place[rows] = (random_state.permutation(len(rows)) + random_state.uniform()) / len(rows)
-        self._order = np.argsort(place, kind="stable")
-
-    def rows(self, size: int) -> np.ndarray | None:
-        """Indices of the first ``size`` rows, ascending; None if these are all rows."""
-        return None if size >= len(self._order) else np.sort(self._order[:size])
-
-
 def first_rows(fit: Fit, n_inducing: int = 0) -> int:
     """Number of rows of the first subset, if there are so many, for a number of inducing points."""
     return max(FIRST_ROWS, min(fit.n_rows // FIRST_SHARE, MOST_FIRST_ROWS), ROWS_PER_POINT * n_inducing)
-
-
-def posterior_of(fit: Fit, candidate: Candidate, nats: float | None = None) -> Point[KernelPosterior]:
-    """The posterior of a fit's rows under a candidate's prior, within ``tol`` or to within ``nats`` of its bound."""
-    training, prior = fit.training, candidate.prior
-    site = fit.prior_mean.site(candidate.site, prior)
-    first = update(training, starting_posterior(training, candidate.q, prior, site), site)
-    tol = fit.config.tol if nats is None else nats / tolerance_unit(first.log_likelihood)
-    return coordinate_ascent(training, first.q, site, tol=tol, max_iter=fit.config.max_iter, first=first).point
-
-
-def scores_of(rows: Fit, point: Point[KernelPosterior], are_learned: bool = False) -> Scores:
-    """Scores of a fit's rows by a posterior of other rows; or, with ``are_learned``, by the posterior of these rows
-    without the site of the row that is scored, under the same kernel, in O(C n m^2).
-
-    Of a latent function with marginal N(m, v) and site (lambda, r) at a row, whose labels explain V of the variance,
-    the posterior without this site has mean m + V (lambda m - r) / (1 - lambda V) and variance
-    v + lambda V^2 / (1 - lambda V).
-    """
-    source = rows.source
-    if not are_learned:
-        moments = point.q.marginals(source.X, rows.run.executor.n_threads)
-        groups = rows.hold_out.groups_of(np.arange(source.n_rows))
-        return Scores(label_log_probabilities(point.site, *moments, source.y), source.weight, groups)
-    values = list[np.ndarray]()
-    for block in source.blocks():
-        mean, variance, precision, linear, _ = point.sites.of(block)
-        # The labels explain no part of the variance given the values at the inducing points.
-        V = variance - point.q.unexplained(block)
-        # 1 - lambda V is positive unless sites have not converged.
-        share_left = np.maximum(1.0 - precision * V, np.finfo(float).eps)
-        moments = mean + V * (precision * mean - linear) / share_left, variance + precision * V**2 / share_left
-        values.append(label_log_probabilities(point.site, *moments, block.y))
-    return Scores(np.concatenate(values), source.weight, rows="rows left out in turn")
-
-
-def scores_of_splits(fit: Fit, splits: list[Split], learned: Callable[[Fit], Point[KernelPosterior]]) -> Scores:
-    """Scores of the held-out rows of some splits by the posteriors that are learned from their support rows."""
-    return joined([scores_of(fit.part(held_out), learned(fit.part(support))) for support, held_out in splits])
 
 
 class Learner:

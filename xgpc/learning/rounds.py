@@ -25,8 +25,8 @@ from ..rows.source import ArraySource
 from .fit import Candidate, Fit
 from .held_out_score import HeldOutScore, maximised
 from .hold_out import FEW_ROWS, Split
+from .left_out import posterior_of, scores_of_splits
 from .scores import Scores
-from .stages import posterior_of, scores_of_splits
 
 # For each round of learning, the number of rows, half of them held out, and of L-BFGS iterations. Each round draws new
 # rows. In the second, more rows help more than more iterations: NLL on electricity and covtype was .087 and .105 with

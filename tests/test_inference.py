@@ -23,13 +23,13 @@ from support.internals import (
     _slope_of_precision,
     accept,
     correction,
+    mini_batch_ascent,
     natural_step,
     projected,
     projected_sums,
     proper_posterior,
     starting_posterior,
     statistics,
-    stochastic,
 )
 from support.online import X
 from support.reference import DenseModel, ringnorm
@@ -185,7 +185,7 @@ def test_mini_batches_come_close_to_the_full_batch_bound_at_the_rates_that_are_g
     rows, start, history = training(X, y), prior.at_prior(), History()
     _, best, *_ = ascend(rows, start, EXACT, tol=1e-6)
     how = options(0.0, 10, batch_size=100, learning_rate=rate, history=history)
-    point, epochs, *_ = stochastic(rows, start, EXACT, how)
+    point, epochs, *_ = mini_batch_ascent(rows, start, EXACT, how)
     assert epochs == 10
     assert best - point.elbo < 1e-3 * abs(best)
     rates = history.arrays()["learning_rate"][:-1]
@@ -207,7 +207,7 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
         q = natural_step(q, (P, h), 1.0)
         weight = 4.0 / (k + 4.0)
         mean_P, mean_h = mean_P + weight * (P - mean_P), mean_h + weight * (h - mean_h)
-    point, *_ = stochastic(rows, start, POLYA_GAMMA, options(0.0, 5, batch_size=10**6, learning_rate=1.0))
+    point, *_ = mini_batch_ascent(rows, start, POLYA_GAMMA, options(0.0, 5, batch_size=10**6, learning_rate=1.0))
     result = point.q
     np.testing.assert_allclose(np.tril(result.P), np.tril(mean_P), rtol=1e-10, atol=1e-10 * np.abs(mean_P).max())
     np.testing.assert_allclose(result.h, mean_h, rtol=1e-10, atol=1e-10 * np.abs(mean_h).max())

@@ -15,10 +15,10 @@ from support.internals import (
     coupled_end,
     fit_bytes,
     grouped,
+    mini_batch_ascent,
     natural_step,
     projected,
     steps_from,
-    stochastic,
     update,
 )
 from support.latents import (
@@ -173,7 +173,7 @@ def test_mini_batches_come_near_the_bound_of_all_rows(likelihood, bound, share):
     problem = Problem(likelihood, bound, share, seed=6, n=2000, apart=False)
     rows = problem.training()
     best = problem.ascend(rows, label_noise=None, tol=1e-6).point.elbo
-    point, epochs, *_ = stochastic(
+    point, epochs, *_ = mini_batch_ascent(
         rows,
         problem.prior.at_prior(problem.n_latents),
         problem.site(None),

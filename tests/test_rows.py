@@ -25,11 +25,11 @@ from support.internals import (
     coordinate_ascent,
     correction,
     grouped,
+    mini_batch_ascent,
     new_key,
     profile,
     starting_posterior,
     statistics,
-    stochastic,
     update,
 )
 from support.training import options
@@ -198,7 +198,7 @@ def test_a_file_read_block_by_block_teaches_what_rows_in_memory_do(tmp_path):
         with Threads(2) as executor:
             training = Training(source, executor)
             point = profile(training, prior.at_prior(), site, options(1e-4, 5, learn_inducing=True)).point
-            q, *_ = stochastic(training, point.q, site, options(1e-3, 2, batch_size=50))
+            q, *_ = mini_batch_ascent(training, point.q, site, options(1e-3, 2, batch_size=50))
         bits.append([point.q.P.tobytes(), point.elbo, q.q.h.tobytes(), q.elbo])
     assert bits[0] == bits[1]
 

@@ -30,7 +30,7 @@ from xgpc.inference.ascent import (
 from xgpc.inference.fitting import projected_sums
 from xgpc.inference.history import History
 from xgpc.inference.local_sites import Local, Sweep
-from xgpc.inference.mini_batch import MiniBatches, stochastic
+from xgpc.inference.mini_batch import MiniBatches, mini_batch_ascent
 from xgpc.inference.options import Options
 from xgpc.inference.sweeps import converged_sites, start_sites
 from xgpc.kernels.features import Groups

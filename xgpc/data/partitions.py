@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..names import MatrixLike
-from ..rows.batches import BatchSource, Rows, joined
+from ..rows.batches import BatchSource, Rows, joined_rows
 from ..rows.executor import Executor, Function, Result, State, Threads
 from ..rows.partitions import Partitions, in_partition
 from ..rows.source import ArraySource, RowSource
@@ -100,7 +100,7 @@ def survey_partitions(
     limits = np.minimum(1.0, numbers_drawn(n_each, n_kept, is_final=False) / np.maximum(1, n_each))
     drawing = seed_of_keys(random_state), limits[surveyed.order], surveyed
     keys, parts = zip(*partitions.run(candidates, drawing, places), strict=True)
-    rows = joined([part for part in parts if len(part.X)])
+    rows = joined_rows([part for part in parts if len(part.X)])
     keep = of_least_keys(np.concatenate(keys), rows.y, numbers_drawn(n_each, n_kept)[surveyed.order])
     return surveyed, rows.part(keep), partial(PartitionedRows, partitions, places)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..names import MatrixLike
 from ..ranges import BadRow
-from ..rows.batches import BatchSource, Rows, in_blocks, joined, read_ahead
+from ..rows.batches import BatchSource, Rows, in_blocks, joined_rows, read_ahead
 from ..rows.columnar import ArrowRows, NumpyRows
 from ..rows.executor import closed_at_end
 from ..rows.source import NONE, RowSource
@@ -168,7 +168,7 @@ class Draw:
 
     def sample(self, is_final: bool = True) -> Rows:
         """Return the rows drawn so far, in order, all rows of positive weight if they fit; and drop all others."""
-        keys, rows = np.concatenate([keys for keys, _ in self._parts]), joined([rows for _, rows in self._parts])
+        keys, rows = np.concatenate([keys for keys, _ in self._parts]), joined_rows([rows for _, rows in self._parts])
         keep = of_least_keys(keys, rows.y, numbers_drawn(self.tally[1], self.size, is_final))
         # No later row of a class is drawn if its key is above one that is dropped here.
         np.minimum.at(self._limits, rows.y[~keep], keys[~keep])

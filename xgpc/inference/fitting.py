@@ -12,7 +12,7 @@ from ..approximations.base import KernelPosterior, KernelPrior, Natural, Trainin
 from ..rows.source import ArraySource, RowSource
 from .ascent import Ascent, carry_over, coordinate_ascent, natural_step, starting_posterior, update
 from .history import History
-from .mini_batch import stochastic
+from .mini_batch import mini_batch_ascent
 from .options import Options
 
 
@@ -49,12 +49,12 @@ def fit_posterior(training: Training, start: Start, options: Options) -> Ascent[
             leaves_prior=prior.earlier_q is not None,
         )
     if q is None:
-        return stochastic(training, prior.at_prior(training.n_latents), site, options)
+        return mini_batch_ascent(training, prior.at_prior(training.n_latents), site, options)
     # Starting at the prior would raise learned label noise to that of guessing.
     first = update(training, carry_over(training, q, prior, site), site)
     if training.executor.clock.has_passed():
         return Ascent(first, 0, False)
-    ascent = stochastic(training, first.q, first.site, options)
+    ascent = mini_batch_ascent(training, first.q, first.site, options)
     if first.elbo <= ascent.point.elbo:
         return ascent
     # Noisy steps from an optimum can lower the bound.

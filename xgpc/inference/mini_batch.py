@@ -183,7 +183,7 @@ def batch_rows(batch_size: int | None, n_rows: int) -> int | None:
 Move = Callable[[MiniBatches, KernelPosterior, float, bool], tuple[KernelPosterior, bool]]
 
 
-def stochastic(
+def mini_batch_ascent(
     training: Training, q: KernelPosterior, site: Site, options: Options, move: Move | None = None
 ) -> Ascent[KernelPosterior]:
     """Mini-batch natural gradients: ``max_iter`` epochs at most, over freshly shuffled rows.

@@ -80,7 +80,7 @@ class AllRows:
         index[others] = support[neighbours.of(X[others], k, n_threads)]
         return in_order(index, self.placed.order)
 
-    def joined(self, sweeps: Swept, held_out: np.ndarray, predicted: HeldOutPredictions) -> Sites:
+    def sites_of_all(self, sweeps: Swept, held_out: np.ndarray, predicted: HeldOutPredictions) -> Sites:
         """Sites of the distinct rows after ``sweeps``, and of held-out rows the sites at their predictions."""
         held_out_sites = np.zeros((*sweeps.sites.shape[:2], len(self.weight)))
         held_out_sites[:, :, held_out] = predicted.sites

@@ -22,7 +22,7 @@ POLYA_GAMMA = record_of("logit", "polya-gamma").site()
 SITE_UPDATES, EVALUATIONS = 3, 5
 # Halvings of a step of theta and Z that lowered the bound, as a step of a bound that is not safe may. Each costs three
 # updates; a step that is still too long at a 64th of its length ends learning.
-MAX_HALVINGS = 6
+STEP_HALVINGS = 6
 
 
 class FixedSitesBound:
@@ -130,7 +130,7 @@ def alternate(
         if not site.record.is_safe:
             # Quadratics that may exceed the bound: move back toward the last kernel until the bound rises.
             start_vector, vector = function.start, function.vector
-            for _ in range(MAX_HALVINGS):
+            for _ in range(STEP_HALVINGS):
                 if value(trial) >= value(point):
                     break
                 vector = 0.5 * (start_vector + vector)

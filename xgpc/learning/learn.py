@@ -318,7 +318,7 @@ def accept_neighbors(
                 return sparse
             notes = (*notes, f"{gain.words}: the labels of near rows mislead. {NO_USE}")
         # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
-        sites[:, :, deciding] = all_rows.distinct.parts(all_rows.joined(sweeps, positions, left_out))
+        sites[:, :, deciding] = all_rows.distinct.parts(all_rows.sites_of_all(sweeps, positions, left_out))
         if fit.learns:
             log_scale = left_out.log_scale(log_scale, log_scale_bounds(task))
     if sweeps is None or sweeps.converged:

@@ -10,7 +10,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
 from ..approximations.linear import LinearPrior
 from ..inference.ascent import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, Ascent, Point, coordinate_ascent, is_small
-from ..inference.mini_batch import MiniBatches, stochastic
+from ..inference.mini_batch import MiniBatches, mini_batch_ascent
 from ..inference.options import Options
 
 # Steps of q between two moves of the prior variance: enough to reach coordinate ascent's safe fallback.
@@ -74,4 +74,4 @@ def stochastic_ascent(training: Training, prior: LinearPrior, site: Site, option
         return q, converged
 
     context["prior_variance"] = prior.variance
-    return stochastic(training, prior.at_prior(), site, options, move)
+    return mini_batch_ascent(training, prior.at_prior(), site, options, move)

@@ -52,7 +52,7 @@ def in_blocks(batches: Iterable[Rows]) -> Iterator[Rows]:
     for rows in batches:
         start = 0
         while len(rows.X) - start >= missing:
-            yield joined([*parts, rows.part(slice(start, start + missing))])
+            yield joined_rows([*parts, rows.part(slice(start, start + missing))])
             start += missing
             parts, missing = [], BLOCK_ROWS
         if start < len(rows.X):
@@ -60,10 +60,10 @@ def in_blocks(batches: Iterable[Rows]) -> Iterator[Rows]:
             parts.append(Rows(*(array[start:].copy() for array in rows)))
             missing -= len(rows.X) - start
     if parts:
-        yield joined(parts)
+        yield joined_rows(parts)
 
 
-def joined(parts: Sequence[Rows]) -> Rows:
+def joined_rows(parts: Sequence[Rows]) -> Rows:
     """Concatenate rows."""
     return parts[0] if len(parts) == 1 else Rows(*map(np.concatenate, zip(*parts, strict=True)))
 
@@ -99,4 +99,4 @@ class BatchSource:
         for block in self:
             first, end = np.searchsorted(numbers, [block.start, block.start + len(block)])
             parts.append(Rows(block.X, block.y, block.weight).part(numbers[first:end] - block.start))
-        return ArraySource(*joined(parts)).sample(order, scale)
+        return ArraySource(*joined_rows(parts)).sample(order, scale)

@@ -23,7 +23,8 @@ from xgpc import BayesianLinearClassifier, GPClassifier, systems
 
 TOLERANCE = 1e-4
 FILE = "goldens.json"
-# Fits with neighbours, and one to so many rows that held-out rows choose the variance.
+# Fits with neighbours, and one to so many rows that held-out rows choose the variance. Numbers of
+# studies that expire with the outputs without neighbours, some of which time such fits, do not depend on them.
 MANY_ROWS = {
     "defaults, neighbours", "defaults, rounds with neighbours", "neighbours, given kernel",
     "defaults, variance by held-out rows",

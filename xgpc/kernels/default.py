@@ -65,7 +65,8 @@ def other_start(spec: KernelSpec, factors: tuple[float, float]) -> KernelSpec:
 def axis_aligned(spec: KernelSpec) -> KernelSpec:
     """The product over features of Matern kernels with nu = 3/2 that starts like a default kernel.
 
-    Its length scales are longer, as are sums of absolute differences; so are the bounds of levels, which are near.
+    Its length scales are longer, as are sums of absolute differences. So are the bounds of levels, or they would be
+    below these starting values; those of numbers are far away.
     """
     kernel, groups, ratio = spec.kernel, spec.groups, ratio_of_distances(len(spec.theta) - 1)
     longer = 1.0 if groups is None else np.where(groups.are_shared, ratio, 1.0)[:, None]

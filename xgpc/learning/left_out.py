@@ -29,7 +29,7 @@ def scores_of(rows: Fit, point: Point[KernelPosterior], are_learned: bool = Fals
 
     Of a latent function with marginal N(m, v) and site (lambda, r) at a row, whose labels explain V of the variance,
     the posterior without this site has mean m + V (lambda m - r) / (1 - lambda V) and variance
-    v + lambda V^2 / (1 - lambda V).
+    v + lambda V^2 / (1 - lambda V). Without inducing points V is v (Vehtari et al., JMLR 17, 2016).
     """
     source = rows.source
     if not are_learned:

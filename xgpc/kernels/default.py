@@ -17,7 +17,7 @@ START_LENGTH_SCALE = np.sqrt(0.5)
 # differ at the lower one.
 LENGTH_SCALE_RANGE = (1e-2, 1e3)
 # The upper bound of levels, in the same units: a fit that may switch off each of hundreds of levels overfits, and
-# levels with long length scales merge. (With 4, NLL of splice, three splits, is higher by .003, of adult, two, by .001.)
+# levels with long length scales merge. (With 4, mean NLL of splice, three splits, is higher by .003, of adult by .001.)
 LONGEST_OF_LEVELS = 2.0
 # The latent standard deviation starts at 1.4, where two of them are probabilities of .06 and .94; at the upper bound
 # nearly all probabilities are 0 or 1.

@@ -9,7 +9,6 @@ import numpy as np
 from onnx import TensorProto
 
 from ..data.encoding import IN_OWN_COLUMN, INDICATOR, PLAIN, REPEATED, ColumnEncoding, Encoding
-from ..data.tails import Limit, Warp
 from .graph import Graph, Tensor, absolute, concatenated, log, maximum, minimum, sqrt, where
 
 # What the outputs are called, and what no column of a table can be called.
@@ -53,10 +52,7 @@ def matrix(graph: Graph, inputs: Sequence[Input], encoding: Encoding, n_features
         rows = _encoded(columns, encoding)
     else:
         rows = concatenated([tensor for tensor, _ in tensors], 1)
-    if encoding == PLAIN:
-        return rows
-    d = len(encoding.matrix_names) or n_features
-    return _warped(_within(rows, encoding.limits, d), encoding.warps, d)
+    return rows if encoding == PLAIN else _transformed(rows, encoding, len(encoding.matrix_names) or n_features)
 
 
 def _encoded(columns: Sequence[tuple[Tensor, int]], table: Encoding) -> Tensor:
@@ -107,20 +103,16 @@ def _places(column: ColumnEncoding, values: Tensor, kind: int) -> Tensor:
     return where(values.apply("IsNaN"), float(len(column.levels)), float(column.n_known) - before_unknown)
 
 
-def _within(rows: Tensor, limits: Sequence[Limit], d: int) -> Tensor:
-    """Rows of d features within limits as in ``xgpc.data.tails``."""
+def _transformed(rows: Tensor, encoding: Encoding, d: int) -> Tensor:
+    """Rows of d features as ``Encoding.transform`` makes them: runtimes have no arcsinh in double precision."""
     low, high = np.full(d, -np.inf), np.full(d, np.inf)
-    for j, least, most in limits:
+    for j, least, most in encoding.limits:
         low[j], high[j] = least, most
-    return minimum(maximum(rows, low), high)
-
-
-def _warped(rows: Tensor, warps: Sequence[Warp], d: int) -> Tensor:
-    """Rows of d features with warps as in ``xgpc.data.tails``: runtimes have no arcsinh in double precision."""
     centre, scale, is_warped = np.zeros(d), np.ones(d), np.zeros(d, dtype=bool)
-    for j, middle, width in warps:
+    for j, middle, width in encoding.warps:
         centre[j], scale[j], is_warped[j] = middle, width, True
-    ratio = (rows - centre) / scale
+    limited = minimum(maximum(rows, low), high)
+    ratio = (limited - centre) / scale
     size = absolute(ratio)
     arcsinh = ratio.apply("Sign") * log(size + sqrt(size * size + 1.0))
-    return rows.graph.apply("Where", is_warped, arcsinh * scale + centre, rows)
+    return where(rows.graph.constant(is_warped), arcsinh * scale + centre, limited)

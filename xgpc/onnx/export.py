@@ -76,13 +76,12 @@ def to_onnx(model: BaseEstimator, dtype: DTypeLike = "float64", opset: int = OPS
             "converted by skl2onnx.to_onnx, after xgpc.onnx.register()."
         )
     try:
-        name = "" if dtype is None else np.dtype(dtype).name
-    except TypeError:
-        name = ""
-    if name not in DTYPES:
-        raise ValueError(f"dtype must be one of {list(DTYPES)}, or NumPy's type of such a name; got {dtype!r}.")
+        # None would be a name of NumPy's default.
+        number = DTYPES[np.dtype("" if dtype is None else dtype).name]
+    except (KeyError, TypeError):
+        names = list(DTYPES)
+        raise ValueError(f"dtype must be one of {names}, or NumPy's type of such a name; got {dtype!r}.") from None
     check_is_fitted(model)
-    number = DTYPES[name]
     inputs = inputs_of(model._encoding, model.n_features_in_, number)
     return model_of(model, inputs, number, opset, label_values(model.classes_))
 
@@ -109,7 +108,7 @@ def model_of(
     if np.ptp(model.class_weight_):
         proba = proba * model.class_weight_[None]
         proba = proba / proba.sum(1)
-    label = graph.apply("Gather", labels, proba.apply("ArgMax", axis=1, keepdims=0))
+    label = graph.constant(labels).apply("Gather", proba.apply("ArgMax", axis=1, keepdims=0))
     if log_probabilities:
         proba = log(proba)
         proba = proba - proba.apply("Gather", [1, 0], axis=1) if len(labels) == 2 else proba
@@ -151,6 +150,6 @@ def _proba(model: BaseEstimator, rows: Tensor) -> Tensor:
     q = model.posterior_
     if reason := q.prior.groups[0].spec.not_compiled:
         raise ValueError(f"ONNX takes compiled kernels only; {reason}. Give a sum or product of compiled kernels.")
-    mean, variance = marginals_by_neighbours(q, rows) if q.n_neighbors else marginals(q.covariance_forms(), rows)
+    mean, variance = marginals_by_neighbours(q, rows) if q.n_neighbors else marginals(q, rows)
     latent = Latent(mean + np.atleast_1d(model.mean_), variance, q.n_latents)
     return probabilities(model._record, latent)

@@ -32,31 +32,32 @@ class Graph:
         self.constants.append(numpy_helper.from_array(array, name))
         return Tensor(self, name)
 
-    def apply(self, operator: str, *inputs: Tensor | ArrayLike, n_outputs: int = 1, **attributes: Attribute) -> Tensor:
-        """The last output of an operator; inputs that are not tensors become constants."""
-        names = [(value if isinstance(value, Tensor) else self.constant(value)).name for value in inputs]
-        name = f"xgpc/{operator}_{len(self.nodes)}"
-        outputs = [f"{name}_{i}" for i in range(n_outputs)]
-        node = helper.make_node(operator, names, outputs, name, domain=DOMAINS.get(operator, ""))
-        node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
-        self.nodes.append(node)
-        return Tensor(self, outputs[-1])
-
     def named(self, tensor: Tensor, name: str) -> None:
         """Make a tensor an output of the graph with the given name."""
         self.nodes.append(helper.make_node("Identity", [tensor.name], [name], f"xgpc/{name}"))
 
 
-def _operator(name: str) -> Callable[[Tensor, Tensor | ArrayLike], Tensor]:
-    return lambda self, other: self.apply(name, other)
+def _function(operator: str) -> Callable[..., Tensor]:
+    return lambda x, *others: x.apply(operator, *others)
 
 
-def _reflected(name: str) -> Callable[[Tensor, ArrayLike], Tensor]:
-    return lambda self, other: self.graph.apply(name, other, self)
+def _reflected(operator: str) -> Callable[[Tensor, ArrayLike], Tensor]:
+    return lambda self, other: self.graph.constant(other).apply(operator, self)
+
+
+def _reduction(operator: str, first_opset: int) -> Callable[[Tensor, int], Tensor]:
+    """A reduction along an axis, which keeps one element; from an operator set on, axes are an input of the node."""
+
+    def reduced(x: Tensor, axis: int) -> Tensor:
+        if x.graph.opset < first_opset:
+            return x.apply(operator, axes=[axis], keepdims=1)
+        return x.apply(operator, [axis], keepdims=1)
+
+    return reduced
 
 
 class Tensor:
-    """The output of an operator in a graph. Sums, maxima and minima keep their axis with one element."""
+    """A constant, an input, or the output of an operator in a graph."""
 
     # An array on the left of an arithmetic operator leaves the operation to the tensor.
     __array_ufunc__ = None
@@ -65,36 +66,23 @@ class Tensor:
         self.graph, self.name = graph, name
 
     def apply(self, operator: str, *others: Tensor | ArrayLike, n_outputs: int = 1, **attributes: Attribute) -> Tensor:
-        """The last output of an operator with this tensor as its first input."""
-        return self.graph.apply(operator, self, *others, n_outputs=n_outputs, **attributes)
+        """The last output of an operator with this tensor as its first input; others may be constants."""
+        graph = self.graph
+        inputs = [self, *(other if isinstance(other, Tensor) else graph.constant(other) for other in others)]
+        name = f"xgpc/{operator}_{len(graph.nodes)}"
+        outputs = [f"{name}_{i}" for i in range(n_outputs)]
+        names = [tensor.name for tensor in inputs]
+        node = helper.make_node(operator, names, outputs, name, domain=DOMAINS.get(operator, ""))
+        node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
+        graph.nodes.append(node)
+        return Tensor(graph, outputs[-1])
 
-    __add__, __radd__ = _operator("Add"), _reflected("Add")
-    __sub__, __rsub__ = _operator("Sub"), _reflected("Sub")
-    __mul__, __rmul__ = _operator("Mul"), _reflected("Mul")
-    __truediv__, __rtruediv__ = _operator("Div"), _reflected("Div")
-    __matmul__, __lt__ = _operator("MatMul"), _operator("Less")
-
-    def __neg__(self) -> Tensor:
-        return self.apply("Neg")
-
-    def sum(self, axis: int) -> Tensor:
-        return self.apply("ReduceSum", [axis], keepdims=1)
-
-    def max(self, axis: int) -> Tensor:
-        return self._extreme("ReduceMax", axis)
-
-    def min(self, axis: int) -> Tensor:
-        return self._extreme("ReduceMin", axis)
-
-    def _extreme(self, operator: str, axis: int) -> Tensor:
-        # The axes of all reductions are inputs since the operator set 18.
-        if self.graph.opset < 18:
-            return self.apply(operator, axes=[axis], keepdims=1)
-        return self.apply(operator, [axis], keepdims=1)
-
-    def cumulated(self, axis: int, **attributes: int) -> Tensor:
-        """Cumulative sum along an axis."""
-        return self.apply("CumSum", axis, **attributes)
+    __add__, __radd__ = _function("Add"), _reflected("Add")
+    __sub__, __rsub__ = _function("Sub"), _reflected("Sub")
+    __mul__, __rmul__ = _function("Mul"), _reflected("Mul")
+    __truediv__, __rtruediv__ = _function("Div"), _reflected("Div")
+    __matmul__, __lt__, __neg__ = _function("MatMul"), _function("Less"), _function("Neg")
+    sum, max, min = _reduction("ReduceSum", 13), _reduction("ReduceMax", 18), _reduction("ReduceMin", 18)
 
     def slice(self, axis: int, start: int, stop: int) -> Tensor:
         """Elements from ``start`` up to, but not including, ``stop`` along an axis."""
@@ -109,14 +97,6 @@ class Tensor:
     def cast(self, to: int) -> Tensor:
         """The tensor as a type of ``onnx.TensorProto``."""
         return self.apply("Cast", to=to)
-
-    def reshaped(self, *shape: int) -> Tensor:
-        """The tensor in another shape: 0 keeps an axis, and -1 stands for the size that follows from the others."""
-        return self.apply("Reshape", list(shape))
-
-
-def _function(operator: str) -> Callable[..., Tensor]:
-    return lambda x, *others: x.apply(operator, *others)
 
 
 exp, log, sin, sqrt, absolute = map(_function, ("Exp", "Log", "Sin", "Sqrt", "Abs"))

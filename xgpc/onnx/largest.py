@@ -43,8 +43,8 @@ def _mesh(mean: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> tuple[Tenso
     middle = 0.5 * (right + left)
     distance = middle.with_axis(1) / CORE - mean.with_axis(2) / CORE
     scale = scale.with_axis(2)
-    density = (scale / maximum(distance * distance, scale * scale)).max(1).reshaped(0, MESH)
-    return mesh, concatenated([0.0 * low, (density * (right - left)).cumulated(1)], 1)
+    density = (scale / maximum(distance * distance, scale * scale)).max(1).apply("Squeeze", [1])
+    return mesh, concatenated([0.0 * low, (density * (right - left)).apply("CumSum", 1)], 1)
 
 
 def _edges(mesh: Tensor, panels: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ def _edges(mesh: Tensor, panels: Tensor) -> Tensor:
     # Mesh points that coincide after rounding have no panels between them.
     share = minimum(maximum((wanted - panels_left) / maximum(panels_right - panels_left, LEAST_DIVISOR), 0.0), 1.0)
     left, right = _ends(mesh, MESH)
-    return mesh.slice(1, 0, 1) + (share * (right - left).with_axis(1)).sum(2).reshaped(0, PANELS + 1)
+    return mesh.slice(1, 0, 1) + (share * (right - left).with_axis(1)).sum(2).apply("Squeeze", [2])
 
 
 def largest_probabilities(mean: Tensor, scale: Tensor, reach: tuple[Tensor, Tensor], terms: Terms) -> Tensor:
@@ -64,8 +64,8 @@ def largest_probabilities(mean: Tensor, scale: Tensor, reach: tuple[Tensor, Tens
     low, high = (mean - reach[0]).max(1), (mean + reach[1]).max(1)
     left, right = (end.with_axis(2) for end in _ends(_edges(*_mesh(mean, scale, low, high)), PANELS))
     half, count = 0.5 * (right - left), PANELS * len(NODES)
-    t = (0.5 * (right + left) + half * NODES).reshaped(0, 1, count)
+    t = (0.5 * (right + left) + half * NODES).apply("Reshape", [0, 1, count])
     log_cdf, hazard = terms(t - mean.with_axis(2), scale.with_axis(2))
-    log_mass = log((half * WEIGHTS).reshaped(0, 1, count)) + log_cdf.sum(1)
+    log_mass = log((half * WEIGHTS).apply("Reshape", [0, 1, count])) + log_cdf.sum(1)
     value = (hazard * exp(log_mass - log_mass.max(2))).sum(2).apply("Squeeze", [2])
     return value / value.sum(1)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from .._kernels import InducingKernel
-from ..approximations.base import CovarianceForm
+from ..approximations.base import KernelPosterior
 from ..kernels import factors
 from ..kernels.factors import Pairs
 from . import graph
@@ -51,15 +49,14 @@ def among(X: Tensor) -> Pairs:
     return Pairs(features, 0.0 * (total + total.transposed(0, 2, 1)))
 
 
-def covariances(core: InducingKernel, pairs: Pairs) -> Tensor:
-    """The kernel of pairs, without noise."""
-    return factors.covariances(core, pairs, lambda family: graph)
+def covariances(core: InducingKernel, pairs: Pairs, is_own: bool = False) -> Tensor:
+    """The kernel of pairs without noise; with noise for pairs of each row with itself."""
+    return factors.covariances(core, pairs, lambda family: graph, is_own)
 
 
 def variances(core: InducingKernel, X: Tensor) -> Tensor:
     """k(x, x) (rows, 1), including noise."""
-    own = Pairs(lambda j: (X.slice(1, j, j + 1),) * 2, 0.0 * X.sum(1))
-    return factors.covariances(core, own, lambda family: graph, is_own=True)
+    return covariances(core, Pairs(lambda j: (X.slice(1, j, j + 1),) * 2, 0.0 * X.sum(1)), is_own=True)
 
 
 def _squared_norms(K: Tensor, matrix: np.ndarray) -> Tensor:
@@ -68,18 +65,16 @@ def _squared_norms(K: Tensor, matrix: np.ndarray) -> Tensor:
     return (product * product).sum(1)
 
 
-def marginals(forms: Sequence[CovarianceForm], X: Tensor) -> tuple[Tensor, Tensor]:
+def marginals(q: KernelPosterior, X: Tensor) -> tuple[Tensor, Tensor]:
     """Means and variances (rows, C) of the latent functions; functions that share a kernel or a matrix share nodes."""
-    kernels: dict[int, tuple[Tensor, Tensor]] = {}
-    residuals: dict[int, Tensor] = {}
     means, spread = [], []
-    for core, weights, explained, added in forms:
-        if id(core) not in kernels:
-            kernels[id(core)] = covariances(core, ToPoints(X, core.inducing_points)), variances(core, X)
-        K, prior = kernels[id(core)]
-        if id(explained) not in residuals:
-            residuals[id(explained)] = maximum(prior - _squared_norms(K, explained), 0.0)
-        means.append(K @ weights[:, None])
-        variance = residuals[id(explained)]
-        spread.append(variance + _squared_norms(K, added) if len(added) else variance)
+    for group, forms in q.forms_by_group:
+        K, prior = covariances(group.core, ToPoints(X, group.Z)), variances(group.core, X)
+        residuals: dict[int, Tensor] = {}
+        for _, weights, explained, added in forms:
+            if id(explained) not in residuals:
+                residuals[id(explained)] = maximum(prior - _squared_norms(K, explained), 0.0)
+            means.append(K @ weights[:, None])
+            variance = residuals[id(explained)]
+            spread.append(variance + _squared_norms(K, added) if len(added) else variance)
     return concatenated(means, 1), concatenated(spread, 1)

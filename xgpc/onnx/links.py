@@ -162,7 +162,7 @@ def logistic_softmax(latent: Latent) -> Tensor:
     log_sigma = minimum(f, 0.0) - log(1.0 + exp(-absolute(f)))
     top = log_sigma.max(1)
     sigma = exp(log_sigma - top)
-    others = sigma.cumulated(1, exclusive=1) + sigma.cumulated(1, exclusive=1, reverse=1)
+    others = sigma.apply("CumSum", 1, exclusive=1) + sigma.apply("CumSum", 1, exclusive=1, reverse=1)
     # A maximum, because onnxruntime drops the addition of a number that is zero in single precision.
     log_others = top + log(maximum(others, LEAST_DIVISOR))
     factor = 1.0 / (1.0 + exp(log_others))

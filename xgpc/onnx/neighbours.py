@@ -45,17 +45,17 @@ def marginals_by_neighbours(q: LocalPosterior, X: Tensor) -> tuple[Tensor, Tenso
             f"The model predicts with the nearest of {n} training rows, and an ONNX model, which compares a row with "
             f"all of them, may have {EXACT_ROWS} at most: fit to fewer rows, or with n_neighbors=0."
         )
-    core, whitened, graph, index = q.prior.core, q.whitened_rows, X.graph, _nearest(q, X)
+    core, whitened, constant, index = q.prior.core, q.whitened_rows, X.graph.constant, _nearest(q, X)
 
     def of_nearest(values: np.ndarray, axis: int = 0) -> Tensor:
-        return graph.apply("Gather", values, index, axis=axis)
+        return constant(values).apply("Gather", index, axis=axis)
 
     a, a_near = covariances(core, ToPoints(X, core.inducing_points)) @ q.prior.Linv.T.copy(), of_nearest(whitened.a)
     # The row comes after its neighbours.
     a_all = concatenated([a_near, a.with_axis(1)], 1)
     K = covariances(core, among(concatenated([of_nearest(q.X.astype(np.float64)), X.with_axis(1)], 1)))
     D = (K - a_all @ a_all.transposed(0, 2, 1)).slice(1, 0, k)
-    D_near = where(graph.constant(np.eye(k) > 0.0), of_nearest(whitened.residual).with_axis(2), D.slice(2, 0, k))
+    D_near = where(constant(np.eye(k) > 0.0), of_nearest(whitened.residual).with_axis(2), D.slice(2, 0, k))
     own = maximum(variances(core, X) - (a * a).sum(1), 0.0)
     # Of all latent functions: (C, rows, k, 1).
     roots = np.sqrt(np.maximum(q.precision, LEAST_DIVISOR))
@@ -65,9 +65,6 @@ def marginals_by_neighbours(q: LocalPosterior, X: Tensor) -> tuple[Tensor, Tenso
     b = a - ((root * t).transposed(0, 1, 3, 2) @ a_near).apply("Squeeze", [2])
     shift, explained = ((values * t).sum(2).apply("Squeeze", [3]) for values in (target, s))
     mean, variance = b @ q.w[..., None] + shift, maximum(own - explained, 0.0) + ((b @ q.V) * b).sum(2)
-    return _by_rows(mean), q.variance_scale * _by_rows(variance)
-
-
-def _by_rows(values: Tensor) -> Tensor:
-    """Values (C, rows, 1) as (rows, C)."""
-    return values.apply("Squeeze", [2]).transposed(1, 0)
+    # From (C, rows, 1) to (rows, C).
+    mean, variance = (values.apply("Squeeze", [2]).transposed(1, 0) for values in (mean, variance))
+    return mean, q.variance_scale * variance

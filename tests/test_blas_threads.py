@@ -27,7 +27,7 @@ from xgpc._threads import BlasLimit, Numerics
 from xgpc.rows import blas
 from xgpc.rows.batches import read_ahead
 from xgpc.rows.blas import single_threaded_blas
-from xgpc.rows.executor import Threads
+from xgpc.rows.executor import Executor
 from xgpc.rows.source import ArraySource
 
 # Large enough that BLAS would take threads of its own: without the limit every model has other bits with 4 threads
@@ -133,7 +133,7 @@ def test_overlapping_users_leave_the_limits_as_they_were(two_threads):
 def test_a_pass_outside_the_executors_context_leaves_the_limits_as_they_were(two_threads):
     """A pass that fails, too; within one, BLAS has one thread."""
     before = threads_of_blas()
-    source, executor, state = ArraySource(np.zeros((3000, 1))), Threads(1), SimpleNamespace(work=1.0)
+    source, executor, state = ArraySource(np.zeros((3000, 1))), Executor(1), SimpleNamespace(work=1.0)
     assert set(executor.reduce(lambda block, state: [max(threads_of_blas())], source, state)) == {1}
     assert threads_of_blas() == before
     with pytest.raises(ZeroDivisionError):
@@ -204,7 +204,7 @@ def test_threads_have_ended_where_an_interrupt_leaves_though_the_wait_for_them_i
         if kind == "reader":
             list(read_ahead(lambda: map(work, [0])))
         else:
-            with Threads(2) as executor:
+            with Executor(2) as executor:
                 executor.each(lambda item: work(item) if item else item, [0, 1])
 
     before = signal.signal(signal.SIGINT, interrupt)
@@ -295,7 +295,7 @@ def test_a_pass_that_fails_leaves_no_thread_at_work(tuned):
         assert begun.wait(60)
         return 1 / 0
 
-    with Threads(2) as executor:
+    with Executor(2) as executor:
         with pytest.raises(ZeroDivisionError):
             executor.reduce(fail_beside_another, source, state)
         left.set()

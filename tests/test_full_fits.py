@@ -8,7 +8,7 @@ from sklearn.datasets import load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
 from support.dense import SMOOTH, assert_near, classifier, fixed_point, gibbs_mackay, labelled
 from support.fits import quietly
-from support.internals import Threads
+from support.internals import Executor
 from support.reference import moons
 
 from xgpc import GPClassifier
@@ -91,8 +91,8 @@ def test_no_bit_depends_on_the_number_of_threads(likelihood, bound, share, monke
     alone = quietly(clone(model), X, y)
     tuned(parallel_work=0, block_rows=16, tile_rows=7)
     results, started = [], []
-    submit = Threads.submit
-    monkeypatch.setattr(Threads, "submit", lambda self, *task: started.append(self.n_threads) or submit(self, *task))
+    submit = Executor.submit
+    monkeypatch.setattr(Executor, "submit", lambda self, *task: started.append(self.n_threads) or submit(self, *task))
     for n_jobs in (1, 2, 3):
         results.append(outcome(quietly(clone(model).set_params(n_jobs=n_jobs), X, y), X[:40] + 0.1))
     assert set(started) == {2, 3}

@@ -12,11 +12,11 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from support.dense import KERNELS, SOME_KERNELS, derivative, kernel_trees, magnitude, points_apart
 from support.internals import (
     BLOCK_ROWS,
+    Executor,
     Groups,
     KernelSpec,
     MiniBatches,
     SparsePrior,
-    Threads,
     carry_over,
     grouped,
     update,
@@ -233,7 +233,7 @@ def steps(rows, q, site, moving, batches, schedule=RESTING):
     """Steps on batches of row numbers: the loop after them."""
     order = np.concatenate(batches).astype(np.intp)
     loop = MiniBatches(q, len(batches[0]), rows.source, schedule, moving)
-    loop.run(q, rows.source.sample(order), site, Threads(1))
+    loop.run(q, rows.source.sample(order), site, Executor(1))
     return loop
 
 

@@ -9,9 +9,9 @@ from support.internals import (
     BLOCK_ROWS,
     MEASURED,
     Cache,
+    Executor,
     History,
     MiniBatches,
-    Threads,
     coupled_end,
     fit_bytes,
     grouped,
@@ -194,7 +194,7 @@ def test_mini_batch_steps_are_equation_12(likelihood, bound, share, weighted):
     rows = problem.random.permutation(60).astype(np.intp)
     source = problem.training().source
     loop = MiniBatches(q, 20, source, (SCHEDULES["constant"], 0.5, 0.0))
-    loop.run(q, source.sample(rows), site, Threads(1))
+    loop.run(q, source.sample(rows), site, Executor(1))
     for batch in rows.reshape(3, 20):
         a, covariance = A[:, batch], np.linalg.inv(P)
         mean = np.einsum("cij,cjk,ck->ci", a, covariance, h)

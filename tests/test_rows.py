@@ -15,12 +15,12 @@ from support.internals import (
     BLOCK_ROWS,
     ArraySource,
     Cache,
+    Executor,
     FullPrior,
     History,
     KernelSpec,
     LinearPrior,
     SparsePrior,
-    Threads,
     Training,
     coordinate_ascent,
     correction,
@@ -97,7 +97,7 @@ def arrays_of(record):
 def calls(kind):
     """Every statistic, with a state."""
     source, prior, site, n_latents = problem(kind)
-    with Threads() as executor:
+    with Executor() as executor:
         training = Training(source, executor, n_latents)
         first = start(training, prior, site)
         q = coordinate_ascent(training, first, site, tol=0.0, max_iter=2, history=History()).point.q
@@ -146,7 +146,7 @@ def test_a_pickled_state_lacks_the_two_matrices_that_no_pass_reads():
 
 @pytest.fixture(scope="module")
 def executors():
-    with Threads(1) as one, Threads(3) as three, Processes(2) as processes:
+    with Executor(1) as one, Executor(3) as three, Processes(2) as processes:
         yield one, three, processes, Forgetful()
 
 
@@ -173,7 +173,7 @@ class Free:
 
 def test_a_failing_block_fails_the_pass_and_leaves_the_executor_to_use():
     source = ArraySource(np.zeros((5 * BLOCK_ROWS, 1)))
-    with Threads(2) as executor:
+    with Executor(2) as executor:
         with pytest.raises(ZeroDivisionError):
             executor.reduce(failing, source, Free())
         assert executor.reduce(count, source, Free()) == 5 * BLOCK_ROWS
@@ -195,7 +195,7 @@ def test_a_file_read_block_by_block_teaches_what_rows_in_memory_do(tmp_path):
     _, prior, site, _ = problem("sparse")
     bits = []
     for source in (ArraySource(X, y), FileSource(tmp_path / "X.npy", tmp_path / "y.npy")):
-        with Threads(2) as executor:
+        with Executor(2) as executor:
             training = Training(source, executor)
             point = profile(training, prior.at_prior(), site, options(1e-4, 5, learn_inducing=True)).point
             q, *_ = mini_batch_ascent(training, point.q, site, options(1e-3, 2, batch_size=50))
@@ -228,7 +228,7 @@ def test_each_has_the_values_in_order_and_one_thread_of_blas(n_jobs):
         assert blas_threads() <= {1}
         return x**2
 
-    with Threads(n_jobs) as executor:
+    with Executor(n_jobs) as executor:
         assert executor.each(square, range(50)) == [x**2 for x in range(50)]
         assert executor.each(square, []) == []
 
@@ -238,7 +238,7 @@ def test_each_raises_what_the_function_raises(n_jobs):
     def fail(x):
         raise ValueError(f"of {x}")
 
-    with Threads(n_jobs) as executor, pytest.raises(ValueError, match="of 0"):
+    with Executor(n_jobs) as executor, pytest.raises(ValueError, match="of 0"):
         executor.each(fail, range(20))
 
 

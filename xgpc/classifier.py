@@ -22,7 +22,7 @@ from .learning.pipeline import add_rows, learn_and_infer
 from .predict import PosteriorClassifier
 from .rows.blas import single_threaded_blas
 from .rows.clock import Clock
-from .rows.executor import Threads
+from .rows.executor import Executor
 from .steps import new_run, previous_fit, publish, rows_in_batches, rows_in_memory
 from .streaming import check_stream, drift_of, further_rows, stream_rows
 
@@ -423,7 +423,7 @@ class GPClassifier(PosteriorClassifier):
             self._stream_rows = stream_rows(*self._fit(first_batch))
             return
         counts, n_seen, factor, q = self.class_count_, self.n_samples_seen_, float(forgetting_factor), self.posterior_
-        with single_threaded_blas(), Threads(config.n_jobs, self._clock()) as pool, new_run(config, pool) as run:
+        with single_threaded_blas(), Executor(config.n_jobs, self._clock()) as pool, new_run(config, pool) as run:
             further = further_rows(self, config, run, X, y, sample_weight, classes, factor)
             drift = drift_of(self, further.batch)
             result = add_rows(further, q, self._evidence, factor, int(n_new_inducing))
@@ -469,7 +469,7 @@ class GPClassifier(PosteriorClassifier):
         self._fit(lambda config, run: rows_in_batches(self, config, run, source, classes))
 
     def _fit(
-        self, checked_rows: Callable[[FitConfig, Run], Fit], threads: type[Threads] = Threads
+        self, checked_rows: Callable[[FitConfig, Run], Fit], threads: type[Executor] = Executor
     ) -> tuple[Fit, Posterior]:
         """Learn from rows, which are checked first, and set the fitted attributes."""
         config = FitConfig.of(self)

@@ -19,10 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from .classifier import GPClassifier
 from .data.checks import checked_labels, checked_weights
-from .data.partitions import OverPartitions
+from .data.partitions import OverPartitions, in_partition
 from .estimator import all_or_nothing
 from .names import MatrixLike
-from .rows.partitions import in_partition
 from .status import warn_user
 from .steps import rows_in_batches
 
@@ -59,7 +58,7 @@ def _apply(packed: tuple[Callable[..., object], object], each: object, *batch: M
 
 
 class DaskPartitions:
-    """Partitions of dask collections; see ``xgpc.rows.partitions.Partitions``.
+    """Partitions of dask collections; see ``xgpc.data.partitions.Partitions``.
 
     Each task consists of the partition's own graph and of values, so that it can run on any worker, and run again.
 

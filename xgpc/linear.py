@@ -26,7 +26,7 @@ from .names import ClassWeight, LearningRate, LinearBoundName, LinearLikelihoodN
 from .ranges import largest_size
 from .rows.blas import single_threaded_blas
 from .rows.block import BLOCK_ROWS
-from .rows.executor import Threads, on_threads
+from .rows.executor import Executor, on_threads
 from .rows.source import ArraySource
 from .status import Status, warn_user
 
@@ -152,7 +152,7 @@ class BayesianLinearClassifier(LatentClassifier):
         status = Status() if self.verbose else None
         with (
             single_threaded_blas(),
-            Threads(self.n_jobs) as executor,
+            Executor(self.n_jobs) as executor,
             Run(executor, status, random_state=self.random_state) as run,
         ):
             history = run.history

@@ -42,7 +42,7 @@ from .learning.inducing import inducing_points
 from .learning.optimizer import profile
 from .likelihoods import LikelihoodBound, record_of
 from .rows.blas import single_threaded_blas
-from .rows.executor import Threads
+from .rows.executor import Executor
 from .rows.source import ArraySource
 from .status import warn_user
 
@@ -148,7 +148,7 @@ class GPPreference(ColumnsOfFit):
         spec = KernelSpec(kernel, items.shape[1])
         Z = inducing_points(sample, "kmeans", self.n_inducing, random_state, spec)
         scales = LengthScalePrior(DEFAULT_SPREAD, sample.scale, DEFAULT_LEVEL) if is_default else NO_PRIOR
-        with single_threaded_blas(), Threads(self.n_jobs) as executor:
+        with single_threaded_blas(), Executor(self.n_jobs) as executor:
             training = Training(ArraySource(pairs, np.ones(len(pairs)), weight), executor)
             options = Options(float(self.tol), int(self.max_iter), history, random_state, length_scale_prior=scales)
             q, site, self.n_iter_, problem = PairPrior.build(spec, Z).at_prior(), record.site(), 1, None

@@ -13,7 +13,7 @@ from .config import FitConfig, check_batches, check_streamed, checked_mean, chec
 from .data.checks import checked_classes, checked_groups, has_counts, kind_of, listed, weights_of_classes
 from .data.encoding import PLAIN
 from .data.moments import mean_and_spread
-from .data.partitions import survey_partitions
+from .data.partitions import Partitions, survey_partitions
 from .data.survey import Streamed, Survey, seed_of_keys, survey
 from .data.table import Table, note_of_index
 from .data.training import Columns, TrainingData, training_data, transformed
@@ -30,7 +30,6 @@ from .predict import PosteriorClassifier
 from .rows.batches import Rows
 from .rows.columnar import ArrowRows
 from .rows.executor import Executor
-from .rows.partitions import Partitions
 from .rows.source import NONE, ArraySource
 from .status import Status, warn_user
 
@@ -103,7 +102,7 @@ def rows_in_batches(
     if is_sample:
         n_sample = len(sample.X)
         run.history.tell(decision=f"{read.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")
-    data = TrainingData(sample, read.classes, read.n_each, read.columns, NONE, order)
+    data = TrainingData(sample, read.classes, read.counts[1], read.columns, NONE, order)
     return _fit(config, run, data, _columns_before(model, config), all_rows=(read, stream) if is_sample else None)
 
 
@@ -127,7 +126,7 @@ def _fit(
         warn_user(note)
     check_optimizer(config.optimizer, record)
     noise = checked_noise(config.label_noise, record)
-    class_totals = np.bincount(rows.y, rows.weight, len(classes)) if all_rows is None else all_rows[0].totals
+    class_totals = np.bincount(rows.y, rows.weight, len(classes)) if all_rows is None else all_rows[0].counts[2]
     prior_mean = prior_mean_of(config, record, class_totals)
     labels = record.site_labels(np.arange(len(classes)))
     X, encoding = rows.X, columns.encoding

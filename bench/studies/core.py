@@ -43,7 +43,7 @@ from xgpc.inference.sweeps import start_sites
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.held_out_score import HeldOutScore
 from xgpc.likelihoods import record_of
-from xgpc.rows.executor import Threads
+from xgpc.rows.executor import Executor
 from xgpc.rows.neighbours import Neighbours
 from xgpc.rows.source import ArraySource
 
@@ -161,7 +161,7 @@ def sweeps(n, k, m, d, profile, repeats):
     X, labels = problem(2 * n, d=d)
     X, y, scales = X.astype(float), 2.0 * labels - 1.0, np.full(d, 3.0)
     kernel = 4.0 * (RBF(scales) if profile == "RBF" else Matern(scales, nu=1.5))
-    executor, site = Threads(1), record_of("logit", "exact").site()
+    executor, site = Executor(1), record_of("logit", "exact").site()
     prior = SparsePrior.build(KernelSpec(kernel, d), X[:m].copy())
     support, held_out = ArraySource(X[:n], y[:n]), ArraySource(X[n:], y[n:])
     near = Neighbours(X[:n], metric(prior.core))

@@ -19,6 +19,7 @@ class Processes(Executor):
     """A pool of processes: function, block and state go there as bytes, and the record comes back."""
 
     def __init__(self, n_processes):
+        super().__init__(1)
         self._pool = ProcessPoolExecutor(n_processes, mp_context=get_context("spawn"), initializer=_with_one_thread)
 
     def __enter__(self):

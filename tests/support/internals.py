@@ -44,6 +44,6 @@ from xgpc.learning.scores import LEAST_GAIN, Scores, accept
 from xgpc.likelihoods.curvature import LEAST_COMPLEMENT
 from xgpc.rows.block import BLOCK_ROWS, Block, Cache
 from xgpc.rows.coinciding import Distinct
-from xgpc.rows.executor import Executor, Threads
+from xgpc.rows.executor import Executor
 from xgpc.rows.neighbours import Metric, Neighbours
 from xgpc.rows.source import ArraySource

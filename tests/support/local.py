@@ -14,6 +14,7 @@ from xgpc.likelihoods import record_of
 
 from .internals import (
     ArraySource,
+    Executor,
     HeldOutScore,
     KernelSpec,
     Local,
@@ -22,7 +23,6 @@ from .internals import (
     Neighbours,
     SparsePrior,
     Sweep,
-    Threads,
     converged_sites,
     in_order,
     local_rows,
@@ -62,7 +62,7 @@ class Problem:
         n, d = self.X.shape
         two = np.where(np.sin(3.0 * self.X[:, 0]) + 0.5 * rng.normal(size=n) > 0.0, 1.0, -1.0)
         self.y = (three_classes(self.X) if name == "softmax" else two) if y is None else y
-        self.kernel, self.n_neighbors, self.executor = kernel, k, Threads(1)
+        self.kernel, self.n_neighbors, self.executor = kernel, k, Executor(1)
         self.site = record_of(name, "exact").site(3 if name == "softmax" else 2)
         self.prior = SparsePrior.build(KernelSpec(kernel, d), rng.normal(size=(m, d)) if Z is None else Z)
         self.weight = np.empty(0) if weight is None else weight

@@ -6,10 +6,10 @@ from .internals import (
     LEAST_COMPLEMENT,
     ArraySource,
     Coordinates,
+    Executor,
     History,
     Options,
     SparsePrior,
-    Threads,
     Training,
     coordinate_ascent,
     grouped,
@@ -21,7 +21,7 @@ from .internals import (
 def training(X, y, weight=None, n_latents=1, n_jobs=None, **options):
     """Rows in memory and threads over them, which live as long as the result."""
     source = ArraySource(X, y, np.empty(0) if weight is None else weight, **options)
-    return Training(source, Threads(n_jobs), n_latents)
+    return Training(source, Executor(n_jobs), n_latents)
 
 
 def sites_of(rows, q, site):

@@ -31,7 +31,7 @@ from scipy.linalg import lapack
 from .._kernels import InducingKernel
 from ..kernels.spec import KernelSpec
 from ..rows.blas import single_threaded_blas
-from ..rows.executor import Threads, parts_of
+from ..rows.executor import Executor, parts_of
 from .base import KernelPosterior
 from .local import Posterior
 
@@ -173,7 +173,7 @@ def pathwise_draws(
     def fill(paths: Paths, drawn: np.ndarray, part: slice) -> None:
         drawn[part] = paths(X[part]).T
 
-    with single_threaded_blas(), Threads(n_jobs) as executor:
+    with single_threaded_blas(), Executor(n_jobs) as executor:
         for c, draws, paths in drawn_paths(q, n_draws, random):
             executor.each(partial(fill, paths, values[c, :, draws]), parts_of(len(X)))
     for value, prior in zip(values, q.groups, strict=True):

@@ -19,7 +19,7 @@ from .. import _engine, _kernels, _local
 from ..ranges import LARGEST_TO_SQUARE, LEAST_DIVISOR, small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.coinciding import Places
-from ..rows.executor import PART_ROWS, Executor, Threads, on_threads, parts_for, parts_of
+from ..rows.executor import PART_ROWS, Executor, on_threads, parts_for, parts_of
 from ..rows.neighbours import Neighbours
 from ..rows.source import class_codes
 from .base import ColumnOf, KernelPosterior, Value, kernel_sums
@@ -92,7 +92,7 @@ class LocalPosterior(Value):
 
     @cached_property
     def whitened_rows(self) -> LocalRows:
-        return local_rows(Executor(), self.prior, self.X)
+        return local_rows(Executor(1), self.prior, self.X)
 
     @cached_property
     def predictor(self) -> _local.Predictor:
@@ -111,7 +111,7 @@ class LocalPosterior(Value):
 
     def at(self, X: np.ndarray, n_earlier: np.ndarray | None = None) -> Neighbourhoods:
         """Rows of X (r, d), and their neighbours."""
-        index, rows = self.neighbours.of(X, self.n_neighbors), local_rows(Executor(), self.prior, X)
+        index, rows = self.neighbours.of(X, self.n_neighbors), local_rows(Executor(1), self.prior, X)
         sites = self.precision, self.linear
         return Neighbourhoods(self.prior.core, self.whitened_rows, rows, sites, index, n_earlier)
 
@@ -165,7 +165,7 @@ class LocalPosterior(Value):
     ) -> tuple[Neighbourhoods, Conditional, np.ndarray, np.ndarray, np.ndarray, list[csr_array]]:
         """The rows of X (r, d), and their conditionals; numbers and features of all training rows that are neighbours
         of any; which of these each row has (r, k); and their weights, as C sparse matrices."""
-        with single_threaded_blas(), Threads(n_jobs) as executor:
+        with single_threaded_blas(), Executor(n_jobs) as executor:
             local = self.at(X)
             conditional = local.empty(len(X), with_gamma=True)
             executor.each(lambda rows: local.condition(rows.start, rows.stop, [conditional]), parts_of(len(X)))

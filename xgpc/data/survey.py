@@ -191,12 +191,12 @@ class Summary:
     tally: dict[object, np.ndarray]
 
     @classmethod
-    def of(cls, batch: MatrixLike, allowed: np.ndarray | None) -> tuple[Summary, Rows] | None:
-        """Check a batch; return its summary, and the rows with label numbers as y, or None if there are none."""
-        checked = training_batch(batch)
-        if checked is None:
-            return None
-        columns, (X, y, weight) = checked
+    def of(cls, batch: MatrixLike, allowed: np.ndarray | None) -> tuple[Summary | None, Rows]:
+        """Check a batch; return its summary, None without rows, and the rows with label numbers as y."""
+        columns, rows = training_batch(batch)
+        if columns is None:
+            return None, rows
+        X, y, weight = rows
         if allowed is not None:
             class_numbers(y, allowed)
         labels, first, inverse = np.unique(y, return_index=True, return_inverse=True)
@@ -234,8 +234,7 @@ class Survey:
     ----------
     classes : (C,) labels
     order : (C,) the classes' numbers in the order of their first rows
-    n_each, totals : (C,) numbers of the classes' rows of positive weight, and total weights
-    n_rows : number of all rows
+    counts : (3, C) numbers of the classes' rows, and of those of positive weight, and total weights
     labels : (C,) y of the rows of each class: class numbers, or site labels
     encoding : limits and warps of the features
     """
@@ -244,9 +243,7 @@ class Survey:
     dtype: np.dtype
     classes: np.ndarray
     order: np.ndarray
-    n_each: np.ndarray
-    totals: np.ndarray
-    n_rows: int
+    counts: np.ndarray
     labels: np.ndarray
     encoding: Encoding = PLAIN
 
@@ -263,18 +260,26 @@ class Survey:
             raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")
         counts, labels = summary.counts[:, order], np.arange(len(classes))
         check_classes_present(classes[counts[2] > 0.0])
-        n_rows = int(np.sum(counts[0]))
-        return cls(summary.columns, summary.dtype, classes, order, counts[1], counts[2], n_rows, labels)
+        return cls(summary.columns, summary.dtype, classes, order, counts, labels)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of all rows."""
+        return int(np.sum(self.counts[0]))
+
+    @property
+    def sizes(self) -> tuple[int, int, float]:
+        """Number and features of the rows of positive weight, and the sum of their weights."""
+        return int(np.sum(self.counts[1])), self.columns.n_features, float(np.sum(self.counts[2]))
 
     def rows(self, batch: MatrixLike) -> tuple[np.ndarray, Rows]:
         """Return which rows (r,) of a batch that was read before have a positive weight, and these rows.
 
         A bad batch raises ValueError, and columns or labels that the source did not have before.
         """
-        checked = training_batch(batch)
-        if checked is None:
+        columns, rows = training_batch(batch)
+        if columns is None:
             return np.empty(0, dtype=bool), Rows(np.empty((0, self.columns.n_features), self.dtype), NONE, NONE)
-        columns, rows = checked
         columns.check_same(self.columns)
         codes = class_numbers(rows.y, self.classes, " The source must give the same rows each time it is read.")
         keep, X = rows.weight > 0.0, self.encoding.transform(rows.X.astype(self.dtype, copy=False))
@@ -307,10 +312,9 @@ def survey(
 
     def rows_of(batch: MatrixLike) -> Rows:
         nonlocal summary
-        counted = Summary.of(batch, allowed)
-        if counted is None:
-            return Rows(np.empty((0, 0)), np.empty(0, np.intp), NONE)
-        batch_summary, rows = counted
+        batch_summary, rows = Summary.of(batch, allowed)
+        if batch_summary is None:
+            return rows
         summary = batch_summary if summary is None else summary + batch_summary
         numbers = {label: number for number, label in enumerate(summary.tally)}
         numbers_here = np.array([numbers[label] for label in batch_summary.tally])
@@ -350,5 +354,4 @@ def streamed(source: object, surveyed: Survey) -> BatchSource:
             later = f"{'more' if n_rows > surveyed.n_rows else n_rows} later. {HOW_TO_READ_AGAIN}."
             raise ValueError(f"The source had {surveyed.n_rows} rows when it was first read, and {later}")
 
-    n_given, total = int(np.sum(surveyed.n_each)), float(np.sum(surveyed.totals))
-    return BatchSource(read, n_given, surveyed.columns.n_features, total)
+    return BatchSource(read, *surveyed.sizes)

@@ -248,8 +248,8 @@ def _numbers(model: BaseEstimator, table: Table, fitted: Columns | None) -> Matr
         raise BadRow(f"X has text: {text}. Correct it; {cure}.", row) from error
 
 
-def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
-    """Check a batch (X, y) or (X, y, sample_weight) of numbers by itself; return None if it has no rows.
+def training_batch(batch: MatrixLike) -> tuple[Columns | None, Rows]:
+    """Check a batch (X, y) or (X, y, sample_weight) of numbers by itself; its columns are None if it has no rows.
 
     Each row has a weight. Sparse rows become dense. Errors name the first bad row.
     """
@@ -262,7 +262,7 @@ def training_batch(batch: MatrixLike) -> tuple[Columns, Rows] | None:
         )
     X, y, weight = (*parts, None)[:3]
     if np.shape(y)[:1] == (0,) and np.shape(X)[:1] == (0,):
-        return None
+        return None, Rows(np.empty((0, 0)), np.empty(0, np.intp), NONE)
     table = Table.of(X)
     columns = table.columns() if table.is_frame else []
     if with_levels := [column for column in columns if column.levels is not None]:

@@ -24,7 +24,7 @@ from ..likelihoods import other_site
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
-from ..rows.executor import Threads, parts_of
+from ..rows.executor import Executor, parts_of
 from ..rows.source import ArraySource
 from ..statistics import SitesAtPosterior, Sums, log_likelihood
 from ..status import warn_user
@@ -93,7 +93,7 @@ def fit_without_neighbors(
     q: LocalPosterior, site: Site, tol: float, max_iter: int, n_jobs: int | None
 ) -> tuple[KernelPosterior, Evidence]:
     """The sparse posterior of the rows of a model with neighbours, under its kernel, and the evidence."""
-    with single_threaded_blas(), Threads(n_jobs) as executor:
+    with single_threaded_blas(), Executor(n_jobs) as executor:
         training = Training(ArraySource(q.X, q.y, q.weight), executor, q.n_latents)
         start = starting_posterior(training, None, q.prior, site)
         point: Point[KernelPosterior] = coordinate_ascent(training, start, site, tol=tol, max_iter=max_iter).point

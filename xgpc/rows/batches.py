@@ -69,7 +69,7 @@ def joined_rows(parts: Sequence[Rows]) -> Rows:
 
 
 class BatchSource:
-    """A ``RowSource`` that is read anew in every pass, and the sequence of its blocks.
+    """A ``RowSource`` that is read anew in every pass.
 
     It takes memory for two batches and the blocks at work, and keeps no caches.
 
@@ -83,20 +83,17 @@ class BatchSource:
     def __init__(self, read: Callable[[], Iterator[Rows]], n_rows: int, n_features: int, total_weight: float):
         self.read, self.n_rows, self.n_features, self.total_weight = read, n_rows, n_features, total_weight
 
-    def __iter__(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[Block]:
         start = 0
         with closing(read_ahead(self.read)) as batches:
             for rows in in_blocks(batches):
                 yield Block(start, *rows, cache_bytes=0)
                 start += len(rows.X)
 
-    def blocks(self) -> BatchSource:
-        return self
-
     def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
         numbers, order = np.unique(rows, return_inverse=True)
         parts = []
-        for block in self:
+        for block in self.blocks():
             first, end = np.searchsorted(numbers, [block.start, block.start + len(block)])
             parts.append(Rows(block.X, block.y, block.weight).part(numbers[first:end] - block.start))
         return ArraySource(*joined_rows(parts)).sample(order, scale)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import cached_property
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -46,21 +45,35 @@ Each = Callable[[Callable[[Item], Result], Sequence[Item]], list[Result]]
 Function = Callable[[Block, Any], Result]
 
 
-class Executor:
-    """Applies pure functions at module level to the blocks of a source, in the calling thread."""
+class Executor(Pool):
+    """Applies functions to blocks of rows, or to parts of arrays, with threads that end with the context.
 
-    n_threads: int = 1  # threads of this process that other work, such as a search, may use
+    ``n_jobs`` is as in scikit-learn: None means one unless in a ``joblib.parallel_config`` context, -1 all cores. The
+    end of the ``clock`` may end a pass.
+    """
 
-    @cached_property
-    def clock(self) -> Clock:
-        """The time, whose end may end a pass; without a limit unless one is set."""
-        return Clock()
+    def __init__(self, n_jobs: int | None = None, clock: Clock | None = None):
+        super().__init__(max(1, effective_n_jobs(n_jobs)))
+        self.clock = clock or Clock()
 
     def records(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result]:
         """Records of ``function(block, state)`` in the order of the blocks, or sums of consecutive records."""
         with closed_at_end(iter(source.blocks())) as blocks:
-            for block in blocks:
-                yield function(block, state)
+            if self.n_threads == 1 or is_small(source.n_rows, state):
+                yield from (function(block, state) for block in blocks)
+                return
+            group = max(1, min(GROUP, int(GROUP_WORK / state.work)))
+            # A task has several blocks if these have little work.
+            size = max(1, min(group, int(0.5 * MIN_PARALLEL_WORK / (BLOCK_ROWS * state.work))))
+
+            def apply(task: list[Block]) -> list[Result]:
+                return [function(block, state) for block in task]
+
+            tasks = iter(lambda: list(islice(blocks, size)), [])
+            # Later passes use the same blocks, so no thread may still work on them when this pass ends.
+            with closing(self.in_order(apply, tasks, group // size)) as records:
+                for results in records:
+                    yield from results
 
     def reduce(self, function: Function[Result], source: RowSource, state: State) -> Result:
         """Sum of the records, added in the order of the blocks, to the first one in place if that is possible."""
@@ -87,14 +100,12 @@ class Executor:
 
     def fold(self, function: Callable[[Item], Result], items: Sequence[Item], use: Callable[[Result], object]) -> None:
         """Call ``use`` in the calling thread with the values of a function at each item, in order."""
+        is_alone = self.n_threads == 1 or len(items) < 2
         self.clock.check()
         with single_threaded_blas():
-            for value in self._map(function, items):
+            for value in map(function, items) if is_alone else self.in_order(function, items, GROUP):
                 use(value)
         self.clock.report()
-
-    def _map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-        return map(function, items)
 
 
 @contextmanager
@@ -125,47 +136,13 @@ def parts_for(n_rows: int, n_classes: int) -> list[slice]:
     return parts_of(n_rows, max(LEAST_ROWS, PART_ROWS // n_classes))
 
 
-class Threads(Pool, Executor):
-    """Threads of this process, which end with the context.
-
-    ``n_jobs`` is as in scikit-learn: None means one unless in a ``joblib.parallel_config`` context, -1 all cores.
-    """
-
-    def __init__(self, n_jobs: int | None = None, clock: Clock | None = None):
-        super().__init__(max(1, effective_n_jobs(n_jobs)))
-        self.clock = clock or Clock()
-
-    def _map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-        is_alone = self.n_threads == 1 or len(items) < 2
-        return map(function, items) if is_alone else self.in_order(function, items, GROUP)
-
-    def records(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result]:
-        is_alone = self.n_threads == 1 or is_small(source.n_rows, state)
-        return (super().records if is_alone else self._parallel)(function, source, state)
-
-    def _parallel(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result]:
-        group = max(1, min(GROUP, int(GROUP_WORK / state.work)))
-        # A task has several blocks if these have little work.
-        size = max(1, min(group, int(0.5 * MIN_PARALLEL_WORK / (BLOCK_ROWS * state.work))))
-
-        def apply(task: list[Block]) -> list[Result]:
-            return [function(block, state) for block in task]
-
-        with closed_at_end(iter(source.blocks())) as blocks:
-            tasks = iter(lambda: list(islice(blocks, size)), [])
-            # Later passes use the same blocks, so no thread may still work on them when this pass ends.
-            with closing(self.in_order(apply, tasks, group // size)) as records:
-                for results in records:
-                    yield from results
-
-
 def on_threads(n_jobs: int | None) -> Each[Any, Any]:
     """``Executor.each`` with its own threads, which end with each call; a single item needs none."""
 
     def each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         if len(items) < 2:
             return list(map(function, items))
-        with Threads(n_jobs) as executor:
+        with Executor(n_jobs) as executor:
             return executor.each(function, items)
 
     return each

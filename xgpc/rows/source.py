@@ -47,16 +47,10 @@ class ArraySource:
     y : (n,) float64 labels: -1 or +1, or 0, ..., C - 1 for C latent functions; empty to predict
     weight : (n,) float64, positive; empty means ones, which the attribute has
     cache_bytes : int, memory for whitened rows
-    first : int, number of the first row if these are a part of all rows
     """
 
     def __init__(
-        self,
-        rows: MatrixLike,
-        y: np.ndarray = NONE,
-        weight: np.ndarray = NONE,
-        cache_bytes: int = CACHE_BYTES,
-        first: int = 0,
+        self, rows: MatrixLike, y: np.ndarray = NONE, weight: np.ndarray = NONE, cache_bytes: int = CACHE_BYTES
     ):
         self.n_rows, self.n_features = rows.shape
         self.rows, self.y, self.weight = rows, y, weight if len(weight) else np.ones(self.n_rows)
@@ -66,7 +60,7 @@ class ArraySource:
         for start in range(0, self.n_rows, BLOCK_ROWS):
             end = min(start + BLOCK_ROWS, self.n_rows)
             arrays = rows[start:end], y[start:end], self.weight[start:end]
-            self._blocks.append(Block(first + start, *arrays, int(share * (end - start))))
+            self._blocks.append(Block(start, *arrays, int(share * (end - start))))
 
     @property
     def X(self) -> np.ndarray:

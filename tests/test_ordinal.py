@@ -1,4 +1,4 @@
-"""Ordered classes: sites against integrals, fits against a dense oracle, and the order of the labels."""
+"""Ordered classes: cut points, the order of the labels, and what else a model of them does."""
 
 import pickle
 
@@ -8,55 +8,17 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.special import log_expit, log_ndtr
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import TimeSeriesSplit, cross_val_score
-from support.dense import dense_optimum
 from support.fits import quietly, without_warnings
-from support.internals import KernelSpec, SparsePrior
-from support.sites import evaluate_one, expectation
-from support.training import check_parameter_gradient, training
 
 from xgpc import GPClassifier, GPOrdinalClassifier, _sites
 from xgpc.acquisition import mutual_information, predictive_entropy, select
 from xgpc.likelihoods import ORDERED, record_of
 
-LINKS = {"logit": log_expit, "probit": log_ndtr}
-CUTS = np.array([-1.5, -1.2, 2.0, 7.0])
-every_link = pytest.mark.parametrize("link", LINKS)
-
-
-def site_of(link, cuts=CUTS):
-    return record_of(f"ordinal-{link}", "exact").at(cuts).site(len(cuts) + 1)
-
-
-def evaluate(site, m, v, y):
-    """ell, lambda and r (n,) of class numbers y."""
-    return evaluate_one(site, m, v, 2.0 * y - 1.0)
-
-
-def log_p(link, f, c, cuts):
-    """log p(y = c | f) from the smaller two of four tails, for any f."""
-    low, high = np.r_[-np.inf, cuts, np.inf][c : c + 2]
-    log_cdf = LINKS[link]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        below = log_cdf(high - f), log_cdf(low - f)
-        above = log_cdf(f - low), log_cdf(f - high)
-        larger = np.where(below[0] < above[0], below[0], above[0])
-        smaller = np.where(below[0] < above[0], below[1], above[1])
-        return larger + np.log(-np.expm1(smaller - larger))
-
-
-def expected_log_p(link, m, v, c, cuts=CUTS):
-    return expectation(lambda f: log_p(link, f, c, cuts), m, v)
-
-
-def marginals():
-    random = np.random.default_rng(3)
-    m, v = random.normal(scale=4.0, size=60), np.exp(random.uniform(np.log(0.01), np.log(400.0), 60))
-    return m, v, random.integers(0, 5, 60)
+every_link = pytest.mark.parametrize("link", ["logit", "probit"])
 
 
 def data(n=150, seed=0, levels=4):
@@ -67,116 +29,12 @@ def data(n=150, seed=0, levels=4):
     return X, np.digitize(f, np.linspace(-2.0, 2.0, levels - 1))
 
 
-# Sites.
-
-
-@every_link
-def test_sites_are_expectations_and_their_derivatives(link):
-    m, v, y = marginals()
-    site, step = site_of(link), 1e-3
-    ell, precision, linear = evaluate(site, m, v, y)
-    assert_allclose(ell, [expected_log_p(link, *point) for point in zip(m, v, y, strict=True)], rtol=1e-7, atol=4e-8)
-    by_mean = (evaluate(site, m + step, v, y)[0] - evaluate(site, m - step, v, y)[0]) / (2.0 * step)
-    by_variance = (evaluate(site, m, v * 1.001, y)[0] - evaluate(site, m, v * 0.999, y)[0]) / (0.002 * v)
-    assert_allclose(precision, -2.0 * by_variance, rtol=2e-3, atol=2e-5)
-    assert_allclose(linear - precision * m, by_mean, rtol=1e-4, atol=1e-5)
-    assert np.all(precision >= 0.0)
-
-
-@every_link
-def test_the_gradient_by_cut_points_is_that_of_differences(link):
-    m, v, y = marginals()
-    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(m))
-
-    def total(cuts):
-        return float(weight @ evaluate(site_of(link, cuts), m, v, y)[0])
-
-    found = _sites.parameter_gradient(site_of(link), m[None], v[None], 2.0 * y - 1.0, weight)
-    steps = 1e-4 * np.eye(len(CUTS))
-    assert_allclose(found, [(total(CUTS + s) - total(CUTS - s)) / 2e-4 for s in steps], rtol=1e-5, atol=1e-4)
-
-
-@every_link
-def test_sites_are_finite_in_both_tails(link):
-    m = np.array([-1e6, -1e3, 0.0, 1e3, 1e6] * 5)
-    for v in (0.0, 1e-12, 1.0, 1e8):
-        found = evaluate(site_of(link), m, np.full(25, v), np.repeat(np.arange(5), 5))
-        assert all(np.all(np.isfinite(one)) for one in found)
-        assert np.all(found[0] <= 0.0)
-
-
-@every_link
-def test_other_sites_have_no_cut_points(link):
-    site, one = record_of(link, "exact").site(), np.ones((1, 1))
-    with pytest.raises(ValueError, match="neither cut points nor rates"):
-        _sites.parameter_gradient(site, one, one, one[0], np.empty(0))
-
-
-# Predictions.
-
-
-@every_link
-def test_probabilities_are_averages_and_sum_to_one(link):
-    m, v, _ = marginals()
-    found = record_of(f"ordinal-{link}", "exact").at(CUTS).log_probabilities(m, v)
-    assert_allclose(np.exp(found).sum(axis=1), 1.0, rtol=1e-12)
-    expected = [
-        [expectation(lambda f, c=c: np.exp(log_p(link, f, c, CUTS)), *point) for c in range(5)]
-        for point in zip(m, v, strict=True)
-    ]
-    assert_allclose(np.exp(found), expected, rtol=0.0, atol=3e-8)
-    far = record_of(f"ordinal-{link}", "exact").at(CUTS).log_probabilities(np.array([-1e4, 1e4]), np.ones(2))
-    assert np.all(np.isfinite(far))
-    assert_array_equal(np.argmax(far, axis=1), [0, 4])
-
-
-@every_link
-def test_slopes_are_those_of_differences(link):
-    record, (m, v, _), step = record_of(f"ordinal-{link}", "exact"), marginals(), 1e-4
-
-    def p(m, v):
-        return np.exp(record.at(CUTS).log_probabilities(m, v))
-
-    by_mean, by_variance = record.at(CUTS).probability_slopes(m, v)
-    assert_allclose(by_mean[..., 0], (p(m + step, v) - p(m - step, v)) / (2.0 * step), atol=1e-6)
-    assert_allclose(by_variance[..., 0], (p(m, v + 0.01 * v) - p(m, v - 0.01 * v)) / (0.02 * v)[:, None], atol=1e-4)
-
-
-# Fits.
-
-
-@every_link
-def test_a_full_process_is_the_optimum_of_the_dense_bound(link):
-    X, y = data(9, seed=1, levels=4)
-    kernel = ConstantKernel(2.0) * RBF(1.3)
-    model = GPOrdinalClassifier(kernel, likelihood=link, inducing_points="all", optimizer=None, tol=1e-10)
-    quietly(model, X, y)
-
-    def expected(mean, root):
-        points = zip(mean, np.sum(root**2, axis=1), y, strict=True)
-        return sum(expected_log_p(link, *point, model.cut_points_) for point in points)
-
-    elbo, mean = dense_optimum(np.linalg.cholesky(kernel(X)), expected)
-    assert_allclose(model.elbo_, elbo, atol=2e-5)
-    assert_allclose(model.predict_latent(X)[0], mean, atol=3e-3)
-
-
-@every_link
-def test_the_gradient_by_coordinates_of_cut_points_is_that_of_differences(link):
-    X, y = data(60, seed=2)
-    rows = training(X, 2.0 * y - 1.0)
-    prior = SparsePrior.build(KernelSpec(ConstantKernel(2.0) * RBF(1.0), 2), X[:12])
-    assert len(check_parameter_gradient(rows, prior, site_of(link, np.array([-1.0, 0.3, 1.0])))) == 3
-
-
 def test_learned_cut_points_maximise_the_bound():
     X, y = data()
     model = quietly(GPOrdinalClassifier(n_inducing=20, tol=1e-7, random_state=0), X, y)
-    q, rows = model.posterior_, training(X, 2.0 * y - 1.0)
-    site, (mean, variance) = site_of("logit", model.cut_points_), (one[None] for one in q.marginals(X))
-    gradient = _sites.parameter_gradient(site, mean, variance, 2.0 * y - 1.0, np.empty(0))
-    assert np.max(np.abs(gradient)) < 0.05
-    assert rows.source.n_rows == len(X)
+    site = record_of("ordinal-logit", "exact").at(model.cut_points_).site(4)
+    mean, variance = (moment[None] for moment in model.posterior_.marginals(X))
+    assert np.max(np.abs(_sites.parameter_gradient(site, mean, variance, 2.0 * y - 1.0, np.empty(0)))) < 0.05
 
 
 @every_link
@@ -369,16 +227,6 @@ def test_saved_copied_and_warm_models_predict_alike(link, tmp_path):
     quietly(GPClassifier(n_inducing=10, optimizer=None), X, y).save(tmp_path / "model.npz")
     with pytest.raises(ValueError, match=r"saved by GPOrdinalClassifier\.save: its likelihood 'softmax' is that of"):
         GPOrdinalClassifier.load(tmp_path / "model.npz")
-
-
-def test_gradients_of_probabilities_are_those_of_differences():
-    X, y = data(80)
-    model = quietly(GPOrdinalClassifier(RBF(), n_inducing=10, random_state=0), X, y)
-    found, step = model.predict_proba(X[:5], return_grad=True)[1], 1e-5
-    for j in range(2):
-        shift = step * np.eye(2)[j]
-        difference = (model.predict_proba(X[:5] + shift) - model.predict_proba(X[:5] - shift)) / (2.0 * step)
-        assert_allclose(found[:, :, j], difference, atol=1e-6)
 
 
 def test_rows_are_chosen_where_a_label_tells_most():

@@ -370,6 +370,7 @@ def test_constrained_improvement(improvement, best, options, quantile):
 def test_a_quantile_of_the_first_and_last_of_ordered_classes(grade):
     X, y = data()
     model = quietly(GPOrdinalClassifier(KERNEL, n_inducing=12, optimizer=None, random_state=0), X, y + (X[:, 0] > 1.0))
+    assert_probability_gradients(model)
 
     def score(X):
         return acquisition.log_probability_of_feasibility(model, X, grade, quantile=0.2)

@@ -1,34 +1,22 @@
 """Kernels of some columns: values and gradients against scikit-learn's kernels of slices, fits, tables and files."""
 
-import pickle
-
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessClassifier
-from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQuadratic
+from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from sklearn.gaussian_process.kernels import WhiteKernel as White
-from support.dense import compiled, derivative
-from support.fits import quietly
+from support.dense import KERNELS_OF_COLUMNS, assert_is_a_kernel_of_scikit_learn, compiled, row_differences
+from support.fits import quietly, reloaded
 from support.internals import Groups, KernelSpec, metric
 from support.local import Problem
 
 from xgpc import GPClassifier
 from xgpc.explain import shapley_values
-from xgpc.kernels import ActiveDims, AxisMatern, Sphere
+from xgpc.kernels import ActiveDims, Sphere
 from xgpc.onnx import to_onnx
 
-KERNELS = {
-    "sum of groups": C(2.0) * ActiveDims(RBF([0.7, 2.0]), [2, 0]) + ActiveDims(Matern(1.3, nu=0.5), [1]),
-    "product of groups": ActiveDims(RationalQuadratic(1.3, 0.7), [0, 3]) * ActiveDims(AxisMatern([2.0, 1.0]), [1, 2]),
-    "linear in one": C(0.5) * ActiveDims(DotProduct(0.6), [3]) * RBF([1.0, 2.0, 3.0, 1.5]) + White(0.1),
-    "linear and power": ActiveDims(DotProduct(0.6, "fixed") ** 2 * DotProduct(0.3), [0, 1]) + DotProduct(1.1),
-    "composed inside": ActiveDims(C(2.0) * Matern([0.8, 1.1], "fixed", nu=2.5) + AxisMatern(1.5, nu=1.5), [1, 3]) ** 2,
-    "within another": ActiveDims(RBF(1.5) + ActiveDims(RBF([0.7, 1.1]), [2, 0]), [3, 1, 2]) + RBF(2.0),
-}
-every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+every_kernel = pytest.mark.parametrize("kernel", KERNELS_OF_COLUMNS.values(), ids=KERNELS_OF_COLUMNS)
 
 
 def additive(n, seed=0):
@@ -37,49 +25,27 @@ def additive(n, seed=0):
     return X, (np.sin(2.0 * X[:, 0]) + X[:, 1] > 0.0).astype(int)
 
 
-@every_kernel
-def test_compiled_values_are_those_of_slices(kernel):
-    rng = np.random.default_rng(0)
-    X, Z = rng.normal(size=(40, 4)), rng.normal(size=(7, 4))
-    core = compiled(kernel, Z)
-    np.testing.assert_allclose(core.cross(X), kernel(X, Z), rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(core.diagonals(X), kernel.diag(X), rtol=1e-13)
-    single = X.astype(np.float32)
-    np.testing.assert_array_equal(core.diagonals(single), core.diagonals(single.astype(float)))
-    slices = KERNELS["sum of groups"]
+def test_values_are_those_of_slices():
+    """Compiled ones are tested with those of other kernels."""
+    X = np.random.default_rng(0).normal(size=(40, 3))
     expected = 2.0 * RBF([0.7, 2.0])(X[:, [2, 0]]) + Matern(1.3, nu=0.5)(X[:, [1]])
-    np.testing.assert_allclose(slices(X), expected, rtol=1e-12)
+    np.testing.assert_allclose(KERNELS_OF_COLUMNS["sum of groups"](X), expected, rtol=1e-12)
 
 
 @every_kernel
 def test_gradients_by_rows(kernel):
     """Those by parameters and points are tested with those of other kernels."""
     rng = np.random.default_rng(0)
-    X, Z, G = rng.normal(size=(5, 4)), rng.normal(size=(3, 4)), rng.normal(size=(1, 3, 5))
+    X, Z, G = rng.normal(size=(5, 3)), rng.normal(size=(3, 3)), rng.normal(size=(1, 3, 5))
     core = compiled(kernel, Z)
     by_rows = core.row_gradients(X, G)[0] + core.diagonal_gradient(X)
-    for j, unit in enumerate(np.eye(4)):
-        expected = derivative(lambda h, u=unit: np.sum(G[0].T * kernel(X + h * u, Z), 1) + kernel.diag(X + h * u), 1e-3)
-        np.testing.assert_allclose(by_rows[:, j], expected, rtol=0.0, atol=1e-7)
+    expected = row_differences(lambda rows: np.sum(G[0].T * kernel(rows, Z), 1) + kernel.diag(rows), X, 1e-3)
+    np.testing.assert_allclose(by_rows, expected, rtol=0.0, atol=1e-7)
 
 
 @every_kernel
 def test_it_is_a_kernel_of_scikit_learn(kernel):
-    X = np.random.default_rng(0).normal(size=(8, 4))
-    copy = clone(kernel)
-    assert copy is not kernel
-    assert copy == kernel
-    assert pickle.loads(pickle.dumps(kernel)) == kernel
-    assert (
-        len(kernel.theta)
-        == len(kernel.bounds)
-        == sum(one.n_elements for one in kernel.hyperparameters if not one.fixed)
-    )
-    K, gradient = kernel(X, eval_gradient=True)
-    for number, step in enumerate(np.eye(len(kernel.theta))):
-        expected = derivative(lambda h, s=step: kernel.clone_with_theta(kernel.theta + h * s)(X), 1e-3)
-        np.testing.assert_allclose(gradient[..., number], expected, rtol=0.0, atol=1e-7)
-    np.testing.assert_allclose(np.diag(K), kernel.diag(X), rtol=1e-12)
+    assert_is_a_kernel_of_scikit_learn(kernel, np.random.default_rng(0).normal(size=(8, 3)), 1e-7)
 
 
 def test_scikit_learns_process_takes_it():
@@ -97,8 +63,7 @@ def test_fits_are_the_same_after_a_file(options, tmp_path):
     model = quietly(GPClassifier(kernel, max_iter=15, random_state=0, n_inducing=25, **options), X, y)
     T, labels = additive(400, seed=1)
     assert model.score(T, labels) > 0.85
-    model.save(tmp_path / "model.npz")
-    again = GPClassifier.load(tmp_path / "model.npz")
+    again = reloaded(model, tmp_path)
     assert again.kernel_ == model.kernel_
     np.testing.assert_array_equal(again.predict_proba(T), model.predict_proba(T))
     # Two features have no effect.

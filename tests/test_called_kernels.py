@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_array
-from sklearn.base import clone
 from sklearn.gaussian_process.kernels import (
     RBF,
     CompoundKernel,
@@ -17,8 +16,8 @@ from sklearn.gaussian_process.kernels import (
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 from sklearn.model_selection import cross_val_score
-from support.dense import compiled, derivative
-from support.fits import quietly
+from support.dense import assert_is_a_kernel_of_scikit_learn, compiled, derivative, row_differences
+from support.fits import quietly, reloaded
 from support.internals import KernelSpec
 from support.latents import Problem
 
@@ -92,9 +91,6 @@ def great_circle(X, Z):
     return 2.0 * np.arcsin(np.minimum(np.sqrt(h), 1.0))
 
 
-# The classes.
-
-
 def test_sphere_has_the_chords_of_great_circles():
     X, Z = places(60), places(20, seed=1)
     chord = 2.0 * np.sin(great_circle(X, Z) / 2.0)
@@ -120,18 +116,8 @@ def test_tanimoto_is_min_over_max():
 
 @pytest.mark.parametrize("kernel", [Sphere(RBF(0.5)), C(2.0) * Sphere(Matern(0.5)) + White(0.1), C(2.0) * Tanimoto()])
 def test_they_are_kernels_of_scikit_learn(kernel):
-    X = np.abs(places(9))
-    assert clone(kernel) == kernel
-    assert pickle.loads(pickle.dumps(kernel)) == kernel
-    K, gradient = kernel(X, eval_gradient=True)
-    assert gradient.shape == (9, 9, kernel.n_dims)
-    for number, step in enumerate(np.eye(kernel.n_dims)):
-        expected = derivative(lambda h, s=step: kernel.clone_with_theta(kernel.theta + h * s)(X), 1e-3)
-        np.testing.assert_allclose(gradient[..., number], expected, rtol=0.0, atol=1e-8)
-    np.testing.assert_allclose(np.diag(K), kernel.diag(X))
+    assert_is_a_kernel_of_scikit_learn(kernel, np.abs(places(9)))
 
-
-# What the core makes of kernels that it calls.
 
 CALLED = {
     "no gradient": Plain(1.2),
@@ -200,8 +186,7 @@ def test_fits_and_files(kernel, make, tmp_path):
     model = quietly(GPClassifier(kernel, n_inducing=20, max_iter=8, random_state=0), X, y)
     assert model.score(T, labels) > 0.75
     assert model.n_neighbors_ == 0
-    model.save(tmp_path / "model.npz")
-    again = GPClassifier.load(tmp_path / "model.npz")
+    again = reloaded(model, tmp_path)
     assert again.kernel_ == model.kernel_
     np.testing.assert_array_equal(again.predict_proba(T), model.predict_proba(T))
     assert model.summary()
@@ -281,10 +266,8 @@ def test_gradients_at_a_pole_and_of_counts():
     with pytest.raises(ValueError, match=r"Gradients by x .* they need numbers above 0"):
         model.predict_latent(counts[:4], return_grad=True)
     at = np.random.default_rng(1).uniform(0.2, 3.8, (4, 6))
-    found = model.predict_latent(at, return_grad=True)[2]
-    for j, unit in enumerate(np.eye(6)):
-        expected = derivative(lambda h, u=unit: model.predict_latent(at + h * u)[0], 1e-4)
-        np.testing.assert_allclose(found[:, j], expected, atol=1e-6)
+    expected = row_differences(lambda rows: model.predict_latent(rows)[0], at)
+    np.testing.assert_allclose(model.predict_latent(at, return_grad=True)[2], expected, atol=1e-6)
 
 
 def test_a_known_period_goes_on_where_no_rows_are():
@@ -312,43 +295,28 @@ def test_sparse_rows_of_sets():
     np.testing.assert_allclose(few.predict_proba(csr_array(X)), dense.predict_proba(X), rtol=0.0, atol=1e-6)
 
 
-# Given covariances.
-
-
-def gram(seed: int, n: int = 150) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Covariances of n rows and of 40 new rows with these, and labels."""
+def gram(seed, n=150):
+    """Covariances of n rows and of 40 new rows with these, labels, and all rows."""
     X = np.random.default_rng(seed).normal(size=(n + 40, 2))
     kernel = RBF(0.8)
-    return kernel(X[:n]), kernel(X[n:], X[:n]), (np.sin(2.0 * X[:n, 0]) + X[:n, 1] > 0.0).astype(int)
+    return kernel(X[:n]), kernel(X[n:], X[:n]), (np.sin(2.0 * X[:n, 0]) + X[:n, 1] > 0.0).astype(int), X
 
 
-@pytest.mark.parametrize("n_inducing", [150, 20])
-def test_a_precomputed_matrix_is_the_kernel_that_made_it(n_inducing):
-    K, new, y = gram(0)
-    X = np.random.default_rng(0).normal(size=(190, 2))
-    called = quietly(GPClassifier(C(3.0) * Precomputed(), n_inducing=n_inducing, optimizer=None), K, y)
-    points = X[np.argmax(called.inducing_points_, axis=1)]
+@pytest.mark.parametrize("options", [{"n_inducing": 150}, {"n_inducing": 20}, {"inducing_points": "all"}], ids=str)
+def test_a_precomputed_matrix_is_the_kernel_that_made_it(options):
+    """Covariances among new rows, in further columns, make joint predictions."""
+    K, new, y, X = gram(0)
+    called = quietly(GPClassifier(C(3.0) * Precomputed(), optimizer=None, random_state=0, **options), K, y)
+    points = options.get("inducing_points", X[np.argmax(called.inducing_points_, axis=1)])
     direct = quietly(GPClassifier(C(3.0) * RBF(0.8), inducing_points=points, optimizer=None, n_neighbors=0), X[:150], y)
     np.testing.assert_allclose(called.elbo_, direct.elbo_, rtol=1e-6)
     np.testing.assert_allclose(called.predict_proba(new), direct.predict_proba(X[150:]), atol=1e-5)
-
-
-@pytest.mark.parametrize("options", [{"n_inducing": 20}, {"inducing_points": "all"}], ids=str)
-def test_covariances_among_new_rows_make_joint_predictions_of_a_precomputed_matrix(options):
-    K, new, y = gram(0)
-    X = np.random.default_rng(0).normal(size=(190, 2))
-    called = quietly(GPClassifier(C(3.0) * Precomputed(), optimizer=None, random_state=0, **options), K, y)
-    direct = GPClassifier(C(3.0) * RBF(0.8), **options, optimizer=None, n_neighbors=0)
-    if "inducing_points" not in options:
-        direct.set_params(inducing_points=X[np.argmax(called.inducing_points_, axis=1)])
-    direct.fit(X[:150], y)
     # New rows, two that equal training rows, and one twice.
     X, new = np.vstack([X[150:], X[7:9], X[155:156]]), np.vstack([new, K[7:9], new[5:6]])
     joint = np.hstack([new, RBF(0.8)(X)])
-    for found, expected in zip(
-        called.predict_latent(joint, return_cov=True), direct.predict_latent(X, return_cov=True), strict=True
-    ):
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+    moments, expected = called.predict_latent(joint, return_cov=True), direct.predict_latent(X, return_cov=True)
+    for moment, of_rows in zip(moments, expected, strict=True):
+        np.testing.assert_allclose(moment, of_rows, atol=1e-6)
     draws = called.sample_latent(joint, 5, random_state=0)
     assert draws.shape == (43, 5)
     np.testing.assert_allclose(draws[5], draws[42], atol=1e-3)
@@ -357,7 +325,7 @@ def test_covariances_among_new_rows_make_joint_predictions_of_a_precomputed_matr
 
 
 def test_the_name_precomputed_learns_a_variance_and_is_kept(tmp_path):
-    K, new, y = gram(1)
+    K, new, y, _ = gram(1)
     model = quietly(GPClassifier("precomputed", random_state=0), K, y)
     assert type(model.kernel_.k2) is Precomputed
     assert model.kernel_.k1.constant_value != 2.0
@@ -367,28 +335,27 @@ def test_the_name_precomputed_learns_a_variance_and_is_kept(tmp_path):
         kernel = C(power * model.kernel_.k1.constant_value) * Precomputed()
         other = quietly(GPClassifier(kernel, inducing_points=model.inducing_points_, optimizer=None), K, y)
         assert other.elbo_ < model.elbo_
-    model.save(tmp_path / "model")
-    loaded = GPClassifier.load(tmp_path / "model")
+    loaded = reloaded(model, tmp_path)
     assert loaded.kernel == "precomputed"
     np.testing.assert_array_equal(loaded.predict_proba(new), model.predict_proba(new))
 
 
 def test_a_warm_start_with_another_matrix_starts_anew():
-    (K, new, y), (other, _, labels) = gram(1), gram(4)
+    (K, new, y, _), (other, _, labels, _) = gram(1), gram(4)
     model = quietly(GPClassifier("precomputed", warm_start=True, random_state=0), other, labels)
     again = quietly(model, K, y).predict_proba(new)
     np.testing.assert_array_equal(again, quietly(GPClassifier("precomputed", random_state=0), K, y).predict_proba(new))
 
 
 def test_searches_take_rows_and_columns_of_a_precomputed_matrix():
-    K, _, y = gram(2)
+    K, _, y, _ = gram(2)
     scores = cross_val_score(GPClassifier("precomputed", random_state=0), K, y, cv=3)
     assert np.all(scores > 0.8)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_what_a_precomputed_kernel_refuses():
-    K, new, y = gram(3)
+    K, new, y, _ = gram(3)
     with pytest.raises(ValueError, match=r"ones on its diagonal.*np\.outer\(np\.diag.*largest value is 2"):
         GPClassifier("precomputed").fit(2.0 * K, y)
     with pytest.raises(ValueError, match="ones on its diagonal"):
@@ -402,9 +369,6 @@ def test_what_a_precomputed_kernel_refuses():
         model.predict(50.0 * new)
     with pytest.raises(ValueError, match=r"kernel must be .* object, 'precomputed' or None; got 'rbf'"):
         GPClassifier("rbf").fit(K, y)
-
-
-# What is refused.
 
 
 def test_what_kernels_refuse():

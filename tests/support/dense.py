@@ -1,10 +1,13 @@
 """Kernels, problems of two classes and full processes, with the dense formulas that results are compared with."""
 
+import pickle
+
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
+from sklearn.base import clone
 from sklearn.gaussian_process.kernels import (
     RBF,
     ConstantKernel,
@@ -147,6 +150,15 @@ KERNELS = {
         ActiveDims(RBF(length[0]) * DotProduct(s), [0]) * RBF(length) + ActiveDims(C(w) + DotProduct(s), [1]) ** 2
     ),
 }
+# Of some of three columns.
+KERNELS_OF_COLUMNS = {
+    "sum of groups": C(2.0) * ActiveDims(RBF([0.7, 2.0]), [2, 0]) + ActiveDims(Matern(1.3, nu=0.5), [1]),
+    "product of groups": ActiveDims(RationalQuadratic(1.3, 0.7), [0, 2]) * ActiveDims(AxisMatern([2.0, 1.0]), [1, 2]),
+    "linear in one": C(0.5) * ActiveDims(DotProduct(0.6), [2]) * RBF([1.0, 2.0, 1.5]) + White(0.1),
+    "linear and power": ActiveDims(DotProduct(0.6, "fixed") ** 2 * DotProduct(0.3), [0, 1]) + DotProduct(1.1),
+    "composed inside": ActiveDims(C(2.0) * Matern([0.8, 1.1], "fixed", nu=2.5) + AxisMatern(1.5, nu=1.5), [0, 2]) ** 2,
+    "within another": ActiveDims(RBF(1.5) + ActiveDims(RBF([0.7, 1.1]), [2, 0]), [2, 0, 1]) + RBF(2.0),
+}
 SOME_KERNELS = ["isotropic", "ard", "sum", "distributed", "fixed white", "matern 1/2", "rational quadratic", "product"]
 SOME_KERNELS += ["dot product", "power of a sum", "noise by dot product", "axis 1/2", "axis, sum and product"]
 STENCIL = [(-2, 1 / 12), (-1, -8 / 12), (1, 8 / 12), (2, -1 / 12)]
@@ -162,6 +174,26 @@ def points_apart(random, m, d):
 def derivative(function, h):
     """Five-point central difference of a function of the step at zero."""
     return sum(weight * function(k * h) for k, weight in STENCIL) / h
+
+
+def row_differences(function, X, h=1e-4):
+    """Gradient (n, ..., d) of values (n, ...) by the rows of X."""
+    return np.stack([derivative(lambda step, e=e: function(X + step * e), h) for e in np.eye(X.shape[1])], axis=-1)
+
+
+def assert_is_a_kernel_of_scikit_learn(kernel, X, tolerance=1e-8):
+    """Copies, the diagonal, and the gradient by its parameters."""
+    for copy in (clone(kernel), pickle.loads(pickle.dumps(kernel))):
+        assert copy is not kernel
+        assert copy == kernel
+    free = sum(parameter.n_elements for parameter in kernel.hyperparameters if not parameter.fixed)
+    assert len(kernel.theta) == len(kernel.bounds) == free
+    K, gradient = kernel(X, eval_gradient=True)
+    np.testing.assert_allclose(np.diag(K), kernel.diag(X), rtol=1e-12)
+    assert gradient.shape == (*K.shape, free)
+    for number, unit in enumerate(np.eye(free)):
+        expected = derivative(lambda h, unit=unit: kernel.clone_with_theta(kernel.theta + h * unit)(X), 1e-3)
+        np.testing.assert_allclose(gradient[..., number], expected, rtol=0.0, atol=tolerance)
 
 
 EXACT = record_of("logit", "exact").site()

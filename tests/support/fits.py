@@ -26,6 +26,12 @@ def clone_of(model):
     return pickle.loads(pickle.dumps(model))
 
 
+def reloaded(model, folder):
+    """The model that a file keeps of another."""
+    model.save(folder / "model.npz")
+    return type(model).load(folder / "model.npz")
+
+
 def peak_bytes(function, *given):
     """Most bytes that a call takes at a time, and what it returns."""
     tracemalloc.start()

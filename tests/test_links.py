@@ -6,25 +6,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from scipy.special import expit, log_ndtr, log_softmax, logsumexp, ndtr, ndtri
+from scipy.special import expit, log_ndtr, log_softmax, logsumexp, ndtri
 from scipy.stats import qmc
 from support.sites import (
+    DELTA,
     GUMBEL_VARIANCE,
-    expectation,
-    expectation_over_classes,
+    LOG_LIKELIHOODS,
+    NOISE,
+    expectation_of_likelihood,
     normal_plus_gumbel,
     panels,
-    probability_of_largest,
 )
 
 from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=40)
-NOISE_VARIANCES = [0.0, 1.0, 1.702**2]
-NOISE = dict(zip(("step", "probit", "logit"), NOISE_VARIANCES, strict=True))
-NOISE |= {f"multinomial-{name}": variance for name, variance in NOISE.items()}
-DELTA = 0.02
-
 # The contract: each likelihood with the first bound of each of its links. Several classes are also predicted without
 # noise in the labels; two are not, as their step is certain where there is no variance.
 LINKED = [
@@ -40,23 +36,8 @@ def over(*numbers):
     return pytest.mark.parametrize(("name", "bound", "delta", "n_classes"), cases)
 
 
-def softmax(f):
-    return np.exp(log_softmax(f, axis=0))
-
-
-def logistic_softmax(f):
-    return softmax(-np.logaddexp(0.0, -f))
-
-
-# p(y | f), f (n,) and y = +-1, or f (C, n) and y = 0 .. C - 1; of the svm by the link that its authors choose. With
-# additive noise 1 - delta of what the noisy latent values make the label, and delta of the rest.
-PROBABILITIES = {
-    "logit": lambda f, y: expit(y * f),
-    "probit": lambda f, y: ndtr(y * f),
-    "svm": lambda f, y: ndtr(y * f),
-    "softmax": lambda f, y: softmax(f)[y],
-    "logistic-softmax": lambda f, y: logistic_softmax(f)[y],
-}
+# Of the svm by the link that its authors choose.
+LOG_LIKELIHOODS = LOG_LIKELIHOODS | {"svm": LOG_LIKELIHOODS["probit"]}
 # Largest errors of a probability as the links state them; of two classes without an entry, round-off.
 ERRORS = {name: 1e-8 for name in ("logit", "psychometric", "softmax", *NOISE) if name not in ("step", "probit")}
 # The logistic softmax has them by variance; by the last of these a class may be less probable for a larger mean.
@@ -77,36 +58,6 @@ def latents(name, n_classes, n=40, seed=0, most=1e4):
     shape = (n_classes if name in MULTI_CLASS else 1, n)
     v = 10.0 ** random.uniform(-3.0, np.log10(most), n) * random.gamma(1.0, 1.0, shape)
     return 2.0 * random.normal(size=shape) * np.sqrt(v + 1.0), v
-
-
-def true_probability(name, bound, delta, m, v, label):
-    """E[p(y | f)] of one point, m and v (L,), y the column ``label``, and the error of this reference."""
-    record = record_of(name, bound)
-    noisy = record_of(name, bound).has_label_noise and name in NOISE
-    v = v + NOISE[name] if noisy else v
-    if not record.is_multi_class:
-        y = 2 * label - 1
-        if noisy:
-            return expectation(lambda g: np.where(y * g > 0.0, 1.0 - delta, delta), m[0], v[0]), 0.0
-
-        def by_link(f, _):
-            return np.exp(predict(name, bound, delta, f.reshape(1, -1), 0.0)[:, label]).reshape(f.shape)
-
-        probability = PROBABILITIES.get(name, by_link)
-        return expectation(lambda f: probability(f, y), m[0], v[0]), 0.0
-    if noisy:
-        p, error = probability_of_largest(label, m, v)
-        return (1.0 - delta) * p + delta / (len(m) - 1) * (1.0 - p), error
-    probability = PROBABILITIES.get(name, lambda f, y: np.exp(predict(name, bound, delta, f, 0.0)[:, y]))
-    return expectation_over_classes(lambda f: probability(f, label), m, v)
-
-
-@over(2, 3, 10, 30)
-def test_probabilities_sum_to_one(name, bound, delta, n_classes):
-    value = predict(name, bound, delta, *latents(name, n_classes, 60))
-    assert value.shape == (60, n_classes)
-    assert np.all(value <= 1e-15)
-    np.testing.assert_allclose(np.exp(value).sum(axis=1), 1.0, rtol=0.0, atol=2e-15)
 
 
 @over(2, 5)
@@ -149,25 +100,27 @@ def test_probabilities_are_expectations(name, bound, delta, n_classes, variance)
     value = np.exp(predict(name, bound, delta, m, v))
     stated = FIXED_POINTS[variance] if name == "logistic-softmax" else ERRORS.get(name, 1e-13)
     for i, label in enumerate((1, 0)):
-        expected, error = true_probability(name, bound, delta, m[:, i], v[:, i], label)
+        y = label if name in MULTI_CLASS else 2 * label - 1
+        at = m[:, i], v[:, i], y
+        expected, error = expectation_of_likelihood(name, bound, delta, *at, np.exp, LOG_LIKELIHOODS)
         assert value[i, label] == pytest.approx(expected, rel=0.0, abs=error + stated)
 
 
-@over(2, 3, 26)
-def test_extreme_arguments_give_finite_logarithms(name, bound, delta, n_classes):
+@over(2, 3, 10, 30)
+def test_probabilities_are_finite_and_sum_to_one(name, bound, delta, n_classes):
+    """Of moments of all sizes, extreme ones, too."""
     random = np.random.default_rng(2)
     size = np.concatenate([[0.0], 10.0 ** np.arange(-320.0, -12.0, 20.0), 10.0 ** np.arange(-12.0, 9.0)])
     # A row of many classes has many pairs of arguments.
     shape = (n_classes if name in MULTI_CLASS else 1, 400 if n_classes < 10 else 100)
     m, v = random.choice(np.concatenate([size, -size]), shape), random.choice(size, shape)
     m[:, :4], v[:, :4] = [0.0, 0.0, 1e8, -1e8], [0.0, 1e8, 0.0, 1e8]
+    m, v = np.concatenate([(m, v), latents(name, n_classes, 60)], axis=2)
     value = predict(name, bound, delta, m, v)
+    assert value.shape == (m.shape[1], n_classes)
     assert np.all(np.isfinite(value))
-    total = np.exp(value).sum(axis=1)
-    np.testing.assert_allclose(total, 1.0, rtol=0.0, atol=2e-15)
-
-
-# The links of several classes.
+    assert np.all(value <= 1e-15)
+    np.testing.assert_allclose(np.exp(value).sum(axis=1), 1.0, rtol=0.0, atol=2e-15)
 
 
 def link(name, bound, delta=0.0):
@@ -207,31 +160,28 @@ def test_rows_do_not_depend_on_their_neighbours(link):
     assert link(m[:0], v[:0]).shape == (0, 3)
 
 
-def test_softmax_of_two_classes_is_the_logit_of_the_difference():
+@pytest.mark.parametrize("name", ["softmax", "multinomial-step", "multinomial-probit", "multinomial-logit"])
+def test_links_of_two_classes_are_those_of_their_difference(name):
+    """The logit, or a probit with the noise of both."""
     m, v = (part.T.copy() for part in latents("softmax", 2, 3000))
-    value = softmax_log_probabilities(m, v)
-    expected = logit(m[:, 1] - m[:, 0], v.sum(axis=1))
-    assert_probabilities(value, np.exp(expected), 2e-8)
+    difference, variance = m[:, 1] - m[:, 0], v.sum(axis=1)
+    if name == "softmax":
+        value, expected, error, rest = softmax_log_probabilities(m, v), logit(difference, variance), 2e-8, 1e-7
+    else:
+        t = difference / np.sqrt(variance + 2.0 * NOISE[name])
+        value, expected = link(name, "additive-noise")(m, v), np.column_stack([log_ndtr(-t), log_ndtr(t)])
+        error, rest = 2e-9, 1e-8
+    assert_probabilities(value, np.exp(expected), error)
     likely = expected > -30.0
-    np.testing.assert_allclose(value[likely], expected[likely], rtol=1e-3, atol=1e-7)
+    np.testing.assert_allclose(value[likely], expected[likely], rtol=1e-3, atol=rest)
     assert np.all(value[~likely] < -29.0)
-
-
-@pytest.mark.parametrize("name", ["step", "probit", "logit"])
-def test_multinomial_of_two_classes_is_a_probit(name):
-    m, v = (part.T.copy() for part in latents("softmax", 2, 2000))
-    noise_variance, value = NOISE[name], link(f"multinomial-{name}", "additive-noise")(m, v)
-    t = (m[:, 1] - m[:, 0]) / np.sqrt(v.sum(axis=1) + 2.0 * noise_variance)
-    expected = np.column_stack([log_ndtr(-t), log_ndtr(t)])
-    assert_probabilities(value, np.exp(expected), 2e-9)
-    likely = expected > -30.0
-    np.testing.assert_allclose(value[likely], expected[likely], rtol=1e-3, atol=1e-8)
 
 
 def test_logistic_softmax_without_variance_is_its_formula():
     m = np.array([[0.0, 1.0, -3.0], [30.0, 2.0, -30.0], [-900.0, -905.0, -920.0]])
     value = logistic_softmax_log_probabilities(m, np.zeros((3, 3)))
-    assert_probabilities(value, logistic_softmax(m.T).T, 1e-7)
+    expected = [LOG_LIKELIHOODS["logistic-softmax"](m.T, c) for c in range(3)]
+    assert_probabilities(value, np.exp(expected).T, 1e-7)
 
 
 def test_logistic_softmax_far_below_zero_is_softmax():
@@ -240,8 +190,6 @@ def test_logistic_softmax_far_below_zero_is_softmax():
     value = logistic_softmax_log_probabilities(m - 1000.0, v)
     assert_probabilities(value, np.exp(softmax_log_probabilities(m, v)), 2e-3)
 
-
-# The logit.
 
 # The mixture's relative error is SIGMA_ERROR over the probability: it serves down to 0.04, other formulas below.
 SIGMA_ERROR, LOG_ERROR = 3.9e-9, 1e-7
@@ -319,11 +267,7 @@ def dense(mean, variance, noise):
     return largest(mean, sd, (9.5 * sd, 8.0 * sd), sd.min(), normal)
 
 
-def log_probabilities_of(mean, variance, noise):
-    if noise == "gumbel":
-        return record_of("softmax", "exact").log_probabilities(mean, variance)
-    name = {0.0: "multinomial-step", 1.0: "multinomial-probit"}[noise]
-    return record_of(name, "additive-noise").at(0.0).log_probabilities(mean, variance)
+LINK_OF_NOISE = {"gumbel": softmax_log_probabilities, 0.0: step, 1.0: probit}
 
 
 def classes(kind, n_classes, n=1, seed=0):
@@ -353,7 +297,7 @@ STATED = {"gumbel": (1e-8, 5e-4, 0.02), 1.0: (1e-8, 1e-5, 0.003), 0.0: (1e-8, 1e
 def test_many_classes_agree_with_dense_quadrature(kind, noise, n_classes):
     mean, variance = classes(kind, n_classes)
     expected = dense(mean[0], variance[0], noise)
-    value = log_probabilities_of(mean, variance, noise)[0]
+    value = LINK_OF_NOISE[noise](mean, variance)[0]
     of_probability, of_logarithm, share = STATED[noise]
     assert_allclose(np.exp(value), np.exp(expected), rtol=0.0, atol=of_probability)
     likely, possible = expected > np.log(1e-6), expected > -30.0
@@ -372,7 +316,7 @@ def test_a_hundred_classes_agree_with_quasi_monte_carlo(kind):
         f = mean + np.sqrt(variance) * ndtri(qmc.Sobol(100, seed=seed).random(2048))
         means.append(np.exp(log_softmax(f, axis=1)).mean(axis=0))
     error = np.std(means, axis=0, ddof=1) / np.sqrt(12)
-    probability = np.exp(log_probabilities_of(mean, variance, "gumbel"))[0]
+    probability = np.exp(softmax_log_probabilities(mean, variance))[0]
     likely = probability > 1e-3
     assert np.count_nonzero(likely) >= 10
     assert np.all(np.abs(probability - np.mean(means, axis=0))[likely] < 6.0 * error[likely])
@@ -380,12 +324,12 @@ def test_a_hundred_classes_agree_with_quasi_monte_carlo(kind):
 
 def test_a_thousand_classes_that_are_alike():
     for noise in STATED:
-        value = log_probabilities_of(*classes("alike", 1000, 2), noise)
+        value = LINK_OF_NOISE[noise](*classes("alike", 1000, 2))
         assert_allclose(value, -np.log(1000.0), rtol=1e-12)
         # One that is more probable than the others, which stay alike.
         mean, variance = classes("alike", 1000)
         mean[0, 0] = 3.0
-        value = log_probabilities_of(mean, variance, noise)[0]
+        value = LINK_OF_NOISE[noise](mean, variance)[0]
         assert_allclose(value[1:], value[1], rtol=1e-12)
         assert_allclose(value, dense(mean[0], variance[0], noise), rtol=0.0, atol=1e-5)
 
@@ -414,14 +358,14 @@ def test_probabilities_below_what_the_integral_reaches_have_the_best_bound(kind,
     far = np.flatnonzero(mean < low - 3.0 * scale)[:12]
     assert len(far)
     expected = [best_bound(mean, scale, y) for y in far]
-    assert_allclose(log_probabilities_of(mean[None], scale[None] ** 2, 0.0)[0, far], expected, rtol=0.05)
+    assert_allclose(step(mean[None], scale[None] ** 2)[0, far], expected, rtol=0.05)
 
 
 @pytest.mark.parametrize(("n_classes", "seed", "y"), [(10, 69, 9), (10, 110, 2), (30, 66, 24)])
 def test_probabilities_below_means_of_very_different_scales_have_nearly_the_best_bound(n_classes, seed, y):
     random = np.random.default_rng(seed)
     mean, scale = 300.0 * random.normal(size=n_classes), 10.0 ** random.uniform(-2.0, 2.0, n_classes)
-    assert log_probabilities_of(mean[None], scale[None] ** 2, 0.0)[0, y] > 1.2 * best_bound(mean, scale, y)
+    assert step(mean[None], scale[None] ** 2)[0, y] > 1.2 * best_bound(mean, scale, y)
 
 
 @pytest.mark.parametrize("distance", [8.0, 20.0, 60.0])
@@ -429,14 +373,14 @@ def test_probabilities_below_means_of_very_different_scales_have_nearly_the_best
 def test_far_probabilities_of_two_normal_values_have_a_closed_form(scales, distance):
     """P(f_0 > f_1) is Phi of the difference of the means in units of its standard deviation, here below exp(-30)."""
     apart = distance * np.hypot(*scales)
-    value = log_probabilities_of(np.array([[-apart, 0.0]]), np.square([scales]), 0.0)[0, 0]
+    value = step(np.array([[-apart, 0.0]]), np.square([scales]))[0, 0]
     assert value == pytest.approx(log_ndtr(-distance), rel=1e-3)
 
 
 @pytest.mark.parametrize("width", [1e3, 1e10, 1e40, 1e80])
 def test_a_value_of_any_width_is_the_largest_half_of_the_time(width):
     for noise in STATED:
-        value = log_probabilities_of(np.zeros((1, 3)), np.array([[width**2, 1.0, 1.0]]), noise)[0]
+        value = LINK_OF_NOISE[noise](np.zeros((1, 3)), np.array([[width**2, 1.0, 1.0]]))[0]
         assert_allclose(np.exp(value), [0.5, 0.25, 0.25], rtol=2e-2 if width < 1e4 else 1e-3)
 
 
@@ -445,6 +389,6 @@ def test_tiny_softmax_probabilities_are_tilted_expectations(n_classes):
     """For classes far below a certain one, E[exp(f_y)] is exp(m + v / 2), below the range of a double, too."""
     mean, variance = np.linspace(-3000.0, -100.0, n_classes)[None], np.linspace(0.1, 5.0, n_classes)[None]
     mean[0, -1], variance[0, -1] = 0.0, 0.0
-    value = log_probabilities_of(mean, variance, "gumbel")[0]
+    value = softmax_log_probabilities(mean, variance)[0]
     assert_allclose(value[:-1], (mean + 0.5 * variance)[0, :-1], rtol=1e-4)
     assert value[-1] == pytest.approx(0.0, abs=1e-12)

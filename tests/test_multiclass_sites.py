@@ -12,7 +12,7 @@ from scipy.special import digamma, gammaln, logsumexp, ndtr, ndtri, softmax
 from scipy.stats import qmc
 from sklearn.datasets import load_digits
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.sites import DELTA, build, evaluate_one, normal_plus_gumbel
+from support.sites import DELTA, NOISE, build, evaluate_one, normal_plus_gumbel, problem
 from support.sites import evaluate as evaluate_site
 
 from xgpc import GPClassifier
@@ -20,7 +20,6 @@ from xgpc._sites import Values
 from xgpc.likelihoods import record_of
 from xgpc.likelihoods.softmax import X_HIGH, X_LOW, softmax_table
 
-NOISE = {"multinomial-step": 0.0, "multinomial-probit": 1.0, "multinomial-logit": 1.702**2}
 repeatable = settings(deadline=None, derandomize=True, max_examples=40)
 seeds = st.integers(0, 2**32 - 1)
 class_numbers = st.sampled_from([2, 3, 5, 11, 40])
@@ -29,13 +28,6 @@ class_numbers = st.sampled_from([2, 3, 5, 11, 40])
 def evaluate(likelihood, bound, m, v, y):
     """ell (n,), lambda (C, n) and r (C, n); m (C, n)."""
     return evaluate_site(build(likelihood, bound, len(m)), m, v, y)
-
-
-def problem(seed, n_classes, n=25, spread=3.0, least=0.3, most=10.0):
-    """Means, variances and labels of n points."""
-    random = np.random.default_rng(seed)
-    m = spread * random.normal(size=(n_classes, n))
-    return m, np.exp(random.uniform(np.log(least), np.log(most), size=m.shape)), random.integers(n_classes, size=n)
 
 
 def assert_is_site_of_difference(value, site, m, v, y, limits):
@@ -53,7 +45,7 @@ def assert_is_site_of_difference(value, site, m, v, y, limits):
 @given(seed=seeds, n_classes=class_numbers)
 def test_additive_noise_softmax_is_its_closed_form(seed, n_classes):
     """Liu et al. 2019, equation (25)."""
-    m, v, y = problem(seed, n_classes, spread=30.0, least=1e-6, most=1e4)
+    m, v, y = problem(n_classes, seed, spread=30.0, least=1e-6, most=1e4)
     label, points = np.arange(n_classes)[:, None] == y, np.arange(len(y))
     exponent = np.where(label, 0.0, m - m[y, points] + 0.5 * (v + v[y, points]))
     share = np.where(label, 0.0, softmax(exponent, axis=0))
@@ -72,11 +64,11 @@ def test_softmax_of_two_classes_is_a_logit(least, most):
     assert_is_site_of_difference(value, build("logit", "exact", 2), m, v.sum(axis=0), y, (1e-5, 3e-6, 1e-6))
 
 
-@pytest.mark.parametrize("likelihood", NOISE)
+@pytest.mark.parametrize("likelihood", ["multinomial-step", "multinomial-probit", "multinomial-logit"])
 def test_multinomial_of_two_classes_is_binary_with_the_noise_of_both(likelihood):
     """The one likelihood's noise is in v, so that the other's is the step. The quadrature's error of p_y is 2e-10 for
     two classes, and ell multiplies it by four."""
-    m, v, y = problem(6, 2, n=200, least=0.5, most=2.0)
+    m, v, y = problem(2, 6, n=200, least=0.5, most=2.0)
     step = build("step", "additive-noise", 2)
     both = v.sum(axis=0) + 2.0 * NOISE[likelihood]
     value = evaluate(likelihood, "additive-noise", m, v, y)
@@ -89,7 +81,7 @@ def test_multinomial_of_two_classes_is_binary_with_the_noise_of_both(likelihood)
 @pytest.mark.parametrize("n_classes", [2, 10, 30])
 def test_softmax_without_variance(n_classes):
     """log softmax and its curvature p (1 - p)."""
-    m, _, y = problem(3, n_classes)
+    m, _, y = problem(n_classes, 3)
     p = softmax(m, axis=0)
     for v in (0.0, 1e-12, 1e-9, 1e-7):
         ell, precision, linear = evaluate("softmax", "exact", m, v, y)
@@ -149,7 +141,7 @@ def test_label_probabilities_at_any_ratio_of_standard_deviations(n_classes, rati
 @given(seed=seeds, n_classes=class_numbers, factor=st.floats(0.2, 5.0), offset=st.floats(-15.0, 5.0))
 def test_logistic_softmax_site_is_stationary(seed, n_classes, factor, offset):
     """Galy-Fajou et al. 2019: no other shape alpha of their Gamma variable has a higher bound."""
-    m, v, y = problem(seed, n_classes, least=1e-3)
+    m, v, y = problem(n_classes, seed, least=1e-3)
     m += offset
     c = np.sqrt(m**2 + v)
     log_cosh = np.logaddexp(0.5 * c, -0.5 * c)
@@ -189,7 +181,7 @@ def by_fine_rule(m, v, y, n_nodes=501):
 def test_softmax_is_its_integral(n_classes, spread, least, most):
     """The errors that softmax.h states."""
     n = 4 if n_classes < 100 else 1
-    m, v, y = problem(4, n_classes, n=n, spread=spread, least=least, most=most)
+    m, v, y = problem(n_classes, 4, n=n, spread=spread, least=least, most=most)
     ell, precision, _ = evaluate("softmax", "exact", m, v, y)
     for i in range(n):
         expected = by_fine_rule(m[:, i], v[:, i], y[i])
@@ -201,7 +193,7 @@ def test_softmax_is_its_integral(n_classes, spread, least, most):
 @pytest.mark.parametrize("variance", [0.1, 1.0, 30.0, 1e4])
 def test_gradients_of_softmax_are_its_probabilities(n_classes, variance):
     """dell/dm_c = 1{c = y} - E[softmax_c], which sum up to zero; the latter by the predictions' quadrature."""
-    m, v, y = problem(7, n_classes, n=8, spread=2.0, least=0.5 * variance, most=2.0 * variance)
+    m, v, y = problem(n_classes, 7, n=8, spread=2.0, least=0.5 * variance, most=2.0 * variance)
     _, precision, linear = evaluate("softmax", "exact", m, v, y)
     gradient = linear - precision * m
     p = np.exp(record_of("softmax", "exact").log_probabilities(*map(np.ascontiguousarray, (m.T, v.T)))).T

@@ -2,15 +2,16 @@
 
 import copy
 import pickle
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from support import sites
 from support.fits import quietly
 from support.latents import RECORDS, every, seeds
+from support.sites import evaluate
 from support.training import softmax_curvatures
 
 from xgpc import BayesianLinearClassifier, _sites
@@ -21,23 +22,11 @@ every_record = every(RECORDS)
 repeatable = settings(deadline=None, derandomize=True, max_examples=20)
 
 
-def evaluate(site, m, v, y, weight=()):
-    ell, precision, linear = np.empty(len(y)), np.empty_like(m), np.empty_like(m)
-    _sites.sites(site, m, v, y, np.array(weight, dtype=np.float64), ell, precision, linear)
-    return ell, precision, linear
-
-
 def problem(record, seed, n=12, n_classes=4):
     """A site, and marginals (C, n) and labels of n rows."""
-    random = np.random.default_rng(seed)
     site = record.at(0.05).site(n_classes)
-    m = random.normal(scale=3.0, size=(site.n_latents, n))
-    v = random.uniform(0.1, 20.0, m.shape)
-    y = random.integers(0, n_classes, n).astype(np.float64) if site.n_latents > 1 else random.choice([-1.0, 1.0], n)
-    return site, m, v, y
-
-
-# The compiled list.
+    m, v, y = sites.problem(site.n_latents, seed, n, 3.0, 0.1, 20.0)
+    return site, m, v, y.astype(float)
 
 
 def test_every_compiled_site_has_a_record_and_every_record_a_site():
@@ -46,9 +35,6 @@ def test_every_compiled_site_has_a_record_and_every_record_a_site():
     assert {record.key for record in [*RECORDS, *ordered]} == set(_sites.KINDS)
     assert {record.key for record in RECORDS if record.is_multi_class} == _sites.MULTI_CLASS
     assert sorted(_sites.KINDS.values()) == list(range(len(RECORDS) + len(ordered)))
-
-
-# Records.
 
 
 @every_record
@@ -166,21 +152,15 @@ def test_only_what_is_no_bound_says_so(record):
         assert record.is_bound
 
 
-# Curvatures.
+def dense_softmax(y, weight, point_sites):
+    return softmax_curvatures(point_sites, y, weight)[1]
 
 
-def dense_softmax(y, weight, sites, i):
-    return softmax_curvatures((sites.mean, sites.variance, sites.precision, sites.linear), y, weight)[1][i]
-
-
-def dense_star(y, weight, sites, i):
-    H, label = np.zeros((len(sites.mean),) * 2), int(y[i])
-    for c, precision in enumerate(sites.precision[:, i]):
-        if c != label:
-            e = np.zeros(len(H))
-            e[label], e[c] = 1.0, -1.0
-            H += max(precision, 0.0) * np.outer(e, e)
-    return H
+def dense_star(y, weight, point_sites):
+    """The sum of positive precisions, each times d d^T, where d goes from its class to that of the label."""
+    precision = np.maximum(point_sites[2], 0.0)
+    d = np.eye(len(precision))[y.astype(int)][:, None] - np.eye(len(precision))
+    return np.einsum("cn,nci,ncj->nij", precision, d, d)
 
 
 DENSE = {("softmax", bound): dense_softmax for bound in ("exact", "additive-noise")}
@@ -204,29 +184,22 @@ def test_curvatures_are_those_of_dense_matrices(record, seed, weighted, n_classe
     random = np.random.default_rng(seed)
     weight = random.uniform(0.2, 3.0, len(y)) if weighted else np.ones(len(y))
     _, precision, linear = evaluate(site, m, v, y, weight)
-    sites = SimpleNamespace(mean=m, variance=v, precision=precision, linear=linear)
-    values = random.normal(size=m.shape)
-    arrays = (y, weight, values, *vars(sites).values())
+    gradient, values = linear - precision * m, random.normal(size=m.shape)
+    arrays = (y, weight, values, gradient, precision)
     before = [a.copy() for a in arrays]
-    times = record.curvature(y, weight, linear - precision * m, precision)
+    times = record.curvature(y, weight, gradient, precision)
     product = times(values)
-    for i in range(len(y)):
-        H = DENSE[record.key](y, weight, sites, i)
+    for i, H in enumerate(DENSE[record.key](y, weight, (m, v, precision, linear))):
         assert_allclose(product[:, i], H @ values[:, i], rtol=1e-9, atol=1e-12 * np.abs(H).max())
         assert np.linalg.eigvalsh(H)[0] > -1e-12 * (1.0 + np.abs(H).max())
     assert_allclose(times(np.ones_like(m)), 0.0, atol=1e-12 * (1.0 + precision.max()))
     assert np.array_equal(times(values), product)
     # Of some rows it is that of all.
     part = slice(3, 9)
-    rows = SimpleNamespace(**{name: a[:, part] for name, a in vars(sites).items()})
-    at = rows.linear - rows.precision * rows.mean, rows.precision
-    again = record.curvature(y[part], weight[part], *at)(values[:, part])
+    again = record.curvature(y[part], weight[part], gradient[:, part], precision[:, part])(values[:, part])
     assert np.array_equal(again, product[:, part])
     for a, expected in zip(arrays, before, strict=True):
         assert np.array_equal(a, expected)
-
-
-# Values.
 
 
 @every_record

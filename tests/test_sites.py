@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from scipy.special import log_expit, log_ndtr, log_softmax, logsumexp
-from support.sites import DELTA, build, evaluate, expectation, expectation_over_classes, probability_of_largest
+from support.dense import derivative
+from support.sites import DELTA, LOG_LIKELIHOODS, build, evaluate, expectation_of_likelihood, problem
 
 from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, expected_log_likelihood, record_of
 
@@ -22,19 +22,8 @@ KINDS = {
     "augmented": "lower bound",
     "taylor": "local",
 }
-# log p(y | f), f (n,) and y = +-1, or f (C, n) and y = 0 .. C - 1. The svm's is a pseudo log likelihood.
-LOG_LIKELIHOODS = {
-    "logit": lambda f, y: log_expit(y * f),
-    "probit": lambda f, y: log_ndtr(y * f),
-    "svm": lambda f, y: -2.0 * np.maximum(1.0 - y * f, 0.0),
-    "softmax": lambda f, y: log_softmax(f, axis=0)[y],
-    "logistic-softmax": lambda f, y: log_expit(f[y]) - logsumexp(log_expit(f), axis=0),
-}
-# With additive noise the log of the robust step likelihood under the noisy latent values, whose noise has these
-# variances: log(1 - delta) if the label's is the largest (of two classes: has the label's sign), else
-# log(delta / (C - 1)).
-NOISE = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}
-NOISE |= {f"multinomial-{name}": variance for name, variance in NOISE.items()}
+# The svm's is a pseudo log likelihood.
+LOG_LIKELIHOODS = LOG_LIKELIHOODS | {"svm": lambda f, y: -2.0 * np.maximum(1.0 - y * f, 0.0)}
 # Largest errors of ell, absolute and relative, beyond round-off: those of coefficients.inc.h and softmax.h, with the
 # logit's a little above as they are of the softplus without averaging.
 ERRORS = {("logit", "exact"): (1.6e-8, 0.0), ("probit", "exact"): (1.6e-7, 5.5e-7), ("softmax", "exact"): (1e-5, 0.0)}
@@ -50,7 +39,6 @@ seeds = st.integers(0, 2**32 - 1)
 # Steps of five-point differences, and the largest errors of those. The integral of the exact softmax has as many nodes
 # as a point needs, which changes ell by some 1e-8 of its scale.
 DIFFERENCES = {("softmax", "exact"): (0.05, 4e-5)}
-STENCIL = np.array([1.0, -8.0, 8.0, -1.0]) / 12.0
 
 
 def kind(name, bound):
@@ -61,42 +49,6 @@ EXPECTATIONS = [case for case in CASES if case[2] <= 7 and kind(*case[:2]) != "l
 every_expectation = pytest.mark.parametrize(("name", "bound", "n_classes"), EXPECTATIONS)
 
 
-def draw_labels(random, site, n):
-    return random.choice([-1.0, 1.0], size=n) if site.n_latents == 1 else random.integers(site.n_latents, size=n)
-
-
-def problem(site, seed, n, spread=2.0, least=0.5, most=1e3):
-    """Means from N(0, spread^2), variances log-uniform and labels of n points."""
-    random = np.random.default_rng(seed)
-    m = spread * random.normal(size=(site.n_latents, n))
-    return m, np.exp(random.uniform(np.log(least), np.log(most), size=m.shape)), draw_labels(random, site, n)
-
-
-def true_expectation(name, bound, m, v, y):
-    """E[log p(y | f)] of one point, m and v (L,), and the error of this reference.
-
-    A likelihood without an entry above is what its link predicts without uncertainty.
-    """
-    record = record_of(name, bound)
-    if record.has_label_noise and name in NOISE:
-        v = v + NOISE[name]
-        wrong, right = np.log(DELTA / max(len(m) - 1, 1)), np.log1p(-DELTA)
-        if not record.is_multi_class:
-            return expectation(lambda g: np.where(y * g > 0.0, right, wrong), m[0], v[0]), 0.0
-        p, error = probability_of_largest(y, m, v)
-        return wrong + (right - wrong) * p, (right - wrong) * error
-
-    def by_link(f, y):
-        f = f.T if record.is_multi_class else f.ravel()
-        columns = record.at(DELTA).log_probabilities(f, np.zeros_like(f))
-        return columns[:, y] if record.is_multi_class else columns[:, int(y > 0)]
-
-    log_likelihood = LOG_LIKELIHOODS.get(name, by_link)
-    if record.is_multi_class:
-        return expectation_over_classes(lambda f: log_likelihood(f, y), m, v)
-    return expectation(lambda f: log_likelihood(f.ravel(), y).reshape(f.shape), m[0], v[0]), 0.0
-
-
 @every_case
 @settings(repeatable, max_examples=4)
 @given(seed=seeds)
@@ -104,21 +56,20 @@ def test_precision_and_linear_term_are_derivatives(name, bound, n_classes, seed)
     """lambda_c = -2 d ell / dv_c and r_c = d ell / dm_c + lambda_c m_c."""
     site = build(name, bound, n_classes)
     step, limit = DIFFERENCES.get((name, bound), (1e-3, 1e-8))
-    shifts = np.kron(np.eye(site.n_latents), step * np.array([-2.0, -1.0, 1.0, 2.0]))[:, None]
     for spread, most in ((2.0, 100.0), (10.0, 1e3)):
-        m, v, y = problem(site, seed, max(1, 40 // n_classes), spread=spread, most=most)
+        m, v, y = problem(site.n_latents, seed, max(1, 40 // n_classes), spread, 0.5, most)
         _, precision, linear = evaluate(site, m, v, y)
+        # Each point once for each latent value, which alone moves.
+        means, variances, labels = (np.repeat(a, site.n_latents, axis=-1) for a in (m, v, y))
+        units = np.tile(np.eye(site.n_latents), len(y))
 
-        def slopes(m, v, y=y):
-            """d ell (L, n), for m and v (L, n, 4 L)."""
-            shape = np.broadcast_shapes(m.shape, v.shape)
-            m, v = (np.broadcast_to(a, shape).reshape(len(a), -1) for a in (m, v))
-            ell = evaluate(site, m, v, np.repeat(y, shape[2]))[0]
-            return (ell.reshape(len(y), -1, 4) @ STENCIL).T / step
+        def ell(m_step, v_step, means=means, variances=variances, labels=labels, units=units):
+            return evaluate(site, means + m_step * units, variances + v_step * units, labels)[0]
 
-        assert_allclose(precision, -2.0 * slopes(m[:, :, None], v[:, :, None] + shifts), rtol=0.0, atol=limit)
+        by_variance = derivative(lambda h, ell=ell: ell(0.0, h), step).reshape(m.T.shape).T
+        assert_allclose(precision, -2.0 * by_variance, rtol=0.0, atol=limit)
         if kind(name, bound) != "local":
-            by_mean = slopes(m[:, :, None] + shifts, v[:, :, None])
+            by_mean = derivative(lambda h, ell=ell: ell(h, 0.0), step).reshape(m.T.shape).T
             assert_allclose(linear, by_mean + precision * m, rtol=0.0, atol=limit)
 
 
@@ -127,11 +78,12 @@ def test_precision_and_linear_term_are_derivatives(name, bound, n_classes, seed)
 def test_expected_log_likelihood_is_not_exceeded(name, bound, n_classes, variance):
     """An exact site equals it, up to the errors stated of either side."""
     site = build(name, bound, n_classes)
-    m, v, y = problem(site, CASES.index((name, bound, n_classes)), 2, least=0.5 * variance, most=2.0 * variance)
+    m, v, y = problem(site.n_latents, CASES.index((name, bound, n_classes)), 2, 2.0, 0.5 * variance, 2.0 * variance)
     ell = evaluate(site, m, v, y)[0]
     absolute, relative = ERRORS.get((name, bound), (1e-12, 1e-12))
     for i in range(2):
-        expected, error = true_expectation(name, bound, m[:, i], v[:, i], y[i])
+        at = m[:, i], v[:, i], y[i]
+        expected, error = expectation_of_likelihood(name, bound, DELTA, *at, lambda log_p: log_p, LOG_LIKELIHOODS)
         error += absolute + relative * abs(expected)
         assert ell[i] <= expected + error
         if kind(name, bound) == "exact":
@@ -145,11 +97,11 @@ def test_classes_are_exchangeable(name, bound, n_classes, seed, size):
     """Labels -1 and +1 bit for bit; several classes to round-off."""
     site = build(name, bound, n_classes)
     if site.n_latents == 1:
-        m, v, y = problem(site, seed, 10, spread=10.0**size, least=1e-8, most=1e8)
+        m, v, y = problem(site.n_latents, seed, 10, spread=10.0**size, least=1e-8, most=1e8)
         ell, precision, linear = evaluate(site, m, v, y)
         assert np.array_equal(np.vstack(evaluate(site, -m, v, -y)), np.vstack([ell, precision, -linear]))
         return
-    m, v, y = problem(site, seed, 10, least=0.1, most=1e3)
+    m, v, y = problem(site.n_latents, seed, 10, 2.0, 0.1, 1e3)
     order = np.random.default_rng(seed).permutation(n_classes)
     ell, precision, linear = evaluate(site, m, v, y)
     permuted = evaluate(site, m[order], v[order], np.argsort(order)[y])
@@ -171,7 +123,7 @@ def test_extreme_arguments_give_finite_sites(name, bound, n_classes):
         n = 5000 if n_classes < 100 else 1000
         m, v = random.choice(signed, (n_classes, n)), random.choice(size, (n_classes, n))
         m[:, : n // 2], v[:, : n // 4] = m[0, : n // 2], v[0, : n // 4]
-        y = draw_labels(random, site, n)
+        y = random.integers(n_classes, size=n)
     ell, precision, linear = evaluate(site, m, v, y)
     assert np.all(np.isfinite(np.vstack([ell, precision, linear])))
     assert np.all(ell <= (0.0 if site.n_latents == 1 else 1e-7))
@@ -185,7 +137,7 @@ def test_extreme_arguments_give_finite_sites(name, bound, n_classes):
 @given(seed=seeds, size=st.floats(-8.0, 8.0), weight=st.floats(0.0, 1e8))
 def test_weights_multiply_the_site(name, bound, n_classes, seed, size, weight):
     site = build(name, bound, n_classes)
-    m, v, y = problem(site, seed, 5, spread=10.0**size, least=1e-8, most=1e8)
+    m, v, y = problem(site.n_latents, seed, 5, spread=10.0**size, least=1e-8, most=1e8)
     weighted = evaluate(site, m, v, y, np.full(5, weight))
     assert np.array_equal(np.vstack(weighted), weight * np.vstack(evaluate(site, m, v, y)))
 
@@ -194,7 +146,7 @@ def test_weights_multiply_the_site(name, bound, n_classes, seed, size, weight):
 def test_a_site_does_not_depend_on_its_neighbours(name, bound, n_classes):
     """Over several chunks of points; vectorised bodies and scalar remainders of the loops agree to an ulp or so."""
     site = build(name, bound, n_classes)
-    m, v, y = problem(site, 0, 149, spread=5.0, least=0.3, most=50.0)
+    m, v, y = problem(site.n_latents, 0, 149, 5.0, 0.3, 50.0)
     weight = np.random.default_rng(0).gamma(1.0, size=149)
     alone = [np.vstack(evaluate(site, m[:, [i]], v[:, [i]], y[i])) for i in range(149)]
     together = np.vstack(evaluate(site, m, v, y, weight))
@@ -206,7 +158,7 @@ def test_a_site_does_not_depend_on_its_neighbours(name, bound, n_classes):
 def test_moments_that_are_not_finite_change_no_other_site(name, bound, n_classes, number):
     """Nor do integrals of them have endless many nodes, or nodes outside of a table."""
     site = build(name, bound, n_classes)
-    m, v, y = problem(site, 2, 16)
+    m, v, y = problem(site.n_latents, 2, 16, 2.0, 0.5, 1e3)
     # The label's mean is the first: differences of means are NaN and both infinities.
     broken = [3, 7, 11, 14]
     y[broken] = 0 if site.n_latents > 1 else -1
@@ -220,7 +172,7 @@ def test_moments_that_are_not_finite_change_no_other_site(name, bound, n_classes
 @every_case
 def test_expected_log_likelihood_sums_the_sites(name, bound, n_classes):
     site = build(name, bound, n_classes)
-    m, v, y = problem(site, 1, 50)
+    m, v, y = problem(site.n_latents, 1, 50, 2.0, 0.5, 1e3)
     y = y.astype(np.float64)
     total = expected_log_likelihood(site, *((m[0], v[0]) if site.n_latents == 1 else (m, v)), y)
     assert total == pytest.approx(np.sum(evaluate(site, m, v, y)[0]), rel=1e-14)

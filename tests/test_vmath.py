@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import RationalQuadratic
 from support.dense import compiled
+from support.sites import build, evaluate_one
 
 from xgpc import _sites
-from xgpc.likelihoods import record_of
 
 EPS = np.finfo(np.float64).eps
 
@@ -38,10 +38,7 @@ def normal_tail(x):
 
 def polya_gamma(m, v, y):
     """ell and lambda of the polya-gamma site."""
-    m, v, y = (np.array(a, dtype=np.float64) for a in np.broadcast_arrays(*np.atleast_1d(m, v, y)))
-    ell, precision, linear = np.empty((3, len(m)))
-    _sites.sites(record_of("logit", "polya-gamma").site(), m, v, y, np.empty(0), ell, precision, linear)
-    return ell, precision
+    return evaluate_one(build("logit", "polya-gamma", 2), m, v, y)[:2]
 
 
 def polya_gamma_mean(c):

@@ -3,7 +3,7 @@
 from functools import cache
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import log_expit, log_ndtr, log_softmax, logsumexp, ndtr, ndtri
 from scipy.stats import qmc
 
 from xgpc import _sites
@@ -12,6 +12,19 @@ from xgpc.likelihoods import record_of
 DELTA = 0.02
 # Points and weights on [-1, 1] of each panel of the quadrature over one latent value.
 PANEL_NODES, PANEL_WEIGHTS = np.polynomial.legendre.leggauss(20)
+
+
+# With additive noise the likelihood is the robust step of the noisy latent values, whose noise has these variances:
+# 1 - delta if the label's is the largest (of two classes: has the label's sign), else delta / (C - 1).
+NOISE = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}
+NOISE |= {f"multinomial-{name}": variance for name, variance in NOISE.items()}
+# log p(y | f) of other likelihoods, f (n,) and y = +-1, or f (C, n) and y = 0 .. C - 1.
+LOG_LIKELIHOODS = {
+    "logit": lambda f, y: log_expit(y * f),
+    "probit": lambda f, y: log_ndtr(y * f),
+    "softmax": lambda f, y: log_softmax(f, axis=0)[y],
+    "logistic-softmax": lambda f, y: log_expit(f[y]) - logsumexp(log_expit(f), axis=0),
+}
 
 
 @cache
@@ -32,6 +45,14 @@ def evaluate_one(site, m, v, y):
     """The site of one latent function as (3, n), m, v and y broadcast."""
     m, v, y = np.broadcast_arrays(*np.atleast_1d(m, v, y))
     return np.vstack(evaluate(site, m[None], v[None], y))
+
+
+def problem(n_latents, seed, n=25, spread=3.0, least=0.3, most=10.0):
+    """Means from N(0, spread^2) and log-uniform variances (L, n), and labels of n points."""
+    random = np.random.default_rng(seed)
+    m = spread * random.normal(size=(n_latents, n))
+    v = np.exp(random.uniform(np.log(least), np.log(most), size=m.shape))
+    return m, v, random.choice([-1.0, 1.0], size=n) if n_latents == 1 else random.integers(n_latents, size=n)
 
 
 def panels(centre, sd):
@@ -97,6 +118,29 @@ def probability_of_largest(label, m, v):
         return ndtr((m[label] - np.delete(f, label, axis=0).max(axis=0)) / np.sqrt(v[label]))
 
     return expectation_over_classes(given_others, m, v, most_in_grid=2)
+
+
+def expectation_of_likelihood(name, bound, delta, m, v, y, function, log_likelihoods=LOG_LIKELIHOODS):
+    """E[function(log p(y | f))] of one point, m and v (L,), and the error of this reference.
+
+    A likelihood without an entry is what its link predicts without uncertainty.
+    """
+    record = record_of(name, bound)
+    if record.has_label_noise and name in NOISE:
+        v = v + NOISE[name]
+        p, error = probability_of_largest(y, m, v) if record.is_multi_class else (ndtr(y * m[0] / np.sqrt(v[0])), 0.0)
+        with np.errstate(divide="ignore"):
+            wrong, right = function(np.log([delta / max(len(m) - 1, 1), 1.0 - delta]))
+        return wrong + (right - wrong) * p, (right - wrong) * error
+
+    def by_link(f, y):
+        f = f.T if record.is_multi_class else f
+        return record.at(delta).log_probabilities(f, np.zeros_like(f))[:, y if record.is_multi_class else int(y > 0)]
+
+    log_likelihood = log_likelihoods.get(name, by_link)
+    if record.is_multi_class:
+        return expectation_over_classes(lambda f: function(log_likelihood(f, y)), m, v)
+    return expectation(lambda f: function(log_likelihood(f.ravel(), y)).reshape(f.shape), m[0], v[0]), 0.0
 
 
 GUMBEL_VARIANCE = np.pi**2 / 6.0

@@ -128,6 +128,9 @@ def test_probabilities_are_expectations_and_have_their_slopes(name, parameter):
     ]
     assert_allclose(p(m, v), expected, rtol=0.0, atol=1e-8 if name == "psychometric" else 3e-8)
     assert_allclose(p(m, v).sum(axis=1), 1.0, rtol=1e-12)
+    given = likelihood(name, parameter).log_probabilities_given(m)
+    of_classes = [log_p(name, parameter, m, c) for c in range(given.shape[1])]
+    assert_allclose(np.exp(given), np.exp(of_classes).T, rtol=0.0, atol=1e-8)
     by_mean, by_variance = likelihood(name, parameter).probability_slopes(m, v)
     assert_allclose(by_mean[..., 0], derivative(lambda h: p(m + h, v), 1e-4), atol=1e-6)
     by_log_variance = derivative(lambda h: p(m, v * (1.0 + h)), 1e-3)

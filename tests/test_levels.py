@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import multivariate_normal, norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
-from support.dense import assert_near, derivative
+from support.dense import assert_near, row_differences
 from support.fits import quietly
 from support.latents import RECORDS, every
 
@@ -58,8 +58,7 @@ def test_scores_of_a_level(score, posterior, level):
     np.testing.assert_allclose(score(model, ROWS, level), expected, rtol=1e-12)
     value, gradient = score(model, ROWS, level, return_grad=True)
     np.testing.assert_array_equal(value, score(model, ROWS, level))
-    differences = [derivative(lambda h, e=e: score(model, ROWS + h * e, level), 1e-4) for e in np.eye(2)]
-    assert_near(gradient, np.stack(differences, axis=-1), 1e-6)
+    assert_near(gradient, row_differences(lambda rows: score(model, rows, level), ROWS), 1e-6)
 
 
 def test_misclassification_is_how_often_draws_are_on_the_other_side():
@@ -177,9 +176,6 @@ def test_a_label_far_from_all_reference_rows_would_tell_nothing():
     assert 1e-4 < near < np.mean(wrong)
     assert far < 1e-12
     assert expected_misclassification_reduction(model, ROWS[:0], ROWS).shape == (0,)
-
-
-# Populations.
 
 
 def share_of_draws(model, X, level, failure="wreck"):

@@ -7,13 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.special import log_expit, log_ndtr
+from scipy.special import log_ndtr
 from scipy.stats import spearmanr
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 from support import archives
-from support.dense import assert_near, dense_optimum, derivative
+from support.dense import assert_near, dense_optimum, row_differences
+from support.local import LINKS
 from support.training import training
 
 from xgpc import GPClassifier, GPPreference
@@ -24,7 +25,6 @@ from xgpc.kernels import ActiveDims
 from xgpc.kernels.spec import KernelSpec
 from xgpc.likelihoods import record_of
 
-LINKS = {"logit": log_expit, "probit": log_ndtr}
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
 WEIGHTS /= WEIGHTS.sum()
 KERNEL = ConstantKernel(2.0) * RBF(1.2)
@@ -106,9 +106,6 @@ def test_gradients_are_those_of_differences(link):
         assert_allclose(d_Z[3, k], difference / 2e-4, rtol=1e-3, atol=1e-3)
 
 
-# Gradients by the rows, drawn functions, and which pair to ask for.
-
-
 GRADIENT_KERNELS = [ConstantKernel(2.0) * Matern([1.1, 0.8], nu=2.5), ConstantKernel(0.5) * DotProduct(0.3) + RBF(1.2)]
 
 
@@ -121,9 +118,8 @@ def asked(kernel, link="logit"):
 
 def by_rows(function, A, B, h=1e-4):
     """Central differences (n, 2, d) of values (n,)."""
-    at_a = [derivative(lambda step, e=e: function(A + step * e, B), h) for e in np.eye(2)]
-    at_b = [derivative(lambda step, e=e: function(A, B + step * e), h) for e in np.eye(2)]
-    return np.stack([np.stack(side, axis=-1) for side in (at_a, at_b)], axis=1)
+    at_a, at_b = row_differences(lambda a: function(a, B), A, h), row_differences(lambda b: function(A, b), B, h)
+    return np.stack([at_a, at_b], axis=1)
 
 
 @pytest.mark.parametrize("kernel", GRADIENT_KERNELS, ids=str)
@@ -145,8 +141,7 @@ def test_gradients_by_rows(kernel, link):
         assert_near(gradient, by_rows(function, A, B, h), tolerance)
     mean, variance, *by_x = model.predict_latent(A, return_grad=True)
     for k, gradient in enumerate(by_x):
-        found = [derivative(lambda h, e=e, k=k: model.predict_latent(A + h * e)[k], 1e-4) for e in np.eye(2)]
-        assert_near(gradient, np.stack(found, axis=-1), 1e-6)
+        assert_near(gradient, row_differences(lambda rows, k=k: model.predict_latent(rows)[k], A), 1e-6)
     with pytest.raises(ValueError, match="return_grad is for means and variances: give it without return_cov"):
         model.predict_latent(A, return_cov=True, return_grad=True)
 
@@ -165,8 +160,7 @@ def test_scores_of_pairs_are_means_over_draws(link):
     assert_allclose(pair_information(model, A, A), 0.0, atol=1e-7)
     assert_allclose(expected_best(model, A, A), model.predict_latent(A)[0], atol=1e-5)
     few = model.draw_functions(2, random_state=0)
-    differences = [derivative(lambda h, e=e: few(A[:2] + h * e), 1e-4) for e in np.eye(2)]
-    assert_near(few.gradient(A[:2]), np.stack(differences, axis=-1), 1e-6)
+    assert_near(few.gradient(A[:2]), row_differences(few, A[:2]), 1e-6)
     with pytest.raises(ValueError, match="model must be a fitted GPPreference; got GPClassifier"):
         pair_information(GPClassifier(), A, B)
 
@@ -245,9 +239,6 @@ def test_bad_input_is_an_error(given, rows, message):
     with pytest.raises(ValueError, match=message):
         model.fit(items[i], items[j][:rows])
     assert not hasattr(model, "posterior_")
-
-
-# Files.
 
 
 @pytest.mark.parametrize("kind", ["default", "given", "frames"])

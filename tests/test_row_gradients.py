@@ -11,8 +11,8 @@ from scipy.sparse import csr_array
 from scipy.special import softmax
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, ExpSineSquared, Matern, WhiteKernel
-from support.dense import KERNELS, SOME_KERNELS, assert_near, compiled, derivative, kernel_trees
-from support.fits import quietly
+from support.dense import KERNELS, SOME_KERNELS, assert_near, compiled, kernel_trees, row_differences
+from support.fits import quietly, reloaded
 from support.latents import RECORDS, every
 
 from xgpc import BayesianLinearClassifier, GPClassifier, GPOrdinalClassifier, acquisition
@@ -29,11 +29,6 @@ POSTERIORS = {
 }
 KERNEL = ConstantKernel(2.0) * Matern([0.8, 1.1, 1.7], nu=1.5)
 ROWS = np.random.default_rng(1).normal(size=(5, D))
-
-
-def differences(function, X, h=1e-4):
-    """Gradient (n, ..., d) of values (n, ...) by the rows of X."""
-    return np.stack([derivative(lambda step, e=e: function(X + step * e), h) for e in np.eye(X.shape[1])], axis=-1)
 
 
 def data(n_classes=2, n=70, heavy=False):
@@ -55,15 +50,15 @@ def assert_latent_gradients(model, X=ROWS, h=1e-4):
     mean, variance, by_mean, by_variance = model.predict_latent(X, return_grad=True)
     np.testing.assert_array_equal([mean, variance], model.predict_latent(X))
     assert by_mean.shape == by_variance.shape == (*mean.shape, X.shape[1])
-    assert_near(by_mean, differences(lambda rows: model.predict_latent(rows)[0], X, h), 1e-6)
-    assert_near(by_variance, differences(lambda rows: model.predict_latent(rows)[1], X, h), 1e-6)
+    assert_near(by_mean, row_differences(lambda rows: model.predict_latent(rows)[0], X, h), 1e-6)
+    assert_near(by_variance, row_differences(lambda rows: model.predict_latent(rows)[1], X, h), 1e-6)
 
 
 def assert_probability_gradients(model, X=ROWS, h=1e-4, tolerance=1e-6):
     probability, gradient = model.predict_proba(X, return_grad=True)
     np.testing.assert_array_equal(probability, model.predict_proba(X))
     assert gradient.shape == (*probability.shape, X.shape[1])
-    assert_near(gradient, differences(model.predict_proba, X, h), tolerance)
+    assert_near(gradient, row_differences(model.predict_proba, X, h), tolerance)
 
 
 @given(kernel_trees(2), st.integers(0, 2**32 - 1))
@@ -75,10 +70,10 @@ def test_covariances_by_rows(kernel, seed):
     assume(np.abs(X[:, None] - Z).min() > 1e-4)
     core = compiled(kernel, Z)
     found = core.row_gradients(X, G)
-    expected = differences(lambda rows: np.einsum("gkn,nk->ng", G, core.cross(rows)), X, 1e-5)
+    expected = row_differences(lambda rows: np.einsum("gkn,nk->ng", G, core.cross(rows)), X, 1e-5)
     size = np.abs(core.cross(X)).max() + np.abs(expected).max()
     np.testing.assert_allclose(found, np.swapaxes(expected, 0, 1), atol=1e-7 * size)
-    diagonal = differences(core.diagonals, X, 1e-4)
+    diagonal = row_differences(core.diagonals, X, 1e-4)
     np.testing.assert_allclose(core.diagonal_gradient(X), diagonal, atol=1e-8 * (1.0 + np.abs(diagonal).max()))
 
 
@@ -170,12 +165,8 @@ def test_warped_features_and_a_prior_mean(posterior, tmp_path):
     rows = X[:4] + 0.01
     assert_latent_gradients(model, rows, 1e-3)
     assert_probability_gradients(model, rows, 1e-3)
-    model.save(tmp_path / "model.npz")
-    loaded = GPClassifier.load(tmp_path / "model.npz")
-    for one, other in zip(
-        model.predict_latent(rows, return_grad=True), loaded.predict_latent(rows, return_grad=True), strict=True
-    ):
-        np.testing.assert_array_equal(one, other)
+    loaded = reloaded(model, tmp_path)
+    np.testing.assert_equal(loaded.predict_latent(rows, return_grad=True), model.predict_latent(rows, return_grad=True))
 
 
 def test_far_values_count_as_their_limits():
@@ -186,7 +177,7 @@ def test_far_values_count_as_their_limits():
     rows = np.array([near, [50.0, *near[1:]], [0.4, 50.0, 1.1, 0.9], [50.0, 50.0, -9.0, 0.9], [*near[:3], 70.0]])
     weight = np.random.default_rng(0).normal(size=rows.shape)
     found = encoding.transform_vjp(rows, weight)
-    expected = differences(lambda X: np.sum(weight * encoding.transform(X), axis=1), rows)
+    expected = row_differences(lambda X: np.sum(weight * encoding.transform(X), axis=1), rows)
     np.testing.assert_allclose(found, expected, atol=1e-8)
 
 
@@ -194,17 +185,13 @@ def test_far_values_count_as_their_limits():
 def test_other_kinds_of_rows(posterior):
     model = fitted(3, posterior=posterior)
     many = np.random.default_rng(2).normal(size=(1100, D))
-    found = model.predict_latent(many, return_grad=True)
-    for one, other in zip(found, model.set_params(n_jobs=2).predict_latent(many, return_grad=True), strict=True):
-        np.testing.assert_array_equal(one, other)
-    for one, other in zip(found, model.predict_latent(many[-40:], return_grad=True), strict=True):
+    moments = partial(model.predict_latent, return_grad=True)
+    found, single = moments(many), many[:6].astype(np.float32)
+    model.set_params(n_jobs=2)
+    np.testing.assert_equal(moments(many), found)
+    for one, other in zip(found, moments(many[-40:]), strict=True):
         assert_near(other, one[-40:], 1e-12)
-    single = many[:6].astype(np.float32)
-    for one, other in zip(
-        model.predict_latent(single, return_grad=True),
-        model.predict_latent(single.astype(np.float64), return_grad=True),
-        strict=True,
-    ):
+    for one, other in zip(moments(single), moments(single.astype(np.float64)), strict=True):
         assert_near(one, other, 1e-12)
     frame = quietly(GPClassifier(KERNEL, optimizer=None, **POSTERIORS[posterior]), pd.DataFrame(data()[0]), data()[1])
     assert frame.predict_proba(pd.DataFrame(ROWS), return_grad=True)[1].shape == (5, 2, D)
@@ -240,7 +227,7 @@ def test_gradients_at_points_are_nan_where_a_kernel_has_a_kink(posterior, kernel
         for name, gradient in zip(("mean", "variance"), model.predict_latent(rows, return_grad=True)[2:], strict=True):
             np.testing.assert_array_equal(np.isnan(gradient), apart, err_msg=name)
             at = int(name == "variance")
-            expected = differences(lambda rows, at=at: model.predict_latent(rows)[at], rows)
+            expected = row_differences(lambda rows, at=at: model.predict_latent(rows)[at], rows)
             np.testing.assert_allclose(gradient[~apart], expected[~apart], atol=1e-5)
         assert np.array_equal(np.isnan(model.predict_proba(rows, return_grad=True)[1][:, 1]), apart)
     if posterior == "sparse":
@@ -267,11 +254,8 @@ def test_linear_classifier(intercept, shape):
     assert_latent_gradients(model, rows)
     assert_probability_gradients(model, rows, 1e-3)
     np.testing.assert_allclose(model.predict_latent(rows, return_grad=True)[2], np.repeat(model.coef_, 4, axis=0))
-    for one, other in zip(
-        model.predict_latent(csr_array(rows), return_grad=True),
-        model.predict_latent(rows, return_grad=True),
-        strict=True,
-    ):
+    moments = partial(model.predict_latent, return_grad=True)
+    for one, other in zip(moments(csr_array(rows)), moments(rows), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
 
 
@@ -295,7 +279,7 @@ def test_drawn_functions(n_classes, kernel, posterior):
     values = draws(rows)
     assert values.shape == ((6, n_draws) if n_classes == 2 else (6, 3, n_draws))
     np.testing.assert_allclose(draws(rows[2:3]), values[2:3], rtol=1e-10)
-    assert_near(draws.gradient(rows), differences(draws, rows), 1e-6)
+    assert_near(draws.gradient(rows), row_differences(draws, rows), 1e-6)
     # A later fit changes the model, and not its draws.
     quietly(model, X[::-1] + 3.0, y)
     np.testing.assert_array_equal(draws(rows), values)
@@ -306,7 +290,7 @@ def test_drawn_functions_of_warped_features():
     model = quietly(GPClassifier(optimizer=None, random_state=0, **POSTERIORS["sparse"]), X, y)
     draws = model.draw_functions(2, random_state=0)
     assert model.encoding_.warps
-    assert_near(draws.gradient(X[:4]), differences(draws, X[:4], 1e-3), 1e-6)
+    assert_near(draws.gradient(X[:4]), row_differences(draws, X[:4], 1e-3), 1e-6)
 
 
 def test_drawn_functions_are_pathwise_draws():
@@ -334,7 +318,7 @@ def test_scores(score, n_classes, options):
     # The information's integral and softmax's tables are interpolated, and the sites of softmax have an error of 1e-3.
     is_table = n_classes == 3 or "softmax" in options.values()
     tolerance = 1e-3 if is_table and score is acquisition.mutual_information else 1e-4
-    assert_near(gradient, differences(partial(score, model), ROWS, 1e-2), tolerance)
+    assert_near(gradient, row_differences(partial(score, model), ROWS, 1e-2), tolerance)
 
 
 def objective(X):
@@ -363,7 +347,7 @@ def test_constrained_improvement(improvement, best, options, quantile):
     gradients = {} if best == np.inf else {"mean_grad": mean_grad, "std_grad": std_grad}
     values, gradient = improvement(model, ROWS, 1, mean, std, best, return_grad=True, **gradients, quantile=quantile)
     np.testing.assert_allclose(values, score(ROWS), rtol=1e-14)
-    assert_near(gradient, differences(score, ROWS, 1e-3), 1e-6)
+    assert_near(gradient, row_differences(score, ROWS, 1e-3), 1e-6)
 
 
 @pytest.mark.parametrize("grade", [0, 2])
@@ -377,7 +361,7 @@ def test_a_quantile_of_the_first_and_last_of_ordered_classes(grade):
 
     values, gradient = acquisition.log_probability_of_feasibility(model, ROWS, grade, True, quantile=0.2)
     np.testing.assert_array_equal(values, score(ROWS))
-    assert_near(gradient, differences(score, ROWS, 1e-3), 1e-6)
+    assert_near(gradient, row_differences(score, ROWS, 1e-3), 1e-6)
     # The mean over the posterior is no quantile, but lies between a low and a high one.
     low, high = (acquisition.probability_of_feasibility(model, ROWS, grade, quantile=q) for q in (0.01, 0.99))
     mean = acquisition.probability_of_feasibility(model, ROWS, grade)
@@ -392,7 +376,7 @@ def test_improvement():
 
     mean, std, mean_grad, std_grad = objective(ROWS)
     _, gradient = acquisition.expected_improvement(mean, std, 0.7, True, mean_grad, std_grad)
-    assert_near(gradient, differences(score, ROWS), 1e-6)
+    assert_near(gradient, row_differences(score, ROWS), 1e-6)
     # Without uncertainty it is the gain, or nothing.
     value, gradient = acquisition.expected_improvement(
         [0.5, 0.9], [0.0, 0.0], 0.7, True, np.ones((2, 1)), np.ones((2, 1))

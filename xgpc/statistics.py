@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,26 +68,6 @@ class Sums(list[Any]):
         return self
 
 
-class Posterior(Protocol):
-    """Distribution of the coefficients of C latent functions; a cache compares posteriors by identity."""
-
-    @property
-    def prior(self) -> Any:
-        """The latent functions as functions of their coefficients, see ``approximations.base.KernelPrior``."""
-
-    @property
-    def n_latents(self) -> int: ...
-
-    @property
-    def work(self) -> float:
-        """Multiply-adds of a pass for each row."""
-
-    def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances (C, rows)."""
-
-    def update(self, block: Block, site: Site) -> Update: ...
-
-
 class ForWorkers:
     """A state that is pickled without what no pass reads of its posterior and its priors."""
 
@@ -99,7 +79,7 @@ class ForWorkers:
 class SitesAtPosterior(ForWorkers):
     """The sites at the marginals of a posterior, rescaled."""
 
-    q: Posterior
+    q: Any  # KernelPosterior of ``approximations.base``, or its ``anywhere``; a cache compares posteriors by identity
     site: Site
     rescaling: Rescaling = AS_EVALUATED
 

@@ -49,8 +49,6 @@ class CalledKernel:
         return self.kernel.clone_with_theta(np.log(variance[:n]) + step) if n else self.kernel
 
     def _values(self, kernel: Kernel, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        if self.part == "noise":
-            return np.zeros((len(X), len(Z)))
         K = np.asarray(kernel(X, Z), dtype=np.float64)
         if K.shape != (len(X), len(Z)):
             raise ValueError(

@@ -71,8 +71,9 @@ class Leaf:
         return 1.0 if self.factor.shape is None else float(self.value(self.factor.shape, theta)[0])
 
     def length_scale(self, theta: np.ndarray | None) -> np.ndarray:
-        """What differences of the features (d,) are divided by, infinite for those that the factor does not see."""
-        scales = self.value(str(self.factor.scale), theta)
+        """What features (d,), or their differences, are divided by: infinite for those that the factor does not see, 1
+        for the others of a kernel of the inner product."""
+        scales = np.ones(1) if self.factor.scale is None else self.value(self.factor.scale, theta)
         return np.where(self.places < 0, np.inf, scales[self.places])
 
 
@@ -197,6 +198,13 @@ def _called(kernel: Kernel, features: Features) -> CalledKernel:
     return CalledKernel(clone(kernel).set_params(**changed) if changed else kernel)
 
 
+def _variances(theta: np.ndarray) -> list[Term]:
+    """Terms of a kernel that is not compiled: their variances are its free parameters, or a single 1."""
+    values, no_places = np.exp(theta).tolist(), np.empty(0, dtype=np.intp)
+    leaves = [Leaf(ConstantKernel(v), {"constant_value": slice(i, i + 1)}, no_places, "") for i, v in enumerate(values)]
+    return [Term(constants=((leaf, 1.0),)) for leaf in leaves] or [Term()]
+
+
 def _counted(terms: list[Term], kernel: Kernel) -> list[Term]:
     """The terms; ValueError if they have too many factors."""
     if sum(max(1, len(term.factors)) for term in terms) > MAX_FACTORS or any(len(t.noise) > MAX_NOISE for t in terms):
@@ -275,8 +283,9 @@ class KernelSpec:
         try:
             self.terms, _ = _terms(kernel, 0, Features(n_features, groups))
         except NotCompiled as reason:
-            self.called, self.terms, self.not_compiled = _called(kernel, Features(n_features, groups)), [], str(reason)
-        if self.called is None and all(term.noise for term in self.terms):
+            self.called, self.not_compiled = _called(kernel, Features(n_features, groups)), str(reason)
+            self.terms = _variances(kernel.theta)
+        if all(term.noise for term in self.terms):
             raise ValueError(f"The kernel {kernel} is white noise alone; add a covariance such as RBF().")
         self.theta = np.asarray(kernel.theta, dtype=np.float64)
         # kernel.bounds would take twice as long with every further summand.
@@ -401,13 +410,13 @@ class KernelSpec:
         other.terms = [term for term in self.terms if not term.noise]
         if self.called is not None:
             other.called = CalledKernel(self.called.kernel, "latent")
-        for name in ("factors", "length_scales", "logarithms", "_structure", "_template_values"):
+        for name in ("factors", "length_scales", "logarithms", "_compiled"):
             vars(other).pop(name, None)
         return other
 
     def at(self, inducing_points: np.ndarray) -> InducingKernel:
         """The compiled kernel between rows and inducing points (m, d)."""
-        logs, values, (noise, term, family) = self.logarithms, self._template_values, self._structure
+        logs, (noise, term, family, values) = self.logarithms, self._compiled
         n_terms, n_factors = len(noise), len(family)
         # An overflow gives infinity, and the Cholesky factorisation then reports it.
         with np.errstate(over="ignore", under="ignore"):
@@ -420,21 +429,14 @@ class KernelSpec:
         return InducingKernel(values[:n_terms], noise, term, family, shape, scale, inducing_points, self.called)
 
     @cached_property
-    def _template_values(self) -> np.ndarray:
-        """The parameters in the order of ``Logarithms``, as the kernel has them; exponentials would round them."""
-        if self.called is not None:
-            return np.exp(self.theta) if len(self.theta) else np.ones(1)
-        leaves, variances = [leaf for _, leaf in self.factors], [term.variance(None) for term in self.terms]
-        shapes, units = [leaf.shape(None) ** leaf.factor.power for leaf in leaves], (np.inf, 1.0)
-        scales = [leaf.length_scale(None) if leaf.factor.scale else np.take(units, leaf.places >= 0) for leaf in leaves]
-        return np.concatenate([variances, shapes, *scales])
-
-    @cached_property
-    def _structure(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Which terms are noise, the term of each factor, and its number in ``FAMILIES``."""
-        noise = [bool(term.noise) for term in self.terms] if self.called is None else [False] * max(1, len(self.theta))
+    def _compiled(self) -> tuple[np.ndarray, ...]:
+        """Which terms are noise, the term of each factor, and its number in ``FAMILIES``; and the parameters in the
+        order of ``Logarithms``, as the kernel has them, because exponentials would round them."""
+        noise, variances = [bool(term.noise) for term in self.terms], [term.variance(None) for term in self.terms]
+        shapes = [leaf.shape(None) ** leaf.factor.power for _, leaf in self.factors]
+        values = np.concatenate([variances, shapes, *(leaf.length_scale(None) for _, leaf in self.factors)])
         term, family = [t for t, _ in self.factors], [FAMILIES[leaf.family] for _, leaf in self.factors]
-        return np.array(noise, np.intc), np.array(term, np.intp), np.array(family, np.intc)
+        return np.array(noise, np.intc), np.array(term, np.intp), np.array(family, np.intc), values
 
     def gradient(
         self, core: InducingKernel, cross: KernelGradient, gram: KernelGradient
@@ -451,9 +453,6 @@ class KernelSpec:
     @cached_property
     def logarithms(self) -> Logarithms:
         """The logarithms of the compiled kernel's parameters as a linear function of ``theta``."""
-        if self.called is not None:
-            each = np.arange(len(self.theta))
-            return Logarithms(np.zeros(max(1, len(each))), each, each, np.ones(len(each)))
         n_terms, d = len(self.terms), self.n_features
         offset = np.zeros(n_terms + len(self.factors) * (1 + d))
         entries: list[tuple[int, int, float]] = []
@@ -475,11 +474,10 @@ class KernelSpec:
                 add(n_terms + f, leaf, leaf.factor.shape, leaf.factor.power)
             first = n_terms + len(self.factors) + f * d
             scales, free = offset[first : first + d], leaf.theta.get(str(leaf.factor.scale))
-            scales[leaf.places < 0] = np.inf
+            scales[:] = np.log(leaf.length_scale(None))
             if free is not None:
+                scales[leaf.places >= 0] = 0.0
                 places = enumerate(leaf.places.tolist())
                 entries += [(first + j, free.start + place, 1.0) for j, place in places if place >= 0]
-            elif leaf.factor.scale is not None:
-                scales[:] = np.log(leaf.length_scale(None))
         rows, columns, powers = np.array(entries).reshape(-1, 3).T
         return Logarithms(offset, rows.astype(np.intp), columns.astype(np.intp), np.ascontiguousarray(powers))

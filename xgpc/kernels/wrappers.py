@@ -81,9 +81,6 @@ class WithoutParameters(NormalizedKernelMixin, Kernel):
     def is_stationary(self) -> bool:
         return False
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
-
 
 class ActiveDims(KernelOfRows):
     """A kernel that sees some of the columns only.

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import iadd
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -108,31 +108,6 @@ class Factor(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class FormPredictor:
-    """Marginals of any rows at O(n^2) each."""
-
-    forms: Sequence[CovarianceForm]  # of C latent functions
-
-    @property
-    def n_latents(self) -> int:
-        return len(self.forms)
-
-    @property
-    def work(self) -> float:
-        core = self.forms[0].core
-        return float(len(self.forms) * core.n_inducing * (core.n_inducing + core.n_features))
-
-    def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        core = self.forms[0].core
-        X, work = block.X, _engine.workspace(len(block), core.n_inducing, core.n_features)
-        each = [
-            _engine.full_marginals(form.core, X, form.explained, form.added, form.weights, work) for form in self.forms
-        ]
-        mean, variance = np.stack(each, axis=1)
-        return mean, variance
-
-
-@dataclass(frozen=True, eq=False)
 class FullPrior(RowPrior):
     """p(f) = N(0, K) at the distinct training rows, without a white kernel's noise."""
 
@@ -217,12 +192,27 @@ class FullPrior(RowPrior):
 
 @dataclass(frozen=True, eq=False)
 class FullPosterior(KernelPosterior):
-    """q(f) = N(K alpha, K - K M K) of C independent latent functions, without noise."""
+    """q(f) = N(K alpha, K - K M K) of C independent latent functions, without noise.
 
-    prior: Any  # RowPrior
+    With ``is_anywhere`` blocks may have any rows, at O(n^2) each; at training rows the marginals differ by rounding.
+    """
+
+    prior: RowPrior
     precision: np.ndarray  # (C, n), with ``linear`` the sites of the distinct rows: natural parameters
     linear: np.ndarray
     factors: tuple[Factor, ...] = field(repr=False)  # one for each latent function
+    is_anywhere: bool = False
+
+    @cached_property
+    def anywhere(self) -> FullPosterior:
+        return replace(self, is_anywhere=True)
+
+    @property
+    def work(self) -> float:
+        if not self.is_anywhere:
+            return super().work
+        n, d = self.groups[0].Z.shape
+        return float(self.n_latents * n * (n + d))
 
     @property
     def eta(self) -> Natural:
@@ -254,15 +244,15 @@ class FullPosterior(KernelPosterior):
         return read_only(self.variance + np.array([group.noise for group in self.groups]))
 
     def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        return self.prior.products(block, self.mean), self.prior.products(block, self.variance_with_noise)
+        if not self.is_anywhere:
+            return self.prior.products(block, self.mean), self.prior.products(block, self.variance_with_noise)
+        X, forms, work = block.X, self.covariance_forms(), _engine.workspace(len(block), *self.groups[0].Z.shape)
+        each = [_engine.full_marginals(form.core, X, form.explained, form.added, form.weights, work) for form in forms]
+        mean, variance = np.stack(each, axis=1)
+        return mean, variance
 
     def unexplained(self, block: Block) -> np.ndarray:
         return np.zeros((self.n_latents, len(block)))
-
-    @property
-    def anywhere(self) -> FormPredictor:
-        """A predictor that keeps the factors, O(n^2) memory; at training rows it differs from q by rounding."""
-        return FormPredictor(self.covariance_forms())
 
     def times_mean(self, precision: np.ndarray) -> np.ndarray:
         return precision * self.mean
@@ -333,7 +323,7 @@ class FullPosterior(KernelPosterior):
 
     def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """With the covariances C = k - K M k of the rows of X (r, d) with the distinct rows; O(r n^2)."""
-        k = self.prior.core.cross(X)
-        (factor,) = self.factors
-        C = k - factor.times(k.T).T @ self.prior.K
+        (factor,), (group,) = self.factors, self.groups
+        k = group.core.cross(X)
+        C = k - factor.times(k.T).T @ group.K
         return C @ h[0], C**2 @ P[0]

@@ -81,10 +81,8 @@ class SparsePosterior(KernelPosterior):
     def update(self, block: Block, site: Site) -> Update:
         """O(rows (C m^2 + m d)) if the latent functions share a kernel, else O(rows C (m^2 + m d))."""
         whitened = self.prior.whitened(block, len(self.w))
-        (mean, variance, precision, linear), total, curved, P, h = _engine.update_block(
-            whitened, self.Rinv, self.w, site, block.y, block.weight
-        )
-        return EvaluatedSites(mean, variance, precision, linear, total), curved, P, h
+        sites, total, curved, P, h = _engine.update_block(whitened, self.Rinv, self.w, site, block.y, block.weight)
+        return EvaluatedSites._make([*sites, total]), curved, P, h
 
     def _by_prior(self, x: np.ndarray) -> np.ndarray:
         """The prior's precision times x."""

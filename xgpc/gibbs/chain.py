@@ -55,17 +55,6 @@ class Model:
         self.y, self.whitening = y, whitening
         self.A, self.residual = whitening.rows(X)
 
-    def draw_latent(
-        self, Z: np.ndarray, precision: np.ndarray, linear: np.ndarray, rng: np.random.Generator
-    ) -> np.ndarray:
-        """Draw f (n, count) given z (r, count) and the factors exp(-precision f^2 / 2 + linear f) of the rows."""
-        g = self.A @ Z
-        if not np.any(self.residual):
-            return g
-        variance = (self.residual / (1.0 + precision * self.residual))[:, None]
-        mean = variance * (linear[:, None] - precision[:, None] * g)
-        return g + (mean + np.sqrt(variance) * rng.standard_normal(g.shape))
-
     def log_likelihood(self, f: np.ndarray) -> np.ndarray:
         """log p(y | f), of shape (...), for f (n, ...)."""
         return -np.sum(np.logaddexp(0.0, -(f.T * self.y).T), axis=0)
@@ -90,7 +79,12 @@ class Conditional:
         """Draw z (r, count), with ``scale`` times the standard deviation, and f (n, count) given z. O(n r) per draw."""
         noise = rng.standard_normal((len(self._mean), count))
         Z = self._mean[:, None] + scale * solve_triangular(self._root, noise, lower=True, trans=1, check_finite=False)
-        return Z, self.model.draw_latent(Z, self.precision, self.linear, rng)
+        F, residual = self.model.A @ Z, self.model.residual
+        if np.any(residual):
+            variance = (residual / (1.0 + self.precision * residual))[:, None]
+            mean = variance * (self.linear[:, None] - self.precision[:, None] * F)
+            F += mean + np.sqrt(variance) * rng.standard_normal(F.shape)
+        return Z, F
 
     def steps(
         self, Z: np.ndarray, F: np.ndarray, count: int, rng: np.random.Generator

@@ -138,7 +138,11 @@ class GibbsClassifier(LatentClassifier):
         Raises ValueError for bad data or parameters, and ImportError without the polyagamma package; a
         ConvergenceWarning says if R-hat is above 1.01.
         """
-        self._check_parameters()
+        least = {"n_samples": 4, "thin": 1, "n_warmup": 0, "n_chains": 1, "n_proposals": 0}
+        array = Rule(lambda value: not isinstance(value, str) and np.ndim(value) == 2, "a numeric array (m, d)")
+        rules = {"inducing_points": one_of("all", array), **{name: integer(low) for name, low in least.items()}}
+        check_allowed(self, rules)
+        polya_gamma = _polya_gamma_sampler()
         data = self._training_data(X, y)
         if len(data.classes) != 2:
             raise ValueError(
@@ -148,14 +152,7 @@ class GibbsClassifier(LatentClassifier):
         self.classes_ = data.classes
         with single_threaded_blas():
             rows, labels = np.ascontiguousarray(data.rows.X, dtype=np.float64), 2.0 * data.rows.y - 1.0
-            self._set_fit(self._run(self._start(rows, labels)))
-
-    def _check_parameters(self) -> None:
-        least = {"n_samples": 4, "thin": 1, "n_warmup": 0, "n_chains": 1, "n_proposals": 0}
-        array = Rule(lambda value: not isinstance(value, str) and np.ndim(value) == 2, "a numeric array (m, d)")
-        rules = {"inducing_points": one_of("all", array), **{name: integer(low) for name, low in least.items()}}
-        check_allowed(self, rules)
-        _polya_gamma_sampler()
+            self._set_fit(self._run(self._start(rows, labels), polya_gamma))
 
     def _start(self, rows: np.ndarray, labels: np.ndarray) -> list[Chain]:
         """The chains before their first sweep."""
@@ -185,9 +182,8 @@ class GibbsClassifier(LatentClassifier):
         watched_rows = np.sort(random_state.permutation(len(rows))[:WATCHED])
         return [Chain(proposals, watched_rows, seed, self.n_samples, self.thin) for seed in seeds]
 
-    def _run(self, chains: list[Chain]) -> list[Chain]:
+    def _run(self, chains: list[Chain], polya_gamma: PolyaGamma) -> list[Chain]:
         """Run the chains, each in a thread."""
-        settings = self.n_warmup, self.n_proposals, _polya_gamma_sampler()
         n_sweeps = self.n_warmup - (-self.n_samples * self.thin // (self.n_proposals + 1))
         bar = None
         if self.verbose:
@@ -205,7 +201,7 @@ class GibbsClassifier(LatentClassifier):
 
         def run_chain(chain: Chain) -> Chain:
             try:
-                return chain.run(*settings, advance)
+                return chain.run(self.n_warmup, self.n_proposals, polya_gamma, advance)
             except BaseException:
                 failed.append(chain)
                 raise

@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
-from .approximations.base import KernelPosterior, grouped
+from .approximations.base import grouped
 from .approximations.full import FullPrior
 from .approximations.local import EIGENVALUE_ERROR, LocalPosterior, Posterior
 from .approximations.sparse import PRECISIONS, SparsePrior
@@ -102,6 +102,12 @@ ARRAY_ATTRIBUTES = ("class_weight_", "feature_mean_", "feature_spread_")
 TINY = 1e-30
 
 
+def check(is_valid: object, reason: str) -> None:
+    """Raise ValueError for a file that is not valid, with what is wrong."""
+    if not is_valid:
+        raise ValueError(reason)
+
+
 def kernel_to_data(kernel: Kernel) -> Header:
     """A kernel as data for JSON; ValueError for a class that files cannot have."""
     if KERNELS.get(type(kernel).__name__) is not type(kernel):
@@ -156,17 +162,15 @@ def posterior_from(
     ]
     if k:
         rows, V, scale = _rows_from(arrays, n_latents), arrays["whitened_covariance"], float(arrays["variance_scale"])
-        if not 1 <= k <= len(rows.X):
-            raise ValueError("its number of neighbours is not valid")
-        if not _is_covariance(V):
-            raise ValueError("its array 'whitened_covariance' is not symmetric, or not positive semidefinite")
+        check(1 <= k <= len(rows.X), "its number of neighbours is not valid")
+        check(_is_covariance(V), "its array 'whitened_covariance' is not symmetric, or not positive semidefinite")
         prior, sites = SparsePrior.build(*pairs[0], dtype), (arrays["site_precision"], arrays["site_linear"])
         return LocalPosterior(prior, *rows, *sites, arrays["whitened_mean"], V, k, scale)
     full, eta = header["full"], arrays["eta"]
     priors = [FullPrior.build(*pair) if full else prior_class.build(*pair, dtype) for pair in pairs]
-    q: KernelPosterior | None = grouped(priors).posterior((eta if full else np.tril(eta), arrays["h"]))
-    if q is None or not math.isfinite(q.kl):
-        raise ValueError("its posterior precision is not positive definite, or its mean is not finite")
+    q: Any = grouped(priors).posterior((eta if full else np.tril(eta), arrays["h"]))
+    is_proper = q is not None and math.isfinite(q.kl)
+    check(is_proper, "its posterior precision is not positive definite, or its mean is not finite")
     return q
 
 
@@ -184,8 +188,7 @@ def _is_covariance(V: np.ndarray) -> bool:
 def _rows_from(arrays: Arrays, n_latents: int) -> Rows:
     """Rows that a model keeps, with the labels that its sites need."""
     labels, allowed = arrays["row_labels"], [-1.0, 1.0] if n_latents == 1 else np.arange(n_latents)
-    if not np.all(np.isin(labels, allowed)):
-        raise ValueError("the labels of its rows are not valid")
+    check(np.all(np.isin(labels, allowed)), "the labels of its rows are not valid")
     return Rows(arrays["rows"], labels, arrays["row_weights"])
 
 
@@ -209,13 +212,13 @@ def check_arrays(
     for name in arrays.keys() & SCHEMA.keys():
         kind, array = SCHEMA[name], arrays[name]
         shape = tuple(sizes[axis] for axis in kind.axes if axis in sizes)
-        if not (array.shape == shape and array.dtype.str[1:].startswith(kind.types)):
-            raise ValueError(
-                f"its arrays do not fit each other: {name!r} of shape {array.shape} and type {array.dtype}, not {shape}"
-            )
+        check(
+            array.shape == shape and array.dtype.str[1:].startswith(kind.types),
+            f"its arrays do not fit each other: {name!r} of shape {array.shape} and type {array.dtype}, not {shape}",
+        )
         # NaN compares as false, and is refused, too.
-        if array.dtype.kind == "f" and not (np.all(array >= kind.least) and np.all(array <= kind.most)):
-            raise ValueError(f"its array {name!r} has numbers outside of [{kind.least:g}, {kind.most:g}]")
+        is_within = array.dtype.kind != "f" or (np.all(array >= kind.least) and np.all(array <= kind.most))
+        check(is_within, f"its array {name!r} has numbers outside of [{kind.least:g}, {kind.most:g}]")
 
 
 def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
@@ -223,7 +226,6 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
     header, arrays = posterior_contents(model.posterior_)
     # Files have ordered classes by level.
     classes, counts = map(model._record.by_level, (model.classes_, model.class_count_))
-    evidence, points = model._evidence, model.inducing_points
     header |= {
         "parameters": _parameters(model),
         "likelihood_and_bound": model._record.key,
@@ -231,22 +233,22 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
         "encoding": None if model.encoding_ is None else model.encoding_.to_data(),
         **{name: getattr(model, name) for name in ATTRIBUTES},
     }
-    optional: dict[str, object] = dict(model._record.named())
-    optional["label_agreement"] = model.label_agreement_ or None
-    if evidence is not None:
-        optional |= {"elbo": evidence.elbo, "bound_gap": evidence.gap}
-        optional |= zip(CORRECTION, evidence.correction or (None, None), strict=True)
-    arrays |= {name: np.asarray(value, dtype=np.float64) for name, value in optional.items() if value is not None}
-    if model._stream_rows is not None:
-        arrays |= dict(zip(("rows", "row_labels", "row_weights"), model._stream_rows, strict=True))
+    elbo, correction, gap = model._evidence or (None, None, None)
+    numbers: dict[str, object] = {
+        **model._record.named(),
+        **dict(zip(CORRECTION, correction or (None, None), strict=True)),
+        "label_agreement": model.label_agreement_ or None,
+        "elbo": elbo,
+        "bound_gap": gap,
+        "mean": np.atleast_1d(model.mean_),
+        "inducing_points": None if isinstance(model.inducing_points, str) else model.inducing_points,
+    }
+    arrays |= {name: np.asarray(value, dtype=np.float64) for name, value in numbers.items() if value is not None}
+    arrays |= zip(("rows", "row_labels", "row_weights"), model._stream_rows or (), strict=False)
     arrays |= {name: getattr(model, name) for name in ARRAY_ATTRIBUTES} | {"class_count_": counts}
     arrays |= {f"{HISTORY}{name}": column for name, column in model.history_.items()}
     arrays["classes"] = classes.astype(str) if classes.dtype.kind == "O" else classes
-    arrays["mean"] = np.atleast_1d(model.mean_)
-    arrays |= column_names(model._columns)
-    if not isinstance(points, str):
-        arrays["inducing_points"] = np.asarray(points, dtype=np.float64)
-    return header, arrays
+    return header, arrays | column_names(model._columns)
 
 
 def column_names(columns: Columns) -> Arrays:
@@ -321,11 +323,10 @@ def load(cls: type[Model], path: str | os.PathLike[str]) -> Model:
 
 def check_complete(header: Header, arrays: Arrays, expected_header: Header, expected: Arrays) -> None:
     """Raise ValueError unless a file has just what is written for the model that was made from it."""
-    if sorted(expected) != sorted(arrays):
-        raise ValueError(f"its arrays are {sorted(arrays)}, not {sorted(expected)}")
+    check(sorted(expected) == sorted(arrays), f"its arrays are {sorted(arrays)}, not {sorted(expected)}")
     for name in header | expected_header:
-        if to_json({name: header.get(name)}) != to_json({name: expected_header.get(name)}):
-            raise ValueError(f"its {name} is not valid: {reprlib.repr(header.get(name))}")
+        written, value = to_json({name: expected_header.get(name)}), header.get(name)
+        check(to_json({name: value}) == written, f"its {name} is not valid: {reprlib.repr(value)}")
 
 
 def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
@@ -337,22 +338,20 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     encoding = PLAIN if header["encoding"] is None else Encoding.from_data(header["encoding"])
     n_columns = len(encoding.columns) or d
     check_arrays(arrays, n_latents, header["full"], len(classes), n_columns)
-    fits = not encoding.columns or len(encoding.matrix_names) == d
-    if not fits or any(j >= d for j, *_ in (*encoding.limits, *encoding.warps)):
-        raise ValueError("its encoding does not fit its arrays")
+    check(not encoding.columns or len(encoding.matrix_names) == d, "its encoding does not fit its arrays")
+    check(all(j < d for j, *_ in (*encoding.limits, *encoding.warps)), "its encoding does not fit its arrays")
     in_order = record.is_ordinal or np.all(classes[:-1] < classes[1:])
-    if len(classes) < 2 or not in_order or len(np.unique(classes)) < len(classes):
-        raise ValueError(f"the order of its classes is not valid: {reprlib.repr(classes.tolist())}")
-    if classes.dtype.kind == "f" and not np.all(np.isfinite(classes) & (classes == np.floor(classes))):
-        raise ValueError(f"its classes are not whole numbers: {reprlib.repr(classes.tolist())}")
-    if not np.any(arrays["class_count_"]):
-        raise ValueError("its class_count_ has no rows")
-    if record.is_ordinal != cls._is_ordered:
-        raise ValueError(f"its likelihood {likelihood!r} is that of another class; load it by the class that saved it")
+    are_distinct, labels = len(np.unique(classes)) == len(classes) >= 2, reprlib.repr(classes.tolist())
+    check(in_order and are_distinct, f"the order of its classes is not valid: {labels}")
+    are_whole = classes.dtype.kind != "f" or np.all(np.isfinite(classes) & (classes == np.floor(classes)))
+    check(are_whole, f"its classes are not whole numbers: {labels}")
+    check(np.any(arrays["class_count_"]), "its class_count_ has no rows")
+    reason = f"its likelihood {likelihood!r} is that of another class; load it by the class that saved it"
+    check(record.is_ordinal == cls._is_ordered, reason)
     sorter = np.argsort(classes)
     record = record_of(*record.key, np.argsort(sorter) if record.is_ordinal else ()).of_named(arrays.__getitem__)
-    if not record.is_valid(len(classes)):
-        raise ValueError(f"its likelihood's parameter is not valid: {reprlib.repr(record.named())}")
+    parameter = reprlib.repr(record.named())
+    check(record.is_valid(len(classes)), f"its likelihood's parameter is not valid: {parameter}")
     parameters = dict(header["parameters"])
     points, weights, rate = (parameters[name] for name in ("inducing_points", "class_weight", "learning_rate"))
     parameters["kernel"] = given_kernel(parameters)
@@ -390,8 +389,8 @@ def _history(arrays: Arrays) -> Arrays:
     n_rows = history.get("n_rows", np.empty(0))
     for name, array in history.items():
         is_text = array.dtype.kind == "U"
-        if array.ndim != 1 + (name == "theta") or len(array) != len(n_rows) or is_text != (name == "decision"):
-            raise ValueError(f"its {HISTORY} has a column {name!r} of shape {array.shape} and type {array.dtype}")
-    if not len(n_rows) or not np.isfinite(n_rows[-1]):
-        raise ValueError(f"its {HISTORY} does not say how many rows the fit had")
+        is_column = array.ndim == 1 + (name == "theta") and len(array) == len(n_rows)
+        is_valid = is_column and is_text == (name == "decision")
+        check(is_valid, f"its {HISTORY} has a column {name!r} of shape {array.shape} and type {array.dtype}")
+    check(len(n_rows) and np.isfinite(n_rows[-1]), f"its {HISTORY} does not say how many rows the fit had")
     return history

@@ -15,7 +15,6 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted
 
 from . import io
-from ._sites import Site
 from .approximations.base import KernelPosterior
 from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import Posterior, covariance_bytes
@@ -43,14 +42,6 @@ MOST_COVARIANCE_BYTES = 3e9
 EXACT_ROWS = 3000
 # Rows (r, d) and a number of threads -> means and variances, (r,) or (C, r).
 Marginals = Callable[[np.ndarray, int | None], tuple[np.ndarray, np.ndarray]]
-
-
-def _moments(marginals: Marginals, X: MatrixLike, n_jobs: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances, (n,) or (C, n), of rows X (n, d); those of a sparse matrix part by part."""
-    if isinstance(X, np.ndarray):
-        return marginals(X, n_jobs)
-    mean, variance = zip(*(marginals(rows, n_jobs) for rows in in_dense_parts(X)), strict=True)
-    return np.concatenate(mean, axis=-1), np.concatenate(variance, axis=-1)
 
 
 class PosteriorClassifier(Described):
@@ -110,9 +101,13 @@ class PosteriorClassifier(Described):
         return self._latent_at(X, partial(corrected_marginals, self._without_neighbors(), correction))
 
     def _latent_at(self, X: MatrixLike, marginals: Marginals | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of the latent functions at checked rows."""
+        """Mean and variance of the latent functions at checked rows; of a sparse matrix part by part."""
         marginals = marginals or self.posterior_.marginals
-        mean, variance = _moments(marginals, X, self.n_jobs)
+        if isinstance(X, np.ndarray):
+            mean, variance = marginals(X, self.n_jobs)
+        else:
+            parts = zip(*(marginals(rows, self.n_jobs) for rows in in_dense_parts(X)), strict=True)
+            mean, variance = (np.concatenate(moments, axis=-1) for moments in parts)
         check_latent(mean, variance, X)
         return mean + (self.mean_ if isinstance(self.mean_, float) else self.mean_[:, None]), variance
 
@@ -394,20 +389,15 @@ class PosteriorClassifier(Described):
         rows = self._rows(X)
         codes = class_numbers(checked_labels(y, rows.shape[0]), self.classes_)
         q = self._without_neighbors()
-        labels = self._record.site_labels(codes)
-        mean, variance = _moments(q.marginals, rows, self.n_jobs)
-        check_latent(mean, variance, rows)
-        return expected_log_likelihood(self._site(), mean, variance, labels) - q.kl
+        mean, variance = self._latent_at(rows, q.marginals)
+        site = self._record.site(len(self.classes_))
+        return expected_log_likelihood(site, mean, variance, self._record.site_labels(codes)) - q.kl
 
     @property
     def elbo_(self) -> float:
         """Lower bound of the log evidence of the training data, in nats; the class docstring says more."""
         check_is_fitted(self)
         return self._bound().elbo
-
-    def _site(self) -> Site:
-        site = self._record.site(len(self.classes_))
-        return site.with_prior_mean(np.atleast_1d(self.mean_))
 
     def _without_neighbors(self) -> KernelPosterior:
         """The sparse posterior, whose bound is ``elbo_``; a model with neighbours fits it on first use."""
@@ -416,8 +406,9 @@ class PosteriorClassifier(Described):
         if kept is None:
             return q.without_neighbors()
         if self._sparse is None:
+            site = self._record.site(len(self.classes_)).with_prior_mean(np.atleast_1d(self.mean_))
             options = float(self.tol), int(self.max_iter), self.n_jobs
-            self._sparse, self._evidence = fit_without_neighbors(kept, self._site(), *options)
+            self._sparse, self._evidence = fit_without_neighbors(kept, site, *options)
         return self._sparse
 
     def _bound(self) -> Evidence:

@@ -27,7 +27,6 @@ from support.internals import (
     History,
     KernelSpec,
     SparsePosterior,
-    carry_over,
     coordinate_ascent,
     starting_posterior,
     statistics,
@@ -321,7 +320,7 @@ def check_gradient(rows, prior, site):
     assert not np.any(by_Z)
 
     def F(theta):
-        return ascend(rows, carry_over(rows, point.q, rebuilt(prior, theta), site), site).elbo
+        return ascend(rows, starting_posterior(rows, point.q, rebuilt(prior, theta), site), site).elbo
 
     theta = thetas(prior)
     assert F(theta) == pytest.approx(point.elbo, rel=1e-9)

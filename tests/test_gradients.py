@@ -17,8 +17,8 @@ from support.internals import (
     KernelSpec,
     MiniBatches,
     SparsePrior,
-    carry_over,
     grouped,
+    starting_posterior,
     update,
 )
 from support.latents import CASES, NOISY, SEVERAL, Problem, assert_near, cases
@@ -104,7 +104,7 @@ def test_gradient_of_the_profiled_bound_of_each_likelihood(likelihood, bound, sh
     assert end.converged
 
     def F(theta, Z):
-        start = carry_over(rows, end.point.q, rebuilt(problem.prior, theta, Z), end.point.site)
+        start = starting_posterior(rows, end.point.q, rebuilt(problem.prior, theta, Z), end.point.site)
         return problem.ascend(rows, start, label_noise=None).point.elbo
 
     assert F(thetas(problem.prior), problem.prior.Z) == pytest.approx(end.point.elbo, rel=1e-9)

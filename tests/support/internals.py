@@ -17,7 +17,6 @@ from xgpc.inference import correction
 from xgpc.inference.ascent import (
     DAMPED,
     MEASURED,
-    carry_over,
     coordinate_ascent,
     coupled_end,
     natural_step,

@@ -237,18 +237,6 @@ def proper_posterior(training: Training, sites: AnySites, prior: KernelPrior) ->
     return q or prior.posterior(projected(training, sites, prior, clipped=True))
 
 
-def carry_over(training: Training, q: KernelPosterior, prior: KernelPrior, site: Site) -> KernelPosterior:
-    """The posterior to start from under ``prior``: from the sites at q, which may be the posterior of other rows.
-
-    If q already has this prior, q itself is returned: the first update makes the same sites, and an unchecked step
-    could overshoot.
-    """
-    if is_same_prior(q.prior, prior):
-        return q
-    sites = SitesAtPosterior(q.anywhere, site)
-    return proper_posterior(training, sites, prior) or prior.at_prior(training.n_latents)
-
-
 class Ascent(NamedTuple, Generic[Q]):
     """The result of an ascent: the last posterior with its pass, iterations, and whether it reached the tolerance.
 
@@ -344,7 +332,10 @@ def coordinate_ascent(
 def starting_posterior(
     training: Training, q: KernelPosterior | None, prior: KernelPrior, site: Site
 ) -> KernelPosterior:
-    """The start under ``prior``: from the sites of q if given, else from the better of the bound's starts.
+    """The start under ``prior``: from the sites at q if given, else from the better of the bound's starts.
+
+    q may be the posterior of other rows. If it already has this prior, q itself is returned: the first update makes the
+    same sites, and an unchecked step could overshoot.
 
     The bounds of augmented likelihoods have poor optima at which all classes are about equally likely, and no single
     start avoids them for all kernels. Under a prior of large variance the exact sites of one latent function know
@@ -353,7 +344,10 @@ def starting_posterior(
     starts up to some hundred. Once time is over only the first start is used.
     """
     if q is not None:
-        return carry_over(training, q, prior, site)
+        if is_same_prior(q.prior, prior):
+            return q
+        sites = SitesAtPosterior(q.anywhere, site)
+        return proper_posterior(training, sites, prior) or prior.at_prior(training.n_latents)
     first, other = site.record.start, site.record.other_start
     ascend = partial(coordinate_ascent, training)
     if first is None and site.record.is_exact and training.n_latents == 1:

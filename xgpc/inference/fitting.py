@@ -10,7 +10,7 @@ import numpy as np
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training
 from ..rows.source import ArraySource, RowSource
-from .ascent import Ascent, carry_over, coordinate_ascent, natural_step, starting_posterior, update
+from .ascent import Ascent, coordinate_ascent, natural_step, starting_posterior, update
 from .history import History
 from .mini_batch import mini_batch_ascent
 from .options import Options
@@ -35,23 +35,19 @@ class Start:
 
 def fit_posterior(training: Training, start: Start, options: Options) -> Ascent[KernelPosterior]:
     """The posterior of all rows under a prior; if q is given, from its sites, whose bound is no higher."""
-    prior, q, history = start.prior, start.q, options.history
+    prior, history = start.prior, options.history
     site = options.prior_mean.site(start.site, prior)
-    if options.batch_size is None:
-        return coordinate_ascent(
-            training,
-            starting_posterior(training, q, prior, site),
-            site,
-            tol=options.tol,
-            max_iter=options.max_iter,
-            history=history,
-            # The gains of many batches of further rows add up, even if each is below ``tol``.
-            leaves_prior=prior.earlier_q is not None,
-        )
-    if q is None:
+    if options.batch_size is not None and start.q is None:
         return mini_batch_ascent(training, prior.at_prior(training.n_latents), site, options)
+    q = starting_posterior(training, start.q, prior, site)
+    if options.batch_size is None:
+        # The gains of many batches of further rows add up, even if each is below ``tol``.
+        is_further = prior.earlier_q is not None
+        return coordinate_ascent(
+            training, q, site, tol=options.tol, max_iter=options.max_iter, history=history, leaves_prior=is_further
+        )
     # Starting at the prior would raise learned label noise to that of guessing.
-    first = update(training, carry_over(training, q, prior, site), site)
+    first = update(training, q, site)
     if training.executor.clock.has_passed():
         return Ascent(first, 0, False)
     ascent = mini_batch_ascent(training, first.q, first.site, options)
@@ -79,14 +75,9 @@ def fit_posterior_or_keep(
     ascent = fit_posterior(training, learned, options)
     if previous.q is None:
         return ascent
-    site = options.prior_mean.site(learned.site, previous.prior)
-    kept_point = coordinate_ascent(
-        training,
-        carry_over(training, previous.q, previous.prior, site),
-        site,
-        tol=options.tol,
-        max_iter=options.max_iter if options.batch_size is None else 0,
-    ).point
+    max_iter = options.max_iter if options.batch_size is None else 0
+    full_batches = replace(options, batch_size=None, max_iter=max_iter, history=History())
+    kept_point = fit_posterior(training, Start(previous.prior, previous.q, learned.site), full_batches).point
     kept_value, value = options.value(kept_point), options.value(ascent.point)
     if not kept_value > value:
         return ascent

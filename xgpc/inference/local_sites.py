@@ -64,14 +64,18 @@ class Local:
     def neighbourhoods(self, sites: Sites) -> Neighbourhoods:
         return Neighbourhoods(self.prior.core, self.rows, self.rows, sites, self.index, self.n_earlier, self.blocks)
 
-    def by_parts(self, function: Callable[[slice], Pair]) -> np.ndarray:
-        """Two arrays (2, C, n), joined from those that a function makes for parts of the rows."""
-        return np.concatenate(self.executor.each(function, parts_of(len(self.index))), axis=2)
+    def of_labels(self, function: Callable[..., Pair | np.ndarray], *arrays: np.ndarray) -> np.ndarray:
+        """A function of the record's ``cavity`` at ``arrays``, whose last axis is that of the rows, part by part."""
+
+        def part(rows: slice) -> Pair | np.ndarray:
+            return function(self.site, *(array[..., rows] for array in arrays))
+
+        return np.concatenate(self.executor.each(part, parts_of(len(self.index))), axis=-1)
 
     def sites_at(self, mean: np.ndarray, variance: np.ndarray) -> Sites:
         """The sites that predictions (C, n) of the rows make."""
-        (y, weight), cavity = self.labels, self.site.record.cavity
-        return weight * self.by_parts(lambda rows: cavity.sites(self.site, mean[:, rows], variance[:, rows], y[rows]))
+        y, weight = self.labels
+        return weight * self.of_labels(self.site.record.cavity.sites, mean, variance, y)
 
 
 def site_terms(conditional: Conditional, sites: Sites, rows: slice) -> Pair:
@@ -139,7 +143,8 @@ class Sweep:
 
         local.executor.fold(part, parts_for(n, C), sums.add)
         q, (s, g) = Coefficients.given(sums), site_terms(neighbours, sites, slice(None))
-        b_mean, b_variance = local.by_parts(lambda rows: q.moments(neighbours.b[:, rows]))
+        moments = local.executor.each(lambda rows: q.moments(neighbours.b[:, rows]), parts_of(n))
+        b_mean, b_variance = np.concatenate(moments, axis=2)
         left_share = np.maximum(1.0 - s * b_variance, LEAST_LEFT)
         mean = neighbours.mean + (b_mean - b_variance * g) / left_share
         variance = neighbours.variance + b_variance / left_share
@@ -171,25 +176,16 @@ class Sweep:
 
     def scores(self) -> np.ndarray:
         """log p(y) (n,) of the rows at their marginals; of two classes."""
-        (y, _), site, (mean, variance) = self.local.labels, self.local.site, self.marginals()
-
-        def part(rows: slice) -> np.ndarray:
-            return site.record.cavity.scores(site, mean[:, rows], variance[:, rows], y[rows])[0]
-
-        return np.concatenate(self.local.executor.each(part, parts_of(len(y))))
+        local, cavity = self.local, self.local.site.record.cavity
+        return local.of_labels(lambda *args: cavity.scores(*args)[0], *self.marginals(), local.labels[0])
 
     def vjp(self, by_sites: Sites) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Gradients by b.w, b.V b, and variance and mean given the neighbours, from those by the new sites.
 
         The old sites are constants.
         """
-        site, (y, weight), (at_mean, at_variance) = self.local.site, self.local.labels, self.marginals()
-        weighted = weight * by_sites
-
-        def part(rows: slice) -> Pair:
-            return site.record.cavity.vjp(site, at_mean[:, rows], at_variance[:, rows], y[rows], weighted[:, :, rows])
-
-        d_mean, d_variance = self.local.by_parts(part)
+        local, (y, weight) = self.local, self.local.labels
+        d_mean, d_variance = local.of_labels(local.site.record.cavity.vjp, *self.marginals(), y, weight * by_sites)
         precision, linear = self.own_share * self.given_sites
         d_variance = self.share**2 * (d_variance + d_mean * (linear - self.mean * precision))
         d_mean = self.share * d_mean

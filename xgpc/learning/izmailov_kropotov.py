@@ -9,7 +9,7 @@ import numpy as np
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
-from ..inference.ascent import Point, carry_over, coordinate_ascent, projected, update
+from ..inference.ascent import Point, coordinate_ascent, projected, starting_posterior, update
 from ..inference.options import Options
 from ..likelihoods import record_of
 from ..likelihoods.expected import sites_at
@@ -134,7 +134,8 @@ def alternate(
                 if value(trial) >= value(point):
                     break
                 vector = 0.5 * (start_vector + vector)
-                trial = site_updates(carry_over(training, point.q, function.coordinates.prior(vector), site))
+                prior = function.coordinates.prior(vector)
+                trial = site_updates(starting_posterior(training, point.q, prior, site))
             if value(trial) < value(point):
                 return Outcome(point, n_iter)
         point = trial

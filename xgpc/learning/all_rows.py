@@ -10,13 +10,11 @@ from scipy.optimize import minimize_scalar
 from .._sites import Site
 from ..approximations.local import LocalPosterior
 from ..approximations.local_rows import blocks_for, in_order, metric
-from ..approximations.sparse import SparsePrior
 from ..inference.local_sites import Local
 from ..inference.sweeps import Swept, converged_sites, start_sites
 from ..likelihoods import label_log_probabilities
-from ..rows.coinciding import Distinct, Sites
+from ..rows.coinciding import Sites
 from ..rows.neighbours import Neighbours
-from ..rows.source import ArraySource
 from .held_out_score import LOG_SCALE_SPREAD
 from .rounds import Placed, Task, round_tolerance
 from .scores import Scores
@@ -26,59 +24,52 @@ from .scores import Scores
 LEAST_FIRST = 0.01
 
 
-class AllRows:
+class AllRows(Placed):
     """All rows of the data with their neighbours, to predict held-out rows, and then to fit the final posterior.
 
-    One search serves both: held-out rows have weight zero, and so no sites, until they join the others. ``weight`` (n,)
-    are those of the data's rows, and ``placed`` are the distinct ones.
+    One search serves both: held-out rows have weight zero, and so no sites, until they join the others.
     """
 
-    def __init__(self, task: Task, prior: SparsePrior, log_scale: float, source: ArraySource):
-        self.task, self.prior, self.log_scale = task, prior, log_scale
-        self.distinct, self.weight = Distinct.of(source), source.weight
-        self.placed = Placed.of(task, self.distinct.source, prior, log_scale, task.n_neighbors)
-
     def sweep(self, local: Local, sites: Sites, tol: float | None = None) -> Swept:
-        """Sweep from ``sites`` of the distinct rows until they agree, within ``tol`` as in ``converged_sites``."""
-        history, n_inducing = self.task.fit.run.history, self.prior.n_inducing
-        size = {"n_rows": len(self.weight), "n_inducing": n_inducing}
+        """Sweep from ``sites`` of all rows until those of the distinct rows agree, as in ``converged_sites``."""
+        history, size = self.task.fit.run.history, {"n_rows": len(self.weight), "n_inducing": local.prior.n_inducing}
         history.tell(stage="neighbours", **size)
-        sweeps = converged_sites(local, self.placed.by_place(sites), tol)
+        sweeps = converged_sites(local, self.by_place(sites), tol)
         history.add(**size, n_neighbors=local.index.shape[1], sweeps=sweeps.n_sweeps)
-        as_given = self.placed.as_given
-        return sweeps._replace(sites=as_given(sweeps.sites), predicted=as_given(sweeps.predicted))
+        return sweeps._replace(sites=self.as_given(sweeps.sites), predicted=self.as_given(sweeps.predicted))
 
     def without(self, held_out: np.ndarray, sites: Sites) -> tuple[Swept, HeldOutPredictions]:
         """The sites of the distinct rows if held-out rows have weight zero, and the predictions of the held-out rows.
 
-        ``sites`` are those of the data's rows, from which the sweeps start. A held-out row with a copy among the other
-        rows is predicted from this copy's site, too.
+        The sweeps start from ``sites`` of all rows. A held-out row with a copy among the other rows is predicted from
+        this copy's site, too.
         """
-        weight, sites_without = self.weight.copy(), sites.copy()
+        weight, sites_without, local = self.weight.copy(), sites.copy(), self.local
         weight[held_out] = sites_without[:, :, held_out] = 0.0
         place = self.distinct.place[held_out]
-        weight = np.bincount(self.distinct.place, weight)[self.placed.order]
-        local = replace(self.placed.local, labels=(self.placed.local.labels[0], weight))
+        weight = np.bincount(self.distinct.place, weight)[self.neighbours.order]
+        local = replace(local, labels=(local.labels[0], weight))
         if not self.task.fit.hold_out.is_random:
             # Held-out rows are near each other here: as neighbours without sites they would displace rows with sites. A
             # random tenth of the rows displaces only a tenth, for which another search does not pay.
             index, n_earlier = self._nearest_among(weight > 0.0)
             local = replace(local, index=index, n_earlier=n_earlier, blocks=blocks_for(*index.shape))
-        sweeps = self.sweep(local, self.distinct.sums(sites_without), round_tolerance(local.site))
+        sweeps = self.sweep(local, sites_without, round_tolerance(local.site))
         mean, variance = sweeps.predicted[:, :, place]
         variance, labels = np.exp(self.log_scale) * variance, self.distinct.source.y[place]
-        return sweeps, HeldOutPredictions(mean, variance, self.placed.local.site, labels, self.weight[held_out])
+        return sweeps, HeldOutPredictions(mean, variance, local.site, labels, self.weight[held_out])
 
     def _nearest_among(self, is_support: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Neighbours of all rows of ``local`` among those with ``is_support``, as from ``in_order``."""
-        X, n_threads = self.distinct.source.X[self.placed.order], self.task.fit.run.executor.n_threads
+        order, local = self.neighbours.order, self.local
+        X, n_threads = self.distinct.source.X[order], local.executor.n_threads
         support, others = np.flatnonzero(is_support), np.flatnonzero(~is_support)
-        neighbours = Neighbours(X[support], metric(self.prior.core))
-        k = min(self.placed.local.index.shape[1], len(support) - 1)
+        neighbours = Neighbours(X[support], metric(local.prior.core))
+        k = min(local.index.shape[1], len(support) - 1)
         index = np.empty((len(X), k), dtype=np.int32)
         index[support] = support[neighbours.of_rows(k, n_threads)]
         index[others] = support[neighbours.of(X[others], k, n_threads)]
-        return in_order(index, self.placed.order)
+        return in_order(index, order)
 
     def sites_of_all(self, sweeps: Swept, held_out: np.ndarray, predicted: HeldOutPredictions) -> Sites:
         """Sites of the distinct rows after ``sweeps``, and of held-out rows the sites at their predictions."""
@@ -88,21 +79,20 @@ class AllRows:
 
     def posterior(self, sites: Sites, log_scale: float) -> tuple[LocalPosterior, Swept]:
         """The local posterior with all labels; ``sites``, of the data's rows, are where its sweeps start."""
-        prior, k, scale = self.prior, self.task.n_neighbors, float(np.exp(log_scale))
-        local = replace(self.placed.local, site=self.task.site(prior, log_scale))
-        sweeps = self.sweep(local, self.distinct.sums(sites))
+        prior, k, scale = self.local.prior, self.task.n_neighbors, float(np.exp(log_scale))
+        sweeps = self.sweep(replace(self.local, site=self.task.site(prior, log_scale)), sites)
         # The model keeps its own read-only copy of the rows, in the order in which they were given.
         source, q, (precision, linear) = self.distinct.source, sweeps.q, sweeps.sites
         X, y, weight = (np.array(part, order="C") for part in (source.X, source.y, source.weight))
         posterior = LocalPosterior(prior, X, y, weight, precision, linear, q.w, q.V, min(k, len(X)), scale)
-        posterior.keep(self.placed.neighbours)
+        posterior.keep(self.neighbours)
         return posterior, sweeps
 
 
 def with_more_rows(task: Task, q: LocalPosterior, stay: np.ndarray) -> tuple[LocalPosterior, Swept]:
     """The posterior of the task's rows under q's prior; the first of them are q's rows of the numbers ``stay``."""
-    all_rows = AllRows(task, q.prior, float(np.log(q.variance_scale)), task.part.source)
-    sites = start_sites(task.part.source, all_rows.placed.local.site)
+    all_rows = AllRows.of(task, task.part.source, q.prior, float(np.log(q.variance_scale)), task.n_neighbors)
+    sites = start_sites(task.part.source, all_rows.local.site)
     sites[:, :, : len(stay)] = q.precision[:, stay], q.linear[:, stay]
     return all_rows.posterior(sites, all_rows.log_scale)
 

@@ -124,7 +124,7 @@ def test_sweeps_that_share_covariances_are_those_of_one_sweep(k):
     shared = problem.local
     for factor in (1.0, 0.5):
         sites = np.array([factor * problem.sites[0], problem.sites[1]])
-        alone, found = Sweep.of(replace(shared, blocks=None), sites), Sweep.of(shared, sites)
+        alone, found = Sweep(replace(shared, blocks=None), sites), Sweep(shared, sites)
         assert np.array_equal(found.mean, alone.mean)
         assert np.array_equal(found.variance, alone.variance)
 

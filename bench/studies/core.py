@@ -171,7 +171,7 @@ def sweeps(n, k, m, d, profile, repeats):
     index = near.of(X[n:], k)
     score = HeldOutScore(local, support, held_out, index, sites)
     evaluated, (gemm, gemm_flops) = score.at(np.append(prior.spec.theta, 0.0)), gemm_call()
-    calls = {"sweep": lambda: Sweep.of(local, sites).sites(), "gradient": evaluated.gradient, "gemm": gemm}
+    calls = {"sweep": lambda: Sweep(local, sites).sites(), "gradient": evaluated.gradient, "gemm": gemm}
     times = side_by_side(calls, repeats)
     ideal = [n * (k * k * (m + d) + k**3 / 3 + m * m) / gemm_flops * t for t in times["gemm"]]
     return {

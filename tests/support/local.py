@@ -81,7 +81,7 @@ class Problem:
 
     @property
     def sweep(self):
-        return Sweep.of(self.local, self.sites)
+        return Sweep(self.local, self.sites)
 
     @property
     def q(self):

@@ -65,6 +65,11 @@ class History:
         self._parts.append({"seconds": self.seconds, **row})
         self.tell(**row)
 
+    def begin(self, stage: str, **context: ArrayLike) -> None:
+        """Report a stage, whose rows have these values."""
+        self.context.update(context)
+        self.tell(stage=stage, **context)
+
     def tell(self, **columns: ArrayLike) -> None:
         """Report a row to the listener without keeping it, such as the ``stage`` that begins."""
         if self.listener is not None:

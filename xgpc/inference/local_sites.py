@@ -99,7 +99,6 @@ class Marginal(NamedTuple):
     missing: np.ndarray  # gradient + (given precision) mean - given_linear, zero where sites agree
 
 
-@dataclass(frozen=True)
 class Sweep:
     """Predictions of rows from all other rows (cavities) under given sites, and the new sites that follow.
 
@@ -107,30 +106,18 @@ class Sweep:
     of the row as normal with mean (b.w - beta g) / t and variance beta / t. The conditional given the neighbours is
     added to this. Of a row's own site the share ``own_share`` counts as known; if it is negative, more than the site is
     removed. Arrays are (C, n).
+
+    By the chain rule of probabilities each row's site, given those of its earlier neighbours, adds s b b^T and g b to
+    the natural parameters of q(z). O(n (k^2 (m + d) + C (k^3 + m^2))); ValueError if q(z) is not proper.
+
+    Parameters
+    ----------
+    keep_b : whether to keep b given all neighbours, which is as large as the whitened rows
+    keep_gamma : whether to keep the neighbours' weights
     """
 
-    local: Local
-    given_sites: Sites
-    q: Coefficients  # q(z), which the given sites determine
-    neighbours: Conditional  # given all neighbours of a row; its b has no rows unless it was to be kept
-    earlier: Conditional  # given only the neighbours that precede the row; without b
-    terms: Pair
-    b_mean: np.ndarray  # b.w
-    b_variance: np.ndarray  # beta
-    left_share: np.ndarray  # t, the share of the precision in direction b that the other rows leave
-    mean: np.ndarray  # of the cavity
-    variance: np.ndarray
-    own_share: np.ndarray  # of the own site that counts as known, limited so that the variance stays positive
-    share: np.ndarray  # of the cavity's variance that is left by the known part of the own site
-
-    @classmethod
-    def of(cls, local: Local, sites: Sites, keep_b: bool = False, keep_gamma: bool = False) -> Sweep:
-        """Predict all rows: O(n (k^2 (m + d) + C (k^3 + m^2))); ValueError if q(z) is not proper.
-
-        By the chain rule of probabilities each row's site, given those of its earlier neighbours, adds s b b^T and g b
-        to the natural parameters of q(z). ``keep_b`` keeps b given all neighbours, which is as large as the whitened
-        rows, and ``keep_gamma`` the neighbours' weights.
-        """
+    def __init__(self, local: Local, sites: Sites, keep_b: bool = False, keep_gamma: bool = False):
+        self.local, self.given_sites = local, sites
         neighbourhoods, (C, n), m = local.neighbourhoods(sites), sites[0].shape, local.rows.a.shape[1]
         neighbours, no_b, sums = neighbourhoods.empty(n, keep_gamma), np.empty((C, 0, m)), RowSums.zeros(C, m)
         earlier = Conditional(no_b, *map(np.empty_like, neighbours[1:]))
@@ -144,18 +131,20 @@ class Sweep:
         local.executor.fold(part, parts_for(n, C), sums.add)
         q, (s, g) = Coefficients.given(sums), site_terms(neighbours, sites, slice(None))
         moments = local.executor.each(lambda rows: q.moments(neighbours.b[:, rows]), parts_of(n))
-        b_mean, b_variance = np.concatenate(moments, axis=2)
-        left_share = np.maximum(1.0 - s * b_variance, LEAST_LEFT)
-        mean = neighbours.mean + (b_mean - b_variance * g) / left_share
-        variance = neighbours.variance + b_variance / left_share
+        b_mean, beta = np.concatenate(moments, axis=2)
+        self.q, self.terms, self.b_mean, self.b_variance = q, (s, g), b_mean, beta
+        # Given all neighbours of a row, and given only those that precede it, without b.
+        self.neighbours, self.earlier = neighbours if keep_b else neighbours._replace(b=no_b), earlier
+        # The share t of the precision in direction b that the other rows leave.
+        self.left_share = np.maximum(1.0 - s * beta, LEAST_LEFT)
+        # Of the cavity.
+        self.mean = neighbours.mean + (b_mean - beta * g) / self.left_share
+        self.variance = neighbours.variance + beta / self.left_share
         own_share, most = local.site.record.cavity.own_share(local.labels[1]), 1.0 - LEAST_LEFT
-        own_ratio = variance * (own_share * sites[0])
+        own_ratio = self.variance * (own_share * sites[0])
         part_left = most / np.maximum(most, -own_ratio)
-        neighbours = neighbours if keep_b else neighbours._replace(b=no_b)
-        shares = part_left * own_share, 1.0 / (1.0 + part_left * own_ratio)
-        return cls(
-            local, sites, q, neighbours, earlier, (s, g), b_mean, b_variance, left_share, mean, variance, *shares
-        )
+        # Limited so that the variance stays positive; and the share of it that the known part of the own site leaves.
+        self.own_share, self.share = part_left * own_share, 1.0 / (1.0 + part_left * own_ratio)
 
     def marginals(self) -> Pair:
         """Means and variances with the known part of the own sites."""

@@ -119,7 +119,7 @@ def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[Swep
     # No row's gradient comes near this start value, so the first change is never small.
     last_gradient, weight = np.full_like(sites[0], 2.0), np.maximum(local.labels[1], LEAST_DIVISOR)
     while True:
-        sweep = Sweep.of(local, sites, keep_gamma=True)
+        sweep = Sweep(local, sites, keep_gamma=True)
         marginal = sweep.balanced(curvature)
         gradient = marginal.gradient / weight
         change = float(np.max(np.maximum(np.abs(gradient - last_gradient), np.abs(marginal.missing / weight))))
@@ -141,7 +141,7 @@ def _extrapolated(local: Local, sites: Sites) -> Iterator[Swept]:
     last_scores, last_change = np.ones(sites.shape[2]), 1.0
     points, steps = deque[np.ndarray](maxlen=MEMORY + 1), deque[np.ndarray](maxlen=MEMORY + 1)
     while True:
-        sweep = Sweep.of(local, point)
+        sweep = Sweep(local, point)
         scores, step = sweep.scores(), sweep.sites() - point
         change = float(np.mean(np.abs(scores - last_scores)))
         yield Swept(point, sweep.q, sweep.predicted(), max(change, last_change))

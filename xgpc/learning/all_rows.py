@@ -91,7 +91,7 @@ class AllRows(Placed):
 
 def with_more_rows(task: Task, q: LocalPosterior, stay: np.ndarray) -> tuple[LocalPosterior, Swept]:
     """The posterior of the task's rows under q's prior; the first of them are q's rows of the numbers ``stay``."""
-    all_rows = AllRows.of(task, task.part.source, q.prior, float(np.log(q.variance_scale)), task.n_neighbors)
+    all_rows = AllRows(task, task.part.source, q.prior, float(np.log(q.variance_scale)), task.n_neighbors)
     sites = start_sites(task.part.source, all_rows.local.site)
     sites[:, :, : len(stay)] = q.precision[:, stay], q.linear[:, stay]
     return all_rows.posterior(sites, all_rows.log_scale)

@@ -13,6 +13,7 @@ from ..approximations.local import LocalPosterior, Posterior
 from ..config import FitConfig
 from ..data.encoding import Encoding
 from ..data.training import Columns
+from ..inference.ascent import Point
 from ..inference.fitting import Evidence, Start
 from ..inference.options import Options
 from ..inference.prior_mean import OF_SITE, PriorMean
@@ -57,18 +58,9 @@ class Fit:
     def options(self, length_scale_prior: LengthScalePrior) -> Options:
         """Options of searches, as the parameters give them."""
         config, run = self.config, self.run
-        return Options(
-            config.tol,
-            config.max_iter,
-            run.history,
-            run.random_state,
-            config.batch_size,
-            config.learning_rate,
-            length_scale_prior,
-            self.prior_mean,
-            config.learn_inducing,
-            config.learned_rates,
-        )
+        search = config.tol, config.max_iter, run.history, run.random_state
+        batches, priors = (config.batch_size, config.learning_rate), (length_scale_prior, self.prior_mean)
+        return Options(*search, *batches, *priors, config.learn_inducing, config.learned_rates)
 
     @property
     def n_latents(self) -> int:
@@ -167,9 +159,9 @@ class Candidate(Start):
     failed: str = ""  # why requested neighbours are not used, with advice
     local: tuple[LocalPosterior, Scores] | None = None  # with neighbours, if they are kept, and of held-out rows
 
-    def at(self, q: KernelPosterior, site: Site) -> Self:
-        """The candidate with the posterior q, and with q's kernels and inducing points."""
-        return replace(self, prior=q.prior, q=q, site=site)
+    def at(self, point: Point[KernelPosterior]) -> Self:
+        """The candidate with this posterior, and with its kernels and inducing points."""
+        return replace(self, prior=point.q.prior, q=point.q, site=point.site)
 
     def under(self, prior: KernelPrior) -> Self:
         """The candidate with other kernels or inducing points, and without a posterior."""

@@ -89,7 +89,7 @@ class HeldOutScore:
         local = Local.of(executor, self.support, prior, (self.local.index, self.local.n_earlier), site)
         # The gradient reads the neighbourhoods' covariances again.
         held_out, index, place = self._by_nearest
-        sweep, blocks = Sweep.of(local, self.sites, keep_b=True), blocks_for(*index.shape)
+        sweep, blocks = Sweep(local, self.sites, keep_b=True), blocks_for(*index.shape)
         held_out_rows, y = local_rows(executor, prior, held_out.X), held_out.y
         at = Neighbourhoods(prior.core, local.rows, held_out_rows, sweep.sites(), index, blocks=blocks)
         share = held_out.weight / np.sum(held_out.weight)
@@ -109,23 +109,18 @@ class HeldOutScore:
             return RowSums.of(conditional.b, d_mean[:, rows], d_variance[:, rows])
 
         executor.fold(part, parts_for(len(y), C), by_q.add)
-        gradient = partial(self._gradient, sweep, at, d_mean, d_variance, float(share @ scaled), by_q)
+        gradient = partial(self._gradient, sweep, at, (d_mean, d_variance), by_q, float(share @ scaled))
         return Evaluated(Scores(values[place], self.held_out.weight), gradient)
 
     def _gradient(
-        self,
-        sweep: Sweep,
-        at: Neighbourhoods,
-        d_mean: np.ndarray,
-        d_variance: np.ndarray,
-        d_log_scale: float,
-        by_q: RowSums,
+        self, sweep: Sweep, at: Neighbourhoods, by_moments: Arrays, by_q: RowSums, by_log_scale: float
     ) -> np.ndarray:
         """Gradient of the mean score by the parameters; it takes about one and a half times as long as the score.
 
-        Given are those by the predicted means and unscaled variances (C, q), by the logarithm of the factor, and by
-        q(z) where predictions use it directly.
+        Given are those by the predicted means and unscaled variances (C, q), by q(z) where predictions use it directly,
+        and by the logarithm of the factor.
         """
+        d_mean, d_variance = by_moments
         executor, prior, q = sweep.local.executor, sweep.local.prior, sweep.q
         support, held_out = ByRows.zeros(self.support.X, at.support.a), ByRows.zeros(self._by_nearest[0].X, at.rows.a)
         by_predictions = q.V, q.w, d_variance, d_mean, d_variance, d_mean
@@ -144,7 +139,7 @@ class HeldOutScore:
         neighbourhoods = sweep.local.neighbourhoods(self.sites)
         _, more = conditional_vjp(executor, neighbourhoods, [neighbours, by_natural(q, by_q)], support, support)
         pairs = [of_held_out + other for of_held_out, other in zip(pairs, more, strict=True)]
-        return np.append(kernel_gradient(executor, prior, [support, held_out], pairs), d_log_scale)
+        return np.append(kernel_gradient(executor, prior, [support, held_out], pairs), by_log_scale)
 
     def objective(self, parameters: np.ndarray) -> tuple[float, np.ndarray, Scores]:
         """Negative of the mean score plus log priors of factor and length scales, its gradient, and the scores.

@@ -300,7 +300,7 @@ def accept_neighbors(
     # Sweeps need the memory of the passes' cache.
     task.part.source.forget()
     source = fit.part(None if support is None else deciding).source
-    all_rows = AllRows.of(task, source, local_fit.prior, log_scale, k)
+    all_rows = AllRows(task, source, local_fit.prior, log_scale, k)
     if len(held_out):
         positions = np.searchsorted(deciding, held_out)
         sweeps, left_out = all_rows.without(positions, sites[:, :, deciding])
@@ -324,7 +324,7 @@ def accept_neighbors(
             log_scale = left_out.log_scale(log_scale, log_scale_bounds(task))
     if sweeps is None or sweeps.converged:
         if support is not None:
-            all_rows = AllRows.of(task, fit.source, local_fit.prior, log_scale, k)
+            all_rows = AllRows(task, fit.source, local_fit.prior, log_scale, k)
         local, sweeps = all_rows.posterior(sites, log_scale)
     if not sweeps.converged:
         failed = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."

@@ -66,7 +66,10 @@ def learn_and_infer(whole: Fit, previous: PreviousFit | None) -> FitResult:
         with run.learning("learning"):
             learned = learn(fit, first)
         if learned is None:
-            learned = replace(first if run.best is None else first.at(*run.best), n_iter=run.n_updates)
+            learned = replace(first, n_iter=run.n_updates)
+            if run.best is not None:
+                q, site = run.best
+                learned = replace(learned, prior=q.prior, q=q, site=site)
         if learned.n_iter:
             kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
             run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
@@ -160,8 +163,7 @@ def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
     """The posterior of all rows and its evidence."""
     run, config, training, begin = fit.run, fit.config, fit.training, Start(learned.prior, learned.q, learned.site)
     history, size = run.history, {"n_rows": fit.n_rows, "n_inducing": learned.prior.n_inducing}
-    history.context.update(size)
-    history.tell(stage="posterior", **size)
+    history.begin("posterior", **size)
     max_iter, tol = config.max_iter, config.tol
     if config.optimizer == "stochastic" and learned.n_iter:
         tol *= AFTER_MINI_BATCHES

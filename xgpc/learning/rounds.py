@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Matern
@@ -90,39 +89,22 @@ class Task:
         return scores_of_splits(self.part, splits, partial(posterior_of, candidate=replace(without, q=None)))
 
 
-@dataclass(frozen=True)
 class Placed:
     """The distinct ones of some rows in their order by place, where neighbours lie close together in memory.
 
-    A sweep over a million rows with 10 features takes 1.4 s, and 2.5 s in random order.
-
-    Attributes
-    ----------
-    weight : (n,) of all these rows
-    log_scale : float, logarithm of the variance factor
-    local : the distinct rows in this order, with their neighbours
-    neighbours : the search among the distinct rows
-    rank : place of each distinct row
+    A sweep over a million rows with 10 features takes 1.4 s, and 2.5 s in random order. The k nearest others of each
+    row are those under a prior's kernel; ``rank`` is the place of each distinct row.
     """
 
-    task: Task
-    weight: np.ndarray
-    log_scale: float
-    distinct: Distinct
-    local: Local
-    neighbours: Neighbours
-    rank: np.ndarray
-
-    @classmethod
-    def of(cls, task: Task, source: ArraySource, prior: SparsePrior, log_scale: float, k: int) -> Self:
-        """Search the k nearest others of each row under a prior's kernel."""
+    def __init__(self, task: Task, source: ArraySource, prior: SparsePrior, log_scale: float, k: int):
         executor, distinct = task.fit.run.executor, Distinct.of(source)
-        neighbours = Neighbours(distinct.source.X, metric(prior.core))
-        others, order = neighbours.by_place(min(k, distinct.source.n_rows - 1), executor.each), neighbours.order
-        rank = np.argsort(order).astype(np.int32)
-        rows, ordered_index = distinct.source.sample(order), in_order(rank[others], order)
-        local = Local.of(executor, rows, prior, ordered_index, task.site(prior, log_scale))
-        return cls(task, source.weight, log_scale, distinct, local, neighbours, rank)
+        self.task, self.weight, self.log_scale, self.distinct = task, source.weight, log_scale, distinct
+        self.neighbours = Neighbours(distinct.source.X, metric(prior.core))
+        others = self.neighbours.by_place(min(k, distinct.source.n_rows - 1), executor.each)
+        order = self.neighbours.order
+        self.rank = np.argsort(order).astype(np.int32)
+        rows, ordered_index = distinct.source.sample(order), in_order(self.rank[others], order)
+        self.local = Local.of(executor, rows, prior, ordered_index, task.site(prior, log_scale))
 
     def by_place(self, sites: Sites) -> Sites:
         """Sites of the distinct rows in the order by place, given those (2, C, n) of all rows."""
@@ -306,7 +288,7 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
     log_priors = task.first.length_scale_prior, 1.0 / len(splits)
     for support, held_out in splits:
         source, held_out_rows = task.part.source.sample(support), task.part.source.sample(held_out)
-        placed = Placed.of(task, source, prior, start.log_scale, min(task.n_neighbors, ROUND_NEIGHBORS))
+        placed = Placed(task, source, prior, start.log_scale, min(task.n_neighbors, ROUND_NEIGHBORS))
         local, distinct, search = placed.local, placed.distinct, placed.neighbours
         sweeps = converged_sites(local, placed.by_place(sites[:, :, support]), round_tolerance(local.site))
         n_sweeps += sweeps.n_sweeps

@@ -138,36 +138,35 @@ class Learner:
         is_growing = start.grow_to > 0
         while is_growing:
             size, options = self._growing(candidate.prior)
-            outcome = self._stage(size, candidate, options, is_growing)
-            candidate = candidate.at(outcome.point.q, outcome.point.site)
+            outcome = self._stage(size, candidate, options)
+            candidate = candidate.at(outcome.point)
             richer = self._more_points(outcome, candidate, size) or self._started_again(start, outcome, size)
             is_growing = richer is not None
-            if richer is not None:
-                candidate = candidate.at(richer.q, richer.site)
+            candidate = candidate.at(richer or outcome.point)
         for further_size, options in self._plan(candidate.prior, size):
-            outcome = self._stage(further_size, candidate, options, is_growing)
-            candidate = candidate.at(outcome.point.q, outcome.point.site)
+            outcome = self._stage(further_size, candidate, options, MOST_WORK * self.work)
+            candidate = candidate.at(outcome.point)
         return outcome
 
-    def _tell_stage(self, size: int, n_inducing: int) -> None:
-        self.history.context.update(n_rows=size, n_inducing=n_inducing)
-        self.history.tell(stage="learning", **self.history.context)
-
-    def _stage(self, size: int, candidate: Candidate, options: Options, is_growing: bool) -> Outcome:
-        """Learn on a subset of the rows."""
-        m = candidate.prior.n_inducing
-        self._tell_stage(size, m)
+    def _stage(self, size: int, candidate: Candidate, options: Options, most_work: float = 0.0) -> Outcome:
+        """Learn on a subset of the rows, by at most so many multiplications; 0 for no limit."""
+        m, d = candidate.prior.n_inducing, self.fit.source.n_features
+        # Multiplications of a pass: for each row m kernel values of d features, and three products with m x m.
+        work = size * m * (3.0 * m + 2.0 * d) * self.fit.n_latents
+        self.history.begin("learning", n_rows=size, n_inducing=m)
+        if 0.0 < most_work < work * options.max_iter:
+            most = max(MIN_ITERATIONS, int(most_work / work))
+            self.history.add(
+                decision=f"Learning on {size} rows with {m} inducing points has at most {most} iterations, which take "
+                f"{MOST_WORK:g} times as long as the stages before."
+            )
+            options = replace(options, max_iter=most)
         with during(f"learning with {m} inducing points on {size} rows"):
-            if self.optimize is None:
-                outcome = Outcome(posterior_of(self.part(size), candidate), 0)
-            else:
-                if not is_growing:
-                    options = self._affordable(size, candidate.prior, options)
-                outcome = self.optimized(self.part(size), candidate, options)
-                self.work += outcome.n_iter * self._work(size, candidate.prior)
-                if options.max_iter < self.options.max_iter:
-                    # This limit is the library's, so the user is not warned of it.
-                    outcome = replace(outcome, problem=None)
+            outcome = self.optimized(self.part(size), candidate, options)
+        self.work += outcome.n_iter * work
+        if options.max_iter < self.options.max_iter:
+            # This limit is the library's, so the user is not warned of it.
+            outcome = replace(outcome, problem=None)
         self._report(outcome.point.q, outcome.point.site)
         self.n_iter += outcome.n_iter
         return outcome
@@ -178,7 +177,7 @@ class Learner:
         part = self.part(min(self.sizes(prior)[0], self._start_rows, LAST_ROWS))
         priors = [prior.rebuilt([other_start(group.spec, pair) for group in prior.groups], prior.Z) for pair in STARTS]
         points = [posterior_of(part, start.under(other), NATS_OF_STARTS) for other in priors]
-        return start.at(max(points, key=self.options.value).q, start.site)
+        return replace(start.at(max(points, key=self.options.value)), site=start.site)
 
     def best_candidate(self, start: Candidate) -> Candidate:
         """The best candidate after some learning, by the score of rows: the default kernel or an axis-aligned one, with
@@ -204,12 +203,12 @@ class Learner:
                 if accept(rise, _difference(other.q.prior, best.q.prior), self.history):
                     best, scores = other, other_scores
                     self._report(best.q, best.site)
-        return start.at(best.q, best.site)
+        return start.at(best)
 
     def _scored(self, part: Fit, splits: list[Split], start: Candidate) -> tuple[Point[KernelPosterior], Scores]:
         """The result of ITERATIONS_OF_CANDIDATES iterations, and its scores of rows that it has not seen."""
         options = replace(self.early, max_iter=ITERATIONS_OF_CANDIDATES, reached=Options.reached)
-        self._tell_stage(part.source.n_rows, start.prior.n_inducing)
+        self.history.begin("learning", n_rows=part.source.n_rows, n_inducing=start.prior.n_inducing)
         outcome = self.optimized(part, start, options)
         self.n_iter += outcome.n_iter
         if not splits:
@@ -238,23 +237,6 @@ class Learner:
             planned.append((size, replace(self.early, max_iter=min(SUBSET_ITERATIONS, most))))
         return planned + [(size, options) for size in sizes[-1:]]
 
-    def _work(self, size: int, prior: KernelPrior) -> float:
-        """Multiplications of a pass: for each row m kernel values of d features, and three products with m x m."""
-        m, d = prior.n_inducing, self.fit.source.n_features
-        return size * m * (3.0 * m + 2.0 * d) * self.fit.n_latents
-
-    def _affordable(self, size: int, prior: KernelPrior, options: Options) -> Options:
-        """Options of a later stage, which takes at most ``MOST_WORK`` times as long as the stages before."""
-        most = int(MOST_WORK * self.work / self._work(size, prior))
-        if not self.work or most >= options.max_iter:
-            return options
-        most = max(MIN_ITERATIONS, most)
-        self.history.add(
-            decision=f"Learning on {size} rows with {prior.n_inducing} inducing points has at most {most} iterations, "
-            f"which take {MOST_WORK:g} times as long as the stages before."
-        )
-        return replace(options, max_iter=most)
-
     def _growing(self, prior: KernelPrior) -> tuple[int, Options]:
         """Number of rows and options of a stage while the number of points may still grow."""
         size = self.sizes(prior)[0]
@@ -265,13 +247,14 @@ class Learner:
         return size, replace(self.early, max_iter=min(GROWING_ITERATIONS, self.options.max_iter))
 
     def optimized(self, part: Fit, candidate: Candidate, options: Options) -> Outcome:
-        """Run the optimizer on some rows, starting from the candidate's posterior."""
+        """Run the optimizer, if there is one, on some rows, starting from the candidate's posterior."""
+        if self.optimize is None:
+            return Outcome(posterior_of(part, candidate), 0)
         training, prior, q = part.training, candidate.prior, candidate.q
         start_training, site = training, self.fit.prior_mean.site(candidate.site, prior)
         if q is None and (rows := self._subsets.rows(self._start_rows)) is not None:
             start_training = replace(training, source=self.fit.source.sample(rows, len(training) / len(rows)))
         moves = options.learn_inducing and not _are_all_rows(prior, part.source)
-        assert self.optimize is not None
         start = starting_posterior(start_training, q, prior, site)
         return self.optimize(training, start, site, replace(options, learn_inducing=moves))
 
@@ -386,5 +369,4 @@ def learn_in_stages(fit: Fit, start: Candidate, most_iterations: int | None = No
         outcome = max(outcome, other, key=learner.comparable)
         run.update(outcome.point.q, outcome.point.site)
     problems = (outcome.problem,) if outcome.problem and max_iter == config.max_iter else ()
-    learned = start.at(outcome.point.q, outcome.point.site)
-    return replace(learned, n_iter=start.n_iter + learner.n_iter, problems=problems)
+    return replace(start.at(outcome.point), n_iter=start.n_iter + learner.n_iter, problems=problems)

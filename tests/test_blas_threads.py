@@ -19,8 +19,8 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
-from support.threads import threads_at_work
-from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
+from support.threads import threads_at_work, threads_of_blas
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc._threads import BlasLimit, Numerics
@@ -51,10 +51,6 @@ def bits(name):
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = MODELS[name].__class__(**MODELS[name].get_params()).fit(X, y)
     return np.float64(model.elbo_).tobytes() + model.predict_log_proba(X).tobytes()
-
-
-def threads_of_blas():
-    return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
 
 
 def run_everywhere():
@@ -242,16 +238,14 @@ def lines_of(call, at=None):
     return lines
 
 
-SMALL = {"n_inducing": 5, "optimizer": None, "max_iter": 2, "random_state": 0, "n_jobs": 2}
-
-
 @pytest.mark.parametrize("kind", ["fit", "fit_batches", "predict", "predict_proba_batches"])
 def test_an_exception_between_any_two_lines_leaves_nothing_behind(kind, two_threads, tuned):
     """No thread at work, the limits of BLAS and the handler as before, and this exception; then the same bits."""
     tuned(parallel_work=0.0, block_rows=50, kept_rows=100)
     X = np.random.default_rng(0).normal(size=(200, 2))
     y, parts = (X[:, 0] > 0.0).astype(int), np.array_split(np.arange(200), 4)
-    model = GPClassifier(4.0 * RBF(), n_neighbors=0, max_rows_in_model=100, keep_on_interrupt=True, **SMALL)
+    few = {"n_inducing": 5, "optimizer": None, "max_iter": 2, "random_state": 0, "n_jobs": 2}
+    model = GPClassifier(4.0 * RBF(), n_neighbors=0, max_rows_in_model=100, keep_on_interrupt=True, **few)
     calls = {
         "fit": lambda: model.fit(X, y),
         "fit_batches": lambda: model.fit_batches(lambda: ((X[part], y[part]) for part in parts)),
@@ -281,7 +275,7 @@ def test_an_exception_between_any_two_lines_leaves_nothing_behind(kind, two_thre
     np.testing.assert_array_equal(fitted.predict_proba(X), expected)
 
 
-def test_a_pass_that_fails_leaves_no_thread_at_work(tuned):
+def test_a_pass_that_fails_leaves_no_thread_at_work_and_the_executor_to_use(tuned):
     """The blocks are used again, while the same threads are."""
     tuned(parallel_work=0.0)
     source, state = ArraySource(np.zeros((3000, 1))), SimpleNamespace(work=1.0)
@@ -299,5 +293,6 @@ def test_a_pass_that_fails_leaves_no_thread_at_work(tuned):
         with pytest.raises(ZeroDivisionError):
             executor.reduce(fail_beside_another, source, state)
         left.set()
+        assert executor.reduce(lambda block, state: len(block), source, state) == 3000
     assert is_alone
     assert not any(is_alone)

@@ -172,8 +172,6 @@ def test_bounds_without_an_interval_of_logarithms_are_refused(bounds):
         compiled(C(1.0) * RBF(1.0, bounds), np.zeros((1, 2)))
 
 
-# Sums, products and powers of kernels against scikit-learn's: chosen ones, their limits, and random trees.
-
 repeatable = settings(deadline=None, derandomize=True, max_examples=60)
 
 
@@ -211,21 +209,16 @@ def test_parameters_of_any_tree_are_in_scikit_learns_order(kernel):
     assert [re.sub(r"\[\d+\]$", "", name) for name in spec.names] == [p.name for p in free for _ in range(p.n_elements)]
 
 
-# Matern's profiles have their kink, or a higher derivative's, where rows coincide.
-
-
 @pytest.mark.parametrize("nu", MATERN.values(), ids=MATERN)
 @pytest.mark.parametrize("length_scale", [1.3, ARD], ids=["isotropic", "ard"])
 def test_matern_of_coincident_and_nearly_coincident_rows(nu, length_scale):
+    """There the profiles have their kink, or a higher derivative's."""
     kernel = C(2.5) * Matern(length_scale, nu=nu)
     core = KernelSpec(kernel, 3).at(Z)
     np.testing.assert_allclose(np.diag(core.cross(Z)), 2.5, rtol=1e-12)
     assert core.cross(Z).max() <= 2.5
     for distance in (0.0, 1e-300, 1e-16, 1e-12, 1e-9, 1e-8, 1e-7, 1e-5, 1e-3):
         assert_equals_scikit_learn(kernel, np.vstack([Z + distance, Z - distance]), Z)
-
-
-# What is refused.
 
 
 NO_POWER = r"The exponent \S+ of .* is not supported: give a finite number"

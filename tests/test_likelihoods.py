@@ -41,9 +41,6 @@ def learned(X, y, **params):
     return quietly(GPClassifier(**{"n_inducing": 10, "max_iter": 15, "random_state": 0, **params}), X, y)
 
 
-# The systems.
-
-
 @pytest.mark.parametrize(
     ("name", "share"), [(name, "kernel") for name in NAMES] + [(name, "none") for name in SEVERAL_NAMES]
 )
@@ -69,9 +66,6 @@ def test_systems_of_the_papers(name, share):
     assert isinstance(getattr(model, "kernel_", None), list) == (several and share == "none")
 
 
-# Sharing.
-
-
 @cases(CASES)
 def test_saved_models_say_the_same(likelihood, bound, share, tmp_path):
     X, y = data_of(likelihood)
@@ -89,9 +83,6 @@ def test_saved_models_say_the_same(likelihood, bound, share, tmp_path):
     assert other.get_params()["share"] == share
     # Labels are names: numbers give the same bits.
     assert np.array_equal(quietly(clone(model), X, y).predict_proba(X), model.predict_proba(X))
-
-
-# Weights and classes.
 
 
 @cases(CASES)
@@ -143,9 +134,6 @@ def test_likelihoods_of_two_classes_refuse_three(likelihood):
         GPClassifier(likelihood=likelihood).fit(*IRIS)
 
 
-# Learning with several classes.
-
-
 # Each of these optimizers with every site, and with every way of sharing.
 OPTIMIZED = [
     (*site, share, optimizer)
@@ -166,9 +154,6 @@ def test_mini_batches_of_several_classes(likelihood, bound, share, optimizer):
     full, batches = (learned(X, y, batch_size=size, **params) for size in (None, 15))
     assert batches.score(X, y) > max(0.85, full.score(X, y) - 0.04)
     assert batches.elbo_ > full.elbo_ - 0.1 * len(X) * np.log(3.0)
-
-
-# The label noise delta.
 
 
 @cases(NOISY_CASES)

@@ -68,7 +68,6 @@ def test_fixed_point_of_polya_gamma():
     np.testing.assert_allclose(variance, v, atol=1e-4)
 
 
-@pytest.mark.skipif(("svm", "augmented") not in BOUNDS, reason="the svm likelihood is not registered")
 def test_linear_bayesian_svm_by_equation_14():
     """Wenzel et al. 2017, equation (14), dense, with Z = Y X: alpha, zeta and mu in turn."""
     s2, Z = 0.3, SIGNS[:, None] * X

@@ -78,9 +78,6 @@ def test_equals_dense_unwhitened_formulas(likelihood, bound, share, **options):
         q = trial
 
 
-# Ascent.
-
-
 ASCENTS = [(*case, 0.02) for case in CASES] + [(*case, None) for case in NOISY_CASES]
 
 
@@ -140,9 +137,6 @@ def test_mean_of_softmax_solves_the_newton_system(likelihood, bound, share, weig
     system = np.eye(w.size) + np.einsum("ice,cij,eik->cjek", H, A, A).reshape(w.size, w.size)
     right = np.einsum("ci,cij->cj", g + np.einsum("ice,ei->ci", H, point_sites[0]), A)
     assert_near(w.ravel(), np.linalg.solve(system, right.ravel()), 1e-8)
-
-
-# Threads, memory, mini-batches.
 
 
 @cases([("logit", "exact", "kernel"), *(case for case in CASES if case[:2] in SEVERAL)])
@@ -206,9 +200,6 @@ def test_mini_batch_steps_are_equation_12(likelihood, bound, share, weighted):
     q = loop.posterior(problem.prior, loop.eta)
     assert_near(np.tril(q.P), np.tril(P), 1e-9)
     assert_near(q.h, h, 1e-9)
-
-
-# Fits to many classes: the memory that they take, and what is said of it.
 
 
 def groups_of_rows(n, n_classes, n_features=8):

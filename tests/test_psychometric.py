@@ -67,9 +67,6 @@ def test_wrong_labels_of_one_class_bend_nothing():
     assert np.mean((model.predict_latent(X)[0] > 0.0) == true) > 0.95
 
 
-# Models.
-
-
 def test_saved_copied_and_warm_models_predict_alike(tmp_path):
     X, y = observers(120)
     model = quietly(GPClassifier(**LEARN, n_inducing=10, warm_start=True), X, y)

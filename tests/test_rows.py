@@ -32,8 +32,8 @@ from support.internals import (
     statistics,
     update,
 )
+from support.threads import threads_of_blas
 from support.training import options
-from threadpoolctl import threadpool_info
 
 from xgpc._kernels import KernelGradient
 from xgpc.data.survey import Draw, Summary, Survey
@@ -165,28 +165,6 @@ def test_a_pool_of_processes_makes_the_bits_of_threads(kind, executors):
             np.testing.assert_array_equal(one, same)
 
 
-class Free:
-    """A state that asks for as many threads as there are."""
-
-    work = 1e9
-
-
-def test_a_failing_block_fails_the_pass_and_leaves_the_executor_to_use():
-    source = ArraySource(np.zeros((5 * BLOCK_ROWS, 1)))
-    with Executor(2) as executor:
-        with pytest.raises(ZeroDivisionError):
-            executor.reduce(failing, source, Free())
-        assert executor.reduce(count, source, Free()) == 5 * BLOCK_ROWS
-
-
-def failing(block, state):
-    return 1 / (block.start - 2 * BLOCK_ROWS)
-
-
-def count(block, state):
-    return len(block)
-
-
 def test_a_file_read_block_by_block_teaches_what_rows_in_memory_do(tmp_path):
     """Learning, too, with blocks that live as long as one statistic: the same bits."""
     X, y, _ = rows(None)
@@ -218,14 +196,10 @@ def test_a_forked_process_makes_keys_of_its_own():
     assert len({*mine, *theirs}) == 6
 
 
-def blas_threads():
-    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
-
-
 @pytest.mark.parametrize("n_jobs", [1, 2, 3])
 def test_each_has_the_values_in_order_and_one_thread_of_blas(n_jobs):
     def square(x):
-        assert blas_threads() <= {1}
+        assert set(threads_of_blas()) <= {1}
         return x**2
 
     with Executor(n_jobs) as executor:

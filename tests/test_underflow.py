@@ -4,18 +4,13 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.fits import quietly
+from support.fits import quietly, reloaded
 
 from xgpc import BayesianLinearClassifier, GPClassifier, GPOrdinalClassifier, GPPreference, acquisition, metrics
 from xgpc.explain import shapley_values
 from xgpc.gibbs import GibbsClassifier
 from xgpc.kernels import ActiveDims, AxisMatern, Sphere
-from xgpc.plotting import (
-    CoverageDisplay,
-    ImportanceDisplay,
-    ReliabilityDisplay,
-    ShapleyDisplay,
-)
+from xgpc.plotting import CoverageDisplay, ImportanceDisplay, ReliabilityDisplay, ShapleyDisplay
 
 
 class Called(RBF):
@@ -42,10 +37,14 @@ MODELS = {
     "linear": (BayesianLinearClassifier(prior_variance=1e4), TWO),
     "draws": (GibbsClassifier(SHORT, n_samples=10, n_warmup=5, n_chains=2, random_state=0), TWO),
 }
+METHODS = ("predict_proba", "predict", "predict_latent", "decision_function")
+SCORES = (
+    "predictive_entropy", "latent_variance", "mutual_information", "straddle", "misclassification_probability",
+)  # fmt: skip
 # Calls of a model with its rows and its labels, for the models that have the methods.
-ROWS = {name: lambda m, X, y, name=name: getattr(m, name)(X) for name in ("predict_proba", "predict", "predict_latent")}
-CALLS = ROWS | {
-    "decision_function": lambda m, X, y: m.decision_function(X),
+CALLS = {name: lambda m, X, y, name=name: getattr(m, name)(X) for name in METHODS}
+CALLS |= {name: lambda m, X, y, name=name: getattr(acquisition, name)(m, X, return_grad=True) for name in SCORES}
+CALLS |= {
     "score": lambda m, X, y: m.score(X[:60], y),
     "predict_proba with gradients": lambda m, X, y: m.predict_proba(X, return_grad=True),
     "predict_proba_batches": lambda m, X, y: list(m.predict_proba_batches([X[:50], X[50:]])),
@@ -60,12 +59,7 @@ CALLS = ROWS | {
     "posterior_": lambda m, X, y: [m.posterior_.marginals(X), m.posterior_.covariance(X)],
     "shapley_values": lambda m, X, y: vars(shapley_values(m, X[:80:20])),
     "scores": lambda m, X, y: metrics.scores(y, m.predict_log_proba(X[:60])),
-    "predictive_entropy": lambda m, X, y: acquisition.predictive_entropy(m, X, return_grad=True),
-    "latent_variance": lambda m, X, y: acquisition.latent_variance(m, X, return_grad=True),
-    "mutual_information": lambda m, X, y: acquisition.mutual_information(m, X, return_grad=True),
     "select": lambda m, X, y: acquisition.select(m, X, 3),
-    "straddle": lambda m, X, y: acquisition.straddle(m, X, return_grad=True),
-    "misclassification_probability": lambda m, X, y: acquisition.misclassification_probability(m, X, return_grad=True),
     "expected_misclassification_reduction": lambda m, X, y: acquisition.expected_misclassification_reduction(
         m, X[:70:9], X[:9]
     ),
@@ -101,44 +95,33 @@ def test_fits_and_calls_of_a_model_are_as_without_errors_of_numpy(name):
             np.testing.assert_equal(outcome(call, strict, FAR, y), expected, err_msg=name)
 
 
-def test_streams_and_files_are_as_without_errors_of_numpy(tmp_path):
-    def predictions():
-        model = quietly(GPClassifier(**FIXED), X, TWO).partial_fit(X[:5] + 0.03, TWO[:5])
-        model.save(tmp_path / "model.npz")
-        return GPClassifier.load(tmp_path / "model.npz").fit_batches([(X, TWO)]).predict_proba(FAR)
-
-    expected = predictions()
-    with np.errstate(all="raise"):
-        assert np.array_equal(predictions(), expected)
+def of_a_stream_and_its_file(folder):
+    model = quietly(GPClassifier(**FIXED), X, TWO).partial_fit(X[:5] + 0.03, TWO[:5])
+    return reloaded(model, folder).fit_batches([(X, TWO)]).predict_proba(FAR)
 
 
-def test_preferences_are_as_without_errors_of_numpy(tmp_path):
-    def predictions():
-        model = GPPreference(SHORT, n_inducing=10, optimizer=None, random_state=0).fit(X[:30], X[30:])
-        model.save(tmp_path / "model.npz")
-        model = GPPreference.load(tmp_path / "model.npz")
-        return [model.predict_proba(FAR, FAR[::-1]), *model.predict_latent(FAR, return_cov=True)]
-
-    expected = predictions()
-    with np.errstate(all="raise"):
-        np.testing.assert_equal(predictions(), expected)
+def of_preferences(folder):
+    model = reloaded(GPPreference(SHORT, n_inducing=10, optimizer=None, random_state=0).fit(X[:30], X[30:]), folder)
+    return [model.predict_proba(FAR, FAR[::-1]), *model.predict_latent(FAR, return_cov=True)]
 
 
 FUNCTIONS = {
-    "expected_improvement": lambda: acquisition.expected_improvement(np.arange(3.0), np.array([1e-3, 1e3, 0.0]), 1.5),
-    "expected_calibration_error": lambda: metrics.expected_calibration_error([0, 1], [1e-300, 1.0 - 1e-16]),
-    "ReliabilityDisplay": lambda: ReliabilityDisplay.from_predictions([0, 1], [1e-300, 1.0]).bins[""],
-    "AxisMatern": lambda: AxisMatern(1e-3)(X, eval_gradient=True),
-    "ActiveDims": lambda: ActiveDims(RBF(1e-3), [0])(X, X),
-    "Sphere": lambda: Sphere(RBF(1e-3))(X),
+    "streams and files": of_a_stream_and_its_file,
+    "preferences": of_preferences,
+    "expected_improvement": lambda _: acquisition.expected_improvement(np.arange(3.0), np.array([1e-3, 1e3, 0.0]), 1.5),
+    "expected_calibration_error": lambda _: metrics.expected_calibration_error([0, 1], [1e-300, 1.0 - 1e-16]),
+    "ReliabilityDisplay": lambda _: ReliabilityDisplay.from_predictions([0, 1], [1e-300, 1.0]).bins[""],
+    "AxisMatern": lambda _: AxisMatern(1e-3)(X, eval_gradient=True),
+    "ActiveDims": lambda _: ActiveDims(RBF(1e-3), [0])(X, X),
+    "Sphere": lambda _: Sphere(RBF(1e-3))(X),
 }
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_are_as_without_errors_of_numpy(name):
-    expected = FUNCTIONS[name]()
+def test_functions_are_as_without_errors_of_numpy(name, tmp_path):
+    expected = FUNCTIONS[name](tmp_path)
     with np.errstate(all="raise"):
-        np.testing.assert_equal(FUNCTIONS[name](), expected)
+        np.testing.assert_equal(FUNCTIONS[name](tmp_path), expected)
 
 
 def test_numbers_below_the_range_of_a_double_are_zero_during_calls_alone():

@@ -5,9 +5,16 @@ import sys
 import threading
 import traceback
 
+from threadpoolctl import threadpool_info
+
 import xgpc
 
 PACKAGE = os.path.dirname(xgpc.__file__)
+
+
+def threads_of_blas():
+    """How many each library has."""
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
 
 def threads_at_work():

@@ -127,6 +127,16 @@ class ColumnsOfFit(BaseEstimator):
         return rows_as_given, self._encoding.transform(rows_as_given)
 
 
+def check_results(return_cov: bool, return_grad: bool, corrected: bool = False) -> None:
+    """Raise ValueError for results of ``predict_latent`` that there are not together."""
+    for name, value in (("return_cov", return_cov), ("return_grad", return_grad), ("corrected", corrected)):
+        TRUTH.check(name, value)
+    if return_grad and (return_cov or corrected):
+        raise ValueError("return_grad is for means and variances: give it without return_cov and without corrected.")
+    if corrected and return_cov:
+        raise ValueError("There is no corrected joint covariance; give either return_cov or corrected.")
+
+
 def latent_results(
     q: Posterior, rows: MatrixLike, n_jobs: int | None, return_cov: bool, return_grad: bool
 ) -> tuple[np.ndarray, ...]:
@@ -134,10 +144,7 @@ def latent_results(
 
     ValueError if covariance and gradients are wanted.
     """
-    TRUTH.check("return_cov", return_cov)
-    TRUTH.check("return_grad", return_grad)
-    if return_cov and return_grad:
-        raise ValueError("return_grad is for means and variances: give it without return_cov.")
+    check_results(return_cov, return_grad)
     mean, variance = q.marginals(rows, n_jobs)
     check_latent(mean, variance, rows)
     if return_cov:
@@ -154,10 +161,16 @@ class LatentClassifier(ClassifierMixin, ColumnsOfFit, ABC):
     n_jobs: int | None
     _record: LikelihoodBound
 
-    def _training_data(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TrainingData:
-        """Check training rows, and keep their columns."""
+    def _two_classes(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TrainingData:
+        """Check training rows of two classes, and keep their columns and classes."""
         data = training_data(self, Table.of(X), y, sample_weight)
         self._set_columns(data.columns)
+        self.classes_ = data.classes
+        if len(self.classes_) > 2:
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is multiclass "
+                f"({len(self.classes_)} classes); sklearn.multiclass.OneVsRestClassifier fits one classifier for each."
+            )
         return data
 
     def _weighted(self, log_proba: np.ndarray) -> np.ndarray:

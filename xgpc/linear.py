@@ -157,14 +157,8 @@ class BayesianLinearClassifier(LatentClassifier):
         ):
             history = run.history
             history.tell(stage="checking")
-            data, self.classes_, n_each, *_ = self._training_data(X, y, sample_weight)
+            data, _, n_each, *_ = self._two_classes(X, y, sample_weight)
             self.class_weight_ = weights_of_classes(self.class_weight, self.classes_, n_each)
-            if len(self.classes_) > 2:
-                raise ValueError(
-                    "Only binary classification is supported. The type of the target is multiclass "
-                    f"({len(self.classes_)} classes); sklearn.multiclass.OneVsRestClassifier fits one classifier for "
-                    "each."
-                )
             span, rows = RowSpan.of(data.X)
             priors = [prior.within(span, rows.shape[1]) for prior in self._first_priors(data.X, data.weight)]
             # There is no cache, because whitened rows would take as much memory as the rows.

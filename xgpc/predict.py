@@ -24,6 +24,7 @@ from .data.encoding import Encoding
 from .data.survey import reading
 from .described import Described
 from .drawn import LatentDraws
+from .estimator import check_results
 from .inference.correction import corrected_marginals, fit_without_neighbors
 from .inference.fitting import Evidence
 from .kernels.wrappers import is_precomputed
@@ -207,15 +208,8 @@ class PosteriorClassifier(Described):
         first call makes and keeps an (m, m) matrix for each latent function, (n, n) with ``inducing_points="all"``.
         ValueError for tables with levels or missing numbers, and with ``return_cov`` or ``corrected``.
         """
-        TRUTH.check("return_cov", return_cov)
-        TRUTH.check("return_grad", return_grad)
-        if corrected and return_cov:
-            raise ValueError("There is no corrected joint covariance; give either return_cov or corrected.")
+        check_results(return_cov, return_grad, corrected)
         if return_grad:
-            if return_cov or corrected:
-                raise ValueError(
-                    "return_grad is for means and variances: give it without return_cov and without corrected."
-                )
             as_given, rows = self._given_rows(X)
             mean, variance = self._latent_at(rows)
             by_x = (self._encoding.transform_vjp(as_given, by) for by in self.posterior_.gradients(rows, self.n_jobs))

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from .data.checks import LISTED, listed
 from .explain import NotAProduct, relevance
 from .kernels.spec import KernelSpec
+from .names import MatrixLike
 
 # One (name, value) for each line.
 Rows = list[tuple[str, str]]
@@ -56,10 +57,10 @@ def summary(model: BaseEstimator) -> Summary:
     return Summary(aligned([*summary_rows(model), *matter]) + said + sentences("What to try next", to_try))
 
 
-def feature_names(model: BaseEstimator) -> list[str]:
-    """Names of the features, or of the columns of a table."""
-    names = getattr(model, "feature_names_in_", [f"feature {j}" for j in range(model.n_features_in_)])
-    return [str(name) for name in names]
+def feature_names(model: BaseEstimator, X: MatrixLike | None = None) -> list[str]:
+    """Names of the features, or of the columns of a table: those of X, or of the fit, or numbers."""
+    names = getattr(X, "columns", getattr(model, "feature_names_in_", None))
+    return [f"feature {j}" for j in range(model.n_features_in_)] if names is None else [str(name) for name in names]
 
 
 def features_that_matter(model: BaseEstimator) -> tuple[Rows, list[str]]:

@@ -143,13 +143,7 @@ class GibbsClassifier(LatentClassifier):
         rules = {"inducing_points": one_of("all", array), **{name: integer(low) for name, low in least.items()}}
         check_allowed(self, rules)
         polya_gamma = _polya_gamma_sampler()
-        data = self._training_data(X, y)
-        if len(data.classes) != 2:
-            raise ValueError(
-                f"Only binary classification is supported. GibbsClassifier is for two classes; got "
-                f"{len(data.classes)}: {data.classes.tolist()}."
-            )
-        self.classes_ = data.classes
+        data = self._two_classes(X, y)
         with single_threaded_blas():
             rows, labels = np.ascontiguousarray(data.rows.X, dtype=np.float64), 2.0 * data.rows.y - 1.0
             self._set_fit(self._run(self._start(rows, labels), polya_gamma))

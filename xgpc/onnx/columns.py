@@ -60,11 +60,13 @@ def _encoded(columns: Sequence[tuple[Tensor, int]], table: Encoding) -> Tensor:
     parts = []
     for number, column, prefix, *_ in table.parts:
         values, kind = columns[number]
+        is_text, has_no_values = kind == TensorProto.STRING, column.is_categorical and not column.levels
+        if is_text != column.has_text and not has_no_values:
+            given, fitted = ("text", "numbers") if is_text else ("numbers", "text")
+            raise ValueError(f"The input of the column {column.name!r} is {given}; the model was fitted to {fitted}.")
         if column.is_categorical or prefix == REPEATED:
-            codes = _text_places(column, values) if kind == TensorProto.STRING else _places(column, values, kind)
+            codes = _text_places(column, values) if is_text else _places(column, values, kind)
             parts.append(codes.apply("Equal", np.arange(column.n_known + 1.0)).cast(TensorProto.DOUBLE) * IN_OWN_COLUMN)
-        elif kind == TensorProto.STRING:
-            raise ValueError(f"The input of the column {column.name!r} is text; the model was fitted to numbers.")
         else:
             is_missing = values.apply("IsNaN")
             parts.append(
@@ -77,8 +79,6 @@ def _encoded(columns: Sequence[tuple[Tensor, int]], table: Encoding) -> Tensor:
 
 def _text_places(column: ColumnEncoding, values: Tensor) -> Tensor:
     """Positions (rows, 1) of text among the levels, as in ``ColumnEncoding.places``; empty text is missing."""
-    if column.levels and not column.has_text:
-        raise ValueError(f"The input of the column {column.name!r} is text; the model was fitted to numbers.")
     keys = list(dict.fromkeys([*map(str, column.levels), ""]))
     codes = values.apply(
         "LabelEncoder", keys_strings=keys, values_int64s=list(range(len(keys))), default_int64=column.n_known
@@ -88,8 +88,6 @@ def _text_places(column: ColumnEncoding, values: Tensor) -> Tensor:
 
 def _places(column: ColumnEncoding, values: Tensor, kind: int) -> Tensor:
     """Positions (rows, 1) of numbers of the type ``kind`` among the levels, as in ``ColumnEncoding.places``."""
-    if column.has_text:
-        raise ValueError(f"The input of the column {column.name!r} is numbers; the model was fitted to text.")
     # A column without known values has no level that anything equals.
     levels = np.array(column.levels or [np.inf], dtype=np.float64)
     if kind == TensorProto.FLOAT:

@@ -62,12 +62,6 @@ class Display:
         return file.getvalue()
 
 
-def feature_names(model: BaseEstimator, X: ArrayLike | None, n_features: int) -> list[str]:
-    """Names from the data frame X, from the fit, or "Feature 0" and so on."""
-    names = getattr(X, "columns", getattr(model, "feature_names_in_", None))
-    return [f"Feature {j}" for j in range(n_features)] if names is None else [str(name) for name in names]
-
-
 def class_codes(model: BaseEstimator, y: ArrayLike) -> np.ndarray:
     """Positions (n,) of labels in ``classes_``; ValueError for unknown labels, or a model without probabilities."""
     check_classifier(model)

@@ -14,7 +14,8 @@ from sklearn.base import BaseEstimator
 from ..data.table import Column, Table
 from ..explain import shapley_values
 from ..names import MatrixLike, shown
-from .base import COLOURS, Display, feature_names
+from ..summary import feature_names
+from .base import COLOURS, Display
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,7 +95,7 @@ class ShapleyDisplay(Display):
             values, std = (part[:, :, classes.index(label)] for part in (values, std))
         elif label == classes[0]:
             values = -values
-        names = feature_names(model, X, values.shape[1])
+        names = feature_names(model, X)
         return cls(values, std, names=names, columns=Table.of(X).columns(), label=str(label)).plot(
             n_features=n_features, ax=ax
         )

@@ -12,7 +12,8 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from .base import COLOURS, Display, feature_names
+from ..summary import feature_names
+from .base import COLOURS, Display
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,7 +109,7 @@ class ImportanceDisplay(Display):
             raise ValueError(f"{type(last).__name__} has no feature_importances_ to draw: {error}") from error
         if names is None and last is not model and hasattr(model[:-1], "get_feature_names_out"):
             names = model[:-1].get_feature_names_out()
-        names = feature_names(last, None, len(importances)) if names is None else list(names)
+        names = feature_names(last) if names is None else list(names)
         return cls(importances, names).plot(n_features=n_features, ax=ax)
 
     def plot(self, *, n_features: int = 20, ax: Axes | None = None, bar_kw: dict[str, Any] | None = None) -> Self:

@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from .approximations.base import groups_of_latents
 from .approximations.local import Posterior
 from .approximations.sparse import SparsePosterior
-from .data.encoding import Encoding
 from .kernels.factors import NAMES
 from .likelihoods import LikelihoodBound
 
 
-def kernel_arrays(q: Posterior) -> dict[str, np.ndarray]:
-    """The prior of each latent function: points, and the kernel as a sum of terms, each a product of factors."""
+def arrays_of(model: BaseEstimator) -> dict[str, np.ndarray]:
+    """What ``to_arrays`` of a fitted ``GPClassifier`` returns."""
+    q = model.posterior_
     groups = groups_of_latents(q.prior, q.n_latents)
     if reason := groups[0].spec.not_compiled:
         raise ValueError(f"to_arrays is for compiled kernels; {reason}. pickle keeps a model with any kernel.")
     cores = [group.core for group in groups]
+    feature, centre, scale = np.array(model._encoding.warps, dtype=np.float64).reshape(-1, 3).T.copy()
     return {
+        "classes": np.array(model.classes_),
+        "class_weight": np.array(model.class_weight_),
+        "mean": np.atleast_1d(model.mean_),
         "points": np.stack([group.Z for group in groups]),
+        # The kernel is a sum of terms, each a product of factors.
         "term_variance": np.stack([core.variance for core in cores]),
         "term_is_noise": np.array(cores[0].noise) != 0,
         "factor_term": np.array(cores[0].term),
         "factor_family": np.array([NAMES[int(number)] for number in cores[0].family], dtype=str),
         "factor_shape": np.stack([core.shape for core in cores]),
         "inverse_length_scale": np.stack([core.inverse_length_scale for core in cores]),
+        **_posterior_arrays(q),
+        **link_arrays(model._record),
+        "warp_feature": feature.astype(np.intp),
+        "warp_centre": centre,
+        "warp_scale": scale,
     }
 
 
-def posterior_arrays(q: Posterior) -> dict[str, np.ndarray]:
+def _posterior_arrays(q: Posterior) -> dict[str, np.ndarray]:
     """What the labels told: of all points, or of the nearest rows besides."""
     local = q.kept_rows
     if local is None:
@@ -62,9 +73,3 @@ def link_arrays(record: LikelihoodBound) -> dict[str, np.ndarray]:
     if record.link is not None:
         arrays["link_weights"], arrays["link_variances"] = np.array(record.link).T
     return arrays
-
-
-def warp_arrays(encoding: Encoding) -> dict[str, np.ndarray]:
-    """The features that are warped, with centre and scale of each."""
-    feature, centre, scale = np.array(encoding.warps, dtype=np.float64).reshape(-1, 3).T.copy()
-    return {"warp_feature": feature.astype(np.intp), "warp_centre": centre, "warp_scale": scale}

@@ -27,8 +27,7 @@ class LatentDraws:
         self, model: ColumnsOfFit, q: Posterior, mean: float | np.ndarray, n_draws: int, random_state: RandomSeed
     ):
         integer(1).check("n_draws", n_draws)
-        obstacle = pathwise_obstacle(q)
-        if obstacle:
+        if obstacle := pathwise_obstacle(q):
             raise ValueError(
                 f"draw_functions {obstacle}. Take sample_latent(X, method='exact') for draws at given rows."
             )

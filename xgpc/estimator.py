@@ -190,8 +190,13 @@ class LatentClassifier(ClassifierMixin, ColumnsOfFit, ABC):
         return p, gradient + added - p[..., None] * np.sum(added, axis=1, keepdims=True)
 
     @abstractmethod
+    def predict_latent(self, X: ArrayLike) -> tuple[np.ndarray, ...]:
+        """Posterior mean and variance of the latent functions at the rows of X (n, d)."""
+
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
-        """Log probabilities (n, C) of the classes, in the order of ``classes_``."""
+        """Log probabilities (n, C) of the classes, which stay accurate where probabilities underflow."""
+        mean, variance = self.predict_latent(X)
+        return self._weighted(self._record.log_probabilities(mean, variance, on_threads(self.n_jobs)))
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Probabilities (n, C) of the classes, in the order of ``classes_``, for X (n, d)."""

@@ -26,7 +26,7 @@ from .names import ClassWeight, LearningRate, LinearBoundName, LinearLikelihoodN
 from .ranges import largest_size
 from .rows.blas import single_threaded_blas
 from .rows.block import BLOCK_ROWS
-from .rows.executor import Executor, on_threads
+from .rows.executor import Executor
 from .rows.source import ArraySource
 from .status import Status, warn_user
 
@@ -262,11 +262,6 @@ class BayesianLinearClassifier(LatentClassifier):
         if not return_grad:
             return super().predict_proba(X)
         return self._weighted_with_gradient(*self.predict_latent(X, return_grad=True))
-
-    def predict_log_proba(self, X: MatrixLike) -> np.ndarray:
-        """Log probabilities (n, 2) of the classes, which stay accurate where probabilities underflow."""
-        mean, variance = self.predict_latent(X)
-        return self._weighted(self._record.log_probabilities(mean, variance, on_threads(self.n_jobs)))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -44,7 +44,7 @@ from .likelihoods import LikelihoodBound, record_of
 from .rows.blas import single_threaded_blas
 from .rows.executor import Executor
 from .rows.source import ArraySource
-from .status import warn_user
+from .status import noted, warn_user
 
 OWN = {"likelihood": one_of("logit", "probit"), "optimizer": one_of("profile", None), "n_inducing": integer(1)}
 
@@ -171,11 +171,8 @@ class GPPreference(ColumnsOfFit):
         """Checked pairs (n, 2 d) of two arrays; the notes of errors name the array."""
         sides = []
         for name, X in rows_by_name.items():
-            try:
+            with noted(f"X is {name} here."):
                 sides.append(np.asarray(self._rows(X), dtype=np.float64))
-            except ValueError as error:
-                error.add_note(f"X is {name} here.")
-                raise
         if len(sides[0]) != len(sides[1]):
             counts = " and ".join(f"{len(rows)} rows of {name}" for name, rows in zip(rows_by_name, sides, strict=True))
             raise ValueError(f"Give a row of each for every pair; got {counts}.")

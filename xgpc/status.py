@@ -9,7 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,13 +83,11 @@ class Status:
 
 def _bar() -> tqdm | None:
     """A bar on a terminal; None without tqdm, and where standard error is no terminal, closed or missing."""
-    try:
+    with suppress(AttributeError, ImportError, OSError, ValueError):
         if sys.stderr.isatty():
             from tqdm import tqdm
 
             return tqdm(bar_format="xgpc: {desc}", dynamic_ncols=True, leave=False, miniters=1)
-    except (AttributeError, ImportError, OSError, ValueError):
-        pass
     return None
 
 

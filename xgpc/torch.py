@@ -72,21 +72,17 @@ class _Values(torch.autograd.Function):
     def jvp(ctx: FunctionCtx, X_tangent: torch.Tensor, _: None) -> torch.Tensor:
         return torch.einsum("...d,...kd->...k", X_tangent, _Slopes.apply(*ctx.saved_tensors, ctx.at))
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int, None], X: torch.Tensor, at: _AtRows) -> tuple[torch.Tensor, int]:
-        return _Values.apply(X.movedim(in_dims[0], 0), at), 0
+    @classmethod
+    def vmap(cls, info: Any, in_dims: tuple[int, None], X: torch.Tensor, at: _AtRows) -> tuple[torch.Tensor, int]:
+        return cls.apply(X.movedim(in_dims[0], 0), at), 0
 
 
-class _Slopes(torch.autograd.Function):
+class _Slopes(_Values):
     """Gradients (..., k, d) of the values, which have none themselves."""
 
     @staticmethod
     def forward(X: torch.Tensor, at: _AtRows) -> torch.Tensor:
         return _tensor(at.gradients, X)
-
-    @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple[torch.Tensor, _AtRows], output: torch.Tensor) -> None:
-        pass
 
     @staticmethod
     def backward(ctx: FunctionCtx, *_: object) -> NoReturn:
@@ -95,11 +91,7 @@ class _Slopes(torch.autograd.Function):
             "the like, take differences of gradients, or xgpc.botorch.LatentModel, whose latent values have both."
         )
 
-    jvp = backward
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int, None], X: torch.Tensor, at: _AtRows) -> tuple[torch.Tensor, int]:
-        return _Slopes.apply(X.movedim(in_dims[0], 0), at), 0
+    jvp = backward  # type: ignore[assignment]
 
 
 def _evaluated(X: torch.Tensor, function: Function) -> torch.Tensor:

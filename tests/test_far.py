@@ -1,19 +1,12 @@
 """Predictions far from the data: probabilities of every likelihood and kernel, or an error that names the row."""
 
 import itertools
-import warnings
 
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.gaussian_process.kernels import (
-    RBF,
-    ConstantKernel,
-    DotProduct,
-    Matern,
-    RationalQuadratic,
-    WhiteKernel,
-)
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, RationalQuadratic, WhiteKernel
+from support.fits import quietly
 from support.reference import moons
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -42,15 +35,12 @@ TOO_LARGE = "grows too large at row"
 def fit(likelihood, bound, kernel, points):
     y = THREE if likelihood in MULTI_CLASS else TWO
     options = {"optimizer": None, "max_iter": 2, "random_state": 0}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return GPClassifier(kernel, likelihood=likelihood, bound=bound, **options, **points).fit(X, y)
+    model = GPClassifier(kernel, likelihood=likelihood, bound=bound, **options, **points)
+    return quietly(model, X, y)
 
 
 def sampler(kernel):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return GibbsClassifier(kernel, n_samples=50, n_chains=2, random_state=0).fit(X, TWO)
+    return quietly(GibbsClassifier(kernel, n_samples=50, n_chains=2, random_state=0), X, TWO)
 
 
 def assert_proper(model, rows):
@@ -104,8 +94,8 @@ def test_beyond_any_number_of_length_scales_there_is_the_prior(nu, length_scale)
 @pytest.mark.parametrize(("likelihood", "bound"), CASES)
 def test_links_are_finite_within_the_range_of_latent_values(likelihood, bound):
     record = record_of(likelihood, bound)
-    means = np.r_[0.0, 10.0 ** np.arange(-300.0, 151.0, 25.0)]
-    means = np.r_[-means, means]
+    sizes = np.r_[0.0, 10.0 ** np.arange(-300.0, 151.0, 25.0)]
+    means = np.r_[-sizes, sizes]
     variances = np.r_[0.0, 10.0 ** np.arange(-300.0, 301.0, 25.0)]
     assert (np.max(means), np.max(variances)) == (LARGEST_MEAN, LARGEST_VARIANCE)
     if record.is_multi_class:

@@ -208,31 +208,25 @@ def test_a_batch_is_that_of_dense_conditioning(n_classes, options, n_jobs):
     model, (rows, _) = fit(n_classes, n_jobs=n_jobs, **options), moons(25, seed=1)
     X = np.vstack([rows, moons()[0][:6], rows[2:3], rows[:2] + 50.0])
     mean, covariance = model.predict_latent(X, return_cov=True)
-    mean, covariance = mean.reshape(len(X), -1), covariance.reshape(len(X), len(X), -1).copy()
     link, expected = likelihood_of(model), []
-    shape = (-1,) if n_classes == 2 else (len(X), -1)
+    covariance = covariance.reshape(len(X), len(X), -1)
+    variances = [np.diagonal(covariance).T.reshape(mean.shape)]
     for _ in range(5):
-        variance = np.ascontiguousarray(np.diagonal(covariance).T)
-        scores = _information(link, mean.reshape(shape), variance.reshape(shape))
+        scores = _information(link, mean, variances[-1])
         scores[expected] = -1.0
         i = int(np.argmax(scores))
         expected.append(i)
-        one = (1,) if n_classes == 2 else (1, n_classes)
-        precision = expected_precision(link, mean[i].reshape(one), variance[i].reshape(one))
-        for c, value in enumerate(np.ravel(precision)):
-            K = covariance[..., c]
-            covariance[..., c] = K - np.outer(K[:, i], K[:, i]) / (1.0 / value + K[i, i])
-        if len(expected) == 2:
-            left = np.ascontiguousarray(np.diagonal(covariance).T)
+        precision = np.ravel(expected_precision(link, mean[[i]], variances[-1][[i]]))
+        covariance = covariance - covariance[:, [i]] * covariance[[i]] / (1.0 / precision + covariance[i, i])
+        variances.append(np.diagonal(covariance).T.reshape(mean.shape))
     assert select(model, X, 5).tolist() == expected
     # The first two are asked for already.
     rest, pending = np.delete(np.arange(len(X)), expected[:2]), X[expected[:2]]
     assert rest[select(model, X[rest], 3, pending=pending)].tolist() == expected[2:]
-    given = mean[rest].reshape(shape if n_classes == 2 else (len(rest), -1)), left[rest].reshape(len(rest), -1)
-    scores = _information(link, given[0], given[1].reshape(given[0].shape))
+    scores = _information(link, mean[rest], variances[2][rest])
     np.testing.assert_allclose(mutual_information(model, X[rest], pending=pending), scores, atol=1e-9)
-    variances = latent_variance(model, X[rest], pending=pending)
-    np.testing.assert_allclose(variances, np.sum(given[1], axis=1), rtol=1e-6)
+    total = variances[2][rest].reshape(len(rest), -1).sum(axis=1)
+    np.testing.assert_allclose(latent_variance(model, X[rest], pending=pending), total, rtol=1e-6)
     with pytest.raises(ValueError, match="Scores with pending rows have no gradient"):
         predictive_entropy(model, X, return_grad=True, pending=pending)
 

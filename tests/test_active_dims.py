@@ -10,6 +10,7 @@ from support.dense import KERNELS_OF_COLUMNS, assert_is_a_kernel_of_scikit_learn
 from support.fits import quietly, reloaded
 from support.internals import Groups, KernelSpec, metric
 from support.local import Problem
+from support.reference import additive
 
 from xgpc import GPClassifier
 from xgpc.explain import shapley_values
@@ -17,12 +18,6 @@ from xgpc.kernels import ActiveDims, Sphere
 from xgpc.onnx import to_onnx
 
 every_kernel = pytest.mark.parametrize("kernel", KERNELS_OF_COLUMNS.values(), ids=KERNELS_OF_COLUMNS)
-
-
-def additive(n, seed=0):
-    """Two features that add up, two without effect."""
-    X = np.random.default_rng(seed).normal(size=(n, 4))
-    return X, (np.sin(2.0 * X[:, 0]) + X[:, 1] > 0.0).astype(int)
 
 
 def test_values_are_those_of_slices():
@@ -49,7 +44,7 @@ def test_it_is_a_kernel_of_scikit_learn(kernel):
 
 
 def test_scikit_learns_process_takes_it():
-    X, y = additive(60)
+    X, y = additive(60, d=4)
     model = quietly(GaussianProcessClassifier(ActiveDims(RBF(), [0]) + ActiveDims(RBF(), [1]), random_state=0), X, y)
     assert model.score(X, y) > 0.9
     assert model.kernel_.get_params()["k2__columns"] == [1]
@@ -58,10 +53,10 @@ def test_scikit_learns_process_takes_it():
 
 @pytest.mark.parametrize("options", [{"n_neighbors": 0}, {"inducing_points": "all"}, {"n_neighbors": 8}], ids=str)
 def test_fits_are_the_same_after_a_file(options, tmp_path):
-    X, y = additive(200)
+    X, y = additive(200, d=4)
     kernel = C(4.0) * (ActiveDims(RBF(), [0]) + ActiveDims(Matern(nu=1.5), [1]))
     model = quietly(GPClassifier(kernel, max_iter=15, random_state=0, n_inducing=25, **options), X, y)
-    T, labels = additive(400, seed=1)
+    T, labels = additive(400, seed=1, d=4)
     assert model.score(T, labels) > 0.85
     again = reloaded(model, tmp_path)
     assert again.kernel_ == model.kernel_
@@ -77,7 +72,7 @@ def test_fits_are_the_same_after_a_file(options, tmp_path):
 
 
 def test_draws_onnx_and_shapley_values():
-    X, y = additive(200)
+    X, y = additive(200, d=4)
     kernel = C(4.0) * ActiveDims(RBF(), [0]) * RBF(np.full(4, 3.0)) + ActiveDims(RBF(), [1])
     model = quietly(GPClassifier(kernel, n_neighbors=0, n_inducing=25, max_iter=5, random_state=0), X, y)
     draws = model.sample_latent(X[:3], 2000, method="pathwise", random_state=0)
@@ -95,7 +90,7 @@ def test_neighbours_are_near_in_the_columns_that_count():
 
 def test_columns_of_a_table_by_name():
     """The kernel sees all columns of the matrix that a column becomes, with one length scale or one for each column."""
-    X, y = additive(200)
+    X, y = additive(200, d=4)
     table = pd.DataFrame(X[:, :2], columns=["a", "b"])
     table["colour"] = np.where(X[:, 2] > 0.0, "red", np.where(X[:, 3] > 0.0, "blue", "green"))
     table.loc[:9, "b"] = np.nan
@@ -117,7 +112,7 @@ def test_columns_of_a_table_by_name():
 
 
 def test_names_of_a_frame_of_numbers_become_numbers():
-    X, y = additive(100)
+    X, y = additive(100, d=4)
     frame = pd.DataFrame(X, columns=list("abcd"))
     options = {"n_neighbors": 0, "n_inducing": 10, "max_iter": 3, "random_state": 0}
     kernel = C(2.0) * ActiveDims(RBF(), ["b", "a"])
@@ -139,7 +134,7 @@ def test_wrong_columns_are_refused(columns):
 
 
 def test_wrong_names_and_length_scales_are_refused():
-    X, y = additive(20)
+    X, y = additive(20, d=4)
     frame = pd.DataFrame(X, columns=list("abcd"))
     with pytest.raises(ValueError, match=r"has the names \['e'\], but X has the columns a, b, c, d"):
         GPClassifier(ActiveDims(RBF(), ["a", "e"])).fit(frame, y)

@@ -20,6 +20,7 @@ from support.dense import assert_is_a_kernel_of_scikit_learn, compiled, derivati
 from support.fits import quietly, reloaded
 from support.internals import KernelSpec
 from support.latents import Problem
+from support.reference import additive
 
 from xgpc import GPClassifier
 from xgpc.explain import shapley_values
@@ -71,11 +72,6 @@ class Failing(RBF):
     def diag(self, X):
         self.spend()
         return super().diag(X)
-
-
-def classes(n, seed=0, d=2):
-    X = np.random.default_rng(seed).normal(size=(n, d))
-    return X, (np.sin(2.0 * X[:, 0]) + X[:, 1] > 0.0).astype(int)
 
 
 def places(n, seed=0):
@@ -152,7 +148,7 @@ def test_values_and_gradients(kernel):
 )
 def test_a_users_rbf_has_the_fit_of_the_compiled_one(options, tolerance):
     """With fixed inducing points. Steps of Adam take rounding errors of 1e-14 in the rows to 1e-4."""
-    X, y = classes(150)
+    X, y = additive(150)
     y = y + (X[:, 0] > 1.0) if "likelihood" in options else y
     fixed = {"inducing_points": X[:12], "n_neighbors": 0, "max_iter": 5, "random_state": 0, "learn_inducing": False}
     fits = [quietly(GPClassifier(C(2.0) * of([1.0, 1.0]) + White(0.1), **(fixed | options)), X, y) for of in (Own, RBF)]
@@ -242,7 +238,7 @@ def test_gradients_near_a_kink_are_exact_or_nan(kernel, slopes):
 
 
 def test_smooth_kernels_with_short_length_scales_have_gradients_everywhere():
-    X, Z = classes(5)[0], classes(4, seed=1)[0]
+    X, Z = additive(5)[0], additive(4, seed=1)[0]
     for points in (Z, X, X + 0.02):
         G = np.ones((1, len(points), 5))
         found, expected = (KernelSpec(kind(0.02), 2).at(points).row_gradients(X, G) for kind in (Own, RBF))
@@ -297,9 +293,8 @@ def test_sparse_rows_of_sets():
 
 def gram(seed, n=150):
     """Covariances of n rows and of 40 new rows with these, labels, and all rows."""
-    X = np.random.default_rng(seed).normal(size=(n + 40, 2))
-    kernel = RBF(0.8)
-    return kernel(X[:n]), kernel(X[n:], X[:n]), (np.sin(2.0 * X[:n, 0]) + X[:n, 1] > 0.0).astype(int), X
+    (X, y), kernel = additive(n + 40, seed), RBF(0.8)
+    return kernel(X[:n]), kernel(X[n:], X[:n]), y[:n], X
 
 
 @pytest.mark.parametrize("options", [{"n_inducing": 150}, {"n_inducing": 20}, {"inducing_points": "all"}], ids=str)
@@ -372,7 +367,7 @@ def test_what_a_precomputed_kernel_refuses():
 
 
 def test_what_kernels_refuse():
-    X, y = classes(40, d=3)
+    X, y = additive(40, d=3)
     with pytest.raises(ValueError, match=r"Sphere needs two columns.*got 3 columns.*ActiveDims\(Sphere"):
         GPClassifier(Sphere(RBF())).fit(X, y)
     with pytest.raises(ValueError, match=r"latitude from -90 to 90.*the first up to 91"):
@@ -393,7 +388,7 @@ def test_what_kernels_refuse():
 
 
 def test_a_kernel_that_fails_within_a_fit_or_prediction_ends_it(monkeypatch):
-    X, y = classes(100)
+    X, y = additive(100)
     for factor, message in (
         (np.nan, r"The kernel Unknown\(.* returned NaN; it must return"),
         (np.inf, r"bound is nan: .*Unknown.* has no finite values\."),
@@ -412,7 +407,7 @@ def test_a_kernel_that_fails_within_a_fit_or_prediction_ends_it(monkeypatch):
 @pytest.mark.parametrize("n_calls", [4, 12, 40])
 def test_the_error_of_a_kernel_comes_out_once_and_whole(options, n_calls, capfd):
     """From calls in the core, too: of values, of gradients, and in other threads."""
-    X, y = classes(2000)
+    X, y = additive(2000)
     kernel = Failing()
     model = GPClassifier(kernel, inducing_points=X[:5], n_jobs=2, max_iter=40, tol=1e-12, random_state=0, **options)
     Failing.calls_left = n_calls
@@ -430,7 +425,7 @@ def test_the_error_of_a_kernel_comes_out_once_and_whole(options, n_calls, capfd)
 
 
 def test_what_needs_compiled_kernels_says_so(tmp_path):
-    X, y = classes(60)
+    X, y = additive(60)
     model = quietly(GPClassifier(Own(), n_inducing=8, max_iter=2, random_state=0), X, y)
     with pytest.raises(ValueError, match=r"Files hold kernels of .*is a Own\. pickle keeps"):
         model.save(tmp_path / "model.npz")

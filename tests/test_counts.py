@@ -44,11 +44,12 @@ def test_counts_are_equal_rows(kind, n_classes, sparse):
         assert_allclose(counted, rows.predict_proba(X), rtol=0.0, atol=1e-10)
 
 
-def test_probabilities_with_weights_are_counts():
+@pytest.mark.parametrize("kind", [GPClassifier, GPOrdinalClassifier])
+def test_probabilities_with_weights_are_counts(kind):
     X, counts = problem(3)
     total = counts.sum(axis=1)
     shares = counts / np.maximum(total, 1)[:, None]
-    model = GPClassifier(**FIXED, inducing_points=X[:15])
+    model = kind(**FIXED, inducing_points=X[:15])
     counted = quietly(model, X, counts, classes=NAMES).predict_proba(X)
     shared = quietly(model, X, shares, sample_weight=total, classes=NAMES).predict_proba(X)
     assert_allclose(shared, counted, rtol=0.0, atol=1e-10)

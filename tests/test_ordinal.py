@@ -184,16 +184,6 @@ def test_order_beats_classes_without_order():
     assert ordered.predict_log_proba(X[100:])[at].mean() > free.predict_log_proba(X[100:])[at].mean()
 
 
-def test_a_weight_counts_as_equal_rows():
-    X, y = data(60)
-    count = np.random.default_rng(1).integers(1, 4, len(y))
-    same = {"optimizer": None, "inducing_points": X[:15], "tol": 1e-9, "feature_transform": None}
-    weighted = quietly(GPOrdinalClassifier(RBF(), **same), X, y, sample_weight=count)
-    repeated = quietly(GPOrdinalClassifier(RBF(), **same), np.repeat(X, count, axis=0), np.repeat(y, count))
-    assert_allclose(weighted.cut_points_, repeated.cut_points_, rtol=1e-12)
-    assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-8)
-
-
 def test_a_level_without_rows_has_a_small_probability():
     X, y = data()
     model = quietly(GPOrdinalClassifier(n_inducing=15, random_state=0), X, np.where(y > 1, y + 1, y), classes=range(5))

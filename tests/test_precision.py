@@ -35,23 +35,20 @@ def test_one_pass_differs_from_that_of_rounded_rows_by_rounding_alone(likelihood
     mean, variance, precision, linear = (np.atleast_2d(values) for values in sites_of(rows, q, site))
     A = problem.whitened_rows().astype(np.float32).astype(np.float64)
     A = np.broadcast_to(A, (len(mean), *A.shape[1:]))
-    w, R_inverse = (values.reshape(len(mean), *values.shape[q.w.ndim - 1 :]) for values in (q.w, q.Rinv))
+    m = A.shape[2]
+    w, R_inverse = q.w.reshape(-1, m), q.Rinv.reshape(-1, m, m)
     # Dense solves and ours can round to neighbouring numbers: that is one more rounding.
     size = np.einsum("cnm,cm->cn", np.abs(A), np.abs(w))
     assert np.all(np.abs(mean - np.einsum("cnm,cm->cn", A, w)) <= EPS * size)
-    for c, latent in enumerate(problem.latents()):
-        k, a, b = np.diag(latent.spec.kernel(problem.X)), np.sum(A[c] ** 2, axis=1), A[c] @ R_inverse[c].T
-        expected = np.maximum(k - a, 0.0) + np.sum(b**2, axis=1)
-        assert np.all(np.abs(variance[c] - expected) <= 20 * EPS * (k + a))
-    _, target_P, target_h = updated(rows, q, site)
-    m = A.shape[2]
-    for c in range(len(A)):
-        scaled = np.abs(A[c]).T @ (np.abs(precision[c])[:, None] * np.abs(A[c]))
-        expected = np.eye(m) + A[c].T @ (precision[c][:, None] * A[c])
-        found = symmetric(target_P.reshape(-1, m, m)[c])
-        assert np.all(np.abs(found - expected) <= 20 * EPS * scaled + 1e-12)
-        sums = np.abs(A[c]).T @ np.abs(linear[c])
-        assert np.all(np.abs(target_h.reshape(-1, m)[c] - A[c].T @ linear[c]) <= EPS * sums)
+    k, a = np.array([latent.spec.kernel.diag(problem.X) for latent in problem.latents()]), np.sum(A**2, axis=2)
+    expected = np.maximum(k - a, 0.0) + np.sum(np.einsum("cnm,ckm->cnk", A, R_inverse) ** 2, axis=2)
+    assert np.all(np.abs(variance - expected) <= 20 * EPS * (k + a))
+    _, P, h = updated(rows, q, site)
+    scaled = np.einsum("cn,cni,cnj->cij", np.abs(precision), np.abs(A), np.abs(A))
+    expected = np.eye(m) + np.einsum("cn,cni,cnj->cij", precision, A, A)
+    assert np.all(np.abs(symmetric(P.reshape(-1, m, m)) - expected) <= 20 * EPS * scaled + 1e-12)
+    sums = np.einsum("cn,cnm->cm", np.abs(linear), np.abs(A))
+    assert np.all(np.abs(h.reshape(-1, m) - np.einsum("cn,cnm->cm", linear, A)) <= EPS * sums)
 
 
 @cases(CASES)

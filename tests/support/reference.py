@@ -183,6 +183,12 @@ def moons(n=200, seed=0):
     return make_moons(n, noise=0.25, random_state=seed)
 
 
+def additive(n, seed=0, d=2):
+    """Two normal features that add up to the label, others without effect."""
+    X = np.random.default_rng(seed).normal(size=(n, d))
+    return X, (np.sin(2.0 * X[:, 0]) + X[:, 1] > 0.0).astype(int)
+
+
 def twonorm(n, rng):
     """Breiman 1996: N(+-a, I) in 20 dimensions, a = 2 / sqrt(20)."""
     y = rng.integers(0, 2, n)

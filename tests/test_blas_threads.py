@@ -19,6 +19,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
+from support.fits import quietly
 from support.threads import threads_at_work, threads_of_blas
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
@@ -47,9 +48,7 @@ def bits(name):
     """All bits of a fit and its predictions."""
     X, y = load_digits(return_X_y=True)
     X, y = X[:ROWS], y[:ROWS] % 2
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model = MODELS[name].__class__(**MODELS[name].get_params()).fit(X, y)
+    model = quietly(clone(MODELS[name]), X, y)
     return np.float64(model.elbo_).tobytes() + model.predict_log_proba(X).tobytes()
 
 

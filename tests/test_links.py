@@ -108,19 +108,27 @@ def test_probabilities_are_expectations(name, bound, delta, n_classes, variance)
 
 @over(2, 3, 10, 30)
 def test_probabilities_are_finite_and_sum_to_one(name, bound, delta, n_classes):
-    """Of moments of all sizes, extreme ones, too."""
-    random = np.random.default_rng(2)
-    size = np.concatenate([[0.0], 10.0 ** np.arange(-320.0, -12.0, 20.0), 10.0 ** np.arange(-12.0, 9.0)])
-    # A row of many classes has many pairs of arguments.
-    shape = (n_classes if name in MULTI_CLASS else 1, 400 if n_classes < 10 else 100)
-    m, v = random.choice(np.concatenate([size, -size]), shape), random.choice(size, shape)
-    m[:, :4], v[:, :4] = [0.0, 0.0, 1e8, -1e8], [0.0, 1e8, 0.0, 1e8]
+    """Of moments of all sizes, up to the largest that predictions have."""
+    random, small = np.random.default_rng(2), 10.0 ** np.arange(-320.0, -12.0, 20.0)
+    means = np.concatenate([[0.0], small, 10.0 ** np.arange(-12.0, 9.0), 10.0 ** np.arange(25.0, 151.0, 25.0)])
+    variances, means = np.append(means, 10.0 ** np.arange(175.0, 301.0, 25.0)), np.concatenate([means, -means])
+    if name in MULTI_CLASS:
+        # A row of many classes has many pairs of arguments.
+        shape = n_classes, 1000 if n_classes < 10 else 100
+        m, v = random.choice(means, shape), random.choice(variances, shape)
+        m[:, :4], v[:, :4] = [0.0, 0.0, 1e8, -1e8], [0.0, 1e8, 0.0, 1e8]
+        v[:, 4::2] = v[0, 4::2]
+    else:
+        m, v = (moments.reshape(1, -1) for moments in np.meshgrid(means, variances))
     m, v = np.concatenate([(m, v), latents(name, n_classes, 60)], axis=2)
-    value = predict(name, bound, delta, m, v)
-    assert value.shape == (m.shape[1], n_classes)
-    assert np.all(np.isfinite(value))
-    assert np.all(value <= 1e-15)
-    np.testing.assert_allclose(np.exp(value).sum(axis=1), 1.0, rtol=0.0, atol=2e-15)
+    for rate in (delta, 1e-12, 0.49):
+        # Means may be more standard deviations away than the largest number.
+        with np.errstate(over="ignore"):
+            value = predict(name, bound, rate, m, v)
+        assert value.shape == (m.shape[1], n_classes)
+        assert np.all(np.isfinite(value))
+        assert np.all(value <= 1e-15)
+        np.testing.assert_allclose(np.exp(value).sum(axis=1), 1.0, rtol=0.0, atol=2e-15)
 
 
 def link(name, bound, delta=0.0):

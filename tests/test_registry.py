@@ -198,8 +198,7 @@ def test_curvatures_are_those_of_dense_matrices(record, seed, weighted, n_classe
     part = slice(3, 9)
     again = record.curvature(y[part], weight[part], gradient[:, part], precision[:, part])(values[:, part])
     assert np.array_equal(again, product[:, part])
-    for a, expected in zip(arrays, before, strict=True):
-        assert np.array_equal(a, expected)
+    np.testing.assert_equal(list(arrays), before)
 
 
 @every_record
@@ -212,7 +211,6 @@ def test_sites_survive_pickling(record, copied):
     names = ("likelihood", "bound", "n_latents", "parameter", "learned", "key")
     assert [getattr(other, name) for name in names] == [getattr(site, name) for name in names]
     assert other.record is record
-    for value, expected in zip(evaluate(other, m, v, y), evaluate(site, m, v, y), strict=True):
-        assert np.array_equal(value, expected)
+    np.testing.assert_equal(evaluate(other, m, v, y), evaluate(site, m, v, y))
     plain = copied(_sites.Site(*record.key, n_latents=site.n_latents))
     assert plain.record is None

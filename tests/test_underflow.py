@@ -108,7 +108,9 @@ def of_preferences(folder):
 FUNCTIONS = {
     "streams and files": of_a_stream_and_its_file,
     "preferences": of_preferences,
-    "expected_improvement": lambda _: acquisition.expected_improvement(np.arange(3.0), np.array([1e-3, 1e3, 0.0]), 1.5),
+    "expected_improvement": lambda _: acquisition.expected_improvement(
+        [0.0, 1.0, 2.0, -300.0, 300.0], [1e-3, 1e3, 0.0, 1e-300, 1e-3], 1.5
+    ),
     "expected_calibration_error": lambda _: metrics.expected_calibration_error([0, 1], [1e-300, 1.0 - 1e-16]),
     "ReliabilityDisplay": lambda _: ReliabilityDisplay.from_predictions([0, 1], [1e-300, 1.0]).bins[""],
     "AxisMatern": lambda _: AxisMatern(1e-3)(X, eval_gradient=True),

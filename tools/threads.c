@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "axis.h"
 #include "cavity.h"
 #include "largest.h"
 #include "local.h"
@@ -30,7 +29,7 @@ static xg_nearest tree;
 /* What they write, each its rows or its part. */
 typedef struct {
     double ell[XG_SITE_COUNT][N], precision[XG_SITE_COUNT][C * N], linear[XG_SITE_COUNT][C * N];
-    double cavity[2][7][N], logs[2 * N], normal[N], psi[3][N], largest[C * N];
+    double cavity[2][7][N], logs[2 * N], normal[N], largest[2][C * N];
     double scaled[PARTS][PART * D], squares[N], cross[XG_FAMILY_COUNT][PARTS][PART * M], slopes[PARTS][PART * M];
     double row_sum[N], by_points[PARTS][M * D], by_scales[PARTS][D];
     double times[N * M], norms[2][N], spread[2][N], moments[3][N], P[2][PARTS][M * M], h[2][PARTS][M];
@@ -76,20 +75,16 @@ static void sites(ptrdiff_t first, results *out)
     xg_logistic_normal_logs(PART, mean + first, variance + first, 1e-9, thin, out->logs + 2 * first);
     xg_logistic_normal_mean_array(PART, mean + first, variance + first, out->normal + first);
     free(scratch);
-    xg_table table = {2, 4, -3.0, 3.0, splines, splines + 24}, normal = {0};
-    scratch = room(sizeof(double) * (size_t)xg_gumbel_scratch(&table));
-    xg_gumbel_row(&table, 0.5, table.low, scratch);
-    xg_gumbel_along(&table, scratch, 0.0, 1.5, PART, mean + first, out->psi[0] + first, out->psi[1] + first,
-                    out->psi[2] + first);
-    free(scratch);
-    scratch = room(sizeof(double) * (size_t)xg_largest_scratch(&normal, C));
-    for (ptrdiff_t i = first; i < first + PART; ++i) {
-        double values[C], scales[C] = {0.5, 1.0, 1.5};
-        for (int c = 0; c < C; ++c)
-            values[c] = mean[c * N + i];
-        xg_values at = {&normal, C, values, scales, scales, -30.0, 30.0, 15.0};
-        xg_largest(&at, scratch, out->largest + C * i);
-    }
+    xg_table tables[2] = {{0}, {2, 4, -3.0, 3.0, splines, splines + 24}};
+    scratch = room(sizeof(double) * (size_t)xg_largest_scratch(&tables[1], C));
+    for (int t = 0; t < 2; ++t)
+        for (ptrdiff_t i = first; i < first + PART; ++i) {
+            double values[C], scales[C] = {0.5, 1.0, 1.5};
+            for (int c = 0; c < C; ++c)
+                values[c] = mean[c * N + i];
+            xg_values at = {&tables[t], C, values, scales, scales, -30.0, 30.0, 15.0};
+            xg_largest(&at, scratch, out->largest[t] + C * i);
+        }
     free(scratch);
 }
 
@@ -99,14 +94,13 @@ static void kernels(ptrdiff_t first, results *out)
     xg_rows rows = {(const char *)X, D * sizeof(double), sizeof(double), 0, NULL, first, PART};
     xg_scale_rows(&rows, D, middle, lower, out->scaled[p], out->squares + first);
     for (int family = 0; family < XG_FAMILY_COUNT; ++family) {
-        xg_axis_tile axis = {family == XG_AXIS_MATERN_32, PART, M, D, out->scaled[p], Z};
         double *cross = out->cross[family][p];
+        xg_profile_tile tile = {family, 1.5, PART, M, D, out->scaled[p], positive, Z, positive, cross};
         if (xg_is_axis_aligned(family)) {
-            xg_axis_logarithms(&axis, cross);
-            xg_axis_slopes(&axis, cross, out->by_points[p], out->by_scales[p]);
+            xg_axis_logarithms(&tile, cross);
+            xg_axis_slopes(&tile, cross, out->by_points[p], out->by_scales[p]);
         } else
-            xg_half_distances(PART, M, D, out->scaled[p], Z, cross);
-        xg_profile_tile tile = {family, 1.5, PART, M, positive, positive, cross};
+            xg_half_distances(&tile, cross);
         double column_sum[M] = {0.0}, sums[2] = {0.0};
         xg_profile_slopes(&tile, 2.0, A + first * M, out->slopes[p], out->row_sum + first, column_sum, sums);
         xg_profile_values(&tile, XG_SET, 2.0, cross);

@@ -35,24 +35,18 @@ cdef extern from "profiles.h" nogil:
     ctypedef struct xg_profile_tile:
         int family
         double shape
-        Py_ssize_t n, m
-        const_doubles x2, z2, cross
+        Py_ssize_t n, m, d
+        const_doubles x, x2, z, z2, cross
     void xg_profile_values(const xg_profile_tile* tile, int mode, double scale, double* out)
     void xg_profile_slopes(const xg_profile_tile* tile, double scale, const double* g, double* out, double* row_sum,
                            double* column_sum, double* sums)
-    void xg_half_distances(Py_ssize_t rows, Py_ssize_t m, Py_ssize_t d, const double* x, const double* z, double* out)
+    void xg_half_distances(const xg_profile_tile* tile, double* out)
+    void xg_axis_logarithms(const xg_profile_tile* tile, double* out)
+    void xg_axis_slopes(const xg_profile_tile* tile, const double* weight, double* by_points, double* by_scales)
+    void xg_axis_row_slopes(const xg_profile_tile* tile, const double* weight, double* out)
     double xg_scale_rows(const Rows* rows, Py_ssize_t d, const double* centre, const double* scale, double* x,
                          double* x2)
     void xg_add_squares(Py_ssize_t n, Py_ssize_t d, const double* weight, const double* x, double* sum)
-
-cdef extern from "axis.h" nogil:
-    ctypedef struct xg_axis_tile:
-        bint is_smooth
-        Py_ssize_t n, m, d
-        const_doubles x, z
-    void xg_axis_logarithms(const xg_axis_tile* tile, double* out)
-    void xg_axis_slopes(const xg_axis_tile* tile, const double* weight, double* by_points, double* by_scales)
-    void xg_axis_row_slopes(const xg_axis_tile* tile, const double* weight, double* out)
 
 cdef extern from "tiles.h" nogil:
     void xg_squared_norms(Py_ssize_t rows, Py_ssize_t m, const double* a, double* out)
@@ -126,17 +120,11 @@ cdef extern from "cavity.h" nogil:
     void xg_cavity_vjp(int link, const xg_moments* at, const double* d_precision, const double* d_linear,
                        double* d_m, double* d_v)
 
-cdef extern from "gumbel.h" nogil:
+cdef extern from "largest.h" nogil:
     ctypedef struct xg_table:
         Py_ssize_t rows, columns
         double low, high
         const_doubles psi, slope
-    Py_ssize_t xg_gumbel_scratch(const xg_table* table)
-    void xg_gumbel_row(const xg_table* table, double row, double* out)
-    void xg_gumbel_along(const xg_table* table, const double* row, double mean, double scale, Py_ssize_t n,
-                         const double* t, double* psi, double* slope, double* bend)
-
-cdef extern from "largest.h" nogil:
     ctypedef struct xg_values:
         const xg_table* table
         Py_ssize_t classes
@@ -211,13 +199,9 @@ cdef extern from "local.h" nogil:
     void xg_local_condition(const xg_local_kernel* kernel, const xg_local_support* support, const xg_local_rows* rows,
                             Py_ssize_t first, Py_ssize_t last, double* scratch, const xg_local_conditional* out,
                             const xg_local_gradient* gradient)
-
-cdef extern from "scatter_add.h" nogil:
     ctypedef struct xg_scatter_rows:
         Py_ssize_t n, k, m, n_classes, n_sets
         const int32_t* index
         const xg_local_pulled* set
-    ctypedef struct xg_scatter_sums:
-        Py_ssize_t n
-        doubles a, diagonal, precision, linear
-    void xg_scatter_add(const xg_scatter_rows* rows, const xg_scatter_sums* sums)
+    void xg_scatter_add(const xg_scatter_rows* rows, Py_ssize_t N, double* d_a, double* d_diagonal,
+                        double* d_precision, double* d_linear)

@@ -53,7 +53,6 @@ cdef int gradient_block(InducingKernel kernel, const Rows* rows, const double* G
     cdef double sum_of_G
     cdef double[2] sums
     cdef xg_profile_tile tile
-    cdef xg_axis_tile axes
     cdef const double* rest
     if kernel._is_called:
         return call_gradient(kernel, rows, m, G, False, total.terms)
@@ -82,8 +81,7 @@ cdef int gradient_block(InducingKernel kernel, const Rows* rows, const double* G
                 total.terms[t] += sums[0]
             total.shapes[f] += sums[1]
             if xg_is_axis_aligned(kernel._family[f]):
-                axes = axis_tile(kernel, f, n, scratch.x)
-                xg_axis_slopes(&axes, weighted, total.products + f * m * d, total.squares + f * d)
+                xg_axis_slopes(&tile, weighted, total.products + f * m * d, total.squares + f * d)
                 continue
             if kernel._family[f] != XG_DOT_PRODUCT:
                 xg_add_squares(n, d, scratch.row_sum, scratch.x, total.squares + f * d)
@@ -220,7 +218,6 @@ cdef void row_gradients_block(InducingKernel kernel, const Rows* rows, Py_ssize_
     cdef const double* weight
     cdef bint is_stationary
     cdef xg_profile_tile tile
-    cdef xg_axis_tile axes
     for t in range(kernel.n_terms):
         if kernel._noise[t]:
             continue
@@ -244,10 +241,9 @@ cdef void row_gradients_block(InducingKernel kernel, const Rows* rows, Py_ssize_
                         work.weighted[k * n + i] = work.slope[k * n + i] * weight[k * n + i]
                         row_sum[i] += work.weighted[k * n + i]
                 if xg_is_axis_aligned(kernel._family[f]):
-                    axes = axis_tile(kernel, f, n, x)
-                    xg_axis_row_slopes(&axes, work.weighted, work.by_x)
+                    xg_axis_row_slopes(&tile, work.weighted, work.by_x)
                 else:
-                    _blas.gemm_tile(n, d, m, work.weighted, &kernel._z[f, 0, 0], False, work.by_x)
+                    _blas.gemm_tile(n, d, m, work.weighted, tile.z, False, work.by_x)
                 for j in range(d):
                     for i in range(n):
                         # Of h = -|x - z|^2 / 2; the gradients of x.z and of axis-aligned factors are known.

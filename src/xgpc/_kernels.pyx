@@ -280,30 +280,23 @@ cdef int call_gradient(InducingKernel kernel, const Rows* rows, Py_ssize_t m, co
         terms[i] += found[i]
 
 
-cdef xg_axis_tile axis_tile(InducingKernel kernel, Py_ssize_t f, Py_ssize_t n, const double* x) noexcept nogil:
-    # n scaled rows and the scaled inducing points, for an axis-aligned factor f
-    return xg_axis_tile(kernel._family[f] == XG_AXIS_MATERN_32, n, kernel.n_inducing, kernel.n_features, x,
-                        &kernel._z[f, 0, 0])
-
-
 cdef xg_profile_tile profile_tile(InducingKernel kernel, Py_ssize_t f, const Rows* rows, KernelScratch* scratch,
                                   double* products) noexcept nogil:
-    # The scaled rows and the tile products (n, m), as arguments of the profile of factor f
+    # The scaled rows and points, and the tile products (n, m), as arguments of the profile of factor f
     cdef Py_ssize_t i, n = rows.n, m = kernel.n_inducing, d = kernel.n_features
     cdef double largest = xg_scale_rows(rows, d, &kernel._centre[f, 0], &kernel._scale[f, 0], scratch.x, scratch.x2)
     cdef int family = kernel._family[f]
-    cdef xg_profile_tile tile = xg_profile_tile(family, kernel._shape[f], n, m, scratch.x2, &kernel._z2[f, 0], products)
-    cdef xg_axis_tile axes
+    cdef xg_profile_tile tile = xg_profile_tile(family, kernel._shape[f], n, m, d, scratch.x, scratch.x2,
+                                                &kernel._z[f, 0, 0], &kernel._z2[f, 0], products)
     if xg_is_axis_aligned(family):
-        axes = axis_tile(kernel, f, n, scratch.x)
-        xg_axis_logarithms(&axes, products)
+        xg_axis_logarithms(&tile, products)
     elif family == XG_MATERN_12 or (family != XG_DOT_PRODUCT and largest + kernel._z2_max[f] > CANCELLATION_LIMIT):
-        xg_half_distances(n, m, d, scratch.x, &kernel._z[f, 0, 0], products)
+        xg_half_distances(&tile, products)
         for i in range(n):
             scratch.x2[i] = 0.0
         tile.z2 = &kernel._zeros[0]
     else:
-        _blas.gemm_tile(n, m, d, scratch.x, &kernel._z[f, 0, 0], True, products)
+        _blas.gemm_tile(n, m, d, tile.x, tile.z, True, products)
     return tile
 
 

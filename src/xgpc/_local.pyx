@@ -216,17 +216,15 @@ cdef class Neighbourhoods:
 
         These are the ones by whitened rows (n, m), k(x, x) (n,), and sites (C, n).
         """
-        cdef xg_scatter_rows rows
-        cdef xg_scatter_sums sums
         cdef xg_local_pulled sets[2]
-        rows.n, rows.k, rows.m, rows.n_classes = last - first, self._rows.k, self._support.m, self._support.n_classes
-        rows.n_sets, rows.index, rows.set = len(pulled), self._rows.index + first * self._rows.k, sets
+        cdef xg_scatter_rows rows = xg_scatter_rows(
+            last - first, self._rows.k, self._support.m, self._support.n_classes, len(pulled),
+            self._rows.index + first * self._rows.k, &sets[0])
         for i, arrays in enumerate(pulled):
             sets[i] = outputs_of(arrays)
-        sums.n, sums.a, sums.diagonal = self._support.n, start_of(d_a), &d_diagonal[0]
-        sums.precision, sums.linear = start_of(d_precision), start_of(d_linear)
         with nogil:
-            xg_scatter_add(&rows, &sums)
+            xg_scatter_add(&rows, self._support.n, start_of(d_a), &d_diagonal[0], start_of(d_precision),
+                           start_of(d_linear))
 
 
 cdef class Predictor:

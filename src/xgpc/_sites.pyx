@@ -276,7 +276,7 @@ cdef class Values:
     """C independent values of each of n points: means, standard deviations and rows of the table (n, C).
 
     They are sums of normal and Gumbel variables, or normal if ``tables`` is empty. These (2, rows + 2, columns + 2) are
-    the spline coefficients of gumbel.h; low and high are the range of the columns. ``ends`` (3, n) are those of the
+    the spline coefficients of largest.h; low and high are the range of the columns. ``ends`` (3, n) are those of the
     integrals for the largest value: the first possible beginning, the least end, and the least distance between both.
     """
 

@@ -1,8 +1,9 @@
-#include "axis.h"
-
+/* Kernels that are products over features: of Matern kernels kappa of one feature each, nu = 1/2 or 3/2.
+ *
+ * With t_j = |x_j - z_j|, the features divided by their length scales, the logarithm of k is the sum over j of
+ * log kappa(t_j): -t_j for nu = 1/2, log(1 + sqrt(3) t_j) - sqrt(3) t_j for nu = 3/2. No product of matrices has it. */
 #include "lanes.inc.h"
 #include "profiles.h"
-
 
 /* Features, points, and vectors of rows that are worked on at a time: one logarithm serves so many features, as many
  * sums are under way as the latency of additions needs, and a load of a row serves four points. If a product of FEATURES
@@ -31,7 +32,7 @@ XG_INLINE void store(lanes value, double *out, ptrdiff_t size)
 }
 
 /* Rows i, ..., i + V XG_WIDTH - 1, or ``size`` of them, and C points from k on; V, C and is_smooth are constants. */
-XG_INLINE void logarithms(const int is_smooth, const int V, const int C, const xg_axis_tile *tile, ptrdiff_t i,
+XG_INLINE void logarithms(const int is_smooth, const int V, const int C, const xg_profile_tile *tile, ptrdiff_t i,
                           ptrdiff_t size, ptrdiff_t k, double *out)
 {
     ptrdiff_t n = tile->n, d = tile->d;
@@ -70,7 +71,7 @@ XG_INLINE void logarithms(const int is_smooth, const int V, const int C, const x
         }
 }
 
-XG_INLINE void logarithms_of_rows(const int is_smooth, const int V, const xg_axis_tile *tile, ptrdiff_t i,
+XG_INLINE void logarithms_of_rows(const int is_smooth, const int V, const xg_profile_tile *tile, ptrdiff_t i,
                                   ptrdiff_t size, double *out)
 {
     ptrdiff_t k = 0;
@@ -80,21 +81,19 @@ XG_INLINE void logarithms_of_rows(const int is_smooth, const int V, const xg_axi
         logarithms(is_smooth, V, 1, tile, i, size, k, out);
 }
 
-XG_INLINE void all_logarithms(const int is_smooth, const xg_axis_tile *tile, double *out)
+XG_INLINE void all_logarithms(const int is_smooth, const xg_profile_tile *tile, double *out)
 {
     const ptrdiff_t together = VECTORS * XG_WIDTH;
     ptrdiff_t n = tile->n, i = 0;
     for (; i + together <= n; i += together)
         logarithms_of_rows(is_smooth, VECTORS, tile, i, XG_WIDTH, out);
-    for (; i + XG_WIDTH <= n; i += XG_WIDTH)
-        logarithms_of_rows(is_smooth, 1, tile, i, XG_WIDTH, out);
-    if (i < n)
+    for (; i < n; i += XG_WIDTH)
         logarithms_of_rows(is_smooth, 1, tile, i, n - i, out);
 }
 
-void xg_axis_logarithms(const xg_axis_tile *tile, double *out)
+void xg_axis_logarithms(const xg_profile_tile *tile, double *out)
 {
-    if (tile->is_smooth)
+    if (tile->family == XG_AXIS_MATERN_32)
         all_logarithms(1, tile, out);
     else
         all_logarithms(0, tile, out);
@@ -102,7 +101,7 @@ void xg_axis_logarithms(const xg_axis_tile *tile, double *out)
 
 /* Slopes of a vector of rows from i on, or of the ``size`` that are left, by feature j of C points from k on, and the
  * differences. */
-XG_INLINE void slopes_at(const int is_smooth, const int C, const xg_axis_tile *tile, ptrdiff_t k, ptrdiff_t j,
+XG_INLINE void slopes_at(const int is_smooth, const int C, const xg_profile_tile *tile, ptrdiff_t k, ptrdiff_t j,
                          ptrdiff_t i, ptrdiff_t size, const double *weight, lanes *difference, lanes *slope)
 {
     ptrdiff_t n = tile->n, d = tile->d;
@@ -115,7 +114,7 @@ XG_INLINE void slopes_at(const int is_smooth, const int C, const xg_axis_tile *t
 }
 
 /* Adds the slopes of ``size`` rows from i on to sums. */
-XG_INLINE void add_slopes(const int is_smooth, const int C, const xg_axis_tile *tile, ptrdiff_t k, ptrdiff_t j,
+XG_INLINE void add_slopes(const int is_smooth, const int C, const xg_profile_tile *tile, ptrdiff_t k, ptrdiff_t j,
                           ptrdiff_t i, ptrdiff_t size, const double *weight, lanes *by_point, lanes *by_scale)
 {
     lanes difference[POINTS], slope[POINTS];
@@ -127,7 +126,7 @@ XG_INLINE void add_slopes(const int is_smooth, const int C, const xg_axis_tile *
 }
 
 /* Sums over the rows for feature j and C points from k on; is_smooth and C are constants. */
-XG_INLINE void slopes(const int is_smooth, const int C, const xg_axis_tile *tile, ptrdiff_t k, ptrdiff_t j,
+XG_INLINE void slopes(const int is_smooth, const int C, const xg_profile_tile *tile, ptrdiff_t k, ptrdiff_t j,
                       const double *weight, double *by_points, double *by_scales)
 {
     ptrdiff_t n = tile->n, i = 0;
@@ -152,7 +151,7 @@ typedef struct {
     double low[FEATURES], high[FEATURES];
 } features;
 
-XG_CALLED features features_from(const xg_axis_tile *tile, ptrdiff_t first, ptrdiff_t last)
+XG_CALLED features features_from(const xg_profile_tile *tile, ptrdiff_t first, ptrdiff_t last)
 {
     features part;
     for (ptrdiff_t j = first; j < last; ++j) {
@@ -194,7 +193,7 @@ XG_INLINE void weights_of(const int C, ptrdiff_t n, const double *weight, const 
 
 /* The same as ``slopes`` for a binary feature; total has the sums of all weights of the points. That of low values is a
  * difference, exact to the rounding of the total: to add up both takes twice as long. */
-XG_INLINE void binary_slopes(const int is_smooth, const int C, const xg_axis_tile *tile, ptrdiff_t k, ptrdiff_t j,
+XG_INLINE void binary_slopes(const int is_smooth, const int C, const xg_profile_tile *tile, ptrdiff_t k, ptrdiff_t j,
                              double low, double high, const double *weight, const double *total, double *by_points,
                              double *by_scales)
 {
@@ -209,7 +208,7 @@ XG_INLINE void binary_slopes(const int is_smooth, const int C, const xg_axis_til
     }
 }
 
-XG_INLINE void slopes_of(const int is_smooth, const int C, const xg_axis_tile *tile, const features *part,
+XG_INLINE void slopes_of(const int is_smooth, const int C, const xg_profile_tile *tile, const features *part,
                          ptrdiff_t first, ptrdiff_t last, ptrdiff_t k, const double *weight, double *by_points,
                          double *by_scales)
 {
@@ -223,7 +222,7 @@ XG_INLINE void slopes_of(const int is_smooth, const int C, const xg_axis_tile *t
             slopes(is_smooth, C, tile, k, j, weight, by_points, by_scales);
 }
 
-XG_INLINE void all_slopes(const int is_smooth, const xg_axis_tile *tile, const double *weight, double *by_points,
+XG_INLINE void all_slopes(const int is_smooth, const xg_profile_tile *tile, const double *weight, double *by_points,
                           double *by_scales)
 {
     for (ptrdiff_t first = 0; first < tile->d; first += FEATURES) {
@@ -236,16 +235,16 @@ XG_INLINE void all_slopes(const int is_smooth, const xg_axis_tile *tile, const d
     }
 }
 
-void xg_axis_slopes(const xg_axis_tile *tile, const double *weight, double *by_points, double *by_scales)
+void xg_axis_slopes(const xg_profile_tile *tile, const double *weight, double *by_points, double *by_scales)
 {
-    if (tile->is_smooth)
+    if (tile->family == XG_AXIS_MATERN_32)
         all_slopes(1, tile, weight, by_points, by_scales);
     else
         all_slopes(0, tile, weight, by_points, by_scales);
 }
 
 /* Subtracts from sum the slopes by feature j of C points from k on. */
-XG_INLINE void subtract_slopes(const int is_smooth, const int C, const xg_axis_tile *tile, ptrdiff_t k, ptrdiff_t j,
+XG_INLINE void subtract_slopes(const int is_smooth, const int C, const xg_profile_tile *tile, ptrdiff_t k, ptrdiff_t j,
                                ptrdiff_t i, const double *weight, lanes *sum)
 {
     lanes difference[POINTS], slope[POINTS];
@@ -254,7 +253,7 @@ XG_INLINE void subtract_slopes(const int is_smooth, const int C, const xg_axis_t
         *sum -= slope[c];
 }
 
-XG_INLINE void row_slopes(const int is_smooth, const xg_axis_tile *tile, const double *weight, double *out)
+XG_INLINE void row_slopes(const int is_smooth, const xg_profile_tile *tile, const double *weight, double *out)
 {
     for (ptrdiff_t i = 0; i < tile->n; i += XG_WIDTH)
         for (ptrdiff_t j = 0; j < tile->d; ++j) {
@@ -268,9 +267,9 @@ XG_INLINE void row_slopes(const int is_smooth, const xg_axis_tile *tile, const d
         }
 }
 
-void xg_axis_row_slopes(const xg_axis_tile *tile, const double *weight, double *out)
+void xg_axis_row_slopes(const xg_profile_tile *tile, const double *weight, double *out)
 {
-    if (tile->is_smooth)
+    if (tile->family == XG_AXIS_MATERN_32)
         row_slopes(1, tile, weight, out);
     else
         row_slopes(0, tile, weight, out);

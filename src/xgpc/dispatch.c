@@ -1,9 +1,7 @@
 /* The other C files are built for each kind of register, with its name in those of their functions. While a module is
  * loaded, its dynamic linker calls the functions below, and takes the builds of this machine. */
-#include "axis.h"
 #include "cavity.h"
 #include "cholesky.h"
-#include "gumbel.h"
 #include "largest.h"
 #include "local.h"
 #include "multinomial.h"
@@ -11,7 +9,6 @@
 #include "profiles.h"
 #include "shapley.h"
 #include "sites.h"
-#include "scatter_add.h"
 #include "tiles.h"
 
 #define CHOOSE(name)                                                                                                 \

@@ -209,7 +209,7 @@ XG_INLINE lanes absolute(lanes x)
     return (lanes)((lane_bits)x & INT64_MAX);
 }
 
-/* Of axis-aligned kernels, see axis.h */
+/* Of axis-aligned kernels, see axis.c */
 #define ROOT_3 1.73205080756887729353
 
 /* 1 + sqrt(3) |difference|. If a product of CHUNK growths overflows, one of the differences is above 2^63, where the

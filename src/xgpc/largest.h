@@ -8,7 +8,16 @@
  * Time and memory are O(classes). */
 #pragma once
 
-#include "gumbel.h"
+#include "vmath.h"
+
+/* The distribution function of the sum of a normal and a standard Gumbel variable: two functions of (row, x), of which
+ * this has coefficients of cubic B-splines, each (rows + 2, columns + 2), at rows 0 .. rows - 1 and at columns x from
+ * low to high, plus one coefficient on each side. */
+typedef struct {
+    ptrdiff_t rows, columns;
+    double low, high;
+    const double *psi, *slope;
+} xg_table;
 
 /* One point: means and standard deviations (classes,) of its values, their rows of the table, and nodes: the first
  * possible one, as the integral begins where T is about exp(-40), if that is right of the first; and an end. The integral

@@ -130,7 +130,7 @@ XG_CALLED void squared_differences(ptrdiff_t k, const lanes *W, const lanes *row
     }
 }
 
-/* sums[q] += sum_ij W_ij dlog kappa / dlog(length scale) for columns q of the rows x (count, CHUNK); see axis.h */
+/* sums[q] += sum_ij W_ij dlog kappa / dlog(length scale) for columns q of the rows x (count, CHUNK); see axis.c */
 XG_INLINE void slopes_by_scales(const int is_smooth, ptrdiff_t count, const lanes *W, ptrdiff_t size, const lanes *x,
                                 double *sums)
 {

@@ -76,3 +76,16 @@ ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support
 void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *support, const xg_local_rows *rows,
                         ptrdiff_t first, ptrdiff_t last, double *scratch, const xg_local_conditional *out,
                         const xg_local_gradient *gradient);
+
+/* n rows with k neighbours each, all different, index (n, k), and what a gradient makes of each set of neighbours and
+ * class. */
+typedef struct {
+    ptrdiff_t n, k, m, n_classes, n_sets;
+    const int32_t *index;
+    const xg_local_pulled *set;
+} xg_scatter_rows;
+
+/* Adds gamma u - chi b, -gamma chi, d_precision and d_linear to the gradients by the neighbours, of N rows in all:
+ * by their whitened rows d_a (N, m), k(x, x) d_diagonal (N,), and sites (classes, N). */
+void xg_scatter_add(const xg_scatter_rows *rows, ptrdiff_t N, double *d_a, double *d_diagonal, double *d_precision,
+                    double *d_linear);

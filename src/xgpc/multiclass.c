@@ -1,4 +1,3 @@
-#include "chunks.inc.h"
 #include "multinomial.h"
 #include "sites.h"
 

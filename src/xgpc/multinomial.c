@@ -13,11 +13,7 @@
 
 /* Abscissas are processed in parallel, one per lane. GCC would unroll such a short loop before vectorising it, and
  * then not vectorise it. */
-#ifdef __GNUC__
 #define XG_EACH_LANE _Pragma("GCC unroll 1") for (int l = 0; l < XG_LANES; ++l)
-#else
-#define XG_EACH_LANE for (int l = 0; l < XG_LANES; ++l)
-#endif
 
 /* The step of a trapezoidal rule for k other classes, in units of the least of 1 and their s_c / s_y, because the
  * product is sharper than its factors. Errors of p_y are 1e-9; with steps 1.5 times as long they are 1e-6. */
@@ -128,11 +124,6 @@ XG_INLINE void xg_multinomial_nodes(const xg_multinomial_point *point, const dou
     for (ptrdiff_t k = point->size - 1; k >= 0; --k)
         xg_multinomial_backward(x, point->before + k * XG_LANES, point->cdf + k * XG_LANES, product,
                                 point->shift + k * XG_LANES, point->scale + k * XG_LANES);
-}
-
-XG_INLINE double xg_sum_of_lanes(const double *x)
-{
-    return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
 }
 
 /* Width of the panel that begins at x: no class is sharper to the right of x than at x, because none is 0 there. */

@@ -10,12 +10,12 @@
  * twice that where ratios are large, in 512-bit registers. */
 #pragma once
 
-#include "chunks.inc.h"
+#include "moments.h"
 
 /* Number of doubles of tables, with more scratch of a chunk behind them. */
 ptrdiff_t xg_multinomial_scratch(ptrdiff_t classes);
 /* Tables for a number of classes: abscissas and weights of the quadrature rules, and their steps. */
 void xg_multinomial_tables(ptrdiff_t classes, double *tables);
-/* A chunk of points, with scratch as in chunks.inc.h. */
+/* A chunk of points, with scratch as in moments.h. */
 void xg_multinomial_chunk(const xg_moments *at, double noise, double delta, double *tables, double *scratch,
                           const xg_site_arrays *out);

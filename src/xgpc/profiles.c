@@ -116,9 +116,10 @@ void xg_profile_slopes(const xg_profile_tile *tile, double scale, const double *
     families[tile->family].slopes(tile, scale, g, out, row_sum, column_sum, sums);
 }
 
-void xg_half_distances(ptrdiff_t n, ptrdiff_t m, ptrdiff_t d, const double *restrict x, const double *restrict z,
-                       double *restrict out)
+void xg_half_distances(const xg_profile_tile *tile, double *restrict out)
 {
+    const double *restrict x = tile->x, *restrict z = tile->z;
+    ptrdiff_t n = tile->n, m = tile->m, d = tile->d;
     memset(out, 0, (size_t)(n * m) * sizeof *out);
     for (ptrdiff_t k = 0; k < m; ++k)
         for (ptrdiff_t j = 0; j < d; ++j)

@@ -9,7 +9,7 @@
 
 /* The list of all families; a line of it is FAMILY(number, name, function, argument). The function is below; it
  * takes h and the shape parameter. Its argument is STATIONARY, h = -r^2 / 2, BILINEAR, h = x.z, or
- * ADDITIVE, h a sum over features; see axis.h. */
+ * ADDITIVE, h a sum over features; see axis.c. */
 #define XG_FAMILY_LIST(FAMILY)                                                                                       \
     FAMILY(XG_RBF, "rbf", xg_rbf, STATIONARY)                                                                        \
     FAMILY(XG_MATERN_12, "matern-1/2", xg_matern_12, STATIONARY)                                                     \
@@ -107,12 +107,13 @@ XG_INLINE xg_profile xg_dot_product(double h, double shape)
 
 enum { XG_SET = 0, XG_ADD = 1, XG_MULTIPLY = 2 };
 
-/* A profile p, by its family and shape, and what h of an (n, m) tile is computed from: x2 (n,), z2 (m,), and cross. */
+/* A profile p, by its family and shape, and what h of an (n, m) tile is computed from: a tile x (n, d) of scaled rows and
+ * their squared norms x2 (n,), row-major scaled points z (m, d) and z2 (m,), and cross. */
 typedef struct {
     int family;
     double shape;
-    ptrdiff_t n, m;
-    const double *x2, *z2, *cross;
+    ptrdiff_t n, m, d;
+    const double *x, *x2, *z, *z2, *cross;
 } xg_profile_tile;
 
 /* out = scale p, out += scale p, or out *= scale p; out may be cross if it is set. */
@@ -124,9 +125,16 @@ void xg_profile_slopes(const xg_profile_tile *tile, double scale, const double *
 /* Value of h if the square of a distance overflows: with infinity, a profile with a polynomial would be infinity
  * times 0. */
 #define XG_FARTHEST (-1e300)
-/* out[i, k] = -|x_i - z_k|^2 / 2, from the differences of a tile x (n, d) and row-major z (m, d): slower than from
- * inner products, but without cancellation. */
-void xg_half_distances(ptrdiff_t n, ptrdiff_t m, ptrdiff_t d, const double *x, const double *z, double *out);
+/* out[i, k] = -|x_i - z_k|^2 / 2, from differences: slower than from inner products, but without cancellation. */
+void xg_half_distances(const xg_profile_tile *tile, double *out);
+/* Of an axis-aligned family: out[i, k] = log k(x_i, z_k). */
+void xg_axis_logarithms(const xg_profile_tile *tile, double *out);
+/* With weights W (n, m) of the logarithms: by_points (m, d) += sum_i W_ik dlog k / dz_kj, and by_scales (d,) += sum_ik W_ik
+ * dlog k / dlog(length scale j). For nu = 1/2 the first is W times the sign of x_ij - z_kj, which is 0 where they are
+ * equal. */
+void xg_axis_slopes(const xg_profile_tile *tile, const double *weight, double *by_points, double *by_scales);
+/* The gradient by the scaled rows: out (n, d), a tile, = sum_k W_ik dlog k / dx_ij. */
+void xg_axis_row_slopes(const xg_profile_tile *tile, const double *weight, double *out);
 /* value[i], slope[i] and shaped[i]: the profile at h[i], its slope, and its derivative with respect to log(shape).
  * If slope is NULL, only the value. */
 void xg_profile_array(int family, double shape, ptrdiff_t n, const double *h, double *value, double *slope,

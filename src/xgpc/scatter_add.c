@@ -1,7 +1,5 @@
-#include "scatter_add.h"
-
 #include "lanes.inc.h"
-
+#include "local.h"
 
 /* Q vectors from column q on of R rows, neighbours j, ... of row i; R and Q are constants, so that all sums stay in
  * registers. */
@@ -45,36 +43,27 @@ XG_INLINE void add_rows(const int R, const xg_scatter_rows *rows, ptrdiff_t i, p
             }
 }
 
-/* What has one number for each neighbour */
-static void add_numbers(const xg_scatter_rows *rows, const xg_scatter_sums *sums)
+void xg_scatter_add(const xg_scatter_rows *rows, ptrdiff_t N, double *d_a, double *d_diagonal, double *d_precision,
+                    double *d_linear)
 {
-    ptrdiff_t size = rows->n * rows->k;
+    ptrdiff_t n = rows->n, k = rows->k, m = rows->m;
     for (ptrdiff_t set = 0; set < rows->n_sets; ++set)
-        for (ptrdiff_t c = 0; c < rows->n_classes; ++c) {
-            const xg_local_pulled *from = rows->set + set;
-            const double *gamma = from->gamma + c * size, *chi = from->chi + c * size;
-            const double *d_precision = from->d_precision + c * size, *d_linear = from->d_linear + c * size;
-            double *precision = sums->precision + c * sums->n, *linear = sums->linear + c * sums->n;
-            for (ptrdiff_t j = 0; j < size; ++j) {
-                sums->diagonal[rows->index[j]] -= gamma[j] * chi[j];
-                precision[rows->index[j]] += d_precision[j];
-                linear[rows->index[j]] += d_linear[j];
+        for (ptrdiff_t c = 0; c < rows->n_classes; ++c)
+            for (ptrdiff_t j = 0, at = c * n * k; j < n * k; ++j, ++at) {
+                const xg_local_pulled *from = rows->set + set;
+                ptrdiff_t near = rows->index[j];
+                d_diagonal[near] -= from->gamma[at] * from->chi[at];
+                d_precision[c * N + near] += from->d_precision[at];
+                d_linear[c * N + near] += from->d_linear[at];
             }
-        }
-}
-
-void xg_scatter_add(const xg_scatter_rows *rows, const xg_scatter_sums *sums)
-{
-    ptrdiff_t k = rows->k, m = rows->m;
-    add_numbers(rows, sums);
-    for (ptrdiff_t i = 0; i < rows->n; ++i) {
-        const int32_t *index = rows->index + i * k, *next = i + 1 < rows->n ? index + k : index;
+    for (ptrdiff_t i = 0; i < n; ++i) {
+        const int32_t *index = rows->index + i * k, *next = i + 1 < n ? index + k : index;
         for (ptrdiff_t j = 0; j < k; j += 2) {
-            double *near[2] = {sums->a + index[j] * m, sums->a + index[SMALLER(j + 1, k - 1)] * m};
+            double *near[2] = {d_a + index[j] * m, d_a + index[SMALLER(j + 1, k - 1)] * m};
             /* Memory for the next row is read ahead, which takes longer than this one's sums. */
             for (ptrdiff_t r = j; r < SMALLER(j + 2, k); ++r)
                 for (ptrdiff_t q = 0; q < m; q += LINE / (ptrdiff_t)sizeof(double))
-                    __builtin_prefetch(sums->a + next[r] * m + q, 1, 2);
+                    __builtin_prefetch(d_a + next[r] * m + q, 1, 2);
             if (j + 1 < k)
                 add_rows(2, rows, i, j, near);
             else

@@ -12,22 +12,23 @@ typedef struct {
 
 typedef xg_ordinal_site (*xg_ordinal_function)(double m, double v, double low, double high);
 
+/* Adds the site of two classes, of which a label's is above the cut or below it; returns its derivative by the cut. */
+XG_INLINE double add_cut(double m, double v, double cut, double label, xg_ordinal_site *total)
+{
+    if (fabs(cut) >= XG_NO_CUT)
+        return 0.0;
+    xg_site site = xg_logit_exact(m - cut, v, label);
+    total->ell += site.ell;
+    total->lambda += site.lambda;
+    return -(site.r - site.lambda * (m - cut));
+}
+
 /* sigma(a) - sigma(b) = sigma(a) sigma(-b) (1 - exp(b - a)): two sites of two classes, and a constant. */
 static xg_ordinal_site xg_ordinal_logit(double m, double v, double low, double high)
 {
-    xg_ordinal_site site = {0.0, 0.0, 0.0, 0.0, 0.0};
-    if (high < XG_NO_CUT) {
-        xg_site below = xg_logit_exact(m - high, v, -1.0);
-        site.ell += below.ell;
-        site.lambda += below.lambda;
-        site.by_high = -(below.r - below.lambda * (m - high));
-    }
-    if (low > -XG_NO_CUT) {
-        xg_site above = xg_logit_exact(m - low, v, 1.0);
-        site.ell += above.ell;
-        site.lambda += above.lambda;
-        site.by_low = -(above.r - above.lambda * (m - low));
-    }
+    xg_ordinal_site site = {0.0};
+    site.by_high = add_cut(m, v, high, -1.0, &site);
+    site.by_low = add_cut(m, v, low, 1.0, &site);
     site.r = site.lambda * m - site.by_high - site.by_low;
     if (high < XG_NO_CUT && low > -XG_NO_CUT) {
         double gap = high - low;
@@ -54,26 +55,23 @@ static xg_ordinal_site probit_at(double f, double low, double high)
     /* By symmetry the interval's middle is at or below f, so that differences are of small tails. */
     int mirrored = a + b > 0.0;
     double x = mirrored ? b : -a, z = mirrored ? a : -b;
-    double log_p, near, far; /* the densities at x and z, divided by p */
+    double near, far; /* the densities at x and z, divided by p */
+    xg_ordinal_site site = {0.0};
     if (x >= 0.0) {
         double fall = exp(-0.5 * (z - x) * (z + x));
-        double share = scaled_tail(x) - scaled_tail(z) * fall;
-        share = xg_max(share, 1e-300);
-        log_p = log(share) - 0.5 * x * x;
+        double share = xg_max(scaled_tail(x) - scaled_tail(z) * fall, 1e-300);
+        site.ell = log(share) - 0.5 * x * x;
         near = XG_INV_SQRT_2PI / share;
         far = near * fall;
     } else {
         double at_x, at_z;
         double outside = xg_normal_tail(-x, &at_x) + xg_normal_tail(z, &at_z);
-        log_p = log1p(-outside);
+        site.ell = log1p(-outside);
         near = XG_INV_SQRT_2PI * at_x / (1.0 - outside);
         far = XG_INV_SQRT_2PI * at_z / (1.0 - outside);
     }
-    xg_ordinal_site site;
     double slope = far - near; /* by f of the mirrored problem */
-    site.ell = log_p;
     site.lambda = xg_min(xg_max(slope * slope - (x * near - z * far), 0.0), 1.0);
-    site.r = 0.0;
     site.by_high = mirrored ? far : near;
     site.by_low = -(mirrored ? near : far);
     return site;
@@ -120,7 +118,7 @@ static xg_ordinal_site xg_ordinal_probit(double m, double v, double low, double 
         }
     }
     edges[count] = XG_REACH;
-    xg_ordinal_site site = {0.0, 0.0, 0.0, 0.0, 0.0};
+    xg_ordinal_site site = {0.0};
     for (int j = 0; j < count; ++j) {
         double half = 0.5 * (edges[j + 1] - edges[j]), middle = 0.5 * (edges[j + 1] + edges[j]);
         if (!(half > 0.0))

@@ -52,78 +52,54 @@ typedef struct {
 /* Wenzel et al. 2018, equations (10) to (12), with the constants: a lower bound of the exact site. */
 XG_INLINE xg_site xg_logit_polya_gamma(double m, double v, double y)
 {
-    xg_site site;
-    double c = sqrt(m * m + v);
-    double e = xg_exp(-c);
-    site.ell = 0.5 * (y * m - c) - xg_log1p_unit(e);
-    site.lambda = xg_pg_mean(c, e);
-    site.r = 0.5 * y;
-    return site;
+    double c = sqrt(m * m + v), e = xg_exp(-c);
+    return (xg_site){0.5 * (y * m - c) - xg_log1p_unit(e), xg_pg_mean(c, e), 0.5 * y};
 }
 
 /* Expectations of log sigma(y f) and its derivatives with sigma as a normal scale mixture
  * (Monahan & Stefanski 1992): closed form for every m and v. */
 XG_INLINE xg_site xg_logit_exact(double m, double v, double y)
 {
-    xg_site site;
-    double mean = y * m;
-    double softplus = 0.0, wrong = 0.0, slope = 0.0;
+    double mean = y * m, softplus = 0.0, wrong = 0.0, slope = 0.0;
 #define TERM(p, inverse_squared_scale)                                                                               \
     {                                                                                                                \
-        double scale = sqrt(v + inverse_squared_scale), gauss;                                                       \
-        double z = mean / scale;                                                                                     \
-        double tail = xg_normal_tail(fabs(z), &gauss);                                                               \
+        double scale = sqrt(v + inverse_squared_scale), z = mean / scale, gauss;                                     \
+        double tail = xg_normal_tail(fabs(z), &gauss), pdf = XG_INV_SQRT_2PI * gauss;                                \
         double below = z < 0.0 ? 1.0 - tail : tail; /* Phi(-z) */                                                    \
-        double pdf = XG_INV_SQRT_2PI * gauss;                                                                        \
         softplus += p * (scale * pdf - mean * below);                                                                \
         wrong += p * below;                                                                                          \
         slope += p * (pdf / scale);                                                                                  \
     }
     XG_LOGISTIC_MIXTURE(TERM)
 #undef TERM
-    site.ell = -softplus;
-    site.lambda = slope;
-    site.r = y * wrong + slope * m;
-    return site;
+    return (xg_site){-softplus, slope, y * wrong + slope * m};
 }
 
 /* Izmailov & Kropotov 2016, section 4.2: log sigma(y f) to second order about xi = m, their equation (16). As in
  * that method, lambda and r are those of the expansion with xi fixed; ell is not a bound. */
 XG_INLINE xg_site xg_logit_taylor(double m, double v, double y)
 {
-    xg_site site;
-    double e = xg_exp(-fabs(m));
-    double small = e / (1.0 + e), wrong = y * m < 0.0 ? 1.0 - small : small; /* sigma(-|m|), sigma(-y m) */
-    site.lambda = small * (1.0 - small);
-    site.ell = xg_min(y * m, 0.0) - xg_log1p_unit(e) - 0.5 * site.lambda * v;
-    site.r = y * wrong + site.lambda * m;
-    return site;
+    double e = xg_exp(-fabs(m)), small = e / (1.0 + e), lambda = small * (1.0 - small);
+    double wrong = y * m < 0.0 ? 1.0 - small : small; /* sigma(-y m); small is sigma(-|m|) */
+    return (xg_site){xg_min(y * m, 0.0) - xg_log1p_unit(e) - 0.5 * lambda * v, lambda, y * wrong + lambda * m};
 }
 
 /* log Phi(y f) with -(log Phi)'' as a mixture of normal distribution functions sum_k p_k Phi((mu_k - x) / s_k): closed
  * form for every m and v. */
 XG_INLINE xg_site xg_probit_exact(double m, double v, double y)
 {
-    xg_site site;
-    double mean = y * m;
-    double loss = 0.0, linear = 0.0, slope = 0.0;
+    double mean = y * m, loss = 0.0, linear = 0.0, slope = 0.0;
 #define TERM(p, location, squared_scale)                                                                             \
     {                                                                                                                \
-        double square = v + squared_scale, scale = sqrt(square), gauss;                                              \
-        double gap = location - mean, z = gap / scale;                                                               \
-        double tail = xg_normal_tail(fabs(z), &gauss);                                                               \
-        double cdf = z < 0.0 ? tail : 1.0 - tail;                                                                    \
-        double peak = XG_INV_SQRT_2PI * gauss * scale;                                                               \
+        double square = v + squared_scale, scale = sqrt(square), gap = location - mean, pdf;                         \
+        double cdf = xg_normal_below(gap / scale, &pdf), peak = pdf * scale;                                         \
         loss += p * ((gap * gap + square) * cdf + gap * peak);                                                       \
         linear += p * (location * cdf + peak);                                                                       \
         slope += p * cdf;                                                                                            \
     }
     XG_PROBIT_MIXTURE(TERM)
 #undef TERM
-    site.ell = -0.5 * loss;
-    site.lambda = slope;
-    site.r = y * linear;
-    return site;
+    return (xg_site){-0.5 * loss, slope, y * linear};
 }
 
 /* Smaller variances count as this one, so that sites stay finite at the hinge. */
@@ -132,29 +108,17 @@ XG_INLINE xg_site xg_probit_exact(double m, double v, double y)
 /* Wenzel et al. 2017, equation (11): a lower bound of the exact site. */
 XG_INLINE xg_site xg_svm_augmented(double m, double v, double y)
 {
-    xg_site site;
-    double gap = 1.0 - y * m;
-    double root = sqrt(xg_max(gap * gap + v, XG_SVM_SMALLEST_VARIANCE)); /* lambda is infinite at zero */
-    site.lambda = 1.0 / root;
-    site.ell = -(gap + root);
-    site.r = y * (1.0 + site.lambda);
-    return site;
+    double gap = 1.0 - y * m, root = sqrt(xg_max(gap * gap + v, XG_SVM_SMALLEST_VARIANCE)), lambda = 1.0 / root;
+    return (xg_site){-(gap + root), lambda, y * (1.0 + lambda)};
 }
 
 /* -2 E[max(1 - y f, 0)], the pseudo log likelihood of the support vector machine. */
 XG_INLINE xg_site xg_svm_exact(double m, double v, double y)
 {
-    xg_site site;
-    double gap = 1.0 - y * m, gauss;
+    double gap = 1.0 - y * m, pdf;
     double scale = sqrt(xg_max(v, XG_SVM_SMALLEST_VARIANCE)); /* lambda at the hinge grows as 1 / scale */
-    double z = gap / scale;
-    double tail = xg_normal_tail(fabs(z), &gauss);
-    double cdf = z < 0.0 ? tail : 1.0 - tail;
-    double pdf = XG_INV_SQRT_2PI * gauss;
-    site.ell = -2.0 * (gap * cdf + scale * pdf);
-    site.lambda = 2.0 * (pdf / scale);
-    site.r = y * (2.0 * cdf) + site.lambda * m;
-    return site;
+    double cdf = xg_normal_below(gap / scale, &pdf), lambda = 2.0 * (pdf / scale);
+    return (xg_site){-2.0 * (gap * cdf + scale * pdf), lambda, y * (2.0 * cdf) + lambda * m};
 }
 
 /* Liu et al. 2019, equation (8): E[log p(y | g)], g ~ N(m, v + nu). p is 1 - delta, the probability of the right
@@ -162,17 +126,11 @@ XG_INLINE xg_site xg_svm_exact(double m, double v, double y)
  * 1 - delta. lambda is negative if y m is. */
 XG_INLINE xg_site xg_additive_noise(double m, double v, double y, double nu, const double *logs)
 {
-    xg_site site;
     double square = xg_max(v + nu, 1e-12); /* a step has no derivatives without variance */
-    double scale = sqrt(square), gauss;
-    double t = y * m / scale;
-    double tail = xg_normal_tail(fabs(t), &gauss);
+    double scale = sqrt(square), t = y * m / scale, gauss, tail = xg_normal_tail(fabs(t), &gauss);
     double below = t < 0.0 ? tail : 1.0 - tail, above = t < 0.0 ? 1.0 - tail : tail; /* Phi(t), Phi(-t) */
     double slope = (logs[1] - logs[0]) * XG_INV_SQRT_2PI * gauss;
-    site.ell = logs[1] * below + logs[0] * above;
-    site.lambda = slope * t / square;
-    site.r = y * (slope * (1.0 + t * t) / scale);
-    return site;
+    return (xg_site){logs[1] * below + logs[0] * above, slope * t / square, y * (slope * (1.0 + t * t) / scale)};
 }
 
 /* A label of two classes with guess and lapse rates: log of the largest p(y | f), and the shift c of xg_logit_rates. */
@@ -188,13 +146,9 @@ typedef struct {
  * so that expectations are those of xg_logit_exact. lambda may be negative. */
 XG_INLINE xg_site xg_logit_rates(double m, double v, double y, xg_rates rates)
 {
-    xg_site site;
-    double x = y * m;
-    xg_site near = xg_logit_exact(x, v, 1.0), far = xg_logit_exact(x + rates.shift, v, 1.0);
-    site.ell = rates.log_most + near.ell - far.ell;
-    site.lambda = near.lambda - far.lambda;
-    site.r = y * (near.r - far.r + rates.shift * far.lambda);
-    return site;
+    xg_site near = xg_logit_exact(y * m, v, 1.0), far = xg_logit_exact(y * m + rates.shift, v, 1.0);
+    return (xg_site){rates.log_most + near.ell - far.ell, near.lambda - far.lambda,
+                     y * (near.r - far.r + rates.shift * far.lambda)};
 }
 
 /* E[sigma(f)], f ~ N(m, v). */
@@ -203,8 +157,7 @@ XG_INLINE double xg_logistic_normal_mean(double m, double v)
     double value = 0.0;
 #define TERM(p, inverse_squared_scale)                                                                               \
     {                                                                                                                \
-        double z = m / sqrt(v + inverse_squared_scale), gauss;                                                       \
-        double tail = xg_normal_tail(fabs(z), &gauss);                                                               \
+        double z = m / sqrt(v + inverse_squared_scale), gauss, tail = xg_normal_tail(fabs(z), &gauss);               \
         value += p * (z < 0.0 ? tail : 1.0 - tail);                                                                  \
     }
     XG_LOGISTIC_MIXTURE(TERM)

@@ -1,8 +1,5 @@
 #include "softmax.h"
 
-#include "spline.inc.h"
-
-#define XG_EULER 0.57721566490153286061
 #define XG_GUMBEL_VARIANCE 1.64493406684822643647
 
 /* Number of points that are processed in parallel, one per lane: loops of a fixed length, which compilers vectorise. */

@@ -13,7 +13,7 @@
  * microseconds, .3 C for three, in 512-bit registers. */
 #pragma once
 
-#include "chunks.inc.h"
+#include "moments.h"
 
 /* Degree of the polynomials. The columns of the table are their coefficients, the lowest power first, and four
  * numbers. */

@@ -8,12 +8,8 @@ void xg_exp_array(ptrdiff_t n, const double *x, double *out)
 
 void xg_normal_array(ptrdiff_t n, const double *x, double *cdf, double *pdf)
 {
-    for (ptrdiff_t i = 0; i < n; ++i) {
-        double gauss;
-        double tail = xg_normal_tail(fabs(x[i]), &gauss);
-        cdf[i] = x[i] < 0.0 ? tail : 1.0 - tail;
-        pdf[i] = XG_INV_SQRT_2PI * gauss;
-    }
+    for (ptrdiff_t i = 0; i < n; ++i)
+        cdf[i] = xg_normal_below(x[i], pdf + i);
 }
 
 void xg_scale(ptrdiff_t n, const double *restrict factor, double *restrict x)

@@ -19,11 +19,7 @@
 #endif
 
 /* These functions must be inlined, or the loops that call them do not vectorise. */
-#if defined(__GNUC__) || defined(__clang__)
 #define XG_INLINE static inline __attribute__((always_inline))
-#else
-#define XG_INLINE static inline
-#endif
 
 /* Functions of their own: in a function that they are inlined into, loops lose what ``restrict`` says, and registers. */
 #define XG_CALLED static __attribute__((noinline, unused))
@@ -33,7 +29,13 @@
 /* Sums over a vector use eight lanes in a fixed order, so that they vectorise without reassociation. */
 #define XG_LANES 8
 
+XG_INLINE double xg_sum_of_lanes(const double *lane)
+{
+    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
 #define XG_INV_SQRT_2PI 0.39894228040143267794
+#define XG_EULER 0.57721566490153286061
 
 XG_INLINE double xg_min(double a, double b) { return a < b ? a : b; }
 XG_INLINE double xg_max(double a, double b) { return a > b ? a : b; }
@@ -70,7 +72,15 @@ XG_INLINE double xg_normal_tail(double x, double *gauss)
     return e * xg_tail_polynomial((t - 4.0) / (t + 4.0)) / (t + 1.0);
 }
 
-/* The same for x in [0, XG_NEAR], with an absolute error of 6e-13. */
+/* Phi(x); *pdf receives the density. */
+XG_INLINE double xg_normal_below(double x, double *pdf)
+{
+    double gauss, tail = xg_normal_tail(fabs(x), &gauss);
+    *pdf = XG_INV_SQRT_2PI * gauss;
+    return x < 0.0 ? tail : 1.0 - tail;
+}
+
+/* xg_normal_tail for x in [0, XG_NEAR], with an absolute error of 6e-13. */
 #define XG_NEAR 7.0
 XG_INLINE double xg_near_normal_tail(double x, double *gauss)
 {
@@ -99,6 +109,16 @@ XG_INLINE double xg_log1p(double x)
     memcpy(&mantissa, &bits, sizeof mantissa);
     exponent = x < 1.0 ? 0.0 : exponent - (4503599627370496.0 + 1023.0);
     return exponent * 0.69314718055994530942 + xg_log1p_unit(x < 1.0 ? x : mantissa - 1.0);
+}
+
+/* The four cubic B-splines that are not zero at the fraction s of the interval between two knots. */
+XG_INLINE void xg_spline_weights(double s, double *w)
+{
+    double r = 1.0 - s;
+    w[0] = r * r * r / 6.0;
+    w[1] = 2.0 / 3.0 - 0.5 * s * s * (1.0 + r);
+    w[2] = 2.0 / 3.0 - 0.5 * r * r * (1.0 + s);
+    w[3] = s * s * s / 6.0;
 }
 
 /* Mean tanh(c / 2) / (2 c) of the Polya-Gamma distribution PG(1, c), c >= 0; e = exp(-c). */

@@ -136,7 +136,7 @@ def _along_rows(x: Tensor, psi: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gumbel_terms(u: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """log H and h / H for the sum of a normal and a Gumbel value, as in ``src/xgpc/gumbel.c``."""
+    """log H and h / H for the sum of a normal and a Gumbel value, as in ``src/xgpc/largest.c``."""
     ratio = minimum(float(np.sqrt(GUMBEL_VARIANCE)) / scale, 1.0)
     x = (u - float(np.euler_gamma)) / scale
     psi, slope = _along_rows(x, *_spline_rows((1.0 - sqrt(1.0 - ratio)) * (RHO_NODES - 1.0)))

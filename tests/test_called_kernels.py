@@ -6,13 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_array
-from sklearn.gaussian_process.kernels import (
-    RBF,
-    CompoundKernel,
-    ExpSineSquared,
-    Matern,
-    PairwiseKernel,
-)
+from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ExpSineSquared, Matern, PairwiseKernel
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 from sklearn.model_selection import cross_val_score

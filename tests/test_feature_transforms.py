@@ -291,11 +291,7 @@ def test_codes_in_heavy_tails_are_far_from_all_others_and_the_largest_values_are
 
 
 @settings(deadline=None, max_examples=40)
-@given(
-    st.lists(st.floats(-1e12, 1e12), min_size=2, max_size=30),
-    st.floats(-1e6, 1e6),
-    st.floats(1e-3, 1e6),
-)
+@given(st.lists(st.floats(-1e12, 1e12), min_size=2, max_size=30), st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
 def test_warps_are_monotone_and_can_be_taken_back(values, centre, scale):
     encoding, rows = Encoding((), "", (), (Warp(0, centre, scale),)), np.sort(values)[:, None]
     warped = encoding.transform(rows)

@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from sklearn.gaussian_process.kernels import (
-    RBF,
-    DotProduct,
-    ExpSineSquared,
-    Matern,
-    RationalQuadratic,
-)
+from sklearn.gaussian_process.kernels import RBF, DotProduct, ExpSineSquared, Matern, RationalQuadratic
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 from support import dense
@@ -163,9 +157,7 @@ def test_pickle(kernel):
 
 
 @pytest.mark.parametrize(
-    "bounds",
-    [(0.0, 1.0), (-1.0, 1.0), (1.0, 0.1), (np.nan, 1.0), "free", [(1.0, 2.0), (3.0, 4.0)]],
-    ids=str,
+    "bounds", [(0.0, 1.0), (-1.0, 1.0), (1.0, 0.1), (np.nan, 1.0), "free", [(1.0, 2.0), (3.0, 4.0)]], ids=str
 )
 def test_bounds_without_an_interval_of_logarithms_are_refused(bounds):
     with pytest.raises(ValueError, match=r"RBF must have length_scale_bounds 'fixed', or a pair .* got \["):

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from support.fits import quietly
+from support.fits import quietly, reloaded
 from support.latents import CASES, NOISY, NOISY_CASES, SEVERAL, cases
 from support.reference import standardised
 
@@ -71,8 +71,7 @@ def test_saved_models_say_the_same(likelihood, bound, share, tmp_path):
     X, y = data_of(likelihood)
     labels = np.array(["first", "second", "third"])[y]
     model = quietly(fixed(likelihood, bound, share, max_iter=5), X, labels)
-    model.save(tmp_path / "model.npz")
-    other = GPClassifier.load(tmp_path / "model.npz")
+    other = reloaded(model, tmp_path)
     assert np.array_equal(other.predict_log_proba(X), model.predict_log_proba(X))
     assert np.array_equal(other.predict_latent(X, return_cov=True)[1], model.predict_latent(X, return_cov=True)[1])
     assert np.array_equal(other.predict(X), model.predict(X))

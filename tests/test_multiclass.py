@@ -168,10 +168,7 @@ def test_mini_batches_come_near_the_bound_of_all_rows(likelihood, bound, share):
     rows = problem.training()
     best = problem.ascend(rows, label_noise=None, tol=1e-6).point.elbo
     point, epochs, *_ = mini_batch_ascent(
-        rows,
-        problem.prior.at_prior(problem.n_latents),
-        problem.site(None),
-        options(0.0, 12, batch_size=50),
+        rows, problem.prior.at_prior(problem.n_latents), problem.site(None), options(0.0, 12, batch_size=50)
     )
     assert epochs == 12
     assert point.elbo == pytest.approx(best, rel=0.01)
@@ -210,19 +207,12 @@ def groups_of_rows(n, n_classes, n_features=8):
     return centres[y] + random.normal(size=(n, n_features)), y
 
 
-def classifier_of(**params):
-    return GPClassifier(
-        **{"n_neighbors": 0, "max_iter": 1, "n_inducing": 20, "share": "kernel", "random_state": 0} | params
-    )
-
-
 @pytest.mark.parametrize(
-    ("n", "n_classes", "m", "share"),
-    [(2000, 60, 10, "kernel"), (500, 30, 100, "kernel"), (500, 30, 60, "none")],
+    ("n", "n_classes", "m", "share"), [(2000, 60, 10, "kernel"), (500, 30, 100, "kernel"), (500, 30, 60, "none")]
 )
 def test_memory_is_what_is_said(n, n_classes, m, share):
     X, y = groups_of_rows(n, n_classes)
-    model = classifier_of(n_inducing=m, share=share)
+    model = GPClassifier(n_neighbors=0, max_iter=1, n_inducing=m, share=share, random_state=0)
     quietly(model, X[:200], y[:200] % 3)
     peak, _ = peak_bytes(model.fit, X, y)
     # Separate kernels' whitened rows are a cache with a limit of its own.

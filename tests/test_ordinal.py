@@ -1,7 +1,5 @@
 """Ordered classes: cut points, the order of the labels, and what else a model of them does."""
 
-import pickle
-
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -12,7 +10,7 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import TimeSeriesSplit, cross_val_score
-from support.fits import quietly, without_warnings
+from support.fits import clone_of, quietly, reloaded, without_warnings
 
 from xgpc import GPClassifier, GPOrdinalClassifier, _sites
 from xgpc.acquisition import mutual_information, predictive_entropy, select
@@ -197,8 +195,7 @@ def test_saved_copied_and_warm_models_predict_alike(link, tmp_path):
     names = np.array(["d", "b", "c", "a"])
     model = GPOrdinalClassifier(likelihood=link, n_inducing=10, random_state=0, warm_start=True)
     quietly(model, X, names[y], classes=names)
-    model.save(tmp_path / "model.npz")
-    for other in (GPOrdinalClassifier.load(tmp_path / "model.npz"), pickle.loads(pickle.dumps(model))):
+    for other in (reloaded(model, tmp_path), clone_of(model)):
         assert_array_equal(other.predict_proba(X), model.predict_proba(X))
         assert_array_equal(other.ordered_classes_, names)
         assert_array_equal(other.class_count_, model.class_count_)

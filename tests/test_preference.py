@@ -1,6 +1,5 @@
 """Preferences: a known order, a dense oracle, and gradients."""
 
-import pickle
 from functools import partial
 
 import numpy as np
@@ -14,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 from support import archives
 from support.dense import assert_near, dense_optimum, row_differences
+from support.fits import clone_of, reloaded
 from support.local import LINKS
 from support.training import training
 
@@ -172,7 +172,7 @@ def test_weights_threads_and_copies():
     weighted = clone(model).fit(items[i], items[j], sample_weight=count).predict_latent(items)[0]
     repeated = clone(model).fit(np.repeat(items[i], count, axis=0), np.repeat(items[j], count, axis=0))
     assert_allclose(weighted, repeated.predict_latent(items)[0], atol=1e-6)
-    again = pickle.loads(pickle.dumps(repeated))
+    again = clone_of(repeated)
     assert_array_equal(again.predict_proba(items[i], items[j]), repeated.predict_proba(items[i], items[j]))
 
 
@@ -250,8 +250,7 @@ def test_a_file_keeps_all_that_predicts(tmp_path, kind):
     elif kind == "frames":
         items = pd.DataFrame(items, columns=["width", "height"])
     first, second = (items.iloc[i], items.iloc[j]) if kind == "frames" else (items[i], items[j])
-    model.fit(first, second).save(tmp_path / "model.npz")
-    again = GPPreference.load(tmp_path / "model.npz")
+    again = reloaded(model.fit(first, second), tmp_path)
     assert_array_equal(again.predict_proba(first, second), model.predict_proba(first, second))
     assert_equal(again.predict_latent(items, return_cov=True), model.predict_latent(items, return_cov=True))
     assert str(again) == str(model)
@@ -280,13 +279,10 @@ def test_files_that_are_damaged_or_of_another_kind_are_refused(tmp_path):
         (header, arrays | {"h": np.full_like(arrays["h"], np.nan)}),
         (header, {name: array for name, array in arrays.items() if name != "elbo"}),
     ]
-    for changed in changes:
-        path.write_bytes(archives.write(*changed))
+    for damaged in (content[: len(content) // 2], *(archives.write(*changed) for changed in changes)):
+        path.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"is not a model saved by GPPreference\.save"):
             GPPreference.load(path)
-    path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(ValueError, match=r"is not a model saved by GPPreference\.save"):
-        GPPreference.load(path)
     GPClassifier(n_inducing=4, n_neighbors=0, optimizer=None).fit(items, items[:, 0] > 0).save(path)
     with pytest.raises(ValueError, match="its format is 'xgpc model"):
         GPPreference.load(path)

@@ -1,13 +1,11 @@
 """Guess and lapse rates: learned ones, and what else a model with rates does."""
 
-import pickle
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.fits import quietly
+from support.fits import clone_of, quietly, reloaded
 
 from xgpc import GPClassifier, _sites
 from xgpc.likelihoods import record_of
@@ -70,8 +68,7 @@ def test_wrong_labels_of_one_class_bend_nothing():
 def test_saved_copied_and_warm_models_predict_alike(tmp_path):
     X, y = observers(120)
     model = quietly(GPClassifier(**LEARN, n_inducing=10, warm_start=True), X, y)
-    model.save(tmp_path / "model.npz")
-    for other in (GPClassifier.load(tmp_path / "model.npz"), pickle.loads(pickle.dumps(model))):
+    for other in (reloaded(model, tmp_path), clone_of(model)):
         assert_array_equal(other.predict_proba(X), model.predict_proba(X))
         assert (other.guess_rate_, other.lapse_rate_) == (model.guess_rate_, model.lapse_rate_)
         assert other.summary() == model.summary()

@@ -23,7 +23,7 @@ from ..approximations.local import LocalPosterior
 from ..likelihoods import other_site
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
-from ..rows.block import Block
+from ..rows.block import BLOCK_ROWS, Block
 from ..rows.executor import Executor, parts_of
 from ..rows.source import ArraySource
 from ..statistics import SitesAtPosterior, Sums, log_likelihood
@@ -33,8 +33,6 @@ from .fitting import Evidence
 
 # Below this the closed form loses more digits to cancellation than the truncated series (1e-12).
 SMALL_TILT = 0.03
-# Rows of a block; their covariances with all training rows are in memory at the same time.
-ROWS = 1024
 
 
 def polya_gamma_variance(c: np.ndarray) -> np.ndarray:
@@ -110,7 +108,8 @@ def corrected_marginals(
     mean, variance = q.marginals(X, n_jobs)
     check_latent(mean, variance, X)
     with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
-        for part in parts_of(len(X), ROWS):
+        # The covariances of a part with all training rows are in memory at the same time.
+        for part in parts_of(len(X), BLOCK_ROWS):
             shift, added = q.covariance_sums(X[part], *terms)
             mean[part] += shift
             variance[part] += added - shift**2

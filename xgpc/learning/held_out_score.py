@@ -122,7 +122,7 @@ class HeldOutScore:
         """
         d_mean, d_variance = by_moments
         executor, prior, q = sweep.local.executor, sweep.local.prior, sweep.q
-        support, held_out = ByRows.zeros(self.support.X, at.support.a), ByRows.zeros(self._by_nearest[0].X, at.rows.a)
+        support, held_out = ByRows(self.support.X, at.support.a), ByRows(self._by_nearest[0].X, at.rows.a)
         by_predictions = q.V, q.w, d_variance, d_mean, d_variance, d_mean
         by_sites, pairs = conditional_vjp(executor, at, [by_predictions], held_out, support)
         # Through the sweep's sites and q(z); the sites before the sweep are constants.
@@ -247,20 +247,13 @@ def inverse_diagonal(steps: np.ndarray, changes: np.ndarray) -> np.ndarray:
     return np.asarray(1.0 + np.sum(A * (middle @ A - 2.0 * changes), axis=0))
 
 
-@dataclass(frozen=True)
 class ByRows:
     """Rows X (n, d), their whitened rows a (n, m), and gradients: by a, also through the residual variances, and by
     k(x, x) (n,)."""
 
-    X: np.ndarray
-    a: np.ndarray
-    by_a: np.ndarray
-    by_diagonal: np.ndarray
-
-    @classmethod
-    def zeros(cls, X: np.ndarray, a: np.ndarray) -> ByRows:
+    def __init__(self, X: np.ndarray, a: np.ndarray):
         # np.zeros_like would write to its memory here, in one thread; np.zeros leaves that to the first use.
-        return cls(X, a, np.zeros(a.shape), np.zeros(len(a)))
+        self.X, self.a, self.by_a, self.by_diagonal = X, a, np.zeros(a.shape), np.zeros(len(a))
 
 
 def by_natural(q: Coefficients, by_q: RowSums) -> tuple[np.ndarray, np.ndarray]:

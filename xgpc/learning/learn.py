@@ -74,8 +74,7 @@ def learn(fit: Fit, first: Candidate) -> Candidate:
         return first
     k = n_neighbors(fit, first)
     kept = _kept(fit) if k else fit
-    # A warm start may have a kernel for each class; a model with neighbours has a single one.
-    split = _split(kept) if k and len(first.prior.groups) == 1 else None
+    split = _split(kept) if k else None
     if split is None:
         return raised_variance(fit, learn_in_stages(fit, first))
     rows, held_out = split
@@ -109,18 +108,16 @@ def n_neighbors(fit: Fit, first: Candidate) -> int:
     may_test = (
         fit.learns and fit.config.kernel is None and isinstance(fit.config.subset_sizes, str) and fit.hold_out.is_random
     )
-    note, least = "", SCORED_ROWS if may_test else FEW_ROWS
-    if issparse(fit.source.rows) and n_rows >= FEW_ROWS:
-        note = "the distances need dense rows, and these are sparse."
-    elif reason or (is_auto and n_rows < least):
+    if reason or (is_auto and n_rows < (SCORED_ROWS if may_test else FEW_ROWS)):
+        if issparse(fit.source.rows) and n_rows >= FEW_ROWS:
+            fit.run.history.add(decision="No neighbours: the distances need dense rows, and these are sparse.")
         return 0
-    elif fit.config.has_batches(n_rows):
-        note = "fits in mini-batches do not support them."
-    if note:
-        fit.run.history.add(decision=f"No neighbours: {note}")
+    if fit.config.has_batches(n_rows):
+        note = "No neighbours: fits in mini-batches do not support them."
+        fit.run.history.add(decision=note)
         if not is_auto:
             warn_user(
-                f"n_neighbors={value} is not followed. No neighbours: {note} To use neighbours leave batch_size=None; "
+                f"n_neighbors={value} is not followed. {note} To use neighbours leave batch_size=None; "
                 "to use none give n_neighbors=0."
             )
         return 0
@@ -154,7 +151,8 @@ def _why_not(fit: Fit, first: Candidate) -> str:
         (name, bound), keys = fit.record.key, (record.key for record in RECORDS if record.cavity is not None)
         allowed = ", ".join(f"{likelihood!r} with bound {its_bound!r}" for likelihood, its_bound in keys)
         return f"is for likelihood {allowed}; this model has {name!r} with bound {bound!r}"
-    if fit.record.is_multi_class and fit.config.share == "none":
+    if len(first.prior.groups) > 1:
+        # Given neighbours, a warm start has a kernel for each class only if the user asks for these.
         return f"is for latent functions that share their kernel (share='kernel'); got share={fit.config.share!r}"
     if issparse(fit.source.rows):
         return "keeps and compares all rows as dense rows, but X is sparse: convert it with X.toarray()"

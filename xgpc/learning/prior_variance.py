@@ -13,8 +13,6 @@ from ..inference.ascent import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, Ascent, 
 from ..inference.mini_batch import MiniBatches, mini_batch_ascent
 from ..inference.options import Options
 
-# Steps of q between two moves of the prior variance: enough to reach coordinate ascent's safe fallback.
-STEPS_PER_VARIANCE = FALLBACK_AFTER + 1
 # Largest change of log s^2 after an epoch of mini-batches: after noisy first epochs s^2 would otherwise leap to its
 # upper bound, and the rates would have fallen before it came back. (Of 54 fits one leapt without the limit; with it
 # none did, and the others took up to 1.6 times as many epochs, with a quarter of it up to 3.3 times.)
@@ -24,7 +22,8 @@ LARGEST_MOVE_OF_EPOCH = 1.0
 def ascend(training: Training, prior: LinearPrior, site: Site, options: Options) -> Ascent[Any]:
     """Alternate full-batch steps of q with moves of s^2; halve a move that lowers a bound."""
     tol, max_iter, history = options.tol, options.max_iter, options.history
-    few = STEPS_PER_VARIANCE if prior.low < prior.high else max_iter
+    # Steps of q between two moves of the prior variance: enough to reach coordinate ascent's safe fallback.
+    few = FALLBACK_AFTER + 1 if prior.low < prior.high else max_iter
     start = prior.at_prior()
     best: Point[Any] | None = None
     elbo, n_iter, limit, fraction, log_t, settled = -np.inf, 0, few, 1.0, 0.0, False

@@ -26,11 +26,11 @@ from .left_out import posterior_of, scores_of, scores_of_splits
 from .optimizer import Outcome, profile
 from .scores import MIN_GAIN, Scores, accept, gain_per_point, rise_by_points
 
-# The first subset has the largest of three numbers of rows: FIRST_ROWS; 1 / FIRST_SHARE of all rows, but at most
-# MOST_FIRST_ROWS; and ROWS_PER_POINT for each inducing point. Fewer rows lead to a poor optimum, which later subsets
-# keep. (Of 11 million rows with waves in three of 28 features, 4000 and 16 000 show nothing and 32 000 do: NLL is .587
-# and .444.)
-FIRST_ROWS, FIRST_SHARE, MOST_FIRST_ROWS, ROWS_PER_POINT = 4000, 32, 32_768, 40
+# The first subset has the largest of three numbers of rows: FIRST_ROWS; 1 / FIRST_SHARE of all rows, but at most 1 /
+# GROWTH of the last subset; and ROWS_PER_POINT for each inducing point. Fewer rows lead to a poor optimum, which later
+# subsets keep. (Of 11 million rows with waves in three of 28 features, 4000 and 16 000 show nothing and 32 000 do: NLL
+# is .587 and .444.)
+FIRST_ROWS, FIRST_SHARE, ROWS_PER_POINT = 4000, 32, 40
 # Each subset has GROWTH times as many rows as the one before, so that a pass over each takes less than one over the
 # last, which has all rows, but at most LAST_ROWS.
 GROWTH, LAST_ROWS = 4, 131_072
@@ -92,7 +92,7 @@ def check_optimizer(optimizer: str | None, record: LikelihoodBound) -> None:
 
 def first_rows(fit: Fit, n_inducing: int = 0) -> int:
     """Number of rows of the first subset, if there are so many, for a number of inducing points."""
-    return max(FIRST_ROWS, min(fit.n_rows // FIRST_SHARE, MOST_FIRST_ROWS), ROWS_PER_POINT * n_inducing)
+    return max(FIRST_ROWS, min(fit.n_rows // FIRST_SHARE, LAST_ROWS // GROWTH), ROWS_PER_POINT * n_inducing)
 
 
 class Learner:

@@ -25,14 +25,8 @@ def start(fit: Fit, previous_fit: PreviousFit | None) -> Candidate:
     """Choose kernel and inducing points, from the data or from a previous fit to similar data."""
     config, run, source, n_latents = fit.config, fit.run, fit.source, fit.n_latents
     run.history.tell(stage="start", n_rows=source.n_rows)
-    previous = None if previous_fit is None else _posterior_of(previous_fit, fit)
-    n_kernels = _number_of_kernels(fit, previous)
-    if previous is not None and len(previous.prior.groups) != n_kernels:
-        previous = None
-    parameter = None if previous_fit is None or previous is None else previous_fit.parameter
-    if previous_fit is not None and previous is None:
-        properties = "features, warps of features, classes, or number of latent functions or kernels"
-        run.history.add(decision=f"The previous fit had other {properties}: this fit begins anew.")
+    previous, parameter = _of_previous(previous_fit, fit)
+    n_kernels = n_latents if config.share == "none" else 1 if previous is None else len(previous.prior.groups)
     method = config.inducing_points if isinstance(config.inducing_points, str) else None
     size = source.n_rows if method == "all" else sample_size(config.n_inducing)
     sample = Sample(source, size, run.random_state, fit.groups)
@@ -112,23 +106,22 @@ def _length_scale_prior(config: FitConfig, sample: Sample) -> LengthScalePrior:
     return LengthScalePrior(spread, sample.scale, DEFAULT_LEVEL if is_default else np.inf)
 
 
-def _number_of_kernels(fit: Fit, previous: KernelPosterior | None) -> int:
-    """Number of initial kernels: share="auto" keeps that of a previous fit; fits with neighbours have one."""
-    if fit.n_latents == 1 or fit.config.share == "kernel":
-        return 1
-    if fit.config.share == "none":
-        return fit.n_latents
-    return 1 if previous is None or fit.config.given_neighbors else len(previous.prior.groups)
+def _of_previous(earlier: PreviousFit | None, fit: Fit) -> tuple[KernelPosterior | None, Parameter]:
+    """The previous posterior in this fit's precision, and its likelihood's parameter, if the data have the same form.
 
-
-def _posterior_of(earlier: PreviousFit, fit: Fit) -> KernelPosterior | None:
-    """The previous posterior in this fit's precision, or None if the data have another form."""
-    previous = earlier.posterior
+    share="auto" keeps the number of kernels; fits with neighbours have one.
+    """
+    if earlier is None:
+        return None, None
+    previous, config, before, now = earlier.posterior, fit.config, earlier.encoding, fit.encoding
+    n_kernels, n_features = len(previous.prior.groups), previous.prior.groups[0].spec.n_features
+    kernels_of_share = {"kernel": 1, "none": fit.n_latents, "auto": 1 if config.given_neighbors else n_kernels}
     # The columns must be made and warped in the same way; fill values for missing numbers and limits may differ.
-    before, now = earlier.encoding, fit.encoding
-    shape = previous.n_latents, previous.prior.groups[0].spec.n_features
     is_similar = before.matrix_names == now.matrix_names and before.warps == now.warps
-    is_similar &= shape == (fit.n_latents, fit.source.n_features)
-    if not (is_similar and np.array_equal(earlier.classes, fit.record.by_level(fit.classes))):
-        return None
-    return previous.without_neighbors().in_precision(PRECISIONS[fit.config.precision])
+    is_similar &= (previous.n_latents, n_features) == (fit.n_latents, fit.source.n_features)
+    is_similar &= n_kernels == kernels_of_share[config.share]
+    if is_similar and np.array_equal(earlier.classes, fit.record.by_level(fit.classes)):
+        return previous.without_neighbors().in_precision(PRECISIONS[config.precision]), earlier.parameter
+    properties = "features, warps of features, classes, or number of latent functions or kernels"
+    fit.run.history.add(decision=f"The previous fit had other {properties}: this fit begins anew.")
+    return None, None

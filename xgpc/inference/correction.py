@@ -69,8 +69,8 @@ def correction(block: Block, state: BothBounds) -> Sums:
     return Sums([log_likelihood, *terms])
 
 
-def correction_and_gap(training: Training, point: Point[KernelPosterior]) -> tuple[Natural | None, float | None]:
-    """The sums over training rows that the correction needs, or None, and ``bound_gap``; one pass, O(n m^2) or O(n).
+def evidence_of(training: Training, point: Point[KernelPosterior]) -> Evidence:
+    """The bound, the sums over training rows that the correction needs, and ``bound_gap``; a pass, O(n m^2) or O(n).
 
     With inducing points the sums are s_i a_i a_i^T (m, m), lower triangle, and t_i a_i (m,); else s and t at the
     distinct rows (n,). The gap is E_q(f)[KL(q(omega) || p(omega | f, y))] (Wenzel et al. 2019, section 4.2): the nats
@@ -79,12 +79,12 @@ def correction_and_gap(training: Training, point: Point[KernelPosterior]) -> tup
     """
     record = point.site.record
     if record.exact is None:
-        return None, 0.0 if record.is_exact else None
+        return Evidence(point.elbo, None, 0.0 if record.is_exact else None)
     exact = SitesAtPosterior(point.q, other_site(record.exact, point.site))
     if not record.is_jaakkola_jordan:
-        return None, training.reduce(log_likelihood, exact) - point.log_likelihood
+        return Evidence(point.elbo, None, training.reduce(log_likelihood, exact) - point.log_likelihood)
     exact_sum, P, h = training.reduce(correction, BothBounds(point.sites, exact))
-    return (P, h), exact_sum - point.log_likelihood
+    return Evidence(point.elbo, (P, h), exact_sum - point.log_likelihood)
 
 
 def fit_without_neighbors(
@@ -95,7 +95,7 @@ def fit_without_neighbors(
         training = Training(ArraySource(q.X, q.y, q.weight), executor, q.n_latents)
         start = starting_posterior(training, None, q.prior, site)
         point: Point[KernelPosterior] = coordinate_ascent(training, start, site, tol=tol, max_iter=max_iter).point
-        return point.q, Evidence(point.elbo, *correction_and_gap(training, point))
+        return point.q, evidence_of(training, point)
 
 
 def corrected_marginals(

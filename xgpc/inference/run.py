@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -22,6 +21,8 @@ from .history import History
 # The field of ``FitState`` that a column of the history changes; of several columns the last one in this order counts.
 FIELDS = {name: name for name in ("n_rows", "n_inducing", "elbo", "held_out_score")}
 FIELDS |= {"epoch": "iteration", "iteration": "iteration", "evaluation": "iteration", "learned_score": "held_out_score"}
+
+Learned = TypeVar("Learned")
 
 
 @dataclass(frozen=True)
@@ -122,14 +123,14 @@ class Run:
         self.n_updates += 1
         self.best = q, site
 
-    @contextmanager
-    def learning(self, part: str) -> Iterator[None]:
-        """Context of a part of learning, which is skipped when the time for it is over; the fit goes on after it."""
+    def in_time(self, part: str, learn: Callable[..., Learned | None], *args: object) -> Learned | None:
+        """The result of a part of learning; None if the time for it ends, and the fit goes on without it."""
         try:
             with self.clock.learning():
-                yield
+                return learn(*args)
         except OutOfTime as end:
             self.skip(end.where or part)
+            return None
 
     def skip(self, part: str) -> None:
         """Record once that there was no time for a part of the fit, or for the rest of it."""

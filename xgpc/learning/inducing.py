@@ -21,14 +21,14 @@ from ..rows.block import dense
 from ..status import warn_user
 from .hold_out import FEW_ROWS
 
-# n_inducing="auto" starts with FIRST_INDUCING points, or with FIRST_OF_FEW for fewer than FEW_ROWS rows, where fewer
+# n_inducing="auto" starts with FIRST_INDUCING points, or with twice as many for fewer than FEW_ROWS rows, where fewer
 # points miss relevant features, and doubles them up to MOST_GROWN: 256 that move with all rows predict better than 512
 # that stay in place for want of time (NLL on magic .2789 for .2797, higgs .5259 for .5281). Up to MOST_ALL_ROWS rows,
 # or MOST_GROWN if nothing is learned, are all inducing points: k-means and the choice of a number take longer than the
 # products with larger matrices.
 # MAX_INDUCING limits the points of a stream, each batch of which takes some 10^10 multiplications with so many, and the
 # rows that are compared with all points in _are_all_rows.
-FIRST_INDUCING, FIRST_OF_FEW, MOST_ALL_ROWS, MOST_GROWN, MAX_INDUCING = 32, 64, 128, 256, 2048
+FIRST_INDUCING, MOST_ALL_ROWS, MOST_GROWN, MAX_INDUCING = 32, 128, 256, 2048
 # Lloyd iterations: the optimizer moves the points anyway, so k-means need not converge.
 KMEANS_ITERATIONS = 30
 # Standardised rows that agree to this many decimals count as one: k-means would warn that it finds too few clusters.
@@ -73,11 +73,11 @@ def inducing_points(
     rows, n_rows = sample.rows, len(sample.rows)
     if not isinstance(method, str):
         return given_points(method, rows.shape[1])
-    first = FIRST_OF_FEW if n_rows < FEW_ROWS else FIRST_INDUCING
-    if isinstance(n_inducing, str) and n_rows <= most_all:
-        m = n_rows
+    if isinstance(n_inducing, str):
+        first = 2 * FIRST_INDUCING if n_rows < FEW_ROWS else FIRST_INDUCING
+        m = n_rows if n_rows <= most_all else first
     else:
-        m = first if isinstance(n_inducing, str) else min(int(n_inducing), n_rows)
+        m = min(int(n_inducing), n_rows)
     if method == "all" or m == n_rows:
         return rows
     if method == "random":

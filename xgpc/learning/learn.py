@@ -137,10 +137,8 @@ def _kept(fit: Fit) -> Fit:
     if fit.source.n_rows <= limit:
         return fit
     rows = Subsets(fit.source.y, fit.run.random_state).rows(limit)
-    fit.run.history.add(
-        decision=f"Neighbours are searched among {limit} of {fit.n_rows} rows, drawn at random; max_rows_in_model "
-        "sets their number."
-    )
+    kept_rows = f"{limit} of {fit.n_rows} rows, drawn at random"
+    fit.run.history.add(decision=f"Neighbours are searched among {kept_rows}; max_rows_in_model sets their number.")
     return fit.part(rows).merged()
 
 

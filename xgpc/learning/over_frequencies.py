@@ -47,9 +47,8 @@ def gain_over_frequencies(fit: Fit, first: Candidate, point: Point[KernelPosteri
     # Far fewer parameters may matter than were learned, so fits to parts of the rows decide.
     if gain is not None:
         run.history.add(decision=f"{gain.words}: fits to parts of the rows decide.")
-    with run.learning("the comparison with the class frequencies"):
-        return _gain_of_parts(fit, first) or gain
-    return None
+    gain_of_parts = run.in_time("the comparison with the class frequencies", _gain_of_parts, fit, first)
+    return None if run.skipped else gain_of_parts or gain
 
 
 def _gain_of_parts(fit: Fit, first: Candidate) -> Gain | None:

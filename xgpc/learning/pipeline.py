@@ -12,7 +12,7 @@ from .._sites import Site
 from ..approximations.base import KernelPosterior
 from ..approximations.local import LocalPosterior, Posterior
 from ..data.checks import listed
-from ..inference.correction import correction_and_gap
+from ..inference.correction import evidence_of
 from ..inference.fitting import Evidence, Start, fit_posterior_or_keep, from_some, posterior_before, projected_sums
 from ..inference.mini_batch import batch_rows
 from ..kernels.default import without_features
@@ -57,14 +57,11 @@ def learn_and_infer(whole: Fit, previous: PreviousFit | None) -> FitResult:
     """Choose the first candidate, learn as long as time permits, and infer the posterior of all rows."""
     fit, run = whole.merged(), whole.run
     if n_copies := whole.source.n_rows - fit.source.n_rows:
-        run.history.add(
-            decision=f"{n_copies} of {whole.source.n_rows} rows have the features and the label of another: learning "
-            "takes these as one row with the sum of their weights."
-        )
+        copies = f"{n_copies} of {whole.source.n_rows} rows have the features and the label of another"
+        run.history.add(decision=f"{copies}: learning takes these as one row with the sum of their weights.")
     with ending_early(fit):
-        first, learned = start(fit, previous), None
-        with run.learning("learning"):
-            learned = learn(fit, first)
+        first = start(fit, previous)
+        learned = run.in_time("learning", learn, fit, first)
         if learned is None:
             learned = replace(first, n_iter=run.n_updates)
             if run.best is not None:
@@ -114,9 +111,7 @@ def _simpler(fit: Fit, first: Candidate, result: FitResult) -> FitResult:
     }
     for description, candidate in candidates.items():
         run.history.add(decision=f"{gain.words}. A fit of {description} is tried.")
-        learned = None
-        with run.learning("a simpler kernel"):
-            learned = learn_in_stages(fit, candidate)
+        learned = run.in_time("a simpler kernel", learn_in_stages, fit, candidate)
         if learned is None:
             break
         simpler = infer(fit, candidate, learned)
@@ -161,7 +156,8 @@ def _label_agreement(fit: Fit, q: LocalPosterior, site: Site) -> float:
 
 def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
     """The posterior of all rows and its evidence."""
-    run, config, training, begin = fit.run, fit.config, fit.training, Start(learned.prior, learned.q, learned.site)
+    run, config, training = fit.run, fit.config, fit.training
+    begin: Start = learned
     history, size = run.history, {"n_rows": fit.n_rows, "n_inducing": learned.prior.n_inducing}
     history.begin("posterior", **size)
     max_iter, tol = config.max_iter, config.tol
@@ -178,10 +174,8 @@ def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
     if fit.stream is not None:
         training, begin = from_some(training, fit.stream, begin, options)
         history.context.update(n_rows=len(training))
-        history.add(
-            decision=f"Kernel and inducing points are learned from {fit.source.n_rows} of {len(training)} rows; the "
-            "posterior is that of all rows."
-        )
+        some = f"{fit.source.n_rows} of {len(training)} rows"
+        history.add(decision=f"Kernel and inducing points are learned from {some}; the posterior is that of all rows.")
     # Learned hyperparameters must beat those of the previous fit.
     previous = first if fit.learns else first.under(first.prior)
     point, n_steps, converged, _ = fit_posterior_or_keep(training, begin, previous, options)
@@ -193,7 +187,7 @@ def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
     history.tell(
         decision=f"The posterior of all rows has a bound of {point.elbo:.2f} nats, after {n_steps} more iterations."
     )
-    evidence = Evidence(point.elbo, *correction_and_gap(training, point))
+    evidence = evidence_of(training, point)
     if not converged and n_steps < max_iter and run.clock.has_passed():
         run.skip("more iterations of the posterior of all rows")
     elif not converged and max_iter == config.max_iter:

@@ -156,10 +156,8 @@ class Learner:
         self.history.begin("learning", n_rows=size, n_inducing=m)
         if 0.0 < most_work < work * options.max_iter:
             most = max(MIN_ITERATIONS, int(most_work / work))
-            self.history.add(
-                decision=f"Learning on {size} rows with {m} inducing points has at most {most} iterations, which take "
-                f"{MOST_WORK:g} times as long as the stages before."
-            )
+            limit = f"at most {most} iterations, which take {MOST_WORK:g} times as long as the stages before"
+            self.history.add(decision=f"Learning on {size} rows with {m} inducing points has {limit}.")
             options = replace(options, max_iter=most)
         with during(f"learning with {m} inducing points on {size} rows"):
             outcome = self.optimized(self.part(size), candidate, options)

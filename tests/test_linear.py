@@ -21,6 +21,8 @@ NAMES = ["logit", "probit", "svm"]
 BOUNDS = [(name, bound) for name in NAMES for bound in LIKELIHOODS[name] if bound != "additive-noise"]
 X, Y = standardised(load_breast_cancer)
 SIGNS = 2.0 * Y - 1.0
+# With fewer rows than features the classifier is one in the span of the rows.
+every_step = pytest.mark.parametrize("step", [1, 72], ids=["many rows", "8 rows of 30 features"])
 
 
 def fit(X=X, y=Y, sample_weight=None, **params):
@@ -48,24 +50,26 @@ def test_scikit_learns_own_checks(params):
     assert failed == set()
 
 
-def test_fixed_point_of_polya_gamma():
+@every_step
+def test_fixed_point_of_polya_gamma(step):
     """Jaakkola & Jordan's updates, dense: xi^2 = E[f^2], Sigma^-1 = I/s^2 + sum theta(xi) x x^T, mu = Sigma X^T y/2."""
-    s2 = 0.3
+    s2, rows, signs = 0.3, X[::step], SIGNS[::step]
     mu, Sigma = np.zeros(30), s2 * np.eye(30)
     for _ in range(2000):
-        xi = np.sqrt((X @ mu) ** 2 + np.sum(X @ Sigma * X, axis=1))
-        Sigma = np.linalg.inv(np.eye(30) / s2 + X.T @ (X * (np.tanh(xi / 2) / (2 * xi))[:, None]))
-        mu = Sigma @ X.T @ SIGNS / 2
-    model = fit(bound="polya-gamma", prior_variance=s2, fit_intercept=False, tol=1e-13)
-    np.testing.assert_allclose(model.coef_[0], mu, atol=1e-5)
-    np.testing.assert_allclose(model.coef_covariance_, Sigma, atol=1e-5)
+        xi = np.sqrt((rows @ mu) ** 2 + np.sum(rows @ Sigma * rows, axis=1))
+        Sigma = np.linalg.inv(np.eye(30) / s2 + rows.T @ (rows * (np.tanh(xi / 2) / (2 * xi))[:, None]))
+        mu = Sigma @ rows.T @ signs / 2
+    model = fit(rows, Y[::step], bound="polya-gamma", prior_variance=s2, fit_intercept=False, tol=1e-14)
+    assert model.posterior_.prior.n_inducing == min(len(rows), 30)
+    np.testing.assert_allclose(model.coef_[0], mu, atol=1e-6)
+    np.testing.assert_allclose(model.coef_covariance_, Sigma, atol=1e-6)
     m, v = X @ mu, np.einsum("ij,jk,ik->i", X, Sigma, X)
-    c = np.sqrt(m**2 + v)
+    c = np.sqrt(m**2 + v)[::step]
     kl = 0.5 * (np.trace(Sigma) / s2 + mu @ mu / s2 - 30 + 30 * np.log(s2) - np.linalg.slogdet(Sigma)[1])
-    assert model.elbo_ == pytest.approx(np.sum(SIGNS * m / 2 - np.log(2 * np.cosh(c / 2))) - kl, rel=1e-9)
+    assert model.elbo_ == pytest.approx(np.sum(signs * m[::step] / 2 - np.log(2 * np.cosh(c / 2))) - kl, rel=1e-9)
     mean, variance = model.predict_latent(X)
     np.testing.assert_allclose(mean, m, atol=1e-4)
-    np.testing.assert_allclose(variance, v, atol=1e-4)
+    np.testing.assert_allclose(variance, v, rtol=1e-6)
 
 
 def test_linear_bayesian_svm_by_equation_14():
@@ -212,6 +216,10 @@ def test_the_joint_covariance_is_that_of_the_coefficients(n_rows, kind):
         model.predict_latent(far, return_grad=True, return_cov=True)
 
 
+@every_step
 @pytest.mark.parametrize("factor", [1e-130, 1e-3, 1e130])
-def test_scale_of_all_features_does_not_matter(factor):
-    np.testing.assert_allclose(fit(factor * X).predict_proba(factor * X), fit().predict_proba(X), atol=1e-5)
+def test_scale_of_all_features_does_not_matter(factor, step):
+    rows, y = X[::step], Y[::step]
+    np.testing.assert_allclose(
+        fit(factor * rows, y).predict_proba(factor * X), fit(rows, y).predict_proba(X), atol=1e-5
+    )

@@ -106,27 +106,6 @@ def test_single_precision(in_all_features):
     assert_same(fit(sparse.csr_array(X), y, prior_variance=0.07), direct, new.astype(float))
 
 
-def test_dense_formulas():
-    """Jaakkola & Jordan's updates in all coefficients: xi^2 = E[f^2], Sigma^-1 = I/s^2 + X^T Theta X."""
-    s2, (X, y, new) = 0.3, problem(8, 15, seed=5)
-    signs, mu, Sigma = 2.0 * y - 1.0, np.zeros(15), 0.3 * np.eye(15)
-    for _ in range(3000):
-        xi = np.sqrt((X @ mu) ** 2 + np.einsum("ij,jk,ik->i", X, Sigma, X))
-        Sigma = np.linalg.inv(np.eye(15) / s2 + X.T @ (X * (np.tanh(xi / 2) / (2 * xi))[:, None]))
-        mu = Sigma @ X.T @ signs / 2
-    model = fit(X, y, bound="polya-gamma", prior_variance=s2, fit_intercept=False, tol=1e-14)
-    assert model.posterior_.prior.n_inducing == 8
-    np.testing.assert_allclose(model.coef_[0], mu, atol=1e-6)
-    np.testing.assert_allclose(model.coef_covariance_, Sigma, atol=1e-6)
-    mean, variance = model.predict_latent(new)
-    np.testing.assert_allclose(mean, new @ mu, atol=1e-4)
-    np.testing.assert_allclose(variance, np.einsum("ij,jk,ik->i", new, Sigma, new), rtol=1e-6)
-    m, v = X @ mu, np.einsum("ij,jk,ik->i", X, Sigma, X)
-    c = np.sqrt(m**2 + v)
-    kl = 0.5 * (np.trace(Sigma) / s2 + mu @ mu / s2 - 15 + 15 * np.log(s2) - np.linalg.slogdet(Sigma)[1])
-    assert model.elbo_ == pytest.approx(np.sum(signs * m / 2 - np.log(2 * np.cosh(c / 2))) - kl, rel=1e-9)
-
-
 @pytest.mark.parametrize("learning_rate", [0.1, (5.0, 0.7)])
 def test_mini_batches_take_the_same_steps(learning_rate, in_all_features):
     """At rates that do not depend on the size of the steps, in whose measure off-diagonal elements count once."""
@@ -136,13 +115,6 @@ def test_mini_batches_take_the_same_steps(learning_rate, in_all_features):
     assert model.posterior_.prior.n_inducing == 61
     assert model.n_iter_ == 4
     assert_same(model, direct, new)
-
-
-@pytest.mark.parametrize("factor", [1e-130, 1e130])
-def test_scale_of_all_features_does_not_matter(factor):
-    X, y, new = problem(20, 45, seed=11)
-    scaled, plain = fit(factor * X, y, tol=1e-6), fit(X, y, tol=1e-6)
-    np.testing.assert_allclose(scaled.predict_proba(factor * new), plain.predict_proba(new), atol=1e-5)
 
 
 def test_nothing_of_the_size_of_the_features_squared_is_made():

@@ -15,7 +15,6 @@ from support.fits import quietly
 from support.internals import (
     Coefficients,
     History,
-    RowSums,
     Sweep,
 )
 from support.local import (
@@ -436,7 +435,7 @@ def test_labels_beside_which_the_prior_is_below_rounding_have_a_posterior(seed):
     """Of rows that almost coincide: in some directions their precisions are 1e19 times as large as the prior's."""
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(30, 60)) * 10.0 ** rng.uniform(0.0, 9.5, size=(30, 1))
-    q = Coefficients.given(RowSums(np.ones((1, 60)), (rows.T @ rows)[None]))
+    q = Coefficients.given(np.ones((1, 60)), (rows.T @ rows)[None])
     assert np.all(np.isfinite(q.w))
     assert_allclose(q.V[0], q.V[0].T, rtol=0.0, atol=1e-12)
     # No direction is less certain than under the prior.

@@ -10,7 +10,7 @@ from xgpc.approximations.base import Training, grouped, new_key
 from xgpc.approximations.full import FullPosterior, FullPrior
 from xgpc.approximations.linear import LinearPrior
 from xgpc.approximations.local import LocalPosterior, covariance_bytes
-from xgpc.approximations.local_rows import Coefficients, Neighbourhoods, RowSums, in_order, local_rows, metric
+from xgpc.approximations.local_rows import Coefficients, Neighbourhoods, in_order, local_rows, metric
 from xgpc.approximations.sparse import SparsePosterior, SparsePrior
 from xgpc.gibbs.diagnostics import effective_sample_size, split_r_hat
 from xgpc.inference import correction

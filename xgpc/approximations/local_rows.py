@@ -18,6 +18,7 @@ from .._kernels import FAMILIES, InducingKernel
 from ..kernels.factors import AXIS_FAMILIES
 from ..rows.executor import Executor, parts_of
 from ..rows.neighbours import Metric
+from ..statistics import Sums
 from .sparse import SparsePrior
 
 # Bytes of a cache line. Whitened rows begin with one: reading vectors that span two costs 4 to 5 % of a sweep.
@@ -25,8 +26,6 @@ CACHE_LINE = 64
 # Largest memory for the covariances of the neighbourhoods' residuals, which is that of 288 000 rows with 24 neighbours;
 # if they need more, each sweep computes them anew, which takes a third longer.
 BLOCK_BYTES = 750_000_000
-# Seed of the random order of the training rows, see ``in_order``.
-ORDER_SEED = 0
 EVERY_ROW = slice(None)
 
 
@@ -81,7 +80,7 @@ def in_order(index: np.ndarray, numbers: slice | np.ndarray = EVERY_ROW) -> tupl
     the chain rule of probabilities with a few neighbours, a random order loses less than one along coordinates
     (Guinness 2018, arXiv 1609.05372).
     """
-    return _local.earlier_first(index, np.random.default_rng(ORDER_SEED).permutation(len(index))[numbers])
+    return _local.earlier_first(index, np.random.default_rng(0).permutation(len(index))[numbers])
 
 
 def neighbour_matrices(index: np.ndarray, weights: np.ndarray, n: int) -> list[csr_array]:
@@ -118,29 +117,13 @@ class Neighbourhoods(_local.Neighbourhoods):
         return Conditional(*map(np.empty, ((C, n_rows, m), (C, n_rows), (C, n_rows), (C, n_rows, k))))
 
 
-@dataclass(frozen=True)
-class RowSums:
+def row_sums(b: np.ndarray, t: np.ndarray, s: np.ndarray) -> Sums:
     """Sums over rows of C latent functions, for b (C, r, m) and factors (C, r): of t b, (C, m), and s b b^T, (C, m, m).
 
     They are what sites add to the natural parameters h and P of q(z), or the gradient by w and V of q(z) = N(w, V),
     from those by the means and variances of b.z.
     """
-
-    linear: np.ndarray
-    outer: np.ndarray
-
-    @classmethod
-    def zeros(cls, C: int, m: int) -> RowSums:
-        return cls(np.zeros((C, m)), np.zeros((C, m, m)))
-
-    @classmethod
-    def of(cls, b: np.ndarray, t: np.ndarray, s: np.ndarray) -> RowSums:
-        return cls(np.einsum("cr,crm->cm", t, b), np.swapaxes(b * s[..., None], 1, 2) @ b)
-
-    def add(self, other: RowSums) -> None:
-        """Add those of other rows."""
-        self.linear[:] += other.linear
-        self.outer[:] += other.outer
+    return Sums([np.einsum("cr,crm->cm", t, b), np.swapaxes(b * s[..., None], 1, 2) @ b])
 
 
 @dataclass(frozen=True)
@@ -151,9 +134,9 @@ class Coefficients:
     V: np.ndarray
 
     @classmethod
-    def given(cls, sites: RowSums) -> Coefficients:
+    def given(cls, h: np.ndarray, P: np.ndarray) -> Coefficients:
         """q(z) from what sites add to the prior's natural parameters; ValueError if it is not proper."""
-        precision = np.eye(sites.outer.shape[-1]) + sites.outer
+        precision = np.eye(P.shape[-1]) + P
         factors = _engine.cholesky_and_inverse(precision)
         if factors is not None:
             V = np.swapaxes(factors[1], 1, 2) @ factors[1]
@@ -167,7 +150,7 @@ class Coefficients:
                 "with kernel=ConstantKernel(1.0, (0.01, 10.0)) * RBF() of sklearn.gaussian_process.kernels; give "
                 "moderate sample weights, if you give any; or give n_neighbors=0."
             )
-        return cls((V @ sites.linear[..., None])[..., 0], V)
+        return cls((V @ h[..., None])[..., 0], V)
 
     def moments(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances (C, r) of b.z for b (C, r, m)."""

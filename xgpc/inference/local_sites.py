@@ -17,9 +17,9 @@ from ..approximations.local_rows import (
     Conditional,
     LocalRows,
     Neighbourhoods,
-    RowSums,
     blocks_for,
     local_rows,
+    row_sums,
 )
 from ..approximations.sparse import SparsePrior
 from ..likelihoods.cavity import centred
@@ -28,6 +28,7 @@ from ..ranges import LEAST_DIVISOR
 from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_for, parts_of
 from ..rows.source import ArraySource
+from ..statistics import Sums
 
 # Without a row's own term, at least this share of q(z)'s precision in direction b is left, against rounding errors; the
 # least share seen was .04. If a row weighs less than 1, its whole site is removed, and at least this share of the row's
@@ -119,17 +120,18 @@ class Sweep:
     def __init__(self, local: Local, sites: Sites, keep_b: bool = False, keep_gamma: bool = False):
         self.local, self.given_sites = local, sites
         neighbourhoods, (C, n), m = local.neighbourhoods(sites), sites[0].shape, local.rows.a.shape[1]
-        neighbours, no_b, sums = neighbourhoods.empty(n, keep_gamma), np.empty((C, 0, m)), RowSums.zeros(C, m)
+        neighbours, no_b = neighbourhoods.empty(n, keep_gamma), np.empty((C, 0, m))
         earlier = Conditional(no_b, *map(np.empty_like, neighbours[1:]))
+        sums = Sums([np.zeros((C, m)), np.zeros((C, m, m))])
 
-        def part(rows: slice) -> RowSums:
+        def part(rows: slice) -> Sums:
             b = np.empty((C, rows.stop - rows.start, m))
             neighbourhoods.condition(rows.start, rows.stop, [neighbours, earlier._replace(b=b)])
             s, g = site_terms(earlier, sites, rows)
-            return RowSums.of(b, g, s)
+            return row_sums(b, g, s)
 
-        local.executor.fold(part, parts_for(n, C), sums.add)
-        q, (s, g) = Coefficients.given(sums), site_terms(neighbours, sites, slice(None))
+        local.executor.fold(part, parts_for(n, C), sums.__iadd__)
+        q, (s, g) = Coefficients.given(*sums), site_terms(neighbours, sites, slice(None))
         moments = local.executor.each(lambda rows: q.moments(neighbours.b[:, rows]), parts_of(n))
         b_mean, beta = np.concatenate(moments, axis=2)
         self.q, self.terms, self.b_mean, self.b_variance = q, (s, g), b_mean, beta

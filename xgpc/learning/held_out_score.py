@@ -17,7 +17,7 @@ from scipy.linalg import solve_triangular
 
 from .. import _engine
 from .._kernels import KernelGradient
-from ..approximations.local_rows import Coefficients, Neighbourhoods, RowSums, blocks_for, local_rows
+from ..approximations.local_rows import Coefficients, Neighbourhoods, blocks_for, local_rows, row_sums
 from ..approximations.sparse import SparsePrior
 from ..inference.history import History
 from ..inference.local_sites import Local, Sweep
@@ -25,6 +25,7 @@ from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_for, parts_of
 from ..rows.source import ArraySource
+from ..statistics import Sums
 from .minimise import minimise
 from .scores import Scores, joined
 
@@ -95,10 +96,10 @@ class HeldOutScore:
         share = held_out.weight / np.sum(held_out.weight)
 
         C, m = sweep.q.w.shape
-        values, scaled, by_q = np.empty(len(y)), np.empty(len(y)), RowSums.zeros(C, m)
+        values, scaled, by_q = np.empty(len(y)), np.empty(len(y)), Sums([np.zeros((C, m)), np.zeros((C, m, m))])
         d_mean, d_variance = np.empty((2, C, len(y)))
 
-        def part(rows: slice) -> RowSums:
+        def part(rows: slice) -> Sums:
             conditional = at.empty(rows.stop - rows.start)
             at.condition(rows.start, rows.stop, [conditional])
             b_mean, b_variance = sweep.q.moments(conditional.b)
@@ -106,14 +107,14 @@ class HeldOutScore:
             values[rows], by_moments = site.record.cavity.scores(site, mean, variance, y[rows])
             d_mean[:, rows], d_variance[:, rows] = share[rows] * by_moments[0], scale * share[rows] * by_moments[1]
             scaled[rows] = np.sum(by_moments[1] * variance, axis=0)
-            return RowSums.of(conditional.b, d_mean[:, rows], d_variance[:, rows])
+            return row_sums(conditional.b, d_mean[:, rows], d_variance[:, rows])
 
-        executor.fold(part, parts_for(len(y), C), by_q.add)
+        executor.fold(part, parts_for(len(y), C), by_q.__iadd__)
         gradient = partial(self._gradient, sweep, at, (d_mean, d_variance), by_q, float(share @ scaled))
         return Evaluated(Scores(values[place], self.held_out.weight), gradient)
 
     def _gradient(
-        self, sweep: Sweep, at: Neighbourhoods, by_moments: Arrays, by_q: RowSums, by_log_scale: float
+        self, sweep: Sweep, at: Neighbourhoods, by_moments: Arrays, by_q: Sums, by_log_scale: float
     ) -> np.ndarray:
         """Gradient of the mean score by the parameters; it takes about one and a half times as long as the score.
 
@@ -129,15 +130,15 @@ class HeldOutScore:
         d_b_mean, d_b_variance, d_variance, d_mean = sweep.vjp(by_sites)
         b = sweep.neighbours.b
         C, n, _ = b.shape
-        by_q = RowSums(by_q.linear.copy(), by_q.outer.copy())
+        by_q = Sums(part.copy() for part in by_q)
         executor.fold(
-            lambda rows: RowSums.of(b[:, rows], d_b_mean[:, rows], d_b_variance[:, rows]),
+            lambda rows: row_sums(b[:, rows], d_b_mean[:, rows], d_b_variance[:, rows]),
             parts_for(n, C),
-            by_q.add,
+            by_q.__iadd__,
         )
         neighbours = q.V, q.w, d_b_variance, d_b_mean, d_variance, d_mean
         neighbourhoods = sweep.local.neighbourhoods(self.sites)
-        _, more = conditional_vjp(executor, neighbourhoods, [neighbours, by_natural(q, by_q)], support, support)
+        _, more = conditional_vjp(executor, neighbourhoods, [neighbours, by_natural(q, *by_q)], support, support)
         pairs = [of_held_out + other for of_held_out, other in zip(pairs, more, strict=True)]
         return np.append(kernel_gradient(executor, prior, [support, held_out], pairs), by_log_scale)
 
@@ -256,11 +257,11 @@ class ByRows:
         self.X, self.a, self.by_a, self.by_diagonal = X, a, np.zeros(a.shape), np.zeros(len(a))
 
 
-def by_natural(q: Coefficients, by_q: RowSums) -> tuple[np.ndarray, np.ndarray]:
+def by_natural(q: Coefficients, by_w: np.ndarray, by_V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Gradients by P and h, where w = V h and V = P^-1, from those by w and V."""
-    u = np.einsum("cij,cj->ci", q.V, by_q.linear)
+    u = np.einsum("cij,cj->ci", q.V, by_w)
     outer = u[:, :, None] * q.w[:, None]
-    return -q.V @ by_q.outer @ q.V - 0.5 * (outer + np.swapaxes(outer, 1, 2)), u
+    return -q.V @ by_V @ q.V - 0.5 * (outer + np.swapaxes(outer, 1, 2)), u
 
 
 def conditional_vjp(

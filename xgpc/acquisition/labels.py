@@ -10,7 +10,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -158,13 +158,6 @@ def latent(
     return rows.mean, rows.variance
 
 
-def moments(
-    model: BaseEstimator, X: ArrayLike, return_grad: bool, pending: ArrayLike | None = None
-) -> tuple[np.ndarray, ...]:
-    """Mean and standard deviation (n,) of the one latent function, and with ``return_grad`` their gradients (n, d)."""
-    return of_deviation(*latent(model, X, return_grad, pending))
-
-
 def of_deviation(mean: np.ndarray, variance: np.ndarray, *by_x: np.ndarray) -> tuple[np.ndarray, ...]:
     """Mean and standard deviation (n,), and their gradients (n, d) if those of mean and variance are given."""
     std = np.sqrt(variance)
@@ -175,8 +168,11 @@ def of_deviation(mean: np.ndarray, variance: np.ndarray, *by_x: np.ndarray) -> t
     return mean, std, by_mean, by_std
 
 
-def with_gradient(score: np.ndarray, slopes: Iterable[np.ndarray], by_x: Iterable[np.ndarray]) -> Scores:
-    """A score and its gradient (n, d), from slopes by moments, (n,) or (n, C), and gradients of these."""
+def with_gradient(score: np.ndarray, slopes: Iterable[np.ndarray], by_x: Collection[np.ndarray]) -> Scores:
+    """A score and its gradient (n, d), from slopes by moments, (n,) or (n, C), and gradients of these; the score alone
+    without such gradients."""
+    if not by_x:
+        return score
     parts = zip(slopes, by_x, strict=True)
     return score, sum(np.sum(slope[..., None] * by, axis=tuple(range(1, slope.ndim))) for slope, by in parts)
 

@@ -13,7 +13,6 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +27,17 @@ from ..names import RandomSeed, shown
 from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.block import dense
-from .labels import Labelled, Scores, likelihood_of, log_probabilities, moments, parts, refuse_no_joint, with_gradient
+from .labels import (
+    Labelled,
+    Scores,
+    latent,
+    likelihood_of,
+    log_probabilities,
+    of_deviation,
+    parts,
+    refuse_no_joint,
+    with_gradient,
+)
 from .trials import column_of_label
 
 # Nodes and weights of Gauss and Legendre from 0 to 1, for the angle of Plackett's formula.
@@ -69,19 +78,13 @@ def _check_level(model: BaseEstimator, level: float) -> None:
         )
 
 
-def _of_distance(
-    score: Callable[..., tuple[np.ndarray, ...]],
-    model: BaseEstimator,
-    X: ArrayLike,
-    level: float,
-    return_grad: bool = False,
-    pending: ArrayLike | None = None,
-) -> Scores:
-    """A score (n,) of the mean minus the level and of the deviation, which returns its slopes by both, too."""
+def _distances(
+    model: BaseEstimator, X: ArrayLike, level: float, return_grad: bool = False, pending: ArrayLike | None = None
+) -> tuple[np.ndarray, ...]:
+    """The mean minus the level, and the standard deviation (n,), and with ``return_grad`` their gradients (n, d)."""
     _check_level(model, level)
-    mean, std, *by_x = moments(model, X, return_grad, pending)
-    value, *slopes = score(mean - level, std)
-    return with_gradient(value, slopes, by_x) if return_grad else value
+    mean, *others = of_deviation(*latent(model, X, return_grad, pending))
+    return mean - level, *others
 
 
 def _ratio(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
@@ -120,11 +123,8 @@ def straddle(
         Rows whose labels were asked for, but are not known yet, as for ``mutual_information``.
     """
     number(lambda value: 0.0 < value < np.inf, "a number above 0").check("width", width)
-
-    def score(distance: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, ...]:
-        return width * std - np.abs(distance), -np.sign(distance), np.full_like(std, width)
-
-    return _of_distance(score, model, X, level, return_grad, pending)
+    distance, std, *by_x = _distances(model, X, level, return_grad, pending)
+    return with_gradient(width * std - np.abs(distance), (-np.sign(distance), np.full_like(std, width)), by_x)
 
 
 @small_is_zero
@@ -144,14 +144,11 @@ def misclassification_probability(
     ----------
     model, X, level, return_grad, pending : as for ``straddle``
     """
-    return _of_distance(_wrong_side, model, X, level, return_grad, pending)
-
-
-def _wrong_side(distance: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, ...]:
-    """``Phi(-|distance| / std)``, and its slopes by both."""
+    distance, std, *by_x = _distances(model, X, level, return_grad, pending)
     ratio, is_uncertain = np.abs(_ratio(distance, std)), std > 0.0
     slope = np.divide(np.exp(-0.5 * ratio**2) / np.sqrt(2.0 * np.pi), std, out=np.zeros_like(std), where=is_uncertain)
-    return ndtr(-ratio), -np.sign(distance) * slope, np.where(is_uncertain, ratio, 0.0) * slope
+    slopes = -np.sign(distance) * slope, np.where(is_uncertain, ratio, 0.0) * slope
+    return with_gradient(ndtr(-ratio), slopes, by_x)
 
 
 @small_is_zero
@@ -278,7 +275,7 @@ def probability_of_failure(
         p = np.exp(log_probabilities(model, population)[:, column])
     else:
         sign = 1.0 if level_of_failure else -1.0
-        p = _of_distance(lambda distance, std: (ndtr(sign * _ratio(distance, std)),), model, population, level)
+        p = ndtr(sign * _ratio(*_distances(model, population, level)))
     if not len(p):
         raise ValueError("population must have at least one row; got none.")
     share = _inclusion(np.sqrt(p * (1.0 - p)), JOINT_ROWS)
@@ -289,12 +286,12 @@ def probability_of_failure(
     if len(chosen):
         rows = dense(model._rows(population))[chosen]
         with single_threaded_blas():
-            latent = exact_draws(model._latent_at(rows)[0], model._covariance(rows), n_draws, random)
+            drawn = exact_draws(model._latent_at(rows)[0], model._covariance(rows), n_draws, random)
         if level is None:
-            values = latent.reshape(*latent.shape[:-2], -1).T
+            values = drawn.reshape(*drawn.shape[:-2], -1).T
             fails = np.exp(record.log_probabilities_given(values)[:, column]).reshape(len(chosen), n_draws)
         else:
-            fails = (latent > level) == bool(level_of_failure)
+            fails = (drawn > level) == bool(level_of_failure)
         draws = (1.0 / share[chosen]) @ (fails - p[chosen, None]) / len(p)
     draws = np.clip(probability + draws, 0.0, 1.0)
     low, high = np.quantile(draws, [0.5 - 0.5 * confidence, 0.5 + 0.5 * confidence])

@@ -24,7 +24,7 @@ from ..config import PROBABILITY, Rule, is_number
 from ..metrics import check_classifier
 from ..names import shown
 from ..ranges import LARGEST_TO_SQUARE, small_is_zero
-from .labels import Scores, likelihood_of, log_probabilities, moments, with_gradient
+from .labels import Scores, latent, likelihood_of, log_probabilities, of_deviation, with_gradient
 
 # Improvements this many standard deviations away are sums of a series: rounding would cost a difference more digits.
 FAR = 100.0
@@ -104,13 +104,13 @@ def log_probability_of_feasibility(
             f"one latent function; got feasible={shown(model.classes_[column])} of {model.classes_.tolist()} with "
             f"likelihood={record.likelihood!r}. Leave quantile=None, or fit to two classes."
         )
-    mean, std, *by_x = moments(model, X, return_grad)
+    mean, std, *by_x = of_deviation(*latent(model, X, return_grad))
     z = ndtri(quantile) if level else -ndtri(quantile)
-    latent = mean + z * std
-    log_p = record.log_probabilities_given(latent)[:, column]
+    value = mean + z * std
+    log_p = record.log_probabilities_given(value)[:, column]
     if not return_grad:
         return log_p
-    slope = record.probability_slopes(latent, np.zeros_like(latent))[0][:, column]
+    slope = record.probability_slopes(value, np.zeros_like(value))[0][:, column]
     return _of_logarithm(log_p, slope * (by_x[0] + z * by_x[1]))
 
 

@@ -102,14 +102,17 @@ def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -
     """
     size, d, terms = (n_draws, N_COSINES), spec.n_features, []
     for term in spec.without_noise().terms:
-        spectrum, linear = spec.spectrum(term), spec.linear_factors(term)
-        frequency = np.zeros((*size, d))
-        for draw, length_scale in spectrum:
-            frequency += draw(random, (*size, d)) / length_scale
+        frequency, linear = np.zeros((*size, d)), []
+        for leaf in term.factors:
+            shape, length_scale = spec.parameters(leaf)
+            if leaf.factor.spectrum is None:
+                linear.append((shape, leaf.places >= 0))
+            else:
+                frequency += leaf.factor.spectrum(leaf.kernel, shape, random, (*size, d)) / length_scale
         # Phase and amplitude of a cos + b sin with a, b ~ N(0, variance / N_COSINES).
         phase = random.uniform(0.0, 2.0 * np.pi, size)
         amplitude = np.sqrt(2.0 * spec.variance(term) / N_COSINES * random.standard_exponential(size))
-        if linear and not spectrum:
+        if linear and len(linear) == len(term.factors):
             # The sum of linear functions is one, and normal.
             phase, amplitude = np.zeros(size), np.full(size, np.sqrt(spec.variance(term) / N_COSINES))
         slopes, offsets = np.empty((n_draws, len(linear), N_COSINES, d)), np.empty((n_draws, len(linear), N_COSINES))

@@ -56,7 +56,7 @@ class Sample:
         scale = np.where(two_valued, 0.5 * (high - low), scale)
         if groups is None:
             return scale
-        n_levels = np.maximum(groups.sums(low < high), 1.0)[groups.index]
+        n_levels = np.maximum(np.bincount(groups.index, low < high), 1.0)[groups.index]
         level_scale = np.where(n_levels > 1.0, np.sqrt(0.5 - 0.5 / n_levels), 1.0)
         return np.where(groups.are_shared, level_scale, scale)
 

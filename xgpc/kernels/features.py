@@ -23,10 +23,6 @@ class Groups:
     names: tuple[str, ...]  # of the groups
     columns: np.ndarray  # (groups,) the table's column that each group is from
 
-    def sums(self, values: np.ndarray) -> np.ndarray:
-        """Sums (groups,) of values (d,) within each group."""
-        return np.bincount(self.index, values, minlength=len(self.names))
-
     def name_of(self, feature: int) -> str:
         """The quoted name of a feature's group, for messages."""
         return repr(self.names[self.index[feature]])

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -26,7 +26,7 @@ from sklearn.gaussian_process.kernels import (
 from .._kernels import FAMILIES, InducingKernel, KernelGradient, vjp
 from ..ranges import LEAST_DIVISOR
 from .called import CalledKernel
-from .factors import FACTORS, LOG_FACTORS, Factor, Logarithms, LogFactor, Size
+from .factors import FACTORS, LOG_FACTORS, Factor, Logarithms, LogFactor
 from .features import LISTED, Features, Groups
 from .wrappers import ActiveDims, KernelOfRows, Precomputed, Sphere, Tanimoto
 
@@ -358,20 +358,9 @@ class KernelSpec:
         """Whether a factor is: near rows then know no more than those a period away."""
         return any(leaf.family == "periodic" for _, leaf in self.factors)
 
-    def spectrum(self, term: Term) -> list[tuple[Callable[[np.random.RandomState, Size], np.ndarray], np.ndarray]]:
-        """For each stationary factor of a term, a function that draws frequencies, and length scales or periods (d,).
-
-        See ``Factor.spectrum``.
-        """
-        return [
-            (partial(leaf.factor.spectrum, leaf.kernel, leaf.shape(self._values)), leaf.length_scale(self._values))
-            for leaf in term.factors
-            if leaf.factor.spectrum
-        ]
-
-    def linear_factors(self, term: Term) -> list[tuple[float, np.ndarray]]:
-        """For each factor sigma_0^2 + x.z of a term, sigma_0, and which features (d,) x.z sees."""
-        return [(leaf.shape(self._values), leaf.places >= 0) for leaf in term.factors if leaf.factor.spectrum is None]
+    def parameters(self, leaf: Leaf) -> tuple[float, np.ndarray]:
+        """Shape and length scales (d,) of a factor."""
+        return leaf.shape(self._values), leaf.length_scale(self._values)
 
     def relevance(self, spread: np.ndarray) -> np.ndarray | str:
         """Root (d,) of the sum of variance (spread / length_scale)^2 over the factors, or why it is undefined.
@@ -388,8 +377,8 @@ class KernelSpec:
         total = np.zeros(self.n_features)
         for term in self.without_noise().terms:
             # A constant term has no factors.
-            for _, length_scale in self.spectrum(term):
-                total += self.variance(term) * (spread / length_scale) ** 2
+            for leaf in term.factors:
+                total += self.variance(term) * (spread / leaf.length_scale(self._values)) ** 2
         return np.sqrt(total)
 
     def by_feature(self, term: Term) -> list[tuple[LogFactor, np.ndarray]]:

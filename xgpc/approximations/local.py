@@ -104,10 +104,7 @@ class LocalPosterior(Value):
     def without_neighbors(self) -> SparsePosterior:
         """The posterior of the inducing points' values alone: q(z), as the neighbours' sites made it."""
         P = np.linalg.inv(self.V + EIGENVALUE_ERROR * np.eye(self.V.shape[1]))
-        q = self.prior.posterior((P, (P @ self.w[..., None])[..., 0]))
-        if q is None:
-            raise ValueError("The covariance of the inducing points' values is not positive definite.")
-        return q
+        return self.prior.proper_posterior((P, (P @ self.w[..., None])[..., 0]))
 
     def at(self, X: np.ndarray, n_earlier: np.ndarray | None = None) -> Neighbourhoods:
         """Rows of X (r, d), and their neighbours."""

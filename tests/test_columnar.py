@@ -65,11 +65,11 @@ def test_rows_of_a_file(tmp_path, small_batches, kind, dtype):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"target": "z"}, r"no columns \['z'\];"),
-        ({"target": "clas"}, r"no columns \['clas'\] \(did you mean 'class'\?\)"),
+        ({"target": "z"}, r"lacks the columns \['z'\];"),
+        ({"target": "clas"}, r"lacks the columns \['clas'\] \(did you mean 'class'\?\)"),
         ({"columns": ["A", "B"]}, r"\(did you mean 'a', 'b'\?\)"),
         ({"columns": "ab"}, r"must be a list of names; got the text 'ab'"),
-        ({"columns": ["a", "z"]}, r"no columns \['z'\]"),
+        ({"columns": ["a", "z"]}, r"lacks the columns \['z'\]"),
         ({"columns": ["a", "a"]}, "none of them twice"),
         ({"columns": ["a", "class"], "target": "class"}, "none of them twice"),
         ({"columns": []}, "one column or more"),
@@ -135,7 +135,7 @@ def test_rows_to_predict_have_their_columns_by_name(tmp_path):
     ]
     for source in sources:
         np.testing.assert_array_equal(np.vstack(list(fit.predict_proba_batches(source))), expected)
-    with pytest.raises(ValueError, match=r"no columns \['b'\].*they have \['a', 'class'\]"):
+    with pytest.raises(ValueError, match=r"lacks the columns \['b'\].*it has \['a', 'class'\]"):
         fit.predict_proba_batches(from_arrow(data.select(["a", "class"])))
     with pytest.raises(ValueError, match="X has text"):
         next(fit.predict_proba_batches(from_arrow(pa.table({"a": [1.0], "b": ["x"]}))))

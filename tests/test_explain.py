@@ -154,7 +154,7 @@ def test_columns_of_a_table_are_players():
     })  # fmt: skip
     y = (score > 0.0) ^ (table["colour"] == "red")
     model = quietly(GPClassifier(n_inducing=15, n_neighbors=0, max_iter=10, random_state=0), table, y)
-    players = model.encoding_.column_of_matrix
+    players = model.encoding_.features_of(0)
     assert len(players) > 4
     encoded = model.encoding_.encode(table)
     for baseline in (None, table.iloc[:1], table.iloc[2:4]):

@@ -53,8 +53,14 @@ def is_special(path: str | os.PathLike[str]) -> bool:
     return mode is not None and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
-def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise the OSError of writing a file here, as far as it is known beforehand."""
+def check_writable(path: str | os.PathLike[str], may_be_special: bool = False) -> None:
+    """Raise the OSError of writing a file here, as far as it is known beforehand.
+
+    ValueError for a device, a pipe or a socket, which cannot be replaced, unless it will be written to.
+    """
+    check_path(path)
+    if is_special(path) and not may_be_special:
+        raise ValueError(SPECIAL.format(os.fspath(path)))
     name, mode = os.fsdecode(path), _mode(path)
     target = os.path.realpath(name)
     folder = os.path.dirname(target)
@@ -74,14 +80,6 @@ def check_path(path: object) -> None:
         raise TypeError(f"The name of a file must be text or a path, such as 'model.npz'; got {path!r}.")
 
 
-def check_replaceable(path: str | os.PathLike[str]) -> None:
-    """As ``check_writable``, and ValueError for a device, a pipe or a socket, which cannot be replaced."""
-    check_path(path)
-    if is_special(path):
-        raise ValueError(SPECIAL.format(os.fspath(path)))
-    check_writable(path)
-
-
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A new file that takes the place of the one at ``path`` once it is whole and on the disk.
@@ -90,7 +88,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     stays, and its target is replaced. The new file has the mode of the old one. A process that is killed may leave the
     temporary file behind.
     """
-    check_replaceable(path)
+    check_writable(path)
     target, mode = os.path.realpath(os.fsdecode(path)), _mode(path)
     folder = os.path.dirname(target)
     # In the same directory, because a file can take the place of another at once only within a file system.

@@ -379,7 +379,7 @@ class PosteriorClassifier(LatentClassifier):
                     "ConstantKernel() * RBF(np.ones(n_features)), or leave kernel=None."
                 )
             if self._encoding.columns:
-                relevance = np.sqrt(np.bincount(self._encoding.column_of_matrix, relevance**2))
+                relevance = np.sqrt(np.bincount(self._encoding.features_of(len(relevance)), relevance**2))
             total += relevance / np.sum(relevance) if np.any(relevance) else 0.0
         return total / np.sum(total) if np.any(total) else total
 

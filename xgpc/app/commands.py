@@ -16,14 +16,14 @@ from ..catalogue import SYSTEMS
 from ..classifier import GPClassifier
 from ..config import PARAMETERS
 from ..data.table import note_of_index
-from ..files import check_replaceable, is_special
+from ..files import is_special
 from ..metrics import scores
 from ..report import report
-from ..rows.columnar import from_arrow, in_order
+from ..rows.columnar import check_names, from_arrow, in_order
 from ..summary import aligned, score_rows, sentences, summary_rows
 from .arguments import MODEL_ENDING
 from .output import check_output, output, say, writing
-from .tables import batches, check_names, index_columns, is_parquet, opened, places_named, write_rows
+from .tables import batches, index_columns, is_parquet, opened, places_named, write_rows
 
 # Bytes of features up to which the rows are read into memory; a fit reads more of them many times, in batches.
 IN_MEMORY = 2**30
@@ -31,7 +31,7 @@ IN_MEMORY = 2**30
 
 def fit(arguments: argparse.Namespace) -> None:
     """Fit a classifier to the rows of a file and save it."""
-    check_output(arguments.model, [arguments.data], check_replaceable)
+    check_output(arguments.model, [arguments.data], may_be_special=False)
     if not arguments.model.lower().endswith(MODEL_ENDING):
         raise ValueError(f"the model {arguments.model!r} must end in {MODEL_ENDING}.")
     options = {name: value for name, value in vars(arguments).items() if name in PARAMETERS and value is not None}
@@ -42,7 +42,7 @@ def fit(arguments: argparse.Namespace) -> None:
     target, categorical = arguments.target, arguments.categorical_features or []
     start = perf_counter()
     with opened(arguments.data, categorical, target) as rows:
-        check_names(rows, [target, *arguments.drop, *categorical])
+        check_names(rows.schema, [target, *arguments.drop, *categorical])
         index = [name for name in index_columns(rows) if name not in (target, *categorical, *arguments.drop)]
         features = [name for name in rows.schema.names if name not in (target, *arguments.drop, *index)]
         if wrong := [name for name in categorical if name not in features]:
@@ -104,7 +104,7 @@ def predict(arguments: argparse.Namespace) -> None:
     is_text = dict.fromkeys(kept, True) | _features(model)
     with opened(arguments.data, [name for name in is_text if is_text[name]]) as rows:
         features = list(_features(model)) or rows.schema.names
-        check_names(rows, [*features, *kept])
+        check_names(rows.schema, [*features, *kept])
         write_rows(arguments.output, _predictions(model, rows, features, kept))
 
 
@@ -139,7 +139,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
     labels, log_p, first_batch = [], [], None
     with opened(arguments.data, [name for name in is_text if is_text[name]], target) as rows:
         features = list(_features(model)) or [name for name in rows.schema.names if name != target]
-        check_names(rows, [*features, target])
+        check_names(rows.schema, [*features, target])
         for batch in batches(rows, [*features, target]):
             labels += batch[target].to_pylist()
             X = batch.select(features)

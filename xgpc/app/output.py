@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO
 
 from ..files import check_writable, is_special, replacing
 
 
-def check_output(path: str, inputs: Sequence[str] = (), check: Callable[[str], None] = check_writable) -> None:
+def check_output(path: str, inputs: Sequence[str] = (), may_be_special: bool = True) -> None:
     """Refuse, before any work is done, an output that could not be written or that would replace an input."""
     for source in inputs:
         if os.path.exists(path) and os.path.exists(source) and os.path.samefile(path, source):
             raise ValueError(f"the output {path!r} is also an input, which it would replace; give it another name.")
     with writing(path):
-        check(path)
+        check_writable(path, may_be_special)
 
 
 @contextmanager

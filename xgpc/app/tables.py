@@ -7,13 +7,12 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from csv import field_size_limit, reader
 from io import TextIOWrapper
 from itertools import chain, islice
 from pathlib import Path
-from reprlib import repr as short
 from typing import IO
 
 import numpy as np
@@ -21,7 +20,7 @@ import pyarrow as pa
 from pyarrow import csv, dataset, parquet
 
 from ..ranges import BadRow
-from ..rows.columnar import in_order, index_in, near_names, parquet_dataset
+from ..rows.columnar import in_order, index_in, parquet_dataset
 from .output import output, writing
 
 # Bytes of CSV that are parsed at a time. The first block decides on the types of the columns.
@@ -108,13 +107,6 @@ def places_named(rows: dataset.Dataset, n_before: int = 0) -> Iterator[None]:
         place = f"row {row} of the data, counted from 0" if is_parquet(path) else f"line {_line(path, row)} of the file"
         error.add_note(f"The first such row is {place}.")
         raise
-
-
-def check_names(rows: dataset.Dataset, names: Iterable[str]) -> None:
-    """Raise ValueError for columns that a file does not have."""
-    own = rows.schema.names
-    if absent := [name for name in names if name not in own]:
-        raise ValueError(f"the data lacks the columns {short(absent)}{near_names(absent, own)}; it has {short(own)}.")
 
 
 def index_columns(rows: dataset.Dataset) -> list[str]:

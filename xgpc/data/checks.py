@@ -100,11 +100,15 @@ def check_features(rows: MatrixLike, names: Sequence[str] | None, advice: str = 
     raise BadRow(f"X has a value of {size}, of {feature_name(column, names)} in row {row}; {cure}.", row)
 
 
-def missing_values(values: np.ndarray) -> np.ndarray:
-    """Return the numbers of the rows whose values (n,) are missing."""
+def _refuse_missing(name: str, what: str, values: np.ndarray, advice: str) -> None:
+    """Raise BadRow if one of the values (n,) is missing."""
     if values.dtype.kind in "fcmM":
-        return np.flatnonzero(np.isnan(values))
-    return np.flatnonzero([is_missing(value) for value in values] if values.dtype.kind == "O" else [])
+        missing = np.flatnonzero(np.isnan(values))
+    else:
+        missing = np.flatnonzero([is_missing(value) for value in values] if values.dtype.kind == "O" else [])
+    if len(missing):
+        first = f"the first in row {missing[0]}: {shown(values[missing[0]])}"
+        raise BadRow(f"{name} has {len(missing)} missing {what}, {first}. {advice}", missing[0])
 
 
 def kind_of(dtype: np.dtype) -> str:
@@ -147,10 +151,7 @@ def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
         labels = column_or_1d(y, warn=True)
     if len(labels) != n_rows:
         raise ValueError(f"X and y have inconsistent numbers of samples: {n_rows} rows and {len(labels)} labels.")
-    missing = missing_values(labels)
-    if len(missing):
-        first = f"the first in row {missing[0]}: {shown(labels[missing[0]])}"
-        raise BadRow(f"y has {len(missing)} missing labels, {first}. Leave out rows without a label.", missing[0])
+    _refuse_missing("y", "labels", labels, "Leave out rows without a label.")
     _refuse_kinds(labels)
     return labels
 
@@ -290,12 +291,7 @@ def checked_groups(groups: ArrayLike, n_rows: int) -> np.ndarray:
     groups = np.asarray(groups)
     if groups.shape != (n_rows,):
         raise ValueError(f"groups must have one value for each of the {n_rows} rows; its shape is {groups.shape}.")
-    missing = missing_values(groups)
-    if len(missing):
-        raise ValueError(
-            f"groups has {len(missing)} missing values, the first in row {missing[0]}: {shown(groups[missing[0]])}. "
-            "Give each such row a group of its own, or leave it out."
-        )
+    _refuse_missing("groups", "values", groups, "Give each such row a group of its own, or leave it out.")
     try:
         distinct = np.unique(groups)
     except TypeError as error:

@@ -234,14 +234,9 @@ class Encoding:
         names = tuple(part.prefix + part.column.name for part in self.parts)
         return Groups(index, names, np.array([part.number for part in self.parts]))
 
-    @property
-    def column_of_matrix(self) -> np.ndarray:
-        """The table's column that each column of the matrix was made from."""
-        return self.groups.columns[self.groups.index]
-
     def features_of(self, n_columns: int) -> np.ndarray:
         """The feature, or the table's column, that each of the columns (n_columns,) of encoded rows was made from."""
-        return self.column_of_matrix if self.columns else np.arange(n_columns)
+        return self.groups.columns[self.groups.index] if self.columns else np.arange(n_columns)
 
     def described_levels(self, X: np.ndarray) -> list[str]:
         """Return sentences on columns of which rows of the matrix X (n, d) have unknown, rare, no levels or dates."""

@@ -43,11 +43,11 @@ class Sample:
 
     @cached_property
     def mean(self) -> np.ndarray:
-        return self._moments[0]
+        return np.average(self.within_limits, axis=0, weights=self.counts)
 
     @cached_property
     def scale(self) -> np.ndarray:
-        groups, scale = self._groups, self._moments[1]
+        groups, scale = self._groups, scale_of(self.within_limits, self.counts)
         # In the precision of the data, in which a feature may vary by rounding alone.
         low, high = (end(self.rows, axis=0).astype(self._dtype) for end in (np.min, np.max))
         is_varying = varies(low, high)
@@ -60,22 +60,17 @@ class Sample:
         level_scale = np.where(n_levels > 1.0, np.sqrt(0.5 - 0.5 / n_levels), 1.0)
         return np.where(groups.are_shared, level_scale, scale)
 
-    @cached_property
-    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
-        return mean_and_scale(self.within_limits, self.counts)
 
-
-def mean_and_scale(rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and standard deviation (d,) of rows (r, d); a constant feature has ``scale_of_rounding``."""
-    mean = np.average(rows, axis=0, weights=counts)
-    deviation = rows - mean
+def scale_of(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Weighted standard deviation (d,) of rows (r, d); a constant feature has ``scale_of_rounding``."""
+    deviation = rows - np.average(rows, axis=0, weights=counts)
     # Dividing by the largest deviation before squaring avoids overflow and underflow.
     largest = np.max(np.abs(deviation), axis=0)
     low, high = np.min(rows, axis=0), np.max(rows, axis=0)
     is_varying = varies(low, high)
     relative = np.divide(deviation, largest, out=np.zeros_like(deviation), where=is_varying)
     scale = largest * np.sqrt(np.average(relative**2, axis=0, weights=counts))
-    return mean, np.where(is_varying, scale, scale_of_rounding(low, high))
+    return np.where(is_varying, scale, scale_of_rounding(low, high))
 
 
 def scale_of_rounding(low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
@@ -41,9 +41,6 @@ class Column:
     values: np.ndarray
     levels: Sequence[Level] | None = None
     is_declared: bool = False  # whether the library of the table calls it categorical
-
-    def part(self, rows: np.ndarray) -> Column:
-        return replace(self, values=self.values[rows])
 
     @property
     def n_missing(self) -> int:
@@ -116,12 +113,12 @@ class Table(NamedTuple):
             same name, and for dates and durations, which would become numbers of a unit that nobody chose.
         """
         refuse_not_in_memory(X)
-        if not is_frame(X):
+        frame = _frame(X)
+        if frame is None:
             X = as_csr(X)
             if isinstance(X, np.ndarray) and _are_times(X):
                 raise ValueError(f"X has dates or durations ({X.dtype}); {HOW_WITH_TIMES}")
             return cls(X, X)
-        frame = _frame(X)
         index = [name for name in _index_columns(frame) if name not in fitted]
         frame = frame.drop(index) if index else frame
         # To take a column out of a frame takes longer than to predict a row: only objects are looked at.
@@ -164,22 +161,20 @@ class Table(NamedTuple):
         return [_column(f"feature {j}", column) for j, column in enumerate(self.array().T)]
 
 
-def is_frame(X: object) -> bool:
-    """Return whether X is a data frame (pandas, polars, ...), or a table or batch of Arrow."""
-    return not isinstance(X, np.ndarray) and (nw.dependencies.is_into_dataframe(X) or _is_arrow_batch(X))
+def _frame(X: MatrixLike) -> Frame | None:
+    """Return a data frame (pandas, polars, ...), or a table or batch of Arrow, as a frame of narwhals, None for others.
 
-
-def _is_arrow_batch(X: object) -> bool:
-    """Return whether X is a record batch of Arrow, which narwhals does not read."""
+    Raise ValueError if columns have the same name.
+    """
+    if isinstance(X, np.ndarray):
+        return None
     arrow = nw.dependencies.get_pyarrow()
-    return arrow is not None and isinstance(X, arrow.RecordBatch)
-
-
-def _frame(X: MatrixLike) -> Frame:
-    """Return a table as a frame of narwhals; raise ValueError if columns have the same name."""
-    table = nw.dependencies.get_pyarrow().Table.from_batches([X]) if _is_arrow_batch(X) else X
+    if arrow is not None and isinstance(X, arrow.RecordBatch):
+        X = arrow.Table.from_batches([X])
+    if not nw.dependencies.is_into_dataframe(X):
+        return None
     try:
-        return nw.from_native(table, eager_only=True)
+        return nw.from_native(X, eager_only=True)
     except nw.exceptions.DuplicateError as error:
         raise ValueError(f"{error} Rename the columns, or leave some out: their names tell them apart.") from error
 
@@ -254,8 +249,8 @@ def levels_of(y: MatrixLike) -> ArrayLike | None:
 
     An ordered Categorical of pandas, an Enum of polars and an ordered dictionary of Arrow have one.
     """
-    if is_frame(y):
-        frame = _frame(y)
+    frame = _frame(y)
+    if frame is not None:
         y = frame.get_column(frame.columns[0]).to_native() if frame.shape[1] == 1 else None
     dtype = getattr(y, "dtype", None)
     if getattr(getattr(dtype, "pyarrow_dtype", getattr(y, "type", None)), "ordered", False):

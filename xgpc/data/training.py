@@ -150,7 +150,7 @@ def training_data(
     encoding = PLAIN
     if rows is None:
         encoding = Encoding.learn(columns, chosen, keep, weight)
-        rows = encoding.matrix([column.part(keep) for column in columns])
+        rows = encoding.matrix([replace(column, values=column.values[keep]) for column in columns])
     elif len(keep) < n_rows or counts_classes:
         rows = rows[keep]
     described = fitted or Columns(len(columns) or rows.shape[1], table.names, table.labels, encoding)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
-from ..data.moments import mean_and_scale
+from ..data.moments import scale_of
 from ..inference.ascent import (
     COLD_UPDATES,
     ROUND_OFF,
@@ -67,7 +67,7 @@ class Coordinates:
         self._ends = np.cumsum([*sizes, start.Z.size if self.learn_inducing else 0, len(parameter_limits)])
         units = []
         for group in start.groups:
-            spread = mean_and_scale(group.Z, np.ones(len(group.Z)))[1]
+            spread = scale_of(group.Z, np.ones(len(group.Z)))
             units.append(np.sqrt(spread) * np.sqrt(group.spec.least_length_scales(spread)))
         # Broadcasts against Z (m, d), or (C, m, d) for several kernels.
         self.unit = UNIT * (units[0] if start.Z.ndim == 2 else np.array(units)[:, None])

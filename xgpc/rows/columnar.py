@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from reprlib import repr as short
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,8 +65,7 @@ class ArrowRows:
         self.feature_names = all_features if columns is None else list(columns)
         self._dataset, self.target, self._weight = dataset, target, weight
         used = [*self.feature_names, *others]
-        if absent := [name for name in used if name not in names]:
-            raise ValueError(f"The data have no columns {absent}{near_names(absent, names)}; they have {names}.")
+        check_names(dataset.schema, used)
         if not self.feature_names or len(set(used)) < len(used):
             raise ValueError(
                 f"Features must be one column or more, none of them twice and none of {others}; got "
@@ -103,11 +103,13 @@ class ArrowBatches:
         return (X, *(_values(batch.column(name)) for name in self._others)) if self._others else X
 
 
-def near_names(absent: Sequence[str], names: Sequence[str]) -> str:
-    """Return, in brackets, the names that absent ones may have meant; empty if there are none."""
-    lower = {name.lower(): repr(name) for name in names}
-    meant = [lower[match] for name in absent for match in get_close_matches(name.lower(), lower, n=1)]
-    return f" (did you mean {', '.join(meant)}?)" if meant else ""
+def check_names(schema: Schema, names: Iterable[str]) -> None:
+    """Raise ValueError for columns that data with an Arrow schema do not have, and say what may have been meant."""
+    if absent := [name for name in names if name not in schema.names]:
+        lower = {name.lower(): repr(name) for name in schema.names}
+        meant = [lower[match] for name in absent for match in get_close_matches(name.lower(), lower, n=1)]
+        guess = f" (did you mean {', '.join(meant)}?)" if meant else ""
+        raise ValueError(f"The data lacks the columns {short(absent)}{guess}; it has {short(schema.names)}.")
 
 
 def _values(column: Array) -> np.ndarray:

@@ -468,12 +468,10 @@ class GPClassifier(PosteriorClassifier):
         """
         self._fit(lambda config, run: rows_in_batches(self, config, run, source, classes))
 
-    def _fit(
-        self, checked_rows: Callable[[FitConfig, Run], Fit], threads: type[Executor] = Executor
-    ) -> tuple[Fit, Posterior]:
+    def _fit(self, checked_rows: Callable[[FitConfig, Run], Fit]) -> tuple[Fit, Posterior]:
         """Learn from rows, which are checked first, and set the fitted attributes."""
         config = FitConfig.of(self)
-        with single_threaded_blas(), threads(config.n_jobs, self._clock()) as pool, new_run(config, pool) as run:
+        with single_threaded_blas(), Executor(config.n_jobs, self._clock()) as pool, new_run(config, pool) as run:
             fit = checked_rows(config, run)
             result = learn_and_infer(fit, previous_fit(self, config))
         publish(self, fit, result)

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .classifier import GPClassifier
 from .data.checks import checked_labels, checked_weights
-from .data.partitions import OverPartitions, in_partition
+from .data.partitions import in_partition
 from .estimator import all_or_nothing
 from .names import MatrixLike
 from .status import warn_user
@@ -133,14 +133,10 @@ def _batches(X: Collection, y: Collection, sample_weight: Collection | None) -> 
             )
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, rows and features; it has {X.ndim}.")
-    collections["X"] = X = _with_all_columns(X)
+    # Data frames are divided by rows alone.
+    collections["X"] = X = X.rechunk({1: -1}) if isinstance(X, array.Array) else X
     parts = [np.ravel(_aligned(name, values, X).to_delayed()).tolist() for name, values in collections.items()]
     return list(zip(*parts, strict=True))
-
-
-def _with_all_columns(X: Collection) -> Collection:
-    """Return X with all columns in each chunk; data frames are divided by rows alone."""
-    return X.rechunk({1: -1}) if isinstance(X, array.Array) and X.numblocks[1] > 1 else X
 
 
 def _aligned(name: str, values: Collection, X: Collection) -> Collection:
@@ -274,7 +270,7 @@ class DaskGPClassifier(GPClassifier):
                 "the current one."
             )
         partitions = DaskPartitions(client, _batches(X, y, sample_weight))
-        self._fit(lambda config, run: rows_in_batches(self, config, run, partitions, None), OverPartitions)
+        self._fit(lambda config, run: rows_in_batches(self, config, run, partitions, None))
 
     def to_local(self) -> GPClassifier:
         """The fitted ``GPClassifier``, which needs no cluster and no dask."""
@@ -338,4 +334,4 @@ class DaskGPClassifier(GPClassifier):
         if not is_array:
             return X.map_partitions(_predicted, **arguments)
         shape = {"chunks": (X.chunks[0], (n_classes,))} if has_columns else {"drop_axis": 1}
-        return _with_all_columns(X).map_blocks(_predicted, dtype=empty.dtype, **shape, **arguments)
+        return X.rechunk({1: -1}).map_blocks(_predicted, dtype=empty.dtype, **shape, **arguments)

@@ -190,9 +190,9 @@ def _arrays(file: BinaryIO) -> Iterator[tuple[str, np.ndarray]]:
                 shape, _, dtype = np.lib.format.read_array_header_1_0(content, MAX_DESCRIPTION)
                 is_valid = version == (1, 0) and dtype.kind in KINDS and 0 < dtype.itemsize <= MAX_TEXT
                 length = content.tell() + math.prod(shape) * dtype.itemsize
-            if not is_valid or min(shape, default=0) < 0 or length != member.file_size:
-                raise ValueError(f"its array {name!r} is not of numbers or text, or not as long as its shape says")
-            with archive.open(member) as content:
+                if not is_valid or min(shape, default=0) < 0 or length != member.file_size:
+                    raise ValueError(f"its array {name!r} is not of numbers or text, or not as long as its shape says")
+                content.seek(0)
                 array = np.lib.format.read_array(content, max_header_size=MAX_DESCRIPTION)
             if dtype.kind == "U":
                 # NumPy does not check that the characters exist before it makes strings of them.

@@ -16,7 +16,7 @@ from .data.moments import mean_and_spread
 from .data.partitions import Partitions, survey_partitions
 from .data.survey import Streamed, Survey, seed_of_keys, survey
 from .data.table import Table, note_of_index
-from .data.training import Columns, TrainingData, training_data, transformed
+from .data.training import TrainingData, training_data, transformed
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import Run
 from .kernels.wrappers import is_precomputed
@@ -56,15 +56,9 @@ def rows_in_memory(
         run.history.add(decision=note_of_index(table.index_columns))
     data = training_data(model, table, y, sample_weight, classes)
     groups_of_rows = None if groups is None else checked_groups(groups, np.shape(y)[0])[data.places]
-    fit = _fit(config, run, data, _columns_before(model, config), groups_of_rows)
+    fit = _fit(model, config, run, data, groups_of_rows)
     # Either all classes of a row with counts are held out or none.
     return replace(fit, hold_out=replace(fit.hold_out, places=data.places)) if has_counts(y) else fit
-
-
-def _columns_before(model: PosteriorClassifier, config: FitConfig) -> Columns | None:
-    """The columns of the previous fit whose kernel a warm start keeps."""
-    keeps = config.warm_start and (config.kernel is None or config.optimizer is not None)
-    return model._columns if keeps and hasattr(model, "posterior_") else None
 
 
 def previous_fit(model: PosteriorClassifier, config: FitConfig) -> PreviousFit | None:
@@ -103,14 +97,14 @@ def rows_in_batches(
         n_sample = len(sample.X)
         run.history.tell(decision=f"{read.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")
     data = TrainingData(sample, read.classes, read.counts[1], read.columns, NONE, order)
-    return _fit(config, run, data, _columns_before(model, config), all_rows=(read, stream) if is_sample else None)
+    return _fit(model, config, run, data, all_rows=(read, stream) if is_sample else None)
 
 
 def _fit(
+    model: PosteriorClassifier,
     config: FitConfig,
     run: Run,
     data: TrainingData,
-    previous: Columns | None,
     groups: np.ndarray | None = None,
     all_rows: tuple[Survey, Streamed] | None = None,
 ) -> Fit:
@@ -132,6 +126,8 @@ def _fit(
     X, encoding = rows.X, columns.encoding
     sentences = encoding.described_levels(X)
     if config.feature_transform is not None and not is_precomputed(config.kernel):
+        keeps_kernel = config.warm_start and (config.kernel is None or config.optimizer is not None)
+        previous = model._columns if keeps_kernel and hasattr(model, "posterior_") else None
         X, encoding, told = transformed(rows, columns, config.kernel is None, previous)
         sentences += told
     for sentence in sentences:

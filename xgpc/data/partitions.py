@@ -17,13 +17,12 @@ import numpy as np
 from ..names import MatrixLike
 from ..rows.batches import BatchSource, Rows, joined_rows
 from ..rows.executor import Executor, Function, State
-from ..rows.source import ArraySource, RowSource
+from ..rows.source import ArraySource
 from ..status import noted
 from .survey import (
     Streamed,
     Summary,
     Survey,
-    keys_from,
     numbers_drawn,
     of_least_keys,
     seed_of_keys,
@@ -79,7 +78,8 @@ def candidates(
     """
     (seed, limits, surveyed), (first, n_rows) = drawing, place
     kept, rows = prepared(batch, surveyed, n_rows)
-    keys = keys_from(seed, first).random(n_rows)[kept]
+    # A key takes one step of the generator.
+    keys = np.random.Generator(np.random.PCG64(seed).advance(first)).random(n_rows)[kept]
     keep = keys < limits[rows.y.astype(np.intp)]
     return keys[keep], rows.part(keep)
 
@@ -121,8 +121,8 @@ def survey_partitions(
 class PartitionedRows(BatchSource):
     """All rows of positive weight of surveyed partitions.
 
-    A ``RowSource``. Read here, its rows come one partition after the other; where ``OverPartitions`` sums over them
-    they stay where they are, and each partition has blocks of its own.
+    A ``RowSource``. Read here, its rows come one partition after the other; for sums over them they stay where they
+    are, and a task on each partition works on its blocks.
     """
 
     def __init__(self, partitions: Partitions, rows_of_each: Sequence[int], surveyed: Survey):
@@ -145,12 +145,3 @@ def summed(batch: MatrixLike, work: tuple[Function[Result], State, Survey], n_ro
     # Caches would be lost with the task.
     source = ArraySource(*prepared(batch, surveyed, n_rows)[1], cache_bytes=0)
     return Executor(1).reduce(function, source, state) if source.n_rows else None
-
-
-class OverPartitions(Executor):
-    """An executor; for sums over ``PartitionedRows`` a task on each partition works on its blocks."""
-
-    def records(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result]:
-        if isinstance(source, PartitionedRows):
-            return source.sums(function, state)
-        return super().records(function, source, state)

@@ -106,11 +106,6 @@ def seed_of_keys(random_state: np.random.RandomState) -> np.ndarray:
     return deepcopy(random_state).randint(2**32, size=4, dtype=np.uint64)
 
 
-def keys_from(seed: np.ndarray, start: int) -> np.random.Generator:
-    """Return a generator of the keys of the rows from row ``start`` on; a key takes one step of the generator."""
-    return np.random.Generator(np.random.PCG64(seed).advance(start))
-
-
 def numbers_drawn(counts: np.ndarray, size: int, is_final: bool = True) -> np.ndarray:
     """Return the numbers (C,) of rows of each class, of which there are ``counts``, in a sample of some size.
 
@@ -210,9 +205,7 @@ class Summary:
         other.columns.check_same(self.columns)
         kind, other_kind = kind_of(self.label_dtype), kind_of(other.label_dtype)
         if kind != other_kind:
-            raise ValueError(
-                f"The batch has labels that are {other_kind}; those before are {kind}. Make all one or the other."
-            )
+            raise ValueError(f"The batch has labels that are {other_kind}; those before are {kind}. Make all alike.")
         total = dict(self.tally)
         for label, counts in other.tally.items():
             total[label] = total.get(label, 0.0) + counts
@@ -308,7 +301,7 @@ def survey(
     Survey, a sample of the rows of positive weight, or all if they fit, with class numbers as y, and a function that
     makes the source of all rows
     """
-    draw, keys, summary = None, keys_from(seed_of_keys(random_state), 0), None
+    draw, keys, summary = None, np.random.Generator(np.random.PCG64(seed_of_keys(random_state))), None
 
     def rows_of(batch: MatrixLike) -> Rows:
         nonlocal summary

@@ -57,7 +57,13 @@ class Executor(Pool):
         self.clock = clock or Clock()
 
     def records(self, function: Function[Result], source: RowSource, state: State) -> Generator[Result]:
-        """Records of ``function(block, state)`` in the order of the blocks, or sums of consecutive records."""
+        """Records of ``function(block, state)`` in the order of the blocks, or sums of consecutive records.
+
+        A source with a method ``sums(function, state)`` yields these itself, from where its rows are.
+        """
+        if hasattr(source, "sums"):
+            yield from source.sums(function, state)
+            return
         with closed_at_end(iter(source.blocks())) as blocks:
             if self.n_threads == 1 or is_small(source.n_rows, state):
                 yield from (function(block, state) for block in blocks)

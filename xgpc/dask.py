@@ -261,8 +261,7 @@ class DaskGPClassifier(GPClassifier):
             client = distributed.get_client() if self.client is None else self.client
         except ValueError as error:
             raise ValueError(
-                "There is no dask cluster to fit on: make a distributed.Client before, such as Client() for the cores "
-                "of this machine, or give one as client."
+                "There is no dask cluster to fit on: make a distributed.Client() before, or give one as client."
             ) from error
         if client.status in ENDED:
             raise ValueError(

@@ -119,13 +119,8 @@ def stream_rows(fit: Fit | None, q: Posterior) -> Rows | None:
         return None
     if not fit.config.may_keep_rows or not fit.learns or fit.record.cavity is None:
         return None
-    latest = slice(-_most_of_stream(fit), None)
-    return Rows(fit.source.X, fit.source.y, fit.source.weight).part(latest)
-
-
-def _most_of_stream(fit: Fit) -> int:
-    """Most rows that the model of a stream keeps."""
-    return fit.config.most_rows(fit.n_latents, fit.source.n_features, is_stream=True)
+    most = fit.config.most_rows(fit.n_latents, fit.source.n_features, is_stream=True)
+    return Rows(fit.source.X, fit.source.y, fit.source.weight).part(slice(-most, None))
 
 
 def _after_earlier_rows(
@@ -136,7 +131,8 @@ def _after_earlier_rows(
     Learning is due when the number of rows seen, ``n_seen`` before the batch, passes a power of two, or a multiple of
     the rows that the model may keep.
     """
-    config, further, most = batch.config, batch.source, _most_of_stream(batch)
+    config, further = batch.config, batch.source
+    most = config.most_rows(batch.n_latents, further.n_features, is_stream=True)
     if isinstance(config.max_rows_in_model, str):
         # A fit may have kept more.
         most = max(most, len(earlier.y))

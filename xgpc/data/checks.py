@@ -119,9 +119,7 @@ def kind_of(dtype: np.dtype) -> str:
 def _refuse_kinds(labels: np.ndarray) -> None:
     """Raise ValueError for labels (n,) other than text, whole numbers and truth values."""
     if labels.dtype.kind in "ScmM":
-        raise ValueError(
-            f"Labels must be text, whole numbers or truth values; got an array of {labels.dtype}. Take y.astype(str)."
-        )
+        raise ValueError(f"Labels must be text, whole numbers or truth values, not {labels.dtype}: take y.astype(str).")
     for label in labels.tolist() if labels.dtype.kind == "O" else ():
         if not isinstance(label, str):
             raise ValueError(
@@ -145,10 +143,8 @@ def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
     if y is None:
         raise ValueError("A classifier requires y to be passed, but the target y is None: give the label of each row.")
     # scikit-learn's check takes longer than all others here together.
-    if type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biu":
-        labels: np.ndarray = y
-    else:
-        labels = column_or_1d(y, warn=True)
+    is_plain = type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biu"
+    labels: np.ndarray = np.asarray(y) if is_plain else column_or_1d(y, warn=True)
     if len(labels) != n_rows:
         raise ValueError(f"X and y have inconsistent numbers of samples: {n_rows} rows and {len(labels)} labels.")
     _refuse_missing("y", "labels", labels, "Leave out rows without a label.")

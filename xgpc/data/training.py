@@ -73,8 +73,7 @@ class Columns(NamedTuple):
         if (self.n_features, self.names) != (first.n_features, first.names):
             columns, first_columns = (f"{side.n_features} features, {side.described}" for side in (self, first))
             raise ValueError(
-                f"The batch has {columns}; the first batch has {first_columns}. All must have the same columns in "
-                "the same order."
+                f"The batch has {columns}; the first batch has {first_columns}. Give the same ones in the same order."
             )
 
     @property
@@ -166,8 +165,7 @@ def _columns(model: BaseEstimator, table: Table) -> tuple[list[Column], list[boo
         return [], []
     if sparse.issparse(table.native):
         raise ValueError(
-            f"categorical_features={setting!r} is for tables and arrays; a sparse X has columns of numbers. Leave "
-            "'from_dtype'."
+            f"categorical_features={setting!r} is not for a sparse X, whose columns are numbers: leave 'from_dtype'."
         )
     columns = table.columns()
     n_rows = len(columns[0].values) if columns else len(table.rows)

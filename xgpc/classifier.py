@@ -15,6 +15,7 @@ from sklearn.utils import Tags
 from . import names
 from .approximations.local import Posterior
 from .config import FitConfig, is_name
+from .data.training import FitInput
 from .estimator import all_or_nothing
 from .inference.run import FitState, Run
 from .learning.fit import Fit
@@ -360,7 +361,8 @@ class GPClassifier(PosteriorClassifier):
             If the fit ended by ``max_iter``, ``max_time`` or an interrupt; if kernel parameters have reached their
             bounds; or if the model predicts no better than the class frequencies.
         """
-        self._fit(lambda config, run: rows_in_memory(self, config, run, X, y, sample_weight, groups, classes))
+        inputs = FitInput(X, y, sample_weight, groups, classes)
+        self._fit(lambda config, run: rows_in_memory(self, config, run, inputs))
 
     @all_or_nothing
     def partial_fit(
@@ -411,20 +413,20 @@ class GPClassifier(PosteriorClassifier):
         neighbours, some sweeps over all rows of the model, O(k^2 (m + d) + k^3) a row. A stream that continues with a
         saved and loaded model gives exactly the same results, if ``random_state`` is an integer.
         """
-        config = FitConfig.of(self)
+        config, inputs = FitConfig.of(self), FitInput(X, y, sample_weight, classes=classes)
         check_stream(config, self, forgetting_factor, n_new_inducing)
         if not hasattr(self, "posterior_"):
 
             def first_batch(config: FitConfig, run: Run) -> Fit:
                 if forgetting_factor != 1.0 or n_new_inducing:
                     run.history.add(decision=FIRST_BATCH)
-                return rows_in_memory(self, config, run, X, y, sample_weight, classes=classes)
+                return rows_in_memory(self, config, run, inputs)
 
             self._stream_rows = stream_rows(*self._fit(first_batch))
             return
         counts, n_seen, factor, q = self.class_count_, self.n_samples_seen_, float(forgetting_factor), self.posterior_
         with single_threaded_blas(), Executor(config.n_jobs, self._clock()) as pool, new_run(config, pool) as run:
-            further = further_rows(self, config, run, X, y, sample_weight, classes, factor)
+            further = further_rows(self, config, run, inputs, factor)
             drift = drift_of(self, further.batch)
             result = add_rows(further, q, self._evidence, factor, int(n_new_inducing))
         # Earlier rows are kept without their copies, which told how often labels agree.

@@ -18,7 +18,7 @@ from .approximations.local import Posterior
 from .config import TRUTH
 from .data.encoding import Encoding
 from .data.table import Table
-from .data.training import FLOATS, Columns, TrainingData, checked_rows, training_data
+from .data.training import FLOATS, Columns, FitInput, TrainingData, checked_rows, training_data
 from .likelihoods import LikelihoodBound
 from .names import MatrixLike
 from .ranges import LARGEST_FEATURE, MOST_ROWS, check_latent, is_within, small_is_zero
@@ -163,7 +163,7 @@ class LatentClassifier(ClassifierMixin, ColumnsOfFit, ABC):
 
     def _two_classes(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TrainingData:
         """Check training rows of two classes, and keep their columns and classes."""
-        data = training_data(self, Table.of(X), y, sample_weight)
+        data = training_data(self, FitInput(X, y, sample_weight))
         self._set_columns(data.columns)
         self.classes_ = data.classes
         if len(self.classes_) > 2:

@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise, is_name
-from .data.checks import checked_classes, checked_groups, has_counts, kind_of, listed, weights_of_classes
+from .data.checks import checked_classes, kind_of, listed, weights_of_classes
 from .data.encoding import PLAIN
 from .data.moments import mean_and_spread
 from .data.partitions import Partitions, survey_partitions
 from .data.survey import Streamed, Survey, seed_of_keys, survey
-from .data.table import Table, note_of_index
-from .data.training import TrainingData, training_data, transformed
+from .data.table import note_of_index
+from .data.training import FitInput, TrainingData, training_data, transformed
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import Run
 from .kernels.wrappers import is_precomputed
@@ -25,7 +25,6 @@ from .learning.fit import Fit, FitResult, PreviousFit
 from .learning.hold_out import HoldOut
 from .learning.stages import check_optimizer
 from .likelihoods import LikelihoodBound, record_of, resolve
-from .names import MatrixLike
 from .predict import PosteriorClassifier
 from .rows.batches import Rows
 from .rows.columnar import ArrowRows
@@ -39,26 +38,10 @@ def new_run(config: FitConfig, executor: Executor) -> Run:
     return Run(executor, Status() if config.verbose else None, config.callback, config.random_state)
 
 
-def rows_in_memory(
-    model: PosteriorClassifier,
-    config: FitConfig,
-    run: Run,
-    X: MatrixLike,
-    y: ArrayLike,
-    sample_weight: ArrayLike | None,
-    groups: ArrayLike | None = None,
-    classes: ArrayLike | None = None,
-) -> Fit:
+def rows_in_memory(model: PosteriorClassifier, config: FitConfig, run: Run, inputs: FitInput) -> Fit:
     """Check the rows of ``fit``."""
     run.history.tell(stage="checking")
-    table = Table.of(X)
-    if table.index_columns:
-        run.history.add(decision=note_of_index(table.index_columns))
-    data = training_data(model, table, y, sample_weight, classes)
-    groups_of_rows = None if groups is None else checked_groups(groups, np.shape(y)[0])[data.places]
-    fit = _fit(model, config, run, data, groups_of_rows)
-    # Either all classes of a row with counts are held out or none.
-    return replace(fit, hold_out=replace(fit.hold_out, places=data.places)) if has_counts(y) else fit
+    return _fit(model, config, run, training_data(model, inputs))
 
 
 def previous_fit(model: PosteriorClassifier, config: FitConfig) -> PreviousFit | None:
@@ -74,8 +57,6 @@ def rows_in_batches(
 ) -> Fit:
     """Check rows that may not fit into memory: the first reading counts them and draws a sample to learn from."""
     run.history.tell(stage="checking")
-    if isinstance(source, ArrowRows) and source.index:
-        run.history.add(decision=note_of_index(source.index))
     check_batches(config)
     checked = None if classes is None else checked_classes(classes, None, model._is_ordered)
     run.history.tell(stage="reading")
@@ -96,8 +77,9 @@ def rows_in_batches(
     if is_sample:
         n_sample = len(sample.X)
         run.history.tell(decision=f"{read.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")
-    data = TrainingData(sample, read.classes, read.counts[1], read.columns, NONE, order)
-    return _fit(model, config, run, data, all_rows=(read, stream) if is_sample else None)
+    index = source.index if isinstance(source, ArrowRows) else ()
+    data = TrainingData(sample, read.classes, read.counts[1], read.columns, order, index_columns=index)
+    return _fit(model, config, run, data, (read, stream) if is_sample else None)
 
 
 def _fit(
@@ -105,11 +87,12 @@ def _fit(
     config: FitConfig,
     run: Run,
     data: TrainingData,
-    groups: np.ndarray | None = None,
     all_rows: tuple[Survey, Streamed] | None = None,
 ) -> Fit:
     """Collect checked rows, and the model's parts; ``all_rows`` if ``data`` has only a sample of the rows."""
-    rows, classes, n_each, columns, _, order = data
+    rows, classes, n_each, columns, order, groups, places, index_columns = data
+    if index_columns:
+        run.history.add(decision=note_of_index(index_columns))
     record = record_of(*resolve(config.likelihood, config.bound, len(classes)).key, order)
     if record.is_ordinal and not record.order and kind_of(classes.dtype) == "text":
         names = reprlib.repr(classes.tolist())
@@ -146,7 +129,8 @@ def _fit(
     if not config.has_batches(n_rows) and (config.batch_size or not is_name(config.learning_rate, ("adaptive",))):
         beginning = f"batch_size={config.batch_size} and learning_rate={config.learning_rate!r} are not followed"
         run.history.add(decision=f"{beginning}: mini-batches need a batch_size below the number of rows, {n_rows}.")
-    hold_out = HoldOut(groups, config.held_out_split, rows.y, run.random_state)
+    # Either all classes of a row with counts are held out or none.
+    hold_out = HoldOut(groups, config.held_out_split, rows.y, run.random_state, places=places)
     of_classes = classes, class_totals, weights_of_classes(config.class_weight, classes, n_each)
     # Only learning draws these numbers; to copy the random state takes a twentieth of a fit to few rows.
     seed = 0 if config.optimizer is None else int(seed_of_keys(run.random_state)[0])

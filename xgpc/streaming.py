@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 
@@ -13,14 +12,12 @@ from .approximations.local import Posterior
 from .config import FitConfig, check_keeps_no_rows, integer, is_name, number
 from .data.checks import checked_classes, weights_of_classes
 from .data.survey import seed_of_keys
-from .data.table import Table
-from .data.training import training_data
+from .data.training import FitInput, training_data
 from .inference.prior_mean import PriorMean
 from .inference.run import Run
 from .learning.fit import Fit, FurtherRows
 from .learning.hold_out import HoldOut
 from .likelihoods import resolve
-from .names import MatrixLike
 from .predict import PosteriorClassifier
 from .rows.batches import Rows
 from .rows.source import ArraySource
@@ -79,22 +76,15 @@ def check_stream(config: FitConfig, model: BaseEstimator, forgetting_factor: obj
 
 
 def further_rows(
-    model: PosteriorClassifier,
-    config: FitConfig,
-    run: Run,
-    X: MatrixLike,
-    y: ArrayLike,
-    sample_weight: ArrayLike | None,
-    classes: ArrayLike | None,
-    forgetting_factor: float,
+    model: PosteriorClassifier, config: FitConfig, run: Run, inputs: FitInput, forgetting_factor: float
 ) -> FurtherRows:
     """Check rows that ``partial_fit`` adds to a fitted model, whose likelihood, classes and features are given."""
     run.history.tell(stage="checking")
-    if classes is not None:
-        checked_classes(classes, model._record.by_level(model.classes_), model._is_ordered)
-    fitted = model._columns
-    classes, table = model.classes_ if classes is None else classes, Table.of(X, fitted.names or ())
-    (rows, codes, weight), _, n_each, columns, *_ = training_data(model, table, y, sample_weight, classes, fitted)
+    if inputs.classes is None:
+        inputs = inputs._replace(classes=model.classes_)
+    else:
+        checked_classes(inputs.classes, model._record.by_level(model.classes_), model._is_ordered)
+    (rows, codes, weight), _, n_each, columns, *_ = training_data(model, inputs, model._columns)
     record = model._record
     source = ArraySource(rows, record.site_labels(codes), weight)
     totals, mean = np.bincount(codes, weight, len(model.classes_)), PriorMean(np.atleast_1d(model.mean_))

@@ -28,6 +28,7 @@ from .checks import (
     check_features,
     checked_classes,
     checked_counts,
+    checked_groups,
     checked_labels,
     checked_weights,
     class_numbers,
@@ -83,38 +84,51 @@ class Columns(NamedTuple):
         return [f"feature {j}" for j in range(self.n_features)] if names is None else list(map(repr, names))
 
 
+class FitInput(NamedTuple):
+    """Arguments of a fit.
+
+    ``classes`` are the labels that may occur, in the order of the columns of y (n, C); None: those of y.
+    """
+
+    X: MatrixLike
+    y: ArrayLike
+    sample_weight: ArrayLike | None = None
+    groups: ArrayLike | None = None
+    classes: ArrayLike | None = None
+
+
 class TrainingData(NamedTuple):
     """Checked rows of positive weight, dense or CSR, with class numbers as y; classes and columns.
 
-    ``n_each`` (C,) are the numbers of the classes' rows.
-    ``places`` are the rows' numbers among those given; a row with counts of several classes comes once for each.
-    ``order`` has the numbers of ordered classes from the lowest level to the highest; it is empty if none was given.
+    Attributes
+    ----------
+    n_each : (C,) numbers of the classes' rows
+    order : numbers of ordered classes from the lowest level to the highest; empty if none was given
+    groups : (n,) of the rows, or None
+    places : (n,) numbers of the rows among those given if y has counts, of which a row may come once for each class
+    index_columns : columns of a data frame's index, which were left out
     """
 
     rows: Rows
     classes: np.ndarray
     n_each: np.ndarray
     columns: Columns
-    places: np.ndarray
     order: np.ndarray
+    groups: np.ndarray | None = None
+    places: np.ndarray | None = None
+    index_columns: Sequence[str] = ()
 
 
-def training_data(
-    model: BaseEstimator,
-    table: Table,
-    y: ArrayLike,
-    sample_weight: ArrayLike | None,
-    classes: ArrayLike | None = None,
-    fitted: Columns | None = None,
-) -> TrainingData:
+def training_data(model: BaseEstimator, inputs: FitInput, fitted: Columns | None = None) -> TrainingData:
     """Check training data; a table has no encoding if all columns are numbers and no number is missing.
 
     Parameters
     ----------
     model : the estimator, with its parameters; scikit-learn's checks keep names and number of columns in it
-    classes : labels that may occur, in the order of the columns of y (n, C); None: those of y
     fitted : the columns of a model that continues; None for its first rows
     """
+    X, y, sample_weight, groups, classes = inputs
+    table = Table.of(X, (fitted and fitted.names) or ())
     columns, chosen = ([], []) if fitted else _columns(model, table)
     is_encoded = any(chosen) or any(column.n_missing for column in columns)
     rows = None if is_encoded else checked_rows(model, table, fitted, columns=columns)
@@ -154,7 +168,10 @@ def training_data(
         rows = rows[keep]
     described = fitted or Columns(len(columns) or rows.shape[1], table.names, table.labels, encoding)
     order = np.searchsorted(sorted_classes, levels) if is_ordered and may_lack else NONE
-    return TrainingData(Rows(rows, codes, weight), sorted_classes, n_each, described, keep, order)
+    groups = None if groups is None else checked_groups(groups, n_rows)[keep]
+    places = keep if counts_classes else None
+    checked = Rows(rows, codes, weight)
+    return TrainingData(checked, sorted_classes, n_each, described, order, groups, places, table.index_columns)
 
 
 def _columns(model: BaseEstimator, table: Table) -> tuple[list[Column], list[bool]]:

@@ -15,6 +15,7 @@ from .config import is_integer
 from .data.encoding import MAX_LEVELS
 from .learning.learn import DEFAULT_NEIGHBORS
 from .names import MatrixLike
+from .rows.source import CACHE_BYTES
 
 try:
     from autogluon.common.features.types import R_BOOL, R_CATEGORY, R_FLOAT, R_INT
@@ -35,7 +36,7 @@ OVERRUN = 1.1
 # What a fit holds: bytes at the start, and of the cache of whitened rows at most; copies of the rows; for each latent
 # function matrices of inducing points, and numbers for each row and neighbour. Of twelve fits to 2000 to 100 000 rows
 # with up to 2048 inducing points and 6 classes, none took more than the estimate, and large ones up to 6 times less.
-BASE, LARGEST_CACHE, COPIES, MATRICES, NUMBERS = 100e6, 512e6, 3, 14, 10
+BASE, COPIES, MATRICES, NUMBERS = 100e6, 3, 14, 10
 # Inducing points of "auto" in the estimate: twice as many as any default fit of the benchmarks' 25 data sets takes.
 USUAL_INDUCING = 512
 
@@ -132,7 +133,7 @@ class XGPCModel(AbstractModel):
         )
         n_latent = num_classes if num_classes is not None and num_classes > 2 else 1
         numbers = COPIES * len(X) * n_columns + n_latent * (MATRICES * m**2 + NUMBERS * len(X) * k)
-        return int(BASE + get_approximate_df_mem_usage(X).sum() + 8 * numbers + min(8 * len(X) * m, LARGEST_CACHE))
+        return int(BASE + get_approximate_df_mem_usage(X).sum() + 8 * numbers + min(8 * len(X) * m, CACHE_BYTES))
 
     def _more_tags(self) -> dict[str, bool]:
         # The fit chooses by held-out rows of its own.

@@ -125,12 +125,14 @@ class Run:
 
     def in_time(self, part: str, learn: Callable[..., Learned | None], *args: object) -> Learned | None:
         """The result of a part of learning; None if the time for it ends, and the fit goes on without it."""
+        self.clock.is_learning = True
         try:
-            with self.clock.learning():
-                return learn(*args)
+            return learn(*args)
         except OutOfTime as end:
             self.skip(end.where or part)
             return None
+        finally:
+            self.clock.is_learning = False
 
     def skip(self, part: str) -> None:
         """Record once that there was no time for a part of the fit, or for the rest of it."""

@@ -41,7 +41,9 @@ class Clock:
 
     def __init__(self, seconds: float = math.inf, now: Callable[[], float] = time.monotonic):
         self.seconds, self._now, self._began = seconds, now, now()
-        self._stopped_by, self._is_learning = "", False
+        self._stopped_by = ""
+        # While this is true, ``check`` ends what is done once the time for learning is over.
+        self.is_learning = False
         self.report: Callable[[], None] = lambda: None
 
     def stop(self, by: str = "an interrupt") -> None:
@@ -62,18 +64,9 @@ class Clock:
         """Whether this share of the time is over."""
         return bool(self._stopped_by) or self._now() - self._began >= share * self.seconds
 
-    @contextmanager
-    def learning(self) -> Iterator[None]:
-        """Context in which ``check`` ends what is done once the time for learning is over."""
-        self._is_learning = True
-        try:
-            yield
-        finally:
-            self._is_learning = False
-
     def check(self) -> None:
         """Raise ``OutOfTime`` if the time for learning is over."""
-        if self._is_learning and self.has_passed(LEARNING_SHARE):
+        if self.is_learning and self.has_passed(LEARNING_SHARE):
             raise OutOfTime
 
 

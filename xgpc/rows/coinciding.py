@@ -9,11 +9,9 @@ from scipy import sparse
 from scipy.optimize import minimize_scalar
 
 from ..names import MatrixLike
+from .block import BLOCK_ROWS
 from .executor import parts_of
 from .source import ArraySource
-
-# Rows whose hashes are made at a time: their bits stay in cache.
-HASHED_ROWS = 2048
 
 # A smaller agreement counts as none, as it changes no probability by more than this.
 LEAST_AGREEMENT = 1e-3
@@ -170,7 +168,8 @@ def _hashes(X: MatrixLike, y: np.ndarray) -> np.ndarray:
     keys = y.astype(np.int64).astype(np.uint64) * factors[-1]
     if sparse.issparse(X):
         return keys + sparse.csr_array((_mixed(X.data), X.indices, X.indptr), shape=X.shape) @ factors[:-1]
-    for part in parts_of(len(X), HASHED_ROWS):
+    # The bits of a block stay in cache.
+    for part in parts_of(len(X), BLOCK_ROWS):
         keys[part] += _mixed(X[part]) @ factors[:-1]
     return keys
 

@@ -1,4 +1,6 @@
+import io
 import signal
+from types import SimpleNamespace
 
 import pytest
 from threadpoolctl import threadpool_limits
@@ -78,3 +80,34 @@ def tuned(monkeypatch):
 def small_subset(tuned):
     """Of 6000 rows a fit keeps some, more than a block."""
     tuned(kept_rows=1500)
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run a command, whose standard input is ``text``; its output and what it says on standard error."""
+    from xgpc.app.cli import main
+
+    def run(*arguments, text=None, status=0):
+        capsys.readouterr()
+        if text is not None:
+            monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
+        assert main([str(argument) for argument in arguments]) == status
+        return capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def fails(run):
+    """Run a command that fails with one line on standard error, which has the fragments in it."""
+
+    def fails(arguments, *fragments, **options):
+        out, err = run(*arguments, status=2, **options)
+        assert out == ""
+        assert err.startswith("xgpc: error: ")
+        assert err.count("\n") == 1
+        assert err[:-1].isprintable()
+        for fragment in fragments:
+            assert fragment in err
+
+    return fails

@@ -39,35 +39,6 @@ def reported(text):
     return {name: value.strip() for name, value in pairs}
 
 
-@pytest.fixture
-def xgpc(capsys):
-    """Run a command that succeeds; its output and what it says on standard error."""
-
-    def run(*arguments):
-        capsys.readouterr()
-        assert main([str(argument) for argument in arguments]) == 0
-        return capsys.readouterr()
-
-    return run
-
-
-@pytest.fixture
-def fails(capsys):
-    """Run a command that fails with one line on standard error, which has the fragments in it."""
-
-    def run(arguments, *fragments):
-        capsys.readouterr()
-        assert main([str(argument) for argument in arguments]) == 2
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.startswith("xgpc: error: ")
-        assert err.count("\n") == 1
-        for fragment in fragments:
-            assert fragment in err
-
-    return run
-
-
 class Problem:
     """A file of training rows, a model that was fitted to it by the command line, and the same model of the library."""
 
@@ -100,9 +71,9 @@ def problem(request):
     return request.getfixturevalue(request.param)
 
 
-def test_predict_equals_the_estimator_bit_for_bit(problem, xgpc):
+def test_predict_equals_the_estimator_bit_for_bit(problem, run):
     X, estimator = problem.X, problem.estimator
-    out, err = xgpc("predict", problem.model, problem.data)
+    out, err = run("predict", problem.model, problem.data)
     header, labels, numbers = predictions(out)
     classes, latents = estimator.classes_.tolist(), [f"_{name}" for name in estimator.classes_]
     latents = latents if len(latents) > 2 else [""]
@@ -116,7 +87,7 @@ def test_predict_equals_the_estimator_bit_for_bit(problem, xgpc):
     np.testing.assert_array_equal(numbers, expected)
 
 
-def test_evaluate_prints_scikit_learns_scores(problem, xgpc):
+def test_evaluate_prints_scikit_learns_scores(problem, run):
     p, y = problem.estimator.predict_proba(problem.X), problem.y
     code = np.searchsorted(problem.estimator.classes_, y)
     if p.shape[1] == 2:
@@ -127,11 +98,11 @@ def test_evaluate_prints_scikit_learns_scores(problem, xgpc):
         scores["AUC (one-vs-rest mean)"] = auc
     scores = {"error": np.mean(np.argmax(p, axis=1) != code), "mean NLL (nats)": log_loss(y, p), **scores}
     scores["calibration error (ECE)"] = expected_calibration_error(code, p)
-    values = reported(xgpc("evaluate", problem.model, problem.data, "--target", "kind").out)
+    values = reported(run("evaluate", problem.model, problem.data, "--target", "kind").out)
     assert values == {"rows": str(len(y)), **{name: f"{score:.4f}" for name, score in scores.items()}}
 
 
-def given_to_the_estimator(two, monkeypatch, options):
+def given_to_the_estimator(two, run, monkeypatch, options):
     """Parameters of the classifier that ``xgpc fit`` would fit, those that are not the default."""
     seen = {}
 
@@ -140,34 +111,34 @@ def given_to_the_estimator(two, monkeypatch, options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(GPClassifier, "fit", stop)
-    assert main(["fit", two.data, "--target", "kind", "--model", two.model, *options]) == 130
+    run("fit", two.data, "--target", "kind", "--model", two.model, *options, status=130)
     default = {**GPClassifier().get_params(), "n_jobs": -1, "random_state": 0}
     return {name: value for name, value in seen.items() if value != default[name]}
 
 
 @pytest.mark.parametrize("name", sorted(set(systems) - {"linear-BSVM"}))
-def test_systems_are_their_parameters(two, name, monkeypatch):
+def test_systems_are_their_parameters(two, name, run, monkeypatch):
     expected = {key: value for key, value in systems[name].items() if (key, value) != ("likelihood", "logit")}
-    assert given_to_the_estimator(two, monkeypatch, ["--system", name]) == expected
+    assert given_to_the_estimator(two, run, monkeypatch, ["--system", name]) == expected
 
 
-def test_options_are_parameters_and_override_those_of_the_system(two, monkeypatch):
+def test_options_are_parameters_and_override_those_of_the_system(two, run, monkeypatch):
     before = {name: dict(system) for name, system in systems.items()}
-    assert given_to_the_estimator(two, monkeypatch, []) == {}
+    assert given_to_the_estimator(two, run, monkeypatch, []) == {}
     options = ["--optimizer", "none", "--system", "S-BSVM", "--bound", "auto", "--share", "none", "--batch-size", "7"]
     options += ["--inducing", "30", "--neighbors", "0", "--max-time", "1e4", "--max-iter", "150", "--jobs", "2"]
-    assert given_to_the_estimator(two, monkeypatch, options) == {
+    assert given_to_the_estimator(two, run, monkeypatch, options) == {
         "likelihood": "svm", "optimizer": None, "batch_size": 7, "share": "none", "n_inducing": 30, "n_neighbors": 0,
         "max_time": 1e4, "max_iter": 150, "n_jobs": 2,
     }  # fmt: skip
     assert {name: dict(system) for name, system in systems.items()} == before
 
 
-def test_evaluate_without_rows_of_a_class(problem, xgpc, tmp_path):
+def test_evaluate_without_rows_of_a_class(problem, run, tmp_path):
     kept = problem.y != problem.estimator.classes_[0]
     columns = {name: np.asarray(values)[kept] for name, values in problem.columns.items()}
     path = write_csv(tmp_path / "some.csv", columns)
-    values = reported(xgpc("evaluate", problem.model, path, "--target", "kind").out)
+    values = reported(run("evaluate", problem.model, path, "--target", "kind").out)
     p = problem.estimator.predict_proba(problem.X[kept])
     (auc,) = (value for name, value in values.items() if name.startswith("AUC"))
     assert auc.startswith("undefined: ")
@@ -235,14 +206,13 @@ def test_what_is_for_two_classes_gives_the_librarys_error(three, option, fails, 
         (OSError(28, "No space left"), 2, "xgpc: error: cannot write"),
     ],
 )
-def test_a_fit_that_ends_early_leaves_the_old_model(two, raised, status, message, capsys, tmp_path, monkeypatch):
+def test_a_fit_that_ends_early_leaves_the_old_model(two, raised, status, message, run, tmp_path, monkeypatch):
     def stop(self, *arguments):
         raise raised
 
     monkeypatch.setattr(GPClassifier, "save" if isinstance(raised, OSError) else "fit", stop)
     (tmp_path / MODEL).write_text("kept")
-    assert main(["fit", two.data, "--target", "kind", "--model", str(tmp_path / MODEL), *OPTIONS]) == status
-    out, err = capsys.readouterr()
+    out, err = run("fit", two.data, "--target", "kind", "--model", tmp_path / MODEL, *OPTIONS, status=status)
     assert out == ""
     assert err.startswith(message)
     assert err.count("\n") == 1
@@ -250,12 +220,12 @@ def test_a_fit_that_ends_early_leaves_the_old_model(two, raised, status, message
     assert os.listdir(tmp_path) == [MODEL]
 
 
-def test_warnings_are_one_line_for_each_reason(two, xgpc, tmp_path):
+def test_warnings_are_one_line_for_each_reason(two, run, tmp_path):
     fit = ["fit", two.data, "--target", "kind", "--model", tmp_path / MODEL, *OPTIONS]
-    lines = xgpc(*fit, "--max-iter", "1").err.splitlines()
+    lines = run(*fit, "--max-iter", "1").err.splitlines()
     assert 1 <= len(lines) <= 2
     assert all(line.startswith("xgpc: warning: max_iter=1 was reached before tol=0.0001 by the ") for line in lines)
-    lines = xgpc(*fit, "--neighbors", "5", "--batch-size", "50").err.splitlines()
+    lines = run(*fit, "--neighbors", "5", "--batch-size", "50").err.splitlines()
     assert [line for line in lines if line.startswith("xgpc: warning: n_neighbors=5 is not followed. ")]
 
 
@@ -270,12 +240,12 @@ sys.exit(any(name.startswith(("xgpc.learning", "scipy.optimize", "sklearn")) for
     assert subprocess.run([sys.executable, "-c", text], cwd=tmp_path, stdout=subprocess.DEVNULL).returncode == 0
 
 
-def test_version_and_help(xgpc):
-    assert xgpc("--version").out == f"xgpc {__version__}\n"
-    text = xgpc("--help").out
+def test_version_and_help(run):
+    assert run("--version").out == f"xgpc {__version__}\n"
+    text = run("--help").out
     assert f"xgpc fit train.csv --target diagnosis --model {MODEL}" in text
     assert all(command in text for command in ("demo", "fit", "predict", "evaluate"))
-    text = "".join(xgpc("fit", "--help").out.split())
+    text = "".join(run("fit", "--help").out.split())
     names = [*LIKELIHOODS, *(bound for bounds in LIKELIHOODS.values() for bound in bounds), *systems]
     assert [name for name in names if name not in text] == ["linear-BSVM"]
 
@@ -298,9 +268,9 @@ def test_what_needs_an_extra_says_so(fails, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_the_demonstration_prints_scores_of_three_models_and_writes_a_page(xgpc, tmp_path, tuned):
+def test_the_demonstration_prints_scores_of_three_models_and_writes_a_page(run, tmp_path, tuned):
     tuned(demo_splits=2)
-    out, err = xgpc("demo", "--seed", "1", "--html", tmp_path / "page.html")
+    out, err = run("demo", "--seed", "1", "--html", tmp_path / "page.html")
     assert err == ""
     assert all(len(line) < 160 for line in out.splitlines())
     ours, linear, trees = (float(cell) for cell in reported(out)["mean NLL (nats)"].split())

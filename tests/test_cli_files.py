@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import types
 from csv import reader
 from datetime import datetime
 
@@ -15,7 +14,6 @@ import pytest
 from support.fits import quietly
 
 from xgpc import GPClassifier
-from xgpc.app.cli import main
 
 pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
@@ -59,22 +57,20 @@ def model(tmp_path):
     return str(tmp_path / "model.npz")
 
 
-@pytest.fixture
-def run(capsys, monkeypatch):
-    """Run a command; its status, output and standard error. ``text`` is its standard input."""
-
-    def run(*arguments, text=None):
-        capsys.readouterr()
-        if text is not None:
-            monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=io.BytesIO(text)))
-        return main([str(argument) for argument in arguments]), *capsys.readouterr()
-
-    return run
-
-
 def probabilities(out):
     table = csv.read_csv(io.BytesIO(out.encode())).to_pandas()
     return table.filter(like="probability").to_numpy()
+
+
+def to_fit(data, model):
+    return ["fit", data, "--target", "y", "--model", model, *OPTIONS]
+
+
+def saved(frame, path):
+    """A model of the columns a and b, and its file."""
+    estimator = quietly(GPClassifier(**PARAMETERS, optimizer=None), frame[["a", "b"]], frame["y"])
+    estimator.save(path)
+    return estimator
 
 
 @pytest.mark.parametrize("kind", ["data.csv", "data.csv.gz", "data.parquet", "-"])
@@ -83,16 +79,15 @@ def test_a_table_is_fitted_and_predicted_as_the_estimator_does(kind, tmp_path, m
     X, y = frame.drop(columns=["name", "y"]), frame["y"]
     expected = quietly(GPClassifier(**PARAMETERS), X, y)
     path, text = (kind, frame.to_csv(index=False).encode()) if kind == "-" else (written(frame, tmp_path / kind), None)
-    status, out, _ = run("fit", path, "--target", "y", "--model", model, "--drop", "name", *OPTIONS, text=text)
-    assert status == 0
+    out, _ = run(*to_fit(path, model), "--drop", "name", text=text)
     assert "features                 5\n  categorical              'town'\n" in out
     fitted = GPClassifier.load(model)
     assert fitted.encoding_ == expected.encoding_
     assert fitted.feature_names_in_.tolist() == list(X)
-    status, out, err = run("predict", model, path, text=text)
-    assert (status, err) == (0, "")
+    out, err = run("predict", model, path, text=text)
+    assert err == ""
     np.testing.assert_array_equal(probabilities(out), expected.predict_proba(X))
-    _, out, _ = run("evaluate", model, path, "--target", "y", text=text)
+    out, _ = run("evaluate", model, path, "--target", "y", text=text)
     assert f"{np.mean(expected.predict(X) != y):.4f}" in out
 
 
@@ -100,34 +95,27 @@ def test_a_table_is_fitted_and_predicted_as_the_estimator_does(kind, tmp_path, m
 def test_columns_are_found_by_name_after_any_separator(separator, tmp_path, model, run):
     # Labels of text that look like numbers.
     frame = numbers(labels=("1", "02"))
-    estimator = quietly(GPClassifier(**PARAMETERS, optimizer=None), frame[["a", "b"]], frame["y"])
-    estimator.save(model)
+    estimator = saved(frame, model)
     other = frame.assign(**{"größe, mean": "row 1; 2"})[["größe, mean", "b", "a", "y"]]
     other.to_csv(tmp_path / "other.csv", sep=separator, index=False, encoding="utf-8-sig")
-    _, out, _ = run("predict", model, tmp_path / "other.csv")
+    out, _ = run("predict", model, tmp_path / "other.csv")
     np.testing.assert_array_equal(probabilities(out), estimator.predict_proba(frame[["a", "b"]]))
-    assert "  400\n" in run("evaluate", model, tmp_path / "other.csv", "--target", "y")[1]
+    assert "  400\n" in run("evaluate", model, tmp_path / "other.csv", "--target", "y").out
 
 
-def test_columns_are_dropped_and_named_by_options(tmp_path, model, run):
-    fit = ["fit", written(people(), tmp_path / "data.csv"), "--target", "y", "--model", model, *OPTIONS]
-    _, out, _ = run(*fit, "--drop", "name", "town", "--drop", "age", "--categorical", "code")
+def test_columns_are_dropped_and_named_by_options(tmp_path, model, run, fails):
+    fit = to_fit(written(people(), tmp_path / "data.csv"), model)
+    out, _ = run(*fit, "--drop", "name", "town", "--drop", "age", "--categorical", "code")
     assert "features                 3\n  categorical              'code'\n" in out
     fitted = GPClassifier.load(model)
     assert fitted.feature_names_in_.tolist() == ["member", "code", "pay"]
     assert fitted.encoding_.columns[1].levels == ("10", "20", "30")
-    for options, message in (
-        (["--drop", "nam"], "lacks the columns ['nam'] (did you mean 'name'?); it has ['name', 'town'"),
-        (["--categorical", "z"], "lacks the columns ['z']; it has"),
-        (["--categorical", "code", "town", "--drop", "town"], "--categorical names ['town'], which --drop"),
-        (["--drop", "name", "town", "member", "code", "age", "pay"], "rows and 0 columns"),
-    ):
-        status, _, err = run(*fit, *options)
-        assert status == 2
-        assert message in err
-    status, _, err = run("predict", model, written(people()[["code", "town"]], tmp_path / "few.csv"))
-    assert status == 2
-    assert "lacks the columns ['member', 'pay']; it has ['code', 'town']" in err
+    fails([*fit, "--drop", "nam"], "lacks the columns ['nam'] (did you mean 'name'?); it has ['name', 'town'")
+    fails([*fit, "--categorical", "z"], "lacks the columns ['z']; it has")
+    fails([*fit, "--categorical", "code", "town", "--drop", "town"], "--categorical names ['town'], which --drop")
+    fails([*fit, "--drop", "name", "town", "member", "code", "age", "pay"], "rows and 0 columns")
+    few = written(people()[["code", "town"]], tmp_path / "few.csv")
+    fails(["predict", model, few], "lacks the columns ['member', 'pay']; it has ['code', 'town']")
 
 
 @pytest.mark.parametrize("first", ["", "Unnamed: 0"])
@@ -135,76 +123,68 @@ def test_a_first_column_without_a_name_that_counts_the_rows_is_no_feature(first,
     frame, path = numbers(40), tmp_path / "data.csv"
     for index, features in ((range(40), ["a", "b"]), (range(1, 41), [first, "a", "b"])):
         frame.set_index(pd.Index(index, name=first)).to_csv(path)
-        status, _, err = run("fit", path, "--target", "y", "--model", model, *OPTIONS)
-        assert status == 0
+        _, err = run(*to_fit(path, model))
         assert (f"note: The column '{first}' is the index of a data frame" in err) == (len(features) == 2)
         assert GPClassifier.load(model).feature_names_in_.tolist() == features
-        assert run("predict", model, path)[0] == 0
+        run("predict", model, path)
 
 
-def test_columns_are_kept_beside_the_predictions(tmp_path, model, run):
+def test_columns_are_kept_beside_the_predictions(tmp_path, model, run, fails):
     frame = numbers()
     key = [f"{i:03d}" for i in range(len(frame))]
     data = written(frame.assign(key=key, when="2024-01-31"), tmp_path / "data.csv")
-    run("fit", data, "--target", "y", "--model", model, "--drop", "key", "when", *OPTIONS)
-    _, plain, _ = run("predict", model, data)
-    _, out, _ = run("predict", model, data, "--keep", "key", "when", "--keep", "a")
+    run(*to_fit(data, model), "--drop", "key", "when")
+    plain, _ = run("predict", model, data)
+    out, _ = run("predict", model, data, "--keep", "key", "when", "--keep", "a")
     rows, lines = list(reader(io.StringIO(out))), list(reader(io.StringIO(plain)))
     assert rows[0] == ["key", "when", "a", *lines[0]]
     assert [row[:2] for row in rows[1:]] == [[one, "2024-01-31"] for one in key]
     assert [float(row[2]) for row in rows[1:]] == frame["a"].tolist()
     assert [row[3:] for row in rows] == lines
-    status, _, err = run("predict", model, data, "--keep", "kei")
-    assert status == 2
-    assert "lacks the columns ['kei'] (did you mean 'key'?)" in err
+    fails(["predict", model, data, "--keep", "kei"], "lacks the columns ['kei'] (did you mean 'key'?)")
     clash = written(frame.assign(prediction=1), tmp_path / "clash.csv")
-    status, _, err = run("predict", model, clash, "--keep", "prediction", "--output", tmp_path / "out.csv")
-    assert status == 2
-    assert "'prediction' cannot be kept: the predictions have a column of this name" in err
+    fails(
+        ["predict", model, clash, "--keep", "prediction", "--output", tmp_path / "out.csv"],
+        "'prediction' cannot be kept: the predictions have a column of this name",
+    )
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_a_typing_error_in_a_number_is_named(tmp_path, model, run):
+def test_a_typing_error_in_a_number_is_named(tmp_path, model, run, fails):
     frame, path = people()[["town", "pay", "y"]], tmp_path / "data.csv"
     typed = frame.astype({"pay": object})
     typed.loc[7, "pay"] = "13o4"
-    for columns in (["town", "pay"], ["pay"]):
-        status, _, err = run("fit", written(frame[[*columns, "y"]], path), "--target", "y", "--model", model, *OPTIONS)
-        assert status == 0
-        assert "levels" not in err
-        data = written(typed[[*columns, "y"]], path)
+    for columns in (["town", "pay", "y"], ["pay", "y"]):
+        assert "levels" not in run(*to_fit(written(frame[columns], path), model)).err
+        data = written(typed[columns], path)
         for command in (["predict", model, data], ["evaluate", model, data, "--target", "y"]):
-            status, out, err = run(*command)
-            assert (status, out, err.count("\n")) == (2, "", 1)
-            for words in ("'13o4'", "row 7", "The first such row is line 9 of the file."):
-                assert words in err
-    fit = ["--target", "y", "--model", tmp_path / "other.npz", *OPTIONS]
+            fails(command, "'13o4'", "row 7", "The first such row is line 9 of the file.")
+    other = tmp_path / "other.npz"
+    doubt = "The column 'pay' has numbers in nearly all rows, but row 7 has the text '13o4'", "--categorical of the com"
     for name, place in (("data.csv", "line 9 of the file"), ("data.parquet", "row 7 of the data, counted from 0")):
-        status, _, err = run("fit", written(typed.astype({"pay": str}), tmp_path / name), *fit)
-        assert status == 2
-        assert "The column 'pay' has numbers in nearly all rows, but row 7 has the text '13o4'" in err
-        assert "--categorical of the command" in err
-        assert f"The first such row is {place}." in err
-    _, out, _ = run("fit", path, *fit, "--categorical", "pay")
-    assert "categorical              'town', 'pay'\n" in out
+        data = written(typed.astype({"pay": str}), tmp_path / name)
+        fails(to_fit(data, other), *doubt, f"The first such row is {place}.")
+    assert "categorical              'town', 'pay'\n" in run(*to_fit(path, other), "--categorical", "pay").out
 
 
-def test_lines_of_a_file_are_those_that_an_editor_counts(tmp_path, model, run):
-    """Empty lines, and lines within cells, count."""
-    rows = "1,'p\n\nq',u\n\n2,r,v\n".replace("'", '"') * 20
-    for last, message in (
+@pytest.mark.parametrize(
+    ("last", "message"),
+    [
         ("inf,s,u\n", "infinity, of 'a' in row 40; leave out such rows, or put in numbers. The first such row is line"),
         ("3,s\n", "CSV parse error: line"),
-    ):
-        (tmp_path / "data.csv").write_text(f"a,b,y\n{rows}{last}")
-        status, _, err = run("fit", tmp_path / "data.csv", "--target", "y", "--model", model, *OPTIONS)
-        assert status == 2
-        assert f"{message} {1 + rows.count(chr(10)) + 1}" in err
+    ],
+    ids=["value", "cells"],
+)
+def test_lines_of_a_file_are_those_that_an_editor_counts(last, message, tmp_path, model, fails):
+    """Empty lines, and lines within cells, count."""
+    rows = "1,'p\n\nq',u\n\n2,r,v\n".replace("'", '"') * 20
+    (tmp_path / "data.csv").write_text(f"a,b,y\n{rows}{last}")
+    fails(to_fit(tmp_path / "data.csv", model), f"{message} {1 + rows.count(chr(10)) + 1}")
 
 
 LISTS = pa.array([[0.5]] * 40)
 TIMES = pa.array([datetime(2024, 1, 31)] * 40)
-TO_FIT, TO_EVALUATE = ["fit", "DATA", "--target", "y", "--model", "NEW"], ["evaluate", "MODEL", "DATA", "--target", "y"]
+TO_FIT, TO_EVALUATE = to_fit("DATA", "NEW"), ["evaluate", "MODEL", "DATA", "--target", "y"]
 # The column of a Parquet file that is replaced, what replaces it, and a command with what its error says.
 BAD_COLUMNS = {
     "lists as a feature": ("a", LISTS, TO_FIT, "The column 'a' has values that are neither numbers nor text"),
@@ -219,18 +199,17 @@ BAD_COLUMNS = {
 
 
 @pytest.mark.parametrize("name", BAD_COLUMNS)
-def test_columns_that_do_not_serve_are_one_line(name, tmp_path, model, run):
+def test_columns_that_do_not_serve_are_one_line(name, tmp_path, model, fails):
     frame, path = numbers(40, labels=(0, 1)), str(tmp_path / "data.parquet")
-    quietly(GPClassifier(**PARAMETERS, optimizer=None), frame[["a", "b"]], frame["y"]).save(model)
+    saved(frame, model)
     column, cells, command, message = BAD_COLUMNS[name]
     table = pa.Table.from_pandas(frame, preserve_index=False)
     parquet.write_table(table.set_column(table.schema.names.index(column), column, cells), path)
     places = {"DATA": path, "MODEL": model, "NEW": tmp_path / "new.npz"}
-    status, out, err = run(*(places.get(one, one) for one in command))
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert message in err
+    fails([places.get(one, one) for one in command], message)
 
 
+# Content of a file, parts of the error, of which {} is the file, and its ending if it is not .csv.
 BAD_TABLES = {
     "empty": ("", ["'{}'", "The file is empty"]),
     "empty lines": ("\n\n", ["'{}'", "The file is empty"]),
@@ -250,36 +229,36 @@ BAD_TABLES = {
     "names of rows": ("a,b,y\n1,2,u\n2,3,v\n3,4,w\n", ["column 'y'", "3 different", "no classes"]),
     "measurements": ("a,y\n1,.5\n2,1\n3,2\n4,2\n", ["0.5", "measurement"]),
     "huge": ("a,b,y\n1,1e200,u\n2,3,v\n", ["1e+200", "scale"]),
+    "UTF-16": ("a,y\n1,u\n".encode("utf-16"), ["'{}'"]),
+    "cut": (gzip.compress(b"a,class\n" + b"1,no\n" * 999)[:-20], ["'{}'"], ".csv.gz"),
+    "not packed": ("a,y\n1,no\n", ["'{}'"], ".csv.gz"),
+    "not Parquet": ("a,y\n1,no\n", ["'{}'"], ".parquet"),
+    "empty Parquet": ("", ["'{}'"], ".parquet"),
 }
 
 
 @pytest.mark.parametrize("name", BAD_TABLES)
-def test_bad_tables_are_one_line_that_names_the_place(name, tmp_path, model, run):
-    content, fragments = BAD_TABLES[name]
-    (tmp_path / "data.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
-    status, out, err = run("fit", tmp_path / "data.csv", "--target", "y", "--model", model)
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert err[:-1].isprintable()
-    assert [text for text in fragments if text.format(tmp_path / "data.csv") not in err] == []
-    assert os.listdir(tmp_path) == ["data.csv"]
+def test_bad_tables_are_one_line_that_names_the_place(name, tmp_path, model, fails):
+    content, fragments, ending = (*BAD_TABLES[name], ".csv")[:3]
+    path = tmp_path / f"data{ending}"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    fails(["fit", path, "--target", "y", "--model", model], *(text.format(path) for text in fragments))
+    assert os.listdir(tmp_path) == [path.name]
 
 
-def test_a_file_without_rows_is_not_compared(tmp_path, model, run):
+def test_a_file_without_rows_is_not_compared(tmp_path, model, fails):
     frame = numbers(40)
-    quietly(GPClassifier(**PARAMETERS, optimizer=None), frame[["a", "b"]], frame["y"]).save(model)
-    status, out, err = run("evaluate", model, written(frame[:0], tmp_path / "none.csv"), "--target", "y")
-    assert (status, out) == (2, "")
-    assert "none.csv' has no rows" in err
+    saved(frame, model)
+    fails(["evaluate", model, written(frame[:0], tmp_path / "none.csv"), "--target", "y"], "none.csv' has no rows")
 
 
-def test_cells_that_do_not_follow_the_types_of_the_first_rows_are_one_line(tmp_path, model, run, tuned):
+def test_cells_that_do_not_follow_the_types_of_the_first_rows_are_one_line(tmp_path, model, run, fails, tuned):
     tuned(csv_bytes=400)
-    rows = "1,2,u\n2,3,v\n" * 100
-    for last, status, message in (("1.5,2,u\n", 0, ""), ("1,two,u\n", 2, "invalid value 'two'")):
-        (tmp_path / "data.csv").write_text(f"a,b,y\n{rows}{last}")
-        found, _, err = run("fit", tmp_path / "data.csv", "--target", "y", "--model", model, *OPTIONS)
-        assert found == status
-        assert message in err
+    path, rows = tmp_path / "data.csv", "a,b,y\n" + "1,2,u\n2,3,v\n" * 100
+    path.write_text(f"{rows}1.5,2,u\n")
+    run(*to_fit(path, model))
+    path.write_text(f"{rows}1,two,u\n")
+    fails(to_fit(path, model), "invalid value 'two'")
 
 
 @pytest.fixture
@@ -291,79 +270,50 @@ def small_memory(tuned):
 @pytest.mark.parametrize("name", ["data.csv", "data.csv.gz", "data.parquet"])
 def test_more_rows_than_memory_takes_are_read_in_batches(name, labels, tmp_path, model, run, small_memory, tuned):
     frame, path = numbers(labels=labels), tmp_path / name
-    options = ["--optimizer", "none", "--neighbors", "0", *OPTIONS]
-    fit = ["fit", written(frame, path), "--target", "y", "--model", model, *options]
-    assert run(*fit)[0] == 0
+    fit = [*to_fit(written(frame, path), model), "--optimizer", "none", "--neighbors", "0"]
+    run(*fit)
     found = GPClassifier.load(model)
     # The fit itself keeps so few rows: it is the same.
     expected = quietly(GPClassifier(**PARAMETERS, optimizer=None, n_neighbors=0), frame[["a", "b"]], frame["y"])
     assert found.elbo_ == expected.elbo_
     assert found.classes_.tolist() == list(labels)
-    _, out, _ = run("predict", model, path)
+    out, _ = run("predict", model, path)
     np.testing.assert_array_equal(probabilities(out), expected.predict_proba(frame[["a", "b"]]))
-    assert "  400\n" in run("evaluate", model, path, "--target", "y")[1]
+    assert "  400\n" in run("evaluate", model, path, "--target", "y").out
     tuned(kept_rows=150)
-    assert run(*fit)[0] == 0
+    run(*fit)
     assert any("learned from 150 of 400 rows" in text for text in GPClassifier.load(model).history_["decision"])
     assert sorted(os.listdir(tmp_path)) == sorted([name, os.path.basename(model)])
 
 
-@pytest.mark.parametrize("name", ["data.csv"])
-def test_more_rows_than_memory_takes_must_be_numbers(name, tmp_path, model, run, small_memory):
-    fit = ["fit", written(people(), tmp_path / name), "--target", "y", "--model", model, *OPTIONS]
-    for options, message in (
-        ([], "Column 'name' has levels"),
-        (["--drop", "name", "town"], "in 'age'. Put in numbers"),
-        (["--drop", "name", "town", "age", "--categorical", "code"], "categorical_features=['code'] is only for fit"),
-    ):
-        status, _, err = run(*fit, *options)
-        assert status == 2
-        assert message in err
-    assert run(*fit, "--drop", "name", "town", "age")[0] == 0
+def test_more_rows_than_memory_takes_must_be_numbers(tmp_path, model, run, fails, small_memory):
+    fit = to_fit(written(people(), tmp_path / "data.csv"), model)
+    fails(fit, "Column 'name' has levels")
+    fails([*fit, "--drop", "name", "town"], "in 'age'. Put in numbers")
+    numbers = [*fit, "--drop", "name", "town", "age"]
+    fails([*numbers, "--categorical", "code"], "categorical_features=['code'] is only for fit")
+    run(*numbers)
 
 
-BROKEN = {
-    "cut.csv.gz": gzip.compress(b"a,class\n" + b"1,no\n" * 999)[:-20],
-    "other.csv.gz": b"a,y\n1,no\n",
-    "other.parquet": b"a,y\n1,no\n",
-    "empty.parquet": b"",
-    "Latin 1.csv": "a,y\n1,größe\n2,v\n".encode("latin-1"),
-    "UTF-16.csv": "a,y\n1,u\n".encode("utf-16"),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken_files(name, tmp_path, model, run):
-    (tmp_path / name).write_bytes(BROKEN[name])
-    status, _, err = run("fit", tmp_path / name, "--target", "y", "--model", model)
-    assert (status, err.count("\n")) == (2, 1)
-    assert name in err
-    assert os.listdir(tmp_path) == [name]
-
-
-def test_predictions_are_written_as_the_name_says(tmp_path, model, run):
-    names = ["plain.csv", "packed.csv.gz", "PACKED.GZ", "columns.parquet", "plain"]
-    path = written(numbers(), tmp_path / "data.csv")
-    run("fit", path, "--target", "y", "--model", model, *OPTIONS)
-    (tmp_path / names[0]).write_text("old")
-    (tmp_path / names[0]).chmod(0o640)
-    for name in names:
-        assert run("predict", model, path, "--output", tmp_path / name) == (0, "", "")
-    text = (tmp_path / names[0]).read_text()
-    assert text == run("predict", model, path)[1]
-    assert (tmp_path / names[0]).stat().st_mode & 0o777 == 0o640
-    packed = [(tmp_path / name).read_bytes() for name in names[1:3]]
-    assert packed[0] == packed[1]
-    assert gzip.decompress(packed[0]).decode() == text
-    assert (tmp_path / names[4]).read_text() == text
-    pd.testing.assert_frame_equal(
-        pd.read_parquet(tmp_path / names[3]), pd.read_csv(io.StringIO(text)), check_exact=True
+def test_predictions_are_written_as_the_name_says(tmp_path, model, run, fails):
+    plain, packed, capital, columns, nameless = (
+        tmp_path / name for name in ("plain.csv", "packed.csv.gz", "PACKED.GZ", "columns.parquet", "plain")
     )
+    path = written(numbers(), tmp_path / "data.csv")
+    run(*to_fit(path, model))
+    plain.write_text("old")
+    plain.chmod(0o640)
+    for output in (plain, packed, capital, columns, nameless):
+        assert run("predict", model, path, "--output", output) == ("", "")
+    text = plain.read_text()
+    assert text == run("predict", model, path).out == nameless.read_text()
+    assert plain.stat().st_mode & 0o777 == 0o640
+    assert packed.read_bytes() == capital.read_bytes()
+    assert gzip.decompress(packed.read_bytes()).decode() == text
+    pd.testing.assert_frame_equal(pd.read_parquet(columns), pd.read_csv(io.StringIO(text)), check_exact=True)
     before = sorted(os.listdir(tmp_path))
     for name in ("x.xlsx", "x.txt", "x.xlsx.gz", "x.parquet.gz", "x.npz"):
-        status, _, err = run("predict", model, path, "--output", tmp_path / name)
-        assert status == 2
-        assert f"{name}' must end in .csv" in err
+        fails(["predict", model, path, "--output", tmp_path / name], f"{name}' must end in .csv")
     assert sorted(os.listdir(tmp_path)) == before
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.model_selection import TimeSeriesSplit
+from support.batches import OPTIONS, N, assert_same_fit, problem
 from support.fits import without_warnings
 
 from xgpc import GPClassifier
@@ -30,48 +30,38 @@ from xgpc.dask import DaskGPClassifier, DaskPartitions
 # What distributed measures of garbage collection can fail in its own callback, which is nobody's error.
 pytestmark = pytest.mark.filterwarnings("ignore:.*GCDiagnosis:pytest.PytestUnraisableExceptionWarning")
 
-KERNEL = ConstantKernel(2.0) * RBF([1.0, 1.5])
-N = 6000
 # Uneven, one of a row, one without any, one of more than two blocks.
 CUTS = (0, 1700, 1701, 1701, 5000, N)
 # Readings at which a worker dies; a fit that takes longer than this hangs.
 ALWAYS, SECONDS = None, 120
 
 
-def problem(n=N, n_classes=2, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 2))
-    score = X[:, 0] + np.sin(2.0 * X[:, 1]) + 0.5 * rng.normal(size=n)
-    y = np.digitize(score, np.linspace(-1.0, 1.0, n_classes + 1)[1:-1])
-    weight = rng.uniform(0.5, 2.0, n)
-    weight[::7] = 0.0
-    return X, y, weight
-
-
-def options(**given):
-    return {"kernel": KERNEL, "inducing_points": problem()[0][:20], "n_inducing": 20, "random_state": 0, **given}
+def fitted(*rows, estimator=DaskGPClassifier, **options):
+    return without_warnings(estimator(**OPTIONS | options).fit, *rows)
 
 
 def parts(values, cuts=CUTS):
     return [values[start:stop] for start, stop in itertools.pairwise(cuts)]
 
 
-def of_unknown_sizes(values, cuts=CUTS):
-    """A dask array whose partitions' sizes are not known before they are computed."""
-    pieces = [delayed(piece) for piece in parts(values, cuts)]
-    shape = (np.nan, *values.shape[1:])
-    return array.concatenate([array.from_delayed(one, shape, values.dtype) for one in pieces], axis=0)
+def joined(pieces, shape, dtype):
+    """A dask array of partitions whose sizes are not known before they are computed."""
+    return array.concatenate([array.from_delayed(delayed(piece), shape, dtype) for piece in pieces])
 
 
-def of_known_sizes(values, cuts=CUTS):
-    chunks = tuple(np.diff(cuts).tolist())
+def of_unknown_sizes(values, cuts=CUTS, replaced=()):
+    """Some partitions may be replaced, by their numbers."""
+    pieces = [dict(replaced).get(number, part) for number, part in enumerate(parts(values, cuts))]
+    return joined(pieces, (np.nan, *values.shape[1:]), values.dtype)
+
+
+def of_known_sizes(values, cuts=None):
+    chunks = tuple(np.diff(cuts or (0, len(values))).tolist())
     return array.from_array(values, chunks=(chunks, *((1,) * n for n in values.shape[1:])))
 
 
-def assert_same_bits(one, other, X):
-    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
-    assert one.elbo_ == other.elbo_
-    assert one.kernel_ == other.kernel_
+def of_frames(table, cuts=CUTS):
+    return dataframe.from_delayed([delayed(part) for part in parts(table, cuts)], meta=table[:0])
 
 
 def local_cluster(n_workers, **given):
@@ -90,43 +80,38 @@ def client(connected):
         yield connected
 
 
-@pytest.mark.parametrize("kind", ["weights", "neighbours", "learned"])
+LEARNED = {"optimizer": "profile", "max_iter": 5, "kernel": None}
+FEW = {"weights": {}, "neighbours": {"n_neighbors": 3}, "learned": LEARNED}
+MANY = {
+    "learned": LEARNED,
+    "weights": {"class_weight": "balanced"},
+    "several classes": {},
+    "float32": {},
+    "corrected": {"bound": "polya-gamma"},
+    "label noise": {"bound": "additive-noise"},
+    "far values": {},
+    "neighbours": {"n_neighbors": 3, "max_rows_in_model": 1000, "held_out_split": TimeSeriesSplit()},
+}
+
+
+@pytest.mark.parametrize("kind", FEW)
 def test_few_rows_make_the_fit_of_arrays(client, kind):
-    X, y, weight = problem(2500)
-    given, chosen = (X, y, weight)[: 3 if kind == "weights" else 2], options(optimizer=None, n_neighbors=0)
-    if kind == "neighbours":
-        chosen["n_neighbors"] = 3
-    elif kind == "learned":
-        chosen.update(optimizer="profile", max_iter=5, kernel=None)
-    expected = without_warnings(GPClassifier(**chosen).fit, *given)
-    model = DaskGPClassifier(**chosen)
-    without_warnings(model.fit, *(of_known_sizes(one, (0, 900, 900, 2500)) for one in given))
-    assert_same_bits(model, expected, X)
+    rows = problem(2500)[: 3 if kind == "weights" else 2]
+    options = {"n_neighbors": 0} | FEW[kind]
+    model = fitted(*(of_known_sizes(part, (0, 900, 900, 2500)) for part in rows), **options)
+    assert_same_fit(model, fitted(*rows, estimator=GPClassifier, **options), rows[0])
 
 
-@pytest.mark.parametrize(
-    "kind", ["learned", "weights", "several classes", "float32", "corrected", "label noise", "far values", "neighbours"]
-)
+@pytest.mark.parametrize("kind", MANY)
 def test_many_rows_make_the_fit_of_batches(client, small_subset, kind):
     X, y, weight = problem(n_classes=3 if kind == "several classes" else 2)
-    chosen = options(optimizer=None)
-    if kind == "learned":
-        chosen.update(optimizer="profile", max_iter=5, kernel=None)
-    elif kind == "weights":
-        chosen["class_weight"] = "balanced"
-    elif kind == "float32":
+    if kind == "float32":
         X = X.astype(np.float32)
-    elif kind == "corrected":
-        chosen["bound"] = "polya-gamma"
-    elif kind == "label noise":
-        chosen["bound"] = "additive-noise"
     elif kind == "far values":
         X[::50, 1] = -9999.0
-    elif kind == "neighbours":
-        chosen.update(n_neighbors=3, max_rows_in_model=1000, held_out_split=TimeSeriesSplit())
     rows = (X, y, weight)[: 3 if kind == "weights" else 2]
-    expected = without_warnings(GPClassifier(**chosen).fit_batches, [rows])
-    model = without_warnings(DaskGPClassifier(**chosen).fit, *map(of_unknown_sizes, rows))
+    expected = without_warnings(GPClassifier(**OPTIONS | MANY[kind]).fit_batches, [rows])
+    model = fitted(*map(of_unknown_sizes, rows), **MANY[kind])
     # The same rows are drawn: what is learned from them is the same.
     assert model.kernel_ == expected.kernel_
     np.testing.assert_array_equal(model.inducing_points_, expected.inducing_points_)
@@ -141,18 +126,14 @@ def test_many_rows_make_the_fit_of_batches(client, small_subset, kind):
 def test_frames(client, small_subset):
     X, y, weight = problem()
     table = pd.DataFrame(X, columns=["east", "north"]).assign(label=np.array(["no", "yes"])[y], weight=weight)
-    expected = without_warnings(
-        GPClassifier(**options(optimizer=None)).fit_batches,
-        [(table[["east", "north"]], table["label"], table["weight"])],
-    )
-    rows = dataframe.from_delayed([delayed(part) for part in parts(table)], meta=table[:0])
-    X_rows = rows[["east", "north"]]
-    model = without_warnings(DaskGPClassifier(**options(optimizer=None)).fit, X_rows, rows["label"], rows["weight"])
+    X, rows = table[["east", "north"]], of_frames(table)
+    expected = without_warnings(GPClassifier(**OPTIONS).fit_batches, [(X, table["label"], table["weight"])])
+    model = fitted(rows[["east", "north"]], rows["label"], rows["weight"])
     assert model.feature_names_in_.tolist() == ["east", "north"]
     assert model.classes_.tolist() == ["no", "yes"]
-    local = expected.predict_proba(table[["east", "north"]])
-    np.testing.assert_allclose(model.predict_proba(X_rows).compute(), local, rtol=0.0, atol=1e-10)
-    assert model.predict(X_rows).compute().tolist() == expected.predict(table[["east", "north"]]).tolist()
+    found = model.predict_proba(rows[["east", "north"]]).compute()
+    np.testing.assert_allclose(found, expected.predict_proba(X), rtol=0.0, atol=1e-10)
+    assert model.predict(rows[["east", "north"]]).compute().tolist() == expected.predict(X).tolist()
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(rows[["north", "east"]])
 
@@ -160,17 +141,16 @@ def test_frames(client, small_subset):
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_predictions_are_lazy_and_those_of_the_local_model(client, n_classes):
     X, y, _ = problem(900, n_classes)
-    model = without_warnings(
-        DaskGPClassifier(**options(optimizer=None)).fit, of_known_sizes(X, (0, 900)), of_known_sizes(y, (0, 900))
-    )
+    model = fitted(of_known_sizes(X), of_known_sizes(y))
     local = model.to_local()
     assert type(local) is GPClassifier
-    rows = of_known_sizes(X, (0, 300, 300, 301, 900))
+    cuts = (0, 300, 300, 301, 900)
+    rows = of_known_sizes(X, cuts)
     for method in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
         expected = getattr(local, method)(X)
         at_once = getattr(model, method)(X)
         np.testing.assert_array_equal(at_once, expected)
-        for given in (rows, of_unknown_sizes(X, (0, 300, 300, 301, 900))):
+        for given in (rows, of_unknown_sizes(X, cuts)):
             lazy = getattr(model, method)(given)
             assert isinstance(lazy, array.Array)
             assert (lazy.dtype, lazy.ndim) == (expected.dtype, expected.ndim)
@@ -183,25 +163,23 @@ def test_predictions_are_lazy_and_those_of_the_local_model(client, n_classes):
         model.predict_latent(rows)
 
 
-@pytest.mark.parametrize("given", ["known", "unknown", "frames"])
+LAZY = {
+    "known": of_known_sizes,
+    "unknown": of_unknown_sizes,
+    "frames": lambda part, cuts: of_frames((pd.DataFrame if part.ndim == 2 else pd.Series)(part), cuts),
+}
+
+
+@pytest.mark.parametrize("kind", LAZY)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_score_is_that_of_the_local_model(client, given, weighted):
+def test_the_score_is_that_of_the_local_model(client, kind, weighted):
     X, y, weight = problem(900, 3)
-    cuts, labels = (0, 300, 300, 301, 900), np.array(["a", "b", "c"])[y]
-    model = without_warnings(
-        DaskGPClassifier(**options(optimizer=None)).fit, of_known_sizes(X, (0, 900)), of_known_sizes(labels, (0, 900))
-    )
+    labels = np.array(["a", "b", "c"])[y]
+    model = fitted(of_known_sizes(X), of_known_sizes(labels))
     rows = (X, labels, weight)[: 3 if weighted else 2]
     expected = model.to_local().score(*rows)
     assert model.score(*rows) == expected
-    if given == "frames":
-        tables = pd.DataFrame(X), pd.Series(labels), pd.Series(weight)
-        lazy = [
-            dataframe.from_delayed([delayed(part) for part in parts(one, cuts)], meta=one[:0])
-            for one in tables[: len(rows)]
-        ]
-    else:
-        lazy = [(of_known_sizes if given == "known" else of_unknown_sizes)(one, cuts) for one in rows]
+    lazy = [LAZY[kind](part, (0, 300, 300, 301, 900)) for part in rows]
     assert model.score(*lazy) == pytest.approx(expected, rel=1e-12)
     if weighted:
         lazy[2] = 0.0 * lazy[2]
@@ -209,67 +187,44 @@ def test_the_score_is_that_of_the_local_model(client, given, weighted):
             model.score(*lazy)
 
 
-def bad(kind, folder):
-    """X, y and what the error says, of rows in five partitions."""
+def bad_rows(folder=None):
+    """X and y by what is wrong, what the error says of them, and the number of the partition that it names."""
     X, y, _ = problem()
-    if kind == "a feature that is no number":
-        X[1702, 1] = np.nan
-        return of_unknown_sizes(X), of_unknown_sizes(y), "1 in feature 1", 3
-    if kind == "a label that is none":
-        y = np.where(np.arange(N) == 5100, np.nan, y)
-        return of_unknown_sizes(X), of_unknown_sizes(y), "missing label", 4
-    if kind == "columns that others have not":
-        pieces = [delayed(part) for part in parts(X)]
-        pieces[4] = delayed(X[5000:, :1])
-        rows = array.concatenate([array.from_delayed(one, (np.nan, 2), X.dtype) for one in pieces])
-        return rows, of_unknown_sizes(y), "has 1 features, .*; the first batch has 2 features", 4
-    if kind == "labels of another kind":
-        pieces = [delayed(part) for part in parts(y)]
-        pieces[3] = delayed(y[1701:5000].astype(str))
-        labels = array.concatenate([array.from_delayed(one, (np.nan,), y.dtype) for one in pieces])
-        return of_unknown_sizes(X), labels, "labels that are text", 3
-    if kind == "labels that are too few":
-        return (
-            of_unknown_sizes(X),
-            of_unknown_sizes(y, (0, 1700, 1701, 1701, 4990, N)),
-            "inconsistent numbers of samples",
-            3,
-        )
-    if kind == "other rows each time":
+    lazy_X, lazy_y = of_unknown_sizes(X), of_unknown_sizes(y)
+    known_X, known_y = of_known_sizes(X, CUTS), of_known_sizes(y, CUTS)
+    gap, missing, both = X.copy(), y.astype(float), np.column_stack([X, y])
+    gap[1702, 1] = missing[5100] = np.nan
+    narrow, words = of_unknown_sizes(X, replaced={4: X[5000:, :1]}), y[1701:5000].astype(str)
 
-        def fewer(rows):
-            number = len(os.listdir(folder))
-            tempfile.mkstemp(dir=folder)
-            # For X and for y in each pass.
-            return rows[: len(rows) - number // 2]
+    def fewer(rows):
+        number = len(os.listdir(folder))
+        tempfile.mkstemp(dir=folder)
+        # For X and for y in each pass.
+        return rows[: len(rows) - number // 2]
 
-        pieces = [delayed(part) for part in parts(np.column_stack([X, y]))]
-        pieces[3] = delayed(fewer)(pieces[3])
-        both = array.concatenate([array.from_delayed(one, (np.nan, 3), float) for one in pieces])
-        return both[:, :2], both[:, 2], "the same rows each time", 3
-    both = of_known_sizes(X), of_known_sizes(y)
+    shrinking = of_unknown_sizes(both, replaced={3: delayed(fewer)(both[1701:5000])})
+    too_few = of_unknown_sizes(y, (0, 1700, 1701, 1701, 4990, N))
     return {
+        "a feature that is no number": (of_unknown_sizes(gap), lazy_y, "1 in feature 1", 3),
+        "a label that is none": (lazy_X, of_unknown_sizes(missing), "missing label", 4),
+        "columns that others have not": (narrow, lazy_y, "has 1 features, .*; the first batch has 2 features", 4),
+        "labels of another kind": (lazy_X, of_unknown_sizes(y, replaced={3: words}), "labels that are text", 3),
+        "labels that are too few": (lazy_X, too_few, "inconsistent numbers of samples", 3),
+        "other rows each time": (shrinking[:, :2], shrinking[:, 2], "the same rows each time", 3),
         "arrays in memory": (X, y, "must be an array, data frame or series of dask; got a ndarray", None),
-        "labels in memory": (both[0], y, "y must be an array, data frame or series of dask", None),
-        "other partitions": (both[0], of_unknown_sizes(y, (0, 10, N)), "5 partitions of rows, y has 2", None),
-        "other numbers of rows": (both[0], both[1][:-1], "6000 rows, y has 5999", None),
-        "one class": (both[0], array.zeros(N, dtype=int, chunks=both[1].chunks), "two classes", None),
-        "no rows": (both[0][:0], both[1][:0], "no rows", None),
-        "one dimension": (both[1], both[1], "two dimensions", None),
-    }[kind]
+        "labels in memory": (known_X, y, "y must be an array, data frame or series of dask", None),
+        "other partitions": (known_X, of_unknown_sizes(y, (0, 10, N)), "5 partitions of rows, y has 2", None),
+        "other numbers of rows": (known_X, known_y[:-1], "6000 rows, y has 5999", None),
+        "one class": (known_X, 0 * known_y, "two classes", None),
+        "no rows": (known_X[:0], known_y[:0], "no rows", None),
+        "one dimension": (known_y, known_y, "two dimensions", None),
+    }
 
 
-KINDS = (
-    "a feature that is no number", "a label that is none", "columns that others have not", "labels of another kind",
-    "labels that are too few", "other rows each time", "arrays in memory", "labels in memory", "other partitions",
-    "other numbers of rows", "one class", "no rows", "one dimension",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", bad_rows())
 def test_bad_rows_are_errors_that_name_the_partition(client, small_subset, kind, tmp_path):
-    X, y, message, number = bad(kind, tmp_path)
-    model = DaskGPClassifier(**options(optimizer=None))
+    X, y, message, number = bad_rows(tmp_path)[kind]
+    model = DaskGPClassifier(**OPTIONS)
     before = dict(vars(model))
     with pytest.raises(ValueError, match=message) as caught:
         model.fit(X, y)
@@ -279,7 +234,7 @@ def test_bad_rows_are_errors_that_name_the_partition(client, small_subset, kind,
 
 
 def test_parameters_copies_and_files(client, tmp_path):
-    model = DaskGPClassifier(**options(client=client, optimizer=None))
+    model = DaskGPClassifier(**OPTIONS, client=client)
     assert model.get_params().keys() == GPClassifier().get_params().keys() | {"client"} | {
         name for name in model.get_params() if name.startswith("kernel__")
     }
@@ -287,7 +242,7 @@ def test_parameters_copies_and_files(client, tmp_path):
         DaskGPClassifier(n_inducting=3)
     copy = clone(model).set_params(tol=1e-3)
     assert copy.client is client
-    assert (copy.kernel, copy.tol, model.tol) == (KERNEL, 1e-3, 1e-4)
+    assert (copy.kernel, copy.tol, model.tol) == (OPTIONS["kernel"], 1e-3, 1e-4)
     assert copy.kernel is not model.kernel
     X, y, _ = problem(400)
     model.fit(of_known_sizes(X, (0, 150, 400)), of_known_sizes(y, (0, 150, 400)))
@@ -298,9 +253,8 @@ def test_parameters_copies_and_files(client, tmp_path):
     for other in (again, *(kind.load(tmp_path / "model.npz") for kind in (GPClassifier, DaskGPClassifier))):
         np.testing.assert_array_equal(other.predict_proba(X), expected)
     assert not hasattr(model.to_local(), "client")
-    warm = without_warnings(
-        model.set_params(warm_start=True, max_iter=1).fit, of_known_sizes(X, (0, 400)), of_known_sizes(y, (0, 400))
-    )
+    model.set_params(warm_start=True, max_iter=1)
+    warm = without_warnings(model.fit, of_known_sizes(X), of_known_sizes(y))
     assert warm.n_iter_ == 1
 
 
@@ -323,7 +277,7 @@ def mortal(folder, X):
 
     def rows(name, deaths):
         pieces = [delayed(read)(part, f"{name}{i}-", deaths if i == 3 else ()) for i, part in enumerate(parts(X))]
-        return array.concatenate([array.from_delayed(one, (np.nan, 2), X.dtype) for one in pieces])
+        return of_unknown_sizes(X, replaced=enumerate(pieces))
 
     return rows
 
@@ -333,7 +287,7 @@ def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_end
     client, small_subset, tmp_path, monkeypatch
 ):
     X, y, _ = problem()
-    calm = without_warnings(DaskGPClassifier(**options(optimizer=None)).fit, of_unknown_sizes(X), of_unknown_sizes(y))
+    calm = fitted(of_unknown_sizes(X), of_unknown_sizes(y))
     rows, run = mortal(str(tmp_path), X), DaskPartitions.run
     settings = {
         # A local cluster looks so long after a death whether the worker is back, and gives it up if it has died again.
@@ -353,22 +307,22 @@ def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_end
             cluster.sync(all_are_up, cluster)
             return run(*given)
 
-        def fitted(*given):
+        def fitted_in_time(*given):
             # Not in this thread: a fit that hangs is an error after a while.
             return thread.submit(without_warnings, model.fit, *given).result(timeout=SECONDS)
 
         monkeypatch.setattr(DaskPartitions, "run", run_where_all_are_up)
-        model = DaskGPClassifier(**options(optimizer=None, client=client))
+        model = DaskGPClassifier(**OPTIONS, client=client)
         # As the rows are counted, as they are drawn from, and in three passes; each is read again by another worker.
-        fitted(rows("stormy", (0, 2, 4, 6, 8)), of_unknown_sizes(y))
+        fitted_in_time(rows("stormy", (0, 2, 4, 6, 8)), of_unknown_sizes(y))
         assert {f"stormy3--{number}" for number in range(10)} <= set(os.listdir(tmp_path))
-        assert_same_bits(model, calm, X)
+        assert_same_fit(model, calm, X)
 
         before = dict(vars(model))
         # Of one task; the default is 3, of which dask itself has tests.
         cluster.scheduler.allowed_failures = 1
         with pytest.raises(KilledWorker) as caught:
-            fitted(rows("deadly", ALWAYS), of_unknown_sizes(y))
+            fitted_in_time(rows("deadly", ALWAYS), of_unknown_sizes(y))
         assert "more memory" in "".join(caught.value.__notes__)
         assert vars(model) == before
 
@@ -376,17 +330,17 @@ def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_end
 def test_looks_that_end_with_a_task_and_errors_leave_nothing(client, small_subset, tuned):
     """A result may come as a fit looks for workers; after an error whose traceback is kept, no worker has a result."""
     X, y, _ = problem()
-    rows = of_known_sizes(X), of_known_sizes(y)
-    expected = without_warnings(DaskGPClassifier(**options(optimizer=None)).fit, *rows)
+    rows = of_known_sizes(X, CUTS), of_known_sizes(y, CUTS)
+    expected = fitted(*rows)
     tuned(seconds_between_looks=0.002)
-    assert_same_bits(without_warnings(DaskGPClassifier(**options(optimizer=None)).fit, *rows), expected, X)
+    assert_same_fit(fitted(*rows), expected, X)
 
     def fail(progress):
         if progress.stage == "reading":
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError) as caught:
-        DaskGPClassifier(**options(callback=fail)).fit(*rows)
+        DaskGPClassifier(**OPTIONS, callback=fail).fit(*rows)
     deadline = time.monotonic() + 10.0
     while left := client.run_on_scheduler(
         lambda dask_scheduler: [key for key in dask_scheduler.tasks if "xgpc" in key]
@@ -409,7 +363,7 @@ def test_a_cluster_that_has_lost_all_workers_is_an_error(small_subset, tuned):
     labels = array.from_delayed(delayed(left)(y), (np.nan,), y.dtype)
     # The thread is left last: without its cluster a fit ends.
     with ThreadPoolExecutor(1) as thread, local_cluster(1, processes=False) as cluster, Client(cluster) as client:
-        model = DaskGPClassifier(**options(optimizer=None, client=client))
+        model = DaskGPClassifier(**OPTIONS, client=client)
         waits = pytest.warns(UserWarning, match=r"has no workers: the fit waits for some, 0\.2 seconds at most")
         with pytest.raises(RuntimeError, match=r"no others have come.*more memory"), waits:
             thread.submit(model.fit, of_unknown_sizes(X, (0, N)), labels).result(timeout=SECONDS)
@@ -417,11 +371,9 @@ def test_a_cluster_that_has_lost_all_workers_is_an_error(small_subset, tuned):
 
 
 def test_frames_that_are_divided_at_other_rows(client):
-    table = pd.DataFrame(problem(300)[0])
-    X, y = (dataframe.from_pandas(table, npartitions=n) for n in (2, 2))
-    y = y[0].repartition(divisions=[0, 10, 299])
+    X = dataframe.from_pandas(pd.DataFrame(problem(300)[0]), npartitions=2)
     with pytest.raises(ValueError, match="divided at different rows"):
-        DaskGPClassifier().fit(X, y)
+        DaskGPClassifier().fit(X, X[0].repartition(divisions=[0, 10, 299]))
 
 
 def test_without_a_cluster():
@@ -434,9 +386,8 @@ def test_without_a_cluster():
 
 def test_a_client_that_is_not_the_current_one(connected, small_subset):
     X, y, _ = problem()
-    rows = of_known_sizes(X), of_known_sizes(y)
-    model = without_warnings(DaskGPClassifier(**options(client=connected, optimizer=None)).fit, *rows)
-    expected = without_warnings(GPClassifier(**options(optimizer=None)).fit_batches, [(X, y)])
+    model = fitted(of_known_sizes(X, CUTS), of_known_sizes(y, CUTS), client=connected)
+    expected = without_warnings(GPClassifier(**OPTIONS).fit_batches, [(X, y)])
     np.testing.assert_allclose(model.to_local().predict_log_proba(X), expected.predict_log_proba(X), atol=1e-10)
 
 
@@ -445,4 +396,4 @@ def test_a_closed_client_is_refused(connected):
     client = Client(connected.scheduler.address, set_as_default=False)
     client.close()
     with pytest.raises(ValueError, match=r"The client is closed: give one that is connected"):
-        DaskGPClassifier(**options(client=client)).fit(of_known_sizes(X), of_known_sizes(y))
+        fitted(of_known_sizes(X), of_known_sizes(y), client=client)

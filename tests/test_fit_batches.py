@@ -6,23 +6,16 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.gaussian_process.kernels import RBF
+from support.batches import OPTIONS, N, assert_same_fit, problem
 from support.fits import peak_bytes, without_warnings
 from support.frames import named
 from support.threads import threads_at_work
 
 from xgpc import GPClassifier
 
-KERNEL = ConstantKernel(2.0) * RBF([1.0, 1.5])
-SIZE, N = 1500, 6000
-
-
-def problem(n=N, n_classes=2, seed=0, names=None):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 2))
-    score = X[:, 0] + np.sin(2.0 * X[:, 1]) + 0.5 * rng.normal(size=n)
-    y = np.digitize(score, np.linspace(-1.0, 1.0, n_classes + 1)[1:-1])
-    return X, y if names is None else np.array(names)[y], rng.uniform(0.5, 2.0, n)
+SIZE = 1500
+model = partial(GPClassifier, **OPTIONS)
 
 
 def cut(arrays, size):
@@ -30,42 +23,25 @@ def cut(arrays, size):
     return lambda: (tuple(array[i : i + size] for array in arrays) for i in range(0, len(arrays[0]), size))
 
 
-model = partial(GPClassifier, kernel=KERNEL, inducing_points=problem()[0][:20], n_inducing=20, random_state=0)
+FEW = {
+    "float32": {"n_neighbors": 0},
+    "weights": {"n_neighbors": 0, "class_weight": "balanced"},
+    "names": {"n_neighbors": 0},
+    "neighbours": {"n_neighbors": 3},
+    "mini-batches": {"n_neighbors": 0, "batch_size": 200},
+    "learned": {"n_neighbors": 0, "kernel": None, "max_iter": 3, "inducing_points": "kmeans", "optimizer": "profile"},
+}
 
 
-def assert_same_fit(one, other, X):
-    """Bit for bit, history and all but times."""
-    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
-    assert one.elbo_ == other.elbo_
-    assert one.kernel_ == other.kernel_
-    np.testing.assert_array_equal(one.inducing_points_, other.inducing_points_)
-    np.testing.assert_array_equal(one.classes_, other.classes_)
-    assert one.classes_.dtype == other.classes_.dtype
-    assert one.history_.keys() == other.history_.keys()
-    for name in one.history_.keys() - {"seconds"}:
-        np.testing.assert_array_equal(one.history_[name], other.history_[name])
-
-
-@pytest.mark.parametrize("kind", ["float32", "weights", "names", "neighbours", "mini-batches", "learned"])
+@pytest.mark.parametrize("kind", FEW)
 def test_few_rows_make_the_fit_of_arrays(kind):
-    X, y, weight = problem(2500, names=["no", "yes"] if kind == "names" else None)
-    options = {"optimizer": None, "n_neighbors": 0}
-    given = (X, y)
-    if kind == "float32":
-        given = (X.astype(np.float32), y)
-    elif kind == "weights":
-        weight[::7] = 0.0
-        given = (X, y, weight)
-        options["class_weight"] = "balanced"
-    elif kind == "neighbours":
-        options["n_neighbors"] = 3
-    elif kind == "mini-batches":
-        options["batch_size"] = 200
-    elif kind == "learned":
-        options = {"kernel": None, "max_iter": 3, "inducing_points": "kmeans", "n_neighbors": 0}
-    in_memory = without_warnings(model(**options).fit, *given)
+    X, y, weight = problem(2500)
+    X = X.astype(np.float32) if kind == "float32" else X
+    y = np.array(["no", "yes"])[y] if kind == "names" else y
+    rows = (X, y, weight)[: 3 if kind == "weights" else 2]
+    in_memory = without_warnings(model(**FEW[kind]).fit, *rows)
     for size in (60, 5000):
-        assert_same_fit(without_warnings(model(**options).fit_batches, cut(given, size)), in_memory, X[:50])
+        assert_same_fit(without_warnings(model(**FEW[kind]).fit_batches, cut(rows, size)), in_memory, X[:50])
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -74,7 +50,9 @@ def test_neighbours_are_searched_among_the_rows_that_a_model_may_keep(tuned, n_c
     """The model is that of a fit to these rows alone, which have the classes in proportion."""
     tuned(learned_rows=400)
     X, y, weight = problem(n_classes=n_classes)
-    given = model(n_neighbors=5, max_rows_in_model=800, optimizer=None)
+    # All rows count.
+    weight += 0.5
+    given = model(n_neighbors=5, max_rows_in_model=800)
     if in_memory:
         given.fit(X, y, weight)
     else:
@@ -85,7 +63,7 @@ def test_neighbours_are_searched_among_the_rows_that_a_model_may_keep(tuned, n_c
     np.testing.assert_array_equal(kept.weight, weight[numbers])
     shares, of_all = (np.bincount(labels) / len(labels) for labels in (y[numbers], y))
     np.testing.assert_allclose(shares, of_all, atol=2.0 / 800)
-    of_these = model(n_neighbors=5, optimizer=None).fit(X[numbers], y[numbers], weight[numbers])
+    of_these = model(n_neighbors=5).fit(X[numbers], y[numbers], weight[numbers])
     # Sweeps begin elsewhere, and end within their tolerance.
     np.testing.assert_allclose(given.predict_proba(X[:200]), of_these.predict_proba(X[:200]), atol=1e-3)
     assert any("among 800 of 6000 rows" in text for text in given.decisions_) or not in_memory
@@ -104,34 +82,32 @@ def test_a_source_of_more_rows_than_are_learned_from_has_the_neighbours_of_a_fit
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_the_fit_does_not_depend_on_batches_or_threads(small_subset, n_classes):
-    X, y, weight = problem(n_classes=n_classes)
-    options = {"max_iter": 3, "n_jobs": 1}
-    first = without_warnings(model(**options).fit_batches, cut((X, y, weight), 1000))
-    others = [(cut((X, y, weight), size), 1) for size in (97, N)]
-    uneven = [slice(0, 0), slice(0, 5), slice(5, 2000), slice(2000, 2000), slice(2000, N)]
-    others += [([(X[part], y[part], weight[part]) for part in uneven], n_jobs) for n_jobs in (2, 5)]
-    for source, n_jobs in others:
-        assert_same_fit(without_warnings(model(**{**options, "n_jobs": n_jobs}).fit_batches, source), first, X[:50])
+    rows = problem(n_classes=n_classes)
+    slices = [slice(0, 0), slice(0, 5), slice(5, 2000), slice(2000, 2000), slice(2000, N)]
+    uneven = [tuple(array[part] for array in rows) for part in slices]
+    sources = [(cut(rows, size), 1) for size in (1000, 97, N)] + [(uneven, n_jobs) for n_jobs in (2, 5)]
+    fits = [
+        without_warnings(model(optimizer="profile", max_iter=3, n_jobs=n_jobs).fit_batches, source)
+        for source, n_jobs in sources
+    ]
+    for fit in fits[1:]:
+        assert_same_fit(fit, fits[0], rows[0][:50])
 
 
-CASES = {
-    "svm": {"likelihood": "svm"},
-    "logit, polya-gamma": {"likelihood": "logit", "bound": "polya-gamma"},
-    "softmax, own kernels": {"likelihood": "softmax", "share": "none"},
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_posterior_of_a_stream_is_that_of_its_rows_in_memory(small_subset, case):
+@pytest.mark.parametrize(
+    "options",
+    [{"likelihood": "svm"}, {"bound": "polya-gamma"}, {"likelihood": "softmax", "share": "none"}],
+    ids=["svm", "logit, polya-gamma", "softmax, own kernels"],
+)
+def test_the_posterior_of_a_stream_is_that_of_its_rows_in_memory(small_subset, options):
     """Both ascents end where no step gains anything: the bound tells no more of the posterior than its square root."""
-    n_classes = 3 if "softmax" in case else 2
-    X, y, weight = problem(n_classes=n_classes)
-    options = {**CASES[case], "optimizer": None, "tol": 0.0, "max_iter": 400}
+    X, y, weight = problem(n_classes=3 if "share" in options else 2)
+    options = {**options, "tol": 0.0, "max_iter": 400}
     streamed = without_warnings(model(**options).fit_batches, cut((X, y, weight), 1000))
     in_memory = without_warnings(model(**options, n_neighbors=0).fit, X, y, weight)
     np.testing.assert_allclose(streamed.elbo_, in_memory.elbo_, rtol=1e-10)
     np.testing.assert_allclose(streamed.predict_proba(X[:200]), in_memory.predict_proba(X[:200]), atol=1e-6)
-    if "polya" in case:
+    if "bound" in options:
         assert streamed.bound_gap() == pytest.approx(in_memory.bound_gap(), rel=1e-6)
         one, other = (fit.predict_latent(X[:50], corrected=True) for fit in (streamed, in_memory))
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
@@ -142,9 +118,8 @@ def test_a_row_of_weight_zero_is_none(small_subset):
     weight[2000:4500] = 0.0
     X[2000:4500] = 9.0
     keep = weight > 0.0
-    options = {"optimizer": None, "tol": 0.0}
-    one = without_warnings(model(**options).fit_batches, cut((X, y, weight), 1000))
-    other = without_warnings(model(**options, n_neighbors=0).fit, X[keep], y[keep], weight[keep])
+    one = without_warnings(model(tol=0.0).fit_batches, cut((X, y, weight), 1000))
+    other = without_warnings(model(tol=0.0, n_neighbors=0).fit, X[keep], y[keep], weight[keep])
     assert one.elbo_ == pytest.approx(other.elbo_, rel=1e-10)
 
 
@@ -152,7 +127,7 @@ def test_names_of_features_are_kept(small_subset):
     X, y, _ = problem()
     frame = named(X)
     for n in (N, 500):
-        fitted = without_warnings(model(optimizer=None).fit_batches, cut((frame[:n], y[:n]), 400))
+        fitted = without_warnings(model().fit_batches, cut((frame[:n], y[:n]), 400))
         assert fitted.feature_names_in_.tolist() == ["a", "b"]
         assert fitted.predict(frame[:5]).shape == (5,)
         without_warnings(fitted.fit_batches, cut((X[:n], y[:n]), 400))
@@ -160,19 +135,9 @@ def test_names_of_features_are_kept(small_subset):
         assert fitted.n_features_in_ == 2
 
 
-def faulty(batch, at=3):
-    X, y, weight = problem()
-    parts = list(cut((X, y, weight), 1000)())
-    parts[at] = batch(*(array.copy() for array in parts[at]))
-    return parts
-
-
 def with_value(value):
-    def changed(X, y, weight):
-        X[17, 1] = value
-        return X, y, weight
-
-    return changed
+    place = (np.arange(1000)[:, None] == 17) & [False, True]
+    return lambda X, y, w: (np.where(place, value, X), y, w)
 
 
 FAULTS = {
@@ -201,41 +166,38 @@ FAULTS = {
 @pytest.mark.parametrize("kind", FAULTS)
 def test_a_bad_batch_is_named_and_nothing_changes(small_subset, kind):
     change, message = FAULTS[kind]
-    fitted = model(optimizer=None)
+    batches = list(cut(problem(), 1000)())
+    batches[3] = change(*batches[3])
+    fitted = model()
     before = dict(fitted.__dict__)
     classes = [0, 1] if kind == "unknown label" else None
     with pytest.raises((ValueError, TypeError), match=message) as caught:
-        fitted.fit_batches(faulty(change), classes)
+        fitted.fit_batches(batches, classes)
     assert caught.value.__notes__ == ["(batch 3 of the source, counted from 0)"]
     assert fitted.__dict__ == before
     assert not threads_at_work()
 
 
-def failing(at_reading, error, at_batch=2):
-    """A source that fails in a later reading, or in the first."""
-    X, y, weight = problem()
-    readings = []
-
-    def source():
-        readings.append(None)
-        for i, batch in enumerate(cut((X, y, weight), 1000)()):
-            if len(readings) == at_reading and i == at_batch:
-                raise error
-            yield batch
-
-    return source
-
-
 @pytest.mark.parametrize("at_reading", [1, 2, 3])
 @pytest.mark.parametrize("kind", [OSError, KeyboardInterrupt])
 def test_what_a_source_raises_is_passed_on(small_subset, tuned, at_reading, kind):
-    error = kind("the disk is gone")
+    """In the first reading, or in a later one."""
+    error, readings = kind("the disk is gone"), itertools.count(1)
     tuned(parallel_work=0.0)
-    X, y, _ = problem()
-    fitted = without_warnings(model(optimizer=None, n_jobs=2).fit, X[:300], y[:300])
+    rows = problem()
+
+    def source():
+        batches = cut(rows, 1000)()
+        if next(readings) < at_reading:
+            yield from batches
+            return
+        yield from itertools.islice(batches, 2)
+        raise error
+
+    fitted = without_warnings(model(n_jobs=2).fit, *(array[:300] for array in rows[:2]))
     before = dict(fitted.__dict__)
     with pytest.raises(kind) as caught:
-        fitted.fit_batches(failing(at_reading, error))
+        fitted.fit_batches(source)
     assert caught.value is error
     if kind is OSError:
         assert error.__notes__ == ["(batch 2 of the source, counted from 0)"]
@@ -251,7 +213,7 @@ def test_a_failure_of_the_caller_ends_the_reader(small_subset, stage):
 
     X, y, _ = problem()
     with pytest.raises(KeyboardInterrupt) as caught:
-        model(optimizer=None, callback=interrupt).fit_batches(cut((X, y), 1000))
+        model(callback=interrupt).fit_batches(cut((X, y), 1000))
     # The traceback, which has the frames of the pass, is still there.
     assert caught.tb is not None
     assert not threads_at_work()
@@ -260,15 +222,14 @@ def test_a_failure_of_the_caller_ends_the_reader(small_subset, stage):
 @pytest.mark.parametrize("change", [-1, 1, 1500])
 def test_a_source_that_changes_is_an_error(small_subset, change):
     X, y, _ = problem(N + 2000)
-    readings = []
+    sizes = itertools.chain([N], itertools.repeat(N + change))
 
     def source():
-        readings.append(None)
-        n = N if len(readings) == 1 else N + change
+        n = next(sizes)
         return cut((X[:n], y[:n]), 1000)()
 
     with pytest.raises(ValueError, match="had 6000 rows when it was first read, and"):
-        model(optimizer=None).fit_batches(source)
+        model().fit_batches(source)
     assert not threads_at_work()
 
 
@@ -302,13 +263,14 @@ SOURCES = {
 def test_what_is_no_source_of_rows_is_refused(small_subset, kind):
     source, classes, message = SOURCES[kind]
     with pytest.raises(ValueError, match=message):
-        model(optimizer=None).fit_batches(source(problem()[:2]), classes)
+        model().fit_batches(source(problem()[:2]), classes)
     assert not threads_at_work()
 
 
 @pytest.mark.parametrize(
     "options",
     [{"inducing_points": "all"}, {"batch_size": 100}, {"batch_size": 10**6, "optimizer": "joint"}],
+    ids=["all points", "batch_size", "joint"],
 )
 def test_what_is_for_rows_in_memory(small_subset, options):
     X, y, _ = problem()
@@ -320,7 +282,7 @@ def test_what_is_for_rows_in_memory(small_subset, options):
             yield batch
 
     with pytest.raises(ValueError, match="more than 1500 rows"):
-        model(**{"kernel": None, **options}).fit_batches(source)
+        model(**{"kernel": None, "optimizer": "profile", **options}).fit_batches(source)
     # As soon as that is known.
     assert sum(read) < N
     assert not threads_at_work()
@@ -333,7 +295,7 @@ def test_memory_does_not_grow_with_the_rows(tuned):
     y = (X[:, 0] > 0.0).astype(int)
 
     def peak(repetitions):
-        fitted = model(kernel=RBF(6.0), inducing_points=X[:5], optimizer=None, max_iter=2)
+        fitted = model(kernel=RBF(6.0), inducing_points=X[:5], max_iter=2)
         return peak_bytes(fitted.fit_batches, lambda: ((X.copy(), y) for _ in range(repetitions)))[0]
 
     few, many = peak(40), peak(120)
@@ -384,7 +346,7 @@ def reusing(arrays, wrap):
 def test_memory_that_is_used_again_makes_the_bits_of_batches_that_stay(kind, last_rows, tuned):
     """Whether all rows are kept, or each pass reads them; and of predictions."""
     tuned(kept_rows=last_rows)
-    arrays, fitted = problem(), model(n_neighbors=0, optimizer=None, n_jobs=2)
+    arrays, fitted = problem(), model(n_neighbors=0, n_jobs=2)
     table = pd.DataFrame(arrays[0]) if kind == "frame" else arrays[0]
     found = []
     for source, rows in (
@@ -404,7 +366,7 @@ def test_memory_that_is_used_again_makes_the_bits_of_batches_that_stay(kind, las
 def test_predictions_of_batches(kind):
     X, y = problem(700)[:2]
     given = named(X) if kind == "names" else X
-    fitted = model(optimizer=None, n_neighbors=0).fit(given, y)
+    fitted = model(n_neighbors=0).fit(given, y)
     parts = [slice(0, 300), slice(300, 300), slice(300, 700)]
     source = [(given[part], y[part]) if kind == "with labels" else given[part] for part in parts]
     found = list(fitted.predict_proba_batches(iter(source) if kind == "iterator" else source))
@@ -422,7 +384,7 @@ def test_predictions_name_a_bad_batch_and_end_the_reader():
         (X, X[:, :1], "X has 1 features, .* expecting 2"),
         (X, np.full((3, 2), np.nan), r"X has 6 missing numbers \(NaN\): 3 in feature 0"),
     ):
-        fitted = model(optimizer=None, n_neighbors=0).fit(given, y)
+        fitted = model(n_neighbors=0).fit(given, y)
         found = fitted.predict_proba_batches([given[:5], bad])
         assert next(found).shape == (5, 2)
         with pytest.raises(ValueError, match=message) as caught:

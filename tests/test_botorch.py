@@ -23,6 +23,7 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 from support.fits import quietly
+from support.posteriors import model_of, stretched
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.botorch import LatentModel
@@ -39,20 +40,13 @@ KERNELS = {
     "matern 1/2": Matern(1.0, nu=0.5),
     "axis matern 1/2": RBF(1.2) * ActiveDims(AxisMatern(1.2), [1]),
 }
-POSTERIORS = {"sparse": {"n_inducing": 9, "n_neighbors": 0}, "full": {"inducing_points": "all"}}
+POSTERIORS = ("sparse", "full")
 X = torch.as_tensor(np.random.default_rng(1).normal(size=(3, 2, 2)))
 BOUNDS = torch.tensor([[-2.0, -2.0], [2.0, 2.0]], dtype=torch.float64)
 
 
-def fitted(n_classes=2, posterior="sparse", kernel=KERNELS["matern 5/2"], change=None, **options):
-    random = np.random.default_rng(0)
-    rows = random.normal(size=(70, 2))
-    score = np.sin(2.0 * rows[:, 0]) + rows[:, 1] + 0.5 * random.normal(size=70)
-    y = np.array(["bad", "good", "odd"])[np.digitize(score, [0.0, 0.8][: n_classes - 1])]
-    if change is not None:
-        change(rows)
-    options = {"optimizer": None, "random_state": 0, **POSTERIORS[posterior], **options}
-    return quietly(GPClassifier(kernel, **options), rows, y)
+def fitted(n_classes=2, posterior="sparse", kernel=KERNELS["matern 5/2"], **options):
+    return model_of(kernel, n_classes, posterior, **options)
 
 
 def moments(model, X):
@@ -97,16 +91,11 @@ def test_a_kernel_for_each_class():
 
 
 def test_prior_means_warps_and_limits():
-    def stretched(rows):
-        rows[:, 1] = 10.0 + np.sinh(3.0 * rows[:, 1])
-
-    def with_codes(rows):
-        rows[:2, 0] = -9999.0
-
     warped = fitted(kernel=None, change=stretched, mean=0.7)
     assert warped.encoding_.warps
     assert_joint_posterior(warped, X + torch.tensor([0.0, 10.0], dtype=torch.float64))
-    limited = fitted(kernel=None, change=with_codes)
+    code = (np.arange(70)[:, None] < 2) & [True, False]
+    limited = fitted(kernel=None, change=lambda rows: np.where(code, -9999.0, rows))
     assert limited.encoding_.limits
     assert_joint_posterior(limited, X)
     assert_joint_posterior(limited, X - torch.tensor([5000.0, 0.0], dtype=torch.float64))

@@ -107,19 +107,6 @@ def test_one_feature_has_the_whole_difference():
     np.testing.assert_allclose(found.std[:, 0] ** 2, variance, atol=1e-10)
 
 
-def test_equal_features_have_equal_values_and_one_without_effect_has_none():
-    scales = np.array([1.0, 1.0, 0.7, 1e9, 1.5, 1.0])
-    X, score = data()
-    X[:, 1] = X[:, 0]
-    model = GPClassifier(2.0 * RBF(scales), optimizer=None, n_inducing=20, n_neighbors=0).fit(X, score > 0.0)
-    found = shapley_values(model, X[:20])
-    np.testing.assert_allclose(found.values[:, 0], found.values[:, 1], atol=1e-10)
-    np.testing.assert_allclose(found.std[:, 0], found.std[:, 1], atol=1e-8)
-    assert np.max(np.abs(found.values[:, 3])) < 1e-8
-    assert np.max(found.std[:, 3]) < 1e-7
-    assert np.min(np.max(np.abs(found.values), axis=0)[[0, 2, 4]]) > 0.01
-
-
 @pytest.mark.parametrize("p", [31, 120])
 def test_values_of_many_features_sum_to_the_difference_also_where_factors_are_zero(p):
     X = np.random.default_rng(0).normal(size=(60, p))
@@ -164,9 +151,10 @@ def test_columns_of_a_table_are_players():
         rows = typical if baseline is None else model.encoding_.encode(baseline)
         for i in range(3):
             assert_brute_force(found, i, model, encoded[5 + i], rows, players)
-    # A row of a data frame, whose values have no common type, is a baseline, too.
-    as_row, as_table = (shapley_values(model, table[5:8], one).values for one in (table.iloc[0], table.iloc[:1]))
-    assert np.array_equal(as_row, as_table)
+    # A row of a data frame, whose values have no common type, is a baseline, too, and so is a list of them.
+    row = table.iloc[0]
+    as_table, *others = (shapley_values(model, table[5:8], one).values for one in (table[:1], row, row.tolist()))
+    assert all(np.array_equal(values, as_table) for values in others)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -211,21 +199,20 @@ def test_the_bits_do_not_depend_on_threads_and_no_rows_have_no_values():
 
 
 def test_what_cannot_be_explained_is_refused_with_what_can():
-    X, score = data()
-    for kernel, name in ((Matern(SCALES, nu=1.5), "Matern"), (RBF(SCALES) + DotProduct(), "DotProduct")):
-        model, _ = fitted(kernel)
-        with pytest.raises(ValueError, match=rf"{name}.* is no product over features, .*RBF\(np.ones\(6\)\)"):
-            shapley_values(model, X)
-    model, _ = fitted()
-    with pytest.raises(ValueError, match="baseline must have at least one row"):
-        shapley_values(model, X, X[:0])
-    with pytest.raises(ValueError, match="X has 5 features"):
-        shapley_values(model, X[:, :5])
-    with pytest.raises(ValueError, match="X has 5 features"):
-        shapley_values(model, X, X[0, :5])
-    pipeline = make_pipeline(StandardScaler(), BayesianLinearClassifier()).fit(X, score > 0.0)
-    with pytest.raises(ValueError, match=r"got Pipeline\. For a pipeline give the last step"):
-        shapley_values(pipeline, X)
+    (model, X), names = fitted(), {"Matern": Matern(SCALES, nu=1.5), "DotProduct": RBF(SCALES) + DotProduct()}
+    refused = [
+        *((fitted(kernel)[0], (X,), rf"{name}.* is no product over features, .*RBF\(np.ones\(6\)\)")
+          for name, kernel in names.items()),
+        (model, (X, X[:0]), "baseline must have at least one row"),
+        (model, (X[:, :5],), "X has 5 features"),
+        (model, (X, X[0, :5]), "X has 5 features"),
+        (make_pipeline(StandardScaler(), BayesianLinearClassifier()).fit(X, X[:, 0] > 0.0), (X,),
+         r"got Pipeline\. For a pipeline give the last step"),
+        *((other, (X,), "must be a fitted GPClassifier") for other in (None, "model", StandardScaler())),
+    ]  # fmt: skip
+    for explained, rows, message in refused:
+        with pytest.raises(ValueError, match=message):
+            shapley_values(explained, *rows)
 
 
 def test_the_deviation_of_a_mean_size_is_at_most_what_relevance_says():
@@ -240,18 +227,3 @@ def test_the_deviation_of_a_mean_size_is_at_most_what_relevance_says():
     error = np.sqrt(np.mean((np.mean(np.abs(values), axis=0) - size[:, None]) ** 2, axis=1))
     assert np.all(error < 1.1 * most)
     assert np.max(error) > 0.1 * np.max(most)
-
-
-def test_what_is_no_model_is_refused():
-    _, X = fitted()
-    for other in (None, "model", StandardScaler()):
-        with pytest.raises(ValueError, match="must be a fitted GPClassifier"):
-            shapley_values(other, X)
-
-
-def test_a_row_of_a_table_may_be_a_list():
-    table = pd.DataFrame({"x": np.linspace(-1.0, 1.0, 60), "town": pd.Categorical(["Ulm", "Bonn", "Jena"] * 20)})
-    y = (table["x"] > 0.0) ^ (table["town"] == "Ulm")
-    model = quietly(GPClassifier(n_inducing=15, n_neighbors=0, max_iter=10, random_state=0), table, y)
-    by_list, by_frame = (shapley_values(model, table[:4], one) for one in ([0.1, "Ulm"], table.assign(x=0.1)[:1]))
-    np.testing.assert_allclose(by_list.values, by_frame.values, atol=1e-12)

@@ -1,5 +1,6 @@
 """Decisions and the summary of a fit: sentences, and lines that agree with the model's attributes."""
 
+from operator import attrgetter
 from xml.etree import ElementTree
 
 import numpy as np
@@ -128,10 +129,14 @@ def test_a_notebook_shows_the_summary_line_by_line():
     assert "".join(ElementTree.fromstring(text._repr_html_()).itertext()) == text
 
 
-@pytest.mark.parametrize("name", ["decisions_", "kernel_"])
-def test_what_describes_a_fit_needs_one(name):
+@pytest.mark.parametrize(
+    "ask",
+    [attrgetter("decisions_"), attrgetter("kernel_"), GPClassifier.to_arrays],
+    ids=["decisions_", "kernel_", "to_arrays"],
+)
+def test_what_describes_a_fit_needs_one(ask):
     with pytest.raises(NotFittedError, match="This GPClassifier instance is not fitted yet"):
-        getattr(GPClassifier(), name)
+        ask(GPClassifier())
 
 
 def test_decisions_are_sentences_of_the_history_in_their_order():

@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 import torch
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 from support.fits import quietly
+from support.posteriors import POSTERIORS, model_of, stretched
 from torch.func import grad, hessian, jacfwd, jacrev, vmap
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -19,23 +20,11 @@ from xgpc.torch import FeasibilityModel
 
 pytestmark = pytest.mark.nightly
 KERNEL = ConstantKernel(2.0) * Matern([0.8, 1.1], nu=2.5)
-POSTERIORS = {
-    "sparse": {"n_inducing": 9, "n_neighbors": 0},
-    "full": {"inducing_points": "all"},
-    "local": {"n_inducing": 6, "n_neighbors": 5},
-}
 X = torch.as_tensor(np.random.default_rng(1).normal(size=(3, 2, 2)))
 
 
-def fitted(n_classes=2, posterior="sparse", kernel=KERNEL, heavy=False, **options):
-    random = np.random.default_rng(0)
-    rows = random.normal(size=(70, 2))
-    score = np.sin(2.0 * rows[:, 0]) + rows[:, 1] + 0.5 * random.normal(size=70)
-    y = np.array(["bad", "good", "odd"])[np.digitize(score, [0.0, 0.8][: n_classes - 1])]
-    if heavy:
-        rows[:, 1] = 10.0 + np.sinh(3.0 * rows[:, 1])
-    options = {"optimizer": None, "random_state": 0, **POSTERIORS[posterior], **options}
-    return quietly(GPClassifier(kernel, **options), rows, y)
+def fitted(n_classes=2, posterior="sparse", kernel=KERNEL, **options):
+    return model_of(kernel, n_classes, posterior, **options)
 
 
 def assert_gradients(module, at=X):
@@ -65,7 +54,7 @@ def test_values_and_gradients_are_those_of_the_classifier(posterior, n_classes):
 
 
 def test_loaded_models_with_a_prior_mean_and_warps(tmp_path):
-    model = fitted(kernel=None, heavy=True, mean=0.7)
+    model = fitted(kernel=None, change=stretched, mean=0.7)
     assert model.encoding_.warps
     model.save(tmp_path / "model.npz")
     module = FeasibilityModel(GPClassifier.load(tmp_path / "model.npz"), "good")

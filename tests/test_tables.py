@@ -205,6 +205,8 @@ def test_tables_to_predict_must_have_the_columns():
         model.predict(table[["member", "town", "age", "pay"]])
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(table.drop(columns="pay"))
+    with pytest.raises(ValueError, match="Rename the columns"):
+        model.predict(table.set_axis(["town", "town", "age", "pay"], axis=1))
     with pytest.raises(ValueError, match=r"The column 'town' has numbers, such as 3.*fitted to text, such as 'Bonn'"):
         model.predict(table.assign(town=3))
     with pytest.raises(ValueError, match="The column 'pay' must have numbers, but row 0 has the text 'much'"):
@@ -258,19 +260,14 @@ Y = np.arange(6) % 2
 ARROW = pyarrow.table([pyarrow.array(np.ones(6))] * 2, names=["x", "x"])
 TWICE = pd.DataFrame(np.ones((6, 2)), columns=["x", "x"])
 REFUSED = {
-    "dates": (pd.DataFrame({"x": pd.to_datetime(["2024-01-01"] * 6)}), "dates or durations"),
-    "dates of polars": (polars.DataFrame({"x": [date(2024, 1, 1)] * 6}), r"dates or durations"),
-    "dates of arrow": (pyarrow.table({"x": [date(2024, 1, 1)] * 6}), r"dates or durations"),
+    "dates of polars": (polars.DataFrame({"x": [date(2024, 1, 1)] * 6}), "dates or durations"),
+    "dates of arrow": (pyarrow.table({"x": [date(2024, 1, 1)] * 6}), "dates or durations"),
     "lists": (polars.DataFrame({"x": [[1, 2]] * 6}), "neither numbers nor text"),
     "bytes": (polars.DataFrame({"x": [b"1"] * 6}), "neither numbers nor text"),
     "bytes, the first missing": (pd.DataFrame({"x": [None, *[b"1"] * 5]}), "of type bytes; make text"),
     "intervals": (
         pd.DataFrame({"x": pd.cut(np.arange(6.0), 2)}),
         r"'x' has values that are neither numbers nor text, of type Interval; .*astype\(str\)",
-    ),
-    "periods": (
-        pd.DataFrame({"x": pd.period_range("2024", periods=6)}),
-        r"dates or durations in the columns \['x'\]; turn them into num",
     ),
     "times as levels": (pd.DataFrame({"x": pd.Categorical([pd.Timestamp(0)] * 6)}), "neither numbers nor text"),
     "text and numbers": (
@@ -296,12 +293,6 @@ def test_tables_that_cannot_be_used_are_refused(kind):
     table, message = REFUSED[kind]
     with pytest.raises(ValueError, match=message):
         small().fit(table, Y[: 0 if kind == "no rows" else 6])
-
-
-def test_columns_of_one_name_are_refused_in_predictions():
-    model = fitted(TWICE.set_axis(["x", "z"], axis=1), Y)
-    with pytest.raises(ValueError, match="Rename the columns"):
-        model.predict(TWICE)
 
 
 def test_rare_levels_count_as_one_where_there_are_more_than_255():
@@ -417,8 +408,7 @@ def letters(n=150, n_columns=4, seed=0):
     return table, (score + 0.5 * rng.normal(size=n) > 0.0).astype(int)
 
 
-def fitted_letters(table, y, **parameters):
-    return quietly(GPClassifier(**{"n_inducing": 20, "max_iter": 30, "random_state": 0, **parameters}), table, y)
+fitted_letters = partial(fitted, n_inducing=20, max_iter=30)
 
 
 def test_the_kernel_starts_where_that_of_a_length_scale_for_each_column_does():
@@ -448,7 +438,7 @@ def test_length_scales_tell_levels_that_matter_from_those_that_do_not():
 def test_the_order_of_columns_does_not_matter():
     table, y = letters(80)
     other = table[["size", "pos2", "pos0", "pos3", "pos1"]]
-    models = [fitted_letters(X, y, inducing_points="all", max_iter=100, tol=1e-6) for X in (table, other)]
+    models = [fitted(X, y, inducing_points="all", max_iter=100, tol=1e-6) for X in (table, other)]
     assert models[0].elbo_ == pytest.approx(models[1].elbo_, abs=1e-3)
     np.testing.assert_allclose(models[0].predict_proba(table), models[1].predict_proba(other), atol=1e-3)
 

@@ -249,54 +249,17 @@ def test_stored_tables_are_those_that_the_tool_makes():
         assert not stored.flags.writeable
 
 
-# What the modules of tests may import: each stands alone and takes what it shares with others from ``support``.
-
-
-def imported(source):
-    """The top-level names of all modules that Python source imports, at any depth of its code."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield "." * node.level or node.module.partition(".")[0]
-
-
-# What is imported is below who imports it: data flow down this list.
-LAYERS = (
-    ("__main__",),
-    ("app",),
-    ("botorch",),
-    ("torch",),
-    ("acquisition", "autogluon", "dask", "gibbs", "onnx", "plotting"),
-    ("pictures",),
-    ("__init__",),
-    ("ordinal", "preference"),
-    ("classifier", "linear"),
-    ("streaming",),
-    ("steps",),
-    ("predict",),
-    ("described",),
-    ("report",),
-    ("arrays", "io", "summary"),
-    ("drawn", "explain"),
-    ("estimator",),
-    ("learning",),
-    ("config",),
-    ("inference",),
-    ("approximations",),
-    ("statistics",),
-    ("data",),
-    ("rows",),
-    ("likelihoods", "kernels"),
-    ("catalogue", "files", "status", "metrics"),
-    ("ranges",),
-    ("names",),
-)
+def layers():
+    """Modules and folders of the package by the rows of the table in CONTRIBUTING.md."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    _, _, *rows = text.partition("| modules of `xgpc/` |")[2].partition("\n\n")[0].splitlines()
+    return [re.findall(r"`(\w+)/?`", row.split("|")[1]) for row in rows]
 
 
 def test_imports_of_the_package_go_one_way():
-    package = Path(__file__).parent.parent / "xgpc"
-    height = {name: -number for number, names in enumerate(LAYERS) for name in names}
+    """What is imported is in a row below who imports it."""
+    package = ROOT / "xgpc"
+    height = {name: -number for number, names in enumerate(layers()) for name in names}
     for path in package.rglob("*.py"):
         parts = path.relative_to(package).with_suffix("").parts
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

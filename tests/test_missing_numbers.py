@@ -1,20 +1,13 @@
 """Numbers that are missing: the mean next to an indicator in tables, an error that says where in arrays."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from support import fits
+from support.frames import fitted, small
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 
-pd = pytest.importorskip("pandas")
-small = partial(GPClassifier, n_inducing=12, max_iter=5, random_state=0)
-
-
-def fitted(X, y, sample_weight=None, **parameters):
-    return fits.quietly(small(**parameters), X, y, sample_weight=sample_weight)
+pd, polars, pyarrow = map(pytest.importorskip, ("pandas", "polars", "pyarrow"))
 
 
 def frame(n=120):
@@ -22,6 +15,15 @@ def frame(n=120):
     columns = {"town": rng.choice(["Ulm", "Bonn", "Kiel"], n), "member": rng.random(n) < 0.4, "pay": rng.normal(size=n)}
     table = pd.DataFrame(columns)
     return table, ((table["town"] == "Ulm") * 2.0 + table["pay"] > 0.7).to_numpy()
+
+
+def assert_means_stand_in(call, gaps, means, count):
+    """A call to a table with gaps says once what it does, and gives what it does of a table with means."""
+    with pytest.warns(UserWarning, match=rf"{count}\. The training rows missed none there: their mean") as caught:
+        found = call(gaps)
+    assert len(caught) == 1
+    for one, other in zip(np.atleast_1d(found), np.atleast_1d(call(means)), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_missing_numbers_are_the_mean_next_to_an_indicator():
@@ -48,20 +50,10 @@ def test_numbers_that_only_rows_to_predict_miss_are_the_mean_as_if_seen():
     means = gaps.fillna({"pay": table["pay"].mean()}).assign(member=table["member"].astype(float))
     means.loc[4, "member"] = table["member"].mean()
     model = fitted(table, y)
-    calls = [
-        model.predict,
-        model.predict_proba,
-        model.predict_latent,
-        lambda X: model.elbo(X, y),
-        model.encoding_.encode,
-    ]
-    for call in calls:
-        said = r"4 missing numbers \(NaN\): 1 in 'member', 3 in 'pay'\. The training rows missed none there"
-        with pytest.warns(UserWarning, match=said) as caught:
-            found = call(gaps)
-        assert len(caught) == 1
-        for one, other in zip(np.atleast_1d(found), np.atleast_1d(call(means)), strict=True):
-            np.testing.assert_array_equal(one, other)
+    for call in (
+        model.predict, model.predict_proba, model.predict_latent, lambda X: model.elbo(X, y), model.encoding_.encode
+    ):  # fmt: skip
+        assert_means_stand_in(call, gaps, means, r"4 missing numbers \(NaN\): 1 in 'member', 3 in 'pay'")
 
 
 def test_arrays_must_have_all_numbers():
@@ -94,26 +86,21 @@ def test_arrays_must_have_all_numbers():
     assert np.all(np.isfinite(fitted(pd.DataFrame(bad), y).predict_proba(pd.DataFrame(bad))))
 
 
-def with_gaps(library):
-    """A table of numbers, of which four are missing, and the same with other numbers in their place."""
-    whole = pd.DataFrame({"a": np.arange(6.0), "b": np.arange(6.0) ** 2, "c": np.arange(6)})
-    gaps = whole.astype({"c": "Int64"})
-    gaps.loc[:1, "a"] = np.nan
-    gaps.loc[2, "c"] = gaps.loc[4, "c"] = pd.NA
-    if library == "pandas":
-        return gaps
-    if library == "objects":
-        return gaps.astype(object).where(gaps.notna(), None)
-    if library == "polars":
-        return pytest.importorskip("polars").from_dicts(
-            gaps.astype(object).where(gaps.notna(), None).to_dict("records")
-        )
-    return pytest.importorskip("pyarrow").Table.from_pandas(gaps)
+# Numbers of which four are missing, as each library has them.
+GAPS = pd.DataFrame({"a": [np.nan, np.nan, *range(2, 6)], "b": np.arange(6.0) ** 2, "c": [0, 1, pd.NA, 3, pd.NA, 5]})
+GAPS = GAPS.astype({"c": "Int64"})
+OBJECTS = GAPS.astype(object).where(GAPS.notna(), None)
+TABLES = {
+    "pandas": GAPS,
+    "objects": OBJECTS,
+    "polars": polars.from_dicts(OBJECTS.to_dict("records")),
+    "arrow": pyarrow.Table.from_pandas(GAPS),
+}
 
 
-@pytest.mark.parametrize("library", ["pandas", "objects", "polars", "arrow"])
+@pytest.mark.parametrize("gaps", TABLES.values(), ids=TABLES)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_numbers_that_only_rows_to_predict_miss_in_a_table_of_numbers(library, weighted, tmp_path):
+def test_numbers_that_only_rows_to_predict_miss_in_a_table_of_numbers(gaps, weighted, tmp_path):
     """The model of numbers alone has no encoding, and keeps the means all the same."""
     rng = np.random.default_rng(0)
     X, y = pd.DataFrame(rng.normal(size=(40, 3)), columns=["a", "b", "c"]), np.arange(40) % 2
@@ -122,16 +109,11 @@ def test_numbers_that_only_rows_to_predict_miss_in_a_table_of_numbers(library, w
     assert model.encoding_ is None
     means = np.average(X, axis=0, weights=weight)
     np.testing.assert_allclose(model.feature_mean_, means, rtol=1e-12)
-    gaps = with_gaps(library)
-    rows = np.array([[np.nan, 0, 0], [np.nan, 1, 1], [2, 4, np.nan], [3, 9, 3], [4, 16, np.nan], [5, 25, 5]])
+    rows = GAPS.to_numpy(float, na_value=np.nan)
     filled = pd.DataFrame(np.where(np.isnan(rows), model.feature_mean_, rows), columns=["a", "b", "c"])
     model.save(tmp_path / "model.npz")
     for one in (model, GPClassifier.load(tmp_path / "model.npz")):
-        for method in ("predict_proba", "predict", "predict_latent"):
-            said = r"4 missing numbers \(NaN\): 2 in 'a', 2 in 'c'\. The training rows missed none there: their mean"
-            with pytest.warns(UserWarning, match=said) as caught:
-                found = getattr(one, method)(gaps)
-            assert len(caught) == 1
-            np.testing.assert_array_equal(found, getattr(one, method)(filled))
+        for call in (one.predict_proba, one.predict, one.predict_latent):
+            assert_means_stand_in(call, gaps, filled, r"4 missing numbers \(NaN\): 2 in 'a', 2 in 'c'")
     with pytest.raises(ValueError, match="4 missing numbers"), pytest.warns(UserWarning, match="names"):
         model.predict(rows)

@@ -5,6 +5,7 @@ import pytest
 from sklearn.datasets import make_classification
 from sklearn.gaussian_process.kernels import RBF
 from support.fits import quietly, without_warnings
+from support.frames import fitted, small
 
 from xgpc import GPClassifier
 from xgpc.explain import shapley_values
@@ -13,16 +14,13 @@ pd = pytest.importorskip("pandas")
 
 N = 120
 X = np.random.default_rng(0).normal(size=N)
+CAUCHY = np.random.default_rng(2).standard_cauchy(N)
 Y = (X + 0.3 * np.random.default_rng(1).normal(size=N) > 0.0).astype(int)
-
-
-def fitted(table, y=Y, **parameters):
-    return quietly(GPClassifier(**{"n_inducing": 12, "max_iter": 5, "random_state": 0, **parameters}), table, y)
 
 
 def beside(column, **parameters):
     """A fit to a number that tells the class, next to a column."""
-    return fitted(pd.DataFrame({"x": X, "c": column}), **parameters)
+    return fitted(pd.DataFrame({"x": X, "c": column}), Y, **parameters)
 
 
 def said(model, text):
@@ -39,7 +37,7 @@ EMPTY = {
 
 @pytest.mark.parametrize("kind", EMPTY)
 def test_a_column_without_values_does_not_count_and_the_fit_says_so(kind, tmp_path):
-    model, alone = beside(EMPTY[kind]), fitted(pd.DataFrame({"x": X}))
+    model, alone = beside(EMPTY[kind]), fitted(pd.DataFrame({"x": X}), Y)
     assert said(model, "No row has a value of the column 'c', so this column is ignored.")
     table = pd.DataFrame({"x": X})
     np.testing.assert_allclose(model.predict_proba(table.assign(c=np.nan)), alone.predict_proba(table), atol=0.05)
@@ -73,8 +71,7 @@ def test_a_column_that_names_the_rows_or_has_dates_as_text_is_told_of_by_name():
 def test_a_column_can_be_without_values_in_the_rows_that_count():
     c = np.where(np.arange(N) < 60, 1.0, np.nan)
     table, weight = pd.DataFrame({"x": X, "c": c}), (np.arange(N) >= 60).astype(float)
-    part, weighted = fitted(table[60:], Y[60:]), GPClassifier(n_inducing=12, max_iter=5, random_state=0)
-    without_warnings(weighted.fit, table, Y, weight)
+    part, weighted = fitted(table[60:], Y[60:]), fitted(table, Y, weight)
     for model in (part, weighted):
         assert said(model, "No row has a value of the column 'c'")
     np.testing.assert_array_equal(part.predict_proba(table), weighted.predict_proba(table))
@@ -110,7 +107,7 @@ def test_rounding_in_a_constant_column_is_no_feature(kind, container, tuned):
         tuned(kept_rows=100)
 
     def model_of(column):
-        model = GPClassifier(n_inducing=12, max_iter=5, n_neighbors=0, random_state=0)
+        model = small(n_neighbors=0)
         if "batches" in container:
             return without_warnings(model.fit_batches, [(np.column_stack([x, column]), Y)])
         # A column that misses numbers makes a matrix of the table.
@@ -135,8 +132,8 @@ def test_rounding_in_a_constant_column_is_no_feature(kind, container, tuned):
 
 
 TAILS = {
-    "cauchy": (np.random.default_rng(2).standard_cauchy(N), "heavy tails are warped"),
-    "large cauchy": (1e30 * np.random.default_rng(2).standard_cauchy(N), "heavy tails are warped"),
+    "cauchy": (CAUCHY, "heavy tails are warped"),
+    "large cauchy": (1e30 * CAUCHY, "heavy tails are warped"),
     "one of 1e30": (np.where(np.arange(N) == 3, 1e30, X), "a wide gap separates from all others are moved to limits"),
 }
 
@@ -174,13 +171,13 @@ def test_codes_are_numbers_unless_they_are_named_categorical(kind):
 
 def test_columns_of_arrays_have_one_name_everywhere():
     rows = np.column_stack([np.random.default_rng(0).standard_cauchy(N), X, np.arange(N) % 3])
-    model = fitted(rows, categorical_features=[2])
+    model = fitted(rows, Y, categorical_features=[2])
     assert model.encoding_.length_scale_names == ("feature 0", "feature 1", "feature 2")
     assert "column 0" not in model.summary()
     assert {"feature 2=0", "feature 2=1", "feature 2=2"} < set(model.encoding_.matrix_names)
     rows[4, 1] = np.nan
     with pytest.raises(ValueError, match="1 in feature 1"):
-        fitted(rows, categorical_features=[2])
+        fitted(rows, Y, categorical_features=[2])
 
 
 @pytest.mark.parametrize(("n", "d"), [(150, 1000), (1500, 100)], ids=["more columns than rows", "many columns"])
@@ -215,18 +212,18 @@ def test_points_to_take_back_are_checked(points, message):
 
 
 def test_points_to_take_back_have_the_features_of_the_array():
-    encoding = fitted(np.column_stack([X, np.random.default_rng(2).standard_cauchy(N)])).encoding_
+    encoding = fitted(np.column_stack([X, CAUCHY]), Y).encoding_
     with pytest.raises(ValueError, match=r"X has 1 columns; give the features of the fit, 2 or more"):
         encoding.inverse([[1.0]])
 
 
 @pytest.mark.parametrize("first", [{"feature_transform": None}, {"kernel": RBF([1.0, 1.0])}], ids=["off", "kernel"])
 def test_a_warm_start_follows_a_new_setting_of_warps(first):
-    table = pd.DataFrame({"x": X, "c": np.random.default_rng(2).standard_cauchy(N)})
-    model = fitted(table, warm_start=True, **first)
+    table = pd.DataFrame({"x": X, "c": CAUCHY})
+    model = fitted(table, Y, warm_start=True, **first)
     assert model.encoding_ is None
     quietly(model.set_params(feature_transform="auto", kernel=None), table, Y)
-    assert model.encoding_.warps == fitted(table).encoding_.warps != ()
+    assert model.encoding_.warps == fitted(table, Y).encoding_.warps != ()
     assert said(model, "this fit begins anew")
 
 
@@ -239,7 +236,7 @@ def test_the_default_baseline_of_a_table_is_a_row_that_could_be():
         "x": X,
     })  # fmt: skip
     table.loc[::9, "age"] = np.nan
-    model = fitted(table)
+    model = fitted(table, Y)
     assert model.encoding_.length_scale_names[4:] == ("missingindicator_age", "repeated_gain")
     row = pd.DataFrame({"town": ["Ulm"], "gain": [0.0], "age": [table["age"].mean()], "x": [X.mean()]})
     found = shapley_values(model, table)

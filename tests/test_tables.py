@@ -12,7 +12,8 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import log_loss
 from support.dense import compiled
-from support.fits import quietly, without_warnings
+from support.fits import quietly
+from support.frames import fitted, small
 
 from xgpc import GPClassifier
 
@@ -41,13 +42,6 @@ def values(seed=0, n=N):
 def frame(seed=0, n=N):
     columns, y = values(seed, n)
     return pd.DataFrame(columns).astype({"age": float}), y
-
-
-small = partial(GPClassifier, n_inducing=12, max_iter=5, random_state=0)
-
-
-def fitted(X, y, sample_weight=None, **parameters):
-    return without_warnings(small(**parameters).fit, X, y, sample_weight)
 
 
 def as_libraries_have_it(columns):

@@ -1,6 +1,18 @@
-"""Data frames of pandas, without which tests that need one are skipped."""
+"""Data frames of pandas, without which tests that need one are skipped, and fits to tables in a moment."""
+
+from functools import partial
 
 import pytest
+
+from xgpc import GPClassifier
+
+from .fits import quietly
+
+small = partial(GPClassifier, n_inducing=12, max_iter=5, random_state=0)
+
+
+def fitted(table, y, sample_weight=None, **parameters):
+    return quietly(small(**parameters), table, y, sample_weight=sample_weight)
 
 
 def named(X, names=("a", "b")):

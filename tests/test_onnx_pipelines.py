@@ -11,6 +11,7 @@ from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from support.frames import inputs_of
 from support.reference import moons
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -37,11 +38,11 @@ def run(model, inputs, *given, zipmap=False, **named):
     made = skl2onnx.to_onnx(model, *given, options={"zipmap": zipmap}, **named)
     session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
     assert [one.name for one in session.get_inputs()] == list(inputs)
-    return made, session.run(None, inputs)
+    return session.run(None, inputs)
 
 
 def assert_predicts_as(model, rows, **named):
-    _, (label, proba) = run(model, {"X": rows}, rows[:1], **named)
+    label, proba = run(model, {"X": rows}, rows[:1], **named)
     assert proba.dtype == rows.dtype
     np.testing.assert_allclose(proba, model.predict_proba(rows), rtol=0.0, atol=TOLERANCE[rows.dtype.name])
     assert label.tolist() == model.predict(rows).tolist()
@@ -59,7 +60,7 @@ def test_probabilities_by_label(name):
     """The default of skl2onnx, a dictionary for each row."""
     rows = X.astype(np.float32)
     model = make_pipeline(StandardScaler(), classifier()).fit(rows, LABELS[name])
-    _, (_, by_label) = run(model, {"X": rows}, rows[:1], zipmap=True)
+    _, by_label = run(model, {"X": rows}, rows[:1], zipmap=True)
     found = [[one[label] for label in model.classes_.tolist()] for one in by_label]
     np.testing.assert_allclose(found, model.predict_proba(rows), rtol=0.0, atol=1e-6)
 
@@ -91,7 +92,7 @@ def test_labels_by_their_position():
 def test_features_in_several_inputs():
     types = [("first", DoubleTensorType([None, 1])), ("rest", DoubleTensorType([None, 1]))]
     model = classifier().fit(X, THREE)
-    _, (_, proba) = run(model, {"first": X[:, :1], "rest": X[:, 1:]}, initial_types=types)
+    _, proba = run(model, {"first": X[:, :1], "rest": X[:, 1:]}, initial_types=types)
     np.testing.assert_allclose(proba, model.predict_proba(X), rtol=0.0, atol=1e-8)
 
 
@@ -101,20 +102,18 @@ def test_a_table(tensor):
     table = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1], "place": np.where(X[:, 1] > 0.3, "here", "there")})
     table.loc[::7, "b"], table.loc[::9, "place"] = np.nan, None
     model = make_pipeline(classifier()).fit(table, THREE)
-    dtype = np.float32 if tensor is FloatTensorType else np.float64
-    inputs = {name: table[name].to_numpy(dtype)[:, None] for name in "ab"}
-    inputs["place"] = table["place"].astype(object).fillna("").to_numpy(object)[:, None]
-    types = [("a", tensor([None, 1])), ("b", tensor([None, 1])), ("place", StringTensorType([None, 1]))]
-    _, (_, proba) = run(model, inputs, initial_types=types)
+    inputs = inputs_of(table, "place", np.float32 if tensor is FloatTensorType else np.float64)
+    a, b, place = types = [(name, (StringTensorType if name == "place" else tensor)([None, 1])) for name in table]
+    _, proba = run(model, inputs, initial_types=types)
     np.testing.assert_allclose(proba, model.predict_proba(table), rtol=0.0, atol=1e-6)
-    with pytest.raises(ValueError, match="inputs have 2 columns together; the model was fitted to 3"):
-        skl2onnx.to_onnx(model, initial_types=types[:2])
-    with pytest.raises(ValueError, match="input of the column 'b' is text; the model was fitted to numbers"):
-        skl2onnx.to_onnx(model, initial_types=[types[0], types[2], types[1]])
-    with pytest.raises(ValueError, match="input of the column 'place' is numbers; the model was fitted to text"):
-        skl2onnx.to_onnx(model, initial_types=[types[0], types[1], ("place", tensor([None, 1]))])
-    with pytest.raises(ValueError, match="An input is text; the model was fitted to numbers"):
-        skl2onnx.to_onnx(classifier().fit(X, TWO), initial_types=[types[0], types[2]])
+    for refused, types, message in (
+        (model, [a, b], "inputs have 2 columns together; the model was fitted to 3"),
+        (model, [a, place, b], "input of the column 'b' is text; the model was fitted to numbers"),
+        (model, [a, b, ("place", b[1])], "input of the column 'place' is numbers; the model was fitted to text"),
+        (classifier().fit(X, TWO), [a, place], "An input is text; the model was fitted to numbers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            skl2onnx.to_onnx(refused, initial_types=types)
 
 
 def test_columns_that_other_steps_encode():
@@ -123,8 +122,7 @@ def test_columns_that_other_steps_encode():
     steps = [("number", StandardScaler(), ["a"]), ("level", OneHotEncoder(), ["place"])]
     model = make_pipeline(ColumnTransformer(steps), classifier()).fit(table, THREE)
     types = [("a", DoubleTensorType([None, 1])), ("place", StringTensorType([None, 1]))]
-    inputs = {"a": X[:, :1], "place": table["place"].to_numpy(object)[:, None]}
-    _, (_, proba) = run(model, inputs, initial_types=types)
+    _, proba = run(model, inputs_of(table, "place"), initial_types=types)
     np.testing.assert_allclose(proba, model.predict_proba(table), rtol=0.0, atol=1e-6)
 
 

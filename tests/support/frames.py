@@ -18,3 +18,9 @@ def fitted(table, y, sample_weight=None, **parameters):
 def named(X, names=("a", "b")):
     """Rows with names of their columns."""
     return pytest.importorskip("pandas").DataFrame(X, columns=list(names))
+
+
+def inputs_of(table, text, numbers="float64"):
+    """A table as inputs of an ONNX model, one for each column: one of text, and numbers of a type."""
+    columns = table.assign(**{text: table[text].astype(object).fillna("")}).items()
+    return {name: (column if name == text else column.astype(numbers)).to_numpy()[:, None] for name, column in columns}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 from scipy.stats import binomtest
-from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import log_loss, roc_auc_score
@@ -19,6 +19,8 @@ from xgpc.metrics import expected_calibration_error, scores
 from xgpc.plotting import CoverageDisplay, ImportanceDisplay, LearningDisplay, ReliabilityDisplay, ShapleyDisplay
 
 pd = pytest.importorskip("pandas")
+
+SMALL = {"n_inducing": 10, "max_iter": 5, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +48,15 @@ def drawn(display):
     return display
 
 
-def legend(display):
-    return [text.get_text() for text in display.ax_.get_legend().get_texts()]
+def words(texts):
+    return [text.get_text() for text in texts]
+
+
+def graded(n=90):
+    """Two features, of which the first tells three classes in order; their numbers, and names."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 2))
+    return X, np.digitize(X[:, 0] + 0.3 * rng.normal(size=n), [-0.5, 0.7]), np.array(["low", "medium", "high"])
 
 
 # Calibration.
@@ -87,7 +96,7 @@ def test_rows_of_equal_probability_stay_in_one_bin():
 def test_coverage_is_the_error_among_the_most_certain(iris, model):
     X, y = iris
     display = drawn(CoverageDisplay.from_estimator(model, X, y))
-    assert legend(display) == ["GPClassifier", "expected"]
+    assert words(display.ax_.get_legend().get_texts()) == ["GPClassifier", "expected"]
     (one,) = display.coverage.values()
     assert one.error[-1] == pytest.approx(np.mean(model.predict(X) != y))
     assert one.expected[-1] == pytest.approx(np.mean(1.0 - model.predict_proba(X).max(axis=1)))
@@ -110,7 +119,10 @@ def test_learning_is_drawn_stage_by_stage():
     own = {"subset_sizes": [100, 600], "n_neighbors": 0, "length_scale_prior": None}
     model = GPClassifier(n_inducing=16, max_iter=60, tol=1e-3, random_state=0, **own)
     display = drawn(LearningDisplay.from_estimator(model.fit(X, y)))
-    assert legend(display) == ["100 rows, 16 inducing points", "600 rows, 16 inducing points"]
+    assert words(display.ax_.get_legend().get_texts()) == [
+        "100 rows, 16 inducing points",
+        "600 rows, 16 inducing points",
+    ]
     for line, n in zip(display.ax_.lines, (100, 600), strict=True):
         here = model.history_["n_rows"] == n
         values = model.history_["elbo"][here & np.isfinite(model.history_["elbo"])] / n
@@ -123,11 +135,10 @@ def test_learning_is_drawn_stage_by_stage():
 def test_importances_are_bars_by_name_the_largest_on_top(iris, model):
     display = drawn(ImportanceDisplay.from_estimator(model, n_features=3))
     order = np.argsort(-model.feature_importances_)[:3]
-    assert [text.get_text() for text in display.ax_.get_yticklabels()] == iris[0].columns[order[::-1]].tolist()
+    assert words(display.ax_.get_yticklabels()) == iris[0].columns[order[::-1]].tolist()
     widths = [bar.get_width() for bar in display.ax_.patches]
     np.testing.assert_array_equal(widths, model.feature_importances_[order[::-1]])
-    named = ImportanceDisplay.from_estimator(model, names=list("abcd"))
-    assert named.names == list("abcd")
+    assert ImportanceDisplay.from_estimator(model, names=list("abcd")).names == list("abcd")
     with pytest.raises(ValueError, match="names must be as many as importances, 4; got 2"):
         ImportanceDisplay.from_estimator(model, names=["a", "b"])
 
@@ -139,7 +150,7 @@ def test_shapley_values_of_one_row_are_bars_with_intervals_the_largest_on_top(ir
     display = drawn(ShapleyDisplay.from_estimator(model, X[:1], n_features=3))
     assert display.label == model.predict(X[:1])[0] == "setosa"
     names = [f"{X.columns[j]} = {X.iloc[0, j]:.4g}" for j in order]
-    assert [text.get_text() for text in display.ax_.get_yticklabels()] == names
+    assert words(display.ax_.get_yticklabels()) == names
     assert [bar.get_width() for bar in display.ax_.patches] == found.values[0, order, c].tolist()
     (intervals,) = display.ax_.collections
     half = [np.ptp(line[:, 0]) / 2 for line in intervals.get_segments()]
@@ -153,12 +164,12 @@ def test_shapley_values_of_several_rows_are_points_whose_colours_are_the_order_o
     X = pd.DataFrame({"a": random.normal(size=80), "b": random.choice(["x", "y"], 80), "c": random.normal(size=80)})
     y = np.where(X["a"] + (X["b"] == "x") > 0.5, "yes", "no")
     X.loc[:9, "c"] = np.nan
-    model = quietly(GPClassifier(n_inducing=10, n_neighbors=0, max_iter=20, random_state=0), X, y)
+    model = quietly(GPClassifier(**SMALL | {"max_iter": 20}, n_neighbors=0), X, y)
     display = drawn(ShapleyDisplay.from_estimator(model, X))
     found = shapley_values(model, X).values
     assert np.array_equal(display.values, found)
     assert display.label == "yes"
-    labels = [text.get_text() for text in display.ax_.get_yticklabels()]
+    labels = words(display.ax_.get_yticklabels())
     assert labels == [X.columns[j] for j in np.argsort(np.mean(np.abs(found), axis=0))]
     for place, (name, points) in enumerate(zip(labels, display.ax_.collections, strict=True)):
         x, height = points.get_offsets().T
@@ -173,26 +184,21 @@ def test_shapley_values_of_several_rows_are_points_whose_colours_are_the_order_o
     # Values for the other of two classes have the other sign.
     assert np.array_equal(ShapleyDisplay.from_estimator(model, X, label="no").values, -found)
     one = ShapleyDisplay.from_estimator(model, X[:1])
-    shown = [text.get_text() for text in one.ax_.get_yticklabels()]
-    assert {"c = missing", f"b = {X['b'][0]}", f"a = {X['a'][0]:.4g}"} == set(shown)
+    assert {"c = missing", f"b = {X['b'][0]}", f"a = {X['a'][0]:.4g}"} == set(words(one.ax_.get_yticklabels()))
 
 
 def test_a_picture_of_shapley_values_needs_one_class(iris, model):
     X, _ = iris
     with pytest.raises(ValueError, match="Several rows have values for each class: give label, one of"):
         ShapleyDisplay.from_estimator(model, X)
-    with pytest.raises(
-        ValueError, match=r"label must be one of \['setosa', 'versicolor', 'virginica'\] or None; got 'rose'"
-    ):
+    message = r"label must be one of \['setosa', 'versicolor', 'virginica'\] or None; got 'rose'"
+    with pytest.raises(ValueError, match=message):
         ShapleyDisplay.from_estimator(model, X, label="rose")
 
 
 def test_shapley_values_of_ordered_classes_speak_for_the_highest_or_the_lowest():
-    X = np.random.default_rng(0).normal(size=(90, 2))
-    names = np.array(["low", "medium", "high"])
-    y = names[np.digitize(X[:, 0], [-0.5, 0.7])]
-    model = GPOrdinalClassifier(n_inducing=10, max_iter=5, random_state=0)
-    model = quietly(model, X, y, classes=names)
+    X, grade, names = graded()
+    model = quietly(GPOrdinalClassifier(**SMALL), X, names[grade], classes=names)
     # The first feature makes a level higher.
     row = [[2.0, 0.0]]
     values = shapley_values(model, row, [0.0, 0.0]).values
@@ -210,8 +216,8 @@ def test_words_of_pictures_of_features_with_long_names_are_within_the_picture(ir
     X, y = iris
     sentence = "a column whose name is a sentence with many words, as surveys have them, number "
     names = [*(f"{sentence}{j}" for j in range(3)), "one_word_that_is_longer_than_half_of_a_picture_is_wide"]
-    model = GPClassifier(n_inducing=10, max_iter=5, tol=1e-2, n_neighbors=0, random_state=0)
-    model, X = quietly(model, X.set_axis(names, axis=1), y == "virginica"), X.set_axis(names, axis=1)
+    X = X.set_axis(names, axis=1)
+    model = quietly(GPClassifier(tol=1e-2, n_neighbors=0, **SMALL), X, y == "virginica")
     displays = [ShapleyDisplay.from_estimator(model, rows, n_features=3) for rows in (X[:1], X)]
     for display in (*displays, ImportanceDisplay.from_estimator(model, n_features=3)):
         drawn(display)
@@ -226,26 +232,21 @@ def test_words_of_pictures_of_features_with_long_names_are_within_the_picture(ir
 
 
 def test_displays_of_ordered_classes_go_by_the_sorted_names():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(90, 2))
-    grade = np.digitize(X[:, 0] + 0.5 * rng.normal(size=90), [-0.5, 0.7])
-    names = np.array(["low", "medium", "high"])
-    options = {"n_inducing": 10, "max_iter": 5, "random_state": 0}
-    numbered = quietly(GPOrdinalClassifier(**options), X, grade)
-    named = quietly(GPOrdinalClassifier(**options), X, names[grade], classes=names)
+    X, grade, names = graded()
+    numbered = quietly(GPOrdinalClassifier(**SMALL), X, grade)
+    named = quietly(GPOrdinalClassifier(**SMALL), X, names[grade], classes=names)
     shown = []
     for model, y in ((numbered, grade), (named, names[grade])):
         (coverage,) = CoverageDisplay.from_estimator(model, X, y).coverage.values()
         (bins,) = ReliabilityDisplay.from_estimator(model, X, y).bins.values()
-        shown.append((coverage.error, bins.frequency))
+        shown.append([coverage.error, bins.frequency])
     for one, other in zip(*shown, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_displays_of_a_pipeline_are_those_of_its_last_step(iris):
     X, y = iris
-    model = GPClassifier(n_inducing=10, max_iter=5, tol=1e-2, random_state=0)
-    pipeline = quietly(make_pipeline(PCA(3), model), X, y)
+    pipeline = quietly(make_pipeline(PCA(3), GPClassifier(tol=1e-2, **SMALL)), X, y)
     assert drawn(LearningDisplay.from_estimator(pipeline)).history is pipeline[-1].history_
     importance = drawn(ImportanceDisplay.from_estimator(pipeline))
     assert importance.names == ["pca0", "pca1", "pca2"]
@@ -255,13 +256,6 @@ def test_displays_of_a_pipeline_are_those_of_its_last_step(iris):
 
 
 # Calibration error, scores and pictures.
-
-
-@pytest.fixture(scope="module")
-def data():
-    """Three features (n, 3) and the names of the classes."""
-    bunch = load_breast_cancer()
-    return bunch.data[:200, :3], bunch.target_names[bunch.target[:200]]
 
 
 def test_expected_calibration_error_by_hand():
@@ -311,9 +305,8 @@ def test_area_under_curve_where_probabilities_round_to_one():
 def test_scores_of_a_forest_are_infinite_where_they_are_and_finite_elsewhere(n_classes):
     random = np.random.default_rng(0)
     X = random.normal(size=(300, 2))
-    y = np.array(["low", "high", "middle"])[
-        np.digitize(X[:, 0] + 0.4 * random.normal(size=300), [-0.4, 0.4][: n_classes - 1])
-    ]
+    grade = np.digitize(X[:, 0] + 0.4 * random.normal(size=300), [-0.4, 0.4][: n_classes - 1])
+    y = np.array(["low", "high", "middle"])[grade]
     forest = RandomForestClassifier(10, random_state=0).fit(X[:200], y[:200])
     p, y = forest.predict_proba(X[200:]), y[200:]
     codes = np.searchsorted(forest.classes_, y)
@@ -331,32 +324,26 @@ def test_scores_of_a_forest_are_infinite_where_they_are_and_finite_elsewhere(n_c
     assert scores(codes, log_p) == scores(y, log_p, forest.classes_) == found
     # Without a row whose class had no chance the likelihood is finite.
     possible = p[np.arange(100), codes] > 0.0
-    assert scores(y[possible], p[possible], forest.classes_)["nll"] == pytest.approx(
-        log_loss(y[possible], p[possible], labels=forest.classes_)
-    )
+    expected = log_loss(y[possible], p[possible], labels=forest.classes_)
+    assert scores(y[possible], p[possible], forest.classes_)["nll"] == pytest.approx(expected)
 
 
 def test_labels_are_positions_in_the_classes_in_whatever_order_these_are():
-    y, p = (
-        np.array(["mild", "none", "grave", "none"]),
-        np.array([[0.2, 0.5, 0.3], [0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.4, 0.5, 0.1]]),
-    )
-    classes = ["none", "mild", "grave"]
-    assert scores(y, p, classes) == scores([1, 0, 2, 0], p)
-    assert expected_calibration_error(y, p, classes=classes) == expected_calibration_error([1, 0, 2, 0], p)
-    (named,), (numbered,) = (
-        CoverageDisplay.from_predictions(one, p, classes=given).coverage.values()
-        for one, given in ((y, classes), ([1, 0, 2, 0], None))
-    )
+    y, classes, codes = np.array(["mild", "none", "grave", "none"]), ["none", "mild", "grave"], [1, 0, 2, 0]
+    p = np.array([[0.2, 0.5, 0.3], [0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.4, 0.5, 0.1]])
+    assert scores(y, p, classes) == scores(codes, p)
+    assert expected_calibration_error(y, p, classes=classes) == expected_calibration_error(codes, p)
+    (named,) = CoverageDisplay.from_predictions(y, p, classes=classes).coverage.values()
+    (numbered,) = CoverageDisplay.from_predictions(codes, p).coverage.values()
     assert np.array_equal(named.error, numbered.error)
-    with pytest.raises(ValueError, match=r"labels \['grave'\] that are not among the model's classes"):
-        scores(y, p[:, :2], ["none", "mild"])
-    with pytest.raises(ValueError, match="classes must have a label for each of 3 columns"):
-        scores(y, p, ["none", "mild"])
-    with pytest.raises(ValueError, match=r"of labels give classes=model.classes_"):
-        scores(y, p)
-    with pytest.raises(ValueError, match="rows that sum to one"):
-        scores([0, 1], [[0.2, 0.2], [0.5, 0.5]])
+    for given, message in (
+        ((y, p[:, :2], ["none", "mild"]), r"labels \['grave'\] that are not among the model's classes"),
+        ((y, p, ["none", "mild"]), "classes must have a label for each of 3 columns"),
+        ((y, p), r"of labels give classes=model.classes_"),
+        (([0, 1], [[0.2, 0.2], [0.5, 0.5]]), "rows that sum to one"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            scores(*given)
 
 
 def test_outcomes_may_be_two_labels():

@@ -15,7 +15,6 @@ from support.reference import additive
 from xgpc import GPClassifier
 from xgpc.explain import shapley_values
 from xgpc.kernels import ActiveDims, Sphere
-from xgpc.onnx import to_onnx
 
 every_kernel = pytest.mark.parametrize("kernel", KERNELS_OF_COLUMNS.values(), ids=KERNELS_OF_COLUMNS)
 
@@ -71,16 +70,13 @@ def test_fits_are_the_same_after_a_file(options, tmp_path):
     assert "ActiveDims" in model.summary()
 
 
-def test_draws_onnx_and_shapley_values():
+def test_shapley_values_of_a_product_and_a_sum():
     X, y = additive(200, d=4)
     kernel = C(4.0) * ActiveDims(RBF(), [0]) * RBF(np.full(4, 3.0)) + ActiveDims(RBF(), [1])
     model = quietly(GPClassifier(kernel, n_neighbors=0, n_inducing=25, max_iter=5, random_state=0), X, y)
-    draws = model.sample_latent(X[:3], 2000, method="pathwise", random_state=0)
-    mean, variance = model.predict_latent(X[:3])
-    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.12 * np.sqrt(variance).max())
-    assert to_onnx(model).graph.node
     found = shapley_values(model, X[:3])
-    np.testing.assert_allclose(found.values.sum(axis=1) + found.baseline_value, mean, atol=1e-6)
+    total = found.values.sum(axis=1) + found.baseline_value
+    np.testing.assert_allclose(total, model.predict_latent(X[:3])[0], atol=1e-6)
 
 
 def test_neighbours_are_near_in_the_columns_that_count():

@@ -61,13 +61,6 @@ def test_scores_of_a_level(score, posterior, level):
     assert_near(gradient, row_differences(lambda rows: score(model, rows, level), ROWS), 1e-6)
 
 
-def test_misclassification_is_how_often_draws_are_on_the_other_side():
-    model = fitted()
-    draws = model.sample_latent(ROWS, 40_000, random_state=0)
-    other = (draws > 0.5) != (model.predict_latent(ROWS)[0] > 0.5)[:, None]
-    np.testing.assert_allclose(misclassification_probability(model, ROWS, 0.5), other.mean(axis=1), atol=0.01)
-
-
 def test_linear_classifiers_have_levels_too():
     random = np.random.default_rng(0)
     X = random.normal(size=(60, 2))

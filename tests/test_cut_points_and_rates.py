@@ -9,6 +9,7 @@ from support.dense import dense_optimum, derivative
 from support.fits import quietly
 from support.internals import KernelSpec, SparsePrior
 from support.local import LINKS
+from support.reference import in_levels
 from support.sites import evaluate_one, expectation
 from support.training import check_parameter_gradient, training
 
@@ -157,21 +158,13 @@ def test_without_rates_the_site_is_that_of_the_logit():
     assert_allclose(evaluate("psychometric", (0.0, 0.0), m, v, c), logit, rtol=1e-15)
 
 
-def answers(n, name, seed):
-    """Rows, and classes that rise with the first feature."""
-    random = np.random.default_rng(seed)
-    X = random.normal(size=(n, 2))
-    cuts = [0.0] if name == "psychometric" else np.linspace(-2.0, 2.0, 3)
-    return X, np.digitize(2.0 * X[:, 0] + 0.7 * random.normal(size=n), cuts)
-
-
 MODELS = {f"ordinal-{link}": GPOrdinalClassifier(likelihood=link) for link in LINKS}
 MODELS["psychometric"] = GPClassifier(likelihood="psychometric", guess_rate=0.3, lapse_rate=0.1, feature_transform=None)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_full_process_is_the_optimum_of_the_dense_bound(name):
-    X, y = answers(9, name, seed=1)
+    X, y = in_levels(9, 1, 2 if name == "psychometric" else 4)
     kernel = ConstantKernel(2.0) * RBF(1.3)
     model = quietly(MODELS[name].set_params(kernel=kernel, inducing_points="all", optimizer=None, tol=1e-10), X, y)
     parameter = (0.3, 0.1) if name == "psychometric" else model.cut_points_
@@ -194,7 +187,7 @@ COORDINATES += [
 
 @pytest.mark.parametrize(("name", "parameter", "learned"), COORDINATES, ids=str)
 def test_the_gradient_by_coordinates_is_that_of_differences(name, parameter, learned):
-    X, y = answers(60, name, seed=2)
+    X, y = in_levels(60, 2, 2 if name == "psychometric" else 4)
     rows, site = training(X, 2.0 * y - 1.0), site_of(name, parameter)
     prior = SparsePrior.build(KernelSpec(ConstantKernel(2.0) * RBF(1.0), 2), X[:12])
     is_learned = np.array(learned.get("learned_rates", (True, True, True)))

@@ -37,11 +37,8 @@ CODES = {"below": (-1e7, 0.01), "above": (1e7, 0.003), "a row": (1e9, 0.0011), "
 
 
 RANDOM = np.random.default_rng(0)
-LIGHT = {
-    "normal": RANDOM.normal(size=N),
-    "uniform": RANDOM.uniform(size=N),
-    "one value": np.full(N, 0.1),
-    "two values": np.where(RANDOM.uniform(size=N) < 0.01, 1e6, 0.0),
+LIGHT = {name: CLEAN[name] for name in ("normal", "uniform", "one value", "two values")}
+LIGHT |= {
     "ten scores": np.where(RANDOM.uniform(size=N) < 0.98, 0, RANDOM.integers(0, 10, N)),
     "counts": RANDOM.poisson(8.0, N),
     "normal, with codes": np.where(np.arange(N) % 50, RANDOM.normal(size=N), -9999.0),
@@ -256,7 +253,7 @@ def test_light_tails_and_few_values_stay(name):
 @pytest.mark.parametrize("name", HEAVY)
 def test_heavy_tails_are_warped_by_median_and_deviations_from_it(name):
     values = HEAVY[name]
-    (found,) = warps_of(np.column_stack([LIGHT["normal"], values]))
+    (found,) = warps_of(np.column_stack([CLEAN["normal"], values]))
     size = np.abs(values - np.median(values))
     deviation = 1.4826 * np.median(size)
     scale = deviation if deviation > 0.0 else np.quantile(size[size > 0.0], 0.25)
@@ -276,7 +273,7 @@ def test_the_warp_is_an_inverse_hyperbolic_sine(warped):
 def test_codes_in_heavy_tails_are_far_from_all_others_and_the_largest_values_are_not():
     values = HEAVY["log-normal"].copy()
     values[:3] = 1e5, 3e5, 7e5
-    rows = np.column_stack([LIGHT["normal"], values])
+    rows = np.column_stack([CLEAN["normal"], values])
     tail = encoding_of(rows)
     assert [one.feature for one in tail.warps] == [1]
     assert tail.limits == ()

@@ -11,6 +11,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import TimeSeriesSplit, cross_val_score
 from support.fits import clone_of, quietly, reloaded, without_warnings
+from support.reference import in_levels
 
 from xgpc import GPClassifier, GPOrdinalClassifier, _sites
 from xgpc.acquisition import mutual_information, predictive_entropy, select
@@ -19,16 +20,8 @@ from xgpc.likelihoods import ORDERED, record_of
 every_link = pytest.mark.parametrize("link", ["logit", "probit"])
 
 
-def data(n=150, seed=0, levels=4):
-    """Rows with one feature that orders the classes and one that does not."""
-    random = np.random.default_rng(seed)
-    X = random.normal(size=(n, 2))
-    f = 2.0 * X[:, 0] + 0.7 * random.normal(size=n)
-    return X, np.digitize(f, np.linspace(-2.0, 2.0, levels - 1))
-
-
 def test_learned_cut_points_maximise_the_bound():
-    X, y = data()
+    X, y = in_levels()
     model = quietly(GPOrdinalClassifier(n_inducing=20, tol=1e-7, random_state=0), X, y)
     site = record_of("ordinal-logit", "exact").at(model.cut_points_).site(4)
     mean, variance = (moment[None] for moment in model.posterior_.marginals(X))
@@ -37,7 +30,7 @@ def test_learned_cut_points_maximise_the_bound():
 
 @every_link
 def test_two_classes_are_those_of_the_binary_likelihood(link):
-    X, y = data(levels=2)
+    X, y = in_levels(levels=2)
     same = {"likelihood": link, "optimizer": None, "n_inducing": 20, "random_state": 0, "tol": 1e-9, "n_neighbors": 0}
     ordered = quietly(GPOrdinalClassifier(RBF(), **same), X, y)
     binary = quietly(GPClassifier(RBF(), mean=-float(ordered.cut_points_[0]), **same), X, y)
@@ -46,7 +39,7 @@ def test_two_classes_are_those_of_the_binary_likelihood(link):
 
 
 def test_predictions_do_not_depend_on_the_names_of_the_classes():
-    X, y = data()
+    X, y = in_levels()
     names = np.array(["poor", "fair", "good", "best"])
     numbered = quietly(GPOrdinalClassifier(n_inducing=15, random_state=0), X, y)
     named = quietly(GPOrdinalClassifier(n_inducing=15, random_state=0), X, names[y], classes=names)
@@ -75,7 +68,7 @@ def test_predictions_do_not_depend_on_the_names_of_the_classes():
 
 
 def test_scores_and_calibration_of_scikit_learn_do_not_depend_on_the_names():
-    X, y = data(120, levels=3)
+    X, y = in_levels(120, levels=3)
     names = np.array(["low", "medium", "high"])
     labels = pd.Series(pd.Categorical.from_codes(y, names, ordered=True))
     model = GPOrdinalClassifier(RBF(), optimizer=None, n_inducing=10, random_state=0)
@@ -131,7 +124,7 @@ def as_table(y):
 )
 @pytest.mark.filterwarnings("ignore:A column-vector y was passed")
 def test_labels_that_have_an_order_keep_it(levels, table, in_table):
-    X, y = data(60, levels=3)
+    X, y = in_levels(60, levels=3)
     names = np.array(["low", "medium", "high", "top"])
     options = {"optimizer": None, "n_inducing": 8, "random_state": 0}
     named = quietly(GPOrdinalClassifier(RBF(), **options), X, names[y], classes=names)
@@ -146,7 +139,7 @@ def test_labels_that_have_an_order_keep_it(levels, table, in_table):
 
 
 def test_names_that_are_sorted_for_want_of_an_order_are_a_decision_and_a_warning():
-    X, y = data(60, levels=3)
+    X, y = in_levels(60, levels=3)
     names = np.array(["low", "medium", "high"])
     model = GPOrdinalClassifier(RBF(), optimizer=None, n_inducing=8, random_state=0)
     for labels in (names[y], pd.Series(pd.Categorical.from_codes(y, names)), pl.Series(names[y]).cast(pl.Categorical)):
@@ -163,7 +156,7 @@ def test_names_that_are_sorted_for_want_of_an_order_are_a_decision_and_a_warning
 
 
 def test_the_order_of_the_classes_follows_the_feature():
-    X, y = data(300)
+    X, y = in_levels(300)
     model = quietly(GPOrdinalClassifier(n_inducing=20, random_state=0), X, y)
     line = np.column_stack([np.linspace(-2.0, 2.0, 50), np.zeros(50)])
     cumulative = np.cumsum(model.predict_proba(line), axis=1)[:, :-1]
@@ -173,7 +166,7 @@ def test_the_order_of_the_classes_follows_the_feature():
 
 
 def test_order_beats_classes_without_order():
-    X, y = data(200, levels=6)
+    X, y = in_levels(200, levels=6)
     ordered, free = (
         quietly(kind(n_inducing=20, n_neighbors=0, random_state=0), X[:100], y[:100], classes=range(6))
         for kind in (GPOrdinalClassifier, GPClassifier)
@@ -183,7 +176,7 @@ def test_order_beats_classes_without_order():
 
 
 def test_a_level_without_rows_has_a_small_probability():
-    X, y = data()
+    X, y = in_levels()
     model = quietly(GPOrdinalClassifier(n_inducing=15, random_state=0), X, np.where(y > 1, y + 1, y), classes=range(5))
     assert 0.0 < np.max(model.predict_proba(X)[:, 2]) < 0.05
     assert np.all(np.diff(model.cut_points_) > 0.0)
@@ -191,7 +184,7 @@ def test_a_level_without_rows_has_a_small_probability():
 
 @every_link
 def test_saved_copied_and_warm_models_predict_alike(link, tmp_path):
-    X, y = data(80)
+    X, y = in_levels(80)
     names = np.array(["d", "b", "c", "a"])
     model = GPOrdinalClassifier(likelihood=link, n_inducing=10, random_state=0, warm_start=True)
     quietly(model, X, names[y], classes=names)
@@ -217,7 +210,7 @@ def test_saved_copied_and_warm_models_predict_alike(link, tmp_path):
 
 
 def test_rows_are_chosen_where_a_label_tells_most():
-    X, y = data(80)
+    X, y = in_levels(80)
     model = quietly(GPOrdinalClassifier(RBF(), n_inducing=10, random_state=0), X, y)
     candidates = np.random.default_rng(5).normal(size=(30, 2))
     information = mutual_information(model, candidates)
@@ -228,7 +221,7 @@ def test_rows_are_chosen_where_a_label_tells_most():
 
 
 def test_threads_and_batches_give_the_same_model():
-    X, y = data(1500)
+    X, y = in_levels(1500)
     same = {"n_inducing": 10, "max_iter": 5, "random_state": 0}
     one = quietly(GPOrdinalClassifier(**same), X, y)
     two = quietly(GPOrdinalClassifier(**same, n_jobs=2), X, y)
@@ -247,14 +240,14 @@ def test_threads_and_batches_give_the_same_model():
 )
 def test_what_ordered_classes_do_not_have_is_an_error(given, message):
     with pytest.raises(ValueError, match=message):
-        GPOrdinalClassifier(**given).fit(*data(40))
+        GPOrdinalClassifier(**given).fit(*in_levels(40))
 
 
 @pytest.mark.parametrize("n_rows", [1000, 100])
 def test_batches_take_the_order_of_the_classes(n_rows, tuned):
     """With all rows in memory and with a sample of them; an order that is not named is that of the sorted names."""
     tuned(kept_rows=n_rows)
-    X, y = data(300)
+    X, y = in_levels(300)
     names = np.array(["d", "b", "c", "a"])
     same = {"n_inducing": 10, "max_iter": 5, "random_state": 0}
     numbered, named, unnamed = (GPOrdinalClassifier(**same) for _ in range(3))
@@ -268,6 +261,6 @@ def test_batches_take_the_order_of_the_classes(n_rows, tuned):
 
 
 def test_likelihoods_of_ordered_classes_are_those_of_another_class():
-    X, y = data(40)
+    X, y = in_levels(40)
     with pytest.raises(ValueError, match="GPOrdinalClassifier"):
         GPClassifier(likelihood=next(iter(ORDERED))).fit(X, y)

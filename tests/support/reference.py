@@ -189,6 +189,14 @@ def additive(n, seed=0, d=2):
     return X, (np.sin(2.0 * X[:, 0]) + X[:, 1] > 0.0).astype(int)
 
 
+def in_levels(n=150, seed=0, levels=4):
+    """Rows with one feature that orders the classes and one that does not."""
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(n, 2))
+    f = 2.0 * X[:, 0] + 0.7 * random.normal(size=n)
+    return X, np.digitize(f, np.linspace(-2.0, 2.0, levels - 1) if levels > 2 else [0.0])
+
+
 def twonorm(n, rng):
     """Breiman 1996: N(+-a, I) in 20 dimensions, a = 2 / sqrt(20)."""
     y = rng.integers(0, 2, n)

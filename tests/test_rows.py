@@ -113,10 +113,12 @@ def calls(kind):
         found |= {
             statistics.project_sites: statistics.Projection(point.sites, prior),
             statistics.mean_gradient: point.sites,
-            correction.correction: correction.BothBounds(point.sites, point.sites),
         }
         if kind in THREE_CLASSES:
             found[statistics.curvature_product] = statistics.Products(point.sites, q.w)
+        else:
+            augmented = record_of("logit", "polya-gamma").site()
+            found[correction.correction] = statistics.SitesAtPosterior(q, augmented)
         if kind == "sparse":
             M, alpha = np.random.default_rng(1).normal(size=(1, 20, 20)), q.w + 1.0
             found[statistics.gradient] = statistics.Contraction(point.sites, prior, q.w, M, alpha)

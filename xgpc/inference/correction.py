@@ -13,8 +13,6 @@ no training row is needed to predict.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from .._sites import Site
@@ -46,26 +44,18 @@ def polya_gamma_variance(c: np.ndarray) -> np.ndarray:
     return np.where(small, 1.0 / 24.0 - c2 / 120.0 + 17.0 * c2**2 / 13440.0, closed)
 
 
-@dataclass(frozen=True)
-class BothBounds:
-    """The sites of the augmented and of the exact bound at the same posterior."""
-
-    augmented: SitesAtPosterior
-    exact: SitesAtPosterior
-
-    @property
-    def work(self) -> float:
-        return self.augmented.work
+def exact_sites(augmented: SitesAtPosterior) -> SitesAtPosterior:
+    """The sites of the exact bound at the same posterior."""
+    return SitesAtPosterior(augmented.q, other_site(augmented.site.record.exact, augmented.site))
 
 
-def correction(block: Block, state: BothBounds) -> Sums:
+def correction(block: Block, state: SitesAtPosterior) -> Sums:
     """Sums with s and t in place of precisions and linear terms, and the exact expected log likelihood."""
-    log_likelihood = state.exact.of(block).log_likelihood
-    sites = state.augmented.of(block)
-    mean = sites.mean + state.augmented.site.prior_mean[:, None]
+    log_likelihood, sites = exact_sites(state).of(block).log_likelihood, state.of(block)
+    mean = sites.mean + state.site.prior_mean[:, None]
     second_moment = mean**2 + sites.variance
     spread = polya_gamma_variance(np.sqrt(second_moment)) * block.weight
-    terms = state.augmented.q.prior.moments(block, second_moment * spread, mean * sites.variance * spread)
+    terms = state.q.prior.moments(block, second_moment * spread, mean * sites.variance * spread)
     return Sums([log_likelihood, *terms])
 
 
@@ -80,10 +70,10 @@ def evidence_of(training: Training, point: Point[KernelPosterior]) -> Evidence:
     record = point.site.record
     if record.exact is None:
         return Evidence(point.elbo, None, 0.0 if record.is_exact else None)
-    exact = SitesAtPosterior(point.q, other_site(record.exact, point.site))
     if not record.is_jaakkola_jordan:
-        return Evidence(point.elbo, None, training.reduce(log_likelihood, exact) - point.log_likelihood)
-    exact_sum, P, h = training.reduce(correction, BothBounds(point.sites, exact))
+        gap = training.reduce(log_likelihood, exact_sites(point.sites)) - point.log_likelihood
+        return Evidence(point.elbo, None, gap)
+    exact_sum, P, h = training.reduce(correction, point.sites)
     return Evidence(point.elbo, (P, h), exact_sum - point.log_likelihood)
 
 

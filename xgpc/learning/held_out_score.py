@@ -232,10 +232,10 @@ def maximised(
 
     # A line search has at most 20 evaluations.
     at_most, bounds = (max_iter, 20 * max_iter), limits / scale[:, None]
-    end = minimise(objective, start / scale, bounds, LEAST_RISE / ROUND_PATIENCE, *at_most, patience=ROUND_PATIENCE)
+    end, _ = minimise(objective, start / scale, bounds, LEAST_RISE / ROUND_PATIENCE, *at_most, patience=ROUND_PATIENCE)
     # Scaled by the roots of the diagonal of L-BFGS's inverse Hessian; the median unit is one.
-    units = scale * np.sqrt(np.maximum(inverse_diagonal(end.steps, end.changes), np.finfo(float).eps))
-    return Maximum(best[1], best[2], units / np.median(units), start_scores, end.n_iter, end.n_evaluations)
+    units = scale * np.sqrt(np.maximum(inverse_diagonal(end.hess_inv.sk, end.hess_inv.yk), np.finfo(float).eps))
+    return Maximum(best[1], best[2], units / np.median(units), start_scores, end.nit, end.nfev)
 
 
 def inverse_diagonal(steps: np.ndarray, changes: np.ndarray) -> np.ndarray:

@@ -167,7 +167,7 @@ def joint(training: Training, start: KernelPosterior, site: Site, options: Optio
         return value, gradient
 
     max_iter, least = options.max_iter, least_bound(training)
-    end = minimise(recorded, function.start, function.limits, options.tol, max_iter, 2 * max_iter, least)
-    failed = f"the optimizer's line search failed after {end.n_iter} iterations"
-    problem = {"max_iter": options.too_few("the optimizer"), "line search": failed}.get(end.status)
-    return Outcome(update(training, function.q, site), end.n_iter, problem)
+    end, status = minimise(recorded, function.start, function.limits, options.tol, max_iter, 2 * max_iter, least)
+    failed = f"the optimizer's line search failed after {end.nit} iterations"
+    problem = {"max_iter": options.too_few("the optimizer"), "line search": failed}.get(status)
+    return Outcome(update(training, function.q, site), end.nit, problem)

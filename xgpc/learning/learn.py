@@ -282,11 +282,12 @@ def accept_neighbors(
     """
     fit, history, k, (rows, held_out) = task.fit, task.fit.run.history, task.n_neighbors, split
     is_auto, log_scale, scores = fit.config.has_auto_neighbors, local_fit.log_scale, local_fit.learned
-    notes, sweeps, support, deciding = sparse.notes, None, None, np.arange(fit.source.n_rows)
+    notes, sweeps, support, deciding, source = sparse.notes, None, None, np.arange(fit.source.n_rows), fit.source
     if len(held_out) and len(rows) > LAST_ROWS:
         # A part of the rows decides as well as all of them, in less time.
         support = Subsets(fit.source.y[rows], fit.run.random_state).rows(LAST_ROWS)
         deciding = np.union1d(rows[support], held_out)
+        source = source.sample(deciding)
     sites = start_sites(fit.source, task.site(local_fit.prior, log_scale))
     sites[:, :, rows] = local_fit.sites
     if is_auto and len(held_out):
@@ -295,7 +296,6 @@ def accept_neighbors(
         simpler = scores_of(fit.part(held_out), without_neighbors)
     # Sweeps need the memory of the passes' cache.
     task.part.source.forget()
-    source = fit.part(None if support is None else deciding).source
     all_rows = AllRows(task, source, local_fit.prior, log_scale, k)
     if len(held_out):
         positions = np.searchsorted(deciding, held_out)

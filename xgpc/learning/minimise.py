@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
@@ -19,20 +18,6 @@ FTOL, GTOL = 1e-12, 1e-6
 MEMORY = 20
 
 
-class Minimum(NamedTuple):
-    """How a minimisation ended; ``steps`` and ``changes`` (c, p) are its last steps, and the changes of the gradient.
-
-    The status is "converged", "max_iter", "line search" (it failed), or "flat" if the value no longer changes but the
-    gradient is not zero.
-    """
-
-    n_iter: int
-    n_evaluations: int
-    status: str
-    steps: np.ndarray
-    changes: np.ndarray
-
-
 def minimise(
     function: Callable[[np.ndarray], tuple[float, np.ndarray]],
     start: np.ndarray,
@@ -42,8 +27,12 @@ def minimise(
     max_evaluations: int,
     least: float = 0.0,
     patience: int = PATIENCE,
-) -> Minimum:
-    """Minimise a function until ``patience`` iterations gain less than ``tol * max(least, |value|)`` on average."""
+) -> tuple[OptimizeResult, str]:
+    """Minimise a function until ``patience`` iterations gain less than ``tol * max(least, |value|)`` on average.
+
+    Returns SciPy's result, and how it ended: "converged", "max_iter", "line search" (it failed), or "flat" if the value
+    no longer changes but the gradient is not zero.
+    """
     recent: deque[float] = deque(maxlen=patience + 1)
 
     def look(*, intermediate_result: OptimizeResult) -> None:
@@ -60,4 +49,4 @@ def minimise(
         low, high = np.array(limits, dtype=float).T
         steepest = np.clip(result.x - result.jac, np.fmax(low, -np.inf), np.fmin(high, np.inf)) - result.x
         status = "converged" if np.max(np.abs(steepest)) <= GTOL else "flat"
-    return Minimum(result.nit, result.nfev, status, result.hess_inv.sk, result.hess_inv.yk)
+    return result, status

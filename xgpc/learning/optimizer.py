@@ -222,8 +222,8 @@ def profile(training: Training, start: KernelPosterior, site: Site, options: Opt
     for _ in range(RESTARTS + 1):
         start_value = function.value
         limits, iterations_left = function.coordinates.limits, max_iter - n_iter
-        end = minimise(function, function.vector, limits, options.tol, iterations_left, 2 * max_iter, least)
-        n_iter, status, gain = n_iter + end.n_iter, end.status, function.value - start_value
+        end, status = minimise(function, function.vector, limits, options.tol, iterations_left, 2 * max_iter, least)
+        n_iter, gain = n_iter + end.nit, function.value - start_value
         # An optimizer that is stuck with nothing left to gain has converged.
         if status in ("flat", "line search") and is_small(gain, start_value, options.tol):
             status = "converged"

@@ -23,7 +23,7 @@ from ..rows.coinciding import Distinct, Sites
 from ..rows.neighbours import Neighbours
 from ..rows.source import ArraySource
 from .fit import Candidate, Fit
-from .held_out_score import HeldOutScore, maximised
+from .held_out_score import LOG_SCALE_SPREAD, HeldOutScore, maximised
 from .hold_out import FEW_ROWS, Split
 from .left_out import posterior_of, scores_of_splits
 from .scores import Scores
@@ -55,11 +55,11 @@ MAX_STEP = 8.0
 # Largest variance with several classes; larger ones with longer length scales give nearly the same process, but slower
 # fits.
 MOST_VARIANCE = 1e4
-# Range of the log variance factor. A factor above 1 would fit a shift between support and held-out rows: in splits by
-# time one hard month gave 20 (NLL .53 against .48). Random held-out rows have no such shift, so for these the factor
-# may exceed 1: on two splits NLL of wine falls by .006 and .008, of electricity by .002 and .0004; on eleven of twelve
-# other sets it changes by .0007 or less.
-LEAST_LOG_SCALE, MOST_LOG_SCALE = -3.0, 1.5
+# Largest log variance factor; the least is ten standard deviations of its prior below 0. A factor above 1 would fit a
+# shift between support and held-out rows: in splits by time one hard month gave 20 (NLL .53 against .48). Random
+# held-out rows have no such shift, so for these the factor may exceed 1: on two splits NLL of wine falls by .006 and
+# .008, of electricity by .002 and .0004; on eleven of twelve other sets it changes by .0007 or less.
+MOST_LOG_SCALE = 1.5
 # If no rows are held out for a decision, neighbours must win the first round by this many standard errors. A round ends
 # early, after its first turn or its trial on fewer rows, if they lose by as many. (In the trial a9a and adult lose by
 # 2.6 to 15 standard errors; electricity, covtype, cod-rna and bank-marketing, which gain with all rows, by at most
@@ -137,9 +137,8 @@ class LocalFit:
 
     @property
     def corrected(self) -> Scores:
-        """The scores less the nats a row that p parameters fitted to n rows seem to gain: p / n, by Akaike (1974)."""
-        scores = self.learned
-        return replace(scores, values=scores.values - self.n_learned / float(np.sum(scores.weight)))
+        """The scores less what the parameters fitted to these rows seem to gain."""
+        return replace(self.learned, values=self.learned.values - self.learned.optimism(self.n_learned))
 
     @property
     def parameters(self) -> np.ndarray:
@@ -315,7 +314,7 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
 
 def log_scale_bounds(task: Task) -> tuple[float, float]:
     """Bounds of the logarithm of the variance factor."""
-    return LEAST_LOG_SCALE, MOST_LOG_SCALE if task.fit.hold_out.is_random else 0.0
+    return -10.0 * LOG_SCALE_SPREAD, MOST_LOG_SCALE if task.fit.hold_out.is_random else 0.0
 
 
 def _limits(task: Task, start: LocalFit) -> np.ndarray:

@@ -64,6 +64,10 @@ class Scores:
         n = len(parts)
         return float(np.sqrt(np.sum(parts**2) * n / (n - 1))) if n > 1 else float("nan")
 
+    def optimism(self, n_learned: float) -> float:
+        """Nats a row that p parameters, fitted to these n rows, seem to gain too much: p / n, by Akaike (1974)."""
+        return n_learned / float(np.sum(self.weight))
+
     def is_below(self, other: Scores, errors: float) -> bool:
         """Whether these scores are lower by so many standard errors of the difference."""
         gains = self - other
@@ -113,14 +117,9 @@ class Gain(NamedTuple):
         return cls(scores, replace(scores, values=np.log(base_rates(totals))[codes]), n_learned, beginning)
 
     @property
-    def optimism(self) -> float:
-        """Nats a row that p parameters fitted to n rows seem to gain too much: p / n, by Akaike (1974)."""
-        return self.n_learned / float(np.sum(self.scores.weight))
-
-    @property
     def nats(self) -> float:
         """Gain of the mean log probability over the class frequencies."""
-        return (self.scores - self.base).mean - self.optimism
+        return (self.scores - self.base).mean - self.scores.optimism(self.n_learned)
 
     @property
     def error(self) -> float:
@@ -140,7 +139,8 @@ class Gain(NamedTuple):
 
     @property
     def words(self) -> str:
-        less = f", less {self.optimism:.2g} for the parameters fitted to them" if self.n_learned else ""
+        optimism = self.scores.optimism(self.n_learned)
+        less = f", less {optimism:.2g} for the parameters fitted to them" if self.n_learned else ""
         error = "" if np.isnan(self.error) else f", with a standard error of the difference of {self.error:.2g}"
         return (
             f"{self.beginning} a mean log probability of {self.scores.mean:.4g} nats{less}; under the class "

@@ -26,7 +26,9 @@ def start(fit: Fit, previous_fit: PreviousFit | None) -> Candidate:
     config, run, source, n_latents = fit.config, fit.run, fit.source, fit.n_latents
     run.history.tell(stage="start", n_rows=source.n_rows)
     previous, parameter = _of_previous(previous_fit, fit)
-    n_kernels = n_latents if config.share == "none" else 1 if previous is None else len(previous.prior.groups)
+    n_kernels = n_latents if config.share == "none" else 1
+    if previous is not None:
+        n_kernels = len(previous.prior.groups)
     method = config.inducing_points if isinstance(config.inducing_points, str) else None
     size = source.n_rows if method == "all" else sample_size(config.n_inducing)
     sample = Sample(source, size, run.random_state, fit.groups)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import pickle
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -277,10 +276,6 @@ class DaskGPClassifier(GPClassifier):
         model = GPClassifier()
         model.__dict__ = {name: value for name, value in vars(self).items() if name != "client"}
         return model
-
-    def save(self, path: str | os.PathLike[str], rows_dtype: str | None = None) -> None:
-        """Write the fitted model to a file that ``GPClassifier.load`` reads, too; see ``GPClassifier.save``."""
-        self.to_local().save(path, rows_dtype)
 
     def predict_log_proba(self, X: MatrixLike, corrected: bool = False) -> Collection:
         """Log probabilities (n, C); a lazy dask array of a dask array or data frame, else at once."""

@@ -112,7 +112,8 @@ class ColumnsOfFit(BaseEstimator):
         # scikit-learn's checks take longer than the rest of a prediction of one row.
         if is_plain and takes_plain and 0 < len(X) <= MOST_ROWS and is_within(X, LARGEST_FEATURE):
             return X
-        return checked_rows(self, self._table(X), self._columns)
+        rows = checked_rows(self, self._table(X), self._columns)
+        return self._encoding.transform(rows)
 
     def _given_rows(self, X: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
         """Checked rows in the units of X, and as the model takes them; ValueError if x is not a vector of numbers."""
@@ -123,7 +124,7 @@ class ColumnsOfFit(BaseEstimator):
                 "little. Fit to the columns of numbers alone, without missing ones; of levels, compare the predictions "
                 "of rows that differ in them."
             )
-        rows_as_given = dense(checked_rows(self, table, self._columns, as_given=True))
+        rows_as_given = dense(checked_rows(self, table, self._columns))
         return rows_as_given, self._encoding.transform(rows_as_given)
 
 

@@ -86,7 +86,7 @@ def further_rows(
         checked_classes(inputs.classes, model._record.by_level(model.classes_), model._is_ordered)
     (rows, codes, weight), _, n_each, columns, *_ = training_data(model, inputs, model._columns)
     record = model._record
-    source = ArraySource(rows, record.site_labels(codes), weight)
+    source = ArraySource(columns.encoding.transform(rows), record.site_labels(codes), weight)
     totals, mean = np.bincount(codes, weight, len(model.classes_)), PriorMean(np.atleast_1d(model.mean_))
     hold_out = HoldOut(None, None, codes, run.random_state)
     of_classes = model.classes_, totals, weights_of_classes(config.class_weight, model.classes_, n_each)

@@ -276,7 +276,7 @@ class Encoding:
         return tuple(name for part in self.parts for name in part.names)
 
     @small_is_zero
-    def encode(self, X: MatrixLike | Table) -> np.ndarray:
+    def encode(self, X: MatrixLike) -> np.ndarray:
         """Return the matrix (n, d) of a table or an array with the columns that the encoding was learned from.
 
         Raises
@@ -290,7 +290,7 @@ class Encoding:
         UserWarning
             For such numbers of a table.
         """
-        table = X if isinstance(X, Table) else Table.of(X, [column.name for column in self.columns])
+        table = Table.of(X, [column.name for column in self.columns])
         if not self.columns:
             return self.transform(table.array())
         return self.transform(self.matrix(table.columns(), allow_missing=table.is_frame))

@@ -122,6 +122,8 @@ class TrainingData(NamedTuple):
 def training_data(model: BaseEstimator, inputs: FitInput, fitted: Columns | None = None) -> TrainingData:
     """Check training data; a table has no encoding if all columns are numbers and no number is missing.
 
+    The rows are not yet within limits and warped.
+
     Parameters
     ----------
     model : the estimator, with its parameters; scikit-learn's checks keep names and number of columns in it
@@ -131,7 +133,7 @@ def training_data(model: BaseEstimator, inputs: FitInput, fitted: Columns | None
     table = Table.of(X, (fitted and fitted.names) or ())
     columns, chosen = ([], []) if fitted else _columns(model, table)
     is_encoded = any(chosen) or any(column.n_missing for column in columns)
-    rows = None if is_encoded else checked_rows(model, table, fitted, columns=columns)
+    rows = None if is_encoded else checked_rows(model, table, fitted, columns)
     n_rows = len(columns[0].values) if rows is None else rows.shape[0]
     if not n_rows:
         raise ValueError("X has 0 samples; give one row at least, or leave this call out.")
@@ -198,16 +200,12 @@ def _columns(model: BaseEstimator, table: Table) -> tuple[list[Column], list[boo
 
 
 def checked_rows(
-    model: BaseEstimator,
-    table: Table,
-    fitted: Columns | None,
-    as_given: bool = False,
-    columns: Sequence[Column] = (),
+    model: BaseEstimator, table: Table, fitted: Columns | None, columns: Sequence[Column] = ()
 ) -> MatrixLike:
-    """Return the rows (n, d) of a table to fit, or to predict by a ``fitted`` model, encoded.
+    """Return the rows (n, d) of a table to fit, or to predict by a ``fitted`` model, before limits and warps.
 
-    There may be none to predict. Rows of numbers ``as_given`` are neither within limits nor warped; ``columns`` are
-    those of the table, if they were read before. Missing and too large numbers raise ValueError.
+    There may be none to predict. ``columns`` are those of the table, if they were read before. Missing and too large
+    numbers raise ValueError.
     """
     model_columns, takes_tables = fitted or Columns(0, None), hasattr(model, "categorical_features")
     # scikit-learn does not compare names that are no text.
@@ -221,7 +219,7 @@ def checked_rows(
     if columns or encoding.columns:
         validate_data(model, table.native if table.is_frame else table.array(), reset=not fitted, skip_check_array=True)
         if encoding.columns:
-            return encoding.encode(table)
+            return encoding.matrix(table.columns(), allow_missing=table.is_frame)
         rows = np.column_stack([column.numbers() for column in columns])
     else:
         rows = _numbers(model, table, fitted)
@@ -231,7 +229,7 @@ def checked_rows(
         mean = encoding.inverse(model_columns.mean[None])[0]
         rows = np.where(np.isnan(rows), mean.astype(rows.dtype), rows)
     check_features(rows, names, HOW_TO_MISS if takes_tables else HOW_TO_IMPUTE)
-    return rows if as_given else encoding.transform(rows)
+    return rows
 
 
 def _numbers(model: BaseEstimator, table: Table, fitted: Columns | None) -> MatrixLike:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, Literal, NamedTuple, Self, TypeGuard, get_args
 
 import numpy as np
@@ -19,8 +19,10 @@ from .kernels.default import checked_kernel
 from .likelihoods import LIKELIHOODS, ORDERED, ORDINAL, LikelihoodBound, resolve
 from .names import (
     Auto,
+    BoundName,
     ClassWeight,
     LearningRate,
+    LikelihoodName,
     OptimizerName,
     Points,
     PointsName,
@@ -104,8 +106,8 @@ def _are_sizes(value: object) -> bool:
 TRUTH = Rule(lambda value: isinstance(value, bool | np.bool_), "True or False")
 
 
-def _row(rule: Rule) -> Any:
-    return field(metadata={"rule": rule})
+def _parameter(default: object, rule: Rule) -> Any:
+    return field(default=default, metadata={"rule": rule})
 
 
 SPLITTER = Rule(
@@ -130,7 +132,8 @@ MEAN = Rule(
     "a finite number, a list with one number for each class",
 )
 TOLERANCE = number(lambda value: 0.0 <= value < math.inf, "a number that is not negative, and finite")
-COLUMNS = Rule(_are_columns, "a list of column names, of column positions, or of True and False for each column")
+COLUMN_LIST = Rule(_are_columns, "a list of column names, of column positions, or of True and False for each column")
+COLUMNS = one_of("from_dtype", None, COLUMN_LIST)
 SECONDS = number(lambda value: 0.0 < value < math.inf, "a positive number of seconds")
 # The neighbour search counts threads in a 32-bit integer.
 THREADS = Rule(lambda value: is_integer(value) and 0 < abs(value) < 2**31, "a number of threads, -1 for all cores")
@@ -144,43 +147,49 @@ MOST_CLASS_ROWS, MOST_ROW_VALUES = 1_000_000, 100_000_000
 STREAM_SHARE = 10
 
 
-@dataclass(frozen=True, kw_only=True)
-class FitConfig:
-    """The checked parameters of a fit; the docstring of ``GPClassifier`` explains them."""
+@dataclass(eq=False, repr=False)
+class Parameters:
+    """The parameters of a ``GPClassifier``, whose docstring explains them: types, defaults, and rules that need no data
+    and no other parameter."""
 
-    kernel: Kernel | None
-    likelihood: str
-    bound: str
-    n_inducing: int | Auto = _row(one_of(integer(1), "auto"))
-    n_neighbors: int | Auto = _row(one_of(integer(0), "auto"))
-    max_rows_in_model: int | Auto = _row(one_of(integer(2), "auto"))
-    held_out_split: BaseCrossValidator | None = _row(one_of(SPLITTER, None))
-    inducing_points: PointsName | Points = _row(POINTS)
-    optimizer: OptimizerName | None = _row(one_of(name_of(OptimizerName), None))
-    learn_inducing: bool = _row(TRUTH)
-    n_restarts_optimizer: int = _row(integer(0))
-    length_scale_prior: float | Auto | None = _row(one_of("auto", None, LOG_SPREAD))
-    subset_sizes: Sequence[int] | Auto | None = _row(one_of("auto", None, SIZES))
-    share: ShareName = _row(name_of(ShareName))
-    label_noise: str | float = _row(one_of("learn", NOISE))
-    guess_rate: float | Literal["learn"] = _row(one_of("learn", RATE))
-    lapse_rate: float | Literal["learn"] = _row(one_of("learn", RATE))
-    mean: float | Sequence[float] | Literal["base-rate"] = _row(one_of(MEAN, "base-rate"))
-    batch_size: int | None = _row(one_of(integer(1), None))
-    learning_rate: LearningRate
-    max_iter: int = _row(integer(1))
-    tol: float = _row(TOLERANCE)
-    precision: PrecisionName = _row(name_of(PrecisionName))
-    class_weight: ClassWeight | None
-    categorical_features: Literal["from_dtype"] | Sequence[str | int] | None = _row(one_of("from_dtype", None, COLUMNS))
-    feature_transform: str | None = _row(one_of("auto", None))
-    warm_start: bool = _row(TRUTH)
-    max_time: float | None = _row(one_of(SECONDS, None))
-    keep_on_interrupt: bool = _row(TRUTH)
-    callback: Callable[[FitState], object] | None = _row(one_of(FUNCTION, None))
-    n_jobs: int | None = _row(one_of(THREADS, None))
-    random_state: RandomSeed
-    verbose: int = _row(one_of(integer(0), TRUTH))
+    kernel: Kernel | str | None = None
+    _: KW_ONLY
+    likelihood: LikelihoodName = "logit"
+    bound: BoundName = "auto"
+    n_inducing: int | Auto = _parameter("auto", one_of(integer(1), "auto"))
+    n_neighbors: int | Auto = _parameter("auto", one_of(integer(0), "auto"))
+    max_rows_in_model: int | Auto = _parameter("auto", one_of(integer(2), "auto"))
+    held_out_split: BaseCrossValidator | None = _parameter(None, one_of(SPLITTER, None))
+    inducing_points: PointsName | Points = _parameter("kmeans", POINTS)
+    optimizer: OptimizerName | None = _parameter("profile", one_of(name_of(OptimizerName), None))
+    learn_inducing: bool = _parameter(True, TRUTH)
+    n_restarts_optimizer: int = _parameter(0, integer(0))
+    length_scale_prior: float | Auto | None = _parameter("auto", one_of("auto", None, LOG_SPREAD))
+    subset_sizes: Sequence[int] | Auto | None = _parameter("auto", one_of("auto", None, SIZES))
+    share: ShareName = _parameter("auto", name_of(ShareName))
+    label_noise: Literal["learn"] | float = _parameter("learn", one_of("learn", NOISE))
+    guess_rate: Literal["learn"] | float = _parameter(0.0, one_of("learn", RATE))
+    lapse_rate: Literal["learn"] | float = _parameter(0.0, one_of("learn", RATE))
+    mean: float | Sequence[float] | Literal["base-rate"] = _parameter(0.0, one_of(MEAN, "base-rate"))
+    batch_size: int | None = _parameter(None, one_of(integer(1), None))
+    learning_rate: LearningRate = "adaptive"
+    max_iter: int = _parameter(200, integer(1))
+    tol: float = _parameter(1e-4, TOLERANCE)
+    precision: PrecisionName = _parameter("double", name_of(PrecisionName))
+    class_weight: ClassWeight | None = None
+    categorical_features: Literal["from_dtype"] | Sequence[str | int] | None = _parameter("from_dtype", COLUMNS)
+    feature_transform: Auto | None = _parameter("auto", one_of("auto", None))
+    warm_start: bool = _parameter(False, TRUTH)
+    max_time: float | None = _parameter(None, one_of(SECONDS, None))
+    keep_on_interrupt: bool = _parameter(False, TRUTH)
+    callback: Callable[[FitState], object] | None = _parameter(None, one_of(FUNCTION, None))
+    n_jobs: int | None = _parameter(None, one_of(THREADS, None))
+    random_state: RandomSeed = None
+    verbose: int = _parameter(0, one_of(integer(0), TRUTH))
+
+
+class FitConfig(Parameters):
+    """The checked parameters of a fit; nothing changes them."""
 
     @classmethod
     def of(cls, model: BaseEstimator) -> Self:
@@ -238,7 +247,7 @@ class FitConfig:
 
 
 # Allowed values of each parameter; None if the check needs the data or other parameters.
-PARAMETERS: dict[str, Rule | None] = {field.name: field.metadata.get("rule") for field in fields(FitConfig)}
+PARAMETERS: dict[str, Rule | None] = {field.name: field.metadata.get("rule") for field in fields(Parameters)}
 # Parameters that model files do not hold.
 UNSAVED = ("held_out_split", "callback")
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQuadratic, WhiteKernel
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from support.dense import KERNELS, SOME_KERNELS, derivative, kernel_trees, magnitude, points_apart
+from support.dense import KERNELS, SOME_KERNELS, assert_near, derivative, kernel_trees, magnitude, points_apart
 from support.internals import (
     BLOCK_ROWS,
     Executor,
@@ -21,7 +21,7 @@ from support.internals import (
     starting_posterior,
     update,
 )
-from support.latents import CASES, NOISY, SEVERAL, Problem, assert_near, cases
+from support.latents import CASES, NOISY, SEVERAL, Problem, cases
 from support.training import options, rebuilt, thetas
 
 from xgpc import _engine

@@ -12,6 +12,7 @@ from scipy.stats import norm
 from sklearn.cluster import KMeans
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
 from sklearn.preprocessing import StandardScaler
+from support.dense import assert_near
 from support.internals import (
     LEAST_GAIN,
     ArraySource,
@@ -31,8 +32,9 @@ from support.internals import (
     starting_posterior,
     statistics,
 )
+from support.latents import symmetric
 from support.online import X
-from support.reference import DenseModel, ringnorm
+from support.reference import divergence, ringnorm
 from support.training import ascended, bound_gradient, options, sites_of, training, updated
 
 from xgpc.likelihoods import record_of
@@ -53,17 +55,10 @@ def problem(seed, n, m, d, length_scale=1.0, variance=2.0, white=0.1):
     return X, y, Z, KernelSpec(kernel, d)
 
 
-def dense(spec, prior, X, y, weight=None):
-    smooth = spec.kernel.k1
-    X = np.asarray(X, dtype=np.float64)
-    return DenseModel(smooth, spec.kernel.diag, prior.jitter, X, prior.Z, y, weight)
-
-
 @pytest.mark.parametrize("variance", [1.0, 100.0, 1e4])
 def test_polya_gamma_never_decreases_the_bound(variance):
     X, y, Z, spec = problem(1, 600, 15, 2, variance=variance)
-    prior = SparsePrior.build(spec, Z)
-    rows, q, bounds = training(X, y), prior.at_prior(), []
+    rows, q, bounds = training(X, y), SparsePrior.build(spec, Z).at_prior(), []
     for _ in range(100):
         ell, *target = updated(rows, q, POLYA_GAMMA)
         bounds.append(ell - q.kl)
@@ -80,8 +75,7 @@ def true_elbo(q, X, y, w, P):
     mean = a @ w
     sd = np.sqrt(prior.core.diagonals(X) - np.sum(a**2, axis=1) + np.sum(a @ covariance * a, axis=1))
     ell, _ = quad_vec(lambda t: norm.pdf(t) * log_expit(y * (mean + sd * t)), -12, 12, epsabs=1e-12, epsrel=1e-12)
-    kl = 0.5 * (np.trace(covariance) + w @ w - len(w) + np.linalg.slogdet(P)[1])
-    return np.sum(ell) - kl
+    return np.sum(ell) - divergence(w, covariance, 0.0, np.eye(len(w)))
 
 
 @pytest.mark.parametrize("variance", [1.0, 25.0, 2500.0])
@@ -152,15 +146,11 @@ def test_safeguard_recovers_from_sites_of_other_hyperparameters():
     assert elbo == pytest.approx(best, rel=1e-9)
 
 
-def threads_problem():
-    X, y, Z, spec = problem(6, 5000, 64, 3)
-    return X, y, SparsePrior.build(spec, Z)
-
-
 @pytest.mark.parametrize("cache_bytes", [0, 2**29])
 def test_passes_of_other_posteriors_and_priors_between_change_no_bit(cache_bytes):
     """What blocks and threads remember is told apart: whitened rows as wide of another kernel, sites of another q."""
-    X, y, prior = threads_problem()
+    X, y, Z, spec = problem(6, 5000, 64, 3)
+    prior = SparsePrior.build(spec, Z)
     rows = training(X, y, cache_bytes=cache_bytes)
     other, small = (SparsePrior.build(KernelSpec(3.0 * RBF(0.7), 3), Z) for Z in (prior.Z + 0.1, prior.Z[:20]))
     q = proper_posterior(rows, statistics.SitesAtPosterior(prior.at_prior(), EXACT), prior)
@@ -190,10 +180,8 @@ def test_mini_batches_come_close_to_the_full_batch_bound_at_the_rates_that_are_g
     assert best - point.elbo < 1e-3 * abs(best)
     rates = history.arrays()["learning_rate"][:-1]
     assert np.all((rates >= 0) & (rates <= 1))
-    if rate == 0.02:
-        assert np.all(rates == 0.02)
-    if rate == (2.0, 0.7):
-        np.testing.assert_allclose(rates, (np.arange(len(rates)) + 2.0) ** -0.7, rtol=1e-14)
+    if rate != "adaptive":
+        np.testing.assert_allclose(rates, 0.02 if rate == 0.02 else (np.arange(len(rates)) + 2.0) ** -0.7, rtol=1e-14)
 
 
 def test_a_batch_of_all_rows_takes_the_full_batch_steps():
@@ -208,9 +196,8 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
         weight = 4.0 / (k + 4.0)
         mean_P, mean_h = mean_P + weight * (P - mean_P), mean_h + weight * (h - mean_h)
     point, *_ = mini_batch_ascent(rows, start, POLYA_GAMMA, options(0.0, 5, batch_size=10**6, learning_rate=1.0))
-    result = point.q
-    np.testing.assert_allclose(np.tril(result.P), np.tril(mean_P), rtol=1e-10, atol=1e-10 * np.abs(mean_P).max())
-    np.testing.assert_allclose(result.h, mean_h, rtol=1e-10, atol=1e-10 * np.abs(mean_h).max())
+    assert_near(np.tril(point.q.P), np.tril(mean_P), 1e-10)
+    assert_near(point.q.h, mean_h, 1e-10)
 
 
 # Small formulas and rules that fits are made of, which no fit tells by itself.
@@ -294,6 +281,5 @@ def test_sums_are_restated_where_the_jitter_is_another():
     wide_P, wide_h = projected_sums((np.tril(P), h), before, prior)
     z = before.Linv @ (prior.L @ later)[:6]
     assert np.linalg.norm(z - later[:6]) > 0.0
-    full = wide_P + np.tril(wide_P, -1).T
-    assert later @ full @ later == pytest.approx(z @ P @ z)
+    assert later @ symmetric(wide_P) @ later == pytest.approx(z @ P @ z)
     assert later @ wide_h == pytest.approx(z @ h)

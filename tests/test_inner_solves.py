@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.dense import full_prior, labelled
+from support.dense import assert_near, full_prior, labelled
 from support.fits import quietly
 from support.internals import (
     DAMPED,
@@ -26,7 +26,7 @@ from support.internals import (
     steps_from,
     update,
 )
-from support.latents import Problem, assert_near, cases, symmetric
+from support.latents import Problem, cases, symmetric
 from support.reference import moons, standardised
 from support.training import options, sites_of, training
 

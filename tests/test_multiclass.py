@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.dense import assert_near
 from support.fits import peak_bytes, quietly
 from support.internals import (
     BLOCK_ROWS,
@@ -27,7 +28,6 @@ from support.latents import (
     NOISY_CASES,
     SEVERAL,
     Problem,
-    assert_near,
     cases,
     marginals,
     repeatable,
@@ -59,7 +59,7 @@ def test_equals_dense_unwhitened_formulas(likelihood, bound, share, **options):
         total, P, h = updated(rows, q, site)
         mean, variance = marginals(models)
         for actual, expected in zip(sites_of(rows, q, site), (mean, variance), strict=False):
-            assert_near(actual, expected, 1e-8)
+            assert_near(np.atleast_2d(actual), expected, 1e-8)
         assert q.kl == pytest.approx(sum(model.kl() for model in models), rel=1e-8, abs=1e-8)
         assert total - q.kl == pytest.approx(problem.dense_bound(site, models), rel=1e-8, abs=1e-8)
         _, precision, linear = problem.evaluate(site, mean, variance)

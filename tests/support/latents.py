@@ -10,15 +10,8 @@ from xgpc import _sites
 from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of
 
 from .dense import KERNELS, points_apart
-from .internals import (
-    History,
-    KernelSpec,
-    SparsePrior,
-    coordinate_ascent,
-    grouped,
-    starting_posterior,
-)
-from .reference import DenseModel
+from .internals import History, KernelSpec, SparsePrior, coordinate_ascent, grouped, starting_posterior
+from .reference import DenseModel, divergence
 from .training import rebuilt, training
 
 RECORDS = [record for bounds in LIKELIHOODS.values() for record in bounds.values()]
@@ -148,15 +141,7 @@ class DenseLatent(DenseModel):
         self.eta_1, self.eta_2 = Linv.T @ h, -0.5 * Linv.T @ symmetric(P) @ Linv
 
     def kl(self):
-        Sigma = np.linalg.inv(-2.0 * self.eta_2)
-        mu = Sigma @ self.eta_1
-        log_dets = np.linalg.slogdet(self.K_mm)[1] - np.linalg.slogdet(Sigma)[1]
-        return 0.5 * (np.trace(self.K_inverse @ Sigma) + mu @ self.K_inverse @ mu - len(mu) + log_dets)
-
-    def target(self, precision, linear):
-        """eta_1 and eta_2 of the unit step."""
-        kappa = self.kappa
-        return kappa.T @ linear, -0.5 * (self.K_inverse + kappa.T @ (precision[:, None] * kappa))
+        return divergence(*self.moments, 0.0, self.K_mm)
 
 
 def marginals(models):
@@ -167,9 +152,3 @@ def marginals(models):
 def symmetric(P):
     """The whole of a lower triangle (..., m, m)."""
     return np.tril(P) + np.swapaxes(np.tril(P, -1), -1, -2)
-
-
-def assert_near(actual, expected, tolerance):
-    """To ``tolerance`` of the largest entry."""
-    expected = np.asarray(expected)
-    np.testing.assert_allclose(np.reshape(actual, expected.shape), expected, atol=tolerance * np.abs(expected).max())

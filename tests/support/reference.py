@@ -1,54 +1,24 @@
 """Dense NumPy implementations of the papers' unwhitened formulas, and data sets by their published definitions."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
-from scipy.stats import norm
 from sklearn.datasets import load_iris, make_moons
 from sklearn.preprocessing import StandardScaler
 
-MIXTURE = np.array(
-    [
-        [float(number) for number in term]
-        for term in re.findall(
-            r"TERM\(([\d.e-]+), ([\d.e-]+)\)",
-            (Path(__file__).parents[2] / "src" / "xgpc" / "coefficients.inc.h").read_text(encoding="utf-8"),
-        )
-    ]
-)
 
-
-def polya_gamma_site(m, v, y):
-    """XGPC equations (10) to (12) with the constants, term by term as printed (signs corrected)."""
-    c = np.sqrt(m**2 + v)
-    theta = np.where(c > 0, np.tanh(c / 2) / (2 * np.where(c > 0, c, 1)), 0.25)
-    kl_omega = np.log(np.cosh(c / 2)) - c / 4 * np.tanh(c / 2)
-    ell = 0.5 * (y * m - theta * (v + m**2)) - np.log(2) - kl_omega
-    return ell, theta, 0.5 * y
-
-
-def exact_site(m, v, y):
-    """The normal scale mixture's closed forms, with SciPy's normal distribution."""
-    p, inverse_squared_scale = MIXTURE.T
-    q = np.sqrt(v[:, None] + inverse_squared_scale)
-    z = y[:, None] * m[:, None] / q
-    ell = -np.sum(p * (q * norm.pdf(z) - (y * m)[:, None] * norm.sf(z)), axis=1)
-    precision = np.sum(p * norm.pdf(z) / q, axis=1)
-    return ell, precision, y * np.sum(p * norm.sf(z), axis=1) + precision * m
-
-
-SITES = {"polya-gamma": polya_gamma_site, "exact": exact_site}
+def divergence(mean, covariance, prior_mean, prior_covariance):
+    """KL(N(mean, covariance) || N(prior_mean, prior_covariance))."""
+    inverse, shift = np.linalg.inv(prior_covariance), mean - prior_mean
+    log_dets = np.linalg.slogdet(prior_covariance)[1] - np.linalg.slogdet(covariance)[1]
+    return 0.5 * (np.trace(inverse @ covariance) + shift @ inverse @ shift - len(shift) + log_dets)
 
 
 class DenseModel:
     """q(u) = N(mu, Sigma) as in the papers: kappa = K_nm K_mm^-1, eta_1 = Sigma^-1 mu, eta_2 = -Sigma^-1 / 2."""
 
-    def __init__(self, covariance, diagonal, jitter, X, Z, y, weight=None):
+    def __init__(self, covariance, diagonal, jitter, X, Z, y):
         self.y = y
-        self.weight = np.ones(len(y)) if weight is None else weight
         self.K_mm = covariance(Z, Z)
         self.K_mm += jitter * np.mean(np.diag(self.K_mm)) * np.eye(len(Z))
         self.K_inverse = np.linalg.inv(self.K_mm)
@@ -59,28 +29,20 @@ class DenseModel:
         self.eta_1 = np.zeros(len(Z))
         self.eta_2 = -0.5 * self.K_inverse
 
-    def marginals(self):
+    @property
+    def moments(self):
+        """mu and Sigma."""
         Sigma = np.linalg.inv(-2 * self.eta_2)
-        mu = Sigma @ self.eta_1
+        return Sigma @ self.eta_1, Sigma
+
+    def marginals(self):
+        mu, Sigma = self.moments
         return self.kappa @ mu, self.K_tilde + np.sum(self.kappa @ Sigma * self.kappa, axis=1)
 
-    def elbo(self, site):
-        Sigma = np.linalg.inv(-2 * self.eta_2)
-        mu = Sigma @ self.eta_1
-        kl = 0.5 * (
-            np.trace(self.K_inverse @ Sigma)
-            + mu @ self.K_inverse @ mu
-            - len(mu)
-            + np.linalg.slogdet(self.K_mm)[1]
-            - np.linalg.slogdet(Sigma)[1]
-        )
-        return np.sum(self.weight * SITES[site](*self.marginals(), self.y)[0]) - kl
-
-    def step(self, site):
-        """Unit natural-gradient step: XGPC equation (12) with rate one."""
-        _, theta, r = SITES[site](*self.marginals(), self.y)
-        self.eta_1 = self.kappa.T @ (self.weight * r)
-        self.eta_2 = -0.5 * (self.K_inverse + self.kappa.T @ (self.weight[:, None] * theta[:, None] * self.kappa))
+    def target(self, precision, linear):
+        """eta_1 and eta_2 of the unit natural-gradient step with these sites: XGPC equation (12) with rate one."""
+        kappa = self.kappa
+        return kappa.T @ linear, -0.5 * (self.K_inverse + kappa.T @ (precision[:, None] * kappa))
 
     def whitened(self):
         """P = L^T Sigma^-1 L and h = L^T eta_1."""

@@ -10,11 +10,11 @@ from scipy import stats
 from scipy.special import expit, log_expit
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
+from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 from support.dense import KERNELS as ALL_KERNELS
-from support.dense import derivative
+from support.dense import differences
 from support.fits import quietly, rows_of
 from support.internals import (
     DEFAULT_LEVEL,
@@ -29,7 +29,7 @@ from support.internals import (
 )
 from support.latents import Problem
 from support.local import Problem as LocalProblem
-from support.reference import jaakkola_jordan_bound, maximise_jaakkola_jordan, moons, twonorm
+from support.reference import jaakkola_jordan_bound, maximise_jaakkola_jordan, moons, standardised, twonorm
 from support.training import ascended, options, sites_of
 
 from xgpc import GPClassifier
@@ -73,9 +73,7 @@ def matrices(problem, prior):
 
 def check_gradient(function, vector, tolerance=1e-6):
     """Every entry, relative to the gradient's size."""
-    gradient = function(vector)[1]
-    units = np.eye(len(vector))
-    expected = [derivative(lambda h, unit=unit: function(vector + h * unit)[0], 1e-3) for unit in units]
+    gradient, expected = function(vector)[1], differences(lambda at: function(at)[0], vector, 1e-3)
     np.testing.assert_allclose(gradient, expected, rtol=0.0, atol=tolerance * max(1.0, np.abs(gradient).max()))
 
 
@@ -118,20 +116,14 @@ def test_fixed_sites_give_the_collapsed_bound_of_their_quadratics(kernel, weight
     assert value == pytest.approx(np.sum(constants) + log_integral - 0.5 * precision @ left, rel=1e-9)
 
 
-@every_site
+@pytest.mark.parametrize(
+    ("kind", "bound"), [(FixedSitesBound, "polya-gamma"), (FixedSitesBound, "taylor"), (JointBound, "polya-gamma")]
+)
 @weighted_or_not
 @every_kernel
-def test_gradient_with_fixed_sites(kernel, weighted, bound):
-    problem = Problem(kernel=kernel, bound=bound, weighted=weighted, n=30, m=5)
-    function = fixed_sites(problem, problem.training())
-    check_gradient(function, somewhere_else(problem, function))
-
-
-@weighted_or_not
-@every_kernel
-def test_gradient_of_the_joint_bound(kernel, weighted):
-    problem = Problem(kernel=kernel, bound="polya-gamma", weighted=weighted, n=20, m=5)
-    function = fixed_sites(problem, problem.training(), JointBound)
+def test_gradient_at_given_sites(kernel, weighted, kind, bound):
+    problem = Problem(kernel=kernel, bound=bound, weighted=weighted, n=20, m=5)
+    function = fixed_sites(problem, problem.training(), kind)
     check_gradient(function, somewhere_else(problem, function))
 
 
@@ -173,21 +165,20 @@ def test_taylors_fixed_point_is_the_mode_of_the_posterior(weighted):
 def fit(X, y, optimizer, bound="polya-gamma", kernel=None, Z=None, **params):
     """With inducing points that stay, and silence about bounds of the kernel."""
     Z = KMeans(15, n_init=1, random_state=0).fit(X).cluster_centers_ if Z is None else Z
-    defaults = {"tol": 1e-8, "max_iter": 2000, "learn_inducing": False, "random_state": 0}
-    return quietly(
-        GPClassifier(kernel, optimizer=optimizer, bound=bound, inducing_points=Z, **{**defaults, **params}), X, y
-    )
+    params = {"tol": 1e-8, "max_iter": 2000, "learn_inducing": False, "random_state": 0, **params}
+    return quietly(GPClassifier(kernel, optimizer=optimizer, bound=bound, inducing_points=Z, **params), X, y)
 
 
-SMALL = {"moons": moons(120), "twonorm": twonorm(120, np.random.default_rng(0))}
-SMALL_KERNELS = {"moons": C(2.0) * RBF([1.0, 1.0]), "twonorm": C(2.0) * RBF(5.0)}
+SMALL = {
+    "moons": (*moons(120), C(2.0) * RBF([1.0, 1.0])),
+    "twonorm": (*twonorm(120, np.random.default_rng(0)), C(2.0) * RBF(5.0)),
+}
 
 
 @pytest.fixture(scope="module", params=SMALL)
 def small(request):
     """Data, a kernel, and the maximum that the profile scheme finds."""
-    X, y = SMALL[request.param]
-    kernel = SMALL_KERNELS[request.param]
+    X, y, kernel = SMALL[request.param]
     return X, y, kernel, fit(X, y, "profile", kernel=kernel)
 
 
@@ -216,10 +207,8 @@ def test_polya_gamma_alternation_never_lowers_the_bound(small, optimizer, learn_
 
 def test_equation_14_and_the_profiled_bound_have_the_same_maximum():
     """JJ's bound is maximised over theta and xi by dense formulas, this library's over the posterior."""
-    X, y = load_breast_cancer(return_X_y=True)
-    X = X[:200, :5]
-    X = (X - X.mean(axis=0)) / X.std(axis=0)
-    y = np.where(y[:200], 1.0, -1.0)
+    X, y = standardised(load_breast_cancer, slice(0, 5), 200)
+    y = np.where(y, 1.0, -1.0)
     Z = KMeans(20, n_init=1, random_state=0).fit(X).cluster_centers_
     kernel = C(2.0, (1e-2, 1e5)) * RBF(np.full(5, 5**0.5), (1e-2, 1e3))
     model = fit(X, y, "profile", kernel=kernel, Z=Z)
@@ -242,7 +231,7 @@ def test_a_scheme_that_is_not_for_a_bound_names_those_that_are(bound):
     for optimizer in SCHEMES:
         model = GPClassifier(optimizer=optimizer, bound=bound, n_inducing=5, max_iter=2, random_state=0)
         try:
-            assert np.isfinite(quietly(model, *SMALL["moons"]).elbo_)
+            assert np.isfinite(quietly(model, *SMALL["moons"][:2]).elbo_)
         except ValueError as error:
             refused[optimizer] = str(error)
     allowed = [optimizer for optimizer in SCHEMES if optimizer not in refused]
@@ -257,9 +246,19 @@ SEVERAL = ["ard", "sum", "fixed ard", "matern 3/2", "product", "power", "power w
 ONE = ["isotropic", "matern 1/2 isotropic", "rational quadratic", "nothing free"]
 
 
-def spec_of(name, d=4):
-    length = np.random.default_rng(0).uniform(0.5, 2.0, d)
-    return KernelSpec(ALL_KERNELS[name](length, 1.3, 0.2), d)
+UNIT = np.array([1.0, 0.1, 30.0, 2.0])
+
+
+def spec_of(name):
+    return KernelSpec(ALL_KERNELS[name](np.random.default_rng(0).uniform(0.5, 2.0, 4), 1.3, 0.2), 4)
+
+
+def check_density_gradient(prior, spec, h, **tolerance):
+    """The log density and its gradient, which differences confirm."""
+    value, gradient = prior.at(spec)
+    expected = differences(lambda theta: prior.at(spec.with_theta(theta))[0], spec.theta, h)
+    assert_allclose(gradient, expected, **tolerance)
+    return value, gradient
 
 
 def noisy(n, d=10, seed=0):
@@ -282,22 +281,15 @@ def ratios(kernel, X):
 
 @pytest.mark.parametrize("name", SEVERAL)
 def test_gradient_of_the_log_density(name):
-    spec = spec_of(name)
-    prior = LengthScalePrior(0.7, np.array([1.0, 0.1, 30.0, 2.0]))
-    value, gradient = prior.at(spec)
+    value, _ = check_density_gradient(LengthScalePrior(0.7, UNIT), spec_of(name), 1e-2, rtol=1e-9, atol=1e-9)
     assert value < 0.0
-    expected = [
-        derivative(lambda h, step=step: prior.at(spec.with_theta(spec.theta + h * step))[0], 1e-2)
-        for step in np.eye(len(spec.theta))
-    ]
-    assert_allclose(gradient, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", SEVERAL)
 def test_a_normal_density_touches_that_of_the_prior_from_below(name):
     """Steps of mini-batches have its gradient."""
     spec, random = spec_of(name), np.random.default_rng(0)
-    prior = LengthScalePrior(0.7, np.array([1.0, 0.1, 30.0, 2.0]), 0.9)
+    prior = LengthScalePrior(0.7, UNIT, 0.9)
     precision, linear = prior.normal_at(spec)
     assert_allclose(linear - precision @ spec.theta, prior.at(spec)[1], rtol=1e-10, atol=1e-12)
 
@@ -313,19 +305,18 @@ def test_a_normal_density_touches_that_of_the_prior_from_below(name):
 def test_density_is_students_in_the_ratios():
     scale, unit = np.array([0.5, 2.0, 7.0]), np.array([1.0, 3.0, 0.2])
     u = np.log(scale / unit)
-    value, _ = LengthScalePrior(0.4, unit).at(KernelSpec(ConstantKernel(2.0) * RBF(scale), 3))
+    value, _ = LengthScalePrior(0.4, unit).at(KernelSpec(C(2.0) * RBF(scale), 3))
     density = stats.t(3.0).logpdf
     assert value == pytest.approx(np.sum(density((u - np.mean(u)) / 0.4) - density(0.0)))
 
 
 @pytest.mark.parametrize("name", ["ard", "matern 3/2"])
 def test_a_common_factor_of_length_scales_or_units_costs_nothing(name):
-    spec, unit = spec_of(name), np.array([1.0, 0.1, 30.0, 2.0])
-    is_length = np.array(["length_scale" in each for each in spec.names])
-    value, gradient = LengthScalePrior(0.7, unit).at(spec)
-    longer = spec.with_theta(spec.theta + 5.0 * is_length)
-    for prior, other in ((LengthScalePrior(0.7, unit), longer), (LengthScalePrior(0.7, 100.0 * unit), spec)):
-        moved, slope = prior.at(other)
+    spec, prior = spec_of(name), LengthScalePrior(0.7, UNIT)
+    value, gradient = prior.at(spec)
+    longer = spec.with_theta(spec.theta + 5.0 * np.array(["length_scale" in each for each in spec.names]))
+    for each, other in ((prior, longer), (LengthScalePrior(0.7, 100.0 * UNIT), spec)):
+        moved, slope = each.at(other)
         assert moved == pytest.approx(value, rel=1e-12)
         assert_allclose(slope, gradient, rtol=1e-12, atol=1e-12)
     assert abs(gradient.sum()) < 1e-12
@@ -334,19 +325,13 @@ def test_a_common_factor_of_length_scales_or_units_costs_nothing(name):
 @pytest.mark.parametrize("name", [*ONE[:-1], "ard"])
 def test_the_common_factor_is_held_near_the_start(name):
     """The density of the mean logarithm is normal about that of sqrt(k / 2) spreads, whatever the ratios are."""
-    unit = np.array([1.0, 0.1, 30.0, 2.0])
-    prior, ratios_only = LengthScalePrior(np.inf, unit, 0.7), LengthScalePrior(0.5, unit)
-    both = LengthScalePrior(0.5, unit, 0.7)
-    spec = spec_of(name)
+    prior, ratios_only = LengthScalePrior(np.inf, UNIT, 0.7), LengthScalePrior(0.5, UNIT)
+    both, spec = LengthScalePrior(0.5, UNIT, 0.7), spec_of(name)
     [place] = {leaf.theta["length_scale"].start: leaf.theta["length_scale"] for _, leaf in spec.factors}.values()
     k = place.stop - place.start
-    u = spec.theta[place] - np.log(unit[:k])
-    value, gradient = prior.at(spec)
+    u = spec.theta[place] - np.log(UNIT[:k])
+    value, gradient = check_density_gradient(prior, spec, 1e-4, atol=1e-7)
     assert value == pytest.approx(-0.5 * ((np.mean(u) - 0.5 * np.log(k / 2.0)) / 0.7) ** 2)
-    numeric = [
-        derivative(lambda h, e=e: prior.at(spec.with_theta(spec.theta + h * e))[0], 1e-4) for e in np.eye(len(gradient))
-    ]
-    assert_allclose(gradient, numeric, atol=1e-7)
     assert both.at(spec)[0] == pytest.approx(value + ratios_only.at(spec)[0])
     assert_allclose(both.at(spec)[1], gradient + ratios_only.at(spec)[1])
 
@@ -354,12 +339,21 @@ def test_the_common_factor_is_held_near_the_start(name):
 # What is climbed.
 
 
+PRIOR = LengthScalePrior(0.2, np.array([1.0, 2.0]))
+
+
+def check_climbed(climbed, plain, vector, spec, share=1.0, tolerance=1e-6, nats=None):
+    """The gradient of a function with the prior, and that it is a function without and a share of the log density."""
+    check_gradient(climbed, vector, tolerance)
+    log_prior, _ = PRIOR.at(spec.with_theta(vector[: len(spec.theta)]))
+    assert climbed(vector)[0] - plain(vector)[0] == pytest.approx(-share * log_prior, abs=nats)
+
+
 def test_gradient_of_what_profile_climbs():
     problem = Problem(kernel="ard", n=60, m=5)
-    prior = LengthScalePrior(0.2, np.array([1.0, 2.0]))
     rows, start = problem.training(), problem.prior.at_prior()
 
-    def climbed(vector, **others):
+    def bound(vector, **others):
         # Inner solves that each begin at the same sites and end tightly are smooth enough to difference.
         function = ProfiledBound(rows, problem.site(), start, options(1e-9, 100, learn_inducing=True, **others))
         for _ in range(9):
@@ -368,54 +362,41 @@ def test_gradient_of_what_profile_climbs():
 
     vector = ProfiledBound(rows, problem.site(), start, options(1e-9, 1, learn_inducing=True)).vector
     vector = vector + 0.1 * np.random.default_rng(1).normal(size=len(vector))
-    with_prior = partial(climbed, length_scale_prior=prior)
-    check_gradient(with_prior, vector, 1e-5)
-    spec = problem.prior.spec.with_theta(vector[: len(problem.prior.spec.theta)])
-    assert with_prior(vector)[0] - climbed(vector)[0] == pytest.approx(-prior.at(spec)[0], abs=1e-6)
+    check_climbed(partial(bound, length_scale_prior=PRIOR), bound, vector, problem.prior.spec, 1.0, 1e-5, 1e-6)
 
 
 @pytest.mark.parametrize("kind", [FixedSitesBound, JointBound])
 def test_gradient_of_what_fixed_sites_climb(kind):
     problem = Problem(kernel="ard", bound="polya-gamma", n=20, m=5)
-    rows, start = problem.training(), problem.prior.at_prior()
-    point, prior = update(rows, start, problem.site()), LengthScalePrior(0.2, np.array([1.0, 2.0]))
-    how = options(1e-9, 100, learn_inducing=True)
-    plain, climbed = kind(rows, point, how), kind(rows, point, replace(how, length_scale_prior=prior))
+    rows = problem.training()
+    point, how = update(rows, problem.prior.at_prior(), problem.site()), options(1e-9, 100, learn_inducing=True)
+    plain, climbed = kind(rows, point, how), kind(rows, point, replace(how, length_scale_prior=PRIOR))
     vector = plain.start + 0.05 * np.random.default_rng(1).normal(size=len(plain.start))
-    check_gradient(climbed, vector)
-    spec = problem.prior.spec.with_theta(vector[: len(problem.prior.spec.theta)])
-    assert climbed(vector)[0] - plain(vector)[0] == pytest.approx(-prior.at(spec)[0])
+    check_climbed(climbed, plain, vector, problem.prior.spec)
 
 
 def test_gradient_of_what_rounds_with_neighbours_climb():
     """The prior counts as a row's share of the mean score."""
-    problem = LocalProblem(ConstantKernel(2.0) * RBF([0.7, 1.2]), n=100, m=6, k=8)
+    problem = LocalProblem(C(2.0) * RBF([0.7, 1.2]), n=100, m=6, k=8)
     problem.swept(1e-8)
     T = np.random.default_rng(5).normal(size=(40, 2))
     plain = problem.score_of(T, np.where(np.sin(3.0 * T[:, 0]) > 0.0, 1.0, -1.0))
-    prior = LengthScalePrior(0.2, np.array([1.0, 2.0]))
-    climbed = replace(plain, length_scale_prior=prior)
+    climbed = replace(plain, length_scale_prior=PRIOR)
     vector = np.append(problem.prior.spec.theta + 0.1, -0.2)
-    check_gradient(lambda at: climbed.objective(at)[:2], vector)
-    spec = problem.prior.spec.with_theta(vector[:-1])
-    assert climbed.objective(vector)[0] - plain.objective(vector)[0] == pytest.approx(-prior.at(spec)[0] / len(T))
+    check_climbed(
+        lambda at: climbed.objective(at)[:2], lambda at: plain.objective(at), vector, problem.prior.spec, 1.0 / len(T)
+    )
 
 
 # Fits.
 
 
-def same_bits(one, other):
-    assert one.elbo_ == other.elbo_
-    assert np.array_equal(one.posterior_.h, other.posterior_.h)
-    assert np.array_equal(one.kernel_.theta, other.kernel_.theta)
-
-
 @pytest.mark.parametrize(
     ("kernel", "params"),
     [
-        pytest.param(ConstantKernel() * RBF([1.0, 1.0]), {"length_scale_prior": 1e200}, id="hardly any"),
-        pytest.param(ConstantKernel() * RBF(1.0), {"length_scale_prior": 0.01}, id="isotropic"),
-        pytest.param(ConstantKernel() * RBF([1.0, 1.0]), {}, id="given kernel"),
+        pytest.param(C() * RBF([1.0, 1.0]), {"length_scale_prior": 1e200}, id="hardly any"),
+        pytest.param(C() * RBF(1.0), {"length_scale_prior": 0.01}, id="isotropic"),
+        pytest.param(C() * RBF([1.0, 1.0]), {}, id="given kernel"),
         pytest.param(None, {"length_scale_prior": 0.5, "optimizer": None}, id="nothing learned"),
     ],
 )
@@ -423,7 +404,10 @@ def test_where_there_is_nothing_to_hold_together_fits_have_the_same_bits(kernel,
     X, y = moons(150)
     shared = {"n_inducing": 12, "random_state": 0}
     without = quietly(GPClassifier(kernel, **(shared | params | {"length_scale_prior": None})), X, y)
-    same_bits(quietly(GPClassifier(kernel, **shared, **params), X, y), without)
+    model = quietly(GPClassifier(kernel, **shared, **params), X, y)
+    assert model.elbo_ == without.elbo_
+    assert np.array_equal(model.posterior_.h, without.posterior_.h)
+    assert np.array_equal(model.kernel_.theta, without.kernel_.theta)
     assert "log_prior" not in without.history_
 
 
@@ -437,22 +421,12 @@ def test_ratios_of_noise_features_come_closer_to_one_as_the_prior_is_stronger():
     assert spread[0.3] < spread[1.0] < 0.5 * spread[None]
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        {},
-        {"inducing_points": "all"},
-        {"n_restarts_optimizer": 1},
-        {"optimizer": "adam"},
-        {"optimizer": "adam", "batch_size": 20},
-        {"optimizer": "alternate"},
-        {"bound": "polya-gamma", "optimizer": "joint"},
-        {"bound": "polya-gamma", "optimizer": "hybrid"},
-        {"n_neighbors": 5},
-        {"n_inducing": "auto"},
-    ],
-    ids=str,
-)
+WAYS = [{}, {"inducing_points": "all"}, {"n_restarts_optimizer": 1}, {"n_neighbors": 5}, {"n_inducing": "auto"}]
+WAYS += [{"optimizer": "adam"}, {"optimizer": "adam", "batch_size": 20}, {"optimizer": "alternate"}]
+WAYS += [{"bound": "polya-gamma", "optimizer": optimizer} for optimizer in ("joint", "hybrid")]
+
+
+@pytest.mark.parametrize("params", WAYS, ids=str)
 def test_every_way_to_learn_has_the_prior(params):
     X, y = noisy(120, d=5)
     shared = {"n_inducing": 12, "random_state": 0, "max_iter": 50, **params}

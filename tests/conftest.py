@@ -77,6 +77,12 @@ def tuned(monkeypatch):
 
 
 @pytest.fixture
+def exact_sweeps(tuned):
+    """Sites that agree with each other do not depend on where the sweeps began, nor do two fits on a tolerance."""
+    tuned(sweep_tolerance=1e-10, most_sweeps=300)
+
+
+@pytest.fixture
 def small_subset(tuned):
     """Of 6000 rows a fit keeps some, more than a block."""
     tuned(kept_rows=1500)

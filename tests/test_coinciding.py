@@ -7,8 +7,8 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from sklearn.metrics import log_loss
-from support.fits import quietly, without_warnings
+from support.fits import losses, quietly, without_warnings
+from support.frames import named
 from support.reference import moons
 
 from xgpc import GPClassifier
@@ -19,24 +19,12 @@ X, Y = moons(N)
 THREE = np.where(X[:, 0] > 1.0, 2, Y > 0)
 FRESH, _ = moons(60, seed=1)
 NUMBERS = np.random.default_rng(5).integers(1, 4, N)
-LABELS = pytest.mark.parametrize("y", [Y, THREE], ids=["two classes", "three"])
-NEIGHBOURS = pytest.mark.parametrize("n_neighbors", [3, 10, N])
-POINTS = pytest.mark.parametrize("points", [np.full((1, 2), 1e4), X[60:66]], ids=["far", "near"])
 
 
-# Fits.
-
-
-@pytest.fixture
-def to_the_end(tuned):
-    """Sweeps go on until nothing changes, so that no tolerance is between two fits."""
-    tuned(sweep_tolerance=1e-10)
-
-
-@POINTS
-@NEIGHBOURS
-@LABELS
-def test_a_row_is_its_copies_and_its_parts_whose_weights_sum_to_its_own(y, n_neighbors, points, to_the_end):
+@pytest.mark.parametrize("points", [np.full((1, 2), 1e4), X[60:66]], ids=["far", "near"])
+@pytest.mark.parametrize("n_neighbors", [3, 10, N])
+@pytest.mark.parametrize("y", [Y, THREE], ids=["two classes", "three"])
+def test_a_row_is_its_copies_and_its_parts_whose_weights_sum_to_its_own(y, n_neighbors, points, exact_sweeps):
     """Wherever the parts stand behind the first of them."""
     rng = np.random.default_rng(0)
     model = GPClassifier(C(4.0) * RBF(0.5), inducing_points=points, optimizer=None, n_neighbors=n_neighbors)
@@ -62,9 +50,6 @@ def test_few_distinct_rows(n_distinct):
     assert_allclose(model.predict_proba(rows), 0.5, atol=0.05)
 
 
-# Learning.
-
-
 def given_again(y, how, seed):
     """Numbers of the rows that a table repeats."""
     rng, n = np.random.default_rng(seed), len(y)
@@ -83,6 +68,12 @@ def distinct(rows):
     return rows[np.sort(first)], count[np.argsort(first)]
 
 
+def copies_and_weights(model, X, y, rows):
+    """Fits to rows that repeat, and to each of them once with its number as weight."""
+    once, weight = distinct(rows)
+    return quietly(clone(model), X[rows], y[rows]), quietly(clone(model), X[once], y[once], sample_weight=weight)
+
+
 def smooth_labels(n, n_classes, seed=0):
     """Rows with three features, and labels drawn from smooth probabilities."""
     rng = np.random.default_rng(seed)
@@ -96,11 +87,9 @@ def smooth_labels(n, n_classes, seed=0):
 @pytest.mark.parametrize("how", ["doubled", "bootstrap", "oversampled"])
 def test_copies_are_learned_from_as_rows_with_weights(how, n_classes, options):
     X, y = smooth_labels(240, n_classes)
-    rows = given_again(y, how, 0)
-    model = GPClassifier(random_state=0, max_iter=8, **options)
-    once, weight = distinct(rows)
-    copies = quietly(clone(model), X[rows], y[rows])
-    weighted = quietly(clone(model), X[once], y[once], sample_weight=weight)
+    copies, weighted = copies_and_weights(
+        GPClassifier(random_state=0, max_iter=8, **options), X, y, given_again(y, how, 0)
+    )
     new, _ = smooth_labels(300, n_classes, seed=1)
     assert copies.n_neighbors_ == weighted.n_neighbors_
     assert_allclose(copies.predict_proba(new), weighted.predict_proba(new), rtol=0.0, atol=5e-3)
@@ -109,13 +98,12 @@ def test_copies_are_learned_from_as_rows_with_weights(how, n_classes, options):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_copies_in_a_table(dtype):
-    pd = pytest.importorskip("pandas")
     X, y = smooth_labels(320, 2)
     rows = np.repeat(np.arange(320), 2)
 
     def table(X):
-        levels = pd.Categorical(np.where(X[:, 2] > 0.0, "u", "v"))
-        return pd.DataFrame(X.astype(dtype), columns=list("abc")).assign(d=levels)
+        levels = np.where(X[:, 2] > 0.0, "u", "v")
+        return named(X.astype(dtype), "abc").assign(d=levels).astype({"d": "category"})
 
     model, new = GPClassifier(random_state=0, max_iter=15), table(smooth_labels(300, 2, seed=1)[0])
     copies = quietly(clone(model), table(X[rows]), y[rows])
@@ -137,10 +125,9 @@ def test_copies_in_a_stream():
     model = GPClassifier(random_state=0, max_iter=10, n_neighbors=8)
     copies, weighted = clone(model), clone(model)
     for part in np.split(np.arange(400), 4):
-        rows = np.repeat(part, 2)
+        rows, weight = np.repeat(part, 2), np.full(100, 2.0)
         without_warnings(copies.partial_fit, X[rows], y[rows], classes=[0, 1, 2])
-        of_part = {"classes": [0, 1, 2], "sample_weight": np.full(len(part), 2.0)}
-        without_warnings(weighted.partial_fit, X[part], y[part], **of_part)
+        without_warnings(weighted.partial_fit, X[part], y[part], classes=[0, 1, 2], sample_weight=weight)
     assert_allclose(copies.predict_proba(new), weighted.predict_proba(new), rtol=0.0, atol=5e-3)
 
 
@@ -176,13 +163,11 @@ def test_labels_of_rows_given_again_are_recalled_where_labels_of_copies_agree():
 
 
 def test_labels_that_copies_contradict_are_not_recalled():
-    rng = np.random.default_rng(0)
-    X, _ = smooth_labels(300, 2)
-    X = np.r_[X, X]
-    y = (rng.uniform(size=600) < 1.0 / (1.0 + np.exp(-X[:, 0]))).astype(int)
-    model = quietly(GPClassifier(random_state=0, n_neighbors=8, max_iter=5), X, y)
-    assert model.label_agreement_ < 0.2
-    assert quietly(GPClassifier(random_state=0, n_neighbors=8, max_iter=5), X[:300], y[:300]).label_agreement_ == 0.0
+    X = np.tile(smooth_labels(300, 2)[0], (2, 1))
+    y = (np.random.default_rng(0).uniform(size=600) < 1.0 / (1.0 + np.exp(-X[:, 0]))).astype(int)
+    model = GPClassifier(random_state=0, n_neighbors=8, max_iter=5)
+    assert quietly(model, X, y).label_agreement_ < 0.2
+    assert quietly(model, X[:300], y[:300]).label_agreement_ == 0.0
 
 
 @pytest.fixture
@@ -230,12 +215,8 @@ def test_copies_where_features_have_few_levels(how):
     f = 1.2 * (X[:, 0] - 2.5) + (X[:, 1] - 2.5) * (X[:, 2] - 2.5) / 2.0
     y = (rng.uniform(size=1000) < 1.0 / (1.0 + np.exp(-f))).astype(int)
     rows = given_again(y[:600], how, 0)
-    once, weight = distinct(rows)
-    model = GPClassifier(random_state=0, max_iter=15)
-    copies = quietly(clone(model), X[rows], y[rows])
-    weighted = quietly(clone(model), X[once], y[once], sample_weight=weight)
-    losses = [log_loss(y[600:], one.predict_proba(X[600:])) for one in (copies, weighted)]
-    assert abs(losses[0] - losses[1]) < 0.02
+    copies, weighted = copies_and_weights(GPClassifier(random_state=0, max_iter=15), X, y, rows)
+    assert abs(np.mean(losses(copies, X[600:], y[600:]) - losses(weighted, X[600:], y[600:]))) < 0.02
 
 
 def test_a_stream_remembers_how_often_labels_of_copies_agree(recalling):

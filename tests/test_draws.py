@@ -2,16 +2,8 @@
 
 import numpy as np
 import pytest
-from sklearn.gaussian_process.kernels import (
-    RBF,
-    ConstantKernel,
-    DotProduct,
-    Exponentiation,
-    ExpSineSquared,
-    Matern,
-    RationalQuadratic,
-    WhiteKernel,
-)
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, ExpSineSquared, Matern, RationalQuadratic
+from sklearn.gaussian_process.kernels import WhiteKernel as White
 from support.fits import peak_bytes, quietly
 from support.internals import covariance_bytes
 
@@ -27,10 +19,10 @@ KERNELS = {
     "product": RBF([0.7, 1.2]) * RationalQuadratic(0.9, 0.7) * Matern(2.0, nu=0.5),
     "axis-1/2": ConstantKernel(1.5) * AxisMatern([1.2, 2.0]),
     "axis-3/2 and a sum": ConstantKernel(1.5) * AxisMatern(1.5, nu=1.5) + AxisMatern(1.0) * RBF(2.0),
-    "power": Exponentiation(RBF(1.0) + ConstantKernel(0.3), 2),
+    "power": (RBF(1.0) + ConstantKernel(0.3)) ** 2,
     "linear": ConstantKernel(0.6) * DotProduct(0.8),
     "linear in one feature, and a sum": RBF(0.9) + ActiveDims(DotProduct(0.3), [1]),
-    "polynomial": ConstantKernel(0.2) * Exponentiation(DotProduct(1.1), 2),
+    "polynomial": ConstantKernel(0.2) * DotProduct(1.1) ** 2,
     "linear trend times waves": DotProduct(0.5) * RBF([0.7, 1.2]),
     "periodic": ActiveDims(ExpSineSquared(0.7, 2.5), [0]) * RBF([4.0, 1.0]),
     "periodic and a sum": ActiveDims(ExpSineSquared(1.5, 0.9), [1]) + ConstantKernel(0.5),
@@ -47,9 +39,9 @@ def assert_moments(sample, mean, covariance):
     assert np.all(np.abs(np.cov(sample) - covariance) <= LEVEL * errors + 1e-9)
 
 
-def problem(n=120, n_classes=2, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 2))
+def problem(n_classes=2):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 2))
     f = np.sin(2.0 * X[:, 0] + np.linspace(0.0, 6.0, n_classes + 1)[:n_classes, None]) + X[:, 1] / 2
     return X, np.argmax(f + 0.3 * rng.normal(size=f.shape), axis=0)
 
@@ -57,31 +49,28 @@ def problem(n=120, n_classes=2, seed=0):
 def fit(n_classes=2, kernel=None, **options):
     kernel = ConstantKernel(2.0) * RBF([0.8, 1.1]) if kernel is None else kernel
     options = {"n_inducing": 8, "n_neighbors": 0, "optimizer": None, "random_state": 0, **options}
-    return quietly(GPClassifier(kernel, **options), *problem(n_classes=n_classes))
+    return quietly(GPClassifier(kernel, **options), *problem(n_classes))
+
+
+DRAWN = {
+    "two classes": (2, {}),
+    "noise": (2, {"kernel": ConstantKernel(2.0) * Matern(0.9, nu=1.5) + White(0.3)}),
+    "a kernel for all": (3, {}),
+    **{name: (2, {"kernel": kernel}) for name, kernel in KERNELS.items()},
+    "kernels for each": (3, {"share": "none", "likelihood": "logistic-softmax"}),
+    "full": (2, {"inducing_points": "all"}),
+    "full, of several": (3, {"inducing_points": "all", "kernel": KERNELS["linear trend times waves"]}),
+    "full, with negative precisions": (
+        2, {"inducing_points": "all", "likelihood": "step", "label_noise": 0.1, "kernel": RBF() + White(0.2)},
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("method", ["exact", "pathwise"])
-@pytest.mark.parametrize(
-    ("n_classes", "options"),
-    [
-        pytest.param(2, {}, id="two classes"),
-        pytest.param(2, {"kernel": ConstantKernel(2.0) * Matern(0.9, nu=1.5) + WhiteKernel(0.3)}, id="noise"),
-        pytest.param(3, {}, id="a kernel for all"),
-        *(pytest.param(2, {"kernel": kernel}, id=name) for name, kernel in KERNELS.items()),
-        pytest.param(3, {"share": "none", "likelihood": "logistic-softmax"}, id="kernels for each"),
-        pytest.param(2, {"inducing_points": "all"}, id="full"),
-        pytest.param(
-            3, {"inducing_points": "all", "kernel": KERNELS["linear trend times waves"]}, id="full, of several"
-        ),
-        pytest.param(
-            2,
-            {"inducing_points": "all", "likelihood": "step", "label_noise": 0.1, "kernel": RBF() + WhiteKernel(0.2)},
-            id="full, with negative precisions",
-        ),
-    ],
-)
-def test_draws_have_the_mean_and_covariance_of_predict_latent(method, n_classes, options, tuned):
+@pytest.mark.parametrize("kind", DRAWN)
+def test_draws_have_the_mean_and_covariance_of_predict_latent(method, kind, tuned):
     tuned(cosines=64)
+    n_classes, options = DRAWN[kind]
     model = fit(n_classes, **options)
     # Far away the prior is left; two rows are equal.
     X = np.random.default_rng(2).normal(size=(6, 2))
@@ -137,9 +126,6 @@ def test_a_covariance_of_many_rows_is_refused_before_it_takes_the_memory(n_class
             call()
 
 
-# Names of scikit-learn's classifier.
-
-
 def test_latent_mean_and_variance_and_the_evidence_have_the_names_of_scikit_learn():
     model, (X, y) = fit(), problem()
     for ours, theirs in zip(model.predict_latent(X), model.latent_mean_and_variance(X), strict=True):
@@ -152,14 +138,14 @@ def test_latent_mean_and_variance_and_the_evidence_have_the_names_of_scikit_lear
 def test_importances_are_inverse_length_scales_times_standard_deviations():
     X, y = problem()
     X = X * [1.0, 50.0]
-    model = GPClassifier(RBF([0.5, 20.0]), n_inducing=8, n_neighbors=0, optimizer=None).fit(X, y)
+    model = GPClassifier(RBF([0.5, 20.0]), n_inducing=8, n_neighbors=0, optimizer=None)
+    model.fit(X, y)
     expected = X.std(axis=0) / [0.5, 20.0]
     np.testing.assert_allclose(model.feature_spread_, X.std(axis=0), rtol=1e-12)
     np.testing.assert_allclose(model.feature_importances_, expected / expected.sum(), rtol=1e-12)
     weight = np.random.default_rng(0).integers(0, 3, len(X))
-    weighted = GPClassifier(RBF([0.5, 20.0]), n_inducing=8, n_neighbors=0, optimizer=None).fit(X, y, weight)
-    repeated = np.repeat(X, weight, axis=0)
-    np.testing.assert_allclose(weighted.feature_spread_, repeated.std(axis=0), rtol=1e-10)
+    spread = model.fit(X, y, weight).feature_spread_
+    np.testing.assert_allclose(spread, np.repeat(X, weight, axis=0).std(axis=0), rtol=1e-10)
 
 
 def test_importances_are_slopes_of_draws_from_the_prior():

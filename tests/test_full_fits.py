@@ -7,14 +7,13 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
 from support.dense import SMOOTH, assert_near, classifier, fixed_point, gibbs_mackay, labelled
-from support.fits import quietly
+from support.fits import quietly, refused
 from support.internals import Executor
+from support.latents import cases
 from support.reference import moons
 
 from xgpc import GPClassifier
 from xgpc.likelihoods import MULTI_CLASS
-
-# Invariances.
 
 
 def outcome(model, new):
@@ -32,24 +31,26 @@ def assert_same(mine, theirs, tolerance):
         assert_near(a, b, tolerance)
 
 
-EVERY_CASE = pytest.mark.parametrize(
-    ("likelihood", "bound"), [("logit", "exact"), ("step", "additive-noise"), ("softmax", "exact")]
-)
+def data(n, seed, likelihood):
+    """Rows with labels of three classes, or of two where a likelihood has no more."""
+    X, y = labelled(n, seed)
+    return X, y if likelihood in MULTI_CLASS else np.minimum(y, 1)
+
+
+KEYS = [("logit", "exact"), ("step", "additive-noise"), ("softmax", "exact")]
+EVERY_CASE = pytest.mark.parametrize(("likelihood", "bound"), KEYS)
 
 
 @EVERY_CASE
 @pytest.mark.parametrize(("noise", "optimizer"), [(None, "profile"), (0.5, None), (0.5, "profile")])
 def test_repeated_rows_count_as_weights(likelihood, bound, optimizer, noise):
-    X, y = labelled(18, seed=5)
-    y = y if likelihood == "softmax" else np.minimum(y, 1)
+    X, y = data(18, 5, likelihood)
     counts = np.random.default_rng(0).integers(1, 4, len(X))
     new = X[:4] + 0.2
-    kernel = SMOOTH if noise is None else SMOOTH + WhiteKernel(noise)
-    options = {"kernel": kernel}
-    if optimizer is not None:
-        # The default kernel, whose start depends on the rows, and a few steps.
-        options = {"kernel": None if noise is None else kernel, "max_iter": 6, "tol": 1e-3}
-    model = classifier(likelihood=likelihood, bound=bound, optimizer=optimizer, **options)
+    # None is the default kernel, whose start depends on the rows.
+    kernel = None if noise is None else SMOOTH + WhiteKernel(noise)
+    options = {} if optimizer is None else {"max_iter": 6, "tol": 1e-3}
+    model = classifier(kernel, likelihood=likelihood, bound=bound, optimizer=optimizer, **options)
     weighted = quietly(clone(model), X, y, sample_weight=counts)
     repeated = quietly(clone(model), np.repeat(X, counts, axis=0), np.repeat(y, counts))
     both = quietly(clone(model), np.repeat(X, 2, axis=0), np.repeat(y, 2), sample_weight=np.repeat(counts / 2, 2))
@@ -62,8 +63,7 @@ def test_repeated_rows_count_as_weights(likelihood, bound, optimizer, noise):
 @EVERY_CASE
 @pytest.mark.parametrize("kernel", [SMOOTH, SMOOTH + WhiteKernel(0.2)], ids=["distinct", "noise"])
 def test_the_order_of_the_rows_does_not_matter(likelihood, bound, kernel):
-    X, y = labelled(24, seed=6)
-    y = y if likelihood == "softmax" else np.minimum(y, 1)
+    X, y = data(24, 6, likelihood)
     X, y = np.vstack([X, X[:5]]), np.append(y, y[5:10])
     model = classifier(kernel, likelihood=likelihood, bound=bound)
     expected = outcome(clone(model).fit(X, y), X[:6] + 0.1)
@@ -72,19 +72,12 @@ def test_the_order_of_the_rows_does_not_matter(likelihood, bound, kernel):
         assert_same(outcome(clone(model).fit(X[order], y[order]), X[:6] + 0.1), expected, 1e-7)
 
 
-@pytest.mark.parametrize(
-    ("likelihood", "bound", "share"),
-    [
-        ("logit", "exact", "kernel"),
-        ("step", "additive-noise", "kernel"),
-        ("softmax", "exact", "kernel"),
-        ("softmax", "exact", "none"),
-        ("multinomial-probit", "additive-noise", "none"),
-    ],
-)
+THREE_CLASSES = [("softmax", "exact", "none"), ("multinomial-probit", "additive-noise", "none")]
+
+
+@cases([*((*key, "kernel") for key in KEYS), *THREE_CLASSES])
 def test_no_bit_depends_on_the_number_of_threads(likelihood, bound, share, monkeypatch, tuned):
-    X, y = labelled(70, seed=7)
-    y = y if likelihood in MULTI_CLASS else np.minimum(y, 1)
+    X, y = data(70, 7, likelihood)
     options = {"likelihood": likelihood, "bound": bound, "share": share, "max_iter": 3, "tol": 1e-3}
     options |= {"optimizer": "profile" if likelihood in ("logit", "softmax") else None}
     model = classifier(SMOOTH + WhiteKernel(0.1) * DotProduct(0.5), **options)
@@ -127,9 +120,6 @@ def test_white_noise_is_each_rows_own():
     assert model.elbo(rows, labels) == pytest.approx(model.elbo_, rel=1e-10)
 
 
-# Learning.
-
-
 def test_profile_finds_the_maximum_over_kernel_parameters():
     """That of Gibbs and MacKay's bound over c and theta together, by L-BFGS with differences of dense formulas."""
     X, classes = moons(32)
@@ -161,11 +151,9 @@ def test_profile_finds_the_maximum_over_kernel_parameters():
 def test_learning_raises_the_bound_and_leaves_the_rows(likelihood, share):
     X, y = load_iris(return_X_y=True)
     X, y = X[::5], y[::5]
-    options = {"likelihood": likelihood, "share": share, "tol": 1e-4}
-    given_kernel = classifier(None, **options).fit(X, y)
-    learned = quietly(
-        classifier(None, **options | {"optimizer": "profile", "max_iter": 15, "subset_sizes": [10]}), X, y
-    )
+    given_kernel = classifier(None, likelihood=likelihood, share=share, tol=1e-4).fit(X, y)
+    learning = {"optimizer": "profile", "max_iter": 15, "subset_sizes": [10]}
+    learned = quietly(clone(given_kernel).set_params(**learning), X, y)
     rows = np.unique(X, axis=0)
     separate = share == "none"
     assert learned.elbo_ > given_kernel.elbo_ + 1.0
@@ -177,21 +165,22 @@ def test_learning_raises_the_bound_and_leaves_the_rows(likelihood, share):
     assert set(learned.history_["n_inducing"]) == {len(rows)}
 
 
-# Files and warm starts.
-
-
 SPARSE = {"inducing_points": "kmeans", "n_inducing": 8}
+# What a first and a second fit have, and how many of the rows of the first are among those of the second.
+WARM = {"more rows": ({}, {}, 24), "up": (SPARSE, {}, 24), "down": ({}, SPARSE, 24)}
+WARM |= {"other rows": ({}, {}, 0), "down, other rows": ({}, SPARSE, 0)}
 
 
 @pytest.mark.parametrize("kernel", [SMOOTH, SMOOTH + WhiteKernel(0.2)], ids=["distinct", "noise"])
 @pytest.mark.parametrize(("likelihood", "share"), [("logit", "kernel"), ("softmax", "kernel"), ("softmax", "none")])
-@pytest.mark.parametrize(("first", "second"), [({}, {}), (SPARSE, {}), ({}, SPARSE)], ids=["more rows", "up", "down"])
-def test_warm_starts_end_where_cold_ones_do(likelihood, share, kernel, first, second):
-    X, y = labelled(36, seed=12)
-    y = y if likelihood == "softmax" else np.minimum(y, 1)
+@pytest.mark.parametrize("kind", WARM)
+def test_warm_starts_end_where_cold_ones_do(likelihood, share, kernel, kind):
+    first, second, kept = WARM[kind]
+    X, y = data(60, 12, likelihood)
     new = X[:5] + 0.1
     model = classifier(kernel, likelihood=likelihood, share=share, warm_start=True)
     model.set_params(**first).fit(X[:24], y[:24])
+    X, y = X[24 - kept : 60 - kept], y[24 - kept : 60 - kept]
     model.set_params(**{"inducing_points": "all"} | second).fit(X, y)
     cold = clone(model).set_params(warm_start=False).fit(X, y)
     # Of a full process these are diagonals.
@@ -201,26 +190,17 @@ def test_warm_starts_end_where_cold_ones_do(likelihood, share, kernel, first, se
     assert model.elbo_ == pytest.approx(cold.elbo_, rel=1e-10)
 
 
-# Faults.
-
-
 def assert_refused(model, X, y, match):
     """With a ValueError, and the estimator, fitted before or not, is what it was."""
-    for before in ({}, vars(classifier().fit(X[:20], y[:20]))):
-        model = clone(model)
-        fitted = {name: value for name, value in before.items() if name.endswith("_") or name.startswith("_")}
-        vars(model).update(fitted)
-        state = dict(vars(model))
-        with pytest.raises(ValueError, match=match):
-            model.fit(X, y)
-        assert vars(model) == state
+    for each in (model, classifier().fit(X[:20], y[:20]).set_params(**model.get_params())):
+        with refused(each, match):
+            each.fit(X, y)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"optimizer": "joint", "bound": "polya-gamma"}, {"optimizer": "stochastic"}, {"batch_size": 10}],
-    ids=str,
-)
+NOT_FULL = [{"optimizer": "joint", "bound": "polya-gamma"}, {"optimizer": "stochastic"}, {"batch_size": 10}]
+
+
+@pytest.mark.parametrize("options", NOT_FULL, ids=str)
 def test_other_optimizers_and_mini_batches_are_refused(options):
     X, y = labelled(30, n_classes=2)
     assert_refused(classifier(**options), X, y, f"inducing_points='all'.* {next(iter(options))} must be ")
@@ -238,11 +218,10 @@ def test_too_many_distinct_rows_are_refused(share, tuned):
         assert classifier(kernel, share=share).fit(X, y).posterior_.prior.n_inducing == 20
 
 
-@pytest.mark.parametrize(
-    "kernel",
-    [ConstantKernel(1e300) * ConstantKernel(1e300) * RBF(), DotProduct() ** 50 * ConstantKernel(1e300)],
-    ids=str,
-)
+HUGE = ConstantKernel(1e300)
+
+
+@pytest.mark.parametrize("kernel", [HUGE * HUGE * RBF(), DotProduct() ** 50 * HUGE], ids=str)
 def test_covariances_that_are_not_finite_are_refused(kernel):
     X, y = labelled(30, n_classes=2)
     assert_refused(classifier(kernel), 1e6 * X, y, "is not finite; kernel: .* Scale the features")

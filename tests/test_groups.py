@@ -9,6 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from support.fits import quietly
 from support.internals import Scores
+from support.splitters import recording
 
 from xgpc import GPClassifier
 
@@ -32,25 +33,10 @@ def test_names_of_groups_do_not_matter():
     assert numbered.held_out_score_ == named.held_out_score_
 
 
-class Recording:
-    """A splitter that keeps the groups that it was given and the splits that it gave."""
-
-    def __init__(self, splitter):
-        self.splitter, self.calls = splitter, []
-
-    def get_n_splits(self, X=None, y=None, groups=None):
-        return self.splitter.get_n_splits(X, y, groups)
-
-    def split(self, X, y=None, groups=None):
-        found = list(self.splitter.split(X, y, groups))
-        self.calls.append((groups, found))
-        return iter(found)
-
-
-def steps(n_groups, n_rows):
-    """Rules on single features, for which the bound prefers AxisMatern."""
+def steps():
+    """Rules on single features, for which the bound prefers AxisMatern, and rows of 60 groups."""
     rng = np.random.default_rng(0)
-    groups = rng.permutation(np.repeat(np.arange(n_groups), n_rows))
+    groups = rng.permutation(np.repeat(np.arange(60), 10))
     X = rng.normal(size=(len(groups), 6))
     return X, ((X[:, :5] > [0.5, 0.0, -0.5, 0.2, 0.0]) @ [1, -1, 1, -1, 1] > 0.5).astype(int), groups
 
@@ -58,24 +44,21 @@ def steps(n_groups, n_rows):
 @pytest.mark.parametrize("is_in_time", [False, True])
 def test_rows_kept_apart_confirm_the_kernel(is_in_time):
     """The splitter divides the rows though nothing else is decided by held-out rows, here without neighbours."""
-    X, y, groups = steps(60, 10)
-    splitter = Recording(TimeSeriesSplit(3) if is_in_time else GroupKFold(3))
+    X, y, groups = steps()
+    splitter, calls = recording(TimeSeriesSplit(3) if is_in_time else GroupKFold(3))
     model = GPClassifier(n_inducing=20, n_neighbors=0, held_out_split=splitter, max_iter=15, random_state=0)
     quietly(model, X, y, groups=None if is_in_time else groups)
-    ((given, splits),) = splitter.calls
+    ((_, _, given, splits),) = calls
     held_out = [rows for _, rows in splits]
     confirmed = [words for words in model.decisions_ if "AxisMatern in place" in words]
     assert len(confirmed) == 1
     assert f" {sum(map(len, held_out))} held-out rows" in confirmed[0]
     for support, rows in splits:
-        if is_in_time:
-            assert support.max() < rows.min()
-        else:
-            assert not np.intersect1d(given[support], given[rows]).size
+        assert support.max() < rows.min() if is_in_time else not np.intersect1d(given[support], given[rows]).size
 
 
 def test_without_groups_and_splitter_rows_are_left_out_one_at_a_time():
-    X, y, groups = steps(60, 10)
+    X, y, groups = steps()
     model = GPClassifier(n_inducing=20, n_neighbors=0, max_iter=15, random_state=0)
     blind, told = quietly(clone(model), X, y), quietly(clone(model), X, y, groups=groups)
     for rows, expected in (("held-out rows", [False, True]), ("rows left out in turn", [True, False])):
@@ -92,15 +75,6 @@ def test_error_of_a_difference_counts_groups():
     assert repeated.error == pytest.approx(each.error)
     assert (repeated - Scores(np.zeros(140), np.ones(140))).error == pytest.approx(each.error)
     assert np.isnan(Scores(values, np.ones(20), np.zeros(20)).error)
-
-
-# Groups through pipelines and searches.
-
-
-@pytest.fixture
-def routing():
-    with sklearn.config_context(enable_metadata_routing=True):
-        yield
 
 
 X, Y, GROUPS = subjects(20, 10)
@@ -125,20 +99,20 @@ def test_pipeline_passes_groups_by_the_name_of_the_step():
     assert_has_groups(model[-1])
 
 
-@pytest.mark.usefixtures("routing")
+@sklearn.config_context(enable_metadata_routing=True)
 def test_pipeline_routes_groups_that_are_requested():
     model = make_pipeline(StandardScaler(), small().set_fit_request(groups=True))
     assert_has_groups(quietly(model, X, Y, groups=GROUPS)[-1])
 
 
-@pytest.mark.usefixtures("routing")
+@sklearn.config_context(enable_metadata_routing=True)
 def test_search_routes_groups_to_the_splitter_and_to_the_fit():
     model = make_pipeline(StandardScaler(), small().set_fit_request(groups=True))
     search = GridSearchCV(model, {"gpclassifier__n_neighbors": [4]}, cv=GroupKFold(2))
     assert_has_groups(quietly(search, X, Y, groups=GROUPS).best_estimator_[-1])
 
 
-@pytest.mark.usefixtures("routing")
+@sklearn.config_context(enable_metadata_routing=True)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_cross_validation_routes_the_groups_of_each_fold():
     model = small().set_fit_request(groups=True)
@@ -149,7 +123,7 @@ def test_cross_validation_routes_the_groups_of_each_fold():
         assert one.held_out_score_ == alone.held_out_score_
 
 
-@pytest.mark.usefixtures("routing")
+@sklearn.config_context(enable_metadata_routing=True)
 def test_groups_that_are_not_requested_are_an_error():
     with pytest.raises(sklearn.exceptions.UnsetMetadataPassedError, match="groups"):
         make_pipeline(StandardScaler(), small()).fit(X, Y, groups=GROUPS)

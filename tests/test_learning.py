@@ -1,4 +1,4 @@
-"""What is learned from which rows: subsets, the number of inducing points, restarts, warnings, odd data."""
+"""What is learned from which rows: subsets, the number of inducing points, restarts, odd data, kernels of classes."""
 
 import numpy as np
 import pytest
@@ -14,17 +14,11 @@ from xgpc import GPClassifier
 FIRST_OF_FEW, MIN_GAIN = 64, 0.05
 
 
-@pytest.fixture(scope="module")
-def staged():
-    """Learned on 300, then 900 of 2500 rows."""
+def test_after_subsets_the_posterior_is_that_of_all_rows():
+    """The optimum for the learned kernel and inducing points: what a fit finds that learns nothing."""
     X, y = ringnorm(2500, np.random.default_rng(0))
     model = GPClassifier(n_inducing=25, n_neighbors=0, subset_sizes=[300, 900], max_iter=40, random_state=0)
-    return X, y, quietly(model, X, y)
-
-
-def test_after_subsets_the_posterior_is_that_of_all_rows(staged):
-    """The optimum for the learned kernel and inducing points: what a fit finds that learns nothing."""
-    X, y, model = staged
+    quietly(model, X, y)
     learned = {"kernel": model.kernel_, "inducing_points": model.inducing_points_, "optimizer": None}
     for tol in (model.tol, 1e-8):
         fresh = clone(model).set_params(tol=tol, **learned).fit(X, y)
@@ -46,43 +40,28 @@ def test_a_later_subset_takes_at_most_three_times_as_long_as_the_stages_before()
     assert model.n_iter_ <= 30 * 10 + most
 
 
-# The number of inducing points.
-
-
-@pytest.fixture(scope="module", params=[None, "profile"], ids=str)
-def grown(request):
+@pytest.mark.parametrize("optimizer", [None, "profile"])
+def test_data_that_need_more_inducing_points_get_them(optimizer):
     X, y = ringnorm(1000, np.random.default_rng(0))
-    model = GPClassifier(optimizer=request.param, max_iter=20, random_state=0)
-    return X, y, quietly(model, X, y)
-
-
-def test_data_that_need_more_inducing_points_get_them(grown):
-    X, y, model = grown
+    model = quietly(GPClassifier(optimizer=optimizer, max_iter=20, random_state=0), X, y)
     fewer = quietly(clone(model).set_params(n_inducing=FIRST_OF_FEW), X, y)
     assert len(fewer.inducing_points_) == FIRST_OF_FEW < len(model.inducing_points_) <= len(X)
     assert model.elbo_ > fewer.elbo_ + MIN_GAIN * (len(model.inducing_points_) - FIRST_OF_FEW)
 
 
-@pytest.mark.parametrize(("optimizer", "bound"), [(None, "exact"), ("profile", "exact"), ("alternate", "polya-gamma")])
-def test_data_that_need_no_more_inducing_points_get_none(optimizer, bound):
-    X, y = moons(300)
-    model = quietly(GPClassifier(optimizer=optimizer, bound=bound, random_state=0), X, y)
-    assert len(model.inducing_points_) == FIRST_OF_FEW
-    assert model.decisions_[-1].startswith("Not taken: ")
+WAYS = [{}, {"optimizer": None}, {"bound": "polya-gamma"}, {"subset_sizes": [300]}]
 
 
-@pytest.mark.parametrize("params", [{}, {"bound": "polya-gamma"}, {"subset_sizes": [300]}], ids=str)
-def test_points_that_were_left_have_changed_nothing(params):
-    """The fit is that with the number given that "auto" stays at."""
+@pytest.mark.parametrize("params", [*WAYS, {"bound": "polya-gamma", "optimizer": "alternate"}], ids=str)
+def test_data_that_need_no_more_inducing_points_have_the_fit_with_this_number(params):
     X, y = moons(400)
     auto, given = (quietly(GPClassifier(n_inducing=m, random_state=0, **params), X, y) for m in ("auto", FIRST_OF_FEW))
     assert len(auto.inducing_points_) == FIRST_OF_FEW
+    assert auto.decisions_[-1].startswith("Not taken: ")
     assert auto.elbo_ == given.elbo_
     assert auto.kernel_ == given.kernel_
     assert np.array_equal(auto.inducing_points_, given.inducing_points_)
 
-
-# Restarts.
 
 POOR_BASIN = ConstantKernel(2.0, (0.1, 1e3)) * RBF(1000.0, (0.1, 1e3))
 
@@ -149,9 +128,6 @@ def test_a_larger_variance_is_told_once_and_only_of_the_model_that_has_it(n_neig
     assert sum("times the variance of the kernel" in text for text in decisions) == times_told
 
 
-# Data at the limits.
-
-
 def test_separable_classes_are_learned_up_to_the_bound_of_the_variance():
     X = np.linspace(-3.0, 3.0, 60)[:, None]
     y = (X[:, 0] > 0.05).astype(int)
@@ -179,17 +155,11 @@ def test_constant_features_keep_their_length_scale_and_do_not_matter():
 
 
 # Each pair of a number of rows, an optimizer and the sizes of subsets.
-@pytest.mark.parametrize(
-    ("n", "optimizer", "subsets"),
-    [
-        (n, optimizer, ("auto", None, [1, 2])[(i + j) % 3])
-        for i, n in enumerate((2, 3, 5))
-        for j, optimizer in enumerate((None, "profile", "alternate", "adam"))
-    ],
-    ids=str,
-)
-def test_very_few_rows(n, optimizer, subsets):
+@pytest.mark.parametrize(("i", "n"), [*enumerate((2, 3, 5))], ids=str)
+@pytest.mark.parametrize(("j", "optimizer"), [*enumerate((None, "profile", "alternate", "adam"))], ids=str)
+def test_very_few_rows(i, n, j, optimizer):
     X, y = moons(60)
+    subsets = ("auto", None, [1, 2])[(i + j) % 3]
     rows = np.concatenate([np.flatnonzero(y == 0)[: n // 2], np.flatnonzero(y == 1)[: n - n // 2]])
     model = GPClassifier(optimizer=optimizer, subset_sizes=subsets, random_state=0)
     quietly(model, X[rows], y[rows])
@@ -197,3 +167,55 @@ def test_very_few_rows(n, optimizer, subsets):
     assert model.elbo_ >= -n * np.log(2.0) - (0.5 if optimizer is None else 0.1)
     assert 1 <= len(model.inducing_points_) <= n
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, rtol=1e-12)
+
+
+SHARED = {"n_inducing": 30, "n_neighbors": 0, "max_iter": 40, "tol": 1e-3, "random_state": 0}
+BRIEF = SHARED | {"max_iter": 10}
+
+
+def own_features(n=1200):
+    """Class c depends on feature c alone, in waves: a kernel for all needs short length scales in all features."""
+    random = np.random.default_rng(0)
+    X = random.uniform(-2.0, 2.0, (n, 3))
+    return X, np.argmax(3.0 * np.sin(2.0 * X) + 0.25 * random.gumbel(size=X.shape), axis=1)
+
+
+def test_classes_that_depend_on_features_of_their_own_have_kernels_of_their_own():
+    X, y = own_features()
+    separate = quietly(GPClassifier(share="none", **SHARED), X, y)
+    assert separate.share_ == "none"
+    assert len(separate.kernel_) == 3
+    assert separate.inducing_points_.shape == (3, 30, 3)
+    # Each class's own feature has the shortest length scale.
+    scales = np.array([kernel.k2.length_scale for kernel in separate.kernel_])
+    assert np.argmin(scales, axis=1).tolist() == [0, 1, 2]
+    shared = quietly(GPClassifier(share="kernel", **SHARED), X, y)
+    assert shared.share_ == "kernel"
+    assert separate.elbo_ > shared.elbo_ + 50.0
+    new, labels = (part[1200:] for part in own_features(3000))
+    gains = losses(shared, new, labels) - losses(separate, new, labels)
+    assert np.mean(gains) > 2.0 * np.std(gains) / np.sqrt(len(gains))
+
+
+def test_a_new_fit_shares_its_kernel_by_default_and_a_warm_start_keeps_what_was():
+    X, y = own_features(400)
+    model, shared = (quietly(GPClassifier(**BRIEF | params), X, y) for params in ({}, {"share": "kernel"}))
+    assert model.elbo_ == shared.elbo_
+    assert model.kernel_ == shared.kernel_
+    assert np.array_equal(model.inducing_points_, shared.inducing_points_)
+    assert np.array_equal(model.predict_log_proba(X), shared.predict_log_proba(X))
+    own = quietly(GPClassifier(share="none", warm_start=True, **BRIEF), X, y)
+    assert quietly(own.set_params(share="auto"), X, y).share_ == "none"
+
+
+@pytest.mark.parametrize("share", ["auto", "kernel", "none"])
+def test_two_classes_have_one_kernel(share):
+    X, y = own_features(400)
+    assert quietly(GPClassifier(share=share, **BRIEF), X, y > 0).share_ == "kernel"
+
+
+def test_threads_change_no_bit_of_kernels_of_classes():
+    X, y = own_features()
+    one, two = (quietly(GPClassifier(share="none", n_jobs=n_jobs, **BRIEF), X, y) for n_jobs in (1, 2))
+    assert one.kernel_ == two.kernel_
+    assert np.array_equal(one.predict_log_proba(X), two.predict_log_proba(X))

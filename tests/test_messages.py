@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import quietly, warnings_of
+from support.frames import named
 from support.reference import moons, twonorm
 
 from xgpc import GPClassifier
 
 
 def test_a_fit_names_the_columns_of_a_data_frame():
-    pd = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
     # The second feature says nothing: each row is there with both of its values.
     signal = np.tile(rng.normal(size=100), 2)
-    frame = pd.DataFrame({"signal": signal, "worst area": np.repeat([-1.0, 1.0], 100)})
+    frame = named(np.column_stack([signal, np.repeat([-1.0, 1.0], 100)]), ["signal", "worst area"])
     y = np.sin(2.0 * signal) + 0.3 * np.tile(rng.normal(size=100), 2) > 0.0
     kernel = ConstantKernel(2.0) * RBF([1.0, 1.0], (1e-2, 50.0))
     [message] = warnings_of(GPClassifier(kernel, n_inducing=20, random_state=0), frame, y)

@@ -3,12 +3,9 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from sklearn.model_selection import (
-    GroupKFold,
-    PredefinedSplit,
-    TimeSeriesSplit,
-)
+from sklearn.model_selection import GroupKFold, PredefinedSplit, TimeSeriesSplit
 from support.fits import quietly
+from support.splitters import recording
 
 from xgpc import GPClassifier
 from xgpc.learning.hold_out import HoldOut
@@ -24,25 +21,23 @@ def nearest_distances(rows, points, k, power=2):
     return np.sort(np.linalg.norm(points[:, None] - rows, ord=power, axis=2), axis=1)[:, :k]
 
 
+def assert_distinct(index):
+    assert all(len(np.unique(found)) == index.shape[1] for found in index)
+
+
 def assert_nearest(rows, points, index, power):
     """Which of equally near rows they are does not matter."""
-    r, k = index.shape
-    assert all(len(np.unique(found)) == k for found in index)
-    expected = nearest_distances(rows, points, k, power)
+    assert_distinct(index)
+    expected = nearest_distances(rows, points, index.shape[1], power)
     assert_allclose(distances(rows, points, index, power), expected, rtol=1e-7, atol=1e-7)
-    assert r == len(points)
 
 
 def rows_of(n, d, kind):
     rng = np.random.default_rng(n + d)
     rows = rng.normal(size=(n, d))
-    if kind == "rounded":
-        rows = np.round(rows)
     if kind == "repeated":
-        rows[:] = rows[rng.integers(3, size=n)]
-    if kind == "constant":
-        rows[:] = 1.5
-    return rows
+        return rows[rng.integers(3, size=n)]
+    return {"distinct": rows, "rounded": np.round(rows), "constant": np.full((n, d), 1.5)}[kind]
 
 
 KINDS = ["distinct", "rounded", "repeated", "constant"]
@@ -88,8 +83,7 @@ def test_the_nearest_are_found_if_the_singular_value_decomposition_fails(power, 
     def failing(*arguments, **options):
         raise np.linalg.LinAlgError("SVD did not converge")
 
-    rng = np.random.default_rng(0)
-    rows, points = rng.normal(size=(300, 20)), rng.normal(size=(40, 20))
+    rows, points = rows_of(300, 20, "distinct"), rows_of(40, 20, "distinct")
     monkeypatch.setattr(np.linalg, "svd", failing)
     assert_nearest(rows, points, Neighbours(rows, Metric(power=power)).of(points, 7), power)
 
@@ -116,7 +110,7 @@ def test_a_row_is_not_among_its_neighbours(kind, d, k):
     assert index.shape == (300, k)
     assert index.dtype == np.int32
     assert not np.any(index == np.arange(300)[:, None])
-    assert all(len(np.unique(found)) == k for found in index)
+    assert_distinct(index)
     expected = nearest_distances(rows, rows, k + 1)[:, 1:]
     assert_allclose(distances(rows, rows, index), expected, rtol=1e-7, atol=1e-7)
     if k == 299:
@@ -132,7 +126,7 @@ def test_if_few_rows_are_compared_most_of_the_nearest_are_found(tuned, power):
     exact, found_distances = nearest_distances(rows, rows[some], 24, power), distances(rows, rows[some], found, power)
     assert 0.7 < np.mean(found_distances <= exact[:, -1:]) < 1.0
     assert np.array_equal(found[:, 0], some)
-    assert all(len(np.unique(row)) == 24 for row in found)
+    assert_distinct(found)
     assert np.all(np.diff(found_distances, axis=1) >= 0.0)
 
 
@@ -146,7 +140,7 @@ def test_neighbours_of_equal_rows(exact, tuned):
     for k in (1, 12, 60, 399):
         index = near.of_rows(k)
         assert not np.any(index == np.arange(400)[:, None])
-        assert all(len(np.unique(found)) == k for found in index)
+        assert_distinct(index)
         twins = np.concatenate([[0], np.arange(100, 300)])
         assert np.all(np.isin(index[twins][:, : min(k, 60)], twins))
 
@@ -176,10 +170,7 @@ def test_neighbours_of_far_points_are_rows(d, scale, power):
         for index in (near.of(points, 7), near.of_rows(7)):
             assert index.min() >= 0
             assert index.max() < 300
-            assert all(len(np.unique(found)) == 7 for found in index)
-
-
-# Queries.
+            assert_distinct(index)
 
 
 def holding_out(n=1000, groups=None, splitter=None, seed=0):
@@ -187,15 +178,13 @@ def holding_out(n=1000, groups=None, splitter=None, seed=0):
     return HoldOut(groups, splitter, labels, np.random.RandomState(seed))
 
 
-def assert_parts(one, n, size=None):
-    support, asked = one
+def assert_parts(one, n, size=np.inf):
+    """Ascending numbers of rows below n, of two sides that have no row in common, at most ``size``."""
     for rows in one:
-        assert np.all(np.diff(rows) > 0)
         assert len(rows)
-        assert rows[0] >= 0
-        assert rows[-1] < n
-    assert not len(np.intersect1d(support, asked))
-    assert size is None or len(support) + len(asked) <= size
+        assert np.all(np.diff(rows, prepend=-1, append=n) > 0)
+    assert not len(np.intersect1d(*one))
+    assert sum(map(len, one)) <= size
 
 
 @pytest.mark.parametrize("size", [8, 400, 1000, 5000])
@@ -204,14 +193,12 @@ def test_rows_ask_at_random(size):
     draws = [one for _ in range(2) for one in source.draw(size)]
     for one in draws:
         assert_parts(one, 1000)
-        support, asked = one
-        assert len(support) + len(asked) == min(size, 1000)
-        assert len(asked) == min(size, 1000) // 2
+        n = min(size, 1000)
+        assert [len(rows) for rows in one] == [n - n // 2, n // 2]
     assert not np.array_equal(draws[0][1], draws[1][1])
-    others, kept = source.decision()
-    assert_parts((others, kept), 1000)
-    assert len(kept) == 100
-    assert len(others) == 900
+    decision = source.decision()
+    assert_parts(decision, 1000)
+    assert [len(rows) for rows in decision] == [900, 100]
 
 
 @pytest.mark.parametrize("sizes", [[1] * 1000, [10] * 100, [990, 10], [10, 990], [500, 499, 1], [970, 10, 10, 10]])
@@ -299,17 +286,11 @@ def test_splits_of_some_rows_are_parts_of_those_of_all():
 
 def test_names_of_groups_change_no_split():
     groups, names = np.random.default_rng(0).integers(0, 40, 1000), np.random.default_rng(1).permutation(40)
-    one, other = holding_out(groups=groups), holding_out(groups=names[groups])
-    for a, b in zip(
-        [one.decision(), *one.draw(300), *one.folds(None)],
-        [other.decision(), *other.draw(300), *other.folds(None)],
-        strict=True,
-    ):
-        assert np.array_equal(a[0], b[0])
-        assert np.array_equal(a[1], b[1])
-
-
-# Splitters of others.
+    one, other = (
+        [source.decision(), *source.draw(300), *source.folds(None)]
+        for source in (holding_out(groups=groups), holding_out(groups=names[groups]))
+    )
+    np.testing.assert_equal(one, other)
 
 
 @pytest.mark.parametrize("labels", [["no", "yes"], ["a", "b", "c"]])
@@ -318,17 +299,12 @@ def test_what_splitters_are_given(labels):
     X, group = np.random.default_rng(0).normal(size=(60, 2)), np.repeat(np.arange(12), 5)
     y = np.arange(60) % len(labels)
 
-    class Recording(GroupKFold):
-        def split(self, X, y=None, groups=None):
-            asked.append((X, y, groups))
-            return super().split(X, y, groups)
-
-    asked = []
-    model = GPClassifier(n_neighbors=5, n_inducing=4, held_out_split=Recording(3), max_iter=2, random_state=0)
+    splitter, calls = recording(GroupKFold(3))
+    model = GPClassifier(n_neighbors=5, n_inducing=4, held_out_split=splitter, max_iter=2, random_state=0)
     quietly(model, X, np.array(labels)[y], groups=group)
     # Each set of rows once.
-    assert len({len(rows) for rows, _, _ in asked}) == len(asked)
-    for rows, codes, groups in asked:
+    assert len({len(rows) for rows, *_ in calls}) == len(calls)
+    for rows, codes, groups, _ in calls:
         assert np.array_equal(rows, np.zeros((len(codes), 1)))
         assert codes.dtype.kind == "i"
         # Rows of a group are kept apart together.

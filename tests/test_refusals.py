@@ -4,10 +4,11 @@ import sys
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
-from support.fits import clone_of, without_warnings
+from support.fits import quietly
 from support.frames import named
 from support.gibbs import small as sampler
 from support.reference import moons
@@ -33,20 +34,11 @@ def fitted(kernel=None, **options):
     return small(kernel, **options).fit(X, Y)
 
 
-def mixed_labels(path):
-    model = small().fit(X, Y)
-    model.classes_ = np.array([0, "a"], dtype=object)
-    model.save(path)
-
-
 REFUSED = {
     "label noise": (lambda: small(label_noise=0.1).fit(X, THREE), "label_noise=0.1 is for bounds 'additive-noise'"),
     "weights of classes": (lambda: small(class_weight="even").fit(X, Y), "Got 'even' instead"),
     "text as a weight": (lambda: small(class_weight={0: "a", 1: 1.0}).fit(X, Y), "string to float: 'a'"),
-    "a negative weight": (
-        lambda: small(class_weight={0: -1.0, 1: 1.0}).fit(X, Y),
-        "class_weight must be positive",
-    ),
+    "a negative weight": (lambda: fitted(class_weight={0: -1.0, 1: 1.0}), "class_weight must be positive"),
     "dates": (lambda: small().fit(np.arange(80).reshape(40, 2).astype("M8[D]"), Y), "X has dates or durations"),
     "noise alone": (lambda: small(WhiteKernel()).fit(X, Y), "white noise alone"),
     "length scales": (lambda: small(RBF([1.0] * 3)).fit(X, Y), "3 length scales but X has 2 features"),
@@ -99,15 +91,15 @@ REFUSED = {
     "a kernel's exponent": (lambda: small(RBF() ** 10**400).fit(X, Y), r"exponent 10+ of .* is not supported"),
     "a parameter of no kernel": (lambda: small().set_params(kernel__length_scale=2.0), "kernel is None"),
     "another likelihood of a stream": (
-        lambda: clone_of(fitted(n_neighbors=0)).set_params(likelihood="probit").partial_fit(X, Y),
+        lambda: fitted(n_neighbors=0).set_params(likelihood="probit").partial_fit(X, Y),
         r"likelihood 'logit' .* bound 'exact'",
     ),
     "a stream of a full process": (
-        lambda: clone_of(fitted(inducing_points="all")).set_params(inducing_points="kmeans").partial_fit(X, Y),
+        lambda: fitted(inducing_points="all").set_params(inducing_points="kmeans").partial_fit(X, Y),
         "full Gaussian process",
     ),
     "a stream with neighbours": (
-        lambda: clone_of(fitted(n_neighbors=5)).partial_fit(X, Y, n_new_inducing=2),
+        lambda: fitted(n_neighbors=5).partial_fit(X, Y, n_new_inducing=2),
         "n_new_inducing=2 is for models without neighbours",
     ),
     "unequal numbers": (lambda: expected_calibration_error([0, 1], [0.5]), "one-dimensional, not empty and of the"),
@@ -125,10 +117,7 @@ REFUSED = {
         lambda: fitted().predict_proba(ENDLESS),
         "predict_proba_batches, which take rows batch",
     ),
-    "one weight for many rows": (
-        lambda: small().fit(X, Y, sample_weight=[1.0]),
-        r"got \[1.0\]: an array of shape \(1,\)",
-    ),
+    "one weight for many rows": (lambda: small().fit(X, Y, [1.0]), r"got \[1.0\]: an array of shape \(1,\)"),
     "classes without an order": (
         lambda: small().fit(X, Y, classes=[{0}, 1j]),
         r"all whole numbers or .* got \[\{0\}, 1j\]",
@@ -147,7 +136,6 @@ REFUSED = {
     "no labels": (lambda: small().fit(X, None), "the target y is None: give the label of each row"),
     "no rows": (lambda: small().fit(None, Y), "Expected 2D array, or a table; got a NoneType"),
     "a dictionary": (lambda: fitted().predict({"a": [1.0]}), "Expected 2D array, or a table; got a dict"),
-    "few draws": (lambda: sampler(n_samples=3).fit(X, Y), "n_samples must be an integer of at least 4"),
 }
 
 
@@ -182,16 +170,18 @@ def test_groups_that_are_all_the_same_are_warned_of():
 @pytest.mark.parametrize("options", [{"batch_size": 40}, {"learning_rate": 0.1}])
 def test_a_fit_says_that_it_has_no_mini_batches(options):
     told = "are not followed: mini-batches need a batch_size below the number of rows, 40."
-    model = without_warnings(small(**options, max_iter=5).fit, X, Y)
+    model = quietly(small(**options, max_iter=5), X, Y)
     [sentence] = [text for text in model.decisions_ if told in text]
     assert str(next(iter(options.values()))) in sentence
-    followed = without_warnings(small(batch_size=10, learning_rate=0.1, max_iter=5).fit, X, Y)
+    followed = quietly(small(batch_size=10, learning_rate=0.1, max_iter=5), X, Y)
     assert not [text for text in followed.decisions_ if told in text]
 
 
 def test_labels_that_could_not_be_read_are_not_written(tmp_path):
+    model = fitted()
+    model.classes_ = np.array([0, "a"], dtype=object)
     with pytest.raises(ValueError, match="Only labels that are numbers, booleans or strings"):
-        mixed_labels(tmp_path / "model.npz")
+        model.save(tmp_path / "model.npz")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -248,11 +238,9 @@ def test_a_warm_start_begins_anew_where_features_or_classes_are_others():
 
 @pytest.mark.parametrize("optimizer", ["profile", "alternate", "adam", "joint"])
 def test_nothing_to_learn_is_no_error(optimizer):
-    kernel, options = ConstantKernel(2.0, "fixed") * RBF(1.0, "fixed"), {"bound": "polya-gamma", "tol": 1e-8}
-    models = [
-        small(kernel, inducing_points=X[:9], learn_inducing=False, optimizer=o, **options) for o in (optimizer, None)
-    ]
-    one, other = (without_warnings(model.fit, X, Y) for model in models)
+    kernel = ConstantKernel(2.0, "fixed") * RBF(1.0, "fixed")
+    model = small(kernel, inducing_points=X[:9], learn_inducing=False, bound="polya-gamma", tol=1e-8)
+    one, other = (quietly(clone(model).set_params(optimizer=each), X, Y) for each in (optimizer, None))
     assert one.kernel_ == kernel
     assert one.elbo_ == pytest.approx(other.elbo_, rel=1e-6)
 

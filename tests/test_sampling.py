@@ -69,9 +69,8 @@ def sites_of_the_bound(model, X, Z, kernel, full):
     return precision, linear
 
 
-def assembled(z, f):
-    """(z, f)."""
-    return np.concatenate([z.ravel(), f.ravel()])
+def stacked(*parts):
+    return np.concatenate([part.ravel() for part in parts])
 
 
 def dense_conditional(model, precision, linear):
@@ -86,15 +85,10 @@ def dense_conditional(model, precision, linear):
     return gain @ (linear / precision), prior - gain @ prior[A.shape[1] :]
 
 
-every_shape = pytest.mark.parametrize(
-    ("n", "m", "kernel", "full"),
-    [
-        (6, 6, SMOOTH, False), (6, 6, NOISY, False), (9, 3, SMOOTH, False), (9, 3, NOISY, False),
-        (3, 9, SMOOTH, False), (3, 9, NOISY, False),
-        # All rows, each once, some again, and more of them than a kernel has features.
-        (6, 6, SMOOTH, True), (6, 6, NOISY, True), (9, 6, NOISY, True), (8, 8, LINEAR, True),
-    ],
-)  # fmt: skip
+SHAPES = [(n, m, kernel, False) for n, m in ((6, 6), (9, 3), (3, 9)) for kernel in (SMOOTH, NOISY)]
+# All rows, each once, some again, and more of them than a kernel has features.
+SHAPES += [(6, 6, SMOOTH, True), (6, 6, NOISY, True), (9, 6, NOISY, True), (8, 8, LINEAR, True)]
+every_shape = pytest.mark.parametrize(("n", "m", "kernel", "full"), SHAPES)
 
 
 @every_shape
@@ -117,20 +111,19 @@ def test_the_prior_is_that_of_fully_independent_training_conditionals(n, m, kern
     assert np.all(left[:m] < 2.0 * JITTER * smooth.diag(X[:m]))
     # New rows.
     A, residual = whitening.rows(NEW)
-    cross = smooth(NEW, X) if full else fitc(smooth, jitter, X, Z, NEW)
-    explained = np.einsum("ij,ji->i", cross, np.linalg.pinv(Q, rcond=1e-12, hermitian=True) @ cross.T)
-    assert_allclose(A @ model.A.T, cross, rtol=0, atol=1e-11 if full else 1e-8)
+    cross, tolerance = (smooth(NEW, X), 1e-11) if full else (fitc(smooth, jitter, X, Z, NEW), 1e-8)
     if full:
-        assert_allclose(residual, kernel.diag(NEW) - explained, rtol=0, atol=1e-11)
+        explained = cross @ np.linalg.pinv(Q, rcond=1e-12, hermitian=True) @ cross.T
     else:
-        assert_allclose(residual, kernel.diag(NEW) - np.diag(fitc(smooth, jitter, NEW, Z, NEW)), rtol=0, atol=1e-8)
+        explained = fitc(smooth, jitter, NEW, Z, NEW)
+    assert_allclose(A @ model.A.T, cross, rtol=0, atol=tolerance)
+    assert_allclose(residual, kernel.diag(NEW) - np.diag(explained), rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "shift"),
-    [(DotProduct() + 4.0 * RBF(0.7), 3000.0), (ConstantKernel(1e6) + 4.0 * RBF(0.7), 0.0), (NOISY, 0.0)],
-    ids=["far from the origin", "a large constant", "noise"],
-)
+FAR = (DotProduct() + 4.0 * RBF(0.7), 3000.0), (ConstantKernel(1e6) + 4.0 * RBF(0.7), 0.0), (NOISY, 0.0)
+
+
+@pytest.mark.parametrize(("kernel", "shift"), FAR, ids=["far from the origin", "a large constant", "noise"])
 @pytest.mark.parametrize("repeats", [1, 2])
 def test_whitened_rows_have_the_covariance_of_the_kernel_without_jitter(kernel, shift, repeats):
     Z = make_moons(60, noise=0.3, random_state=0)[0] + shift
@@ -149,35 +142,23 @@ def test_whitened_rows_have_the_covariance_of_the_kernel_without_jitter(kernel, 
 
 
 @every_shape
-def test_a_draw_is_from_the_dense_posterior_given_omega(n, m, kernel, full):
-    """p(z, f | omega, y), in proportion to the prior times exp(y f / 2 - omega f^2 / 2), exactly."""
-    model, *_ = build(n, m, kernel, full)
-    m = model.A.shape[1]
-    omega = np.random.default_rng(2).uniform(0.02, 0.6, n)
-    conditional = Conditional(model, omega, 0.5 * model.y)
-    actual = normal_of(lambda xi: assembled(*(part[:, 0] for part in conditional.draw(1, Numbers(xi)))), m + 2 * n)
-    mean, covariance = dense_conditional(model, omega, model.y / 2)
-    assert_allclose(actual[0], mean, rtol=0, atol=1e-8)
-    assert_allclose(actual[1], covariance, rtol=0, atol=1e-8)
-    # The conditional of f as it is printed: S = (C^-1 + diag(omega))^-1, mean S y / 2.
-    P = np.linalg.inv(model.A @ model.A.T + np.diag(model.residual)) + np.diag(omega)
-    assert_allclose(P @ actual[0][m:], model.y / 2, rtol=0, atol=1e-6)
-    assert_allclose(P @ actual[1][m:, m:], np.eye(n), rtol=0, atol=1e-6)
-
-
-@every_shape
-def test_draws_of_normal_factors_are_from_the_dense_posterior(n, m, kernel, full):
-    """Many at a time; with ``scale``, z has so many times its standard deviation, and e is what it is given z."""
+def test_draws_are_from_the_dense_posterior_given_normal_factors(n, m, kernel, full):
+    """Such as Polya-Gamma variables give. Many at a time; with ``scale``, z has so many times its standard deviation,
+    and e is what it is given z."""
     model, *_ = build(n, m, kernel, full)
     m = model.A.shape[1]
     random = np.random.default_rng(4)
     factors = random.uniform(0.01, 2.0, n), random.normal(size=n)
     conditional = Conditional(model, *factors)
     mean, covariance = dense_conditional(model, *factors)
+    # The conditional of f as it is printed: S = (C^-1 + diag(omega))^-1, mean S y / 2 for linear terms y / 2.
+    P = np.linalg.inv(model.A @ model.A.T + np.diag(model.residual)) + np.diag(factors[0])
+    assert_allclose(P @ mean[m:], factors[1], rtol=0, atol=1e-6)
+    assert_allclose(P @ covariance[m:, m:], np.eye(n), rtol=0, atol=1e-6)
     slope = covariance[m:, :m] @ np.linalg.inv(covariance[:m, :m])
     rest = covariance[m:, m:] - slope @ covariance[:m, m:]
     for scale in (1.0, 1.5):
-        moments = normal_of(lambda xi, c=scale: assembled(*conditional.draw(1, Numbers(xi), c)), m + n)
+        moments = normal_of(lambda xi, c=scale: stacked(*conditional.draw(1, Numbers(xi), c)), m + n)
         of_z = scale**2 * covariance[:m, :m]
         scaled = np.block([[of_z, of_z @ slope.T], [slope @ of_z, slope @ of_z @ slope.T + rest]])
         assert_allclose(moments[0], mean, rtol=0, atol=1e-8)
@@ -189,9 +170,6 @@ def test_draws_of_normal_factors_are_from_the_dense_posterior(n, m, kernel, full
         z, e = conditional.draw(1, Numbers(own))
         assert_allclose(Z[:, c], z[:, 0], rtol=0, atol=1e-12)
         assert_allclose(E[:, c], e[:, 0], rtol=0, atol=1e-12)
-
-
-# Metropolis steps.
 
 
 def log_target(model, z, e):
@@ -207,7 +185,7 @@ def log_proposal(model, conditional, z, e):
 
     def drawn(numbers):
         z, f = conditional.draw(1, Numbers(numbers))
-        return np.concatenate([z, (f - model.A @ z)[some]])[:, 0]
+        return stacked(z, (f - model.A @ z)[some])
 
     return multivariate_normal(*normal_of(drawn, m + n)).logpdf(np.concatenate([z, e[some]]).T)
 

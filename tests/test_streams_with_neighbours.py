@@ -42,12 +42,6 @@ def assert_same_bits(one, other):
     np.testing.assert_array_equal(one.predict_proba(FRESH), other.predict_proba(FRESH))
 
 
-@pytest.fixture
-def exact_sweeps(tuned):
-    """Sites that agree with each other do not depend on where the sweeps began."""
-    tuned(sweep_tolerance=1e-9, most_sweeps=300)
-
-
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("size", [80, 133])
 def test_a_stream_ends_where_one_fit_ends(exact_sweeps, n_classes, size):
@@ -61,62 +55,69 @@ def test_a_stream_ends_where_one_fit_ends(exact_sweeps, n_classes, size):
     np.testing.assert_array_equal(of_stream.class_count_, once.class_count_)
 
 
+@pytest.mark.parametrize("mean", [0.0, "base-rate"])
 @pytest.mark.parametrize("n_neighbors", ["auto", 8])
-def test_all_is_learned_anew_once_the_rows_pass_a_power_of_two(n_neighbors):
-    options = {"n_neighbors": n_neighbors, "feature_transform": None, "random_state": 0, "max_iter": 20}
-    model = streamed(GPClassifier(**options), X[:300], Y[:300], 150)
-    anew = without_warnings(GPClassifier(**options).fit, X[:300], Y[:300])
+def test_all_is_learned_anew_once_the_rows_pass_a_power_of_two(n_neighbors, mean):
+    y = problem(3)[1] > 0
+    options = {"n_neighbors": n_neighbors, "mean": mean, "feature_transform": None, "random_state": 0, "max_iter": 10}
+    model = streamed(GPClassifier(**options), X[:300], y[:300], 150)
+    anew = without_warnings(GPClassifier(**options).fit, X[:300], y[:300])
     assert_same_bits(model, anew)
+    assert model.mean_ == anew.mean_
     assert any("learned anew from the latest 300 rows" in text for text in model.decisions_)
     before = model.kernel_
-    without_warnings(model.partial_fit, X[300:350], Y[300:350])
+    without_warnings(model.partial_fit, X[300:350], y[300:350])
     assert model.kernel_ == before
 
 
-def test_what_forgets_all_is_a_fit_of_the_last_batch(exact_sweeps):
-    model = fixed().partial_fit(X[:200], Y[:200]).partial_fit(X[200:], Y[200:], forgetting_factor=0.0)
-    last = fixed().fit(X[200:], Y[200:])
-    np.testing.assert_allclose(model.predict_proba(FRESH), last.predict_proba(FRESH), atol=1e-6)
+# What the calls keep of 300 rows, a hundred each, and their weights.
+KEPT = {
+    "forgets all": ({}, 0.0, 100, [1.0]),
+    "earlier rows lose weight": ({}, 0.5, 300, [0.25, 0.5, 1.0]),
+    "rows that weigh almost nothing leave": ({}, 0.05, 200, [0.05, 1.0]),
+    "a limit": ({"max_rows_in_model": 150}, 1.0, 150, [1.0]),
+    "a limit below the size of a batch": ({"max_rows_in_model": 60}, 1.0, 60, [1.0]),
+}
 
 
-def test_earlier_rows_lose_weight_in_each_call(exact_sweeps):
-    model = streamed(fixed(), X[:300], Y[:300], 100, forgetting_factor=0.5)
-    np.testing.assert_array_equal(model.posterior_.weight, np.repeat([0.25, 0.5, 1.0], 100))
-    weighted = fixed().fit(X[:300], Y[:300], np.repeat([0.25, 0.5, 1.0], 100))
-    np.testing.assert_allclose(model.predict_proba(FRESH), weighted.predict_proba(FRESH), atol=1e-6)
+@pytest.mark.parametrize("kind", KEPT)
+def test_a_stream_is_a_fit_of_the_rows_that_it_keeps(exact_sweeps, kind):
+    params, forgetting_factor, n_kept, weights = KEPT[kind]
+    model = streamed(fixed(**params), X[:300], Y[:300], 100, forgetting_factor=forgetting_factor)
+    rows, weight = slice(300 - n_kept, 300), np.repeat(weights, n_kept // len(weights))
+    np.testing.assert_array_equal(model.posterior_.X, X[rows])
+    np.testing.assert_array_equal(model.posterior_.weight, weight)
+    assert model.n_samples_seen_ == 300
+    kept = without_warnings(fixed().fit, X[rows], Y[rows], weight)
+    np.testing.assert_allclose(model.predict_proba(FRESH), kept.predict_proba(FRESH), atol=1e-6)
 
 
-@pytest.mark.parametrize("n_kept", [250, 60])
-def test_the_latest_rows_stay(exact_sweeps, n_kept):
-    """With a limit below the size of a batch, too."""
-    model = streamed(fixed(max_rows_in_model=n_kept), X, Y, 100)
-    np.testing.assert_array_equal(model.posterior_.X, X[-n_kept:])
-    assert model.n_samples_seen_ == N
-    latest = fixed().fit(X[-n_kept:], Y[-n_kept:])
-    np.testing.assert_allclose(model.predict_proba(FRESH), latest.predict_proba(FRESH), atol=1e-6)
-
-
-def learned_anew(model):
-    return any("learned anew" in text for text in model.decisions_)
-
-
-def test_a_full_model_learns_anew_each_time_that_all_its_rows_are_new():
-    model, anew = GPClassifier(n_neighbors=8, max_rows_in_model=100, max_iter=2, random_state=0), []
-    for start in range(0, N, 50):
-        without_warnings(model.partial_fit, X[start : start + 50], Y[start : start + 50])
-        anew.append(learned_anew(model))
-    # After 50 rows, 64, multiples of 100, 128 and 256.
-    assert anew == [False, True, True, True, False, True, False, True]
-
-
-def test_rows_that_repeat_do_not_make_each_call_learn_anew():
-    model, anew = GPClassifier(n_neighbors=8, max_iter=2, random_state=0), []
-    for _ in range(8):
-        without_warnings(model.partial_fit, X[:130], Y[:130])
-        anew.append(learned_anew(model))
-    # Past 256, 512 and 1024 rows.
-    assert anew == [False, True, False, True, False, False, False, True]
-    assert len(model.posterior_.X) == 130
+@pytest.mark.parametrize(
+    ("params", "batches", "expected"),
+    [
+        # After 50 rows, 64, multiples of 100, 128 and 256.
+        pytest.param(
+            {"max_rows_in_model": 100},
+            [slice(start, start + 50) for start in range(0, N, 50)],
+            [False, True, True, True, False, True, False, True],
+            id="a full model, each time that all its rows are new",
+        ),
+        # Past 256, 512 and 1024 rows.
+        pytest.param(
+            {},
+            [slice(130)] * 8,
+            [False, True, False, True, False, False, False, True],
+            id="not each time that rows repeat",
+        ),
+    ],
+)
+def test_when_all_is_learned_anew(params, batches, expected):
+    model, anew = GPClassifier(n_neighbors=8, max_iter=2, random_state=0, **params), []
+    for batch in batches:
+        without_warnings(model.partial_fit, X[batch], Y[batch])
+        anew.append(any("learned anew" in text for text in model.decisions_))
+    assert anew == expected
+    assert len(model.posterior_.X) == params.get("max_rows_in_model", 130)
 
 
 @pytest.mark.parametrize("options", [{"max_time": 1e-3}, {"callback": lambda state: state.stage == "learning"}])
@@ -131,11 +132,6 @@ def test_a_call_without_time_to_learn_anew_keeps_the_kernel(options):
     assert not model.converged_
 
 
-def test_rows_that_weigh_almost_nothing_leave():
-    model = streamed(fixed(), X[:300], Y[:300], 100, forgetting_factor=0.05)
-    np.testing.assert_array_equal(model.posterior_.X, X[100:300])
-
-
 def test_a_stream_with_neighbours_stays_one():
     with_neighbours, without = (
         streamed(GPClassifier(n_neighbors=k, random_state=0, max_iter=2), X[:200], Y[:200], 100) for k in (8, 0)
@@ -147,26 +143,10 @@ def test_a_stream_with_neighbours_stays_one():
         without.set_params(n_neighbors=8, max_iter=200).partial_fit(X[200:300], Y[200:300])
 
 
-def test_likelihoods_without_neighbours_keep_no_rows(tmp_path):
-    model = streamed(GPClassifier(likelihood="svm", random_state=0, max_iter=5), X[:200], Y[:200], 100)
-    model.save(tmp_path / "model.npz")
-    assert "rows" not in read((tmp_path / "model.npz").read_bytes())[1]
-
-
 def test_a_stream_does_not_drop_rows_of_a_larger_fit(tuned):
     tuned(kept_rows=1000)
     model = fixed().fit(X[:300], Y[:300]).partial_fit(X[300:], Y[300:])
     np.testing.assert_array_equal(model.posterior_.X, X[100:])
-
-
-@pytest.mark.parametrize("n_neighbors", ["auto", 8])
-def test_the_mean_is_learned_anew(n_neighbors):
-    X, y = problem(3, n=140)
-    options = {"mean": "base-rate", "random_state": 0, "max_iter": 5, "feature_transform": None}
-    model = streamed(GPClassifier(n_neighbors=n_neighbors, **options), X, y > 0, 70)
-    anew = without_warnings(GPClassifier(n_neighbors=n_neighbors, **options).fit, X, y > 0)
-    assert_same_bits(model, anew)
-    assert model.mean_ == anew.mean_
 
 
 def test_rows_that_come_again_are_one_row():
@@ -193,6 +173,7 @@ def test_a_stream_goes_on_after_a_file_or_a_pickle(tmp_path, n_neighbors, n_clas
 def test_no_rows_are_kept_without_neighbours(tmp_path):
     for model in (
         streamed(GPClassifier(n_neighbors=0, random_state=0, max_iter=5), X[:200], Y[:200], 100),
+        streamed(GPClassifier(likelihood="svm", random_state=0, max_iter=5), X[:200], Y[:200], 100),
         without_warnings(GPClassifier(n_inducing=5, max_iter=5, random_state=0).fit, X[:200], Y[:200]),
     ):
         model.save(tmp_path / "model.npz")

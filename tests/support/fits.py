@@ -3,8 +3,10 @@
 import pickle
 import tracemalloc
 import warnings
+from contextlib import contextmanager
 
 import numpy as np
+import pytest
 from sklearn.exceptions import ConvergenceWarning, SkipTestWarning
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -30,6 +32,15 @@ def reloaded(model, folder):
     """The model that a file keeps of another."""
     model.save(folder / "model.npz")
     return type(model).load(folder / "model.npz")
+
+
+@contextmanager
+def refused(model, match=None, error=ValueError):
+    """An error of a model's method, after which the model is what it was."""
+    before = dict(vars(model))
+    with pytest.raises(error, match=match) as caught:
+        yield caught
+    assert vars(model) == before
 
 
 def peak_bytes(function, *given):

@@ -29,7 +29,7 @@ def every(records):
 
 
 def cases(chosen):
-    return pytest.mark.parametrize(("likelihood", "bound", "share"), chosen)
+    return pytest.mark.parametrize(("likelihood", "bound", "share"), list(chosen))
 
 
 class Problem:
@@ -137,8 +137,7 @@ class DenseLatent(DenseModel):
     def __init__(self, prior, X, y, P, h):
         kernel = prior.spec.kernel
         super().__init__(kernel, kernel.diag, prior.jitter, X, prior.Z, y)
-        Linv = np.linalg.inv(self.L)
-        self.eta_1, self.eta_2 = Linv.T @ h, -0.5 * Linv.T @ symmetric(P) @ Linv
+        self.unwhiten(symmetric(P), h)
 
     def kl(self):
         return divergence(*self.moments, 0.0, self.K_mm)

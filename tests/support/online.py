@@ -6,8 +6,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.preprocessing import StandardScaler
 
 from xgpc import GPClassifier
-from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of
+from xgpc.likelihoods import MULTI_CLASS, record_of
 
+from .latents import CASES as EVERY_CASE
 from .reference import moons
 
 KERNEL = ConstantKernel(3.0) * RBF([1.0, 1.5])
@@ -17,9 +18,7 @@ FLOWERS = StandardScaler().fit_transform(load_iris().data[:, 2:])
 KINDS = load_iris().target
 SHUFFLED = np.random.default_rng(0).permutation(150)
 FLOWERS, KINDS = FLOWERS[SHUFFLED], KINDS[SHUFFLED]
-CASES = [(name, bound, "kernel") for name, bounds in LIKELIHOODS.items() for bound in bounds]
-CASES += [("softmax", "exact", "none"), ("softmax", "additive-noise", "none")]
-NAMES = ["-".join(case) for case in CASES]
+CASES = [case for case in EVERY_CASE if case[2] == "kernel" or case[0] == "softmax"]
 
 
 def rows_for(likelihood):

@@ -2,7 +2,6 @@
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.optimize import minimize
 from sklearn.datasets import load_iris, make_moons
 from sklearn.preprocessing import StandardScaler
 
@@ -44,6 +43,11 @@ class DenseModel:
         kappa = self.kappa
         return kappa.T @ linear, -0.5 * (self.K_inverse + kappa.T @ (precision[:, None] * kappa))
 
+    def unwhiten(self, P, h):
+        """Take q of these whitened parameters."""
+        Linv = np.linalg.inv(self.L)
+        self.eta_1, self.eta_2 = Linv.T @ h, -0.5 * Linv.T @ P @ Linv
+
     def whitened(self):
         """P = L^T Sigma^-1 L and h = L^T eta_1."""
         return -2 * self.L.T @ self.eta_2 @ self.L, self.L.T @ self.eta_1
@@ -62,72 +66,6 @@ def jaakkola_jordan_bound(K_mm, K_nm, diagonal, y, xi):
         - 0.5 * np.linalg.slogdet(B)[1]
         - np.sum(lam * (diagonal - np.sum(V**2, axis=1)))
     )
-
-
-def jaakkola_jordan_gradient(K_mm, K_nm, diagonal, y, xi):
-    """Gradient of JJ equation (14) by K_mm, K_nm, every k_ii and xi, and the xi at which the last would vanish."""
-    tanh = np.tanh(xi / 2)
-    precision = tanh / (2 * xi)
-    slope = np.where(np.abs(xi) < 0.01, -xi / 24, (xi / 2 * (1 - tanh**2) - tanh) / (2 * xi**2))
-    L = np.linalg.cholesky(K_mm)
-    V = solve_triangular(L, K_nm.T, lower=True).T
-    interpolation = solve_triangular(L, V.T, lower=True, trans="T").T
-    posterior = np.linalg.solve(V.T @ (precision[:, None] * V) + np.eye(len(K_mm)), V.T)
-    posterior = solve_triangular(L, posterior, lower=True, trans="T").T
-    c = posterior.T @ y / 2
-    mean = K_nm @ c
-    explained = interpolation - posterior
-    optimum = np.sqrt(mean**2 + diagonal - np.sum(explained * K_nm, axis=1))
-    by_K_nm = np.outer(y / 2 - precision * mean, c) + precision[:, None] * explained
-    by_K_mm = -(np.outer(c, c) + interpolation.T @ (precision[:, None] * explained)) / 2
-    return by_K_mm, by_K_nm, -precision / 2, slope * (xi**2 - optimum**2) / 2, optimum
-
-
-def maximise_jaakkola_jordan(X, y, Z, theta, bounds, jitter):
-    """Maximum of JJ equation (14) over theta and xi together, by L-BFGS without any of the library's code.
-
-    Parameters
-    ----------
-    theta : (d + 1,) start: logarithms of the variance and of one length scale for each feature
-    bounds : (d + 1, 2) of theta
-    jitter : float, relative to the variance
-
-    Returns
-    -------
-    value : float
-    theta : (d + 1,)
-    """
-    n_theta = len(theta)
-    squares = [(rows[:, None] - Z) ** 2 for rows in (X, Z)]
-
-    def matrices(theta):
-        variance, precisions = np.exp(theta[0]), np.exp(-2 * theta[1:])
-        K_nm, K_mm = (variance * np.exp(-0.5 * (square @ precisions)) for square in squares)
-        return K_mm + jitter * variance * np.eye(len(Z)), K_nm, np.full(len(X), variance)
-
-    def negative(vector):
-        theta, xi = vector[:n_theta], vector[n_theta:]
-        K_mm, K_nm, diagonal = matrices(theta)
-        value = jaakkola_jordan_bound(K_mm, K_nm, diagonal, y, xi)
-        by_K_mm, by_K_nm, by_diagonal, by_xi, _ = jaakkola_jordan_gradient(K_mm, K_nm, diagonal, y, xi)
-        weights = by_K_nm * K_nm, by_K_mm * K_mm
-        by_variance = np.sum(weights[0]) + np.sum(weights[1]) + by_diagonal @ diagonal
-        by_lengths = sum(np.einsum("ij,ijk", G, square) for G, square in zip(weights, squares, strict=True))
-        return -value, -np.concatenate([[by_variance], np.exp(-2 * theta[1:]) * by_lengths, by_xi])
-
-    # From the best xi for the start: others send length scales to their bounds, where the gradient vanishes.
-    xi = np.ones(len(X))
-    for _ in range(100):
-        xi = jaakkola_jordan_gradient(*matrices(theta), y, xi)[-1]
-    result = minimize(
-        negative,
-        np.concatenate([theta, xi]),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[*bounds, *[(None, None)] * len(X)],
-        options={"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-14, "gtol": 1e-7, "maxcor": 50},
-    )
-    return -result.fun, result.x[:n_theta]
 
 
 def standardised(load, columns=slice(None), n=None):
@@ -157,6 +95,14 @@ def in_levels(n=150, seed=0, levels=4):
     X = random.normal(size=(n, 2))
     f = 2.0 * X[:, 0] + 0.7 * random.normal(size=n)
     return X, np.digitize(f, np.linspace(-2.0, 2.0, levels - 1) if levels > 2 else [0.0])
+
+
+def checkerboard(n, seed, cells=10, noise=0.02):
+    """Classes of the fields of a square, some labels wrong."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n, 2))
+    colour = np.floor(cells * X).sum(axis=1) % 2
+    return X, np.where(rng.random(n) < noise, 1 - colour, colour).astype(int)
 
 
 def twonorm(n, rng):

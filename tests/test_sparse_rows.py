@@ -80,7 +80,7 @@ def test_a_model_with_neighbours_predicts_sparse_rows():
 
 def test_what_is_no_sparse_matrix_of_numbers_is_refused():
     X, y = rows()
-    with pytest.raises(ValueError, match="a sparse X has columns of numbers"):
+    with pytest.raises(ValueError, match=r"categorical_features=\[0\] is not for a sparse X"):
         fitted(X, y, categorical_features=[0])
     X.data[0] = np.nan
     with pytest.raises(ValueError, match="NaN"):

@@ -108,31 +108,32 @@ def check(is_valid: object, reason: str) -> None:
         raise ValueError(reason)
 
 
-def kernel_to_data(kernel: Kernel) -> Header:
-    """A kernel as data for JSON; ValueError for a class that files cannot have."""
+def kernel_to_data(kernel: Any) -> Any:
+    """A kernel, or the value of a parameter, as data for JSON; ValueError for a class that files cannot have."""
+    if not isinstance(kernel, Kernel):
+        return np.asarray(kernel).tolist()
     if KERNELS.get(type(kernel).__name__) is not type(kernel):
         raise ValueError(
             f"Files hold kernels of {', '.join(KERNELS)}; {kernel} is a {type(kernel).__name__}. pickle keeps a model "
             "with any kernel."
         )
-    data = {
-        name: kernel_to_data(value) if isinstance(value, Kernel) else np.asarray(value).tolist()
-        for name, value in kernel.get_params(deep=False).items()
-    }
-    return {"type": type(kernel).__name__, **data}
+    parameters = {name: kernel_to_data(value) for name, value in kernel.get_params(deep=False).items()}
+    return {"type": type(kernel).__name__, **parameters}
 
 
-def kernel_from_data(data: Header) -> Kernel:
-    """The kernel that ``kernel_to_data`` described."""
+def kernel_from_data(data: Any) -> Any:
+    """The kernel, or the value, that ``kernel_to_data`` described."""
 
     def build(value: Any) -> Any:
         if isinstance(value, dict):
             return KERNELS[value["type"]](**{name: build(part) for name, part in value.items() if name != "type"})
         return np.array(value) if isinstance(value, list) else value
 
-    check_tree(data, lambda node: [value for value in node.values() if isinstance(value, dict)])
-    kernel: Kernel = build(data)
-    return kernel
+    def parts(value: Any) -> list[Header]:
+        return [part for part in value.values() if isinstance(part, dict)] if isinstance(value, dict) else []
+
+    check_tree(data, parts)
+    return build(data)
 
 
 def posterior_contents(q: Posterior) -> tuple[Header, Arrays]:
@@ -267,17 +268,8 @@ def columns_from(arrays: Arrays, n_columns: int, encoding: Encoding = PLAIN) -> 
 
 def kernel_and_seed(model: BaseEstimator) -> Header:
     """The constructor arguments ``kernel`` and ``random_state`` as data for JSON, without a seed that is no integer."""
-    kernel, seed = model.kernel, model.random_state
-    return {
-        "kernel": kernel_to_data(kernel) if isinstance(kernel, Kernel) else kernel,
-        "random_state": seed if is_integer(seed) else None,
-    }
-
-
-def given_kernel(parameters: Header) -> Kernel | str | None:
-    """The constructor argument ``kernel``."""
-    kernel = parameters["kernel"]
-    return kernel_from_data(kernel) if isinstance(kernel, dict) else kernel
+    seed = model.random_state
+    return {"kernel": kernel_to_data(model.kernel), "random_state": seed if is_integer(seed) else None}
 
 
 def _parameters(model: BaseEstimator) -> Header:
@@ -354,7 +346,7 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     check(record.is_valid(len(classes)), f"its likelihood's parameter is not valid: {parameter}")
     parameters = dict(header["parameters"])
     points, weights, rate = (parameters[name] for name in ("inducing_points", "class_weight", "learning_rate"))
-    parameters["kernel"] = given_kernel(parameters)
+    parameters["kernel"] = kernel_from_data(parameters["kernel"])
     parameters["inducing_points"] = arrays["inducing_points"] if points is None else points
     parameters["class_weight"] = dict(weights) if isinstance(weights, list) else weights
     parameters["learning_rate"] = tuple(rate) if isinstance(rate, list) else rate

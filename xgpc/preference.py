@@ -30,8 +30,8 @@ from .io import (
     check_complete,
     column_names,
     columns_from,
-    given_kernel,
     kernel_and_seed,
+    kernel_from_data,
     posterior_contents,
     posterior_from,
 )
@@ -238,7 +238,7 @@ class GPPreference(ColumnsOfFit):
         with reading(path, "preference", cls.__name__) as (header, arrays):
             parameters, d = header["parameters"], arrays["Z"].shape[-1]
             check_arrays(arrays, 1, False, n_columns=d)
-            model = cls(**parameters | {"kernel": given_kernel(parameters)})
+            model = cls(**parameters | {"kernel": kernel_from_data(parameters["kernel"])})
             check_allowed(model, OWN)
             OWN["likelihood"].check("fitted_likelihood", header["fitted_likelihood"])
             if header["full"] or header["neighbors"]:

@@ -162,11 +162,8 @@ def test_acquisition_functions_find_what_they_look_for():
     sampler = SobolQMCNormalSampler(torch.Size([64]), seed=0)
     torch.manual_seed(0)
     options = {"bounds": BOUNDS, "num_restarts": 3, "raw_samples": 32}
-    chosen, value = optimize_acqf(
-        qSimpleRegret(model, sampler, GenericMCObjective(lambda samples, X: model.probability(samples)[..., 1])),
-        q=1,
-        **options,
-    )
+    objective = GenericMCObjective(lambda samples, X: model.probability(samples)[..., 1])
+    chosen, value = optimize_acqf(qSimpleRegret(model, sampler, objective), q=1, **options)
     grid = torch.cartesian_prod(*2 * [torch.linspace(-2.0, 2.0, 41, dtype=torch.float64)])
     best = fitted().predict_proba(grid.numpy())[:, 1].max()
     assert value > best - 2e-3
@@ -197,7 +194,7 @@ def test_further_labels_make_another_model():
     model = LatentModel(classifier)
     before, place = moments(model, X), torch.tensor([[3.0, -3.0], [3.1, -3.0]], dtype=torch.float64)
     updated = model.condition_on_observations(place, torch.tensor([[1.0], [1.0]]))
-    assert all(torch.equal(one, other) for one, other in zip(moments(model, X), before, strict=True))
+    assert all(map(torch.equal, moments(model, X), before))
     assert classifier.n_samples_seen_ == 70
     # Far from all other points, so that only new ones can tell.
     (old, prior), (new, less) = moments(model, place), moments(updated, place)
@@ -215,7 +212,7 @@ def test_copies_and_states_have_the_same_posterior(tmp_path):
     loaded.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     expected = moments(model, X)
     for other in (loaded, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert all(torch.equal(*pair) for pair in zip(moments(other, X), expected, strict=True))
+        assert all(map(torch.equal, moments(other, X), expected))
         assert repr(other) == repr(model)
     assert repr(model).startswith("LatentModel(\n  GPClassifier(kernel=")
 
@@ -225,20 +222,25 @@ def test_a_later_fit_does_not_change_a_model():
     model = LatentModel(classifier)
     before = moments(model, X)
     quietly(classifier, X[0].numpy(), ["a", "b"])
-    assert all(torch.equal(one, other) for one, other in zip(moments(model, X), before, strict=True))
+    assert all(map(torch.equal, moments(model, X), before))
 
 
-def test_other_models_and_bad_requests_are_refused():
+def test_models_that_cannot_be_one_are_refused():
     rows, y = X.reshape(-1, 2).numpy(), ["a", "b", "a", "b", "a", "b"]
-    with pytest.raises(ValueError, match="must be a fitted GPClassifier; got BayesianLinearClassifier"):
-        LatentModel(BayesianLinearClassifier())
-    with pytest.raises(ValueError, match=r"predicts with 5 neighbours.*fit with n_neighbors=0"):
-        LatentModel(fitted(n_inducing=6, n_neighbors=5))
-    with pytest.raises(ValueError, match="compiled kernels only; Tanimoto is no compiled kernel"):
-        LatentModel(quietly(GPClassifier(Tanimoto(), optimizer=None, n_inducing=3), np.abs(rows), y))
     table = pd.DataFrame({"number": rows[:, 0], "level": pd.Categorical(y)})
-    with pytest.raises(ValueError, match="fitted to a table with levels or missing numbers"):
-        LatentModel(quietly(GPClassifier(n_inducing=3, n_neighbors=0, max_iter=2), table, y))
+    of_levels = quietly(GPClassifier(n_inducing=3, n_neighbors=0, max_iter=2), table, y)
+    called = quietly(GPClassifier(Tanimoto(), optimizer=None, n_inducing=3), np.abs(rows), y)
+    for classifier, message in (
+        (BayesianLinearClassifier(), "must be a fitted GPClassifier; got BayesianLinearClassifier"),
+        (fitted(n_inducing=6, n_neighbors=5), r"predicts with 5 neighbours.*fit with n_neighbors=0"),
+        (called, "compiled kernels only; Tanimoto is no compiled kernel"),
+        (of_levels, "fitted to a table with levels or missing numbers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            LatentModel(classifier)
+
+
+def test_bad_requests_are_refused():
     model = LatentModel(fitted())
     for shape in ((1, 3), (2,)):
         with pytest.raises(ValueError, match=r"X must be \(\.\.\., q, 2\); got"):

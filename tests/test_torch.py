@@ -63,15 +63,17 @@ def test_loaded_models_with_a_prior_mean_and_warps(tmp_path):
     np.testing.assert_array_equal(module(at), FeasibilityModel(model, "good")(at))
 
 
-@pytest.mark.parametrize("options", [{"likelihood": "probit"}, {"likelihood": "step"}, {"likelihood": "svm"}], ids=str)
-def test_other_likelihoods(options):
-    assert_gradients(FeasibilityModel(fitted(**options, max_iter=20), "bad"))
+@pytest.mark.parametrize("likelihood", ["probit", "step", "svm"])
+def test_other_likelihoods(likelihood):
+    assert_gradients(FeasibilityModel(fitted(likelihood=likelihood, max_iter=20), "bad"))
 
 
 def test_linear_classifiers():
-    random = np.random.default_rng(0)
-    rows = random.normal(size=(50, 2))
-    assert_gradients(FeasibilityModel(BayesianLinearClassifier().fit(rows, rows[:, 0] > 0.2), True))
+    rows = np.random.default_rng(0).normal(size=(50, 2))
+    module = FeasibilityModel(BayesianLinearClassifier().fit(rows, rows[:, 0] > 0.2), True)
+    assert_gradients(module)
+    with pytest.raises(ValueError, match=r"BayesianLinearClassifier has none. Pickle the module"):
+        module.state_dict()
 
 
 @pytest.mark.parametrize("shape", [(2,), (5, 2), (0, 2), (2, 0, 2), (4, 1, 2), (2, 3, 4, 2)])
@@ -190,36 +192,21 @@ def test_gradients_are_nan_where_the_kernel_has_a_kink():
     assert torch.isnan(at.grad).tolist() == [[True, False]]
 
 
-def test_modules_can_be_copied_and_pickled():
-    module = FeasibilityModel(fitted(), "good", 0.8)
-    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
-        assert torch.equal(other.constraint(X), module.constraint(X))
-
-
 @pytest.mark.parametrize("posterior", POSTERIORS)
-def test_state_dicts_have_plain_tensors_and_restore_the_model(posterior, tmp_path):
+def test_copies_and_states_restore_the_model(posterior, tmp_path):
     module = FeasibilityModel(fitted(3, posterior), "odd", 0.8)
+    text = repr(module)
+    assert text.startswith("FeasibilityModel(\n  GPClassifier(")
+    assert all(part in text for part in ("kernel=", "feasible='odd', threshold=0.8"))
     torch.save(module.state_dict(), tmp_path / "state.pt")
-    other = FeasibilityModel(fitted(), "bad")
-    other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    assert torch.equal(other.constraint(X), module.constraint(X))
-    assert repr(other) == repr(module)
+    loaded = FeasibilityModel(fitted(), "bad")
+    loaded.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    for other in (loaded, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(other.constraint(X), module.constraint(X))
+        assert repr(other) == text
     with pytest.raises(ValueError, match="not a model saved by GPClassifier"):
-        other.set_extra_state({"model": torch.zeros(9, dtype=torch.uint8), "column": 0, "threshold": 0.5})
-    assert torch.equal(other.constraint(X), module.constraint(X))
-
-
-def test_linear_classifiers_have_no_state_dict():
-    rows = X.reshape(-1, 2).numpy()
-    module = FeasibilityModel(quietly(BayesianLinearClassifier(), rows, rows[:, 0] > 0.2), True)
-    with pytest.raises(ValueError, match=r"BayesianLinearClassifier has none. Pickle the module"):
-        module.state_dict()
-
-
-def test_the_repr_names_model_label_and_threshold():
-    text = repr(FeasibilityModel(fitted(n_classes=3), "odd", 0.8))
-    assert text.startswith("FeasibilityModel(\n  GPClassifier(kernel=")
-    assert "feasible='odd', threshold=0.8" in text
+        loaded.set_extra_state({"model": torch.zeros(9, dtype=torch.uint8), "column": 0, "threshold": 0.5})
+    assert torch.equal(loaded.constraint(X), module.constraint(X))
 
 
 def test_a_later_fit_does_not_change_a_module():
@@ -232,18 +219,17 @@ def test_a_later_fit_does_not_change_a_module():
 
 
 def test_bad_requests_are_refused():
-    model = fitted()
-    module = FeasibilityModel(model, "good")
-    for bad in (X.numpy(), X.long(), torch.tensor(0.5)):
-        with pytest.raises(ValueError, match=r"X must be a tensor of floating point numbers \(\.\.\., q, d\); got"):
-            module(bad)
-    with pytest.raises(ValueError, match="features"):
-        module(torch.zeros(4, 3, dtype=torch.float64))
-    with pytest.raises(ValueError, match="NaN"):
-        module(torch.full((4, 2), torch.nan, dtype=torch.float64))
+    model, floats = fitted(), r"X must be a tensor of floating point numbers \(\.\.\., q, d\); got"
+    module, averaged = FeasibilityModel(model, "good"), FeasibilityModel(fitted(likelihood="logistic-softmax"), "good")
+    for call, rows, message in (
+        *((module, rows, floats) for rows in (X.numpy(), X.long(), torch.tensor(0.5))),
+        (module, torch.zeros(4, 3, dtype=torch.float64), "features"),
+        (module, torch.full((4, 2), torch.nan, dtype=torch.float64), "NaN"),
+        (averaged, X.clone().requires_grad_(), "averages over points"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call(rows)
     with pytest.raises(ValueError, match=r"feasible must be one of the labels \['bad', 'good'\]; got 'fine'"):
         FeasibilityModel(model, "fine")
     with pytest.raises(ValueError, match="threshold must be a number between 0 and 1; got 1"):
         FeasibilityModel(model, "good", threshold=1.0)
-    with pytest.raises(ValueError, match="averages over points"):
-        FeasibilityModel(fitted(likelihood="logistic-softmax"), "good")(X.clone().requires_grad_())

@@ -6,30 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.gaussian_process.kernels import (
-    RBF,
-    ConstantKernel,
-    DotProduct,
-    ExpSineSquared,
-    Matern,
-    RationalQuadratic,
-    WhiteKernel,
-)
 from support.fits import quietly
 from support.latents import RECORDS, every
-from support.posteriors import POSTERIORS, labelled, model_of, stretched
+from support.posteriors import POSTERIORS, kernels, labelled, model_of, stretched
 
 from xgpc import GPClassifier, GPOrdinalClassifier
-from xgpc.kernels import ActiveDims, AxisMatern, Tanimoto
+from xgpc.kernels import Tanimoto
 
 PAGE = Path(__file__).parents[1] / "docs" / "guide" / "deploying.md"
-KERNELS = {
-    "RBF": ConstantKernel(2.0) * RBF([0.8, 1.1, 1.7]),
-    "Matern": 2.0 * Matern(1.3, nu=0.5) + 0.5 * Matern([2.0, 1.0, 3.0], nu=2.5) + WhiteKernel(0.2),
-    "others": RBF(2.0) * RationalQuadratic(1.5, alpha=0.7) + DotProduct(0.4) ** 2 * ConstantKernel(0.05) + 0.3,
-    "axes": ConstantKernel(1.5) * AxisMatern([1.0, 2.0, 1.5], nu=0.5) + AxisMatern(2.0, nu=1.5) * Matern(2.0, nu=1.5),
-    "periodic": ConstantKernel(1.5) * ActiveDims(ExpSineSquared(1.2, 2.5), [1]) * RBF(2.0),
-}
+KERNELS = kernels(
+    [0.8, 1.1, 1.7], "ard", "matern 1/2", "matern 5/2", "product of sums", "noise by everything", "power of a sum",
+    "rational quadratic", "axis, sum and product", "periodic",
+)  # fmt: skip
 ROWS = np.random.default_rng(1).normal(size=(9, 3))
 
 
@@ -43,7 +31,7 @@ def recipe():
     return namespace
 
 
-def fitted(n_classes=2, kernel=KERNELS["RBF"], posterior="sparse", **options):
+def fitted(n_classes=2, kernel=KERNELS["ard"], posterior="sparse", **options):
     return model_of(kernel, n_classes, posterior, 3, **options)
 
 
@@ -82,7 +70,7 @@ def test_every_likelihood(recipe, record):
 @pytest.mark.parametrize("likelihood", ["logit", "probit"])
 def test_ordered_classes(recipe, likelihood):
     X, _ = labelled(d=3)
-    model = GPOrdinalClassifier(KERNELS["RBF"], likelihood=likelihood, n_inducing=10, optimizer=None, random_state=0)
+    model = GPOrdinalClassifier(KERNELS["ard"], likelihood=likelihood, n_inducing=10, optimizer=None, random_state=0)
     names = np.array(["low", "medium", "high", "top"])
     quietly(model, X, names[np.digitize(X[:, 0], [-0.6, 0.1, 0.9])], classes=names)
     assert_same(recipe, model, ROWS)
@@ -112,7 +100,7 @@ def test_learned_neighbours(recipe):
 
 def test_arrays_of_a_file_and_whitened_moments(recipe, tmp_path):
     """The moments of the whitened values are another way to the same mean and variance."""
-    model = fitted(kernel=KERNELS["Matern"])
+    model = fitted(kernel=KERNELS["matern 1/2"])
     np.savez(tmp_path / "arrays.npz", **model.to_arrays())
     with np.load(tmp_path / "arrays.npz", allow_pickle=False) as file:
         a = dict(file)

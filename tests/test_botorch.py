@@ -13,33 +13,18 @@ from botorch.acquisition import qLogExpectedImprovement, qSimpleRegret
 from botorch.acquisition.objective import GenericMCObjective, LinearMCObjective, ScalarizedPosteriorTransform
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
-from sklearn.gaussian_process.kernels import (
-    RBF,
-    ConstantKernel,
-    DotProduct,
-    ExpSineSquared,
-    Matern,
-    RationalQuadratic,
-    WhiteKernel,
-)
 from support.fits import quietly
-from support.posteriors import model_of, stretched
+from support.posteriors import kernels, model_of, stretched
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.botorch import LatentModel
-from xgpc.kernels import ActiveDims, AxisMatern, Tanimoto
+from xgpc.kernels import Tanimoto
 
 pytestmark = pytest.mark.nightly
-KERNELS = {
-    "matern 5/2": ConstantKernel(2.0) * Matern([0.8, 1.1], nu=2.5),
-    "sum with noise": RBF(0.9) + ConstantKernel(0.3) + WhiteKernel(0.1),
-    "axis matern 3/2": AxisMatern([0.8, 1.0], nu=1.5),
-    "matern 3/2 of a column": ActiveDims(Matern(1.0, nu=1.5), [1]) + RationalQuadratic(1.1, 0.7),
-    "periodic": ConstantKernel(0.5) * ActiveDims(ExpSineSquared(1.2, 2.1), [0]) * RBF(1.5),
-    "dot products": DotProduct(0.7) * RBF(1.0) + DotProduct(1.0) ** 2,
-    "matern 1/2": Matern(1.0, nu=0.5),
-    "axis matern 1/2": RBF(1.2) * ActiveDims(AxisMatern(1.2), [1]),
-}
+KERNELS = kernels(
+    [0.8, 1.1], "matern 5/2", "white", "axis 3/2", "matern 3/2", "rational quadratic", "periodic", "columns, products",
+    "matern 1/2", "axis 1/2",
+)  # fmt: skip
 POSTERIORS = ("sparse", "full")
 X = torch.as_tensor(np.random.default_rng(1).normal(size=(3, 2, 2)))
 BOUNDS = torch.tensor([[-2.0, -2.0], [2.0, 2.0]], dtype=torch.float64)

@@ -9,23 +9,15 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from sklearn.exceptions import NotFittedError
-from sklearn.gaussian_process.kernels import (
-    RBF,
-    ConstantKernel,
-    DotProduct,
-    ExpSineSquared,
-    Matern,
-    RationalQuadratic,
-    WhiteKernel,
-)
+from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from support.fits import without_warnings
 from support.frames import inputs_of
+from support.posteriors import kernels
 from support.reference import moons
 
 from xgpc import BayesianLinearClassifier, GPClassifier
-from xgpc.kernels import ActiveDims, AxisMatern
 from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of
 from xgpc.onnx import to_onnx
 from xgpc.onnx.graph import Graph, Tensor
@@ -36,18 +28,10 @@ X, TWO = moons(80)
 THREE = TWO + (X[:, 0] > 1.0)
 # Near the training rows, and far from them.
 ROWS = np.concatenate([X[::3], 4.0 * X[::3] + 1.0])
-KERNELS = {
-    "rbf": RBF([0.7, 1.5]),
-    "matern 1/2": 2.0 * Matern(0.8, nu=0.5),
-    "matern 3/2 and noise": Matern(0.8, nu=1.5) + WhiteKernel(0.3),
-    "matern 5/2, power": Matern([0.5, 2.0], nu=2.5) ** 2,
-    "periodic": ConstantKernel(3.0) * ActiveDims(ExpSineSquared(0.8, 2.3), [1]) * RBF(2.0),
-    "rational quadratic": ConstantKernel(3.0) ** 0.5 * RationalQuadratic(0.8, 1.3) + ConstantKernel(0.5),
-    "dot product, with noise": DotProduct(0.5) * RBF() + WhiteKernel(0.1) * DotProduct(0.2),
-    "axis 1/2": 2.0 * AxisMatern([0.8, 1.4]),
-    "axis 3/2, in a sum": 2.0 * AxisMatern(0.8, nu=1.5) + RBF() * AxisMatern(2.0) + WhiteKernel(0.1),
-    "power of a sum": (RBF() + DotProduct(0.0, "fixed")) ** 2,
-}
+KERNELS = kernels(
+    [0.7, 1.5], "ard alone", "matern 1/2", "matern 3/2", "power", "periodic", "rational quadratic", "dot product",
+    "noise by dot product", "axis 1/2", "axis 3/2", "axis, sum and product", "power of a sum", "columns",
+)  # fmt: skip
 RECORDS = [(name, bound) for name, bounds in LIKELIHOODS.items() for bound in bounds]
 
 

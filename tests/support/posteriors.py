@@ -1,9 +1,10 @@
-"""Models with each kind of posterior, of rows that are few."""
+"""Models with each kind of posterior and kernel, of rows that are few."""
 
 import numpy as np
 
 from xgpc import GPClassifier
 
+from .dense import KERNELS
 from .fits import quietly
 
 POSTERIORS = {
@@ -12,6 +13,10 @@ POSTERIORS = {
     "local": {"n_inducing": 6, "n_neighbors": 5},
 }
 LABELS = np.array(["bad", "good", "odd"])
+
+
+def kernels(length_scales, *names):
+    return {name: KERNELS[name](np.array(length_scales), 2.0, 0.1) for name in names}
 
 
 def labelled(n_classes=2, d=2):

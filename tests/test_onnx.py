@@ -1,17 +1,23 @@
-"""ONNX models: what onnxruntime computes of them is what the classifiers predict."""
+"""ONNX models, also of pipelines: what onnxruntime computes of them is what the classifiers predict."""
 
 import warnings
 
 import numpy as np
 import onnx
 import onnxruntime
+import pandas
 import pytest
+import skl2onnx
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
+from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType, StringTensorType
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, Matern
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from support.fits import without_warnings
 from support.frames import inputs_of
 from support.posteriors import kernels
@@ -19,7 +25,7 @@ from support.reference import moons
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of
-from xgpc.onnx import to_onnx
+from xgpc.onnx import register, to_onnx
 from xgpc.onnx.graph import Graph, Tensor
 from xgpc.onnx.links import Latent, probabilities
 
@@ -32,6 +38,7 @@ KERNELS = kernels(
     [0.7, 1.5], "ard alone", "matern 1/2", "matern 3/2", "power", "periodic", "rational quadratic", "dot product",
     "noise by dot product", "axis 1/2", "axis 3/2", "axis, sum and product", "power of a sum", "columns",
 )  # fmt: skip
+SMOOTH = RBF(0.7)
 RECORDS = [(name, bound) for name, bounds in LIKELIHOODS.items() for bound in bounds]
 
 
@@ -51,9 +58,12 @@ def assert_predicts_as(model, rows=ROWS, dtype="float64", atol=ATOL, opset=17):
     assert labels[clear].tolist() == model.predict(rows)[clear].tolist()
 
 
+def classifier(kernel=SMOOTH, **parameters):
+    return GPClassifier(kernel, **{"n_inducing": 12, "optimizer": None, "random_state": 0, **parameters})
+
+
 def fitted(kernel, y, **parameters):
-    model = GPClassifier(kernel, **{"n_inducing": 12, "optimizer": None, "random_state": 0, **parameters})
-    return without_warnings(model.fit, X, y)
+    return without_warnings(classifier(kernel, **parameters).fit, X, y)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -104,7 +114,7 @@ def test_neighbours_among_too_many_rows_are_refused():
 @pytest.mark.parametrize("opset", [13, 17, 18, onnx.defs.onnx_opset_version()])
 def test_operator_sets(opset):
     """By the interpreter of onnx, because the installed onnxruntime may not know the latest set."""
-    models = fitted(RBF(0.7), TWO, n_neighbors=5), fitted(RBF(0.7), THREE, likelihood="multinomial-probit")
+    models = fitted(SMOOTH, TWO, n_neighbors=5), fitted(SMOOTH, THREE, likelihood="multinomial-probit")
     for model in models:
         made = to_onnx(model, opset=opset)
         assert [(one.domain, one.version) for one in made.opset_import] == [("", opset)]
@@ -114,7 +124,6 @@ def test_operator_sets(opset):
 
 def table_of(n, dtype="float64"):
     """A table with levels of text, numbers and truth values, missing ones, a repeated number and a column of none."""
-    pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(3)
     number = rng.normal(size=n).astype(dtype)
     some = rng.uniform(size=(n, 3)) < 0.2
@@ -154,7 +163,6 @@ def test_tables(k, dtype):
 
 
 def test_levels_and_names_that_inputs_cannot_have():
-    pandas = pytest.importorskip("pandas")
     y = np.arange(20) > 9
 
     def model_of(**columns):
@@ -255,3 +263,111 @@ def test_a_row_that_is_no_number_spoils_no_other(likelihood):
     _, proba = run_model(to_onnx(model), X=rows)
     assert np.all(np.isnan(proba[1]))
     np.testing.assert_allclose(proba[[0, 2, 3]], model.predict_proba(rows[[0, 2, 3]]), rtol=0.0, atol=ATOL)
+
+
+# Pipelines by skl2onnx with the registered converters.
+
+LABELS = {
+    "two": TWO,
+    "three": THREE,
+    "names": np.array(["no", "perhaps", "yes"])[THREE],
+    "booleans": TWO.astype(bool),
+    "floats": TWO.astype(float),
+}
+TOLERANCE = {"float32": 1e-6, "float64": 1e-8}
+register()
+
+
+def run_pipeline(model, inputs, *given, zipmap=False, **named):
+    made = skl2onnx.to_onnx(model, *given, options={"zipmap": zipmap}, **named)
+    assert [one.name for one in made.graph.input] == list(inputs)
+    return run_model(made, None, **inputs)
+
+
+def assert_converted(model, rows, **named):
+    label, proba = run_pipeline(model, {"X": rows}, rows[:1], **named)
+    assert proba.dtype == rows.dtype
+    np.testing.assert_allclose(proba, model.predict_proba(rows), rtol=0.0, atol=TOLERANCE[rows.dtype.name])
+    assert label.tolist() == model.predict(rows).tolist()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("y", LABELS.values(), ids=LABELS)
+def test_a_pipeline(y, dtype):
+    rows = X.astype(dtype)
+    assert_converted(make_pipeline(StandardScaler(), classifier()).fit(rows, y), rows)
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_probabilities_by_label(name):
+    """The default of skl2onnx, a dictionary for each row."""
+    rows = X.astype(np.float32)
+    model = make_pipeline(StandardScaler(), classifier()).fit(rows, LABELS[name])
+    _, by_label = run_pipeline(model, {"X": rows}, rows[:1], zipmap=True)
+    found = [[one[label] for label in model.classes_.tolist()] for one in by_label]
+    np.testing.assert_allclose(found, model.predict_proba(rows), rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("y", [TWO, THREE], ids=["two", "three"])
+def test_neighbours_and_operator_sets(y):
+    model = make_pipeline(StandardScaler(), classifier(n_neighbors=7)).fit(X, y)
+    for opset in (13, 17, 18):
+        assert_converted(model, X, target_opset=opset)
+
+
+def test_other_classifiers_around_and_beside():
+    assert_converted(make_pipeline(StandardScaler(), BayesianLinearClassifier()).fit(X, TWO), X)
+    assert_converted(GridSearchCV(classifier(), {"likelihood": ["logit", "probit"]}, cv=2).fit(X, TWO), X)
+
+
+@pytest.mark.parametrize("y", [TWO, THREE], ids=["two", "three"])
+def test_calibration_takes_the_decision_function(y):
+    assert_converted(CalibratedClassifierCV(classifier(), cv=2).fit(X, y), X)
+
+
+def test_labels_by_their_position():
+    model = classifier().fit(X, LABELS["names"])
+    made = skl2onnx.to_onnx(model, X[:1], options={"zipmap": False, "nocl": True})
+    assert run_model(made, ["label"], X=X)[0].tolist() == model.predict_proba(X).argmax(1).tolist()
+
+
+def test_features_in_several_inputs():
+    types = [("first", DoubleTensorType([None, 1])), ("rest", DoubleTensorType([None, 1]))]
+    model = classifier().fit(X, THREE)
+    _, proba = run_pipeline(model, {"first": X[:, :1], "rest": X[:, 1:]}, initial_types=types)
+    np.testing.assert_allclose(proba, model.predict_proba(X), rtol=0.0, atol=1e-8)
+
+
+@pytest.mark.parametrize("tensor", [FloatTensorType, DoubleTensorType])
+def test_a_table(tensor):
+    table = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1], "place": np.where(X[:, 1] > 0.3, "here", "there")})
+    table.loc[::7, "b"], table.loc[::9, "place"] = np.nan, None
+    model = make_pipeline(classifier()).fit(table, THREE)
+    inputs = inputs_of(table, "place", np.float32 if tensor is FloatTensorType else np.float64)
+    a, b, place = types = [(name, (StringTensorType if name == "place" else tensor)([None, 1])) for name in table]
+    _, proba = run_pipeline(model, inputs, initial_types=types)
+    np.testing.assert_allclose(proba, model.predict_proba(table), rtol=0.0, atol=1e-6)
+    for refused, types, message in (
+        (model, [a, b], "inputs have 2 columns together; the model was fitted to 3"),
+        (model, [a, place, b], "input of the column 'b' is text; the model was fitted to numbers"),
+        (model, [a, b, ("place", b[1])], "input of the column 'place' is numbers; the model was fitted to text"),
+        (classifier().fit(X, TWO), [a, place], "An input is text; the model was fitted to numbers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            skl2onnx.to_onnx(refused, initial_types=types)
+
+
+def test_columns_that_other_steps_encode():
+    table = pandas.DataFrame({"a": X[:, 0], "place": np.where(X[:, 1] > 0.3, "here", "there")})
+    steps = [("number", StandardScaler(), ["a"]), ("level", OneHotEncoder(), ["place"])]
+    model = make_pipeline(ColumnTransformer(steps), classifier()).fit(table, THREE)
+    types = [("a", DoubleTensorType([None, 1])), ("place", StringTensorType([None, 1]))]
+    _, proba = run_pipeline(model, inputs_of(table, "place"), initial_types=types)
+    np.testing.assert_allclose(proba, model.predict_proba(table), rtol=0.0, atol=1e-6)
+
+
+def test_levels_in_the_columns_that_another_step_makes():
+    rows = np.column_stack([X[:, 0], np.round(X[:, 1])])
+    steps = [("number", StandardScaler(), [0]), ("level", OrdinalEncoder(), [1])]
+    model = make_pipeline(ColumnTransformer(steps), classifier(categorical_features=[1])).fit(rows, THREE)
+    assert_converted(model, rows)

@@ -30,6 +30,7 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Of modules whose name is not that of what has to be installed.
 DISTRIBUTIONS = {"autogluon": "autogluon.tabular", "sklearn": "scikit-learn"}
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "xgpc").rglob("*.py"))}
 COMPILED = sorted(path.stem for path in (ROOT / "xgpc").glob("_*.pyi"))
 
 
@@ -48,10 +49,10 @@ def imports(nodes):
     return {DISTRIBUTIONS.get(name, name) for name in found - {*sys.stdlib_module_names, "xgpc"}}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "xgpc").rglob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", TREES, ids=lambda path: path.stem)
 def test_every_import_is_declared(path):
     """At the top of a module by the dependencies, in an optional part or a function by an extra at least."""
-    required, tree = distributions(PROJECT["dependencies"]), ast.parse(path.read_text(encoding="utf-8"))
+    required, tree = distributions(PROJECT["dependencies"]), TREES[path]
     extras = {name: distributions(listed) for name, listed in PROJECT["optional-dependencies"].items()}
     optional = set().union(*(listed for name, listed in extras.items() if name not in ("test", "lint")))
     part = path.relative_to(ROOT / "xgpc").with_suffix("").parts[0]
@@ -60,8 +61,7 @@ def test_every_import_is_declared(path):
 
 
 def test_every_dependency_is_imported():
-    modules = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "xgpc").rglob("*.py")]
-    imported = set().union(*(imports(ast.walk(tree)) for tree in modules))
+    imported = set().union(*(imports(ast.walk(tree)) for tree in TREES.values()))
     assert distributions(PROJECT["dependencies"]) <= imported
 
 
@@ -258,11 +258,10 @@ def layers():
 
 def test_imports_of_the_package_go_one_way():
     """What is imported is in a row below who imports it."""
-    package = ROOT / "xgpc"
     height = {name: -number for number, names in enumerate(layers()) for name in names}
-    for path in package.rglob("*.py"):
-        parts = path.relative_to(package).with_suffix("").parts
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, tree in TREES.items():
+        parts = path.relative_to(ROOT / "xgpc").with_suffix("").parts
+        for node in ast.walk(tree):
             if not isinstance(node, ast.ImportFrom) or not node.level:
                 continue
             base = parts[: len(parts) - node.level]

@@ -19,7 +19,7 @@ from xgpc import GPClassifier
 
 pd = pytest.importorskip("pandas")
 
-N = 120
+N, NAMES = 120, ["town", "member", "age", "pay"]
 # Rows, columns and diagonals of a board of nine places.
 LINES = [slice(*line) for line in [(0, 3), (3, 6), (6, 9), *((i, 9, 3) for i in range(3)), (0, 9, 4), (2, 7, 2)]]
 
@@ -31,12 +31,10 @@ def values(seed=0, n=N):
     member, age, pay = rng.random(n) < 0.4, rng.integers(18, 80, n), rng.normal(size=n)
     score = (town == "Ulm") * 2.0 + (town == "Jena") * member * 3.0 + pay - 1.5
     y = (score + 0.5 * rng.normal(size=n) > 0.0).astype(int)
-    town, age = town.tolist(), [float(one) for one in age]
-    for i in rng.choice(n, n // 10, replace=False):
-        town[i] = None
-    for i in rng.choice(n, n // 8, replace=False):
-        age[i] = None
-    return {"town": town, "member": member.tolist(), "age": age, "pay": pay.tolist()}, y
+    town, age = town.astype(object), age.astype(float).astype(object)
+    town[rng.choice(n, n // 10, replace=False)] = None
+    age[rng.choice(n, n // 8, replace=False)] = None
+    return {name: column.tolist() for name, column in zip(NAMES, (town, member, age, pay), strict=True)}, y
 
 
 def frame(seed=0, n=N):
@@ -63,16 +61,13 @@ def as_libraries_have_it(columns):
 
 
 def test_tables_of_all_libraries_give_the_same_bits():
-    columns, y = values()
-    new, _ = values(1)
-    expected = None
+    (columns, y), (new, _) = values(), values(1)
     others = dict(as_libraries_have_it(new))
+    expected = fitted(pd.DataFrame(columns), y).predict_proba(pd.DataFrame(new))
     for name, table in as_libraries_have_it(columns):
         model = fitted(table, y)
-        proba = model.predict_proba(others[name])
-        expected = proba if expected is None else expected
-        assert np.array_equal(proba, expected), name
-        assert model.feature_names_in_.tolist() == list(columns), name
+        assert np.array_equal(model.predict_proba(others[name]), expected), name
+        assert model.feature_names_in_.tolist() == NAMES, name
         assert model.n_features_in_ == 4
 
 
@@ -115,9 +110,8 @@ def test_the_kernel_of_encoded_rows_is_that_of_the_levels():
     names = model.encoding_.length_scale_names
     assert names == ("town", "member", "age", "pay", "missingindicator_age")
     rows = model.encoding_.encode(table)
-    expected = by_definition(
-        table, dict(zip(names, kernel.k2.length_scale, strict=True)), 1.7, {"age": table["age"].mean()}
-    )
+    scales = dict(zip(names, kernel.k2.length_scale, strict=True))
+    expected = by_definition(table, scales, 1.7, {"age": table["age"].mean()})
     np.testing.assert_allclose(compiled(kernel, rows, model.encoding_.groups).cross(rows), expected, rtol=1e-12)
     assert model.kernel_ == kernel
 
@@ -173,13 +167,11 @@ def test_columns_of_arrays_can_be_categorical():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.integers(0, 4, 60), rng.normal(size=60)])
     y = (np.isin(X[:, 0], [1, 3]) ^ (X[:, 1] > 0.5)).astype(int)
-    expected = None
+    expected = fitted(X, y, categorical_features=[0]).predict_proba(X)
     as_text = np.column_stack([X[:, 0].astype(int).astype(str).astype(object), X[:, 1].astype(object)])
-    for given, chosen in ((X, [0]), (X, [True, False]), (as_text, np.array([0])), (X.tolist(), (0,))):
+    for given, chosen in ((X, [True, False]), (as_text, np.array([0])), (X.tolist(), (0,))):
         model = fitted(given, y, categorical_features=chosen)
-        proba = model.predict_proba(given)
-        expected = proba if expected is None else expected
-        assert np.array_equal(proba, expected)
+        assert np.array_equal(model.predict_proba(given), expected)
         assert not hasattr(model, "feature_names_in_")
     named = pd.DataFrame(X, columns=["kind", "size"])
     assert np.array_equal(fitted(named, y, categorical_features=["kind"]).predict_proba(named), expected)

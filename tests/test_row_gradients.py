@@ -14,6 +14,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ex
 from support.dense import KERNELS, SOME_KERNELS, assert_near, compiled, kernel_trees, row_differences
 from support.fits import quietly, reloaded
 from support.latents import RECORDS, every
+from support.posteriors import LABELS, POSTERIORS, labelled, model_of, stretched
 from support.sites import expectation_over_classes
 
 from xgpc import BayesianLinearClassifier, GPClassifier, GPOrdinalClassifier, acquisition
@@ -23,28 +24,12 @@ from xgpc.kernels import ActiveDims, AxisMatern
 from xgpc.likelihoods import LIKELIHOODS
 
 D = 3
-POSTERIORS = {
-    "sparse": {"n_inducing": 9, "n_neighbors": 0},
-    "full": {"inducing_points": "all"},
-    "local": {"n_inducing": 6, "n_neighbors": 5},
-}
 KERNEL = ConstantKernel(2.0) * Matern([0.8, 1.1, 1.7], nu=1.5)
 ROWS = np.random.default_rng(1).normal(size=(5, D))
 
 
-def data(n_classes=2, n=70, heavy=False):
-    random = np.random.default_rng(0)
-    X = random.normal(size=(n, D))
-    score = np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.5 * random.normal(size=n)
-    y = np.searchsorted(np.quantile(score, np.linspace(0.0, 1.0, n_classes + 1)[1:-1]), score)
-    if heavy:
-        X[:, 2] = 100.0 + np.sinh(3.0 * X[:, 2])
-    return X, y
-
-
 def fitted(n_classes=2, kernel=KERNEL, posterior="sparse", **options):
-    options = {"optimizer": None, "random_state": 0, **POSTERIORS[posterior], **options}
-    return quietly(GPClassifier(kernel, **options), *data(n_classes))
+    return model_of(kernel, n_classes, posterior, D, **options)
 
 
 def assert_latent_gradients(model, X=ROWS, h=1e-4):
@@ -100,7 +85,7 @@ def test_learned_kernels(n_classes, posterior, share):
 def test_probabilities_of_every_likelihood(record):
     n_classes = 3 if record.is_multi_class else 2
     rates = {"guess_rate": 0.3, "lapse_rate": 0.05} if record.has_rates else {}
-    weight = {c: 1.0 + c for c in range(n_classes)}
+    weight = {label: 1.0 + c for c, label in enumerate(LABELS[:n_classes])}
     options = {"likelihood": record.likelihood, "bound": record.bound, "class_weight": weight, **rates}
     model = fitted(n_classes, max_iter=20, **options)
     assert_latent_gradients(model)
@@ -157,12 +142,10 @@ def test_a_step_without_variance_has_no_slope():
 
 @pytest.mark.parametrize("posterior", POSTERIORS)
 def test_warped_features_and_a_prior_mean(posterior, tmp_path):
-    X, y = data(heavy=True)
     # A given kernel is one of the features as they are.
-    options = {"optimizer": None, "mean": 0.7, "random_state": 0, **POSTERIORS[posterior]}
-    model = quietly(GPClassifier(**options), X, y)
+    model = fitted(2, None, posterior, change=stretched, mean=0.7)
     assert [one.feature for one in model.encoding_.warps] == [2]
-    rows = X[:4] + 0.01
+    rows = stretched(labelled(2, D)[0])[:4] + 0.01
     assert_latent_gradients(model, rows, 1e-3)
     assert_probability_gradients(model, rows, 1e-3)
     loaded = reloaded(model, tmp_path)
@@ -193,7 +176,7 @@ def test_other_kinds_of_rows(posterior):
         assert_near(other, one[-40:], 1e-12)
     for one, other in zip(moments(single), moments(single.astype(np.float64)), strict=True):
         assert_near(one, other, 1e-12)
-    frame = quietly(GPClassifier(KERNEL, optimizer=None, **POSTERIORS[posterior]), pd.DataFrame(data()[0]), data()[1])
+    frame = fitted(posterior=posterior, change=pd.DataFrame)
     assert frame.predict_proba(pd.DataFrame(ROWS), return_grad=True)[1].shape == (5, 2, D)
     empty = model.predict_latent(many[:0], return_grad=True)
     assert [one.shape for one in empty] == [(0, 3), (0, 3), (0, 3, D), (0, 3, D)]
@@ -271,7 +254,7 @@ def test_linear_classifier(intercept, shape):
 )
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_drawn_functions(n_classes, kernel, posterior):
-    X, y = data(n_classes)
+    X, y = labelled(n_classes, D)
     mean = [0.5, -0.2, 0.1] if n_classes == 3 else 0.5
     model = fitted(n_classes, kernel, posterior, mean=mean)
     rows, n_draws = X[:6] + 0.01, 18
@@ -286,11 +269,10 @@ def test_drawn_functions(n_classes, kernel, posterior):
 
 
 def test_drawn_functions_of_warped_features():
-    X, y = data(heavy=True)
-    model = quietly(GPClassifier(optimizer=None, random_state=0, **POSTERIORS["sparse"]), X, y)
+    model, rows = fitted(2, None, change=stretched), stretched(labelled(2, D)[0])[:4]
     draws = model.draw_functions(2, random_state=0)
     assert model.encoding_.warps
-    assert_near(draws.gradient(X[:4]), row_differences(draws, X[:4], 1e-3), 1e-6)
+    assert_near(draws.gradient(rows), row_differences(draws, rows, 1e-3), 1e-6)
 
 
 def test_drawn_functions_are_pathwise_draws():
@@ -337,19 +319,21 @@ def test_constrained_improvement(improvement, best, options, quantile):
     model = fitted(**options)
 
     def score(X):
-        return improvement(model, X, 1, *objective(X)[:2], best, quantile=quantile)
+        return improvement(model, X, "good", *objective(X)[:2], best, quantile=quantile)
 
     mean, std, mean_grad, std_grad = objective(ROWS)
     gradients = {} if best == np.inf else {"mean_grad": mean_grad, "std_grad": std_grad}
-    values, gradient = improvement(model, ROWS, 1, mean, std, best, return_grad=True, **gradients, quantile=quantile)
+    values, gradient = improvement(
+        model, ROWS, "good", mean, std, best, return_grad=True, **gradients, quantile=quantile
+    )
     np.testing.assert_allclose(values, score(ROWS), rtol=1e-14)
     assert_near(gradient, row_differences(score, ROWS, 1e-3), 1e-6)
 
 
-@pytest.mark.parametrize("grade", [0, 2])
+@pytest.mark.parametrize("grade", ["bad", "odd"])
 def test_a_quantile_of_the_first_and_last_of_ordered_classes(grade):
-    X, y = data()
-    model = quietly(GPOrdinalClassifier(KERNEL, n_inducing=12, optimizer=None, random_state=0), X, y + (X[:, 0] > 1.0))
+    model = GPOrdinalClassifier(KERNEL, n_inducing=12, optimizer=None, random_state=0)
+    quietly(model, *labelled(3, D), classes=LABELS)
     assert_probability_gradients(model)
 
     def score(X):
@@ -363,7 +347,7 @@ def test_a_quantile_of_the_first_and_last_of_ordered_classes(grade):
     mean = acquisition.probability_of_feasibility(model, ROWS, grade)
     assert np.all((low < mean) & (mean < high))
     with pytest.raises(ValueError, match="quantile is for two classes and the first and last of ordered ones"):
-        acquisition.probability_of_feasibility(model, ROWS, 1, quantile=0.2)
+        acquisition.probability_of_feasibility(model, ROWS, "good", quantile=0.2)
 
 
 def test_improvement():
@@ -391,7 +375,7 @@ def test_refusals():
     for options in ({"return_cov": True}, {"corrected": True}):
         with pytest.raises(ValueError, match="return_grad is for means and variances"):
             model.predict_latent(ROWS, return_grad=True, **options)
-    X, y = data()
+    X, y = labelled(2, D)
     table = pd.DataFrame({"number": X[:, 0], "level": pd.Categorical(np.where(X[:, 1] > 0.0, "a", "b"))})
     of_table = quietly(GPClassifier(n_inducing=5, n_neighbors=0, max_iter=2, random_state=0), table, y)
     draws = of_table.draw_functions(random_state=0)

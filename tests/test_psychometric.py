@@ -20,14 +20,6 @@ def observers(n=400, guess=0.25, lapse=0.05, seed=0):
     return X, (random.random(n) < guess + (1.0 - guess - lapse) * expit(3.0 * X[:, 0] - 1.0)).astype(int)
 
 
-def test_rates_of_zero_are_the_logistic_likelihood():
-    X, y = observers(80)
-    same = {"n_inducing": 15, "optimizer": None, "tol": 1e-10, "random_state": 0}
-    plain, other = (quietly(GPClassifier(RBF(), likelihood=name, **same), X, y) for name in ("logit", "psychometric"))
-    assert other.elbo_ == pytest.approx(plain.elbo_, rel=1e-7)
-    assert_allclose(other.predict_proba(X), plain.predict_proba(X), atol=1e-5)
-
-
 @pytest.mark.parametrize("truth", [(0.25, 0.05), (0.1, 0.0), (0.02, 0.15)], ids=str)
 def test_learned_rates_are_near_the_truth_and_raise_the_bound(truth):
     X, y = observers(400, *truth)

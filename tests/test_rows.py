@@ -199,22 +199,20 @@ def test_a_forked_process_makes_keys_of_its_own():
 
 @pytest.mark.parametrize("n_jobs", [1, 2, 3])
 def test_each_has_the_values_in_order_and_one_thread_of_blas(n_jobs):
+    """Or the first error of the function."""
+
     def square(x):
         assert set(threads_of_blas()) <= {1}
         return x**2
 
-    with Executor(n_jobs) as executor:
-        assert executor.each(square, range(50)) == [x**2 for x in range(50)]
-        assert executor.each(square, []) == []
-
-
-@pytest.mark.parametrize("n_jobs", [1, 2])
-def test_each_raises_what_the_function_raises(n_jobs):
     def fail(x):
         raise ValueError(f"of {x}")
 
-    with Executor(n_jobs) as executor, pytest.raises(ValueError, match="of 0"):
-        executor.each(fail, range(20))
+    with Executor(n_jobs) as executor:
+        assert executor.each(square, range(50)) == [x**2 for x in range(50)]
+        assert executor.each(square, []) == []
+        with pytest.raises(ValueError, match="of 0"):
+            executor.each(fail, range(20))
 
 
 # Rows in batches: read ahead by a thread, cut into blocks, and drawn from in one reading.

@@ -229,7 +229,7 @@ def test_slope_of_the_sites_precision():
 def is_accepted(gains, weight):
     """Whether a model that gains so much for held-out rows is kept, and the sentence that says so."""
     history = History()
-    found = accept(Scores(gains, weight).rise_from(Scores(np.zeros(len(gains)), weight)), "it", history)
+    found = accept(Scores(gains, weight).above(Scores(np.zeros(len(gains)), weight), is_costlier=True), "it", history)
     return found, history.arrays()["decision"][0]
 
 
@@ -249,7 +249,7 @@ def test_any_rise_is_enough_where_another_test_speaks_for_a_model():
     gains = np.array([0.3, 0.1, -0.3, 0.05])
     assert Scores(gains, weight).above(simpler)[0]
     assert not Scores(gains, weight).above(simpler, 0.1)[0]
-    assert not Scores(gains, weight).rise_from(simpler)[0]
+    assert not Scores(gains, weight).above(simpler, is_costlier=True)[0]
     is_kept, words, required = Scores(gains - 0.5, weight).above(simpler)
     assert not is_kept
     assert words.startswith("The mean log probability of 4 held-out rows changes by -0.46")

@@ -25,7 +25,6 @@ from .rounds import (
     Task,
     first_round,
     fitted_round,
-    is_beaten,
     log_scale_bounds,
     score,
     size_of_round,
@@ -217,7 +216,7 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
     # With "auto" later decisions see more rows, so a learned kernel need not be better than the unchanged one yet.
     learned = [result for result in local_fits if result.n_learned and is_auto]
     best = max(learned or local_fits, key=score)
-    rivals = [result for result in local_fits if result.n_learned and not is_beaten(result, best)]
+    rivals = [result for result in local_fits if result.n_learned and not result.loses_to(best.corrected)]
     if best.n_learned and (number := more_points(task.first, part)):
         best = _with_more_points(task, best, larger, number, splits, max_iter)
     if is_auto:

@@ -140,6 +140,11 @@ class LocalFit:
         """The scores less what the parameters fitted to these rows seem to gain."""
         return replace(self.learned, values=self.learned.values - self.learned.optimism(self.n_learned))
 
+    def loses_to(self, scores: Scores) -> bool:
+        """Whether the scores are lower by so many standard errors that this needs no further round."""
+        gains = self.corrected - scores
+        return gains.mean < -ERRORS_OF_FEW * gains.error
+
     @property
     def parameters(self) -> np.ndarray:
         """Parameters of the score: ``theta`` and the logarithm of the factor."""
@@ -211,7 +216,7 @@ def first_round(
 
     def is_hopeless(local_fit: LocalFit, splits: list[Split]) -> bool:
         simpler = task.scores_without(without, splits)
-        return task.fit.config.has_auto_neighbors and local_fit.corrected.is_below(simpler, ERRORS_OF_FEW)
+        return task.fit.config.has_auto_neighbors and local_fit.loses_to(simpler)
 
     def start(spec: KernelSpec, splits: list[Split]) -> LocalFit:
         initial = prior.rebuilt([spec], prior.Z)
@@ -246,18 +251,13 @@ def first_round(
     best = max(local_fits, key=score)
     if step == 1 or is_hopeless(best, trial):
         return [unchanged, *local_fits], trial
-    rivals = [spec for spec, local_fit in zip(specs, local_fits, strict=True) if not is_beaten(local_fit, best)]
+    rivals = [spec for spec, local_fit in zip(specs, local_fits, strict=True) if not local_fit.loses_to(best.corrected)]
     return [start(prior.spec, splits), *in_turns(best, splits, rivals)], splits
 
 
 def score(local_fit: LocalFit) -> float:
     """The mean score of held-out rows, corrected for the parameters that were fitted to them."""
     return local_fit.corrected.mean
-
-
-def is_beaten(local_fit: LocalFit, best: LocalFit) -> bool:
-    """Whether a kernel has lost against another, so that it needs no further round."""
-    return local_fit.corrected.is_below(best.corrected, ERRORS_OF_FEW)
 
 
 def _candidates(task: Task, spec: KernelSpec) -> list[KernelSpec]:

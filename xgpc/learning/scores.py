@@ -68,19 +68,14 @@ class Scores:
         """Nats a row that p parameters, fitted to these n rows, seem to gain too much: p / n, by Akaike (1974)."""
         return n_learned / float(np.sum(self.weight))
 
-    def is_below(self, other: Scores, errors: float) -> bool:
-        """Whether these scores are lower by so many standard errors of the difference."""
-        gains = self - other
-        return gains.mean < -errors * gains.error
+    def above(self, other: Scores, nats: float = 0.0, is_costlier: bool = False) -> Rise:
+        """Whether these scores are higher by more than ``nats`` a row; negative ``nats`` allow a fall.
 
-    def rise_from(self, simpler: Scores) -> Rise:
-        gains = self - simpler
-        required = f"it must rise by more than {LEAST_GAIN:g} and its standard error"
-        return gains.mean > max(gains.error, LEAST_GAIN), gains.words, required
-
-    def above(self, other: Scores, nats: float = 0.0) -> Rise:
-        """Whether these scores are higher by more than ``nats`` a row; negative ``nats`` allow a fall."""
+        Those of a costlier model must be higher by ``LEAST_GAIN`` and by a standard error.
+        """
         gains = self - other
+        if is_costlier:
+            nats = max(gains.error, LEAST_GAIN)
         if nats < 0.0:
             return gains.mean > nats, f"{gains.words}; it must not fall by more than {-nats:.2g}", ""
         return gains.mean > nats, gains.words, f"it must rise by more than {nats:.2g}" if nats else "it must rise"

@@ -197,7 +197,7 @@ class Learner:
             for candidate in others:
                 other, other_scores = self._scored(part, splits, candidate)
                 has_more = other.q.prior.n_inducing > best.q.prior.n_inducing
-                rise = other_scores.rise_from(scores) if has_more else other_scores.above(scores)
+                rise = other_scores.above(scores, is_costlier=has_more)
                 if accept(rise, _difference(other.q.prior, best.q.prior), self.history):
                     best, scores = other, other_scores
                     self._report(best.q, best.site)

@@ -77,11 +77,7 @@ class FitState:
 
 
 class CallbackError(Exception):
-    """Carries a callback's exception out of the fit, past code that handles errors of its own."""
-
-    def __init__(self, raised: Exception):
-        super().__init__(str(raised))
-        self.raised = raised
+    """Carries a callback's exception, its cause, out of the fit, past code that handles errors of its own."""
 
 
 class Run:
@@ -115,8 +111,8 @@ class Run:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._status is not None:
             self._status.close()
-        if isinstance(error, CallbackError):
-            raise error.raised from error.raised.__cause__
+        if isinstance(error, CallbackError) and error.__cause__ is not None:
+            raise error.__cause__ from error.__cause__.__cause__
 
     def update(self, q: KernelPosterior, site: Site) -> None:
         """Keep a better result."""
@@ -160,7 +156,7 @@ class Run:
         except StopIteration:
             answer = True
         except Exception as error:
-            raise CallbackError(error) from error
+            raise CallbackError from error
         # Other true values are often returned by accident.
         if isinstance(answer, bool | np.bool_) and answer:
             self.clock.stop("the callback")

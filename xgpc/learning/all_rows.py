@@ -11,12 +11,12 @@ from .._sites import Site
 from ..approximations.local import LocalPosterior
 from ..approximations.local_rows import blocks_for, in_order, metric
 from ..inference.local_sites import Local
-from ..inference.sweeps import Swept, converged_sites, start_sites
+from ..inference.sweeps import Swept, converged_sites
 from ..likelihoods import label_log_probabilities
 from ..rows.coinciding import Sites
 from ..rows.neighbours import Neighbours
 from .held_out_score import LOG_SCALE_SPREAD
-from .rounds import Placed, Task, round_tolerance
+from .rounds import Placed, round_tolerance
 from .scores import Scores
 
 # With several classes, the sites of held-out rows start with at least this precision. Where a wrong class is nearly
@@ -87,14 +87,6 @@ class AllRows(Placed):
         posterior = LocalPosterior(prior, X, y, weight, precision, linear, q.w, q.V, min(k, len(X)), scale)
         posterior.keep(self.neighbours)
         return posterior, sweeps
-
-
-def with_more_rows(task: Task, q: LocalPosterior, stay: np.ndarray) -> tuple[LocalPosterior, Swept]:
-    """The posterior of the task's rows under q's prior; the first of them are q's rows of the numbers ``stay``."""
-    all_rows = AllRows(task, task.part.source, q.prior, float(np.log(q.variance_scale)), task.n_neighbors)
-    sites = start_sites(task.part.source, all_rows.local.site)
-    sites[:, :, : len(stay)] = q.precision[:, stay], q.linear[:, stay]
-    return all_rows.posterior(sites, all_rows.log_scale)
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ from ..data.checks import listed
 from ..inference.correction import evidence_of
 from ..inference.fitting import Evidence, Start, fit_posterior_or_keep, from_some, posterior_before, projected_sums
 from ..inference.mini_batch import batch_rows
+from ..inference.sweeps import start_sites
 from ..kernels.default import without_features
 from ..kernels.prior import NO_PRIOR
 from ..likelihoods import predicted_log_probabilities
 from ..rows.clock import stopped_by_interrupts
 from ..rows.coinciding import agreement_of_labels
-from .all_rows import with_more_rows
+from .all_rows import AllRows
 from .fit import Candidate, Fit, FitResult, FurtherRows, PreviousFit
 from .inducing import MAX_INDUCING, with_more_points
 from .learn import learn
@@ -75,8 +76,9 @@ def learn_and_infer(whole: Fit, previous: PreviousFit | None) -> FitResult:
         result = infer(fit, first, learned)
         # The user's kernel, and that of a warm start, stay.
         may_change = fit.config.kernel is None and first.q is None and not first.prior.is_full
-        if result.gain is not None and not result.gain.is_shown and not run.skipped and may_change:
-            return _simpler(fit, first, result)
+        gain = result.gain
+        if gain is not None and not gain.is_shown and not run.skipped and may_change:
+            return _simpler(fit, first, result, gain)
     assert result.evidence is not None
     elbo = result.evidence.elbo
     if first.q is None or not fit.learns or run.skipped or not _shows_nothing(fit, elbo):
@@ -99,10 +101,9 @@ def _shows_nothing(fit: Fit, elbo: float) -> bool:
     return elbo <= max(NO_GAIN * uniform, _log_likelihood_of_frequencies(fit))
 
 
-def _simpler(fit: Fit, first: Candidate, result: FitResult) -> FitResult:
-    """The best of ``result``, which the class frequencies beat, and of simpler fits, tried until one beats them."""
-    prior, run, gain, chosen = first.prior, fit.run, result.gain, ""
-    assert gain is not None
+def _simpler(fit: Fit, first: Candidate, result: FitResult, gain: Gain) -> FitResult:
+    """The best of ``result``, whose gain the class frequencies beat, and of simpler fits, tried until one beats them."""
+    prior, run, chosen = first.prior, fit.run, ""
     first_gain, narrow = gain, replace(first.length_scale_prior, spread=NARROW_SPREAD)
     constant = prior.rebuilt([without_features(group.spec) for group in prior.groups], prior.Z)
     candidates = {
@@ -227,7 +228,11 @@ def _with_more_neighbors(fit: Fit, q: LocalPosterior, stay: np.ndarray) -> FitRe
     """The posterior of ``fit``'s rows under q's kernel; the first of them are q's rows of the numbers ``stay``."""
     # Without ``ending_early``, because sweeps that an interrupt ends early are of no use.
     present = Candidate(q.prior, None, fit.record.site(len(fit.classes)))
-    local, sweeps = with_more_rows(Task(fit, fit, present, q.n_neighbors), q, stay)
+    task, log_scale = Task(fit, fit, present, q.n_neighbors), float(np.log(q.variance_scale))
+    all_rows = AllRows(task, fit.source, q.prior, log_scale, q.n_neighbors)
+    sites = start_sites(fit.source, all_rows.local.site)
+    sites[:, :, : len(stay)] = q.precision[:, stay], q.linear[:, stay]
+    local, sweeps = all_rows.posterior(sites, log_scale)
     problems = () if sweeps.converged else (f"the sites did not converge in {sweeps.n_sweeps} sweeps",)
     return result_with_neighbors(fit, replace(present, n_iter=sweeps.n_sweeps, problems=problems), local)
 

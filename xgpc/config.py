@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
+from functools import cache
 from typing import Any, Literal, NamedTuple, Self, TypeGuard, get_args
 
 import numpy as np
@@ -106,7 +107,8 @@ def _are_sizes(value: object) -> bool:
 TRUTH = Rule(lambda value: isinstance(value, bool | np.bool_), "True or False")
 
 
-def _parameter(default: object, rule: Rule) -> Any:
+def parameter(default: object, rule: Rule) -> Any:
+    """A field of an estimator's parameters, with the rule of its values."""
     return field(default=default, metadata={"rule": rule})
 
 
@@ -156,36 +158,36 @@ class Parameters:
     _: KW_ONLY
     likelihood: LikelihoodName = "logit"
     bound: BoundName = "auto"
-    n_inducing: int | Auto = _parameter("auto", one_of(integer(1), "auto"))
-    n_neighbors: int | Auto = _parameter("auto", one_of(integer(0), "auto"))
-    max_rows_in_model: int | Auto = _parameter("auto", one_of(integer(2), "auto"))
-    held_out_split: BaseCrossValidator | None = _parameter(None, one_of(SPLITTER, None))
-    inducing_points: PointsName | Points = _parameter("kmeans", POINTS)
-    optimizer: OptimizerName | None = _parameter("profile", one_of(name_of(OptimizerName), None))
-    learn_inducing: bool = _parameter(True, TRUTH)
-    n_restarts_optimizer: int = _parameter(0, integer(0))
-    length_scale_prior: float | Auto | None = _parameter("auto", one_of("auto", None, LOG_SPREAD))
-    subset_sizes: Sequence[int] | Auto | None = _parameter("auto", one_of("auto", None, SIZES))
-    share: ShareName = _parameter("auto", name_of(ShareName))
-    label_noise: Literal["learn"] | float = _parameter("learn", one_of("learn", NOISE))
-    guess_rate: Literal["learn"] | float = _parameter(0.0, one_of("learn", RATE))
-    lapse_rate: Literal["learn"] | float = _parameter(0.0, one_of("learn", RATE))
-    mean: float | Sequence[float] | Literal["base-rate"] = _parameter(0.0, one_of(MEAN, "base-rate"))
-    batch_size: int | None = _parameter(None, one_of(integer(1), None))
+    n_inducing: int | Auto = parameter("auto", one_of(integer(1), "auto"))
+    n_neighbors: int | Auto = parameter("auto", one_of(integer(0), "auto"))
+    max_rows_in_model: int | Auto = parameter("auto", one_of(integer(2), "auto"))
+    held_out_split: BaseCrossValidator | None = parameter(None, one_of(SPLITTER, None))
+    inducing_points: PointsName | Points = parameter("kmeans", POINTS)
+    optimizer: OptimizerName | None = parameter("profile", one_of(name_of(OptimizerName), None))
+    learn_inducing: bool = parameter(True, TRUTH)
+    n_restarts_optimizer: int = parameter(0, integer(0))
+    length_scale_prior: float | Auto | None = parameter("auto", one_of("auto", None, LOG_SPREAD))
+    subset_sizes: Sequence[int] | Auto | None = parameter("auto", one_of("auto", None, SIZES))
+    share: ShareName = parameter("auto", name_of(ShareName))
+    label_noise: Literal["learn"] | float = parameter("learn", one_of("learn", NOISE))
+    guess_rate: Literal["learn"] | float = parameter(0.0, one_of("learn", RATE))
+    lapse_rate: Literal["learn"] | float = parameter(0.0, one_of("learn", RATE))
+    mean: float | Sequence[float] | Literal["base-rate"] = parameter(0.0, one_of(MEAN, "base-rate"))
+    batch_size: int | None = parameter(None, one_of(integer(1), None))
     learning_rate: LearningRate = "adaptive"
-    max_iter: int = _parameter(200, integer(1))
-    tol: float = _parameter(1e-4, TOLERANCE)
-    precision: PrecisionName = _parameter("double", name_of(PrecisionName))
+    max_iter: int = parameter(200, integer(1))
+    tol: float = parameter(1e-4, TOLERANCE)
+    precision: PrecisionName = parameter("double", name_of(PrecisionName))
     class_weight: ClassWeight | None = None
-    categorical_features: Literal["from_dtype"] | Sequence[str | int] | None = _parameter("from_dtype", COLUMNS)
-    feature_transform: Auto | None = _parameter("auto", one_of("auto", None))
-    warm_start: bool = _parameter(False, TRUTH)
-    max_time: float | None = _parameter(None, one_of(SECONDS, None))
-    keep_on_interrupt: bool = _parameter(False, TRUTH)
-    callback: Callable[[FitState], object] | None = _parameter(None, one_of(FUNCTION, None))
-    n_jobs: int | None = _parameter(None, one_of(THREADS, None))
+    categorical_features: Literal["from_dtype"] | Sequence[str | int] | None = parameter("from_dtype", COLUMNS)
+    feature_transform: Auto | None = parameter("auto", one_of("auto", None))
+    warm_start: bool = parameter(False, TRUTH)
+    max_time: float | None = parameter(None, one_of(SECONDS, None))
+    keep_on_interrupt: bool = parameter(False, TRUTH)
+    callback: Callable[[FitState], object] | None = parameter(None, one_of(FUNCTION, None))
+    n_jobs: int | None = parameter(None, one_of(THREADS, None))
     random_state: RandomSeed = None
-    verbose: int = _parameter(0, one_of(integer(0), TRUTH))
+    verbose: int = parameter(0, one_of(integer(0), TRUTH))
 
 
 class FitConfig(Parameters):
@@ -252,15 +254,19 @@ PARAMETERS: dict[str, Rule | None] = {field.name: field.metadata.get("rule") for
 UNSAVED = ("held_out_split", "callback")
 
 
-def check_allowed(model: BaseEstimator, own: Mapping[str, Rule]) -> None:
-    """Raise ValueError for a constructor argument that breaks a rule: one of the model's own, or one of the table.
+@cache
+def rules_of(kind: Any) -> dict[str, Rule]:
+    """Rules of the parameters of a class of estimators: its own, else those of ``PARAMETERS``, as a name means the same
+    in all classes."""
+    rules = {field.name: field.metadata.get("rule") or PARAMETERS.get(field.name) for field in fields(kind)}
+    return {name: rule for name, rule in rules.items() if rule}
 
-    A name means the same in every classifier here.
-    """
+
+def check_allowed(model: BaseEstimator) -> None:
+    """Raise ValueError for a constructor argument that breaks a rule."""
     # ``get_params`` would take as long as all rules together.
-    for name, rule in (PARAMETERS | dict(own)).items():
-        if rule and name in vars(model):
-            rule.check(name, getattr(model, name))
+    for name, rule in rules_of(model.__class__).items():
+        rule.check(name, getattr(model, name))
     if "learning_rate" in vars(model):
         learning_rate_schedule(model.learning_rate)
 
@@ -279,7 +285,7 @@ def _likelihood_of(model: BaseEstimator) -> str:
 def check_parameters(model: BaseEstimator) -> None:
     """Raise ValueError for a constructor argument of a ``GPClassifier`` that is not allowed."""
     record = resolve(_likelihood_of(model), model.bound)
-    check_allowed(model, {})
+    check_allowed(model)
     _check_rates(model, record)
     if is_name(model.inducing_points, ("all",)):
         for name, allowed in (("optimizer", ("profile", None)), ("batch_size", (None,))):

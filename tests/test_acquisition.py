@@ -231,17 +231,6 @@ def test_a_batch_is_that_of_dense_conditioning(n_classes, options, n_jobs):
         predictive_entropy(model, X, return_grad=True, pending=pending)
 
 
-def test_a_batch_has_no_two_rows_of_one_place():
-    model = fit()
-    # Each candidate twenty times over.
-    places = np.array([[9.0, 9.0], [-9.0, 9.0], [9.0, -9.0], [0.0, 8.0]])
-    chosen = select(model, np.repeat(places, 20, axis=0), 4)
-    assert sorted(chosen // 20) == [0, 1, 2, 3]
-    # By the score of each alone they are.
-    alone = np.argsort(-mutual_information(model, np.repeat(places, 20, axis=0)), kind="stable")[:4]
-    assert len(set(alone // 20)) < 4
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [({"n": 0}, "n must be an integer from 1 to the number of candidates, 120; got 0"), ({"n": 121}, "candidates, 120"),

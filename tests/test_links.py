@@ -139,9 +139,6 @@ logit, probit_of_two = link("logit", "exact"), link("probit", "exact")
 softmax_log_probabilities = link("softmax", "exact")
 logistic_softmax_log_probabilities = link("logistic-softmax", "polya-gamma")
 probit, step = link("multinomial-probit", "additive-noise"), link("multinomial-step", "additive-noise")
-noisy = link("multinomial-logit", "additive-noise", 0.02)
-SEVERAL_LINKS = [softmax_log_probabilities, probit, step, noisy, logistic_softmax_log_probabilities]
-every_multi_class = pytest.mark.parametrize("link", SEVERAL_LINKS)
 
 
 def assert_probabilities(value, expected, error):
@@ -159,13 +156,14 @@ def test_probit_is_its_closed_form_in_both_tails(m, v):
     assert m * (value[1] - value[0]) >= 0.0
 
 
-@every_multi_class
-def test_rows_do_not_depend_on_their_neighbours(link):
-    m, v = (part.T.copy() for part in latents("softmax", 3, 500))
-    alone = np.vstack([link(m[i : i + 1], v[i : i + 1]) for i in range(0, 500, 25)])
-    np.testing.assert_allclose(link(m, v)[::25], alone, rtol=1e-10, atol=1e-11)
-    assert np.array_equal(link(m, v), link(m, v))
-    assert link(m[:0], v[:0]).shape == (0, 3)
+@pytest.mark.parametrize(("name", "bound", "delta"), [case for case in LINKED if case[0] in MULTI_CLASS])
+def test_rows_do_not_depend_on_their_neighbours(name, bound, delta):
+    m, v = latents("softmax", 3, 500)
+    together = predict(name, bound, delta, m, v)
+    alone = [predict(name, bound, delta, m[:, [i]], v[:, [i]])[0] for i in range(0, 500, 25)]
+    np.testing.assert_allclose(together[::25], alone, rtol=1e-10, atol=1e-11)
+    assert np.array_equal(predict(name, bound, delta, m, v), together)
+    assert predict(name, bound, delta, m[:, :0], v[:, :0]).shape == (0, 3)
 
 
 @pytest.mark.parametrize("name", ["softmax", "multinomial-step", "multinomial-probit", "multinomial-logit"])

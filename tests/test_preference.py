@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 from support import archives
 from support.dense import assert_near, dense_optimum, row_differences
-from support.fits import clone_of, reloaded
+from support.fits import clone_of, refused, reloaded
 from support.local import LINKS
 from support.training import training
 
@@ -216,11 +216,10 @@ def test_a_fit_that_max_iter_ends_warns():
 def test_an_error_leaves_a_fit_as_it_was(bad):
     items, _, i, j = problem(10)
     model = GPPreference(KERNEL, optimizer=None).fit(items[i], items[j])
-    before, changed = model.predict_latent(items), items.copy()
+    changed = items.copy()
     changed[j[0]] = bad
-    with pytest.raises(ValueError, match=r"missing numbers|infinity|size 1e"):
+    with refused(model, r"missing numbers|infinity|size 1e"):
         model.fit(items[i], changed[j])
-    assert_array_equal(model.predict_latent(items), before)
 
 
 @pytest.mark.parametrize(
@@ -236,9 +235,8 @@ def test_an_error_leaves_a_fit_as_it_was(bad):
 def test_bad_input_is_an_error(given, rows, message):
     items, _, i, j = problem(5)
     model = GPPreference(**given)
-    with pytest.raises(ValueError, match=message):
+    with refused(model, message):
         model.fit(items[i], items[j][:rows])
-    assert not hasattr(model, "posterior_")
 
 
 @pytest.mark.parametrize("kind", ["default", "given", "frames"])

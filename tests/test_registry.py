@@ -1,7 +1,6 @@
 """The registry: what every likelihood's bound says of itself, and the compiled list of sites that it names."""
 
 import copy
-import pickle
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from support import sites
-from support.fits import quietly
+from support.fits import clone_of, quietly
 from support.latents import RECORDS, every, seeds
 from support.sites import evaluate
 from support.training import softmax_curvatures
@@ -202,7 +201,7 @@ def test_curvatures_are_those_of_dense_matrices(record, seed, weighted, n_classe
 
 
 @every_record
-@pytest.mark.parametrize("copied", [lambda site: pickle.loads(pickle.dumps(site)), copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("copied", [clone_of, copy.copy, copy.deepcopy], ids=lambda function: function.__name__)
 def test_sites_survive_pickling(record, copied):
     """With table, key and record: the same sites, bit for bit."""
     site, m, v, y = problem(record, 7)

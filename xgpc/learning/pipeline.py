@@ -102,7 +102,7 @@ def _shows_nothing(fit: Fit, elbo: float) -> bool:
 
 
 def _simpler(fit: Fit, first: Candidate, result: FitResult, gain: Gain) -> FitResult:
-    """The best of ``result``, whose gain the class frequencies beat, and of simpler fits, tried until one beats them."""
+    """The best of ``result``, whose gain shows nothing, and of simpler fits, tried until the gain of one is shown."""
     prior, run, chosen = first.prior, fit.run, ""
     first_gain, narrow = gain, replace(first.length_scale_prior, spread=NARROW_SPREAD)
     constant = prior.rebuilt([without_features(group.spec) for group in prior.groups], prior.Z)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
@@ -40,6 +41,8 @@ MAX_FACTORS, MAX_NOISE = 64, 1000
 # 65; recursion over deeper ones, here and in scikit-learn, would approach Python's limit.
 MAX_KERNELS, MAX_DEPTH = 256, 100
 Node = TypeVar("Node")
+# All parameters of a kernel, and their places in ``theta``; those of fixed ones mean nothing.
+Parameters = list[tuple[Hyperparameter, slice]]
 
 
 class NotCompiled(ValueError):
@@ -96,28 +99,28 @@ class Term:
             return float(np.prod(np.power(constants, [power for _, power in self.constants])) * np.prod(noise))
 
 
-def _check_parameter(kernel: Kernel, parameter: Hyperparameter) -> None:
+def _check_parameter(kernel: Kernel, name: str, parameter: Hyperparameter) -> None:
     """ValueError unless the value and the bounds of a parameter have finite logarithms and reciprocals."""
-    name, value = f"{type(kernel).__name__} must have {parameter.name}", np.asarray(getattr(kernel, parameter.name))
+    must_have, value = f"{type(kernel).__name__} must have", np.asarray(getattr(kernel, name))
     # A fixed sigma_0 = 0 makes a linear function through the origin.
-    least = 0.0 if parameter.fixed and parameter.name == "sigma_0" else LEAST_DIVISOR
+    least = 0.0 if parameter.fixed and name == "sigma_0" else LEAST_DIVISOR
     if value.dtype.kind not in "iuf" or not np.all(np.isfinite(value) & (value >= least)):
-        raise ValueError(f"{name} positive and finite; got {value.tolist()!r}.")
+        raise ValueError(f"{must_have} {name} positive and finite; got {value.tolist()!r}.")
     if value.size != parameter.n_elements:
-        raise ValueError(f"{type(kernel).__name__} must have one {parameter.name}; got {value.tolist()}.")
+        raise ValueError(f"{must_have} one {name}; got {value.tolist()}.")
     if parameter.fixed:
         return
     bounds = np.asarray(parameter.bounds)
     numbers = bounds.dtype.kind in "iuf" and bounds.shape == (parameter.n_elements, 2)
     if not numbers or not np.all((bounds[:, 0] >= LEAST_DIVISOR) & (bounds[:, 0] <= bounds[:, 1])):
         raise ValueError(
-            f"{name}_bounds 'fixed', or a pair (low, high) of positive numbers, low <= high, or one for each element; "
-            f"got {bounds.tolist()}."
+            f"{must_have} {name}_bounds 'fixed', or a pair (low, high) of positive numbers, low <= high, or one for "
+            f"each element; got {bounds.tolist()}."
         )
 
 
-def _elementary(kernel: Kernel, offset: int, features: Features) -> tuple[Term, int]:
-    """An elementary kernel as a term, and the end of its free parameters, which begin at ``offset`` in theta."""
+def _elementary(kernel: Kernel, prefix: str, parameters: Parameters, features: Features) -> Term:
+    """An elementary kernel as a term; the names of its parameters begin with a prefix."""
     family = FACTORS[type(kernel)].family(kernel) if type(kernel) in FACTORS else ""
     if not family and type(kernel) not in (ConstantKernel, WhiteKernel):
         raise NotCompiled(f"{type(kernel).__name__} is no compiled kernel")
@@ -128,14 +131,15 @@ def _elementary(kernel: Kernel, offset: int, features: Features) -> tuple[Term, 
             f"{kernel} is positive definite for a single feature only, but sees {n_seen}: "
             f"give ActiveDims({kernel}, [j]) for column j, or a product of such kernels."
         )
-    for parameter in kernel.hyperparameters:
-        _check_parameter(kernel, parameter)
-        if not parameter.fixed:
-            leaf.theta[parameter.name] = slice(offset, offset + parameter.n_elements)
-            offset += parameter.n_elements
+    for parameter, place in parameters:
+        if parameter.name.startswith(prefix):
+            name = parameter.name.removeprefix(prefix)
+            _check_parameter(kernel, name, parameter)
+            if not parameter.fixed:
+                leaf.theta[name] = place
     if family:
-        return Term(factors=(leaf,)), offset
-    return Term(noise=(leaf,)) if type(kernel) is WhiteKernel else Term(constants=((leaf, 1.0),)), offset
+        return Term(factors=(leaf,))
+    return Term(noise=(leaf,)) if type(kernel) is WhiteKernel else Term(constants=((leaf, 1.0),))
 
 
 def check_tree(root: Node, children: Callable[[Node], Iterable[Node]]) -> None:
@@ -212,21 +216,19 @@ def _counted(terms: list[Term], kernel: Kernel) -> list[Term]:
     return terms
 
 
-def _terms(kernel: Kernel, offset: int, features: Features) -> tuple[list[Term], int]:
-    """The kernel as a sum of terms, and the end of its free parameters, which begin at ``offset`` in theta."""
+def _terms(kernel: Kernel, prefix: str, parameters: Parameters, features: Features) -> list[Term]:
+    """The kernel as a sum of terms; the names of its parameters begin with a prefix."""
     if type(kernel) in (Sum, Product):
-        left, middle = _terms(kernel.k1, offset, features)
-        right, end = _terms(kernel.k2, middle, features)
+        left = _terms(kernel.k1, f"{prefix}k1__", parameters, features)
+        right = _terms(kernel.k2, f"{prefix}k2__", parameters, features)
         terms = left + right if type(kernel) is Sum else [a * b for a in left for b in right]
     elif type(kernel) is Exponentiation:
-        terms, end = _terms(kernel.kernel, offset, features)
-        terms = _power(terms, kernel)
+        terms = _power(_terms(kernel.kernel, f"{prefix}kernel__", parameters, features), kernel)
     elif type(kernel) is ActiveDims:
-        terms, end = _terms(kernel.kernel, offset, features.among(kernel))
+        terms = _terms(kernel.kernel, f"{prefix}kernel__", parameters, features.among(kernel))
     else:
-        term, end = _elementary(kernel, offset, features)
-        terms = [term]
-    return _counted(terms, kernel), end
+        terms = [_elementary(kernel, prefix, parameters, features)]
+    return _counted(terms, kernel)
 
 
 def _power(terms: list[Term], kernel: Exponentiation) -> list[Term]:
@@ -280,16 +282,22 @@ class KernelSpec:
         self._values: np.ndarray | None = None
         self.called: CalledKernel | None = None
         self.not_compiled = ""
+        # Read once, as it takes a good part of the time.
+        every_parameter = kernel.hyperparameters
+        ends = accumulate(0 if p.fixed else p.n_elements for p in every_parameter)
+        parameters = [(p, slice(end - p.n_elements, end)) for p, end in zip(every_parameter, ends, strict=True)]
         try:
-            self.terms, _ = _terms(kernel, 0, Features(n_features, groups))
+            self.terms = _terms(kernel, "", parameters, Features(n_features, groups))
         except NotCompiled as reason:
             self.called, self.not_compiled = _called(kernel, Features(n_features, groups)), str(reason)
             self.terms = _variances(kernel.theta)
         if all(term.noise for term in self.terms):
             raise ValueError(f"The kernel {kernel} is white noise alone; add a covariance such as RBF().")
-        self.theta = np.asarray(kernel.theta, dtype=np.float64)
+        free, values = [p for p in every_parameter if not p.fixed], kernel.get_params()
+        # A kernel of a user may have a theta of its own; others would read all parameters again.
+        theta = kernel.theta if self.called else np.log(np.hstack([[], *(values[p.name] for p in free)]))
+        self.theta = np.asarray(theta, dtype=np.float64)
         # kernel.bounds would take twice as long with every further summand.
-        free = [parameter for parameter in kernel.hyperparameters if not parameter.fixed]
         self.bounds = np.log(np.vstack([p.bounds for p in free])) if free else np.empty((0, 2))
         self.names = [f"{p.name}[{i}]" if p.n_elements > 1 else p.name for p in free for i in range(p.n_elements)]
         self.features: list[tuple[int, ...] | None] = [None] * len(self.theta)

@@ -7,7 +7,6 @@ coefficients z. A function changes nothing but the block's cache.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from . import _sites
 from ._sites import Site, parameter_gradient
+from .likelihoods.curvature import Product
 from .rows.block import Block
 
 # Kinds of sites in a block's cache: the latest, and those that were last projected to another prior, from which
@@ -222,7 +222,7 @@ def curvature_product(block: Block, state: Products) -> np.ndarray:
     prior, curvature = sites.q.prior, sites.site.record.curvature
     key = sites.q, sites.key
 
-    def multiplier() -> Callable[[np.ndarray], np.ndarray]:
+    def multiplier() -> Product:
         of_block = sites.of(block)
         slope = of_block.linear - of_block.precision * of_block.mean
         return curvature(block.y, block.weight, slope, of_block.precision)

@@ -8,6 +8,9 @@ from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, NormalizedK
 
 from ..ranges import small_is_zero
 
+# Covariances of rows, and with ``eval_gradient`` also their gradient
+Covariances = np.ndarray | tuple[np.ndarray, np.ndarray]
+
 
 def ratio_of_distances(n_features: int) -> float:
     """About how many times as long sums of absolute differences are as Euclidean distances, for normal differences.
@@ -81,9 +84,7 @@ class AxisMatern(StationaryKernelMixin, NormalizedKernelMixin, Kernel):
         return Hyperparameter("length_scale", "numeric", self.length_scale_bounds, size)
 
     @small_is_zero
-    def __call__(
-        self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False
-    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    def __call__(self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False) -> Covariances:
         """Covariances of rows, and their gradient.
 
         Parameters

@@ -13,14 +13,13 @@ from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, NormalizedK
 
 from ..names import MatrixLike
 from ..ranges import as_csr, small_is_zero
+from .axis import Covariances
 from .called import ROW_STEP
 
 # Averages, such as inducing points, exceed the range of the rows by rounding errors.
 ROUNDING = 1e-9
 # The same for the diagonal of a given matrix, which may be float32.
 DIAGONAL_ROUNDING = 1e-6
-# Covariances of rows, and with ``eval_gradient`` also their gradient
-Covariances = np.ndarray | tuple[np.ndarray, np.ndarray]
 
 
 class KernelOfRows(Kernel):

@@ -16,12 +16,12 @@ from ..ranges import LEAST_DIVISOR
 # The curvature of softmax divides by 1 - p_c, which counts as at least this.
 LEAST_COMPLEMENT = 1e-3
 
-Curvature = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], Callable[[np.ndarray], np.ndarray]]
+# Values (C, rows) -> the products of the curvature of each row with them.
+Product = Callable[[np.ndarray], np.ndarray]
+Curvature = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], Product]
 
 
-def softmax_curvature(
-    y: np.ndarray, weight: np.ndarray, gradient: np.ndarray, precision: np.ndarray
-) -> Callable[[np.ndarray], np.ndarray]:
+def softmax_curvature(y: np.ndarray, weight: np.ndarray, gradient: np.ndarray, precision: np.ndarray) -> Product:
     """diag(d) - d d^T / sum(d), d_c = lambda_c / (1 - p_c).
 
     The diagonal holds the sites' precisions, and the curvature is zero along (1, ..., 1).
@@ -34,9 +34,7 @@ def softmax_curvature(
     return lambda values: d * (values - np.sum(d * values, axis=0) / total)
 
 
-def multinomial_curvature(
-    y: np.ndarray, weight: np.ndarray, gradient: np.ndarray, precision: np.ndarray
-) -> Callable[[np.ndarray], np.ndarray]:
+def multinomial_curvature(y: np.ndarray, weight: np.ndarray, gradient: np.ndarray, precision: np.ndarray) -> Product:
     """The sum over classes c of lambda_c (e_y - e_c) (e_y - e_c)^T, where negative precisions count as zero.
 
     The likelihood compares the label y with every other class; the coupling of two other classes is left out.

@@ -5,7 +5,6 @@ import math
 import pickle
 import signal
 import threading
-import warnings
 from functools import partial
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
-from support.fits import quietly, refused, without_warnings
+from support.fits import quietly, refused, warnings_of, without_warnings
 from support.reference import iris, moons
 
 from xgpc import GPClassifier
@@ -83,10 +82,7 @@ def fitted(kind, max_time=None, interrupts=(), **params):
     data, own = TIMED[kind]
     model = Ticking(**{**SMALL, **own, "max_time": max_time, **params})
     model.clock = Readings(interrupts)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(*data())
-    return model, [str(one.message) for one in caught if one.category is ConvergenceWarning]
+    return model, warnings_of(model, *data())
 
 
 def check_complete(model, X, y):

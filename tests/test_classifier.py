@@ -174,9 +174,6 @@ def test_weights_are_read_alike_of_rows_and_of_batches(make):
     np.testing.assert_array_equal(of_batches.predict_proba(X), of_rows.predict_proba(X))
 
 
-# Warm starts: a refit never ends below where it began, whatever is learned from whichever rows.
-
-
 def cancer():
     return standardised(load_breast_cancer, slice(0, 6))
 
@@ -241,10 +238,9 @@ def test_a_generator_seeds_fits(make):
 
 def test_a_generator_seeds_preferences_and_draws():
     pairs = np.maximum(ROWS[1:], ROWS[:-1]), np.minimum(ROWS[1:], ROWS[:-1])
-    one, other = (
-        quietly(GPPreference(n_inducing=4, max_iter=2, random_state=np.random.default_rng(1)), *pairs) for _ in range(2)
-    )
-    np.testing.assert_array_equal(one.inducing_points_, other.inducing_points_)
+    preferences = [GPPreference(n_inducing=4, max_iter=2, random_state=np.random.default_rng(1)) for _ in range(2)]
+    one, other = (quietly(model, *pairs).inducing_points_ for model in preferences)
+    np.testing.assert_array_equal(one, other)
     model = quietly(GPClassifier(RBF(), optimizer=None, n_inducing=5, n_neighbors=0, random_state=0), ROWS, LABELS)
     draws = [
         lambda rng: model.sample_latent(ROWS, 2, random_state=rng),
@@ -275,8 +271,6 @@ def test_new_rows_get_the_better_of_the_learned_and_the_previous_hyperparameters
     assert better.elbo_ > at_previous.elbo_ + 0.1
     assert not [text for text in better.decisions_ if "previous hyperparameters" in text]
 
-
-# Fits from the prior end where warm starts do, or say that they did not converge.
 
 # Nats for each nat of the best warm start's bound, or of one.
 TOLERANCE = 1e-3

@@ -141,9 +141,6 @@ def test_rows_of_equal_features_whose_labels_differ_are_no_copies():
     assert np.mean((model.predict_proba(X[::12], return_grad=True)[0][:, 1] - p) ** 2) < 0.02
 
 
-# Rows to predict that equal a training row.
-
-
 def test_labels_of_rows_given_again_are_recalled_where_labels_of_copies_agree():
     """The posterior mode of the agreement of n pairs that all agree, by their probabilities."""
     X, y = smooth_labels(400, 2)

@@ -9,7 +9,7 @@ from scipy.special import expit, log_expit
 from scipy.stats import norm
 from sklearn.datasets import load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
-from sklearn.gaussian_process.kernels import Sum as SumOfKernels
+from support.dense import smooth_part
 from support.fits import quietly
 from support.gibbs import TruePosterior
 from support.latents import REGISTERED, symmetric
@@ -36,8 +36,7 @@ def classifier(kernel=SMOOTH, inducing_points="all", **options):
 def dense(model, rows):
     """The fitted q at rows, with the inverses of the textbook."""
     kernel, (P, h) = model.kernel_, (part[0] for part in model.posterior_.eta)
-    smooth = kernel.k1 if isinstance(kernel, SumOfKernels) else kernel
-    at = DenseModel(smooth, kernel.diag, model.jitter_, rows, model.inducing_points_, None)
+    at = DenseModel(smooth_part(kernel), kernel.diag, model.jitter_, rows, model.inducing_points_, None)
     if P.ndim == 1:
         at.eta_1, at.eta_2 = h, -0.5 * (at.K_inverse + np.diag(P))
     else:
@@ -99,10 +98,8 @@ def few_rows(kernel, signs, inducing_points="all", **options):
 
 def errors(model, true):
     """Largest errors of mean and variance, without the correction and with it: (2, 2)."""
-    moments = true.at(AT)[:2]
-    return np.array(
-        [np.abs(model.predict_latent(AT, corrected=corrected) - moments).max(axis=1) for corrected in (False, True)]
-    )
+    both = np.array([model.predict_latent(AT, corrected=corrected) for corrected in (False, True)])
+    return np.abs(both - true.at(AT)[:2]).max(axis=2)
 
 
 @every_labelling
@@ -116,10 +113,8 @@ def test_it_is_nearer_to_the_true_posterior(variance, signs, inducing_points):
 @every_labelling
 def test_it_is_of_second_order(signs):
     """Errors are of order variance^3 without it, variance^4 with it: the order is the slope of their logarithms."""
-    sizes = np.array(
-        [errors(*few_rows(ConstantKernel(variance) * RBF(1.0), signs, tol=1e-15)) for variance in (0.1, 0.05)]
-    )
-    orders = np.log2(sizes[0] / sizes[1])
+    large, small = (errors(*few_rows(ConstantKernel(v) * RBF(1.0), signs, tol=1e-15)) for v in (0.1, 0.05))
+    orders = np.log2(large / small)
     assert_allclose(orders[0], 3.0, atol=0.3)
     assert np.all(orders[1] > 3.6)
 

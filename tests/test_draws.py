@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, ExpSineSquared, Matern, RationalQuadratic
 from sklearn.gaussian_process.kernels import WhiteKernel as White
+from support.dense import labelled
 from support.fits import peak_bytes, quietly
 from support.internals import covariance_bytes
 
@@ -39,17 +40,10 @@ def assert_moments(sample, mean, covariance):
     assert np.all(np.abs(np.cov(sample) - covariance) <= LEVEL * errors + 1e-9)
 
 
-def problem(n_classes=2):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(120, 2))
-    f = np.sin(2.0 * X[:, 0] + np.linspace(0.0, 6.0, n_classes + 1)[:n_classes, None]) + X[:, 1] / 2
-    return X, np.argmax(f + 0.3 * rng.normal(size=f.shape), axis=0)
-
-
 def fit(n_classes=2, kernel=None, **options):
     kernel = ConstantKernel(2.0) * RBF([0.8, 1.1]) if kernel is None else kernel
     options = {"n_inducing": 8, "n_neighbors": 0, "optimizer": None, "random_state": 0, **options}
-    return quietly(GPClassifier(kernel, **options), *problem(n_classes))
+    return quietly(GPClassifier(kernel, **options), *labelled(120, n_classes=n_classes))
 
 
 DRAWN = {
@@ -127,7 +121,7 @@ def test_a_covariance_of_many_rows_is_refused_before_it_takes_the_memory(n_class
 
 
 def test_latent_mean_and_variance_and_the_evidence_have_the_names_of_scikit_learn():
-    model, (X, y) = fit(), problem()
+    model, (X, y) = fit(), labelled(120, n_classes=2)
     for ours, theirs in zip(model.predict_latent(X), model.latent_mean_and_variance(X), strict=True):
         np.testing.assert_array_equal(ours, theirs)
         assert theirs.shape == (len(X),)
@@ -136,7 +130,7 @@ def test_latent_mean_and_variance_and_the_evidence_have_the_names_of_scikit_lear
 
 
 def test_importances_are_inverse_length_scales_times_standard_deviations():
-    X, y = problem()
+    X, y = labelled(120, n_classes=2)
     X = X * [1.0, 50.0]
     model = GPClassifier(RBF([0.5, 20.0]), n_inducing=8, n_neighbors=0, optimizer=None)
     model.fit(X, y)
@@ -150,7 +144,7 @@ def test_importances_are_inverse_length_scales_times_standard_deviations():
 
 def test_importances_are_slopes_of_draws_from_the_prior():
     kernel = ConstantKernel(3.0) * RBF([0.5, 2.0]) + ConstantKernel(0.7) * RBF(1.0) * RBF([4.0, 0.3])
-    found = fit(kernel=kernel).feature_importances_ / problem()[0].std(axis=0)
+    found = fit(kernel=kernel).feature_importances_ / labelled(120, n_classes=2)[0].std(axis=0)
     h, origin = 1e-4, np.array([[0.2, -0.1]])
     slopes = [(kernel(origin) - kernel(origin, origin + h * e)) * 2.0 / h**2 for e in np.eye(2)]
     np.testing.assert_allclose(found / found.sum(), np.sqrt(slopes).ravel() / np.sqrt(slopes).sum(), rtol=1e-4)

@@ -129,8 +129,6 @@ def test_no_kernel_is_learned_where_no_two_rows_are_of_one_class():
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, rtol=1e-9)
 
 
-# Predictions of no rows, such as a filter leaves: arrays of no rows, of the type and width that others have.
-
 LEVELS = named(X).assign(b=np.where(X[:, 1] > 0.0, "up", "down")).astype({"b": "category"})
 FEW = {"max_iter": 3, "n_inducing": 8, "random_state": 0}
 MODELS = {
@@ -157,6 +155,7 @@ SOME = 7
 
 @pytest.mark.parametrize("name", MODELS)
 def test_predictions_of_no_rows(name):
+    """Such as a filter leaves: arrays of no rows, of the type and width that others have."""
     model, rows, labels = MODELS[name]
     fitted = quietly(model, rows, labels)
     for method, options in CALLS:

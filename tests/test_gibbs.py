@@ -74,16 +74,15 @@ def test_the_chain_is_stationary_at_the_true_posterior(name, n_proposals):
 @short_chains
 def test_results_depend_on_random_state_alone(Z):
     X, y = DATA
-    fits = [
+    one, *same, other = (
         small(inducing_points=Z, n_chains=3, n_jobs=n_jobs, random_state=seed).fit(X, y)
         for n_jobs, seed in ((1, 0), (2, 0), (3, np.random.RandomState(0)), (2, 1))
-    ]
-    for same in fits[1:3]:
-        assert np.array_equal(same.samples_, fits[0].samples_)
-        assert np.array_equal(same.predict_latent(GRID), fits[0].predict_latent(GRID))
-        for name in ("r_hat_", "ess_", "acceptance_rate_"):
-            assert getattr(same, name) == getattr(fits[0], name)
-    chains = [*fits[0].samples_, *fits[3].samples_]
+    )
+    for each in same:
+        assert np.array_equal(each.predict_latent(GRID), one.predict_latent(GRID))
+        for name in ("samples_", "r_hat_", "ess_", "acceptance_rate_"):
+            assert np.array_equal(getattr(each, name), getattr(one, name))
+    chains = [*one.samples_, *other.samples_]
     assert len({chain.tobytes() for chain in chains}) == len(chains)
 
 
@@ -209,8 +208,6 @@ def test_log_probabilities_are_accurate_in_the_tails(smooth):
     assert farther.min() < -30.0
 
 
-# Split R-hat and effective sample size: against loops, theory of autoregressions, and their invariances.
-
 repeatable = settings(deadline=None, derandomize=True, max_examples=40)
 shapes = {"seed": st.integers(0, 2**20), "c": st.integers(1, 5), "s": st.integers(4, 61)}
 
@@ -264,7 +261,7 @@ def naive_effective_sample_size(chains):
 
 @repeatable
 @given(rho=st.floats(-0.9, 0.97), shift=st.sampled_from([0.0, 0.5, 10.0]), **shapes)
-def test_equal_the_loops_over_their_definitions(seed, c, s, rho, shift):
+def test_diagnostics_equal_the_loops_over_their_definitions(seed, c, s, rho, shift):
     random = np.random.default_rng(seed)
     chains = autoregression(rho, (c, s), random) + shift * np.arange(c)[:, None]
     assert split_r_hat(chains) == pytest.approx(naive_r_hat(chains), rel=1e-10)
@@ -273,7 +270,7 @@ def test_equal_the_loops_over_their_definitions(seed, c, s, rho, shift):
 
 @repeatable
 @given(**shapes)
-def test_trailing_axes_are_quantities_of_their_own(seed, c, s):
+def test_diagnostics_take_trailing_axes_as_quantities_of_their_own(seed, c, s):
     random = np.random.default_rng(seed)
     chains = autoregression(0.5, (c, s, 2, 3), random) * random.uniform(0.1, 10.0, (2, 3))
     chains[:, :, 1, 1] = 4.0

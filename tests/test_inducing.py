@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import chisquare
 from sklearn.datasets import make_blobs
-from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, Sum
+from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
+from support.dense import smooth_part
 from support.fits import quietly
 
 from xgpc import GPClassifier
@@ -112,11 +113,6 @@ ROUGH = {
 }
 
 
-def smooth_part(kernel):
-    """The kernel without its noise, which ``ROUGH`` has in its last terms."""
-    return smooth_part(kernel.k1) if isinstance(kernel, Sum) else kernel
-
-
 def conditional_variances(kernel, rows, Z):
     """Diagonal of k(X, X) - k(X, Z) k(Z, Z)^-1 k(Z, X), with the pseudo-inverse."""
     cross = kernel(rows, Z)
@@ -159,9 +155,6 @@ def test_greedy_points_end_at_the_trace_and_not_before():
     assert left[0] <= JITTER < left[1]
 
 
-# More points, in proportion to the variance that is left.
-
-
 SHORT = [C(3.0) * RBF([0.3, 0.5]), Matern(0.5, nu=0.5) + White(0.3), DotProduct(0.1) * RBF(0.3)]
 
 
@@ -192,18 +185,15 @@ def test_points_are_drawn_in_proportion_to_their_conditional_variances():
 
 def tried(model):
     """The numbers of further points that were tried, the numbers before, and whether they were taken."""
-    found = [
-        re.match(r"(T|Not t)aken: (\d+) inducing points in place of (\d+)\. The bound", text)
-        for text in model.decisions_
-    ]
+    words = r"(T|Not t)aken: (\d+) inducing points in place of (\d+)\. The bound"
+    found = [re.match(words, text) for text in model.decisions_]
     return [(int(one[2]) - int(one[3]), int(one[3]), one[1] == "T") for one in found if one]
 
 
-@pytest.mark.parametrize(
-    ("n_squares", "first", "expected"),
-    [(1, 32, [(96, 32, False), (32, 32, False)]), (6, 128, [(128, 128, True)])],
-    ids=["smooth", "checkerboard"],
-)
+TRIALS = [(1, 32, [(96, 32, False), (32, 32, False)]), (6, 128, [(128, 128, True)])]
+
+
+@pytest.mark.parametrize(("n_squares", "first", "expected"), TRIALS, ids=["smooth", "checkerboard"])
 def test_the_number_of_points_grows_to_128_at_once_then_doubles(n_squares, first, expected, tuned):
     tuned(most_inducing=256)
     X = np.random.default_rng(0).uniform(0.0, n_squares, (2500, 2))

@@ -196,9 +196,6 @@ def test_a_fit_that_says_so_ends_at_a_stationary_point(data, likelihood, points)
     assert np.max(np.abs(slopes(model, X, y))) < 3e-3
 
 
-# Sites that make no proper posterior of another prior.
-
-
 @dataclass(frozen=True)
 class ThirdsNegative:
     """Sites of a posterior, but for the precision of every third row."""

@@ -140,8 +140,6 @@ def test_scale_of_the_features_does_not_matter():
         assert "length scales            feature" in scaled.summary()
 
 
-# What the classifiers refuse alike: constructor arguments, dates, and labels that are missing.
-
 pd = pytest.importorskip("pandas")
 
 CLASSIFIERS = {"GPClassifier": GPClassifier, "linear": BayesianLinearClassifier, "Gibbs": GibbsClassifier}
@@ -270,8 +268,6 @@ def test_missing_labels_are_counted(kind, case):
     with pytest.raises(ValueError, match=r"y has 2 missing labels, the first in row 3: (None|<NA>|nan|NaT)\."):
         CLASSIFIERS[kind]().fit(ROWS, MISSING[case])
 
-
-# Labels, sources and parameters that cannot be what is meant: one rule and one message, wherever they are given.
 
 POINTS, CODES = moons(60)
 LARGE = 2**60

@@ -12,15 +12,11 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.metrics import log_loss
 from sklearn.model_selection import TimeSeriesSplit
 from support.fits import losses, quietly, warnings_of
+from support.sites import build, evaluate_one
 
 from xgpc import GPClassifier
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(200)
-
-
-def expected(function, mean, variance):
-    f = np.expand_dims(mean, -1) + np.expand_dims(np.sqrt(variance), -1) * NODES
-    return function(f) @ WEIGHTS / np.sum(WEIGHTS)
 
 
 def noise(n, d, seed=0):
@@ -48,9 +44,7 @@ def test_rows_are_predicted_without_their_own_labels(inducing_points, noise_kern
     model = quietly(GPClassifier(kernel, inducing_points=inducing_points, **options), X, y)
     told = next(text for text in model.decisions_ if "without their own labels" in text)
     (given,) = re.findall(r"mean log probability of (-[0-9.]+) nats", told)
-    mean, variance = model.predict_latent(X)
-    precision = expected(lambda f: expit(f) * expit(-f), mean, variance)
-    linear = y - expected(expit, mean, variance) + precision * mean
+    _, precision, linear = evaluate_one(build("logit", "exact", 2), *model.predict_latent(X), 2.0 * y - 1.0)
     if inducing_points == "all":
         a = np.linalg.cholesky(model.kernel_(X))
     else:
@@ -61,7 +55,8 @@ def test_rows_are_predicted_without_their_own_labels(inducing_points, noise_kern
         P = np.eye(a.shape[1]) + (a[others].T * precision[others]) @ a[others]
         w, covariance = np.linalg.solve(P, a[others].T @ linear[others]), np.linalg.inv(P)
         residual = model.kernel_.diag(X[i : i + 1])[0] - a[i] @ a[i]
-        found.append(expected(expit, a[i] @ w, residual + a[i] @ covariance @ a[i]))
+        f = a[i] @ w + np.sqrt(residual + a[i] @ covariance @ a[i]) * NODES
+        found.append(expit(f) @ WEIGHTS / np.sum(WEIGHTS))
     of_label = np.where(y == 1, found, 1.0 - np.array(found))
     assert_allclose(float(given), np.mean(np.log(of_label)), rtol=2e-3)
 
@@ -75,10 +70,15 @@ def test_a_fit_to_noise_is_of_class_frequencies_and_warns():
     assert any("A fit of a constant alone is tried" in text for text in model.decisions_)
 
 
-def test_a_fit_with_a_signal_keeps_it():
-    X, y = noise(300, 5)
+@pytest.mark.parametrize("kind", ["rows", "groups", "a single group that is left out"])
+def test_a_fit_with_a_signal_keeps_it(kind):
+    """A single group has no standard error."""
+    X, _, persons_of_rows = persons(0, n=40)
+    groups = {"rows": None, "groups": persons_of_rows}.get(kind, np.arange(160) // 159)
     y = (X[:, 0] > 0.0).astype(int)
-    assert warnings_of(GPClassifier(random_state=0), X, y) == []
+    model = GPClassifier(random_state=0)
+    assert warnings_of(model, X, y, groups=groups) == []
+    assert model.score(X, y) > 0.9
 
 
 def test_a_given_kernel_stays_with_a_warning():
@@ -105,14 +105,6 @@ def test_few_groups_or_times_that_tell_nothing_of_others():
         assert n_warnings >= 0.5
 
 
-def test_groups_that_tell_of_others_are_learned_from():
-    X, _, groups = persons(0, n=40)
-    y = (X[:, 0] > 0.0).astype(int)
-    model = GPClassifier(random_state=0)
-    assert warnings_of(model, X, y, groups=groups) == []
-    assert model.score(X, y) > 0.9
-
-
 def test_given_neighbours_that_mislead_are_said():
     """Both mean log probabilities, their difference, and how much would have been enough."""
     X, y = noise(240, 8)
@@ -123,13 +115,6 @@ def test_given_neighbours_that_mislead_are_said():
     learned, base = (float(number) for number in re.findall(r"(?:of|is) (-[0-9]*\.[0-9]+)", text)[:2])
     (gain,) = (float(number) for number in re.findall(r"gain of ([+-][0-9.e-]+)", text))
     assert gain <= learned - base + 1e-3
-
-
-def test_a_single_group_that_is_left_out_has_no_standard_error():
-    rng = np.random.default_rng(0)
-    X, groups = rng.normal(size=(90, 2)), np.repeat([0, 1], [89, 1])
-    y = (X[:, 0] > 0.0).astype(int)
-    assert warnings_of(GPClassifier(random_state=0), X, y, groups=groups) == []
 
 
 def test_few_counts_are_no_groups():

@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import Matern
 from support.dense import derivative, differences, full_prior, labelled
 from support.fits import losses, quietly
-from support.internals import Coefficients, History, Sweep
+from support.internals import Coefficients, Sweep
 from support.local import (
     KERNELS,
     Dense,
@@ -288,12 +288,9 @@ def test_joint_covariance_is_that_of_the_errors(kernel):
     assert np.linalg.eigvalsh(covariance)[0] > -1e-9 * variance.max()
 
 
-# Neighbours with several classes: softmax's variational sites.
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", ["rbf", "sum", "white"])
-def test_gradient_is_that_of_the_score(name, weighted):
+def test_gradient_is_that_of_the_score_of_several_classes(name, weighted):
     rng = np.random.default_rng(0)
     T, weight = rng.normal(size=(50, 2)), rng.gamma(2.0, 1.0, 150) if weighted else None
     problem = Problem(KERNELS[name], n=150, m=6, name="softmax", weight=weight)
@@ -305,7 +302,7 @@ def test_gradient_is_that_of_the_score(name, weighted):
     assert_allclose(score.at(point).gradient(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_scores_and_sites_are_expectations_over_the_latent_values():
+def test_scores_and_sites_of_several_classes_are_expectations_over_the_latent_values():
     """Against a hundred thousand draws, within four standard errors."""
     rng = np.random.default_rng(1)
     mean, variance, y = rng.normal(size=(4, 5)), rng.gamma(1.0, 0.3, (4, 5)), rng.integers(0, 4, 5).astype(float)
@@ -329,7 +326,7 @@ def test_scores_and_sites_are_expectations_over_the_latent_values():
 
 @pytest.mark.parametrize("variance", [2.0, 1e3])
 @pytest.mark.parametrize("m", [0, 6])
-def test_with_all_neighbours_it_is_the_posterior_of_the_full_process(variance, m):
+def test_with_all_neighbours_several_classes_have_the_posterior_of_the_full_process(variance, m):
     """Whatever the inducing points: means and variances of the full bound's optimum."""
     X, classes = labelled(60, seed=3)
     weight, T = np.random.default_rng(0).uniform(0.3, 2.0, 60), np.random.default_rng(1).normal(size=(20, 2))
@@ -338,12 +335,12 @@ def test_with_all_neighbours_it_is_the_posterior_of_the_full_process(variance, m
     problem = Problem(kernel, k=60, X=X, y=classes.astype(float), weight=weight, name="softmax", **points)
     problem.swept(1e-7)
     rows, start = training(X, problem.y, weight, 3), full_prior(X, [kernel]).at_prior(3)
-    full, *_ = ascended(rows, start, problem.site, tol=1e-10, max_iter=3000, history=History())
+    full, *_ = ascended(rows, start, problem.site, tol=1e-10, max_iter=3000)
     for mine, theirs in zip(problem.predicted(T), full.marginals(T), strict=True):
         assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3 * np.abs(theirs).max())
 
 
-def test_a_fit_with_a_number_of_neighbours():
+def test_a_fit_of_several_classes_with_a_number_of_neighbours():
     X, y = moons(300)
     y = y + (X[:, 0] > 1.0)
     model = quietly(GPClassifier(n_neighbors=5, n_inducing=10, max_iter=3, random_state=0), X, y)

@@ -162,9 +162,6 @@ def test_scikit_learns_own_checks():
     assert failed_checks(TwoClasses(n_neighbors=5, max_iter=1)) == others
 
 
-# What fits with neighbours are given: numbers of them, and splits into rows to learn from and rows to ask.
-
-
 def fit(X, y, **params):
     return quietly(GPClassifier(**{"n_inducing": 16, "random_state": 0, **params}), X, y)
 
@@ -188,9 +185,6 @@ def test_a_single_row_that_is_left_cannot_be_divided():
         ValueError, match=r"held_out_split=KFold.* leaves a single row to learn from .* Give more rows, a"
     ):
         fit(np.eye(2), np.array([0, 1]), n_neighbors=1, held_out_split=KFold(2))
-
-
-# Learning with neighbours: where it begins, the factor of the variances, and the way back where sites go on.
 
 
 @pytest.mark.parametrize("random_state", range(3))

@@ -48,8 +48,6 @@ def test_one_warning_names_the_parameters_that_ran_to_their_bounds_and_what_to_d
     assert "widen their bounds, or fix them" in message
 
 
-# How fits are told of while they run: on terminals, in files, and in the records of applications.
-
 SMALL = {"n_inducing": "auto", "n_neighbors": 0, "random_state": 0, "max_iter": 10, "verbose": 1}
 
 

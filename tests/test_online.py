@@ -5,10 +5,9 @@ import pickle
 
 import numpy as np
 import pytest
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import quietly, refused
 from support.latents import cases
-from support.online import CASES, FIRST, FLOWERS, KINDS, SECOND, THIRD, X, model, rows_for, y
+from support.online import CASES, FIRST, FLOWERS, KERNEL, KINDS, SECOND, THIRD, X, model, rows_for, y
 from support.reference import DenseModel, divergence
 from support.sites import build, evaluate_one
 from support.training import training, updated
@@ -66,9 +65,8 @@ def test_a_later_batch_has_the_sites_of_its_own_posterior(likelihood, bound, sha
 
 @pytest.mark.parametrize("bound", ["polya-gamma", "exact"])
 def test_two_batches_are_those_of_a_dense_reference(bound):
-    kernel = ConstantKernel(3.0) * RBF([1.0, 1.5])
     first, second = (
-        DenseModel(kernel, kernel.diag, 1e-6, X[batch], X[:12], 2.0 * y[batch] - 1.0) for batch in (FIRST, SECOND)
+        DenseModel(KERNEL, KERNEL.diag, 1e-6, X[batch], X[:12], 2.0 * y[batch] - 1.0) for batch in (FIRST, SECOND)
     )
     prior = 0.0, first.eta_2
     site = build("logit", bound, 2)
@@ -171,9 +169,6 @@ def test_a_saved_model_goes_on_with_the_same_bits(tmp_path, likelihood, bound, s
             np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(one.predict_proba(rows), other.predict_proba(rows))
         assert (one.elbo_, one.n_iter_, one.converged_) == (other.elbo_, other.n_iter_, other.converged_)
-
-
-# What is refused, and leaves the estimator as it was.
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from support.fits import quietly
 from support.latents import RECORDS, cases, every
 from support.online import CASES, FIRST, FLOWERS, KERNEL, KINDS, SECOND, X, model, rows_for, y
 from support.reference import divergence
-from support.sites import build, evaluate_one
+from support.sites import build, evaluate, evaluate_one
 
-from xgpc import GPClassifier, _sites
+from xgpc import GPClassifier
 from xgpc.likelihoods import MULTI_CLASS, record_of
 from xgpc.onnx import to_onnx
 
@@ -34,17 +34,12 @@ def test_a_shifted_site_is_the_site_of_shifted_means(record):
     labels = rng.integers(0, 4, n).astype(float) if C > 1 else rng.choice([-1.0, 1.0], n)
     weight = rng.uniform(0.5, 2.0, n)
 
-    def sites(site, mean):
-        ell, precision, linear = np.empty(n), np.empty((C, n)), np.empty((C, n))
-        _sites.sites(site, mean, v, labels, weight, ell, precision, linear)
-        return ell, precision, linear
-
     plain = record.site(C)
-    ell, precision, linear = sites(plain, m + mu[:, None])
+    ell, precision, linear = evaluate(plain, m + mu[:, None], v, labels, weight)
     shifted = pickle.loads(pickle.dumps(plain.with_prior_mean(mu)))
     np.testing.assert_array_equal(shifted.prior_mean, mu)
     np.testing.assert_array_equal(shifted.with_parameter(0.1).prior_mean, mu)
-    found = sites(shifted, m)
+    found = evaluate(shifted, m, v, labels, weight)
     np.testing.assert_array_equal(found[0], ell)
     np.testing.assert_array_equal(found[1], precision)
     np.testing.assert_allclose(found[2], linear - precision * mu[:, None], rtol=1e-13, atol=1e-13)

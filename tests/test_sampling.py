@@ -7,19 +7,17 @@ from scipy.special import log_expit
 from scipy.stats import multivariate_normal
 from sklearn.datasets import make_moons
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+from support.dense import smooth_part
 from support.gibbs import NEW, NOISY, SMOOTH, fitc, short_chains, small
 from support.reference import moons
+from support.sites import build, evaluate_one
 
-from xgpc import GPClassifier, _sites
+from xgpc import GPClassifier
 from xgpc.approximations.sparse import JITTER, SparsePrior
 from xgpc.gibbs.chain import Conditional, Model, Whitening
 from xgpc.kernels.spec import KernelSpec
-from xgpc.likelihoods import record_of
 
 LINEAR = DotProduct(1.0) + WhiteKernel(0.7)
-
-
-# Draws of the latent values given Polya-Gamma variables.
 
 
 class Numbers:
@@ -43,11 +41,7 @@ def normal_of(draw, count):
     return mean, root @ root.T
 
 
-def smooth_part(kernel):
-    return kernel.k1 if isinstance(getattr(kernel, "k2", None), WhiteKernel) else kernel
-
-
-def build(n, m, kernel=NOISY, full=False, seed=0):
+def problem(n, m, kernel=NOISY, full=False, seed=0):
     """A model of n rows and m inducing points, which are the first rows; full: all rows are among them."""
     random = np.random.default_rng(seed)
     X = random.normal(size=(n, 2))
@@ -62,11 +56,7 @@ def sites_of_the_bound(model, X, Z, kernel, full):
     """Precisions and linear terms (n,) of the exact bound's sites at its posterior."""
     params = {"optimizer": None, "n_neighbors": 0, "feature_transform": None, "random_state": 0}
     fitted = GPClassifier(kernel, inducing_points="all" if full else Z, **params).fit(X, model.y)
-    mean, variance = fitted.predict_latent(X)
-    ell, precision, linear = np.empty((3, len(X)))
-    site = record_of("logit", "exact").site()
-    _sites.sites(site, mean, variance, model.y, np.empty(0), ell, precision, linear)
-    return precision, linear
+    return evaluate_one(build("logit", "exact", 2), *fitted.predict_latent(X), model.y)[1:]
 
 
 def stacked(*parts):
@@ -97,7 +87,7 @@ def test_the_prior_is_that_of_fully_independent_training_conditionals(n, m, kern
 
     Of a full process Q is K, without jitter, and nothing is independent but the noise.
     """
-    model, X, Z, whitening = build(n, m, kernel, full)
+    model, X, Z, whitening = problem(n, m, kernel, full)
     smooth = smooth_part(kernel)
     jitter = 0.0 if full else SparsePrior.build(KernelSpec(kernel, 2), Z).jitter
     Q = smooth(X) if full else fitc(smooth, jitter, X, Z, X)
@@ -145,7 +135,7 @@ def test_whitened_rows_have_the_covariance_of_the_kernel_without_jitter(kernel, 
 def test_draws_are_from_the_dense_posterior_given_normal_factors(n, m, kernel, full):
     """Such as Polya-Gamma variables give. Many at a time; with ``scale``, z has so many times its standard deviation,
     and e is what it is given z."""
-    model, *_ = build(n, m, kernel, full)
+    model, *_ = problem(n, m, kernel, full)
     m = model.A.shape[1]
     random = np.random.default_rng(4)
     factors = random.uniform(0.01, 2.0, n), random.normal(size=n)
@@ -195,7 +185,7 @@ def log_proposal(model, conditional, z, e):
     [(SMOOTH, 3, False), (NOISY, 3, False), (SMOOTH, 7, True), (NOISY, 7, True), (NOISY, 5, True), (LINEAR, 7, True)],
 )
 def test_steps_are_those_of_metropolis_and_hastings(kernel, m, full):
-    model, X, Z, _ = build(7, m, kernel, full)
+    model, X, Z, _ = problem(7, m, kernel, full)
     proposals = Conditional(model, *sites_of_the_bound(model, X, Z, kernel, full))
     random = np.random.default_rng(5)
     z, e = 2.0 * random.normal(size=model.A.shape[1]), np.sqrt(model.residual) * random.normal(size=7)

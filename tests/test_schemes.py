@@ -22,7 +22,6 @@ from support.internals import (
     DEFAULT_LEVEL,
     DEFAULT_SPREAD,
     FixedSitesBound,
-    History,
     JointBound,
     KernelSpec,
     LengthScalePrior,
@@ -144,7 +143,7 @@ def test_taylors_fixed_point_is_the_mode_of_the_posterior(weighted):
         values = [log_joint(start.w[0])]
         for steps in range(1, 60):
             # Each from the same start: the iterates of one ascent.
-            q, *_ = ascended(rows, start, TAYLOR, tol=0.0, max_iter=steps, history=History())
+            q, *_ = ascended(rows, start, TAYLOR, tol=0.0, max_iter=steps)
             values.append(log_joint(q.w[0]))
             point = update(rows, q, TAYLOR)
             assert point.value == pytest.approx(values[-1], rel=1e-9)
@@ -209,7 +208,7 @@ def test_equation_14_and_the_profiled_bound_have_the_same_maximum():
     rows, site = training(X, y), record_of("logit", "polya-gamma").site()
     start = SparsePrior.build(KernelSpec(kernel, 5), Z).at_prior()
     # From the best xi for the start: others send length scales to their bounds, where the gradient vanishes.
-    start, *_ = ascended(rows, start, site, tol=1e-12, max_iter=1000, history=History())
+    start, *_ = ascended(rows, start, site, tol=1e-12, max_iter=1000)
     function = JointBound(rows, update(rows, start, site), options(0.0, 1, learn_inducing=False))
 
     def negative(vector):
@@ -243,8 +242,6 @@ def test_a_scheme_that_is_not_for_a_bound_names_those_that_are(bound):
         assert f"optimizer='{optimizer}' is not for the bound '{bound}'" in message
         assert f"choose one of {allowed}, or another bound" in message
 
-
-# The prior of the ratios of length scales: its density, what is climbed with it, and what it makes of noise.
 
 SEVERAL = ["ard", "sum", "fixed ard", "matern 3/2", "product", "power", "power with noise", "noise by everything"]
 ONE = ["isotropic", "matern 1/2 isotropic", "rational quadratic", "nothing free"]

@@ -1,4 +1,4 @@
-"""optimizer="stochastic": where mini-batches that learn end, for which models, and what they say of it."""
+"""optimizer="stochastic" and "adam": where mini-batches that learn end, for which models, and what they say of it."""
 
 from functools import partial
 
@@ -159,9 +159,6 @@ def test_few_rows(n, batch_size):
     assert np.all(np.isfinite(fitted.inducing_points_))
 
 
-# Mini-batches that learn from streams; rows in random order.
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_stream_sorted_by_class_is_learned_as_rows_in_memory(tuned, weighted):
     tuned(kept_rows=2000)
@@ -182,9 +179,6 @@ def test_a_stream_sorted_by_class_is_learned_as_rows_in_memory(tuned, weighted):
     assert streamed.elbo_ == pytest.approx(in_memory.elbo_, rel=0.03)
 
 
-# optimizer="adam": mini-batches that learn, and L-BFGS from where they end, which is where "profile" ends.
-
-
 def fit(X, y, kernel=KERNEL, **params):
     """With silence about iterations."""
     params = {"optimizer": "adam", "inducing_points": X[:15], "random_state": 0, **params}
@@ -192,7 +186,7 @@ def fit(X, y, kernel=KERNEL, **params):
 
 
 @pytest.mark.parametrize("bound", ["exact", "polya-gamma"])
-def test_it_ends_where_profile_does(bound):
+def test_adam_ends_where_profile_does(bound):
     X, y = (part[:150] for part in CANCER)
     kernel = C(2.0) * RBF(np.full(6, 6**0.5))
     profile = fit(X, y, kernel, bound=bound, optimizer="profile")
@@ -204,7 +198,7 @@ def test_it_ends_where_profile_does(bound):
 
 
 @pytest.mark.parametrize("batch_size", [None, 30])
-def test_it_ends_no_lower_than_mini_batches_alone(batch_size):
+def test_adam_ends_no_lower_than_mini_batches_alone(batch_size):
     adam, stochastic = (
         fit(*moons(200), optimizer=optimizer, batch_size=batch_size) for optimizer in ("adam", "stochastic")
     )

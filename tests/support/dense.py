@@ -34,6 +34,12 @@ def compiled(kernel, Z, groups=None):
     return KernelSpec(kernel, np.shape(Z)[1], groups).at(Z)
 
 
+def smooth_part(kernel):
+    """The kernel without the noise in its last terms."""
+    is_noisy = isinstance(kernel, Sum) and "WhiteKernel" in str(kernel.k2)
+    return smooth_part(kernel.k1) if is_noisy else kernel
+
+
 def magnitude(kernel, X, Z):
     """The kernel with |x|.|z| for x.z: a sum of absolute values wherever terms of opposite sign may cancel."""
     if isinstance(kernel, Sum):

@@ -76,10 +76,6 @@ class Problem:
         return ArraySource(self.X, self.y, self.weight)
 
     @property
-    def labels(self):
-        return self.y, self.weight if self.weight.size else np.ones(len(self.y))
-
-    @property
     def sweep(self):
         return Sweep(self.local, self.sites)
 
@@ -100,8 +96,8 @@ class Problem:
         return sweeps
 
     def posterior(self, k):
-        q = self.q
-        return LocalPosterior(self.prior, self.X, *self.labels, *self.sites, q.w, q.V, k)
+        q, weight = self.q, self.weight if self.weight.size else np.ones(len(self.y))
+        return LocalPosterior(self.prior, self.X, self.y, weight, *self.sites, q.w, q.V, k)
 
     def neighbours_of(self, T):
         return self.near.of(T, min(self.n_neighbors, len(self.X)))

@@ -38,9 +38,11 @@ def updated(rows, q, site):
     return point.log_likelihood, *point.target
 
 
-def ascended(rows, q, site, **options):
+def ascended(rows, q, site, tol=1e-10, max_iter=500, history=None):
     """Posterior, bound, iterations and whether the ascent converged."""
-    ascent = coordinate_ascent(rows, q, site, **options)
+    ascent = coordinate_ascent(
+        rows, q, site, tol=tol, max_iter=max_iter, history=History() if history is None else history
+    )
     return ascent.point.q, ascent.point.elbo, ascent.n_iter, ascent.converged
 
 

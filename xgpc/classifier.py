@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import Tags
 
 from .approximations.local import Posterior
-from .config import FitConfig, Parameters, is_name
+from .config import FitConfig, is_name
 from .data.training import FitInput
 from .estimator import all_or_nothing
 from .inference.run import Run
@@ -26,7 +26,7 @@ from .streaming import check_stream, drift_of, further_rows, stream_rows
 FIRST_BATCH = "In the first batch there is nothing to forget, and inducing points are chosen as fit chooses them."
 
 
-class GPClassifier(Parameters, PosteriorClassifier):
+class GPClassifier(PosteriorClassifier):
     """Sparse variational Gaussian process classifier.
 
     ``GPClassifier().fit(X, y)`` needs no settings: X (n, d) is an array of numbers, a sparse matrix or a table, and y

@@ -26,20 +26,20 @@ from .rows.blas import single_threaded_blas
 from .rows.block import dense
 from .rows.executor import on_threads
 
-Parameters = ParamSpec("Parameters")
+Arguments = ParamSpec("Arguments")
 Estimator = TypeVar("Estimator", bound="ColumnsOfFit")
 
 
 def all_or_nothing(
-    fit: Callable[Concatenate[Estimator, Parameters], None],
-) -> Callable[Concatenate[Estimator, Parameters], Estimator]:
+    fit: Callable[Concatenate[Estimator, Arguments], None],
+) -> Callable[Concatenate[Estimator, Arguments], Estimator]:
     """Decorate a method that sets fitted attributes: it returns the estimator, which stays as it was after an error."""
 
     # For help(), which shows what is returned.
     fit.__annotations__["return"] = "Self"
 
     @wraps(fit)
-    def method(self: Estimator, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Estimator:
+    def method(self: Estimator, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Estimator:
         fitted = copy.copy(self)
         fit(fitted, *args, **kwargs)
         self.__dict__ = fitted.__dict__

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,6 +39,8 @@ RELEVANCE_FLOPS, LEAST, MOST = 5e9, 10, 100
 # Most numbers (features, rows, points) of a block, unless a row has more. With 2^15 or 2^20 a row takes 1.2 to 1.3
 # times as long.
 BLOCK_NUMBERS = 2**17
+# Nodes (g, K), weights (g,) and slopes (K,) of ``product_games``
+Quadrature = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,22 +71,10 @@ class NotAProduct(ValueError):
     """A kernel is no product over features."""
 
 
-class Quadrature(NamedTuple):
-    """Nodes (g, K), weights (g,) and slopes (K,) of ``product_games``."""
-
-    nodes: np.ndarray
-    weights: np.ndarray
-    slopes: np.ndarray
-
-    @classmethod
-    def of(cls, n_players: int) -> Self:
-        """Gauss's rule over t in [0, 1], exact for the polynomials of degree n_players - 1 of a game."""
-        t, weights = roots_sh_legendre((n_players + 1) // 2)
-        return cls(np.column_stack([t, 1.0 - t]), weights, np.array([1.0, -1.0]))
-
-    def squared(self) -> Quadrature:
-        """The rule over two such t, for the covariance of two games' values."""
-        return Quadrature(*(np.kron(part, part) for part in self))
+def quadrature(n_players: int) -> Quadrature:
+    """Gauss's rule over t in [0, 1], exact for the polynomials of degree n_players - 1 of a game."""
+    t, weights = roots_sh_legendre((n_players + 1) // 2)
+    return np.column_stack([t, 1.0 - t]), weights, np.array([1.0, -1.0])
 
 
 class Game(NamedTuple):
@@ -130,7 +120,9 @@ class Game(NamedTuple):
         A value is a mean of differences of the latent function at rows that take some features from x, the others from
         b. In the covariance of two such means each feature is in both, in one or in neither set.
         """
-        total, rule, n = np.zeros((self.n_players, len(X))), self.rule.squared(), len(self.baseline)
+        total, n = np.zeros((self.n_players, len(X))), len(self.baseline)
+        # The rule over two values of t, for the covariance of two games' values.
+        nodes, weights, slopes = (np.kron(part, part) for part in self.rule)
         for term in self.spec.terms:
             single, none = self.factors(term, X, self.baseline), self.factors(term, self.baseline, self.baseline)
             share = self.spec.variance(term) / n**2
@@ -138,7 +130,7 @@ class Game(NamedTuple):
                 for c in range(n):
                     neither = np.broadcast_to(none[:, b, c, None], single.shape[:2])
                     parts = np.stack([np.ones(single.shape[:2]), single[:, :, c], single[:, :, b], neither])
-                    total += share * product_games(parts, *rule)
+                    total += share * product_games(parts, nodes, weights, slopes)
         return total
 
 
@@ -273,7 +265,7 @@ def _of_kernel(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> Sha
     is_local, n_players = q.n_neighbors > 0, model.n_features_in_
     # Which neighbours a row has depends on all of its features: their part is no sum over products.
     explained = q.without_neighbors()
-    rule, moments = Quadrature.of(n_players), []
+    rule, moments = quadrature(n_players), []
     with single_threaded_blas():
         for group, forms in explained.forms_by_group:
             game = Game(_product(group.spec), players, baseline, rule)

@@ -7,10 +7,10 @@ Arrays of C latent functions have them as their leading axis, also if C is 1. Wh
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from secrets import token_hex
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -29,13 +29,10 @@ from ..statistics import AnySites, Update, evaluated
 Natural = tuple[np.ndarray, np.ndarray]
 # Every step of an ascent adds the identity, of one size in a fit; nothing writes to it.
 identity = lru_cache(2)(np.eye)
+# Makes a key that no other value has in any process or thread; copies and pickles keep it.
+new_key = token_hex
 # The number of a row -> its covariances (C, n) with n rows, without the white noise that is the row's own.
 ColumnOf = Callable[[int], np.ndarray]
-
-
-def new_key() -> str:
-    """A key that no other value has in any process or thread; copies and pickles keep it."""
-    return os.urandom(16).hex()
 
 
 def read_only(array: np.ndarray) -> np.ndarray:

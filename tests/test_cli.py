@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("pyarrow")
 from sklearn.datasets import load_breast_cancer, load_iris
-from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
+from sklearn.metrics import log_loss
 
 from xgpc import GPClassifier, __version__, systems
 from xgpc.app.cli import main
 from xgpc.likelihoods import LIKELIHOODS
-from xgpc.metrics import expected_calibration_error
+from xgpc.metrics import scores
 
 PARAMETERS = {"n_inducing": 8, "random_state": 3, "max_iter": 30}
 OPTIONS = ["--inducing", "8", "--seed", "3", "--max-iter", "30"]
@@ -87,19 +87,14 @@ def test_predict_equals_the_estimator_bit_for_bit(problem, run):
     np.testing.assert_array_equal(numbers, expected)
 
 
-def test_evaluate_prints_scikit_learns_scores(problem, run):
-    p, y = problem.estimator.predict_proba(problem.X), problem.y
-    code = np.searchsorted(problem.estimator.classes_, y)
-    if p.shape[1] == 2:
-        scores = {"Brier score": brier_score_loss(code, p[:, 1]), "AUC": roc_auc_score(code, p[:, 1])}
-    else:
-        auc = roc_auc_score(code, p, multi_class="ovr")
-        scores = {"Brier score (0 to 2)": np.mean(np.sum((p - np.eye(3)[code]) ** 2, axis=1))}
-        scores["AUC (one-vs-rest mean)"] = auc
-    scores = {"error": np.mean(np.argmax(p, axis=1) != code), "mean NLL (nats)": log_loss(y, p), **scores}
-    scores["calibration error (ECE)"] = expected_calibration_error(code, p)
+def test_evaluate_prints_the_scores(problem, run):
+    found = scores(problem.y, problem.estimator.predict_log_proba(problem.X), problem.estimator.classes_)
+    titles = {"error": "error", "nll": "mean NLL (nats)", "brier": "Brier score", "auc": "AUC"}
+    if len(problem.estimator.classes_) > 2:
+        titles |= {"brier": "Brier score (0 to 2)", "auc": "AUC (one-vs-rest mean)"}
+    titles["ece"] = "calibration error (ECE)"
     values = reported(run("evaluate", problem.model, problem.data, "--target", "kind").out)
-    assert values == {"rows": str(len(y)), **{name: f"{score:.4f}" for name, score in scores.items()}}
+    assert values == {"rows": str(len(problem.y)), **{title: f"{found[name]:.4f}" for name, title in titles.items()}}
 
 
 def given_to_the_estimator(two, run, monkeypatch, options):

@@ -275,9 +275,7 @@ def test_scores_of_several_classes_by_hand():
     assert expected_calibration_error(y, p) == pytest.approx((abs(1.0 - 1.4) + 0.6 + 0.1) / 4.0)
     with np.errstate(divide="ignore"):
         result = scores(y, np.log(p))
-    assert result["error"] == 0.25
     assert result["brier"] == pytest.approx(np.mean([0.14, 0.04 + 0.49 + 0.81, 0.09 + 0.09 + 0.36, 0.02]))
-    assert result["nll"] == pytest.approx(-np.mean(np.log([0.7, 0.1, 0.4, 0.9])))
     assert np.isnan(result["auc"])
 
 
@@ -286,7 +284,6 @@ def test_scores_do_not_depend_on_the_order_of_the_classes_and_agree_with_those_o
     p = rng.dirichlet([1.0, 2.0, 3.0], 200)
     y = np.array([rng.choice(3, p=row) for row in p])
     result = scores(y, np.log(p))
-    assert result["auc"] == pytest.approx(roc_auc_score(y, p, multi_class="ovr"), abs=1e-12)
     assert scores(2 - y, np.log(p[:, ::-1])) == pytest.approx(result)
     two = p[:, :2] / p[:, :2].sum(axis=1, keepdims=True)
     assert expected_calibration_error(y > 0, two) == pytest.approx(expected_calibration_error(y > 0, two[:, 1]))
@@ -318,6 +315,7 @@ def test_scores_of_a_forest_are_infinite_where_they_are_and_finite_elsewhere(n_c
     brier = np.sum((p - np.eye(n_classes)[codes]) ** 2) / 100.0
     assert found["brier"] == pytest.approx(brier / 2.0 if n_classes == 2 else brier)
     assert found["error"] == np.mean(forest.predict(X[200:]) != y)
+    assert found["ece"] == expected_calibration_error(codes, p)
     # Logarithms of probabilities, and positions of labels, have the same scores.
     with np.errstate(divide="ignore"):
         log_p = np.log(p)

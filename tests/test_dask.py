@@ -44,15 +44,11 @@ def parts(values, cuts=CUTS):
     return [values[start:stop] for start, stop in itertools.pairwise(cuts)]
 
 
-def joined(pieces, shape, dtype):
-    """A dask array of partitions whose sizes are not known before they are computed."""
-    return array.concatenate([array.from_delayed(delayed(piece), shape, dtype) for piece in pieces])
-
-
 def of_unknown_sizes(values, cuts=CUTS, replaced=()):
-    """Some partitions may be replaced, by their numbers."""
-    pieces = [dict(replaced).get(number, part) for number, part in enumerate(parts(values, cuts))]
-    return joined(pieces, (np.nan, *values.shape[1:]), values.dtype)
+    """A dask array of partitions whose sizes are not known before they are computed; some are replaced."""
+    pieces = dict(enumerate(parts(values, cuts))) | dict(replaced)
+    shape = (np.nan, *values.shape[1:])
+    return array.concatenate([array.from_delayed(delayed(piece), shape, values.dtype) for piece in pieces.values()])
 
 
 def of_known_sizes(values, cuts=None):

@@ -1,5 +1,6 @@
 """Levels and failures: scores by quadrature and central differences, shares of populations by draws and integrals."""
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -276,18 +277,18 @@ def test_bad_requests_are_refused(message):
 
 def test_models_without_a_level_or_joint_draws_are_refused():
     several, linear = fitted(n_classes=3), BayesianLinearClassifier(prior_variance=1.0).fit(ROWS, np.arange(7) % 2)
-    for score in (straddle, misclassification_probability):
-        with pytest.raises(ValueError, match="a single latent function"):
-            score(several, ROWS)
-    with pytest.raises(ValueError, match="a single latent function"):
-        expected_misclassification_reduction(several, ROWS, ROWS)
-    with pytest.raises(ValueError, match="a single latent function"):
-        probability_of_failure(several, ROWS, "wreck", 0.0)
-    with pytest.raises(ValueError, match="joint covariances; got BayesianLinear"):
-        expected_misclassification_reduction(linear, ROWS, ROWS)
-    with pytest.raises(ValueError, match="joint covariances; got BayesianLinear"):
-        probability_of_failure(linear, ROWS, 1)
     pairs = GPPreference(KERNEL, optimizer=None).fit(ROWS[:3], ROWS[3:6])
-    for call in (straddle, latent_variance, lambda *given: expected_misclassification_reduction(*given, ROWS)):
+
+    def reduction(model):
+        return expected_misclassification_reduction(model, ROWS, ROWS)
+
+    scores = [partial(score, X=ROWS) for score in (straddle, misclassification_probability, latent_variance)]
+    for call in (*scores[:2], reduction, lambda model: probability_of_failure(model, ROWS, "wreck", 0.0)):
+        with pytest.raises(ValueError, match="a single latent function"):
+            call(several)
+    for call in (reduction, lambda model: probability_of_failure(model, ROWS, 1)):
+        with pytest.raises(ValueError, match="joint covariances; got BayesianLinear"):
+            call(linear)
+    for call in (*scores, reduction):
         with pytest.raises(ValueError, match=r"must be a fitted GPClassifier or .*; got GPPreference"):
-            call(pairs, ROWS)
+            call(pairs)

@@ -27,10 +27,6 @@ MODELS = {
 }
 
 
-def labels(name):
-    return TWO + (X[:, 0] > 1.0) if name == "several classes" else TWO
-
-
 def at_once(function):
     """What each of some threads makes of the same call, all begun together."""
     barrier = Barrier(THREADS)
@@ -48,7 +44,7 @@ def test_threads_that_fit_at_the_same_time_or_share_a_model_make_the_same_bits(n
     """The first predictions of a model, too, which make what is kept with it."""
 
     def fit():
-        return clone(MODELS[name]).fit(X, labels(name))
+        return clone(MODELS[name]).fit(X, TWO + (X[:, 0] > 1.0) if name == "several classes" else TWO)
 
     def bits(model):
         return np.float64(model.elbo_).tobytes() + model.predict_proba(X).tobytes()

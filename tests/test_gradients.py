@@ -271,17 +271,14 @@ def check_slopes(problem, tolerance):
 WITH_JUMPS = ("axis 1/2", "axis 1/2 isotropic", "axis, sum and product", "columns")
 
 
-@pytest.mark.parametrize(("kernel", "bound", "weighted"), [
-    (name, ("polya-gamma", "exact")[i % 2], i % 4 < 2) for i, name in enumerate(KERNELS)
-])  # fmt: skip
+@pytest.mark.parametrize(("kernel", "bound", "weighted"), EACH[: len(KERNELS)])
 def test_gradient_for_each_kernel(kernel, bound, weighted):
     problem = Problem(kernel=kernel, bound=bound, n=30, m=5, d=3, weighted=weighted)
     (gradient,) = check_slopes(problem, 1e-7)
     assert len(gradient) == len(problem.prior.spec.theta) + (0 if kernel in WITH_JUMPS else problem.prior.Z.size)
 
 
-@cases([(*site, share) for site in [*SEVERAL, ("step", "additive-noise")] for share in ("kernel", "none")
-        if site in SEVERAL or share == "kernel"])  # fmt: skip
+@cases([case for case in CASES if case[:2] in [*SEVERAL, ("step", "additive-noise")]])
 @pytest.mark.parametrize(("dtype", "weighted"), [(np.float64, True), (np.float32, False)], ids=["weighted", "single"])
 def test_gradient_for_each_likelihood(likelihood, bound, share, dtype, weighted):
     """Of several classes with one kernel, or with one for each; of rows in single precision."""

@@ -22,10 +22,6 @@ TWO = [name for name in LIKELIHOODS if name not in MULTI_CLASS]
 CANCER, IRIS, WINE = standardised(load_breast_cancer, n=200), standardised(load_iris), standardised(load_wine)
 
 
-def kernel_for(X):
-    return ConstantKernel(3.0) * RBF(np.sqrt(X.shape[1])) + WhiteKernel(0.05)
-
-
 def data_of(likelihood):
     return CANCER if likelihood in TWO else IRIS
 
@@ -34,7 +30,8 @@ def fixed(likelihood, bound, share="kernel", **params):
     """A model with kernel and inducing points as given."""
     X, _ = data_of(likelihood)
     params = {"inducing_points": X[:: len(X) // 12], "tol": 1e-6, "max_iter": 3000, "random_state": 0, **params}
-    return GPClassifier(kernel_for(X), likelihood=likelihood, bound=bound, share=share, optimizer=None, **params)
+    kernel = ConstantKernel(3.0) * RBF(np.sqrt(X.shape[1])) + WhiteKernel(0.05)
+    return GPClassifier(kernel, likelihood=likelihood, bound=bound, share=share, optimizer=None, **params)
 
 
 def learned(X, y, **params):

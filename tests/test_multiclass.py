@@ -199,19 +199,12 @@ def test_mini_batch_steps_are_equation_12(likelihood, bound, share, weighted):
     assert_near(q.h, h, 1e-9)
 
 
-def groups_of_rows(n, n_classes, n_features=8):
-    """A normal distribution for each class, around centres three of its deviations from 0."""
-    random = np.random.default_rng(0)
-    centres = random.normal(scale=3.0, size=(n_classes, n_features))
-    y = np.arange(n) % n_classes
-    return centres[y] + random.normal(size=(n, n_features)), y
-
-
 @pytest.mark.parametrize(
     ("n", "n_classes", "m", "share"), [(2000, 60, 10, "kernel"), (500, 30, 100, "kernel"), (500, 30, 60, "none")]
 )
 def test_memory_is_what_is_said(n, n_classes, m, share):
-    X, y = groups_of_rows(n, n_classes)
+    random, y = np.random.default_rng(0), np.arange(n) % n_classes
+    X = random.normal(scale=3.0, size=(n_classes, 8))[y] + random.normal(size=(n, 8))
     model = GPClassifier(n_neighbors=0, max_iter=1, n_inducing=m, share=share, random_state=0)
     quietly(model, X[:200], y[:200] % 3)
     peak, _ = peak_bytes(model.fit, X, y)

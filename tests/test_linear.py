@@ -30,14 +30,6 @@ def fit(X=X, y=Y, sample_weight=None, **params):
     return BayesianLinearClassifier(**params).fit(X, y, sample_weight)
 
 
-def sparse_problem(density, n=2600, d=40, seed=0):
-    """Rows of more than two blocks; logistic labels."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < density)
-    f = 2.0 * X @ rng.normal(size=d) / np.sqrt(d * density)
-    return X, (rng.random(n) < expit(f)).astype(int)
-
-
 @pytest.mark.parametrize("params", [{}, {"prior_variance": 1.0}], ids=str)
 def test_scikit_learns_own_checks(params):
     # Those of sparse rows, too.
@@ -149,7 +141,11 @@ def test_derivative_of_the_bound_by_the_prior_variance(intercept):
 @pytest.mark.parametrize("density", [0.02, 0.3])
 @pytest.mark.parametrize("params", [{}, {"prior_variance": 0.5, "batch_size": 100, "tol": 1e-2}], ids=str)
 def test_sparse_rows_give_what_dense_ones_give(density, params):
-    rows, y = sparse_problem(density)
+    """Of more than two blocks."""
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(2600, 40)) * (random.random((2600, 40)) < density)
+    f = 2.0 * rows @ random.normal(size=40) / np.sqrt(40 * density)
+    y = (random.random(2600) < expit(f)).astype(int)
     dense = fit(rows, y, **params)
     for kind in (sparse.csr_matrix, sparse.csr_array, sparse.csc_array, sparse.coo_matrix):
         model = fit(kind(rows), y, **params)

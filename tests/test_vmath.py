@@ -173,23 +173,20 @@ def test_log1p_is_within_three_ulp(random, k):
     assert max(error) < 3.0
 
 
-def check_rational_quadratic(alpha, distance):
+@pytest.mark.parametrize("alpha", [1e-3, 0.1, 0.7, 1.0, 3.0, 100.0, 1e3, 1e5])
+def test_rational_quadratic_of_any_distance(random, alpha):
     """Rounding r^2, u and the product alpha log(1 + u) adds half an ulp each to the logarithm's three, exp the rest."""
-    for value, r in zip(rational_quadratic(alpha, distance), np.atleast_1d(distance), strict=True):
+    spread = np.concatenate([10.0 ** random.uniform(-12.0, 6.0, 800), random.uniform(0.0, 40.0, 400)])
+    # Where u passes 1, 3, 7 ... the exponent of 1 + u changes, at 1 the branch of small arguments.
+    ends = np.sqrt(2.0 * alpha * (2.0 ** np.arange(20) - 1.0))
+    distance = np.concatenate([spread, ends, np.nextafter(ends, np.inf), np.nextafter(ends, 0.0)])
+    for value, r in zip(rational_quadratic(alpha, distance), distance, strict=True):
         exponent = mp.mpf(alpha) * mp.log1p(mp.mpf(float(r)) ** 2 / (2 * mp.mpf(alpha)))
         if exponent < 708.0:
             error = mp.mpf(float(value)) * mp.exp(exponent) - 1
             assert abs(float(error)) < (4.5 * float(exponent) + 1.5) * EPS
         else:
             assert 0.0 <= value < 1e-307
-
-
-@pytest.mark.parametrize("alpha", [1e-3, 0.1, 0.7, 1.0, 3.0, 100.0, 1e3, 1e5])
-def test_rational_quadratic_of_any_distance(random, alpha):
-    spread = np.concatenate([10.0 ** random.uniform(-12.0, 6.0, 800), random.uniform(0.0, 40.0, 400)])
-    # Where u passes 1, 3, 7 ... the exponent of 1 + u changes, at 1 the branch of small arguments.
-    ends = np.sqrt(2.0 * alpha * (2.0 ** np.arange(20) - 1.0))
-    check_rational_quadratic(alpha, np.concatenate([spread, ends, np.nextafter(ends, np.inf), np.nextafter(ends, 0.0)]))
 
 
 @pytest.mark.parametrize("alpha", [1e-3, 1.0, 1e5])

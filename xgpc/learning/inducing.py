@@ -193,19 +193,15 @@ def with_more_points(
 
 def given_points(points: ArrayLike, n_features: int) -> np.ndarray:
     """The user's inducing points as (m, d) float64; ValueError for anything but a numeric table."""
-    allowed = f"inducing_points must be one of {list(METHODS)} or a numeric array (m, d)"
+    allowed = f"inducing_points must be one of {list(METHODS)} or a numeric array, here of shape (m, {n_features})"
     refuse_not_in_memory(points)
     try:
         Z = np.array(points)
-        if Z.dtype.kind not in "biuf":
-            raise ValueError(f"got an array of {Z.dtype}")
-        Z = np.ascontiguousarray(Z, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{allowed}; {error}.") from None
-    if Z.ndim != 2 or Z.shape[1] != n_features or not len(Z):
-        raise ValueError(
-            f"{allowed}, here of shape (m, {n_features}) for data with {n_features} features; got {Z.shape}."
-        )
+    if Z.dtype.kind not in "biuf" or Z.ndim != 2 or Z.shape[1] != n_features or not len(Z):
+        raise ValueError(f"{allowed}; got {Z.shape} of {Z.dtype}.")
+    Z = np.ascontiguousarray(Z, dtype=np.float64)
     if largest_size(Z) > LARGEST_FEATURE:
         raise ValueError(f"inducing_points has a value of size {largest_size(Z):.3g}; at most {LARGEST_FEATURE:g}.")
     return Z

@@ -57,7 +57,7 @@ def exact_draws(mean: np.ndarray, covariance: np.ndarray, n_draws: int, random: 
 
 
 @dataclass(frozen=True)
-class Features:
+class Cosines:
     """Functions, each a sum of amplitude * cos(frequency . x + phase), times linear functions slope . x + offset."""
 
     frequency: np.ndarray  # (n_draws, F, d)
@@ -94,7 +94,7 @@ class Features:
         return values
 
 
-def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -> list[Features]:
+def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -> list[Cosines]:
     """Draws from the prior of a kernel without its white noise, as a sum over its terms.
 
     The frequencies of a product are sums of those of its factors: its spectrum is their convolution. A factor
@@ -119,7 +119,7 @@ def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -
         for i, (sigma_0, is_seen) in enumerate(linear):
             slopes[:, i] = random.standard_normal((*size, d)) * is_seen
             offsets[:, i] = sigma_0 * random.standard_normal(size)
-        terms.append(Features(frequency, phase, amplitude, slopes, offsets))
+        terms.append(Cosines(frequency, phase, amplitude, slopes, offsets))
     return terms
 
 
@@ -137,18 +137,18 @@ def pathwise_obstacle(q: Posterior) -> str:
 class Paths:
     """Draws of a latent function: draws of its prior, and weights (n_draws, m) of the covariances with points."""
 
-    first: list[Features]  # whose sum is the draw of the prior
+    first: list[Cosines]  # whose sum is the draw of the prior
     weights: np.ndarray
     core: InducingKernel
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
         """Values (n_draws, r) at the rows of X (r, d)."""
-        return sum(features(X) for features in self.first) + self.weights @ self.core.cross(X).T
+        return sum(cosines(X) for cosines in self.first) + self.weights @ self.core.cross(X).T
 
     def gradient(self, X: np.ndarray) -> np.ndarray:
         """Gradients (n_draws, r, d) by the rows."""
         G = np.repeat(self.weights[..., None], len(X), axis=2)
-        return sum(features.gradient(X) for features in self.first) + self.core.row_gradients(X, G)
+        return sum(cosines.gradient(X) for cosines in self.first) + self.core.row_gradients(X, G)
 
 
 def drawn_paths(q: KernelPosterior, n_draws: int, random: np.random.RandomState) -> Iterator[tuple[int, slice, Paths]]:
@@ -157,7 +157,7 @@ def drawn_paths(q: KernelPosterior, n_draws: int, random: np.random.RandomState)
     for c, (prior, form, deviation) in enumerate(each):
         for part in parts_of(n_draws, DRAWS):
             first = prior_draws(prior.spec, part.stop - part.start, random)
-            at_points = np.sum([features(prior.Z) for features in first], axis=0)
+            at_points = np.sum([cosines(prior.Z) for cosines in first], axis=0)
             at_points += deviation * random.standard_normal(at_points.shape)
             weights = form.weights - (at_points @ form.explained.T) @ form.explained
             weights += random.standard_normal((len(weights), len(form.added))) @ form.added

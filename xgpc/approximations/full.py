@@ -89,7 +89,7 @@ class SeparateFullPriors(SeparatePriors, RowPrior):
 
 
 @dataclass(frozen=True, eq=False)
-class Factor(Value):
+class FactorsOfM(Value):
     """Factors of M = H^T H - N^T N, which a prior and the precisions of sites determine."""
 
     H: np.ndarray  # (n, n) lower triangular
@@ -156,7 +156,7 @@ class FullPrior(RowPrior):
 
         return reduce(iadd, training.executor.each(part_gradient, parts_of(n)))
 
-    def factor(self, precision: np.ndarray) -> Factor | None:
+    def factor(self, precision: np.ndarray) -> FactorsOfM | None:
         """Factors of M for sites of these precisions (n,), or None if q is not proper; O(n^3)."""
         n, factors = len(self.K), _engine.full_factors(self.K, precision)
         if factors is None:
@@ -185,7 +185,7 @@ class FullPrior(RowPrior):
             N = np.ascontiguousarray((less[1] * T) @ rows)
             added = N @ self.K
             variance += np.einsum("ij,ij->j", added, added)
-        return Factor(H, N, variance, half_log_det)
+        return FactorsOfM(H, N, variance, half_log_det)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +198,7 @@ class FullPosterior(KernelPosterior):
     prior: RowPrior
     precision: np.ndarray  # (C, n), with ``linear`` the sites of the distinct rows: natural parameters
     linear: np.ndarray
-    factors: tuple[Factor, ...] = field(repr=False)  # one for each latent function
+    factors: tuple[FactorsOfM, ...] = field(repr=False)  # one for each latent function
     is_anywhere: bool = False
 
     @cached_property

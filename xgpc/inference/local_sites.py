@@ -22,7 +22,7 @@ from ..approximations.local_rows import (
     row_sums,
 )
 from ..approximations.sparse import SparsePrior
-from ..likelihoods.cavity import centred
+from ..likelihoods.cavity import Pair, centred
 from ..likelihoods.curvature import Curvature
 from ..ranges import LEAST_DIVISOR
 from ..rows.coinciding import Sites
@@ -40,7 +40,6 @@ LEAST_LEFT = 1e-3
 BALANCED, NEWTON_STEPS, NEWTON_RATES, GMRES_TOL, GMRES_ITER = 0.1, 2, (1.0, 0.5, 0.25), 0.3, 20
 # Classes whose means a thread computes at a time: products with the whitened rows read these rows once for all of them.
 GROUP = 8
-Pair = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)

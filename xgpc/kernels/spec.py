@@ -42,7 +42,7 @@ MAX_FACTORS, MAX_NOISE = 64, 1000
 MAX_KERNELS, MAX_DEPTH = 256, 100
 Node = TypeVar("Node")
 # All parameters of a kernel, and their places in ``theta``; those of fixed ones mean nothing.
-Parameters = list[tuple[Hyperparameter, slice]]
+PlacedParameters = list[tuple[Hyperparameter, slice]]
 
 
 class NotCompiled(ValueError):
@@ -119,7 +119,7 @@ def _check_parameter(kernel: Kernel, name: str, parameter: Hyperparameter) -> No
         )
 
 
-def _elementary(kernel: Kernel, prefix: str, parameters: Parameters, features: Features) -> Term:
+def _elementary(kernel: Kernel, prefix: str, parameters: PlacedParameters, features: Features) -> Term:
     """An elementary kernel as a term; the names of its parameters begin with a prefix."""
     family = FACTORS[type(kernel)].family(kernel) if type(kernel) in FACTORS else ""
     if not family and type(kernel) not in (ConstantKernel, WhiteKernel):
@@ -216,7 +216,7 @@ def _counted(terms: list[Term], kernel: Kernel) -> list[Term]:
     return terms
 
 
-def _terms(kernel: Kernel, prefix: str, parameters: Parameters, features: Features) -> list[Term]:
+def _terms(kernel: Kernel, prefix: str, parameters: PlacedParameters, features: Features) -> list[Term]:
     """The kernel as a sum of terms; the names of its parameters begin with a prefix."""
     if type(kernel) in (Sum, Product):
         left = _terms(kernel.k1, f"{prefix}k1__", parameters, features)

@@ -100,14 +100,9 @@ def test_pipeline_passes_groups_by_the_name_of_the_step():
 
 
 @sklearn.config_context(enable_metadata_routing=True)
-def test_pipeline_routes_groups_that_are_requested():
+def test_pipeline_and_search_route_groups_to_the_splitter_and_to_the_fit():
     model = make_pipeline(StandardScaler(), small().set_fit_request(groups=True))
     assert_has_groups(quietly(model, X, Y, groups=GROUPS)[-1])
-
-
-@sklearn.config_context(enable_metadata_routing=True)
-def test_search_routes_groups_to_the_splitter_and_to_the_fit():
-    model = make_pipeline(StandardScaler(), small().set_fit_request(groups=True))
     search = GridSearchCV(model, {"gpclassifier__n_neighbors": [4]}, cv=GroupKFold(2))
     assert_has_groups(quietly(search, X, Y, groups=GROUPS).best_estimator_[-1])
 

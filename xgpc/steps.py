@@ -124,7 +124,7 @@ def _fit(
             f"1e-292 count as constant, as after rounding: {names}. Standardise them if need be."
         )
     columns = columns._replace(encoding=encoding, mean=mean_of_rows, spread=spread)
-    stream = None if all_rows is None else all_rows[1](replace(all_rows[0], labels=labels, encoding=encoding))
+    stream = None if all_rows is None else all_rows[1](replace(all_rows[0], labels=labels, columns=columns))
     n_rows = (stream or source).n_rows
     if not config.has_batches(n_rows) and (config.batch_size or not is_name(config.learning_rate, ("adaptive",))):
         beginning = f"batch_size={config.batch_size} and learning_rate={config.learning_rate!r} are not followed"

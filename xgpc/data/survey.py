@@ -18,11 +18,10 @@ from ..rows.columnar import ArrowRows, NumpyRows
 from ..rows.executor import closed_at_end
 from ..rows.source import NONE, RowSource
 from .checks import check_classes_present, class_numbers, kind_of, refuse_rounded
-from .encoding import PLAIN, Encoding
 from .training import Columns, training_batch
 
 T = TypeVar("T")
-# Makes the source of all rows of positive weight, with the site labels and the encoding of the survey.
+# Makes the source of all rows of positive weight, with the site labels and the columns' encoding of the survey.
 Streamed = Callable[["Survey"], RowSource]
 
 HOW_TO_READ_AGAIN = (
@@ -229,7 +228,6 @@ class Survey:
     order : (C,) the classes' numbers in the order of their first rows
     counts : (3, C) numbers of the classes' rows, and of those of positive weight, and total weights
     labels : (C,) y of the rows of each class: class numbers, or site labels
-    encoding : limits and warps of the features
     """
 
     columns: Columns
@@ -238,7 +236,6 @@ class Survey:
     order: np.ndarray
     counts: np.ndarray
     labels: np.ndarray
-    encoding: Encoding = PLAIN
 
     @classmethod
     def of(cls, summary: Summary, allowed: np.ndarray | None) -> Survey:
@@ -275,7 +272,7 @@ class Survey:
             return np.empty(0, dtype=bool), Rows(np.empty((0, self.columns.n_features), self.dtype), NONE, NONE)
         columns.check_same(self.columns)
         codes = class_numbers(rows.y, self.classes, " The source must give the same rows each time it is read.")
-        keep, X = rows.weight > 0.0, self.encoding.transform(rows.X.astype(self.dtype, copy=False))
+        keep, X = rows.weight > 0.0, self.columns.encoding.transform(rows.X.astype(self.dtype, copy=False))
         return keep, Rows(X if np.all(keep) else X[keep], self.labels[codes[keep]], rows.weight[keep])
 
 

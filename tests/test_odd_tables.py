@@ -170,6 +170,14 @@ def test_codes_are_numbers_unless_they_are_named_categorical(kind):
     assert "'c'" in next(line for line in named.summary().splitlines() if "categorical" in line)
 
 
+@pytest.mark.parametrize("values", [X, np.where(X > 0.0, "u", "v")], ids=["numbers", "text"])
+def test_names_of_two_kinds_are_refused_before_anything_is_learned(values):
+    model = GPClassifier(random_state=0)
+    with pytest.raises(TypeError, match="if all input features have string names"):
+        model.fit(pd.DataFrame({"a": X, 1: values}), Y)
+    assert not hasattr(model, "classes_")
+
+
 def test_columns_of_arrays_have_one_name_everywhere():
     rows = np.column_stack([np.random.default_rng(0).standard_cauchy(N), X, np.arange(N) % 3])
     model = fitted(rows, Y, categorical_features=[2])

@@ -133,7 +133,12 @@ def training_data(model: BaseEstimator, inputs: FitInput, fitted: Columns | None
     table = Table.of(X, (fitted and fitted.names) or ())
     columns, chosen = ([], []) if fitted else _columns(model, table)
     is_encoded = any(chosen) or any(column.n_missing for column in columns)
-    rows = None if is_encoded else checked_rows(model, table, fitted, columns)
+    rows: MatrixLike = None
+    if not columns:
+        rows = checked_rows(model, table, fitted)
+    elif not is_encoded:
+        rows = np.column_stack([column.numbers() for column in columns])
+        check_features(rows, table.names)
     n_rows = len(columns[0].values) if rows is None else rows.shape[0]
     if not n_rows:
         raise ValueError("X has 0 samples; give one row at least, or leave this call out.")
@@ -196,16 +201,15 @@ def _columns(model: BaseEstimator, table: Table) -> tuple[list[Column], list[boo
     missing = [(column.name, column.n_missing) for column, leaves in zip(columns, chosen, strict=True) if not leaves]
     if not table.is_frame and any(count for _, count in missing):
         raise ValueError(f"X has {said_missing([pair for pair in missing if pair[1]])}. {HOW_TO_MISS}")
+    # Its names and number are kept, and compared in predictions.
+    validate_data(model, table.native if table.is_frame else table.array(), reset=True, skip_check_array=True)
     return columns, chosen
 
 
-def checked_rows(
-    model: BaseEstimator, table: Table, fitted: Columns | None, columns: Sequence[Column] = ()
-) -> MatrixLike:
+def checked_rows(model: BaseEstimator, table: Table, fitted: Columns | None) -> MatrixLike:
     """Return the rows (n, d) of a table to fit, or to predict by a ``fitted`` model, before limits and warps.
 
-    There may be none to predict. ``columns`` are those of the table, if they were read before. Missing and too large
-    numbers raise ValueError.
+    There may be none to predict. Missing and too large numbers raise ValueError.
     """
     model_columns, takes_tables = fitted or Columns(0, None), hasattr(model, "categorical_features")
     # scikit-learn does not compare names that are no text.
@@ -216,13 +220,10 @@ def checked_rows(
             "order, or an array, whose columns count by their positions."
         )
     encoding = model_columns.encoding
-    if columns or encoding.columns:
-        validate_data(model, table.native if table.is_frame else table.array(), reset=not fitted, skip_check_array=True)
-        if encoding.columns:
-            return encoding.matrix(table.columns(), allow_missing=table.is_frame)
-        rows = np.column_stack([column.numbers() for column in columns])
-    else:
-        rows = _numbers(model, table, fitted)
+    if encoding.columns:
+        validate_data(model, table.native if table.is_frame else table.array(), reset=False, skip_check_array=True)
+        return encoding.matrix(table.columns(), allow_missing=table.is_frame)
+    rows = _numbers(model, table, fitted)
     names = model_columns.names or table.names
     if len(model_columns.mean) and table.is_frame and math.isnan(largest_size(rows)):
         warn_of_means(missing_numbers(rows, names))

@@ -18,18 +18,6 @@ cdef double weight_of_latest(Py_ssize_t steps) noexcept nogil:
     return (1.0 + POWER) / (steps + POWER)
 
 
-cdef struct LatentRows:
-    # n whitened rows, with the posteriors of some latent functions and these functions' sites at the rows
-    Py_ssize_t n_latents
-    const double* a          # tile (n, m)
-    const double* spread     # tiles (n, m): a R^{-T} of each function, as far apart as tiles of the scratch
-    const double* Rinv       # (n_latents, m, m)
-    const double* w          # (n_latents, m)
-    const double* mean       # (n_latents, n)
-    const double* precision  # (n_latents, n)
-    const double* linear     # (n_latents, n)
-
-
 cdef void plus(double[::1] here, double[::1] other) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(here.shape[0]):
@@ -38,11 +26,11 @@ cdef void plus(double[::1] here, double[::1] other) noexcept nogil:
 
 cdef class GradientSums:
     """Sums over rows for the gradient with respect to one kernel and its inducing points."""
-    cdef double[:, ::1] gram
+    cdef double[::1] gram  # (m, m)
     cdef KernelGradient cross
 
     def __init__(self, InducingKernel kernel):
-        self.gram = np.zeros((kernel.n_inducing, kernel.n_inducing))
+        self.gram = np.zeros(kernel.n_inducing**2)
         self.cross = KernelGradient.empty(kernel)
 
     cdef void clear(self) noexcept nogil:
@@ -50,9 +38,7 @@ cdef class GradientSums:
         self.cross.flat[:] = 0.0
 
     cdef void add(self, GradientSums other) noexcept nogil:
-        cdef Py_ssize_t k
-        for k in range(self.gram.shape[0]):
-            plus(self.gram[k], other.gram[k])
+        plus(self.gram, other.gram)
         plus(self.cross.flat, other.cross.flat)
 
 
@@ -149,24 +135,27 @@ cdef class MovingPrior:
             self.inverse[k, k] += self.jitter * total / m
         return cholesky(m, &self.inverse[0, 0], NULL, &self.inverse[0, 0], &self.room[0])
 
-    cdef int add(self, GradientSums to, const Rows* rows, const LatentRows* at, double scale,
-                 Workspace work) except -1 nogil:
-        # Adds to the sums what the rows contribute, times ``scale``.
+    cdef int add(self, GradientSums to, const Rows* rows, Py_ssize_t first, Py_ssize_t last, const double* spread,
+                 const double* Rinv, const double* w, double scale, Workspace work) except -1 nogil:
+        # Adds to the sums what the rows contribute, times ``scale``, by latent functions first, ..., last - 1 with this
+        # prior. The arrays, and whitened rows, means and sites in ``work``, are of all functions; ``spread`` are tiles
+        # a R^{-T}.
         # dF/da_i = (r - lambda m) w + lambda (I - P^{-1}) a_i, dF/dk_ii = -lambda / 2.
-        cdef Py_ssize_t c, e, i, n = rows.n, m = self.kernel.n_inducing, size = n * m
+        cdef Py_ssize_t c, e, i, n = rows.n, m = self.kernel.n_inducing, tile = work.rows * m
         cdef double* G = &work.b[0]
-        cdef double* U = &work.term[0]
-        for c in range(at.n_latents):
-            memcpy(U, at.spread + c * work.rows * m, size * sizeof(double))
-            _blas.trmm_lower(n, m, at.Rinv + c * m * m, U)
-            for e in range(size):
-                U[e] = at.a[e] - U[e]
+        cdef double* U = work.kernel.term
+        cdef const double* a = &work.a[first * tile]
+        for c in range(first, last):
+            memcpy(U, spread + c * tile, n * m * sizeof(double))
+            _blas.trmm_lower(n, m, Rinv + c * m * m, U)
+            for e in range(n * m):
+                U[e] = a[e] - U[e]
             for i in range(n):
-                work.ell[i] = scale * at.precision[c * n + i]
-                work.row_sum[i] = scale * at.linear[c * n + i] - work.ell[i] * at.mean[c * n + i]
-                work.residual[i] = (0.0 if c == 0 else work.residual[i]) - 0.5 * work.ell[i]
-            xg_gradient_tile(n, m, &work.ell[0], &work.row_sum[0], at.w + c * m, U, c > 0, G)
-        _blas.gemm_inner(n, m, m, G, at.a, &to.gram[0, 0])
+                work.ell[i] = scale * work.precision[c * n + i]
+                work.kernel.row_sum[i] = scale * work.linear[c * n + i] - work.ell[i] * work.mean[c * n + i]
+                work.residual[i] = (0.0 if c == first else work.residual[i]) - 0.5 * work.ell[i]
+            xg_gradient_tile(n, m, &work.ell[0], work.kernel.row_sum, w + c * m, U, c > first, G)
+        _blas.gemm_inner(n, m, m, G, a, &to.gram[0])
         _blas.trmm_lower(n, m, &self.inverse[0, 0], G)
         gradient_block(self.kernel, rows, G, &work.kernel, U, &to.cross.parts)
         diagonal_gradient_block(self.kernel, rows, &work.residual[0], False, &to.cross.parts)
@@ -181,7 +170,7 @@ cdef class MovingPrior:
         cdef Rows inducing = inducing_rows(self.kernel)
         cdef double trace = 0.0
         cdef double* gram = &self.small.b[0]
-        memcpy(gram, &found.gram[0, 0], m * m * sizeof(double))
+        memcpy(gram, &found.gram[0], m * m * sizeof(double))
         memset(&self.by_value[0], 0, self.by_value.shape[0] * sizeof(double))
         memset(&self.by_points[0, 0], 0, self.by_points.shape[0] * self.by_points.shape[1] * sizeof(double))
         self.collect(1.0, found)

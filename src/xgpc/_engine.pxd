@@ -4,9 +4,7 @@ from ._kernels cimport InducingKernel, KernelScratch
 
 cdef class Workspace:
     cdef readonly Py_ssize_t rows, n_inducing, n_features, n_latents
-    cdef double[::1] a, b, term, factor, rest, x, x2, row_sum, diagonal, residual
-    cdef double[::1] mean, variance, ell, precision, linear, site
-    cdef double[::1] triangle
+    cdef double[::1] a, b, room, diagonal, residual, mean, variance, ell, precision, linear, site, triangle
     cdef float[::1] single_a, single_factors
     cdef KernelScratch kernel
 

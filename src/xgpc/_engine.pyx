@@ -21,7 +21,7 @@ from . cimport _blas
 from ._core cimport *
 from ._kernels cimport (
     InducingKernel, KernelGradient, KernelScratch, cross_block, diagonal_block, diagonal_gradient_block,
-    gradient_block, inducing_rows, rows_from, rows_of,
+    gradient_block, inducing_rows, kernel_scratch, rows_from, rows_of,
 )
 from ._sites cimport Site, entry, evaluate
 from ._tiles cimport add_outer, cholesky, cholesky_scratch, number, row_marginals, times_lower_t
@@ -47,17 +47,15 @@ cdef class Workspace:
                  Py_ssize_t n_tiles=1):
         self.rows, self.n_inducing, self.n_features, self.n_latents = rows, n_inducing, n_features, n_latents
         # The system allocates no pages for unused arrays (products of factors, one of the precisions).
-        self.b, self.term, self.factor, self.rest = np.empty((4, rows * n_inducing))
-        self.a = np.empty(n_tiles * rows * n_inducing)
-        self.x = np.empty(rows * n_features)
-        self.x2, self.row_sum, self.diagonal, self.residual, self.ell = np.empty((5, rows))
+        self.a, self.b = np.empty(n_tiles * rows * n_inducing), np.empty(rows * n_inducing)
+        self.room = np.empty(rows * (n_features + 2 + 3 * n_inducing))
+        self.kernel = kernel_scratch(&self.room[0], rows, n_inducing, n_features)
+        self.diagonal, self.residual, self.ell = np.empty((3, rows))
         self.mean, self.variance, self.precision, self.linear = np.empty((4, rows * n_latents))
         self.site = np.empty(xg_multiclass_scratch(n_latents))
         self.triangle = np.empty(xg_triangle_scratch(rows, n_inducing))
         self.single_a = np.empty(rows * n_inducing, dtype=np.float32)
         self.single_factors = np.empty(n_latents * n_inducing**2, dtype=np.float32)
-        self.kernel.x, self.kernel.x2, self.kernel.row_sum = &self.x[0], &self.x2[0], &self.row_sum[0]
-        self.kernel.term, self.kernel.factor, self.kernel.rest = &self.term[0], &self.factor[0], &self.rest[0]
 
 
 def workspace(Py_ssize_t rows, Py_ssize_t n_inducing, Py_ssize_t n_features, Py_ssize_t n_latents=1):
@@ -186,14 +184,11 @@ cdef int prior_variances(WhitenedRows block, Tile tile, Workspace work) except -
 
 cdef void marginals_of(Py_ssize_t rows, const number* a, const number* Rinv, const double[:, ::1] w, Workspace work,
                        Py_ssize_t stride, double* mean, double* variance) noexcept nogil:
-    # For each class, ``stride`` apart: mean = a.w, variance = k_ii - |a|^2 clipped at 0, plus |R^{-1} a|^2; k_ii is in
-    # work.diagonal.
-    cdef Py_ssize_t i, c, m = w.shape[1]
+    # For each class, ``stride`` apart
+    cdef Py_ssize_t c, m = w.shape[1]
     for c in range(w.shape[0]):
-        row_marginals(rows, m, a, &w[c, 0], Rinv + c * m * m, NULL, mean, &work.x2[0], variance, &work.triangle[0])
-        for i in range(rows):
-            variance[i] += max(work.diagonal[i] - work.x2[i], 0.0)
-        mean, variance = mean + stride, variance + stride
+        row_marginals(rows, m, a, &w[c, 0], Rinv + c * m * m, &work.diagonal[0], NULL, mean + c * stride,
+                      work.kernel.x2, variance + c * stride, &work.triangle[0])
 
 
 cdef void narrow_factors(WhitenedRows block, const double[:, :, ::1] Rinv) noexcept nogil:
@@ -235,35 +230,21 @@ cdef inline Py_ssize_t per_group(list groups, Py_ssize_t n_latents):
     return n_latents if len(groups) == 1 else 1
 
 
-cdef int add_marginals(WhitenedRows block, const double[:, :, ::1] Rinv, const double[:, ::1] w, double[:, ::1] mean,
-                       double[:, ::1] variance) except -1 nogil:
-    cdef Py_ssize_t t
-    cdef Tile tile
-    narrow_factors(block, Rinv)
-    for t in range(tiles(0, block.n, block.work)):
-        whitened(block, t, &tile)
-        tile_marginals(block, tile, Rinv, w, block.work, mean, variance)
-
-
-cdef int add_statistics(WhitenedRows block, const double[:, ::1] precision, const double[:, ::1] linear,
-                        double[:, :, ::1] P, double[:, ::1] h) except -1 nogil:
-    cdef Py_ssize_t t
-    cdef Tile tile
-    for t in range(tiles(0, block.n, block.work)):
-        whitened(block, t, &tile)
-        tile_statistics(block, tile, precision, linear, P, h)
-
-
 def marginals_block(list groups, const double[:, :, ::1] Rinv, const double[:, ::1] w):
     """Latent means and variances (2, C, n) under coefficients N(w_c, Rinv_c^T Rinv_c), Rinv (C, m, m) and w (C, m)."""
     cdef WhitenedRows block = groups[0]
     marginals = np.empty((2, w.shape[0], block.n))
     cdef double[:, ::1] mean = marginals[0], variance = marginals[1]
-    cdef Py_ssize_t g, size = per_group(groups, w.shape[0])
+    cdef Tile tile
+    cdef Py_ssize_t t, g, size = per_group(groups, w.shape[0])
     for g in range(len(groups)):
         block = groups[g]
         with nogil:
-            add_marginals(block, Rinv[g:g + size], w[g:g + size], mean[g:g + size], variance[g:g + size])
+            narrow_factors(block, Rinv[g:g + size])
+            for t in range(tiles(0, block.n, block.work)):
+                whitened(block, t, &tile)
+                tile_marginals(block, tile, Rinv[g:g + size], w[g:g + size], block.work, mean[g:g + size],
+                               variance[g:g + size])
     return marginals
 
 
@@ -292,7 +273,7 @@ def update_block(list groups, const double[:, :, ::1] Rinv, const double[:, ::1]
     cdef WhitenedRows block = groups[0]
     cdef Workspace work = block.work
     cdef Tile tile
-    cdef Py_ssize_t t, g, size = per_group(groups, w.shape[0])
+    cdef Py_ssize_t t
     cdef double[2] total
     C, m = w.shape[0], w.shape[1]
     sites, P, h = np.empty((4, C, block.n)), np.zeros((C, m, m)), np.zeros((C, m))
@@ -309,10 +290,7 @@ def update_block(list groups, const double[:, :, ::1] Rinv, const double[:, ::1]
                 add_sites(site, tile.start, tile.rows, y, weight, values, work, total)
                 tile_statistics(block, tile, values[2], values[3], sums, linear_sums)
         return sites, total[0], total[1], P, h
-    for g in range(len(groups)):
-        block = groups[g]
-        with nogil:
-            add_marginals(block, Rinv[g:g + size], w[g:g + size], values[0, g:g + size], values[1, g:g + size])
+    sites[:2] = marginals_block(groups, Rinv, w)
     with nogil:
         for t in range(tiles(0, block.n, work)):
             add_sites(site, t * work.rows, min(work.rows, block.n - t * work.rows), y, weight, values, work, total)
@@ -322,15 +300,18 @@ def update_block(list groups, const double[:, :, ::1] Rinv, const double[:, ::1]
 def statistics_block(list groups, const double[:, ::1] precision, const double[:, ::1] linear):
     """The statistics of sites (C, n): P (C, m, m), lower triangles, and h (C, m)."""
     cdef WhitenedRows block = groups[0]
-    cdef Py_ssize_t g, C = linear.shape[0], m = block.work.n_inducing, size = per_group(groups, C)
+    cdef Py_ssize_t t, g, C = linear.shape[0], m = block.work.n_inducing, size = per_group(groups, C)
     P, h = np.zeros((C, m, m)), np.zeros((C, m))
     cdef double[:, :, ::1] sums = P
     cdef double[:, ::1] linear_sums = h
+    cdef Tile tile
     for g in range(len(groups)):
         block = groups[g]
         with nogil:
-            add_statistics(block, precision[g:g + size], linear[g:g + size], sums[g:g + size],
-                           linear_sums[g:g + size])
+            for t in range(tiles(0, block.n, block.work)):
+                whitened(block, t, &tile)
+                tile_statistics(block, tile, precision[g:g + size], linear[g:g + size], sums[g:g + size],
+                                linear_sums[g:g + size])
     return P, h
 
 
@@ -389,11 +370,12 @@ cdef int contract(WhitenedRows block, const double[:, :, ::1] M, const double[:,
         a = in_double(tile, work)
         for c in range(w.shape[0]):
             xg_means(rows, m, a, &w[c, 0], &work.mean[0])
-            _blas.gemm_tile(rows, m, m, a, &M[c, 0, 0], False, &work.term[0])
+            _blas.gemm_tile(rows, m, m, a, &M[c, 0, 0], False, work.kernel.term)
             for j in range(rows):
                 work.linear[j] = linear[c, i + j] - precision[c, i + j] * work.mean[j]
                 work.residual[j] = (0.0 if c == 0 else work.residual[j]) - 0.5 * precision[c, i + j]
-            xg_gradient_tile(rows, m, &precision[c, i], &work.linear[0], &alpha[c, 0], &work.term[0], c > 0, &work.b[0])
+            xg_gradient_tile(rows, m, &precision[c, i], &work.linear[0], &alpha[c, 0], work.kernel.term, c > 0,
+                             &work.b[0])
         here = rows_from(block.rows, i, rows)
         add_gradient(block.kernel, &here, &work.residual[0], False, work, total)
 
@@ -421,12 +403,9 @@ def gradient_of_block(list groups, const double[:, :, ::1] M, const double[:, ::
 def gradient_of_gram(InducingKernel kernel, const double[:, ::1] G, KernelGradient total):
     """Adds the same contraction of a symmetric G = dF / dK_mm (m, m) with k(Z, Z)."""
     cdef Py_ssize_t m = kernel.n_inducing, d = kernel.n_features
-    cdef double[::1] room = kept_numbers("gram", m * (d + 2) + 3 * m * m)
+    cdef double[::1] room = kept_numbers("gram", m * (d + 2 + 4 * m))
     cdef Rows rows = inducing_rows(kernel)
-    cdef KernelScratch scratch
-    scratch.x, scratch.x2, scratch.row_sum = &room[0], &room[m * d], &room[m * (d + 1)]
-    scratch.factor = scratch.row_sum + m
-    scratch.rest = scratch.factor + m * m
+    cdef KernelScratch scratch = kernel_scratch(&room[0], m, m, d)
     with nogil:
         gradient_block(kernel, &rows, &G[0, 0], &scratch, scratch.rest + m * m, &total.parts)
 

@@ -61,7 +61,7 @@ def full_marginals(InducingKernel kernel, X, const double[:, ::1] H, const doubl
             cross_block(kernel, &here, &work.kernel, &work.a[0])
             diagonal_block(kernel, &here, &variance[i])
             xg_means(here.n, n, &work.a[0], &alpha[0], &mean[i])
-            subtract_explained(n, here.n, &work.a[0], &H[0, 0], N, &work.b[0], &work.x2[0], &variance[i])
+            subtract_explained(n, here.n, &work.a[0], &H[0, 0], N, &work.b[0], work.kernel.x2, &variance[i])
     return marginals
 
 

@@ -189,21 +189,18 @@ cdef object kinks(InducingKernel kernel, const double[:, :] X, const double[:, :
 
 cdef class RowScratch:
     """Scratch for the gradients by the rows of a tile."""
-    cdef double[::1] rows, sums, tiles
+    cdef double[::1] room, sums
     cdef KernelScratch kernel
     cdef double* by_x      # tile (rows, n_features)
     cdef double* slope     # tile (rows, n_inducing)
     cdef double* weighted  # tile (rows, n_inducing)
 
     def __init__(self, Py_ssize_t n, Py_ssize_t m, Py_ssize_t d):
-        self.rows, self.sums = np.empty(2 * n * (d + 1)), np.zeros(m)
-        self.tiles = np.empty(5 * n * m)
-        self.kernel.x = &self.rows[0]
-        self.kernel.x2, self.kernel.row_sum = self.kernel.x + n * d, self.kernel.x + n * (d + 1)
-        self.by_x = self.kernel.row_sum + n
-        self.kernel.term, self.kernel.factor = &self.tiles[0], &self.tiles[n * m]
-        self.kernel.rest, self.slope = &self.tiles[2 * n * m], &self.tiles[3 * n * m]
-        self.weighted = &self.tiles[4 * n * m]
+        self.room, self.sums = np.empty(n * (2 * d + 2 + 5 * m)), np.zeros(m)
+        self.kernel = kernel_scratch(&self.room[0], n, m, d)
+        self.slope = self.kernel.rest + n * m
+        self.weighted = self.slope + n * m
+        self.by_x = self.weighted + n * m
 
 
 cdef void row_gradients_block(InducingKernel kernel, const Rows* rows, Py_ssize_t count, const double* G,

@@ -42,6 +42,12 @@ cdef class KernelGradient:
     cdef Contractions parts
 
 
+cdef inline KernelScratch kernel_scratch(double* room, Py_ssize_t n, Py_ssize_t m, Py_ssize_t d) noexcept nogil:
+    # Of n rows, m inducing points and d features, in n (d + 2 + 3 m) numbers
+    cdef double* tiles = room + n * (d + 2)
+    return KernelScratch(room, room + n * d, room + n * (d + 1), tiles, tiles + n * m, tiles + 2 * n * m)
+
+
 cdef inline Rows rows_from(Rows rows, Py_ssize_t start, Py_ssize_t n) noexcept nogil:
     # n of the rows, from number start on
     rows.start += start

@@ -78,14 +78,12 @@ cdef class InducingKernel:
             return self.function.values(self.variance, np.asarray(X, dtype=np.float64), self.inducing_points)
         cdef Rows rows = rows_of(X)
         cdef Py_ssize_t n = rows.n
-        cdef double[:, ::1] x = np.empty((self.n_features, n))
-        cdef double[::1] x2 = np.empty(n)
-        cdef double[:, ::1] term = np.empty((self.n_inducing, n)), factor = np.empty((self.n_inducing, n))
+        cdef double[::1] room = np.empty(n * (self.n_features + 2 + 3 * self.n_inducing))
         out = np.empty((self.n_inducing, n))
         cdef double[:, ::1] result = out
         cdef KernelScratch scratch
         if n:
-            scratch.x, scratch.x2, scratch.term, scratch.factor = &x[0, 0], &x2[0], &term[0, 0], &factor[0, 0]
+            scratch = kernel_scratch(&room[0], n, self.n_inducing, self.n_features)
             with nogil:
                 cross_block(self, &rows, &scratch, &result[0, 0])
         return np.ascontiguousarray(out.T)

@@ -306,7 +306,7 @@ cdef class Predictor:
         # A tile of the n rows, those from ``first`` on, as the tree and the kernel take them
         cdef Py_ssize_t m = self.support.m, F = self.parameters.n_factors, d = self.parameters.n_features, i, j, f
         cdef double* tile = &work.a[0]
-        cdef double* feature = &work.x2[0]
+        cdef double* feature = work.kernel.x2
         project(self.kernel, &self.Linv[0, 0], rows, work, tile)
         diagonal_block(self.kernel, rows, residual + first)
         for i in range(rows.n):

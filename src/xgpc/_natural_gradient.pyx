@@ -139,32 +139,6 @@ cdef class NaturalGradient:
         self.memory = self.memory * (1.0 - ratio) + 1.0
         return ratio
 
-    cdef int factorise(self) noexcept nogil:
-        # R^{-1} and w of every latent function; the row where a factorisation failed, or 0.
-        cdef Py_ssize_t c, m = self.n_inducing, part = m * (m + 1)
-        cdef double* R
-        cdef double* w
-        cdef int info
-        for c in range(self.n_latents):
-            R, w = &self.factor[c * m * m], &self.w[c * m]
-            info = cholesky(m, &self.eta[c * part], NULL, R, &self.room[0])
-            if info:
-                return info
-            memcpy(w, &self.eta[c * part + m * m], m * sizeof(double))
-            _blas.trmv_lower(m, R, w)
-            _blas.trmv_upper(m, R, w)
-        return 0
-
-    cdef void marginals(self, Py_ssize_t c, Py_ssize_t rows, const double* a, Workspace work,
-                        double* spread) noexcept nogil:
-        # Of latent function c, for the tile a (rows, m) of its whitened rows; the tile a R^{-T} is kept in ``spread``.
-        cdef Py_ssize_t i, m = self.n_inducing
-        cdef double* variance = &work.variance[c * rows]
-        row_marginals(rows, m, a, <const double*>&self.w[c * m], <const double*>&self.factor[c * m * m],
-                      spread + c * work.rows * m, &work.mean[c * rows], &work.x2[0], variance, &work.triangle[0])
-        for i in range(rows):
-            variance[i] += max(work.diagonal[i] - work.x2[i], 0.0)
-
     cdef void advance(self, double[::1] target, double* rate, double* change) noexcept nogil:
         # The step towards the target of all rows of the mini-batch.
         cdef Py_ssize_t c, j, m = self.n_inducing, part = m * (m + 1), size = self.n_latents * part
@@ -194,7 +168,6 @@ cdef class NaturalGradient:
         cdef double* a = NULL
         cdef const double* inverse = NULL
         cdef Rows rows = batch.rows
-        cdef LatentRows at
         cdef xg_moments moments
         cdef xg_site_arrays sites = xg_site_arrays(&work.ell[0], &work.precision[0], &work.linear[0])
         cdef MovingPrior prior = self.moving[0] if moves else None
@@ -223,7 +196,9 @@ cdef class NaturalGradient:
                         else:
                             project(kernel, inverse, &rows, work, a)
                             diagonal_block(kernel, &rows, &work.diagonal[0])
-                    self.marginals(c, n, a, work, &part.spread[0])
+                    row_marginals(n, m, <const double*>a, &self.w[c * m], <const double*>&self.factor[c * m * m],
+                                  &work.diagonal[0], &part.spread[c * tile * m], &work.mean[c * n], work.kernel.x2,
+                                  &work.variance[c * n], &work.triangle[0])
                 for i in range(n):
                     part.labels[i] = batch.y[rows.index[i]]
                     if batch.weight.shape[0]:
@@ -237,10 +212,8 @@ cdef class NaturalGradient:
                         if n_groups > 1:
                             with gil:
                                 prior, sums = self.moving[g], part.sums[g]
-                        at = LatentRows(1 if n_groups > 1 else self.n_latents, &work.a[g * tile * m],
-                                        &part.spread[g * tile * m], &self.factor[g * m * m], &self.w[g * m],
-                                        &work.mean[g * n], &work.precision[g * n], &work.linear[g * n])
-                        prior.add(sums, &rows, &at, self.scale, work)
+                        prior.add(sums, &rows, g, self.n_latents if n_groups == 1 else g + 1, &part.spread[0],
+                                  &self.factor[0], &self.w[0], self.scale, work)
                 xg_clip_precision(self.n_latents * n, &work.mean[0], &work.precision[0], &work.linear[0])
                 for c in range(self.n_latents):
                     g = c if n_groups > 1 else 0
@@ -252,9 +225,19 @@ cdef class NaturalGradient:
 
         Returns 0, or the row where a Cholesky factorisation failed.
         """
+        cdef Py_ssize_t c, m = self.n_inducing, part = m * (m + 1)
+        cdef double* Rinv
+        cdef double* w
         cdef int info
         with nogil:
-            info = self.factorise()
+            for c in range(self.n_latents):
+                Rinv, w = &self.factor[c * m * m], &self.w[c * m]
+                info = cholesky(m, &self.eta[c * part], NULL, Rinv, &self.room[0])
+                if info:
+                    break
+                memcpy(w, &self.eta[c * part + m * m], m * sizeof(double))
+                _blas.trmv_lower(m, Rinv, w)
+                _blas.trmv_upper(m, Rinv, w)
         return info
 
     def end_step(self, list parts, double[:, ::1] records, Py_ssize_t step):

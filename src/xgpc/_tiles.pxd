@@ -22,19 +22,24 @@ cdef inline void times_lower_t(Py_ssize_t rows, Py_ssize_t m, const double* lowe
 
 
 cdef inline void row_marginals(Py_ssize_t rows, Py_ssize_t m, const number* a, const double* w, const number* lower,
-                               number* b, double* mean, double* norms, double* spread,
+                               const double* prior, number* b, double* mean, double* norms, double* variance,
                                double* scratch) noexcept nogil:
+    # mean = a.w and variance = prior - |a|^2, not negative, plus |b|^2, with norms = |a|^2 and b = a lower^T, which may
+    # be NULL
+    cdef Py_ssize_t i
     if number is float:
-        xg_marginals_single(rows, m, a, w, lower, b, mean, norms, spread, scratch)
+        xg_marginals_single(rows, m, a, w, lower, b, mean, norms, variance, scratch)
     elif xg_is_wide():
-        xg_marginals(rows, m, a, w, lower, b, mean, norms, spread, scratch)
+        xg_marginals(rows, m, a, w, lower, b, mean, norms, variance, scratch)
     else:
         b = scratch if b == NULL else b
         memcpy(b, a, rows * m * sizeof(double))
         _blas.trmm_lower_t(rows, m, lower, b)
         xg_means(rows, m, a, w, mean)
         xg_squared_norms(rows, m, a, norms)
-        xg_squared_norms(rows, m, b, spread)
+        xg_squared_norms(rows, m, b, variance)
+    for i in range(rows):
+        variance[i] += max(prior[i] - norms[i], 0.0)
 
 
 cdef inline void add_outer(Py_ssize_t rows, Py_ssize_t m, const number* a, const double* s, const double* r, double* P,

@@ -19,7 +19,6 @@ cdef extern from "profiles.h" nogil:
         XG_MATERN_12
         XG_DOT_PRODUCT
         XG_AXIS_MATERN_12
-        XG_AXIS_MATERN_32
         XG_FAMILY_COUNT
         XG_SET
         XG_ADD
@@ -101,15 +100,13 @@ cdef extern from "sites.h" nogil:
     const char* xg_site_likelihood(int i)
     const char* xg_site_bound(int i)
     bint xg_site_is_multi_class(int i)
-    int xg_sites(const xg_likelihood* likelihood, const xg_moments* at, const xg_site_arrays* out)
+    int xg_sites(const xg_likelihood* likelihood, const xg_moments* at, double* scratch, const xg_site_arrays* out)
     int xg_parameter_gradient(const xg_likelihood* likelihood, const xg_moments* at, const double* weight,
                               double* by_parameter)
     void xg_logistic_normal_mean_array(Py_ssize_t n, const double* m, const double* v, double* out)
     Py_ssize_t xg_logistic_normal_logs(Py_ssize_t n, const double* m, const double* v, double least, Py_ssize_t* thin,
                                        double* out)
     Py_ssize_t xg_multiclass_scratch(Py_ssize_t classes)
-    int xg_multiclass_sites(const xg_likelihood* likelihood, const xg_moments* points, double* scratch,
-                            const xg_site_arrays* sites)
 
 cdef extern from "cavity.h" nogil:
     enum:

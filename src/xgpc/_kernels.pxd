@@ -1,4 +1,4 @@
-from ._core cimport Rows
+from ._core cimport Rows, xg_local_kernel
 
 
 cdef class InducingKernel:
@@ -14,6 +14,7 @@ cdef class InducingKernel:
     cdef double[:, :, ::1] _z
     cdef double[::1] _z2_max, _zeros
     cdef bint _stationary, _is_called
+    cdef xg_local_kernel _parameters  # the arrays above
     cdef double _diagonal
 
 

@@ -59,6 +59,9 @@ cdef class InducingKernel:
             self._stationary = self._stationary and self._family[f] != XG_DOT_PRODUCT
             for t in range(of_term[f] + 1, self.n_terms + 1):
                 first[t] += 1
+        self._parameters = xg_local_kernel(
+            self.n_terms, self.n_factors, self.n_features, &self._variance[0], &self._noise[0], &first[0],
+            &self._family[0], &self._shape[0])
         self._scale = self.inverse_length_scale
         self._points = Z
         self._centre = np.empty((self.n_factors, self.n_features))

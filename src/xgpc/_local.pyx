@@ -73,12 +73,14 @@ cdef class Tree:
         return self.search(NULL, first, last - first, k)
 
 
+# Nothing reads or writes beyond an array without elements, so that the address of its first one needs no condition.
+
 cdef double* start_of(double[:, ::1] values) noexcept nogil:
-    return &values[0, 0] if values.shape[0] and values.shape[1] else NULL
+    return &values[0, 0]
 
 
 cdef double* start_of_all(double[:, :, ::1] values) noexcept nogil:
-    return &values[0, 0, 0] if values.shape[0] and values.shape[1] and values.shape[2] else NULL
+    return &values[0, 0, 0]
 
 
 cdef xg_local_pulled outputs_of(arrays):
@@ -89,27 +91,13 @@ cdef xg_local_pulled outputs_of(arrays):
     return out
 
 
-cdef xg_local_kernel local_kernel(InducingKernel kernel):
-    # The parameters of a kernel, which must outlive them
-    cdef xg_local_kernel found
-    found.n_terms, found.n_factors, found.n_features = kernel.n_terms, kernel.n_factors, kernel.n_features
-    found.variance, found.noise, found.first = &kernel._variance[0], &kernel._noise[0], &kernel._first[0]
-    found.family = &kernel._family[0] if kernel.n_factors else NULL
-    found.shape = &kernel._shape[0] if kernel.n_factors else NULL
-    return found
-
-
 cdef xg_local_support local_support(support, sites):
     # Training rows and their sites, which must outlive them
     cdef const double[:, :, ::1] x = support[0]
     cdef const double[:, ::1] a = support[1], precision = sites[0], linear = sites[1]
     cdef const double[::1] residual = support[2]
-    cdef xg_local_support found
-    found.n, found.m, found.n_classes = a.shape[0], a.shape[1], precision.shape[0]
-    found.x = &x[0, 0, 0] if x.shape[0] else NULL
-    found.a = &a[0, 0] if a.shape[1] else NULL
-    found.residual, found.precision, found.linear = &residual[0], &precision[0, 0], &linear[0, 0]
-    return found
+    return xg_local_support(a.shape[0], a.shape[1], precision.shape[0], &x[0, 0, 0], &a[0, 0], &residual[0],
+                            &precision[0, 0], &linear[0, 0])
 
 
 cdef class Neighbourhoods:
@@ -120,12 +108,11 @@ cdef class Neighbourhoods:
     k) int32 are the neighbours of each row. With ``n_earlier`` (r,) int32 there are two sets of them: all, and the
     first so many. For ``blocks`` (r + 8, (k + 1) (k + 2) / 2) see local.h.
     """
-    cdef xg_local_kernel kernel
+    cdef InducingKernel kernel
     cdef readonly object support, rows, sites, index
     cdef xg_local_support _support
     cdef xg_local_rows _rows
     cdef object _alive
-    cdef InducingKernel _kernel
 
     def __init__(self, InducingKernel kernel, support, rows, sites, index, n_earlier=None,
                  double[:, ::1] blocks=None):
@@ -140,20 +127,18 @@ cdef class Neighbourhoods:
         if blocks is not None and (blocks.shape[0] != r + 8 or 2 * blocks.shape[1] != (k + 1) * (k + 2)):
             raise ValueError(f"blocks must be {(r + 8, (k + 1) * (k + 2) // 2)}.")
         self.support, self.rows, self.sites, self.index = support, rows, sites, index
-        self._alive, self._kernel = (arrays, blocks), kernel
+        self._alive, self.kernel, self._support = (arrays, blocks), kernel, local_support(support, sites)
         cdef const double[:, :, ::1] row_x = rows[0]
         cdef const double[:, ::1] row_a = rows[1]
         cdef const double[::1] row_residual = rows[2]
         cdef const int32_t[:, ::1] near = index
         cdef const int32_t[::1] earlier
-        self.kernel, self._support = local_kernel(kernel), local_support(support, sites)
-        self._rows.n, self._rows.k, self._rows.blocks = r, k, NULL if blocks is None else &blocks[0, 0]
-        self._rows.x = &row_x[0, 0, 0] if F and r else NULL
-        self._rows.a = &row_a[0, 0] if m and r else NULL
-        self._rows.residual = &row_residual[0] if r else NULL
-        self._rows.index = &near[0, 0] if k and r else NULL
-        earlier = np.empty(0, dtype=np.int32) if n_earlier is None else n_earlier
-        self._rows.n_earlier = NULL if n_earlier is None else &earlier[0]
+        self._rows = xg_local_rows(r, k, NULL, &row_x[0, 0, 0], &row_a[0, 0], &row_residual[0], &near[0, 0], NULL)
+        if blocks is not None:
+            self._rows.blocks = &blocks[0, 0]
+        if n_earlier is not None:
+            earlier = n_earlier
+            self._rows.n_earlier = &earlier[0]
 
     def condition(self, Py_ssize_t first, Py_ssize_t last, out):
         """Write the conditionals of the rows first, ..., last - 1 given each set of neighbours; see local.h.
@@ -161,7 +146,7 @@ cdef class Neighbourhoods:
         ``out`` has for each set arrays b (C, s, m), variance and mean (C, s), and gamma (C, s, k) or (C, s, 0): b, and
         the others, for all rows or for these rows alone.
         """
-        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self._support, self._rows.k))
+        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel._parameters, &self._support, self._rows.k))
         cdef xg_local_conditional sets[2]
         cdef xg_local_rows rows = self._rows
         if len(out) == 1:
@@ -169,10 +154,10 @@ cdef class Neighbourhoods:
         for i, (b, variance, mean, gamma) in enumerate(out):
             sets[i].first, sets[i].n = self.first_row(first, last, np.shape(mean)[1]), np.shape(mean)[1]
             sets[i].b_first, sets[i].b_n = self.first_row(first, last, np.shape(b)[1]), np.shape(b)[1]
-            sets[i].b, sets[i].gamma = start_of_all(b), start_of_all(gamma)
+            sets[i].b, sets[i].gamma = start_of_all(b), start_of_all(gamma) if np.shape(gamma)[2] else NULL
             sets[i].variance, sets[i].mean = start_of(variance), start_of(mean)
         with nogil:
-            xg_local_condition(&self.kernel, &self._support, &rows, first, last, &scratch[0], sets, NULL)
+            xg_local_condition(&self.kernel._parameters, &self._support, &rows, first, last, &scratch[0], sets, NULL)
 
     cdef Py_ssize_t first_row(self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t n) except -1:
         # The row that arrays of n rows begin with.
@@ -188,7 +173,7 @@ cdef class Neighbourhoods:
         d_linear (C, s, k) of these rows to be written, as have ``d_a`` (s, m) and ``d_diagonal`` (s,). Returns the sums
         over these rows by the kernel's terms, shapes and scales.
         """
-        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel, &self._support, self._rows.k))
+        cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel._parameters, &self._support, self._rows.k))
         cdef xg_local_gradient gradient
         cdef xg_local_rows rows = self._rows
         cdef Py_ssize_t F = self.kernel.n_factors
@@ -207,7 +192,8 @@ cdef class Neighbourhoods:
         gradient.d_a, gradient.d_diagonal = start_of(d_a), &d_diagonal[0]
         gradient.terms, gradient.shapes, gradient.scales = &terms[0], &shapes[0], &scales[0, 0]
         with nogil:
-            xg_local_condition(&self.kernel, &self._support, &rows, first, last, &scratch[0], NULL, &gradient)
+            xg_local_condition(&self.kernel._parameters, &self._support, &rows, first, last, &scratch[0], NULL,
+                               &gradient)
         return sums[0], sums[1][:F], sums[2][:F]
 
     def spread(self, Py_ssize_t first, Py_ssize_t last, pulled, double[:, ::1] d_a, double[::1] d_diagonal,
@@ -239,7 +225,6 @@ cdef class Predictor:
     cdef const double[::1] scale
     cdef const double[:, ::1] Linv, w
     cdef const double[:, :, ::1] V
-    cdef xg_local_kernel parameters
     cdef xg_local_support support
     cdef double largest
     cdef Py_ssize_t k
@@ -251,23 +236,22 @@ cdef class Predictor:
         if k > tree.tree.n:
             raise ValueError(f"There are {tree.tree.n} rows, so {k} nearest ones cannot be found.")
         self.kernel, self.Linv, self.tree, self.scale, self.largest = kernel, Linv, tree, scale, largest
-        self.parameters, self.support = local_kernel(kernel), local_support(support, sites)
-        self.w, self.V, self.k, self._alive = w, V, k, (support, sites)
+        self.w, self.V, self.k, self.support, self._alive = w, V, k, local_support(support, sites), (support, sites)
 
     def moments(self, X, Workspace work):
         """Means and variances (2, C, r) at rows X (r, d), float32 or float64: the search, and O(k^2 (m + d) + C (k^3 +
         m^2)) for each row."""
         cdef Rows rows = rows_of(X), here
-        cdef Py_ssize_t n = rows.n, m = self.support.m, C = self.support.n_classes, F = self.parameters.n_factors
-        cdef Py_ssize_t d = self.parameters.n_features, k = self.k, t, i, j, c
+        cdef Py_ssize_t n = rows.n, m = self.support.m, C = self.support.n_classes, F = self.kernel.n_factors
+        cdef Py_ssize_t d = self.kernel.n_features, k = self.k, t, i, j, c
         if X.shape[1] != d:
             raise ValueError(f"Rows must have {d} features; got {X.shape[1]}.")
         result, index = np.empty((2, C, n)), np.empty(n * k, dtype=np.int32)
         cdef double[:, :, ::1] out = result
         cdef int32_t[::1] near = index
         # Of all rows: features as the tree and the kernel take them, a, residual variances and b; then scratch.
-        sizes = n * d, F * n * d, n * m, n, C * n * m, n * m, xg_local_scratch(&self.parameters, &self.support, k)
-        cdef double[::1] memory = np.empty(sum(sizes))
+        cdef Py_ssize_t size = n * (d + F * d + 1 + m * (C + 2))
+        cdef double[::1] memory = np.empty(size + xg_local_scratch(&self.kernel._parameters, &self.support, k))
         cdef double *points = &memory[0]
         cdef double *x = points + n * d
         cdef double *a = x + F * n * d
@@ -277,19 +261,15 @@ cdef class Predictor:
         cdef double *scratch = products + n * m
         cdef double mean, variance
         cdef char[::1] space = np.empty(xg_nearest_scratch(&self.tree.tree, k), dtype=np.int8)
-        cdef xg_local_rows local
-        cdef xg_local_conditional given
-        local.n, local.k, local.blocks, local.index, local.n_earlier = n, k, NULL, &near[0], NULL
-        local.x, local.a, local.residual = x, a, residual
-        given.first, given.n, given.b_first, given.b_n = 0, n, 0, n
-        given.b, given.mean, given.variance, given.gamma = b, &out[0, 0, 0], &out[1, 0, 0], NULL
+        cdef xg_local_rows local = xg_local_rows(n, k, NULL, x, a, residual, &near[0], NULL)
+        cdef xg_local_conditional given = xg_local_conditional(0, n, 0, n, b, &out[1, 0, 0], &out[0, 0, 0], NULL)
         with nogil:
             for t in range(tiles(0, n, work)):
                 i = t * work.rows
                 here = rows_from(rows, i, min(work.rows, n - i))
                 self.transform(&here, i, n, work, points, x, a, residual)
             xg_nearest_of(&self.tree.tree, points, 0, n, k, &space[0], &near[0])
-            xg_local_condition(&self.parameters, &self.support, &local, 0, n, scratch, &given, NULL)
+            xg_local_condition(&self.kernel._parameters, &self.support, &local, 0, n, scratch, &given, NULL)
             for c in range(C):
                 _blas.gemm_tile(m, n, m, &self.V[c, 0, 0], b + c * n * m, True, products)
                 for i in range(n):
@@ -304,7 +284,7 @@ cdef class Predictor:
     cdef int transform(self, const Rows* rows, Py_ssize_t first, Py_ssize_t n, Workspace work, double* points,
                        double* x, double* a, double* residual) except -1 nogil:
         # A tile of the n rows, those from ``first`` on, as the tree and the kernel take them
-        cdef Py_ssize_t m = self.support.m, F = self.parameters.n_factors, d = self.parameters.n_features, i, j, f
+        cdef Py_ssize_t m = self.support.m, F = self.kernel.n_factors, d = self.kernel.n_features, i, j, f
         cdef double* tile = &work.a[0]
         cdef double* feature = work.kernel.x2
         project(self.kernel, &self.Linv[0, 0], rows, work, tile)

@@ -110,15 +110,9 @@ cdef int evaluate(Site site, const xg_moments* at, const double* weight, double*
                   const xg_site_arrays* out) except -1 nogil:
     # Sites of points, from the moments of the latent functions' distance from the prior mean. weight may be NULL.
     cdef Py_ssize_t c
-    cdef int status
-    if site.n_latents == 1:
-        status = xg_sites(&site._core, at, out)
-    else:
-        status = xg_multiclass_sites(&site._core, at, scratch, out)
-    if status:
+    if xg_sites(&site._core, at, scratch, out):
         with gil:
-            raise ValueError(f"Site {site._core.kind} of {site.n_latents} latent functions is not one of "
-                             f"{KINDS}, or is without its table.")
+            raise ValueError(f"The site {site.likelihood!r}, {site.bound!r} needs a table; make it with one.")
     if weight:
         xg_scale(at.n, weight, out.ell)
         for c in range(site.n_latents):

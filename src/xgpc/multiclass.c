@@ -226,7 +226,7 @@ int xg_multiclass_sites(const xg_likelihood *likelihood, const xg_moments *point
            *tables = shifted + XG_CHUNK * classes;
     int kind = likelihood->kind;
 
-    if (!xg_site_is_multi_class(kind) || (kind == XG_SOFTMAX_EXACT && !likelihood->table.rows))
+    if (kind == XG_SOFTMAX_EXACT && !likelihood->table.rows)
         return -1;
     if (kind == XG_MULTINOMIAL_STEP || kind == XG_MULTINOMIAL_PROBIT || kind == XG_MULTINOMIAL_LOGIT)
         xg_multinomial_tables(classes, tables);

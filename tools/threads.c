@@ -135,18 +135,17 @@ static void build(xg_nearest *made, const double *rows, ptrdiff_t n, int64_t *or
 {
     *made = (xg_nearest){.n = n, .d = D, .p = D, .most = n, .power = 2, .mean = middle, .directions = directions};
     ptrdiff_t leaves = xg_panels(xg_leaves(n)), c = xg_coordinates(made), box = 2 * c * XG_PANEL;
-    float *boxes = room(sizeof(float) * (size_t)((leaves + xg_panels(leaves)) * box));
-    xg_nearest_arrays arrays = {order, room(sizeof(float) * (size_t)(xg_panels(n) * c * XG_PANEL)), boxes,
-                                boxes + leaves * box, room(sizeof(float) * (size_t)(n * c)), room(sizeof(double) * D),
-                                room(sizeof(xg_keyed) * (size_t)n), NULL, 0};
-    xg_nearest_build(made, rows, &arrays);
+    made->order = order;
+    made->panels = room(sizeof(float) * (size_t)(xg_panels(n) * c * XG_PANEL));
+    made->leaves = room(sizeof(float) * (size_t)((leaves + xg_panels(leaves)) * box));
+    made->groups = made->leaves + leaves * box;
+    void *scratch = room(xg_nearest_build_scratch(made));
+    xg_nearest_build(made, rows, NULL, 0, scratch);
+    free(scratch);
     double *in_order = room(sizeof(double) * (size_t)(n * D));
     for (ptrdiff_t i = 0; i < n; ++i)
         memcpy(in_order + i * D, rows + order[i] * D, D * sizeof(double));
     made->rows = in_order;
-    free(arrays.coordinates);
-    free(arrays.along);
-    free(arrays.items);
 }
 
 static void nearest(ptrdiff_t first, results *out)
@@ -158,8 +157,8 @@ static void nearest(ptrdiff_t first, results *out)
     xg_nearest own;
     build(&own, X + first * D, PART, out->order[first / PART]);
     free((void *)own.rows);
-    free((void *)own.panels);
-    free((void *)own.leaves);
+    free(own.panels);
+    free(own.leaves);
 }
 
 static void neighbourhoods(ptrdiff_t first, results *out)

@@ -37,16 +37,11 @@ cdef class Tree:
         cdef int64_t[::1] order = self.order
         cdef float[::1] panels = np.empty(xg_panels(n) * c * XG_PANEL, dtype=np.float32)
         cdef float[::1] boxes = np.empty((n_groups + xg_panels(n_groups)) * box, dtype=np.float32)
-        cdef float[:, ::1] coordinates = np.empty((n, c), dtype=np.float32)
-        cdef double[::1] along = np.empty(p)
-        cdef xg_keyed[::1] items = np.empty(n, dtype=[("key", "f8"), ("number", "i8")])
-        cdef xg_nearest_arrays arrays = xg_nearest_arrays(
-            &order[0], &panels[0], &boxes[0], &boxes[n_groups * box], &coordinates[0, 0], &along[0], &items[0],
-            NULL, places.shape[1])
-        if places.shape[1]:
-            arrays.places = &places[0, 0]
+        cdef char[::1] scratch = np.empty(xg_nearest_build_scratch(tree), dtype=np.int8)
+        tree.order, tree.panels = &order[0], &panels[0]
+        tree.leaves, tree.groups = &boxes[0], &boxes[n_groups * box]
         with nogil:
-            xg_nearest_build(tree, &rows[0, 0], &arrays)
+            xg_nearest_build(tree, &rows[0, 0], &places[0, 0], places.shape[1], &scratch[0])
         cdef const double[:, ::1] in_order = np.asarray(rows)[self.order]
         tree.rows = &in_order[0, 0]
         self._alive = mean, directions, in_order, panels, boxes

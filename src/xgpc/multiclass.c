@@ -61,6 +61,16 @@ XG_CALLED void xg_softmax_additive_noise_chunk(const xg_moments *restrict at, do
 /* alpha then has a relative error of at most 6e-15 for all u in [1e-12, 1]. */
 #define XG_ALPHA_STEPS 4
 
+/* c[0] + c[1] x + ... + c[n - 1] x^(n - 1), for a constant n */
+XG_INLINE double xg_polynomial(const int n, const double *c, double x)
+{
+    double value = c[n - 1];
+#pragma GCC unroll 16
+    for (int j = n - 2; j >= 0; --j)
+        value = value * x + c[j];
+    return value;
+}
+
 /* Asymptotic series of digamma and log Gamma (Abramowitz & Stegun 6.3.18 and 6.1.41) at x >= 10, reached by ten steps
  * of the recurrence where alpha < 10. *tail = log x - digamma(alpha); *factor = Gamma(x) / Gamma(alpha). */
 XG_INLINE double xg_shifted(double alpha, double *tail, double *factor)
@@ -72,14 +82,9 @@ XG_INLINE double xg_shifted(double alpha, double *tail, double *factor)
         product = product * (base + j);
     }
     double x = alpha + 10.0 * shifted, w = 1.0 / x, s = w * w;
-    double series = 1.0 / 12.0;
-    series = series * s - 691.0 / 32760.0;
-    series = series * s + 1.0 / 132.0;
-    series = series * s - 1.0 / 240.0;
-    series = series * s + 1.0 / 252.0;
-    series = series * s - 1.0 / 120.0;
-    series = series * s + 1.0 / 12.0;
-    *tail = 0.5 * w + series * s + shifted * (numerator / product);
+    static const double series[] = {1.0 / 12.0, -1.0 / 120.0, 1.0 / 252.0, -1.0 / 240.0, 1.0 / 132.0, -691.0 / 32760.0,
+                                    1.0 / 12.0};
+    *tail = 0.5 * w + xg_polynomial(7, series, s) * s + shifted * (numerator / product);
     *factor = alpha < 10.0 ? product : 1.0;
     return x;
 }
@@ -100,16 +105,11 @@ XG_INLINE double xg_gamma_entropy(double alpha)
 {
     double tail, factor;
     double x = xg_shifted(alpha, &tail, &factor), w = 1.0 / x, s = w * w;
-    double stirling = 1.0 / 156.0;
-    stirling = stirling * s - 691.0 / 360360.0;
-    stirling = stirling * s + 1.0 / 1188.0;
-    stirling = stirling * s - 1.0 / 1680.0;
-    stirling = stirling * s + 1.0 / 1260.0;
-    stirling = stirling * s - 1.0 / 360.0;
-    stirling = stirling * s + 1.0 / 12.0;
+    static const double stirling[] = {1.0 / 12.0, -1.0 / 360.0, 1.0 / 1260.0, -1.0 / 1680.0, 1.0 / 1188.0,
+                                      -691.0 / 360360.0, 1.0 / 156.0};
     double shift = x - alpha, half_log_two_pi = 0.91893853320467274178;
-    return (shift + 0.5) * xg_log1p(x - 1.0) - shift - 1.0 + half_log_two_pi + stirling * w - xg_log1p(factor - 1.0) +
-           (alpha - 1.0) * tail;
+    return (shift + 0.5) * xg_log1p(x - 1.0) - shift - 1.0 + half_log_two_pi + xg_polynomial(7, stirling, s) * w -
+           xg_log1p(factor - 1.0) + (alpha - 1.0) * tail;
 }
 
 /* alpha = (1 / 2 + E) / u + 1 / 2 - E is the equation of alpha. It is nearly solved for alpha, as E hardly varies:
@@ -132,19 +132,11 @@ XG_INLINE double xg_alpha_step(double alpha, double u)
 /* 1 - exp(-a), a >= 0, with a small relative error; q = exp(-a). */
 XG_INLINE double xg_complement(double a, double q)
 {
-    double value = 1.0 / 479001600.0, t = xg_min(a, 0.25);
-    value = 1.0 / 39916800.0 - value * t;
-    value = 1.0 / 3628800.0 - value * t;
-    value = 1.0 / 362880.0 - value * t;
-    value = 1.0 / 40320.0 - value * t;
-    value = 1.0 / 5040.0 - value * t;
-    value = 1.0 / 720.0 - value * t;
-    value = 1.0 / 120.0 - value * t;
-    value = 1.0 / 24.0 - value * t;
-    value = 1.0 / 6.0 - value * t;
-    value = 0.5 - value * t;
-    value = 1.0 - value * t;
-    return a < 0.25 ? value * t : 1.0 - q;
+    static const double series[] = {1.0, -1.0 / 2.0, 1.0 / 6.0, -1.0 / 24.0, 1.0 / 120.0, -1.0 / 720.0, 1.0 / 5040.0,
+                                    -1.0 / 40320.0, 1.0 / 362880.0, -1.0 / 3628800.0, 1.0 / 39916800.0,
+                                    -1.0 / 479001600.0};
+    double t = xg_min(a, 0.25);
+    return a < 0.25 ? xg_polynomial(12, series, t) * t : 1.0 - q;
 }
 
 /* t_c, 1 - t_c, the Polya-Gamma mean and m_c / 2 - log(2 cosh(c_c / 2)) of one latent function. */

@@ -168,44 +168,43 @@ static double coordinates_of(const xg_nearest *tree, const double *restrict poin
 }
 
 /* Write panels and boxes of rows. */
-static void fill(const xg_nearest *tree, const xg_nearest_arrays *to)
+static void fill(const xg_nearest *tree, const float *coordinates)
 {
     ptrdiff_t n = tree->n, c = xg_coordinates(tree), n_groups = xg_panels(xg_leaves(n));
-    empty_boxes(n_groups, c, to->leaves);
-    empty_boxes(xg_panels(n_groups), c, to->groups);
-    memset(to->panels, 0, (size_t)(xg_panels(n) * c * XG_PANEL) * sizeof(float));
+    empty_boxes(n_groups, c, tree->leaves);
+    empty_boxes(xg_panels(n_groups), c, tree->groups);
+    memset(tree->panels, 0, (size_t)(xg_panels(n) * c * XG_PANEL) * sizeof(float));
     for (ptrdiff_t i = 0; i < n; ++i) {
         ptrdiff_t leaf = i / XG_LEAF, group = leaf / XG_PANEL;
         for (ptrdiff_t j = 0; j < c; ++j) {
-            float x = to->coordinates[to->order[i] * c + j];
-            float *of_leaf = to->leaves + (group * c + j) * 2 * XG_PANEL + leaf % XG_PANEL;
-            float *of_group = to->groups + (group / XG_PANEL * c + j) * 2 * XG_PANEL + group % XG_PANEL;
-            to->panels[(i / XG_PANEL * c + j) * XG_PANEL + i % XG_PANEL] = x;
+            float x = coordinates[tree->order[i] * c + j];
+            float *of_leaf = tree->leaves + (group * c + j) * 2 * XG_PANEL + leaf % XG_PANEL;
+            float *of_group = tree->groups + (group / XG_PANEL * c + j) * 2 * XG_PANEL + group % XG_PANEL;
+            tree->panels[(i / XG_PANEL * c + j) * XG_PANEL + i % XG_PANEL] = x;
             of_leaf[0] = fminf(of_leaf[0], x), of_leaf[XG_PANEL] = fmaxf(of_leaf[XG_PANEL], x);
             of_group[0] = fminf(of_group[0], x), of_group[XG_PANEL] = fmaxf(of_group[XG_PANEL], x);
         }
     }
 }
 
-void xg_nearest_build(xg_nearest *tree, const double *rows, const xg_nearest_arrays *to)
+void xg_nearest_build(xg_nearest *tree, const double *rows, const float *places, ptrdiff_t n_places, void *scratch)
 {
     ptrdiff_t n = tree->n, d = tree->d, c = xg_coordinates(tree);
+    xg_keyed *items = scratch;
+    double *along = (double *)(items + n);
+    float *coordinates = (float *)(along + tree->p);
     double radius = 0.0;
     for (ptrdiff_t i = 0; i < n; ++i)
         radius = xg_max(radius, exact_key(tree, rows + i * d, tree->mean));
     tree->radius = radius > 0.0 ? distance_of(tree, radius) : 1.0;
     for (ptrdiff_t i = 0; i < n; ++i) {
-        coordinates_of(tree, rows + i * d, to->along, to->coordinates + i * c);
-        to->items[i].number = i;
+        coordinates_of(tree, rows + i * d, along, coordinates + i * c);
+        items[i].number = i;
     }
-    if (to->places)
-        divide(tree->power, to->items, n, to->n_places, to->places);
-    else
-        divide(tree->power, to->items, n, c, to->coordinates);
+    divide(tree->power, items, n, n_places ? n_places : c, n_places ? places : coordinates);
     for (ptrdiff_t i = 0; i < n; ++i)
-        to->order[i] = to->items[i].number;
-    fill(tree, to);
-    tree->order = to->order, tree->panels = to->panels, tree->leaves = to->leaves, tree->groups = to->groups;
+        tree->order[i] = items[i].number;
+    fill(tree, coordinates);
 }
 
 /* A bit for each element that is not above a value; NaN is not. */

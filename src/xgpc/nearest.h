@@ -27,10 +27,10 @@ typedef struct {
     const double *directions; /* (d, p), orthonormal columns */
     double radius;            /* largest distance of a row from the mean, by which coordinates are divided; above 0 */
     const double *rows;       /* (n, d), in their order */
-    const int64_t *order;     /* (n,), numbers of the rows in their order */
-    const float *panels;      /* (panels of rows, c, XG_PANEL), coordinates */
-    const float *leaves;      /* (panels of leaves, c, 2, XG_PANEL), least and largest coordinates */
-    const float *groups;      /* (panels of groups, c, 2, XG_PANEL), likewise */
+    int64_t *order;           /* (n,), numbers of the rows in their order */
+    float *panels;            /* (panels of rows, c, XG_PANEL), coordinates */
+    float *leaves;            /* (panels of leaves, c, 2, XG_PANEL), least and largest coordinates */
+    float *groups;            /* (panels of groups, c, 2, XG_PANEL), likewise */
 } xg_nearest;
 
 /* Panels that hold n rows or boxes. */
@@ -40,19 +40,16 @@ static inline ptrdiff_t xg_leaves(ptrdiff_t n) { return (n + XG_LEAF - 1) / XG_L
 /* Number c of coordinates. */
 static inline ptrdiff_t xg_coordinates(const xg_nearest *tree) { return tree->p + (tree->p < tree->d); }
 
-/* Arrays that a tree points to, and scratch. */
-typedef struct {
-    int64_t *order;
-    float *panels, *leaves, *groups;
-    float *coordinates; /* scratch (n, c) */
-    double *along;      /* scratch (p,) */
-    xg_keyed *items;    /* scratch (n,) */
-    const float *places; /* (n, n_places), by which rows are divided; NULL: by their coordinates */
-    ptrdiff_t n_places;
-} xg_nearest_arrays;
+/* Fill radius, order, panels, leaves and groups of a tree of rows (n, d); its field rows is left. Rows are divided by
+ * places (n, n_places), or by their coordinates if n_places is 0. */
+void xg_nearest_build(xg_nearest *tree, const double *rows, const float *places, ptrdiff_t n_places, void *scratch);
 
-/* Fill the arrays, radius, order, panels, leaves and groups of a tree of rows (n, d); its field rows is left. */
-void xg_nearest_build(xg_nearest *tree, const double *rows, const xg_nearest_arrays *arrays);
+/* Bytes of its scratch: items (n,), lengths along the directions (p,), and coordinates (n, c). */
+static inline size_t xg_nearest_build_scratch(const xg_nearest *tree)
+{
+    return (size_t)tree->n * (sizeof(xg_keyed) + (size_t)xg_coordinates(tree) * sizeof(float)) +
+           (size_t)tree->p * sizeof(double);
+}
 
 /* Bytes of scratch of a search. */
 static inline size_t xg_nearest_scratch(const xg_nearest *tree, ptrdiff_t k)

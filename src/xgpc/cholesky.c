@@ -1,12 +1,11 @@
 #include "cholesky.h"
 
+#include "lanes.inc.h"
+
 /* ROWS rows of the result are computed at a time, in strips of STRIP registers of columns. The matrices in scratch end
  * with rows and columns of an identity matrix. Their size is an odd multiple of EDGE, because columns would be in few
  * sets of a cache if it were a power of 2. */
 enum { STRIP = 3, ROWS = 4, EDGE = 8 };
-#define UNROLLED _Pragma("GCC unroll 8")
-
-typedef double doubles __attribute__((vector_size(8 * XG_WIDTH), aligned(8), may_alias));
 
 static ptrdiff_t padded(ptrdiff_t m) { return ((m + EDGE - 1) / EDGE | 1) * EDGE; }
 
@@ -14,12 +13,12 @@ ptrdiff_t xg_cholesky_scratch(ptrdiff_t m) { return 2 * padded(m) * padded(m); }
 
 /* sum -= upper[first..last, ROWS columns]^T x[first..last, a strip] */
 XG_INLINE void subtract(int width, ptrdiff_t size, ptrdiff_t first, ptrdiff_t last, const double *upper, const double *x,
-                        doubles sum[ROWS][STRIP])
+                        lanes sum[ROWS][STRIP])
 {
     for (ptrdiff_t k = first; k < last; ++k) {
-        doubles y[STRIP];
+        lanes y[STRIP];
         UNROLLED for (int v = 0; v < width; ++v)
-            y[v] = *(const doubles *)(x + k * size + v * XG_WIDTH);
+            y[v] = *(const lanes *)(x + k * size + v * XG_WIDTH);
         UNROLLED for (int r = 0; r < ROWS; ++r)
             UNROLLED for (int v = 0; v < width; ++v)
                 sum[r][v] -= upper[k * size + r] * y[v];
@@ -30,17 +29,17 @@ XG_INLINE void subtract(int width, ptrdiff_t size, ptrdiff_t first, ptrdiff_t la
 XG_INLINE void solve_strip(int width, ptrdiff_t size, ptrdiff_t first, ptrdiff_t last, const double *upper,
                            const double diagonal[ROWS][ROWS], double *x)
 {
-    doubles sum[ROWS][STRIP];
+    lanes sum[ROWS][STRIP];
     UNROLLED for (int r = 0; r < ROWS; ++r)
         UNROLLED for (int v = 0; v < width; ++v)
-            sum[r][v] = *(const doubles *)(x + (last + r) * size + v * XG_WIDTH);
+            sum[r][v] = *(const lanes *)(x + (last + r) * size + v * XG_WIDTH);
     subtract(width, size, first, last, upper, x, sum);
     UNROLLED for (int r = 0; r < ROWS; ++r)
         UNROLLED for (int v = 0; v < width; ++v) {
             UNROLLED for (int e = 0; e < r; ++e)
                 sum[r][v] -= diagonal[e][r] * sum[e][v];
             sum[r][v] *= diagonal[r][r];
-            *(doubles *)(x + (last + r) * size + v * XG_WIDTH) = sum[r][v];
+            *(lanes *)(x + (last + r) * size + v * XG_WIDTH) = sum[r][v];
         }
 }
 

@@ -12,9 +12,16 @@ typedef int64_t lane_bits __attribute__((vector_size(8 * XG_WIDTH), aligned(8), 
 typedef double four_lanes __attribute__((vector_size(32), aligned(8), may_alias));
 
 #define LINE 64 /* bytes of a cache line */
+#define UNROLLED _Pragma("GCC unroll 8")
 #define PACKED(i) ((i) * ((i) + 1) / 2)
 #define LANES(p) ((lanes *)(p))
 #define SMALLER(a, b) ((a) < (b) ? (a) : (b))
+
+/* Scratch from the next full cache line: vectors that span two lines take twice as long. */
+XG_INLINE void *aligned(void *scratch)
+{
+    return (void *)(((uintptr_t)scratch + LINE - 1) / LINE * LINE);
+}
 
 /* out[l] = element l of each of four rows, of four */
 XG_INLINE void transpose_four(const double *row0, const double *row1, const double *row2, const double *row3,

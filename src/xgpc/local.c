@@ -3,7 +3,7 @@
 
 ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k)
 {
-    return XG_WIDTH * (1 + lanes_of(kernel, support, k, NULL, NULL));
+    return LINE / 8 + XG_WIDTH * lanes_of(kernel, support, k, NULL, NULL);
 }
 
 /* gamma, chi and the sites' gradients: of beta = dF/db they need A_N beta. */

@@ -8,7 +8,6 @@
 
 /* Sites without precision have this: roots of it and their reciprocals are exact enough, and without overflow. */
 #define LEAST_PRECISION 1e-300
-#define ALIGNMENT (XG_WIDTH * sizeof(double))
 
 /* XG_WIDTH rows at work. */
 typedef struct {
@@ -56,12 +55,6 @@ static ptrdiff_t lanes_of(const xg_local_kernel *kernel, const xg_local_support 
     if (g)
         g->index = (int64_t *)(scratch + used);
     return used + k;
-}
-
-/* Scratch from the next full cache line: vectors that span two lines take twice as long. */
-static lanes *aligned(double *scratch)
-{
-    return (lanes *)(((uintptr_t)scratch + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
 }
 
 /* Rows of the support, (., width), that are neighbours, and of those to predict. */

@@ -1,5 +1,7 @@
 #include "tiles.h"
 
+#include "lanes.inc.h"
+
 void xg_squared_norms(ptrdiff_t n, ptrdiff_t m, const double *restrict a, double *restrict out)
 {
     memset(out, 0, (size_t)n * sizeof *out);
@@ -44,35 +46,26 @@ void xg_widen(ptrdiff_t n, const float *restrict x, double *restrict out)
 /* A strip has VECTORS registers of rows, and COLUMNS of its columns are computed at a time; of the sums of outer products
  * HIGH rows and 4 columns. AVX-512 has 32 registers, others have 16. */
 enum { VECTORS = 3, COLUMNS = 4, HIGH = XG_WIDTH == 8 ? 4 : 3 };
-#define UNROLLED _Pragma("GCC unroll 8")
-#define CACHE_LINE 64
 
-typedef double doubles __attribute__((vector_size(8 * XG_WIDTH), aligned(8), may_alias));
-typedef double four __attribute__((vector_size(32), aligned(8), may_alias));
 typedef float half_single __attribute__((vector_size(4 * XG_WIDTH), aligned(4), may_alias));
 
-XG_INLINE void *aligned(void *scratch)
-{
-    return (void *)(((uintptr_t)scratch + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
-}
-
 /* The sums of four registers' numbers */
-XG_INLINE four sums_of(doubles a, doubles b, doubles c, doubles d)
+XG_INLINE four_lanes sums_of(lanes a, lanes b, lanes c, lanes d)
 {
 #define SHUFFLED __builtin_shufflevector
 #if XG_WIDTH == 8
-    doubles ab = SHUFFLED(a, b, 0, 8, 2, 10, 4, 12, 6, 14) + SHUFFLED(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
-    doubles cd = SHUFFLED(c, d, 0, 8, 2, 10, 4, 12, 6, 14) + SHUFFLED(c, d, 1, 9, 3, 11, 5, 13, 7, 15);
-    doubles all = SHUFFLED(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13) + SHUFFLED(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15);
-    four halves[2];
+    lanes ab = SHUFFLED(a, b, 0, 8, 2, 10, 4, 12, 6, 14) + SHUFFLED(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
+    lanes cd = SHUFFLED(c, d, 0, 8, 2, 10, 4, 12, 6, 14) + SHUFFLED(c, d, 1, 9, 3, 11, 5, 13, 7, 15);
+    lanes all = SHUFFLED(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13) + SHUFFLED(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15);
+    four_lanes halves[2];
     memcpy(halves, &all, sizeof all);
     return halves[0] + halves[1];
 #elif XG_WIDTH == 4
-    doubles ab = SHUFFLED(a, b, 0, 4, 2, 6) + SHUFFLED(a, b, 1, 5, 3, 7);
-    doubles cd = SHUFFLED(c, d, 0, 4, 2, 6) + SHUFFLED(c, d, 1, 5, 3, 7);
+    lanes ab = SHUFFLED(a, b, 0, 4, 2, 6) + SHUFFLED(a, b, 1, 5, 3, 7);
+    lanes cd = SHUFFLED(c, d, 0, 4, 2, 6) + SHUFFLED(c, d, 1, 5, 3, 7);
     return SHUFFLED(ab, cd, 0, 1, 4, 5) + SHUFFLED(ab, cd, 2, 3, 6, 7);
 #else
-    return (four){a[0] + a[1], b[0] + b[1], c[0] + c[1], d[0] + d[1]};
+    return (four_lanes){a[0] + a[1], b[0] + b[1], c[0] + c[1], d[0] + d[1]};
 #endif
 #undef SHUFFLED
 }
@@ -83,7 +76,7 @@ int xg_is_wide(void) { return XG_WIDTH > 2; }
  * _tiles.pxd does with the BLAS. */
 ptrdiff_t xg_triangle_scratch(ptrdiff_t n, ptrdiff_t m)
 {
-    ptrdiff_t size = VECTORS * XG_WIDTH * m + (m + COLUMNS) * COLUMNS + HIGH * n + 3 * CACHE_LINE / 8;
+    ptrdiff_t size = VECTORS * XG_WIDTH * m + (m + COLUMNS) * COLUMNS + HIGH * n + 3 * LINE / 8;
     ptrdiff_t of_blas = n * m + n;
     return xg_is_wide() || size > of_blas ? size : of_blas;
 }

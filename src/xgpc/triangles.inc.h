@@ -7,15 +7,15 @@ typedef REAL NAME(vector) __attribute__((vector_size(sizeof(REAL) * SIZE), align
 #define READ(p) (*(const VECTOR *)(p))
 
 /* The numbers of a register in double precision */
-XG_INLINE void NAME(in_double)(VECTOR x, doubles *out)
+XG_INLINE void NAME(in_double)(VECTOR x, lanes *out)
 {
 #if PARTS == 1
     out[0] = x;
 #else
     half_single halves[2];
     memcpy(halves, &x, sizeof x);
-    out[0] = __builtin_convertvector(halves[0], doubles);
-    out[1] = __builtin_convertvector(halves[1], doubles);
+    out[0] = __builtin_convertvector(halves[0], lanes);
+    out[1] = __builtin_convertvector(halves[1], lanes);
 #endif
 }
 
@@ -71,7 +71,7 @@ XG_INLINE void NAME(store)(int vectors, ptrdiff_t rows, const VECTOR *values, RE
  * ``begin`` and those from ``end`` on are left out. */
 XG_INLINE void NAME(columns)(int vectors, ptrdiff_t rows, ptrdiff_t n, ptrdiff_t m, ptrdiff_t first, ptrdiff_t begin,
                              ptrdiff_t end, const REAL *x, const REAL *lower, const REAL *diagonal, REAL *b,
-                             doubles *sums)
+                             lanes *sums)
 {
     VECTOR found[COLUMNS][VECTORS] = {{{0}}};
     NAME(add_columns)(vectors, first, x, lower + first * m, m, 1, found);
@@ -80,7 +80,7 @@ XG_INLINE void NAME(columns)(int vectors, ptrdiff_t rows, ptrdiff_t n, ptrdiff_t
     UNROLLED for (ptrdiff_t c = begin; c < end; ++c) {
         if (sums)
             UNROLLED for (int v = 0; v < vectors; ++v) {
-                doubles value[PARTS];
+                lanes value[PARTS];
                 NAME(in_double)(found[c][v], value);
                 UNROLLED for (int p = 0; p < PARTS; ++p)
                     sums[PARTS * v + p] += value[p] * value[p];
@@ -94,7 +94,7 @@ XG_INLINE void NAME(columns)(int vectors, ptrdiff_t rows, ptrdiff_t n, ptrdiff_t
 XG_INLINE void NAME(strip)(int vectors, ptrdiff_t rows, ptrdiff_t n, ptrdiff_t m, const REAL *x, const REAL *lower,
                            const REAL *diagonal, REAL *b, double *squares)
 {
-    doubles sums[PARTS * VECTORS] = {{0.0}};
+    lanes sums[PARTS * VECTORS] = {{0.0}};
     ptrdiff_t first = 0, left = m;
     for (; left >= COLUMNS; first += COLUMNS, left -= COLUMNS, diagonal += COLUMNS * COLUMNS)
         NAME(columns)(vectors, rows, n, m, first, 0, COLUMNS, x, lower, diagonal, b, squares ? sums : NULL);
@@ -111,10 +111,10 @@ XG_INLINE void NAME(strip)(int vectors, ptrdiff_t rows, ptrdiff_t n, ptrdiff_t m
 XG_INLINE void NAME(sums_of_strip)(int vectors, ptrdiff_t rows, ptrdiff_t m, const REAL *x, const double *w,
                                    double *mean, double *norms)
 {
-    doubles by_w[PARTS * VECTORS] = {{0.0}}, squares[PARTS * VECTORS] = {{0.0}};
+    lanes by_w[PARTS * VECTORS] = {{0.0}}, squares[PARTS * VECTORS] = {{0.0}};
     for (ptrdiff_t k = 0; k < m; ++k)
         UNROLLED for (int v = 0; v < vectors; ++v) {
-            doubles value[PARTS];
+            lanes value[PARTS];
             NAME(in_double)(READ(x + (k * vectors + v) * SIZE), value);
             UNROLLED for (int p = 0; p < PARTS; ++p) {
                 by_w[PARTS * v + p] += value[p] * w[k];
@@ -219,15 +219,15 @@ XG_INLINE void NAME(add_products)(ptrdiff_t n, ptrdiff_t m, ptrdiff_t rows, ptrd
             UNROLLED for (int q = 0; q < 4; ++q)
                 sum[p][q] += READ(left[p] + i) * READ(last[q]);
     UNROLLED for (int p = 0; p < HIGH; ++p) {
-        doubles part[4][PARTS];
+        lanes part[4][PARTS];
         UNROLLED for (int q = 0; q < 4; ++q) {
             NAME(in_double)(sum[p][q], part[q]);
-            part[q][0] += PARTS > 1 ? part[q][PARTS - 1] : (doubles){0.0};
+            part[q][0] += PARTS > 1 ? part[q][PARTS - 1] : (lanes){0.0};
         }
-        four total = sums_of(part[0][0], part[1][0], part[2][0], part[3][0]);
+        four_lanes total = sums_of(part[0][0], part[1][0], part[2][0], part[3][0]);
         ptrdiff_t most = wanted + p < columns ? wanted + p : columns;
         if (p < rows && most == 4)
-            *(four *)(P + p * m) += total;
+            *(four_lanes *)(P + p * m) += total;
         else if (p < rows)
             for (ptrdiff_t q = 0; q < most; ++q)
                 P[p * m + q] += total[q];

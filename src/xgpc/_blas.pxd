@@ -17,6 +17,5 @@ cdef void add_syrk_lower(Py_ssize_t n, Py_ssize_t m, double alpha, const double*
 cdef int potrf_lower(Py_ssize_t m, double* a) noexcept nogil
 cdef int trtri_lower(Py_ssize_t m, double* a) noexcept nogil
 cdef double dot(Py_ssize_t n, const double* x, const double* y) noexcept nogil
-cdef void trmv_lower(Py_ssize_t m, const double* lower, double* x) noexcept nogil
-cdef void trmv_upper(Py_ssize_t m, const double* lower, double* x) noexcept nogil
+cdef void trmv(Py_ssize_t m, const double* lower, bint transposed, double* x) noexcept nogil
 cdef int lauum_lower(Py_ssize_t m, double* a) noexcept nogil

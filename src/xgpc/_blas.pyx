@@ -76,17 +76,10 @@ cdef double dot(Py_ssize_t n, const double* x, const double* y) noexcept nogil:
     cdef int size = <int>n, step = 1
     return cython_blas.ddot(&size, <double*>x, &step, <double*>y, &step)
 
-cdef void trmv(const char* of_lower, Py_ssize_t m, const double* lower, double* x) noexcept nogil:
+cdef void trmv(Py_ssize_t m, const double* lower, bint transposed, double* x) noexcept nogil:
+    # x <- lower x, or lower^T x if transposed
     cdef int size = <int>m, step = 1
-    cython_blas.dtrmv(b"U", <char*>of_lower, b"N", &size, <double*>lower, &size, x, &step)
-
-cdef void trmv_lower(Py_ssize_t m, const double* lower, double* x) noexcept nogil:
-    # x <- lower x
-    trmv(b"T", m, lower, x)
-
-cdef void trmv_upper(Py_ssize_t m, const double* lower, double* x) noexcept nogil:
-    # x <- lower^T x
-    trmv(b"N", m, lower, x)
+    cython_blas.dtrmv(b"U", b"N" if transposed else b"T", b"N", &size, <double*>lower, &size, x, &step)
 
 cdef int lauum_lower(Py_ssize_t m, double* a) noexcept nogil:
     # lower triangle of a <- a^T a for a lower triangular a; returns LAPACK's info

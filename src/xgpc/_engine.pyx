@@ -173,15 +173,6 @@ cdef const double* in_double(Tile tile, Workspace work) noexcept nogil:
     return &work.a[0]
 
 
-cdef int prior_variances(WhitenedRows block, Tile tile, Workspace work) except -1 nogil:
-    # diagonal = k(x, x); without a kernel the whitened rows explain all variance, so that 0 gives the same result
-    cdef Rows rows = rows_from(block.rows, tile.start, tile.rows)
-    if block.kernel is None:
-        memset(&work.diagonal[0], 0, tile.rows * sizeof(double))
-    else:
-        diagonal_block(block.kernel, &rows, &work.diagonal[0])
-
-
 cdef void marginals_of(Py_ssize_t rows, const number* a, const number* Rinv, const double[:, ::1] w, Workspace work,
                        Py_ssize_t stride, double* mean, double* variance) noexcept nogil:
     # For each class, ``stride`` apart
@@ -202,7 +193,12 @@ cdef int tile_marginals(WhitenedRows block, Tile tile, const double[:, :, ::1] R
     # Latent means and variances (C, n) of the tile's rows; single factors are those of ``narrow_factors``
     cdef double* means = &mean[0, tile.start]
     cdef double* variances = &variance[0, tile.start]
-    prior_variances(block, tile, work)
+    cdef Rows rows = rows_from(block.rows, tile.start, tile.rows)
+    if block.kernel is None:
+        # The whitened rows explain all variance, so that 0 gives the same result as k(x, x).
+        memset(&work.diagonal[0], 0, tile.rows * sizeof(double))
+    else:
+        diagonal_block(block.kernel, &rows, &work.diagonal[0])
     if tile.a != NULL:
         marginals_of(tile.rows, tile.a, &Rinv[0, 0, 0], w, work, block.n, means, variances)
     else:
@@ -357,45 +353,37 @@ cdef int add_gradient(InducingKernel kernel, const Rows* rows, const double* by_
     diagonal_gradient_block(kernel, rows, by_diagonal, is_noise, &total.parts)
 
 
-cdef int contract(WhitenedRows block, const double[:, :, ::1] M, const double[:, ::1] alpha, const double[:, ::1] w,
-                  const double[:, ::1] precision, const double[:, ::1] linear, Workspace work,
-                  KernelGradient total) except -1 nogil:
-    cdef Py_ssize_t t, i, j, c, rows, m = block.kernel.n_inducing
-    cdef Tile tile
-    cdef Rows here
-    cdef const double* a
-    for t in range(tiles(0, block.n, work)):
-        whitened(block, t, &tile)
-        i, rows = tile.start, tile.rows
-        a = in_double(tile, work)
-        for c in range(w.shape[0]):
-            xg_means(rows, m, a, &w[c, 0], &work.mean[0])
-            _blas.gemm_tile(rows, m, m, a, &M[c, 0, 0], False, work.kernel.term)
-            for j in range(rows):
-                work.linear[j] = linear[c, i + j] - precision[c, i + j] * work.mean[j]
-                work.residual[j] = (0.0 if c == 0 else work.residual[j]) - 0.5 * precision[c, i + j]
-            xg_gradient_tile(rows, m, &precision[c, i], &work.linear[0], &alpha[c, 0], work.kernel.term, c > 0,
-                             &work.b[0])
-        here = rows_from(block.rows, i, rows)
-        add_gradient(block.kernel, &here, &work.residual[0], False, work, total)
-
-
 def gradient_of_block(list groups, const double[:, :, ::1] M, const double[:, ::1] alpha, const double[:, ::1] w,
                       const double[:, ::1] precision, const double[:, ::1] linear):
     """A ``KernelGradient`` for each kernel: the contraction of dF / dK_nm = sum_c (r - lambda m) alpha^T + Lambda A M,
     M = (I - P^{-1}) L^{-1}, and of dF / dk_ii = -sum_c lambda / 2; m = A w. Except for the sites (C, n), the arguments
     are results of ``matrix_gradients``.
     """
-    cdef WhitenedRows block
+    cdef WhitenedRows block = groups[0]
+    cdef Workspace work = block.work
     cdef KernelGradient total
-    cdef Py_ssize_t g, size = per_group(groups, w.shape[0])
+    cdef Tile tile
+    cdef Rows here
+    cdef const double* a
+    cdef Py_ssize_t t, g, i, j, c, rows, m = work.n_inducing, size = per_group(groups, w.shape[0])
     totals = []
     for g in range(len(groups)):
         block = groups[g]
-        total = KernelGradient.empty(block.kernel)
+        work, total = block.work, KernelGradient.empty(block.kernel)
         with nogil:
-            contract(block, M[g:g + size], alpha[g:g + size], w[g:g + size], precision[g:g + size],
-                     linear[g:g + size], block.work, total)
+            for t in range(tiles(0, block.n, work)):
+                whitened(block, t, &tile)
+                i, rows, a = tile.start, tile.rows, in_double(tile, work)
+                for c in range(g, g + size):
+                    xg_means(rows, m, a, &w[c, 0], &work.mean[0])
+                    _blas.gemm_tile(rows, m, m, a, &M[c, 0, 0], False, work.kernel.term)
+                    for j in range(rows):
+                        work.linear[j] = linear[c, i + j] - precision[c, i + j] * work.mean[j]
+                        work.residual[j] = (0.0 if c == g else work.residual[j]) - 0.5 * precision[c, i + j]
+                    xg_gradient_tile(rows, m, &precision[c, i], &work.linear[0], &alpha[c, 0], work.kernel.term, c > g,
+                                     &work.b[0])
+                here = rows_from(block.rows, i, rows)
+                add_gradient(block.kernel, &here, &work.residual[0], False, work, total)
         totals.append(total)
     return totals
 

@@ -16,13 +16,6 @@ cdef void subtract_explained(Py_ssize_t n, Py_ssize_t rows, double* k, const dou
             variance[i] += norms[i]
 
 
-cdef inline void symmetric_tile(const double[:, ::1] S, Py_ssize_t start, Py_ssize_t rows, double* tile) noexcept nogil:
-    # tile (rows, n) = rows start.. of the symmetric S: a tile is column-major
-    cdef Py_ssize_t j
-    for j in range(S.shape[0]):
-        memcpy(tile + j * rows, &S[j, start], rows * sizeof(double))
-
-
 def full_factors(const double[:, ::1] K, const double[::1] precision):
     """H (n, n), lower, diag(I - B^{-1}) (n,) and log |B| / 2 for B = I + S K S and H^T H = S B^{-1} S, with the roots S
     of precisions (n,), of negative ones as of zeros; None if B is not finite. O(n^3)."""
@@ -70,10 +63,12 @@ def full_gradient(InducingKernel kernel, Py_ssize_t start, Py_ssize_t stop, cons
     """Adds to ``total`` the contraction of rows start..stop of the symmetric dF / dK = G, and of the gradient (n,) by
     their noise, for the kernel at the training rows."""
     cdef Rows here
-    cdef Py_ssize_t tile, i
+    cdef Py_ssize_t tile, i, j
     with nogil:
         for tile in range(tiles(start, stop, work)):
             i = start + tile * work.rows
             here = rows_from(inducing_rows(kernel), i, min(work.rows, stop - i))
-            symmetric_tile(G, i, here.n, &work.b[0])
+            # These rows of the symmetric G: a tile is column-major.
+            for j in range(G.shape[0]):
+                memcpy(&work.b[j * here.n], &G[j, i], here.n * sizeof(double))
             add_gradient(kernel, &here, &by_noise[i], True, work, total)

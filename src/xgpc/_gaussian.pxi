@@ -41,8 +41,8 @@ def matrix_gradients(groups, const double[:, :, ::1] Rinv, const double[:, :, ::
                     e[c, i] = h[c, i] - e[c, i]
                     for j in range(m):
                         total[i, j] += M[c, i, j]
-                _blas.trmv_upper(m, &Linv[0, 0], &alpha[c, 0])
-                _blas.trmv_upper(m, &Linv[0, 0], &e[c, 0])
+                _blas.trmv(m, &Linv[0, 0], True, &alpha[c, 0])
+                _blas.trmv(m, &Linv[0, 0], True, &e[c, 0])
             _blas.trmm_lower(m, m, &Linv[0, 0], &total[0, 0])
             for c in range(g, g + size):
                 for i in range(m):

@@ -139,25 +139,6 @@ cdef class NaturalGradient:
         self.memory = self.memory * (1.0 - ratio) + 1.0
         return ratio
 
-    cdef void advance(self, double[::1] target, double* rate, double* change) noexcept nogil:
-        # The step towards the target of all rows of the mini-batch.
-        cdef Py_ssize_t c, j, m = self.n_inducing, part = m * (m + 1), size = self.n_latents * part
-        cdef double rho, total, distance, weight
-        for c in range(self.n_latents):
-            for j in range(m):
-                target[c * part + j * m + j] += 1.0 / self.scale
-        rho = self.next_rate(size, xg_natural_gradient(size, self.scale, &target[0], &self.eta[0],
-                                                       &self.gradient[0]))
-        rate[0], change[0] = rho, 0.0
-        if rho > 0.0:
-            xg_step(size, rho, &self.gradient[0], &self.eta[0])
-            weight = weight_of_latest(self.steps + 1)
-            distance = xg_distance(size, &self.eta[0], &self.mean_eta[0])
-            total = xg_move_average(size, weight, &self.eta[0], &self.mean_eta[0])
-            change[0] = weight * sqrt(distance / total)
-            self.steps += 1
-        self.iteration += 1
-
     def collect(self, BatchRows batch, const Py_ssize_t[::1] order, Site site, BatchPart part):
         """Set the sums in ``part``, which has as many tiles as there are kernels, to those over the rows at ``order``.
         """
@@ -236,8 +217,8 @@ cdef class NaturalGradient:
                 if info:
                     break
                 memcpy(w, &self.eta[c * part + m * m], m * sizeof(double))
-                _blas.trmv_lower(m, Rinv, w)
-                _blas.trmv_upper(m, Rinv, w)
+                _blas.trmv(m, Rinv, False, w)
+                _blas.trmv(m, Rinv, True, w)
         return info
 
     def end_step(self, list parts, double[:, ::1] records, Py_ssize_t step):
@@ -250,12 +231,26 @@ cdef class NaturalGradient:
         cdef BatchPart total = parts[0]
         cdef MovingPrior prior
         cdef GradientSums sums
-        cdef Py_ssize_t g
+        cdef Py_ssize_t g, c, j, m = self.n_inducing, size = m * (m + 1)
+        cdef double rate, squared, distance, weight
         for part in parts[1:]:
             total.add(part)
-        records[2, step] = self.scale * total.log_likelihood
+        records[1, step], records[2, step] = 0.0, self.scale * total.log_likelihood
         with nogil:
-            self.advance(total.target, &records[0, step], &records[1, step])
+            for c in range(self.n_latents):
+                for j in range(m):
+                    total.target[c * size + j * m + j] += 1.0 / self.scale
+            size *= self.n_latents
+            squared = xg_natural_gradient(size, self.scale, &total.target[0], &self.eta[0], &self.gradient[0])
+            records[0, step] = rate = self.next_rate(size, squared)
+            if rate > 0.0:
+                xg_step(size, rate, &self.gradient[0], &self.eta[0])
+                weight = weight_of_latest(self.steps + 1)
+                distance = xg_distance(size, &self.eta[0], &self.mean_eta[0])
+                squared = xg_move_average(size, weight, &self.eta[0], &self.mean_eta[0])
+                records[1, step] = weight * sqrt(distance / squared)
+                self.steps += 1
+            self.iteration += 1
         for g in range(len(self.moving)):
             prior, sums = self.moving[g], total.sums[g]
             with nogil:

@@ -38,12 +38,6 @@ XG_INLINE void xg_spline_slopes(double s, double *w)
     w[3] = 0.5 * s * s;
 }
 
-/* The column of x, from 0. */
-XG_INLINE double xg_column(const xg_table *table, double x)
-{
-    return (x - table->low) / (table->high - table->low) * (double)(table->columns - 1);
-}
-
 XG_CALLED void xg_row(ptrdiff_t n, ptrdiff_t start, const double *w, const double *restrict a, double *restrict out)
 {
     for (ptrdiff_t j = start; j < n; ++j)
@@ -80,7 +74,8 @@ static void xg_gumbel_row(const xg_table *table, double row, double least, doubl
     /* A row that is NaN counts as the first, and its results are NaN. */
     ptrdiff_t width = table->columns + 2, first = (ptrdiff_t)xg_min(xg_max(row, 0.0), (double)(table->rows - 2));
     /* With one column more, as a node there may be rounded to the left. */
-    ptrdiff_t start = (ptrdiff_t)xg_min(xg_max(xg_column(table, least) - 1.0, 0.0), (double)(table->columns - 2));
+    double column = (least - table->low) / (table->high - table->low) * (double)(table->columns - 1);
+    ptrdiff_t start = (ptrdiff_t)xg_min(xg_max(column - 1.0, 0.0), (double)(table->columns - 2));
     double w[4];
     xg_spline_weights(row - (double)first, w);
     xg_row(width, start, w, table->psi + first * width, out);

@@ -22,18 +22,7 @@ from support.internals import (
     steps_from,
     update,
 )
-from support.latents import (
-    CASES,
-    NOISY,
-    NOISY_CASES,
-    SEVERAL,
-    Problem,
-    cases,
-    marginals,
-    repeatable,
-    seeds,
-    symmetric,
-)
+from support.latents import CASES, NOISY, NOISY_CASES, SEVERAL, Problem, cases, marginals, repeatable, seeds, symmetric
 from support.training import options, sites_of, softmax_curvatures, updated
 
 from xgpc import GPClassifier

@@ -98,8 +98,8 @@ def update(training: Training, q: Q, site: Site) -> Point[Q]:
     sites = SitesAtPosterior(q, site)
     log_likelihood, curved, P, h = training.reduce(update_sums, sites)
     if site.learned:
-        parameter, rescaling = best_parameter(site, log_likelihood, training.total_weight)
-        site, sites, (factor, offset) = site.with_parameter(parameter), replace(sites, rescaling=rescaling), rescaling
+        site, rescaling = at_best_parameter(site, log_likelihood, training.total_weight)
+        sites, (factor, offset) = replace(sites, rescaling=rescaling), rescaling
         log_likelihood = factor * log_likelihood + offset * training.total_weight
         curved, P, h = factor * curved, factor * P, factor * h
     elbo = log_likelihood - q.kl
@@ -107,8 +107,8 @@ def update(training: Training, q: Q, site: Site) -> Point[Q]:
     return Point(q, site, sites, log_likelihood, q.prior.with_sites(P, h), elbo, value)
 
 
-def best_parameter(site: Site, total: float, total_weight: float) -> tuple[float, Rescaling]:
-    """The best parameter delta of an additive-noise site given sum_i w_i ell_i, and the rescaling of the sites to it.
+def at_best_parameter(site: Site, total: float, total_weight: float) -> tuple[Site, Rescaling]:
+    """An additive-noise site with the best parameter delta given sum_i w_i ell_i, and the rescaling of the sites to it.
 
     ell_i = log(delta / (C - 1)) + g p_i with g = log((1 - delta) (C - 1) / delta) is linear in the probability p_i of
     the label, and the bound is highest where 1 - delta is the mean of p_i (Liu et al. 2019, equation (27)).
@@ -125,7 +125,7 @@ def best_parameter(site: Site, total: float, total_weight: float) -> tuple[float
     parameter = min(max(1.0 - probabilities / total_weight, least), largest * chance)
     new_wrong, new_slope = levels(parameter)
     factor = new_slope / slope
-    return parameter, Rescaling(factor, new_wrong - factor * wrong)
+    return site.with_parameter(parameter), Rescaling(factor, new_wrong - factor * wrong)
 
 
 def tolerance_unit(elbo: float) -> float:

@@ -13,7 +13,7 @@ from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..likelihoods import other_site
 from ..rows.executor import Executor, parts_of
 from ..rows.source import ArraySource, RowSource
-from .ascent import Ascent, best_parameter, update
+from .ascent import Ascent, at_best_parameter, update
 from .options import Options
 
 # Mini-batches averaged into the start of the adaptive rate, whose first averages would else be those of noise.
@@ -206,7 +206,7 @@ def mini_batch_ascent(
         if move is not None:
             q, converged = move(loop, q, estimate, converged)
         if site.learned and current is site and not converged:
-            site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[0])
+            site, _ = at_best_parameter(site, estimate, training.total_weight)
     point = update(training, loop.posterior(q.prior, loop.average), site)
     options.history.add(epoch=epoch, elbo=point.elbo)
     return Ascent(point, epoch, converged)

@@ -12,7 +12,7 @@ import numpy as np
 from .._natural_gradient import SCHEDULES, FreeParameters, MovingPrior
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training, grouped
-from ..inference.ascent import best_parameter, update
+from ..inference.ascent import at_best_parameter, update
 from ..inference.mini_batch import MiniBatches, batch_rows, learning_rate_schedule
 from ..inference.options import Options
 from ..kernels.prior import LengthScalePrior
@@ -73,7 +73,7 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
                 moved.prior_precision, moved.prior_linear = options.length_scale_prior.normal_at(group.spec)
         estimate = float(np.mean(estimates))
         if site.learned:
-            site = site.with_parameter(best_parameter(site, estimate, training.total_weight)[0])
+            site, _ = at_best_parameter(site, estimate, training.total_weight)
         bounds.append(estimate - q.kl)
         is_level = _is_level(bounds, rise)
         options.record(bounds[-1], options.log_prior(q.prior)[0], q.prior, evaluation=len(bounds))

@@ -115,6 +115,9 @@ class Placed:
         return np.take(values, self.rank, axis=2)
 
 
+NO_SCORES = Scores(np.empty(0), np.empty(0))
+
+
 @dataclass(frozen=True)
 class LocalFit:
     """A kernel, a variance factor, and sites of all rows as far as rounds have updated them.
@@ -129,11 +132,11 @@ class LocalFit:
 
     prior: SparsePrior
     sites: Sites
-    log_scale: float
     scale: np.ndarray
-    learned: Scores
-    n_learned: float
-    n_iter: int
+    log_scale: float = 0.0
+    learned: Scores = NO_SCORES
+    n_learned: float = 0.0
+    n_iter: int = 0
 
     @property
     def corrected(self) -> Scores:
@@ -209,7 +212,6 @@ def first_round(
         shorter length scales, because inducing points may have missed the structure and left a kernel without any
     max_iter : most iterations of a round; 0 learns nothing
     """
-    no_scores = Scores(np.empty(0), np.empty(0))
     n_rows = sum(len(rows) for split in splits for rows in split)
     step = LEAST_ROUND if n_rows >= LEAST_ROUND * FEW_ROWS else 1
     trial = [(support[::step], held_out[::step]) for support, held_out in splits]
@@ -221,7 +223,7 @@ def first_round(
     def start(spec: KernelSpec, splits: list[Split]) -> LocalFit:
         initial = prior.rebuilt([spec], prior.Z)
         sites, scale = start_sites(task.part.source, task.site(initial, 0.0)), np.ones(len(spec.theta) + 1)
-        return fitted_round(task, LocalFit(initial, sites, 0.0, scale, no_scores, 0.0, 0), splits, 0)
+        return fitted_round(task, LocalFit(initial, sites, scale), splits, 0)
 
     X, n_threads = Distinct.of(task.part.source.sample(splits[-1][0])).source.X, task.fit.run.executor.n_threads
     k, n_iter = min(task.n_neighbors, len(X) - 1), min(max_iter, size_of_round(0, task.fit.n_latents)[1])
@@ -309,7 +311,7 @@ def fitted_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter:
     if most:
         # The variance factor is one parameter more.
         n_learned = task.first.length_scale_prior.n_effective(prior.spec) + 1.0
-    return LocalFit(prior, sites, log_scale, best.scale, replace(best.scores, groups=groups), n_learned, n_iter)
+    return LocalFit(prior, sites, best.scale, log_scale, replace(best.scores, groups=groups), n_learned, n_iter)
 
 
 def log_scale_bounds(task: Task) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from .data.checks import checked_classes, kind_of, listed, weights_of_classes
 from .data.encoding import PLAIN
 from .data.moments import mean_and_spread
 from .data.partitions import Partitions, survey_partitions
-from .data.survey import Streamed, Survey, seed_of_keys, survey
+from .data.survey import AllRows, seed_of_keys, survey
 from .data.table import note_of_index
 from .data.training import FitInput, TrainingData, training_data, transformed
 from .inference.prior_mean import PriorMean, base_rates
@@ -83,11 +83,7 @@ def rows_in_batches(
 
 
 def _fit(
-    model: PosteriorClassifier,
-    config: FitConfig,
-    run: Run,
-    data: TrainingData,
-    all_rows: tuple[Survey, Streamed] | None = None,
+    model: PosteriorClassifier, config: FitConfig, run: Run, data: TrainingData, all_rows: AllRows | None = None
 ) -> Fit:
     """Collect checked rows, and the model's parts; ``all_rows`` if ``data`` has only a sample of the rows."""
     rows, classes, n_each, columns, order, groups, places, index_columns = data

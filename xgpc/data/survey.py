@@ -23,6 +23,7 @@ from .training import Columns, training_batch
 T = TypeVar("T")
 # Makes the source of all rows of positive weight, with the site labels and the columns' encoding of the survey.
 Streamed = Callable[["Survey"], RowSource]
+AllRows = tuple["Survey", Streamed]
 
 HOW_TO_READ_AGAIN = (
     "A fit reads the rows many times. Give a function that returns a new iterator each time it is called, such as "

@@ -1,4 +1,4 @@
-"""The parameters of a fit: one table of their names, types, defaults and allowed values, and the checks before a fit."""
+"""The parameters of a fit: one table of their names, types, defaults and allowed values, and checks before a fit."""
 
 from __future__ import annotations
 

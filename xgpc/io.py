@@ -108,7 +108,7 @@ def check(is_valid: object, reason: str) -> None:
         raise ValueError(reason)
 
 
-def kernel_to_data(kernel: Any) -> Any:
+def kernel_to_data(kernel: object) -> object:
     """A kernel, or the value of a parameter, as data for JSON; ValueError for a class that files cannot have."""
     if not isinstance(kernel, Kernel):
         return np.asarray(kernel).tolist()
@@ -121,7 +121,7 @@ def kernel_to_data(kernel: Any) -> Any:
     return {"type": type(kernel).__name__, **parameters}
 
 
-def kernel_from_data(data: Any) -> Any:
+def kernel_from_data(data: object) -> Kernel | str | None:
     """The kernel, or the value, that ``kernel_to_data`` described."""
 
     def build(value: Any) -> Any:
@@ -129,7 +129,7 @@ def kernel_from_data(data: Any) -> Any:
             return KERNELS[value["type"]](**{name: build(part) for name, part in value.items() if name != "type"})
         return np.array(value) if isinstance(value, list) else value
 
-    def parts(value: Any) -> list[Header]:
+    def parts(value: object) -> list[Header]:
         return [part for part in value.values() if isinstance(part, dict)] if isinstance(value, dict) else []
 
     check_tree(data, parts)

@@ -317,8 +317,6 @@ def test_predictions_are_written_as_the_name_says(tmp_path, model, run, fails):
     assert sorted(os.listdir(tmp_path)) == before
 
 
-# Signals that reach a process of the command line.
-
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of this system")
 
 # Standard input that sends its reader a signal.

@@ -1,4 +1,4 @@
-"""Rows in files: Parquet, Arrow data sets, and NumPy's."""
+"""Rows in files of Parquet, Arrow and NumPy, and which columns of a table are features."""
 
 import datetime
 import itertools
@@ -187,8 +187,6 @@ def test_a_bit_that_has_changed_is_an_error_where_pages_have_checksums(tmp_path,
         with pytest.raises(OSError, match="checksum"):
             read()
 
-
-# Which columns of a table are features: the index that pandas writes is none, and labels are compared.
 
 pd = pytest.importorskip("pandas")
 

@@ -59,9 +59,6 @@ def graded(n=90):
     return X, np.digitize(X[:, 0] + 0.3 * rng.normal(size=n), [-0.5, 0.7]), np.array(["low", "medium", "high"])
 
 
-# Calibration.
-
-
 def test_bins_have_equal_numbers_of_rows_and_wilson_intervals():
     random = np.random.default_rng(0)
     p = random.random(1003)
@@ -107,9 +104,6 @@ def test_coverage_is_the_error_among_the_most_certain(iris, model):
     np.testing.assert_allclose(one.error[at], [1.0, 0.5, 1 / 3, 0.25])
     np.testing.assert_allclose(one.expected[at], [0.1, 0.15, 0.7 / 3, 1.2 / 4])
     assert np.all(np.diff(one.expected) >= -1e-12)
-
-
-# Fits.
 
 
 def test_learning_is_drawn_stage_by_stage():
@@ -253,9 +247,6 @@ def test_displays_of_a_pipeline_are_those_of_its_last_step(iris):
     np.testing.assert_array_equal(importance.importances, pipeline[-1].feature_importances_)
     drawn(ReliabilityDisplay.from_estimator(pipeline, X, y))
     drawn(CoverageDisplay.from_estimator(pipeline, X, y))
-
-
-# Calibration error, scores and pictures.
 
 
 def test_expected_calibration_error_by_hand():

@@ -303,8 +303,6 @@ def test_memory_does_not_grow_with_the_rows(tuned):
     assert many < few + 0.01 * 80 * X.nbytes + 2**17
 
 
-# Sources that fill the memory of one batch with the next.
-
 PART = 700
 
 
@@ -357,9 +355,6 @@ def test_memory_that_is_used_again_makes_the_bits_of_batches_that_stay(kind, las
         said = fitted.predict_proba_batches(lambda rows=rows: (part for (part,) in rows()))
         found.append((fitted.elbo_, np.vstack(list(said)).tobytes()))
     assert found[0] == found[1]
-
-
-# Predictions.
 
 
 @pytest.mark.parametrize("kind", ["arrays", "with labels", "iterator", "names"])

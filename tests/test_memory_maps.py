@@ -1,4 +1,4 @@
-"""Rows in a file that is mapped into memory are read where they are: fits and predictions make no copy of them."""
+"""Rows in a file that is mapped into memory are not copied by fits and predictions, and fits by the hundred keep none."""
 
 import gc
 import tracemalloc
@@ -45,8 +45,6 @@ def test_predictions_copy_no_mapped_rows(mapped):
     in_memory = np.array(X)
     np.testing.assert_array_equal(model.predict_proba(X), model.predict_proba(in_memory))
 
-
-# Fits by the hundred in one process: memory does not grow with them.
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(100, 3))

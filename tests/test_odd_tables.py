@@ -1,4 +1,4 @@
-"""Tables as users have them: no column is refused for what tables are, and what is done with it is said."""
+"""Tables as users have them, also with missing numbers: no column is refused, and what is done with it is said."""
 
 import numpy as np
 import pytest
@@ -200,9 +200,6 @@ def test_wide_tables_give_probabilities_that_tell_more_than_the_class_shares(n, 
     assert np.mean(-np.log(proba[np.arange(n), y])) < np.log(2.0)
 
 
-# What a fit keeps of a table, and gives back.
-
-
 @pytest.mark.parametrize(
     ("points", "message"),
     [
@@ -253,9 +250,6 @@ def test_the_default_baseline_of_a_table_is_a_row_that_could_be():
     np.testing.assert_allclose(found.values, shapley_values(model, table, row).values, atol=1e-9)
     # A level that the baseline has counts for nothing.
     np.testing.assert_allclose(found.values[(table["town"] == "Ulm").to_numpy(), 0], 0.0, atol=1e-12)
-
-
-# Numbers that are missing: the mean next to an indicator in tables, an error that says where in arrays.
 
 
 def assert_means_stand_in(call, gaps, means, count):

@@ -265,8 +265,6 @@ def test_a_row_that_is_no_number_spoils_no_other(likelihood):
     np.testing.assert_allclose(proba[[0, 2, 3]], model.predict_proba(rows[[0, 2, 3]]), rtol=0.0, atol=ATOL)
 
 
-# Pipelines by skl2onnx with the registered converters.
-
 LABELS = {
     "two": TWO,
     "three": THREE,

@@ -379,16 +379,10 @@ def test_what_is_no_table_is_refused_in_one_way(names, value):
         model.predict(value)
 
 
-# Fits of tables by default: a length scale for each level, their bounds, and what users are told of them.
-
-
-LETTERS = ("A", "C", "G", "T")
-
-
 def letters(n=150, n_columns=4, seed=0):
     """Columns of four levels, with a number: the first column's "A" tells, and the number a little; and labels."""
     rng = np.random.default_rng(seed)
-    table = pd.DataFrame({f"pos{j}": rng.choice(LETTERS, n) for j in range(n_columns)})
+    table = pd.DataFrame({f"pos{j}": rng.choice(list("ACGT"), n) for j in range(n_columns)})
     table["size"] = rng.normal(size=n)
     score = np.where(table["pos0"] == "A", 2.0, -1.0) + table["size"]
     return table, (score + 0.5 * rng.normal(size=n) > 0.0).astype(int)

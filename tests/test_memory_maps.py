@@ -1,4 +1,4 @@
-"""Rows in a file that is mapped into memory are not copied by fits and predictions, and fits by the hundred keep none."""
+"""Memory: fits and predictions do not copy rows of a file that is mapped, and fits by the hundred keep nothing."""
 
 import gc
 import tracemalloc

@@ -6,16 +6,11 @@ import numpy as np
 from ._kernels import InducingKernel
 from ._sites import Site
 
-AVERAGE_POWER: float
-
 class FreeParameters(NamedTuple):
     vector: np.ndarray
     limits: np.ndarray
     unit: np.ndarray
     logarithms: tuple[np.ndarray, ...]
-
-class GradientSums:
-    def __init__(self, kernel: InducingKernel) -> None: ...
 
 class MovingPrior:
     kernel: InducingKernel
@@ -39,7 +34,6 @@ class MovingPrior:
     ) -> None: ...
 
 SCHEDULES: dict[str, int]
-RATE_FLOOR: float
 
 class BatchRows:
     order: np.ndarray

@@ -9,13 +9,12 @@
 cdef double BETA_1 = 0.9, BETA_2 = 0.999, EPSILON = 1e-8
 # Weight of iterate t in the average that is returned: proportional to t^3 (Shamir & Zhang 2013, section 3.2; averaging,
 # Polyak & Juditsky 1992). 3 forgets the start without giving away much of the averaging.
-AVERAGE_POWER = 3.0
-cdef double POWER = AVERAGE_POWER
+cdef double AVERAGE_POWER = 3.0
 
 
 cdef double weight_of_latest(Py_ssize_t steps) noexcept nogil:
     # Weight of the latest of this many steps in the average.
-    return (1.0 + POWER) / (steps + POWER)
+    return (1.0 + AVERAGE_POWER) / (steps + AVERAGE_POWER)
 
 
 cdef void plus(double[::1] here, double[::1] other) noexcept nogil:

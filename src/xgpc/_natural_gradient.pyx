@@ -35,8 +35,7 @@ SCHEDULES = {"adaptive": ADAPTIVE, "constant": CONSTANT, "decay": DECAY}
 # the adaptive rate then falls so fast that the iteration stops short (cod-rna: 5 % off after two epochs). The rate is
 # therefore kept above t^-0.6, a Robbins-Monro sequence, and the average below removes the noise of these steps (then
 # .03 % off).
-RATE_FLOOR = 0.6
-cdef double FLOOR = RATE_FLOOR
+cdef double RATE_FLOOR = 0.6
 
 
 cdef class BatchRows:
@@ -135,7 +134,7 @@ cdef class NaturalGradient:
             memcpy(&self.gradient[0], &self.mean_gradient[0], size * sizeof(double))
             self.memory = self.a
         ratio = ratio / self.squared_norm if self.squared_norm > 0.0 else 1.0
-        ratio = min(1.0, max(ratio, pow(self.steps + 2.0, -FLOOR)))
+        ratio = min(1.0, max(ratio, pow(self.steps + 2.0, -RATE_FLOOR)))
         self.memory = self.memory * (1.0 - ratio) + 1.0
         return ratio
 

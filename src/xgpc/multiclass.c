@@ -193,22 +193,6 @@ XG_CALLED void xg_logistic_softmax_chunk(const xg_moments *restrict at, double *
         }
 }
 
-/* Add the prior mean: means of the latent functions from means of their distances from it. */
-static void xg_shift(const xg_moments *at, const double *prior_mean, ptrdiff_t pitch, double *shifted)
-{
-    for (ptrdiff_t c = 0; c < at->classes; ++c)
-        for (ptrdiff_t i = 0; i < at->n; ++i)
-            shifted[c * pitch + i] = at->m[c * at->m_stride + i] + prior_mean[c];
-}
-
-/* Subtract the prior mean: linear terms of the distances from those of the latent functions. */
-static void xg_shift_back(const xg_moments *at, const double *prior_mean, const xg_site_arrays *out)
-{
-    for (ptrdiff_t c = 0; c < at->classes; ++c)
-        for (ptrdiff_t i = 0, place = c * at->stride; i < at->n; ++i, ++place)
-            out->r[place] -= out->lambda[place] * prior_mean[c];
-}
-
 int xg_multiclass_sites(const xg_likelihood *likelihood, const xg_moments *points, double *scratch,
                         const xg_site_arrays *sites)
 {
@@ -225,7 +209,10 @@ int xg_multiclass_sites(const xg_likelihood *likelihood, const xg_moments *point
     for (ptrdiff_t start = 0; start < points->n; start += pitch) {
         xg_moments at = xg_moments_from(points, start, pitch);
         xg_site_arrays out = xg_sites_from(sites, start);
-        xg_shift(&at, prior_mean, pitch, shifted);
+        /* Means of the latent functions, from those of their distances from the prior mean */
+        for (ptrdiff_t c = 0; c < classes; ++c)
+            for (ptrdiff_t i = 0; i < at.n; ++i)
+                shifted[c * pitch + i] = at.m[c * at.m_stride + i] + prior_mean[c];
         at.m = shifted;
         at.m_stride = pitch;
 #define xg_multinomial(noise)                                                                                        \
@@ -237,7 +224,10 @@ int xg_multiclass_sites(const xg_likelihood *likelihood, const xg_moments *point
         switch (kind) {
             XG_CLASSES_LIST(XG_CASE)
         }
-        xg_shift_back(&at, prior_mean, &out);
+        /* Linear terms of the distances, from those of the latent functions */
+        for (ptrdiff_t c = 0; c < classes; ++c)
+            for (ptrdiff_t i = 0, place = c * at.stride; i < at.n; ++i, ++place)
+                out.r[place] -= out.lambda[place] * prior_mean[c];
     }
     return 0;
 }

@@ -52,7 +52,7 @@ typedef struct {
     double first[XG_GROUP], high[XG_GROUP]; /* left of low, and the end of the integral */
 } xg_range;
 
-/* Compute the polynomials and the means of f + g. Lanes from n on repeat the last point. */
+/* Compute the polynomials and the means of f + g, with sums of zero. Lanes from n on repeat the last point. */
 XG_INLINE xg_range xg_prepare(const xg_moments *at, const xg_hazard_table *table, double *scratch)
 {
     ptrdiff_t classes = at->classes, n = at->n, m_stride = at->m_stride, stride = at->stride;
@@ -94,6 +94,7 @@ XG_INLINE xg_range xg_prepare(const xg_moments *at, const xg_hazard_table *table
             k[INVERSE_WIDTH * XG_GROUP + i] = inverse;
             range.first[i] = xg_max(range.first[i], low);
             range.high[i] = xg_max(range.high[i], high);
+            XG_AT(c, XG_FIRST_SUM)[i] = XG_AT(c, XG_SECOND_SUM)[i] = 0.0;
         }
     }
     return range;
@@ -152,23 +153,25 @@ typedef struct {
     double t[XG_GROUP], weight[XG_GROUP];               /* node k and its weight, zero beyond the end */
 } xg_rule;
 
-XG_INLINE xg_rule xg_rule_of(ptrdiff_t classes, const xg_range *range, double *scratch)
+/* The rule for a group of points, whose classes are prepared in scratch. */
+XG_INLINE xg_rule xg_rule_of(const xg_moments *at, const xg_hazard_table *table, double *scratch)
 {
+    xg_range range = xg_prepare(at, table, scratch);
     xg_rule rule;
     double F[XG_GROUP], R[XG_GROUP], slope[XG_GROUP];
     rule.growth = 1.0 / XG_GROWTH_FACTOR;
-    XG_EACH_LANE rule.low[i] = range->first[i];
+    XG_EACH_LANE rule.low[i] = range.first[i];
     for (int step = 0; step < XG_LOW_STEPS; ++step) {
-        xg_hazards(classes, rule.low, 0, scratch, F, R, slope);
+        xg_hazards(at->classes, rule.low, 0, scratch, F, R, slope);
         /* log F is nearly a line */
         XG_EACH_LANE {
             double ratio = F[i] * (1.0 / XG_LOW);
             rule.unit[i] = F[i] / R[i];
             double log_ratio = xg_log1p(xg_max(ratio - 1.0, 0.0)) - xg_log1p(xg_max(1.0 / ratio - 1.0, 0.0));
-            rule.low[i] = xg_max(rule.low[i] + rule.unit[i] * log_ratio, range->first[i]);
+            rule.low[i] = xg_max(rule.low[i] + rule.unit[i] * log_ratio, range.first[i]);
         }
     }
-    XG_EACH_LANE rule.span[i] = (range->high[i] - rule.low[i]) / rule.unit[i];
+    XG_EACH_LANE rule.span[i] = (range.high[i] - rule.low[i]) / rule.unit[i];
     return rule;
 }
 
@@ -190,22 +193,14 @@ XG_INLINE int xg_next(xg_rule *rule)
 
 #define XG_FOR_NODES(rule) for (int node = 0; node < XG_MOST_NODES && xg_next(&(rule)); ++node)
 
-XG_INLINE void xg_clear_sums(ptrdiff_t classes, double *scratch)
-{
-    for (ptrdiff_t c = 0; c < classes; ++c)
-        XG_EACH_LANE XG_AT(c, XG_FIRST_SUM)[i] = XG_AT(c, XG_SECOND_SUM)[i] = 0.0;
-}
-
 XG_CALLED void xg_softmax_sites(const xg_moments *at, const xg_hazard_table *table, double *scratch,
                                 const xg_site_arrays *out)
 {
     ptrdiff_t classes = at->classes, n = at->n, m_stride = at->m_stride, stride = at->stride;
     const double *m = at->m, *y = at->y;
     double F[XG_GROUP], R[XG_GROUP], slope[XG_GROUP], mass[XG_GROUP], moment[XG_GROUP], centre[XG_GROUP];
-    xg_range range = xg_prepare(at, table, scratch);
-    xg_rule rule = xg_rule_of(classes, &range, scratch);
+    xg_rule rule = xg_rule_of(at, table, scratch);
 
-    xg_clear_sums(classes, scratch);
     XG_EACH_LANE {
         mass[i] = moment[i] = 0.0;
         centre[i] = rule.low[i] + 3.0 * rule.unit[i]; /* about the middle */
@@ -255,10 +250,8 @@ XG_CALLED void xg_softmax_score(const xg_moments *at, const xg_hazard_table *tab
 {
     ptrdiff_t classes = at->classes, n = at->n, stride = at->stride;
     double F[XG_GROUP], R[XG_GROUP], slope[XG_GROUP], p[XG_GROUP], label[XG_GROUP], r_y[XG_GROUP], q_y[XG_GROUP];
-    xg_range range = xg_prepare(at, table, scratch);
-    xg_rule rule = xg_rule_of(classes, &range, scratch);
+    xg_rule rule = xg_rule_of(at, table, scratch);
 
-    xg_clear_sums(classes, scratch);
     for (int i = 0; i < XG_GROUP; ++i) {
         p[i] = 0.0;
         label[i] = at->y[i < n ? i : n - 1];
@@ -308,10 +301,8 @@ XG_CALLED void xg_softmax_pulled(const xg_moments *at, const double *by_lambda, 
 {
     ptrdiff_t classes = at->classes, n = at->n, stride = at->stride;
     double F[XG_GROUP], R[XG_GROUP], slope[XG_GROUP], sum_a[XG_GROUP], sum_b[XG_GROUP];
-    xg_range range = xg_prepare(at, table, scratch);
-    xg_rule rule = xg_rule_of(classes, &range, scratch);
+    xg_rule rule = xg_rule_of(at, table, scratch);
 
-    xg_clear_sums(classes, scratch);
     for (ptrdiff_t c = 0; c < classes; ++c)
         for (int i = 0; i < XG_GROUP; ++i) {
             ptrdiff_t point = c * stride + (i < n ? i : n - 1);

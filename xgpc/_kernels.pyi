@@ -33,6 +33,9 @@ class InducingKernel:
     def row_gradients(self, X: np.ndarray, G: np.ndarray) -> np.ndarray: ...
     def quadratic_gradients(self, X: np.ndarray, alpha: np.ndarray, B: np.ndarray) -> np.ndarray: ...
 
+class RowScratch:
+    def __init__(self, n: int, m: int, d: int) -> None: ...
+
 class KernelGradient:
     sizes: tuple[int, int, int, int]
     values: np.ndarray

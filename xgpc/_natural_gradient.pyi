@@ -12,6 +12,9 @@ class FreeParameters(NamedTuple):
     unit: np.ndarray
     logarithms: tuple[np.ndarray, ...]
 
+class GradientSums:
+    def __init__(self, kernel: InducingKernel) -> None: ...
+
 class MovingPrior:
     kernel: InducingKernel
     vector: np.ndarray

@@ -81,7 +81,8 @@ cdef class InducingKernel:
             return self.function.values(self.variance, np.asarray(X, dtype=np.float64), self.inducing_points)
         cdef Rows rows = rows_of(X)
         cdef Py_ssize_t n = rows.n
-        cdef double[::1] room = np.empty(n * (self.n_features + 2 + 3 * self.n_inducing))
+        # ``cross_block`` does not use the last tile.
+        cdef double[::1] room = np.empty(n * (self.n_features + 2 + 2 * self.n_inducing))
         out = np.empty((self.n_inducing, n))
         cdef double[:, ::1] result = out
         cdef KernelScratch scratch

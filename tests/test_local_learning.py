@@ -101,6 +101,15 @@ def test_neighbours_are_taken_where_classes_change_quickly(deciding_rows, tuned)
     assert len(model.posterior_.X) == 4000
 
 
+def test_a_given_number_of_neighbours_may_have_more_points():
+    """Also beside the kernel that learning without neighbours has found, which such a fit may keep."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1200, 3))
+    latent = 3.0 * np.sin(1.5 * X[:, 0]) * np.cos(1.5 * X[:, 1]) + X[:, 2]
+    model = GPClassifier(n_neighbors=24, random_state=0).fit(X, latent + rng.logistic(size=1200) > 0.0)
+    assert any("128 inducing points in place of 64 beside neighbours" in text for text in model.decisions_)
+
+
 @pytest.mark.parametrize(("n_rows", "cells"), [(1000, 6), (2500, 12)])
 def test_neighbours_are_left_out_where_classes_are_smooth(n_rows, cells):
     X, y = checkerboard(n_rows, 0, cells, noise=0.0)

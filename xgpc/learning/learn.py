@@ -217,7 +217,7 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
     learned = [result for result in local_fits if result.n_learned and is_auto]
     best = max(learned or local_fits, key=score)
     rivals = [result for result in local_fits if result.n_learned and not result.loses_to(best.corrected)]
-    if best.n_learned and (number := more_points(task.first, part)):
+    if max_iter and (number := more_points(task.first, part)):
         best = _with_more_points(task, best, larger, number, splits, max_iter)
     if is_auto:
         option = f"{k} neighbours of each row, in the first round of learning"

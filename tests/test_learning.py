@@ -41,6 +41,10 @@ def test_a_later_subset_takes_at_most_three_times_as_long_as_the_stages_before()
     alone = quietly(clone(model).set_params(subset_sizes=None), X, y)
     assert not any("the stages before" in text for text in alone.decisions_)
     assert model.n_iter_ <= 30 * 10 + most
+    # The user's limit is lower than the least that such a stage has.
+    few = quietly(clone(model).set_params(subset_sizes=[50, 3000], max_iter=2), X, y)
+    assert not any("the stages before" in text for text in few.decisions_)
+    assert few.n_iter_ <= 2 * 10 + 2
 
 
 @pytest.mark.parametrize("optimizer", [None, "profile"])

@@ -1,7 +1,7 @@
 """What every approximation has: training rows, priors and posteriors of latent functions, and their marginals.
 
 Arrays of C latent functions have them as their leading axis, also if C is 1. What a posterior gives to users,
-``marginals``, ``gradients``, ``covariance``, ``natural`` and ``to_arrays``, has no such axis if C is 1.
+``marginals``, ``gradients`` and ``covariance``, has no such axis if C is 1.
 """
 
 from __future__ import annotations

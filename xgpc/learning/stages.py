@@ -154,8 +154,8 @@ class Learner:
         # Multiplications of a pass: for each row m kernel values of d features, and three products with m x m.
         work = size * m * (3.0 * m + 2.0 * d) * self.fit.n_latents
         self.history.begin("learning", n_rows=size, n_inducing=m)
-        if 0.0 < most_work < work * options.max_iter:
-            most = max(MIN_ITERATIONS, int(most_work / work))
+        most = max(MIN_ITERATIONS, int(most_work / work))
+        if 0.0 < most_work and most < options.max_iter:
             limit = f"at most {most} iterations, which take {MOST_WORK:g} times as long as the stages before"
             self.history.add(decision=f"Learning on {size} rows with {m} inducing points has {limit}.")
             options = replace(options, max_iter=most)

@@ -155,7 +155,7 @@ class Learner:
         work = size * m * (3.0 * m + 2.0 * d) * self.fit.n_latents
         self.history.begin("learning", n_rows=size, n_inducing=m)
         most = max(MIN_ITERATIONS, int(most_work / work))
-        if 0.0 < most_work and most < options.max_iter:
+        if most_work > 0.0 and most < options.max_iter:
             limit = f"at most {most} iterations, which take {MOST_WORK:g} times as long as the stages before"
             self.history.add(decision=f"Learning on {size} rows with {m} inducing points has {limit}.")
             options = replace(options, max_iter=most)

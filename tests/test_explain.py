@@ -64,6 +64,17 @@ KERNELS = {
 }
 
 
+def test_equal_features_have_equal_values_and_one_without_effect_has_none():
+    X, score = data()
+    X[:, 1] = X[:, 0]
+    model = GPClassifier(2.0 * RBF([1.0, 1.0, 0.7, 1e9, 1.5, 1.0]), optimizer=None, n_inducing=20, n_neighbors=0)
+    shapley = shapley_values(model.fit(X, score > 0.0), X[:20])
+    np.testing.assert_allclose(shapley.values[:, 0], shapley.values[:, 1], atol=1e-10)
+    np.testing.assert_allclose(shapley.std[:, 0], shapley.std[:, 1], atol=1e-8)
+    assert np.max(np.abs(shapley.values[:, 3])) < 1e-8
+    assert np.max(shapley.std[:, 3]) < 1e-7
+
+
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 @pytest.mark.parametrize(
     "settings",

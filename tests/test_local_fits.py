@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from sklearn.model_selection import KFold, TimeSeriesSplit
+from sklearn.model_selection import KFold, PredefinedSplit, TimeSeriesSplit
 from support.fits import failed_checks, losses, quietly, warnings_of
 from support.internals import Coefficients
 from support.local import predicted
@@ -278,3 +278,8 @@ def test_with_a_splitter_held_out_rows_are_predicted_from_the_other_rows_alone()
 def test_features_whose_distances_underflow_count_as_constant():
     model = small(ROWS * 1e-295)
     assert_allclose(model.predict_proba(FRESH * 1e-295)[:, 1], np.mean(model.classes_[1] == LABELS), atol=0.02)
+
+
+@pytest.mark.parametrize("splitter", [TimeSeriesSplit(5, gap=30), PredefinedSplit(np.arange(210) // 70)], ids=str)
+def test_a_splitter_of_all_rows_need_not_divide_fewer(splitter):
+    assert fit(*moons(210), n_neighbors=5, held_out_split=splitter, max_iter=3).held_out_score_ is not None

@@ -264,3 +264,13 @@ def test_likelihoods_of_ordered_classes_are_those_of_another_class():
     X, y = in_levels(40)
     with pytest.raises(ValueError, match="GPOrdinalClassifier"):
         GPClassifier(likelihood=next(iter(ORDERED))).fit(X, y)
+
+
+def test_a_weight_counts_as_equal_rows():
+    X, y = in_levels(60)
+    count = np.random.default_rng(1).integers(1, 4, len(y))
+    model = GPOrdinalClassifier(RBF(), optimizer=None, inducing_points=X[:15], tol=1e-9, feature_transform=None)
+    weighted = quietly(clone(model), X, y, sample_weight=count)
+    repeated = quietly(model, np.repeat(X, count, axis=0), np.repeat(y, count))
+    assert_allclose(weighted.cut_points_, repeated.cut_points_, rtol=1e-12)
+    assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-8)

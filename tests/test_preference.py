@@ -216,10 +216,11 @@ def test_a_fit_that_max_iter_ends_warns():
 def test_an_error_leaves_a_fit_as_it_was(bad):
     items, _, i, j = problem(10)
     model = GPPreference(KERNEL, optimizer=None).fit(items[i], items[j])
-    changed = items.copy()
+    before, changed = model.predict_latent(items), items.copy()
     changed[j[0]] = bad
     with refused(model, r"missing numbers|infinity|size 1e"):
         model.fit(items[i], changed[j])
+    assert_array_equal(model.predict_latent(items), before)
 
 
 @pytest.mark.parametrize(

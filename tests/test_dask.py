@@ -393,3 +393,11 @@ def test_a_closed_client_is_refused(connected):
     client.close()
     with pytest.raises(ValueError, match=r"The client is closed: give one that is connected"):
         fitted(of_known_sizes(X), of_known_sizes(y), client=client)
+
+
+def test_fits_to_other_labels_have_other_tokens():
+    """By these dask tells tasks apart: a model's state is in them, not only its parameters."""
+    rows = np.random.default_rng(0).normal(size=(30, 2))
+    first, second = (GPClassifier(optimizer=None, random_state=0).fit(rows, rows[:, j] > 0.0) for j in (0, 1))
+    assert dask.base.tokenize(first) != dask.base.tokenize(second)
+    assert dask.base.tokenize(first) != dask.base.tokenize(clone(first))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from numpy.typing import ArrayLike
+from sklearn.gaussian_process.kernels import Kernel
+from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import Tags
 
+from . import names
 from .approximations.local import Posterior
 from .config import FitConfig, is_name
 from .data.training import FitInput
 from .estimator import all_or_nothing
-from .inference.run import Run
+from .inference.run import FitState, Run
 from .learning.fit import Fit
 from .learning.pipeline import add_rows, learn_and_infer
 from .predict import PosteriorClassifier
@@ -238,6 +242,77 @@ class GPClassifier(PosteriorClassifier):
     >>> model.predict_proba(X[:2]).shape
     (2, 2)
     """
+
+    def __init__(
+        self,
+        kernel: Kernel | str | None = None,
+        *,
+        likelihood: names.LikelihoodName = "logit",
+        bound: names.BoundName = "auto",
+        n_inducing: int | names.Auto = "auto",
+        n_neighbors: int | names.Auto = "auto",
+        max_rows_in_model: int | names.Auto = "auto",
+        held_out_split: BaseCrossValidator | None = None,
+        inducing_points: names.PointsName | names.Points = "kmeans",
+        optimizer: names.OptimizerName | None = "profile",
+        learn_inducing: bool = True,
+        n_restarts_optimizer: int = 0,
+        length_scale_prior: float | names.Auto | None = "auto",
+        subset_sizes: Sequence[int] | names.Auto | None = "auto",
+        share: names.ShareName = "auto",
+        label_noise: Literal["learn"] | float = "learn",
+        guess_rate: Literal["learn"] | float = 0.0,
+        lapse_rate: Literal["learn"] | float = 0.0,
+        mean: float | Sequence[float] | Literal["base-rate"] = 0.0,
+        batch_size: int | None = None,
+        learning_rate: names.LearningRate = "adaptive",
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        precision: names.PrecisionName = "double",
+        class_weight: names.ClassWeight | None = None,
+        categorical_features: Literal["from_dtype"] | Sequence[str | int] | None = "from_dtype",
+        feature_transform: names.Auto | None = "auto",
+        warm_start: bool = False,
+        max_time: float | None = None,
+        keep_on_interrupt: bool = False,
+        callback: Callable[[FitState], object] | None = None,
+        n_jobs: int | None = None,
+        random_state: names.RandomSeed = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.likelihood = likelihood
+        self.bound = bound
+        self.n_inducing = n_inducing
+        self.n_neighbors = n_neighbors
+        self.max_rows_in_model = max_rows_in_model
+        self.held_out_split = held_out_split
+        self.inducing_points = inducing_points
+        self.optimizer = optimizer
+        self.learn_inducing = learn_inducing
+        self.n_restarts_optimizer = n_restarts_optimizer
+        self.length_scale_prior = length_scale_prior
+        self.subset_sizes = subset_sizes
+        self.share = share
+        self.label_noise = label_noise
+        self.guess_rate = guess_rate
+        self.lapse_rate = lapse_rate
+        self.mean = mean
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.max_iter = max_iter
+        self.tol = tol
+        self.precision = precision
+        self.class_weight = class_weight
+        self.categorical_features = categorical_features
+        self.feature_transform = feature_transform
+        self.warm_start = warm_start
+        self.max_time = max_time
+        self.keep_on_interrupt = keep_on_interrupt
+        self.callback = callback
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     @all_or_nothing
     def fit(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Container, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields
-from functools import cache
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple, Self, TypeGuard, get_args
 
 import numpy as np
@@ -20,10 +19,8 @@ from .kernels.default import checked_kernel
 from .likelihoods import LIKELIHOODS, ORDERED, ORDINAL, LikelihoodBound, resolve
 from .names import (
     Auto,
-    BoundName,
     ClassWeight,
     LearningRate,
-    LikelihoodName,
     OptimizerName,
     Points,
     PointsName,
@@ -107,9 +104,8 @@ def _are_sizes(value: object) -> bool:
 TRUTH = Rule(lambda value: isinstance(value, bool | np.bool_), "True or False")
 
 
-def parameter(default: object, rule: Rule) -> Any:
-    """A field of an estimator's parameters, with the rule of its values."""
-    return field(default=default, metadata={"rule": rule})
+def _row(rule: Rule) -> Any:
+    return field(metadata={"rule": rule})
 
 
 SPLITTER = Rule(
@@ -134,8 +130,7 @@ MEAN = Rule(
     "a finite number, a list with one number for each class",
 )
 TOLERANCE = number(lambda value: 0.0 <= value < math.inf, "a number that is not negative, and finite")
-COLUMN_LIST = Rule(_are_columns, "a list of column names, of column positions, or of True and False for each column")
-COLUMNS = one_of("from_dtype", None, COLUMN_LIST)
+COLUMNS = Rule(_are_columns, "a list of column names, of column positions, or of True and False for each column")
 SECONDS = number(lambda value: 0.0 < value < math.inf, "a positive number of seconds")
 # The neighbour search counts threads in a 32-bit integer.
 THREADS = Rule(lambda value: is_integer(value) and 0 < abs(value) < 2**31, "a number of threads, -1 for all cores")
@@ -149,49 +144,43 @@ MOST_CLASS_ROWS, MOST_ROW_VALUES = 1_000_000, 100_000_000
 STREAM_SHARE = 10
 
 
-@dataclass(eq=False, repr=False)
-class Parameters:
-    """The parameters of a ``GPClassifier``, whose docstring explains them: types, defaults, and rules that need no data
-    and no other parameter."""
+@dataclass(frozen=True, kw_only=True)
+class FitConfig:
+    """The checked parameters of a fit; the docstring of ``GPClassifier`` explains them."""
 
-    kernel: Kernel | str | None = None
-    _: KW_ONLY
-    likelihood: LikelihoodName = "logit"
-    bound: BoundName = "auto"
-    n_inducing: int | Auto = parameter("auto", one_of(integer(1), "auto"))
-    n_neighbors: int | Auto = parameter("auto", one_of(integer(0), "auto"))
-    max_rows_in_model: int | Auto = parameter("auto", one_of(integer(2), "auto"))
-    held_out_split: BaseCrossValidator | None = parameter(None, one_of(SPLITTER, None))
-    inducing_points: PointsName | Points = parameter("kmeans", POINTS)
-    optimizer: OptimizerName | None = parameter("profile", one_of(name_of(OptimizerName), None))
-    learn_inducing: bool = parameter(True, TRUTH)
-    n_restarts_optimizer: int = parameter(0, integer(0))
-    length_scale_prior: float | Auto | None = parameter("auto", one_of("auto", None, LOG_SPREAD))
-    subset_sizes: Sequence[int] | Auto | None = parameter("auto", one_of("auto", None, SIZES))
-    share: ShareName = parameter("auto", name_of(ShareName))
-    label_noise: Literal["learn"] | float = parameter("learn", one_of("learn", NOISE))
-    guess_rate: Literal["learn"] | float = parameter(0.0, one_of("learn", RATE))
-    lapse_rate: Literal["learn"] | float = parameter(0.0, one_of("learn", RATE))
-    mean: float | Sequence[float] | Literal["base-rate"] = parameter(0.0, one_of(MEAN, "base-rate"))
-    batch_size: int | None = parameter(None, one_of(integer(1), None))
-    learning_rate: LearningRate = "adaptive"
-    max_iter: int = parameter(200, integer(1))
-    tol: float = parameter(1e-4, TOLERANCE)
-    precision: PrecisionName = parameter("double", name_of(PrecisionName))
-    class_weight: ClassWeight | None = None
-    categorical_features: Literal["from_dtype"] | Sequence[str | int] | None = parameter("from_dtype", COLUMNS)
-    feature_transform: Auto | None = parameter("auto", one_of("auto", None))
-    warm_start: bool = parameter(False, TRUTH)
-    max_time: float | None = parameter(None, one_of(SECONDS, None))
-    keep_on_interrupt: bool = parameter(False, TRUTH)
-    callback: Callable[[FitState], object] | None = parameter(None, one_of(FUNCTION, None))
-    n_jobs: int | None = parameter(None, one_of(THREADS, None))
-    random_state: RandomSeed = None
-    verbose: int = parameter(0, one_of(integer(0), TRUTH))
-
-
-class FitConfig(Parameters):
-    """The checked parameters of a fit; nothing changes them."""
+    kernel: Kernel | None
+    likelihood: str
+    bound: str
+    n_inducing: int | Auto = _row(one_of(integer(1), "auto"))
+    n_neighbors: int | Auto = _row(one_of(integer(0), "auto"))
+    max_rows_in_model: int | Auto = _row(one_of(integer(2), "auto"))
+    held_out_split: BaseCrossValidator | None = _row(one_of(SPLITTER, None))
+    inducing_points: PointsName | Points = _row(POINTS)
+    optimizer: OptimizerName | None = _row(one_of(name_of(OptimizerName), None))
+    learn_inducing: bool = _row(TRUTH)
+    n_restarts_optimizer: int = _row(integer(0))
+    length_scale_prior: float | Auto | None = _row(one_of("auto", None, LOG_SPREAD))
+    subset_sizes: Sequence[int] | Auto | None = _row(one_of("auto", None, SIZES))
+    share: ShareName = _row(name_of(ShareName))
+    label_noise: str | float = _row(one_of("learn", NOISE))
+    guess_rate: float | Literal["learn"] = _row(one_of("learn", RATE))
+    lapse_rate: float | Literal["learn"] = _row(one_of("learn", RATE))
+    mean: float | Sequence[float] | Literal["base-rate"] = _row(one_of(MEAN, "base-rate"))
+    batch_size: int | None = _row(one_of(integer(1), None))
+    learning_rate: LearningRate
+    max_iter: int = _row(integer(1))
+    tol: float = _row(TOLERANCE)
+    precision: PrecisionName = _row(name_of(PrecisionName))
+    class_weight: ClassWeight | None
+    categorical_features: Literal["from_dtype"] | Sequence[str | int] | None = _row(one_of("from_dtype", None, COLUMNS))
+    feature_transform: str | None = _row(one_of("auto", None))
+    warm_start: bool = _row(TRUTH)
+    max_time: float | None = _row(one_of(SECONDS, None))
+    keep_on_interrupt: bool = _row(TRUTH)
+    callback: Callable[[FitState], object] | None = _row(one_of(FUNCTION, None))
+    n_jobs: int | None = _row(one_of(THREADS, None))
+    random_state: RandomSeed
+    verbose: int = _row(one_of(integer(0), TRUTH))
 
     @classmethod
     def of(cls, model: BaseEstimator) -> Self:
@@ -249,24 +238,20 @@ class FitConfig(Parameters):
 
 
 # Allowed values of each parameter; None if the check needs the data or other parameters.
-PARAMETERS: dict[str, Rule | None] = {field.name: field.metadata.get("rule") for field in fields(Parameters)}
+PARAMETERS: dict[str, Rule | None] = {field.name: field.metadata.get("rule") for field in fields(FitConfig)}
 # Parameters that model files do not hold.
 UNSAVED = ("held_out_split", "callback")
 
 
-@cache
-def rules_of(kind: Any) -> dict[str, Rule]:
-    """Rules of the parameters of a class of estimators: its own, else those of ``PARAMETERS``, as a name means the same
-    in all classes."""
-    rules = {field.name: field.metadata.get("rule") or PARAMETERS.get(field.name) for field in fields(kind)}
-    return {name: rule for name, rule in rules.items() if rule}
+def check_allowed(model: BaseEstimator, own: Mapping[str, Rule]) -> None:
+    """Raise ValueError for a constructor argument that breaks a rule: one of the model's own, or one of the table.
 
-
-def check_allowed(model: BaseEstimator) -> None:
-    """Raise ValueError for a constructor argument that breaks a rule."""
+    A name means the same in every classifier here.
+    """
     # ``get_params`` would take as long as all rules together.
-    for name, rule in rules_of(model.__class__).items():
-        rule.check(name, getattr(model, name))
+    for name, rule in (PARAMETERS | dict(own)).items():
+        if rule and name in vars(model):
+            rule.check(name, getattr(model, name))
     if "learning_rate" in vars(model):
         learning_rate_schedule(model.learning_rate)
 
@@ -285,7 +270,7 @@ def _likelihood_of(model: BaseEstimator) -> str:
 def check_parameters(model: BaseEstimator) -> None:
     """Raise ValueError for a constructor argument of a ``GPClassifier`` that is not allowed."""
     record = resolve(_likelihood_of(model), model.bound)
-    check_allowed(model)
+    check_allowed(model, {})
     _check_rates(model, record)
     if is_name(model.inducing_points, ("all",)):
         for name, allowed in (("optimizer", ("profile", None)), ("batch_size", (None,))):

@@ -7,13 +7,13 @@ import pickle
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any, TypeAlias
 from uuid import uuid4
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted
 
 from .classifier import GPClassifier
@@ -171,7 +171,6 @@ def _on_worker(model: GPClassifier) -> Delayed:
     return delayed(model.set_params(n_jobs=1), pure=False, traverse=False)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class DaskGPClassifier(GPClassifier):
     """A ``GPClassifier`` for rows on a dask cluster.
 
@@ -213,10 +212,16 @@ class DaskGPClassifier(GPClassifier):
     >>> model.fit(X, X[:, 0] > 0.0).predict_proba(X)  # doctest: +SKIP
     """
 
-    client: distributed.Client = None
+    def __init__(self, kernel: Kernel | None = None, *, client: distributed.Client = None, **parameters: Any) -> None:
+        super().__init__(kernel, **parameters)
+        self.client = client
 
     # A client cannot be copied.
     _shared = (*GPClassifier._shared, "client")
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        return sorted([*GPClassifier._get_param_names(), "client"])
 
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "client": None}
@@ -255,7 +260,8 @@ class DaskGPClassifier(GPClassifier):
             client = distributed.get_client() if self.client is None else self.client
         except ValueError as error:
             raise ValueError(
-                "There is no dask cluster to fit on: make a distributed.Client() before, or give one as client."
+                "There is no dask cluster to fit on: make a distributed.Client before, such as Client() for the cores "
+                "of this machine, or give one as client."
             ) from error
         if client.status in ENDED:
             raise ValueError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from typing import Literal, overload
 
 import numpy as np
@@ -14,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .approximations.base import Training
 from .approximations.linear import LinearPrior, RowSpan
-from .config import TRUTH, check_allowed, number, one_of, parameter
+from .config import TRUTH, check_allowed, number, one_of
 from .data.checks import weights_of_classes
 from .estimator import LatentClassifier, all_or_nothing, latent_results
 from .inference.options import Options
@@ -48,32 +47,17 @@ LATENT_VARIANCE_BOUNDS = 1e-4, 1e5
 LARGE_FEATURES = 10.0
 # The reciprocal of the square of the largest feature must not overflow.
 LEAST_FEATURE = 1e-140
-VARIANCE = number(lambda value: 1e-100 <= value <= 1e100, "a number from 1e-100 to 1e100")
+OWN = {
+    "likelihood": one_of(*BOUNDS),
+    "prior_variance": one_of("auto", number(lambda value: 1e-100 <= value <= 1e100, "a number from 1e-100 to 1e100")),
+    "fit_intercept": TRUTH,
+}
 # With fewer steps per epoch, all rows make one batch: gradients that hardly differ give learning rates near one, and
 # nothing shortens a step that is too long.
 LEAST_STEPS = 10
 
 
-@dataclass(eq=False, repr=False)
-class LinearParameters:
-    """The parameters of a ``BayesianLinearClassifier``; without a rule they have that of ``GPClassifier``."""
-
-    likelihood: LinearLikelihoodName = parameter("logit", one_of(*BOUNDS))
-    _: KW_ONLY
-    bound: LinearBoundName = "auto"
-    prior_variance: Literal["auto"] | float = parameter("auto", one_of("auto", VARIANCE))
-    fit_intercept: bool = parameter(True, TRUTH)
-    batch_size: int | None = None
-    learning_rate: LearningRate = "adaptive"
-    max_iter: int = 200
-    tol: float = 1e-4
-    class_weight: ClassWeight | None = None
-    n_jobs: int | None = None
-    random_state: RandomSeed = None
-    verbose: int = 0
-
-
-class BayesianLinearClassifier(LinearParameters, LatentClassifier):
+class BayesianLinearClassifier(LatentClassifier):
     """Bayesian linear classification of two classes: logistic, probit, or the support vector machine.
 
     The latent function is f(x) = coef . x + intercept with normal priors. As in ``GPClassifier``, a normal density of
@@ -128,6 +112,27 @@ class BayesianLinearClassifier(LinearParameters, LatentClassifier):
        Equation (14); a square root is missing in its class probability.
     """
 
+    def __init__(
+        self,
+        likelihood: LinearLikelihoodName = "logit",
+        *,
+        bound: LinearBoundName = "auto",
+        prior_variance: Literal["auto"] | float = "auto",
+        fit_intercept: bool = True,
+        batch_size: int | None = None,
+        learning_rate: LearningRate = "adaptive",
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        class_weight: ClassWeight | None = None,
+        n_jobs: int | None = None,
+        random_state: RandomSeed = None,
+        verbose: int = 0,
+    ) -> None:
+        self.likelihood, self.bound, self.prior_variance = likelihood, bound, prior_variance
+        self.fit_intercept, self.batch_size, self.learning_rate = fit_intercept, batch_size, learning_rate
+        self.max_iter, self.tol, self.class_weight = max_iter, tol, class_weight
+        self.n_jobs, self.random_state, self.verbose = n_jobs, random_state, verbose
+
     @all_or_nothing
     def fit(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
         """Fit to rows X (n, d), dense or sparse, labels y (n,) of two classes, and non-negative weights (n,).
@@ -142,7 +147,7 @@ class BayesianLinearClassifier(LinearParameters, LatentClassifier):
         ConvergenceWarning
             If ``max_iter`` is reached, or the prior variance reaches the end of its range.
         """
-        check_allowed(self)
+        check_allowed(self, OWN)
         one_of("auto", *BOUNDS[self.likelihood]).check("bound", self.bound)
         status = Status() if self.verbose else None
         with (

@@ -20,7 +20,7 @@ from .approximations.base import KernelPosterior
 from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import Posterior, covariance_bytes
 from .arrays import arrays_of
-from .config import TRUTH, Parameters, integer, one_of
+from .config import TRUTH, integer, one_of
 from .data.checks import checked_labels, class_numbers, random_state_of
 from .data.encoding import Encoding
 from .data.survey import reading
@@ -48,7 +48,7 @@ EXACT_ROWS = 3000
 Marginals = Callable[[np.ndarray, int | None], tuple[np.ndarray, np.ndarray]]
 
 
-class PosteriorClassifier(Parameters, LatentClassifier):
+class PosteriorClassifier(LatentClassifier):
     """A classifier with a normal posterior of its latent functions: everything that needs only the result of a fit."""
 
     posterior_: Posterior
@@ -64,6 +64,8 @@ class PosteriorClassifier(Parameters, LatentClassifier):
     n_iter_: int
     converged_: bool
     encoding_: Encoding | None = None
+    max_iter: int
+    tol: float
     _is_ordered = False  # whether the order of the classes counts
     # The evidence is that of the posterior without neighbours; a model with neighbours computes both on first use.
     _evidence: Evidence | None

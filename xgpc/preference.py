@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import names
 from .approximations.base import Training
 from .approximations.pairs import PairPosterior, PairPrior
-from .config import check_allowed, integer, one_of, parameter
+from .config import check_allowed, integer, one_of
 from .data.checks import checked_weights, random_state_of
 from .data.moments import Sample
 from .data.table import Table
@@ -47,25 +46,10 @@ from .rows.executor import Executor
 from .rows.source import ArraySource
 from .status import noted, warn_user
 
-LIKELIHOOD = one_of("logit", "probit")
+OWN = {"likelihood": one_of("logit", "probit"), "optimizer": one_of("profile", None), "n_inducing": integer(1)}
 
 
-@dataclass(eq=False, repr=False)
-class PreferenceParameters:
-    """The parameters of a ``GPPreference``; without a rule they have that of ``GPClassifier``."""
-
-    kernel: Kernel | None = None
-    _: KW_ONLY
-    likelihood: Literal["logit", "probit"] = parameter("logit", LIKELIHOOD)
-    n_inducing: int = parameter(500, integer(1))
-    optimizer: Literal["profile"] | None = parameter("profile", one_of("profile", None))
-    max_iter: int = 200
-    tol: float = 1e-4
-    n_jobs: int | None = None
-    random_state: names.RandomSeed = None
-
-
-class GPPreference(PreferenceParameters, ColumnsOfFit):
+class GPPreference(ColumnsOfFit):
     """Gaussian process of a value that decides which of two rows is preferred.
 
     A latent function f has a Gaussian process prior, and x is preferred to x' with probability F(f(x) - f(x')) [1]_.
@@ -124,6 +108,21 @@ class GPPreference(PreferenceParameters, ColumnsOfFit):
     n_iter_: int
     _record: LikelihoodBound
 
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        *,
+        likelihood: Literal["logit", "probit"] = "logit",
+        n_inducing: int = 500,
+        optimizer: Literal["profile"] | None = "profile",
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        n_jobs: int | None = None,
+        random_state: names.RandomSeed = None,
+    ) -> None:
+        self.kernel, self.likelihood, self.n_inducing, self.optimizer = kernel, likelihood, n_inducing, optimizer
+        self.max_iter, self.tol, self.n_jobs, self.random_state = max_iter, tol, n_jobs, random_state
+
     @all_or_nothing
     def fit(self, X_preferred: ArrayLike, X_other: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
         """Fit to n pairs: row i of ``X_preferred`` (n, d) was preferred to row i of ``X_other`` (n, d).
@@ -132,7 +131,7 @@ class GPPreference(PreferenceParameters, ColumnsOfFit):
         self, and warns (ConvergenceWarning) if ``max_iter`` ended it. ValueError for data or parameters that are not
         valid.
         """
-        check_allowed(self)
+        check_allowed(self, OWN)
         preferred = Table.of(X_preferred)
         n_features = checked_rows(self, preferred, None).shape[1]
         self._set_columns(Columns(n_features, preferred.names, preferred.labels))
@@ -230,7 +229,7 @@ class GPPreference(PreferenceParameters, ColumnsOfFit):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects, as ``GPClassifier.save`` does."""
         check_is_fitted(self)
-        check_allowed(self)
+        check_allowed(self, OWN)
         write(path, "preference", *self._contents())
 
     @classmethod
@@ -240,8 +239,8 @@ class GPPreference(PreferenceParameters, ColumnsOfFit):
             parameters, d = header["parameters"], arrays["Z"].shape[-1]
             check_arrays(arrays, 1, False, n_columns=d)
             model = cls(**parameters | {"kernel": kernel_from_data(parameters["kernel"])})
-            check_allowed(model)
-            LIKELIHOOD.check("fitted_likelihood", header["fitted_likelihood"])
+            check_allowed(model, OWN)
+            OWN["likelihood"].check("fitted_likelihood", header["fitted_likelihood"])
             if header["full"] or header["neighbors"]:
                 raise ValueError("its posterior is not one of pairs")
             with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 import numpy as np
@@ -18,7 +17,7 @@ from sklearn.utils import Tags
 
 from .._threads import Pool
 from ..classifier import GPClassifier
-from ..config import Rule, check_allowed, integer, one_of, parameter
+from ..config import Rule, check_allowed, integer, one_of
 from ..data.checks import random_state_of
 from ..estimator import LatentClassifier, all_or_nothing
 from ..likelihoods import record_of
@@ -37,7 +36,6 @@ WATCHED = 100
 LARGEST_R_HAT = 1.01
 # Predictions take so many rows at a time that these times the draws are about this many values.
 BLOCK_VALUES = 2**16
-POINTS = Rule(lambda value: not isinstance(value, str) and np.ndim(value) == 2, "a numeric array (m, d)")
 
 
 def _polya_gamma_sampler() -> PolyaGamma:
@@ -51,24 +49,7 @@ def _polya_gamma_sampler() -> PolyaGamma:
     return lambda c, rng: random_polyagamma(1.0, c, method="devroye", random_state=rng)
 
 
-@dataclass(eq=False, repr=False)
-class GibbsParameters:
-    """The parameters of a ``GibbsClassifier``; without a rule they have that of ``GPClassifier``."""
-
-    kernel: Kernel | None = None
-    _: KW_ONLY
-    inducing_points: Literal["all"] | Points = parameter("all", one_of("all", POINTS))
-    n_samples: int = parameter(1000, integer(4))
-    thin: int = parameter(10, integer(1))
-    n_warmup: int = parameter(20, integer(0))
-    n_chains: int = parameter(4, integer(1))
-    n_proposals: int = parameter(50, integer(0))
-    n_jobs: int | None = None
-    random_state: RandomSeed = None
-    verbose: int = 0
-
-
-class GibbsClassifier(GibbsParameters, LatentClassifier):
+class GibbsClassifier(LatentClassifier):
     """Draws from the exact posterior of the logit Gaussian process, as a reference for approximations.
 
     Polya-Gamma variables make the latent values normal given the labels. A Gibbs sweep draws both in turn [1]_. Then
@@ -132,6 +113,24 @@ class GibbsClassifier(GibbsParameters, LatentClassifier):
     (100,)
     """
 
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        *,
+        inducing_points: Literal["all"] | Points = "all",
+        n_samples: int = 1000,
+        thin: int = 10,
+        n_warmup: int = 20,
+        n_chains: int = 4,
+        n_proposals: int = 50,
+        n_jobs: int | None = None,
+        random_state: RandomSeed = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel, self.inducing_points = kernel, inducing_points
+        self.n_samples, self.thin, self.n_warmup, self.n_chains = n_samples, thin, n_warmup, n_chains
+        self.n_proposals, self.n_jobs, self.random_state, self.verbose = n_proposals, n_jobs, random_state, verbose
+
     @all_or_nothing
     def fit(self, X: ArrayLike, y: ArrayLike) -> None:
         """Run the chains for rows X (n, d) and labels y (n,) of two classes.
@@ -139,7 +138,10 @@ class GibbsClassifier(GibbsParameters, LatentClassifier):
         Raises ValueError for bad data or parameters, and ImportError without the polyagamma package; a
         ConvergenceWarning says if R-hat is above 1.01.
         """
-        check_allowed(self)
+        least = {"n_samples": 4, "thin": 1, "n_warmup": 0, "n_chains": 1, "n_proposals": 0}
+        array = Rule(lambda value: not isinstance(value, str) and np.ndim(value) == 2, "a numeric array (m, d)")
+        rules = {"inducing_points": one_of("all", array), **{name: integer(low) for name, low in least.items()}}
+        check_allowed(self, rules)
         polya_gamma = _polya_gamma_sampler()
         data = self._two_classes(X, y)
         with single_threaded_blas():

@@ -133,7 +133,8 @@ def check_results(return_cov: bool, return_grad: bool, corrected: bool = False) 
     for name, value in (("return_cov", return_cov), ("return_grad", return_grad), ("corrected", corrected)):
         TRUTH.check(name, value)
     if return_grad and (return_cov or corrected):
-        raise ValueError("return_grad is for means and variances: give it without return_cov and without corrected.")
+        other = "return_cov" if return_cov else "corrected"
+        raise ValueError(f"return_grad is for means and variances: give it without {other}.")
     if corrected and return_cov:
         raise ValueError("There is no corrected joint covariance; give either return_cov or corrected.")
 
@@ -191,10 +192,10 @@ class LatentClassifier(ClassifierMixin, ColumnsOfFit, ABC):
         return p, gradient + added - p[..., None] * np.sum(added, axis=1, keepdims=True)
 
     @abstractmethod
-    def predict_latent(self, X: ArrayLike) -> tuple[np.ndarray, ...]:
+    def predict_latent(self, X: MatrixLike) -> tuple[np.ndarray, ...]:
         """Posterior mean and variance of the latent functions at the rows of X (n, d)."""
 
-    def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
+    def predict_log_proba(self, X: MatrixLike) -> np.ndarray:
         """Log probabilities (n, C) of the classes, which stay accurate where probabilities underflow."""
         mean, variance = self.predict_latent(X)
         return self._weighted(self._record.log_probabilities(mean, variance, on_threads(self.n_jobs)))

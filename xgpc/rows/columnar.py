@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from reprlib import repr as short
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,7 +107,7 @@ def check_names(schema: Schema, names: Iterable[str]) -> None:
         lower = {name.lower(): repr(name) for name in schema.names}
         meant = [lower[match] for name in absent for match in get_close_matches(name.lower(), lower, n=1)]
         guess = f" (did you mean {', '.join(meant)}?)" if meant else ""
-        raise ValueError(f"The data lacks the columns {short(absent)}{guess}; it has {short(schema.names)}.")
+        raise ValueError(f"The data lacks the columns {absent}{guess}; it has {schema.names}.")
 
 
 def _values(column: Array) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
-from .approximations.base import grouped
+from .approximations.base import KernelPosterior, grouped
 from .approximations.full import FullPrior
 from .approximations.local import EIGENVALUE_ERROR, LocalPosterior, Posterior
 from .approximations.sparse import PRECISIONS, SparsePrior
@@ -169,9 +169,9 @@ def posterior_from(
         return LocalPosterior(prior, *rows, *sites, arrays["whitened_mean"], V, k, scale)
     full, eta = header["full"], arrays["eta"]
     priors = [FullPrior.build(*pair) if full else prior_class.build(*pair, dtype) for pair in pairs]
-    q: Any = grouped(priors).posterior((eta if full else np.tril(eta), arrays["h"]))
-    is_proper = q is not None and math.isfinite(q.kl)
-    check(is_proper, "its posterior precision is not positive definite, or its mean is not finite")
+    q: KernelPosterior | None = grouped(priors).posterior((eta if full else np.tril(eta), arrays["h"]))
+    if q is None or not math.isfinite(q.kl):
+        raise ValueError("its posterior precision is not positive definite, or its mean is not finite")
     return q
 
 
@@ -245,7 +245,8 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
         "inducing_points": None if isinstance(model.inducing_points, str) else model.inducing_points,
     }
     arrays |= {name: np.asarray(value, dtype=np.float64) for name, value in numbers.items() if value is not None}
-    arrays |= zip(("rows", "row_labels", "row_weights"), model._stream_rows or (), strict=False)
+    if model._stream_rows is not None:
+        arrays |= zip(("rows", "row_labels", "row_weights"), model._stream_rows, strict=True)
     arrays |= {name: getattr(model, name) for name in ARRAY_ATTRIBUTES} | {"class_count_": counts}
     arrays |= {f"{HISTORY}{name}": column for name, column in model.history_.items()}
     arrays["classes"] = classes.astype(str) if classes.dtype.kind == "O" else classes

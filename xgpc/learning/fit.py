@@ -58,9 +58,18 @@ class Fit:
     def options(self, length_scale_prior: LengthScalePrior) -> Options:
         """Options of searches, as the parameters give them."""
         config, run = self.config, self.run
-        search = config.tol, config.max_iter, run.history, run.random_state
-        batches, priors = (config.batch_size, config.learning_rate), (length_scale_prior, self.prior_mean)
-        return Options(*search, *batches, *priors, config.learn_inducing, config.learned_rates)
+        return Options(
+            config.tol,
+            config.max_iter,
+            run.history,
+            run.random_state,
+            config.batch_size,
+            config.learning_rate,
+            length_scale_prior,
+            self.prior_mean,
+            config.learn_inducing,
+            config.learned_rates,
+        )
 
     @property
     def n_latents(self) -> int:

@@ -200,7 +200,7 @@ def given_points(points: ArrayLike, n_features: int) -> np.ndarray:
     except (TypeError, ValueError) as error:
         raise ValueError(f"{allowed}; {error}.") from None
     if Z.dtype.kind not in "biuf" or Z.ndim != 2 or Z.shape[1] != n_features or not len(Z):
-        raise ValueError(f"{allowed}; got {Z.shape} of {Z.dtype}.")
+        raise ValueError(f"{allowed}; got {Z.shape} of type {Z.dtype}.")
     Z = np.ascontiguousarray(Z, dtype=np.float64)
     if largest_size(Z) > LARGEST_FEATURE:
         raise ValueError(f"inducing_points has a value of size {largest_size(Z):.3g}; at most {LARGEST_FEATURE:g}.")

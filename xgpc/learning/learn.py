@@ -45,6 +45,12 @@ ONE_CLASS = (
 )
 NO_PAIR = "No two rows are of one class, which does not determine the kernel: it stays, and no neighbours are used."
 NO_USE = "n_neighbors=0 uses no neighbours."
+NOT_CONVERGED = (
+    "Large variances of the kernel cause this, mostly with several classes or many copies of few rows; here the kernel "
+    "is {kernel}. Bound its variance, for example with kernel=ConstantKernel(1.0, (0.01, 10.0)) * RBF() of "
+    "sklearn.gaussian_process.kernels, give equal rows once with the sum of their weights, use another number of "
+    "neighbours, or give n_neighbors=0."
+)
 # Default fits to at least SCORED_ROWS rows try neighbours; fewer rows have to be fitted within milliseconds.
 SCORED_ROWS = 300
 # Default number of neighbours (fewer predict worse, more take longer for no gain); a number above MANY_NEIGHBORS gives
@@ -324,12 +330,7 @@ def accept_neighbors(
     if not sweeps.converged:
         failed = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
         history.add(decision=failed)
-        advice = (
-            "Large variances of the kernel cause this, mostly with several classes or many copies of few rows; here "
-            f"the kernel is {local_fit.prior.spec.kernel}. Bound its variance, for example with "
-            "kernel=ConstantKernel(1.0, (0.01, 10.0)) * RBF() of sklearn.gaussian_process.kernels, give equal rows "
-            "once with the sum of their weights, use another number of neighbours, or give n_neighbors=0."
-        )
+        advice = NOT_CONVERGED.format(kernel=local_fit.prior.spec.kernel)
         return sparse if is_auto else replace(sparse, failed=f"{failed} {advice}")
     if n_copies := fit.source.n_rows - len(local.X):
         copies = f"{n_copies} of {fit.source.n_rows} rows have the features and the label of another"

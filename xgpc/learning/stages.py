@@ -142,7 +142,7 @@ class Learner:
             candidate = candidate.at(outcome.point)
             richer = self._more_points(outcome, candidate, size) or self._started_again(start, outcome, size)
             is_growing = richer is not None
-            candidate = candidate.at(richer or outcome.point)
+            candidate = candidate.at(outcome.point if richer is None else richer)
         for further_size, options in self._plan(candidate.prior, size):
             outcome = self._stage(further_size, candidate, options, MOST_WORK * self.work)
             candidate = candidate.at(outcome.point)

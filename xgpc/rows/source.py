@@ -21,6 +21,9 @@ NONE = np.empty(0)
 class RowSource(Protocol):
     """Training rows.
 
+    If the rows are elsewhere, a source may also have a method ``sums(function, state)``, which yields sums of
+    ``function(block, state)`` in order; an executor then uses it in place of the blocks.
+
     Attributes
     ----------
     n_rows, n_features : int

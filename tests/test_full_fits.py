@@ -234,3 +234,18 @@ def test_conjugate_gradients_end_where_rounding_leaves_no_curvature():
     model = quietly(GPClassifier(1e5 * DotProduct(), **params), X, np.where(X[:, 0] > 0.0, 2, y))
     assert np.isfinite(model.elbo_)
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, atol=1e-9)
+
+
+@EVERY_CASE
+def test_few_rows_learn_as_a_full_process_does(likelihood, bound):
+    """If all rows are inducing points, a fit has the same kernel and bound, and is of inducing points all the same."""
+    X, y = data(60, 3, likelihood)
+    model = GPClassifier(SMOOTH, likelihood=likelihood, bound=bound, tol=1e-7, max_iter=300, random_state=0)
+    full = quietly(clone(model).set_params(inducing_points="all"), X, y)
+    quietly(model, X, y)
+    assert (model.inducing_points_.shape, model.jitter_, full.jitter_) == (X.shape, 1e-6, 0.0)
+    assert model.elbo_ == pytest.approx(full.elbo_, rel=1e-4)
+    assert_near(model.kernel_.theta, full.kernel_.theta, 1e-3)
+    assert_near(model.predict_proba(X + 0.1), full.predict_proba(X + 0.1), 1e-3)
+    # Inducing points can take further rows.
+    model.partial_fit(X[:2] + 3.0, y[:2])

@@ -1,3 +1,4 @@
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,19 +77,33 @@ def divergence(
 def kept_rows(cache: dict[str, Any], key: str, n_latents: int) -> list[WhitenedRows] | None: ...
 def cholesky_and_inverse(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None: ...
 def kernel_gradient(
-    kernel: InducingKernel, X: np.ndarray, G: np.ndarray, g: np.ndarray, work: Workspace, total: KernelGradient
+    kernel: InducingKernel,
+    X: np.ndarray,
+    G: np.ndarray,
+    g: np.ndarray,
+    work: Workspace,
+    total: KernelGradient,
+    is_noise: bool = False,
 ) -> None: ...
-def squared(lower: np.ndarray) -> np.ndarray: ...
-def full_factors(K: np.ndarray, precision: np.ndarray) -> tuple[np.ndarray, np.ndarray, float] | None: ...
+def full_covariance(kernel: InducingKernel) -> tuple[np.ndarray, np.ndarray] | None: ...
+def full_posterior(
+    K: np.ndarray, precision: np.ndarray, linear: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float] | None: ...
+def gradient_by_covariance(alpha: np.ndarray, factors: Sequence[np.ndarray]) -> np.ndarray: ...
+def full_ascent(
+    K: np.ndarray,
+    noise: np.ndarray,
+    places: np.ndarray,
+    site: Site,
+    y: np.ndarray,
+    weight: np.ndarray,
+    start: Sequence[np.ndarray],
+    start_H: np.ndarray,
+    start_half_log_det: float,
+    tol: float,
+    max_iter: int,
+    has_passed: Callable[[], bool],
+) -> tuple[np.ndarray, np.ndarray, float, float, *tuple[Any, ...]]: ...
 def full_marginals(
     kernel: InducingKernel, X: np.ndarray, H: np.ndarray, N: np.ndarray, alpha: np.ndarray, work: Workspace
 ) -> np.ndarray: ...
-def full_gradient(
-    kernel: InducingKernel,
-    start: int,
-    stop: int,
-    G: np.ndarray,
-    by_noise: np.ndarray,
-    work: Workspace,
-    total: KernelGradient,
-) -> None: ...

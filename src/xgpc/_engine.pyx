@@ -14,7 +14,7 @@ import numpy as np
 
 from ._threads import scratch as kept_by_thread
 
-from libc.math cimport INFINITY, log
+from libc.math cimport INFINITY, fabs, log, sqrt
 from libc.string cimport memcpy, memset
 
 from . cimport _blas
@@ -399,8 +399,8 @@ def gradient_of_gram(InducingKernel kernel, const double[:, ::1] G, KernelGradie
 
 
 def kernel_gradient(InducingKernel kernel, X, const double[:, ::1] G, const double[::1] g, Workspace work,
-                    KernelGradient total):
-    """Adds the contractions of G = dF/dk(X, Z) (n, m) and g = dF/dk(x, x) (n,) to ``total``."""
+                    KernelGradient total, bint is_noise=False):
+    """Adds the contractions of G = dF/dk(X, Z) (n, m), and of the gradient g (n,) by k(x, x) or its noise."""
     cdef Rows rows = rows_of(X), here
     cdef Py_ssize_t tile, i, j, q, m = kernel.n_inducing
     with nogil:
@@ -410,7 +410,7 @@ def kernel_gradient(InducingKernel kernel, X, const double[:, ::1] G, const doub
             for q in range(m):
                 for j in range(here.n):
                     work.b[q * here.n + j] = G[i + j, q]
-            add_gradient(kernel, &here, &g[i], False, work, total)
+            add_gradient(kernel, &here, &g[i], is_noise, work, total)
 
 
 include "_full_process.pxi"

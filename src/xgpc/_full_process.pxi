@@ -16,28 +16,179 @@ cdef void subtract_explained(Py_ssize_t n, Py_ssize_t rows, double* k, const dou
             variance[i] += norms[i]
 
 
-def full_factors(const double[:, ::1] K, const double[::1] precision):
-    """H (n, n), lower, diag(I - B^{-1}) (n,) and log |B| / 2 for B = I + S K S and H^T H = S B^{-1} S, with the roots S
-    of precisions (n,), of negative ones as of zeros; None if B is not finite. O(n^3)."""
-    cdef Py_ssize_t i, j, n = K.shape[0]
-    lower, parts, roots = np.empty((n, n)), np.empty(n), np.sqrt(np.maximum(precision, 0.0))
-    cdef double[:, ::1] H = lower
-    cdef double[::1] explained = parts, root = roots, room = kept_numbers("cholesky", cholesky_scratch(n))
-    cdef double half_log_det = 0.0
-    cdef bint is_definite
+cdef enum:
+    # Variances that sites hardly explain are computed for so many rows at a time.
+    HARDLY_ROWS = 64
+# Least lambda v = 1 - diag(B^{-1}) that gives v: below it rounding would cost v more than three digits.
+cdef double LEAST_EXPLAINED = 1e-3
+
+
+cdef double[::1] room_for_factor(Py_ssize_t n):
+    return kept_numbers("full factor", cholesky_scratch(n) + (1 + HARDLY_ROWS) * n)
+
+
+cdef bint full_factor(const double[:, ::1] K, const double* precision, double* H, double* variance,
+                      double* half_log_det, double* room) noexcept nogil:
+    # H (n, n), lower, the variances (n,) of q, and log |B| / 2 for B = I + S K S and H^T H = S B^{-1} S, with the roots
+    # S of precisions (n,), of negative ones as of zeros; False if B is not finite. O(n^3)
+    cdef Py_ssize_t i, j, rows = 0, n = K.shape[0]
+    cdef double* root = room + cholesky_scratch(n)
+    cdef double* k = root + n
+    cdef double[HARDLY_ROWS] norms
+    cdef Py_ssize_t[HARDLY_ROWS] hardly
+    for i in range(n):
+        root[i], variance[i] = sqrt(max(precision[i], 0.0)), 1.0
+        for j in range(i + 1):
+            H[i * n + j] = root[i] * K[i, j] * root[j]
+        H[i * n + i] += 1.0
+    if cholesky(n, H, NULL, H, room) or not is_finite_factor(n, H):
+        return False
+    half_log_det[0] = 0.0
+    for i in range(n):
+        half_log_det[0] -= log(H[i * n + i])
+        for j in range(i + 1):
+            variance[j] -= H[i * n + j] * H[i * n + j]
+            H[i * n + j] *= root[j]
+    for i in range(n):
+        if variance[i] > LEAST_EXPLAINED:
+            variance[i] /= precision[i]
+        else:
+            hardly[rows] = i
+            rows += 1
+        if rows == HARDLY_ROWS or (rows and i == n - 1):
+            for j in range(n * rows):
+                k[j] = K[hardly[j % rows], j // rows]
+            _blas.trmm_lower_t(rows, n, H, k)
+            xg_squared_norms(rows, n, k, norms)
+            for j in range(rows):
+                variance[hardly[j]] = max(K[hardly[j], hardly[j]] - norms[j], 0.0)
+            rows = 0
+    return True
+
+
+cdef struct FullState:
+    # q, its H, and the sites at its marginals: numbers of the distinct rows (n,); log |B| / 2, sum of ell, and bound.
+    double* precision
+    double* linear
+    double* variance
+    double* mean
+    double* alpha
+    double* next_precision
+    double* next_linear
+    double* H
+    double half_log_det, total, bound
+
+
+cdef FullState full_state(double[:, ::1] vectors, double[:, ::1] H) noexcept:
+    return FullState(&vectors[0, 0], &vectors[1, 0], &vectors[2, 0], &vectors[3, 0], &vectors[4, 0], &vectors[5, 0],
+                     &vectors[6, 0], &H[0, 0], 0.0, 0.0, 0.0)
+
+
+cdef bint is_solved(const double[:, ::1] K, FullState* q, double* room) noexcept nogil:
+    # q from its sites; False if they are not finite.
+    cdef Py_ssize_t i, n = K.shape[0]
+    if not full_factor(K, q.precision, q.H, q.variance, &q.half_log_det, room):
+        return False
+    for i in range(n):
+        q.alpha[i] = _blas.dot(n, &K[i, 0], q.linear)
+    _blas.trmv(n, q.H, False, q.alpha)
+    _blas.trmv(n, q.H, True, q.alpha)
+    for i in range(n):
+        q.alpha[i] = q.linear[i] - q.alpha[i]
+    for i in range(n):
+        q.mean[i] = _blas.dot(n, &K[i, 0], q.alpha)
+    return True
+
+
+def full_posterior(const double[:, ::1] K, precision, linear):
+    """q from sites (n,) of the distinct rows, negative precisions as zeros: H (n, n), lower, with H^T H = M; variance,
+    mean and alpha, (3, n); and log |B| / 2. None if B is not finite. O(n^3)."""
+    cdef Py_ssize_t n = K.shape[0]
+    vectors, factor = np.empty((7, n)), np.empty((n, n))
+    cdef FullState q = full_state(vectors, factor)
+    cdef double[::1] room = room_for_factor(n)
+    cdef bint is_finite
+    vectors[0], vectors[1] = precision, linear
     with nogil:
-        for i in range(n):
-            explained[i] = 1.0
-            for j in range(i + 1):
-                H[i, j] = root[i] * K[i, j] * root[j]
-            H[i, i] += 1.0
-        is_definite = cholesky(n, &H[0, 0], NULL, &H[0, 0], &room[0]) == 0 and is_finite_factor(n, &H[0, 0])
-        for i in range(n if is_definite else 0):
-            half_log_det -= log(H[i, i])
-            for j in range(i + 1):
-                explained[j] -= H[i, j] * H[i, j]
-                H[i, j] *= root[j]
-    return (lower, parts, half_log_det) if is_definite else None
+        is_finite = is_solved(K, &q, &room[0])
+    return (factor, vectors[2:5], q.half_log_det) if is_finite else None
+
+
+cdef int evaluate_full(const double[::1] noise, const Py_ssize_t[::1] places, Site site, const double[::1] y,
+                       const double[::1] weight, double[:, ::1] rows, FullState* q) except -1 nogil:
+    # The sites at q's marginals, and the bound; ``rows`` (5, rows) is scratch.
+    cdef Py_ssize_t i, n_rows = y.shape[0]
+    cdef xg_moments at = xg_moments(1, n_rows, n_rows, n_rows, &rows[0, 0], &rows[1, 0], &y[0])
+    cdef xg_site_arrays out = xg_site_arrays(&rows[2, 0], &rows[3, 0], &rows[4, 0])
+    for i in range(n_rows):
+        rows[0, i], rows[1, i] = q.mean[places[i]], q.variance[places[i]] + noise[places[i]]
+    evaluate(site, &at, entry(weight, 0), NULL, &out)
+    q.total, q.bound = 0.0, -q.half_log_det
+    for i in range(noise.shape[0]):
+        q.next_precision[i] = q.next_linear[i] = 0.0
+        q.bound -= 0.5 * (q.alpha[i] * q.mean[i] - q.precision[i] * q.variance[i])
+    for i in range(n_rows):
+        q.total += rows[2, i]
+        q.next_precision[places[i]] += rows[3, i]
+        q.next_linear[places[i]] += rows[4, i]
+    q.bound += q.total
+    return 0
+
+
+cdef double full_divergence(Py_ssize_t n, const FullState* q, const FullState* other) noexcept nogil:
+    # KL(q || other) of two posteriors under one prior.
+    cdef Py_ssize_t i
+    cdef double total = 2.0 * (q.half_log_det - other.half_log_det), step
+    for i in range(n):
+        step = other.mean[i] - q.mean[i]
+        total += (other.precision[i] - q.precision[i]) * q.variance[i]
+        total += (other.alpha[i] - q.alpha[i] + other.precision[i] * step) * step
+    return 0.5 * total
+
+
+def full_ascent(const double[:, ::1] K, const double[::1] noise, const Py_ssize_t[::1] places, Site site,
+                const double[::1] y, const double[::1] weight, start, start_H, double start_half_log_det, double tol,
+                Py_ssize_t max_iter, has_passed):
+    """The unit steps of ``coordinate_ascent`` for one latent function and sites of positive precision, until one fails.
+
+    ``start`` (5, 1, n) are precision, linear term, variance, mean and alpha of q at the distinct rows, to which rows of
+    numbers ``places`` (rows,) are equal. Returns those of the last q with precision and linear term of the sites at it,
+    (7, 1, n); its H; log |B| / 2; the sum of ell; the bound; the number of steps; and whether the ascent has converged,
+    None if the next step fails. O(n^3) for each step.
+    """
+    cdef Py_ssize_t s, n = K.shape[0], n_steps = 0
+    vectors, factors, scratch = np.empty((2, 7, 1, n)), [np.array(start_H), np.empty((n, n))], np.empty((5, len(y)))
+    cdef double[:, :, ::1] v = vectors[:, :, 0]
+    cdef double[:, ::1] rows = scratch
+    cdef double[::1] room = room_for_factor(n)
+    cdef FullState q, trial
+    cdef double gain, expected, least
+    cdef bint is_proper
+    vectors[0, :5] = start
+    q, trial = full_state(v[0], factors[0]), full_state(v[1], factors[1])
+    q.half_log_det = start_half_log_det
+    evaluate_full(noise, places, site, y, weight, rows, &q)
+    converged = False
+    while n_steps < max_iter and not has_passed():
+        least, gain = tol * max(1.0, 1e-3 * fabs(q.bound)), -INFINITY
+        with nogil:
+            memcpy(trial.precision, q.next_precision, n * sizeof(double))
+            memcpy(trial.linear, q.next_linear, n * sizeof(double))
+            is_proper = is_solved(K, &trial, &room[0])
+            expected = full_divergence(n, &q, &trial) if is_proper else INFINITY
+            if is_proper and not expected < least:
+                evaluate_full(noise, places, site, y, weight, rows, &trial)
+                gain = trial.bound - q.bound
+        if expected < least or not gain >= 0.0:
+            converged = True if expected < least else None
+            break
+        q, trial = trial, q
+        n_steps += 1
+        if gain < tol * max(1.0, 1e-3 * fabs(q.bound)):
+            converged = True
+            break
+    s = q.mean == &v[1, 3, 0]
+    return vectors[s], factors[s], q.half_log_det, q.total, q.bound, n_steps, converged
 
 
 def full_marginals(InducingKernel kernel, X, const double[:, ::1] H, const double[:, ::1] N, const double[::1] alpha,
@@ -58,17 +209,34 @@ def full_marginals(InducingKernel kernel, X, const double[:, ::1] H, const doubl
     return marginals
 
 
-def full_gradient(InducingKernel kernel, Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] G,
-                  const double[::1] by_noise, Workspace work, KernelGradient total):
-    """Adds to ``total`` the contraction of rows start..stop of the symmetric dF / dK = G, and of the gradient (n,) by
-    their noise, for the kernel at the training rows."""
-    cdef Rows here
-    cdef Py_ssize_t tile, i, j
+def full_covariance(InducingKernel kernel):
+    """k(Z, Z) (n, n) without noise, and the noise (n,) at the rows Z; None if they are not finite. O(n^2 d)."""
+    matrix = kernel.cross(kernel.inducing_points)
+    latent, noise = kernel.parts_of_diagonal(kernel.inducing_points)
+    cdef double[:, ::1] K = matrix
+    cdef const double[::1] diagonal = latent, variance = noise
+    cdef Py_ssize_t i, j
+    cdef double total = 0.0
     with nogil:
-        for tile in range(tiles(start, stop, work)):
-            i = start + tile * work.rows
-            here = rows_from(inducing_rows(kernel), i, min(work.rows, stop - i))
-            # These rows of the symmetric G: a tile is column-major.
-            for j in range(G.shape[0]):
-                memcpy(&work.b[j * here.n], &G[j, i], here.n * sizeof(double))
-            add_gradient(kernel, &here, &by_noise[i], True, work, total)
+        for i in range(K.shape[0]):
+            K[i, i] = diagonal[i]
+            total += 0.0 * diagonal[i] + 0.0 * variance[i]
+            for j in range(i):
+                K[i, j] = K[j, i] = 0.5 * (K[i, j] + K[j, i])
+                total += 0.0 * K[i, j]
+    return (matrix, noise) if total == 0.0 else None
+
+
+def gradient_by_covariance(const double[:, ::1] alpha, factors):
+    """dF/dK (n, n) of latent functions that share K: half the sum of alpha alpha^T - H^T H; O(C n^3)."""
+    cdef Py_ssize_t c, i, j, n = alpha.shape[1]
+    gradient, squares = np.zeros((n, n)), np.empty((n, n))
+    cdef double[:, ::1] G = gradient, M = squares
+    for c in range(alpha.shape[0]):
+        squares[:] = factors[c]
+        with nogil:
+            square(n, &M[0, 0])
+            for i in range(n):
+                for j in range(n):
+                    G[i, j] += 0.5 * (alpha[c, i] * alpha[c, j] - M[i, j])
+    return gradient

@@ -69,15 +69,6 @@ cdef void square(Py_ssize_t m, double* lower) noexcept nogil:
             lower[j * m + i] = lower[i * m + j]
 
 
-def squared(lower):
-    """A^T A of a lower triangular matrix A (m, m)."""
-    matrix = np.array(lower)
-    cdef double[:, ::1] A = matrix
-    with nogil:
-        square(A.shape[0], &A[0, 0])
-    return matrix
-
-
 cdef bint is_finite_factor(Py_ssize_t m, const double* inverse) noexcept nogil:
     # LAPACK does not report all NaN and infinities: NaN reach the last row, and infinities are on the diagonal.
     cdef Py_ssize_t i

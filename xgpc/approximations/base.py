@@ -267,6 +267,17 @@ class PosteriorOperations(Protocol):
         of one latent function between the rows of X and row i."""
 
 
+class UnitSteps(NamedTuple):
+    """Compiled steps of an ascent of a bound: ``converged`` is None if a unit step from the last posterior fails."""
+
+    q: Any  # the last posterior
+    log_likelihood: float  # sum of ell
+    target: Natural  # sites at q
+    elbo: float
+    n_steps: int
+    converged: bool | None
+
+
 class KernelPosterior(Value, PosteriorOperations):
     """q of C independent latent functions, as inference sees it."""
 
@@ -282,6 +293,10 @@ class KernelPosterior(Value, PosteriorOperations):
 
     def without_neighbors(self) -> KernelPosterior:
         return self
+
+    def unit_steps(self, training: Training, site: Site, tol: float, max_iter: int) -> UnitSteps | None:
+        """The unit steps of an ascent from here, if they are compiled for these rows and sites."""
+        return None
 
     def in_precision(self, dtype: type) -> KernelPosterior:
         """The same distribution; whitened rows, if there are any, have this type."""

@@ -22,11 +22,14 @@ import numpy as np
 
 from .. import _engine
 from .._kernels import InducingKernel, KernelGradient
+from .._sites import Site
 from ..kernels.spec import KernelSpec
 from ..ranges import small_is_zero
+from ..rows.blas import single_threaded_blas
 from ..rows.block import Block
 from ..rows.coinciding import first_of_each
-from ..rows.executor import on_threads, parts_of
+from ..rows.executor import parts_of
+from ..rows.source import ArraySource
 from ..statistics import AnySites
 from .base import (
     CovarianceForm,
@@ -35,6 +38,7 @@ from .base import (
     Natural,
     SeparatePriors,
     Training,
+    UnitSteps,
     Value,
     groups_of_latents,
     new_key,
@@ -43,8 +47,6 @@ from .base import (
 
 # Distinct rows: with more, the five (n, n) matrices that are alive at a time take 16 GB, and each update 10^13 flops.
 MAX_ROWS = 20_000
-# Least lambda v = 1 - diag(B^{-1}) that gives v: below it rounding would cost v more than three digits.
-LEAST_EXPLAINED = 1e-3
 
 
 def places_among(Z: np.ndarray, X: np.ndarray) -> np.ndarray:
@@ -79,9 +81,12 @@ class RowPrior(KernelPrior):
 
     def posterior(self, natural: Natural) -> FullPosterior | None:
         """q from its sites; O(C n^3)."""
-        each = zip(groups_of_latents(self, len(natural[0])), natural[0], strict=True)
-        factors = [group.factor(precision) for group, precision in each]
-        return None if any(factor is None for factor in factors) else FullPosterior(self, *natural, tuple(factors))
+        each = zip(groups_of_latents(self, len(natural[0])), *natural, strict=True)
+        solutions = [group.given_sites(precision, linear) for group, precision, linear in each]
+        if None in solutions:
+            return None
+        factors, mean, alpha = zip(*solutions, strict=True)
+        return FullPosterior(self, *natural, factors, np.array(mean), np.array(alpha))
 
 
 class SeparateFullPriors(SeparatePriors, RowPrior):
@@ -101,11 +106,6 @@ class FactorsOfM(Value):
         """M x."""
         return self.H.T @ (self.H @ x) - self.N.T @ (self.N @ x)
 
-    def matrix(self) -> np.ndarray:
-        """M (n, n); O(n^3)."""
-        M = _engine.squared(self.H)
-        return M - self.N.T @ self.N if len(self.N) else M
-
 
 @dataclass(frozen=True, eq=False)
 class FullPrior(RowPrior):
@@ -116,13 +116,12 @@ class FullPrior(RowPrior):
     core: InducingKernel  # the compiled kernel at them
     K: np.ndarray  # (n, n) covariance matrix, without noise
     noise: np.ndarray  # (n,) variance of a white kernel at them, zeros without one
-    n_jobs: int | None
     key: str = field(default_factory=new_key, repr=False)  # of the distinct rows in caches
 
     jitter, separate = 0.0, SeparateFullPriors
 
     @classmethod
-    def build(cls, spec: KernelSpec, Z: np.ndarray, n_jobs: int | None = None) -> FullPrior:
+    def build(cls, spec: KernelSpec, Z: np.ndarray) -> FullPrior:
         """O(n^2 d)."""
         if len(Z) > MAX_ROWS:
             raise ValueError(
@@ -130,19 +129,16 @@ class FullPrior(RowPrior):
                 f"distinct rows, got {len(Z)}. Take inducing points, of a GPClassifier by n_inducing=500, say."
             )
         core = spec.at(Z)
-        K = core.cross(Z)
-        K = 0.5 * (K + K.T)
-        latent, noise = core.parts_of_diagonal(Z)
-        np.fill_diagonal(K, latent)
-        if not (np.all(np.isfinite(K)) and np.all(np.isfinite(noise))):
+        covariance = _engine.full_covariance(core)
+        if covariance is None:
             raise ValueError(
                 f"The covariance matrix of the rows is not finite; kernel: {spec.kernel}. Scale the features, or give "
                 "moderate kernel parameters."
             )
-        return cls(spec, Z, core, K, noise, n_jobs)
+        return cls(spec, Z, core, *covariance)
 
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> FullPrior:
-        prior = FullPrior.build(specs[0], Z, self.n_jobs)
+        prior = FullPrior.build(specs[0], Z)
         return replace(prior, key=self.key) if np.array_equal(Z, self.Z) else prior
 
     def gradient(self, training: Training, G: np.ndarray, by_noise: np.ndarray) -> KernelGradient:
@@ -151,27 +147,20 @@ class FullPrior(RowPrior):
 
         def part_gradient(rows: slice) -> KernelGradient:
             part, work = KernelGradient.empty(core), _engine.workspace(rows.stop - rows.start, n, d)
-            _engine.full_gradient(core, rows.start, rows.stop, G, by_noise, work, part)
+            _engine.kernel_gradient(core, self.Z[rows], G[rows], by_noise[rows], work, part, is_noise=True)
             return part
 
         return reduce(iadd, training.executor.each(part_gradient, parts_of(n)))
 
-    def factor(self, precision: np.ndarray) -> FactorsOfM | None:
-        """Factors of M for sites of these precisions (n,), or None if q is not proper; O(n^3)."""
-        n, factors = len(self.K), _engine.full_factors(self.K, precision)
-        if factors is None:
+    def given_sites(
+        self, precision: np.ndarray, linear: np.ndarray
+    ) -> tuple[FactorsOfM, np.ndarray, np.ndarray] | None:
+        """Factors of M, mean and alpha (n,) of q with these sites (n,), or None if it is not proper; O(n^3)."""
+        solution = _engine.full_posterior(self.K, precision, linear)
+        if solution is None:
             return None
-        # lambda v = 1 - diag(B^{-1}) gives the variances without a product of matrices, where it keeps enough digits.
-        H, explained, half_log_det = factors
-        variance = np.divide(explained, precision, out=np.zeros(n), where=explained > LEAST_EXPLAINED)
-        hardly_explained = np.flatnonzero(explained <= LEAST_EXPLAINED)
-
-        def set_variances(part: slice) -> None:
-            rows = hardly_explained[part]
-            variance[rows] = np.maximum(self.K[rows, rows] - np.sum((self.K[rows] @ H.T) ** 2, axis=1), 0.0)
-
-        on_threads(self.n_jobs)(set_variances, parts_of(len(hardly_explained)))
-        N = np.empty((0, n))
+        H, (variance, mean, alpha), half_log_det = solution
+        N = np.empty((0, len(H)))
         negative = np.flatnonzero(precision < 0.0)
         if len(negative):
             T = np.sqrt(-precision[negative])
@@ -185,7 +174,9 @@ class FullPrior(RowPrior):
             N = np.ascontiguousarray((less[1] * T) @ rows)
             added = N @ self.K
             variance += np.einsum("ij,ij->j", added, added)
-        return FactorsOfM(H, N, variance, half_log_det)
+            alpha += N.T @ (added @ linear)
+            mean = self.K @ alpha
+        return FactorsOfM(H, N, variance, half_log_det), mean, alpha
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,6 +190,8 @@ class FullPosterior(KernelPosterior):
     precision: np.ndarray  # (C, n), with ``linear`` the sites of the distinct rows: natural parameters
     linear: np.ndarray
     factors: tuple[FactorsOfM, ...] = field(repr=False)  # one for each latent function
+    mean: np.ndarray = field(repr=False)  # (C, n), without noise
+    alpha: np.ndarray = field(repr=False)  # (C, n), K^{-1} mean = r - Lambda mean
     is_anywhere: bool = False
 
     @cached_property
@@ -216,21 +209,9 @@ class FullPosterior(KernelPosterior):
     def eta(self) -> Natural:
         return self.precision, self.linear
 
-    @cached_property
+    @property
     def mean_pair(self) -> Natural:
-        """The mean and alpha = K^{-1} mean."""
-        mean, alpha = self.solve(self.linear)
-        return read_only(mean), read_only(alpha)
-
-    @property
-    def mean(self) -> np.ndarray:
-        """(C, n), without noise."""
-        return self.mean_pair[0]
-
-    @property
-    def alpha(self) -> np.ndarray:
-        """r - Lambda mean."""
-        return self.mean_pair[1]
+        return self.mean, self.alpha
 
     @cached_property
     def variance(self) -> np.ndarray:
@@ -259,13 +240,12 @@ class FullPosterior(KernelPosterior):
         """K alpha and alpha = (I - M K) residual, which is K^{-1} (K^{-1} + Lambda)^{-1} residual; O(C n^2)."""
         each = zip(self.groups, self.factors, residual, strict=True)
         alpha = [r - factor.times(group.K @ r) for group, factor, r in each]
-        mean = [group.K @ a for group, a in zip(self.groups, alpha, strict=True)]
-        return np.array(mean), np.array(alpha)
+        return np.array([group.K @ a for group, a in zip(self.groups, alpha, strict=True)]), np.array(alpha)
 
     def at_mean(self, mean: Natural) -> Self:
-        """Linear terms K^{-1} mean + lambda mean; O(C n^2)."""
+        """Linear terms K^{-1} mean + lambda mean; O(C n)."""
         value, alpha = mean
-        return replace(self, linear=alpha + self.precision * value)
+        return replace(self, linear=alpha + self.precision * value, mean=value, alpha=alpha)
 
     @cached_property
     def squared_norm(self) -> float:
@@ -296,6 +276,26 @@ class FullPosterior(KernelPosterior):
         linear = np.sum(by_mean * (other.mean - self.mean))
         return float(linear - 0.5 * np.sum(missing * (other.variance - self.variance)))
 
+    def unit_steps(self, training: Training, site: Site, tol: float, max_iter: int) -> UnitSteps | None:
+        """For rows in one block, one latent function, and sites of a bound that have positive precisions."""
+        source, record, clock = training.source, site.record, training.executor.clock
+        is_one_block = isinstance(source, ArraySource) and len(source.blocks()) == 1
+        if not (is_one_block and record.has_quadratics and record.is_bound) or len(self.factors[0].N):
+            return None
+        (block,), (group,), (factor,) = source.blocks(), self.groups, self.factors
+        rows = self.prior.places(block), site, block.y, block.weight
+        start = [self.precision, self.linear, factor.variance[None], self.mean, self.alpha]
+        clock.check()
+        with single_threaded_blas():
+            vectors, H, half_log_det, log_likelihood, *end = _engine.full_ascent(
+                group.K, group.noise, *rows, start, factor.H, factor.half_log_det, tol, max_iter, clock.has_passed
+            )
+        clock.report()
+        precision, linear, (variance,), mean, alpha, *target = vectors
+        factors = replace(factor, H=H, variance=variance, half_log_det=half_log_det)
+        q = FullPosterior(self.prior, precision, linear, (factors,), mean, alpha)
+        return UnitSteps(q, log_likelihood, (target[0], target[1]), *end)
+
     def gradient(self, training: Training, sites: AnySites, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
         """dF/dK = (alpha alpha^T - M) / 2, and -lambda / 2 by the noise of each distinct row; the rows do not move.
         O(C n^3).
@@ -304,7 +304,9 @@ class FullPosterior(KernelPosterior):
         groups, gradients = self.prior.groups, []
         for g, group in enumerate(groups):
             latents = slice(None) if len(groups) == 1 else slice(g, g + 1)
-            G = 0.5 * (alphas[latents].T @ alphas[latents] - sum(factor.matrix() for factor in self.factors[latents]))
+            factors = self.factors[latents]
+            G = _engine.gradient_by_covariance(alphas[latents], [factor.H for factor in factors])
+            G += sum(0.5 * factor.N.T @ factor.N for factor in factors if len(factor.N))
             total = group.gradient(training, G, -0.5 * np.sum(precisions[latents], axis=0))
             gradients.append(group.spec.gradient(group.core, KernelGradient.empty(group.core), total)[0])
         return np.concatenate(gradients), np.zeros(self.prior.Z.shape)

@@ -280,13 +280,20 @@ def coordinate_ascent(
     time is over, but not before it has left the prior. ``leaves_prior`` takes a step from the prior even if it promises
     less than ``tol``. ``first`` is the pass at q if it was already made.
     """
-    clock, point = training.executor.clock, update(training, q, site) if first is None else first
+    clock, n_done = training.executor.clock, 0
+    steps_made = None if history is not None or leaves_prior else q.unit_steps(training, site, tol, max_iter)
+    if steps_made is not None:
+        q, log_likelihood, target, elbo, n_done, converged = steps_made
+        first = Point(q, site, SitesAtPosterior(q, site), log_likelihood, target, elbo, elbo)
+        if converged is not None:
+            return Ascent(first, n_done, converged, first_rate)
+    point = update(training, q, site) if first is None else first
     if history is not None:
         history.add(iteration=0, elbo=point.elbo, learning_rate=np.nan)
     measured, least = steps_of(site).are_measured, tol * tolerance_unit(point.elbo)
     steps: Callable[[float], Q | None] | None = None
     rate, failures, is_first = first_rate if measured else 1.0, 0, True
-    for iteration in range(1, max_iter + 1):
+    for iteration in range(n_done + 1, max_iter + 1):
         must_step = leaves_prior and point.q.squared_norm == 0.0
         if not must_step and clock.has_passed() and np.any(point.q.eta[1]):
             return Ascent(point, iteration - 1, False, first_rate)

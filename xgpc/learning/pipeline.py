@@ -28,7 +28,7 @@ from .learn import learn
 from .over_frequencies import ROWS_OF_WARNING, gain_over_frequencies
 from .rounds import Task
 from .scores import Gain, Scores
-from .stages import learn_in_stages
+from .stages import at_points, learn_in_stages
 from .start import start
 
 # After "stochastic", ``tol`` of the posterior of all rows is multiplied by this: most passes would gain little.
@@ -68,6 +68,8 @@ def learn_and_infer(whole: Fit, previous: PreviousFit | None) -> FitResult:
             if run.best is not None:
                 q, site = run.best
                 learned = replace(learned, prior=q.prior, q=q, site=site)
+                if q.prior.is_full and not first.prior.is_full:
+                    learned = at_points(learned, first.prior)
         if learned.n_iter:
             kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
             run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")

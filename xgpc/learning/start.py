@@ -37,7 +37,7 @@ def start(fit: Fit, previous_fit: PreviousFit | None) -> Candidate:
     may_grow = isinstance(config.n_inducing, str) and method is not None
     most_all = MOST_ALL_ROWS if fit.learns else MOST_GROWN
     if method == "all":
-        prior = grouped([FullPrior.build(specs[0], sample.rows, config.n_jobs)] * n_kernels)
+        prior = grouped([FullPrior.build(specs[0], sample.rows)] * n_kernels)
     elif previous is not None and not previous.prior.is_full:
         pairs = zip(specs, previous.prior.groups, strict=True)
         rows = sample.rows if may_grow and len(sample.rows) <= most_all else None

@@ -46,7 +46,7 @@ XG_INLINE derivatives logit(double t, double v)
     XG_LOGISTIC_MIXTURE(TERM)
 #undef TERM
     derivatives L = of_logarithm(g0, g1, g2, g3, g4);
-    L.value = log(L.value) - excess;
+    L.value = -xg_log1p(1.0 / L.value - 1.0) - excess;
     if (is_tilted) {
         L.value += t + 0.5 * v;
         L.first = 1.0 - L.first;
@@ -63,7 +63,7 @@ XG_INLINE derivatives probit(double t, double v)
     double r = XG_INV_SQRT_2PI * (z < 0.0 ? 1.0 / mills : gauss / (1.0 - tail));
     double near = z + r, far = z + 2.0 * r, slope = -r * near, product = near * far - 1.0;
     derivatives L;
-    L.value = z < 0.0 ? log(mills) - 0.5 * x * x : log1p(-tail);
+    L.value = -xg_log1p(z < 0.0 ? 1.0 / mills - 1.0 : tail / (1.0 - tail)) - (z < 0.0 ? 0.5 * x * x : 0.0);
     L.first = r * inverse;
     L.second = slope * inverse * inverse;
     L.third = r * product * inverse * inverse * inverse;
@@ -72,41 +72,38 @@ XG_INLINE derivatives probit(double t, double v)
     return L;
 }
 
-XG_INLINE derivatives link_at(int link, double t, double v)
-{
-    return link == XG_CAVITY_LOGIT ? logit(t, v) : probit(t, v);
-}
+/* Fields of the moments, and L at each of n points i, whose loop vectorises for one link alone */
+#define AT_POINTS(...)                                                                                               \
+    const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;                                      \
+    if (link == XG_CAVITY_LOGIT)                                                                                     \
+        for (ptrdiff_t i = 0; i < at->n; ++i) {                                                                      \
+            derivatives L = logit(y[i] * m[i], v[i]);                                                                \
+            __VA_ARGS__                                                                                              \
+        }                                                                                                            \
+    else                                                                                                             \
+        for (ptrdiff_t i = 0; i < at->n; ++i) {                                                                      \
+            derivatives L = probit(y[i] * m[i], v[i]);                                                               \
+            __VA_ARGS__                                                                                              \
+        }
 
 void xg_cavity_scores(int link, const xg_moments *restrict at, double *restrict value, double *restrict d_m,
                       double *restrict d_v)
 {
-    const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;
-    for (ptrdiff_t i = 0; i < at->n; ++i) {
-        derivatives L = link_at(link, y[i] * m[i], v[i]);
-        value[i] = L.value;
-        d_m[i] = y[i] * L.first;
-        d_v[i] = 0.5 * (L.second + L.first * L.first);
-    }
+    AT_POINTS(value[i] = L.value; d_m[i] = y[i] * L.first; d_v[i] = 0.5 * (L.second + L.first * L.first);)
 }
 
 void xg_cavity_sites(int link, const xg_moments *restrict at, double *restrict precision, double *restrict linear)
 {
-    const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;
-    for (ptrdiff_t i = 0; i < at->n; ++i) {
-        derivatives L = link_at(link, y[i] * m[i], v[i]);
-        double curvature = xg_max(-L.second, LEAST_PRECISION);
-        double share = xg_max(1.0 - curvature * v[i], LEAST_SHARE);
-        precision[i] = curvature / share;
-        linear[i] = (y[i] * L.first + curvature * m[i]) / share;
-    }
+    AT_POINTS(double curvature = xg_max(-L.second, LEAST_PRECISION);
+              double share = xg_max(1.0 - curvature * v[i], LEAST_SHARE);
+              precision[i] = curvature / share;
+              linear[i] = (y[i] * L.first + curvature * m[i]) / share;)
 }
 
 void xg_cavity_vjp(int link, const xg_moments *restrict at, const double *restrict d_precision,
                    const double *restrict d_linear, double *restrict d_m, double *restrict d_v)
 {
-    const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;
-    for (ptrdiff_t i = 0; i < at->n; ++i) {
-        derivatives L = link_at(link, y[i] * m[i], v[i]);
+    AT_POINTS(
         double g = xg_max(-L.second, LEAST_PRECISION), share = xg_max(1.0 - g * v[i], LEAST_SHARE);
         double first = y[i] * L.first, linear = first + g * m[i], square = share * share;
         double is_free = -L.second > LEAST_PRECISION && 1.0 - g * v[i] > LEAST_SHARE ? 1.0 : 0.0;
@@ -115,6 +112,5 @@ void xg_cavity_vjp(int link, const xg_moments *restrict at, const double *restri
         d_m[i] = by_first * L.second - by_g * y[i] * L.third + d_linear[i] * g / share;
         d_v[i] = by_first * y[i] * 0.5 * (L.third + 2.0 * L.first * L.second)
                  - by_g * 0.5 * (L.fourth + 2.0 * L.second * L.second + 2.0 * L.first * L.third)
-                 + is_free * (d_precision[i] * g * g + d_linear[i] * linear * g) / square;
-    }
+                 + is_free * (d_precision[i] * g * g + d_linear[i] * linear * g) / square;)
 }

@@ -9,7 +9,6 @@ from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.model_selection import KFold, PredefinedSplit, TimeSeriesSplit
 from support.fits import failed_checks, losses, quietly, warnings_of
-from support.internals import Coefficients
 from support.local import predicted
 from support.reference import checkerboard, moons
 
@@ -226,7 +225,7 @@ def test_predictions_of_any_number_of_rows_follow_from_their_neighbourhoods(dtyp
     q = small(y=y, kernel=4.0 * RBF([0.5, 0.8]), optimizer=None).posterior_
     assert q.n_neighbors == 10
     T = np.random.default_rng(0).normal(size=(n_rows, 4)).astype(dtype)[:, ::2]
-    mean, variance = predicted(q.at(T), Coefficients(q.w, q.V))
+    mean, variance = predicted(q.at(T), q)
     found = np.reshape(q.marginals(T), (2, -1, n_rows))
     assert_allclose(found[0], mean, rtol=1e-9, atol=1e-10)
     assert_allclose(found[1], q.variance_scale * variance, rtol=1e-9)

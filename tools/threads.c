@@ -38,7 +38,7 @@ typedef struct {
     int32_t nearest[2][N * K];
     int64_t order[PARTS][PART];
     double blocks[(N + 8) * PACKED_BLOCK], b[2][C * N * M], v[2][C * N], m[2][C * N], gamma[2][C * N * K];
-    double pulled[PARTS][2][C * PART * (4 * K + 2 * M)], d_a[N * M], d_diagonal[N], sums[PARTS][2 + D];
+    double pulled[PARTS][2][C * PART * (2 * K + 2 * M)], by_near[PARTS][(1 + 2 * C) * PART * K], d_a[N * M], d_diagonal[N], sums[PARTS][2 + D];
 } results;
 
 static results together, alone;
@@ -172,14 +172,14 @@ static void neighbourhoods(ptrdiff_t first, results *out)
     double *scratch = room(sizeof(double) * (size_t)xg_local_scratch(&kernel, &support, K));
     xg_local_conditional given[2];
     xg_local_gradient gradient = {.d_a = out->d_a + first * M, .d_diagonal = out->d_diagonal + first,
+                                  .by_near = out->by_near[first / PART],
                                   .terms = out->sums[first / PART], .shapes = out->sums[first / PART] + 1,
                                   .scales = out->sums[first / PART] + 2};
     for (int s = 0; s < 2; ++s) {
         double *to = out->pulled[first / PART][s];
         given[s] = (xg_local_conditional){0, N, 0, N, out->b[s], out->v[s], out->m[s], out->gamma[s]};
         gradient.set[s] = (xg_local_pulled){.S = S, .v = Z, .gamma = to, .chi = to + C * PART * K,
-                                            .d_precision = to + 2 * C * PART * K, .d_linear = to + 3 * C * PART * K,
-                                            .b = to + 4 * C * PART * K, .u = to + C * PART * (4 * K + M)};
+                                            .b = to + 2 * C * PART * K, .u = to + C * PART * (2 * K + M)};
     }
     xg_local_condition(&kernel, &support, &rows, first, first + PART, scratch, given, NULL);
     xg_local_condition(&kernel, &support, &rows, first, first + PART, scratch, NULL, &gradient);

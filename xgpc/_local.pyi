@@ -37,16 +37,17 @@ class Neighbourhoods:
         out: Sequence[tuple[np.ndarray, ...]],
         d_a: np.ndarray,
         d_diagonal: np.ndarray,
+        by_near: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
     def spread(
         self,
         first: int,
         last: int,
         pulled: Sequence[tuple[np.ndarray, ...]],
+        by_near: np.ndarray,
         d_a: np.ndarray,
         d_diagonal: np.ndarray,
-        d_precision: np.ndarray,
-        d_linear: np.ndarray,
+        d_sites: np.ndarray,
     ) -> None: ...
 
 class Predictor:

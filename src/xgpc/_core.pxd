@@ -181,10 +181,10 @@ cdef extern from "local.h" nogil:
         doubles b, variance, mean, gamma
     ctypedef struct xg_local_pulled:
         const_doubles S, v, d_form, d_dot, d_variance, d_mean
-        doubles gamma, chi, b, u, d_precision, d_linear
+        doubles gamma, chi, b, u
     ctypedef struct xg_local_gradient:
         xg_local_pulled set[2]
-        doubles d_a, d_diagonal, terms, shapes, scales
+        doubles d_a, d_diagonal, by_near, terms, shapes, scales
     Py_ssize_t xg_local_scratch(const xg_local_kernel* kernel, const xg_local_support* support, Py_ssize_t k)
     void xg_local_condition(const xg_local_kernel* kernel, const xg_local_support* support, const xg_local_rows* rows,
                             Py_ssize_t first, Py_ssize_t last, double* scratch, const xg_local_conditional* out,
@@ -192,6 +192,7 @@ cdef extern from "local.h" nogil:
     ctypedef struct xg_scatter_rows:
         Py_ssize_t n, k, m, n_classes, n_sets
         const int32_t* index
+        const int32_t* n_earlier
+        const_doubles by_near
         const xg_local_pulled* set
-    void xg_scatter_add(const xg_scatter_rows* rows, Py_ssize_t N, double* d_a, double* d_diagonal,
-                        double* d_precision, double* d_linear)
+    void xg_scatter_add(const xg_scatter_rows* rows, Py_ssize_t N, double* d_a, double* d_diagonal, double* d_sites)

@@ -345,6 +345,33 @@ def sums_block(list groups, const double[:, ::1] values):
     return result
 
 
+def outer_sums(const double[:, :, ::1] b, const double[:, ::1] t, const double[:, ::1] s):
+    """Sums over rows b (C, m, n) of C latent functions: of t b (C, m), and of s b b^T (C, m, m), lower triangles."""
+    cdef Py_ssize_t c, C = b.shape[0], m = b.shape[1], n = b.shape[2]
+    h, P = np.zeros((C, m)), np.zeros((C, m, m))
+    cdef double[:, ::1] linear = h
+    cdef double[:, :, ::1] quadratic = P
+    cdef double[::1] room = kept_numbers("triangle", xg_triangle_scratch(n, m))
+    with nogil:
+        for c in range(C):
+            add_outer(n, m, &b[c, 0, 0], &s[c, 0], &t[c, 0], &quadratic[c, 0, 0], &linear[c, 0], &room[0])
+    return h, P
+
+
+def moments_of_rows(const double[:, :, ::1] b, const double[:, ::1] w, const double[:, :, ::1] Rinv):
+    """Means and variances (2, C, n) of b.z for rows b (C, m, n), z ~ N(w, Rinv^T Rinv)."""
+    cdef Py_ssize_t c, C = b.shape[0], m = b.shape[1], n = b.shape[2]
+    moments, zeros = np.empty((2, C, n)), np.zeros((2, n))
+    cdef double[:, :, ::1] out = moments
+    cdef double[:, ::1] rest = zeros
+    cdef double[::1] room = kept_numbers("triangle", xg_triangle_scratch(n, m))
+    with nogil:
+        for c in range(C):
+            row_marginals(n, m, &b[c, 0, 0], &w[c, 0], &Rinv[c, 0, 0], &rest[0, 0], NULL, &out[0, c, 0], &rest[1, 0],
+                          &out[1, c, 0], &room[0])
+    return moments
+
+
 cdef int add_gradient(InducingKernel kernel, const Rows* rows, const double* by_diagonal, bint is_noise,
                       Workspace work, KernelGradient total) except -1 nogil:
     # Adds the contractions of work.b (n, m), a tile of dF / dk(X, Z), and of dF / dk(x, x) (n,), or only those with

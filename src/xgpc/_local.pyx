@@ -80,9 +80,8 @@ cdef double* start_of_all(double[:, :, ::1] values) noexcept nogil:
 
 cdef xg_local_pulled outputs_of(arrays):
     cdef xg_local_pulled out
-    gamma, chi, b, u, d_precision, d_linear = arrays
+    gamma, chi, b, u = arrays
     out.gamma, out.chi, out.b, out.u = start_of_all(gamma), start_of_all(chi), start_of_all(b), start_of_all(u)
-    out.d_precision, out.d_linear = start_of_all(d_precision), start_of_all(d_linear)
     return out
 
 
@@ -138,7 +137,7 @@ cdef class Neighbourhoods:
     def condition(self, Py_ssize_t first, Py_ssize_t last, out):
         """Write the conditionals of the rows first, ..., last - 1 given each set of neighbours; see local.h.
 
-        ``out`` has for each set arrays b (C, s, m), variance and mean (C, s), and gamma (C, s, k) or (C, s, 0): b, and
+        ``out`` has for each set arrays b (C, m, s), variance and mean (C, s), and gamma (C, s, k) or (C, s, 0): b, and
         the others, for all rows or for these rows alone.
         """
         cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel._parameters, &self._support, self._rows.k))
@@ -148,7 +147,7 @@ cdef class Neighbourhoods:
             rows.n_earlier = NULL
         for i, (b, variance, mean, gamma) in enumerate(out):
             sets[i].first, sets[i].n = self.first_row(first, last, np.shape(mean)[1]), np.shape(mean)[1]
-            sets[i].b_first, sets[i].b_n = self.first_row(first, last, np.shape(b)[1]), np.shape(b)[1]
+            sets[i].b_first, sets[i].b_n = self.first_row(first, last, np.shape(b)[2]), np.shape(b)[2]
             sets[i].b, sets[i].gamma = start_of_all(b), start_of_all(gamma) if np.shape(gamma)[2] else NULL
             sets[i].variance, sets[i].mean = start_of(variance), start_of(mean)
         with nogil:
@@ -160,13 +159,14 @@ cdef class Neighbourhoods:
             raise ValueError(f"Arrays must have all {self._rows.n} rows or {last - first}; got {n}.")
         return 0 if n == self._rows.n else first
 
-    def vjp(self, Py_ssize_t first, Py_ssize_t last, given, out, double[:, ::1] d_a, double[::1] d_diagonal):
+    def vjp(self, Py_ssize_t first, Py_ssize_t last, given, out, double[:, ::1] d_a, double[::1] d_diagonal,
+            double[:, :, ::1] by_near):
         """Gradients by the inputs, from those by conditionals of the rows first, ..., last - 1; see local.h.
 
         ``given`` are for each set S (C, m, m), v (C, m), and gradients by b.S b, b.v, variance and mean (C, r) of all
-        rows; or only S and v. For each set ``out`` has arrays gamma, chi (C, s, k), b, u (C, s, m), d_precision and
-        d_linear (C, s, k) of these rows to be written, as have ``d_a`` (s, m) and ``d_diagonal`` (s,). Returns the sums
-        over these rows by the kernel's terms, shapes and scales.
+        rows; or only S and v. For each set ``out`` has arrays gamma, chi (C, s, k), b and u (C, s, m) of these rows to
+        be written, as are ``d_a`` (s, m), ``d_diagonal`` (s,) and ``by_near`` (1 + 2 C, s, k). Returns the sums over
+        these rows by the kernel's terms, shapes and scales.
         """
         cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel._parameters, &self._support, self._rows.k))
         cdef xg_local_gradient gradient
@@ -184,28 +184,27 @@ cdef class Neighbourhoods:
             if by:
                 gradient.set[i].d_form, gradient.set[i].d_dot = start_of(by[0]), start_of(by[1])
                 gradient.set[i].d_variance, gradient.set[i].d_mean = start_of(by[2]), start_of(by[3])
-        gradient.d_a, gradient.d_diagonal = start_of(d_a), &d_diagonal[0]
+        gradient.d_a, gradient.d_diagonal, gradient.by_near = start_of(d_a), &d_diagonal[0], start_of_all(by_near)
         gradient.terms, gradient.shapes, gradient.scales = &terms[0], &shapes[0], &scales[0, 0]
         with nogil:
             xg_local_condition(&self.kernel._parameters, &self._support, &rows, first, last, &scratch[0], NULL,
                                &gradient)
         return sums[0], sums[1][:F], sums[2][:F]
 
-    def spread(self, Py_ssize_t first, Py_ssize_t last, pulled, double[:, ::1] d_a, double[::1] d_diagonal,
-               double[:, ::1] d_precision, double[:, ::1] d_linear):
+    def spread(self, Py_ssize_t first, Py_ssize_t last, pulled, double[:, :, ::1] by_near, double[:, ::1] d_a,
+               double[::1] d_diagonal, double[:, :, ::1] d_sites):
         """Add what ``vjp`` has written for the rows first, ..., last - 1 to gradients by the training rows.
 
-        These are the ones by whitened rows (n, m), k(x, x) (n,), and sites (C, n).
+        These are the ones by whitened rows (n, m), k(x, x) (n,), and sites (2, C, n).
         """
         cdef xg_local_pulled sets[2]
         cdef xg_scatter_rows rows = xg_scatter_rows(
             last - first, self._rows.k, self._support.m, self._support.n_classes, len(pulled),
-            self._rows.index + first * self._rows.k, &sets[0])
+            self._rows.index + first * self._rows.k, self._rows.n_earlier + first, start_of_all(by_near), &sets[0])
         for i, arrays in enumerate(pulled):
             sets[i] = outputs_of(arrays)
         with nogil:
-            xg_scatter_add(&rows, self._support.n, start_of(d_a), &d_diagonal[0], start_of(d_precision),
-                           start_of(d_linear))
+            xg_scatter_add(&rows, self._support.n, start_of(d_a), &d_diagonal[0], start_of_all(d_sites))
 
 
 cdef class Predictor:
@@ -254,7 +253,6 @@ cdef class Predictor:
         cdef double *b = residual + n
         cdef double *products = b + C * n * m
         cdef double *scratch = products + n * m
-        cdef double mean, variance
         cdef char[::1] space = np.empty(xg_nearest_scratch(&self.tree.tree, k), dtype=np.int8)
         cdef xg_local_rows local = xg_local_rows(n, k, NULL, x, a, residual, &near[0], NULL)
         cdef xg_local_conditional given = xg_local_conditional(0, n, 0, n, b, &out[1, 0, 0], &out[0, 0, 0], NULL)
@@ -266,14 +264,11 @@ cdef class Predictor:
             xg_nearest_of(&self.tree.tree, points, 0, n, k, &space[0], &near[0])
             xg_local_condition(&self.kernel._parameters, &self.support, &local, 0, n, scratch, &given, NULL)
             for c in range(C):
-                _blas.gemm_tile(m, n, m, &self.V[c, 0, 0], b + c * n * m, True, products)
-                for i in range(n):
-                    mean = variance = 0.0
-                    for j in range(m):
-                        mean += b[(c * n + i) * m + j] * self.w[c, j]
-                        variance += b[(c * n + i) * m + j] * products[i * m + j]
-                    out[0, c, i] += mean
-                    out[1, c, i] += variance
+                _blas.gemm_tile(n, m, m, b + c * n * m, &self.V[c, 0, 0], False, products)
+                for j in range(m):
+                    for i in range(n):
+                        out[0, c, i] += b[(c * m + j) * n + i] * self.w[c, j]
+                        out[1, c, i] += b[(c * m + j) * n + i] * products[j * n + i]
         return result
 
     cdef int transform(self, const Rows* rows, Py_ssize_t first, Py_ssize_t n, Workspace work, double* points,

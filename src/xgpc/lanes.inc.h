@@ -76,6 +76,11 @@ XG_CALLED void gather(const lane_rows *rows, ptrdiff_t first, ptrdiff_t size, la
         ptrdiff_t q = 0;
         for (; q + XG_WIDTH <= size; q += XG_WIDTH)
             transpose(values + q, index, rows->width, out + q * column_stride, column_stride);
+        if (q && q < size) { /* some columns once more */
+            q = size - XG_WIDTH;
+            transpose(values + q, index, rows->width, out + q * column_stride, column_stride);
+            q = size;
+        }
         for (; q < size; ++q)
             for (int l = 0; l < XG_WIDTH; ++l)
                 ((double *)(out + q * column_stride))[l] = values[index[l] * rows->width + q];
@@ -98,41 +103,36 @@ XG_CALLED void scatter(ptrdiff_t n_lanes, ptrdiff_t width, const lanes *values, 
             out[l * width + q] = ((const double *)(values + q))[l];
 }
 
-/* out[l width ...] = sum_j (lane l of weights[j]) (lane l's row j), zeros in lanes
- * after the first: along the rows, which then need no transposing */
-XG_CALLED void combine(ptrdiff_t n_lanes, const lane_rows *rows, const lanes *weights, double *out)
+/* out[l width ...] = lane l's row of start - sum_j (lane l of weights[j]) (lane l's row j), over its first counts[l] rows:
+ * along the rows, which then need no transposing */
+XG_CALLED void subtract_rows(ptrdiff_t n_lanes, const lane_rows *rows, const lane_rows *start, const lanes *weights,
+                             lanes counts, double *out)
 {
     ptrdiff_t width = rows->width;
-    for (ptrdiff_t l = n_lanes; l < XG_WIDTH; ++l)
-        memset(out + l * width, 0, (size_t)width * sizeof *out);
     for (ptrdiff_t l = 0; l < n_lanes; ++l, out += width) {
         const int64_t *index = rows->index + l;
-        const double *weight = (const double *)weights + l;
-        ptrdiff_t q = 0;
+        const double *weight = (const double *)weights + l, *from = start->values + start->index[l] * width;
+        ptrdiff_t count = (ptrdiff_t)counts[l], q = 0;
         for (; q + 4 * XG_WIDTH <= width; q += 4 * XG_WIDTH) {
-            lanes s0 = {0.0}, s1 = {0.0}, s2 = {0.0}, s3 = {0.0};
-            for (ptrdiff_t j = 0; j < rows->count; ++j) {
-                const lanes *row = (const lanes *)(rows->values + index[j * XG_WIDTH] * width + q);
-                s0 += row[0] * weight[j * XG_WIDTH];
-                s1 += row[1] * weight[j * XG_WIDTH];
-                s2 += row[2] * weight[j * XG_WIDTH];
-                s3 += row[3] * weight[j * XG_WIDTH];
-            }
-            LANES(out + q)[0] = s0;
-            LANES(out + q)[1] = s1;
-            LANES(out + q)[2] = s2;
-            LANES(out + q)[3] = s3;
+            lanes s[4];
+            UNROLLED for (int v = 0; v < 4; ++v)
+                s[v] = ((const lanes *)(from + q))[v];
+            for (ptrdiff_t j = 0; j < count; ++j)
+                UNROLLED for (int v = 0; v < 4; ++v)
+                    s[v] -= ((const lanes *)(rows->values + index[j * XG_WIDTH] * width + q))[v] * weight[j * XG_WIDTH];
+            UNROLLED for (int v = 0; v < 4; ++v)
+                LANES(out + q)[v] = s[v];
         }
         for (; q + XG_WIDTH <= width; q += XG_WIDTH) {
-            lanes s = {0.0};
-            for (ptrdiff_t j = 0; j < rows->count; ++j)
-                s += *(const lanes *)(rows->values + index[j * XG_WIDTH] * width + q) * weight[j * XG_WIDTH];
+            lanes s = *(const lanes *)(from + q);
+            for (ptrdiff_t j = 0; j < count; ++j)
+                s -= *(const lanes *)(rows->values + index[j * XG_WIDTH] * width + q) * weight[j * XG_WIDTH];
             *LANES(out + q) = s;
         }
         for (; q < width; ++q) {
-            double s = 0.0;
-            for (ptrdiff_t j = 0; j < rows->count; ++j)
-                s += rows->values[index[j * XG_WIDTH] * width + q] * weight[j * XG_WIDTH];
+            double s = from[q];
+            for (ptrdiff_t j = 0; j < count; ++j)
+                s -= rows->values[index[j * XG_WIDTH] * width + q] * weight[j * XG_WIDTH];
             out[q] = s;
         }
     }
@@ -362,24 +362,12 @@ XG_CALLED void shared_times(ptrdiff_t n, const double *S, const lanes *x, lanes 
 /* out = D x for a packed symmetric matrix */
 XG_CALLED void symmetric_times(ptrdiff_t n, const lanes *D, const lanes *x, lanes *out)
 {
-    ptrdiff_t i = 0;
-    for (; i + 1 < n; i += 2) {
-        const lanes *row = D + PACKED(i), *below = D + PACKED(i + 1);
-        lanes s = row[i] * x[i] + below[i] * x[i + 1], t = below[i] * x[i] + below[i + 1] * x[i + 1];
-        for (ptrdiff_t j = 0; j < i; ++j) {
-            s += row[j] * x[j];
-            t += below[j] * x[j];
-            out[j] += row[j] * x[i] + below[j] * x[i + 1];
-        }
-        out[i] = s;
-        out[i + 1] = t;
-    }
-    if (i < n) {
+    for (ptrdiff_t i = 0; i < n; ++i) {
         const lanes *row = D + PACKED(i);
-        lanes s = row[i] * x[i];
+        lanes value = x[i], s = row[i] * value;
         for (ptrdiff_t j = 0; j < i; ++j) {
             s += row[j] * x[j];
-            out[j] += row[j] * x[i];
+            out[j] += row[j] * value;
         }
         out[i] = s;
     }
@@ -456,19 +444,13 @@ XG_CALLED void solve_lower(ptrdiff_t n, const lanes *B, lanes *x)
     }
 }
 
-/* x <- L^-T x by the factor of ``cholesky``, two rows at a time */
+/* x <- L^-T x by the factor of ``cholesky`` */
 XG_CALLED void solve_upper(ptrdiff_t n, const lanes *B, lanes *x)
 {
-    ptrdiff_t i = n;
-    for (; i >= 2; i -= 2) {
-        const lanes *row = B + PACKED(i - 2), *below = B + PACKED(i - 1);
-        lanes last = x[i - 1] * below[i - 1];
-        lanes value = (x[i - 2] - below[i - 2] * last) * row[i - 2];
-        x[i - 1] = last;
-        x[i - 2] = value;
-        for (ptrdiff_t j = 0; j < i - 2; ++j)
-            x[j] -= below[j] * last + row[j] * value;
+    for (ptrdiff_t i = n - 1; i >= 0; --i) {
+        lanes s = x[i];
+        for (ptrdiff_t j = n - 1; j > i; --j)
+            s -= B[PACKED(j) + i] * x[j];
+        x[i] = s * B[PACKED(i) + i];
     }
-    if (i == 1)
-        x[0] *= B[0];
 }

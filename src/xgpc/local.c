@@ -15,22 +15,24 @@ XG_CALLED void vjp_sites(const xg_local_support *support, const xg_local_rows *r
     lane_rows near = neighbours(rows, g, support->a, support->m);
     for (ptrdiff_t j = 0; j < k; ++j)
         g->e[j] = g->linear[j];
-    leave_out(k, g->counts, g->e);
+    leave_out(k, g->counted, g->e);
     symmetric_times(k, g->D, g->e, g->Dr);
-    scatter(XG_WIDTH, support->m, g->beta, (double *)g->rows);
-    row_dots(&near, (const double *)g->rows, g->f);
+    scatter(XG_WIDTH, support->m, g->beta, g->rows);
+    row_dots(&near, g->rows, g->f);
     for (ptrdiff_t j = 0; j < k; ++j) {
         g->chi[j] = g_mean * g->e[j];
-        g->f[j] = g->counts[j] * (-g->f[j] - g_variance * D_x[j] - g_mean * g->Dr[j]);
+        g->f[j] = -g->f[j] - g_variance * D_x[j] - g_mean * g->Dr[j];
         g->e[j] = g->root[j] * g->f[j];
     }
+    leave_out(k, g->counted, g->e);
     solve_lower(k, g->B, g->e);
-    leave_out(k, g->counts, g->e);
+    leave_out(k, g->counted, g->e);
     solve_upper(k, g->B, g->e);
     for (ptrdiff_t j = 0; j < k; ++j) {
         g->chi[j] += g->root[j] * g->e[j];
-        g->f[j] = g->eta[j] * g->e[j] / g->root[j];
-        g->eta[j] *= g_mean;
+        g->by_diagonal[j] -= g->gamma[j] * g->chi[j];
+        g->by_precision[j] += g->eta[j] * g->e[j] / g->root[j];
+        g->by_linear[j] += g->eta[j] * g_mean;
     }
 }
 
@@ -73,31 +75,39 @@ XG_CALLED conditional by_conditional(const xg_local_support *support, const xg_l
     return by;
 }
 
+/* u and what is added to d_a of a row, from t = beta - A_N^T chi */
+XG_INLINE void by_own_row(ptrdiff_t m, double variance, const double *restrict a, const double *restrict b,
+                          const double *restrict t, double *restrict u, double *restrict d_a)
+{
+    for (ptrdiff_t q = 0; q < m; ++q) {
+        u[q] = variance * a[q] - t[q];
+        d_a[q] += t[q] - variance * (a[q] + b[q]);
+    }
+}
+
 /* Outputs of class c by one set of neighbours, and its part of G = dF/dK of the pairs and of d_a. ``at`` is the place of
  * row g->row[0] and this class in them. */
 XG_CALLED void vjp(const xg_local_support *support, const xg_local_rows *rows, ptrdiff_t c, ptrdiff_t at,
-                   const xg_local_pulled *pulled, conditional here, group *g)
+                   const xg_local_pulled *pulled, conditional here, group *g, double *d_a)
 {
     ptrdiff_t k = rows->k, m = support->m;
+    lane_rows near = neighbours(rows, g, support->a, m), beta = {1, m, g->place, g->rows};
+    lanes *G = g->G;
+    const lanes *gamma = g->gamma, *chi = g->chi;
     conditional by = by_conditional(support, rows, c, pulled, here, g);
     vjp_sites(support, rows, by.mean, by.variance, g);
     g->diagonal += by.variance;
     scatter(g->n_lanes, k, g->gamma, pulled->gamma + at * k);
     scatter(g->n_lanes, k, g->chi, pulled->chi + at * k);
-    scatter(g->n_lanes, k, g->f, pulled->d_precision + at * k);
-    scatter(g->n_lanes, k, g->eta, pulled->d_linear + at * k);
-    combine_neighbours(support, rows, g->chi, g, g->s);
-    for (ptrdiff_t q = 0; q < m; ++q) {
-        g->d_a[q] += g->beta[q] - g->s[q] - by.variance * (g->a[q] + g->b[q]);
-        g->s[q] += by.variance * g->a[q] - g->beta[q];
-    }
-    scatter(g->n_lanes, m, g->b, pulled->b + at * m);
-    scatter(g->n_lanes, m, g->s, pulled->u + at * m);
+    subtract_rows(g->n_lanes, &near, &beta, chi, g->counted, g->rows);
+    for (ptrdiff_t l = 0; l < g->n_lanes; ++l)
+        by_own_row(m, by.variance[l], rows->a + g->row[l] * m, pulled->b + (at + l) * m, g->rows + l * m,
+                   pulled->u + (at + l) * m, d_a + l * m);
     for (ptrdiff_t i = 0; i < k; ++i)
         for (ptrdiff_t j = 0; j < i; ++j)
-            g->G[PACKED(i) + j] -= g->chi[i] * g->gamma[j] + g->gamma[i] * g->chi[j];
+            G[PACKED(i) + j] = G[PACKED(i) + j] - chi[i] * gamma[j] - gamma[i] * chi[j];
     for (ptrdiff_t j = 0; j < k; ++j)
-        g->G[PACKED(k) + j] += g->chi[j] - by.variance * g->gamma[j];
+        G[PACKED(k) + j] += chi[j] - by.variance * gamma[j];
 }
 
 /* sums[q] += sum_ij W_ij (x_iq - x_jq)^2 / 2 for some columns of the rows x (size, k), x the origin, row_sum of W:
@@ -226,7 +236,12 @@ XG_INLINE void write_conditional(const xg_local_support *support, const xg_local
                                  conditional here, const xg_local_conditional *out, const group *g)
 {
     ptrdiff_t k = rows->k, m = support->m, at = c * out->n - out->first + g->row[0];
-    scatter(g->n_lanes, m, g->b, out->b + (c * out->b_n - out->b_first + g->row[0]) * m);
+    double *b = out->b + c * m * out->b_n - out->b_first + g->row[0];
+    for (ptrdiff_t q = 0; q < m; ++q, b += out->b_n)
+        if (g->n_lanes == XG_WIDTH)
+            *LANES(b) = g->b[q];
+        else
+            scatter(g->n_lanes, 1, g->b + q, b);
     if (out->gamma)
         scatter(g->n_lanes, k, g->gamma, out->gamma + at * k);
     scatter(g->n_lanes, 1, &here.mean, out->mean + at);
@@ -246,13 +261,16 @@ void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *s
         g->n_lanes = SMALLER(last - i, XG_WIDTH);
         for (int l = 0; l < XG_WIDTH; ++l) {
             g->row[l] = SMALLER(i + l, last - 1);
-            g->place[l] = l;
+            g->place[l] = SMALLER(l, g->n_lanes - 1);
+            const int32_t *index = rows->index + g->row[l] * k;
             for (ptrdiff_t j = 0; j < k; ++j)
-                g->index[j * XG_WIDTH + l] = rows->index[g->row[l] * k + j];
+                g->index[j * XG_WIDTH + l] = index[j];
         }
         lane_rows own = own_rows(g, rows->a, m);
         gather(&own, 0, m, g->a, m, 1);
         g->D = rows->blocks ? LANES(rows->blocks + i * PACKED(k + 1)) : D;
+        ptrdiff_t plane = (last - first) * k;
+        double *by_near = gradient ? gradient->by_near + (i - first) * k : NULL;
         int is_known = rows->blocks && g->D[0][0] > 0.0;
         if (gradient || !is_known)
             profiles(kernel, support, rows, gradient != NULL, g);
@@ -266,23 +284,32 @@ void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *s
         if (gradient) {
             for (ptrdiff_t p = 0; p < PACKED(k + 1); ++p)
                 g->G[p] = (lanes){0.0};
-            for (ptrdiff_t q = 0; q < m; ++q)
-                g->d_a[q] = (lanes){0.0};
+            memset(gradient->d_a + (i - first) * m, 0, (size_t)(g->n_lanes * m) * sizeof(double));
             g->diagonal = (lanes){0.0};
+            for (ptrdiff_t j = 0; j < k; ++j)
+                g->by_diagonal[j] = (lanes){0.0};
         }
         for (ptrdiff_t c = 0; c < support->n_classes; ++c) {
-            factorise(support, k, c, g);
+            factorise(support, rows, c, g);
+            for (ptrdiff_t j = 0; gradient && j < k; ++j)
+                g->by_precision[j] = g->by_linear[j] = (lanes){0.0};
             for (int set = 0; set < n_sets; ++set) {
-                count_neighbours(rows, set == 1, g);
-                conditional here = condition(support, rows, g);
+                for (int l = 0; l < XG_WIDTH; ++l)
+                    g->counted[l] = set ? rows->n_earlier[g->row[l]] : k;
+                ptrdiff_t at = c * (last - first) + i - first;
+                conditional here = condition(support, rows, g, gradient ? gradient->set[set].b + at * m : g->rows);
                 if (gradient)
-                    vjp(support, rows, c, c * (last - first) + i - first, gradient->set + set, here, g);
+                    vjp(support, rows, c, at, gradient->set + set, here, g, gradient->d_a + (i - first) * m);
                 else
                     write_conditional(support, rows, c, here, out + set, g);
             }
+            if (gradient) {
+                scatter(g->n_lanes, k, g->by_precision, by_near + (1 + c) * plane);
+                scatter(g->n_lanes, k, g->by_linear, by_near + (1 + support->n_classes + c) * plane);
+            }
         }
         if (gradient) {
-            scatter(g->n_lanes, m, g->d_a, gradient->d_a + (i - first) * m);
+            scatter(g->n_lanes, k, g->by_diagonal, by_near);
             scatter(g->n_lanes, 1, &g->diagonal, gradient->d_diagonal + i - first);
             by_parameters(kernel, support, rows, gradient, g);
         }

@@ -40,7 +40,7 @@ typedef struct {
 } xg_local_rows;
 
 /* The conditional given a set of neighbours: variance and mean (classes, n) of the value at z = 0, and gamma
- * (classes, n, k) or NULL, for n rows from ``first`` on; and b (classes, b_n, m) from b_first on. */
+ * (classes, n, k) or NULL, for n rows from ``first`` on; and b (classes, m, b_n) from b_first on. */
 typedef struct {
     ptrdiff_t first, n, b_first, b_n;
     double *b, *variance, *mean, *gamma;
@@ -52,19 +52,19 @@ typedef struct {
  * s = 1 / (1 / lambda + variance), g = s (r / lambda - mean), and the row's own site as it is.
  * What it makes of other quantities is written; for row i, class c:
  *   gamma, chi (classes, n, k)      dF/dK_NN = -(chi gamma^T + gamma chi^T) / 2, dF/dk_N(x) = chi - d_variance gamma
- *   b, u (classes, n, m)            dF/dA_N = -chi b^T + gamma u^T
- *   d_precision, d_linear (classes, n, k)  by the neighbours' sites */
+ *   b, u (classes, n, m)            dF/dA_N = -chi b^T + gamma u^T */
 typedef struct {
     const double *S, *v, *d_form, *d_dot, *d_variance, *d_mean;
-    double *gamma, *chi, *b, *u, *d_precision, *d_linear;
+    double *gamma, *chi, *b, *u;
 } xg_local_pulled;
 
 /* Of each set of neighbours; of all sets and classes, for these rows, d_a (n, m), dF/da, and d_diagonal (n,), the sum of
- * d_variance; and sums over rows, added: terms (n_terms,) and shapes, scales (n_factors, d) by the logarithms of
+ * d_variance; by_near (1 + 2 classes, n, k), the gradient by D_jj of the neighbours, and of all sets that by their sites'
+ * precisions and by their linear terms; and sums over rows, added: terms (n_terms,) and shapes, scales (n_factors, d) by the logarithms of
  * variances, shapes and length scales, of what is off the diagonal of K. */
 typedef struct {
     xg_local_pulled set[2];
-    double *d_a, *d_diagonal, *terms, *shapes, *scales;
+    double *d_a, *d_diagonal, *by_near, *terms, *shapes, *scales;
 } xg_local_gradient;
 
 /* Scratch, in doubles, of the function below. */
@@ -78,14 +78,14 @@ void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *s
                         const xg_local_gradient *gradient);
 
 /* n rows with k neighbours each, all different, index (n, k), and what a gradient makes of each set of neighbours and
- * class. */
+ * class, and of all together, by_near; with two sets n_earlier (n,). */
 typedef struct {
     ptrdiff_t n, k, m, n_classes, n_sets;
-    const int32_t *index;
+    const int32_t *index, *n_earlier;
+    const double *by_near;
     const xg_local_pulled *set;
 } xg_scatter_rows;
 
-/* Adds gamma u - chi b, -gamma chi, d_precision and d_linear to the gradients by the neighbours, of N rows in all:
- * by their whitened rows d_a (N, m), k(x, x) d_diagonal (N,), and sites (classes, N). */
-void xg_scatter_add(const xg_scatter_rows *rows, ptrdiff_t N, double *d_a, double *d_diagonal, double *d_precision,
-                    double *d_linear);
+/* Adds gamma u - chi b and by_near to the gradients by the neighbours, of N rows in all: by their whitened rows
+ * d_a (N, m), k(x, x) d_diagonal (N,), and sites (2, classes, N). */
+void xg_scatter_add(const xg_scatter_rows *rows, ptrdiff_t N, double *d_a, double *d_diagonal, double *d_sites);

@@ -15,8 +15,10 @@ typedef struct {
     int64_t row[XG_WIDTH], place[XG_WIDTH];
     int64_t *index; /* (k, XG_WIDTH), neighbours */
     lanes *chunk, *a, *h, *value, *slope, *shaped, *D, *B, *G;
-    lanes *precision, *root, *linear, *gamma, *eta, *Dr, *f, *e, *chi, *counts;
-    lanes *b, *beta, *s, *d_a, *rows, diagonal;
+    lanes *precision, *root, *linear, *gamma, *eta, *Dr, *f, *e, *chi;
+    lanes *by_diagonal, *by_precision, *by_linear; /* gradients by the neighbours */
+    lanes *b, *beta, diagonal, counted; /* so many neighbours count, the first */
+    double *rows;                       /* (XG_WIDTH, m) */
 } group;
 
 static ptrdiff_t lanes_of(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k, group *g,
@@ -28,33 +30,17 @@ static ptrdiff_t lanes_of(const xg_local_kernel *kernel, const xg_local_support 
         g->name = scratch + used;                                                                                    \
     used += (size);
     TAKE(chunk, (k + 1) * CHUNK)
-    TAKE(a, m)
-    TAKE(h, T)
-    TAKE(value, F * T)
-    TAKE(slope, F * T)
-    TAKE(shaped, F * T)
-    TAKE(D, T)
-    TAKE(B, T)
-    TAKE(G, T)
-    TAKE(precision, k)
-    TAKE(root, k)
-    TAKE(linear, k)
-    TAKE(gamma, k)
-    TAKE(eta, k)
-    TAKE(Dr, k)
-    TAKE(f, k)
-    TAKE(e, k)
-    TAKE(chi, k)
-    TAKE(counts, k)
-    TAKE(b, m)
-    TAKE(beta, m)
-    TAKE(s, m)
-    TAKE(d_a, m)
-    TAKE(rows, m)
+    TAKE(value, F * T) TAKE(slope, F * T) TAKE(shaped, F * T)
+    TAKE(h, T) TAKE(D, T) TAKE(B, T) TAKE(G, T)
+    TAKE(precision, k) TAKE(root, k) TAKE(linear, k) TAKE(gamma, k) TAKE(eta, k) TAKE(chi, k)
+    TAKE(Dr, k) TAKE(f, k) TAKE(e, k) TAKE(by_diagonal, k) TAKE(by_precision, k) TAKE(by_linear, k)
+    TAKE(a, m) TAKE(b, m) TAKE(beta, m)
 #undef TAKE
-    if (g)
+    if (g) {
         g->index = (int64_t *)(scratch + used);
-    return used + k;
+        g->rows = (double *)(scratch + used + k);
+    }
+    return used + k + m;
 }
 
 /* Rows of the support, (., width), that are neighbours, and of those to predict. */
@@ -173,13 +159,12 @@ XG_CALLED void kernel_block(const xg_local_kernel *kernel, ptrdiff_t k, group *g
 XG_INLINE void fetch(const xg_local_rows *rows, ptrdiff_t row, ptrdiff_t j, const double *values, ptrdiff_t width,
                      ptrdiff_t first, ptrdiff_t size)
 {
+    ptrdiff_t k = rows->k, last = SMALLER(j + 4, k);
     for (int l = 0; l < XG_WIDTH; ++l) {
-        const int32_t *index = rows->index + SMALLER(row + l, rows->n - 1) * rows->k;
-        for (ptrdiff_t i = j; i < SMALLER(j + 4, rows->k); ++i) {
-            const char *start = (const char *)(values + index[i] * width + first);
-            for (ptrdiff_t line = -((uintptr_t)start % LINE); line < size * (ptrdiff_t)sizeof(double); line += LINE)
-                __builtin_prefetch(start + line, 0, 2);
-        }
+        const int32_t *index = rows->index + SMALLER(row + l, rows->n - 1) * k;
+        for (ptrdiff_t i = j; i < last; ++i)
+            for (ptrdiff_t q = first; q < first + size; q += LINE / (ptrdiff_t)sizeof(double))
+                __builtin_prefetch(values + index[i] * width + q, 0, 2);
     }
 }
 
@@ -237,71 +222,59 @@ XG_CALLED void residual_block(const xg_local_kernel *kernel, const xg_local_supp
         residual_of_one(support, rows, g);
     else
         residual_of_all(kernel, support, rows, g);
-    for (int l = 0; l < XG_WIDTH; ++l) {
-        for (ptrdiff_t j = 0; j < k; ++j)
-            g->D[PACKED(j) + j][l] = support->residual[g->index[j * XG_WIDTH + l]];
-        g->D[PACKED(k) + k][l] = rows->residual[g->row[l]];
-    }
+    lane_rows near = neighbours(rows, g, support->residual, 1), own = own_rows(g, rows->residual, 1);
+    gather(&near, 0, 1, g->e, 1, 1);
+    for (ptrdiff_t j = 0; j < k; ++j)
+        g->D[PACKED(j) + j] = g->e[j];
+    gather(&own, 0, 1, g->D + PACKED(k) + k, 1, 1);
 }
 
 /* Sites of class c, and B <- the Cholesky factor of I + lambda^1/2 D lambda^1/2, with lambda^1/2 D_x in row k. */
-XG_CALLED void factorise(const xg_local_support *support, ptrdiff_t k, ptrdiff_t c, group *g)
+XG_CALLED void factorise(const xg_local_support *support, const xg_local_rows *rows, ptrdiff_t c, group *g)
 {
-    const double *precision = support->precision + c * support->n, *linear = support->linear + c * support->n;
-    for (ptrdiff_t j = 0; j < k; ++j)
-        for (int l = 0; l < XG_WIDTH; ++l) {
-            g->precision[j][l] = xg_max(precision[g->index[j * XG_WIDTH + l]], LEAST_PRECISION);
-            g->linear[j][l] = linear[g->index[j * XG_WIDTH + l]];
-        }
+    ptrdiff_t k = rows->k;
+    lane_rows precision = neighbours(rows, g, support->precision + c * support->n, 1);
+    lane_rows linear = neighbours(rows, g, support->linear + c * support->n, 1);
+    lanes *root = g->root, *B = g->B;
+    const lanes *D = g->D;
+    gather(&precision, 0, 1, g->precision, 1, 1);
+    gather(&linear, 0, 1, g->linear, 1, 1);
     for (ptrdiff_t i = 0; i < k; ++i) {
-        const lanes *row = g->D + PACKED(i);
-        g->root[i] = root_of(g->precision[i]);
-        for (ptrdiff_t j = 0; j < i; ++j)
-            g->B[PACKED(i) + j] = g->root[i] * g->root[j] * row[j];
-        g->B[PACKED(i) + i] = 1.0 + g->precision[i] * row[i];
-        g->B[PACKED(k) + i] = g->root[i] * g->D[PACKED(k) + i];
-    }
-    cholesky(k, g->B);
-}
-
-/* sum_j weights[j] a_j of the neighbours */
-XG_CALLED void combine_neighbours(const xg_local_support *support, const xg_local_rows *rows, const lanes *weights,
-                                  group *g, lanes *out)
-{
-    lane_rows near = neighbours(rows, g, support->a, support->m);
-    lane_rows combined = {1, support->m, g->place, (const double *)g->rows};
-    combine(g->n_lanes, &near, weights, (double *)g->rows);
-    gather(&combined, 0, support->m, out, support->m, 1);
-}
-
-/* Which neighbours count, ones and zeros: all, or the earlier ones, which come first. */
-XG_INLINE void count_neighbours(const xg_local_rows *rows, int earlier, group *g)
-{
-    for (ptrdiff_t j = 0; j < rows->k; ++j)
+        lanes own;
         for (int l = 0; l < XG_WIDTH; ++l)
-            g->counts[j][l] = !earlier || j < rows->n_earlier[g->row[l]];
+            own[l] = xg_max(g->precision[i][l], LEAST_PRECISION);
+        root[i] = root_of(own);
+        for (ptrdiff_t j = 0; j < i; ++j)
+            B[PACKED(i) + j] = root[i] * root[j] * D[PACKED(i) + j];
+        B[PACKED(i) + i] = 1.0 + own * D[PACKED(i) + i];
+        B[PACKED(k) + i] = root[i] * D[PACKED(k) + i];
+    }
+    cholesky(k, B);
 }
 
 /* x_j <- 0 where j does not count. Those that do come first: triangular solves and products with the others' elements
  * zero are those of the leading block. */
-XG_INLINE void leave_out(ptrdiff_t k, const lanes *counts, lanes *x)
+XG_INLINE void leave_out(ptrdiff_t k, lanes counted, lanes *x)
 {
     for (ptrdiff_t j = 0; j < k; ++j)
-        x[j] *= counts[j];
+        x[j] = (lanes)((lane_bits)x[j] & (counted > (double)j));
 }
 
 typedef struct {
     lanes mean, variance;
 } conditional;
 
-/* What the neighbours that count say of the residual; gamma, eta = gamma / lambda = D_x - D gamma and b stay in the group. */
-XG_CALLED conditional condition(const xg_local_support *support, const xg_local_rows *rows, group *g)
+/* What the neighbours that count say of the residual; gamma, eta = gamma / lambda = D_x - D gamma and b stay in the group,
+ * and b goes to ``own_b``, too, row by row. */
+XG_CALLED conditional condition(const xg_local_support *support, const xg_local_rows *rows, group *g, double *own_b)
 {
     ptrdiff_t k = rows->k, m = support->m;
+    lane_rows near = neighbours(rows, g, support->a, m), own_a = own_rows(g, rows->a, m);
+    lane_rows own = {1, m, g->place, own_b};
     conditional found;
     for (ptrdiff_t j = 0; j < k; ++j)
         g->gamma[j] = g->B[PACKED(k) + j];
-    leave_out(k, g->counts, g->gamma);
+    leave_out(k, g->counted, g->gamma);
     found.variance = g->D[PACKED(k) + k] - dot(k, g->gamma, g->gamma);
     for (int l = 0; l < XG_WIDTH; ++l)
         found.variance[l] = xg_max(found.variance[l], 0.0);
@@ -311,8 +284,7 @@ XG_CALLED conditional condition(const xg_local_support *support, const xg_local_
         g->gamma[j] *= g->root[j];
     }
     found.mean = dot(k, g->eta, g->linear);
-    combine_neighbours(support, rows, g->gamma, g, g->b);
-    for (ptrdiff_t q = 0; q < m; ++q)
-        g->b[q] = g->a[q] - g->b[q];
+    subtract_rows(g->n_lanes, &near, &own_a, g->gamma, g->counted, own_b);
+    gather(&own, 0, m, g->b, m, 1);
     return found;
 }

@@ -121,7 +121,7 @@ def predicted(at, q):
     """Means and variances (C, r) of latent values by the conditionals of all neighbourhoods."""
     given = at.empty(len(at.index))
     at.condition(0, len(at.index), [given])
-    mean, variance = q.moments(given.b)
+    mean, variance = np.einsum("cmr,cm->cr", given.b, q.w), np.einsum("cmr,cmk,ckr->cr", given.b, q.V, given.b)
     return given.mean + mean, given.variance + variance
 
 

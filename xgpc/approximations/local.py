@@ -146,9 +146,9 @@ class LocalPosterior(Value):
         is_mean = 1.0 - is_variance
         V, w = np.array(self.V), np.array(self.w)
         directions = [(V, w, var, mean, var, mean) for mean, var in zip(is_mean, is_variance, strict=True)]
-        out = [tuple(np.empty((C, r, size)) for size in (k, k, m, m, k, k)) for _ in range(2)]
-        local.vjp(0, r, directions, out, np.empty((r, m)), np.empty(r))
-        gamma, chi, b, u = (np.stack(arrays) for arrays in list(zip(*out, strict=True))[:4])
+        out = [tuple(np.empty((C, r, size)) for size in (k, k, m, m)) for _ in range(2)]
+        local.vjp(0, r, directions, out, np.empty((r, m)), np.empty(r), np.empty((1 + 2 * C, r, k)))
+        gamma, chi, b, u = (np.stack(arrays) for arrays in zip(*out, strict=True))
         # By the covariances with the neighbours and, through the whitened rows, with the inducing points; see local.h.
         by_near, by_points = chi - is_variance[..., None] * gamma, (-u - is_variance[..., None] * b) @ self.prior.Linv
         G = np.ascontiguousarray(np.swapaxes(by_points, 2, 3)).reshape(2 * C, m, r)
@@ -196,7 +196,7 @@ class LocalPosterior(Value):
                 D[np.arange(len(part)), part] = diagonal[part]
                 inner += G_t[part].T @ (D @ G_t)
             crossed = G @ cross.T
-            total = b @ self.V[c] @ b.T + joint - crossed - crossed.T + inner
+            total = b.T @ self.V[c] @ b + joint - crossed - crossed.T + inner
             covariance[c] = 0.5 * (total + total.T)
         covariance *= self.variance_scale
         each = np.arange(len(X))

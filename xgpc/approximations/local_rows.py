@@ -99,7 +99,7 @@ def blocks_for(n: int, k: int) -> np.ndarray | None:
 class Conditional(NamedTuple):
     """Latent values given z and the neighbours' sites: normal with mean b.z + mean; see the head of the module."""
 
-    b: np.ndarray  # (C, r, m)
+    b: np.ndarray  # (C, m, r)
     variance: np.ndarray  # (C, r)
     mean: np.ndarray  # (C, r)
     gamma: np.ndarray  # (C, r, k), or (C, r, 0) if nobody needs it
@@ -114,44 +114,49 @@ class Neighbourhoods(_local.Neighbourhoods):
     def empty(self, n_rows: int, with_gamma: bool = False) -> Conditional:
         """Arrays for the conditionals of so many rows."""
         k, m, C = self.index.shape[1] if with_gamma else 0, self.support.a.shape[1], len(self.sites[0])
-        return Conditional(*map(np.empty, ((C, n_rows, m), (C, n_rows), (C, n_rows), (C, n_rows, k))))
+        return Conditional(*map(np.empty, ((C, m, n_rows), (C, n_rows), (C, n_rows), (C, n_rows, k))))
 
 
 def row_sums(b: np.ndarray, t: np.ndarray, s: np.ndarray) -> Sums:
-    """Sums over rows of C latent functions, for b (C, r, m) and factors (C, r): of t b, (C, m), and s b b^T, (C, m, m).
+    """Sums over rows of C latent functions, for b (C, m, r) and factors (C, r): of t b, (C, m), and s b b^T, (C, m, m),
+    lower triangles.
 
     They are what sites add to the natural parameters h and P of q(z), or the gradient by w and V of q(z) = N(w, V),
     from those by the means and variances of b.z.
     """
-    return Sums([np.einsum("cr,crm->cm", t, b), np.swapaxes(b * s[..., None], 1, 2) @ b])
+    return Sums(_engine.outer_sums(b, np.ascontiguousarray(t), np.ascontiguousarray(s)))
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """q(z) = N(w, V) of C latent functions, w (C, m) and V (C, m, m)."""
+    """q(z) = N(w, V) of C latent functions, w (C, m) and V = Rinv^T Rinv (C, m, m), Rinv lower triangles."""
 
     w: np.ndarray
     V: np.ndarray
+    Rinv: np.ndarray
 
     @classmethod
     def given(cls, h: np.ndarray, P: np.ndarray) -> Coefficients:
-        """q(z) from what sites add to the prior's natural parameters; ValueError if it is not proper."""
+        """q(z) from what sites add to the prior's natural parameters, lower triangles of P; ValueError if it is not
+        proper."""
         precision = np.eye(P.shape[-1]) + P
         factors = _engine.cholesky_and_inverse(precision)
         if factors is not None:
-            V = np.swapaxes(factors[1], 1, 2) @ factors[1]
+            Rinv = factors[1]
         elif np.all(np.isfinite(precision)):
             # Rows that almost coincide may have so large precisions that the prior's precision, 1, is lost by rounding.
             value, vector = np.linalg.eigh(precision)
-            V = vector / np.maximum(value, 1.0)[:, None] @ np.swapaxes(vector, 1, 2)
+            root = np.swapaxes(vector / np.sqrt(np.maximum(value, 1.0))[:, None], 1, 2)
+            Rinv = np.ascontiguousarray(np.linalg.qr(root[..., ::-1])[1][:, ::-1, ::-1])
         else:
             raise ValueError(
                 "The labels tell larger precisions than a double can hold. Bound the kernel's variance, for example "
                 "with kernel=ConstantKernel(1.0, (0.01, 10.0)) * RBF() of sklearn.gaussian_process.kernels; give "
                 "moderate sample weights, if you give any; or give n_neighbors=0."
             )
-        return cls((V @ h[..., None])[..., 0], V)
+        V = np.swapaxes(Rinv, 1, 2) @ Rinv
+        return cls((V @ h[..., None])[..., 0], V, Rinv)
 
-    def moments(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances (C, r) of b.z for b (C, r, m)."""
-        return np.einsum("crm,cm->cr", b, self.w), np.einsum("crm,crm->cr", b @ self.V, b)
+    def moments(self, b: np.ndarray) -> np.ndarray:
+        """Means and variances (2, C, r) of b.z for b (C, m, r)."""
+        return _engine.moments_of_rows(b, self.w, self.Rinv)

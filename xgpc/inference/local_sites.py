@@ -118,24 +118,22 @@ class Sweep:
 
     def __init__(self, local: Local, sites: Sites, keep_b: bool = False, keep_gamma: bool = False):
         self.local, self.given_sites = local, sites
-        neighbourhoods, (C, n), m = local.neighbourhoods(sites), sites[0].shape, local.rows.a.shape[1]
-        neighbours, no_b = neighbourhoods.empty(n, keep_gamma), np.empty((C, 0, m))
-        earlier = Conditional(no_b, *map(np.empty_like, neighbours[1:]))
-        sums = Sums([np.zeros((C, m)), np.zeros((C, m, m))])
+        at, (C, n), m = local.neighbourhoods(sites), sites[0].shape, local.rows.a.shape[1]
+        neighbours, earlier = (at.empty(n, keep_gamma)._replace(b=np.empty((C, m, 0))) for _ in range(2))
+        sums, all_b, parts = Sums([np.zeros((C, m)), np.zeros((C, m, m))]), dict[int, np.ndarray](), parts_for(n, C)
 
         def part(rows: slice) -> Sums:
-            b = np.empty((C, rows.stop - rows.start, m))
-            neighbourhoods.condition(rows.start, rows.stop, [neighbours, earlier._replace(b=b)])
+            all_b[rows.start], b = (np.empty((C, m, rows.stop - rows.start)) for _ in range(2))
+            at.condition(rows.start, rows.stop, [neighbours._replace(b=all_b[rows.start]), earlier._replace(b=b)])
             s, g = site_terms(earlier, sites, rows)
             return row_sums(b, g, s)
 
-        local.executor.fold(part, parts_for(n, C), sums.__iadd__)
+        local.executor.fold(part, parts, sums.__iadd__)
         q, (s, g) = Coefficients.given(*sums), site_terms(neighbours, sites, slice(None))
-        moments = local.executor.each(lambda rows: q.moments(neighbours.b[:, rows]), parts_of(n))
-        b_mean, beta = np.concatenate(moments, axis=2)
+        b_mean, beta = np.concatenate(local.executor.each(lambda rows: q.moments(all_b[rows.start]), parts), axis=2)
         self.q, self.terms, self.b_mean, self.b_variance = q, (s, g), b_mean, beta
-        # Given all neighbours of a row, and given only those that precede it, without b.
-        self.neighbours, self.earlier = neighbours if keep_b else neighbours._replace(b=no_b), earlier
+        # Given all neighbours of a row, and given only those that precede it, without b; b where a part begins.
+        self.neighbours, self.earlier, self.b = neighbours, earlier, all_b if keep_b else {}
         # The share t of the precision in direction b that the other rows leave.
         self.left_share = np.maximum(1.0 - s * beta, LEAST_LEFT)
         # Of the cavity.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -123,7 +124,7 @@ def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[Swep
         marginal = sweep.balanced(curvature)
         gradient = marginal.gradient / weight
         change = float(np.max(np.maximum(np.abs(gradient - last_gradient), np.abs(marginal.missing / weight))))
-        q = Coefficients(marginal.w, sweep.q.V)
+        q = replace(sweep.q, w=marginal.w)
         predicted = np.array([marginal.mean, sweep.marginal_variance])
         yield Swept(np.array([sites[0], marginal.given_linear]), q, predicted, change)
         precision = sites[0] + PRECISION_STEP * (marginal.precision - sites[0])

@@ -128,12 +128,10 @@ class HeldOutScore:
         by_sites, pairs = conditional_vjp(executor, at, [by_predictions], held_out, support)
         # Through the sweep's sites and q(z); the sites before the sweep are constants.
         d_b_mean, d_b_variance, d_variance, d_mean = sweep.vjp(by_sites)
-        b = sweep.neighbours.b
-        C, n, _ = b.shape
         by_q = Sums(part.copy() for part in by_q)
         executor.fold(
-            lambda rows: row_sums(b[:, rows], d_b_mean[:, rows], d_b_variance[:, rows]),
-            parts_for(n, C),
+            lambda rows: row_sums(sweep.b[rows.start], d_b_mean[:, rows], d_b_variance[:, rows]),
+            parts_for(*d_mean.shape[::-1]),
             by_q.__iadd__,
         )
         neighbours = q.V, q.w, d_b_variance, d_b_mean, d_variance, d_mean
@@ -258,9 +256,10 @@ class ByRows:
 
 
 def by_natural(q: Coefficients, by_w: np.ndarray, by_V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Gradients by P and h, where w = V h and V = P^-1, from those by w and V."""
+    """Gradients by P and h, where w = V h and V = P^-1, from those by w and V, lower triangles."""
     u = np.einsum("cij,cj->ci", q.V, by_w)
     outer = u[:, :, None] * q.w[:, None]
+    by_V = np.tril(by_V) + np.swapaxes(np.tril(by_V, -1), 1, 2)
     return -q.V @ by_V @ q.V - 0.5 * (outer + np.swapaxes(outer, 1, 2)), u
 
 
@@ -273,7 +272,7 @@ def conditional_vjp(
     by the neighbours' sites, and by terms, shapes and scales of the kernel, as far as pairs of rows depend on them.
     """
     (r, k), (n, m), C = at.index.shape, at.support.a.shape, len(at.sites[0])
-    parts, sites, pairs = parts_for(r, C), np.zeros((2, C, n)), []
+    parts, sites, pairs = parts_for(r, C * len(by_conditionals)), np.zeros((2, C, n)), []
     size, spare = parts[0].stop, list[list[Arrays]]()
 
     def part(rows: slice) -> tuple[slice, list[Arrays], Arrays]:
@@ -281,16 +280,16 @@ def conditional_vjp(
         try:
             written = spare.pop()
         except IndexError:
-            written = [tuple(np.empty((C, size, width)) for width in (k, k, m, m, k, k)) for _ in by_conditionals]
-            written.append((np.empty((size, m)), np.empty(size)))
+            written = [tuple(np.empty((C, size, width)) for width in (k, k, m, m)) for _ in by_conditionals]
+            written.append((np.empty((size, m)), np.empty(size), np.empty((1 + 2 * C, size, k))))
         return rows, written, at.vjp(rows.start, rows.stop, by_conditionals, written[:-1], *written[-1])
 
     def add(gradients: tuple[slice, list[Arrays], Arrays]) -> None:
         rows, written, sums = gradients
-        own_a, own_diagonal = written[-1]
+        own_a, own_diagonal, by_near = written[-1]
         by_rows.by_a[rows] += own_a[: rows.stop - rows.start]
         by_rows.by_diagonal[rows] += own_diagonal[: rows.stop - rows.start]
-        at.spread(rows.start, rows.stop, written[:-1], by_support.by_a, by_support.by_diagonal, *sites)
+        at.spread(rows.start, rows.stop, written[:-1], by_near, by_support.by_a, by_support.by_diagonal, sites)
         pairs.append(sums)
         spare.append(written)
 

@@ -46,8 +46,7 @@ class Neighbourhoods:
         pulled: Sequence[tuple[np.ndarray, ...]],
         by_near: np.ndarray,
         d_a: np.ndarray,
-        d_diagonal: np.ndarray,
-        d_sites: np.ndarray,
+        d_near: np.ndarray,
     ) -> None: ...
 
 class Predictor:
@@ -66,6 +65,9 @@ class Predictor:
     ) -> None: ...
     def moments(self, X: np.ndarray, work: Workspace) -> np.ndarray: ...
 
+def transform_rows(
+    kernel: InducingKernel, Linv: np.ndarray, X: np.ndarray, first: int, work: Workspace, out: tuple[np.ndarray, ...]
+) -> None: ...
 def earlier_first(index: np.ndarray, rank: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 def chain_terms(
     index: np.ndarray,

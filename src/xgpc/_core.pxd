@@ -195,4 +195,4 @@ cdef extern from "local.h" nogil:
         const int32_t* n_earlier
         const_doubles by_near
         const xg_local_pulled* set
-    void xg_scatter_add(const xg_scatter_rows* rows, Py_ssize_t N, double* d_a, double* d_diagonal, double* d_sites)
+    void xg_scatter_add(const xg_scatter_rows* rows, double* d_a, double* d_near)

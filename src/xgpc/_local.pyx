@@ -94,6 +94,40 @@ cdef xg_local_support local_support(support, sites):
                             &precision[0, 0], &linear[0, 0])
 
 
+cdef int transform(InducingKernel kernel, const double* Linv, Rows rows, Py_ssize_t first, Py_ssize_t n,
+                   Workspace work, double* x, double* a, double* residual) except -1 nogil:
+    # Of n rows those from ``first`` on, as ``Neighbourhoods`` take them
+    cdef Py_ssize_t m = kernel.n_inducing, d = kernel.n_features, p, t, i, j, f
+    cdef double* tile = &work.a[0]
+    cdef double* feature = work.kernel.x2
+    cdef Rows here
+    for p in range(tiles(0, rows.n, work)):
+        t = p * work.rows
+        here = rows_from(rows, t, min(work.rows, rows.n - t))
+        project(kernel, Linv, &here, work, tile)
+        diagonal_block(kernel, &here, residual + first + t)
+        xg_squared_norms(here.n, m, tile, feature)
+        for i in range(here.n):
+            residual[first + t + i] = max(residual[first + t + i] - feature[i], 0.0)
+            for j in range(m):
+                a[(first + t + i) * m + j] = tile[j * here.n + i]
+        for j in range(d):
+            read_feature(&here, j, feature)
+            for i in range(here.n):
+                for f in range(kernel.n_factors):
+                    x[(f * n + first + t + i) * d + j] = feature[i] * kernel._scale[f, j]
+
+
+def transform_rows(InducingKernel kernel, const double[:, ::1] Linv, X, Py_ssize_t first, Workspace work, out):
+    """Write those of X (r, d) to x, a and residual of rows, as in ``Neighbourhoods``, from number ``first`` on."""
+    cdef Rows rows = rows_of(X)
+    cdef double[::1] residual = out[2]
+    cdef double* x = start_of_all(out[0])
+    cdef double* a = start_of(out[1])
+    with nogil:
+        transform(kernel, &Linv[0, 0], rows, first, residual.shape[0], work, x, a, &residual[0])
+
+
 cdef class Neighbourhoods:
     """Rows, and the training rows near them with their sites: precision and linear term (C, n).
 
@@ -165,7 +199,7 @@ cdef class Neighbourhoods:
 
         ``given`` are for each set S (C, m, m), v (C, m), and gradients by b.S b, b.v, variance and mean (C, r) of all
         rows; or only S and v. For each set ``out`` has arrays gamma, chi (C, s, k), b and u (C, s, m) of these rows to
-        be written, as are ``d_a`` (s, m), ``d_diagonal`` (s,) and ``by_near`` (1 + 2 C, s, k). Returns the sums over
+        be written, as are ``d_a`` (s, m), ``d_diagonal`` (s,) and ``by_near`` (s, k, 1 + 2 C). Returns the sums over
         these rows by the kernel's terms, shapes and scales.
         """
         cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel._parameters, &self._support, self._rows.k))
@@ -192,10 +226,10 @@ cdef class Neighbourhoods:
         return sums[0], sums[1][:F], sums[2][:F]
 
     def spread(self, Py_ssize_t first, Py_ssize_t last, pulled, double[:, :, ::1] by_near, double[:, ::1] d_a,
-               double[::1] d_diagonal, double[:, :, ::1] d_sites):
+               double[:, ::1] d_near):
         """Add what ``vjp`` has written for the rows first, ..., last - 1 to gradients by the training rows.
 
-        These are the ones by whitened rows (n, m), k(x, x) (n,), and sites (2, C, n).
+        These are the ones by whitened rows (n, m); and by k(x, x), precisions and linear terms, (n, 1 + 2 C).
         """
         cdef xg_local_pulled sets[2]
         cdef xg_scatter_rows rows = xg_scatter_rows(
@@ -204,7 +238,7 @@ cdef class Neighbourhoods:
         for i, arrays in enumerate(pulled):
             sets[i] = outputs_of(arrays)
         with nogil:
-            xg_scatter_add(&rows, self._support.n, start_of(d_a), &d_diagonal[0], start_of_all(d_sites))
+            xg_scatter_add(&rows, start_of(d_a), start_of(d_near))
 
 
 cdef class Predictor:
@@ -235,9 +269,9 @@ cdef class Predictor:
     def moments(self, X, Workspace work):
         """Means and variances (2, C, r) at rows X (r, d), float32 or float64: the search, and O(k^2 (m + d) + C (k^3 +
         m^2)) for each row."""
-        cdef Rows rows = rows_of(X), here
+        cdef Rows rows = rows_of(X)
         cdef Py_ssize_t n = rows.n, m = self.support.m, C = self.support.n_classes, F = self.kernel.n_factors
-        cdef Py_ssize_t d = self.kernel.n_features, k = self.k, t, i, j, c
+        cdef Py_ssize_t d = self.kernel.n_features, k = self.k, i, j, c
         if X.shape[1] != d:
             raise ValueError(f"Rows must have {d} features; got {X.shape[1]}.")
         result, index = np.empty((2, C, n)), np.empty(n * k, dtype=np.int32)
@@ -257,10 +291,11 @@ cdef class Predictor:
         cdef xg_local_rows local = xg_local_rows(n, k, NULL, x, a, residual, &near[0], NULL)
         cdef xg_local_conditional given = xg_local_conditional(0, n, 0, n, b, &out[1, 0, 0], &out[0, 0, 0], NULL)
         with nogil:
-            for t in range(tiles(0, n, work)):
-                i = t * work.rows
-                here = rows_from(rows, i, min(work.rows, n - i))
-                self.transform(&here, i, n, work, points, x, a, residual)
+            transform(self.kernel, &self.Linv[0, 0], rows, 0, n, work, x, a, residual)
+            for j in range(d):
+                read_feature(&rows, j, products)
+                for i in range(n):
+                    points[i * d + j] = min(max(products[i] * self.scale[j], -self.largest), self.largest)
             xg_nearest_of(&self.tree.tree, points, 0, n, k, &space[0], &near[0])
             xg_local_condition(&self.kernel._parameters, &self.support, &local, 0, n, scratch, &given, NULL)
             for c in range(C):
@@ -270,26 +305,6 @@ cdef class Predictor:
                         out[0, c, i] += b[(c * m + j) * n + i] * self.w[c, j]
                         out[1, c, i] += b[(c * m + j) * n + i] * products[j * n + i]
         return result
-
-    cdef int transform(self, const Rows* rows, Py_ssize_t first, Py_ssize_t n, Workspace work, double* points,
-                       double* x, double* a, double* residual) except -1 nogil:
-        # A tile of the n rows, those from ``first`` on, as the tree and the kernel take them
-        cdef Py_ssize_t m = self.support.m, F = self.kernel.n_factors, d = self.kernel.n_features, i, j, f
-        cdef double* tile = &work.a[0]
-        cdef double* feature = work.kernel.x2
-        project(self.kernel, &self.Linv[0, 0], rows, work, tile)
-        diagonal_block(self.kernel, rows, residual + first)
-        for i in range(rows.n):
-            for j in range(m):
-                a[(first + i) * m + j] = tile[j * rows.n + i]
-                residual[first + i] -= tile[j * rows.n + i] * tile[j * rows.n + i]
-            residual[first + i] = max(residual[first + i], 0.0)
-        for j in range(d):
-            read_feature(rows, j, feature)
-            for i in range(rows.n):
-                points[(first + i) * d + j] = min(max(feature[i] * self.scale[j], -self.largest), self.largest)
-                for f in range(F):
-                    x[(f * n + first + i) * d + j] = feature[i] * self.kernel._scale[f, j]
 
 
 def earlier_first(const int32_t[:, ::1] index, const int64_t[::1] rank):

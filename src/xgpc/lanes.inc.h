@@ -138,13 +138,33 @@ XG_CALLED void subtract_rows(ptrdiff_t n_lanes, const lane_rows *rows, const lan
     }
 }
 
-/* out[j] = in lane l its row j . row l of x (XG_WIDTH, width): along the rows, too; one transposing a neighbour adds up */
+/* The sums of four registers' numbers */
+XG_INLINE four_lanes sums_of(lanes a, lanes b, lanes c, lanes d)
+{
+#define SHUFFLED __builtin_shufflevector
+#if XG_WIDTH == 8
+    lanes ab = SHUFFLED(a, b, 0, 8, 2, 10, 4, 12, 6, 14) + SHUFFLED(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
+    lanes cd = SHUFFLED(c, d, 0, 8, 2, 10, 4, 12, 6, 14) + SHUFFLED(c, d, 1, 9, 3, 11, 5, 13, 7, 15);
+    lanes all = SHUFFLED(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13) + SHUFFLED(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15);
+    four_lanes halves[2];
+    memcpy(halves, &all, sizeof all);
+    return halves[0] + halves[1];
+#elif XG_WIDTH == 4
+    lanes ab = SHUFFLED(a, b, 0, 4, 2, 6) + SHUFFLED(a, b, 1, 5, 3, 7);
+    lanes cd = SHUFFLED(c, d, 0, 4, 2, 6) + SHUFFLED(c, d, 1, 5, 3, 7);
+    return SHUFFLED(ab, cd, 0, 1, 4, 5) + SHUFFLED(ab, cd, 2, 3, 6, 7);
+#else
+    return (four_lanes){a[0] + a[1], b[0] + b[1], c[0] + c[1], d[0] + d[1]};
+#endif
+#undef SHUFFLED
+}
+
+/* out[j] = in lane l its row j . row l of x (XG_WIDTH, width): along the rows, too */
 XG_CALLED void row_dots(const lane_rows *rows, const double *x, lanes *out)
 {
-    const int64_t places[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     ptrdiff_t width = rows->width;
     for (ptrdiff_t j = 0; j < rows->count; ++j) {
-        lanes part[XG_WIDTH], sum[XG_WIDTH];
+        lanes part[8];
         for (int l = 0; l < XG_WIDTH; ++l) {
             const double *row = rows->values + rows->index[j * XG_WIDTH + l] * width, *to = x + l * width;
             lanes s = {0.0};
@@ -155,14 +175,10 @@ XG_CALLED void row_dots(const lane_rows *rows, const double *x, lanes *out)
                 s[0] += row[q] * to[q];
             part[l] = s;
         }
-        transpose((const double *)part, places, XG_WIDTH, sum, 1);
-        out[j] = sum[0] + sum[1];
-#if XG_WIDTH >= 4
-        out[j] += sum[2] + sum[3];
-#endif
-#if XG_WIDTH == 8
-        out[j] += (sum[4] + sum[5]) + (sum[6] + sum[7]);
-#endif
+        for (int l = 0; l < XG_WIDTH; l += 4) {
+            four_lanes sums = sums_of(part[l], part[l + 1], part[(l + 2) % XG_WIDTH], part[(l + 3) % XG_WIDTH]);
+            memcpy((double *)(out + j) + l, &sums, SMALLER(sizeof sums, sizeof(lanes)));
+        }
     }
 }
 

@@ -1,16 +1,16 @@
 #include "neighbourhood.inc.h"
 
-
 ptrdiff_t xg_local_scratch(const xg_local_kernel *kernel, const xg_local_support *support, ptrdiff_t k)
 {
     return LINE / 8 + XG_WIDTH * lanes_of(kernel, support, k, NULL, NULL);
 }
 
 /* gamma, chi and the sites' gradients: of beta = dF/db they need A_N beta. */
-XG_CALLED void vjp_sites(const xg_local_support *support, const xg_local_rows *rows, lanes g_mean,
-                               lanes g_variance, group *g)
+XG_CALLED void vjp_sites(const xg_local_support *support, const xg_local_rows *rows, ptrdiff_t c, lanes g_mean,
+                         lanes g_variance, group *g)
 {
-    ptrdiff_t k = rows->k;
+    ptrdiff_t k = rows->k, classes = support->n_classes;
+    lanes *by_near = g->by_near;
     const lanes *D_x = g->D + PACKED(k);
     lane_rows near = neighbours(rows, g, support->a, support->m);
     for (ptrdiff_t j = 0; j < k; ++j)
@@ -28,11 +28,11 @@ XG_CALLED void vjp_sites(const xg_local_support *support, const xg_local_rows *r
     solve_lower(k, g->B, g->e);
     leave_out(k, g->counted, g->e);
     solve_upper(k, g->B, g->e);
-    for (ptrdiff_t j = 0; j < k; ++j) {
+    for (ptrdiff_t j = 0; j < k; ++j, by_near += 1 + 2 * classes) {
         g->chi[j] += g->root[j] * g->e[j];
-        g->by_diagonal[j] -= g->gamma[j] * g->chi[j];
-        g->by_precision[j] += g->eta[j] * g->e[j] / g->root[j];
-        g->by_linear[j] += g->eta[j] * g_mean;
+        by_near[0] -= g->gamma[j] * g->chi[j];
+        by_near[1 + c] += g->eta[j] * g->e[j] / g->root[j];
+        by_near[1 + classes + c] += g->eta[j] * g_mean;
     }
 }
 
@@ -95,7 +95,7 @@ XG_CALLED void vjp(const xg_local_support *support, const xg_local_rows *rows, p
     lanes *G = g->G;
     const lanes *gamma = g->gamma, *chi = g->chi;
     conditional by = by_conditional(support, rows, c, pulled, here, g);
-    vjp_sites(support, rows, by.mean, by.variance, g);
+    vjp_sites(support, rows, c, by.mean, by.variance, g);
     g->diagonal += by.variance;
     scatter(g->n_lanes, k, g->gamma, pulled->gamma + at * k);
     scatter(g->n_lanes, k, g->chi, pulled->chi + at * k);
@@ -253,7 +253,7 @@ void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *s
                                     const xg_local_conditional *out, const xg_local_gradient *gradient)
 {
     group shared, *g = &shared;
-    ptrdiff_t k = rows->k, m = support->m;
+    ptrdiff_t k = rows->k, m = support->m, planes = 1 + 2 * support->n_classes;
     int n_sets = rows->n_earlier ? 2 : 1;
     lanes_of(kernel, support, k, g, aligned(scratch));
     lanes *D = g->D;
@@ -269,8 +269,6 @@ void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *s
         lane_rows own = own_rows(g, rows->a, m);
         gather(&own, 0, m, g->a, m, 1);
         g->D = rows->blocks ? LANES(rows->blocks + i * PACKED(k + 1)) : D;
-        ptrdiff_t plane = (last - first) * k;
-        double *by_near = gradient ? gradient->by_near + (i - first) * k : NULL;
         int is_known = rows->blocks && g->D[0][0] > 0.0;
         if (gradient || !is_known)
             profiles(kernel, support, rows, gradient != NULL, g);
@@ -286,13 +284,11 @@ void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *s
                 g->G[p] = (lanes){0.0};
             memset(gradient->d_a + (i - first) * m, 0, (size_t)(g->n_lanes * m) * sizeof(double));
             g->diagonal = (lanes){0.0};
-            for (ptrdiff_t j = 0; j < k; ++j)
-                g->by_diagonal[j] = (lanes){0.0};
+            for (ptrdiff_t j = 0; j < k * planes; ++j)
+                g->by_near[j] = (lanes){0.0};
         }
         for (ptrdiff_t c = 0; c < support->n_classes; ++c) {
             factorise(support, rows, c, g);
-            for (ptrdiff_t j = 0; gradient && j < k; ++j)
-                g->by_precision[j] = g->by_linear[j] = (lanes){0.0};
             for (int set = 0; set < n_sets; ++set) {
                 for (int l = 0; l < XG_WIDTH; ++l)
                     g->counted[l] = set ? rows->n_earlier[g->row[l]] : k;
@@ -303,13 +299,9 @@ void xg_local_condition(const xg_local_kernel *kernel, const xg_local_support *s
                 else
                     write_conditional(support, rows, c, here, out + set, g);
             }
-            if (gradient) {
-                scatter(g->n_lanes, k, g->by_precision, by_near + (1 + c) * plane);
-                scatter(g->n_lanes, k, g->by_linear, by_near + (1 + support->n_classes + c) * plane);
-            }
         }
         if (gradient) {
-            scatter(g->n_lanes, k, g->by_diagonal, by_near);
+            scatter(g->n_lanes, k * planes, g->by_near, gradient->by_near + (i - first) * k * planes);
             scatter(g->n_lanes, 1, &g->diagonal, gradient->d_diagonal + i - first);
             by_parameters(kernel, support, rows, gradient, g);
         }

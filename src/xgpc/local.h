@@ -59,8 +59,8 @@ typedef struct {
 } xg_local_pulled;
 
 /* Of each set of neighbours; of all sets and classes, for these rows, d_a (n, m), dF/da, and d_diagonal (n,), the sum of
- * d_variance; by_near (1 + 2 classes, n, k), the gradient by D_jj of the neighbours, and of all sets that by their sites'
- * precisions and by their linear terms; and sums over rows, added: terms (n_terms,) and shapes, scales (n_factors, d) by the logarithms of
+ * d_variance; by_near (n, k, 1 + 2 classes), the gradient by D_jj of the neighbours, and by their sites' precisions and
+ * linear terms; and sums over rows, added: terms (n_terms,) and shapes, scales (n_factors, d) by the logarithms of
  * variances, shapes and length scales, of what is off the diagonal of K. */
 typedef struct {
     xg_local_pulled set[2];
@@ -87,5 +87,5 @@ typedef struct {
 } xg_scatter_rows;
 
 /* Adds gamma u - chi b and by_near to the gradients by the neighbours, of N rows in all: by their whitened rows
- * d_a (N, m), k(x, x) d_diagonal (N,), and sites (2, classes, N). */
-void xg_scatter_add(const xg_scatter_rows *rows, ptrdiff_t N, double *d_a, double *d_diagonal, double *d_sites);
+ * d_a (N, m), and by k(x, x) and sites, d_near (N, 1 + 2 classes). */
+void xg_scatter_add(const xg_scatter_rows *rows, double *d_a, double *d_near);

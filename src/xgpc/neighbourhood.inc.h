@@ -16,7 +16,7 @@ typedef struct {
     int64_t *index; /* (k, XG_WIDTH), neighbours */
     lanes *chunk, *a, *h, *value, *slope, *shaped, *D, *B, *G;
     lanes *precision, *root, *linear, *gamma, *eta, *Dr, *f, *e, *chi;
-    lanes *by_diagonal, *by_precision, *by_linear; /* gradients by the neighbours */
+    lanes *by_near; /* (k, 1 + 2 classes), gradients by D_jj and the sites of the neighbours */
     lanes *b, *beta, diagonal, counted; /* so many neighbours count, the first */
     double *rows;                       /* (XG_WIDTH, m) */
 } group;
@@ -33,7 +33,7 @@ static ptrdiff_t lanes_of(const xg_local_kernel *kernel, const xg_local_support 
     TAKE(value, F * T) TAKE(slope, F * T) TAKE(shaped, F * T)
     TAKE(h, T) TAKE(D, T) TAKE(B, T) TAKE(G, T)
     TAKE(precision, k) TAKE(root, k) TAKE(linear, k) TAKE(gamma, k) TAKE(eta, k) TAKE(chi, k)
-    TAKE(Dr, k) TAKE(f, k) TAKE(e, k) TAKE(by_diagonal, k) TAKE(by_precision, k) TAKE(by_linear, k)
+    TAKE(Dr, k) TAKE(f, k) TAKE(e, k) TAKE(by_near, k * (1 + 2 * support->n_classes))
     TAKE(a, m) TAKE(b, m) TAKE(beta, m)
 #undef TAKE
     if (g) {

@@ -45,14 +45,12 @@ XG_INLINE void add_rows(const int R, const xg_scatter_rows *rows, ptrdiff_t n_se
                                   - from->chi[row * rows->k + j + r] * from->b[row * m + q];
 }
 
-void xg_scatter_add(const xg_scatter_rows *rows, ptrdiff_t N, double *d_a, double *d_diagonal, double *d_sites)
+void xg_scatter_add(const xg_scatter_rows *rows, double *d_a, double *d_near)
 {
-    ptrdiff_t n = rows->n, k = rows->k, m = rows->m;
+    ptrdiff_t n = rows->n, k = rows->k, m = rows->m, planes = 1 + 2 * rows->n_classes;
     for (ptrdiff_t j = 0; j < n * k; ++j)
-        d_diagonal[rows->index[j]] += rows->by_near[j];
-    for (ptrdiff_t p = 0; p < 2 * rows->n_classes; ++p)
-        for (ptrdiff_t j = 0; j < n * k; ++j)
-            d_sites[p * N + rows->index[j]] += rows->by_near[(1 + p) * n * k + j];
+        for (ptrdiff_t p = 0; p < planes; ++p)
+            d_near[rows->index[j] * planes + p] += rows->by_near[j * planes + p];
     for (ptrdiff_t i = 0; i < n; ++i) {
         const int32_t *next = rows->index + SMALLER(i + 1, n - 1) * k;
         ptrdiff_t step;

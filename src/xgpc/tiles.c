@@ -49,27 +49,6 @@ enum { VECTORS = 3, COLUMNS = 4, HIGH = XG_WIDTH == 8 ? 4 : 3 };
 
 typedef float half_single __attribute__((vector_size(4 * XG_WIDTH), aligned(4), may_alias));
 
-/* The sums of four registers' numbers */
-XG_INLINE four_lanes sums_of(lanes a, lanes b, lanes c, lanes d)
-{
-#define SHUFFLED __builtin_shufflevector
-#if XG_WIDTH == 8
-    lanes ab = SHUFFLED(a, b, 0, 8, 2, 10, 4, 12, 6, 14) + SHUFFLED(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
-    lanes cd = SHUFFLED(c, d, 0, 8, 2, 10, 4, 12, 6, 14) + SHUFFLED(c, d, 1, 9, 3, 11, 5, 13, 7, 15);
-    lanes all = SHUFFLED(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13) + SHUFFLED(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15);
-    four_lanes halves[2];
-    memcpy(halves, &all, sizeof all);
-    return halves[0] + halves[1];
-#elif XG_WIDTH == 4
-    lanes ab = SHUFFLED(a, b, 0, 4, 2, 6) + SHUFFLED(a, b, 1, 5, 3, 7);
-    lanes cd = SHUFFLED(c, d, 0, 4, 2, 6) + SHUFFLED(c, d, 1, 5, 3, 7);
-    return SHUFFLED(ab, cd, 0, 1, 4, 5) + SHUFFLED(ab, cd, 2, 3, 6, 7);
-#else
-    return (four_lanes){a[0] + a[1], b[0] + b[1], c[0] + c[1], d[0] + d[1]};
-#endif
-#undef SHUFFLED
-}
-
 int xg_is_wide(void) { return XG_WIDTH > 2; }
 
 /* Room for a strip and the diagonal of a triangle, or for HIGH scaled columns and a register of each column; and for what

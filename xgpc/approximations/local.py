@@ -147,7 +147,7 @@ class LocalPosterior(Value):
         V, w = np.array(self.V), np.array(self.w)
         directions = [(V, w, var, mean, var, mean) for mean, var in zip(is_mean, is_variance, strict=True)]
         out = [tuple(np.empty((C, r, size)) for size in (k, k, m, m)) for _ in range(2)]
-        local.vjp(0, r, directions, out, np.empty((r, m)), np.empty(r), np.empty((1 + 2 * C, r, k)))
+        local.vjp(0, r, directions, out, np.empty((r, m)), np.empty(r), np.empty((r, k, 1 + 2 * C)))
         gamma, chi, b, u = (np.stack(arrays) for arrays in zip(*out, strict=True))
         # By the covariances with the neighbours and, through the whitened rows, with the inducing points; see local.h.
         by_near, by_points = chi - is_variance[..., None] * gamma, (-u - is_variance[..., None] * b) @ self.prior.Linv

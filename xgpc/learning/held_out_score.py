@@ -272,7 +272,7 @@ def conditional_vjp(
     by the neighbours' sites, and by terms, shapes and scales of the kernel, as far as pairs of rows depend on them.
     """
     (r, k), (n, m), C = at.index.shape, at.support.a.shape, len(at.sites[0])
-    parts, sites, pairs = parts_for(r, C * len(by_conditionals)), np.zeros((2, C, n)), []
+    parts, by_near, pairs = parts_for(r, C * len(by_conditionals)), np.zeros((n, 1 + 2 * C)), []
     size, spare = parts[0].stop, list[list[Arrays]]()
 
     def part(rows: slice) -> tuple[slice, list[Arrays], Arrays]:
@@ -281,20 +281,21 @@ def conditional_vjp(
             written = spare.pop()
         except IndexError:
             written = [tuple(np.empty((C, size, width)) for width in (k, k, m, m)) for _ in by_conditionals]
-            written.append((np.empty((size, m)), np.empty(size), np.empty((1 + 2 * C, size, k))))
+            written.append((np.empty((size, m)), np.empty(size), np.empty((size, k, 1 + 2 * C))))
         return rows, written, at.vjp(rows.start, rows.stop, by_conditionals, written[:-1], *written[-1])
 
     def add(gradients: tuple[slice, list[Arrays], Arrays]) -> None:
         rows, written, sums = gradients
-        own_a, own_diagonal, by_near = written[-1]
+        own_a, own_diagonal, by_neighbours = written[-1]
         by_rows.by_a[rows] += own_a[: rows.stop - rows.start]
         by_rows.by_diagonal[rows] += own_diagonal[: rows.stop - rows.start]
-        at.spread(rows.start, rows.stop, written[:-1], by_near, by_support.by_a, by_support.by_diagonal, sites)
+        at.spread(rows.start, rows.stop, written[:-1], by_neighbours, by_support.by_a, by_near)
         pairs.append(sums)
         spare.append(written)
 
     executor.fold(part, parts, add)
-    return sites, [np.sum(each, axis=0) for each in zip(*pairs, strict=True)]
+    by_support.by_diagonal += by_near[:, 0]
+    return np.ascontiguousarray(by_near[:, 1:].T).reshape(2, C, n), [sum(each) for each in zip(*pairs, strict=True)]
 
 
 def kernel_gradient(executor: Executor, prior: SparsePrior, parts: list[ByRows], pairs: list[np.ndarray]) -> np.ndarray:

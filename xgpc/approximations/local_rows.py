@@ -38,13 +38,13 @@ class LocalRows(NamedTuple):
 
 
 def aligned(n: int, m: int) -> np.ndarray:
-    """Memory (n, m) that starts with a cache line. For ``blocks_for`` every eighth row starts with a zero; to write all
-    would take 3 % of a score's time.
+    """Memory (n, m) that starts with a cache line. For ``blocks_for`` each row starts with a zero; to write nothing else
+    saves 3 % of a score's time.
     """
     memory = np.empty(8 * n * m + CACHE_LINE, dtype=np.uint8)
     start = -memory.ctypes.data % CACHE_LINE
     rows = memory[start : start + 8 * n * m].view(np.float64).reshape(n, m)
-    rows[::8, 0] = 0.0
+    rows[:, 0] = 0.0
     return rows
 
 

@@ -116,8 +116,8 @@ XG_INLINE void xg_hazards(ptrdiff_t classes, const double *t, int with_curve, do
             double beyond = xg_max(y - largest, 0.0);
             y = xg_min(y, largest);
             double square = XG_BEND * y * y, inverse = 1.0 / (1.0 + square);
-            double w = y * (XG_SLOPE + (1.0 - XG_SLOPE) * inverse);
-            double by_y = XG_SLOPE + (1.0 - XG_SLOPE) * (1.0 - square) * inverse * inverse; /* dw / dy */
+            double bent = (1.0 - XG_SLOPE) * inverse, w = y * (XG_SLOPE + bent);
+            double by_y = XG_SLOPE + bent * (2.0 * inverse - 1.0); /* dw / dy */
             double value = k[XG_HAZARD_DEGREE * XG_GROUP + i], first = 0.0, second = 0.0;
 #pragma GCC unroll 32
             for (int j = XG_HAZARD_DEGREE - 1; j >= 0; --j) {
@@ -127,13 +127,13 @@ XG_INLINE void xg_hazards(ptrdiff_t classes, const double *t, int with_curve, do
                 value = value * w + k[j * XG_GROUP + i];
             }
             double by_t = first * by_y * scale;
-            double e = xg_exp(xg_min(value + first * by_y * beyond - 4.0, 0.0)) * 54.59815003314423908; /* exp(4) */
+            double e = xg_near_exp(xg_max(xg_min(value + first * by_y * beyond, 4.0), -708.0));
             r[i] = -e * by_t;
             total[i] += e;
             sum[i] += r[i];
             if (with_curve) {
-                double bent = -2.0 * (1.0 - XG_SLOPE) * XG_BEND * y * (3.0 - square) * inverse * inverse * inverse;
-                double curvature = (2.0 * second * by_y * by_y + first * bent) * scale * scale;
+                double second_by_y = -2.0 * XG_BEND * bent * y * (3.0 - square) * inverse * inverse;
+                double curvature = (2.0 * second * by_y * by_y + first * second_by_y) * scale * scale;
                 double slope = -e * ((beyond > 0.0 ? 0.0 : curvature) + by_t * by_t);
                 q[i] = slope + r[i] * r[i];
                 slopes[i] += slope;

@@ -40,7 +40,7 @@ XG_INLINE double xg_sum_of_lanes(const double *lane)
 XG_INLINE double xg_min(double a, double b) { return a < b ? a : b; }
 XG_INLINE double xg_max(double a, double b) { return a > b ? a : b; }
 
-/* exp(x) for -708 <= x <= 0. */
+/* exp(x) for -708 <= x <= 708. */
 XG_INLINE double xg_near_exp(double x)
 {
     const double shift = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer in the low bits */

@@ -38,7 +38,8 @@ LEAST_LEFT = 1e-3
 # Newton steps at most, of the first length in NEWTON_RATES that reduces it. GMRES finds a step to the share GMRES_TOL
 # by at most GMRES_ITER products. More accurate solves took as many sweeps and more time (pendigits: 1.17 and 1.59 s).
 BALANCED, NEWTON_STEPS, NEWTON_RATES, GMRES_TOL, GMRES_ITER = 0.1, 2, (1.0, 0.5, 0.25), 0.3, 20
-# Classes whose means a thread computes at a time: products with the whitened rows read these rows once for all of them.
+# About so many classes or half of them are computed at a time: products with the whitened rows read these rows once for
+# all.
 GROUP = 8
 
 
@@ -211,7 +212,9 @@ class Sweep:
             near_mean, near_a_mean = _local.neighbour_sums(index, self.neighbours.gamma[classes], targets, a_mean)
             return w, by_mean * near_mean + by_b_mean * (a_mean - near_a_mean) + by_linear * terms
 
-        w, mean = zip(*local.executor.each(of_classes, parts_of(len(linear), GROUP)), strict=True)
+        # At least two parts, or few classes would take a single thread.
+        ends = np.linspace(0, len(linear), max(2, len(linear) // GROUP) + 1).astype(int)
+        w, mean = zip(*local.executor.each(of_classes, list(map(slice, ends, ends[1:]))), strict=True)
         return np.concatenate(w), np.concatenate(mean)
 
     def with_linear(self, terms: np.ndarray) -> Marginal:

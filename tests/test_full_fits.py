@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.datasets import load_iris
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, PairwiseKernel, WhiteKernel
 from support.dense import SMOOTH, assert_near, classifier, fixed_point, gibbs_mackay, labelled
 from support.fits import quietly, refused
 from support.internals import Executor
@@ -249,3 +249,34 @@ def test_few_rows_learn_as_a_full_process_does(likelihood, bound):
     assert_near(model.predict_proba(X + 0.1), full.predict_proba(X + 0.1), 1e-3)
     # Inducing points can take further rows.
     model.partial_fit(X[:2] + 3.0, y[:2])
+
+
+def test_a_full_process_is_that_of_all_rows_and_its_kernels_noise_is_known():
+    """Learning has inducing points where they only look like all rows, and where a kernel of one's own has noise."""
+
+    class Noisy(PairwiseKernel):
+        def __call__(self, X, Y=None, eval_gradient=False):
+            K = super().__call__(X, Y)
+            return K + np.diag(self.diag(X) - 1.0) if Y is None else K
+
+        def diag(self, X):
+            return 1.1 + X[:, 0] ** 2
+
+    X, y = data(40, 1, "logit")
+    repeated = quietly(GPClassifier(SMOOTH, inducing_points=np.repeat(X[:4], 12, axis=0), random_state=0), X, y)
+    few = quietly(GPClassifier(SMOOTH, inducing_points=X[:4], random_state=0), X, y)
+    assert repeated.elbo_ > few.elbo_ - 1.0
+    kernel = ConstantKernel(2.0) * Noisy(metric="laplacian")
+    own = quietly(GPClassifier(kernel, random_state=0), X, y)
+    given = quietly(GPClassifier(own.kernel_, optimizer=None, random_state=0), X, y)
+    start = quietly(GPClassifier(kernel, optimizer=None, random_state=0), X, y)
+    assert own.elbo_ == pytest.approx(given.elbo_, abs=0.01)
+    assert own.elbo_ >= start.elbo_ - 0.01
+
+
+def test_subsets_of_few_rows_are_followed():
+    """Learning on 30 of 60 rows alone is told in the history, and finds another kernel than all rows."""
+    X, y = data(60, 3, "logit")
+    some, whole = (quietly(GPClassifier(SMOOTH, subset_sizes=sizes, random_state=0), X, y) for sizes in ([30], None))
+    assert 30 in some.history_["n_rows"]
+    assert abs(some.kernel_.theta - whole.kernel_.theta).max() > 0.01

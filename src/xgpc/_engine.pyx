@@ -427,7 +427,8 @@ def gradient_of_gram(InducingKernel kernel, const double[:, ::1] G, KernelGradie
 
 def kernel_gradient(InducingKernel kernel, X, const double[:, ::1] G, const double[::1] g, Workspace work,
                     KernelGradient total, bint is_noise=False):
-    """Adds the contractions of G = dF/dk(X, Z) (n, m), and of the gradient g (n,) by k(x, x) or its noise."""
+    """Adds to ``total`` the contractions of G = dF/dk(X, Z) (n, m), and of g (n,) = dF/dk(x, x), or with ``is_noise``
+    of the gradient by the noise alone."""
     cdef Rows rows = rows_of(X), here
     cdef Py_ssize_t tile, i, j, q, m = kernel.n_inducing
     with nogil:

@@ -17,20 +17,22 @@ cdef void subtract_explained(Py_ssize_t n, Py_ssize_t rows, double* k, const dou
 
 
 cdef enum:
-    # Variances that sites hardly explain are computed for so many rows at a time.
+    # Variances that sites reduce little are computed from K, for so many rows at a time.
     HARDLY_ROWS = 64
-# Least lambda v = 1 - diag(B^{-1}) that gives v: below it rounding would cost v more than three digits.
+# v = (1 - diag(B^{-1})) / lambda is used where lambda v is above this; below, rounding would cost v more than three
+# digits.
 cdef double LEAST_EXPLAINED = 1e-3
 
 
 cdef double[::1] room_for_factor(Py_ssize_t n):
+    # Scratch of ``full_factor``: that of ``cholesky``, the roots, and HARDLY_ROWS columns of K.
     return kept_numbers("full factor", cholesky_scratch(n) + (1 + HARDLY_ROWS) * n)
 
 
 cdef bint full_factor(const double[:, ::1] K, const double* precision, double* H, double* variance,
                       double* half_log_det, double* room) noexcept nogil:
-    # H (n, n), lower, the variances (n,) of q, and log |B| / 2 for B = I + S K S and H^T H = S B^{-1} S, with the roots
-    # S of precisions (n,), of negative ones as of zeros; False if B is not finite. O(n^3)
+    # Computes H (n, n), lower, the variances (n,) of q, and log |B| / 2 for B = I + S K S and H^T H = S B^{-1} S, with
+    # the roots S of precisions (n,), of negative ones as of zeros; False if B is not finite. O(n^3)
     cdef Py_ssize_t i, j, rows = 0, n = K.shape[0]
     cdef double* root = room + cholesky_scratch(n)
     cdef double* k = root + n
@@ -67,7 +69,8 @@ cdef bint full_factor(const double[:, ::1] K, const double* precision, double* H
 
 
 cdef struct FullState:
-    # q, its H, and the sites at its marginals: numbers of the distinct rows (n,); log |B| / 2, sum of ell, and bound.
+    # A posterior q: its sites, variance, mean and alpha at the distinct rows (n,), and H; ``next_...`` are the sites at
+    # its marginals; ``total`` is the sum of ell.
     double* precision
     double* linear
     double* variance
@@ -84,8 +87,8 @@ cdef FullState full_state(double[:, ::1] vectors, double[:, ::1] H) noexcept:
                      &vectors[6, 0], &H[0, 0], 0.0, 0.0, 0.0)
 
 
-cdef bint is_solved(const double[:, ::1] K, FullState* q, double* room) noexcept nogil:
-    # q from its sites; False if they are not finite.
+cdef bint solve(const double[:, ::1] K, FullState* q, double* room) noexcept nogil:
+    # Computes q from its sites; False if B is not finite.
     cdef Py_ssize_t i, n = K.shape[0]
     if not full_factor(K, q.precision, q.H, q.variance, &q.half_log_det, room):
         return False
@@ -110,27 +113,27 @@ def full_posterior(const double[:, ::1] K, precision, linear):
     cdef bint is_finite
     vectors[0], vectors[1] = precision, linear
     with nogil:
-        is_finite = is_solved(K, &q, &room[0])
+        is_finite = solve(K, &q, &room[0])
     return (factor, vectors[2:5], q.half_log_det) if is_finite else None
 
 
 cdef int evaluate_full(const double[::1] noise, const Py_ssize_t[::1] places, Site site, const double[::1] y,
-                       const double[::1] weight, double[:, ::1] rows, FullState* q) except -1 nogil:
-    # The sites at q's marginals, and the bound; ``rows`` (5, rows) is scratch.
+                       const double[::1] weight, double[:, ::1] room, FullState* q) except -1 nogil:
+    # The sites at q's marginals, and the bound; ``room`` (5, rows) is scratch.
     cdef Py_ssize_t i, n_rows = y.shape[0]
-    cdef xg_moments at = xg_moments(1, n_rows, n_rows, n_rows, &rows[0, 0], &rows[1, 0], &y[0])
-    cdef xg_site_arrays out = xg_site_arrays(&rows[2, 0], &rows[3, 0], &rows[4, 0])
+    cdef xg_moments at = xg_moments(1, n_rows, n_rows, n_rows, &room[0, 0], &room[1, 0], &y[0])
+    cdef xg_site_arrays out = xg_site_arrays(&room[2, 0], &room[3, 0], &room[4, 0])
     for i in range(n_rows):
-        rows[0, i], rows[1, i] = q.mean[places[i]], q.variance[places[i]] + noise[places[i]]
+        room[0, i], room[1, i] = q.mean[places[i]], q.variance[places[i]] + noise[places[i]]
     evaluate(site, &at, entry(weight, 0), NULL, &out)
     q.total, q.bound = 0.0, -q.half_log_det
     for i in range(noise.shape[0]):
         q.next_precision[i] = q.next_linear[i] = 0.0
         q.bound -= 0.5 * (q.alpha[i] * q.mean[i] - q.precision[i] * q.variance[i])
     for i in range(n_rows):
-        q.total += rows[2, i]
-        q.next_precision[places[i]] += rows[3, i]
-        q.next_linear[places[i]] += rows[4, i]
+        q.total += room[2, i]
+        q.next_precision[places[i]] += room[3, i]
+        q.next_linear[places[i]] += room[4, i]
     q.bound += q.total
     return 0
 
@@ -151,10 +154,10 @@ def full_ascent(const double[:, ::1] K, const double[::1] noise, const Py_ssize_
                 Py_ssize_t max_iter, has_passed):
     """The unit steps of ``coordinate_ascent`` for one latent function and sites of positive precision, until one fails.
 
-    ``start`` (5, 1, n) are precision, linear term, variance, mean and alpha of q at the distinct rows, to which rows of
-    numbers ``places`` (rows,) are equal. Returns those of the last q with precision and linear term of the sites at it,
-    (7, 1, n); its H; log |B| / 2; the sum of ell; the bound; the number of steps; and whether the ascent has converged,
-    None if the next step fails. O(n^3) for each step.
+    ``start`` (5, 1, n) has precision, linear term, variance, mean and alpha of q at the distinct rows; row i equals the
+    distinct row ``places[i]``. Returns those of the last q, precision and linear term of its sites, (7, 1, n), its
+    H, log |B| / 2, the sum of ell, the bound, the number of steps, and whether the ascent has converged, None if
+    the next step fails. O(n^3) for each step.
     """
     cdef Py_ssize_t s, n = K.shape[0], n_steps = 0
     vectors, factors, scratch = np.empty((2, 7, 1, n)), [np.array(start_H), np.empty((n, n))], np.empty((5, len(y)))
@@ -174,7 +177,7 @@ def full_ascent(const double[:, ::1] K, const double[::1] noise, const Py_ssize_
         with nogil:
             memcpy(trial.precision, q.next_precision, n * sizeof(double))
             memcpy(trial.linear, q.next_linear, n * sizeof(double))
-            is_proper = is_solved(K, &trial, &room[0])
+            is_proper = solve(K, &trial, &room[0])
             expected = full_divergence(n, &q, &trial) if is_proper else INFINITY
             if is_proper and not expected < least:
                 evaluate_full(noise, places, site, y, weight, rows, &trial)

@@ -1,5 +1,7 @@
 """The full Gaussian process: a latent value at every distinct training row, and no inducing points.
 
+Learning uses it, too, where all rows are inducing points.
+
 A white kernel's noise is no part of the latent function: it adds to the variance of each row's marginal. With
 K = k(X, X) without noise, and sites of precision Lambda = diag(lambda) and linear terms r,
 
@@ -49,9 +51,14 @@ from .base import (
 MAX_ROWS = 20_000
 
 
+def first_among(Z: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """The number of the first row of Z (n, d) that each row of X (r, d) equals, (r,); n or more if none does."""
+    return first_of_each(np.vstack([Z, X]), np.zeros(len(Z) + len(X)))[len(Z) :]
+
+
 def places_among(Z: np.ndarray, X: np.ndarray) -> np.ndarray:
     """Which of the distinct rows Z (n, d) each row of X (r, d) is equal to, (r,)."""
-    places = first_of_each(np.vstack([Z, X]), np.zeros(len(Z) + len(X)))[len(Z) :]
+    places = first_among(Z, X)
     if np.any(places >= len(Z)):
         raise ValueError("A row is not in the training data: take FullPosterior.anywhere.")
     return places
@@ -277,7 +284,7 @@ class FullPosterior(KernelPosterior):
         return float(linear - 0.5 * np.sum(missing * (other.variance - self.variance)))
 
     def unit_steps(self, training: Training, site: Site, tol: float, max_iter: int) -> UnitSteps | None:
-        """For rows in one block, one latent function, and sites of a bound that have positive precisions."""
+        """Steps are compiled for rows in one block, one latent function, and a bound with positive precisions."""
         source, record, clock = training.source, site.record, training.executor.clock
         is_one_block = isinstance(source, ArraySource) and len(source.blocks()) == 1
         if not (is_one_block and record.has_quadratics and record.is_bound) or len(self.factors[0].N):

@@ -278,12 +278,13 @@ def coordinate_ascent(
     After ``FALLBACK_AFTER`` failures a step of a bound that cannot fall is tried, if there is one. With softmax the
     first step has length ``first_rate``, and each later one the best length of the step before. The ascent ends when
     time is over, but not before it has left the prior. ``leaves_prior`` takes a step from the prior even if it promises
-    less than ``tol``. ``first`` is the pass at q if it was already made.
+    less than ``tol``. ``first`` is the pass at q if it was already made. Without a history, unit steps are compiled
+    where ``q.unit_steps`` has them, until one fails.
     """
     clock, n_done = training.executor.clock, 0
-    steps_made = None if history is not None or leaves_prior else q.unit_steps(training, site, tol, max_iter)
-    if steps_made is not None:
-        q, log_likelihood, target, elbo, n_done, converged = steps_made
+    compiled = None if history is not None or leaves_prior else q.unit_steps(training, site, tol, max_iter)
+    if compiled is not None:
+        q, log_likelihood, target, elbo, n_done, converged = compiled
         first = Point(q, site, SitesAtPosterior(q, site), log_likelihood, target, elbo, elbo)
         if converged is not None:
             return Ascent(first, n_done, converged, first_rate)

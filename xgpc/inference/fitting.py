@@ -29,7 +29,7 @@ class Start:
     """Kernels with inducing points, and where the search for their posterior starts."""
 
     prior: KernelPrior
-    q: KernelPosterior | None  # of some of the rows, or of an earlier fit
+    q: KernelPosterior | None  # of some of the rows, of an earlier fit, or of the full process that learned the kernel
     site: Site
 
 

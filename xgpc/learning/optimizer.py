@@ -177,7 +177,7 @@ class ProfiledBound:
                     prior = self.coordinates.prior(vector)
                 except ValueError:
                     return refused(self.value, vector)
-                # Sites of a full process are natural parameters under any kernel.
+                # The sites of a full process are its natural parameters under any kernel.
                 carried = prior.posterior(self.point.target) if prior.is_full else None
                 carried = carried or proper_posterior(self.training, self.point.sites, prior)
                 if carried is None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training, grouped
-from ..approximations.full import FullPrior
+from ..approximations.full import FullPrior, first_among
 from ..inference.ascent import Point, starting_posterior
 from ..inference.history import History
 from ..inference.options import Options
@@ -100,7 +100,7 @@ class Learner:
     """Learns hyperparameters, inducing points and their number on subsets of the rows."""
 
     def __init__(self, fit: Fit, start: Candidate):
-        config, n_rows, is_full = fit.config, fit.source.n_rows, start.prior.is_full
+        config, n_rows = fit.config, fit.source.n_rows
         self.fit, self.history, self.random_state = fit, fit.run.history, fit.run.random_state
         # Improvements are reported to the run, but those of a restart are not; ``n_iter`` counts iterations.
         self.is_restart, self.n_iter = False, 0
@@ -112,7 +112,8 @@ class Learner:
         self.options = replace(fit.options(start.length_scale_prior), reached=self._report)
         self.early = replace(self.options, tol=SUBSET_LOOSENING * config.tol)
         # Mini-batches need no subsets, and a full Gaussian process always uses all rows.
-        self._sizes: str | Sequence[int] | None = None if config.learns_in_batches or is_full else config.subset_sizes
+        takes_all = config.learns_in_batches or config.is_full
+        self._sizes: str | Sequence[int] | None = None if takes_all else config.subset_sizes
         self._start_rows = min(ROWS_BEFORE_BATCHES, n_rows) if config.learns_in_batches else n_rows
         self._subsets = Subsets(fit.source.y, self.random_state)
 
@@ -337,7 +338,13 @@ def _are_all_rows(prior: KernelPrior, source: ArraySource) -> bool:
     if prior.is_full or source.n_rows > MAX_INDUCING:
         return prior.is_full
     rows = dense(source.rows)
-    return all(len(np.unique(np.vstack([group.Z, rows]), axis=0)) <= len(group.Z) for group in prior.groups)
+    return all(np.all(first_among(group.Z, rows) < len(group.Z)) for group in prior.groups)
+
+
+def _are_full_process(fit: Fit, prior: KernelPrior) -> bool:
+    """Whether inducing points are all rows, and a full process has compiled steps: its sites and kernels are simple."""
+    is_simple = not fit.record.has_wrong_labels and not any(group.spec.not_compiled for group in prior.groups)
+    return is_simple and _are_all_rows(prior, fit.source)
 
 
 def at_points(learned: Candidate, prior: KernelPrior) -> Candidate:
@@ -354,8 +361,8 @@ def learn_in_stages(fit: Fit, start: Candidate, most_iterations: int | None = No
     config, run = fit.config, fit.run
     if not fit.learns and not start.grow_to:
         return replace(start, problems=())
-    if not start.prior.is_full and config.optimizer == "profile" and _are_all_rows(start.prior, fit.source):
-        # A full process of these rows takes half of the operations, and no jitter.
+    if not start.prior.is_full and config.optimizer == "profile" and _are_full_process(fit, start.prior):
+        # No point can move: the full process of these rows needs half of the operations, and no jitter.
         full = [FullPrior.build(group.spec, start.prior.groups[0].Z) for group in start.prior.groups]
         learned = learn_in_stages(fit, replace(start, prior=grouped(full), grow_to=0), most_iterations)
         return at_points(learned, start.prior)
@@ -365,7 +372,7 @@ def learn_in_stages(fit: Fit, start: Candidate, most_iterations: int | None = No
     if fit.learns and config.kernel is None and start.q is None and len(groups[0].spec.theta) > 1:
         if fit.source.n_rows <= FIRST_ROWS:
             begin = learner.best_start(begin)
-        # A full process, or a kernel for each class, would take too long to learn twice.
+        # inducing_points="all", with up to 20 000 rows, or a kernel for each class would take too long to learn twice.
         is_quick = not config.is_full and len(groups) == 1 and config.optimizer == "profile"
         if is_quick and max_iter >= ITERATIONS_OF_CANDIDATES:
             begin = learner.best_candidate(begin)

@@ -354,19 +354,17 @@ def chain_terms(const int32_t[:, ::1] index, const int32_t[::1] n_earlier, const
     return out
 
 
-def neighbour_sums(const int32_t[:, ::1] index, const double[:, :, ::1] gamma, const double[:, ::1] x,
-                   const double[:, ::1] y):
-    """Sums over j of gamma[c, i, j] x[c, index[i, j]], and of the same for y, (2, C, n)."""
+def neighbour_sums(const int32_t[:, ::1] index, const double[:, :, ::1] gamma, const double[:, ::1] x):
+    """Sums (C, n) over j of gamma[c, i, j] x[c, index[i, j]]."""
     cdef Py_ssize_t c, i, j
-    cdef double of_x, of_y
-    out = np.empty((2, gamma.shape[0], gamma.shape[1]))
-    cdef double[:, :, ::1] o = out
+    cdef double total
+    out = np.empty((gamma.shape[0], gamma.shape[1]))
+    cdef double[:, ::1] o = out
     with nogil:
         for c in range(gamma.shape[0]):
             for i in range(gamma.shape[1]):
-                of_x = of_y = 0.0
+                total = 0.0
                 for j in range(gamma.shape[2]):
-                    of_x += gamma[c, i, j] * x[c, index[i, j]]
-                    of_y += gamma[c, i, j] * y[c, index[i, j]]
-                o[0, c, i], o[1, c, i] = of_x, of_y
+                    total += gamma[c, i, j] * x[c, index[i, j]]
+                o[c, i] = total
     return out

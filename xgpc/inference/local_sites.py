@@ -189,11 +189,14 @@ class Sweep:
     # What follows needs ``keep_gamma``. It has the marginals as functions of the sites' linear terms: the means are
     # linear in these, and the variances do not depend on them.
     @cached_property
-    def slopes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(C, n) each, of the means by those given the neighbours, by those of b.z, and by the linear terms."""
-        b_variance, (s, _), share = self.b_variance / self.left_share, self.terms, self.share
+    def slopes(self) -> Pair:
+        """(C, n) each, of the means by those given the neighbours or of b.z, and by the linear terms.
+
+        The first two are equal, 1 + s beta / t = 1 / t, where t has not reached its limit.
+        """
+        b_variance, share = self.b_variance / self.left_share, self.share
         by_linear = self.variance * self.own_share - b_variance / (1.0 + self.given_sites[0] * self.neighbours.variance)
-        return share * (1.0 + b_variance * s), share / self.left_share, share * by_linear
+        return share / self.left_share, share * by_linear
 
     def _means(self, linear: np.ndarray) -> Pair:
         """Mean of q(z), and marginal means (C, n) for linear terms (C, n); O(C n (k + m))."""
@@ -202,15 +205,15 @@ class Sweep:
 
         def of_classes(classes: slice) -> Pair:
             precision, terms = self.given_sites[0][classes], linear[classes]
-            by_mean, by_b_mean, by_linear = (slope[classes] for slope in slopes)
+            by_mean, by_linear = (slope[classes] for slope in slopes)
             targets = terms / np.maximum(precision, LEAST_DIVISOR)
             earlier = self.earlier.gamma[classes], self.earlier.variance[classes]
             # The matrix of all b is A - gamma A.
             by_a = _local.chain_terms(index, local.n_earlier, *earlier, precision, terms, targets)
             w = (self.q.V[classes] @ (by_a @ A)[..., None])[..., 0]
             a_mean = w @ A.T
-            near_mean, near_a_mean = _local.neighbour_sums(index, self.neighbours.gamma[classes], targets, a_mean)
-            return w, by_mean * near_mean + by_b_mean * (a_mean - near_a_mean) + by_linear * terms
+            near = _local.neighbour_sums(index, self.neighbours.gamma[classes], targets - a_mean)
+            return w, by_mean * (a_mean + near) + by_linear * terms
 
         # At least two parts, or few classes would take a single thread.
         ends = np.linspace(0, len(linear), max(2, len(linear) // GROUP) + 1).astype(int)

@@ -231,10 +231,11 @@ def _column(name: str, values: np.ndarray, are_levels: bool = False) -> Column:
             f"{(row := first_text(objects))} has the text {objects[row]!r}."
         )
     if are_levels or any(issubclass(kind, str) for kind in kinds):
-        places: dict[Level, int] = {}
-        codes = [-1 if value is None else places.setdefault(value, len(places)) for value in objects]
-        levels = [level if isinstance(level, str | int) else float(level) for level in places]
-        return Column(name, np.array(codes, dtype=np.intp), levels, are_levels)
+        distinct = [value for value in dict.fromkeys(objects) if value is not None]
+        places = {None: -1} | {value: place for place, value in enumerate(distinct)}
+        codes = np.fromiter(map(places.__getitem__, objects), np.intp, len(objects))
+        levels = [level if isinstance(level, str | int) else float(level) for level in distinct]
+        return Column(name, codes, levels, are_levels)
     return Column(name, np.array([np.nan if value is None else float(value) for value in objects]))
 
 

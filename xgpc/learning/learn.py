@@ -22,9 +22,9 @@ from .raised_variance import raised_variance
 from .rounds import (
     ERRORS_OF_FEW,
     LocalFit,
+    Round,
     Task,
     first_round,
-    fitted_round,
     log_scale_bounds,
     score,
     size_of_round,
@@ -255,7 +255,7 @@ def _with_more_points(
     if larger.n_inducing == n_few:
         more = with_more_points(prior, task.part.source.rows, number - n_few, task.fit.run.random_state)
         (prior,) = more.groups
-    richer = fitted_round(task, replace(best, prior=prior), splits, min(MIN_ITERATIONS, max_iter))
+    richer = Round(task, replace(best, prior=prior), splits).fitted(min(MIN_ITERATIONS, max_iter))
     option = f"{prior.n_inducing} inducing points in place of {n_few} beside neighbours"
     return richer if accept(richer.corrected.above(best.corrected), option, task.fit.run.history) else best
 
@@ -263,17 +263,20 @@ def _with_more_points(
 def _second_round(task: Task, best: LocalFit, others: list[LocalFit], max_iter: int) -> LocalFit:
     """Learn the best kernel so far on more rows, drawn anew, or another kernel that these rows clearly prefer.
 
-    Another may be better now, because the nearest of more rows are nearer.
+    Another may be better now, because the nearest of more rows are nearer. The chosen one then learns with the sites
+    that its score has needed.
     """
     n_rows, n_iter = size_of_round(1, task.part.n_latents)
     splits, group = task.part.hold_out.draw(n_rows), best.prior
-    best = fitted_round(task, best, splits, 0)
+    chosen = Round(task, best, splits)
+    best = chosen.fitted(0) if others else best
     for other in others:
-        at_best = replace(other, prior=group.rebuilt([other.prior.spec], group.Z), sites=best.sites)
-        other_fit = fitted_round(task, at_best, splits, 0)
+        at_best = replace(other, prior=group.rebuilt([other.prior.spec], group.Z), sites=chosen.start.sites)
+        other_round = Round(task, at_best, splits)
+        other_fit = other_round.fitted(0)
         gains = other_fit.learned - best.learned
-        best = other_fit if gains.mean > gains.error else best
-    return fitted_round(task, best, splits, min(max_iter, n_iter))
+        best, chosen = (other_fit, other_round) if gains.mean > gains.error else (best, chosen)
+    return chosen.fitted(min(max_iter, n_iter))
 
 
 def accept_neighbors(

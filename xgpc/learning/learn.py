@@ -17,7 +17,7 @@ from .all_rows import AllRows
 from .fit import Candidate, Fit
 from .hold_out import FEW_ROWS, Split, Subsets
 from .inducing import with_more_points
-from .left_out import posterior_of, scores_of
+from .left_out import NATS_OF_ROW, posterior_of, scores_of
 from .raised_variance import raised_variance
 from .rounds import (
     ERRORS_OF_FEW,
@@ -59,9 +59,6 @@ DEFAULT_NEIGHBORS, MANY_NEIGHBORS = 24, 200
 # Neighbours are tried only if less than this share of the fit's time has passed: learning with them takes up to three
 # times as long as what comes before, and is of no use before it is complete.
 LATEST_SHARE = 0.25
-# Accuracy, in nats a row, of the posterior without neighbours in the last comparison: the standard errors of such
-# comparisons are .001 and more.
-NATS_OF_ROW = 5e-4
 # If more than this share of the rows repeat others, a user has copied them, and new rows will not repeat them as often.
 # A bootstrap has .37, a table given twice .5. (Of the largest classes of wine, letter and cod-rna it is .19, .06, .28.)
 MOST_REPEATED = 0.3

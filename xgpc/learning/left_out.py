@@ -13,6 +13,10 @@ from .fit import Candidate, Fit
 from .hold_out import Split
 from .scores import Scores, joined
 
+# Accuracy, in nats a row, of posteriors without neighbours that are compared with those with neighbours: the standard
+# errors of such comparisons are .001 and more.
+NATS_OF_ROW = 5e-4
+
 
 def posterior_of(fit: Fit, candidate: Candidate, nats: float | None = None) -> Point[KernelPosterior]:
     """The posterior of a fit's rows under a candidate's prior, within ``tol`` or to within ``nats`` of its bound."""

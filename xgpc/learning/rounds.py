@@ -25,7 +25,7 @@ from ..rows.source import ArraySource
 from .fit import Candidate, Fit
 from .held_out_score import LOG_SCALE_SPREAD, HeldOutScore, maximised
 from .hold_out import FEW_ROWS, Split
-from .left_out import posterior_of, scores_of_splits
+from .left_out import NATS_OF_ROW, posterior_of, scores_of_splits
 from .scores import Scores
 
 # For each round of learning, the number of rows, half of them held out, and of L-BFGS iterations. Each round draws new
@@ -86,7 +86,8 @@ class Task:
 
     def scores_without(self, without: Candidate, splits: list[Split]) -> Scores:
         """Scores of the held-out rows of some splits, predicted without neighbours from the support rows."""
-        return scores_of_splits(self.part, splits, partial(posterior_of, candidate=replace(without, q=None)))
+        cold, nats = replace(without, q=None), NATS_OF_ROW * len(splits[0][0])
+        return scores_of_splits(self.part, splits, partial(posterior_of, candidate=cold, nats=nats))
 
 
 class Placed:

@@ -128,7 +128,7 @@ def _fit(
     # Either all classes of a row with counts are held out or none.
     hold_out = HoldOut(groups, config.held_out_split, rows.y, run.random_state, places=places)
     of_classes = classes, class_totals, weights_of_classes(config.class_weight, classes, n_each)
-    # Only learning draws these numbers; to copy the random state takes a twentieth of a fit to few rows.
+    # Only learning draws these numbers, which takes a fortieth of a fit to few rows.
     seed = 0 if config.optimizer is None else int(seed_of_keys(run.random_state)[0])
     return Fit(config, run, source, *of_classes, record.at(noise), hold_out, columns, stream, prior_mean, seed)
 

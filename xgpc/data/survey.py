@@ -103,7 +103,10 @@ def _iterator(source: object) -> Iterator[object] | None:
 
 def seed_of_keys(random_state: np.random.RandomState) -> np.ndarray:
     """Return the seed (4,) of the rows' keys; ``random_state`` stays as it is, and its numbers are other ones."""
-    return deepcopy(random_state).randint(2**32, size=4, dtype=np.uint64)
+    state = random_state.get_state(legacy=False)
+    seed = random_state.randint(2**32, size=4, dtype=np.uint64)
+    random_state.set_state(state)
+    return seed
 
 
 def numbers_drawn(counts: np.ndarray, size: int, is_final: bool = True) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy import sparse
@@ -161,10 +162,15 @@ def first_of_each(X: MatrixLike, y: np.ndarray) -> np.ndarray:
     return first
 
 
+@lru_cache(8)
+def _odd_numbers(n: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 2**63, n, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+
+
 def _hashes(X: MatrixLike, y: np.ndarray) -> np.ndarray:
     """Return keys (n,) that are the same for equal rows, also if one has -0.0 where another has 0.0."""
     # Sums of products with random odd numbers; a zero adds nothing.
-    factors = np.random.default_rng(0).integers(0, 2**63, X.shape[1] + 1, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    factors = _odd_numbers(X.shape[1] + 1)
     keys = y.astype(np.int64).astype(np.uint64) * factors[-1]
     if sparse.issparse(X):
         return keys + sparse.csr_array((_mixed(X.data), X.indices, X.indptr), shape=X.shape) @ factors[:-1]

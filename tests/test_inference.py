@@ -21,7 +21,6 @@ from support.internals import (
     KernelSpec,
     Scores,
     SparsePrior,
-    _slope_of_precision,
     accept,
     correction,
     mini_batch_ascent,
@@ -209,7 +208,8 @@ def test_polya_gamma_variance_is_mpmaths(c):
 def test_slope_of_the_sites_precision():
     """Near zero, where it is a series, about the change to the closed form, and far: to 3e-7, where the series ends."""
     xi = np.concatenate([[1e-300, 1e-12, 1e-6], np.geomspace(1e-3, 0.06, 40), [0.0499999, 0.05, 0.3, 1, 7, 40, 900]])
-    slope = _slope_of_precision(np.concatenate([xi, -xi, [0.0]]))
+    both = np.concatenate([xi, -xi, [0.0]])
+    slope = -both * correction.polya_gamma_variance(np.abs(both))
     with mpmath.workdps(60):
         f = [
             mpmath.diff(lambda t: mpmath.tanh(t / 2) / (2 * t), x) if x > 1e-5 else -x / 24 for x in map(mpmath.mpf, xi)

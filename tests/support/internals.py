@@ -37,7 +37,7 @@ from xgpc.kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, LengthScalePrior
 from xgpc.kernels.spec import KernelSpec
 from xgpc.learning.held_out_score import LOG_SCALE_SPREAD, WORST_SCORE, HeldOutScore, inverse_diagonal
 from xgpc.learning.inducing import fit_bytes
-from xgpc.learning.izmailov_kropotov import FixedSitesBound, JointBound, _slope_of_precision
+from xgpc.learning.izmailov_kropotov import FixedSitesBound, JointBound
 from xgpc.learning.optimizer import Coordinates, ProfiledBound, profile
 from xgpc.learning.scores import LEAST_GAIN, Scores, accept
 from xgpc.likelihoods.curvature import LEAST_COMPLEMENT

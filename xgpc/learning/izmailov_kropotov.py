@@ -10,6 +10,7 @@ import numpy as np
 from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
 from ..inference.ascent import Point, coordinate_ascent, projected, starting_posterior, update
+from ..inference.correction import polya_gamma_variance
 from ..inference.options import Options
 from ..likelihoods import record_of
 from ..likelihoods.expected import sites_at
@@ -96,17 +97,10 @@ class JointBound(FixedSitesBound):
         at_mean = linear * mean - 0.5 * precision * mean**2
         constant = float(np.sum(log_sigma - 0.5 * weight * np.abs(xi) + 0.5 * precision * xi**2 + at_mean))
         value, q, gradient = self._at_sites(np.append(others, free), sites, constant)
-        by_xi = 0.5 * weight * _slope_of_precision(xi) * (xi**2 - self._second_moments(q))
+        # The slope of the precision is -xi times the variance of PG(1, xi).
+        slope = -xi * polya_gamma_variance(np.abs(xi))
+        by_xi = 0.5 * weight * slope * (xi**2 - self._second_moments(q))
         return value, q, np.insert(gradient, -1, by_xi)
-
-
-def _slope_of_precision(xi: np.ndarray) -> np.ndarray:
-    """Derivative of tanh(xi / 2) / (2 xi), by its series near 0, where the closed form cancels."""
-    small = np.abs(xi) < 0.05
-    x = np.where(small, 1.0, xi)
-    t = np.tanh(0.5 * x)
-    series = -xi / 24.0 + xi**3 / 120.0 - 17.0 * xi**5 / 13440.0
-    return np.where(small, series, (0.5 * x * (1.0 - t**2) - t) / (2.0 * x**2))
 
 
 def alternate(

@@ -173,7 +173,7 @@ def full_ascent(const double[:, ::1] K, const double[::1] noise, const Py_ssize_
     evaluate_full(noise, places, site, y, weight, rows, &q)
     converged = False
     while n_steps < max_iter and not (has_passed() and _blas.dot(n, q.linear, q.linear) > 0.0):
-        least, gain = tol * max(1.0, 1e-3 * fabs(q.bound)), -INFINITY
+        least, gain = tol * max(1.0, 1e-3 * fabs(q.bound)), -INFINITY  # in the unit of ``tolerance_unit``
         with nogil:
             memcpy(trial.precision, q.next_precision, n * sizeof(double))
             memcpy(trial.linear, q.next_linear, n * sizeof(double))

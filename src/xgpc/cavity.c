@@ -72,7 +72,7 @@ XG_INLINE derivatives probit(double t, double v)
     return L;
 }
 
-/* Fields of the moments, and L at each of n points i, whose loop vectorises for one link alone */
+/* A loop over n points with the derivatives L at point i. It vectorises because each loop has one link alone. */
 #define AT_POINTS(...)                                                                                               \
     const double *restrict m = at->m, *restrict v = at->v, *restrict y = at->y;                                      \
     if (link == XG_CAVITY_LOGIT)                                                                                     \

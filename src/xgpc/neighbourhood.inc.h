@@ -17,7 +17,7 @@ typedef struct {
     lanes *chunk, *a, *h, *value, *slope, *shaped, *D, *B, *G;
     lanes *precision, *root, *linear, *gamma, *eta, *Dr, *f, *e, *chi;
     lanes *by_near; /* (k, 1 + 2 classes), gradients by D_jj and the sites of the neighbours */
-    lanes *b, *beta, diagonal, counted; /* so many neighbours count, the first */
+    lanes *b, *beta, diagonal, counted; /* the first so many neighbours count */
     double *rows;                       /* (XG_WIDTH, m) */
 } group;
 

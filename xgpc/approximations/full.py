@@ -284,18 +284,18 @@ class FullPosterior(KernelPosterior):
         return float(linear - 0.5 * np.sum(missing * (other.variance - self.variance)))
 
     def unit_steps(self, training: Training, site: Site, tol: float, max_iter: int) -> UnitSteps | None:
-        """Steps are compiled for rows in one block, one latent function, and a bound with positive precisions."""
+        """Compiled for rows in one block, one latent function, and sites of positive precision that make a bound."""
         source, record, clock = training.source, site.record, training.executor.clock
         is_one_block = isinstance(source, ArraySource) and len(source.blocks()) == 1
         if not (is_one_block and record.has_quadratics and record.is_bound) or len(self.factors[0].N):
             return None
         (block,), (group,), (factor,) = source.blocks(), self.groups, self.factors
-        rows = self.prior.places(block), site, block.y, block.weight
+        of_rows = self.prior.places(block), site, block.y, block.weight
         start = [self.precision, self.linear, factor.variance[None], self.mean, self.alpha]
         clock.check()
         with single_threaded_blas():
             vectors, H, half_log_det, log_likelihood, *end = _engine.full_ascent(
-                group.K, group.noise, *rows, start, factor.H, factor.half_log_det, tol, max_iter, clock.has_passed
+                group.K, group.noise, *of_rows, start, factor.H, factor.half_log_det, tol, max_iter, clock.has_passed
             )
         clock.report()
         precision, linear, (variance,), mean, alpha, *target = vectors

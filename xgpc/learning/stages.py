@@ -341,10 +341,14 @@ def _are_all_rows(prior: KernelPrior, source: ArraySource) -> bool:
     return all(np.all(first_among(group.Z, rows) < len(group.Z)) for group in prior.groups)
 
 
-def _are_full_process(fit: Fit, prior: KernelPrior) -> bool:
-    """Whether inducing points are all rows, and a full process has compiled steps: its sites and kernels are simple."""
-    is_simple = not fit.record.has_wrong_labels and not any(group.spec.not_compiled for group in prior.groups)
-    return is_simple and _are_all_rows(prior, fit.source)
+def _is_full_process(fit: Fit, prior: KernelPrior) -> bool:
+    """Whether learning is that of a full process: all rows are inducing points.
+
+    Not where labels may be wrong: negative precisions would take longer. Nor with a kernel that is called: its noise is
+    not known.
+    """
+    may_be_full = not fit.record.has_wrong_labels and not any(group.spec.not_compiled for group in prior.groups)
+    return may_be_full and _are_all_rows(prior, fit.source)
 
 
 def at_points(learned: Candidate, prior: KernelPrior) -> Candidate:
@@ -361,8 +365,8 @@ def learn_in_stages(fit: Fit, start: Candidate, most_iterations: int | None = No
     config, run = fit.config, fit.run
     if not fit.learns and not start.grow_to:
         return replace(start, problems=())
-    if not start.prior.is_full and config.optimizer == "profile" and _are_full_process(fit, start.prior):
-        # No point can move: the full process of these rows needs half of the operations, and no jitter.
+    if not start.prior.is_full and config.optimizer == "profile" and _is_full_process(fit, start.prior):
+        # No point can move: the full process of these rows needs fewer operations, and no jitter.
         full = [FullPrior.build(group.spec, start.prior.groups[0].Z) for group in start.prior.groups]
         learned = learn_in_stages(fit, replace(start, prior=grouped(full), grow_to=0), most_iterations)
         return at_points(learned, start.prior)

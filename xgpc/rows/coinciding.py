@@ -164,6 +164,7 @@ def first_of_each(X: MatrixLike, y: np.ndarray) -> np.ndarray:
 
 @lru_cache(8)
 def _odd_numbers(n: int) -> np.ndarray:
+    """The same n random odd numbers in each call; nothing writes to them."""
     return np.random.default_rng(0).integers(0, 2**63, n, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 
 

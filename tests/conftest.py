@@ -41,6 +41,7 @@ TUNED = {
     "demo_splits": ["app.demo.SPLITS"],
     "dense_values": ["rows.source.DENSE_VALUES"],
     "exact_draws": ["predict.EXACT_ROWS"],
+    "failures": ["_engine.FALLBACK_AFTER", "inference.ascent.FALLBACK_AFTER"],
     "full_rows": ["approximations.full.MAX_ROWS"],
     "jitter": ["approximations.sparse.JITTER"],
     "kept_rows": ["learning.stages.LAST_ROWS", "config.MOST_CLASS_ROWS"],

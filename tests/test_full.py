@@ -251,14 +251,16 @@ def test_equals_the_sparse_code_with_an_inducing_point_at_each_row(likelihood, b
 
 
 @pytest.mark.parametrize(("tol", "max_iter"), [(1e-13, 500), (1e-3, 500), (1e-13, 2), (1e-13, 0)])
-@pytest.mark.parametrize("variance", [0.3, 1e4])
+@pytest.mark.parametrize(("variance", "failures"), [(0.3, 3), (1e4, 3), (1e4, 1)])
 @pytest.mark.parametrize(
     "record",
     [record for record in RECORDS if record.has_quadratics and record.is_bound],
     ids=lambda record: record.bound,
 )
-def test_compiled_steps_are_the_steps_with_a_history(record, variance, tol, max_iter):
-    """Rows may be repeated and have weights and noise; under a large variance unit steps may fail."""
+def test_compiled_steps_are_the_steps_with_a_history(record, variance, failures, tol, max_iter, tuned):
+    """Rows may be repeated and have weights and noise; under a large variance unit steps fail, and after so many
+    failures those of another bound are tried."""
+    tuned(failures=failures)
     random = np.random.default_rng(1)
     Z, y = labelled(12, n_classes=2)
     places = np.r_[np.arange(12), 0, 3, 3]

@@ -9,6 +9,11 @@ from ._sites import Site
 Distribution = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 TILE_ROWS: int
+ROUND_OFF: float
+MAX_HALVINGS: int
+FALLBACK_AFTER: int
+
+def tolerance_unit(bound: float) -> float: ...
 
 class Workspace:
     rows: int
@@ -97,6 +102,7 @@ def full_ascent(
     noise: np.ndarray,
     places: np.ndarray,
     site: Site,
+    safe_site: Callable[[], Site] | None,
     y: np.ndarray,
     weight: np.ndarray,
     start: Sequence[np.ndarray],
@@ -105,7 +111,7 @@ def full_ascent(
     tol: float,
     max_iter: int,
     has_passed: Callable[[], bool],
-) -> tuple[np.ndarray, np.ndarray, float, float, *tuple[Any, ...]]: ...
+) -> tuple[np.ndarray, np.ndarray, float, float, float, int, bool]: ...
 def full_marginals(
     kernel: InducingKernel, X: np.ndarray, H: np.ndarray, N: np.ndarray, alpha: np.ndarray, work: Workspace
 ) -> np.ndarray: ...

@@ -29,6 +29,12 @@ from ._tiles cimport add_outer, cholesky, cholesky_scratch, number, row_marginal
 # A thread works on a tile of this many rows at a time: scratch of TILE_ROWS x 100 numbers stays in a second-level cache
 # of 1 MB. It is a multiple of 8, 16 and 24, the rows that BLAS kernels take at once.
 TILE_ROWS = 384
+# A fall of the bound by less than this share is round-off, not a step that is too long.
+ROUND_OFF = 1e-11
+# Halvings of a step before an ascent gives up: the natural gradient then vanishes to working precision.
+MAX_HALVINGS = 12
+# After this many failed steps, each of which took a pass, try a step of another bound, which unit steps cannot lower.
+FALLBACK_AFTER = 3
 
 
 cdef struct Tile:
@@ -439,6 +445,11 @@ def kernel_gradient(InducingKernel kernel, X, const double[:, ::1] G, const doub
                 for j in range(here.n):
                     work.b[q * here.n + j] = G[i + j, q]
             add_gradient(kernel, &here, &g[i], is_noise, work, total)
+
+
+cpdef double tolerance_unit(double bound) noexcept nogil:
+    """The unit of tolerances: one nat, or a thousandth of the bound if that is more."""
+    return max(1.0, 1e-3 * fabs(bound))
 
 
 include "_full_process.pxi"

@@ -149,47 +149,67 @@ cdef double full_divergence(Py_ssize_t n, const FullState* q, const FullState* o
     return 0.5 * total
 
 
-def full_ascent(const double[:, ::1] K, const double[::1] noise, const Py_ssize_t[::1] places, Site site,
+cdef void towards(Py_ssize_t n, double rate, const double* start, const double* end, double* between) noexcept nogil:
+    # ``end`` itself if the rate is 1
+    cdef Py_ssize_t i
+    for i in range(n):
+        between[i] = end[i] if rate == 1.0 else start[i] + rate * (end[i] - start[i])
+
+
+def full_ascent(const double[:, ::1] K, const double[::1] noise, const Py_ssize_t[::1] places, Site site, safe_site,
                 const double[::1] y, const double[::1] weight, start, start_H, double start_half_log_det, double tol,
                 Py_ssize_t max_iter, has_passed):
-    """The unit steps of ``coordinate_ascent`` for one latent function and sites of positive precision, until one fails.
+    """``coordinate_ascent`` for one latent function and sites of positive precision; ``safe_site()`` makes the
+    site of a bound that unit steps cannot lower, and None that there is none.
 
     ``start`` (5, 1, n) has precision, linear term, variance, mean and alpha of q at the distinct rows; row i equals the
     distinct row ``places[i]``. Returns those of the last q, precision and linear term of its sites, (7, 1, n), its
-    H, log |B| / 2, the sum of ell, the bound, the number of steps, and whether the ascent has converged, None if
-    the next step fails. O(n^3) for each step.
+    H, log |B| / 2, the sum of ell, the bound, the number of steps, and whether the ascent has converged. O(n^3) for
+    each step.
     """
-    cdef Py_ssize_t s, n = K.shape[0], n_steps = 0
+    cdef Py_ssize_t s, n = K.shape[0], n_steps = 0, failures = 0
     vectors, factors, scratch = np.empty((2, 7, 1, n)), [np.array(start_H), np.empty((n, n))], np.empty((5, len(y)))
     cdef double[:, :, ::1] v = vectors[:, :, 0]
     cdef double[:, ::1] rows = scratch
     cdef double[::1] room = room_for_factor(n)
     cdef FullState q, trial
-    cdef double gain, expected, least
-    cdef bint is_proper
+    cdef Site fallback = None
+    cdef double gain, least, rate = 1.0
+    cdef bint is_proper, is_safe, is_round_off, is_end = False, converged = False
     vectors[0, :5] = start
     q, trial = full_state(v[0], factors[0]), full_state(v[1], factors[1])
     q.half_log_det = start_half_log_det
     evaluate_full(noise, places, site, y, weight, rows, &q)
-    converged = False
-    while n_steps < max_iter and not (has_passed() and _blas.dot(n, q.linear, q.linear) > 0.0):
-        least, gain = tol * max(1.0, 1e-3 * fabs(q.bound)), -INFINITY  # in the unit of ``tolerance_unit``
+    while not is_end and n_steps < max_iter and not (has_passed() and _blas.dot(n, q.linear, q.linear) > 0.0):
+        least, gain = tol * tolerance_unit(q.bound), -INFINITY
+        is_safe = failures == FALLBACK_AFTER and safe_site is not None
+        if is_safe:
+            fallback = safe_site()
         with nogil:
-            memcpy(trial.precision, q.next_precision, n * sizeof(double))
-            memcpy(trial.linear, q.next_linear, n * sizeof(double))
+            if is_safe:
+                evaluate_full(noise, places, fallback, y, weight, rows, &q)
+            towards(n, 1.0 if is_safe else rate, q.precision, q.next_precision, trial.precision)
+            towards(n, 1.0 if is_safe else rate, q.linear, q.next_linear, trial.linear)
+            if is_safe:
+                evaluate_full(noise, places, site, y, weight, rows, &q)
             is_proper = solve(K, &trial, &room[0])
-            expected = full_divergence(n, &q, &trial) if is_proper else INFINITY
-            if is_proper and not expected < least:
+            # KL(q, trial) is the gain of a unit step of a conjugate bound.
+            if is_proper and not failures and rate == 1.0 and full_divergence(n, &q, &trial) < least:
+                converged = True
+                break
+            if is_proper:
                 evaluate_full(noise, places, site, y, weight, rows, &trial)
                 gain = trial.bound - q.bound
-        if expected < least or not gain >= 0.0:
-            converged = True if expected < least else None
-            break
-        q, trial = trial, q
         n_steps += 1
-        if gain < tol * max(1.0, 1e-3 * fabs(q.bound)):
-            converged = True
-            break
+        if gain >= 0.0:
+            q, trial = trial, q
+            is_end = converged = gain / rate < tol * tolerance_unit(q.bound)
+            rate, failures = min(1.0, 2.0 * rate), 0
+        else:
+            is_round_off = gain >= -ROUND_OFF * max(1.0, fabs(q.bound))
+            is_end = is_round_off or failures == MAX_HALVINGS
+            converged = is_round_off or (is_end and -gain < least)
+            rate, failures = 0.5 * rate, failures + 1
     s = q.mean == &v[1, 3, 0]
     return vectors[s], factors[s], q.half_log_det, q.total, q.bound, n_steps, converged
 

@@ -267,15 +267,15 @@ class PosteriorOperations(Protocol):
         of one latent function between the rows of X and row i."""
 
 
-class UnitSteps(NamedTuple):
-    """Compiled steps of an ascent of a bound: ``converged`` is None if a unit step from the last posterior fails."""
+class CompiledAscent(NamedTuple):
+    """The result of an ascent that the core makes."""
 
     q: Any  # the last posterior
     log_likelihood: float  # sum of ell
     target: Natural  # sites at q
     elbo: float
-    n_steps: int
-    converged: bool | None
+    n_iter: int
+    converged: bool
 
 
 class KernelPosterior(Value, PosteriorOperations):
@@ -294,8 +294,12 @@ class KernelPosterior(Value, PosteriorOperations):
     def without_neighbors(self) -> KernelPosterior:
         return self
 
-    def unit_steps(self, training: Training, site: Site, tol: float, max_iter: int) -> UnitSteps | None:
-        """The unit steps of an ascent from here, if they are compiled for these rows and sites."""
+    def ascent(
+        self, training: Training, site: Site, safe_site: Callable[[], Site] | None, tol: float, max_iter: int
+    ) -> CompiledAscent | None:
+        """``coordinate_ascent`` from here, if it is compiled for these rows and sites.
+
+        ``safe_site`` makes the site of a bound that unit steps cannot lower."""
         return None
 
     def in_precision(self, dtype: type) -> KernelPosterior:

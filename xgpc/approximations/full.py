@@ -14,7 +14,7 @@ D D^T = I - T Sigma T has a Cholesky factor if and only if q exists, and N = D^{
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import iadd
@@ -34,13 +34,13 @@ from ..rows.executor import parts_of
 from ..rows.source import ArraySource
 from ..statistics import AnySites
 from .base import (
+    CompiledAscent,
     CovarianceForm,
     KernelPosterior,
     KernelPrior,
     Natural,
     SeparatePriors,
     Training,
-    UnitSteps,
     Value,
     groups_of_latents,
     new_key,
@@ -283,25 +283,27 @@ class FullPosterior(KernelPosterior):
         linear = np.sum(by_mean * (other.mean - self.mean))
         return float(linear - 0.5 * np.sum(missing * (other.variance - self.variance)))
 
-    def unit_steps(self, training: Training, site: Site, tol: float, max_iter: int) -> UnitSteps | None:
-        """Compiled for rows in one block, one latent function, and sites of positive precision that make a bound."""
+    def ascent(
+        self, training: Training, site: Site, safe_site: Callable[[], Site] | None, tol: float, max_iter: int
+    ) -> CompiledAscent | None:
+        """For rows in one block, one latent function, and sites of positive precision that make a bound."""
         source, record, clock = training.source, site.record, training.executor.clock
         is_one_block = isinstance(source, ArraySource) and len(source.blocks()) == 1
         if not (is_one_block and record.has_quadratics and record.is_bound) or len(self.factors[0].N):
             return None
         (block,), (group,), (factor,) = source.blocks(), self.groups, self.factors
-        of_rows = self.prior.places(block), site, block.y, block.weight
+        of_rows = self.prior.places(block), site, safe_site, block.y, block.weight
         start = [self.precision, self.linear, factor.variance[None], self.mean, self.alpha]
         clock.check()
         with single_threaded_blas():
-            vectors, H, half_log_det, log_likelihood, *end = _engine.full_ascent(
+            vectors, H, half_log_det, log_likelihood, elbo, n_iter, converged = _engine.full_ascent(
                 group.K, group.noise, *of_rows, start, factor.H, factor.half_log_det, tol, max_iter, clock.has_passed
             )
         clock.report()
         precision, linear, (variance,), mean, alpha, *target = vectors
-        factors = replace(factor, H=H, variance=variance, half_log_det=half_log_det)
+        factors = FactorsOfM(H, factor.N, variance, half_log_det)
         q = FullPosterior(self.prior, precision, linear, (factors,), mean, alpha)
-        return UnitSteps(q, log_likelihood, (target[0], target[1]), *end)
+        return CompiledAscent(q, log_likelihood, (target[0], target[1]), elbo, n_iter, converged)
 
     def gradient(self, training: Training, sites: AnySites, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
         """dF/dK = (alpha alpha^T - M) / 2, and -lambda / 2 by the noise of each distinct row; the rows do not move.

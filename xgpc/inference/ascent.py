@@ -10,6 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from .._engine import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, tolerance_unit
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training, is_same_prior
 from ..likelihoods import other_site
@@ -27,12 +28,6 @@ from ..statistics import (
 )
 from .history import History
 
-# A fall of the bound by less than this share is round-off, not a step that is too long.
-ROUND_OFF = 1e-11
-# Halvings of a step before the ascent gives up: the natural gradient then vanishes to working precision.
-MAX_HALVINGS = 12
-# After this many failed steps, each of which took a pass, try a step of another bound, which unit steps cannot lower.
-FALLBACK_AFTER = 3
 # Range of the learned delta of additive noise: rounding limits it from below; above this share of the error rate of
 # guessing, labels would carry hardly any information.
 DELTA_RANGE = 1e-7, 0.9
@@ -126,11 +121,6 @@ def at_best_parameter(site: Site, total: float, total_weight: float) -> tuple[Si
     new_wrong, new_slope = levels(parameter)
     factor = new_slope / slope
     return site.with_parameter(parameter), Rescaling(factor, new_wrong - factor * wrong)
-
-
-def tolerance_unit(elbo: float) -> float:
-    """The unit of tolerances: one nat, or a thousandth of the bound if that is more."""
-    return max(1.0, 1e-3 * abs(elbo))
 
 
 def is_small(gain: float, elbo: float, tol: float) -> bool:
@@ -278,29 +268,29 @@ def coordinate_ascent(
     After ``FALLBACK_AFTER`` failures a step of a bound that cannot fall is tried, if there is one. With softmax the
     first step has length ``first_rate``, and each later one the best length of the step before. The ascent ends when
     time is over, but not before it has left the prior. ``leaves_prior`` takes a step from the prior even if it promises
-    less than ``tol``. ``first`` is the pass at q if it was already made. Without a history, unit steps are compiled
-    where ``q.unit_steps`` has them, until one fails.
+    less than ``tol``. ``first`` is the pass at q if it was already made. Without a history, the ascent is compiled
+    where ``q.ascent`` has it.
     """
-    clock, n_done = training.executor.clock, 0
-    compiled = None if history is not None or leaves_prior else q.unit_steps(training, site, tol, max_iter)
+    clock, key = training.executor.clock, site.record.fallback
+    safe_site = None if key is None else partial(other_site, key, site)
+    compiled = None if history is not None or leaves_prior else q.ascent(training, site, safe_site, tol, max_iter)
     if compiled is not None:
-        q, log_likelihood, target, elbo, n_done, converged = compiled
-        first = Point(q, site, SitesAtPosterior(q, site), log_likelihood, target, elbo, elbo)
-        if converged is not None:
-            return Ascent(first, n_done, converged, first_rate)
+        q, log_likelihood, target, elbo, n_iter, converged = compiled
+        point = Point(q, site, SitesAtPosterior(q, site), log_likelihood, target, elbo, elbo)
+        return Ascent(point, n_iter, converged, first_rate)
     point = update(training, q, site) if first is None else first
     if history is not None:
         history.add(iteration=0, elbo=point.elbo, learning_rate=np.nan)
     measured, least = steps_of(site).are_measured, tol * tolerance_unit(point.elbo)
     steps: Callable[[float], Q | None] | None = None
     rate, failures, is_first = first_rate if measured else 1.0, 0, True
-    for iteration in range(n_done + 1, max_iter + 1):
+    for iteration in range(1, max_iter + 1):
         must_step = leaves_prior and point.q.squared_norm == 0.0
         if not must_step and clock.has_passed() and np.any(point.q.eta[1]):
             return Ascent(point, iteration - 1, False, first_rate)
         steps = steps or steps_from(training, point)
-        if failures == FALLBACK_AFTER and point.site.record.fallback is not None:
-            safe = update(training, point.q, other_site(point.site.record.fallback, point.site))
+        if failures == FALLBACK_AFTER and safe_site is not None:
+            safe = update(training, point.q, safe_site())
             trial = natural_step(point.q, safe.target, 1.0)
         else:
             trial = steps(rate)

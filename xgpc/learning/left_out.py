@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from .._engine import tolerance_unit
 from ..approximations.base import KernelPosterior
-from ..inference.ascent import Point, coordinate_ascent, starting_posterior, tolerance_unit, update
+from ..inference.ascent import Point, coordinate_ascent, starting_posterior, update
 from ..likelihoods import label_log_probabilities
 from .fit import Candidate, Fit
 from .hold_out import Split

@@ -7,18 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .._engine import ROUND_OFF, tolerance_unit
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Training
 from ..data.moments import scale_of
 from ..inference.ascent import (
     COLD_UPDATES,
-    ROUND_OFF,
     Ascent,
     Point,
     coordinate_ascent,
     is_small,
     proper_posterior,
-    tolerance_unit,
 )
 from ..inference.options import Options
 from ..likelihoods.coordinates import Limits

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from .._engine import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF
 from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
 from ..approximations.linear import LinearPrior
-from ..inference.ascent import FALLBACK_AFTER, MAX_HALVINGS, ROUND_OFF, Ascent, Point, coordinate_ascent, is_small
+from ..inference.ascent import Ascent, Point, coordinate_ascent, is_small
 from ..inference.mini_batch import MiniBatches, mini_batch_ascent
 from ..inference.options import Options
 

@@ -6,6 +6,7 @@ import json
 from typing import NamedTuple
 
 import numpy as np
+import r_tables
 from sklearn import datasets
 from sklearn.model_selection import GroupShuffleSplit, StratifiedKFold, TimeSeriesSplit
 
@@ -83,11 +84,17 @@ def stem(name):
 
 
 def read_table(folder, name):
-    """Rows, labels and columns of categories of ``folder/name.parquet``, whose target ``folder/tables.json`` names."""
+    """``coded`` rows of ``folder/name.parquet``, whose target ``folder/tables.json`` names."""
     import pandas as pd
 
-    found = pd.read_parquet(folder / f"{name}.parquet")
     target = json.loads((folder / "tables.json").read_text(encoding="utf-8"))[name]["target"]
+    return coded(pd.read_parquet(folder / f"{name}.parquet"), target)
+
+
+def coded(found, target):
+    """Rows, labels and columns of categories of a data frame, whose column ``target`` has the labels."""
+    import pandas as pd
+
     X = found.drop(columns=target)
     texts = [column for column in X if not pd.api.types.is_numeric_dtype(X[column])]
     for column in texts:
@@ -104,6 +111,8 @@ def load(folder, name):
     categories = CATEGORICAL.get(source)
     if source in MADE:
         X, y = MADE[source]()
+    elif source in r_tables.TABLES:
+        X, y, categories = coded(*r_tables.read(source))
     elif folder is not None and (folder / f"{source}.npz").is_file():
         with np.load(folder / f"{source}.npz", allow_pickle=False) as file:
             X, y = file["X"], file["y"]

@@ -191,7 +191,8 @@ def summary(stored):
         f"{ranks['xgpc']:.2f} (of {len(ranks)} methods), and its wins and losses are {counts}."
     )
     of_chosen = others if unseen and others else "The defaults of xgpc were chosen on these sets."
-    sentences = newer, of_chosen, trees.ratios(found), next_to_gaussian_processes(stored["svgp"])
+    tables = studies.study("unseen").sentence(stored["unseen"])
+    sentences = tables, newer, of_chosen, trees.ratios(found), next_to_gaussian_processes(stored["svgp"])
     text = "\n\n".join([protocol, "\n".join(f"* {sentence}" for sentence in sentences if sentence)])
     alternative = f"Negative log likelihood of xgpc, divided by that of boosted trees, on {len(found)} data sets"
     picture = f"![{alternative}]({PICTURE.relative_to(records.ROOT)})"

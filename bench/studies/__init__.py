@@ -18,12 +18,12 @@ from methods import METHODS
 
 # In the order in which they are measured: those that other libraries' threads could slow come first.
 ORDER = (
-    "core", "small", "few", "memory", "streams", "truth", "trees", "tuned", "autogluon", "failures",
+    "core", "small", "few", "memory", "streams", "truth", "trees", "unseen", "tuned", "autogluon", "failures",
     "papers", "svgp",
 )  # fmt: skip
 # In the order of the page.
 NAMES = (
-    "trees", "tuned", "autogluon", "svgp", "papers", "failures", "few", "small", "memory", "streams",
+    "trees", "unseen", "tuned", "autogluon", "svgp", "papers", "failures", "few", "small", "memory", "streams",
     "core", "truth",
 )  # fmt: skip
 

@@ -28,7 +28,7 @@ from xgpc.rows import from_parquet
 
 from . import Part
 
-MINUTES, EXPIRES = 9, {OUTPUTS, VERSION}
+MINUTES, EXPIRES = 8, {OUTPUTS, VERSION}
 D, M, GIB = 28, 100, 2**30 / 1e9
 PARTITIONS, ITERATIONS, WORKERS = 20, 5, 2
 

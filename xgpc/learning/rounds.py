@@ -225,7 +225,7 @@ def first_round(
     def start(spec: KernelSpec, splits: list[Split]) -> LocalFit:
         initial = prior.rebuilt([spec], prior.Z)
         sites, scale = start_sites(task.part.source, task.site(initial, 0.0)), np.ones(len(spec.theta) + 1)
-        return Round(task, LocalFit(initial, sites, scale), splits).fitted(0)
+        return fit_round(task, LocalFit(initial, sites, scale), splits, 0)
 
     X, n_threads = Distinct.of(task.part.source.sample(splits[-1][0])).source.X, task.fit.run.executor.n_threads
     k, n_iter = min(task.n_neighbors, len(X) - 1), min(max_iter, size_of_round(0, task.fit.n_latents)[1])
@@ -238,7 +238,7 @@ def first_round(
         turns = [(spec, n_iter) for spec in (*others, specs[0])]
         for spec, most in [(specs[0], min(n_iter, FIRST_TURN)), *turns] if others else turns:
             moved = prior.rebuilt([at_parameters_of(fit.prior.spec, spec, X, k, n_threads)], prior.Z)
-            fit = Round(task, replace(fit, prior=moved), splits).fitted(most)
+            fit = fit_round(task, replace(fit, prior=moved), splits, most)
             best[spec] = max(fit, best.get(spec, fit), key=score)
             if len(best) == 1 and n_rows < FEW_ROWS and is_hopeless(fit, splits):
                 break
@@ -283,48 +283,39 @@ def round_tolerance(site: Site) -> float:
     return ROUND_TOLERANCE if site.record.curvature is None else CLASSES_ROUND_TOLERANCE
 
 
-class Round:
-    """Splits of rows with sites under a kernel, from which the kernel learns: the score of all held-out rows rises.
+def fit_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) -> LocalFit:
+    """Maximise the score of the held-out rows of all splits by L-BFGS; with ``max_iter=0`` only compute it.
 
-    ``start`` is the fit that begins, with the sites that sweeps find for the support rows.
+    Sweeps find the sites of the support rows first.
     """
-
-    def __init__(self, task: Task, start: LocalFit, splits: Sequence[Split]):
-        self.task, self.splits, prior = task, splits, start.prior
-        size = {"n_rows": sum(len(rows) for split in splits for rows in split), "n_inducing": prior.n_inducing}
-        task.fit.run.history.tell(stage="neighbours", **size)
-        sites, n_sweeps, n_threads = start.sites.copy(), 0, task.fit.run.executor.n_threads
+    prior, history, n_threads = start.prior, task.fit.run.history, task.fit.run.executor.n_threads
+    size = {"n_rows": sum(len(rows) for split in splits for rows in split), "n_inducing": prior.n_inducing}
+    history.tell(stage="neighbours", **size)
+    sites, n_sweeps, scores = start.sites.copy(), 0, list[HeldOutScore]()
+    for support, held_out in splits:
+        source, held_out_rows = task.part.source.sample(support), task.part.source.sample(held_out)
+        placed = Placed(task, source, prior, start.log_scale, min(task.n_neighbors, ROUND_NEIGHBORS))
+        local, distinct, search = placed.local, placed.distinct, placed.neighbours
+        sweeps = converged_sites(local, placed.by_place(sites[:, :, support]), round_tolerance(local.site))
+        n_sweeps += sweeps.n_sweeps
+        sites[:, :, support] = distinct.parts(placed.as_given(sweeps.sites))
+        k = min(task.n_neighbors, ROUND_NEIGHBORS, distinct.source.n_rows)
+        index = placed.rank[search.of(held_out_rows.X, k, n_threads)]
+        # Other kernels have other covariances.
+        local, rows = replace(local, blocks=None), distinct.source.sample(search.order)
         log_priors = task.first.length_scale_prior, 1.0 / len(splits)
-        self.scores = list[HeldOutScore]()
-        for support, held_out in splits:
-            source, held_out_rows = task.part.source.sample(support), task.part.source.sample(held_out)
-            placed = Placed(task, source, prior, start.log_scale, min(task.n_neighbors, ROUND_NEIGHBORS))
-            local, distinct, search = placed.local, placed.distinct, placed.neighbours
-            sweeps = converged_sites(local, placed.by_place(sites[:, :, support]), round_tolerance(local.site))
-            n_sweeps += sweeps.n_sweeps
-            sites[:, :, support] = distinct.parts(placed.as_given(sweeps.sites))
-            k = min(task.n_neighbors, ROUND_NEIGHBORS, distinct.source.n_rows)
-            index = placed.rank[search.of(held_out_rows.X, k, n_threads)]
-            # Other kernels have other covariances.
-            local, rows = replace(local, blocks=None), distinct.source.sample(search.order)
-            self.scores.append(HeldOutScore(local, rows, held_out_rows, index, sweeps.sites, *log_priors))
-        self.start, self.columns = replace(start, sites=sites), size | {"n_neighbors": k, "sweeps": n_sweeps}
-
-    def fitted(self, max_iter: int) -> LocalFit:
-        """Maximise the score of the held-out rows of all splits by L-BFGS; with ``max_iter=0`` only compute it."""
-        task, start, history = self.task, self.start, self.task.fit.run.history
-        # A single support row has no neighbours, so there is nothing to learn.
-        most = max_iter if all(score.local.index.shape[1] for score in self.scores) else 0
-        best = maximised(self.scores, start.parameters, start.scale, _limits(task, start), most, history)
-        prior = start.prior.rebuilt([start.prior.spec.with_theta(best.parameters[:-1])], start.prior.Z)
-        means = {"held_out_score": best.start_scores.mean, "learned_score": best.scores.mean}
-        history.add(**self.columns, evaluations=best.n_evaluations, **means)
-        log_scale, n_iter = float(best.parameters[-1]), start.n_iter + best.n_iter
-        groups = task.part.hold_out.groups_of(np.concatenate([rows for _, rows in self.splits]))
-        # The variance factor is one parameter more.
-        n_learned = task.first.length_scale_prior.n_effective(prior.spec) + 1.0 if most else start.n_learned
-        scores = replace(best.scores, groups=groups)
-        return LocalFit(prior, start.sites, best.scale, log_scale, scores, n_learned, n_iter)
+        scores.append(HeldOutScore(local, rows, held_out_rows, index, sweeps.sites, *log_priors))
+    # A single support row has no neighbours, so there is nothing to learn.
+    most = max_iter if all(score.local.index.shape[1] for score in scores) else 0
+    best = maximised(scores, start.parameters, start.scale, _limits(task, start), most, history)
+    means = {"held_out_score": best.start_scores.mean, "learned_score": best.scores.mean}
+    history.add(**size, n_neighbors=k, sweeps=n_sweeps, evaluations=best.n_evaluations, **means)
+    prior, log_scale = prior.rebuilt([prior.spec.with_theta(best.parameters[:-1])], prior.Z), float(best.parameters[-1])
+    # The variance factor is one parameter more.
+    n_learned = task.first.length_scale_prior.n_effective(prior.spec) + 1.0 if most else start.n_learned
+    groups = task.part.hold_out.groups_of(np.concatenate([rows for _, rows in splits]))
+    learned = replace(best.scores, groups=groups)
+    return LocalFit(prior, sites, best.scale, log_scale, learned, n_learned, start.n_iter + best.n_iter)
 
 
 def _limits(task: Task, start: LocalFit) -> np.ndarray:

@@ -241,7 +241,7 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
 def _with_more_points(
     task: Task, best: LocalFit, larger: SparsePrior, number: int, splits: list[Split], max_iter: int
 ) -> LocalFit:
-    """``best``, or the fit with more inducing points if its score is clearly higher.
+    """``best``, or the fit with more inducing points if its score is higher.
 
     The points are those of ``larger``, learned without neighbours, or if these are as few, further rows.
     """
@@ -251,8 +251,7 @@ def _with_more_points(
         (prior,) = more.groups
     richer = fit_round(task, replace(best, prior=prior), splits, min(MIN_ITERATIONS, max_iter))
     option = f"{prior.n_inducing} inducing points in place of {n_few} beside neighbours"
-    rise = richer.corrected.above(best.corrected, is_costlier=True)
-    return richer if accept(rise, option, task.fit.run.history) else best
+    return richer if accept(richer.corrected.above(best.corrected), option, task.fit.run.history) else best
 
 
 def accept_neighbors(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from .._sites import Site
 from ..approximations.local import LocalPosterior
@@ -14,6 +15,7 @@ from ..inference.sweeps import Swept, converged_sites
 from ..likelihoods import label_log_probabilities
 from ..rows.coinciding import Sites
 from ..rows.neighbours import Neighbours
+from .held_out_score import LOG_SCALE_SPREAD
 from .rounds import Placed, round_tolerance
 from .scores import Scores
 
@@ -75,10 +77,10 @@ class AllRows(Placed):
         held_out_sites[:, :, held_out] = predicted.sites
         return sweeps.sites + self.distinct.sums(held_out_sites)
 
-    def posterior(self, sites: Sites) -> tuple[LocalPosterior, Swept]:
+    def posterior(self, sites: Sites, log_scale: float) -> tuple[LocalPosterior, Swept]:
         """The local posterior with all labels; ``sites``, of the data's rows, are where its sweeps start."""
-        prior, k, scale = self.local.prior, self.task.n_neighbors, float(np.exp(self.log_scale))
-        sweeps = self.sweep(self.local, sites)
+        prior, k, scale = self.local.prior, self.task.n_neighbors, float(np.exp(log_scale))
+        sweeps = self.sweep(replace(self.local, site=self.task.site(prior, log_scale)), sites)
         # The model keeps its own read-only copy of the rows, in the order in which they were given.
         source, q, (precision, linear) = self.distinct.source, sweeps.q, sweeps.sites
         X, y, weight = (np.array(part, order="C") for part in (source.X, source.y, source.weight))
@@ -108,3 +110,17 @@ class HeldOutPredictions:
         if self.site.record.curvature is not None:
             precision = np.maximum(precision, LEAST_FIRST)
         return self.weight * np.array([precision, linear])
+
+    def log_scale(self, present: float, bounds: tuple[float, float]) -> float:
+        """Fit the logarithm of the variance factor to these rows, with a prior at its present value.
+
+        A round has few support rows, so its predictions are less certain than those from all rows.
+        """
+
+        def minus_log_posterior(change: float) -> float:
+            values, _ = self.site.record.cavity.scores(self.site, self.mean, np.exp(change) * self.variance, self.y)
+            return float(0.5 * (change / LOG_SCALE_SPREAD) ** 2 - self.weight @ values)
+
+        low, high = bounds
+        best = minimize_scalar(minus_log_posterior, bounds=(low - present, high - present), method="bounded")
+        return present + float(best.x)

@@ -25,6 +25,7 @@ from .rounds import (
     Task,
     first_round,
     fit_round,
+    log_scale_bounds,
     score,
     size_of_round,
 )
@@ -297,12 +298,14 @@ def accept_neighbors(
             if is_auto:
                 return sparse
             notes = (*notes, f"{gain.words}: the labels of near rows mislead. {NO_USE}")
-        # Held-out rows join the training rows again.
+        # Held-out rows join the training rows again. Without an optimizer the variance is the user's, so it stays.
         sites[:, :, deciding] = all_rows.distinct.parts(all_rows.sites_of_all(sweeps, positions, left_out))
+        if fit.learns:
+            log_scale = left_out.log_scale(log_scale, log_scale_bounds(task))
     if sweeps is None or sweeps.converged:
         if support is not None:
             all_rows = AllRows(task, fit.source, local_fit.prior, log_scale, k)
-        local, sweeps = all_rows.posterior(sites)
+        local, sweeps = all_rows.posterior(sites, log_scale)
     if not sweeps.converged:
         failed = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
         history.add(decision=failed)

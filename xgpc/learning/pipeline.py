@@ -234,7 +234,7 @@ def _with_more_neighbors(fit: Fit, q: LocalPosterior, stay: np.ndarray) -> FitRe
     all_rows = AllRows(task, fit.source, q.prior, log_scale, q.n_neighbors)
     sites = start_sites(fit.source, all_rows.local.site)
     sites[:, :, : len(stay)] = q.precision[:, stay], q.linear[:, stay]
-    local, sweeps = all_rows.posterior(sites)
+    local, sweeps = all_rows.posterior(sites, log_scale)
     problems = () if sweeps.converged else (f"the sites did not converge in {sweeps.n_sweeps} sweeps",)
     return result_with_neighbors(fit, replace(present, n_iter=sweeps.n_sweeps, problems=problems), local)
 

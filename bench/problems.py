@@ -106,7 +106,7 @@ def coded(found, target):
 
 @functools.lru_cache(2)
 def load(folder, name):
-    """The data set of that name: one that is made here, arrays X and y of ``folder/name.npz``, or a table."""
+    """The data set of that name: one that is made here, a table of an R package, or arrays or a table of ``folder``."""
     source = stem(name)
     categories = CATEGORICAL.get(source)
     if source in MADE:

@@ -35,7 +35,7 @@ def sentence(records):
         f"{METHODS[name].title}'s on {trees.lower(found, name)} ({len(trees.sets_with(found, name, 'W'))} wins, "
         f"{len(trees.sets_with(found, name, 'L'))} losses)" for name in NAMES[1:]
     ]  # fmt: skip
-    lower = f"On {len(found)} tables of R packages, which chose no default, the NLL of xgpc is lower than "
+    lower = f"On {len(found)} tables of R packages, on which no default was chosen, the NLL of xgpc is lower than "
     return found and f"{lower}{' and than '.join(counts)}."
 
 
@@ -48,4 +48,5 @@ def report(records):
     ]  # fmt: skip
     titles = [METHODS[name].title for name in NAMES]
     header = ["NLL: set", "training rows x features, classes", *titles, f"seconds: {titles[0]}", *titles[1:]]
-    return "\n\n".join([trees.standings(found, NAMES, f"{len(found)} sets"), table(header, rows)])
+    losses = f"On these sets xgpc loses {trees.losses(found)}."
+    return "\n\n".join([trees.standings(found, NAMES, f"{len(found)} sets"), losses, table(header, rows)])

@@ -159,13 +159,12 @@ cdef void towards(Py_ssize_t n, double rate, const double* start, const double* 
 def full_ascent(const double[:, ::1] K, const double[::1] noise, const Py_ssize_t[::1] places, Site site, safe_site,
                 const double[::1] y, const double[::1] weight, start, start_H, double start_half_log_det, double tol,
                 Py_ssize_t max_iter, has_passed):
-    """``coordinate_ascent`` for one latent function and sites of positive precision; ``safe_site()`` makes the
-    site of a bound that unit steps cannot lower, and None that there is none.
+    """``coordinate_ascent`` for one latent function and sites of positive precision.
 
     ``start`` (5, 1, n) has precision, linear term, variance, mean and alpha of q at the distinct rows; row i equals the
-    distinct row ``places[i]``. Returns those of the last q, precision and linear term of its sites, (7, 1, n), its
-    H, log |B| / 2, the sum of ell, the bound, the number of steps, and whether the ascent has converged. O(n^3) for
-    each step.
+    distinct row ``places[i]``. ``safe_site`` makes the site of a bound that unit steps cannot lower, or is None.
+    Returns those of the last q, precision and linear term of its sites, (7, 1, n), its H, log |B| / 2, the sum of ell,
+    the bound, the number of steps, and whether the ascent has converged. O(n^3) for each step.
     """
     cdef Py_ssize_t s, n = K.shape[0], n_steps = 0, failures = 0
     vectors, factors, scratch = np.empty((2, 7, 1, n)), [np.array(start_H), np.empty((n, n))], np.empty((5, len(y)))
@@ -187,6 +186,7 @@ def full_ascent(const double[:, ::1] K, const double[::1] noise, const Py_ssize_
             fallback = safe_site()
         with nogil:
             if is_safe:
+                # For this step alone q has the sites of the other bound.
                 evaluate_full(noise, places, fallback, y, weight, rows, &q)
             towards(n, 1.0 if is_safe else rate, q.precision, q.next_precision, trial.precision)
             towards(n, 1.0 if is_safe else rate, q.linear, q.next_linear, trial.linear)

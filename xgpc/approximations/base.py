@@ -297,9 +297,10 @@ class KernelPosterior(Value, PosteriorOperations):
     def ascent(
         self, training: Training, site: Site, safe_site: Callable[[], Site] | None, tol: float, max_iter: int
     ) -> CompiledAscent | None:
-        """``coordinate_ascent`` from here, if it is compiled for these rows and sites.
+        """``coordinate_ascent`` from this posterior in the core; None if these rows or sites have none there.
 
-        ``safe_site`` makes the site of a bound that unit steps cannot lower."""
+        ``safe_site`` makes the site of a bound that unit steps cannot lower; None if there is no such bound.
+        """
         return None
 
     def in_precision(self, dtype: type) -> KernelPosterior:

@@ -25,11 +25,12 @@ from .rounds import (
     Task,
     first_round,
     fit_round,
+    gain_of,
     log_scale_bounds,
     score,
     size_of_round,
 )
-from .scores import Gain, Rise, Scores, accept, joined
+from .scores import Rise, Scores, accept, joined
 from .stages import (
     FIRST_ROWS,
     GROWING_ITERATIONS,
@@ -189,12 +190,6 @@ def _rise(fit: Fit, scores: Scores, simpler: Scores, errors: float = 0.0) -> Ris
     return scores.above(simpler, required + lost)
 
 
-def _gain(task: Task, scores: Scores, fit: Fit, held_out: np.ndarray) -> Gain:
-    """The gain of held-out rows' scores over the class frequencies."""
-    beginning = f"With {task.n_neighbors} neighbours {len(held_out)} held-out rows have"
-    return Gain.of(scores, fit.hold_out.labels[held_out], fit.class_totals, beginning)
-
-
 def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
     """The candidate with the posterior of all rows with neighbours, or ``sparse`` if neighbours do not pay.
 
@@ -226,7 +221,7 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
         if not accept(_rise(task.fit, best.corrected, simpler, errors), option, history):
             return sparse
     elif max_iter and not best.n_learned:
-        gain = _gain(task, local_fits[-1].corrected, part, np.concatenate([rows for _, rows in splits]))
+        gain = gain_of(task, local_fits[-1].corrected, part, np.concatenate([rows for _, rows in splits]))
         if not gain.is_shown:
             note = (
                 f"{gain.words}. The gain of {gain.nats:+.2g} shows no structure: the kernel is that without neighbours."
@@ -292,7 +287,7 @@ def accept_neighbors(
             option = f"{k} neighbours of each row beside {local_fit.prior.n_inducing} inducing points"
             if not accept(rise, option, history, n_neighbors=k, held_out_score=scores.mean):
                 return sparse
-        gain = _gain(task, scores, fit, held_out)
+        gain = gain_of(task, scores, fit, held_out)
         if gain.nats < -gain.error:
             history.add(decision=f"{gain.words}.")
             if is_auto:

@@ -64,9 +64,9 @@ MOST_LOG_SCALE = 1.5
 # If no rows are held out for a decision, neighbours must win the first round by this many standard errors. A round ends
 # early, after its first turn or its trial on fewer rows, if they lose by as many. (In the trial a9a and adult lose by
 # 2.6 to 15 standard errors; electricity, covtype, cod-rna and bank-marketing, which gain with all rows, by at most
-# 1.7.) A kernel that loses by as many against another is in no further round. If rows are held out, neighbours may lose
-# the round by one error, because they gain more from the rows that it leaves out; its score then decides together with
-# that of the held-out rows.
+# 1.7.) A kernel that loses the trial by as many against another does not learn from all rows of the round. If rows are
+# held out, neighbours may lose the round by one error, because they gain more from the rows that it leaves out; its
+# score then decides together with that of the held-out rows.
 ERRORS_OF_FEW = 2.0
 
 
@@ -146,7 +146,7 @@ class LocalFit:
         return replace(self.learned, values=self.learned.values - self.learned.optimism(self.n_learned))
 
     def loses_to(self, scores: Scores) -> bool:
-        """Whether this fit's scores are lower by so many standard errors that it needs no further round."""
+        """Whether this fit's scores are lower by so many standard errors that it need not learn from more rows."""
         gains = self.corrected - scores
         return gains.mean < -ERRORS_OF_FEW * gains.error
 
@@ -245,8 +245,7 @@ def first_round(
         return list(best.values())
 
     unchanged, specs = start(prior.spec, trial), _candidates(task, prior.spec)
-    labels = task.part.hold_out.labels[np.concatenate([held_out for _, held_out in trial])]
-    if Gain.of(unchanged.corrected, labels, task.part.class_totals, "").is_shown:
+    if gain_of(task, unchanged.corrected, task.part, np.concatenate([rows for _, rows in trial])).is_shown:
         begin = max(unchanged, start(nearer(first, X, k, n_threads), trial), key=score)
     else:
         # Inducing points may have missed all structure: in this kernel half of the rows have their nearest row within
@@ -258,6 +257,12 @@ def first_round(
         return [unchanged, *local_fits], trial
     rivals = [spec for spec, local_fit in zip(specs, local_fits, strict=True) if not local_fit.loses_to(best.corrected)]
     return [start(prior.spec, splits), *in_turns(best, splits, rivals)], splits
+
+
+def gain_of(task: Task, scores: Scores, fit: Fit, held_out: np.ndarray) -> Gain:
+    """The gain of the scores of ``fit``'s rows ``held_out`` (r,) over the class frequencies."""
+    beginning = f"With {task.n_neighbors} neighbours {len(held_out)} held-out rows have"
+    return Gain.of(scores, fit.hold_out.labels[held_out], fit.class_totals, beginning)
 
 
 def score(local_fit: LocalFit) -> float:
@@ -284,27 +289,27 @@ def round_tolerance(site: Site) -> float:
 
 
 def fit_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) -> LocalFit:
-    """Maximise the score of the held-out rows of all splits by L-BFGS; with ``max_iter=0`` only compute it.
+    """Find the sites of the support rows by sweeps, then maximise the score of the held-out rows by L-BFGS.
 
-    Sweeps find the sites of the support rows first.
+    The score is that of all splits together; with ``max_iter=0`` it is only computed.
     """
     prior, history, n_threads = start.prior, task.fit.run.history, task.fit.run.executor.n_threads
     size = {"n_rows": sum(len(rows) for split in splits for rows in split), "n_inducing": prior.n_inducing}
     history.tell(stage="neighbours", **size)
+    log_priors = task.first.length_scale_prior, 1.0 / len(splits)
     sites, n_sweeps, scores = start.sites.copy(), 0, list[HeldOutScore]()
     for support, held_out in splits:
-        source, held_out_rows = task.part.source.sample(support), task.part.source.sample(held_out)
+        source, predicted = task.part.source.sample(support), task.part.source.sample(held_out)
         placed = Placed(task, source, prior, start.log_scale, min(task.n_neighbors, ROUND_NEIGHBORS))
         local, distinct, search = placed.local, placed.distinct, placed.neighbours
         sweeps = converged_sites(local, placed.by_place(sites[:, :, support]), round_tolerance(local.site))
         n_sweeps += sweeps.n_sweeps
         sites[:, :, support] = distinct.parts(placed.as_given(sweeps.sites))
         k = min(task.n_neighbors, ROUND_NEIGHBORS, distinct.source.n_rows)
-        index = placed.rank[search.of(held_out_rows.X, k, n_threads)]
+        index = placed.rank[search.of(predicted.X, k, n_threads)]
         # Other kernels have other covariances.
         local, rows = replace(local, blocks=None), distinct.source.sample(search.order)
-        log_priors = task.first.length_scale_prior, 1.0 / len(splits)
-        scores.append(HeldOutScore(local, rows, held_out_rows, index, sweeps.sites, *log_priors))
+        scores.append(HeldOutScore(local, rows, predicted, index, sweeps.sites, *log_priors))
     # A single support row has no neighbours, so there is nothing to learn.
     most = max_iter if all(score.local.index.shape[1] for score in scores) else 0
     best = maximised(scores, start.parameters, start.scale, _limits(task, start), most, history)

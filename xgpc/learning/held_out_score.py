@@ -26,7 +26,7 @@ from ..rows.coinciding import Sites
 from ..rows.executor import Executor, parts_for, parts_of
 from ..rows.source import ArraySource
 from ..statistics import Sums
-from .minimise import minimise
+from .minimise import SHORT_PATIENCE, minimise
 from .scores import Scores, joined
 
 # Mean score, in nats, that is lower than any real one.
@@ -35,10 +35,9 @@ WORST_SCORE = -1e3
 # fitted again. Without this prior the factor overfits if held-out rows are few: on 500 rows of ringnorm NLL was .205
 # with .3 and .219 with 1.
 LOG_SCALE_SPREAD = 0.3
-# L-BFGS ends a round when ROUND_PATIENCE iterations together raise the score by less than LEAST_RISE of it. (The paired
-# standard error of the rise is no limit: it falls as fast as the steps.) With two iterations in place of three magic
-# ended too early (NLL on three splits .2859, .2850 with three).
-ROUND_PATIENCE, LEAST_RISE = 3, 1e-3
+# L-BFGS ends a round when SHORT_PATIENCE iterations together raise the score by less than LEAST_RISE of it. (The paired
+# standard error of the rise is no limit: it falls as fast as the steps.)
+LEAST_RISE = 1e-3
 
 Arrays = tuple[np.ndarray, ...]
 
@@ -200,7 +199,7 @@ def maximised(
     max_iter: int,
     history: History,
 ) -> Maximum:
-    """Maximise a score by L-BFGS, until ``ROUND_PATIENCE`` iterations raise it by less than its share ``LEAST_RISE``.
+    """Maximise a score by L-BFGS, until ``SHORT_PATIENCE`` iterations raise it by less than its share ``LEAST_RISE``.
 
     Parameters
     ----------
@@ -230,7 +229,7 @@ def maximised(
 
     # A line search has at most 20 evaluations.
     at_most, bounds = (max_iter, 20 * max_iter), limits / scale[:, None]
-    end, _ = minimise(objective, start / scale, bounds, LEAST_RISE / ROUND_PATIENCE, *at_most, patience=ROUND_PATIENCE)
+    end, _ = minimise(objective, start / scale, bounds, LEAST_RISE / SHORT_PATIENCE, *at_most, patience=SHORT_PATIENCE)
     # Scaled by the roots of the diagonal of L-BFGS's inverse Hessian; the median unit is one.
     units = scale * np.sqrt(np.maximum(inverse_diagonal(end.hess_inv.sk, end.hess_inv.yk), np.finfo(float).eps))
     return Maximum(best[1], best[2], units / np.median(units), start_scores, end.nit, end.nfev)

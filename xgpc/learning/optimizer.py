@@ -22,7 +22,7 @@ from ..inference.ascent import (
 from ..inference.options import Options
 from ..likelihoods.coordinates import Limits
 from ..statistics import gradient_by_parameter
-from .minimise import PATIENCE, minimise
+from .minimise import PATIENCE, SHORT_PATIENCE, minimise
 
 # Tolerances are relative to the bound, but to at least this many nats in total and for each row: long searches for
 # 2e-4 nats a row do not pay.
@@ -220,15 +220,16 @@ def profile(training: Training, start: KernelPosterior, site: Site, options: Opt
     if function.coordinates.is_empty:
         return Outcome(function.point, 0)
     max_iter, n_iter, least, problem = options.max_iter, 0, least_bound(training), None
+    patience = PATIENCE if function.coordinates.learn_inducing else SHORT_PATIENCE
     for _ in range(RESTARTS + 1):
         start_value = function.value
-        limits, iterations_left = function.coordinates.limits, max_iter - n_iter
-        end, status = minimise(function, function.vector, limits, options.tol, iterations_left, 2 * max_iter, least)
+        limits, at_most = function.coordinates.limits, (max_iter - n_iter, 2 * max_iter)
+        end, status = minimise(function, function.vector, limits, options.tol, *at_most, least, patience)
         n_iter, gain = n_iter + end.nit, function.value - start_value
         # An optimizer that is stuck with nothing left to gain has converged.
         if status in ("flat", "line search") and is_small(gain, start_value, options.tol):
             status = "converged"
-        confirmed = options.tol >= PRECISE or gain < PATIENCE * options.tol * max(least, abs(start_value))
+        confirmed = options.tol >= PRECISE or gain < patience * options.tol * max(least, abs(start_value))
         if status == "converged" and function.solved and confirmed:
             return Outcome(function.point, n_iter)
         if n_iter >= max_iter or status == "max_iter":

@@ -123,13 +123,13 @@ class FullPrior(RowPrior):
     core: InducingKernel  # the compiled kernel at them
     K: np.ndarray  # (n, n) covariance matrix, without noise
     noise: np.ndarray  # (n,) variance of a white kernel at them, zeros without one
-    key: str = field(default_factory=new_key, repr=False)  # of the distinct rows in caches
+    key: str = field(repr=False)  # of the distinct rows in caches
 
     jitter, separate = 0.0, SeparateFullPriors
 
     @classmethod
-    def build(cls, spec: KernelSpec, Z: np.ndarray) -> FullPrior:
-        """O(n^2 d)."""
+    def build(cls, spec: KernelSpec, Z: np.ndarray, key: str = "") -> FullPrior:
+        """The prior at rows Z, whose key in caches may be known; O(n^2 d)."""
         if len(Z) > MAX_ROWS:
             raise ValueError(
                 f"A full Gaussian process takes O(n^3) time and O(n^2) memory: inducing_points='all' allows {MAX_ROWS} "
@@ -142,11 +142,10 @@ class FullPrior(RowPrior):
                 f"The covariance matrix of the rows is not finite; kernel: {spec.kernel}. Scale the features, or give "
                 "moderate kernel parameters."
             )
-        return cls(spec, Z, core, *covariance)
+        return cls(spec, Z, core, *covariance, key or new_key())
 
     def rebuilt(self, specs: Sequence[KernelSpec], Z: np.ndarray) -> FullPrior:
-        prior = FullPrior.build(specs[0], Z)
-        return replace(prior, key=self.key) if np.array_equal(Z, self.Z) else prior
+        return FullPrior.build(specs[0], Z, self.key if Z is self.Z or np.array_equal(Z, self.Z) else "")
 
     def gradient(self, training: Training, G: np.ndarray, by_noise: np.ndarray) -> KernelGradient:
         """The kernel's gradient from those by K, G (n, n), and by the noise of each row."""

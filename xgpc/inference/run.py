@@ -109,6 +109,8 @@ class Run:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # Without a cycle of references, the rows are freed with the last of them.
+        self.history.listener, self.clock.report = None, lambda: None
         if self._status is not None:
             self._status.close()
         if isinstance(error, CallbackError) and error.__cause__ is not None:

@@ -142,7 +142,8 @@ class ProfiledBound:
         self.coordinates = Coordinates(start.prior, options, site)
         # An inner solve may end ``inner_gain * tightening`` nats below its maximum; failures of the optimizer lower the
         # factor.
-        self.inner_gain, self.tightening = float(np.clip(START_SHARE * training.total_weight, *INNER_RANGE)), 1.0
+        least, most = INNER_RANGE
+        self.inner_gain, self.tightening = min(max(START_SHARE * training.total_weight, least), most), 1.0
         ascent = coordinate_ascent(training, start, site, tol=self.inner_gain, max_iter=COLD_UPDATES)
         # An inner solve begins with the best length of the first step of the one before.
         self.first_rate, self.evaluations = ascent.first_rate, 0
@@ -199,8 +200,7 @@ class ProfiledBound:
                 nats = max(least, min(0.1 * nats, missing / UNSURE))
             if value > self.value:
                 if not is_best:
-                    gain = self.share * (value - self.value)
-                    self.inner_gain = float(np.clip(gain, self._least_gain(), INNER_RANGE[1]))
+                    self.inner_gain = min(max(self.share * (value - self.value), self._least_gain()), INNER_RANGE[1])
                 self._keep(vector, ascent, (log_prior, by_theta))
                 self._has_stepped = True
         self.evaluations += 1

@@ -102,14 +102,12 @@ class Learner:
     def __init__(self, fit: Fit, start: Candidate):
         config, n_rows = fit.config, fit.source.n_rows
         self.fit, self.history, self.random_state = fit, fit.run.history, fit.run.random_state
-        # Improvements are reported to the run, but those of a restart are not; ``n_iter`` counts iterations.
-        self.is_restart, self.n_iter = False, 0
-        # Multiplications of all stages since a start.
-        self.work = 0.0
+        # Iterations of all stages, and their multiplications since a start.
+        self.n_iter, self.work = 0, 0.0
         # Without an optimizer kernel and inducing points stay, and only posteriors are fitted.
         self.optimize = None if config.optimizer is None else SCHEMES[config.optimizer]
-        # Options of the last stage, and of those before.
-        self.options = replace(fit.options(start.length_scale_prior), reached=self._report)
+        # Options of the last stage, and of those before; each better posterior is the run's.
+        self.options = replace(fit.options(start.length_scale_prior), reached=fit.run.update)
         self.early = replace(self.options, tol=SUBSET_LOOSENING * config.tol)
         # Mini-batches need no subsets, and a full Gaussian process always uses all rows.
         takes_all = config.learns_in_batches or config.is_full
@@ -167,7 +165,7 @@ class Learner:
         if options.max_iter < self.options.max_iter:
             # This limit is the library's, so the user is not warned of it.
             outcome = replace(outcome, problem=None)
-        self._report(outcome.point.q, outcome.point.site)
+        self.options.reached(outcome.point.q, outcome.point.site)
         self.n_iter += outcome.n_iter
         return outcome
 
@@ -194,7 +192,7 @@ class Learner:
         kinds = prior.groups[0].spec, axis_aligned(prior.groups[0].spec)
         first, *others = [replace(start, prior=each.rebuilt([spec], each.Z)) for each in priors for spec in kinds]
         best, scores = self._scored(part, splits, first)
-        self._report(best.q, best.site)
+        self.options.reached(best.q, best.site)
         with during("the choice of a kernel"):
             for candidate in others:
                 other, other_scores = self._scored(part, splits, candidate)
@@ -202,7 +200,7 @@ class Learner:
                 rise = other_scores.above(scores, is_costlier=has_more)
                 if accept(rise, _difference(other.q.prior, best.q.prior), self.history):
                     best, scores = other, other_scores
-                    self._report(best.q, best.site)
+                    self.options.reached(best.q, best.site)
         return start.at(best)
 
     def _scored(self, part: Fit, splits: list[Split], start: Candidate) -> tuple[Point[KernelPosterior], Scores]:
@@ -258,10 +256,6 @@ class Learner:
         start = starting_posterior(start_training, q, prior, site)
         return self.optimize(training, start, site, replace(options, learn_inducing=moves))
 
-    def _report(self, q: KernelPosterior, site: Site) -> None:
-        if not self.is_restart:
-            self.fit.run.update(q, site)
-
     def _more_points(self, outcome: Outcome, candidate: Candidate, size: int) -> Point[KernelPosterior] | None:
         """The posterior with more inducing points; None if its bound gains too little."""
         m, most, part = candidate.prior.n_inducing, candidate.grow_to, self.part(size)
@@ -314,7 +308,7 @@ class Learner:
         option = f"learning again from the first kernel with {larger.n_inducing} inducing points"
         if not accept(rise_by_points(outcome.point, restarted.point), option, self.history):
             return None
-        self._report(restarted.point.q, restarted.point.site)
+        self.options.reached(restarted.point.q, restarted.point.site)
         return restarted.point
 
 
@@ -382,8 +376,9 @@ def learn_in_stages(fit: Fit, start: Candidate, most_iterations: int | None = No
             begin = learner.best_candidate(begin)
     grow_to = start.grow_to if most_iterations is None else 0
     outcome = learner.learn(replace(begin, grow_to=grow_to))
-    # Restarts report only the best result, after each of them.
-    learner.is_restart, groups = True, outcome.point.q.prior.groups
+    groups = outcome.point.q.prior.groups
+    # What restarts reach on the way may be worse: the run gets the best result after each of them.
+    learner.options, learner.early = (replace(o, reached=Options.reached) for o in (learner.options, learner.early))
     for _ in range(config.n_restarts_optimizer if fit.learns else 0):
         specs = [group.spec.with_theta(np.asarray(run.random_state.uniform(*group.spec.bounds.T))) for group in groups]
         other = learner.learn(replace(start.under(prior.rebuilt(specs, prior.Z)), grow_to=grow_to))

@@ -40,8 +40,8 @@ def source(found):
     dates = sorted({record["date"][:10] for record in found.values()})
     commits = sorted({record["commit"][:7] for record in found.values() if record["commit"]})
     machines = sorted({f"{record['processor']}, {record['cores']} cores" for record in found.values()})
-    versions = sorted({f"{library} {record['versions'].get(library, records.FIRST_VERSION)}"
-                       for record in found.values() for library in records.libraries_of(record)})  # fmt: skip
+    libraries = [(name, record["versions"]) for record in found.values() for name in record.get("of", ())]
+    versions = sorted({f"{name} {versions[name]}" for name, versions in libraries})
     return (
         f"Measured {' to '.join(dict.fromkeys([dates[0], dates[-1]]))} at {', '.join(commits)}; "
         f"{'; '.join(machines)}; {', '.join(versions)}."

@@ -45,8 +45,9 @@ NORMAL_RANGE = 9.0
 POINTS = 256
 # Distance of the latent values at which the entropy of a label is tabulated: interpolation has an error of 3e-8.
 SPACING = 1e-3
-# Quasi-random points for several classes: many where p(y | f) has a formula, few where it is an integral.
-MANY_POINTS, FEW_POINTS = 8192, 512
+# Quasi-random points for several classes where p(y | f) has a formula; where it is an integral, there are as few as for
+# a prediction.
+MANY_POINTS = 8192
 # Least variance at which mutual information is differentiated: its slope is a difference divided by the variance.
 LEAST_VARIANCE = 1e-8
 # Elements of a large temporary array.
@@ -307,7 +308,7 @@ def _excess_entropy(record: LikelihoodBound) -> list[tuple[np.ndarray, np.ndarra
 
 def _average_information(record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Mutual information of several classes by averages over points, the same for both entropies."""
-    points = normal_points(mean.shape[1], FEW_POINTS if record.given_latent is None else MANY_POINTS)
+    points = normal_points(mean.shape[1]) if record.given_latent is None else normal_points(mean.shape[1], MANY_POINTS)
     information = np.empty(len(mean))
     for part in parts(len(mean), points.size):
         f = mean[part, :, None] + np.sqrt(variance[part])[:, :, None] * points

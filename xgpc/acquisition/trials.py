@@ -26,6 +26,8 @@ from ..names import shown
 from ..ranges import LARGEST_TO_SQUARE, small_is_zero
 from .labels import Scores, latent, likelihood_of, log_probabilities, of_deviation, with_gradient
 
+# Of mean and standard deviation by x, each (n, d).
+Gradients = tuple[ArrayLike | None, ArrayLike | None]
 # Improvements this many standard deviations away are sums of a series: rounding would cost a difference more digits.
 FAR = 100.0
 
@@ -143,7 +145,7 @@ def expected_improvement(
     mean_grad, std_grad : (n, d) arrays
         Gradients of ``mean`` and ``std`` by x, with ``return_grad``.
     """
-    return _improvement(mean_gain, mean, std, best, return_grad, mean_grad, std_grad)
+    return _improvement(mean_gain, mean, std, best, (mean_grad, std_grad) if return_grad else None)
 
 
 @small_is_zero
@@ -161,19 +163,13 @@ def log_expected_improvement(
     that starts there does not move; the logarithm has a slope ([3]_). It is minus infinity, with the gradient 0, where
     ``std`` is 0 and ``mean`` is not below ``best``.
     """
-    return _improvement(_log_mean_gain, mean, std, best, return_grad, mean_grad, std_grad)
+    return _improvement(_log_mean_gain, mean, std, best, (mean_grad, std_grad) if return_grad else None)
 
 
 def _improvement(
-    score: Callable[..., tuple[np.ndarray, ...]],
-    mean: ArrayLike,
-    std: ArrayLike,
-    best: float,
-    return_grad: bool,
-    mean_grad: ArrayLike | None,
-    std_grad: ArrayLike | None,
+    score: Callable[..., tuple[np.ndarray, ...]], mean: ArrayLike, std: ArrayLike, best: float, by_x: Gradients | None
 ) -> Scores:
-    """A score (n,) of gain and deviation, which returns its slopes by these, too."""
+    """A score (n,) of gain and deviation, which also returns its slopes by these. With ``by_x`` a gradient follows."""
     Rule(is_number, "a number, the least value of the objective at a feasible setting").check("best", best)
     mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
     if mean.ndim != 1 or mean.shape != std.shape:
@@ -181,11 +177,11 @@ def _improvement(
     if not (np.all(np.isfinite(mean)) and np.all(std >= 0.0) and np.isfinite(best)):
         raise ValueError(f"mean and best must be finite, and std 0 or more; got {mean}, {best} and {std}.")
     value, *slopes = score(best - mean, std)
-    if not return_grad:
+    if by_x is None:
         return value
-    if mean_grad is None or std_grad is None:
+    if by_x[0] is None or by_x[1] is None:
         raise ValueError("return_grad=True needs the gradients of the predictions by x: give mean_grad and std_grad.")
-    by_mean, by_std = (np.asarray(gradient, dtype=np.float64) for gradient in (mean_grad, std_grad))
+    by_mean, by_std = (np.asarray(gradient, dtype=np.float64) for gradient in by_x)
     if by_mean.ndim != 2 or by_mean.shape != by_std.shape or len(by_mean) != len(mean):
         shapes = f"{by_mean.shape} and {by_std.shape}"
         raise ValueError(f"mean_grad and std_grad must be (n, d) with n = {len(mean)}; got {shapes}.")

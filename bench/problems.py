@@ -78,6 +78,11 @@ MADE = {
 CATEGORICAL["table"] = (1,)
 
 
+def classes_of(score, n_classes):
+    """Labels 0, ..., C - 1 of rows by their scores (n,), with as many rows of each class."""
+    return np.searchsorted(np.quantile(score, np.linspace(0.0, 1.0, n_classes + 1)[1:-1]), score)
+
+
 def stem(name):
     """The set that a problem splits."""
     return name.removesuffix(IN_TIME).removesuffix(KEPT_APART)

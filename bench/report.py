@@ -12,6 +12,7 @@ import numpy as np
 import records
 import studies
 from methods import METHODS
+from studies import trees
 
 DOCS, README = records.ROOT / "docs" / "benchmarks.md", records.ROOT / "README.md"
 TORCH, PAPER = records.ROOT / "docs" / "guide" / "torch.md", records.ROOT / "docs" / "paper.md"
@@ -39,8 +40,8 @@ def source(found):
     dates = sorted({record["date"][:10] for record in found.values()})
     commits = sorted({record["commit"][:7] for record in found.values() if record["commit"]})
     machines = sorted({f"{record['processor']}, {record['cores']} cores" for record in found.values()})
-    versions = sorted({f"{library} {record['versions'].get(library, records.FIRST_VERSION)}"
-                       for record in found.values() for library in records.libraries_of(record)})  # fmt: skip
+    libraries = [(name, record["versions"]) for record in found.values() for name in record.get("of", ())]
+    versions = sorted({f"{name} {versions[name]}" for name, versions in libraries})
     return (
         f"Measured {' to '.join(dict.fromkeys([dates[0], dates[-1]]))} at {', '.join(commits)}; "
         f"{'; '.join(machines)}; {', '.join(versions)}."
@@ -94,7 +95,7 @@ def guide(page, found):
 
 def paper(page, stored):
     """The text of the page that sums xgpc up, with its tables."""
-    trees, found = studies.study("trees"), studies.study("trees").found_of(stored["trees"])
+    found = trees.found_of(stored["trees"])
     shown = {part: record for part, record in stored["trees"].items() if part.rpartition(": ")[2] in trees.NAMES}
     made = {
         "truth": studies.study("truth").report(stored["truth"]) if stored["truth"] else "",
@@ -126,7 +127,6 @@ def failures(found):
 
 def trees_rows(found):
     """Wins, losses, ties, mean rank, calibrated sets, and median time, of each method, for the README."""
-    trees = studies.study("trees")
     ranks = trees.mean_ranks(found, trees.NAMES)
     lines = ["| | xgpc wins | loses | ties | mean rank | calibrated | median time of a fit |", f"|{'---|' * 7}"]
     for name in trees.NAMES:
@@ -140,7 +140,7 @@ def trees_rows(found):
 
 def when_trees_win(found):
     """Sentences on losses and times for the guide's page on trees."""
-    trees, found = studies.study("trees"), studies.study("trees").found_of(found)
+    found = trees.found_of(found)
     sentences = [
         f"On the {len(half)} {title}, xgpc loses {trees.losses(half)}."
         for title, half in trees.halves(found).items() if half
@@ -164,7 +164,7 @@ def next_to_gaussian_processes(found):
 
 def summary(stored):
     """The README's picture, table and sentences."""
-    trees, found = studies.study("trees"), studies.study("trees").found_of(stored["trees"])
+    found = trees.found_of(stored["trees"])
     if not found:
         return MEASURES.format("xgpc and boosted trees", "trees")
     unseen, chosen = trees.halves(found).values()
@@ -182,10 +182,7 @@ def summary(stored):
     )
     newer = trees.next_to_newer(shown)
     ranks = trees.mean_ranks(chosen, trees.NAMES)
-    counts = ", ".join(
-        f"{len(trees.sets_with(chosen, name, 'W'))} and {len(trees.sets_with(chosen, name, 'L'))} against "
-        f"{METHODS[name].title}" for name in trees.STRONGEST
-    )  # fmt: skip
+    counts = ", ".join(trees.against(chosen, name) for name in trees.STRONGEST)
     others = ranks and (
         f"The defaults of xgpc were chosen on {len(chosen)} other sets. On those sets the mean rank of xgpc is "
         f"{ranks['xgpc']:.2f} (of {len(ranks)} methods), and its wins and losses are {counts}."
@@ -201,7 +198,7 @@ def summary(stored):
 
 def in_order(found):
     """Sets by the NLL of xgpc, first those on which no choice was made."""
-    halves = studies.study("trees").halves(found).values()
+    halves = trees.halves(found).values()
     return [dict(sorted(half.items(), key=lambda item: item[1]["xgpc"]["nll"])) for half in halves]
 
 
@@ -210,7 +207,7 @@ def draw(unseen, chosen, path):
     kinds of sets."""
     from matplotlib.figure import Figure
 
-    trees, found = studies.study("trees"), {**unseen, **chosen}
+    found = {**unseen, **chosen}
     figure = Figure(figsize=(7.6, 1.6 + 0.2 * len(found)), layout="constrained")
     axes = figure.subplots()
     axes.axvline(1.0, color="0.35", linewidth=1.0)
@@ -261,7 +258,7 @@ def write():
     }  # fmt: skip
     for path, text in pages.items():
         path.write_text(text, encoding="utf-8")
-    if found := studies.study("trees").found_of(stored["trees"]):
+    if found := trees.found_of(stored["trees"]):
         draw(*in_order(found), PICTURE)
     print(f"wrote {', '.join(str(path.relative_to(records.ROOT)) for path in pages)}")
 

@@ -1,11 +1,13 @@
 """CatBoost at its defaults or given settings, with as many trees as are best on a tenth of the training rows, or with
-its default number of trees."""
+its default number of trees.
+
+That number, a thousand, is also the largest number of trees: CatBoost chooses its learning rate by it.
+"""
 
 import catboost
 from problems import hold_out
 
-# As LightGBM's; of a thousand trees at most, CatBoost's default, by which it chooses its learning rate.
-PATIENCE = 50
+from . import PATIENCE
 
 
 def prepared(X):

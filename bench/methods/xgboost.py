@@ -4,9 +4,7 @@ import numpy as np
 import xgboost
 from problems import hold_out
 
-# As LightGBM's.
-MOST_TREES = 10_000
-PATIENCE = 50
+from . import MOST_TREES, PATIENCE
 
 
 class StoppedTrees:

@@ -218,7 +218,7 @@ SCORED = {
     "systems": ("error", "nll", "seconds"),
 }  # fmt: skip
 # Numbers of a record that are no fits of a system.
-NO_SYSTEMS = ("rows", "features", "scales", "tuned", "at_tuned", "grid")
+NO_SYSTEMS = ("rows", "features")
 
 
 def of_table(records, title):

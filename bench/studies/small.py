@@ -23,7 +23,7 @@ import numpy as np
 from markdown_tables import number, table
 from measure import alone, fit_and_score, median_of, peak_memory, seconds, side_by_side
 from methods import METHODS, make, warm_up
-from problems import Split
+from problems import Split, classes_of
 from records import OUTPUTS_WITHOUT_NEIGHBORS, VERSION
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
@@ -81,7 +81,7 @@ def fit_one(kind, seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(100, 3))
     score = X[:, 0] + np.sin(2.0 * X[:, 1]) + 0.5 * rng.normal(size=len(X))
-    y = np.searchsorted(np.quantile(score, np.linspace(0.0, 1.0, n_classes + 1)[1:-1]), score)
+    y = classes_of(score, n_classes)
     start = time.perf_counter()
     model = make_model(random_state=seed).fit(X, y)
     spent = time.perf_counter() - start
@@ -112,7 +112,7 @@ def with_gradients(way, rows, repeats):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 6))
     score = np.sin(2.0 * X[:, 0]) + X[:, 1] ** 2 + 0.3 * rng.normal(size=len(X))
-    y = np.searchsorted(np.quantile(score, np.linspace(0.0, 1.0, n_classes + 1)[1:-1]), score)
+    y = classes_of(score, n_classes)
     warnings.simplefilter("ignore", ConvergenceWarning)
     model = GPClassifier(n_inducing=64, max_iter=10, random_state=0, **settings).fit(X, y)
     X_new = rng.normal(size=(rows, 6))

@@ -192,6 +192,12 @@ def sets_with(found, name, letter):
     return [key for key, numbers in found.items() if name in numbers and verdict(numbers, name) == letter]
 
 
+def against(found, name):
+    """Wins and losses against a method, as a part of a sentence."""
+    wins, lost = (len(sets_with(found, name, letter)) for letter in "WL")
+    return f"{wins} and {lost} against {METHODS[name].title}"
+
+
 def losses(found):
     """The sets on which xgpc loses, and to which methods, as the end of a sentence that begins with "xgpc loses"."""
     lost = {data: [METHODS[name].title for name in OTHERS if data in sets_with(found, name, "L")] for data in found}
@@ -266,12 +272,17 @@ def halves(found):
     }
 
 
+def wins_and_losses(found, names, title):
+    """The table of standings, and a sentence on the losses."""
+    return [standings(found, names, title), f"On these sets xgpc loses {losses(found)}."]
+
+
 def verdicts(found):
     """Tables and sentences of both kinds of sets, without those of each set."""
     pieces = []
     for title, half in halves(found).items():
         if half:
-            pieces += [standings(half, NAMES, f"{len(half)} {title}"), f"On these sets xgpc loses {losses(half)}."]
+            pieces += wins_and_losses(half, NAMES, f"{len(half)} {title}")
     if pieces and (times := ratios(found)):
         pieces[-1] += f" {times}"
     return pieces
@@ -286,8 +297,7 @@ def newer_with_scores(found):
 def next_to_newer(found):
     """Wins and losses against newer methods, as a sentence; empty without records."""
     counts = [
-        f"{len(sets_with(found, name, 'W'))} and {len(sets_with(found, name, 'L'))} against {METHODS[name].title}"
-        + (f" (measured on {count} of the {len(found)} sets)" if count < len(found) else "")
+        against(found, name) + (f" (measured on {count} of the {len(found)} sets)" if count < len(found) else "")
         for name, count in newer_with_scores(found).items()
     ]
     return counts and f"The wins and losses of xgpc on these sets next to newer methods are {', '.join(counts)}."
@@ -308,14 +318,19 @@ def newer(records):
     return [standings(found, ("xgpc", *names), title, ranked), table(header, rows), left_out(records)]
 
 
-def report(records):
-    found, rows = found_of(records), []
-    titles = [METHODS[name].title for name in NAMES]
+def set_by_set(found, others):
+    """A table of the NLL of xgpc and other methods, and of times of fits, by set."""
+    rows = []
     for key, numbers in found.items():
         ours = numbers["xgpc"]
         sizes = f"{ours['rows']} x {ours['features']}, {ours['classes']}"
         times = [seconds(numbers, name) for name in ("xgpc", *STRONGEST)]
-        rows.append([key, sizes, likelihood(ours), *(compared(numbers, name) for name in OTHERS), *times])
-    header = ["NLL: set", "training rows x features, classes", *titles, "seconds: xgpc",
-              *(METHODS[name].title for name in STRONGEST)]  # fmt: skip
-    return "\n\n".join([*verdicts(found), table(header, rows), *newer(records)])
+        rows.append([key, sizes, likelihood(ours), *(compared(numbers, name) for name in others), *times])
+    titles, timed = ([METHODS[name].title for name in names] for names in (others, STRONGEST))
+    header = ["NLL: set", "training rows x features, classes", "xgpc", *titles, "seconds: xgpc", *timed]
+    return table(header, rows)
+
+
+def report(records):
+    found = found_of(records)
+    return "\n\n".join([*verdicts(found), set_by_set(found, OTHERS), *newer(records)])

@@ -7,19 +7,18 @@ split three times.
 """
 
 import r_tables
-from markdown_tables import table
 from methods import METHODS
 from records import OUTPUTS
 
-from . import by_set, method_parts, study
+from . import by_set, method_parts, trees
 
 MINUTES, EXPIRES = 7, {OUTPUTS}
-NAMES, SPLITS, QUICK = ("xgpc", "lightgbm", "catboost"), 3, ("wine",)
+NAMES, SPLITS, QUICK = ("xgpc", *trees.STRONGEST), 3, ("wine",)
 
 
 def parts(data, quick):
     sets, splits = (QUICK, 1) if quick else (r_tables.TABLES, SPLITS)
-    return method_parts(study("trees").measure, data, sets, NAMES, splits)
+    return method_parts(trees.measure, data, sets, NAMES, splits)
 
 
 def found_of(records):
@@ -30,23 +29,16 @@ def found_of(records):
 
 def sentence(records):
     """On how many sets xgpc's NLL is lower than another's, with wins and losses; empty without records."""
-    trees, found = study("trees"), found_of(records)
+    found = found_of(records)
     counts = [
         f"{METHODS[name].title}'s on {trees.lower(found, name)} ({len(trees.sets_with(found, name, 'W'))} wins, "
-        f"{len(trees.sets_with(found, name, 'L'))} losses)" for name in NAMES[1:]
+        f"{len(trees.sets_with(found, name, 'L'))} losses)" for name in trees.STRONGEST
     ]  # fmt: skip
     lower = f"On {len(found)} tables of R packages, on which no default was chosen, the NLL of xgpc is lower than "
     return found and f"{lower}{' and than '.join(counts)}."
 
 
 def report(records):
-    trees, found = study("trees"), found_of(records)
-    rows = [
-        [key, f"{numbers['xgpc']['rows']} x {numbers['xgpc']['features']}, {numbers['xgpc']['classes']}",
-         trees.likelihood(numbers["xgpc"]), *(trees.compared(numbers, name) for name in NAMES[1:]),
-         *(trees.seconds(numbers, name) for name in NAMES)] for key, numbers in found.items()
-    ]  # fmt: skip
-    titles = [METHODS[name].title for name in NAMES]
-    header = ["NLL: set", "training rows x features, classes", *titles, f"seconds: {titles[0]}", *titles[1:]]
-    losses = f"On these sets xgpc loses {trees.losses(found)}."
-    return "\n\n".join([trees.standings(found, NAMES, f"{len(found)} sets"), losses, table(header, rows)])
+    found = found_of(records)
+    standings = trees.wins_and_losses(found, NAMES, f"{len(found)} sets")
+    return "\n\n".join([*standings, trees.set_by_set(found, trees.STRONGEST)])

@@ -45,8 +45,9 @@ NORMAL_RANGE = 9.0
 POINTS = 256
 # Distance of the latent values at which the entropy of a label is tabulated: interpolation has an error of 3e-8.
 SPACING = 1e-3
-# Quasi-random points for several classes: many where p(y | f) has a formula, few where it is an integral.
-MANY_POINTS, FEW_POINTS = 8192, 512
+# Quasi-random points for several classes where p(y | f) has a formula; where it is an integral, there are as few as for
+# a prediction.
+MANY_POINTS = 8192
 # Least variance at which mutual information is differentiated: its slope is a difference divided by the variance.
 LEAST_VARIANCE = 1e-8
 # Elements of a large temporary array.
@@ -159,22 +160,23 @@ def latent(
 
 
 def of_deviation(mean: np.ndarray, variance: np.ndarray, *by_x: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Mean and standard deviation (n,), and their gradients (n, d) if those of mean and variance are given."""
+    """Mean and standard deviation (n,), and their gradients (n, ...) if those of mean and variance are given."""
     std = np.sqrt(variance)
     if not by_x:
         return mean, std
     by_mean, by_variance = by_x
-    by_std = np.divide(0.5 * by_variance, std[:, None], out=np.zeros_like(by_variance), where=std[:, None] > 0.0)
+    by_std = np.divide(0.5 * by_variance.T, std, out=np.zeros_like(by_variance.T), where=std > 0.0).T
     return mean, std, by_mean, by_std
 
 
 def with_gradient(score: np.ndarray, slopes: Iterable[np.ndarray], by_x: Collection[np.ndarray]) -> Scores:
-    """A score and its gradient (n, d), from slopes by moments, (n,) or (n, C), and gradients of these; the score alone
-    without such gradients."""
+    """A score and its gradient, (n, d) or for pairs (n, 2, d), from slopes by moments, (n,) or (n, C), and gradients of
+    these; the score alone without such gradients."""
     if not by_x:
         return score
-    parts = zip(slopes, by_x, strict=True)
-    return score, sum(np.sum(slope[..., None] * by, axis=tuple(range(1, slope.ndim))) for slope, by in parts)
+    # The axes that a slope and a gradient have in common are the first ones, so that the transposed arrays broadcast.
+    parts = ((slope.ndim, (slope.T * by.T).T) for slope, by in zip(slopes, by_x, strict=True))
+    return score, sum(np.sum(part, axis=tuple(range(1, n_axes))) for n_axes, part in parts)
 
 
 def score_of_latent(
@@ -184,10 +186,6 @@ def score_of_latent(
     score, slopes = SCORES[name]
     value = score(record, mean, variance)
     return with_gradient(value, slopes(record, mean, variance), by_x) if by_x else value
-
-
-def _scores(model: BaseEstimator, X: ArrayLike, name: str, return_grad: bool, pending: ArrayLike | None) -> Scores:
-    return score_of_latent(name, likelihood_of(model), *latent(model, X, return_grad, pending))
 
 
 @small_is_zero
@@ -201,7 +199,7 @@ def predictive_entropy(
     of a GPClassifier or BayesianLinearClassifier. ``pending`` is as for ``mutual_information``.
     """
     if return_grad or pending is not None:
-        return _scores(model, X, "predictive_entropy", return_grad, pending)
+        return score_of_latent("predictive_entropy", likelihood_of(model), *latent(model, X, return_grad, pending))
     return entropy(log_probabilities(model, X))
 
 
@@ -213,7 +211,7 @@ def latent_variance(
 
     With ``return_grad`` the gradient (n, d) by X follows. ``pending`` is as for ``mutual_information``.
     """
-    return _scores(model, X, "latent_variance", return_grad, pending)
+    return score_of_latent("latent_variance", likelihood_of(model), *latent(model, X, return_grad, pending))
 
 
 @small_is_zero
@@ -240,7 +238,7 @@ def mutual_information(
     an integral, some tens of milliseconds per row; the error is .001 nats for 3 classes and .006 for 10 at variance 1,
     and .006 and .03 at variance 100.
     """
-    return _scores(model, X, "mutual_information", return_grad, pending)
+    return score_of_latent("mutual_information", likelihood_of(model), *latent(model, X, return_grad, pending))
 
 
 def _information(record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -310,7 +308,7 @@ def _excess_entropy(record: LikelihoodBound) -> list[tuple[np.ndarray, np.ndarra
 
 def _average_information(record: LikelihoodBound, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Mutual information of several classes by averages over points, the same for both entropies."""
-    points = normal_points(mean.shape[1], FEW_POINTS if record.given_latent is None else MANY_POINTS)
+    points = normal_points(mean.shape[1]) if record.given_latent is None else normal_points(mean.shape[1], MANY_POINTS)
     information = np.empty(len(mean))
     for part in parts(len(mean), points.size):
         f = mean[part, :, None] + np.sqrt(variance[part])[:, :, None] * points

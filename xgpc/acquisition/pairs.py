@@ -10,17 +10,15 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
-import numpy as np
 from numpy.typing import ArrayLike
 
 from ..preference import GPPreference
-from .labels import Scores, of_deviation, score_of_latent
-from .trials import expected_improvement
+from ..ranges import small_is_zero
+from .labels import Scores, of_deviation, score_of_latent, with_gradient
+from .trials import mean_gain
 
 
+@small_is_zero
 def pair_information(model: GPPreference, A: ArrayLike, B: ArrayLike, return_grad: bool = False) -> Scores:
     """Mutual information (n,), in nats, of the latent function and which row of each pair is preferred ([1]_).
 
@@ -28,10 +26,10 @@ def pair_information(model: GPPreference, A: ArrayLike, B: ArrayLike, return_gra
     the latent function anywhere. With ``return_grad`` the gradient (n, 2, d) by the rows of A and of B follows.
     """
     _check(model)
-    score = partial(score_of_latent, "mutual_information", model._record)
-    return _of_difference(score, *model.predict_difference(A, B, return_grad))
+    return score_of_latent("mutual_information", model._record, *model.predict_difference(A, B, return_grad))
 
 
+@small_is_zero
 def expected_best(model: GPPreference, A: ArrayLike, B: ArrayLike, return_grad: bool = False) -> Scores:
     """Expected value (n,) of the latent function at the better row of each pair, E[max(f(a), f(b))] ([2]_).
 
@@ -39,26 +37,14 @@ def expected_best(model: GPPreference, A: ArrayLike, B: ArrayLike, return_grad: 
     The parameters are those of ``pair_information``.
     """
     _check(model)
-
-    # E[max(f(a) - f(b), 0)] is an expected improvement.
-    def improvement(*difference: np.ndarray) -> Scores:
-        mean, std, *by_x = of_deviation(*difference)
-        return expected_improvement(-mean, std, 0.0, bool(by_x), *([-by_x[0], by_x[1]] if by_x else ()))
-
-    score = _of_difference(improvement, *model.predict_difference(A, B, return_grad))
-    if not return_grad:
-        return model.predict_latent(B)[0] + score
-    at_b, _, by_b, _ = model.predict_latent(B, return_grad=True)
-    score[1][:, 1] += by_b
-    return at_b + score[0], score[1]
-
-
-def _of_difference(score: Callable[..., Scores], mean: np.ndarray, variance: np.ndarray, *by_x: np.ndarray) -> Scores:
-    """A score of the moments of f(a) - f(b), whose gradients are (n, 2, d)."""
-    if not by_x:
-        return score(mean, variance)
-    value, gradient = score(mean, variance, *(by.reshape(len(mean), -1) for by in by_x))
-    return value, gradient.reshape(by_x[0].shape)
+    # The better of two values is that at b plus max(f(a) - f(b), 0).
+    mean, std, *by_x = of_deviation(*model.predict_difference(A, B, return_grad))
+    gain, *slopes = mean_gain(mean, std)
+    at_b, _, *by_b = model.predict_latent(B, return_grad=return_grad)
+    score = with_gradient(at_b + gain, slopes, by_x)
+    if return_grad:
+        score[1][:, 1] += by_b[0]
+    return score
 
 
 def _check(model: object) -> None:

@@ -26,6 +26,8 @@ from ..names import shown
 from ..ranges import LARGEST_TO_SQUARE, small_is_zero
 from .labels import Scores, latent, likelihood_of, log_probabilities, of_deviation, with_gradient
 
+# Of mean and standard deviation by x, each (n, d).
+Gradients = tuple[ArrayLike | None, ArrayLike | None]
 # Improvements this many standard deviations away are sums of a series: rounding would cost a difference more digits.
 FAR = 100.0
 
@@ -143,7 +145,7 @@ def expected_improvement(
     mean_grad, std_grad : (n, d) arrays
         Gradients of ``mean`` and ``std`` by x, with ``return_grad``.
     """
-    return _improvement(_expected, mean, std, best, return_grad, mean_grad, std_grad)
+    return _improvement(mean_gain, mean, std, best, (mean_grad, std_grad) if return_grad else None)
 
 
 @small_is_zero
@@ -161,54 +163,47 @@ def log_expected_improvement(
     that starts there does not move; the logarithm has a slope ([3]_). It is minus infinity, with the gradient 0, where
     ``std`` is 0 and ``mean`` is not below ``best``.
     """
-    return _improvement(_log_expected, mean, std, best, return_grad, mean_grad, std_grad)
+    return _improvement(_log_mean_gain, mean, std, best, (mean_grad, std_grad) if return_grad else None)
 
 
 def _improvement(
-    score: Callable[..., tuple[np.ndarray, ...]],
-    mean: ArrayLike,
-    std: ArrayLike,
-    best: float,
-    return_grad: bool,
-    mean_grad: ArrayLike | None,
-    std_grad: ArrayLike | None,
+    score: Callable[..., tuple[np.ndarray, ...]], mean: ArrayLike, std: ArrayLike, best: float, by_x: Gradients | None
 ) -> Scores:
-    """A score (n,) of gain, deviation and their ratio, which returns its slopes by mean and deviation, too."""
+    """A score (n,) of gain and deviation, which also returns its slopes by these. With ``by_x`` a gradient follows."""
     Rule(is_number, "a number, the least value of the objective at a feasible setting").check("best", best)
     mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
     if mean.ndim != 1 or mean.shape != std.shape:
         raise ValueError(f"mean and std must be (n,), a number for each row; got {mean.shape} and {std.shape}.")
     if not (np.all(np.isfinite(mean)) and np.all(std >= 0.0) and np.isfinite(best)):
         raise ValueError(f"mean and best must be finite, and std 0 or more; got {mean}, {best} and {std}.")
-    gain = best - mean
-    z = np.divide(gain, std, out=np.where(gain > 0.0, np.inf, -np.inf), where=std > 0.0)
-    value, *slopes = score(gain, std, z)
-    if not return_grad:
+    value, *slopes = score(best - mean, std)
+    if by_x is None:
         return value
-    if mean_grad is None or std_grad is None:
+    if by_x[0] is None or by_x[1] is None:
         raise ValueError("return_grad=True needs the gradients of the predictions by x: give mean_grad and std_grad.")
-    by_x = [np.asarray(gradient, dtype=np.float64) for gradient in (mean_grad, std_grad)]
-    if by_x[0].ndim != 2 or by_x[0].shape != by_x[1].shape or len(by_x[0]) != len(mean):
-        shapes = f"{by_x[0].shape} and {by_x[1].shape}"
+    by_mean, by_std = (np.asarray(gradient, dtype=np.float64) for gradient in by_x)
+    if by_mean.ndim != 2 or by_mean.shape != by_std.shape or len(by_mean) != len(mean):
+        shapes = f"{by_mean.shape} and {by_std.shape}"
         raise ValueError(f"mean_grad and std_grad must be (n, d) with n = {len(mean)}; got {shapes}.")
-    return with_gradient(value, slopes, by_x)
+    return with_gradient(value, slopes, (-by_mean, by_std))
 
 
-def _expected(gain: np.ndarray, std: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Expected improvement, and its slopes by mean and deviation."""
+def mean_gain(gain: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, ...]:
+    """E[max(g, 0)] (n,) for g ~ N(gain, std^2), which is expected improvement, and its slopes by gain and deviation."""
+    z = np.divide(gain, std, out=np.where(gain > 0.0, np.inf, -np.inf), where=std > 0.0)
     density = np.exp(-0.5 * np.clip(z, -LARGEST_TO_SQUARE, LARGEST_TO_SQUARE) ** 2) / np.sqrt(2.0 * np.pi)
-    return np.maximum(gain * ndtr(z) + std * density, 0.0), -ndtr(z), density
+    return np.maximum(gain * ndtr(z) + std * density, 0.0), ndtr(z), density
 
 
-def _log_expected(gain: np.ndarray, std: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Logarithm of expected improvement, and its slopes by mean and deviation.
+def _log_mean_gain(gain: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The logarithm of ``mean_gain``, and its slopes by gain and deviation.
 
     The improvement for a standard deviation of 1 is h = phi + z Phi. Below 0, h = phi (1 - a M), with a = -z and the
     Mills ratio M = Phi / phi. The difference is the series 1 / a^2 - 3 / a^4 + 15 / a^6 - ... far below.
     """
     is_known = std == 0.0
     # What is known improves by its gain.
-    z = np.where(is_known, 0.0, np.maximum(z, -LARGEST_TO_SQUARE))
+    z = np.maximum(np.divide(gain, std, out=np.zeros_like(std), where=~is_known), -LARGEST_TO_SQUARE)
     scale = np.where(is_known, np.maximum(gain, 0.0), std)
     a, is_low = np.maximum(-z, 0.0), z < 0.0
     mills, s = np.sqrt(0.5 * np.pi) * erfcx(a / np.sqrt(2.0)), np.maximum(a, FAR) ** -2.0
@@ -219,8 +214,7 @@ def _log_expected(gain: np.ndarray, std: np.ndarray, z: np.ndarray) -> tuple[np.
         value = np.log(scale) + np.where(is_known, 0.0, np.log(unit) + np.where(is_low, log_phi, 0.0))
     by_gain = np.where(is_known, 1.0, np.where(is_low, mills, ndtr(z)) / unit)
     by_std = np.where(is_known, 0.0, np.where(is_low, 1.0, np.exp(log_phi)) / unit)
-    slopes = np.divide([-by_gain, by_std], scale, out=np.zeros((2, len(std))), where=scale > 0.0)
-    return value, slopes[0], slopes[1]
+    return value, *np.divide([by_gain, by_std], scale, out=np.zeros((2, len(std))), where=scale > 0.0)
 
 
 @small_is_zero

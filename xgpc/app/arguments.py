@@ -91,7 +91,7 @@ def _add_options(fit: argparse.ArgumentParser) -> None:
     categorical = "columns of names that look like numbers, such as postcodes"
     add("--categorical", dest="categorical_features", nargs="+", action="extend", metavar="COLUMN", help=categorical)
     number = partial(add, type=auto_or_integer, metavar="N")
-    number("--inducing", dest="n_inducing", help="number of inducing points (default: auto, up to 512)")
+    number("--inducing", dest="n_inducing", help="number of inducing points (default: auto, up to 256)")
     near = "near rows that a prediction also looks at; 0: none, and the model holds no training rows (default: auto)"
     number("--neighbors", dest="n_neighbors", help=near)
     # The linear system is another estimator.

@@ -40,7 +40,7 @@ from .checks import (
 )
 from .encoding import HOW_TO_MISS, PLAIN, Encoding, is_categorical, warn_of_means
 from .table import Column, Table, first_text, levels_of
-from .tails import described, limits_of, warps_of
+from .tails import described, limits_beside, limits_of, warps_of
 
 FLOATS = (np.float64, np.float32)
 HOW_TO_NUMBER = (
@@ -314,7 +314,7 @@ def transformed(
     if warps:
         names = listed([columns.described[warp.feature] for warp in warps])
         sentences.append(f"Features with heavy tails {off.format('are warped')}: {names}.")
-        limits = limits_of(X, rows.weight, [warp.feature for warp in warps]) if limits else limits
+        limits = limits_beside(warps, limits, X)
     if limits:
         where = listed([described(limit, columns.described[limit.feature]) for limit in limits])
         sentences.append(

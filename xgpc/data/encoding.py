@@ -18,10 +18,10 @@ import numpy as np
 from sklearn.utils import check_array
 
 from ..kernels.features import Groups
-from ..names import MatrixLike
+from ..names import LISTED, MatrixLike
 from ..ranges import LARGEST_FEATURE, small_is_zero, varies
 from ..status import warn_user
-from .checks import LISTED, check_features, said_missing
+from .checks import check_features, said_missing
 from .table import Column, Level, Table, first_text
 from .tails import Limit, Warp, from_data, limits, warped, within
 

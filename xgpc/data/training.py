@@ -16,7 +16,7 @@ from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from ..names import MatrixLike
+from ..names import MatrixLike, listed
 from ..ranges import BadRow, check_weight_range, largest_size
 from ..rows.batches import Rows
 from ..rows.block import dense
@@ -34,7 +34,6 @@ from .checks import (
     class_numbers,
     feature_name,
     has_counts,
-    listed,
     missing_numbers,
     said_missing,
 )

@@ -25,10 +25,11 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from .._kernels import FAMILIES, InducingKernel, KernelGradient, vjp
+from ..names import listed
 from ..ranges import LEAST_DIVISOR
 from .called import CalledKernel
 from .factors import FACTORS, LOG_FACTORS, Factor, Logarithms, LogFactor
-from .features import LISTED, Features, Groups
+from .features import Features, Groups
 from .wrappers import ActiveDims, KernelOfRows, Precomputed, Sphere, Tanimoto
 
 # Kernels whose values do not depend on the rows, and the parameters that are their variances.
@@ -180,7 +181,7 @@ def with_numbers(kernel: Kernel, names: Sequence[str] | None) -> Kernel:
     for prefix, active in _active(kernel).items():
         if active.has_names:
             if unknown := [name for name in active.columns if name not in (names or ())]:
-                has = "no names" if names is None else f"the columns {', '.join(names[:LISTED])}"
+                has = "no names" if names is None else f"the columns {listed(names)}"
                 raise ValueError(f"{active} has the names {unknown}, but X has {has}; give names of X, or numbers.")
             changed[f"{prefix}columns"] = [list(names or ()).index(str(name)) for name in active.columns]
     return clone(kernel).set_params(**changed) if changed else kernel

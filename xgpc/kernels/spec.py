@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -383,7 +382,7 @@ class KernelSpec:
         if self.n_features > 1 and all(np.all(leaf.places == 0) for _, leaf in self.factors):
             return "it has one length scale for all features"
         total = np.zeros(self.n_features)
-        for term in self.without_noise().terms:
+        for term in self.latent_terms:
             # A constant term has no factors.
             for leaf in term.factors:
                 total += self.variance(term) * (spread / leaf.length_scale(self._values)) ** 2
@@ -401,15 +400,10 @@ class KernelSpec:
         """The product of a term's constants and noise."""
         return term.variance(self._values)
 
-    def without_noise(self) -> KernelSpec:
-        """The covariance of the latent function alone."""
-        other = copy.copy(self)
-        other.terms = [term for term in self.terms if not term.n_noise]
-        if self.called is not None:
-            other.called = CalledKernel(self.called.kernel, "latent")
-        for name in ("factors", "length_scales", "logarithms", "_compiled"):
-            vars(other).pop(name, None)
-        return other
+    @property
+    def latent_terms(self) -> list[Term]:
+        """The terms of the covariance of the latent function alone, without noise."""
+        return [term for term in self.terms if not term.n_noise]
 
     def at(self, inducing_points: np.ndarray) -> InducingKernel:
         """The compiled kernel between rows and inducing points (m, d)."""

@@ -38,7 +38,6 @@ Model = TypeVar("Model", bound=BaseEstimator)
 
 # Largest number in an array; averages of features exceed the largest feature by rounding errors.
 LARGEST_NUMBER = 2.0 * LARGEST_FEATURE
-LARGEST_COVARIANCE = 1.0 + EIGENVALUE_ERROR
 
 
 class Kind(NamedTuple):
@@ -66,7 +65,7 @@ SCHEMA = {
     "site_precision": Kind("Ln", 0.0),
     "site_linear": Kind("Ln"),
     "whitened_mean": Kind("Lm"),
-    "whitened_covariance": Kind("Lmm", -LARGEST_COVARIANCE, LARGEST_COVARIANCE),
+    "whitened_covariance": Kind("Lmm", -1.0 - EIGENVALUE_ERROR, 1.0 + EIGENVALUE_ERROR),
     "variance_scale": Kind("", float(np.finfo(np.float64).tiny)),
     "label_agreement": Kind("", 0.0, float(np.nextafter(1.0, 0.0))),
     "mean": Kind("L"),

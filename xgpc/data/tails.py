@@ -23,8 +23,9 @@ FAR = 5.0
 # Several values can be far only if at most this share of the rows have them: differences between more rows may be
 # informative.
 RARE = 0.05
-# A value that at least this share of the rows has does not count in the quartiles, which would otherwise coincide.
-REPEATED = 0.5
+# A value that this share of the rows has is a state rather than a measure. It does not count in the quartiles, which
+# would otherwise coincide.
+REPEATED_SHARE = 0.5
 # With fewer rows none is known to be far: three in a row and one aside are few, not wrong.
 LEAST_ROWS = 20
 # At most this many rows, evenly spread, are looked at.
@@ -129,7 +130,7 @@ def limits(values: np.ndarray, weight: np.ndarray | None) -> tuple[float, float]
     if len(values) < 3:
         return -np.inf, np.inf
     others, most = mass.copy(), int(np.argmax(mass))
-    is_repeated = mass[most] >= REPEATED * np.sum(mass)
+    is_repeated = mass[most] >= REPEATED_SHARE * np.sum(mass)
     if is_repeated:
         others[most] = 0.0
 

@@ -155,9 +155,9 @@ def _aligned(name: str, values: Collection, X: Collection) -> Collection:
     return values
 
 
-def _predicted(rows: MatrixLike, model: GPClassifier, method: str, empty: np.ndarray, **options: bool) -> np.ndarray:
-    """Return the predictions of a method of a fitted model, or ``empty`` without rows."""
-    return getattr(model, method)(rows, **options) if len(rows) else empty
+def _predicted(rows: MatrixLike, model: GPClassifier, method: str, **options: bool) -> np.ndarray:
+    """Return the predictions of a method of a fitted model."""
+    return getattr(model, method)(rows, **options)
 
 
 def _correct(model: GPClassifier, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike = 1.0) -> np.ndarray:
@@ -325,7 +325,7 @@ class DaskGPClassifier(GPClassifier):
         n_classes, is_label = len(self.classes_), method == "predict"
         has_columns = not is_label and (method != "decision_function" or n_classes > 2)
         empty = np.empty((0, n_classes) if has_columns else 0, self.classes_.dtype if is_label else np.float64)
-        arguments = {"model": _on_worker(model), "method": method, "empty": empty, "meta": empty, **options}
+        arguments = {"model": _on_worker(model), "method": method, "meta": empty, **options}
         if not is_array:
             return X.map_partitions(_predicted, **arguments)
         shape = {"chunks": (X.chunks[0], (n_classes,))} if has_columns else {"drop_axis": 1}

@@ -104,7 +104,7 @@ class Game(NamedTuple):
     def weights(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """Shapley values (p, r, m) of k(x, z) for rows X (r, d) and points Z (m, d), averaged over the baselines."""
         total = np.zeros((self.n_players, len(X) * len(Z)))
-        for term in self.spec.terms:
+        for term in self.spec.latent_terms:
             of_rows, of_baselines = self.factors(term, X, Z), self.factors(term, self.baseline, Z)
             parts = np.empty((2, *of_rows.shape))
             parts[0] = of_rows
@@ -123,7 +123,7 @@ class Game(NamedTuple):
         total, n = np.zeros((self.n_players, len(X))), len(self.baseline)
         # The rule over two values of t, for the covariance of two games' values.
         nodes, weights, slopes = (np.kron(part, part) for part in self.rule)
-        for term in self.spec.terms:
+        for term in self.spec.latent_terms:
             single, none = self.factors(term, X, self.baseline), self.factors(term, self.baseline, self.baseline)
             share = self.spec.variance(term) / n**2
             for b in range(n):
@@ -285,12 +285,11 @@ def _of_kernel(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> Sha
 
 
 def _product(spec: KernelSpec) -> KernelSpec:
-    """The kernel without noise; NotAProduct if it is no product over features."""
-    spec = spec.without_noise()
+    """The kernel; NotAProduct if it is no product over features, but for noise."""
     try:
         if spec.not_compiled:
             raise ValueError(f"the kernel is not compiled: {spec.not_compiled}")
-        for term in spec.terms:
+        for term in spec.latent_terms:
             spec.by_feature(term)
     except ValueError as error:
         n_scales = spec.n_features if spec.groups is None else len(spec.groups.names)

@@ -38,7 +38,6 @@ Model = TypeVar("Model", bound=BaseEstimator)
 
 # Largest number in an array; averages of features exceed the largest feature by rounding errors.
 LARGEST_NUMBER = 2.0 * LARGEST_FEATURE
-LARGEST_COVARIANCE = 1.0 + EIGENVALUE_ERROR
 
 
 class Kind(NamedTuple):
@@ -66,7 +65,7 @@ SCHEMA = {
     "site_precision": Kind("Ln", 0.0),
     "site_linear": Kind("Ln"),
     "whitened_mean": Kind("Lm"),
-    "whitened_covariance": Kind("Lmm", -LARGEST_COVARIANCE, LARGEST_COVARIANCE),
+    "whitened_covariance": Kind("Lmm", -1.0 - EIGENVALUE_ERROR, 1.0 + EIGENVALUE_ERROR),
     "variance_scale": Kind("", float(np.finfo(np.float64).tiny)),
     "label_agreement": Kind("", 0.0, float(np.nextafter(1.0, 0.0))),
     "mean": Kind("L"),
@@ -121,19 +120,12 @@ def kernel_to_data(kernel: object) -> object:
     return {"type": type(kernel).__name__, **parameters}
 
 
-def kernel_from_data(data: object) -> Kernel | str | None:
+def kernel_from_data(data: Any) -> Any:
     """The kernel, or the value, that ``kernel_to_data`` described."""
-
-    def build(value: Any) -> Any:
-        if isinstance(value, dict):
-            return KERNELS[value["type"]](**{name: build(part) for name, part in value.items() if name != "type"})
-        return np.array(value) if isinstance(value, list) else value
-
-    def parts(value: object) -> list[Header]:
-        return [part for part in value.values() if isinstance(part, dict)] if isinstance(value, dict) else []
-
-    check_tree(data, parts)
-    return build(data)
+    if not isinstance(data, dict):
+        return np.array(data) if isinstance(data, list) else data
+    check_tree(data, lambda part: [value for value in part.values() if isinstance(value, dict)])
+    return KERNELS[data["type"]](**{name: kernel_from_data(value) for name, value in data.items() if name != "type"})
 
 
 def posterior_contents(q: Posterior) -> tuple[Header, Arrays]:
@@ -336,7 +328,7 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     in_order = record.is_ordinal or np.all(classes[:-1] < classes[1:])
     are_distinct, labels = len(np.unique(classes)) == len(classes) >= 2, reprlib.repr(classes.tolist())
     check(in_order and are_distinct, f"the order of its classes is not valid: {labels}")
-    are_whole = classes.dtype.kind != "f" or np.all(np.isfinite(classes) & (classes == np.floor(classes)))
+    are_whole = classes.dtype.kind != "f" or np.all(classes == np.floor(classes))
     check(are_whole, f"its classes are not whole numbers: {labels}")
     check(np.any(arrays["class_count_"]), "its class_count_ has no rows")
     reason = f"its likelihood {likelihood!r} is that of another class; load it by the class that saved it"

@@ -1,6 +1,6 @@
 """Names that constructor arguments may take, as types: a type checker finds a wrong one before anything runs.
 
-``shown`` is the text of a value in messages.
+``shown`` and ``listed`` are the texts of a value, and of many names, in messages.
 """
 
 from __future__ import annotations
@@ -39,7 +39,16 @@ Points = np.ndarray | Sequence[Sequence[float]]
 LearningRate = Literal["adaptive"] | float | tuple[float, float]
 ClassWeight = dict[Any, float] | Literal["balanced"]
 
+# Names that a message has.
+LISTED = 5
+
 
 def shown(value: object) -> str:
     """Return the text of a value in messages; a scalar of NumPy is shown as the number or text that it holds."""
     return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def listed(names: Sequence[str], most: int = LISTED) -> str:
+    """Return the first names, and how many others there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise, is_name
-from .data.checks import checked_classes, kind_of, listed, weights_of_classes
+from .data.checks import checked_classes, kind_of, weights_of_classes
 from .data.encoding import PLAIN
 from .data.moments import mean_and_spread
 from .data.partitions import Partitions, survey_partitions
@@ -25,6 +25,7 @@ from .learning.fit import Fit, FitResult, PreviousFit
 from .learning.hold_out import HoldOut
 from .learning.stages import check_optimizer
 from .likelihoods import LikelihoodBound, record_of, resolve
+from .names import listed
 from .predict import PosteriorClassifier
 from .rows.batches import Rows
 from .rows.columnar import ArrowRows

@@ -11,10 +11,9 @@ import numpy as np
 from scipy.special import xlogy
 from sklearn.base import BaseEstimator
 
-from .data.checks import LISTED, listed
 from .explain import NotAProduct, relevance
 from .kernels.spec import KernelSpec
-from .names import MatrixLike
+from .names import LISTED, MatrixLike, listed
 
 # One (name, value) for each line.
 Rows = list[tuple[str, str]]

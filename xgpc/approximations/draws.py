@@ -101,7 +101,7 @@ def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -
     sigma_0^2 + x.z is the covariance of a linear function, another one for each cosine.
     """
     size, d, terms = (n_draws, N_COSINES), spec.n_features, []
-    for term in spec.without_noise().terms:
+    for term in spec.latent_terms:
         frequency, linear = np.zeros((*size, d)), []
         for leaf in term.factors:
             shape, length_scale = spec.parameters(leaf)

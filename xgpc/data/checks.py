@@ -13,12 +13,10 @@ from scipy import sparse
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 
-from ..names import ClassWeight, MatrixLike, RandomSeed, shown
+from ..names import ClassWeight, MatrixLike, RandomSeed, listed, shown
 from ..ranges import LARGEST_FEATURE, MOST_ROWS, BadRow, check_weight_range, largest_size
 from ..status import warn_user
 
-# Names that a message has.
-LISTED = 5
 HOW_TO_IMPUTE = "Put in numbers, as sklearn.impute.SimpleImputer does in a pipeline."
 
 
@@ -54,12 +52,6 @@ def is_missing(value: object) -> bool:
     """Return whether a value is None, NaN, NaT or pandas.NA."""
     is_nan = isinstance(value, numbers.Number) and bool(value != value)
     return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
-
-
-def listed(names: Sequence[str], most: int = LISTED) -> str:
-    """Return the first names, and how many others there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def said_missing(counts: Sequence[tuple[str, int]]) -> str:

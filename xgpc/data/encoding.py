@@ -18,12 +18,12 @@ import numpy as np
 from sklearn.utils import check_array
 
 from ..kernels.features import Groups
-from ..names import MatrixLike
+from ..names import LISTED, MatrixLike
 from ..ranges import LARGEST_FEATURE, small_is_zero, varies
 from ..status import warn_user
-from .checks import LISTED, check_features, said_missing
+from .checks import check_features, said_missing
 from .table import Column, Level, Table, first_text
-from .tails import Limit, Warp, from_data, limits, warped, within
+from .tails import REPEATED_SHARE, Limit, Warp, from_data, limits, warped, within
 
 # Each level has this in its own column of the matrix and 0 in the others, so that two levels are at a distance of 1.
 IN_OWN_COLUMN = math.sqrt(0.5)
@@ -33,10 +33,10 @@ MAX_LEVELS, LEAST_OF_LEVEL = 255, 2
 # Rows with levels of their own that a small table may have.
 FEW_ALONE = 10
 INDICATOR, REPEATED = "missingindicator_", "repeated_"
-# A number that more than this share of the rows have is a state rather than a measure, and the others are often amounts
-# that rules fix (NLL of adult's test rows .285 with such levels, .305 without). Values of fewer than ten rows share one
-# level, because little is known of each.
-REPEATED_SHARE, LEAST_REPEATED = 0.5, 10
+# Numbers beside one that more than ``REPEATED_SHARE`` of the rows have are often amounts that rules fix (NLL of adult's
+# test rows .285 with levels for them, .305 without). Values of fewer than ten rows share one level, because little is
+# known of each.
+LEAST_REPEATED = 10
 HOW_TO_MISS = (
     "Put in numbers, as sklearn.impute.SimpleImputer does in a pipeline; or give a data frame of pandas or polars, or "
     "a table of Arrow, in which numbers may be missing."
@@ -377,7 +377,7 @@ class Encoding:
         """Return the encoding that ``to_data`` described; raise ValueError for anything else."""
         try:
             columns = tuple(ColumnEncoding(**{**item, "levels": tuple(item["levels"])}) for item in data["columns"])
-            limits, warps = from_data(Limit, data.get("limits", ())), from_data(Warp, data.get("warps", ()))
+            limits, warps = from_data(Limit, data["limits"]), from_data(Warp, data.get("warps", ()))
             encoding = cls(columns, data["dtype"], limits, warps)
         except (TypeError, KeyError, IndexError, AttributeError) as error:
             raise ValueError(f"its encoding is not valid: {reprlib.repr(data)}") from error

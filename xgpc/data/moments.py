@@ -13,9 +13,6 @@ from ..rows.executor import Executor
 from ..rows.source import ArraySource, RowSource
 from .tails import limits_of, within
 
-# Squares of differences below SMALL lose digits, or are 0; times UNIT, a power of two, they are not.
-SMALL, UNIT = 1e-140, 2.0**600
-
 
 class Sample:
     """Distinct rows of a random sample of the data; a row of weight w counts as w rows.
@@ -83,24 +80,22 @@ def mean_and_spread(source: ArraySource, executor: Executor) -> tuple[np.ndarray
 
     Constant features have deviation 0, also where they differ by rounding.
     """
+    each_block = (block.X for block in source.blocks())
+    lows, highs = zip(*((np.min(X, axis=0), np.max(X, axis=0)) for X in each_block), strict=True)
+    low, high = np.min(lows, axis=0), np.max(highs, axis=0)
+    is_varying = varies(low, high)
+    # Squares of small differences would lose digits, or be 0. A power of two rounds nothing.
+    _, exponent = np.frexp(np.subtract(high, low, dtype=np.float64))
+    unit = np.where(is_varying, np.ldexp(1.0, exponent), 1.0)
     # Sums of deviations from one of the rows: their squares lose at most n eps, and those of constant features are 0.
     first = np.asarray(source.sample(np.arange(1)).X[0], dtype=np.float64)
 
-    def of_block(block: Block) -> tuple[np.ndarray, ...]:
-        X, weight = block.X, block.weight
-        deviation = X - first
-        sums = weight @ deviation, weight @ np.square(deviation, out=deviation)
-        return np.min(X, axis=0), np.max(X, axis=0), *sums
+    def sums(block: Block) -> tuple[np.ndarray, np.ndarray]:
+        deviation = block.X - first
+        deviation /= unit
+        return block.weight @ deviation, block.weight @ np.square(deviation, out=deviation)
 
-    lows, highs, *sums = zip(*executor.each(of_block, source.blocks()), strict=True)
-    low, high = np.min(lows, axis=0), np.max(highs, axis=0)
-    shift, square = (sum(part, np.zeros(len(first))) / source.total_weight for part in sums)
-    is_varying = varies(low, high)
-    spread = np.where(is_varying, np.sqrt(np.maximum(square - shift**2, 0.0)), 0.0)
-    is_small = is_varying & (high - low < SMALL)
-    if np.any(is_small):
-        part = first[is_small]
-        squares = sum(b.weight @ np.square(UNIT * (b.X[:, is_small] - part)) for b in source.blocks())
-        variance = squares / source.total_weight - np.square(UNIT * shift[is_small])
-        spread[is_small] = np.sqrt(np.maximum(variance, 0.0)) / UNIT
-    return first + shift, spread, (low < high) & ~is_varying
+    of_blocks = zip(*executor.each(sums, source.blocks()), strict=True)
+    shift, square = (sum(part, np.zeros(len(first))) / source.total_weight for part in of_blocks)
+    spread = np.where(is_varying, unit * np.sqrt(np.maximum(square - shift**2, 0.0)), 0.0)
+    return first + unit * shift, spread, (low < high) & ~is_varying

@@ -7,7 +7,7 @@ and logarithmic far from it.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -23,8 +23,9 @@ FAR = 5.0
 # Several values can be far only if at most this share of the rows have them: differences between more rows may be
 # informative.
 RARE = 0.05
-# A value that at least this share of the rows has does not count in the quartiles, which would otherwise coincide.
-REPEATED = 0.5
+# A value that this share of the rows has is a state rather than a measure. It does not count in the quartiles, which
+# would otherwise coincide.
+REPEATED_SHARE = 0.5
 # With fewer rows none is known to be far: three in a row and one aside are few, not wrong.
 LEAST_ROWS = 20
 # At most this many rows, evenly spread, are looked at.
@@ -72,26 +73,34 @@ class Warp(NamedTuple):
 Record = TypeVar("Record", Limit, Warp)
 
 
-def _looked_at(X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return some of the rows (n, d) with weights (n,)."""
-    chosen = slice(None, None, -(-len(X) // LOOKED_AT))
-    return X[chosen], weight[chosen]
+def _looked_at(X: np.ndarray) -> slice:
+    """Return which of the rows (n, d) are looked at."""
+    return slice(None, None, -(-len(X) // LOOKED_AT))
 
 
-def limits_of(X: np.ndarray, weight: np.ndarray, heavy: Collection[int] = ()) -> tuple[Limit, ...]:
+def limits_of(X: np.ndarray, weight: np.ndarray) -> tuple[Limit, ...]:
     """Return limits of the features that have far values in rows X (n, d) with weights (n,).
 
-    A row of weight w counts as w rows. In ``heavy`` features, whose tails are warped, only repeated values can be far.
+    A row of weight w counts as w rows.
     """
     if X.shape[0] < LEAST_ROWS:
         return ()
-    X, weight = _looked_at(X, weight)
+    X, weight = X[_looked_at(X)], weight[_looked_at(X)]
     counted = None if np.all(weight == 1.0) else weight
     # Differences by rounding have no gaps.
     features = np.flatnonzero(varies(np.min(X, axis=0), np.max(X, axis=0))).tolist()
     ends = [(j, *limits(np.asarray(X[:, j], dtype=np.float64), counted)) for j in features]
-    records = tuple(Limit(*end) for end in ends if np.any(np.isfinite(end[1:])))
-    return tuple(end for end in records if end.feature not in heavy or _is_repeated(X[end.is_far(X), end.feature]))
+    return tuple(Limit(*end) for end in ends if np.any(np.isfinite(end[1:])))
+
+
+def limits_beside(warps: Sequence[Warp], limits: Sequence[Limit], X: np.ndarray) -> tuple[Limit, ...]:
+    """Return the limits of rows X (n, d) that stay beside warps.
+
+    In features whose tails are warped only values that repeat, as codes do, can be far: those of a tail are unique.
+    """
+    X, heavy = X[_looked_at(X)], {warp.feature for warp in warps}
+    pairs = [(limit, X[limit.is_far(X), limit.feature]) for limit in limits]
+    return tuple(end for end, far in pairs if end.feature not in heavy or 2 * len(np.unique(far)) <= len(far))
 
 
 def _has_near_ends(values: np.ndarray) -> bool:
@@ -108,11 +117,6 @@ def _has_near_ends(values: np.ndarray) -> bool:
     return low < median < high and least > low - far and most < high + far
 
 
-def _is_repeated(values: np.ndarray) -> bool:
-    """Whether values (r,) occur twice or more on average, as codes do; the largest values of a tail are unique."""
-    return 2 * len(np.unique(values)) <= len(values)
-
-
 def limits(values: np.ndarray, weight: np.ndarray | None) -> tuple[float, float]:
     """Return the limits of values (n,) with weights (n,), None for ones; infinite on a side without far values."""
     if weight is None:
@@ -126,7 +130,7 @@ def limits(values: np.ndarray, weight: np.ndarray | None) -> tuple[float, float]
     if len(values) < 3:
         return -np.inf, np.inf
     others, most = mass.copy(), int(np.argmax(mass))
-    is_repeated = mass[most] >= REPEATED * np.sum(mass)
+    is_repeated = mass[most] >= REPEATED_SHARE * np.sum(mass)
     if is_repeated:
         others[most] = 0.0
 
@@ -154,31 +158,28 @@ def warps_of(X: np.ndarray, weight: np.ndarray, limits: Sequence[Limit]) -> tupl
     """
     if X.shape[0] < LEAST_ROWS:
         return ()
-    X, weight = _looked_at(X, weight)
+    X, weight = X[_looked_at(X)], weight[_looked_at(X)]
     far, warps = {limit.feature: limit.is_far(X) for limit in limits}, []
     for j in range(X.shape[1]):
         counted = ~far[j] if j in far else slice(None)
-        values = X[counted, j]
-        if varies(np.min(values), np.max(values)):
-            warps.append(_warp(j, np.asarray(values, dtype=np.float64), weight[counted]))
-    return tuple(warp for warp in warps if warp is not None)
-
-
-def _warp(feature: int, values: np.ndarray, weight: np.ndarray) -> Warp | None:
-    """Return the warp of a feature's values (n,), or None unless they have heavy tails."""
-    deviation = values - np.average(values, weights=weight)
-    largest = np.max(np.abs(deviation))
-    squares = (deviation / largest) ** 2
-    variance = np.average(squares, weights=weight)
-    if np.average(squares**2, weights=weight) <= (3.0 + HEAVY) * variance**2 or len(np.unique(values)) < LEAST_DISTINCT:
-        return None
-    centre = _quantile(values, weight, 0.5)
-    size = np.abs(values - centre)
-    scale = NORMAL * _quantile(size, weight, 0.5)
-    if scale == 0.0:
-        scale = _quantile(size[size > 0.0], weight[size > 0.0], NEAR)
-    # A smaller scale would be that of rounding errors.
-    return Warp(feature, centre, max(scale, LEAST_VARIATION * float(largest)))
+        values, mass = X[counted, j], weight[counted]
+        if not varies(np.min(values), np.max(values)):
+            continue
+        values = np.asarray(values, dtype=np.float64)
+        deviation = values - np.average(values, weights=mass)
+        largest = np.max(np.abs(deviation))
+        squares = (deviation / largest) ** 2
+        limit_of_kurtosis = (3.0 + HEAVY) * np.average(squares, weights=mass) ** 2
+        if np.average(squares**2, weights=mass) <= limit_of_kurtosis or len(np.unique(values)) < LEAST_DISTINCT:
+            continue
+        centre = _quantile(values, mass, 0.5)
+        size = np.abs(values - centre)
+        scale = NORMAL * _quantile(size, mass, 0.5)
+        if scale == 0.0:
+            scale = _quantile(size[size > 0.0], mass[size > 0.0], NEAR)
+        # A smaller scale would be that of rounding errors.
+        warps.append(Warp(j, centre, max(scale, LEAST_VARIATION * float(largest))))
+    return tuple(warps)
 
 
 def _quantile(values: np.ndarray, weight: np.ndarray, share: float) -> float:
@@ -204,13 +205,8 @@ def warped(X: MatrixLike, warps: Sequence[Warp], function: Callable[..., np.ndar
         return X
     X = np.array(dense(X))
     features, centre, scale = map(np.array, zip(*warps, strict=True))
-    part = X[:, features].astype(np.float64)
-    part -= centre
-    part /= scale
-    function(part, out=part)
-    part *= scale
-    part += centre
-    X[:, features] = part
+    ratio = (X[:, features] - centre) / scale
+    X[:, features] = centre + scale * function(ratio, out=ratio)
     return X
 
 

@@ -16,7 +16,7 @@ from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from ..names import MatrixLike
+from ..names import MatrixLike, listed
 from ..ranges import BadRow, check_weight_range, largest_size
 from ..rows.batches import Rows
 from ..rows.block import dense
@@ -34,13 +34,12 @@ from .checks import (
     class_numbers,
     feature_name,
     has_counts,
-    listed,
     missing_numbers,
     said_missing,
 )
 from .encoding import HOW_TO_MISS, PLAIN, Encoding, is_categorical, warn_of_means
 from .table import Column, Table, first_text, levels_of
-from .tails import described, limits_of, warps_of
+from .tails import described, limits_beside, limits_of, warps_of
 
 FLOATS = (np.float64, np.float32)
 HOW_TO_NUMBER = (
@@ -314,7 +313,7 @@ def transformed(
     if warps:
         names = listed([columns.described[warp.feature] for warp in warps])
         sentences.append(f"Features with heavy tails {off.format('are warped')}: {names}.")
-        limits = limits_of(X, rows.weight, [warp.feature for warp in warps]) if limits else limits
+        limits = limits_beside(warps, limits, X)
     if limits:
         where = listed([described(limit, columns.described[limit.feature]) for limit in limits])
         sentences.append(

@@ -80,8 +80,7 @@ class AxisMatern(StationaryKernelMixin, NormalizedKernelMixin, Kernel):
 
     @property
     def hyperparameter_length_scale(self) -> Hyperparameter:
-        size = np.size(self.length_scale) if self.anisotropic else 1
-        return Hyperparameter("length_scale", "numeric", self.length_scale_bounds, size)
+        return Hyperparameter("length_scale", "numeric", self.length_scale_bounds, max(1, np.size(self.length_scale)))
 
     @small_is_zero
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False) -> Covariances:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel, WhiteKernel
@@ -18,7 +17,6 @@ STEP = 1e-4
 # kernel with a length scale of l deviations makes one of about 3 (step / l)^4, and rounding one of 16 eps. With this
 # step, rounding is 4e-10 steps, and below the tolerance, in steps and relative to k(x, x), are kernels with l > .01.
 ROW_STEP, KINK = 1e-5, 1e-6
-Part = Literal["both", "latent", "noise"]
 STENCIL = ((-2, 1.0 / 12.0), (-1, -2.0 / 3.0), (1, 2.0 / 3.0), (2, -1.0 / 12.0))
 
 
@@ -37,11 +35,10 @@ class CalledKernel:
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel
-    part : what k(x, x) has: noise and the latent function, one of them; the noise has no covariances
     """
 
-    def __init__(self, kernel: Kernel, part: Part = "both"):
-        self.kernel, self.part = kernel, part
+    def __init__(self, kernel: Kernel):
+        self.kernel = kernel
         self.has_noise = any(isinstance(value, WhiteKernel) for value in (kernel, *kernel.get_params().values()))
 
     def _at(self, variance: np.ndarray, step: np.ndarray | float = 0.0) -> Kernel:
@@ -58,14 +55,13 @@ class CalledKernel:
         return K
 
     def _variances(self, kernel: Kernel, X: np.ndarray) -> np.ndarray:
-        if self.part == "noise" and not self.has_noise:
-            return np.zeros(len(X))
-        total = np.asarray(kernel.diag(X), dtype=np.float64)
-        if self.part == "both" or not self.has_noise:
-            return total
+        return np.asarray(kernel.diag(X), dtype=np.float64)
+
+    def _latent_variances(self, kernel: Kernel, X: np.ndarray) -> np.ndarray:
+        if not self.has_noise:
+            return self._variances(kernel, X)
         # As everywhere in scikit-learn, k(X, Y) has no noise.
-        latent = np.array([kernel(row, row)[0, 0] for row in X[:, None]])
-        return latent if self.part == "latent" else total - latent
+        return np.array([kernel(row, row)[0, 0] for row in X[:, None]])
 
     def values(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """k(X, Z) (n, m)."""
@@ -79,7 +75,8 @@ class CalledKernel:
 
     def parts_of_variances(self, variance: np.ndarray, X: np.ndarray) -> np.ndarray:
         """k(x, x) without noise, and the variance of the noise: (2, n)."""
-        latent = CalledKernel(self.kernel, "latent").variances(variance, X)
+        kernel = self._at(variance)
+        latent = _known(kernel, self._latent_variances(kernel, X))
         return np.array([latent, self.variances(variance, X) - latent])
 
     def _by_theta(self, variance: np.ndarray, function: Callable[[Kernel], np.ndarray]) -> np.ndarray:
@@ -96,8 +93,12 @@ class CalledKernel:
 
     def variances_gradient(self, variance: np.ndarray, X: np.ndarray, g: np.ndarray, noise_alone: bool) -> np.ndarray:
         """Derivatives (n_theta,) of the sum of g k(x, x), or of its noise, for g (n,)."""
-        part = CalledKernel(self.kernel, "noise") if noise_alone else self
-        return self._by_theta(variance, lambda kernel: g @ part._variances(kernel, X))
+
+        def total(kernel: Kernel) -> np.ndarray:
+            latent = self._latent_variances(kernel, X) if noise_alone else 0.0
+            return g @ (self._variances(kernel, X) - latent)
+
+        return self._by_theta(variance, total)
 
     def row_gradients(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray, G: np.ndarray) -> np.ndarray:
         """As ``InducingKernel.row_gradients``, (g, n, d) for G (g, m, n)."""

@@ -9,10 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
+from ..names import listed
 from .wrappers import ActiveDims
-
-# Most feature names in a message.
-LISTED = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +67,7 @@ class Features(NamedTuple):
             if size == len(distinct):
                 places[seen] = np.argsort(order)[group]
                 return places
-            names = [groups.names[g] for g in distinct[order]]
-            listed = ", ".join(names[:LISTED]) + (", ..." if len(names) > LISTED else "")
-            described = f"{len(names)} features ({listed})"
+            described = f"{len(order)} features ({listed([groups.names[g] for g in distinct[order]])})"
             alternative = f"; or {len(seen)}, one per column of the matrix these become"
         where = "X has" if self.columns is None else "its columns are"
         raise ValueError(

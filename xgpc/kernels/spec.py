@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,14 +24,17 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from .._kernels import FAMILIES, InducingKernel, KernelGradient, vjp
+from ..names import listed
 from ..ranges import LEAST_DIVISOR
 from .called import CalledKernel
 from .factors import FACTORS, LOG_FACTORS, Factor, Logarithms, LogFactor
-from .features import LISTED, Features, Groups
+from .features import Features, Groups
 from .wrappers import ActiveDims, KernelOfRows, Precomputed, Sphere, Tanimoto
 
+# Kernels whose values do not depend on the rows, and the parameters that are their variances.
+VARIANCES = {ConstantKernel: "constant_value", WhiteKernel: "noise_level"}
 # All supported kernel classes by name; saved models may contain these only.
-KERNELS = {kind.__name__: kind for kind in (ConstantKernel, WhiteKernel, *FACTORS, Sum, Product, Exponentiation)}
+KERNELS = {kind.__name__: kind for kind in (*VARIANCES, *FACTORS, Sum, Product, Exponentiation)}
 KERNELS |= {kind.__name__: kind for kind in (ActiveDims, Precomputed, Sphere, Tanimoto)}
 # Most factors in all terms of a kernel, each of which costs an exponential per row and inducing point, and most white
 # kernels in a term, which cost only the time to multiply out a power.
@@ -82,21 +84,20 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Term:
-    """A product of powers of constants, noise, and factors that depend on the rows."""
+    """A product of powers of variances, some of which may be of noise, and of factors that depend on the rows."""
 
-    constants: tuple[tuple[Leaf, float], ...] = ()
-    noise: tuple[Leaf, ...] = ()
+    variances: tuple[tuple[Leaf, float], ...] = ()
     factors: tuple[Leaf, ...] = ()
+    n_noise: int = 0
 
     def __mul__(self, other: Term) -> Term:
-        return Term(self.constants + other.constants, self.noise + other.noise, self.factors + other.factors)
+        return Term(self.variances + other.variances, self.factors + other.factors, self.n_noise + other.n_noise)
 
     def variance(self, theta: np.ndarray | None) -> float:
-        constants = [leaf.value("constant_value", theta)[0] for leaf, _ in self.constants]
-        noise = [leaf.value("noise_level", theta)[0] for leaf in self.noise]
+        values = [leaf.value(VARIANCES[type(leaf.kernel)], theta)[0] for leaf, _ in self.variances]
         # An overflow gives infinity, and the Cholesky factorisation then reports it.
         with np.errstate(over="ignore"):
-            return float(np.prod(np.power(constants, [power for _, power in self.constants])) * np.prod(noise))
+            return float(np.prod(np.power(values, [power for _, power in self.variances])))
 
 
 def _check_parameter(kernel: Kernel, name: str, parameter: Hyperparameter) -> None:
@@ -122,7 +123,7 @@ def _check_parameter(kernel: Kernel, name: str, parameter: Hyperparameter) -> No
 def _elementary(kernel: Kernel, prefix: str, parameters: PlacedParameters, features: Features) -> Term:
     """An elementary kernel as a term; the names of its parameters begin with a prefix."""
     family = FACTORS[type(kernel)].family(kernel) if type(kernel) in FACTORS else ""
-    if not family and type(kernel) not in (ConstantKernel, WhiteKernel):
+    if not family and type(kernel) not in VARIANCES:
         raise NotCompiled(f"{type(kernel).__name__} is no compiled kernel")
     leaf = Leaf(kernel, {}, features.places(kernel), family)
     n_seen = np.count_nonzero(leaf.places >= 0)
@@ -137,9 +138,7 @@ def _elementary(kernel: Kernel, prefix: str, parameters: PlacedParameters, featu
             _check_parameter(kernel, name, parameter)
             if not parameter.fixed:
                 leaf.theta[name] = place
-    if family:
-        return Term(factors=(leaf,))
-    return Term(noise=(leaf,)) if type(kernel) is WhiteKernel else Term(constants=((leaf, 1.0),))
+    return Term(factors=(leaf,)) if family else Term(((leaf, 1.0),), n_noise=int(type(kernel) is WhiteKernel))
 
 
 def check_tree(root: Node, children: Callable[[Node], Iterable[Node]]) -> None:
@@ -181,7 +180,7 @@ def with_numbers(kernel: Kernel, names: Sequence[str] | None) -> Kernel:
     for prefix, active in _active(kernel).items():
         if active.has_names:
             if unknown := [name for name in active.columns if name not in (names or ())]:
-                has = "no names" if names is None else f"the columns {', '.join(names[:LISTED])}"
+                has = "no names" if names is None else f"the columns {listed(names)}"
                 raise ValueError(f"{active} has the names {unknown}, but X has {has}; give names of X, or numbers.")
             changed[f"{prefix}columns"] = [list(names or ()).index(str(name)) for name in active.columns]
     return clone(kernel).set_params(**changed) if changed else kernel
@@ -206,12 +205,12 @@ def _variances(theta: np.ndarray) -> list[Term]:
     """Terms of a kernel that is not compiled: their variances are its free parameters, or a single 1."""
     values, no_places = np.exp(theta).tolist(), np.empty(0, dtype=np.intp)
     leaves = [Leaf(ConstantKernel(v), {"constant_value": slice(i, i + 1)}, no_places, "") for i, v in enumerate(values)]
-    return [Term(constants=((leaf, 1.0),)) for leaf in leaves] or [Term()]
+    return [Term(((leaf, 1.0),)) for leaf in leaves] or [Term()]
 
 
 def _counted(terms: list[Term], kernel: Kernel) -> list[Term]:
     """The terms; ValueError if they have too many factors."""
-    if sum(max(1, len(term.factors)) for term in terms) > MAX_FACTORS or any(len(t.noise) > MAX_NOISE for t in terms):
+    if sum(max(1, len(term.factors)) for term in terms) > MAX_FACTORS or any(t.n_noise > MAX_NOISE for t in terms):
         raise ValueError(f"The kernel {kernel} multiplies out to more than {MAX_FACTORS} factors; simplify it.")
     return terms
 
@@ -238,8 +237,8 @@ def _power(terms: list[Term], kernel: Exponentiation) -> list[Term]:
         exponent = math.nan
     if not math.isfinite(exponent):
         raise ValueError(f"The exponent {kernel.exponent} of {kernel} is not supported: give a finite number.")
-    if len(terms) == 1 and not terms[0].factors and not terms[0].noise:
-        return [Term(constants=tuple((leaf, power * exponent) for leaf, power in terms[0].constants))]
+    if len(terms) == 1 and not terms[0].factors and not terms[0].n_noise:
+        return [Term(tuple((leaf, power * exponent) for leaf, power in terms[0].variances))]
     if not (exponent.is_integer() and exponent >= 1.0):
         raise NotCompiled(f"{kernel.exponent} is no compiled exponent")
     product = terms
@@ -291,7 +290,7 @@ class KernelSpec:
         except NotCompiled as reason:
             self.called, self.not_compiled = _called(kernel, Features(n_features, groups)), str(reason)
             self.terms = _variances(kernel.theta)
-        if all(term.noise for term in self.terms):
+        if all(term.n_noise for term in self.terms):
             raise ValueError(f"The kernel {kernel} is white noise alone; add a covariance such as RBF().")
         free, values = [p for p in every_parameter if not p.fixed], kernel.get_params()
         # A kernel of a user may have a theta of its own; others would read all parameters again.
@@ -383,7 +382,7 @@ class KernelSpec:
         if self.n_features > 1 and all(np.all(leaf.places == 0) for _, leaf in self.factors):
             return "it has one length scale for all features"
         total = np.zeros(self.n_features)
-        for term in self.without_noise().terms:
+        for term in self.latent_terms:
             # A constant term has no factors.
             for leaf in term.factors:
                 total += self.variance(term) * (spread / leaf.length_scale(self._values)) ** 2
@@ -401,15 +400,10 @@ class KernelSpec:
         """The product of a term's constants and noise."""
         return term.variance(self._values)
 
-    def without_noise(self) -> KernelSpec:
-        """The covariance of the latent function alone."""
-        other = copy.copy(self)
-        other.terms = [term for term in self.terms if not term.noise]
-        if self.called is not None:
-            other.called = CalledKernel(self.called.kernel, "latent")
-        for name in ("factors", "length_scales", "logarithms", "_compiled"):
-            vars(other).pop(name, None)
-        return other
+    @property
+    def latent_terms(self) -> list[Term]:
+        """The terms of the covariance of the latent function alone, without noise."""
+        return [term for term in self.terms if not term.n_noise]
 
     def at(self, inducing_points: np.ndarray) -> InducingKernel:
         """The compiled kernel between rows and inducing points (m, d)."""
@@ -427,13 +421,17 @@ class KernelSpec:
 
     @cached_property
     def _compiled(self) -> tuple[np.ndarray, ...]:
-        """Which terms are noise, the term of each factor, and its number in ``FAMILIES``; and the parameters in the
-        order of ``Logarithms``, as the kernel has them, because exponentials would round them."""
-        noise, variances = [bool(term.noise) for term in self.terms], [term.variance(None) for term in self.terms]
-        shapes = [leaf.shape(None) ** leaf.factor.power for _, leaf in self.factors]
-        values = np.concatenate([variances, shapes, *(leaf.length_scale(None) for _, leaf in self.factors)])
-        term, family = [t for t, _ in self.factors], [FAMILIES[leaf.family] for _, leaf in self.factors]
-        return np.array(noise, np.intc), np.array(term, np.intp), np.array(family, np.intc), values
+        """Which terms are noise, the term of each factor, and its number in ``FAMILIES``; and the parameters as the
+        kernel has them, because exponentials would round them."""
+        noise, term = [bool(term.n_noise) for term in self.terms], [t for t, _ in self.factors]
+        family = [FAMILIES[leaf.family] for _, leaf in self.factors]
+        return np.array(noise, np.intc), np.array(term, np.intp), np.array(family, np.intc), self._values_at(None)
+
+    def _values_at(self, theta: np.ndarray | None) -> np.ndarray:
+        """The compiled kernel's parameters in the order of ``Logarithms``."""
+        variances = [term.variance(theta) for term in self.terms]
+        shapes = [leaf.shape(theta) ** leaf.factor.power for _, leaf in self.factors]
+        return np.concatenate([variances, shapes, *(leaf.length_scale(theta) for _, leaf in self.factors)])
 
     def gradient(
         self, core: InducingKernel, cross: KernelGradient, gram: KernelGradient
@@ -450,31 +448,18 @@ class KernelSpec:
     @cached_property
     def logarithms(self) -> Logarithms:
         """The logarithms of the compiled kernel's parameters as a linear function of ``theta``."""
-        n_terms, d = len(self.terms), self.n_features
-        offset = np.zeros(n_terms + len(self.factors) * (1 + d))
-        entries: list[tuple[int, int, float]] = []
-
-        def add(row: int, leaf: Leaf, name: str, power: float) -> None:
-            if name in leaf.theta:
-                entries.append((row, leaf.theta[name].start, power))
-            else:
-                with np.errstate(divide="ignore"):
-                    offset[row] += power * np.log(leaf.value(name, None)[0])
-
-        for t, term in enumerate(self.terms):
-            for leaf, power in term.constants:
-                add(t, leaf, "constant_value", power)
-            for leaf in term.noise:
-                add(t, leaf, "noise_level", 1.0)
+        n_terms, n_factors = len(self.terms), len(self.factors)
+        variances = [(t, *variance) for t, term in enumerate(self.terms) for variance in term.variances]
+        entries = [(t, place.start, power) for t, leaf, power in variances for place in leaf.theta.values()]
         for f, (_, leaf) in enumerate(self.factors):
-            if leaf.factor.shape is not None:
-                add(n_terms + f, leaf, leaf.factor.shape, leaf.factor.power)
-            first = n_terms + len(self.factors) + f * d
-            scales, free = offset[first : first + d], leaf.theta.get(str(leaf.factor.scale))
-            scales[:] = np.log(leaf.length_scale(None))
-            if free is not None:
-                scales[leaf.places >= 0] = 0.0
-                places = enumerate(leaf.places.tolist())
-                entries += [(first + j, free.start + place, 1.0) for j, place in places if place >= 0]
+            factor, first_scale = leaf.factor, n_terms + n_factors + f * self.n_features
+            if factor.shape in leaf.theta:
+                entries.append((n_terms + f, leaf.theta[factor.shape].start, factor.power))
+            if factor.scale in leaf.theta:
+                start, places = leaf.theta[factor.scale].start, enumerate(leaf.places.tolist())
+                entries += [(first_scale + j, start + place, 1.0) for j, place in places if place >= 0]
         rows, columns, powers = np.array(entries).reshape(-1, 3).T
+        # With theta = 0 the free parameters are 1, so that the others remain.
+        with np.errstate(divide="ignore"):
+            offset = np.log(self._values_at(np.zeros(len(self.theta))))
         return Logarithms(offset, rows.astype(np.intp), columns.astype(np.intp), np.ascontiguousarray(powers))

@@ -126,8 +126,7 @@ def greedy_conditional_variance(spec: KernelSpec, rows: np.ndarray, n_inducing: 
 
     The pivoted Cholesky factorisation of Fine & Scheinberg (JMLR 2001, figure 1): O(n m^2) time and O(n m) memory.
     """
-    spec = spec.without_noise()
-    variances = spec.at(rows[:1]).diagonals(rows)
+    variances, _ = spec.at(rows[:1]).parts_of_diagonal(rows)
     remaining = variances.copy()
     factor = np.empty((n_inducing, len(rows)))
     chosen: list[int] = []
@@ -158,10 +157,10 @@ def conditional_variance_sample(
         rows = rows[np.sort(random_state.choice(rows.shape[0], size, replace=False))]
     rows = np.unique(np.asarray(dense(rows), dtype=np.float64), axis=0)
     whitened = prior.core.cross(rows) @ prior.Linv.T
-    core = prior.spec.without_noise().at(prior.Z)
-    variance = core.diagonals(rows) - np.einsum("ij,ij->i", whitened, whitened)
+    (variance, _), (of_points, _) = (prior.core.parts_of_diagonal(X) for X in (rows, prior.Z))
+    variance -= np.einsum("ij,ij->i", whitened, whitened)
     # Rows that the inducing points explain up to the jitter would add nothing.
-    variance[variance <= 2.0 * prior.jitter * np.mean(core.diagonals(prior.Z))] = 0.0
+    variance[variance <= 2.0 * prior.jitter * np.mean(of_points)] = 0.0
     n_more = min(n_more, n_before + len(rows) - len(prior.Z), int(np.count_nonzero(variance)))
     if n_more <= 0:
         return rows[:0]

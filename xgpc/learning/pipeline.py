@@ -11,7 +11,6 @@ from scipy.special import xlogy
 from .._sites import Site
 from ..approximations.base import KernelPosterior
 from ..approximations.local import LocalPosterior, Posterior
-from ..data.checks import listed
 from ..inference.correction import evidence_of
 from ..inference.fitting import Evidence, Start, fit_posterior_or_keep, from_some, posterior_before, projected_sums
 from ..inference.mini_batch import batch_rows
@@ -19,6 +18,7 @@ from ..inference.sweeps import start_sites
 from ..kernels.default import without_features
 from ..kernels.prior import NO_PRIOR
 from ..likelihoods import predicted_log_probabilities
+from ..names import listed
 from ..rows.clock import stopped_by_interrupts
 from ..rows.coinciding import agreement_of_labels
 from .all_rows import AllRows

@@ -328,7 +328,7 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     in_order = record.is_ordinal or np.all(classes[:-1] < classes[1:])
     are_distinct, labels = len(np.unique(classes)) == len(classes) >= 2, reprlib.repr(classes.tolist())
     check(in_order and are_distinct, f"the order of its classes is not valid: {labels}")
-    are_whole = classes.dtype.kind != "f" or np.all(classes == np.floor(classes))
+    are_whole = classes.dtype.kind != "f" or np.all(np.isfinite(classes) & (classes == np.floor(classes)))
     check(are_whole, f"its classes are not whole numbers: {labels}")
     check(np.any(arrays["class_count_"]), "its class_count_ has no rows")
     reason = f"its likelihood {likelihood!r} is that of another class; load it by the class that saved it"

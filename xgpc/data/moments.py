@@ -80,8 +80,8 @@ def mean_and_spread(source: ArraySource, executor: Executor) -> tuple[np.ndarray
 
     Constant features have deviation 0, also where they differ by rounding.
     """
-    each_block = (block.X for block in source.blocks())
-    lows, highs = zip(*((np.min(X, axis=0), np.max(X, axis=0)) for X in each_block), strict=True)
+    ends = executor.each(lambda block: (np.min(block.X, axis=0), np.max(block.X, axis=0)), source.blocks())
+    lows, highs = zip(*ends, strict=True)
     low, high = np.min(lows, axis=0), np.max(highs, axis=0)
     is_varying = varies(low, high)
     # Squares of small differences would lose digits, or be 0. A power of two rounds nothing.

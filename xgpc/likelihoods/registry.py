@@ -23,7 +23,6 @@ from .binary import (
 from .cavity import Cavity, Softmax, TwoClasses
 from .coordinates import CutPoints, Rates
 from .curvature import Curvature, multinomial_curvature, softmax_curvature
-from .expected import sites_at
 from .logistic_softmax import log_shares, logistic_softmax_log_probabilities
 from .multinomial import multinomial_log_probabilities, multinomial_slopes
 from .ordinal import ordinal_log_probabilities, ordinal_slopes
@@ -444,7 +443,7 @@ def label_log_probabilities(site: Site, mean: np.ndarray, variance: np.ndarray, 
 
 def expected_log_likelihood(site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> float:
     """Sum of the bound's terms over the rows, in nats, for marginals (n,) or (C, n)."""
-    ell, *_ = sites_at(site, mean, variance, y)
+    ell, *_ = _sites.sites(site, mean, variance, y)
     return float(np.sum(ell))
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 
-from .._sites import Site, softmax_vjp
-from .expected import sites_at
+from .. import _sites
+from .._sites import Site
 from .largest import Family, largest_log_probabilities, largest_slopes
 
 GUMBEL_VARIANCE = np.pi**2 / 6.0
@@ -79,7 +79,7 @@ def _sites_of(mean: np.ndarray, variance: np.ndarray) -> tuple[Site, np.ndarray,
     means, and precisions (C, n)."""
     m, v = np.ascontiguousarray(mean.T), np.ascontiguousarray(variance.T)
     site = Site("softmax", "exact", len(m), table=softmax_table("hazard"))
-    ell, precision, _ = sites_at(site, m, v, np.argmax(mean, axis=1))
+    ell, precision, *_ = _sites.sites(site, m, v, np.argmax(mean, axis=1))
     return site, m, v, ell, precision
 
 
@@ -111,6 +111,6 @@ def softmax_expected_entropy_slopes(mean: np.ndarray, variance: np.ndarray) -> t
     """
     m = mean - mean.max(axis=1, keepdims=True)
     site, means, variances, _, precision = _sites_of(m, variance)
-    by_mean, by_variance = softmax_vjp(site, means, variances, variances, np.zeros_like(precision))
+    by_mean, by_variance = _sites.softmax_vjp(site, means, variances, variances, np.zeros_like(precision))
     of_mean, of_variance = (np.einsum("ny,nyc->nc", m, slopes) for slopes in softmax_slopes(m, variance))
     return -of_mean - by_mean.T, -0.5 * precision.T - of_variance - by_variance.T

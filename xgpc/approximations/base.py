@@ -31,6 +31,8 @@ Natural = tuple[np.ndarray, np.ndarray]
 identity = lru_cache(2)(np.eye)
 # Makes a key that no other value has in any process or thread; copies and pickles keep it.
 new_key = token_hex
+# An ascent that the core makes: last posterior, sum of ell, sites at it, bound, iterations, and whether it converged.
+CompiledAscent = tuple[Any, float, Natural, float, int, bool]
 # The number of a row -> its covariances (C, n) with n rows, without the white noise that is the row's own.
 ColumnOf = Callable[[int], np.ndarray]
 
@@ -265,17 +267,6 @@ class PosteriorOperations(Protocol):
     def covariance_sums(self, X: np.ndarray, P: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums (r,) over training rows i of C_i t_i and C_i^2 s_i, from the ``moments`` of s and t; C_i are covariances
         of one latent function between the rows of X and row i."""
-
-
-class CompiledAscent(NamedTuple):
-    """The result of an ascent that the core makes."""
-
-    q: Any  # the last posterior
-    log_likelihood: float  # sum of ell
-    target: Natural  # sites at q
-    elbo: float
-    n_iter: int
-    converged: bool
 
 
 class KernelPosterior(Value, PosteriorOperations):

@@ -303,7 +303,7 @@ class FullPosterior(KernelPosterior):
         precision, linear, (variance,), mean, alpha, *target = vectors
         factors = FactorsOfM(H, factor.N, variance, half_log_det)
         q = FullPosterior(self.prior, precision, linear, (factors,), mean, alpha)
-        return CompiledAscent(q, log_likelihood, (target[0], target[1]), elbo, n_iter, converged)
+        return q, log_likelihood, (target[0], target[1]), elbo, n_iter, converged
 
     def gradient(self, training: Training, sites: AnySites, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
         """dF/dK = (alpha alpha^T - M) / 2, and -lambda / 2 by the noise of each distinct row; the rows do not move.

@@ -13,10 +13,9 @@ import numpy as np
 from .. import _engine
 from .._engine import RowCache, WhitenedRows
 from .._kernels import KernelGradient
-from .._sites import Site
 from ..rows.block import Block
 from ..rows.executor import parts_of
-from ..statistics import AnySites, Contraction, Projection, Update
+from ..statistics import AnySites, Contraction, Projection
 from .base import KernelPosterior, Natural, Training
 from .sparse import SparsePosterior, SparsePrior
 
@@ -40,8 +39,7 @@ class PairPosterior(SparsePosterior):
         _, explained = _engine.marginals_block(self.prior.whitened(block, 1), identity, self.w)
         return mean, variance + np.maximum(self.prior.variances(block) - explained, 0.0)
 
-    def update(self, block: Block, site: Site) -> Update:
-        return KernelPosterior.update(self, block, site)
+    update = KernelPosterior.update
 
     @property
     def of_rows(self) -> SparsePosterior:

@@ -303,7 +303,7 @@ cdef class Values:
         return values
 
     def slopes(self):
-        """Derivatives (n, 2, C, C) of the probabilities by means and variances."""
+        """Derivatives (2, n, C, C) of the probabilities by means and by variances."""
         cdef Py_ssize_t i, n = self.mean.shape[0], classes = self.mean.shape[1]
         by_moments = np.empty((n, 2, classes, classes))
         cdef double[:, :, :, ::1] out = by_moments
@@ -312,7 +312,7 @@ cdef class Values:
             for i in range(n):
                 at = self.at(i)
                 xg_largest_slopes(&at, &self.scratch[0], &out[i, 0, 0, 0])
-        return by_moments
+        return np.swapaxes(by_moments, 0, 1)
 
 
 def product_games(const double[:, :, ::1] parts, const double[:, ::1] nodes, const double[::1] weights,

@@ -273,8 +273,8 @@ class LikelihoodBound:
         value = self.predictive(mean, variance)
         return with_wrong_labels(value, self.values) if self.parameter else value
 
-    def probability_slopes(self, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Derivatives (n, classes, latent functions) of the predictive probabilities by latent means and variances.
+    def probability_slopes(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Derivatives (2, n, classes, latent functions) of predictive probabilities by latent means and variances.
 
         ValueError for a likelihood whose probabilities have no formula.
         """
@@ -285,14 +285,13 @@ class LikelihoodBound:
             )
         if self.is_ordinal:
             cuts = np.array(self.values)
-            slopes = ordinal_slopes(mean, variance, cuts, self.slopes)[..., self.levels(np.arange(len(cuts) + 1)), None]
-            return slopes[0], slopes[1]
+            return ordinal_slopes(mean, variance, cuts, self.slopes)[..., self.levels(np.arange(len(cuts) + 1)), None]
         slopes = self.slopes(mean, variance)
         if not self.is_multi_class:
             slopes = np.stack([-slopes, slopes], axis=-1)[..., None]
         if self.has_wrong_labels:
             slopes = unflipped_share(self.values, slopes.shape[2]) * slopes
-        return slopes[0], slopes[1]
+        return slopes
 
     def probability_gradients(
         self,

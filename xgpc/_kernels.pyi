@@ -1,5 +1,6 @@
 import numpy as np
 
+CANCELLATION_LIMIT: float
 FAMILIES: dict[str, int]
 
 class InducingKernel:

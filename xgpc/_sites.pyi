@@ -1,6 +1,7 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 KINDS: dict[tuple[str, str], int]
 HAZARD_DEGREE: int
@@ -35,11 +36,8 @@ def sites(
     mean: np.ndarray,
     variance: np.ndarray,
     y: np.ndarray,
-    weight: np.ndarray,
-    ell: np.ndarray,
-    precision: np.ndarray,
-    linear: np.ndarray,
-) -> float: ...
+    weight: ArrayLike = (),
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]: ...
 def parameter_gradient(
     site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, weight: np.ndarray
 ) -> np.ndarray: ...

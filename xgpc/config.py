@@ -13,7 +13,6 @@ from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.model_selection import BaseCrossValidator
 
-from .inference.mini_batch import learning_rate_schedule
 from .inference.run import FitState
 from .kernels.default import checked_kernel
 from .likelihoods import LIKELIHOODS, ORDERED, ORDINAL, LikelihoodBound, resolve
@@ -101,6 +100,13 @@ def _are_sizes(value: object) -> bool:
     return are_integers and values[0] >= 1 and bool(np.all(np.diff(values) > 0))
 
 
+def _is_decay(value: object) -> bool:
+    if not (_is_list(value) and len(value) == 2):
+        return False
+    delay, forgetting = value
+    return is_number(delay) and is_number(forgetting) and 1.0 <= delay < math.inf and 0.5 < forgetting <= 1.0
+
+
 TRUTH = Rule(lambda value: isinstance(value, bool | np.bool_), "True or False")
 
 
@@ -131,6 +137,11 @@ MEAN = Rule(
 )
 TOLERANCE = number(lambda value: 0.0 <= value < math.inf, "a number that is not negative, and finite")
 COLUMNS = Rule(_are_columns, "a list of column names, of column positions, or of True and False for each column")
+CONSTANT = number(lambda value: 0.0 < value <= 1.0, "a constant in (0, 1]")
+DECAY = Rule(
+    _is_decay,
+    "a pair (delay, forgetting) with delay >= 1 and 0.5 < forgetting <= 1 for the rate (t + delay)^-forgetting",
+)
 SECONDS = number(lambda value: 0.0 < value < math.inf, "a positive number of seconds")
 # The neighbour search counts threads in a 32-bit integer.
 THREADS = Rule(lambda value: is_integer(value) and 0 < abs(value) < 2**31, "a number of threads, -1 for all cores")
@@ -167,7 +178,7 @@ class FitConfig:
     lapse_rate: float | Literal["learn"] = _row(one_of("learn", RATE))
     mean: float | Sequence[float] | Literal["base-rate"] = _row(one_of(MEAN, "base-rate"))
     batch_size: int | None = _row(one_of(integer(1), None))
-    learning_rate: LearningRate
+    learning_rate: LearningRate = _row(one_of("adaptive", CONSTANT, DECAY))
     max_iter: int = _row(integer(1))
     tol: float = _row(TOLERANCE)
     precision: PrecisionName = _row(name_of(PrecisionName))
@@ -252,8 +263,6 @@ def check_allowed(model: BaseEstimator, own: Mapping[str, Rule]) -> None:
     for name, rule in (PARAMETERS | dict(own)).items():
         if rule and name in vars(model):
             rule.check(name, getattr(model, name))
-    if "learning_rate" in vars(model):
-        learning_rate_schedule(model.learning_rate)
 
 
 def _likelihood_of(model: BaseEstimator) -> str:

@@ -23,7 +23,7 @@ from .learning.pipeline import AT_BOUND
 from .learning.prior_variance import ascend, stochastic_ascent
 from .likelihoods import LIKELIHOODS, record_of
 from .names import ClassWeight, LearningRate, LinearBoundName, LinearLikelihoodName, MatrixLike, RandomSeed
-from .ranges import largest_size
+from .ranges import LARGEST_FEATURE, largest_size
 from .rows.blas import single_threaded_blas
 from .rows.block import BLOCK_ROWS
 from .rows.executor import Executor
@@ -45,8 +45,6 @@ LATENT_VARIANCE_BOUNDS = 1e-4, 1e5
 # The sum of the features' mean squares, over what it would be if all were the median, from which on there is a second
 # start: START_VARIANCE would then give the other features less than .2 of latent variance.
 LARGE_FEATURES = 10.0
-# The reciprocal of the square of the largest feature must not overflow.
-LEAST_FEATURE = 1e-140
 OWN = {
     "likelihood": one_of(*BOUNDS),
     "prior_variance": one_of("auto", number(lambda value: 1e-100 <= value <= 1e100, "a number from 1e-100 to 1e100")),
@@ -211,11 +209,12 @@ class BayesianLinearClassifier(LatentClassifier):
         Raises
         ------
         ValueError
-            If the largest feature is below ``LEAST_FEATURE``.
+            If the largest feature is below 1e-140.
         """
-        largest, d = largest_size(X), X.shape[1]
-        if 0.0 < largest < LEAST_FEATURE:
-            raise ValueError(f"The largest feature is {largest:.3g}; scale the features to at least {LEAST_FEATURE:g}.")
+        # The reciprocal of the square of the largest feature must not overflow.
+        largest, d, least = largest_size(X), X.shape[1], 1.0 / LARGEST_FEATURE
+        if 0.0 < largest < least:
+            raise ValueError(f"The largest feature is {largest:.3g}; scale the features to at least {least:g}.")
 
         def prior(s2: float, low: float, high: float) -> LinearPrior:
             return LinearPrior(np.sqrt([s2] * d + [INTERCEPT_VARIANCE] * bool(self.fit_intercept)), d, low, high)

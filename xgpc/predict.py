@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
-from itertools import chain
 from typing import Literal, Self, overload
 
 import numpy as np
@@ -74,7 +73,7 @@ class PosteriorClassifier(Described):
         self.jitter_ = q.prior.jitter
         self._record = record
         self.mean_ = float(mean[0]) if q.n_latents == 1 else mean
-        for name in chain(*PARAMETER_NAMES.values()):
+        for name in PARAMETER_NAMES:
             self.__dict__.pop(f"{name}_", None)
         for name, value in record.named().items():
             setattr(self, f"{name}_", value)

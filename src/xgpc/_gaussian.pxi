@@ -120,8 +120,8 @@ def gaussian(natural_P, natural_h, before):
 
 def divergence(const double[:, :, ::1] Rinv, const double[:, ::1] w, other, double enough=INFINITY):
     """KL(q || other) in nats, and the sum of (w_c - v_c)^T P_c (w_c - v_c), for q = N(w_c, Rinv_c^T Rinv_c) of C latent
-    functions and other = N(v_c, P_c^{-1}), given as (P, its ``Rinv``, v); None means N(0, I). O(C m^3), or O(C m^2) for
-    N(0, I), and where half of that sum is at least ``enough``: this is then in the place of KL, which is no less."""
+    functions and other = N(v_c, P_c^{-1}), a posterior with P, Rinv and w; None means N(0, I). O(C m^3), or O(C m^2)
+    for N(0, I), and where half of that sum is at least ``enough``: it is then in the place of KL, which is no less."""
     cdef const double[:, :, ::1] P, inverse
     cdef const double[:, ::1] v
     cdef double* covariance
@@ -136,7 +136,7 @@ def divergence(const double[:, :, ::1] Rinv, const double[:, ::1] w, other, doub
                     log_det += log(Rinv[c, i, i])
                     trace += _blas.dot(i + 1, &Rinv[c, i, 0], &Rinv[c, i, 0])
         return 0.5 * (trace - C * m + distance) - log_det, distance
-    P, inverse, v = other
+    P, inverse, v = other.P, other.Rinv, other.w
     room = kept_numbers("covariance", m * m + m)
     covariance = &room[m]
     with nogil:

@@ -14,7 +14,8 @@ from ._core cimport *
 
 # |x|^2 + |z|^2 - 2 x.z loses eps (|x|^2 + |z|^2) of the squared distance. Above this squared norm (an error of
 # about 1e-10) the differences are formed instead; Matern 1/2, which takes the root of what is lost, always needs them.
-cdef double CANCELLATION_LIMIT = 1e6
+CANCELLATION_LIMIT = 1e6
+cdef double cancellation_limit = CANCELLATION_LIMIT
 
 # Squared scaled distance within which the slope of Matern 1/2, of size 1, has no direction for rounding.
 cdef double KINK = 1e-14
@@ -292,7 +293,7 @@ cdef xg_profile_tile profile_tile(InducingKernel kernel, Py_ssize_t f, const Row
                                                 &kernel._z[f, 0, 0], &kernel._z2[f, 0], products)
     if xg_is_axis_aligned(family):
         xg_axis_logarithms(&tile, products)
-    elif family == XG_MATERN_12 or (family != XG_DOT_PRODUCT and largest + kernel._z2_max[f] > CANCELLATION_LIMIT):
+    elif family == XG_MATERN_12 or (family != XG_DOT_PRODUCT and largest + kernel._z2_max[f] > cancellation_limit):
         xg_half_distances(&tile, products)
         for i in range(n):
             scratch.x2[i] = 0.0

@@ -121,26 +121,25 @@ cdef int evaluate(Site site, const xg_moments* at, const double* weight, double*
     return 0
 
 
-def sites(Site site, mean, variance, const double[::1] y, const double[::1] weight, double[::1] ell, precision, linear):
-    """Compute ell (n,), and precision and linear term (n,) or (C, n), of n points; weight may be empty.
-
-    Returns the sum of ell, in the order of the points, as the functions of blocks do.
-    """
-    cdef Py_ssize_t n = y.shape[0]
-    cdef const double[:, ::1] means = np.reshape(mean, (site.n_latents, n))
-    cdef const double[:, ::1] variances = np.reshape(variance, (site.n_latents, n))
-    cdef double[:, ::1] precisions = precision.reshape(site.n_latents, n)
-    cdef double[:, ::1] linears = linear.reshape(site.n_latents, n)
-    cdef double[::1] scratch = np.empty(xg_multiclass_scratch(site.n_latents))
-    cdef xg_moments at = xg_moments(site.n_latents, n, n, n, &means[0, 0], &variances[0, 0], &y[0])
+def sites(Site site, mean, variance, y, weight=()):
+    """ell (n,), precision and linear term (n,) or (C, n) of n points, and the sum of ell in the order of the points, as
+    the functions of blocks have it; weight may be empty."""
+    cdef const double[::1] labels = np.asarray(y, dtype=np.float64), weights = np.asarray(weight, dtype=np.float64)
+    cdef Py_ssize_t i, n = labels.shape[0]
+    shape = site.n_latents, n
+    cdef const double[:, ::1] means = np.ascontiguousarray(np.reshape(mean, shape), dtype=np.float64)
+    cdef const double[:, ::1] variances = np.ascontiguousarray(np.reshape(variance, shape), dtype=np.float64)
+    ells, precision, linear = np.empty(n), np.empty(np.shape(mean)), np.empty(np.shape(mean))
+    cdef double[::1] ell = ells, scratch = np.empty(xg_multiclass_scratch(site.n_latents))
+    cdef double[:, ::1] precisions = precision.reshape(shape), linears = linear.reshape(shape)
+    cdef xg_moments at = xg_moments(site.n_latents, n, n, n, &means[0, 0], &variances[0, 0], &labels[0])
     cdef xg_site_arrays out = xg_site_arrays(&ell[0], &precisions[0, 0], &linears[0, 0])
     cdef double total = 0.0
-    cdef Py_ssize_t i
     with nogil:
-        evaluate(site, &at, entry(weight, 0), &scratch[0], &out)
+        evaluate(site, &at, entry(weights, 0), &scratch[0], &out)
         for i in range(n):
             total += ell[i]
-    return total
+    return ells, precision, linear, total
 
 
 def parameter_gradient(Site site, const double[:, ::1] mean, const double[:, ::1] variance, const double[::1] y,
@@ -304,7 +303,7 @@ cdef class Values:
         return values
 
     def slopes(self):
-        """Derivatives (n, 2, C, C) of the probabilities by means and variances."""
+        """Derivatives (2, n, C, C) of the probabilities by means and by variances."""
         cdef Py_ssize_t i, n = self.mean.shape[0], classes = self.mean.shape[1]
         by_moments = np.empty((n, 2, classes, classes))
         cdef double[:, :, :, ::1] out = by_moments
@@ -313,7 +312,7 @@ cdef class Values:
             for i in range(n):
                 at = self.at(i)
                 xg_largest_slopes(&at, &self.scratch[0], &out[i, 0, 0, 0])
-        return by_moments
+        return np.swapaxes(by_moments, 0, 1)
 
 
 def product_games(const double[:, :, ::1] parts, const double[:, ::1] nodes, const double[::1] weights,

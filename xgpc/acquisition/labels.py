@@ -20,9 +20,9 @@ from scipy.special import entr, ndtr, xlogy
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from .. import _sites
 from ..config import Rule, is_integer, is_name
 from ..likelihoods import LikelihoodBound
-from ..likelihoods.expected import sites_at
 from ..likelihoods.logistic_softmax import normal_points
 from ..metrics import check_classifier
 from ..ranges import small_is_zero
@@ -81,7 +81,7 @@ def expected_precision(record: LikelihoodBound, mean: np.ndarray, variance: np.n
     probability = np.exp(record.log_probabilities(mean, variance)).T
     site, total = record.site(len(probability)), np.zeros(mean.T.shape)
     for label, p in zip(record.site_labels(np.arange(len(probability))), probability, strict=True):
-        _, precision, _ = sites_at(site, mean.T, variance.T, np.full(len(mean), label))
+        _, precision, *_ = _sites.sites(site, mean.T, variance.T, np.full(len(mean), label))
         total += p * precision
     return np.maximum(total, 0.0).T
 

@@ -21,7 +21,7 @@ from ..kernels.spec import KernelSpec
 from ..ranges import small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.block import BLOCK_ROWS, Block
-from ..rows.executor import Executor, Function, Result, State, is_small, on_threads, parts_of
+from ..rows.executor import Executor, Function, Result, State, is_small, joined, on_threads, parts_of
 from ..rows.source import NONE, RowSource
 from ..statistics import AnySites, Update, evaluated
 
@@ -31,6 +31,8 @@ Natural = tuple[np.ndarray, np.ndarray]
 identity = lru_cache(2)(np.eye)
 # Makes a key that no other value has in any process or thread; copies and pickles keep it.
 new_key = token_hex
+# An ascent that the core makes: last posterior, sum of ell, sites at it, bound, iterations, and whether it converged.
+CompiledAscent = tuple[Any, float, Natural, float, int, bool]
 # The number of a row -> its covariances (C, n) with n rows, without the white noise that is the row's own.
 ColumnOf = Callable[[int], np.ndarray]
 
@@ -267,17 +269,6 @@ class PosteriorOperations(Protocol):
         of one latent function between the rows of X and row i."""
 
 
-class CompiledAscent(NamedTuple):
-    """The result of an ascent that the core makes."""
-
-    q: Any  # the last posterior
-    log_likelihood: float  # sum of ell
-    target: Natural  # sites at q
-    elbo: float
-    n_iter: int
-    converged: bool
-
-
 class KernelPosterior(Value, PosteriorOperations):
     """q of C independent latent functions, as inference sees it."""
 
@@ -380,10 +371,7 @@ class KernelPosterior(Value, PosteriorOperations):
         def part(rows: slice) -> np.ndarray:
             return np.concatenate([core.quadratic_gradients(X[rows], *each) for core, *each in self.quadratics], axis=1)
 
-        with single_threaded_blas():
-            gradients = on_threads(n_jobs)(part, parts_of(len(X)))
-        shape = (2, *self.shape, *X.shape)
-        by_mean, by_variance = np.concatenate(gradients, axis=2).reshape(shape) if gradients else np.empty(shape)
+        by_mean, by_variance = joined(part, parts_of(len(X)), n_jobs, axis=2).reshape(2, *self.shape, *X.shape)
         return by_mean, by_variance
 
     @small_is_zero
@@ -432,6 +420,4 @@ def kernel_sums(
 ) -> np.ndarray:
     """Sums over points (p, d) of weights (C, p) times their covariances with the rows of X (n, d): (C, n)."""
     core = spec.at(points)
-    with single_threaded_blas():
-        parts = on_threads(n_jobs)(lambda rows: weights @ core.cross(X[rows]).T, parts_of(len(X)))
-    return np.concatenate(parts, axis=1)
+    return joined(lambda rows: weights @ core.cross(X[rows]).T, parts_of(len(X)), n_jobs, axis=1)

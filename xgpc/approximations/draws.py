@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from scipy.linalg import lapack
@@ -31,7 +30,7 @@ from scipy.linalg import lapack
 from .._kernels import InducingKernel
 from ..kernels.spec import KernelSpec
 from ..rows.blas import single_threaded_blas
-from ..rows.executor import Executor, parts_of
+from ..rows.executor import on_threads, parts_of
 from .base import KernelPosterior
 from .local import Posterior
 
@@ -172,13 +171,10 @@ def pathwise_draws(
     A white kernel's noise is drawn for each row and draw. The same bits for any ``n_jobs``.
     """
     X, values = np.asarray(X, dtype=np.float64), np.empty((len(q.groups), len(X), n_draws))
-
-    def fill(paths: Paths, drawn: np.ndarray, part: slice) -> None:
-        drawn[part] = paths(X[part]).T
-
-    with single_threaded_blas(), Executor(n_jobs) as executor:
+    parts = [X[part] for part in parts_of(len(X)) or [slice(0)]]
+    with single_threaded_blas():
         for c, draws, paths in drawn_paths(q, n_draws, random):
-            executor.each(partial(fill, paths, values[c, :, draws]), parts_of(len(X)))
+            values[c, :, draws] = np.concatenate(on_threads(n_jobs)(paths, parts), axis=1).T
     for value, prior in zip(values, q.groups, strict=True):
         _, variance = prior.core.parts_of_diagonal(X)
         if np.any(variance):

@@ -92,8 +92,8 @@ class RowPrior(KernelPrior):
         solutions = [group.given_sites(precision, linear) for group, precision, linear in each]
         if None in solutions:
             return None
-        factors, mean, alpha = zip(*solutions, strict=True)
-        return FullPosterior(self, *natural, factors, np.array(mean), np.array(alpha))
+        factors, variance, mean, alpha = zip(*solutions, strict=True)
+        return FullPosterior(self, *natural, factors, np.array(variance), np.array(mean), np.array(alpha))
 
 
 class SeparateFullPriors(SeparatePriors, RowPrior):
@@ -106,7 +106,6 @@ class FactorsOfM(Value):
 
     H: np.ndarray  # (n, n) lower triangular
     N: np.ndarray  # (r, n), a row for each negative precision
-    variance: np.ndarray  # (n,) of the latent values
     half_log_det: float  # log |I + K Lambda| / 2
 
     def times(self, x: np.ndarray) -> np.ndarray:
@@ -160,8 +159,8 @@ class FullPrior(RowPrior):
 
     def given_sites(
         self, precision: np.ndarray, linear: np.ndarray
-    ) -> tuple[FactorsOfM, np.ndarray, np.ndarray] | None:
-        """Factors of M, mean and alpha (n,) of q with these sites (n,), or None if it is not proper; O(n^3)."""
+    ) -> tuple[FactorsOfM, np.ndarray, np.ndarray, np.ndarray] | None:
+        """Factors of M, variance, mean and alpha (n,) of q with these sites (n,), or None if it is improper; O(n^3)."""
         solution = _engine.full_posterior(self.K, precision, linear)
         if solution is None:
             return None
@@ -182,7 +181,7 @@ class FullPrior(RowPrior):
             variance += np.einsum("ij,ij->j", added, added)
             alpha += N.T @ (added @ linear)
             mean = self.K @ alpha
-        return FactorsOfM(H, N, variance, half_log_det), mean, alpha
+        return FactorsOfM(H, N, half_log_det), variance, mean, alpha
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,6 +195,7 @@ class FullPosterior(KernelPosterior):
     precision: np.ndarray  # (C, n), with ``linear`` the sites of the distinct rows: natural parameters
     linear: np.ndarray
     factors: tuple[FactorsOfM, ...] = field(repr=False)  # one for each latent function
+    variance: np.ndarray = field(repr=False)  # (C, n), without noise
     mean: np.ndarray = field(repr=False)  # (C, n), without noise
     alpha: np.ndarray = field(repr=False)  # (C, n), K^{-1} mean = r - Lambda mean
     is_anywhere: bool = False
@@ -218,11 +218,6 @@ class FullPosterior(KernelPosterior):
     @property
     def mean_pair(self) -> Natural:
         return self.mean, self.alpha
-
-    @cached_property
-    def variance(self) -> np.ndarray:
-        """(C, n), without noise."""
-        return read_only(np.array([factor.variance for factor in self.factors]))
 
     @cached_property
     def variance_with_noise(self) -> np.ndarray:
@@ -292,17 +287,17 @@ class FullPosterior(KernelPosterior):
             return None
         (block,), (group,), (factor,) = source.blocks(), self.groups, self.factors
         of_rows = self.prior.places(block), site, safe_site, block.y, block.weight
-        start = [self.precision, self.linear, factor.variance[None], self.mean, self.alpha]
+        start = [self.precision, self.linear, self.variance, self.mean, self.alpha]
         clock.check()
         with single_threaded_blas():
             vectors, H, half_log_det, log_likelihood, elbo, n_iter, converged = _engine.full_ascent(
                 group.K, group.noise, *of_rows, start, factor.H, factor.half_log_det, tol, max_iter, clock.has_passed
             )
         clock.report()
-        precision, linear, (variance,), mean, alpha, *target = vectors
-        factors = FactorsOfM(H, factor.N, variance, half_log_det)
-        q = FullPosterior(self.prior, precision, linear, (factors,), mean, alpha)
-        return CompiledAscent(q, log_likelihood, (target[0], target[1]), elbo, n_iter, converged)
+        precision, linear, variance, mean, alpha, *target = vectors
+        factors = FactorsOfM(H, factor.N, half_log_det)
+        q = FullPosterior(self.prior, precision, linear, (factors,), variance, mean, alpha)
+        return q, log_likelihood, (target[0], target[1]), elbo, n_iter, converged
 
     def gradient(self, training: Training, sites: AnySites, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
         """dF/dK = (alpha alpha^T - M) / 2, and -lambda / 2 by the noise of each distinct row; the rows do not move.

@@ -91,26 +91,20 @@ class RowSpan(Value):
 class LinearPosterior(SparsePosterior):
     """q of the coefficients over their prior standard deviations.
 
-    Rows are coordinates in the span of the training rows; with ``is_anywhere`` they are features, and the coefficients
-    have their prior outside of the span.
+    Rows are coordinates in the span of the training rows or, if they have more columns, features; outside of the span
+    the coefficients have their prior.
     """
 
-    is_anywhere: bool = False
-
-    @property
-    def anywhere(self) -> LinearPosterior:
-        return replace(self, is_anywhere=True)
-
+    # Values that overflow are refused later, with the number of their row.
+    @np.errstate(over="ignore", invalid="ignore")
     def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        if not self.is_anywhere:
-            few = self.prior.few(block.matrix)
-            return super().block_marginals(block) if few is None else self._of_few(few)
-        # Values that overflow are refused later, with the number of their row.
-        with np.errstate(over="ignore", invalid="ignore"):
+        if block.matrix.shape[1] > self.prior.d:
             rows, outside = self.prior.span.coordinates(block.matrix)
             inside = Block(block.start, rows, block.y, block.weight, 0)
-            mean, variance = replace(self, is_anywhere=False).block_marginals(inside)
+            mean, variance = self.block_marginals(inside)
             return mean, variance + self.prior.variance * outside
+        few = self.prior.few(block.matrix)
+        return super().block_marginals(block) if few is None else self._of_few(few)
 
     def update(self, block: Block, site: Site) -> Update:
         few = self.prior.few(block.matrix)

@@ -19,7 +19,7 @@ from .. import _engine, _kernels, _local
 from ..ranges import LARGEST_TO_SQUARE, LEAST_DIVISOR, small_is_zero
 from ..rows.blas import single_threaded_blas
 from ..rows.coinciding import Places
-from ..rows.executor import PART_ROWS, Executor, on_threads, parts_for, parts_of
+from ..rows.executor import PART_ROWS, Executor, joined, parts_for, parts_of
 from ..rows.neighbours import Neighbours
 from ..rows.source import class_codes
 from .base import ColumnOf, KernelPosterior, Value, kernel_sums
@@ -120,22 +120,17 @@ class LocalPosterior(Value):
         def part(rows: slice) -> np.ndarray:
             return predictor.moments(X[rows], _engine.workspace(rows.stop - rows.start, m, d))
 
-        with single_threaded_blas():
-            moments = on_threads(n_jobs)(part, parts_of(len(X)))
-        moments.append(np.empty((2, self.n_latents, 0)))
-        mean, variance = np.concatenate(moments, axis=2).reshape(2, *self.shape, len(X))
+        mean, variance = joined(part, parts_of(len(X)), n_jobs, axis=2).reshape(2, *self.shape, len(X))
         return mean, self.variance_scale * variance
 
     def gradients(self, X: np.ndarray, n_jobs: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """With the same neighbours; O(r (k^2 (m + d) + C (k^3 + m (m + d)))) and a search."""
         X = np.ascontiguousarray(X, dtype=np.float64)
         # The threads share these two, so they are made before.
-        _, C, parts = (self.neighbours, self.whitened_rows), len(self.w), parts_for(len(X), len(self.w))
-        with single_threaded_blas():
-            gradients = on_threads(n_jobs)(lambda rows: self._gradients_of(X[rows]), parts)
-        by_mean, by_variance = np.concatenate([np.empty((2, C, 0, X.shape[1])), *gradients], axis=2)
-        by_variance *= self.variance_scale
-        return by_mean.reshape(*self.shape, *X.shape), by_variance.reshape(*self.shape, *X.shape)
+        _, parts = (self.neighbours, self.whitened_rows), parts_for(len(X), len(self.w))
+        gradients = joined(lambda rows: self._gradients_of(X[rows]), parts, n_jobs, axis=2)
+        by_mean, by_variance = gradients.reshape(2, *self.shape, *X.shape)
+        return by_mean, self.variance_scale * by_variance
 
     def _gradients_of(self, X: np.ndarray) -> np.ndarray:
         """Gradients (2, C, r, d) of means and unscaled variances by the rows of X (r, d)."""

@@ -7,16 +7,16 @@ prior variance is k(x, x) + k(x', x') - 2 k(x, x'). Inducing points are single r
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from .. import _engine
 from .._engine import RowCache, WhitenedRows
 from .._kernels import KernelGradient
-from .._sites import Site
 from ..rows.block import Block
 from ..rows.executor import parts_of
-from ..statistics import AnySites, Contraction, Projection, Update
+from ..statistics import AnySites, Contraction, Projection
 from .base import KernelPosterior, Natural, Training
 from .sparse import SparsePosterior, SparsePrior
 
@@ -38,10 +38,10 @@ class PairPosterior(SparsePosterior):
         mean, variance = super().block_marginals(block)
         identity = np.eye(self.prior.n_inducing)[None]
         _, explained = _engine.marginals_block(self.prior.whitened(block, 1), identity, self.w)
-        return mean, variance + np.maximum(self.prior.variances(block) - explained, 0.0)
+        variances = block.cache.made("prior", self.prior.key, partial(self.prior.variances, block))
+        return mean, variance + np.maximum(variances - explained, 0.0)
 
-    def update(self, block: Block, site: Site) -> Update:
-        return KernelPosterior.update(self, block, site)
+    update = KernelPosterior.update
 
     @property
     def of_rows(self) -> SparsePosterior:
@@ -107,9 +107,6 @@ class PairPrior(SparsePrior):
 
     def variances(self, block: Block) -> np.ndarray:
         """k(x, x) + k(x', x') - 2 k(x, x') (rows,)."""
-        return block.cache.made("prior", self.key, lambda: self._variances(block))
-
-    def _variances(self, block: Block) -> np.ndarray:
         first, second = map(np.ascontiguousarray, _sides(block.X))
         parts = parts_of(len(first), PAIRS)
         covariances = np.concatenate([np.diag(self.spec.at(second[part]).cross(first[part])) for part in parts])

@@ -33,8 +33,6 @@ from .base import (
 # with room to spare. If it fails, the jitter grows tenfold, at most so often.
 JITTER = 1e-6
 JITTER_ESCALATIONS = 5
-# (P, the inverse of its lower Cholesky factor, w) of N(w, P^{-1}), for each latent function
-Distribution = tuple[np.ndarray, np.ndarray, np.ndarray]
 # The types of whitened rows by what the parameter ``precision`` calls them.
 PRECISIONS: dict[str, type] = {"double": np.float64, "mixed": np.float32}
 
@@ -103,17 +101,12 @@ class SparsePosterior(KernelPosterior):
         """Up to rounding: the mean is P^{-1} h."""
         h = times(self.P, mean[0])
         w = _engine.means(self.Rinv, h)
-        kl, squared_norm = _engine.divergence(self.Rinv, w, self.prior.earlier_distribution)
+        kl, squared_norm = _engine.divergence(self.Rinv, w, self.prior.earlier_q)
         return replace(self, h=h, w=w, kl=kl, squared_norm=squared_norm)
-
-    @property
-    def distribution(self) -> Distribution:
-        """As compiled functions take it."""
-        return self.P, self.Rinv, self.w
 
     def kl_to(self, other: Self, enough: float = np.inf) -> float:
         """O(C m^3), or O(C m^2) where the means alone make it ``enough``."""
-        return _engine.divergence(self.Rinv, self.w, other.distribution, enough)[0]
+        return _engine.divergence(self.Rinv, self.w, other, enough)[0]
 
     def first_order_gain(self, target: Natural, other: Self) -> float:
         """O(C m^3)."""
@@ -189,13 +182,8 @@ class InducingPrior(KernelPrior):
 
     def posterior(self, natural: Natural) -> SparsePosterior | None:
         """q from its natural parameters (lower triangles of P), or None if P is not positive definite; O(C m^3)."""
-        parts = _engine.gaussian(*natural, self.earlier_distribution)
+        parts = _engine.gaussian(*natural, self.earlier_q)
         return None if parts is None else self.posterior_class(self, parts[0], natural[1], *parts[1:])
-
-    @property
-    def earlier_distribution(self) -> Distribution | None:
-        """That of earlier rows, whose posterior is this prior; None for N(0, I)."""
-        return None if self.earlier_q is None else self.earlier_q.distribution  # type: ignore[attr-defined]
 
 
 class SeparateSparsePriors(SeparatePriors, InducingPrior):

@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import Tags
 
+from .. import _sites
 from .._threads import Pool
 from ..classifier import GPClassifier
 from ..config import Rule, check_allowed, integer, one_of
@@ -22,7 +23,6 @@ from ..data.checks import random_state_of
 from ..estimator import LatentClassifier, all_or_nothing
 from ..likelihoods import record_of
 from ..likelihoods.binary import logit_log_probabilities
-from ..likelihoods.expected import sites_at
 from ..names import Points, RandomSeed
 from ..ranges import check_latent
 from ..rows.blas import single_threaded_blas
@@ -171,7 +171,7 @@ class GibbsClassifier(LatentClassifier):
         whitening = Whitening(q.prior.groups[0].spec, np.array(q.prior.Z), isinstance(self.inducing_points, str))
         # The sites of the approximation, one normal factor per row, are all that a proposal needs.
         mean, variance = q.marginals(rows, self.n_jobs)
-        _, precision, linear = sites_at(record_of("logit", "exact").site(), mean, variance, labels)
+        _, precision, linear, _ = _sites.sites(record_of("logit", "exact").site(), mean, variance, labels)
         proposals = Conditional(Model(whitening, rows, labels), precision, linear)
         watched_rows = np.sort(random_state.permutation(len(rows))[:WATCHED])
         return [Chain(proposals, watched_rows, seed, self.n_samples, self.thin) for seed in seeds]

@@ -36,25 +36,13 @@ Schedule = tuple[int, float, float]
 
 
 def learning_rate_schedule(learning_rate: str | float | Sequence[float]) -> Schedule:
-    """The compiled schedule of a ``learning_rate`` parameter.
-
-    ValueError if it is none of "adaptive", a number in (0, 1], or a pair (delay, forgetting).
-    """
-    is_name = isinstance(learning_rate, str)
-    if is_name and learning_rate == "adaptive":
+    """The compiled schedule of a ``learning_rate`` parameter."""
+    if isinstance(learning_rate, str):
         return SCHEDULES["adaptive"], ADAPTIVE_START, 0.0
-    try:
-        values = np.asarray([] if is_name else learning_rate, dtype=np.float64)
-    except (TypeError, ValueError):
-        values = np.empty(0)
-    if not values.ndim and 0.0 < values <= 1.0 and not isinstance(learning_rate, bool | np.bool_):
-        return SCHEDULES["constant"], float(values), 0.0
-    if values.shape == (2,) and 1.0 <= values[0] < np.inf and 0.5 < values[1] <= 1.0:
-        return SCHEDULES["decay"], float(values[0]), float(values[1])
-    raise ValueError(
-        "learning_rate must be 'adaptive', a constant in (0, 1], or a pair (delay, forgetting) with delay >= 1 and "
-        f"0.5 < forgetting <= 1 for the rate (t + delay)^-forgetting; got {learning_rate!r}."
-    )
+    values = np.ravel(learning_rate)
+    if len(values) == 1:
+        return SCHEDULES["constant"], float(values[0]), 0.0
+    return SCHEDULES["decay"], float(values[0]), float(values[1])
 
 
 class MiniBatches:

@@ -7,13 +7,13 @@ from functools import partial
 
 import numpy as np
 
+from .. import _sites
 from .._sites import Site
 from ..approximations.base import KernelPosterior, Training
 from ..inference.ascent import Point, coordinate_ascent, projected, starting_posterior, update
 from ..inference.correction import polya_gamma_variance
 from ..inference.options import Options
 from ..likelihoods import record_of
-from ..likelihoods.expected import sites_at
 from ..statistics import AnySites, FixedSites, Projection, SitesAtPosterior, prior_curvature, quadratic_constant
 from .minimise import PATIENCE, minimise
 from .optimizer import Coordinates, Outcome, least_bound, refused
@@ -90,7 +90,7 @@ class JointBound(FixedSitesBound):
         n, weight, mean = len(self.y), self.weight, self.prior_mean
         others, xi, free = np.split(vector, [-n - 1, -1])
         # At m = xi, v = 0 and y = +1 the site's terms are log sigma(|xi|) and tanh(xi / 2) / (2 xi).
-        log_sigma, precision, _ = sites_at(POLYA_GAMMA, np.abs(xi), np.zeros(n), np.ones(n), weight)
+        log_sigma, precision, *_ = _sites.sites(POLYA_GAMMA, np.abs(xi), np.zeros(n), np.ones(n), weight)
         # The quadratics are in f; the sites are in f minus the prior mean.
         linear = 0.5 * weight * self.y
         sites = FixedSites(precision[None], (linear - precision * mean)[None])

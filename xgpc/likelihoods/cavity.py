@@ -14,7 +14,6 @@ import numpy as np
 from .. import _sites
 from .._sites import Site
 from ..ranges import LEAST_DIVISOR
-from .expected import sites_at
 
 # Precisions and linear terms; means and variances, or the gradient by these.
 Pair = tuple[np.ndarray, np.ndarray]
@@ -100,7 +99,7 @@ class Softmax:
         return values, (by_mean, by_variance)
 
     def sites(self, site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> Pair:
-        _, precision, linear = sites_at(site, mean, variance, y)
+        _, precision, linear, _ = _sites.sites(site, mean, variance, y)
         return precision, linear - precision * np.mean(mean + site.prior_mean[:, None], axis=0)
 
     def vjp(self, site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, by_sites: Pair) -> Pair:

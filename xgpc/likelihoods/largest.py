@@ -30,19 +30,11 @@ class Family(NamedTuple):
     row: Callable[[np.ndarray], np.ndarray]
 
 
-def _values(mean: np.ndarray, scale: np.ndarray, reach: Range, family: Family) -> _sites.Values:
+def largest_of(mean: np.ndarray, scale: np.ndarray, reach: Range, family: Family) -> _sites.Values:
+    """log P(class y is the largest), and its derivatives, for means, scales (n, C) and distances ``reach`` that the
+    integral covers."""
     mean = mean - mean.max(axis=1, keepdims=True)
     below, above = reach
     ends = np.array([(mean - below).max(axis=1), (mean + above).max(axis=1), above.max(axis=1)])
     mean, scale, row = (np.ascontiguousarray(values, dtype=np.float64) for values in (mean, scale, family.row(scale)))
     return _sites.Values(family.table(), *family.columns, mean, scale, row, ends)
-
-
-def largest_log_probabilities(mean: np.ndarray, scale: np.ndarray, reach: Range, family: Family) -> np.ndarray:
-    """log P(class y is the largest), (n, C), for means, scales and distances ``reach`` that the integral covers."""
-    return _values(mean, scale, reach, family).log_probabilities()
-
-
-def largest_slopes(mean: np.ndarray, scale: np.ndarray, reach: Range, family: Family) -> np.ndarray:
-    """Derivatives (2, n, C, C) of P(class y is the largest) by the means and by the variances of the C values."""
-    return np.swapaxes(_values(mean, scale, reach, family).slopes(), 0, 1)

@@ -23,7 +23,6 @@ from .binary import (
 from .cavity import Cavity, Softmax, TwoClasses
 from .coordinates import CutPoints, Rates
 from .curvature import Curvature, multinomial_curvature, softmax_curvature
-from .expected import sites_at
 from .logistic_softmax import log_shares, logistic_softmax_log_probabilities
 from .multinomial import multinomial_log_probabilities, multinomial_slopes
 from .ordinal import ordinal_log_probabilities, ordinal_slopes
@@ -53,13 +52,11 @@ SAFE = (*AUGMENTED, "taylor")
 Key = tuple[str, str]
 # Label noise delta, guess and lapse rate (2,), or the cut points of ordered classes; None for likelihoods without any
 Parameter = float | np.ndarray | None
-# The names of a parameter's values in a fitted model, by its name in records.
-PARAMETER_NAMES = {
-    None: (),
-    "delta": ("label_noise",),
-    "rates": ("guess_rate", "lapse_rate"),
-    "cut_points": ("cut_points",),
-}
+# A record's parameter, by the names that its values have in a fitted model: the probability that a label is not that of
+# the largest latent value; the probabilities that a label -1 was replaced by +1, and +1 by -1; and the cut points that
+# divide one latent function between ordered classes.
+LABEL_NOISE, RATES, CUT_POINTS = ("label_noise",), ("guess_rate", "lapse_rate"), ("cut_points",)
+PARAMETER_NAMES = (*LABEL_NOISE, *RATES, *CUT_POINTS)
 # Like map: a function and its arguments -> an iterable of the values
 Each = Callable[[Callable[[slice], np.ndarray], Sequence[slice]], Iterable[np.ndarray]]
 
@@ -93,11 +90,8 @@ class LikelihoodBound:
     # Variance of the normal noise that is nearest to the likelihood's, for one latent function.
     noise_variance: float = 0.0
     is_probability: bool = True  # False for a pseudo-likelihood, whose bound is no evidence
-    # "delta": the probability that a label is not that of the largest latent value. "rates": guess and lapse rate, the
-    # probabilities that a label -1 was replaced by +1, and +1 by -1. "cut_points": the classes are ordered, and cut
-    # points divide one latent function.
-    parameter: str | None = None
-    # The parameter's values, if it is known.
+    # ``LABEL_NOISE``, ``RATES``, ``CUT_POINTS`` or nothing, and the parameter's values, if it is known.
+    parameter: tuple[str, ...] = ()
     values: tuple[float, ...] = ()
     # Numbers of ordered classes from the lowest level to the highest; empty: the numbers are the levels. Arrays with an
     # entry for each class are in the order of the numbers; only sites and cut points are in that of the levels.
@@ -124,15 +118,15 @@ class LikelihoodBound:
 
     @cached_property
     def has_label_noise(self) -> bool:
-        return self.parameter == "delta"
+        return self.parameter == LABEL_NOISE
 
     @cached_property
     def has_rates(self) -> bool:
-        return self.parameter == "rates"
+        return self.parameter == RATES
 
     @property
     def is_ordinal(self) -> bool:
-        return self.parameter == "cut_points"
+        return self.parameter == CUT_POINTS
 
     @cached_property
     def has_wrong_labels(self) -> bool:
@@ -235,7 +229,7 @@ class LikelihoodBound:
 
     def at(self, parameter: Parameter) -> LikelihoodBound:
         """The likelihood with its parameter; itself if it has none."""
-        if self.parameter is None or parameter is None:
+        if not self.parameter or parameter is None:
             return self
         return replace(self, values=tuple(np.atleast_1d(parameter).tolist()))
 
@@ -248,11 +242,11 @@ class LikelihoodBound:
     def named(self) -> dict[str, float | np.ndarray]:
         """The values of the known parameter by the names that they have in a fitted model."""
         values = [np.array(self.values)] if self.is_ordinal else self.values
-        return dict(zip(PARAMETER_NAMES[self.parameter], values, strict=True))
+        return dict(zip(self.parameter, values, strict=True))
 
     def of_named(self, value_of: Callable[[str], float | np.ndarray]) -> LikelihoodBound:
         """The likelihood with its parameter, from a function that gives the values by their names."""
-        return self.at(np.hstack([[], *map(value_of, PARAMETER_NAMES[self.parameter])]))
+        return self.at(np.hstack([[], *map(value_of, self.parameter)]))
 
     def is_valid(self, n_classes: int) -> bool:
         """Whether a fit to ``n_classes`` could have the parameter."""
@@ -277,10 +271,10 @@ class LikelihoodBound:
             value = ordinal_log_probabilities(mean, variance, cuts, self.predictive)
             return value[:, self.levels(np.arange(len(cuts) + 1))]
         value = self.predictive(mean, variance)
-        return value if self.parameter is None else with_wrong_labels(value, self.values)
+        return with_wrong_labels(value, self.values) if self.parameter else value
 
-    def probability_slopes(self, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Derivatives (n, classes, latent functions) of the predictive probabilities by latent means and variances.
+    def probability_slopes(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Derivatives (2, n, classes, latent functions) of predictive probabilities by latent means and variances.
 
         ValueError for a likelihood whose probabilities have no formula.
         """
@@ -291,14 +285,13 @@ class LikelihoodBound:
             )
         if self.is_ordinal:
             cuts = np.array(self.values)
-            slopes = ordinal_slopes(mean, variance, cuts, self.slopes)[..., self.levels(np.arange(len(cuts) + 1)), None]
-            return slopes[0], slopes[1]
+            return ordinal_slopes(mean, variance, cuts, self.slopes)[..., self.levels(np.arange(len(cuts) + 1)), None]
         slopes = self.slopes(mean, variance)
         if not self.is_multi_class:
             slopes = np.stack([-slopes, slopes], axis=-1)[..., None]
         if self.has_wrong_labels:
             slopes = unflipped_share(self.values, slopes.shape[2]) * slopes
-        return slopes[0], slopes[1]
+        return slopes
 
     def probability_gradients(
         self,
@@ -344,12 +337,12 @@ _STEP, _PROBIT, _NORMAL_LOGIT = (
         slopes=partial(normal_slopes, noise_variance=variance),
         link=((1.0, variance),),
         noise_variance=variance,
-        parameter="delta",
+        parameter=LABEL_NOISE,
         start=("probit", "exact"),
     )
     for name, variance in NOISE_VARIANCES.items()
 )
-_EXACT_PROBIT = replace(_PROBIT, bound="exact", parameter=None, start=None)
+_EXACT_PROBIT = replace(_PROBIT, bound="exact", parameter=(), start=None)
 _SOFTMAX = LikelihoodBound(
     "softmax",
     "additive-noise",
@@ -373,12 +366,12 @@ RECORDS = (
     replace(_LOGIT, bound="taylor"),
     replace(_EXACT_PROBIT, cavity=TwoClasses(_sites.LINKS["probit"])),
     *(_STEP, _PROBIT, _NORMAL_LOGIT),
-    replace(_LOGIT, likelihood="psychometric", bound="exact", parameter="rates"),
+    replace(_LOGIT, likelihood="psychometric", bound="exact", parameter=RATES),
     # Class probabilities: Wenzel et al. 2017, equation (13), with the square root that is missing there.
     replace(_EXACT_PROBIT, likelihood="svm", is_probability=False),
     replace(_EXACT_PROBIT, likelihood="svm", bound="augmented", is_probability=False),
-    replace(_LOGIT, likelihood=f"{ORDINAL}logit", bound="exact", parameter="cut_points"),
-    replace(_EXACT_PROBIT, likelihood=f"{ORDINAL}probit", parameter="cut_points"),
+    replace(_LOGIT, likelihood=f"{ORDINAL}logit", bound="exact", parameter=CUT_POINTS),
+    replace(_EXACT_PROBIT, likelihood=f"{ORDINAL}probit", parameter=CUT_POINTS),
     replace(_SOFTMAX, bound="exact", table=partial(softmax_table, "hazard"), cavity=Softmax()),
     _SOFTMAX,
     *(
@@ -388,7 +381,7 @@ RECORDS = (
             predictive=partial(multinomial_log_probabilities, noise_variance=variance),
             slopes=partial(multinomial_slopes, noise_variance=variance),
             link=((1.0, variance),),
-            parameter="delta",
+            parameter=LABEL_NOISE,
             start=("softmax", "additive-noise"),
             curvature=multinomial_curvature,
         )
@@ -444,7 +437,7 @@ def label_log_probabilities(site: Site, mean: np.ndarray, variance: np.ndarray, 
 
 def expected_log_likelihood(site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray) -> float:
     """Sum of the bound's terms over the rows, in nats, for marginals (n,) or (C, n)."""
-    ell, *_ = sites_at(site, mean, variance, y)
+    ell, *_ = _sites.sites(site, mean, variance, y)
     return float(np.sum(ell))
 
 

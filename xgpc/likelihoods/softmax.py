@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 
-from .._sites import Site, softmax_vjp
-from .expected import sites_at
-from .largest import Family, largest_log_probabilities, largest_slopes
+from .. import _sites
+from .._sites import Site
+from .largest import Family, largest_of
 
 GUMBEL_VARIANCE = np.pi**2 / 6.0
 # The distribution function H of f + g, normal plus Gumbel, is interpolated from a table of two variables: the
@@ -50,6 +50,11 @@ def gumbel_reach(sd: Any) -> tuple[Any, Any]:
     return 3.7 + 8.95 * sd, 20.0 + 6.0 * sd
 
 
+def _largest(mean: np.ndarray, variance: np.ndarray) -> _sites.Values:
+    reach, scale = gumbel_reach(np.sqrt(variance)), np.sqrt(variance + GUMBEL_VARIANCE)
+    return largest_of(mean, scale, reach, GUMBEL_NORMAL)
+
+
 def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """log E[softmax(f)], (n, C), for f ~ N(mean, diag(variance)).
 
@@ -61,8 +66,7 @@ def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndar
     -----
     With independent Gumbel noise g, softmax(f)_y is the probability that f_y + g_y is the largest.
     """
-    sd, scale = np.sqrt(variance), np.sqrt(variance + GUMBEL_VARIANCE)
-    value = largest_log_probabilities(mean, scale, gumbel_reach(sd), GUMBEL_NORMAL)
+    value = _largest(mean, variance).log_probabilities()
     certain = ~np.any(variance, axis=1)
     value[certain] = log_softmax(mean[certain], axis=1)
     return value
@@ -70,8 +74,7 @@ def softmax_log_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndar
 
 def softmax_slopes(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Derivatives (2, n, C, C) of E[softmax(f)] by means and variances, by the integral of the probabilities."""
-    reach, scale = gumbel_reach(np.sqrt(variance)), np.sqrt(variance + GUMBEL_VARIANCE)
-    return largest_slopes(mean, scale, reach, GUMBEL_NORMAL)
+    return _largest(mean, variance).slopes()
 
 
 def _sites_of(mean: np.ndarray, variance: np.ndarray) -> tuple[Site, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -79,7 +82,7 @@ def _sites_of(mean: np.ndarray, variance: np.ndarray) -> tuple[Site, np.ndarray,
     means, and precisions (C, n)."""
     m, v = np.ascontiguousarray(mean.T), np.ascontiguousarray(variance.T)
     site = Site("softmax", "exact", len(m), table=softmax_table("hazard"))
-    ell, precision, _ = sites_at(site, m, v, np.argmax(mean, axis=1))
+    ell, precision, *_ = _sites.sites(site, m, v, np.argmax(mean, axis=1))
     return site, m, v, ell, precision
 
 
@@ -111,6 +114,6 @@ def softmax_expected_entropy_slopes(mean: np.ndarray, variance: np.ndarray) -> t
     """
     m = mean - mean.max(axis=1, keepdims=True)
     site, means, variances, _, precision = _sites_of(m, variance)
-    by_mean, by_variance = softmax_vjp(site, means, variances, variances, np.zeros_like(precision))
+    by_mean, by_variance = _sites.softmax_vjp(site, means, variances, variances, np.zeros_like(precision))
     of_mean, of_variance = (np.einsum("ny,nyc->nc", m, slopes) for slopes in softmax_slopes(m, variance))
     return -of_mean - by_mean.T, -0.5 * precision.T - of_variance - by_variance.T

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._kernels import InducingKernel
+from .._kernels import CANCELLATION_LIMIT, InducingKernel
 from ..approximations.base import KernelPosterior
 from ..kernels import factors
 from ..kernels.factors import Pairs
 from . import graph
 from .graph import Tensor, concatenated, maximum, minimum
-
-# As in ``src/xgpc/_kernels.pyx``: |x|^2 + |z|^2 - 2 x.z loses eps |z|^2. Above this |z|^2 the loss is too large; under
-# the root of a Matern kernel with nu = 1/2 it always is.
-CANCELLATION_LIMIT = 1e6
 
 
 class ToPoints(Pairs):

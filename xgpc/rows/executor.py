@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 from joblib import effective_n_jobs
 
 from .._threads import Pool
@@ -152,3 +153,11 @@ def on_threads(n_jobs: int | None) -> Each[Any, Any]:
             return executor.each(function, items)
 
     return each
+
+
+def joined(
+    function: Callable[[slice], np.ndarray], parts: list[slice], n_jobs: int | None, axis: int = 0
+) -> np.ndarray:
+    """Arrays that a function makes of parts of the rows, on threads, one after another along the axis of the rows."""
+    with single_threaded_blas():
+        return np.concatenate(on_threads(n_jobs)(function, parts or [slice(0, 0)]), axis=axis)

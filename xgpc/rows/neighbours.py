@@ -9,7 +9,7 @@ from scipy.linalg import svd
 
 from .._local import Tree
 from ..ranges import LARGEST_TO_SQUARE
-from .executor import Each, on_threads, parts_of
+from .executor import Each, joined, on_threads, parts_of
 
 # With more than EXACT_ROWS rows, about COMPARED_ROWS of them at most are compared with a point, those in the nearest
 # boxes. At least 99 % of the 24 nearest rows were found on real sets; 96 % among 200 000 rows whose 10 features matter
@@ -79,7 +79,7 @@ class Neighbours:
     def of(self, points: np.ndarray, k: int, n_threads: int = 1) -> np.ndarray:
         """Numbers (r, k) of the k nearest rows of each point (r, d), the nearest first."""
         points = self.metric.scaled(points)
-        return np.concatenate(on_threads(n_threads)(lambda part: self.tree.of(points[part], k), parts_of(len(points))))
+        return joined(lambda part: self.tree.of(points[part], k), parts_of(len(points)), n_threads)
 
     def of_rows(self, k: int, n_threads: int = 1) -> np.ndarray:
         """Numbers (n, k) of the k nearest other rows of each row."""

@@ -99,7 +99,7 @@ class Run:
         self.random_state: np.random.RandomState = random_state_of(random_state)
         self.history, self._state = History(), FitState()
         if status is not None or callback is not None:
-            self.history.listener = self.clock.report = self._report
+            self.history.tell = self.clock.report = self._report
         # The best posterior of the rows of a stage, with its site, from which a fit ends early.
         self.best: tuple[KernelPosterior, Site] | None = None
         self.n_updates = 0

@@ -28,7 +28,7 @@ from .learn import learn
 from .over_frequencies import ROWS_OF_WARNING, gain_over_frequencies
 from .rounds import Task
 from .scores import Gain, Scores
-from .stages import at_points, learn_in_stages
+from .stages import learn_in_stages
 from .start import start
 
 # After "stochastic", ``tol`` of the posterior of all rows is multiplied by this: most passes would gain little.
@@ -64,12 +64,7 @@ def learn_and_infer(whole: Fit, previous: PreviousFit | None) -> FitResult:
         first = start(fit, previous)
         learned = run.in_time("learning", learn, fit, first)
         if learned is None:
-            learned = replace(first, n_iter=run.n_updates)
-            if run.best is not None:
-                q, site = run.best
-                learned = replace(learned, prior=q.prior, q=q, site=site)
-                if q.prior.is_full and not first.prior.is_full:
-                    learned = at_points(learned, first.prior)
+            learned = replace(first if run.best is None else first.at(*run.best), n_iter=run.n_updates)
         if learned.n_iter:
             kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
             run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
@@ -230,7 +225,8 @@ def _with_more_neighbors(fit: Fit, q: LocalPosterior, stay: np.ndarray) -> FitRe
     """The posterior of ``fit``'s rows under q's kernel; the first of them are q's rows of the numbers ``stay``."""
     # Without ``ending_early``, because sweeps that an interrupt ends early are of no use.
     present = Candidate(q.prior, None, fit.record.site(len(fit.classes)))
-    task, log_scale = Task(fit, fit, present, q.n_neighbors), float(np.log(q.variance_scale))
+    log_scale, all_of_them = float(np.log(q.variance_scale)), (np.arange(fit.source.n_rows), np.arange(0))
+    task = Task(fit, fit, present, q.n_neighbors, all_of_them)
     all_rows = AllRows(task, fit.source, q.prior, log_scale, q.n_neighbors)
     sites = start_sites(fit.source, all_rows.local.site)
     sites[:, :, : len(stay)] = q.precision[:, stay], q.linear[:, stay]

@@ -78,6 +78,7 @@ class Task:
     part: Fit
     first: Candidate  # where learning without neighbours starts
     n_neighbors: int
+    split: Split  # numbers of the rows of ``part``, and of those that are held out for the decision
 
     def site(self, prior: KernelPrior, log_scale: float) -> Site:
         """The site function, whose prior mean depends on prior and variance factor."""

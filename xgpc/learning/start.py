@@ -45,7 +45,7 @@ def start(fit: Fit, previous_fit: PreviousFit | None) -> Candidate:
     else:
         Z = inducing_points(sample, config.inducing_points, config.n_inducing, run.random_state, specs[0], most_all)
         if method is None:
-            Z = fit.encoding.transform(Z)
+            Z = fit.columns.encoding.transform(Z)
         prior = grouped([SparsePrior.build(specs[0], Z, dtype)] * n_kernels)
         if n_latents > 1:
             warn_of_many_classes(source.n_rows, n_latents, len(Z), n_kernels > 1)
@@ -115,7 +115,7 @@ def _of_previous(earlier: PreviousFit | None, fit: Fit) -> tuple[KernelPosterior
     """
     if earlier is None:
         return None, None
-    previous, config, before, now = earlier.posterior, fit.config, earlier.encoding, fit.encoding
+    previous, config, before, now = earlier.posterior, fit.config, earlier.encoding, fit.columns.encoding
     n_kernels, n_features = len(previous.prior.groups), previous.prior.groups[0].spec.n_features
     kernels_of_share = {"kernel": 1, "none": fit.n_latents, "auto": 1 if config.given_neighbors else n_kernels}
     # The columns must be made and warped in the same way; fill values for missing numbers and limits may differ.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -80,7 +81,7 @@ class CallbackError(Exception):
     """Carries a callback's exception, its cause, out of the fit, past code that handles errors of its own."""
 
 
-class Run:
+class Run(AbstractContextManager["Run"]):
     """A fit in progress: a context manager that re-raises a callback's exception.
 
     ``executor`` makes passes over rows until its ``clock`` says that time is over. ``status`` displays the progress. If
@@ -104,9 +105,6 @@ class Run:
         self.best: tuple[KernelPosterior, Site] | None = None
         self.n_updates = 0
         self.skipped: list[str] = []
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._status is not None:

@@ -298,5 +298,5 @@ def accept_neighbors(
     if n_copies := fit.source.n_rows - len(local.X):
         copies = f"{n_copies} of {fit.source.n_rows} rows have the features and the label of another"
         history.add(decision=f"{copies}: among neighbours these are one row, with the sum of their weights.")
-    sparse = replace(sparse, n_iter=sparse.n_iter + local_fit.n_iter, notes=notes)
-    return replace(sparse, prior=local_fit.prior, local=(local, scores))
+    n_iter = sparse.n_iter + local_fit.n_iter
+    return replace(sparse, prior=local_fit.prior, n_iter=n_iter, notes=notes, local=(local, scores))

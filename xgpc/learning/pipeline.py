@@ -21,6 +21,7 @@ from ..kernels.prior import NO_PRIOR
 from ..likelihoods import predicted_log_probabilities
 from ..rows.clock import stopped_by_interrupts
 from ..rows.coinciding import agreement_of_labels
+from ..rows.source import ArraySource
 from .all_rows import AllRows
 from .fit import Candidate, Fit, FitResult, FurtherRows, PreviousFit
 from .inducing import MAX_INDUCING, with_more_points
@@ -154,7 +155,7 @@ def _label_agreement(fit: Fit, q: LocalPosterior, site: Site) -> float:
 
 def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
     """The posterior of all rows and its evidence."""
-    run, config, training = fit.run, fit.config, fit.training
+    run, config, training, source = fit.run, fit.config, fit.training, fit.source
     begin: Start = learned
     history, size = run.history, {"n_rows": fit.n_rows, "n_inducing": learned.prior.n_inducing}
     history.begin("posterior", **size)
@@ -168,11 +169,11 @@ def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
     options = replace(fit.options(first.length_scale_prior), batch_size=batch_size, tol=tol, max_iter=max_iter)
     if options.batch_size is not None:
         # Mini-batches pass over all rows only a few times, so that a cache would not pay.
-        training = replace(training, source=fit.source.uncached())
+        training = replace(training, source=ArraySource(source.rows, source.y, source.weight, cache_bytes=0))
     if fit.stream is not None:
         training, begin = from_some(training, fit.stream, begin, options)
         history.context.update(n_rows=len(training))
-        some = f"{fit.source.n_rows} of {len(training)} rows"
+        some = f"{source.n_rows} of {len(training)} rows"
         history.add(decision=f"Kernel and inducing points are learned from {some}; the posterior is that of all rows.")
     # Learned hyperparameters must beat those of the previous fit.
     previous = first if fit.learns else first.under(first.prior)

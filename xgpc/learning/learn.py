@@ -21,6 +21,7 @@ from .left_out import NATS_OF_ROW, posterior_of, scores_of
 from .raised_variance import raised_variance
 from .rounds import (
     ERRORS_OF_FEW,
+    NO_SCORES,
     LocalFit,
     Task,
     first_round,
@@ -199,7 +200,7 @@ def with_neighbors(task: Task, sparse: Candidate) -> Candidate:
         first = axis_aligned(first)
     errors = -1.0 if len(task.split[1]) else ERRORS_OF_FEW
     local_fits, splits = first_round(task, few, first, without, splits, max_iter)
-    simpler = task.scores_without(without, splits)
+    simpler = task.scores_without(without, splits) if is_auto else NO_SCORES
     # With "auto" later decisions see more rows, so a learned kernel need not be better than the unchanged one yet.
     learned = [result for result in local_fits if result.n_learned and is_auto]
     best = max(learned or local_fits, key=score)

@@ -110,8 +110,7 @@ class Fit:
         share = 1.0 - np.sum(hold_out.labels[distinct.first] == largest) / np.sum(hold_out.labels == largest)
         # Rows at a single place cannot be divided by places.
         hold_out = replace(hold_out, places=places if np.any(places) else None).among(distinct.first)
-        n_copies = 0 if self.stream else n_rows - distinct.source.n_rows
-        n_copies += self.n_copies
+        n_copies = self.n_copies + (0 if self.stream else n_rows - distinct.source.n_rows)
         return replace(self, source=distinct.source, hold_out=hold_out, n_copies=n_copies, share_of_copies=float(share))
 
 

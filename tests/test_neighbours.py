@@ -106,7 +106,7 @@ def test_near_rows_far_from_others(power):
 def test_a_row_is_not_among_its_neighbours(kind, d, k):
     """Not even if more than k rows are equal to it; with k = n - 1 all others are."""
     rows = rows_of(300, d, kind)
-    index = Neighbours(rows).of_rows(k)
+    index = Neighbours(rows, Metric()).of_rows(k)
     assert index.shape == (300, k)
     assert index.dtype == np.int32
     assert not np.any(index == np.arange(300)[:, None])
@@ -136,7 +136,7 @@ def test_neighbours_of_equal_rows(exact, tuned):
     tuned(all_compared_rows=exact, compared_rows=1)
     rows = rows_of(400, 25, "distinct")
     rows[100:300] = rows[0]
-    near = Neighbours(rows)
+    near = Neighbours(rows, Metric())
     for k in (1, 12, 60, 399):
         index = near.of_rows(k)
         assert not np.any(index == np.arange(400)[:, None])

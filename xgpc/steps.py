@@ -146,7 +146,7 @@ def publish(model: PosteriorClassifier, fit: Fit, result: FitResult, stream_rows
         warn_user("\n".join(result.messages), ConvergenceWarning)
     model._set_columns(fit.columns)
     model.class_weight_ = fit.class_weight
-    model.classes_, model.encoding_ = fit.classes, None if fit.encoding == PLAIN else fit.encoding
+    model.classes_, model.encoding_ = fit.classes, None if fit.columns.encoding == PLAIN else fit.columns.encoding
     model.feature_mean_, model.feature_spread_ = fit.columns.mean, fit.columns.spread
     model.class_count_, model.n_samples_seen_ = fit.class_totals, (fit.stream or fit.source).n_rows
     model.warnings_ = result.messages

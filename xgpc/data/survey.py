@@ -15,7 +15,7 @@ from ..names import MatrixLike
 from ..ranges import BadRow
 from ..rows.batches import BatchSource, Rows, in_blocks, joined_rows, read_ahead
 from ..rows.columnar import ArrowRows, NumpyRows
-from ..rows.executor import closed_at_end
+from ..rows.executor import closable
 from ..rows.source import NONE, RowSource
 from .checks import check_classes_present, class_numbers, kind_of, refuse_rounded
 from .training import Columns, training_batch
@@ -72,9 +72,9 @@ def reading(
         if batches is None:
             kind = type(begun).__name__
             raise ValueError(f"The source's function must return an iterator of batches; it returned a {kind}.")
-        with closed_at_end(batches):
+        with closing(closable(batches)) as items:
             try:
-                for batch in batches:
+                for batch in items:
                     yield check(batch if is_kept else deepcopy(batch))
                     # The last batch is released before the next one is read.
                     del batch

@@ -290,8 +290,7 @@ def coordinate_ascent(
             return Ascent(point, iteration - 1, False, first_rate)
         steps = steps or steps_from(training, point)
         if failures == FALLBACK_AFTER and safe_site is not None:
-            safe = update(training, point.q, safe_site())
-            trial = natural_step(point.q, safe.target, 1.0)
+            trial = point.q.prior.posterior(update(training, point.q, safe_site()).target)
         else:
             trial = steps(rate)
         reached, gain, promised = point, -math.inf, math.nan

@@ -43,16 +43,16 @@ class History:
     Attributes
     ----------
     context : dict, values that every row gets until they are changed
-    listener : function or None
-        Receives the columns of each row when it is added, and of rows that are not kept. A column ``stage`` means that
-        this stage begins.
+    tell : function
+        Receives the columns of each row when it is added, and of rows that are not kept, such as the ``stage`` that
+        begins.
     """
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
         self._parts: list[dict[str, ArrayLike]] = []
         self.context: dict[str, ArrayLike] = {}
-        self.listener: Callable[..., None] | None = None
+        self.tell: Callable[..., None] = lambda **columns: None
 
     @property
     def seconds(self) -> float:
@@ -69,11 +69,6 @@ class History:
         """Report a stage, whose rows have these values."""
         self.context.update(context)
         self.tell(stage=stage, **context)
-
-    def tell(self, **columns: ArrayLike) -> None:
-        """Report a row to the listener without keeping it, such as the ``stage`` that begins."""
-        if self.listener is not None:
-            self.listener(**columns)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """One array for each column, with the rows on its first axis; missing values are NaN or empty strings."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -80,7 +81,7 @@ class CallbackError(Exception):
     """Carries a callback's exception, its cause, out of the fit, past code that handles errors of its own."""
 
 
-class Run:
+class Run(AbstractContextManager["Run"]):
     """A fit in progress: a context manager that re-raises a callback's exception.
 
     ``executor`` makes passes over rows until its ``clock`` says that time is over. ``status`` displays the progress. If
@@ -99,18 +100,15 @@ class Run:
         self.random_state: np.random.RandomState = random_state_of(random_state)
         self.history, self._state = History(), FitState()
         if status is not None or callback is not None:
-            self.history.listener = self.clock.report = self._report
+            self.history.tell = self.clock.report = self._report
         # The best posterior of the rows of a stage, with its site, from which a fit ends early.
         self.best: tuple[KernelPosterior, Site] | None = None
         self.n_updates = 0
         self.skipped: list[str] = []
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         # Without a cycle of references, the rows are freed with the last of them.
-        self.history.listener, self.clock.report = None, lambda: None
+        self.history.tell = self.clock.report = lambda **columns: None
         if self._status is not None:
             self._status.close()
         if isinstance(error, CallbackError) and error.__cause__ is not None:

@@ -44,7 +44,7 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
     parameters and inducing points over the steps, later ones weighted more.
     """
     coordinates, q = Coordinates(start.prior, options), start
-    if coordinates.is_empty or start.prior.is_full:
+    if coordinates.is_empty:
         return Outcome(update(training, start, site), 0)
     n = len(training)
     some = batch_rows(options.batch_size, n)
@@ -87,7 +87,7 @@ def adam(training: Training, start: KernelPosterior, site: Site, options: Option
     """``stochastic``, then from its result L-BFGS on all rows, with the iterations that are left."""
     first = stochastic(training, start, site, options)
     iterations_left = options.max_iter - first.n_iter
-    if first.n_iter and iterations_left <= 0:
+    if not iterations_left:
         return first
     profiled = profile(training, first.point.q, first.point.site, replace(options, max_iter=iterations_left))
     return replace(profiled, n_iter=first.n_iter + profiled.n_iter)

@@ -13,7 +13,6 @@ from ..approximations.local import LocalPosterior, Posterior
 from ..config import FitConfig
 from ..data.encoding import Encoding
 from ..data.training import Columns
-from ..inference.ascent import Point
 from ..inference.fitting import Evidence, Start
 from ..inference.options import Options
 from ..inference.prior_mean import OF_SITE, PriorMean
@@ -58,31 +57,17 @@ class Fit:
     def options(self, length_scale_prior: LengthScalePrior) -> Options:
         """Options of searches, as the parameters give them."""
         config, run = self.config, self.run
-        return Options(
-            config.tol,
-            config.max_iter,
-            run.history,
-            run.random_state,
-            config.batch_size,
-            config.learning_rate,
-            length_scale_prior,
-            self.prior_mean,
-            config.learn_inducing,
-            config.learned_rates,
-        )
+        steps = config.tol, config.max_iter, run.history, run.random_state, config.batch_size, config.learning_rate
+        return Options(*steps, length_scale_prior, self.prior_mean, config.learn_inducing, config.learned_rates)
 
     @property
     def n_latents(self) -> int:
         return self.record.n_latents(len(self.classes))
 
     @property
-    def encoding(self) -> Encoding:
-        return self.columns.encoding
-
-    @property
     def groups(self) -> Groups | None:
         """Which feature columns were made from the same column of a table."""
-        return self.encoding.groups if self.encoding.columns else None
+        return self.columns.encoding.groups if self.columns.encoding.columns else None
 
     @property
     def learns(self) -> bool:
@@ -125,8 +110,7 @@ class Fit:
         share = 1.0 - np.sum(hold_out.labels[distinct.first] == largest) / np.sum(hold_out.labels == largest)
         # Rows at a single place cannot be divided by places.
         hold_out = replace(hold_out, places=places if np.any(places) else None).among(distinct.first)
-        n_copies = 0 if self.stream else n_rows - distinct.source.n_rows
-        n_copies += self.n_copies
+        n_copies = self.n_copies + (0 if self.stream else n_rows - distinct.source.n_rows)
         return replace(self, source=distinct.source, hold_out=hold_out, n_copies=n_copies, share_of_copies=float(share))
 
 
@@ -168,9 +152,15 @@ class Candidate(Start):
     failed: str = ""  # why requested neighbours are not used, with advice
     local: tuple[LocalPosterior, Scores] | None = None  # with neighbours, if they are kept, and of held-out rows
 
-    def at(self, point: Point[KernelPosterior]) -> Self:
-        """The candidate with this posterior, and with its kernels and inducing points."""
-        return replace(self, prior=point.q.prior, q=point.q, site=point.site)
+    def at(self, q: KernelPosterior, site: Site) -> Self:
+        """The candidate with this posterior, and with its kernels and inducing points.
+
+        If q is that of a full process in place of this candidate's inducing points, these points stay.
+        """
+        prior = q.prior
+        if prior.is_full and not self.prior.is_full:
+            prior = self.prior.rebuilt([group.spec for group in prior.groups], self.prior.Z)
+        return replace(self, prior=prior, q=q, site=site)
 
     def under(self, prior: KernelPrior) -> Self:
         """The candidate with other kernels or inducing points, and without a posterior."""

@@ -62,11 +62,15 @@ class HoldOut:
         groups, places = (None if each is None else each[rows] for each in (self.groups, self.places))
         return replace(self, groups=groups, labels=self.labels[rows], parts_of=(self, rows), places=places)
 
-    def decision(self) -> Split:
+    def decision(self, least_rows: int = 0) -> Split:
         """Rows to learn from, and rows held out for decisions: a share of all, or those of a splitter's last split.
 
-        If the share is less than one row, or there are fewer than four groups, no rows are held out.
+        If the share is less than one row, or there are fewer than ``least_rows`` rows or four groups, no rows are held
+        out.
         """
+        nothing_held_out = np.arange(self.n_rows), np.arange(0)
+        if self.n_rows < least_rows:
+            return nothing_held_out
         size = min(DECISION_ROWS, int(DECISION_SHARE * self.n_rows))
         if self.splitter is not None:
             support, held_out = self._splits[-1]
@@ -74,7 +78,7 @@ class HoldOut:
         # A single group has no standard error.
         least = 1 if self.groups is None else 2
         if not size or (self.groups is not None and len(np.unique(self.groups)) < 2 * least):
-            return np.arange(self.n_rows), np.arange(0)
+            return nothing_held_out
         support, held_out = self._apart(size, least)
         return support, self._some(held_out, size)
 

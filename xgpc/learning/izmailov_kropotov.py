@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from functools import partial
 
 import numpy as np
 
@@ -103,6 +102,11 @@ class JointBound(FixedSitesBound):
         return value, q, np.insert(gradient, -1, by_xi)
 
 
+def hybrid(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
+    """vi-JJ-hybrid: vi-JJ in which L-BFGS moves xi, too."""
+    return alternate(training, start, site, options, is_hybrid=True)
+
+
 def alternate(
     training: Training, start: KernelPosterior, site: Site, options: Options, is_hybrid: bool = False
 ) -> Outcome:
@@ -140,10 +144,6 @@ def alternate(
         if len(recent) > PATIENCE and gain < PATIENCE * options.tol * max(1.0, abs(recent[-1])):
             return Outcome(point, n_iter)
     return Outcome(point, options.max_iter, options.too_few("the optimizer"))
-
-
-# vi-JJ-hybrid: vi-JJ in which L-BFGS moves xi, too.
-hybrid = partial(alternate, is_hybrid=True)
 
 
 def joint(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:

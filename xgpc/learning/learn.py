@@ -21,6 +21,7 @@ from .left_out import NATS_OF_ROW, posterior_of, scores_of
 from .raised_variance import raised_variance
 from .rounds import (
     ERRORS_OF_FEW,
+    NO_SCORES,
     LocalFit,
     Task,
     first_round,
@@ -75,13 +76,9 @@ def learn(fit: Fit, first: Candidate) -> Candidate:
     if len(fit.classes) > 2 and np.max(np.bincount(fit.hold_out.labels)) == 1:
         run.history.add(decision=NO_PAIR)
         return first
-    k = n_neighbors(fit, first)
-    kept = _kept(fit) if k else fit
-    split = _split(kept) if k else None
-    if split is None:
+    task = _task(fit, first)
+    if task is None:
         return raised_variance(fit, learn_in_stages(fit, first))
-    rows, held_out = split
-    task = Task(kept, kept.part(rows if len(held_out) else None), first, k)
     is_auto, part = fit.config.has_auto_neighbors, task.part
     is_complete = is_auto and fit.source.n_rows < FEW_ROWS
     if not is_complete and part.learns and isinstance(part.config.subset_sizes, str):
@@ -92,7 +89,7 @@ def learn(fit: Fit, first: Candidate) -> Candidate:
         run.skip("neighbours")
     else:
         with during("neighbours"):
-            sparse = with_neighbors(task, sparse, split)
+            sparse = with_neighbors(task, sparse)
     if sparse.local is not None:
         return sparse
     learned = sparse if is_complete else learn_in_stages(fit, sparse)
@@ -134,17 +131,6 @@ def n_neighbors(fit: Fit, first: Candidate) -> int:
     return k
 
 
-def _kept(fit: Fit) -> Fit:
-    """The rows that a model with neighbours may keep, at random with the classes in proportion."""
-    limit = fit.config.most_rows(fit.n_latents, fit.source.n_features)
-    if fit.source.n_rows <= limit:
-        return fit
-    rows = Subsets(fit.source.y, fit.run.random_state).rows(limit)
-    kept_rows = f"{limit} of {fit.n_rows} rows, drawn at random"
-    fit.run.history.add(decision=f"Neighbours are searched among {kept_rows}; max_rows_in_model sets their number.")
-    return fit.part(rows).merged()
-
-
 def _why_not(fit: Fit, first: Candidate) -> str:
     """Why the model cannot have neighbours; empty if it can."""
     spec = first.prior.groups[0].spec
@@ -166,16 +152,23 @@ def _why_not(fit: Fit, first: Candidate) -> str:
     return ""
 
 
-def _split(fit: Fit) -> Split | None:
-    """Rows to learn from and held-out rows, which decide whether "auto" keeps neighbours; None: no neighbours."""
-    if fit.config.has_auto_neighbors and fit.source.n_rows < FEW_ROWS:
-        # A few per cent of the rows could not decide; the first round does.
-        return np.arange(fit.source.n_rows), np.arange(0)
-    split = fit.hold_out.decision()
-    if fit.config.has_auto_neighbors and not len(split[1]):
-        fit.run.history.add(decision="No neighbours: there are too few rows, or groups of rows, to hold some out.")
+def _task(fit: Fit, first: Candidate) -> Task | None:
+    """The rows that a model with neighbours keeps, and those of them that are held out to decide whether "auto" keeps
+    neighbours; None: no neighbours."""
+    k, history, is_auto = n_neighbors(fit, first), fit.run.history, fit.config.has_auto_neighbors
+    if not k:
         return None
-    return split
+    limit = fit.config.most_rows(fit.n_latents, fit.source.n_features)
+    if fit.source.n_rows > limit:
+        kept_rows = f"{limit} of {fit.n_rows} rows, drawn at random"
+        history.add(decision=f"Neighbours are searched among {kept_rows}; max_rows_in_model sets their number.")
+        fit = fit.part(Subsets(fit.source.y, fit.run.random_state).rows(limit)).merged()
+    # With "auto", the first round decides for few rows.
+    rows, held_out = split = fit.hold_out.decision(FEW_ROWS if is_auto else 0)
+    if is_auto and not len(held_out) and fit.source.n_rows >= FEW_ROWS:
+        history.add(decision="No neighbours: there are too few rows, or groups of rows, to hold some out.")
+        return None
+    return Task(fit, fit.part(rows if len(held_out) else None), first, k, split)
 
 
 def _rise(fit: Fit, scores: Scores, simpler: Scores, errors: float = 0.0) -> Rise:
@@ -190,11 +183,8 @@ def _rise(fit: Fit, scores: Scores, simpler: Scores, errors: float = 0.0) -> Ris
     return scores.above(simpler, required + lost)
 
 
-def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
-    """The candidate with the posterior of all rows with neighbours, or ``sparse`` if neighbours do not pay.
-
-    ``split`` has the numbers, among the rows of ``task.fit``, of those of ``task.part`` and of the held-out ones.
-    """
+def with_neighbors(task: Task, sparse: Candidate) -> Candidate:
+    """The candidate with the posterior of all rows with neighbours, or ``sparse`` if neighbours do not pay."""
     part, history, k = task.part, task.fit.run.history, task.n_neighbors
     is_auto, max_iter = part.config.has_auto_neighbors, part.config.max_iter if part.learns else 0
     splits = part.hold_out.draw(size_of_round(0, part.n_latents)[0])
@@ -208,9 +198,9 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
     first = task.first.prior.groups[0].spec
     if is_axis_aligned(few.spec) and is_of_default_kind(first):
         first = axis_aligned(first)
-    errors = -1.0 if len(split[1]) else ERRORS_OF_FEW
+    errors = -1.0 if len(task.split[1]) else ERRORS_OF_FEW
     local_fits, splits = first_round(task, few, first, without, splits, max_iter)
-    simpler = task.scores_without(without, splits)
+    simpler = task.scores_without(without, splits) if is_auto else NO_SCORES
     # With "auto" later decisions see more rows, so a learned kernel need not be better than the unchanged one yet.
     learned = [result for result in local_fits if result.n_learned and is_auto]
     best = max(learned or local_fits, key=score)
@@ -231,7 +221,7 @@ def with_neighbors(task: Task, sparse: Candidate, split: Split) -> Candidate:
     if best.n_learned:
         n_rows, n_iter = size_of_round(1, part.n_latents)
         best = fit_round(task, best, part.hold_out.draw(n_rows), min(max_iter, n_iter))
-    return accept_neighbors(task, sparse, without, best, split, (scores, simpler))
+    return accept_neighbors(task, sparse, without, best, (scores, simpler))
 
 
 def _with_more_points(
@@ -251,15 +241,15 @@ def _with_more_points(
 
 
 def accept_neighbors(
-    task: Task, sparse: Candidate, without: Candidate, local_fit: LocalFit, split: Split, earlier: tuple[Scores, Scores]
+    task: Task, sparse: Candidate, without: Candidate, local_fit: LocalFit, earlier: tuple[Scores, Scores]
 ) -> Candidate:
     """The posterior of all rows with neighbours; ``sparse`` if neighbours do not predict held-out rows better than
     ``without``.
 
-    The held-out rows are those of ``split``, a few hundred of some thousand, and those of the first round, whose scores
+    The held-out rows are those of the task, a few hundred of some thousand, and those of the first round, whose scores
     with its best kernel and without neighbours are ``earlier``.
     """
-    fit, history, k, (rows, held_out) = task.fit, task.fit.run.history, task.n_neighbors, split
+    fit, history, k, (rows, held_out) = task.fit, task.fit.run.history, task.n_neighbors, task.split
     is_auto, log_scale, scores = fit.config.has_auto_neighbors, local_fit.log_scale, local_fit.learned
     notes, sweeps, support, deciding, source = sparse.notes, None, None, np.arange(fit.source.n_rows), fit.source
     if len(held_out) and len(rows) > LAST_ROWS:
@@ -309,5 +299,5 @@ def accept_neighbors(
     if n_copies := fit.source.n_rows - len(local.X):
         copies = f"{n_copies} of {fit.source.n_rows} rows have the features and the label of another"
         history.add(decision=f"{copies}: among neighbours these are one row, with the sum of their weights.")
-    sparse = replace(sparse, n_iter=sparse.n_iter + local_fit.n_iter, notes=notes)
-    return replace(sparse, prior=local_fit.prior, local=(local, scores))
+    n_iter = sparse.n_iter + local_fit.n_iter
+    return replace(sparse, prior=local_fit.prior, n_iter=n_iter, notes=notes, local=(local, scores))

@@ -21,6 +21,7 @@ from ..likelihoods import predicted_log_probabilities
 from ..names import listed
 from ..rows.clock import stopped_by_interrupts
 from ..rows.coinciding import agreement_of_labels
+from ..rows.source import ArraySource
 from .all_rows import AllRows
 from .fit import Candidate, Fit, FitResult, FurtherRows, PreviousFit
 from .inducing import MAX_INDUCING, with_more_points
@@ -28,7 +29,7 @@ from .learn import learn
 from .over_frequencies import ROWS_OF_WARNING, gain_over_frequencies
 from .rounds import Task
 from .scores import Gain, Scores
-from .stages import at_points, learn_in_stages
+from .stages import learn_in_stages
 from .start import start
 
 # After "stochastic", ``tol`` of the posterior of all rows is multiplied by this: most passes would gain little.
@@ -64,12 +65,7 @@ def learn_and_infer(whole: Fit, previous: PreviousFit | None) -> FitResult:
         first = start(fit, previous)
         learned = run.in_time("learning", learn, fit, first)
         if learned is None:
-            learned = replace(first, n_iter=run.n_updates)
-            if run.best is not None:
-                q, site = run.best
-                learned = replace(learned, prior=q.prior, q=q, site=site)
-                if q.prior.is_full and not first.prior.is_full:
-                    learned = at_points(learned, first.prior)
+            learned = replace(first if run.best is None else first.at(*run.best), n_iter=run.n_updates)
         if learned.n_iter:
             kernels = ", ".join(str(group.spec.kernel) for group in learned.prior.groups)
             run.history.tell(decision=f"The kernel after {learned.n_iter} iterations of learning: {kernels}.")
@@ -159,7 +155,7 @@ def _label_agreement(fit: Fit, q: LocalPosterior, site: Site) -> float:
 
 def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
     """The posterior of all rows and its evidence."""
-    run, config, training = fit.run, fit.config, fit.training
+    run, config, training, source = fit.run, fit.config, fit.training, fit.source
     begin: Start = learned
     history, size = run.history, {"n_rows": fit.n_rows, "n_inducing": learned.prior.n_inducing}
     history.begin("posterior", **size)
@@ -173,11 +169,11 @@ def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
     options = replace(fit.options(first.length_scale_prior), batch_size=batch_size, tol=tol, max_iter=max_iter)
     if options.batch_size is not None:
         # Mini-batches pass over all rows only a few times, so that a cache would not pay.
-        training = replace(training, source=fit.source.uncached())
+        training = replace(training, source=ArraySource(source.rows, source.y, source.weight, cache_bytes=0))
     if fit.stream is not None:
         training, begin = from_some(training, fit.stream, begin, options)
         history.context.update(n_rows=len(training))
-        some = f"{fit.source.n_rows} of {len(training)} rows"
+        some = f"{source.n_rows} of {len(training)} rows"
         history.add(decision=f"Kernel and inducing points are learned from {some}; the posterior is that of all rows.")
     # Learned hyperparameters must beat those of the previous fit.
     previous = first if fit.learns else first.under(first.prior)
@@ -230,7 +226,8 @@ def _with_more_neighbors(fit: Fit, q: LocalPosterior, stay: np.ndarray) -> FitRe
     """The posterior of ``fit``'s rows under q's kernel; the first of them are q's rows of the numbers ``stay``."""
     # Without ``ending_early``, because sweeps that an interrupt ends early are of no use.
     present = Candidate(q.prior, None, fit.record.site(len(fit.classes)))
-    task, log_scale = Task(fit, fit, present, q.n_neighbors), float(np.log(q.variance_scale))
+    log_scale, all_of_them = float(np.log(q.variance_scale)), (np.arange(fit.source.n_rows), np.arange(0))
+    task = Task(fit, fit, present, q.n_neighbors, all_of_them)
     all_rows = AllRows(task, fit.source, q.prior, log_scale, q.n_neighbors)
     sites = start_sites(fit.source, all_rows.local.site)
     sites[:, :, : len(stay)] = q.precision[:, stay], q.linear[:, stay]

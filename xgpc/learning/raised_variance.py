@@ -46,7 +46,7 @@ def raised_variance(fit: Fit, learned: Candidate, is_told: bool = True) -> Candi
             if total <= best:
                 break
             scored.append(scores)
-            best, raised = total, raised.at(point)
+            best, raised = total, raised.at(point.q, point.site)
             fit.run.update(point.q, point.site)
     if is_told and len(scored) > 1:
         option = f"{2.0 ** (len(scored) - 1):g} times the variance of the kernel"

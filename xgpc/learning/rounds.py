@@ -26,7 +26,7 @@ from .fit import Candidate, Fit
 from .held_out_score import LOG_SCALE_SPREAD, HeldOutScore, maximised
 from .hold_out import FEW_ROWS, Split
 from .left_out import NATS_OF_ROW, posterior_of, scores_of_splits
-from .scores import Gain, Scores
+from .scores import LEAST_GAIN, Gain, Scores
 
 # For each round of learning, the number of rows, half of them held out, and of L-BFGS iterations. Each round draws new
 # rows. In the second, more rows help more than more iterations: NLL on electricity and covtype was .087 and .105 with
@@ -46,10 +46,10 @@ FULL_CLASSES, LEAST_ROUND = 5, 4
 # Most neighbours in a round: with 16 the learned kernel is as good as with 24 (NLL on magic .294 and .299), in two
 # thirds of the time.
 ROUND_NEIGHBORS = 16
-# Sweeps for scores end when log probabilities, or with several classes expected probabilities, change by less than
-# this. With two classes this saves a few of ten sweeps; with several it halves their number, and log probabilities have
-# errors of at most .003 nats.
-ROUND_TOLERANCE, CLASSES_ROUND_TOLERANCE = 2e-3, 1e-2
+# Sweeps for scores end when log probabilities change by less than ``LEAST_GAIN``, about the least that decides; with
+# several classes, when expected probabilities change by less than this number. With two classes this saves a few of ten
+# sweeps; with several it halves their number, and log probabilities have errors of at most .003 nats.
+CLASSES_ROUND_TOLERANCE = 1e-2
 # Largest change of a log parameter in a round or turn, as the score updates the sites by one sweep only. Smaller limits
 # lose: on electricity the variance rises from 4 to 2500 or more (NLL .085, against .099 if it may rise to 80).
 MAX_STEP = 8.0
@@ -78,6 +78,7 @@ class Task:
     part: Fit
     first: Candidate  # where learning without neighbours starts
     n_neighbors: int
+    split: Split  # numbers of the rows of ``part``, and of those that are held out for the decision
 
     def site(self, prior: KernelPrior, log_scale: float) -> Site:
         """The site function, whose prior mean depends on prior and variance factor."""
@@ -219,8 +220,7 @@ def first_round(
     trial = [(support[::step], held_out[::step]) for support, held_out in splits]
 
     def is_hopeless(local_fit: LocalFit, splits: list[Split]) -> bool:
-        simpler = task.scores_without(without, splits)
-        return task.fit.config.has_auto_neighbors and local_fit.loses_to(simpler)
+        return task.fit.config.has_auto_neighbors and local_fit.loses_to(task.scores_without(without, splits))
 
     def start(spec: KernelSpec, splits: list[Split]) -> LocalFit:
         initial = prior.rebuilt([spec], prior.Z)
@@ -285,7 +285,7 @@ def _candidates(task: Task, spec: KernelSpec) -> list[KernelSpec]:
 
 
 def round_tolerance(site: Site) -> float:
-    return ROUND_TOLERANCE if site.record.curvature is None else CLASSES_ROUND_TOLERANCE
+    return LEAST_GAIN if site.record.curvature is None else CLASSES_ROUND_TOLERANCE
 
 
 def fit_round(task: Task, start: LocalFit, splits: Sequence[Split], max_iter: int) -> LocalFit:

@@ -68,14 +68,8 @@ GROWING_ITERATIONS, MIN_ITERATIONS = 30, 4
 
 
 # The optimizers by their names, the values of the parameter ``optimizer``.
-SCHEMES: dict[str, Callable[[Training, KernelPosterior, Site, Options], Outcome]] = {
-    "profile": profile,
-    "alternate": alternate,
-    "joint": joint,
-    "hybrid": hybrid,
-    "adam": adam,
-    "stochastic": stochastic,
-}
+Scheme = Callable[[Training, KernelPosterior, Site, Options], Outcome]
+SCHEMES: dict[str, Scheme] = {s.__name__: s for s in (profile, alternate, joint, hybrid, adam, stochastic)}
 
 
 def check_optimizer(optimizer: str | None, record: LikelihoodBound) -> None:
@@ -135,17 +129,15 @@ class Learner:
         First inducing points are added while this pays; then the subsets grow.
         """
         candidate, size, self.work = start, 0, 0.0
-        is_growing = start.grow_to > 0
-        while is_growing:
-            size, options = self._growing(candidate.prior)
-            outcome = self._stage(size, candidate, options)
-            candidate = candidate.at(outcome.point)
+        richer = start if start.grow_to else None
+        while richer is not None:
+            size, options = self._growing(richer.prior)
+            outcome = self._stage(size, richer, options)
+            candidate = richer.at(outcome.point.q, outcome.point.site)
             richer = self._more_points(outcome, candidate, size) or self._started_again(start, outcome, size)
-            is_growing = richer is not None
-            candidate = candidate.at(outcome.point if richer is None else richer)
         for further_size, options in self._plan(candidate.prior, size):
             outcome = self._stage(further_size, candidate, options, MOST_WORK * self.work)
-            candidate = candidate.at(outcome.point)
+            candidate = candidate.at(outcome.point.q, outcome.point.site)
         return outcome
 
     def _stage(self, size: int, candidate: Candidate, options: Options, most_work: float = 0.0) -> Outcome:
@@ -175,7 +167,7 @@ class Learner:
         part = self.part(min(self.sizes(prior)[0], self._start_rows, LAST_ROWS))
         priors = [prior.rebuilt([other_start(group.spec, pair) for group in prior.groups], prior.Z) for pair in STARTS]
         points = [posterior_of(part, start.under(other), NATS_OF_STARTS) for other in priors]
-        return replace(start.at(max(points, key=self.options.value)), site=start.site)
+        return start.at(max(points, key=self.options.value).q, start.site)
 
     def best_candidate(self, start: Candidate) -> Candidate:
         """The best candidate after some learning, by the score of rows: the default kernel or an axis-aligned one, with
@@ -201,7 +193,7 @@ class Learner:
                 if accept(rise, _difference(other.q.prior, best.q.prior), self.history):
                     best, scores = other, other_scores
                     self.options.reached(best.q, best.site)
-        return start.at(best)
+        return start.at(best.q, best.site)
 
     def _scored(self, part: Fit, splits: list[Split], start: Candidate) -> tuple[Point[KernelPosterior], Scores]:
         """The result of ITERATIONS_OF_CANDIDATES iterations, and its scores of rows that it has not seen."""
@@ -256,8 +248,8 @@ class Learner:
         start = starting_posterior(start_training, q, prior, site)
         return self.optimize(training, start, site, replace(options, learn_inducing=moves))
 
-    def _more_points(self, outcome: Outcome, candidate: Candidate, size: int) -> Point[KernelPosterior] | None:
-        """The posterior with more inducing points; None if its bound gains too little."""
+    def _more_points(self, outcome: Outcome, candidate: Candidate, size: int) -> Candidate | None:
+        """The candidate with more inducing points; None if its bound gains too little."""
         m, most, part = candidate.prior.n_inducing, candidate.grow_to, self.part(size)
         # Each trial doubles the number of inducing points. While that gives fewer than MOST_ALL_ROWS points,
         # MOST_ALL_ROWS are tried first: they lead to a better optimum than 64 points on the way do (NLL of two splits
@@ -279,7 +271,7 @@ class Learner:
             columns = {"elbo": richer.elbo, "gain_per_point": gain_per_point(point, richer)}
             option = f"{larger.n_inducing} inducing points in place of {m}"
             if accept(rise_by_points(point, richer), option, self.history, **columns):
-                return richer
+                return candidate.at(richer.q, richer.site)
         if point is None:
             reason = f"under the present kernel, {m} explain all rows"
             if most <= m:
@@ -287,7 +279,7 @@ class Learner:
             self.history.add(elbo=outcome.point.elbo, decision=f"No more inducing points were tried: {reason}.")
         return None
 
-    def _started_again(self, start: Candidate, outcome: Outcome, size: int) -> Point[KernelPosterior] | None:
+    def _started_again(self, start: Candidate, outcome: Outcome, size: int) -> Candidate | None:
         """Learn from the start kernel with more points; None unless these find what few points cannot represent.
 
         If a function changes over distances too short for few points, learning with these lets the variance fall to
@@ -309,7 +301,7 @@ class Learner:
         if not accept(rise_by_points(outcome.point, restarted.point), option, self.history):
             return None
         self.options.reached(restarted.point.q, restarted.point.site)
-        return restarted.point
+        return start.at(restarted.point.q, restarted.point.site)
 
 
 def more_points(candidate: Candidate, fit: Fit) -> int:
@@ -345,28 +337,23 @@ def _is_full_process(fit: Fit, prior: KernelPrior) -> bool:
     return may_be_full and _are_all_rows(prior, fit.source)
 
 
-def at_points(learned: Candidate, prior: KernelPrior) -> Candidate:
-    """A candidate with the kernels that a full process has learned, at the inducing points of ``prior``."""
-    return replace(learned, prior=prior.rebuilt([group.spec for group in learned.prior.groups], prior.Z))
-
-
 def learn_in_stages(fit: Fit, start: Candidate, most_iterations: int | None = None) -> Candidate:
     """Learn hyperparameters and inducing points from all starts, and return the best candidate.
 
     Points are added up to the candidate's ``grow_to``, unless ``most_iterations`` limits each stage; that is the
     library's limit, so the user is not warned if it is reached.
     """
-    config, run = fit.config, fit.run
+    config, run, begin = fit.config, fit.run, start
     if not fit.learns and not start.grow_to:
         return replace(start, problems=())
     if not start.prior.is_full and config.optimizer == "profile" and _is_full_process(fit, start.prior):
         # No point can move: the full process of these rows needs fewer operations, and no jitter.
         full = [FullPrior.build(group.spec, start.prior.groups[0].Z) for group in start.prior.groups]
-        learned = learn_in_stages(fit, replace(start, prior=grouped(full), grow_to=0), most_iterations)
-        return at_points(learned, start.prior)
-    prior, groups = start.prior, start.prior.groups
+        start = replace(start, grow_to=0)
+        begin = replace(start, prior=grouped(full))
+    prior, groups = begin.prior, begin.prior.groups
     max_iter = config.max_iter if most_iterations is None else min(most_iterations, config.max_iter)
-    learner, begin = Learner(replace(fit, config=replace(config, max_iter=max_iter)), start), start
+    learner = Learner(replace(fit, config=replace(config, max_iter=max_iter)), begin)
     if fit.learns and config.kernel is None and start.q is None and len(groups[0].spec.theta) > 1:
         if fit.source.n_rows <= FIRST_ROWS:
             begin = learner.best_start(begin)
@@ -385,4 +372,5 @@ def learn_in_stages(fit: Fit, start: Candidate, most_iterations: int | None = No
         outcome = max(outcome, other, key=learner.comparable)
         run.update(outcome.point.q, outcome.point.site)
     problems = (outcome.problem,) if outcome.problem and max_iter == config.max_iter else ()
-    return replace(start.at(outcome.point), n_iter=start.n_iter + learner.n_iter, problems=problems)
+    best, n_iter = outcome.point, start.n_iter + learner.n_iter
+    return replace(start.at(best.q, best.site), n_iter=n_iter, problems=problems)

@@ -15,7 +15,16 @@ from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScale
 from ..kernels.spec import KernelSpec, with_numbers
 from ..likelihoods import START_NOISE, Parameter, first_cut_points
 from .fit import Candidate, Fit, PreviousFit
-from .inducing import MOST_ALL_ROWS, MOST_GROWN, inducing_points, most_points, sample_size, warn_of_many_classes
+from .inducing import (
+    FIRST_INDUCING,
+    MOST_ALL_ROWS,
+    MOST_GROWN,
+    SAMPLE_ROWS,
+    SAMPLE_ROWS_PER_POINT,
+    inducing_points,
+    most_points,
+    warn_of_many_classes,
+)
 
 # A learned guess or lapse rate starts at this share of what a given one leaves, not at 0: its logarithm is learned.
 START_RATE = 0.05
@@ -30,7 +39,8 @@ def start(fit: Fit, previous_fit: PreviousFit | None) -> Candidate:
     if previous is not None:
         n_kernels = len(previous.prior.groups)
     method = config.inducing_points if isinstance(config.inducing_points, str) else None
-    size = source.n_rows if method == "all" else sample_size(config.n_inducing)
+    m = FIRST_INDUCING if isinstance(config.n_inducing, str) else int(config.n_inducing)
+    size = source.n_rows if method == "all" else max(SAMPLE_ROWS, SAMPLE_ROWS_PER_POINT * m)
     sample = Sample(source, size, run.random_state, fit.groups)
     specs = _first_specs(fit, sample, previous, n_kernels)
     dtype = PRECISIONS[config.precision]
@@ -45,7 +55,7 @@ def start(fit: Fit, previous_fit: PreviousFit | None) -> Candidate:
     else:
         Z = inducing_points(sample, config.inducing_points, config.n_inducing, run.random_state, specs[0], most_all)
         if method is None:
-            Z = fit.encoding.transform(Z)
+            Z = fit.columns.encoding.transform(Z)
         prior = grouped([SparsePrior.build(specs[0], Z, dtype)] * n_kernels)
         if n_latents > 1:
             warn_of_many_classes(source.n_rows, n_latents, len(Z), n_kernels > 1)
@@ -115,7 +125,7 @@ def _of_previous(earlier: PreviousFit | None, fit: Fit) -> tuple[KernelPosterior
     """
     if earlier is None:
         return None, None
-    previous, config, before, now = earlier.posterior, fit.config, earlier.encoding, fit.encoding
+    previous, config, before, now = earlier.posterior, fit.config, earlier.encoding, fit.columns.encoding
     n_kernels, n_features = len(previous.prior.groups), previous.prior.groups[0].spec.n_features
     kernels_of_share = {"kernel": 1, "none": fit.n_latents, "auto": 1 if config.given_neighbors else n_kernels}
     # The columns must be made and warped in the same way; fill values for missing numbers and limits may differ.

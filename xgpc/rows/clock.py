@@ -77,13 +77,10 @@ def stopped_by_interrupts(clock: Clock) -> AbstractContextManager[object]:
     """
     if threading.current_thread() is not threading.main_thread():
         return nullcontext()
-    handler_before, n_signals = signal.getsignal(signal.SIGINT), 0
+    handler_before = signal.getsignal(signal.SIGINT)
 
     def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal n_signals
-        n_signals += 1
-        if n_signals > 1:
-            raise KeyboardInterrupt
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         clock.stop()
 
     # None is a handler that was not installed from Python; it cannot be restored.

@@ -6,8 +6,8 @@ number of threads changes no bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -65,7 +65,7 @@ class Executor(Pool):
         if hasattr(source, "sums"):
             yield from source.sums(function, state)
             return
-        with closed_at_end(iter(source.blocks())) as blocks:
+        with closing(closable(source.blocks())) as blocks:
             if self.n_threads == 1 or is_small(source.n_rows, state):
                 yield from (function(block, state) for block in blocks)
                 return
@@ -115,14 +115,9 @@ class Executor(Pool):
         self.clock.report()
 
 
-@contextmanager
-def closed_at_end(iterator: Iterator[Result]) -> Iterator[Iterator[Result]]:
-    """Close the iterator at the end, if it can be closed: an iterator over blocks may have a thread that reads."""
-    try:
-        yield iterator
-    finally:
-        if hasattr(iterator, "close"):
-            iterator.close()
+def closable(items: Iterable[Item]) -> Generator[Item]:
+    """The items; the end of this closes their iterator, if it can be closed: that over blocks may have a thread."""
+    yield from items
 
 
 def is_small(n_rows: int, state: State) -> bool:

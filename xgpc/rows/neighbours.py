@@ -39,9 +39,6 @@ class Metric(NamedTuple):
         return np.asarray(np.linalg.norm(self.scaled(rows) - self.scaled(others), ord=self.power, axis=1))
 
 
-EUCLIDEAN = Metric()
-
-
 def principal_directions(deviations: np.ndarray) -> np.ndarray:
     """Right singular vectors of deviations (r, d) as rows, those of large singular values first."""
     try:
@@ -59,7 +56,7 @@ class Neighbours:
     order : (n,) the rows' numbers in an order in which near rows are near each other
     """
 
-    def __init__(self, rows: np.ndarray, metric: Metric = EUCLIDEAN):
+    def __init__(self, rows: np.ndarray, metric: Metric):
         rows, self.metric = metric.scaled(rows), metric
         some = rows[:: 1 + (len(rows) - 1) // DIRECTION_ROWS]
         mean = np.mean(some, axis=0)

@@ -75,10 +75,6 @@ class ArraySource:
     def sample(self, rows: np.ndarray, scale: float = 1.0) -> ArraySource:
         return ArraySource(self.rows[rows], self.y[rows], scale * self.weight[rows])
 
-    def uncached(self) -> ArraySource:
-        """The same rows, of which passes keep nothing."""
-        return ArraySource(self.rows, self.y, self.weight, cache_bytes=0)
-
     def forget(self) -> None:
         """Free the memory of whitened rows; passes to come compute them again."""
         for block in self._blocks:

@@ -26,20 +26,15 @@ class Site:
         learned: bool = False,
         table: np.ndarray | None = None,
         record: Any = None,
+        prior_mean: np.ndarray | None = None,
+        key: str | None = None,
     ) -> None: ...
     def with_parameter(self, parameter: Any) -> Site: ...
     def with_prior_mean(self, prior_mean: np.ndarray) -> Site: ...
 
 def sites(
-    site: Site,
-    mean: np.ndarray,
-    variance: np.ndarray,
-    y: np.ndarray,
-    weight: np.ndarray,
-    ell: np.ndarray,
-    precision: np.ndarray,
-    linear: np.ndarray,
-) -> float: ...
+    site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]: ...
 def parameter_gradient(
     site: Site, mean: np.ndarray, variance: np.ndarray, y: np.ndarray, weight: np.ndarray
 ) -> np.ndarray: ...

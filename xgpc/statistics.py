@@ -49,9 +49,7 @@ class EvaluatedSites(NamedTuple):
 
 def evaluated(block: Block, site: Site, mean: np.ndarray, variance: np.ndarray) -> EvaluatedSites:
     """Sites from marginals (C, rows)."""
-    ell = np.empty(len(block))
-    precision, linear = np.empty((2, *mean.shape))
-    total = _sites.sites(site, mean, variance, block.y, block.weight, ell, precision, linear)
+    _, precision, linear, total = _sites.sites(site, mean, variance, block.y, block.weight)
     return EvaluatedSites(mean, variance, precision, linear, total)
 
 

@@ -100,7 +100,7 @@ cdef extern from "sites.h" nogil:
     const char* xg_site_likelihood(int i)
     const char* xg_site_bound(int i)
     bint xg_site_is_multi_class(int i)
-    int xg_sites(const xg_likelihood* likelihood, const xg_moments* at, double* scratch, const xg_site_arrays* out)
+    void xg_sites(const xg_likelihood* likelihood, const xg_moments* at, double* scratch, const xg_site_arrays* out)
     int xg_parameter_gradient(const xg_likelihood* likelihood, const xg_moments* at, const double* weight,
                               double* by_parameter)
     void xg_logistic_normal_mean_array(Py_ssize_t n, const double* m, const double* v, double* out)

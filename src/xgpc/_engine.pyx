@@ -250,8 +250,8 @@ def marginals_block(list groups, const double[:, :, ::1] Rinv, const double[:, :
     return marginals
 
 
-cdef int add_sites(Site site, Py_ssize_t i, Py_ssize_t rows, const double[::1] y, const double[::1] weight,
-                   double[:, :, ::1] values, Workspace work, double* total) except -1 nogil:
+cdef void add_sites(Site site, Py_ssize_t i, Py_ssize_t rows, const double[::1] y, const double[::1] weight,
+                    double[:, :, ::1] values, Workspace work, double* total) noexcept nogil:
     # The sites of some rows from number i on, at their marginals in ``values``, as in ``update_block``
     cdef Py_ssize_t j, c, n = y.shape[0]
     cdef xg_moments at = xg_moments(site.n_latents, rows, n, n, &values[0, 0, i], &values[1, 0, i], &y[i])
@@ -262,7 +262,6 @@ cdef int add_sites(Site site, Py_ssize_t i, Py_ssize_t rows, const double[::1] y
     for c in range(site.n_latents):
         for j in range(i, i + rows):
             total[1] += values[2, c, j] * values[1, c, j]
-    return 0
 
 
 def update_block(list groups, const double[:, :, ::1] Rinv, const double[:, ::1] w, Site site, const double[::1] y,

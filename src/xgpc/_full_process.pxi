@@ -117,8 +117,8 @@ def full_posterior(const double[:, ::1] K, precision, linear):
     return (factor, vectors[2:5], q.half_log_det) if is_finite else None
 
 
-cdef int evaluate_full(const double[::1] noise, const Py_ssize_t[::1] places, Site site, const double[::1] y,
-                       const double[::1] weight, double[:, ::1] room, FullState* q) except -1 nogil:
+cdef void evaluate_full(const double[::1] noise, const Py_ssize_t[::1] places, Site site, const double[::1] y,
+                        const double[::1] weight, double[:, ::1] room, FullState* q) noexcept nogil:
     # The sites at q's marginals, and the bound; ``room`` (5, rows) is scratch.
     cdef Py_ssize_t i, n_rows = y.shape[0]
     cdef xg_moments at = xg_moments(1, n_rows, n_rows, n_rows, &room[0, 0], &room[1, 0], &y[0])
@@ -135,7 +135,6 @@ cdef int evaluate_full(const double[::1] noise, const Py_ssize_t[::1] places, Si
         q.next_precision[places[i]] += room[3, i]
         q.next_linear[places[i]] += room[4, i]
     q.bound += q.total
-    return 0
 
 
 cdef double full_divergence(Py_ssize_t n, const FullState* q, const FullState* other) noexcept nogil:

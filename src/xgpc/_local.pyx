@@ -307,28 +307,6 @@ cdef class Predictor:
         return result
 
 
-def earlier_first(const int32_t[:, ::1] index, const int64_t[::1] rank):
-    """Neighbours (n, k), first those whose rank (n,) is below the row's own rank, and the number (n,) of these."""
-    cdef Py_ssize_t i, j, first, last
-    found, n_earlier = np.empty(np.shape(index), dtype=np.int32), np.empty(index.shape[0], dtype=np.int32)
-    cdef int32_t[:, ::1] to = found
-    cdef int32_t[::1] count = n_earlier
-    with nogil:
-        for i in range(index.shape[0]):
-            first = 0
-            for j in range(index.shape[1]):
-                first += rank[index[i, j]] < rank[i]
-            count[i], last, first = first, first, 0
-            for j in range(index.shape[1]):
-                if rank[index[i, j]] < rank[i]:
-                    to[i, first] = index[i, j]
-                    first += 1
-                else:
-                    to[i, last] = index[i, j]
-                    last += 1
-    return found, n_earlier
-
-
 def chain_terms(const int32_t[:, ::1] index, const int32_t[::1] n_earlier, const double[:, :, ::1] gamma,
                 const double[:, ::1] variance, const double[:, ::1] precision, const double[:, ::1] linear,
                 const double[:, ::1] targets):

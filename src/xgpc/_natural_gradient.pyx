@@ -43,17 +43,16 @@ cdef class BatchRows:
 
     There is a kernel for all latent functions, or one per function, each with ``Linv`` (m, m), a lower triangle; moving
     priors replace them. With None for the one kernel, the rows are whitened already and explain all of the prior
-    variance. X (n, d) is float32 or float64; y (n,) labels; weight (n,) or empty; order (r,) intp, numbers of rows.
+    variance. X (n, d) is float32 or float64; y (n,) labels; weight (n,) or empty.
     """
-    cdef readonly object order
     cdef list kernels
     cdef const double[:, :, ::1] Linv
     cdef object X
     cdef Rows rows
     cdef const double[::1] y, weight
 
-    def __init__(self, list kernels, Linv, X, y, weight, order):
-        self.kernels, self.Linv, self.X, self.y, self.weight, self.order = kernels, Linv, X, y, weight, order
+    def __init__(self, list kernels, Linv, X, y, weight):
+        self.kernels, self.Linv, self.X, self.y, self.weight = kernels, Linv, X, y, weight
         self.rows = rows_of(X)
 
 

@@ -120,8 +120,7 @@ class Problem:
         mean, variance = (np.ascontiguousarray(np.atleast_2d(a)) for a in (mean, variance))
         y, weight = self.y[rows], np.empty(0) if self.weight is None else self.weight[rows]
         shape = mean.shape if self.n_latents > 1 else mean.shape[1:]
-        ell, precision, linear = np.empty(len(y)), np.empty(shape), np.empty(shape)
-        _sites.sites(site, mean.reshape(shape), variance.reshape(shape), y, weight, ell, precision, linear)
+        ell, precision, linear, _ = _sites.sites(site, mean.reshape(shape), variance.reshape(shape), y, weight)
         return np.sum(ell), np.atleast_2d(precision), np.atleast_2d(linear)
 
     def ascend(self, rows, q=None, label_noise=0.02, tol=1e-12, history=None):

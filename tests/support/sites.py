@@ -36,9 +36,7 @@ def evaluate(site, m, v, y, weight=()):
     """ell (n,), lambda (L, n) and r (L, n), for m and v that broadcast to (L, n)."""
     m, v = (np.array(a, dtype=np.float64, order="C") for a in np.broadcast_arrays(m, v))
     y = np.array(np.broadcast_to(y, m.shape[1:]), dtype=np.float64)
-    ell, precision, linear = np.empty(len(y)), np.empty_like(m), np.empty_like(m)
-    _sites.sites(site, m, v, y, np.array(weight, dtype=np.float64), ell, precision, linear)
-    return ell, precision, linear
+    return _sites.sites(site, m, v, y, np.array(weight, dtype=np.float64))[:3]
 
 
 def evaluate_one(site, m, v, y):

@@ -15,6 +15,4 @@ def sites_at(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Expected log likelihoods (n,), precisions and linear terms at means and variances, (n,) or (C, n) each."""
     mean, variance, y = (np.ascontiguousarray(each, dtype=np.float64) for each in (mean, variance, y))
-    ell, (precision, linear) = np.empty(len(y)), np.empty((2, *mean.shape))
-    _sites.sites(site, mean, variance, y, weight, ell, precision, linear)
-    return ell, precision, linear
+    return _sites.sites(site, mean, variance, y, weight)[:3]

@@ -17,28 +17,16 @@ cdef double weight_of_latest(Py_ssize_t steps) noexcept nogil:
     return (1.0 + AVERAGE_POWER) / (steps + AVERAGE_POWER)
 
 
-cdef void plus(double[::1] here, double[::1] other) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(here.shape[0]):
-        here[i] += other[i]
-
-
 cdef class GradientSums:
     """Sums over rows for the gradient with respect to one kernel and its inducing points."""
+    cdef tuple arrays
     cdef double[::1] gram  # (m, m)
     cdef KernelGradient cross
 
     def __init__(self, InducingKernel kernel):
-        self.gram = np.zeros(kernel.n_inducing**2)
         self.cross = KernelGradient.empty(kernel)
-
-    cdef void clear(self) noexcept nogil:
-        self.gram[:] = 0.0
-        self.cross.flat[:] = 0.0
-
-    cdef void add(self, GradientSums other) noexcept nogil:
-        plus(self.gram, other.gram)
-        plus(self.cross.flat, other.cross.flat)
+        self.arrays = np.zeros(kernel.n_inducing**2), self.cross.values
+        self.gram = self.arrays[0]
 
 
 FreeParameters = namedtuple("FreeParameters", "vector limits unit logarithms", module=__name__)
@@ -159,9 +147,6 @@ cdef class MovingPrior:
         gradient_block(self.kernel, rows, G, &work.kernel, U, &to.cross.parts)
         diagonal_gradient_block(self.kernel, rows, &work.residual[0], False, &to.cross.parts)
 
-    cdef void collect(self, double sides, GradientSums found) noexcept nogil:
-        by_parameters(self.kernel, sides, &found.cross.parts, &self.by_value[0], &self.by_points[0, 0])
-
     cdef int pull(self, GradientSums found) except -1 nogil:
         # slope = the gradient with respect to the vector, from the sums, which are overwritten.
         # With B = sum_i dF/da_i a_i^T, dF/dK_mm = -L^{-T} [tril(B) + tril(B)^T - diag(B)] L^{-1} / 2.
@@ -172,8 +157,8 @@ cdef class MovingPrior:
         memcpy(gram, &found.gram[0], m * m * sizeof(double))
         memset(&self.by_value[0], 0, self.by_value.shape[0] * sizeof(double))
         memset(&self.by_points[0, 0], 0, self.by_points.shape[0] * self.by_points.shape[1] * sizeof(double))
-        self.collect(1.0, found)
-        found.clear()
+        by_parameters(self.kernel, 1.0, &found.cross.parts, &self.by_value[0], &self.by_points[0, 0])
+        found.cross.flat[:] = 0.0
         for i in range(m):
             for j in range(i + 1):
                 gram[i * m + j] *= -0.5
@@ -185,7 +170,7 @@ cdef class MovingPrior:
         for i in range(m):
             gram[i * m + i] += self.jitter * trace / m
         gradient_block(self.kernel, &inducing, gram, &self.small.kernel, &self.small.a[0], &found.cross.parts)
-        self.collect(2.0, found)
+        by_parameters(self.kernel, 2.0, &found.cross.parts, &self.by_value[0], &self.by_points[0, 0])
         memset(&self.slope[0], 0, self.n_theta * sizeof(double))
         for e in range(self.row.shape[0]):
             self.slope[self.column[e]] += self.power[e] * self.by_value[self.row[e]]

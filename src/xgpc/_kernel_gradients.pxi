@@ -22,12 +22,9 @@ cdef class KernelGradient:
 
     @property
     def arrays(self):
-        cdef Py_ssize_t t, f, m, d, shapes, sums, products, squares
         t, f, m, d = self.sizes
-        shapes, sums, products, squares = t, t + f, t + f + f * m, t + f + f * m * (1 + d)
-        v = self.values
-        return (v[:shapes], v[shapes:sums], v[sums:products].reshape(f, m), v[products:squares].reshape(f, m, d),
-                v[squares:].reshape(f, d))
+        terms, shapes, sums, products, squares = np.split(self.values, np.cumsum([t, f, f * m, f * m * d]))
+        return terms, shapes, sums.reshape(f, m), products.reshape(f, m, d), squares.reshape(f, d)
 
     def __iadd__(self, KernelGradient other):
         np.add(self.values, other.values, out=self.values)

@@ -15,7 +15,6 @@ cdef class InducingKernel:
     cdef double[::1] _z2_max, _zeros
     cdef bint _stationary, _is_called
     cdef xg_local_kernel _parameters  # the arrays above
-    cdef double _diagonal
 
 
 cdef struct KernelScratch:

@@ -77,8 +77,6 @@ cdef class InducingKernel:
 
     def cross(self, X):
         """k(X, Z), (n, m) float64, for X (n, d) float32 or float64."""
-        if self._is_called:
-            return self.function.values(self.variance, np.asarray(X, dtype=np.float64), self.inducing_points)
         cdef Rows rows = rows_of(X)
         cdef Py_ssize_t n = rows.n
         # ``cross_block`` does not use the last tile.
@@ -191,11 +189,8 @@ cdef class InducingKernel:
 cdef void place(InducingKernel kernel) noexcept nogil:
     # Prepare the present parameters and inducing points for the blocks. Distances do not depend on the
     # origin; near the data's middle they lose the fewest digits.
-    cdef Py_ssize_t t, f, k, j
+    cdef Py_ssize_t f, k, j
     cdef double centre, value
-    kernel._diagonal = 0.0
-    for t in range(kernel.n_terms):
-        kernel._diagonal += kernel._variance[t]
     for f in range(kernel.n_factors):
         for j in range(kernel.n_features):
             centre = 0.0
@@ -366,11 +361,8 @@ cdef int diagonal_block(InducingKernel kernel, const Rows* rows, double* out) ex
     if kernel._is_called:
         return call_values(kernel, rows, 0, out)
     for i in range(rows.n):
-        out[i] = kernel._diagonal if kernel._stationary else 0.0
-    if kernel._stationary:
-        return 0
-    for t in range(kernel.n_terms):
-        for i in range(rows.n):
+        out[i] = 0.0
+        for t in range(kernel.n_terms):
             out[i] += term_diagonal(kernel, t, rows, i)
 
 

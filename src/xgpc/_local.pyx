@@ -8,8 +8,8 @@ from libc.stdint cimport int32_t, int64_t
 
 from . cimport _blas
 from ._core cimport *
-from ._engine cimport Workspace, project, tiles
-from ._kernels cimport InducingKernel, diagonal_block, read_feature, rows_from, rows_of
+from ._engine cimport Workspace, project, rows_of_tile, tiles
+from ._kernels cimport InducingKernel, diagonal_block, read_feature, rows_of
 
 
 cdef class Tree:
@@ -101,9 +101,8 @@ cdef int transform(InducingKernel kernel, const double* Linv, Rows rows, Py_ssiz
     cdef double* tile = &work.a[0]
     cdef double* feature = work.kernel.x2
     cdef Rows here
-    for p in range(tiles(0, rows.n, work)):
-        t = p * work.rows
-        here = rows_from(rows, t, min(work.rows, rows.n - t))
+    for p in range(tiles(rows.n, work)):
+        t, here = p * work.rows, rows_of_tile(&rows, p, work)
         project(kernel, Linv, &here, work, tile)
         diagonal_block(kernel, &here, residual + first + t)
         xg_squared_norms(here.n, m, tile, feature)

@@ -61,25 +61,18 @@ cdef class BatchPart:
     among them the gradients of moving priors."""
     cdef Workspace work
     cdef double[::1] target, spread, labels, weights
-    cdef list sums
+    cdef list sums, arrays  # of moving priors; all arrays of sums
     cdef double log_likelihood
 
     def __init__(self, Py_ssize_t n_inducing, Py_ssize_t n_latents, Py_ssize_t tile, Py_ssize_t n_features, moving=(),
                  Py_ssize_t n_kernels=1):
         self.work = Workspace(tile, n_inducing, n_features, n_latents, n_kernels)
-        self.target = np.zeros(n_latents * n_inducing * (n_inducing + 1))
+        self.target = target = np.zeros(n_latents * n_inducing * (n_inducing + 1))
         self.spread = np.empty(n_latents * tile * n_inducing)
         self.labels, self.weights = np.empty((2, tile))
         self.sums = [GradientSums((<MovingPrior?>prior).kernel) for prior in moving]
+        self.arrays = [target, *(array for sums in self.sums for array in (<GradientSums>sums).arrays)]
         self.log_likelihood = 0.0
-
-    cdef void add(self, BatchPart other) noexcept:
-        # Add the sums of the other part.
-        cdef Py_ssize_t g
-        self.log_likelihood += other.log_likelihood
-        plus(self.target, other.target)
-        for g in range(len(self.sums)):
-            (<GradientSums>self.sums[g]).add(<GradientSums>other.sums[g])
 
 
 cdef class NaturalGradient:
@@ -152,11 +145,10 @@ cdef class NaturalGradient:
         cdef MovingPrior prior = self.moving[0] if moves else None
         cdef InducingKernel kernel = prior.kernel if moves else batch.kernels[0]
         cdef GradientSums sums = part.sums[0] if moves else None
-        for found in part.sums:
-            (<GradientSums>found).clear()
+        for array in part.arrays:
+            array[:] = 0.0
         with nogil:
             part.log_likelihood = 0.0
-            memset(&part.target[0], 0, part.target.shape[0] * sizeof(double))
             for piece in range((order.shape[0] + tile - 1) // tile):
                 rows.index = &order[piece * tile]
                 rows.n = n = min(tile, order.shape[0] - piece * tile)
@@ -226,13 +218,15 @@ cdef class NaturalGradient:
         Writes into ``records`` (3, steps) the rate of the step, the relative change of the averaged natural parameters
         and the estimated expected log likelihood.
         """
-        cdef BatchPart total = parts[0]
+        cdef BatchPart total = parts[0], part
         cdef MovingPrior prior
         cdef GradientSums sums
         cdef Py_ssize_t g, c, j, m = self.n_inducing, size = m * (m + 1)
         cdef double rate, squared, distance, weight
         for part in parts[1:]:
-            total.add(part)
+            total.log_likelihood += part.log_likelihood
+            for array, addend in zip(total.arrays, part.arrays):
+                array += addend
         records[1, step], records[2, step] = 0.0, self.scale * total.log_likelihood
         with nogil:
             for c in range(self.n_latents):

@@ -93,10 +93,7 @@ XG_INLINE void all_logarithms(const int is_smooth, const xg_profile_tile *tile, 
 
 void xg_axis_logarithms(const xg_profile_tile *tile, double *out)
 {
-    if (tile->family == XG_AXIS_MATERN_32)
-        all_logarithms(1, tile, out);
-    else
-        all_logarithms(0, tile, out);
+    XG_WITH(tile->family == XG_AXIS_MATERN_32, 1, 0, all_logarithms, tile, out);
 }
 
 /* Slopes of a vector of rows from i on, or of the ``size`` that are left, by feature j of C points from k on, and the
@@ -237,10 +234,7 @@ XG_INLINE void all_slopes(const int is_smooth, const xg_profile_tile *tile, cons
 
 void xg_axis_slopes(const xg_profile_tile *tile, const double *weight, double *by_points, double *by_scales)
 {
-    if (tile->family == XG_AXIS_MATERN_32)
-        all_slopes(1, tile, weight, by_points, by_scales);
-    else
-        all_slopes(0, tile, weight, by_points, by_scales);
+    XG_WITH(tile->family == XG_AXIS_MATERN_32, 1, 0, all_slopes, tile, weight, by_points, by_scales);
 }
 
 /* Subtracts from sum the slopes by feature j of C points from k on. */
@@ -269,8 +263,5 @@ XG_INLINE void row_slopes(const int is_smooth, const xg_profile_tile *tile, cons
 
 void xg_axis_row_slopes(const xg_profile_tile *tile, const double *weight, double *out)
 {
-    if (tile->family == XG_AXIS_MATERN_32)
-        row_slopes(1, tile, weight, out);
-    else
-        row_slopes(0, tile, weight, out);
+    XG_WITH(tile->family == XG_AXIS_MATERN_32, 1, 0, row_slopes, tile, weight, out);
 }

@@ -185,10 +185,9 @@ XG_CALLED void by_length_scales(const xg_local_kernel *kernel, const xg_local_su
         ptrdiff_t size = SMALLER(d - first, CHUNK);
         gather(&near, first, size, g->chunk, is_axis_aligned ? CHUNK : 1, is_axis_aligned ? 1 : k);
         gather(&here, first, size, own, 1, 1);
-        if (kernel->family[f] == XG_AXIS_MATERN_32)
-            slopes_by_scales(1, k + 1, g->h, size, g->chunk, scales + f * d + first);
-        else if (is_axis_aligned)
-            slopes_by_scales(0, k + 1, g->h, size, g->chunk, scales + f * d + first);
+        if (is_axis_aligned)
+            XG_WITH(kernel->family[f] == XG_AXIS_MATERN_32, 1, 0, slopes_by_scales, k + 1, g->h, size, g->chunk,
+                    scales + f * d + first);
         else {
             for (ptrdiff_t q = 0; q < size; ++q)
                 for (ptrdiff_t j = 0; j < k; ++j)

@@ -196,11 +196,11 @@ XG_CALLED void xg_logistic_softmax_chunk(const xg_moments *restrict at, double *
 void xg_multiclass_sites(const xg_likelihood *likelihood, const xg_moments *points, double *scratch,
                          const xg_site_arrays *sites)
 {
-    ptrdiff_t classes = points->classes, pitch = xg_chunk_size(classes);
+    int kind = likelihood->kind;
+    ptrdiff_t classes = points->classes, pitch = kind == XG_SOFTMAX_EXACT ? XG_GROUP : xg_chunk_size(classes);
     const double *prior_mean = likelihood->prior_mean;
     double *shifted = scratch + XG_CHUNK * (XG_CLASS_ROWS * classes + XG_POINT_ROWS),
            *tables = shifted + XG_CHUNK * classes;
-    int kind = likelihood->kind;
 
     if (kind == XG_MULTINOMIAL_STEP || kind == XG_MULTINOMIAL_PROBIT || kind == XG_MULTINOMIAL_LOGIT)
         xg_multinomial_tables(classes, tables);

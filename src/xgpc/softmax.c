@@ -2,8 +2,6 @@
 
 #define XG_GUMBEL_VARIANCE 1.64493406684822643647
 
-/* Number of points that are processed in parallel, one per lane: loops of a fixed length, which compilers vectorise. */
-#define XG_GROUP 8
 #define XG_EACH_LANE for (int i = 0; i < XG_GROUP; ++i)
 
 /* Nodes t_k = low + unit (a sinh(b k)), k = 0, 1, ..., with b = XG_GROWTH, a b = XG_FIRST_STEP, and unit = F / R
@@ -193,8 +191,8 @@ XG_INLINE int xg_next(xg_rule *rule)
 
 #define XG_FOR_NODES(rule) for (int node = 0; node < XG_MOST_NODES && xg_next(&(rule)); ++node)
 
-XG_CALLED void xg_softmax_sites(const xg_moments *at, const xg_hazard_table *table, double *scratch,
-                                const xg_site_arrays *out)
+void xg_softmax_exact_chunk(const xg_moments *at, const xg_hazard_table *table, double *scratch,
+                            const xg_site_arrays *out)
 {
     ptrdiff_t classes = at->classes, n = at->n, m_stride = at->m_stride, stride = at->stride;
     const double *m = at->m, *y = at->y;
@@ -231,16 +229,6 @@ XG_CALLED void xg_softmax_sites(const xg_moments *at, const xg_hazard_table *tab
             out->lambda[c * stride + i] = precision;
             out->r[c * stride + i] = ((y[i] == (double)c ? 1.0 : 0.0) - p) + precision * m[c * m_stride + i];
         }
-}
-
-void xg_softmax_exact_chunk(const xg_moments *at, const xg_hazard_table *table, double *scratch,
-                            const xg_site_arrays *out)
-{
-    for (ptrdiff_t start = 0; start < at->n; start += XG_GROUP) {
-        xg_moments group = xg_moments_from(at, start, XG_GROUP);
-        xg_site_arrays sites = xg_sites_from(out, start);
-        xg_softmax_sites(&group, table, scratch, &sites);
-    }
 }
 
 /* As dp_y/dm_d = -integral of T r_y r_d, dp_y/dv_d = half the integral of T r_y q_d for d != y (a normal variable's

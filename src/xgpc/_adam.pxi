@@ -56,6 +56,7 @@ cdef class MovingPrior:
     cdef public double[::1] prior_linear
     cdef double[::1] variance, shape, room
     cdef double[:, ::1] inverse_length_scale, points, by_points, inverse
+    cdef Rows inducing
     cdef Workspace small
     cdef double jitter, rate, delay
     cdef Py_ssize_t n_theta
@@ -77,7 +78,7 @@ cdef class MovingPrior:
         self.kernel = InducingKernel(variance, kernel.noise, kernel.term, kernel.family, shape, scale, points,
                                      kernel.function)
         self.variance, self.shape, self.inverse_length_scale, self.points = variance, shape, scale, points
-        self.by_points = np.zeros((m, d))
+        self.inducing, self.by_points = rows_of(points), np.zeros((m, d))
         self.inverse = np.zeros((m, m))
         self.small, self.room = Workspace(m, m, d), np.empty(max(1, cholesky_scratch(m)))
         self.jitter, self.rate, self.delay = jitter, rate, delay
@@ -99,7 +100,6 @@ cdef class MovingPrior:
         # The kernel at the vector, and L^{-1}; returns the row where the factorisation fails, or 0.
         cdef Py_ssize_t e, t, f, k, j, m = self.kernel.n_inducing, d = self.kernel.n_features
         cdef Py_ssize_t n_terms = self.kernel.n_terms, n_factors = self.kernel.n_factors
-        cdef Rows inducing = inducing_rows(self.kernel)
         cdef double total = 0.0
         memcpy(&self.value[0], &self.offset[0], self.offset.shape[0] * sizeof(double))
         for e in range(self.row.shape[0]):
@@ -113,7 +113,7 @@ cdef class MovingPrior:
         for e in range(self.unit.shape[0]):
             self.points[e // d, e % d] = self.at[self.n_theta + e] * self.unit[e]
         place(self.kernel)
-        cross_block(self.kernel, &inducing, &self.small.kernel, &self.inverse[0, 0])
+        cross_block(self.kernel, &self.inducing, &self.small.kernel, &self.inverse[0, 0])
         for k in range(m):
             total += self.inverse[k, k]
         if not isfinite(total):
@@ -151,7 +151,6 @@ cdef class MovingPrior:
         # slope = the gradient with respect to the vector, from the sums, which are overwritten.
         # With B = sum_i dF/da_i a_i^T, dF/dK_mm = -L^{-T} [tril(B) + tril(B)^T - diag(B)] L^{-1} / 2.
         cdef Py_ssize_t e, i, j, m = self.kernel.n_inducing
-        cdef Rows inducing = inducing_rows(self.kernel)
         cdef double trace = 0.0
         cdef double* gram = &self.small.b[0]
         memcpy(gram, &found.gram[0], m * m * sizeof(double))
@@ -169,7 +168,7 @@ cdef class MovingPrior:
             trace += gram[i * m + i]
         for i in range(m):
             gram[i * m + i] += self.jitter * trace / m
-        gradient_block(self.kernel, &inducing, gram, &self.small.kernel, &self.small.a[0], &found.cross.parts)
+        gradient_block(self.kernel, &self.inducing, gram, &self.small.kernel, &self.small.a[0], &found.cross.parts)
         by_parameters(self.kernel, 2.0, &found.cross.parts, &self.by_value[0], &self.by_points[0, 0])
         memset(&self.slope[0], 0, self.n_theta * sizeof(double))
         for e in range(self.row.shape[0]):

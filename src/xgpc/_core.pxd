@@ -7,7 +7,6 @@ ctypedef const double* const_doubles
 cdef extern from "vmath.h" nogil:
     void xg_exp_array(Py_ssize_t n, const double* x, double* out)
     void xg_normal_array(Py_ssize_t n, const double* x, double* cdf, double* pdf)
-    void xg_scale(Py_ssize_t n, const double* factor, double* x)
     void xg_clip_precision(Py_ssize_t n, const double* mean, double* precision, double* linear)
     double xg_natural_gradient(Py_ssize_t n, double scale, const double* target, const double* current, double* g)
     double xg_move_average(Py_ssize_t n, double weight, const double* g, double* mean)

@@ -15,13 +15,13 @@ import numpy as np
 from ._threads import scratch as kept_by_thread
 
 from libc.math cimport INFINITY, fabs, log, sqrt
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from . cimport _blas
 from ._core cimport *
 from ._kernels cimport (
     InducingKernel, KernelGradient, KernelScratch, cross_block, diagonal_block, diagonal_gradient_block,
-    gradient_block, inducing_rows, kernel_scratch, rows_of,
+    gradient_block, kernel_scratch, rows_of,
 )
 from ._sites cimport Site, entry, evaluate
 from ._tiles cimport add_outer, cholesky, cholesky_scratch, number, row_marginals, times_lower_t
@@ -177,13 +177,13 @@ cdef const double* in_double(Tile tile, Workspace work) noexcept nogil:
     return &work.a[0]
 
 
-cdef void marginals_of(Py_ssize_t rows, const number* a, const number* Rinv, const double[:, ::1] w, Workspace work,
-                       Py_ssize_t stride, double* mean, double* variance) noexcept nogil:
-    # For each class, ``stride`` apart
-    cdef Py_ssize_t c, m = w.shape[1]
+cdef void marginals_of(WhitenedRows block, Tile tile, const number* a, const number* Rinv, const double[:, ::1] w,
+                       double[:, ::1] mean, double[:, ::1] variance) noexcept nogil:
+    # For each class, of the tile's rows a
+    cdef Py_ssize_t c, i = tile.rows.start, m = w.shape[1]
     for c in range(w.shape[0]):
-        row_marginals(rows, m, a, &w[c, 0], Rinv + c * m * m, &work.diagonal[0], NULL, mean + c * stride,
-                      work.kernel.x2, variance + c * stride, &work.triangle[0])
+        row_marginals(tile.rows.n, m, a, &w[c, 0], Rinv + c * m * m, &block.work.diagonal[0], NULL, &mean[c, i],
+                      block.work.kernel.x2, &variance[c, i], &block.work.triangle[0])
 
 
 cdef void narrow_factors(WhitenedRows block, const double[:, :, ::1] Rinv) noexcept nogil:
@@ -193,20 +193,13 @@ cdef void narrow_factors(WhitenedRows block, const double[:, :, ::1] Rinv) noexc
 
 
 cdef int tile_marginals(WhitenedRows block, Tile tile, const double[:, :, ::1] Rinv, const double[:, ::1] w,
-                        Workspace work, double[:, ::1] mean, double[:, ::1] variance) except -1 nogil:
+                        double[:, ::1] mean, double[:, ::1] variance) except -1 nogil:
     # Latent means and variances (C, n) of the tile's rows; single factors are those of ``narrow_factors``
-    cdef double* means = &mean[0, tile.rows.start]
-    cdef double* variances = &variance[0, tile.rows.start]
-    if block.kernel is None:
-        # The whitened rows explain all variance, so that 0 gives the same result as k(x, x).
-        memset(&work.diagonal[0], 0, tile.rows.n * sizeof(double))
-    else:
-        diagonal_block(block.kernel, &tile.rows, &work.diagonal[0])
+    diagonal_block(block.kernel, &tile.rows, &block.work.diagonal[0])
     if tile.a != NULL:
-        marginals_of(tile.rows.n, tile.a, &Rinv[0, 0, 0], w, work, block.rows.n, means, variances)
+        marginals_of(block, tile, tile.a, &Rinv[0, 0, 0], w, mean, variance)
     else:
-        marginals_of(tile.rows.n, tile.single_a, <const float*>&work.single_factors[0], w, work, block.rows.n, means,
-                     variances)
+        marginals_of(block, tile, tile.single_a, <const float*>&block.work.single_factors[0], w, mean, variance)
 
 
 cdef void tile_statistics(WhitenedRows block, Tile tile, const double[:, ::1] precision, const double[:, ::1] linear,
@@ -242,8 +235,7 @@ def marginals_block(list groups, const double[:, :, ::1] Rinv, const double[:, :
             narrow_factors(block, Rinv[g:g + size])
             for t in range(tiles(block.rows.n, block.work)):
                 whitened(block, t, &tile)
-                tile_marginals(block, tile, Rinv[g:g + size], w[g:g + size], block.work, mean[g:g + size],
-                               variance[g:g + size])
+                tile_marginals(block, tile, Rinv[g:g + size], w[g:g + size], mean[g:g + size], variance[g:g + size])
     return marginals
 
 
@@ -284,7 +276,7 @@ def update_block(list groups, const double[:, :, ::1] Rinv, const double[:, ::1]
             narrow_factors(block, Rinv)
             for t in range(tiles(block.rows.n, work)):
                 whitened(block, t, &tile)
-                tile_marginals(block, tile, Rinv, w, work, values[0], values[1])
+                tile_marginals(block, tile, Rinv, w, values[0], values[1])
                 add_sites(site, tile.rows.start, tile.rows.n, y, weight, values, work, total)
                 tile_statistics(block, tile, values[2], values[3], sums, linear_sums)
         return sites, total[0], total[1], P, h
@@ -419,7 +411,7 @@ def gradient_of_gram(InducingKernel kernel, const double[:, ::1] G, KernelGradie
     """Adds the same contraction of a symmetric G = dF / dK_mm (m, m) with k(Z, Z)."""
     cdef Py_ssize_t m = kernel.n_inducing, d = kernel.n_features
     cdef double[::1] room = kept_numbers("gram", m * (d + 2 + 4 * m))
-    cdef Rows rows = inducing_rows(kernel)
+    cdef Rows rows = rows_of(kernel.inducing_points)
     cdef KernelScratch scratch = kernel_scratch(&room[0], m, m, d)
     with nogil:
         gradient_block(kernel, &rows, &G[0, 0], &scratch, scratch.rest + m * m, &total.parts)

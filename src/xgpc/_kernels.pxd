@@ -57,7 +57,6 @@ cdef inline Rows rows_from(Rows rows, Py_ssize_t start, Py_ssize_t n) noexcept n
 
 
 cdef Rows rows_of(X) except *
-cdef Rows inducing_rows(InducingKernel kernel) noexcept nogil
 cdef void read_feature(const Rows* rows, Py_ssize_t j, double* out) noexcept nogil
 cdef int cross_block(InducingKernel kernel, const Rows* rows, KernelScratch* scratch, double* out) except -1 nogil
 cdef int diagonal_block(InducingKernel kernel, const Rows* rows, double* out) except -1 nogil

@@ -220,11 +220,6 @@ cdef Rows rows_of(X) except *:
     return Rows(<const char*>&wide[0, 0], wide.strides[0], wide.strides[1], False, NULL, 0, len(X))
 
 
-cdef Rows inducing_rows(InducingKernel kernel) noexcept nogil:
-    return Rows(<const char*>&kernel._points[0, 0], kernel._points.strides[0], kernel._points.strides[1], False, NULL,
-                0, kernel.n_inducing)
-
-
 cdef void read_feature(const Rows* rows, Py_ssize_t j, double* out) noexcept nogil:
     # out (n,) = feature j of the rows
     cdef const char* feature = rows.X + j * rows.feature_stride
@@ -356,13 +351,14 @@ cdef double term_diagonal(InducingKernel kernel, Py_ssize_t t, const Rows* rows,
 
 
 cdef int diagonal_block(InducingKernel kernel, const Rows* rows, double* out) except -1 nogil:
-    # out (n,) = k(x, x), noise included
+    # out (n,) = k(x, x), noise included; without a kernel 0: whitened rows explain all variance, so that this gives the
+    # same result
     cdef Py_ssize_t t, i
-    if kernel._is_called:
+    if kernel is not None and kernel._is_called:
         return call_values(kernel, rows, 0, out)
     for i in range(rows.n):
         out[i] = 0.0
-        for t in range(kernel.n_terms):
+        for t in range(0 if kernel is None else kernel.n_terms):
             out[i] += term_diagonal(kernel, t, rows, i)
 
 

@@ -47,6 +47,9 @@ cdef class Tree:
         self._alive = mean, directions, in_order, panels, boxes
 
     cdef object search(self, const double* points, Py_ssize_t first, Py_ssize_t r, Py_ssize_t k):
+        cdef Py_ssize_t n_candidates = self.tree.n - (points == NULL)
+        if k > n_candidates:
+            raise ValueError(f"There are {n_candidates} rows, so {k} nearest ones cannot be found.")
         index = np.empty((r, k), dtype=np.int32)
         cdef int32_t[:, ::1] out = index
         cdef char[::1] scratch = np.empty(xg_nearest_scratch(&self.tree, k), dtype=np.int8)
@@ -57,14 +60,10 @@ cdef class Tree:
 
     def of(self, const double[:, ::1] points, Py_ssize_t k):
         """Numbers (r, k) of the k nearest rows of each point (r, d), the nearest first."""
-        if k > self.tree.n:
-            raise ValueError(f"There are {self.tree.n} rows, so {k} nearest ones cannot be found.")
         return self.search(&points[0, 0], 0, points.shape[0], k)
 
     def of_rows(self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t k):
         """Numbers (last - first, k) of the k nearest other rows of each of the rows ``order[first:last]``."""
-        if k >= self.tree.n:
-            raise ValueError(f"A row has {self.tree.n - 1} other rows, so {k} cannot be found.")
         return self.search(NULL, first, last - first, k)
 
 

@@ -16,7 +16,7 @@ from ._core cimport *
 from ._engine cimport Workspace, project
 from ._kernels cimport (
     InducingKernel, KernelGradient, by_parameters, cross_block, diagonal_block, diagonal_gradient_block, gradient_block,
-    inducing_rows, place, read_feature, rows_of,
+    place, read_feature, rows_of,
 )
 from ._sites cimport Site, evaluate
 from ._tiles cimport add_outer, cholesky, cholesky_scratch, row_marginals
@@ -163,10 +163,9 @@ cdef class NaturalGradient:
                         if kernel is None:
                             for i in range(m):
                                 read_feature(&rows, i, a + i * n)
-                            memset(&work.diagonal[0], 0, n * sizeof(double))
                         else:
                             project(kernel, inverse, &rows, work, a)
-                            diagonal_block(kernel, &rows, &work.diagonal[0])
+                        diagonal_block(kernel, &rows, &work.diagonal[0])
                     row_marginals(n, m, <const double*>a, &self.w[c * m], <const double*>&self.factor[c * m * m],
                                   &work.diagonal[0], &part.spread[c * tile * m], &work.mean[c * n], work.kernel.x2,
                                   &work.variance[c * n], &work.triangle[0])

@@ -99,13 +99,13 @@ cdef class Site:
 cdef void evaluate(Site site, const xg_moments* at, const double* weight, double* scratch,
                    const xg_site_arrays* out) noexcept nogil:
     # Sites of points, from the moments of the latent functions' distance from the prior mean. weight may be NULL.
-    cdef Py_ssize_t c
+    cdef Py_ssize_t c, i
     xg_sites(&site._core, at, scratch, out)
-    if weight:
-        xg_scale(at.n, weight, out.ell)
+    for i in range(at.n if weight else 0):
+        out.ell[i] *= weight[i]
         for c in range(site.n_latents):
-            xg_scale(at.n, weight, out.precision + c * at.stride)
-            xg_scale(at.n, weight, out.linear + c * at.stride)
+            out.precision[c * at.stride + i] *= weight[i]
+            out.linear[c * at.stride + i] *= weight[i]
 
 
 def sites(Site site, mean, variance, const double[::1] y, const double[::1] weight):

@@ -331,18 +331,13 @@ XG_INLINE void compare_panels(const int power, const int count, search *s, ptrdi
         }
 }
 
-XG_INLINE void compare_by(const int power, search *s, ptrdiff_t leaf)
+static void compare(search *s, ptrdiff_t leaf)
 {
     ptrdiff_t n = s->tree->n, row = leaf * XG_LEAF, last = row + XG_LEAF < n ? row + XG_LEAF : n;
     for (; row + 3 * XG_PANEL < last; row += 4 * XG_PANEL)
-        compare_panels(power, 4, s, row);
+        XG_WITH(s->tree->power == 1, 1, 2, compare_panels, 4, s, row);
     for (; row < last; row += XG_PANEL)
-        compare_panels(power, 1, s, row);
-}
-
-static void compare(search *s, ptrdiff_t leaf)
-{
-    XG_WITH(s->tree->power == 1, 1, 2, compare_by, s, leaf);
+        XG_WITH(s->tree->power == 1, 1, 2, compare_panels, 1, s, row);
 }
 
 /* A limit from single precision alone, so that few rows of the first leaf need distances in double precision: bisection

@@ -54,6 +54,13 @@ XG_INLINE lane_rows own_rows(const group *g, const double *values, ptrdiff_t wid
     return (lane_rows){1, width, g->row, values};
 }
 
+/* h = log(growth) + h, or 0 where that is above 0, for growths >= 1 */
+XG_CALLED void add_logarithms(ptrdiff_t n, const double *restrict growth, double *restrict h)
+{
+    for (ptrdiff_t i = 0; i < n; ++i)
+        h[i] = xg_min(xg_log1p(growth[i] - 1.0) + h[i], 0.0);
+}
+
 /* Adds to h the logarithms of an axis-aligned kernel's factors for some features x (count, CHUNK) of all pairs; growth is
  * scratch. Of rows that are equal but for rounding h may be above 0. */
 XG_CALLED void axis_arguments(int family, ptrdiff_t count, const lanes *x, ptrdiff_t size, lanes *growth, lanes *h)
@@ -66,7 +73,7 @@ XG_CALLED void axis_arguments(int family, ptrdiff_t count, const lanes *x, ptrdi
         growth[p] = (lanes){0.0} + 1.0;
     pair_sums(XG_DISTANCES, 0, count, x, size, -ROOT_3, h);
     pair_sums(XG_GROWTHS, 0, count, x, size, 1.0, growth);
-    xg_add_logarithms(XG_WIDTH * PACKED(count), (const double *)growth, (double *)h);
+    add_logarithms(XG_WIDTH * PACKED(count), (const double *)growth, (double *)h);
 }
 
 /* Arguments h of factor f for all pairs of the neighbours, and of these and x, which is the last. */

@@ -131,12 +131,6 @@ void xg_half_distances(const xg_profile_tile *tile, double *restrict out)
         out[i] = xg_max(out[i], XG_FARTHEST);
 }
 
-void xg_add_logarithms(ptrdiff_t n, const double *restrict growth, double *restrict h)
-{
-    for (ptrdiff_t i = 0; i < n; ++i)
-        h[i] = xg_min(xg_log1p(growth[i] - 1.0) + h[i], 0.0);
-}
-
 /* Rows that are read together, feature by feature: their numbers stay in the first-level cache. */
 enum { TOGETHER = 16 };
 

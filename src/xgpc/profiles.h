@@ -153,5 +153,3 @@ double xg_scale_rows(const xg_rows *rows, ptrdiff_t d, const double *centre, con
                      double *x2);
 /* sum[j] += sum_i weight[i] x[i, j]^2 for a tile x (n, d) */
 void xg_add_squares(ptrdiff_t n, ptrdiff_t d, const double *weight, const double *x, double *sum);
-/* h = log(growth) + h, or 0 where that is above 0, for growths >= 1 */
-void xg_add_logarithms(ptrdiff_t n, const double *growth, double *h);

@@ -28,17 +28,11 @@
 #define XG_BEND 0.6
 
 /* Scratch of a class: its polynomials, mean, r, q, two sums, and two weights of derivatives. */
-#define XG_MEAN XG_HAZARD_COLUMNS
-#define XG_HAZARD (XG_MEAN + 1)
-#define XG_CURVE (XG_MEAN + 2)
-#define XG_FIRST_SUM (XG_MEAN + 3)
-#define XG_SECOND_SUM (XG_MEAN + 4)
-#define XG_FIRST_WEIGHT (XG_MEAN + 5)
-#define XG_SECOND_WEIGHT (XG_MEAN + 6)
-#define XG_PLACES (XG_MEAN + 7)
-#if XG_GROUP * XG_PLACES > XG_CHUNK * XG_CLASS_ROWS
-#error "the scratch of several classes is too small"
-#endif
+enum {
+    XG_MEAN = XG_HAZARD_COLUMNS, XG_HAZARD, XG_CURVE, XG_FIRST_SUM, XG_SECOND_SUM, XG_FIRST_WEIGHT, XG_SECOND_WEIGHT,
+    XG_PLACES
+};
+_Static_assert(XG_GROUP * XG_PLACES <= XG_CHUNK * XG_CLASS_ROWS, "the scratch of several classes is too small");
 
 /* Columns after the coefficients; the second one becomes 1 / (s width). */
 enum { CENTRE = XG_HAZARD_DEGREE + 1, INVERSE_WIDTH, LEAST, LARGEST };

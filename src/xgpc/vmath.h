@@ -138,8 +138,6 @@ void xg_normal_array(ptrdiff_t n, const double *x, double *cdf, double *pdf);
 
 /* Sites of n points. */
 
-/* x *= factor */
-void xg_scale(ptrdiff_t n, const double *factor, double *x);
 /* Set negative precisions to 0, and change the linear terms so that r - lambda m, the gradient in the mean, stays */
 void xg_clip_precision(ptrdiff_t n, const double *mean, double *precision, double *linear);
 

@@ -58,6 +58,7 @@ cdef class MovingPrior:
     cdef double[:, ::1] inverse_length_scale, points, by_points, inverse
     cdef Rows inducing
     cdef Workspace small
+    cdef KernelGradient of_gram
     cdef double jitter, rate, delay
     cdef Py_ssize_t n_theta
 
@@ -71,14 +72,14 @@ cdef class MovingPrior:
         self.n_theta = n - len(free.unit)
         self.offset, self.row, self.column, self.power = free.logarithms
         self.prior_precision, self.prior_linear = prior
-        self.value, self.by_value = np.zeros((2, len(self.offset)))
+        self.value = np.zeros(len(self.offset))
         # This object owns the kernel, because ``place_at`` writes its arrays.
         variance, shape, points = np.array(kernel.variance), np.array(kernel.shape), np.array(kernel.inducing_points)
         scale = np.array(kernel.inverse_length_scale)
         self.kernel = InducingKernel(variance, kernel.noise, kernel.term, kernel.family, shape, scale, points,
                                      kernel.function)
         self.variance, self.shape, self.inverse_length_scale, self.points = variance, shape, scale, points
-        self.inducing, self.by_points = rows_of(points), np.zeros((m, d))
+        self.inducing, self.of_gram = rows_of(points), KernelGradient.empty(kernel)
         self.inverse = np.zeros((m, m))
         self.small, self.room = Workspace(m, m, d), np.empty(max(1, cholesky_scratch(m)))
         self.jitter, self.rate, self.delay = jitter, rate, delay
@@ -148,16 +149,12 @@ cdef class MovingPrior:
         diagonal_gradient_block(self.kernel, rows, &work.residual[0], False, &to.cross.parts)
 
     cdef int pull(self, GradientSums found) except -1 nogil:
-        # slope = the gradient with respect to the vector, from the sums, which are overwritten.
+        # slope = the gradient with respect to the vector, from the sums.
         # With B = sum_i dF/da_i a_i^T, dF/dK_mm = -L^{-T} [tril(B) + tril(B)^T - diag(B)] L^{-1} / 2.
         cdef Py_ssize_t e, i, j, m = self.kernel.n_inducing
         cdef double trace = 0.0
         cdef double* gram = &self.small.b[0]
         memcpy(gram, &found.gram[0], m * m * sizeof(double))
-        memset(&self.by_value[0], 0, self.by_value.shape[0] * sizeof(double))
-        memset(&self.by_points[0, 0], 0, self.by_points.shape[0] * self.by_points.shape[1] * sizeof(double))
-        by_parameters(self.kernel, 1.0, &found.cross.parts, &self.by_value[0], &self.by_points[0, 0])
-        found.cross.flat[:] = 0.0
         for i in range(m):
             for j in range(i + 1):
                 gram[i * m + j] *= -0.5
@@ -168,9 +165,11 @@ cdef class MovingPrior:
             trace += gram[i * m + i]
         for i in range(m):
             gram[i * m + i] += self.jitter * trace / m
-        gradient_block(self.kernel, &self.inducing, gram, &self.small.kernel, &self.small.a[0], &found.cross.parts)
-        by_parameters(self.kernel, 2.0, &found.cross.parts, &self.by_value[0], &self.by_points[0, 0])
-        memset(&self.slope[0], 0, self.n_theta * sizeof(double))
+        self.of_gram.flat[:] = 0.0
+        gradient_block(self.kernel, &self.inducing, gram, &self.small.kernel, &self.small.a[0], &self.of_gram.parts)
+        with gil:
+            self.by_value, self.by_points = vjp(self.kernel, found.cross, self.of_gram)
+        self.slope[:self.n_theta] = 0.0
         for e in range(self.row.shape[0]):
             self.slope[self.column[e]] += self.power[e] * self.by_value[self.row[e]]
         for i in range(self.prior_linear.shape[0]):

@@ -15,13 +15,8 @@ cdef extern from "vmath.h" nogil:
 
 cdef extern from "profiles.h" nogil:
     enum:
-        XG_MATERN_12
-        XG_DOT_PRODUCT
-        XG_AXIS_MATERN_12
-        XG_FAMILY_COUNT
-        XG_SET
-        XG_ADD
-        XG_MULTIPLY
+        XG_MATERN_12, XG_DOT_PRODUCT, XG_AXIS_MATERN_12, XG_FAMILY_COUNT
+        XG_SET, XG_ADD, XG_MULTIPLY
     const char* xg_family_name(int i)
     bint xg_is_axis_aligned(int family)
     ctypedef struct Rows "xg_rows":
@@ -109,8 +104,7 @@ cdef extern from "sites.h" nogil:
 
 cdef extern from "cavity.h" nogil:
     enum:
-        XG_CAVITY_LOGIT
-        XG_CAVITY_PROBIT
+        XG_CAVITY_LOGIT, XG_CAVITY_PROBIT
     void xg_cavity_scores(int link, const xg_moments* at, double* value, double* d_m, double* d_v)
     void xg_cavity_sites(int link, const xg_moments* at, double* precision, double* linear)
     void xg_cavity_vjp(int link, const xg_moments* at, const double* d_precision, const double* d_linear,

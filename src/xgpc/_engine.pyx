@@ -97,14 +97,12 @@ cdef class RowCache:
     def __init__(self, values, bint is_filled=False):
         cdef double[::1] wide
         cdef float[::1] single
-        self.values, self.is_filled, self.is_single = values, is_filled, values.dtype == np.float32
-        self.wide, self.single, self.is_kept = NULL, NULL, len(values) > 0
-        if not self.is_kept:
-            return
-        if self.is_single:
+        self.values, self.is_filled = values, is_filled
+        self.is_single, self.is_kept = values.dtype == np.float32, len(values) > 0
+        if self.is_kept and self.is_single:
             single = values
             self.single = &single[0]
-        else:
+        elif self.is_kept:
             wide = values
             self.wide = &wide[0]
 

@@ -65,5 +65,3 @@ cdef int gradient_block(InducingKernel kernel, const Rows* rows, const double* G
 cdef int diagonal_gradient_block(InducingKernel kernel, const Rows* rows, const double* g, bint noise_alone,
                                  const Contractions* total) except -1 nogil
 cdef void place(InducingKernel kernel) noexcept nogil
-cdef void by_parameters(InducingKernel kernel, double sides, const Contractions* found, double* by_value,
-                        double* by_points) noexcept nogil

@@ -8,25 +8,25 @@ from collections import namedtuple
 
 import numpy as np
 
+from ._kernels import vjp
+
 from libc.math cimport exp, fmax, fmin, isfinite, pow, sqrt
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from . cimport _blas
 from ._core cimport *
 from ._engine cimport Workspace, project
 from ._kernels cimport (
-    InducingKernel, KernelGradient, by_parameters, cross_block, diagonal_block, diagonal_gradient_block, gradient_block,
-    place, read_feature, rows_of,
+    InducingKernel, KernelGradient, cross_block, diagonal_block, diagonal_gradient_block, gradient_block, place,
+    read_feature, rows_of,
 )
 from ._sites cimport Site, evaluate
 from ._tiles cimport add_outer, cholesky, cholesky_scratch, row_marginals
 
 include "_adam.pxi"
 
-cdef enum Schedule:
-    ADAPTIVE = 0
-    CONSTANT = 1
-    DECAY = 2
+cdef enum:
+    ADAPTIVE, CONSTANT, DECAY
 
 SCHEDULES = {"adaptive": ADAPTIVE, "constant": CONSTANT, "decay": DECAY}
 

@@ -259,12 +259,12 @@ XG_CALLED void factorise(const xg_local_support *support, const xg_local_rows *r
     cholesky(k, B);
 }
 
-/* x_j <- 0 where j does not count. Those that do come first: triangular solves and products with the others' elements
- * zero are those of the leading block. */
-XG_INLINE void leave_out(ptrdiff_t k, lanes counted, lanes *x)
+/* out_j = x_j, or 0 where j does not count. Those that do come first: triangular solves and products with the others'
+ * elements zero are those of the leading block. */
+XG_INLINE void leave_out(ptrdiff_t k, lanes counted, const lanes *x, lanes *out)
 {
     for (ptrdiff_t j = 0; j < k; ++j)
-        x[j] = (lanes)((lane_bits)x[j] & (counted > (double)j));
+        out[j] = (lanes)((lane_bits)x[j] & (counted > (double)j));
 }
 
 typedef struct {
@@ -279,9 +279,7 @@ XG_CALLED conditional condition(const xg_local_support *support, const xg_local_
     lane_rows near = neighbours(rows, g, support->a, m), own_a = own_rows(g, rows->a, m);
     lane_rows own = {1, m, g->place, own_b};
     conditional found;
-    for (ptrdiff_t j = 0; j < k; ++j)
-        g->gamma[j] = g->B[PACKED(k) + j];
-    leave_out(k, g->counted, g->gamma);
+    leave_out(k, g->counted, g->B + PACKED(k), g->gamma);
     found.variance = g->D[PACKED(k) + k] - dot(k, g->gamma, g->gamma);
     for (int l = 0; l < XG_WIDTH; ++l)
         found.variance[l] = xg_max(found.variance[l], 0.0);

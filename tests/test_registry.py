@@ -211,5 +211,6 @@ def test_sites_survive_pickling(record, copied):
     assert [getattr(other, name) for name in names] == [getattr(site, name) for name in names]
     assert other.record is record
     np.testing.assert_equal(evaluate(other, m, v, y), evaluate(site, m, v, y))
-    plain = copied(_sites.Site(*record.key, n_latents=site.n_latents))
+    table = None if record.table is None else record.table()
+    plain = copied(_sites.Site(*record.key, n_latents=site.n_latents, table=table))
     assert plain.record is None

@@ -68,7 +68,6 @@ class Predictor:
 def transform_rows(
     kernel: InducingKernel, Linv: np.ndarray, X: np.ndarray, first: int, work: Workspace, out: tuple[np.ndarray, ...]
 ) -> None: ...
-def earlier_first(index: np.ndarray, rank: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 def chain_terms(
     index: np.ndarray,
     n_earlier: np.ndarray,

@@ -39,10 +39,7 @@ class MovingPrior:
 SCHEDULES: dict[str, int]
 
 class BatchRows:
-    order: np.ndarray
-    def __init__(
-        self, kernels: list[Any], Linv: np.ndarray, X: Any, y: np.ndarray, weight: np.ndarray, order: np.ndarray
-    ) -> None: ...
+    def __init__(self, kernels: list[Any], Linv: np.ndarray, X: Any, y: np.ndarray, weight: np.ndarray) -> None: ...
 
 class BatchPart:
     def __init__(

@@ -17,28 +17,16 @@ cdef double weight_of_latest(Py_ssize_t steps) noexcept nogil:
     return (1.0 + AVERAGE_POWER) / (steps + AVERAGE_POWER)
 
 
-cdef void plus(double[::1] here, double[::1] other) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(here.shape[0]):
-        here[i] += other[i]
-
-
 cdef class GradientSums:
     """Sums over rows for the gradient with respect to one kernel and its inducing points."""
+    cdef tuple arrays
     cdef double[::1] gram  # (m, m)
     cdef KernelGradient cross
 
     def __init__(self, InducingKernel kernel):
-        self.gram = np.zeros(kernel.n_inducing**2)
         self.cross = KernelGradient.empty(kernel)
-
-    cdef void clear(self) noexcept nogil:
-        self.gram[:] = 0.0
-        self.cross.flat[:] = 0.0
-
-    cdef void add(self, GradientSums other) noexcept nogil:
-        plus(self.gram, other.gram)
-        plus(self.cross.flat, other.cross.flat)
+        self.arrays = np.zeros(kernel.n_inducing**2), self.cross.values
+        self.gram = self.arrays[0]
 
 
 FreeParameters = namedtuple("FreeParameters", "vector limits unit logarithms", module=__name__)
@@ -68,7 +56,9 @@ cdef class MovingPrior:
     cdef public double[::1] prior_linear
     cdef double[::1] variance, shape, room
     cdef double[:, ::1] inverse_length_scale, points, by_points, inverse
+    cdef Rows inducing
     cdef Workspace small
+    cdef KernelGradient of_gram
     cdef double jitter, rate, delay
     cdef Py_ssize_t n_theta
 
@@ -82,14 +72,14 @@ cdef class MovingPrior:
         self.n_theta = n - len(free.unit)
         self.offset, self.row, self.column, self.power = free.logarithms
         self.prior_precision, self.prior_linear = prior
-        self.value, self.by_value = np.zeros((2, len(self.offset)))
+        self.value = np.zeros(len(self.offset))
         # This object owns the kernel, because ``place_at`` writes its arrays.
         variance, shape, points = np.array(kernel.variance), np.array(kernel.shape), np.array(kernel.inducing_points)
         scale = np.array(kernel.inverse_length_scale)
         self.kernel = InducingKernel(variance, kernel.noise, kernel.term, kernel.family, shape, scale, points,
                                      kernel.function)
         self.variance, self.shape, self.inverse_length_scale, self.points = variance, shape, scale, points
-        self.by_points = np.zeros((m, d))
+        self.inducing, self.of_gram = rows_of(points), KernelGradient.empty(kernel)
         self.inverse = np.zeros((m, m))
         self.small, self.room = Workspace(m, m, d), np.empty(max(1, cholesky_scratch(m)))
         self.jitter, self.rate, self.delay = jitter, rate, delay
@@ -111,7 +101,6 @@ cdef class MovingPrior:
         # The kernel at the vector, and L^{-1}; returns the row where the factorisation fails, or 0.
         cdef Py_ssize_t e, t, f, k, j, m = self.kernel.n_inducing, d = self.kernel.n_features
         cdef Py_ssize_t n_terms = self.kernel.n_terms, n_factors = self.kernel.n_factors
-        cdef Rows inducing = inducing_rows(self.kernel)
         cdef double total = 0.0
         memcpy(&self.value[0], &self.offset[0], self.offset.shape[0] * sizeof(double))
         for e in range(self.row.shape[0]):
@@ -125,7 +114,7 @@ cdef class MovingPrior:
         for e in range(self.unit.shape[0]):
             self.points[e // d, e % d] = self.at[self.n_theta + e] * self.unit[e]
         place(self.kernel)
-        cross_block(self.kernel, &inducing, &self.small.kernel, &self.inverse[0, 0])
+        cross_block(self.kernel, &self.inducing, &self.small.kernel, &self.inverse[0, 0])
         for k in range(m):
             total += self.inverse[k, k]
         if not isfinite(total):
@@ -159,21 +148,13 @@ cdef class MovingPrior:
         gradient_block(self.kernel, rows, G, &work.kernel, U, &to.cross.parts)
         diagonal_gradient_block(self.kernel, rows, &work.residual[0], False, &to.cross.parts)
 
-    cdef void collect(self, double sides, GradientSums found) noexcept nogil:
-        by_parameters(self.kernel, sides, &found.cross.parts, &self.by_value[0], &self.by_points[0, 0])
-
     cdef int pull(self, GradientSums found) except -1 nogil:
-        # slope = the gradient with respect to the vector, from the sums, which are overwritten.
+        # slope = the gradient with respect to the vector, from the sums.
         # With B = sum_i dF/da_i a_i^T, dF/dK_mm = -L^{-T} [tril(B) + tril(B)^T - diag(B)] L^{-1} / 2.
         cdef Py_ssize_t e, i, j, m = self.kernel.n_inducing
-        cdef Rows inducing = inducing_rows(self.kernel)
         cdef double trace = 0.0
         cdef double* gram = &self.small.b[0]
         memcpy(gram, &found.gram[0], m * m * sizeof(double))
-        memset(&self.by_value[0], 0, self.by_value.shape[0] * sizeof(double))
-        memset(&self.by_points[0, 0], 0, self.by_points.shape[0] * self.by_points.shape[1] * sizeof(double))
-        self.collect(1.0, found)
-        found.clear()
         for i in range(m):
             for j in range(i + 1):
                 gram[i * m + j] *= -0.5
@@ -184,9 +165,11 @@ cdef class MovingPrior:
             trace += gram[i * m + i]
         for i in range(m):
             gram[i * m + i] += self.jitter * trace / m
-        gradient_block(self.kernel, &inducing, gram, &self.small.kernel, &self.small.a[0], &found.cross.parts)
-        self.collect(2.0, found)
-        memset(&self.slope[0], 0, self.n_theta * sizeof(double))
+        self.of_gram.flat[:] = 0.0
+        gradient_block(self.kernel, &self.inducing, gram, &self.small.kernel, &self.small.a[0], &self.of_gram.parts)
+        with gil:
+            self.by_value, self.by_points = vjp(self.kernel, found.cross, self.of_gram)
+        self.slope[:self.n_theta] = 0.0
         for e in range(self.row.shape[0]):
             self.slope[self.column[e]] += self.power[e] * self.by_value[self.row[e]]
         for i in range(self.prior_linear.shape[0]):

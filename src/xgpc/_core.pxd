@@ -7,7 +7,6 @@ ctypedef const double* const_doubles
 cdef extern from "vmath.h" nogil:
     void xg_exp_array(Py_ssize_t n, const double* x, double* out)
     void xg_normal_array(Py_ssize_t n, const double* x, double* cdf, double* pdf)
-    void xg_scale(Py_ssize_t n, const double* factor, double* x)
     void xg_clip_precision(Py_ssize_t n, const double* mean, double* precision, double* linear)
     double xg_natural_gradient(Py_ssize_t n, double scale, const double* target, const double* current, double* g)
     double xg_move_average(Py_ssize_t n, double weight, const double* g, double* mean)
@@ -16,13 +15,8 @@ cdef extern from "vmath.h" nogil:
 
 cdef extern from "profiles.h" nogil:
     enum:
-        XG_MATERN_12
-        XG_DOT_PRODUCT
-        XG_AXIS_MATERN_12
-        XG_FAMILY_COUNT
-        XG_SET
-        XG_ADD
-        XG_MULTIPLY
+        XG_MATERN_12, XG_DOT_PRODUCT, XG_AXIS_MATERN_12, XG_FAMILY_COUNT
+        XG_SET, XG_ADD, XG_MULTIPLY
     const char* xg_family_name(int i)
     bint xg_is_axis_aligned(int family)
     ctypedef struct Rows "xg_rows":
@@ -100,7 +94,7 @@ cdef extern from "sites.h" nogil:
     const char* xg_site_likelihood(int i)
     const char* xg_site_bound(int i)
     bint xg_site_is_multi_class(int i)
-    int xg_sites(const xg_likelihood* likelihood, const xg_moments* at, double* scratch, const xg_site_arrays* out)
+    void xg_sites(const xg_likelihood* likelihood, const xg_moments* at, double* scratch, const xg_site_arrays* out)
     int xg_parameter_gradient(const xg_likelihood* likelihood, const xg_moments* at, const double* weight,
                               double* by_parameter)
     void xg_logistic_normal_mean_array(Py_ssize_t n, const double* m, const double* v, double* out)
@@ -110,8 +104,7 @@ cdef extern from "sites.h" nogil:
 
 cdef extern from "cavity.h" nogil:
     enum:
-        XG_CAVITY_LOGIT
-        XG_CAVITY_PROBIT
+        XG_CAVITY_LOGIT, XG_CAVITY_PROBIT
     void xg_cavity_scores(int link, const xg_moments* at, double* value, double* d_m, double* d_v)
     void xg_cavity_sites(int link, const xg_moments* at, double* precision, double* linear)
     void xg_cavity_vjp(int link, const xg_moments* at, const double* d_precision, const double* d_linear,

@@ -1,5 +1,5 @@
 from ._core cimport Rows
-from ._kernels cimport InducingKernel, KernelScratch
+from ._kernels cimport InducingKernel, KernelScratch, rows_from
 
 
 cdef class Workspace:
@@ -13,5 +13,10 @@ cdef int project(InducingKernel kernel, const double* Linv, const Rows* rows, Wo
                  double* a) except -1 nogil
 
 
-cdef inline Py_ssize_t tiles(Py_ssize_t start, Py_ssize_t stop, Workspace work) noexcept nogil:
-    return (stop - start + work.rows - 1) // work.rows
+cdef inline Py_ssize_t tiles(Py_ssize_t n, Workspace work) noexcept nogil:
+    # Number of tiles of n rows
+    return (n + work.rows - 1) // work.rows
+
+
+cdef inline Rows rows_of_tile(const Rows* rows, Py_ssize_t t, Workspace work) noexcept nogil:
+    return rows_from(rows[0], t * work.rows, min(work.rows, rows.n - t * work.rows))

@@ -15,13 +15,13 @@ import numpy as np
 from ._threads import scratch as kept_by_thread
 
 from libc.math cimport INFINITY, fabs, log, sqrt
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from . cimport _blas
 from ._core cimport *
 from ._kernels cimport (
     InducingKernel, KernelGradient, KernelScratch, cross_block, diagonal_block, diagonal_gradient_block,
-    gradient_block, inducing_rows, kernel_scratch, rows_from, rows_of,
+    gradient_block, kernel_scratch, rows_of,
 )
 from ._sites cimport Site, entry, evaluate
 from ._tiles cimport add_outer, cholesky, cholesky_scratch, number, row_marginals, times_lower_t
@@ -38,7 +38,7 @@ FALLBACK_AFTER = 3
 
 
 cdef struct Tile:
-    Py_ssize_t start, rows
+    Rows rows              # of the block's rows, without features if there is no kernel
     const double* a        # (rows, m) whitened rows, or NULL where they are single
     const float* single_a  # the same in single precision, or NULL
 
@@ -97,14 +97,12 @@ cdef class RowCache:
     def __init__(self, values, bint is_filled=False):
         cdef double[::1] wide
         cdef float[::1] single
-        self.values, self.is_filled, self.is_single = values, is_filled, values.dtype == np.float32
-        self.wide, self.single, self.is_kept = NULL, NULL, len(values) > 0
-        if not self.is_kept:
-            return
-        if self.is_single:
+        self.values, self.is_filled = values, is_filled
+        self.is_single, self.is_kept = values.dtype == np.float32, len(values) > 0
+        if self.is_kept and self.is_single:
             single = values
             self.single = &single[0]
-        else:
+        elif self.is_kept:
             wide = values
             self.wide = &wide[0]
 
@@ -118,17 +116,16 @@ cdef class WhitenedRows:
     cdef InducingKernel kernel
     cdef const double[:, ::1] Linv
     cdef object X
-    cdef Rows rows
+    cdef Rows rows  # of X
     cdef RowCache cache
     cdef Workspace work
-    cdef Py_ssize_t n
 
     def __init__(self, InducingKernel kernel, X, const double[:, ::1] Linv, RowCache cache, Workspace work):
         self.kernel, self.Linv, self.cache, self.work = kernel, Linv, cache, work
         if kernel is None:
-            self.n = len(cache.values) // work.n_inducing
+            self.rows.n = len(cache.values) // work.n_inducing
         else:
-            self.X, self.rows, self.n = X, rows_of(X), len(X)
+            self.X, self.rows = X, rows_of(X)
 
 
 def kept_rows(cache, str key, Py_ssize_t n_latents):
@@ -150,20 +147,19 @@ cdef int project(InducingKernel kernel, const double* Linv, const Rows* rows, Wo
 
 cdef int whitened(WhitenedRows block, Py_ssize_t t, Tile* tile) except -1 nogil:
     # Sets a tile of whitened rows: in the cache, which the first pass fills, or in scratch if there is no cache.
-    cdef Py_ssize_t m = block.work.n_inducing, start = t * block.work.rows
-    cdef Py_ssize_t rows = min(block.work.rows, block.n - start)
-    cdef Rows here = rows_from(block.rows, start, rows)
-    cdef double* wide = &block.work.a[0] if block.cache.wide == NULL else block.cache.wide + start * m
+    cdef Py_ssize_t m = block.work.n_inducing
+    cdef Rows here = rows_of_tile(&block.rows, t, block.work)
+    cdef double* wide = &block.work.a[0] if block.cache.wide == NULL else block.cache.wide + here.start * m
     cdef float* single = NULL
-    tile[0] = Tile(start, rows, NULL, NULL)
+    tile[0] = Tile(here, NULL, NULL)
     if block.cache.is_single:
-        single = &block.work.single_a[0] if block.cache.single == NULL else block.cache.single + start * m
+        single = &block.work.single_a[0] if block.cache.single == NULL else block.cache.single + here.start * m
     if not block.cache.is_filled:
         project(block.kernel, &block.Linv[0, 0], &here, block.work, wide)
         if single != NULL:
-            xg_narrow(rows * m, wide, single)
+            xg_narrow(here.n * m, wide, single)
         # Tiles come in order, so that the last one completes the cache.
-        block.cache.is_filled = start + rows == block.n and block.cache.is_kept
+        block.cache.is_filled = here.start + here.n == block.rows.n and block.cache.is_kept
     if single != NULL:
         tile.single_a = single
     else:
@@ -175,17 +171,17 @@ cdef const double* in_double(Tile tile, Workspace work) noexcept nogil:
     # The tile in double precision: itself, or in scratch.
     if tile.a != NULL:
         return tile.a
-    xg_widen(tile.rows * work.n_inducing, tile.single_a, &work.a[0])
+    xg_widen(tile.rows.n * work.n_inducing, tile.single_a, &work.a[0])
     return &work.a[0]
 
 
-cdef void marginals_of(Py_ssize_t rows, const number* a, const number* Rinv, const double[:, ::1] w, Workspace work,
-                       Py_ssize_t stride, double* mean, double* variance) noexcept nogil:
-    # For each class, ``stride`` apart
-    cdef Py_ssize_t c, m = w.shape[1]
+cdef void marginals_of(WhitenedRows block, Tile tile, const number* a, const number* Rinv, const double[:, ::1] w,
+                       double[:, ::1] mean, double[:, ::1] variance) noexcept nogil:
+    # For each class, of the tile's rows a
+    cdef Py_ssize_t c, i = tile.rows.start, m = w.shape[1]
     for c in range(w.shape[0]):
-        row_marginals(rows, m, a, &w[c, 0], Rinv + c * m * m, &work.diagonal[0], NULL, mean + c * stride,
-                      work.kernel.x2, variance + c * stride, &work.triangle[0])
+        row_marginals(tile.rows.n, m, a, &w[c, 0], Rinv + c * m * m, &block.work.diagonal[0], NULL, &mean[c, i],
+                      block.work.kernel.x2, &variance[c, i], &block.work.triangle[0])
 
 
 cdef void narrow_factors(WhitenedRows block, const double[:, :, ::1] Rinv) noexcept nogil:
@@ -195,34 +191,26 @@ cdef void narrow_factors(WhitenedRows block, const double[:, :, ::1] Rinv) noexc
 
 
 cdef int tile_marginals(WhitenedRows block, Tile tile, const double[:, :, ::1] Rinv, const double[:, ::1] w,
-                        Workspace work, double[:, ::1] mean, double[:, ::1] variance) except -1 nogil:
+                        double[:, ::1] mean, double[:, ::1] variance) except -1 nogil:
     # Latent means and variances (C, n) of the tile's rows; single factors are those of ``narrow_factors``
-    cdef double* means = &mean[0, tile.start]
-    cdef double* variances = &variance[0, tile.start]
-    cdef Rows rows = rows_from(block.rows, tile.start, tile.rows)
-    if block.kernel is None:
-        # The whitened rows explain all variance, so that 0 gives the same result as k(x, x).
-        memset(&work.diagonal[0], 0, tile.rows * sizeof(double))
-    else:
-        diagonal_block(block.kernel, &rows, &work.diagonal[0])
+    diagonal_block(block.kernel, &tile.rows, &block.work.diagonal[0])
     if tile.a != NULL:
-        marginals_of(tile.rows, tile.a, &Rinv[0, 0, 0], w, work, block.n, means, variances)
+        marginals_of(block, tile, tile.a, &Rinv[0, 0, 0], w, mean, variance)
     else:
-        marginals_of(tile.rows, tile.single_a, <const float*>&work.single_factors[0], w, work, block.n, means,
-                     variances)
+        marginals_of(block, tile, tile.single_a, <const float*>&block.work.single_factors[0], w, mean, variance)
 
 
 cdef void tile_statistics(WhitenedRows block, Tile tile, const double[:, ::1] precision, const double[:, ::1] linear,
                           double[:, :, ::1] P, double[:, ::1] h) noexcept nogil:
     # Adds the statistics of the sites of a tile, for each class: P (lower) += sum_i precision_i a_i a_i^T and
     # h += sum_i linear_i a_i
-    cdef Py_ssize_t c, i = tile.start, m = h.shape[1]
+    cdef Py_ssize_t c, i = tile.rows.start, m = h.shape[1]
     cdef double* scratch = &block.work.triangle[0]
     for c in range(h.shape[0]):
         if tile.a != NULL:
-            add_outer(tile.rows, m, tile.a, &precision[c, i], &linear[c, i], &P[c, 0, 0], &h[c, 0], scratch)
+            add_outer(tile.rows.n, m, tile.a, &precision[c, i], &linear[c, i], &P[c, 0, 0], &h[c, 0], scratch)
         else:
-            add_outer(tile.rows, m, tile.single_a, &precision[c, i], &linear[c, i], &P[c, 0, 0], &h[c, 0], scratch)
+            add_outer(tile.rows.n, m, tile.single_a, &precision[c, i], &linear[c, i], &P[c, 0, 0], &h[c, 0], scratch)
 
 
 # In the functions below ``groups`` has the rows whitened by each kernel: by the one of all latent functions, or by that
@@ -235,7 +223,7 @@ cdef inline Py_ssize_t per_group(list groups, Py_ssize_t n_latents):
 def marginals_block(list groups, const double[:, :, ::1] Rinv, const double[:, ::1] w):
     """Latent means and variances (2, C, n) under coefficients N(w_c, Rinv_c^T Rinv_c), Rinv (C, m, m) and w (C, m)."""
     cdef WhitenedRows block = groups[0]
-    marginals = np.empty((2, w.shape[0], block.n))
+    marginals = np.empty((2, w.shape[0], block.rows.n))
     cdef double[:, ::1] mean = marginals[0], variance = marginals[1]
     cdef Tile tile
     cdef Py_ssize_t t, g, size = per_group(groups, w.shape[0])
@@ -243,15 +231,14 @@ def marginals_block(list groups, const double[:, :, ::1] Rinv, const double[:, :
         block = groups[g]
         with nogil:
             narrow_factors(block, Rinv[g:g + size])
-            for t in range(tiles(0, block.n, block.work)):
+            for t in range(tiles(block.rows.n, block.work)):
                 whitened(block, t, &tile)
-                tile_marginals(block, tile, Rinv[g:g + size], w[g:g + size], block.work, mean[g:g + size],
-                               variance[g:g + size])
+                tile_marginals(block, tile, Rinv[g:g + size], w[g:g + size], mean[g:g + size], variance[g:g + size])
     return marginals
 
 
-cdef int add_sites(Site site, Py_ssize_t i, Py_ssize_t rows, const double[::1] y, const double[::1] weight,
-                   double[:, :, ::1] values, Workspace work, double* total) except -1 nogil:
+cdef void add_sites(Site site, Py_ssize_t i, Py_ssize_t rows, const double[::1] y, const double[::1] weight,
+                    double[:, :, ::1] values, Workspace work, double* total) noexcept nogil:
     # The sites of some rows from number i on, at their marginals in ``values``, as in ``update_block``
     cdef Py_ssize_t j, c, n = y.shape[0]
     cdef xg_moments at = xg_moments(site.n_latents, rows, n, n, &values[0, 0, i], &values[1, 0, i], &y[i])
@@ -262,7 +249,6 @@ cdef int add_sites(Site site, Py_ssize_t i, Py_ssize_t rows, const double[::1] y
     for c in range(site.n_latents):
         for j in range(i, i + rows):
             total[1] += values[2, c, j] * values[1, c, j]
-    return 0
 
 
 def update_block(list groups, const double[:, :, ::1] Rinv, const double[:, ::1] w, Site site, const double[::1] y,
@@ -278,7 +264,7 @@ def update_block(list groups, const double[:, :, ::1] Rinv, const double[:, ::1]
     cdef Py_ssize_t t
     cdef double[2] total
     C, m = w.shape[0], w.shape[1]
-    sites, P, h = np.empty((4, C, block.n)), np.zeros((C, m, m)), np.zeros((C, m))
+    sites, P, h = np.empty((4, C, block.rows.n)), np.zeros((C, m, m)), np.zeros((C, m))
     cdef double[:, :, ::1] values = sites, sums = P
     cdef double[:, ::1] linear_sums = h
     total[0] = total[1] = 0.0
@@ -286,16 +272,16 @@ def update_block(list groups, const double[:, :, ::1] Rinv, const double[:, ::1]
         with nogil:
             # While a tile is in a cache, all is done with it.
             narrow_factors(block, Rinv)
-            for t in range(tiles(0, block.n, work)):
+            for t in range(tiles(block.rows.n, work)):
                 whitened(block, t, &tile)
-                tile_marginals(block, tile, Rinv, w, work, values[0], values[1])
-                add_sites(site, tile.start, tile.rows, y, weight, values, work, total)
+                tile_marginals(block, tile, Rinv, w, values[0], values[1])
+                add_sites(site, tile.rows.start, tile.rows.n, y, weight, values, work, total)
                 tile_statistics(block, tile, values[2], values[3], sums, linear_sums)
         return sites, total[0], total[1], P, h
     sites[:2] = marginals_block(groups, Rinv, w)
     with nogil:
-        for t in range(tiles(0, block.n, work)):
-            add_sites(site, t * work.rows, min(work.rows, block.n - t * work.rows), y, weight, values, work, total)
+        for t in range(tiles(block.rows.n, work)):
+            add_sites(site, t * work.rows, min(work.rows, block.rows.n - t * work.rows), y, weight, values, work, total)
     return sites, total[0], total[1], *statistics_block(groups, sites[2], sites[3])
 
 
@@ -310,7 +296,7 @@ def statistics_block(list groups, const double[:, ::1] precision, const double[:
     for g in range(len(groups)):
         block = groups[g]
         with nogil:
-            for t in range(tiles(0, block.n, block.work)):
+            for t in range(tiles(block.rows.n, block.work)):
                 whitened(block, t, &tile)
                 tile_statistics(block, tile, precision[g:g + size], linear[g:g + size], sums[g:g + size],
                                 linear_sums[g:g + size])
@@ -320,17 +306,17 @@ def statistics_block(list groups, const double[:, ::1] precision, const double[:
 def products_block(list groups, const double[:, ::1] w):
     """Products w A^T (C, n) for w (C, m)."""
     cdef WhitenedRows block = groups[0]
-    result = np.empty((w.shape[0], block.n))
+    result = np.empty((w.shape[0], block.rows.n))
     cdef double[:, ::1] products = result
     cdef Tile tile
     cdef Py_ssize_t t, g, size = per_group(groups, w.shape[0])
     for g in range(len(groups)):
         block = groups[g]
         with nogil:
-            for t in range(tiles(0, block.n, block.work)):
+            for t in range(tiles(block.rows.n, block.work)):
                 whitened(block, t, &tile)
-                _blas.gemm_products(tile.rows, w.shape[1], size, in_double(tile, block.work), &w[g, 0],
-                                    &products[g, tile.start], block.n)
+                _blas.gemm_products(tile.rows.n, w.shape[1], size, in_double(tile, block.work), &w[g, 0],
+                                    &products[g, tile.rows.start], block.rows.n)
     return result
 
 
@@ -344,10 +330,10 @@ def sums_block(list groups, const double[:, ::1] values):
     for g in range(len(groups)):
         block = groups[g]
         with nogil:
-            for t in range(tiles(0, block.n, block.work)):
+            for t in range(tiles(block.rows.n, block.work)):
                 whitened(block, t, &tile)
-                _blas.gemm_sums(tile.rows, sums.shape[1], size, in_double(tile, block.work), &values[g, tile.start],
-                                block.n, &sums[g, 0])
+                _blas.gemm_sums(tile.rows.n, sums.shape[1], size, in_double(tile, block.work),
+                                &values[g, tile.rows.start], block.rows.n, &sums[g, 0])
     return result
 
 
@@ -396,7 +382,6 @@ def gradient_of_block(list groups, const double[:, :, ::1] M, const double[:, ::
     cdef Workspace work = block.work
     cdef KernelGradient total
     cdef Tile tile
-    cdef Rows here
     cdef const double* a
     cdef Py_ssize_t t, g, i, j, c, rows, m = work.n_inducing, size = per_group(groups, w.shape[0])
     totals = []
@@ -404,9 +389,9 @@ def gradient_of_block(list groups, const double[:, :, ::1] M, const double[:, ::
         block = groups[g]
         work, total = block.work, KernelGradient.empty(block.kernel)
         with nogil:
-            for t in range(tiles(0, block.n, work)):
+            for t in range(tiles(block.rows.n, work)):
                 whitened(block, t, &tile)
-                i, rows, a = tile.start, tile.rows, in_double(tile, work)
+                i, rows, a = tile.rows.start, tile.rows.n, in_double(tile, work)
                 for c in range(g, g + size):
                     xg_means(rows, m, a, &w[c, 0], &work.mean[0])
                     _blas.gemm_tile(rows, m, m, a, &M[c, 0, 0], False, work.kernel.term)
@@ -415,8 +400,7 @@ def gradient_of_block(list groups, const double[:, :, ::1] M, const double[:, ::
                         work.residual[j] = (0.0 if c == g else work.residual[j]) - 0.5 * precision[c, i + j]
                     xg_gradient_tile(rows, m, &precision[c, i], &work.linear[0], &alpha[c, 0], work.kernel.term, c > g,
                                      &work.b[0])
-                here = rows_from(block.rows, i, rows)
-                add_gradient(block.kernel, &here, &work.residual[0], False, work, total)
+                add_gradient(block.kernel, &tile.rows, &work.residual[0], False, work, total)
         totals.append(total)
     return totals
 
@@ -425,7 +409,7 @@ def gradient_of_gram(InducingKernel kernel, const double[:, ::1] G, KernelGradie
     """Adds the same contraction of a symmetric G = dF / dK_mm (m, m) with k(Z, Z)."""
     cdef Py_ssize_t m = kernel.n_inducing, d = kernel.n_features
     cdef double[::1] room = kept_numbers("gram", m * (d + 2 + 4 * m))
-    cdef Rows rows = inducing_rows(kernel)
+    cdef Rows rows = rows_of(kernel.inducing_points)
     cdef KernelScratch scratch = kernel_scratch(&room[0], m, m, d)
     with nogil:
         gradient_block(kernel, &rows, &G[0, 0], &scratch, scratch.rest + m * m, &total.parts)
@@ -438,9 +422,8 @@ def kernel_gradient(InducingKernel kernel, X, const double[:, ::1] G, const doub
     cdef Rows rows = rows_of(X), here
     cdef Py_ssize_t tile, i, j, q, m = kernel.n_inducing
     with nogil:
-        for tile in range(tiles(0, rows.n, work)):
-            i = tile * work.rows
-            here = rows_from(rows, i, min(work.rows, rows.n - i))
+        for tile in range(tiles(rows.n, work)):
+            i, here = tile * work.rows, rows_of_tile(&rows, tile, work)
             for q in range(m):
                 for j in range(here.n):
                     work.b[q * here.n + j] = G[i + j, q]

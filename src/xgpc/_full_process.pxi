@@ -1,21 +1,5 @@
 # Part of _engine.pyx: a full Gaussian process, whose inducing points are all rows.
 
-cdef void subtract_explained(Py_ssize_t n, Py_ssize_t rows, double* k, const double* H, const double[:, ::1] N,
-                             double* scratch, double* norms, double* variance) noexcept nogil:
-    # variance (rows,) holds k(x, x); tile k (rows, n) is overwritten, tile scratch and norms (rows,) are scratch
-    cdef Py_ssize_t i, negative = N.shape[0]
-    if negative:
-        _blas.gemm_tile(rows, negative, n, k, &N[0, 0], True, scratch)
-    _blas.trmm_lower_t(rows, n, H, k)
-    xg_squared_norms(rows, n, k, norms)
-    for i in range(rows):
-        variance[i] = max(variance[i] - norms[i], 0.0)
-    if negative:
-        xg_squared_norms(rows, negative, scratch, norms)
-        for i in range(rows):
-            variance[i] += norms[i]
-
-
 cdef enum:
     # Variances that sites reduce little are computed from K, for so many rows at a time.
     HARDLY_ROWS = 64
@@ -117,8 +101,8 @@ def full_posterior(const double[:, ::1] K, precision, linear):
     return (factor, vectors[2:5], q.half_log_det) if is_finite else None
 
 
-cdef int evaluate_full(const double[::1] noise, const Py_ssize_t[::1] places, Site site, const double[::1] y,
-                       const double[::1] weight, double[:, ::1] room, FullState* q) except -1 nogil:
+cdef void evaluate_full(const double[::1] noise, const Py_ssize_t[::1] places, Site site, const double[::1] y,
+                        const double[::1] weight, double[:, ::1] room, FullState* q) noexcept nogil:
     # The sites at q's marginals, and the bound; ``room`` (5, rows) is scratch.
     cdef Py_ssize_t i, n_rows = y.shape[0]
     cdef xg_moments at = xg_moments(1, n_rows, n_rows, n_rows, &room[0, 0], &room[1, 0], &y[0])
@@ -135,7 +119,6 @@ cdef int evaluate_full(const double[::1] noise, const Py_ssize_t[::1] places, Si
         q.next_precision[places[i]] += room[3, i]
         q.next_linear[places[i]] += room[4, i]
     q.bound += q.total
-    return 0
 
 
 cdef double full_divergence(Py_ssize_t n, const FullState* q, const FullState* other) noexcept nogil:
@@ -216,19 +199,30 @@ def full_ascent(const double[:, ::1] K, const double[::1] noise, const Py_ssize_
 
 def full_marginals(InducingKernel kernel, X, const double[:, ::1] H, const double[:, ::1] N, const double[::1] alpha,
                    Workspace work):
-    """Latent means k . alpha and variances (2, rows) of the rows of X, for the kernel at the training rows."""
+    """Means k.alpha and variances k(x, x) - |H k|^2 + |N k|^2, (2, rows), of the rows of X; the kernel is that at the
+    training rows."""
     marginals = np.empty((2, len(X)))
     cdef double[::1] mean = marginals[0], variance = marginals[1]
     cdef Rows rows = rows_of(X), here
-    cdef Py_ssize_t tile, i, n = kernel.n_inducing
+    cdef double* k = &work.a[0]
+    cdef double* norms = work.kernel.x2
+    cdef Py_ssize_t tile, i, j, n = kernel.n_inducing, negative = N.shape[0]
     with nogil:
-        for tile in range(tiles(0, rows.n, work)):
-            i = tile * work.rows
-            here = rows_from(rows, i, min(work.rows, rows.n - i))
-            cross_block(kernel, &here, &work.kernel, &work.a[0])
+        for tile in range(tiles(rows.n, work)):
+            i, here = tile * work.rows, rows_of_tile(&rows, tile, work)
+            cross_block(kernel, &here, &work.kernel, k)
             diagonal_block(kernel, &here, &variance[i])
-            xg_means(here.n, n, &work.a[0], &alpha[0], &mean[i])
-            subtract_explained(n, here.n, &work.a[0], &H[0, 0], N, &work.b[0], work.kernel.x2, &variance[i])
+            xg_means(here.n, n, k, &alpha[0], &mean[i])
+            if negative:
+                _blas.gemm_tile(here.n, negative, n, k, &N[0, 0], True, &work.b[0])
+            _blas.trmm_lower_t(here.n, n, &H[0, 0], k)
+            xg_squared_norms(here.n, n, k, norms)
+            for j in range(here.n):
+                variance[i + j] = max(variance[i + j] - norms[j], 0.0)
+            if negative:
+                xg_squared_norms(here.n, negative, &work.b[0], norms)
+                for j in range(here.n):
+                    variance[i + j] += norms[j]
     return marginals
 
 

@@ -22,12 +22,9 @@ cdef class KernelGradient:
 
     @property
     def arrays(self):
-        cdef Py_ssize_t t, f, m, d, shapes, sums, products, squares
         t, f, m, d = self.sizes
-        shapes, sums, products, squares = t, t + f, t + f + f * m, t + f + f * m * (1 + d)
-        v = self.values
-        return (v[:shapes], v[shapes:sums], v[sums:products].reshape(f, m), v[products:squares].reshape(f, m, d),
-                v[squares:].reshape(f, d))
+        terms, shapes, sums, products, squares = np.split(self.values, np.cumsum([t, f, f * m, f * m * d]))
+        return terms, shapes, sums.reshape(f, m), products.reshape(f, m, d), squares.reshape(f, d)
 
     def __iadd__(self, KernelGradient other):
         np.add(self.values, other.values, out=self.values)
@@ -114,46 +111,40 @@ cdef int diagonal_gradient_block(InducingKernel kernel, const Rows* rows, const 
                     total.shapes[f] += share * kernel._shape[f] / (kernel._shape[f] + squared_norm(kernel, f, rows, i))
 
 
-cdef void by_parameters(InducingKernel kernel, double sides, const Contractions* found, double* by_value,
-                        double* by_points) noexcept nogil:
-    # Adds the derivatives by the logarithms of variances (n_terms,), shapes (n_factors,) and length scales
-    # (n_factors, d), and by the inducing points (m, d), from the contractions. ``sides`` of k(Z, Z) are both.
-    cdef Py_ssize_t t, f, k, j, e, m = kernel.n_inducing, d = kernel.n_features
-    cdef double toward, z
-    cdef bint is_dot, is_axis_aligned
-    cdef double* by_scale = by_value + kernel.n_terms + kernel.n_factors
-    for t in range(kernel.n_terms):
-        by_value[t] += found.terms[t]
-        for f in range(kernel._first[t], kernel._first[t + 1]):
-            by_value[kernel.n_terms + f] += found.shapes[f]
-            if kernel._noise[t]:
-                continue
-            is_dot = kernel._family[f] == XG_DOT_PRODUCT
-            is_axis_aligned = xg_is_axis_aligned(kernel._family[f])
-            for j in range(d):
-                if not is_dot:
-                    by_scale[f * d + j] += found.squares[f * d + j]
-            for k in range(m):
-                for j in range(d):
-                    e = (f * m + k) * d + j
-                    # By z of h = x.z, or of h = -|x - z|^2 / 2; of an axis-aligned factor it is known.
-                    toward = found.products[e]
-                    if not (is_dot or is_axis_aligned):
-                        z = kernel._z[f, k, j]
-                        toward -= found.sums[f * m + k] * z
-                        by_scale[f * d + j] -= z * (found.products[e] + toward)
-                    by_points[k * d + j] += sides * toward * kernel._scale[f, j]
-
-
 def vjp(InducingKernel kernel, KernelGradient cross, KernelGradient gram):
     """Gradients (n_terms + n_factors + n_factors d,) by the logarithms of a kernel's values, and (m, d) by its inducing
     points, from contractions of dF / dk(X, Z) with dF / dk_ii, and of dF / dk(Z, Z)."""
-    by_value = np.zeros(kernel.n_terms + kernel.n_factors * (1 + kernel.n_features))
-    by_points = np.zeros((kernel.n_inducing, kernel.n_features))
-    cdef double[::1] values = by_value
+    cdef Py_ssize_t t, f, k, j, e, m = kernel.n_inducing, d = kernel.n_features
+    cdef double sides, toward, z
+    cdef bint is_dot, is_axis_aligned
+    cdef Contractions sums
+    by_value, by_points = np.zeros(kernel.n_terms + kernel.n_factors * (1 + d)), np.zeros((m, d))
+    cdef double[::1] values = by_value, by_scale = by_value[kernel.n_terms + kernel.n_factors:]
     cdef double[:, ::1] points = by_points
-    by_parameters(kernel, 1.0, &cross.parts, &values[0], &points[0, 0])
-    by_parameters(kernel, 2.0, &gram.parts, &values[0], &points[0, 0])
+    # Both sides of k(Z, Z) depend on the points.
+    for sides, gradient in ((1.0, cross), (2.0, gram)):
+        sums = (<KernelGradient>gradient).parts
+        for t in range(kernel.n_terms):
+            values[t] += sums.terms[t]
+            for f in range(kernel._first[t], kernel._first[t + 1]):
+                values[kernel.n_terms + f] += sums.shapes[f]
+                if kernel._noise[t]:
+                    continue
+                is_dot = kernel._family[f] == XG_DOT_PRODUCT
+                is_axis_aligned = xg_is_axis_aligned(kernel._family[f])
+                for j in range(d):
+                    if not is_dot:
+                        by_scale[f * d + j] += sums.squares[f * d + j]
+                for k in range(m):
+                    for j in range(d):
+                        e = (f * m + k) * d + j
+                        # By z of h = x.z, or of h = -|x - z|^2 / 2; of an axis-aligned factor it is known.
+                        toward = sums.products[e]
+                        if not (is_dot or is_axis_aligned):
+                            z = kernel._z[f, k, j]
+                            toward -= sums.sums[f * m + k] * z
+                            by_scale[f * d + j] -= z * (sums.products[e] + toward)
+                        points[k, j] += sides * toward * kernel._scale[f, j]
     return by_value, by_points
 
 

@@ -15,7 +15,6 @@ cdef class InducingKernel:
     cdef double[::1] _z2_max, _zeros
     cdef bint _stationary, _is_called
     cdef xg_local_kernel _parameters  # the arrays above
-    cdef double _diagonal
 
 
 cdef struct KernelScratch:
@@ -58,7 +57,6 @@ cdef inline Rows rows_from(Rows rows, Py_ssize_t start, Py_ssize_t n) noexcept n
 
 
 cdef Rows rows_of(X) except *
-cdef Rows inducing_rows(InducingKernel kernel) noexcept nogil
 cdef void read_feature(const Rows* rows, Py_ssize_t j, double* out) noexcept nogil
 cdef int cross_block(InducingKernel kernel, const Rows* rows, KernelScratch* scratch, double* out) except -1 nogil
 cdef int diagonal_block(InducingKernel kernel, const Rows* rows, double* out) except -1 nogil
@@ -67,5 +65,3 @@ cdef int gradient_block(InducingKernel kernel, const Rows* rows, const double* G
 cdef int diagonal_gradient_block(InducingKernel kernel, const Rows* rows, const double* g, bint noise_alone,
                                  const Contractions* total) except -1 nogil
 cdef void place(InducingKernel kernel) noexcept nogil
-cdef void by_parameters(InducingKernel kernel, double sides, const Contractions* found, double* by_value,
-                        double* by_points) noexcept nogil

@@ -78,8 +78,6 @@ cdef class InducingKernel:
 
     def cross(self, X):
         """k(X, Z), (n, m) float64, for X (n, d) float32 or float64."""
-        if self._is_called:
-            return self.function.values(self.variance, np.asarray(X, dtype=np.float64), self.inducing_points)
         cdef Rows rows = rows_of(X)
         cdef Py_ssize_t n = rows.n
         # ``cross_block`` does not use the last tile.
@@ -192,11 +190,8 @@ cdef class InducingKernel:
 cdef void place(InducingKernel kernel) noexcept nogil:
     # Prepare the present parameters and inducing points for the blocks. Distances do not depend on the
     # origin; near the data's middle they lose the fewest digits.
-    cdef Py_ssize_t t, f, k, j
+    cdef Py_ssize_t f, k, j
     cdef double centre, value
-    kernel._diagonal = 0.0
-    for t in range(kernel.n_terms):
-        kernel._diagonal += kernel._variance[t]
     for f in range(kernel.n_factors):
         for j in range(kernel.n_features):
             centre = 0.0
@@ -224,11 +219,6 @@ cdef Rows rows_of(X) except *:
         return Rows(<const char*>&single[0, 0], single.strides[0], single.strides[1], True, NULL, 0, len(X))
     wide = X
     return Rows(<const char*>&wide[0, 0], wide.strides[0], wide.strides[1], False, NULL, 0, len(X))
-
-
-cdef Rows inducing_rows(InducingKernel kernel) noexcept nogil:
-    return Rows(<const char*>&kernel._points[0, 0], kernel._points.strides[0], kernel._points.strides[1], False, NULL,
-                0, kernel.n_inducing)
 
 
 cdef void read_feature(const Rows* rows, Py_ssize_t j, double* out) noexcept nogil:
@@ -362,16 +352,14 @@ cdef double term_diagonal(InducingKernel kernel, Py_ssize_t t, const Rows* rows,
 
 
 cdef int diagonal_block(InducingKernel kernel, const Rows* rows, double* out) except -1 nogil:
-    # out (n,) = k(x, x), noise included
+    # out (n,) = k(x, x), noise included; without a kernel 0: whitened rows explain all variance, so that this gives the
+    # same result
     cdef Py_ssize_t t, i
-    if kernel._is_called:
+    if kernel is not None and kernel._is_called:
         return call_values(kernel, rows, 0, out)
     for i in range(rows.n):
-        out[i] = kernel._diagonal if kernel._stationary else 0.0
-    if kernel._stationary:
-        return 0
-    for t in range(kernel.n_terms):
-        for i in range(rows.n):
+        out[i] = 0.0
+        for t in range(0 if kernel is None else kernel.n_terms):
             out[i] += term_diagonal(kernel, t, rows, i)
 
 

@@ -8,8 +8,8 @@ from libc.stdint cimport int32_t, int64_t
 
 from . cimport _blas
 from ._core cimport *
-from ._engine cimport Workspace, project, tiles
-from ._kernels cimport InducingKernel, diagonal_block, read_feature, rows_from, rows_of
+from ._engine cimport Workspace, project, rows_of_tile, tiles
+from ._kernels cimport InducingKernel, diagonal_block, read_feature, rows_of
 
 
 cdef class Tree:
@@ -47,6 +47,9 @@ cdef class Tree:
         self._alive = mean, directions, in_order, panels, boxes
 
     cdef object search(self, const double* points, Py_ssize_t first, Py_ssize_t r, Py_ssize_t k):
+        cdef Py_ssize_t n_candidates = self.tree.n - (points == NULL)
+        if k > n_candidates:
+            raise ValueError(f"There are {n_candidates} rows, so {k} nearest ones cannot be found.")
         index = np.empty((r, k), dtype=np.int32)
         cdef int32_t[:, ::1] out = index
         cdef char[::1] scratch = np.empty(xg_nearest_scratch(&self.tree, k), dtype=np.int8)
@@ -57,14 +60,10 @@ cdef class Tree:
 
     def of(self, const double[:, ::1] points, Py_ssize_t k):
         """Numbers (r, k) of the k nearest rows of each point (r, d), the nearest first."""
-        if k > self.tree.n:
-            raise ValueError(f"There are {self.tree.n} rows, so {k} nearest ones cannot be found.")
         return self.search(&points[0, 0], 0, points.shape[0], k)
 
     def of_rows(self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t k):
         """Numbers (last - first, k) of the k nearest other rows of each of the rows ``order[first:last]``."""
-        if k >= self.tree.n:
-            raise ValueError(f"A row has {self.tree.n - 1} other rows, so {k} cannot be found.")
         return self.search(NULL, first, last - first, k)
 
 
@@ -94,38 +93,37 @@ cdef xg_local_support local_support(support, sites):
                             &precision[0, 0], &linear[0, 0])
 
 
-cdef int transform(InducingKernel kernel, const double* Linv, Rows rows, Py_ssize_t first, Py_ssize_t n,
-                   Workspace work, double* x, double* a, double* residual) except -1 nogil:
-    # Of n rows those from ``first`` on, as ``Neighbourhoods`` take them
+cdef int transform(InducingKernel kernel, const double* Linv, Rows rows, Py_ssize_t n, Workspace work, double* x,
+                   double* a, double* residual) except -1 nogil:
+    # The rows, which are some of n, as ``Neighbourhoods`` take them; x, a and residual are addresses of the first
     cdef Py_ssize_t m = kernel.n_inducing, d = kernel.n_features, p, t, i, j, f
     cdef double* tile = &work.a[0]
     cdef double* feature = work.kernel.x2
     cdef Rows here
-    for p in range(tiles(0, rows.n, work)):
-        t = p * work.rows
-        here = rows_from(rows, t, min(work.rows, rows.n - t))
+    for p in range(tiles(rows.n, work)):
+        t, here = p * work.rows, rows_of_tile(&rows, p, work)
         project(kernel, Linv, &here, work, tile)
-        diagonal_block(kernel, &here, residual + first + t)
+        diagonal_block(kernel, &here, residual + t)
         xg_squared_norms(here.n, m, tile, feature)
         for i in range(here.n):
-            residual[first + t + i] = max(residual[first + t + i] - feature[i], 0.0)
+            residual[t + i] = max(residual[t + i] - feature[i], 0.0)
             for j in range(m):
-                a[(first + t + i) * m + j] = tile[j * here.n + i]
+                a[(t + i) * m + j] = tile[j * here.n + i]
         for j in range(d):
             read_feature(&here, j, feature)
             for i in range(here.n):
                 for f in range(kernel.n_factors):
-                    x[(f * n + first + t + i) * d + j] = feature[i] * kernel._scale[f, j]
+                    x[(f * n + t + i) * d + j] = feature[i] * kernel._scale[f, j]
 
 
 def transform_rows(InducingKernel kernel, const double[:, ::1] Linv, X, Py_ssize_t first, Workspace work, out):
     """Write those of X (r, d) to x, a and residual of rows, as in ``Neighbourhoods``, from number ``first`` on."""
     cdef Rows rows = rows_of(X)
+    cdef double[:, :, ::1] x = out[0]
+    cdef double[:, ::1] a = out[1]
     cdef double[::1] residual = out[2]
-    cdef double* x = start_of_all(out[0])
-    cdef double* a = start_of(out[1])
     with nogil:
-        transform(kernel, &Linv[0, 0], rows, first, residual.shape[0], work, x, a, &residual[0])
+        transform(kernel, &Linv[0, 0], rows, residual.shape[0], work, &x[0, first, 0], &a[first, 0], &residual[first])
 
 
 cdef class Neighbourhoods:
@@ -205,9 +203,8 @@ cdef class Neighbourhoods:
         cdef double[::1] scratch = np.empty(xg_local_scratch(&self.kernel._parameters, &self._support, self._rows.k))
         cdef xg_local_gradient gradient
         cdef xg_local_rows rows = self._rows
-        cdef Py_ssize_t F = self.kernel.n_factors
-        # One more than there are factors: there may be none.
-        sums = np.zeros(self.kernel.n_terms), np.zeros(F + 1), np.zeros((F + 1, self.kernel.n_features))
+        cdef InducingKernel kernel = self.kernel
+        sums = np.zeros(kernel.n_terms), np.zeros(kernel.n_factors), np.zeros((kernel.n_factors, kernel.n_features))
         cdef double[::1] terms = sums[0], shapes = sums[1]
         cdef double[:, ::1] scales = sums[2]
         if len(out) == 1:
@@ -223,7 +220,7 @@ cdef class Neighbourhoods:
         with nogil:
             xg_local_condition(&self.kernel._parameters, &self._support, &rows, first, last, &scratch[0], NULL,
                                &gradient)
-        return sums[0], sums[1][:F], sums[2][:F]
+        return sums
 
     def spread(self, Py_ssize_t first, Py_ssize_t last, pulled, double[:, :, ::1] by_near, double[:, ::1] d_a,
                double[:, ::1] d_near):
@@ -291,7 +288,7 @@ cdef class Predictor:
         cdef xg_local_rows local = xg_local_rows(n, k, NULL, x, a, residual, &near[0], NULL)
         cdef xg_local_conditional given = xg_local_conditional(0, n, 0, n, b, &out[1, 0, 0], &out[0, 0, 0], NULL)
         with nogil:
-            transform(self.kernel, &self.Linv[0, 0], rows, 0, n, work, x, a, residual)
+            transform(self.kernel, &self.Linv[0, 0], rows, n, work, x, a, residual)
             for j in range(d):
                 read_feature(&rows, j, products)
                 for i in range(n):
@@ -305,28 +302,6 @@ cdef class Predictor:
                         out[0, c, i] += b[(c * m + j) * n + i] * self.w[c, j]
                         out[1, c, i] += b[(c * m + j) * n + i] * products[j * n + i]
         return result
-
-
-def earlier_first(const int32_t[:, ::1] index, const int64_t[::1] rank):
-    """Neighbours (n, k), first those whose rank (n,) is below the row's own rank, and the number (n,) of these."""
-    cdef Py_ssize_t i, j, first, last
-    found, n_earlier = np.empty(np.shape(index), dtype=np.int32), np.empty(index.shape[0], dtype=np.int32)
-    cdef int32_t[:, ::1] to = found
-    cdef int32_t[::1] count = n_earlier
-    with nogil:
-        for i in range(index.shape[0]):
-            first = 0
-            for j in range(index.shape[1]):
-                first += rank[index[i, j]] < rank[i]
-            count[i], last, first = first, first, 0
-            for j in range(index.shape[1]):
-                if rank[index[i, j]] < rank[i]:
-                    to[i, first] = index[i, j]
-                    first += 1
-                else:
-                    to[i, last] = index[i, j]
-                    last += 1
-    return found, n_earlier
 
 
 def chain_terms(const int32_t[:, ::1] index, const int32_t[::1] n_earlier, const double[:, :, ::1] gamma,

@@ -8,25 +8,25 @@ from collections import namedtuple
 
 import numpy as np
 
+from ._kernels import vjp
+
 from libc.math cimport exp, fmax, fmin, isfinite, pow, sqrt
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from . cimport _blas
 from ._core cimport *
 from ._engine cimport Workspace, project
 from ._kernels cimport (
-    InducingKernel, KernelGradient, by_parameters, cross_block, diagonal_block, diagonal_gradient_block, gradient_block,
-    inducing_rows, place, read_feature, rows_of,
+    InducingKernel, KernelGradient, cross_block, diagonal_block, diagonal_gradient_block, gradient_block, place,
+    read_feature, rows_of,
 )
 from ._sites cimport Site, evaluate
 from ._tiles cimport add_outer, cholesky, cholesky_scratch, row_marginals
 
 include "_adam.pxi"
 
-cdef enum Schedule:
-    ADAPTIVE = 0
-    CONSTANT = 1
-    DECAY = 2
+cdef enum:
+    ADAPTIVE, CONSTANT, DECAY
 
 SCHEDULES = {"adaptive": ADAPTIVE, "constant": CONSTANT, "decay": DECAY}
 
@@ -43,17 +43,16 @@ cdef class BatchRows:
 
     There is a kernel for all latent functions, or one per function, each with ``Linv`` (m, m), a lower triangle; moving
     priors replace them. With None for the one kernel, the rows are whitened already and explain all of the prior
-    variance. X (n, d) is float32 or float64; y (n,) labels; weight (n,) or empty; order (r,) intp, numbers of rows.
+    variance. X (n, d) is float32 or float64; y (n,) labels; weight (n,) or empty.
     """
-    cdef readonly object order
     cdef list kernels
     cdef const double[:, :, ::1] Linv
     cdef object X
     cdef Rows rows
     cdef const double[::1] y, weight
 
-    def __init__(self, list kernels, Linv, X, y, weight, order):
-        self.kernels, self.Linv, self.X, self.y, self.weight, self.order = kernels, Linv, X, y, weight, order
+    def __init__(self, list kernels, Linv, X, y, weight):
+        self.kernels, self.Linv, self.X, self.y, self.weight = kernels, Linv, X, y, weight
         self.rows = rows_of(X)
 
 
@@ -62,25 +61,18 @@ cdef class BatchPart:
     among them the gradients of moving priors."""
     cdef Workspace work
     cdef double[::1] target, spread, labels, weights
-    cdef list sums
+    cdef list sums, arrays  # of moving priors; all arrays of sums
     cdef double log_likelihood
 
     def __init__(self, Py_ssize_t n_inducing, Py_ssize_t n_latents, Py_ssize_t tile, Py_ssize_t n_features, moving=(),
                  Py_ssize_t n_kernels=1):
         self.work = Workspace(tile, n_inducing, n_features, n_latents, n_kernels)
-        self.target = np.zeros(n_latents * n_inducing * (n_inducing + 1))
+        self.target = target = np.zeros(n_latents * n_inducing * (n_inducing + 1))
         self.spread = np.empty(n_latents * tile * n_inducing)
         self.labels, self.weights = np.empty((2, tile))
         self.sums = [GradientSums((<MovingPrior?>prior).kernel) for prior in moving]
+        self.arrays = [target, *(array for sums in self.sums for array in (<GradientSums>sums).arrays)]
         self.log_likelihood = 0.0
-
-    cdef void add(self, BatchPart other) noexcept:
-        # Add the sums of the other part.
-        cdef Py_ssize_t g
-        self.log_likelihood += other.log_likelihood
-        plus(self.target, other.target)
-        for g in range(len(self.sums)):
-            (<GradientSums>self.sums[g]).add(<GradientSums>other.sums[g])
 
 
 cdef class NaturalGradient:
@@ -153,11 +145,10 @@ cdef class NaturalGradient:
         cdef MovingPrior prior = self.moving[0] if moves else None
         cdef InducingKernel kernel = prior.kernel if moves else batch.kernels[0]
         cdef GradientSums sums = part.sums[0] if moves else None
-        for found in part.sums:
-            (<GradientSums>found).clear()
+        for array in part.arrays:
+            array[:] = 0.0
         with nogil:
             part.log_likelihood = 0.0
-            memset(&part.target[0], 0, part.target.shape[0] * sizeof(double))
             for piece in range((order.shape[0] + tile - 1) // tile):
                 rows.index = &order[piece * tile]
                 rows.n = n = min(tile, order.shape[0] - piece * tile)
@@ -172,10 +163,9 @@ cdef class NaturalGradient:
                         if kernel is None:
                             for i in range(m):
                                 read_feature(&rows, i, a + i * n)
-                            memset(&work.diagonal[0], 0, n * sizeof(double))
                         else:
                             project(kernel, inverse, &rows, work, a)
-                            diagonal_block(kernel, &rows, &work.diagonal[0])
+                        diagonal_block(kernel, &rows, &work.diagonal[0])
                     row_marginals(n, m, <const double*>a, &self.w[c * m], <const double*>&self.factor[c * m * m],
                                   &work.diagonal[0], &part.spread[c * tile * m], &work.mean[c * n], work.kernel.x2,
                                   &work.variance[c * n], &work.triangle[0])
@@ -227,13 +217,15 @@ cdef class NaturalGradient:
         Writes into ``records`` (3, steps) the rate of the step, the relative change of the averaged natural parameters
         and the estimated expected log likelihood.
         """
-        cdef BatchPart total = parts[0]
+        cdef BatchPart total = parts[0], part
         cdef MovingPrior prior
         cdef GradientSums sums
         cdef Py_ssize_t g, c, j, m = self.n_inducing, size = m * (m + 1)
         cdef double rate, squared, distance, weight
         for part in parts[1:]:
-            total.add(part)
+            total.log_likelihood += part.log_likelihood
+            for array, addend in zip(total.arrays, part.arrays):
+                array += addend
         records[1, step], records[2, step] = 0.0, self.scale * total.log_likelihood
         with nogil:
             for c in range(self.n_latents):

@@ -12,8 +12,8 @@ cdef class Site:
     cdef xg_likelihood _core
 
 
-cdef int evaluate(Site site, const xg_moments* at, const double* weight, double* scratch,
-                  const xg_site_arrays* out) except -1 nogil
+cdef void evaluate(Site site, const xg_moments* at, const double* weight, double* scratch,
+                   const xg_site_arrays* out) noexcept nogil
 
 
 cdef inline const double* entry(const double[::1] values, Py_ssize_t i) noexcept nogil:

@@ -35,34 +35,36 @@ cdef class Site:
 
     There is one latent function, or for keys in ``MULTI_CLASS`` one per class. ``parameter`` is the probability delta,
     under additive noise, that a label is not that of the largest latent value; guess and lapse rate (2,), or one number
-    for both; or increasing cut points (classes - 1,); ``learned`` says whether a fit learns it. Exact softmax has a
-    ``table`` (rows + 2, HAZARD_DEGREE + 5), see softmax.h, which is not copied. ``record`` is that of the registry.
+    for both; or increasing cut points (classes - 1,); ``learned`` says whether a fit learns it. Exact softmax must have
+    a ``table`` (rows + 2, HAZARD_DEGREE + 5), see softmax.h, which is not copied. ``record`` is that of the registry.
 
-    ``prior_mean`` (n_latents,) is the mean of each latent function under the prior, zeros except after
-    ``with_prior_mean``: a posterior describes the distance of the latent functions from it, and a site takes the mean
-    of this distance. Copies and pickles keep the ``key``, under which results are cached; all other sites have other
-    keys.
+    ``prior_mean`` (n_latents,), by default zeros, is the mean of each latent function under the prior: a posterior
+    describes the distance of the latent functions from it, and a site takes the mean of this distance. Copies and
+    pickles keep the ``key``, under which results are cached; all other sites have other keys.
     """
     def __cinit__(self, likelihood, bound, Py_ssize_t n_latents=1, parameter=0.01, bint learned=False,
-                  table=None, record=None):
-        key = likelihood, bound
-        if key not in KINDS:
-            raise ValueError(f"(likelihood, bound) must be one of {list(KINDS)}; got {key}.")
-        if n_latents < 1 or (n_latents > 1) != (key in MULTI_CLASS):
-            allowed = "the number of classes, at least 2" if key in MULTI_CLASS else "1"
-            raise ValueError(f"n_latents of the site {key} must be {allowed}; got {n_latents}.")
-        values = np.zeros((2, XG_HAZARD_COLUMNS)) if table is None else table
-        if np.ndim(values) != 2 or len(values) < (2 if table is None else 4) or values.shape[1] != XG_HAZARD_COLUMNS:
-            raise ValueError(f"table must be (rows + 2, {XG_HAZARD_COLUMNS}) with at least two rows; "
-                             f"got {np.shape(values)}.")
+                  table=None, record=None, prior_mean=None, key=None):
+        kind = likelihood, bound
+        if kind not in KINDS:
+            raise ValueError(f"(likelihood, bound) must be one of {list(KINDS)}; got {kind}.")
+        if n_latents < 1 or (n_latents > 1) != (kind in MULTI_CLASS):
+            allowed = "the number of classes, at least 2" if kind in MULTI_CLASS else "1"
+            raise ValueError(f"n_latents of the site {kind} must be {allowed}; got {n_latents}.")
+        shape = np.shape(table)
+        if kind == ("softmax", "exact") and (shape[1:] != (XG_HAZARD_COLUMNS,) or shape[0] < 4):
+            raise ValueError(f"The site {kind} must have a table (rows + 2, {XG_HAZARD_COLUMNS}) with at least two "
+                             f"rows; got the shape {shape}.")
+        if prior_mean is not None and np.shape(prior_mean) != (n_latents,):
+            raise ValueError(f"prior_mean must be ({n_latents},); got {np.shape(prior_mean)}.")
         self.likelihood, self.bound = likelihood, bound
         self.n_latents, self.learned, self.record = n_latents, learned, record
-        self._table, self._prior_mean = values, np.zeros(n_latents)
+        self._table = np.zeros((2, XG_HAZARD_COLUMNS)) if table is None else table
+        self._prior_mean = np.zeros(n_latents) if prior_mean is None else np.array(prior_mean, dtype=np.float64)
         self._parameters = np.array(parameter, dtype=np.float64, ndmin=1)
         self._is_array = np.ndim(parameter) > 0
-        self._core = xg_likelihood(KINDS[key], &self._prior_mean[0], len(self._parameters), &self._parameters[0],
+        self._core = xg_likelihood(KINDS[kind], &self._prior_mean[0], len(self._parameters), &self._parameters[0],
                                    xg_hazard_table(self._table.shape[0] - 2, &self._table[0, 0]))
-        self.key = uuid4().hex
+        self.key = uuid4().hex if key is None else key
 
     @property
     def parameter(self):
@@ -70,55 +72,40 @@ cdef class Site:
 
     def with_parameter(self, parameter):
         """The same site with another parameter and a new key."""
-        return _site(None, self.prior_mean, *self._arguments(parameter))
+        return Site(*self._arguments(parameter), self._prior_mean)
 
     def with_prior_mean(self, prior_mean):
         """The same site with another prior mean and a new key; itself if the mean is equal.
 
         ValueError for any other shape than (n_latents,).
         """
-        if np.shape(prior_mean) != (self.n_latents,):
-            raise ValueError(f"prior_mean must be ({self.n_latents},); got {np.shape(prior_mean)}.")
         if np.array_equal(self._prior_mean, prior_mean):
             return self
-        return _site(None, prior_mean, *self._arguments(self.parameter))
+        return Site(*self._arguments(self.parameter), prior_mean)
 
     @property
     def prior_mean(self):
         return np.array(self._prior_mean)
 
     def _arguments(self, parameter):
-        # Arguments of a site with another parameter only.
+        # Arguments of a site with this parameter, without prior mean and key
         table = np.asarray(self._table) if self._core.table.rows else None
         return self.likelihood, self.bound, self.n_latents, parameter, self.learned, table, self.record
 
     def __reduce__(self):
-        return _site, (self.key, self.prior_mean, *self._arguments(self.parameter))
+        return Site, (*self._arguments(self.parameter), self.prior_mean, self.key)
 
 
-def _site(key, prior_mean, *arguments):
-    # A site with this prior mean, and with the key of the pickled site, or a new key for None.
-    cdef Site site = Site(*arguments)
-    site._prior_mean = np.array(prior_mean, dtype=np.float64)
-    site._core.prior_mean = &site._prior_mean[0]
-    if key is not None:
-        site.key = key
-    return site
-
-
-cdef int evaluate(Site site, const xg_moments* at, const double* weight, double* scratch,
-                  const xg_site_arrays* out) except -1 nogil:
+cdef void evaluate(Site site, const xg_moments* at, const double* weight, double* scratch,
+                   const xg_site_arrays* out) noexcept nogil:
     # Sites of points, from the moments of the latent functions' distance from the prior mean. weight may be NULL.
-    cdef Py_ssize_t c
-    if xg_sites(&site._core, at, scratch, out):
-        with gil:
-            raise ValueError(f"The site {site.likelihood!r}, {site.bound!r} needs a table; make it with one.")
-    if weight:
-        xg_scale(at.n, weight, out.ell)
+    cdef Py_ssize_t c, i
+    xg_sites(&site._core, at, scratch, out)
+    for i in range(at.n if weight else 0):
+        out.ell[i] *= weight[i]
         for c in range(site.n_latents):
-            xg_scale(at.n, weight, out.precision + c * at.stride)
-            xg_scale(at.n, weight, out.linear + c * at.stride)
-    return 0
+            out.precision[c * at.stride + i] *= weight[i]
+            out.linear[c * at.stride + i] *= weight[i]
 
 
 def sites(Site site, mean, variance, y, weight=()):

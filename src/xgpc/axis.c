@@ -81,22 +81,15 @@ XG_INLINE void logarithms_of_rows(const int is_smooth, const int V, const xg_pro
         logarithms(is_smooth, V, 1, tile, i, size, k, out);
 }
 
-XG_INLINE void all_logarithms(const int is_smooth, const xg_profile_tile *tile, double *out)
-{
-    const ptrdiff_t together = VECTORS * XG_WIDTH;
-    ptrdiff_t n = tile->n, i = 0;
-    for (; i + together <= n; i += together)
-        logarithms_of_rows(is_smooth, VECTORS, tile, i, XG_WIDTH, out);
-    for (; i < n; i += XG_WIDTH)
-        logarithms_of_rows(is_smooth, 1, tile, i, n - i, out);
-}
-
 void xg_axis_logarithms(const xg_profile_tile *tile, double *out)
 {
-    if (tile->family == XG_AXIS_MATERN_32)
-        all_logarithms(1, tile, out);
-    else
-        all_logarithms(0, tile, out);
+    const ptrdiff_t together = VECTORS * XG_WIDTH;
+    const int is_smooth = tile->family == XG_AXIS_MATERN_32;
+    ptrdiff_t n = tile->n, i = 0;
+    for (; i + together <= n; i += together)
+        XG_WITH(is_smooth, 1, 0, logarithms_of_rows, VECTORS, tile, i, XG_WIDTH, out);
+    for (; i < n; i += XG_WIDTH)
+        XG_WITH(is_smooth, 1, 0, logarithms_of_rows, 1, tile, i, n - i, out);
 }
 
 /* Slopes of a vector of rows from i on, or of the ``size`` that are left, by feature j of C points from k on, and the
@@ -222,25 +215,17 @@ XG_INLINE void slopes_of(const int is_smooth, const int C, const xg_profile_tile
             slopes(is_smooth, C, tile, k, j, weight, by_points, by_scales);
 }
 
-XG_INLINE void all_slopes(const int is_smooth, const xg_profile_tile *tile, const double *weight, double *by_points,
-                          double *by_scales)
+void xg_axis_slopes(const xg_profile_tile *tile, const double *weight, double *by_points, double *by_scales)
 {
+    const int is_smooth = tile->family == XG_AXIS_MATERN_32;
     for (ptrdiff_t first = 0; first < tile->d; first += FEATURES) {
         ptrdiff_t last = SMALLER(first + FEATURES, tile->d), k = 0;
         features part = features_from(tile, first, last);
         for (; k + POINTS <= tile->m; k += POINTS)
-            slopes_of(is_smooth, POINTS, tile, &part, first, last, k, weight, by_points, by_scales);
+            XG_WITH(is_smooth, 1, 0, slopes_of, POINTS, tile, &part, first, last, k, weight, by_points, by_scales);
         for (; k < tile->m; ++k)
-            slopes_of(is_smooth, 1, tile, &part, first, last, k, weight, by_points, by_scales);
+            XG_WITH(is_smooth, 1, 0, slopes_of, 1, tile, &part, first, last, k, weight, by_points, by_scales);
     }
-}
-
-void xg_axis_slopes(const xg_profile_tile *tile, const double *weight, double *by_points, double *by_scales)
-{
-    if (tile->family == XG_AXIS_MATERN_32)
-        all_slopes(1, tile, weight, by_points, by_scales);
-    else
-        all_slopes(0, tile, weight, by_points, by_scales);
 }
 
 /* Subtracts from sum the slopes by feature j of C points from k on. */
@@ -253,24 +238,17 @@ XG_INLINE void subtract_slopes(const int is_smooth, const int C, const xg_profil
         *sum -= slope[c];
 }
 
-XG_INLINE void row_slopes(const int is_smooth, const xg_profile_tile *tile, const double *weight, double *out)
+void xg_axis_row_slopes(const xg_profile_tile *tile, const double *weight, double *out)
 {
+    const int is_smooth = tile->family == XG_AXIS_MATERN_32;
     for (ptrdiff_t i = 0; i < tile->n; i += XG_WIDTH)
         for (ptrdiff_t j = 0; j < tile->d; ++j) {
             lanes sum = {0.0};
             ptrdiff_t k = 0;
             for (; k + POINTS <= tile->m; k += POINTS)
-                subtract_slopes(is_smooth, POINTS, tile, k, j, i, weight, &sum);
+                XG_WITH(is_smooth, 1, 0, subtract_slopes, POINTS, tile, k, j, i, weight, &sum);
             for (; k < tile->m; ++k)
-                subtract_slopes(is_smooth, 1, tile, k, j, i, weight, &sum);
+                XG_WITH(is_smooth, 1, 0, subtract_slopes, 1, tile, k, j, i, weight, &sum);
             store(sum, out + j * tile->n + i, tile->n - i);
         }
-}
-
-void xg_axis_row_slopes(const xg_profile_tile *tile, const double *weight, double *out)
-{
-    if (tile->family == XG_AXIS_MATERN_32)
-        row_slopes(1, tile, weight, out);
-    else
-        row_slopes(0, tile, weight, out);
 }

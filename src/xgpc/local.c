@@ -13,9 +13,7 @@ XG_CALLED void vjp_sites(const xg_local_support *support, const xg_local_rows *r
     lanes *by_near = g->by_near;
     const lanes *D_x = g->D + PACKED(k);
     lane_rows near = neighbours(rows, g, support->a, support->m);
-    for (ptrdiff_t j = 0; j < k; ++j)
-        g->e[j] = g->linear[j];
-    leave_out(k, g->counted, g->e);
+    leave_out(k, g->counted, g->linear, g->e);
     symmetric_times(k, g->D, g->e, g->Dr);
     scatter(XG_WIDTH, support->m, g->beta, g->rows);
     row_dots(&near, g->rows, g->f);
@@ -24,9 +22,9 @@ XG_CALLED void vjp_sites(const xg_local_support *support, const xg_local_rows *r
         g->f[j] = -g->f[j] - g_variance * D_x[j] - g_mean * g->Dr[j];
         g->e[j] = g->root[j] * g->f[j];
     }
-    leave_out(k, g->counted, g->e);
+    leave_out(k, g->counted, g->e, g->e);
     solve_lower(k, g->B, g->e);
-    leave_out(k, g->counted, g->e);
+    leave_out(k, g->counted, g->e, g->e);
     solve_upper(k, g->B, g->e);
     for (ptrdiff_t j = 0; j < k; ++j, by_near += 1 + 2 * classes) {
         g->chi[j] += g->root[j] * g->e[j];
@@ -185,10 +183,9 @@ XG_CALLED void by_length_scales(const xg_local_kernel *kernel, const xg_local_su
         ptrdiff_t size = SMALLER(d - first, CHUNK);
         gather(&near, first, size, g->chunk, is_axis_aligned ? CHUNK : 1, is_axis_aligned ? 1 : k);
         gather(&here, first, size, own, 1, 1);
-        if (kernel->family[f] == XG_AXIS_MATERN_32)
-            slopes_by_scales(1, k + 1, g->h, size, g->chunk, scales + f * d + first);
-        else if (is_axis_aligned)
-            slopes_by_scales(0, k + 1, g->h, size, g->chunk, scales + f * d + first);
+        if (is_axis_aligned)
+            XG_WITH(kernel->family[f] == XG_AXIS_MATERN_32, 1, 0, slopes_by_scales, k + 1, g->h, size, g->chunk,
+                    scales + f * d + first);
         else {
             for (ptrdiff_t q = 0; q < size; ++q)
                 for (ptrdiff_t j = 0; j < k; ++j)

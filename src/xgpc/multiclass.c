@@ -193,17 +193,15 @@ XG_CALLED void xg_logistic_softmax_chunk(const xg_moments *restrict at, double *
         }
 }
 
-int xg_multiclass_sites(const xg_likelihood *likelihood, const xg_moments *points, double *scratch,
-                        const xg_site_arrays *sites)
+void xg_multiclass_sites(const xg_likelihood *likelihood, const xg_moments *points, double *scratch,
+                         const xg_site_arrays *sites)
 {
-    ptrdiff_t classes = points->classes, pitch = xg_chunk_size(classes);
+    int kind = likelihood->kind;
+    ptrdiff_t classes = points->classes, pitch = kind == XG_SOFTMAX_EXACT ? XG_GROUP : xg_chunk_size(classes);
     const double *prior_mean = likelihood->prior_mean;
     double *shifted = scratch + XG_CHUNK * (XG_CLASS_ROWS * classes + XG_POINT_ROWS),
            *tables = shifted + XG_CHUNK * classes;
-    int kind = likelihood->kind;
 
-    if (kind == XG_SOFTMAX_EXACT && !likelihood->table.rows)
-        return -1;
     if (kind == XG_MULTINOMIAL_STEP || kind == XG_MULTINOMIAL_PROBIT || kind == XG_MULTINOMIAL_LOGIT)
         xg_multinomial_tables(classes, tables);
     for (ptrdiff_t start = 0; start < points->n; start += pitch) {
@@ -229,5 +227,4 @@ int xg_multiclass_sites(const xg_likelihood *likelihood, const xg_moments *point
             for (ptrdiff_t i = 0, place = c * at.stride; i < at.n; ++i, ++place)
                 out.r[place] -= out.lambda[place] * prior_mean[c];
     }
-    return 0;
 }

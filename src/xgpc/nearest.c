@@ -37,12 +37,6 @@ static void sift_down(xg_keyed *heap, ptrdiff_t n, ptrdiff_t i)
     heap[i] = item;
 }
 
-static void make_heap(xg_keyed *items, ptrdiff_t n)
-{
-    for (ptrdiff_t i = n / 2; i-- > 0;)
-        sift_down(items, n, i);
-}
-
 /* Move the first items in the order of their keys, which are numbers, before all others. */
 static void split(xg_keyed *items, ptrdiff_t n, ptrdiff_t first)
 {
@@ -140,7 +134,7 @@ XG_INLINE double sum_of(const int power, const double *x, const double *y, ptrdi
 /* The sum of powers of the differences of x (d,) and y */
 static double exact_key(const xg_nearest *tree, const double *x, const double *y)
 {
-    return tree->power == 1 ? sum_of(1, x, y, tree->d) : sum_of(2, x, y, tree->d);
+    return XG_WITH(tree->power == 1, 1, 2, sum_of, x, y, tree->d);
 }
 
 /* out (c) = coordinates of a point; scratch (p). Returns its distance from the mean, in radii. */
@@ -270,10 +264,7 @@ XG_INLINE void keys_of_boxes(const int power, const float *panel, const float *q
 
 static void box_keys(const xg_nearest *tree, const float *panel, const float *q, float *out)
 {
-    if (tree->power == 1)
-        keys_of_boxes(1, panel, q, xg_coordinates(tree), out);
-    else
-        keys_of_boxes(2, panel, q, xg_coordinates(tree), out);
+    XG_WITH(tree->power == 1, 1, 2, keys_of_boxes, panel, q, xg_coordinates(tree), out);
 }
 
 /* What is known of a point's nearest rows: their keys and numbers, the nearest first. */
@@ -340,21 +331,13 @@ XG_INLINE void compare_panels(const int power, const int count, search *s, ptrdi
         }
 }
 
-XG_INLINE void compare_by(const int power, search *s, ptrdiff_t leaf)
+static void compare(search *s, ptrdiff_t leaf)
 {
     ptrdiff_t n = s->tree->n, row = leaf * XG_LEAF, last = row + XG_LEAF < n ? row + XG_LEAF : n;
     for (; row + 3 * XG_PANEL < last; row += 4 * XG_PANEL)
-        compare_panels(power, 4, s, row);
+        XG_WITH(s->tree->power == 1, 1, 2, compare_panels, 4, s, row);
     for (; row < last; row += XG_PANEL)
-        compare_panels(power, 1, s, row);
-}
-
-static void compare(search *s, ptrdiff_t leaf)
-{
-    if (s->tree->power == 1)
-        compare_by(1, s, leaf);
-    else
-        compare_by(2, s, leaf);
+        XG_WITH(s->tree->power == 1, 1, 2, compare_panels, 1, s, row);
 }
 
 /* A limit from single precision alone, so that few rows of the first leaf need distances in double precision: bisection
@@ -368,10 +351,7 @@ static void begin(search *s, ptrdiff_t leaf)
         return;
     for (ptrdiff_t row = 0; row < n; row += XG_PANEL) {
         floats sum[VECTORS] = {{0.0f}};
-        if (s->tree->power == 1)
-            add_keys(1, s->tree->panels + (first + row) * c, s->q, 0, c, sum);
-        else
-            add_keys(2, s->tree->panels + (first + row) * c, s->q, 0, c, sum);
+        XG_WITH(s->tree->power == 1, 1, 2, add_keys, s->tree->panels + (first + row) * c, s->q, 0, c, sum);
         memcpy(keys + row, sum, sizeof sum);
     }
     for (ptrdiff_t i = 0; i < XG_LEAF; ++i) {
@@ -420,7 +400,8 @@ static void of_point(search *s, xg_keyed *boxes, float *bounds)
     for (ptrdiff_t group = 0; group < n_groups; ++group)
         if (!(bounds[group] > s->most))
             boxes[n++] = (xg_keyed){-bounds[group], ~group};
-    make_heap(boxes, n);
+    for (ptrdiff_t i = n / 2; i-- > 0;)
+        sift_down(boxes, n, i);
     while (n && !(-boxes[0].key > s->most) && (compared < tree->most || s->n < s->k)) {
         ptrdiff_t nearest = boxes[0].number, group = ~nearest;
         boxes[0] = boxes[--n];

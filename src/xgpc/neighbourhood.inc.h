@@ -54,6 +54,13 @@ XG_INLINE lane_rows own_rows(const group *g, const double *values, ptrdiff_t wid
     return (lane_rows){1, width, g->row, values};
 }
 
+/* h = log(growth) + h, or 0 where that is above 0, for growths >= 1 */
+XG_CALLED void add_logarithms(ptrdiff_t n, const double *restrict growth, double *restrict h)
+{
+    for (ptrdiff_t i = 0; i < n; ++i)
+        h[i] = xg_min(xg_log1p(growth[i] - 1.0) + h[i], 0.0);
+}
+
 /* Adds to h the logarithms of an axis-aligned kernel's factors for some features x (count, CHUNK) of all pairs; growth is
  * scratch. Of rows that are equal but for rounding h may be above 0. */
 XG_CALLED void axis_arguments(int family, ptrdiff_t count, const lanes *x, ptrdiff_t size, lanes *growth, lanes *h)
@@ -66,7 +73,7 @@ XG_CALLED void axis_arguments(int family, ptrdiff_t count, const lanes *x, ptrdi
         growth[p] = (lanes){0.0} + 1.0;
     pair_sums(XG_DISTANCES, 0, count, x, size, -ROOT_3, h);
     pair_sums(XG_GROWTHS, 0, count, x, size, 1.0, growth);
-    xg_add_logarithms(XG_WIDTH * PACKED(count), (const double *)growth, (double *)h);
+    add_logarithms(XG_WIDTH * PACKED(count), (const double *)growth, (double *)h);
 }
 
 /* Arguments h of factor f for all pairs of the neighbours, and of these and x, which is the last. */
@@ -252,12 +259,12 @@ XG_CALLED void factorise(const xg_local_support *support, const xg_local_rows *r
     cholesky(k, B);
 }
 
-/* x_j <- 0 where j does not count. Those that do come first: triangular solves and products with the others' elements
- * zero are those of the leading block. */
-XG_INLINE void leave_out(ptrdiff_t k, lanes counted, lanes *x)
+/* out_j = x_j, or 0 where j does not count. Those that do come first: triangular solves and products with the others'
+ * elements zero are those of the leading block. */
+XG_INLINE void leave_out(ptrdiff_t k, lanes counted, const lanes *x, lanes *out)
 {
     for (ptrdiff_t j = 0; j < k; ++j)
-        x[j] = (lanes)((lane_bits)x[j] & (counted > (double)j));
+        out[j] = (lanes)((lane_bits)x[j] & (counted > (double)j));
 }
 
 typedef struct {
@@ -272,9 +279,7 @@ XG_CALLED conditional condition(const xg_local_support *support, const xg_local_
     lane_rows near = neighbours(rows, g, support->a, m), own_a = own_rows(g, rows->a, m);
     lane_rows own = {1, m, g->place, own_b};
     conditional found;
-    for (ptrdiff_t j = 0; j < k; ++j)
-        g->gamma[j] = g->B[PACKED(k) + j];
-    leave_out(k, g->counted, g->gamma);
+    leave_out(k, g->counted, g->B + PACKED(k), g->gamma);
     found.variance = g->D[PACKED(k) + k] - dot(k, g->gamma, g->gamma);
     for (int l = 0; l < XG_WIDTH; ++l)
         found.variance[l] = xg_max(found.variance[l], 0.0);

@@ -9,8 +9,7 @@ XG_INLINE double sum_of_lanes(double *lane)
 }
 
 #define XG_STATIONARY(i) xg_min(c[i] - 0.5 * (x2[i] + z), 0.0)
-#define XG_BILINEAR(i) c[i]
-#define XG_ADDITIVE(i) c[i]
+#define XG_CROSS(i) ((void)x2, (void)z, c[i])
 #define XG_SLOPE(function, argument, at, lane)                                                                       \
     {                                                                                                                \
         xg_profile p = function(argument(at), shape);                                                                \
@@ -25,8 +24,7 @@ XG_INLINE double sum_of_lanes(double *lane)
 #define XG_TILE_FIELDS                                                                                               \
     ptrdiff_t n = tile->n, m = tile->m;                                                                              \
     double shape = tile->shape;                                                                                      \
-    const double *x2 = tile->x2, *z2 = tile->z2, *cross = tile->cross;                                               \
-    (void)x2;
+    const double *x2 = tile->x2, *z2 = tile->z2, *cross = tile->cross;
 
 /* The loops of a family; argument computes h from the inner products. */
 #define XG_FAMILY(number, name, function, argument)                                                                  \
@@ -37,7 +35,6 @@ XG_INLINE double sum_of_lanes(double *lane)
             const double *c = cross + k * n;                                                                         \
             double *o = out + k * n;                                                                                 \
             double z = z2[k];                                                                                        \
-            (void)z;                                                                                                 \
             if (mode == XG_SET)                                                                                      \
                 for (ptrdiff_t i = 0; i < n; ++i)                                                                    \
                     o[i] = scale * function(XG_##argument(i), shape).value;                                          \
@@ -58,7 +55,6 @@ XG_INLINE double sum_of_lanes(double *lane)
             const double *c = cross + k * n, *gk = g + k * n;                                                        \
             double *o = out + k * n;                                                                                 \
             double z = z2[k];                                                                                        \
-            (void)z;                                                                                                 \
             double column[XG_LANES] = {0.0};                                                                         \
             ptrdiff_t i = 0;                                                                                         \
             for (; i + XG_LANES <= n; i += XG_LANES)                                                                 \
@@ -129,12 +125,6 @@ void xg_half_distances(const xg_profile_tile *tile, double *restrict out)
             }
     for (ptrdiff_t i = 0; i < n * m; ++i)
         out[i] = xg_max(out[i], XG_FARTHEST);
-}
-
-void xg_add_logarithms(ptrdiff_t n, const double *restrict growth, double *restrict h)
-{
-    for (ptrdiff_t i = 0; i < n; ++i)
-        h[i] = xg_min(xg_log1p(growth[i] - 1.0) + h[i], 0.0);
 }
 
 /* Rows that are read together, feature by feature: their numbers stay in the first-level cache. */

@@ -8,8 +8,8 @@
 #include "vmath.h"
 
 /* The list of all families; a line of it is FAMILY(number, name, function, argument). The function is below; it
- * takes h and the shape parameter. Its argument is STATIONARY, h = -r^2 / 2, BILINEAR, h = x.z, or
- * ADDITIVE, h a sum over features; see axis.c. */
+ * takes h and the shape parameter. Its argument is STATIONARY, h = -r^2 / 2, or CROSS: h = x.z, or a sum over features,
+ * see axis.c. */
 #define XG_FAMILY_LIST(FAMILY)                                                                                       \
     FAMILY(XG_RBF, "rbf", xg_rbf, STATIONARY)                                                                        \
     FAMILY(XG_MATERN_12, "matern-1/2", xg_matern_12, STATIONARY)                                                     \
@@ -17,9 +17,9 @@
     FAMILY(XG_MATERN_52, "matern-5/2", xg_matern_52, STATIONARY)                                                     \
     FAMILY(XG_RATIONAL_QUADRATIC, "rational-quadratic", xg_rational_quadratic, STATIONARY)                           \
     FAMILY(XG_PERIODIC, "periodic", xg_periodic, STATIONARY)                                                         \
-    FAMILY(XG_DOT_PRODUCT, "dot-product", xg_dot_product, BILINEAR)                                                  \
-    FAMILY(XG_AXIS_MATERN_12, "axis-matern-1/2", xg_rbf, ADDITIVE)                                                   \
-    FAMILY(XG_AXIS_MATERN_32, "axis-matern-3/2", xg_rbf, ADDITIVE)
+    FAMILY(XG_DOT_PRODUCT, "dot-product", xg_dot_product, CROSS)                                                     \
+    FAMILY(XG_AXIS_MATERN_12, "axis-matern-1/2", xg_rbf, CROSS)                                                      \
+    FAMILY(XG_AXIS_MATERN_32, "axis-matern-3/2", xg_rbf, CROSS)
 
 #define XG_FAMILY_NUMBER(number, name, function, argument) number,
 enum { XG_FAMILY_LIST(XG_FAMILY_NUMBER) XG_FAMILY_COUNT };
@@ -153,5 +153,3 @@ double xg_scale_rows(const xg_rows *rows, ptrdiff_t d, const double *centre, con
                      double *x2);
 /* sum[j] += sum_i weight[i] x[i, j]^2 for a tile x (n, d) */
 void xg_add_squares(ptrdiff_t n, ptrdiff_t d, const double *weight, const double *x, double *sum);
-/* h = log(growth) + h, or 0 where that is above 0, for growths >= 1 */
-void xg_add_logarithms(ptrdiff_t n, const double *growth, double *h);

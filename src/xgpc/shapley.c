@@ -54,10 +54,7 @@ void xg_shapley(const xg_product_games *games, double *scratch, double *out)
             for (ptrdiff_t i = 0; i < players; ++i)
                 memcpy(part + (i * n_parts + k) * GAMES, games->part + (k * players + i) * n + first,
                        (size_t)here * sizeof *part);
-        if (n_parts == 2)
-            add_nodes(2, games, LANES(part), LANES(factor), LANES(before), LANES(sum));
-        else
-            add_nodes(4, games, LANES(part), LANES(factor), LANES(before), LANES(sum));
+        XG_WITH(n_parts == 2, 2, 4, add_nodes, games, LANES(part), LANES(factor), LANES(before), LANES(sum));
         for (ptrdiff_t i = 0; i < players; ++i)
             for (ptrdiff_t l = 0; l < here; ++l) {
                 double slope = 0.0;

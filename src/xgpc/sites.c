@@ -185,15 +185,15 @@ XG_INLINE xg_site xg_without_cuts(xg_ordinal_site site) { return (xg_site){site.
     }
 XG_POINT_LIST(XG_LOOP)
 
-int xg_sites(const xg_likelihood *likelihood, const xg_moments *at, double *scratch, const xg_site_arrays *out)
+void xg_sites(const xg_likelihood *likelihood, const xg_moments *at, double *scratch, const xg_site_arrays *out)
 {
 #define XG_NAME(number, likelihood, bound, site) number##_loop,
     static void (*const loops[])(const xg_likelihood *, const xg_moments *, const xg_site_arrays *) = {
         XG_POINT_LIST(XG_NAME)};
     if (xg_site_is_multi_class(likelihood->kind))
-        return xg_multiclass_sites(likelihood, at, scratch, out);
-    loops[likelihood->kind](likelihood, at, out);
-    return 0;
+        xg_multiclass_sites(likelihood, at, scratch, out);
+    else
+        loops[likelihood->kind](likelihood, at, out);
 }
 
 /* With a, b, c and x of xg_logit_rates, d ell / da = E sigma(-x - c) / a and d ell / db = -E sigma(x + c) / (1 - b). */

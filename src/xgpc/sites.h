@@ -178,9 +178,8 @@ typedef struct {
 } xg_likelihood;
 
 /* Sites of points, from the moments of the distances f - prior_mean of their latent functions: r = d ell / d m + lambda m.
- * Those of several classes need scratch of xg_multiclass_scratch(classes) doubles. Returns 0; or returns -1 and writes
- * nothing if the table of XG_SOFTMAX_EXACT is missing. */
-int xg_sites(const xg_likelihood *likelihood, const xg_moments *at, double *scratch, const xg_site_arrays *out);
+ * Those of several classes need scratch of xg_multiclass_scratch(classes) doubles. */
+void xg_sites(const xg_likelihood *likelihood, const xg_moments *at, double *scratch, const xg_site_arrays *out);
 /* Add each point's derivatives of ell by the parameters, times its weight (1 if NULL), to by_parameter; those by a rate
  * of 0 count as 0. Returns -1 if the kind has neither cut points nor rates. Labels are -1, 1, 3, ... for the classes in
  * their order. */
@@ -204,5 +203,5 @@ ptrdiff_t xg_logistic_normal_logs(ptrdiff_t n, const double *m, const double *v,
  * Precisions of XG_MULTINOMIAL_* can be negative. */
 
 ptrdiff_t xg_multiclass_scratch(ptrdiff_t classes);
-int xg_multiclass_sites(const xg_likelihood *likelihood, const xg_moments *points, double *scratch,
-                        const xg_site_arrays *sites);
+void xg_multiclass_sites(const xg_likelihood *likelihood, const xg_moments *points, double *scratch,
+                         const xg_site_arrays *sites);

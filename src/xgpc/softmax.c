@@ -2,8 +2,6 @@
 
 #define XG_GUMBEL_VARIANCE 1.64493406684822643647
 
-/* Number of points that are processed in parallel, one per lane: loops of a fixed length, which compilers vectorise. */
-#define XG_GROUP 8
 #define XG_EACH_LANE for (int i = 0; i < XG_GROUP; ++i)
 
 /* Nodes t_k = low + unit (a sinh(b k)), k = 0, 1, ..., with b = XG_GROWTH, a b = XG_FIRST_STEP, and unit = F / R
@@ -30,17 +28,11 @@
 #define XG_BEND 0.6
 
 /* Scratch of a class: its polynomials, mean, r, q, two sums, and two weights of derivatives. */
-#define XG_MEAN XG_HAZARD_COLUMNS
-#define XG_HAZARD (XG_MEAN + 1)
-#define XG_CURVE (XG_MEAN + 2)
-#define XG_FIRST_SUM (XG_MEAN + 3)
-#define XG_SECOND_SUM (XG_MEAN + 4)
-#define XG_FIRST_WEIGHT (XG_MEAN + 5)
-#define XG_SECOND_WEIGHT (XG_MEAN + 6)
-#define XG_PLACES (XG_MEAN + 7)
-#if XG_GROUP * XG_PLACES > XG_CHUNK * XG_CLASS_ROWS
-#error "the scratch of several classes is too small"
-#endif
+enum {
+    XG_MEAN = XG_HAZARD_COLUMNS, XG_HAZARD, XG_CURVE, XG_FIRST_SUM, XG_SECOND_SUM, XG_FIRST_WEIGHT, XG_SECOND_WEIGHT,
+    XG_PLACES
+};
+_Static_assert(XG_GROUP * XG_PLACES <= XG_CHUNK * XG_CLASS_ROWS, "the scratch of several classes is too small");
 
 /* Columns after the coefficients; the second one becomes 1 / (s width). */
 enum { CENTRE = XG_HAZARD_DEGREE + 1, INVERSE_WIDTH, LEAST, LARGEST };
@@ -193,8 +185,8 @@ XG_INLINE int xg_next(xg_rule *rule)
 
 #define XG_FOR_NODES(rule) for (int node = 0; node < XG_MOST_NODES && xg_next(&(rule)); ++node)
 
-XG_CALLED void xg_softmax_sites(const xg_moments *at, const xg_hazard_table *table, double *scratch,
-                                const xg_site_arrays *out)
+void xg_softmax_exact_chunk(const xg_moments *at, const xg_hazard_table *table, double *scratch,
+                            const xg_site_arrays *out)
 {
     ptrdiff_t classes = at->classes, n = at->n, m_stride = at->m_stride, stride = at->stride;
     const double *m = at->m, *y = at->y;
@@ -231,16 +223,6 @@ XG_CALLED void xg_softmax_sites(const xg_moments *at, const xg_hazard_table *tab
             out->lambda[c * stride + i] = precision;
             out->r[c * stride + i] = ((y[i] == (double)c ? 1.0 : 0.0) - p) + precision * m[c * m_stride + i];
         }
-}
-
-void xg_softmax_exact_chunk(const xg_moments *at, const xg_hazard_table *table, double *scratch,
-                            const xg_site_arrays *out)
-{
-    for (ptrdiff_t start = 0; start < at->n; start += XG_GROUP) {
-        xg_moments group = xg_moments_from(at, start, XG_GROUP);
-        xg_site_arrays sites = xg_sites_from(out, start);
-        xg_softmax_sites(&group, table, scratch, &sites);
-    }
 }
 
 /* As dp_y/dm_d = -integral of T r_y r_d, dp_y/dv_d = half the integral of T r_y q_d for d != y (a normal variable's

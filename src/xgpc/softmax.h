@@ -29,7 +29,10 @@ typedef struct {
     const double *values;
 } xg_hazard_table;
 
-/* Sites: ell = E[log softmax_y(f)], lambda_c as above and r_c = 1{c = y} - p_c + lambda_c m_c. */
+/* Number of points that are processed in parallel, one per lane: loops of a fixed length, which compilers vectorise. */
+#define XG_GROUP 8
+
+/* Sites of at most XG_GROUP points: ell = E[log softmax_y(f)], lambda_c as above and r_c = 1{c = y} - p_c + lambda_c m_c. */
 void xg_softmax_exact_chunk(const xg_moments *at, const xg_hazard_table *table, double *scratch,
                             const xg_site_arrays *out);
 

@@ -12,12 +12,6 @@ void xg_normal_array(ptrdiff_t n, const double *x, double *cdf, double *pdf)
         cdf[i] = xg_normal_below(x[i], pdf + i);
 }
 
-void xg_scale(ptrdiff_t n, const double *restrict factor, double *restrict x)
-{
-    for (ptrdiff_t i = 0; i < n; ++i)
-        x[i] *= factor[i];
-}
-
 void xg_clip_precision(ptrdiff_t n, const double *restrict mean, double *restrict precision, double *restrict linear)
 {
     for (ptrdiff_t i = 0; i < n; ++i) {

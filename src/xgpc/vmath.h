@@ -24,6 +24,10 @@
 /* Functions of their own: in a function that they are inlined into, loops lose what ``restrict`` says, and registers. */
 #define XG_CALLED static __attribute__((noinline, unused))
 
+/* A call of an inline function with one of two constants as its first argument, for each of which it is compiled. */
+#define XG_WITH(condition, first, second, function, ...)                                                             \
+    ((condition) ? function(first, __VA_ARGS__) : function(second, __VA_ARGS__))
+
 #include "coefficients.inc.h"
 
 /* Sums over a vector use eight lanes in a fixed order, so that they vectorise without reassociation. */
@@ -134,8 +138,6 @@ void xg_normal_array(ptrdiff_t n, const double *x, double *cdf, double *pdf);
 
 /* Sites of n points. */
 
-/* x *= factor */
-void xg_scale(ptrdiff_t n, const double *factor, double *x);
 /* Set negative precisions to 0, and change the linear terms so that r - lambda m, the gradient in the mean, stays */
 void xg_clip_precision(ptrdiff_t n, const double *mean, double *precision, double *linear);
 

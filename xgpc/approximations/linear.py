@@ -200,7 +200,7 @@ class LinearPrior(InducingPrior):
 
     def mini_batches(self, source: ArraySource) -> BatchRows:
         a = self.scaled(source.rows)
-        return BatchRows([None], np.empty((1, 1, 1)), a, source.y, source.weight, np.arange(source.n_rows))
+        return BatchRows([None], np.empty((1, 1, 1)), a, source.y, source.weight)
 
     def moved(self, log_t: float) -> tuple[LinearPrior, np.ndarray]:
         """The prior with exp(log_t) times s^2, and the factors (D,) of the whitened rows."""

@@ -178,7 +178,7 @@ class InducingPrior(KernelPrior):
     def mini_batches(self, source: ArraySource) -> BatchRows:
         """The rows for the compiled mini-batch loop."""
         cores, Linv = zip(*((group.core, group.Linv) for group in self.groups), strict=True)
-        return BatchRows(list(cores), np.stack(Linv), source.X, source.y, source.weight, np.arange(source.n_rows))
+        return BatchRows(list(cores), np.stack(Linv), source.X, source.y, source.weight)
 
     def posterior(self, natural: Natural) -> SparsePosterior | None:
         """q from its natural parameters (lower triangles of P), or None if P is not positive definite; O(C m^3)."""

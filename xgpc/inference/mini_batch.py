@@ -86,13 +86,13 @@ class MiniBatches:
         Returns an array (3, steps): rate, relative change of the average, and estimate of the log-likelihood of all
         rows. The executor works on the parts of a large mini-batch, whose sums are added in their order.
         """
-        batches = q.prior.mini_batches(rows)
-        records = np.empty((3, len(batches.order) // self.batch))
+        batches, order = q.prior.mini_batches(rows), np.arange(rows.n_rows)
+        records = np.empty((3, len(order) // self.batch))
 
         def collect(part: tuple[BatchPart, np.ndarray]) -> None:
             self._loop.collect(batches, part[1], site, part[0])
 
-        for step, batch in enumerate(batches.order.reshape(-1, self.batch)):
+        for step, batch in enumerate(order.reshape(-1, self.batch)):
             info = self._loop.begin_step()
             if info:
                 raise ValueError(

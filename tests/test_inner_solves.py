@@ -149,8 +149,7 @@ def test_what_a_stopped_ascent_leaves_is_about_its_tolerance(variance, bound):
 def test_gradients_of_stopped_inner_solves_are_those_of_the_profiled_bound():
     """By the kernel's parameters, against differences of bounds that are solved to the end."""
     rows, prior, site = hard_problem("wine", 100.0, "exact")
-    start = starting_posterior(rows, None, prior, site)
-    function = ProfiledBound(rows, site, start, options(1e-4, 100))
+    function = ProfiledBound(rows, site, starting_posterior(rows, None, prior, site), options(1e-4, 100))
     vector = function.vector + np.array([0.1, -0.05, 0.0])
     for _ in range(3):
         gradient = -function(vector)[1]
@@ -160,8 +159,7 @@ def test_gradients_of_stopped_inner_solves_are_those_of_the_profiled_bound():
         q = starting_posterior(rows, function.point.q, prior, site)
         return coordinate_ascent(rows, q, site, tol=1e-11, max_iter=2000, history=History()).point.elbo
 
-    expected = [(solved(vector + e) - solved(vector - e)) / 2e-3 for e in 1e-3 * np.eye(3)]
-    assert_near(gradient, expected, 0.02)
+    assert_near(gradient, [(solved(vector + e) - solved(vector - e)) / 2e-3 for e in 1e-3 * np.eye(3)], 0.02)
 
 
 def slopes(model, X, y, step=1e-3):

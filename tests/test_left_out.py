@@ -121,8 +121,7 @@ def test_few_counts_are_no_groups():
     """All classes of a row are left out together, which makes no rows depend on others."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 2))
-    model = GPClassifier(random_state=0)
-    caught = warnings_of(model, X, rng.integers(1, 5, size=(40, 2)), classes=[0, 1])
+    caught = warnings_of(GPClassifier(random_state=0), X, rng.integers(1, 5, size=(40, 2)), classes=[0, 1])
     assert not any("Left out in turn" in text for text in caught)
 
 
@@ -132,5 +131,4 @@ def test_a_wide_table_with_a_signal_keeps_it(n):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n + 500, 300))
     y = (X[:, 0] + X[:, 1] > 0.0).astype(int)
-    model = quietly(GPClassifier(random_state=0), X[:n], y[:n])
-    assert losses(model, X[n:], y[n:]).mean() < 0.3
+    assert losses(quietly(GPClassifier(random_state=0), X[:n], y[:n]), X[n:], y[n:]).mean() < 0.3

@@ -17,8 +17,7 @@ N, D = 12_000, 100
 def mapped(request, tmp_path, tuned):
     """Features, whose start values are looked for among few rows, as the rows looked at are copied."""
     tuned(start_rows=100)
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(N, D)).astype(request.param)
+    X = np.random.default_rng(0).normal(size=(N, D)).astype(request.param)
     np.save(tmp_path / "X.npy", X)
     return np.load(tmp_path / "X.npy", mmap_mode="r"), (X[:, 0] > 0.0).astype(int)
 
@@ -42,8 +41,7 @@ def test_predictions_copy_no_mapped_rows(mapped):
     for method in (model.predict_proba, model.predict, model.predict_log_proba, model.predict_latent):
         most, _ = peak_bytes(method, X)
         assert most < 0.5 * X.nbytes
-    in_memory = np.array(X)
-    np.testing.assert_array_equal(model.predict_proba(X), model.predict_proba(in_memory))
+    np.testing.assert_array_equal(model.predict_proba(X), model.predict_proba(np.array(X)))
 
 
 rng = np.random.default_rng(0)

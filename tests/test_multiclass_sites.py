@@ -73,8 +73,7 @@ def test_multinomial_of_two_classes_is_binary_with_the_noise_of_both(likelihood)
     value = evaluate(likelihood, "additive-noise", m, v, y)
     assert_is_site_of_difference(value, step, m, both, y, (1e-9, 1e-8, 1e-8))
     if likelihood == "multinomial-probit":
-        probit = build("probit", "additive-noise", 2)
-        assert_is_site_of_difference(value, probit, m, both - 1.0, y, (1e-9, 1e-8, 1e-8))
+        assert_is_site_of_difference(value, build("probit", "additive-noise", 2), m, both - 1.0, y, (1e-9, 1e-8, 1e-8))
 
 
 @pytest.mark.parametrize("n_classes", [2, 10, 30])

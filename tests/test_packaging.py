@@ -61,8 +61,7 @@ def test_every_import_is_declared(path):
 
 
 def test_every_dependency_is_imported():
-    imported = set().union(*(imports(ast.walk(tree)) for tree in TREES.values()))
-    assert distributions(PROJECT["dependencies"]) <= imported
+    assert distributions(PROJECT["dependencies"]) <= set().union(*(imports(ast.walk(tree)) for tree in TREES.values()))
 
 
 def test_the_tests_have_every_extra():

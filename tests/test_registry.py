@@ -135,8 +135,7 @@ def test_shares_of_wrong_labels_are_what_changes_the_site(record):
 @given(seed=seeds)
 def test_damped_bounds_are_those_of_two_classes_with_negative_precisions(record, seed):
     site, m, v, y = problem(record, seed, n=100)
-    negative = bool(np.any(evaluate(site, m, v, y)[1] < 0.0))
-    assert record.is_damped == (negative and not record.is_multi_class)
+    assert record.is_damped == (bool(np.any(evaluate(site, m, v, y)[1] < 0.0)) and not record.is_multi_class)
 
 
 @every_record
@@ -211,5 +210,4 @@ def test_sites_survive_pickling(record, copied):
     assert [getattr(other, name) for name in names] == [getattr(site, name) for name in names]
     assert other.record is record
     np.testing.assert_equal(evaluate(other, m, v, y), evaluate(site, m, v, y))
-    plain = copied(_sites.Site(*record.key, n_latents=site.n_latents))
-    assert plain.record is None
+    assert copied(_sites.Site(*record.key, n_latents=site.n_latents)).record is None

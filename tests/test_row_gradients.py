@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from scipy.special import softmax
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, ExpSineSquared, Matern, WhiteKernel
+from support.checks import assert_refused
 from support.dense import KERNELS, SOME_KERNELS, assert_near, compiled, kernel_trees, row_differences
 from support.fits import quietly, reloaded
 from support.latents import RECORDS, every
@@ -255,8 +256,7 @@ def test_linear_classifier(intercept, shape):
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_drawn_functions(n_classes, kernel, posterior):
     X, y = labelled(n_classes, D)
-    mean = [0.5, -0.2, 0.1] if n_classes == 3 else 0.5
-    model = fitted(n_classes, kernel, posterior, mean=mean)
+    model = fitted(n_classes, kernel, posterior, mean=([0.5, -0.2, 0.1] if n_classes == 3 else 0.5))
     rows, n_draws = X[:6] + 0.01, 18
     draws = model.draw_functions(n_draws, random_state=4)
     values = draws(rows)
@@ -385,18 +385,14 @@ def test_refusals():
         draws.gradient,
         partial(acquisition.latent_variance, of_table, return_grad=True),
     ):
-        with pytest.raises(ValueError, match=r"levels or missing numbers.*Fit to the columns of numbers alone"):
-            method(table)
+        assert_refused(r"levels or missing numbers.*Fit to the columns of numbers alone", method, table)
     assert draws(table).shape == (len(table), 1)
     for other in (fitted(posterior="local"), fitted(kernel=Matern(nu=2.2))):
-        with pytest.raises(ValueError, match=r"draw_functions is .*sample_latent\(X, method='exact'\)"):
-            other.draw_functions()
-    with pytest.raises(ValueError, match="n_draws"):
-        model.draw_functions(0)
+        assert_refused(r"draw_functions is .*sample_latent\(X, method='exact'\)", other.draw_functions)
+    assert_refused("n_draws", model.draw_functions, 0)
     several = fitted(3, likelihood="multinomial-probit", max_iter=5)
     with pytest.raises(ValueError, match=r"mutual_information has no gradient.*predictive_entropy"):
         acquisition.mutual_information(several, ROWS, return_grad=True)
-    with pytest.raises(ValueError, match="give mean_grad and std_grad"):
-        acquisition.expected_improvement([1.0], [1.0], 0.5, return_grad=True)
+    assert_refused("give mean_grad and std_grad", acquisition.expected_improvement, [1.0], [1.0], 0.5, return_grad=True)
     with pytest.raises(ValueError, match=r"must be \(n, d\) with n = 1"):
         acquisition.expected_improvement([1.0], [1.0], 0.5, True, np.ones((2, 3)), np.ones((2, 3)))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.gaussian_process.kernels import RBF
+from support.checks import assert_refused
 from support.fits import peak_bytes, without_warnings
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -80,15 +81,11 @@ def test_a_model_with_neighbours_predicts_sparse_rows():
 
 def test_what_is_no_sparse_matrix_of_numbers_is_refused():
     X, y = rows()
-    with pytest.raises(ValueError, match=r"categorical_features=\[0\] is not for a sparse X"):
-        fitted(X, y, categorical_features=[0])
+    assert_refused(r"categorical_features=\[0\] is not for a sparse X", fitted, X, y, categorical_features=[0])
     X.data[0] = np.nan
-    with pytest.raises(ValueError, match="NaN"):
-        fitted(X, y)
-    with pytest.raises(ValueError, match="size 1e\\+200"):
-        fitted(sparse.csr_array(np.full((4, 2), 1e200)), [0, 1, 0, 1])
-    with pytest.raises(ValueError, match="expecting 12 features"):
-        fitted(*rows()).predict(sparse.csr_array(np.ones((2, 3))))
+    assert_refused("NaN", fitted, X, y)
+    assert_refused("size 1e\\+200", fitted, sparse.csr_array(np.full((4, 2), 1e200)), [0, 1, 0, 1])
+    assert_refused("expecting 12 features", fitted(*rows()).predict, sparse.csr_array(np.ones((2, 3))))
 
 
 BROKEN = {
@@ -130,8 +127,7 @@ def test_sparse_rows_that_point_outside_are_refused(kind, call):
     """Nothing is read from there, which could end the process."""
     (X, good), y = broken(kind), rows()[1]
     model = fitted(good, y)
-    with pytest.raises(ValueError, match=r"sparse matrix of shape \(300, 12\) whose parts contradict each other"):
-        CALLS[call](model, X, y)
+    assert_refused(r"sparse matrix of shape \(300, 12\) whose parts contradict each other", CALLS[call], model, X, y)
     np.testing.assert_array_equal(model.predict(good), fitted(good, y).predict(good))
 
 

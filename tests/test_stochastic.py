@@ -96,8 +96,7 @@ def test_threads_divide_large_mini_batches_and_change_no_bit(likelihood, share, 
     one, two = (quietly(model(**params, n_jobs=n_jobs), rows, labels) for n_jobs in (1, 2))
     assert outcomes(one) == outcomes(two)
     tuned(parallel_batch_rows=len(rows))
-    whole = quietly(model(**params), rows, labels)
-    np.testing.assert_allclose(outcomes(one), outcomes(whole), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(outcomes(one), outcomes(quietly(model(**params), rows, labels)), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("batch_size", [None, 50])
@@ -152,8 +151,7 @@ def test_weights_count_as_repetitions():
 @pytest.mark.parametrize("n", [2, 3, 10, 60])
 @pytest.mark.parametrize("batch_size", [None, 1, 100])
 def test_few_rows(n, batch_size):
-    y = np.arange(n) % 2
-    fitted = quietly(model(batch_size=batch_size, max_iter=3), X[:n], y)
+    fitted = quietly(model(batch_size=batch_size, max_iter=3), X[:n], np.arange(n) % 2)
     assert np.isfinite(fitted.elbo_)
     assert np.all(np.isfinite(fitted.predict_proba(X)))
     assert np.all(np.isfinite(fitted.inducing_points_))

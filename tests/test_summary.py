@@ -66,8 +66,7 @@ def test_the_summary_says_what_the_model_says(model, table):
     assert values["class frequencies alone"] == f"{base:.4f} nats per row"
     assert values["inducing points"] == str(len(model.inducing_points_))
     # Length scales have the names of columns and levels; along what is constant no row differs.
-    names = names_of_scales(values)
-    assert sorted(names) == ["colour=green", "colour=red", "width"]
+    assert sorted(names_of_scales(values)) == ["colour=green", "colour=red", "width"]
     assert (said["Warnings"], said["Decisions"]) == (model.warnings_, model.decisions_)
     assert any("max_iter=3 was reached" in message for message in model.warnings_)
 
@@ -78,8 +77,7 @@ def test_length_scales_are_in_standard_deviations_and_the_shortest_come_first():
     X = random.normal(size=(100, 7))
     X = pd.DataFrame(spread * (X - X.mean(axis=0)) / X.std(axis=0), columns=list("abcdefg"))
     kernel = ConstantKernel(4.0) * Matern(scale, nu=1.5) + RBF(2.0)
-    model = GPClassifier(kernel, optimizer=None, n_inducing=8, random_state=0).fit(X, X["a"] > 0.0)
-    values, _ = lines_of(model)
+    values, _ = lines_of(GPClassifier(kernel, optimizer=None, n_inducing=8, random_state=0).fit(X, X["a"] > 0.0))
     shortest = values["length scales"].removesuffix(f" and 1 more{IN_DEVIATIONS}").split(", ")
     assert sorted(shortest[:2]) == ["b 0.5", "e 0.5"]
     assert [text.split()[1] for text in shortest] == ["0.5", "0.5", "3", "4", "4"]
@@ -104,8 +102,7 @@ def test_features_matter_by_their_shapley_values_at_the_inducing_points():
     assert leave_out == "Leave out features that hardly change predictions: none."
     assert "shapley_values(model, X)" in explain
     assert "inducing_points='all'" in full
-    rough = GPClassifier(Matern([0.5, 0.5, 1.0, 5.0]), optimizer=None, inducing_points="all").fit(X, y)
-    values, said = lines_of(rough)
+    values, said = lines_of(GPClassifier(Matern([0.5, 0.5, 1.0, 5.0]), optimizer=None, inducing_points="all").fit(X, y))
     assert "features that matter" not in values
     (other,) = said["What to try next"]
     assert other == "Give a kernel of RBF or AxisMatern if xgpc.explain.shapley_values is to explain predictions."

@@ -66,8 +66,7 @@ def test_exp_of_any_argument(x):
 
 
 def test_exp_at_the_ends():
-    x = np.array([0.0, -0.0, -5e-324, -1e-300, -EPS / 8])
-    assert np.array_equal(_sites.exp(x), np.ones(5))
+    assert np.array_equal(_sites.exp(np.array([0.0, -0.0, -5e-324, -1e-300, -EPS / 8])), np.ones(5))
     assert _sites.exp(np.array([-708.0]))[0] == pytest.approx(float(mp.exp(-708)), rel=2 * EPS, abs=0.0)
     below = np.array([np.nextafter(-708.0, -np.inf), -709.0, -745.0, -746.0, -1e300, -np.inf])
     assert np.array_equal(_sites.exp(below), np.zeros(6))
@@ -157,8 +156,7 @@ def test_polya_gamma_site_of_any_argument(m, v, y):
 
 def rational_quadratic(alpha, distance):
     """k(r, 0); a single inducing point leaves the distances exact."""
-    core = compiled(RationalQuadratic(1.0, alpha), np.zeros((1, 1)))
-    return core.cross(np.reshape(distance, (-1, 1)))[:, 0]
+    return compiled(RationalQuadratic(1.0, alpha), np.zeros((1, 1))).cross(np.reshape(distance, (-1, 1)))[:, 0]
 
 
 @pytest.mark.parametrize("k", [0, 4, 6, 7, 8, 9, 10, 11, 13, 16, 24, 45])

@@ -61,9 +61,8 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_data_is_refused_and_leaves_the_estimator_as_it_was(case):
-    X, y, extra, message = BAD[case]
+@pytest.mark.parametrize(("X", "y", "extra", "message"), BAD.values(), ids=BAD)
+def test_bad_data_is_refused_and_leaves_the_estimator_as_it_was(X, y, extra, message):
     model = GPClassifier(n_inducing=10, random_state=0)
     for state in (model, clone(model).fit(ROWS, LABELS)):
         with refused(state, message):
@@ -86,9 +85,8 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("case", ODD)
-def test_odd_but_valid_data_gives_probabilities(case):
-    X, params = ODD[case]
+@pytest.mark.parametrize(("X", "params"), ODD.values(), ids=ODD)
+def test_odd_but_valid_data_gives_probabilities(X, params):
     y = np.sort(LABELS)[[0, -1]] if len(X) == 2 else LABELS
     model = quietly(GPClassifier(random_state=0, **params), X, y)
     proba = model.predict_proba(X)
@@ -121,7 +119,6 @@ def test_masked_values_are_refused_wherever_rows_are_given(part):
 )
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_weights_may_be_as_large_or_small_as_is_said(weight, params, n_classes):
-    """Of all rows, or of some."""
     y = LABELS + (n_classes == 3) * (ROWS[:, 0] > 1.0)
     model = GPClassifier(n_inducing=10, max_iter=5, random_state=0, **params)
     for weights in (np.full(40, weight), np.where(np.arange(40) % 3, 1.0, weight)):
@@ -229,9 +226,8 @@ TIMES = {
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
-@pytest.mark.parametrize("case", TIMES)
-def test_dates_and_durations_are_refused_by_the_names_of_their_columns(kind, case):
-    rows = TIMES[case]
+@pytest.mark.parametrize("rows", TIMES.values(), ids=TIMES)
+def test_dates_and_durations_are_refused_by_the_names_of_their_columns(kind, rows):
     names = [str(name) for name in rows.columns if name != "x"]
     with pytest.raises(ValueError, match=rf"dates or durations in the columns \[{', '.join(map(repr, names))}\]; turn"):
         CLASSIFIERS[kind]().fit(rows, LABELS)
@@ -305,8 +301,6 @@ def test_large_integers_beside_floats_are_refused(later):
     assert_refused("rounded", model().partial_fit, POINTS, LARGE_LABELS, classes=[LARGE, LARGE + 1, 1.5])
 
 
-@pytest.mark.parametrize(
-    "source", [(POINTS, CODES), [POINTS, CODES], (POINTS, CODES, np.ones(60)), (POINTS, CODES[:, None])]
-)
+@pytest.mark.parametrize("source", [(POINTS, CODES), [POINTS, CODES], (POINTS, CODES, CODES), (POINTS, CODES[:, None])])
 def test_the_arrays_of_one_batch_are_no_source(source):
     assert_refused(r"Write fit_batches\(\[\(X, y\)\]\)", model().fit_batches, source)

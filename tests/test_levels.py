@@ -41,7 +41,6 @@ def fitted(posterior="sparse", n_classes=2, kernel=KERNEL, **options):
 
 
 def graded(names=(0, 1, 2)):
-    """A model of three ordered classes with these names."""
     random = np.random.default_rng(0)
     X = random.uniform(-2.0, 2.0, (80, 2))
     y = np.digitize(X[:, 0] + 0.4 * random.normal(size=len(X)), [-0.7, 0.7])
@@ -143,18 +142,14 @@ def test_levels_of_ordered_classes():
     model, reference = graded(), np.random.default_rng(2).uniform(-3.5, 3.5, (12, 2))
     for level in model.cut_points_:
         assert np.max(assert_reduction(model, reference, level)) > 1e-3
-    above = probability_of_failure(model, ROWS, 2, model.cut_points_[1], random_state=0)
+    above = probability_of_failure(model, ROWS, 2, level, random_state=0)
     mean, variance = model.predict_latent(ROWS)
-    expected = norm.cdf((mean - model.cut_points_[1]) / np.sqrt(variance))
-    assert above.probability == pytest.approx(np.mean(expected))
-    with pytest.raises(ValueError, match=r"failure=1 is on both sides of a level; give the first or the last of"):
-        probability_of_failure(model, ROWS, 1, 0.0)
+    assert above.probability == pytest.approx(np.mean(norm.cdf((mean - level) / np.sqrt(variance))))
+    message = r"failure=1 is on both sides of a level; give the first or the last of"
+    assert_refused(message, probability_of_failure, model, ROWS, 1, 0.0)
     named = graded(["none", "some", "all"])
-    np.testing.assert_allclose(
-        expected_misclassification_reduction(named, ROWS, reference, level),
-        expected_misclassification_reduction(model, ROWS, reference, level),
-        atol=1e-12,
-    )
+    found, expected = (expected_misclassification_reduction(each, ROWS, reference, level) for each in (named, model))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
     same = probability_of_failure(named, ROWS, "all", named.cut_points_[1], random_state=0)
     assert same.probability == above.probability
     np.testing.assert_array_equal(same.draws, above.draws)

@@ -87,7 +87,6 @@ def test_is_the_gaussian_process_of_a_linear_kernel(likelihood, bound):
     assert model.elbo_ == pytest.approx(process.elbo_, abs=1e-2)
     np.testing.assert_allclose(model.predict_proba(X), process.predict_proba(X), atol=1e-4)
     np.testing.assert_allclose(model.decision_function(X), process.decision_function(X), atol=1e-3)
-
     rows = np.column_stack([X, np.full(len(X), np.sqrt(100.0 / s2))])
     by_hand, model = fit(rows, prior_variance=s2, fit_intercept=False, **both), fit(prior_variance=s2, **both)
     assert model.elbo_ == pytest.approx(by_hand.elbo_, rel=1e-9)

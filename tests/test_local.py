@@ -218,12 +218,11 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize(("weight", "shares"), PARTS.values(), ids=PARTS)
 @pytest.mark.parametrize("link", _sites.LINKS)
 @pytest.mark.parametrize("variance", [2.0, 1e4])
-def test_a_row_is_its_parts_whose_weights_sum_to_its_own(parts, link, variance):
+def test_a_row_is_its_parts_whose_weights_sum_to_its_own(weight, shares, link, variance):
     """A tenth of the rows twice with different labels, which are divided, too."""
-    weight, shares = PARTS[parts]
     rng = np.random.default_rng(2)
     X = rng.normal(size=(40, 2))
     X[:4] = X[4:8]

@@ -126,9 +126,8 @@ def test_rows_without_weight_are_not_there():
 
 def test_a_warm_start_without_neighbours_goes_on_from_what_was_learned_with_them():
     params = {"n_neighbors": 0, "optimizer": None}
-    model = small(warm_start=True)
-    quietly(model.set_params(**params), ROWS, LABELS)
-    cold = quietly(GPClassifier(model.kernel_, inducing_points=model.inducing_points_, **params), ROWS, LABELS)
+    model = quietly(small(warm_start=True).set_params(**params), ROWS, LABELS)
+    cold = fit(ROWS, LABELS, kernel=model.kernel_, inducing_points=model.inducing_points_, **params)
     assert model.n_neighbors_ == 0
     assert model.elbo_ == pytest.approx(cold.elbo_, rel=1e-4)
 
@@ -254,9 +253,8 @@ def test_with_a_splitter_held_out_rows_are_predicted_from_the_other_rows_alone()
     y = (np.sin(3.0 * X[:, 0]) + 0.3 * rng.normal(size=240) > 0.0).astype(int)
     given = {"kernel": C(4.0) * RBF(0.7), "optimizer": None, "inducing_points": X[::60], "n_neighbors": 8}
     split, (others, held_out) = TimeSeriesSplit(12), list(TimeSeriesSplit(12).split(X))[-1]
-    whole = quietly(GPClassifier(**given, held_out_split=split, random_state=0), X, y)
-    alone = quietly(GPClassifier(**given, random_state=0), X[others], y[others])
-    sparse = quietly(GPClassifier(**{**given, "n_neighbors": 0}, random_state=0), X[others], y[others])
+    whole = fit(X, y, held_out_split=split, **given)
+    alone, sparse = (fit(X[others], y[others], **given | {"n_neighbors": k}) for k in (8, 0))
     expected, of_sparse = (-losses(model, X[held_out], y[held_out]).mean() for model in (alone, sparse))
     # Sweeps end within .003 nats.
     assert whole.held_out_score_[0] == pytest.approx(expected, abs=5e-3)

@@ -17,13 +17,9 @@ from xgpc._natural_gradient import SCHEDULES
 @cases(CASES)
 @repeatable
 @given(
-    seed=seeds,
-    n=st.integers(1, 60),
-    m=st.integers(1, 7),
-    d=st.integers(1, 3),
-    weighted=st.booleans(),
+    seed=seeds, n=st.integers(1, 60), m=st.integers(1, 7), d=st.integers(1, 3), weighted=st.booleans(),
     dtype=st.sampled_from([np.float64, np.float32]),
-)
+)  # fmt: skip
 def test_equals_dense_unwhitened_formulas(likelihood, bound, share, **options):
     """Marginals, KL, bound and natural parameters of the unit step, through steps as long as the precisions allow."""
     problem = Problem(likelihood, bound, share, **options)
@@ -37,10 +33,9 @@ def test_equals_dense_unwhitened_formulas(likelihood, bound, share, **options):
         assert q.kl == pytest.approx(sum(model.kl() for model in models), rel=1e-8, abs=1e-8)
         assert total - q.kl == pytest.approx(problem.dense_bound(site, models), rel=1e-8, abs=1e-8)
         _, precision, linear = problem.evaluate(site, mean, variance)
-        rate, trial = 1.0, internals.natural_step(q, (P, h), 1.0)
-        while trial is None:
+        rate = 1.0
+        while (trial := internals.natural_step(q, (P, h), rate)) is None:
             rate *= 0.3
-            trial = internals.natural_step(q, (P, h), rate)
         whitened = []
         for model, lam, r in zip(models, precision, linear, strict=True):
             before = model.eta_1, model.eta_2
@@ -133,7 +128,7 @@ def test_neither_threads_nor_caches_change_a_bit(likelihood, bound, share, tuned
                 for block in rows.source.blocks():
                     block.cache = internals.Cache()
     for other in results[1:]:
-        assert all(np.array_equal(mine, theirs) for mine, theirs in zip(results[0], other, strict=True))
+        np.testing.assert_equal(other, results[0])
 
 
 @cases(CASES)
@@ -141,9 +136,8 @@ def test_mini_batches_come_near_the_bound_of_all_rows(likelihood, bound, share):
     problem = Problem(likelihood, bound, share, seed=6, n=2000, apart=False)
     rows = problem.training()
     best = problem.ascend(rows, label_noise=None, tol=1e-6).point.elbo
-    point, epochs, *_ = internals.mini_batch_ascent(
-        rows, problem.prior.at_prior(problem.n_latents), problem.site(None), options(0.0, 12, batch_size=50)
-    )
+    start, how = problem.prior.at_prior(problem.n_latents), options(0.0, 12, batch_size=50)
+    point, epochs, *_ = internals.mini_batch_ascent(rows, start, problem.site(None), how)
     assert epochs == 12
     assert point.elbo == pytest.approx(best, rel=0.01)
 

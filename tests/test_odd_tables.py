@@ -96,10 +96,9 @@ ROUNDING = {
 }
 
 
-@pytest.mark.parametrize("kind", ROUNDING)
+@pytest.mark.parametrize("column", ROUNDING.values(), ids=ROUNDING)
 @pytest.mark.parametrize("container", ["table", "missing", "batches", "many batches"])
-def test_rounding_in_a_constant_column_is_no_feature(kind, container, tuned):
-    column = ROUNDING[kind]
+def test_rounding_in_a_constant_column_is_no_feature(column, container, tuned):
     x = X.astype(column.dtype)
     if container == "many batches":
         tuned(kept_rows=100)
@@ -135,9 +134,8 @@ TAILS = {
 }
 
 
-@pytest.mark.parametrize("kind", TAILS)
-def test_heavy_tails_hide_nothing_and_the_fit_says_what_it_did(kind):
-    column, text = TAILS[kind]
+@pytest.mark.parametrize(("column", "text"), TAILS.values(), ids=TAILS)
+def test_heavy_tails_hide_nothing_and_the_fit_says_what_it_did(column, text):
     model = beside(column)
     (sentence,) = said(model, text)
     assert "'c'" in sentence
@@ -155,12 +153,12 @@ CODES = {
 }
 
 
-@pytest.mark.parametrize("kind", CODES)
-def test_codes_are_numbers_unless_they_are_named_categorical(kind):
-    model, named = beside(CODES[kind]), beside(CODES[kind], categorical_features=["c"])
+@pytest.mark.parametrize("codes", CODES.values(), ids=CODES)
+def test_codes_are_numbers_unless_they_are_named_categorical(codes):
+    model, named = beside(codes), beside(codes, categorical_features=["c"])
     assert model.encoding_ is None
-    table = pd.DataFrame({"x": X, "c": CODES[kind]})
-    assert named.encoding_.columns[1].levels == tuple(np.unique(CODES[kind].astype(float)))
+    table = pd.DataFrame({"x": X, "c": codes})
+    assert named.encoding_.columns[1].levels == tuple(np.unique(codes.astype(float)))
     for one in (model, named):
         assert np.mean(one.predict(table) == Y) > 0.85
     assert "'c'" in next(line for line in named.summary().splitlines() if "categorical" in line)

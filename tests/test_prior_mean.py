@@ -32,16 +32,13 @@ def test_a_shifted_site_is_the_site_of_shifted_means(record):
     m, v, mu = rng.normal(size=(C, n)), rng.uniform(0.1, 4.0, (C, n)), rng.normal(size=C)
     labels = rng.integers(0, 4, n).astype(float) if C > 1 else rng.choice([-1.0, 1.0], n)
     weight = rng.uniform(0.5, 2.0, n)
-
     plain = record.site(C)
     ell, precision, linear = evaluate(plain, m + mu[:, None], v, labels, weight)
     shifted = clone_of(plain.with_prior_mean(mu))
-    np.testing.assert_array_equal(shifted.prior_mean, mu)
-    np.testing.assert_array_equal(shifted.with_parameter(0.1).prior_mean, mu)
-    found = evaluate(shifted, m, v, labels, weight)
-    np.testing.assert_array_equal(found[0], ell)
-    np.testing.assert_array_equal(found[1], precision)
-    np.testing.assert_allclose(found[2], linear - precision * mu[:, None], rtol=1e-13, atol=1e-13)
+    np.testing.assert_equal([shifted.prior_mean, shifted.with_parameter(0.1).prior_mean], [mu, mu])
+    *found, by_mean = evaluate(shifted, m, v, labels, weight)
+    np.testing.assert_equal(found, [ell, precision])
+    np.testing.assert_allclose(by_mean, linear - precision * mu[:, None], rtol=1e-13, atol=1e-13)
     assert plain.with_prior_mean(np.zeros(C)) is plain
 
 
@@ -65,8 +62,7 @@ def test_a_fit_is_that_of_a_dense_process_with_this_mean(name, inducing_points):
     cross = KERNEL(X[25:40], rows) @ K_inverse
     expected = mu + cross @ (m - mu)
     variance = KERNEL.diag(X[25:40]) - np.sum(cross @ (K - S) * cross, axis=1)
-    for found, wanted in zip(fitted.predict_latent(X[25:40]), (expected, variance), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=tol, atol=tol)
+    np.testing.assert_allclose(fitted.predict_latent(X[25:40]), (expected, variance), rtol=tol, atol=tol)
     assert fitted.elbo_ == pytest.approx(np.sum(ell) - divergence(m, S, mu, K), abs=10 * tol)
     assert fitted.elbo(rows, y[:25]) == pytest.approx(fitted.elbo_, abs=1e-7)
 
@@ -120,10 +116,8 @@ POSTERIORS = {
     "stochastic": {"optimizer": "stochastic", "batch_size": 40},
     "noise": {"kernel": ConstantKernel(3.0) * RBF() + WhiteKernel(0.5), "optimizer": None},
 }
-POSTERIORS |= {
-    f"neighbours {likelihood}": {"n_neighbors": 6, "kernel": ConstantKernel(2.0) * RBF(), "likelihood": likelihood}
-    for likelihood in ("logit", "probit", "softmax")
-}
+NEAR = {"n_neighbors": 6, "kernel": ConstantKernel(2.0) * RBF()}
+POSTERIORS |= {f"neighbours {name}": NEAR | {"likelihood": name} for name in ("logit", "probit", "softmax")}
 
 
 @pytest.mark.parametrize("kind", POSTERIORS)

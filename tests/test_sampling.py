@@ -27,8 +27,7 @@ class Numbers:
         self.numbers = np.asarray(numbers, dtype=float)
 
     def standard_normal(self, size):
-        count = int(np.prod(size))
-        part, self.numbers = self.numbers[:count], self.numbers[count:]
+        part, self.numbers = np.split(self.numbers, [np.prod(size)])
         return part.reshape(size)
 
 
@@ -101,11 +100,11 @@ def test_the_prior_is_that_of_fully_independent_training_conditionals(n, m, kern
     assert np.all(left[:m] < 2.0 * JITTER * smooth.diag(X[:m]))
     # New rows.
     A, residual = whitening.rows(NEW)
-    cross, tolerance = (smooth(NEW, X), 1e-11) if full else (fitc(smooth, jitter, X, Z, NEW), 1e-8)
     if full:
+        cross, tolerance = smooth(NEW, X), 1e-11
         explained = cross @ np.linalg.pinv(Q, rcond=1e-12, hermitian=True) @ cross.T
     else:
-        explained = fitc(smooth, jitter, NEW, Z, NEW)
+        cross, explained, tolerance = *(fitc(smooth, jitter, rows, Z, NEW) for rows in (X, NEW)), 1e-8
     assert_allclose(A @ model.A.T, cross, rtol=0, atol=tolerance)
     assert_allclose(residual, kernel.diag(NEW) - np.diag(explained), rtol=0, atol=tolerance)
 
@@ -156,10 +155,9 @@ def test_draws_are_from_the_dense_posterior_given_normal_factors(n, m, kernel, f
     numbers = random.normal(size=(m + n) * 3)
     Z, E = conditional.draw(3, Numbers(numbers))
     for c in range(3):
-        own = np.concatenate([numbers[: 3 * m].reshape(m, 3)[:, c], numbers[3 * m :].reshape(n, 3)[:, c]])
-        z, e = conditional.draw(1, Numbers(own))
-        assert_allclose(Z[:, c], z[:, 0], rtol=0, atol=1e-12)
-        assert_allclose(E[:, c], e[:, 0], rtol=0, atol=1e-12)
+        # The numbers are those of z (m, 3) and of e (n, 3).
+        z, e = conditional.draw(1, Numbers(numbers.reshape(m + n, 3)[:, c]))
+        assert_allclose(np.vstack([Z, E])[:, [c]], np.vstack([z, e]), rtol=0, atol=1e-12)
 
 
 def log_target(model, z, e):

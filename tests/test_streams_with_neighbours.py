@@ -1,6 +1,5 @@
 """Streams whose model keeps its rows: sites of all rows between the calls that learn anew, and these calls."""
 
-import pickle
 from functools import partial
 
 import numpy as np
@@ -11,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.archives import read
 from support.checks import assert_refused
-from support.fits import clone_of, without_warnings
+from support.fits import clone_of, reloaded, without_warnings
 
 from xgpc import GPClassifier
 
@@ -81,9 +80,8 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("kind", KEPT)
-def test_a_stream_is_a_fit_of_the_rows_that_it_keeps(exact_sweeps, kind):
-    params, forgetting_factor, n_kept, weights = KEPT[kind]
+@pytest.mark.parametrize(("params", "forgetting_factor", "n_kept", "weights"), KEPT.values(), ids=KEPT)
+def test_a_stream_is_a_fit_of_the_rows_that_it_keeps(exact_sweeps, params, forgetting_factor, n_kept, weights):
     model = streamed(fixed(**params), X[:300], Y[:300], 100, forgetting_factor=forgetting_factor)
     rows, weight = slice(300 - n_kept, 300), np.repeat(weights, n_kept // len(weights))
     np.testing.assert_array_equal(model.posterior_.X, X[rows])
@@ -93,32 +91,20 @@ def test_a_stream_is_a_fit_of_the_rows_that_it_keeps(exact_sweeps, kind):
     np.testing.assert_allclose(model.predict_proba(FRESH), kept.predict_proba(FRESH), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("params", "batches", "expected"),
-    [
-        # After 50 rows, 64, multiples of 100, 128 and 256.
-        pytest.param(
-            {"max_rows_in_model": 100},
-            [slice(start, start + 50) for start in range(0, N, 50)],
-            [False, True, True, True, False, True, False, True],
-            id="a full model, each time that all its rows are new",
-        ),
-        # Past 256, 512 and 1024 rows.
-        pytest.param(
-            {},
-            [slice(130)] * 8,
-            [False, True, False, True, False, False, False, True],
-            id="not each time that rows repeat",
-        ),
-    ],
-)
-def test_when_all_is_learned_anew(params, batches, expected):
+@pytest.mark.parametrize(("is_full", "expected"), [(True, [1, 2, 3, 5, 7]), (False, [1, 3, 7])])
+def test_when_all_is_learned_anew(is_full, expected):
+    """A full model each time that all its rows are new: after 50 rows, 64, multiples of 100, 128 and 256.
+
+    Not each time that rows repeat, but past 256, 512 and 1024 rows.
+    """
+    batches = [slice(start, start + 50) for start in range(0, N, 50)] if is_full else [slice(130)] * 8
+    params = {"max_rows_in_model": 100} if is_full else {}
     model, anew = GPClassifier(n_neighbors=8, max_iter=2, random_state=0, **params), []
-    for batch in batches:
+    for number, batch in enumerate(batches):
         without_warnings(model.partial_fit, X[batch], Y[batch])
-        anew.append(any("learned anew" in text for text in model.decisions_))
+        anew += [number] * any("learned anew" in text for text in model.decisions_)
     assert anew == expected
-    assert len(model.posterior_.X) == params.get("max_rows_in_model", 130)
+    assert len(model.posterior_.X) == (100 if is_full else 130)
 
 
 @pytest.mark.parametrize("options", [{"max_time": 1e-3}, {"callback": lambda state: state.stage == "learning"}])
@@ -134,9 +120,8 @@ def test_a_call_without_time_to_learn_anew_keeps_the_kernel(options):
 
 
 def test_a_stream_with_neighbours_stays_one():
-    with_neighbours, without = (
-        streamed(GPClassifier(n_neighbors=k, random_state=0, max_iter=2), X[:200], Y[:200], 100) for k in (8, 0)
-    )
+    models = [GPClassifier(n_neighbors=k, random_state=0, max_iter=2) for k in (8, 0)]
+    with_neighbours, without = (streamed(model, X[:200], Y[:200], 100) for model in models)
     for changed in ({"n_neighbors": 0}, {"batch_size": 10}):
         with pytest.raises(ValueError, match=r"keep none\. Set them back"):
             clone_of(with_neighbours).set_params(**changed).partial_fit(X[200:], Y[200:])
@@ -161,8 +146,7 @@ def test_a_stream_goes_on_after_a_file_or_a_pickle(tmp_path, n_neighbors, n_clas
     rows, y = problem(n_classes)
     options = {"n_neighbors": n_neighbors, "random_state": 0, "max_iter": 5, "n_inducing": 10}
     model = streamed(GPClassifier(**options), rows[:200], y[:200], 100)
-    model.save(tmp_path / "model.npz")
-    others = [GPClassifier.load(tmp_path / "model.npz"), pickle.loads(pickle.dumps(model))]
+    others = reloaded(model, tmp_path), clone_of(model)
     for start in (200, 270, 340):
         for one in (model, *others):
             without_warnings(one.partial_fit, rows[start : start + 70], y[start : start + 70])
@@ -214,11 +198,7 @@ def test_drift_compares_labels_with_what_the_model_claimed(n_neighbors):
     assert model.drift_ > 2.0
 
 
-@pytest.mark.parametrize(
-    ("first", "batch", "options"),
-    [(100, 400, {"optimizer": None}), (200, 100, {})],
-    ids=["given kernel", "learned kernel"],
-)
+@pytest.mark.parametrize(("first", "batch", "options"), [(100, 400, {"optimizer": None}), (200, 100, {})])
 def test_drift_without_drift_is_standard_normal(first, batch, options):
     """Over 200 streams of functions that the prior draws."""
     found = []
@@ -246,10 +226,9 @@ def test_labels_far_from_all_rows_are_no_drift():
 @pytest.mark.parametrize("n_neighbors", ["auto", 8])
 def test_a_call_that_fails_changes_nothing(n_neighbors):
     model = streamed(GPClassifier(n_neighbors=n_neighbors, random_state=0, max_iter=5), X[:200], Y[:200], 100)
-    before = pickle.dumps(model)
+    again = clone_of(model)
     assert_refused("label", model.partial_fit, X[200:300], np.full(100, 7))
     assert_refused("missing", model.partial_fit, np.full((5, 2), np.nan), Y[:5])
-    again = pickle.loads(before)
     for one in (model, again):
         without_warnings(one.partial_fit, X[200:300], Y[200:300])
     assert_same_bits(model, again)

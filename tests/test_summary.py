@@ -9,6 +9,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.metrics import log_loss
+from support.checks import assert_refused
+from support.fits import reloaded
 from support.reference import moons
 
 from xgpc import GPClassifier
@@ -30,11 +32,6 @@ def lines_of(model):
             title = line.rstrip(":")
             said[title] = []
     return values, said
-
-
-def names_of_scales(values):
-    assert values["length scales"].endswith(IN_DEVIATIONS)
-    return [name.rsplit(" ", 1)[0] for name in values["length scales"].removesuffix(IN_DEVIATIONS).split(", ")]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +63,9 @@ def test_the_summary_says_what_the_model_says(model, table):
     assert values["class frequencies alone"] == f"{base:.4f} nats per row"
     assert values["inducing points"] == str(len(model.inducing_points_))
     # Length scales have the names of columns and levels; along what is constant no row differs.
-    assert sorted(names_of_scales(values)) == ["colour=green", "colour=red", "width"]
+    scales, is_in_deviations, _ = values["length scales"].partition(IN_DEVIATIONS)
+    assert is_in_deviations
+    assert sorted(scale.rsplit(" ", 1)[0] for scale in scales.split(", ")) == ["colour=green", "colour=red", "width"]
     assert (said["Warnings"], said["Decisions"]) == (model.warnings_, model.decisions_)
     assert any("max_iter=3 was reached" in message for message in model.warnings_)
 
@@ -126,14 +125,9 @@ def test_a_notebook_shows_the_summary_line_by_line():
     assert "".join(ElementTree.fromstring(text._repr_html_()).itertext()) == text
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [attrgetter("decisions_"), attrgetter("kernel_"), GPClassifier.to_arrays],
-    ids=["decisions_", "kernel_", "to_arrays"],
-)
+@pytest.mark.parametrize("ask", [attrgetter("decisions_"), attrgetter("kernel_"), GPClassifier.to_arrays])
 def test_what_describes_a_fit_needs_one(ask):
-    with pytest.raises(NotFittedError, match="This GPClassifier instance is not fitted yet"):
-        ask(GPClassifier())
+    assert_refused("This GPClassifier instance is not fitted yet", ask, GPClassifier(), error=NotFittedError)
 
 
 def test_decisions_are_sentences_of_the_history_in_their_order():
@@ -165,8 +159,7 @@ def test_all_batches_are_summed_up(begin, factor, tmp_path):
     # The bound is what partial_fit says that it is.
     last = np.count_nonzero(weight[250:])
     assert values["bound (ELBO)"] == f"{model.elbo_:.2f} nats, of the last batch, of {last} rows"
-    model.save(tmp_path / "model.npz")
-    again = GPClassifier.load(tmp_path / "model.npz")
+    again = reloaded(model, tmp_path)
     assert again.summary() == model.summary()
     assert again.n_samples_seen_ == model.n_samples_seen_
     assert lines_of(model.fit(X, y))[0]["rows"] == "300"

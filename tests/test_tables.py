@@ -324,9 +324,8 @@ DOUBTFUL = {
 }
 
 
-@pytest.mark.parametrize("kind", DOUBTFUL)
-def test_a_column_that_a_few_cells_made_text_is_warned_of(kind):
-    cells, message = DOUBTFUL[kind]
+@pytest.mark.parametrize(("cells", "message"), DOUBTFUL.values(), ids=DOUBTFUL)
+def test_a_column_that_a_few_cells_made_text_is_warned_of(cells, message):
     table, y = with_cells(cells, first=3)
     doubt = f"'pay' has numbers in nearly all rows, but row 3 has the text {message}.*categorical"
     with pytest.warns(UserWarning, match=doubt):

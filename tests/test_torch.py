@@ -1,7 +1,6 @@
 """A classifier as a module of PyTorch: values are the classifier's, and gradients pass PyTorch's own check."""
 
 import copy
-import pickle
 from functools import partial
 
 import numpy as np
@@ -11,11 +10,11 @@ pytest.importorskip("torch")
 import torch
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 from support.checks import assert_refused
-from support.fits import quietly
+from support.fits import clone_of, quietly, reloaded
 from support.posteriors import POSTERIORS, model_of, stretched
 from torch.func import grad, hessian, jacfwd, jacrev, vmap
 
-from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc import BayesianLinearClassifier
 from xgpc.kernels import AxisMatern
 from xgpc.torch import FeasibilityModel
 
@@ -57,8 +56,7 @@ def test_values_and_gradients_are_those_of_the_classifier(posterior, n_classes):
 def test_loaded_models_with_a_prior_mean_and_warps(tmp_path):
     model = fitted(kernel=None, change=stretched, mean=0.7)
     assert model.encoding_.warps
-    model.save(tmp_path / "model.npz")
-    module = FeasibilityModel(GPClassifier.load(tmp_path / "model.npz"), "good")
+    module = FeasibilityModel(reloaded(model, tmp_path), "good")
     at = X + torch.tensor([0.0, 10.0], dtype=torch.float64)
     assert_gradients(module, at)
     np.testing.assert_array_equal(module(at), FeasibilityModel(model, "good")(at))
@@ -198,7 +196,7 @@ def test_copies_and_states_restore_the_model(posterior, tmp_path):
     torch.save(module.state_dict(), tmp_path / "state.pt")
     loaded = FeasibilityModel(fitted(), "bad")
     loaded.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    for other in (loaded, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+    for other in (loaded, copy.deepcopy(module), clone_of(module)):
         assert torch.equal(other.constraint(X), module.constraint(X))
         assert repr(other) == text
     with pytest.raises(ValueError, match="not a model saved by GPClassifier"):

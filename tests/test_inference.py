@@ -99,20 +99,13 @@ def test_exact_optimum_is_a_stationary_point_of_the_true_bound():
         assert curvature < 0
 
 
-@pytest.fixture(scope="module")
-def synthetic():
+@pytest.mark.parametrize(("length_scale", "variance"), [(4.5, 4.0), (8.9, 100.0), (13.4, 5000.0)])
+def test_exact_needs_at_most_twelve_iterations_and_its_bound_is_above_polya_gammas(length_scale, variance):
     X, y = ringnorm(3000, np.random.default_rng(0))
     X = StandardScaler().fit_transform(X)
     Z = KMeans(100, n_init=1, random_state=0).fit(X[:2000]).cluster_centers_
-    return X, np.where(y, 1.0, -1.0), Z
-
-
-@pytest.mark.parametrize(("length_scale", "variance"), [(4.5, 4.0), (8.9, 100.0), (13.4, 5000.0)])
-def test_exact_needs_at_most_twelve_iterations_and_its_bound_is_above_polya_gammas(synthetic, length_scale, variance):
-    X, y, Z = synthetic
     prior = SparsePrior.build(KernelSpec(ConstantKernel(variance) * RBF(length_scale), X.shape[1]), Z)
-    history = History()
-    rows, start = training(X, y), prior.at_prior()
+    rows, start, history = training(X, np.where(y, 1.0, -1.0)), prior.at_prior(), History()
     _, best, _, converged = ascended(rows, start, EXACT, tol=1e-9, max_iter=100, history=history)
     _, polya_gamma, *_ = ascended(rows, start, POLYA_GAMMA, tol=1e-3, max_iter=60)
     assert converged

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit
-from scipy.stats import norm
+from scipy.stats import norm, sem
 from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit, TimeSeriesSplit
@@ -83,10 +83,6 @@ def fit(X, y, groups=None, sample_weight=None, **params):
     return quietly(model, X, y, groups=groups, sample_weight=sample_weight)
 
 
-def error_of(values):
-    return values.std(ddof=1) / np.sqrt(len(values))
-
-
 @pytest.mark.parametrize("deciding_rows", [131_072, 3000])
 def test_neighbours_are_taken_where_classes_change_quickly(deciding_rows, tuned):
     tuned(learned_rows=deciding_rows)
@@ -103,7 +99,7 @@ def test_neighbours_are_taken_where_classes_change_quickly(deciding_rows, tuned)
     # The score of the rows that were kept apart is what fresh rows have.
     score, error = model.held_out_score_
     assert score == rows_of(model, "decision")["held_out_score"][-1]
-    assert abs(loss.mean() + score) < 3.0 * np.hypot(error, error_of(loss))
+    assert abs(loss.mean() + score) < 3.0 * np.hypot(error, sem(loss))
     assert len(model.posterior_.X) == 4000
 
 
@@ -159,7 +155,7 @@ def test_random_labels_are_not_predicted(n_neighbors):
     y, t = rng.integers(0, 2, 2100), rng.integers(0, 2, 3000)
     model = fit(X, y, n_neighbors=n_neighbors)
     loss = losses(model, T, t)
-    assert np.log(2.0) - 2.0 * error_of(loss) < loss.mean() < np.log(2.0) + 0.05
+    assert np.log(2.0) - 2.0 * sem(loss) < loss.mean() < np.log(2.0) + 0.05
     if model.held_out_score_ is not None:
         score, error = model.held_out_score_
         assert score < -np.log(2.0) + 3.0 * error

@@ -78,15 +78,12 @@ def test_two_batches_are_those_of_a_dense_reference(bound):
     assert one.elbo_ == pytest.approx(np.sum(ell) - divergence(*second.moments, *first.moments), abs=1e-6)
 
 
-def two_batches(second, labels, **options):
-    return model(tol=1e-13).partial_fit(X[FIRST], y[FIRST]).partial_fit(second, labels, **options)
-
-
 def test_a_row_of_weight_two_is_two_rows_in_any_order():
     rows, labels, weight = X[SECOND], y[SECOND], np.repeat([2, 1, 0], [20, 30, 10])
-    weighted = two_batches(rows, labels, sample_weight=weight)
+    weighted, other = (model(tol=1e-13).partial_fit(X[FIRST], y[FIRST]) for _ in range(2))
+    weighted.partial_fit(rows, labels, sample_weight=weight)
     repeated = np.random.default_rng(1).permutation(np.repeat(np.arange(60), weight))
-    assert_close(two_batches(rows[repeated], labels[repeated]), weighted, 1e-8)
+    assert_close(other.partial_fit(rows[repeated], labels[repeated]), weighted, 1e-8)
 
 
 def test_partial_fit_goes_on_from_a_fit():

@@ -293,7 +293,7 @@ def test_probabilities_by_label(name):
     rows = X.astype(np.float32)
     model = make_pipeline(StandardScaler(), classifier()).fit(rows, LABELS[name])
     _, by_label = run_pipeline(model, {"X": rows}, rows[:1], zipmap=True)
-    found = pandas.DataFrame(by_label)[model.classes_.tolist()]
+    found = [[one[label] for label in model.classes_.tolist()] for one in by_label]
     np.testing.assert_allclose(found, model.predict_proba(rows), rtol=0.0, atol=1e-6)
 
 

@@ -154,17 +154,15 @@ WRONG = {
 }
 
 
-def source_distribution():
-    """Names of the files of a source distribution: what git archives, or the files of one."""
-    if not (ROOT / ".git").exists():
-        return [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*")]
-    command = ["git", "archive", "--format=tar", "--worktree-attributes", "HEAD"]
-    archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
-    return tarfile.open(fileobj=io.BytesIO(archive)).getnames()
-
-
 def test_a_source_distribution_has_all_but_the_records_of_the_benchmarks():
-    names = source_distribution()
+    if (ROOT / ".git").exists():
+        command = ["git", "archive", "--format=tar", "--worktree-attributes", "HEAD"]
+        archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            names = files.getnames()
+    else:
+        # These are the files of one.
+        names = [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*")]
     assert not [name for name in names if name.startswith("bench/results")]
     needed = ("xgpc/__init__.py", "src/xgpc/meson.build", "tests/test_packaging.py", "tests/models", "bench/report.py")
     assert all(any(name.startswith(path) for name in names) for path in needed)
@@ -206,15 +204,11 @@ def stub_of(module):
     return names_in(ast.parse((ROOT / "xgpc" / f"{module}.pyi").read_text(encoding="utf-8")).body)
 
 
-def signature(function):
-    parameters = inspect.signature(function).parameters.values()
-    return [f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name for p in parameters]
-
-
 def assert_has(found, said, name):
     """A function has the parameters, a class the public members, that a stub says."""
     if isinstance(said, list):
-        assert signature(found) == said, name
+        parameters = inspect.signature(found).parameters.values()
+        assert [f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name for p in parameters] == said, name
     elif isinstance(said, dict):
         public = {m for m in vars(found) if not m.startswith("_")}
         assert public == {m for m in said if not m.startswith("_")}, name
@@ -241,16 +235,11 @@ def test_stored_tables_are_those_that_the_tool_makes():
         assert not stored.flags.writeable
 
 
-def layers():
-    """Modules and folders of the package by the rows of the table in CONTRIBUTING.md."""
+def test_imports_of_the_package_go_one_way():
+    """What is imported is in a row below who imports it, of the table of modules in CONTRIBUTING.md."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     _, _, *rows = text.partition("| modules of `xgpc/` |")[2].partition("\n\n")[0].splitlines()
-    return [re.findall(r"`(\w+)/?`", row.split("|")[1]) for row in rows]
-
-
-def test_imports_of_the_package_go_one_way():
-    """What is imported is in a row below who imports it."""
-    height = {name: -number for number, names in enumerate(layers()) for name in names}
+    height = {name: -i for i, row in enumerate(rows) for name in re.findall(r"`(\w+)/?`", row.split("|")[1])}
     relative = [(path, n) for path, tree in TREES.items() for n in ast.walk(tree) if getattr(n, "level", 0)]
     for path, node in relative:
         parts = path.relative_to(ROOT / "xgpc").with_suffix("").parts

@@ -51,13 +51,6 @@ def problem(n, m, kernel=NOISY, full=False, seed=0):
     return Model(whitening, X, random.choice([-1.0, 1.0], n)), X, Z, whitening
 
 
-def sites_of_the_bound(model, X, Z, kernel, full):
-    """Precisions and linear terms (n,) of the exact bound's sites at its posterior."""
-    params = {"optimizer": None, "n_neighbors": 0, "feature_transform": None, "random_state": 0}
-    fitted = GPClassifier(kernel, inducing_points="all" if full else Z, **params).fit(X, model.y)
-    return evaluate_one(build("logit", "exact", 2), *fitted.predict_latent(X), model.y)[1:]
-
-
 def stacked(*parts):
     return np.concatenate([part.ravel() for part in parts])
 
@@ -184,7 +177,11 @@ def log_proposal(model, conditional, z, e):
 )
 def test_steps_are_those_of_metropolis_and_hastings(kernel, m, full):
     model, X, Z, _ = problem(7, m, kernel, full)
-    proposals = Conditional(model, *sites_of_the_bound(model, X, Z, kernel, full))
+    # Of the exact bound's sites at its posterior.
+    params = {"optimizer": None, "n_neighbors": 0, "feature_transform": None, "random_state": 0}
+    fitted = GPClassifier(kernel, inducing_points="all" if full else Z, **params).fit(X, model.y)
+    sites = evaluate_one(build("logit", "exact", 2), *fitted.predict_latent(X), model.y)[1:]
+    proposals = Conditional(model, *sites)
     random = np.random.default_rng(5)
     z, e = 2.0 * random.normal(size=model.A.shape[1]), np.sqrt(model.residual) * random.normal(size=7)
     Z, F, accepted = proposals.steps(z[:, None], (model.A @ z + e)[:, None], 200, np.random.default_rng(6))

@@ -111,19 +111,12 @@ CALLS = {
 }
 
 
-def broken(kind):
-    """A sparse matrix that points outside of itself; and the matrix before that."""
-    form, part, at, value = BROKEN[kind]
-    X = rows()[0].asformat(form)
-    found = X.copy()
-    (found.coords[1] if part == "coords" else getattr(found, part))[at] = value
-    return found, X
-
-
 @pytest.mark.parametrize(("kind", "call"), [*product(BROKEN, ["fit"]), *product(["a column outside"], CALLS)])
 def test_sparse_rows_that_point_outside_are_refused(kind, call):
     """Nothing is read from there, which could end the process."""
-    (X, good), y = broken(kind), rows()[1]
+    (good, y), (form, part, at, value) = rows(), BROKEN[kind]
+    good, X = good.asformat(form), good.asformat(form).copy()
+    (X.coords[1] if part == "coords" else getattr(X, part))[at] = value
     model = fitted(good, y)
     assert_refused(r"sparse matrix of shape \(300, 12\) whose parts contradict each other", CALLS[call], model, X, y)
     np.testing.assert_array_equal(model.predict(good), fitted(good, y).predict(good))

@@ -173,7 +173,6 @@ def test_a_stream_sorted_by_class_is_learned_as_rows_in_memory(tuned, weighted):
 
 
 def fit(X, y, kernel=KERNEL, **params):
-    """With silence about iterations."""
     params = {"optimizer": "adam", "inducing_points": X[:15], "random_state": 0, **params}
     return quietly(GPClassifier(kernel, **params), X, y)
 

@@ -34,26 +34,14 @@ def lines_of(model):
     return values, said
 
 
-@pytest.fixture(scope="module")
-def table():
-    """Two columns of numbers, one of them constant, and one of levels; three labels, and weights."""
+def test_the_summary_says_what_the_model_says():
+    """Of two columns of numbers, one of them constant, and one of levels; of three labels, and of weights."""
     random = np.random.default_rng(0)
-    X = random.normal(size=(200, 2))
-    colour = random.choice(["red", "green"], 200)
-    frame = pd.DataFrame({"width": X[:, 0], "colour": pd.Categorical(colour), "constant": np.full(200, 3.0)})
-    y = np.where(X[:, 0] > 0.5, "high", np.where(colour == "red", "low", "middle"))
-    return frame, y, random.integers(1, 4, 200).astype(float)
-
-
-@pytest.fixture(scope="module")
-def model(table):
-    frame, y, weight = table
+    X, colour, weight = random.normal(size=200), random.choice(["red", "green"], 200), random.integers(1.0, 4.0, 200)
+    frame = pd.DataFrame({"width": X, "colour": pd.Categorical(colour), "constant": np.full(200, 3.0)})
+    y = np.where(X > 0.5, "high", np.where(colour == "red", "low", "middle"))
     with pytest.warns(ConvergenceWarning):
-        return GPClassifier(random_state=0, max_iter=3).fit(frame, y, sample_weight=weight)
-
-
-def test_the_summary_says_what_the_model_says(model, table):
-    _, y, weight = table
+        model = GPClassifier(random_state=0, max_iter=3).fit(frame, y, sample_weight=weight)
     values, said = lines_of(model)
     shares = np.array([weight[y == name].sum() for name in model.classes_]) / weight.sum()
     base = -log_loss(y, np.tile(shares, (len(y), 1)), labels=model.classes_, sample_weight=weight)

@@ -19,16 +19,10 @@ from xgpc import GPClassifier
 from xgpc.approximations.sparse import SparsePrior
 from xgpc.data.moments import Sample
 from xgpc.kernels.spec import KernelSpec
-from xgpc.learning.inducing import (
-    JITTER,
-    METHODS,
-    conditional_variance_sample,
-    greedy_conditional_variance,
-    inducing_points,
-)
+from xgpc.learning import inducing
 from xgpc.rows.source import NONE, ArraySource
 
-every_method = pytest.mark.parametrize("method", METHODS)
+every_method = pytest.mark.parametrize("method", inducing.METHODS)
 repeatable = settings(deadline=None, derandomize=True, max_examples=60)
 # A few values, so that rows repeat.
 repeating_rows = arrays(
@@ -48,7 +42,7 @@ def sample_of(X, weight=None, size=10**6):
 def choose(sample, method, n_inducing, seed=0):
     """Inducing points for a kernel so rough that the greedy choice ends at the number, not at the trace."""
     spec = KernelSpec(RBF(0.5 * sample.scale), len(sample.scale))
-    return inducing_points(sample, method, n_inducing, state(seed), spec)
+    return inducing.inducing_points(sample, method, n_inducing, state(seed), spec)
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +54,7 @@ def X():
 def test_weights_equal_repeats_for_inducing_points(X, method):
     repeats = np.random.default_rng(1).integers(1, 5, len(X))
     weighted, repeated = sample_of(X, repeats.astype(np.float64)), sample_of(np.repeat(X, repeats, axis=0))
-    points = [choose(sample, method, 20, 3) for sample in (weighted, repeated)]
-    assert np.array_equal(*points)
+    assert np.array_equal(*(choose(sample, method, 20, 3) for sample in (weighted, repeated)))
 
 
 @repeatable
@@ -84,10 +77,8 @@ def test_mean_and_scale_are_weighted_moments(X, seed):
 def test_huge_and_tiny_features_stay_in_range(X, method, scale):
     """Relative to the scale, the same as of moderate features up to rounding."""
     plain, scaled = sample_of(X), sample_of(X * scale)
-    np.testing.assert_allclose(scaled.scale / scale, plain.scale, rtol=1e-12)
-    np.testing.assert_allclose(scaled.mean / scale, plain.mean, rtol=1e-12)
-    Z = choose(scaled, method, 12)
-    np.testing.assert_allclose(Z / scale, choose(plain, method, 12), rtol=1e-9)
+    np.testing.assert_allclose(np.divide([scaled.scale, scaled.mean], scale), [plain.scale, plain.mean], rtol=1e-12)
+    np.testing.assert_allclose(choose(scaled, method, 12) / scale, choose(plain, method, 12), rtol=1e-9)
 
 
 @every_method
@@ -123,13 +114,12 @@ def conditional_variances(kernel, rows, Z):
 def test_greedy_points_have_the_largest_conditional_variances(kernel):
     """Every one as found by solving with all those before it; noise, however large, does not count."""
     rows = np.random.default_rng(0).normal(size=(120, 3))
-    Z = greedy_conditional_variance(KernelSpec(kernel, 3), rows, 25)
+    Z = inducing.greedy_conditional_variance(KernelSpec(kernel, 3), rows, 25)
     smooth = smooth_part(kernel)
     assert Z.shape == (25, 3)
     assert smooth.diag(rows).max() == pytest.approx(smooth.diag(Z[:1])[0], rel=1e-12)
     for j in range(1, 25):
-        variances = conditional_variances(smooth, rows, Z[:j])
-        assert np.array_equal(Z[j], rows[np.argmax(variances)])
+        assert np.array_equal(Z[j], rows[np.argmax(conditional_variances(smooth, rows, Z[:j]))])
 
 
 # Kernels, and their ranks for one and for five features.
@@ -140,31 +130,30 @@ RANKS = [(DotProduct(1.0), (2, 6)), (DotProduct(0.0, "fixed"), (1, 5)), (DotProd
 @pytest.mark.parametrize("d", [1, 5])
 def test_as_many_greedy_points_as_the_rank_explain_everything(kernel, ranks, d):
     rows = np.random.default_rng(1).normal(size=(200, d))
-    Z = greedy_conditional_variance(KernelSpec(kernel, d), rows, 50)
+    Z = inducing.greedy_conditional_variance(KernelSpec(kernel, d), rows, 50)
     assert len(Z) == ranks[d == 5]
     smooth = smooth_part(kernel)
-    assert np.sum(conditional_variances(smooth, rows, Z)) < JITTER * np.sum(smooth.diag(rows))
+    assert np.sum(conditional_variances(smooth, rows, Z)) < inducing.JITTER * np.sum(smooth.diag(rows))
 
 
 def test_greedy_points_end_at_the_trace_and_not_before():
     rows = np.random.default_rng(2).normal(size=(300, 2))
     kernel = RBF([3.0, 5.0])
-    Z = greedy_conditional_variance(KernelSpec(kernel, 2), rows, 300)
+    Z = inducing.greedy_conditional_variance(KernelSpec(kernel, 2), rows, 300)
     left = [np.mean(conditional_variances(kernel, rows, Z[:j])) for j in (len(Z), len(Z) - 1)]
     assert len(Z) < 100
-    assert left[0] <= JITTER < left[1]
+    assert left[0] <= inducing.JITTER < left[1]
 
 
-SHORT = [C(3.0) * RBF([0.3, 0.5]), Matern(0.5, nu=0.5) + White(0.3), DotProduct(0.1) * RBF(0.3)]
-
-
-@pytest.mark.parametrize("kernel", SHORT, ids=str)
+@pytest.mark.parametrize(
+    "kernel", [C(3.0) * RBF([0.3, 0.5]), Matern(0.5, nu=0.5) + White(0.3), DotProduct(0.1) * RBF(0.3)], ids=str
+)
 def test_more_points_are_distinct_rows_that_are_no_inducing_points(kernel):
     rows = np.random.default_rng(3).normal(size=(60, 2))
     rows[:20] *= 0.01
     prior = SparsePrior.build(KernelSpec(kernel, 2), rows[:30])
     for n_more in (1, 7, 30, 1000):
-        points = conditional_variance_sample(prior, np.repeat(rows, 3, axis=0), n_more, state())
+        points = inducing.conditional_variance_sample(prior, np.repeat(rows, 3, axis=0), n_more, state())
         assert 1 <= len(points) <= min(n_more, 30)
         assert len(np.unique(np.vstack([points, rows[30:]]), axis=0)) == 30
         assert len(np.unique(points, axis=0)) == len(points)
@@ -176,7 +165,7 @@ def test_points_are_drawn_in_proportion_to_their_conditional_variances():
     rows = np.array([[0.0], [0.1], [0.3], [0.6], [1.0], [1.5], [2.5], [4.0]])
     kernel, Z = C(2.0) * RBF(1.2), np.array([[0.05], [3.0]])
     prior, random = SparsePrior.build(KernelSpec(kernel, 1), Z), state(0)
-    drawn = [conditional_variance_sample(prior, rows, 1, random).item() for _ in range(4000)]
+    drawn = [inducing.conditional_variance_sample(prior, rows, 1, random).item() for _ in range(4000)]
     observed = np.count_nonzero(np.array(drawn)[:, None] == rows[:, 0], axis=0)
     variances = conditional_variances(kernel, rows, Z)
     assert chisquare(observed, 4000 * variances / variances.sum()).pvalue > 0.01
@@ -185,15 +174,14 @@ def test_points_are_drawn_in_proportion_to_their_conditional_variances():
 
 def tried(model):
     """The numbers of further points that were tried, the numbers before, and whether they were taken."""
-    words = r"(T|Not t)aken: (\d+) inducing points in place of (\d+)\. The bound"
-    found = [re.match(words, text) for text in model.decisions_]
-    return [(int(one[2]) - int(one[3]), int(one[3]), one[1] == "T") for one in found if one]
+    words = r"^(T|Not t)aken: (\d+) inducing points in place of (\d+)\. The bound"
+    found = re.findall(words, "\n".join(model.decisions_), re.MULTILINE)
+    return [(int(after) - int(before), int(before), taken == "T") for taken, after, before in found]
 
 
-TRIALS = [(1, 32, [(96, 32, False), (32, 32, False)]), (6, 128, [(128, 128, True)])]
-
-
-@pytest.mark.parametrize(("n_squares", "first", "expected"), TRIALS, ids=["smooth", "checkerboard"])
+@pytest.mark.parametrize(
+    ("n_squares", "first", "expected"), [(1, 32, [(96, 32, False), (32, 32, False)]), (6, 128, [(128, 128, True)])]
+)
 def test_the_number_of_points_grows_to_128_at_once_then_doubles(n_squares, first, expected, tuned):
     tuned(most_inducing=256)
     X = np.random.default_rng(0).uniform(0.0, n_squares, (2500, 2))

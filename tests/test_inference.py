@@ -87,35 +87,25 @@ def test_exact_optimum_is_a_stationary_point_of_the_true_bound():
     X, y, prior = problem(3, 60, 4, 1, variance=4.0)
     q, elbo, _, converged = ascended(training(X, y), prior.at_prior(), EXACT, tol=1e-12)
     R, (w,) = np.linalg.cholesky(q.P[0]), q.w
-    P = R @ R.T
+    P, rng, step = R @ R.T, np.random.default_rng(0), 1e-3
     assert converged
     assert elbo == pytest.approx(true_elbo(q, X, y, w, P), abs=len(X) * 2e-8)
-    rng = np.random.default_rng(0)
-    step = 1e-3
     for _ in range(6):
-        dw = rng.normal(size=len(w))
-        dP = rng.normal(size=P.shape)
-        dP = R @ (dP + dP.T) @ R.T / 4
+        dw, root = rng.normal(size=len(w)), rng.normal(size=P.shape)
+        dP = R @ (root + root.T) @ R.T / 4
         forward, backward = (true_elbo(q, X, y, w + s * dw, P + s * dP) for s in (step, -step))
         slope, curvature = (forward - backward) / (2 * step), (forward + backward - 2 * elbo) / step**2
         assert abs(slope) < 1e-5 * abs(curvature)
         assert curvature < 0
 
 
-@pytest.fixture(scope="module")
-def synthetic():
+@pytest.mark.parametrize(("length_scale", "variance"), [(4.5, 4.0), (8.9, 100.0), (13.4, 5000.0)])
+def test_exact_needs_at_most_twelve_iterations_and_its_bound_is_above_polya_gammas(length_scale, variance):
     X, y = ringnorm(3000, np.random.default_rng(0))
     X = StandardScaler().fit_transform(X)
     Z = KMeans(100, n_init=1, random_state=0).fit(X[:2000]).cluster_centers_
-    return X, np.where(y, 1.0, -1.0), Z
-
-
-@pytest.mark.parametrize(("length_scale", "variance"), [(4.5, 4.0), (8.9, 100.0), (13.4, 5000.0)])
-def test_exact_needs_at_most_twelve_iterations_and_its_bound_is_above_polya_gammas(synthetic, length_scale, variance):
-    X, y, Z = synthetic
     prior = SparsePrior.build(KernelSpec(ConstantKernel(variance) * RBF(length_scale), X.shape[1]), Z)
-    history = History()
-    rows, start = training(X, y), prior.at_prior()
+    rows, start, history = training(X, np.where(y, 1.0, -1.0)), prior.at_prior(), History()
     _, best, _, converged = ascended(rows, start, EXACT, tol=1e-9, max_iter=100, history=history)
     _, polya_gamma, *_ = ascended(rows, start, POLYA_GAMMA, tol=1e-3, max_iter=60)
     assert converged
@@ -148,15 +138,13 @@ def test_passes_of_other_posteriors_and_priors_between_change_no_bit(cache_bytes
     q = proper_posterior(rows, statistics.SitesAtPosterior(prior.at_prior(), EXACT), prior)
 
     def everything():
-        sites = statistics.SitesAtPosterior(q, EXACT)
-        changed = proper_posterior(rows, sites, other)
+        changed = proper_posterior(rows, statistics.SitesAtPosterior(q, EXACT), other)
         return [updated(rows, q, EXACT), sites_of(rows, q, EXACT), bound_gradient(rows, q, EXACT), changed.eta]
 
     expected = everything()
     for between in (other.at_prior(), small.at_prior(), prior.at_prior()):
         updated(rows, between, POLYA_GAMMA)
-        for mine, theirs in zip(everything(), expected, strict=True):
-            assert all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
+        np.testing.assert_equal(everything(), expected)
 
 
 @pytest.mark.parametrize("rate", ["adaptive", 0.02, (2.0, 0.7)], ids=str)
@@ -180,15 +168,14 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
     """With s = n and rate one each iterate is a coordinate step; the estimate is their average."""
     X, y, prior = problem(7, 200, 6, 1)
     rows, start = training(X, y), prior.at_prior()
-    q, mean_P, mean_h = start, 0.0, 0.0
+    q, mean = start, (0.0, 0.0)
     for k in range(5):
-        _, P, h = updated(rows, q, POLYA_GAMMA)
-        q = natural_step(q, (P, h), 1.0)
-        weight = 4.0 / (k + 4.0)
-        mean_P, mean_h = mean_P + weight * (P - mean_P), mean_h + weight * (h - mean_h)
+        _, *target = updated(rows, q, POLYA_GAMMA)
+        q = natural_step(q, tuple(target), 1.0)
+        mean = [before + 4.0 / (k + 4.0) * (now - before) for before, now in zip(mean, target, strict=True)]
     point, *_ = mini_batch_ascent(rows, start, POLYA_GAMMA, options(0.0, 5, batch_size=10**6, learning_rate=1.0))
-    assert_near(np.tril(point.q.P), np.tril(mean_P), 1e-10)
-    assert_near(point.q.h, mean_h, 1e-10)
+    assert_near(np.tril(point.q.P), np.tril(mean[0]), 1e-10)
+    assert_near(point.q.h, mean[1], 1e-10)
 
 
 # Small formulas and rules that fits are made of, which no fit tells by itself.
@@ -198,10 +185,8 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
 @given(st.floats(0.0, 1e3) | st.floats(0.9, 1.1).map(lambda c: c * correction.SMALL_TILT) | st.floats(0.0, 1e-3))
 def test_polya_gamma_variance_is_mpmaths(c):
     with mpmath.workdps(60):
-        x = mpmath.mpf(c)
-        expected = (
-            (mpmath.tanh(x / 2) / x - mpmath.sech(x / 2) ** 2 / 2) / (2 * x**2) if c > 1e-15 else 1 / mpmath.mpf(24)
-        )
+        x = max(mpmath.mpf(c), mpmath.mpf(1e-15))
+        expected = (mpmath.tanh(x / 2) / x - mpmath.sech(x / 2) ** 2 / 2) / (2 * x**2)
     assert correction.polya_gamma_variance(np.array([c]))[0] == pytest.approx(float(expected), rel=1e-11)
 
 
@@ -210,11 +195,12 @@ def test_slope_of_the_sites_precision():
     xi = np.concatenate([[1e-300, 1e-12, 1e-6], np.geomspace(1e-3, 0.06, 40), [0.0499999, 0.05, 0.3, 1, 7, 40, 900]])
     both = np.concatenate([xi, -xi, [0.0]])
     slope = -both * correction.polya_gamma_variance(np.abs(both))
+
+    def precision(t):
+        return mpmath.tanh(t / 2) / (2 * t)
+
     with mpmath.workdps(60):
-        f = [
-            mpmath.diff(lambda t: mpmath.tanh(t / 2) / (2 * t), x) if x > 1e-5 else -x / 24 for x in map(mpmath.mpf, xi)
-        ]
-    expected = np.array([float(value) for value in f])
+        expected = np.array([float(mpmath.diff(precision, mpmath.mpf(x)) if x > 1e-5 else -x / 24) for x in xi])
     np.testing.assert_allclose(slope, np.concatenate([expected, -expected, [0.0]]), rtol=3e-7)
 
 

@@ -20,7 +20,6 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(200)
 
 
 def noise(n, d, seed=0):
-    """Features that say nothing of the labels."""
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n, d)), (rng.uniform(size=n) < 0.5).astype(int)
 
@@ -49,11 +48,10 @@ def test_rows_are_predicted_without_their_own_labels(inducing_points, noise_kern
         a = np.linalg.cholesky(model.kernel_(X))
     else:
         a = model.kernel_(X, model.inducing_points_) @ model.to_arrays()["whitening"][0].T
-    found = []
-    for i in range(len(X)):
-        others = np.arange(len(X)) != i
-        P = np.eye(a.shape[1]) + (a[others].T * precision[others]) @ a[others]
-        w, covariance = np.linalg.solve(P, a[others].T @ linear[others]), np.linalg.inv(P)
+    found, others = [], 1.0 - np.eye(len(X))
+    for i, weight in enumerate(others):
+        covariance = np.linalg.inv(np.eye(a.shape[1]) + (a.T * (weight * precision)) @ a)
+        w = covariance @ a.T @ (weight * linear)
         residual = model.kernel_.diag(X[i : i + 1])[0] - a[i] @ a[i]
         f = a[i] @ w + np.sqrt(residual + a[i] @ covariance @ a[i]) * NODES
         found.append(expit(f) @ WEIGHTS / np.sum(WEIGHTS))
@@ -63,9 +61,8 @@ def test_rows_are_predicted_without_their_own_labels(inducing_points, noise_kern
 
 def test_a_fit_to_noise_is_of_class_frequencies_and_warns():
     X, y = noise(300, 120)
-    model = GPClassifier(random_state=0)
     with pytest.warns(ConvergenceWarning, match="has not shown that the features separate"):
-        model.fit(X[:200], y[:200])
+        model = GPClassifier(random_state=0).fit(X[:200], y[:200])
     assert losses(model, X[200:], y[200:]).mean() < np.log(2.0) + 0.02
     assert any("A fit of a constant alone is tried" in text for text in model.decisions_)
 
@@ -82,10 +79,9 @@ def test_a_fit_with_a_signal_keeps_it(kind):
 
 
 def test_a_given_kernel_stays_with_a_warning():
-    X, y = noise(200, 30)
-    model = GPClassifier(C(10.0, (5.0, 1e3)) * RBF(2.0, (0.1, 5.0)), random_state=0)
+    kernel = C(10.0, (5.0, 1e3)) * RBF(2.0, (0.1, 5.0))
     with pytest.warns(ConvergenceWarning, match="has not shown that the features separate"):
-        model.fit(X, y)
+        model = GPClassifier(kernel, random_state=0).fit(*noise(200, 30))
     assert model.kernel_.k2.length_scale <= 5.0
 
 
@@ -107,10 +103,8 @@ def test_few_groups_or_times_that_tell_nothing_of_others():
 
 def test_given_neighbours_that_mislead_are_said():
     """Both mean log probabilities, their difference, and how much would have been enough."""
-    X, y = noise(240, 8)
-    model = GPClassifier(random_state=0, n_neighbors=5)
     with pytest.warns(ConvergenceWarning, match=r"held-out rows have a mean log probability of -[0-9.]+ nats") as found:
-        model.fit(X, y)
+        GPClassifier(random_state=0, n_neighbors=5).fit(*noise(240, 8))
     text = str(found[0].message)
     learned, base = (float(number) for number in re.findall(r"(?:of|is) (-[0-9]*\.[0-9]+)", text)[:2])
     (gain,) = (float(number) for number in re.findall(r"gain of ([+-][0-9.e-]+)", text))
@@ -121,8 +115,7 @@ def test_few_counts_are_no_groups():
     """All classes of a row are left out together, which makes no rows depend on others."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 2))
-    model = GPClassifier(random_state=0)
-    caught = warnings_of(model, X, rng.integers(1, 5, size=(40, 2)), classes=[0, 1])
+    caught = warnings_of(GPClassifier(random_state=0), X, rng.integers(1, 5, size=(40, 2)), classes=[0, 1])
     assert not any("Left out in turn" in text for text in caught)
 
 
@@ -132,5 +125,4 @@ def test_a_wide_table_with_a_signal_keeps_it(n):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n + 500, 300))
     y = (X[:, 0] + X[:, 1] > 0.0).astype(int)
-    model = quietly(GPClassifier(random_state=0), X[:n], y[:n])
-    assert losses(model, X[n:], y[n:]).mean() < 0.3
+    assert losses(quietly(GPClassifier(random_state=0), X[:n], y[:n]), X[n:], y[n:]).mean() < 0.3

@@ -1,16 +1,18 @@
 """Levels and failures: scores by quadrature and central differences, shares of populations by draws and integrals."""
 
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import multivariate_normal, norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
+from support.checks import assert_refused
 from support.dense import assert_near, row_differences
 from support.fits import quietly
 from support.latents import RECORDS, every
+from support.posteriors import POSTERIORS
 
 from xgpc import BayesianLinearClassifier, GPClassifier, GPOrdinalClassifier, GPPreference
 from xgpc.acquisition import (
@@ -22,11 +24,6 @@ from xgpc.acquisition import (
 )
 from xgpc.acquisition.labels import expected_precision, likelihood_of
 
-POSTERIORS = {
-    "sparse": {"n_inducing": 12, "n_neighbors": 0},
-    "full": {"inducing_points": "all"},
-    "local": {"n_inducing": 8, "n_neighbors": 6},
-}
 KERNEL = ConstantKernel(4.0) * Matern([1.1, 0.8], nu=2.5)
 ROWS = np.random.default_rng(1).uniform(-2.5, 2.5, (7, 2))
 
@@ -36,11 +33,14 @@ def fitted(posterior="sparse", n_classes=2, kernel=KERNEL, **options):
     X = random.uniform(-2.0, 2.0, (80, 2))
     score = np.sum(X**2, axis=1) + 0.2 * random.normal(size=len(X))
     y = np.array(["fine", "warm", "wreck"])[np.digitize(score, [2.0, 4.0] if n_classes == 3 else [3.0, np.inf])]
-    return quietly(GPClassifier(kernel, optimizer=None, random_state=0, **POSTERIORS[posterior], **options), X, y)
+    return quietly(
+        GPClassifier(kernel, optimizer=None, random_state=0, **POSTERIORS[posterior] | {"n_inducing": 12}, **options),
+        X,
+        y,
+    )
 
 
 def graded(names=(0, 1, 2)):
-    """A model of three ordered classes with these names."""
     random = np.random.default_rng(0)
     X = random.uniform(-2.0, 2.0, (80, 2))
     y = np.digitize(X[:, 0] + 0.4 * random.normal(size=len(X)), [-0.7, 0.7])
@@ -100,6 +100,14 @@ def reduction_by_quadrature(model, X, reference, level, pending=None):
     return found
 
 
+def assert_reduction(model, reference, level=0.0, **options):
+    """The expected reduction is that by quadrature, whose pairs of candidates and reference rows are returned."""
+    found = expected_misclassification_reduction(model, ROWS, reference, level, **options)
+    pairs = reduction_by_quadrature(model, ROWS, reference, level, **options)
+    np.testing.assert_allclose(found, pairs.mean(axis=1), atol=1e-5)
+    return pairs
+
+
 @pytest.mark.parametrize("posterior", POSTERIORS)
 def test_pending_rows_count_as_labelled(posterior):
     model, pending, reference = fitted(posterior), ROWS[:2] + 0.1, np.random.default_rng(2).uniform(-3.0, 3.0, (4, 2))
@@ -109,9 +117,7 @@ def test_pending_rows_count_as_labelled(posterior):
     np.testing.assert_allclose(straddle(model, ROWS, 0.4, pending=pending), 1.96 * std - away, rtol=1e-6)
     wrong = misclassification_probability(model, ROWS, 0.4, pending=pending)
     np.testing.assert_allclose(wrong, norm.cdf(-away / std), rtol=1e-6)
-    found = expected_misclassification_reduction(model, ROWS, reference, 0.4, pending=pending)
-    expected = reduction_by_quadrature(model, ROWS, reference, 0.4, pending).mean(axis=1)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert_reduction(model, reference, 0.4, pending=pending)
 
 
 @every(record for record in RECORDS if not record.is_multi_class)
@@ -119,10 +125,7 @@ def test_expected_reduction_for_every_likelihood_of_two_classes(record):
     noise = {"label_noise": 0.05} if record.has_label_noise else {"lapse_rate": 0.1} if record.has_rates else {}
     model = fitted(likelihood=record.likelihood, bound=record.bound, **noise)
     reference = np.random.default_rng(2).uniform(-3.0, 3.0, (5, 2))
-    found = expected_misclassification_reduction(model, ROWS, reference, 0.4)
-    pairs = reduction_by_quadrature(model, ROWS, reference, 0.4)
-    assert np.max(pairs) > 1e-3
-    np.testing.assert_allclose(found, pairs.mean(axis=1), atol=1e-5)
+    assert np.max(assert_reduction(model, reference, 0.4)) > 1e-3
 
 
 @pytest.mark.parametrize("posterior", POSTERIORS)
@@ -131,30 +134,22 @@ def test_expected_reduction_for_every_posterior(posterior, n_reference):
     """With fewer reference rows than candidates and with more; also where a candidate is a reference row."""
     model = fitted(posterior, kernel=KERNEL + WhiteKernel(0.1))
     reference = np.vstack([ROWS[:1], np.random.default_rng(2).uniform(-3.0, 3.0, (n_reference - 1, 2))])
-    found = expected_misclassification_reduction(model, ROWS, reference)
-    np.testing.assert_allclose(found, reduction_by_quadrature(model, ROWS, reference, 0.0).mean(axis=1), atol=1e-5)
+    assert_reduction(model, reference)
 
 
 def test_levels_of_ordered_classes():
     """A label of three may tell of each boundary; of a level, the class between has no side."""
     model, reference = graded(), np.random.default_rng(2).uniform(-3.5, 3.5, (12, 2))
     for level in model.cut_points_:
-        pairs = reduction_by_quadrature(model, ROWS, reference, level)
-        assert np.max(pairs) > 1e-3
-        found = expected_misclassification_reduction(model, ROWS, reference, level)
-        np.testing.assert_allclose(found, pairs.mean(axis=1), atol=1e-5)
-    above = probability_of_failure(model, ROWS, 2, model.cut_points_[1], random_state=0)
+        assert np.max(assert_reduction(model, reference, level)) > 1e-3
+    above = probability_of_failure(model, ROWS, 2, level, random_state=0)
     mean, variance = model.predict_latent(ROWS)
-    expected = norm.cdf((mean - model.cut_points_[1]) / np.sqrt(variance))
-    assert above.probability == pytest.approx(np.mean(expected))
-    with pytest.raises(ValueError, match=r"failure=1 is on both sides of a level; give the first or the last of"):
-        probability_of_failure(model, ROWS, 1, 0.0)
+    assert above.probability == pytest.approx(np.mean(norm.cdf((mean - level) / np.sqrt(variance))))
+    message = r"failure=1 is on both sides of a level; give the first or the last of"
+    assert_refused(message, probability_of_failure, model, ROWS, 1, 0.0)
     named = graded(["none", "some", "all"])
-    np.testing.assert_allclose(
-        expected_misclassification_reduction(named, ROWS, reference, level),
-        expected_misclassification_reduction(model, ROWS, reference, level),
-        atol=1e-12,
-    )
+    found, expected = (expected_misclassification_reduction(each, ROWS, reference, level) for each in (named, model))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
     same = probability_of_failure(named, ROWS, "all", named.cut_points_[1], random_state=0)
     assert same.probability == above.probability
     np.testing.assert_array_equal(same.draws, above.draws)
@@ -201,8 +196,7 @@ def test_a_share_is_distributed_as_that_of_joint_draws(posterior, level):
 
 def test_a_share_of_one_of_several_classes():
     model, X = fitted(n_classes=3), np.random.default_rng(3).normal(size=(300, 2))
-    found = probability_of_failure(model, X, "wreck", random_state=0)
-    assert_same_distribution(found, share_of_draws(model, X, None))
+    assert_same_distribution(probability_of_failure(model, X, "wreck", random_state=0), share_of_draws(model, X, None))
     everything = sum(probability_of_failure(model, X, label, n_draws=2).probability for label in model.classes_)
     assert everything == pytest.approx(1.0)
 
@@ -224,13 +218,9 @@ def test_variance_of_a_share_is_the_sum_of_covariances_of_sides():
     model, X = fitted(), np.random.default_rng(3).normal(scale=1.2, size=(12, 2))
     found = probability_of_failure(model, X, "warm", 0.0, n_draws=40_000, random_state=0)
     mean, covariance = model.predict_latent(X, return_cov=True)
-    both = np.empty((12, 12))
-    for i, j in np.ndindex(12, 12):
-        if i == j:
-            both[i, i] = norm.cdf(mean[i] / np.sqrt(covariance[i, i]))
-        else:
-            pair = [i, j]
-            both[i, j] = multivariate_normal.cdf(mean[pair], cov=covariance[np.ix_(pair, pair)], allow_singular=True)
+    both = np.diag(norm.cdf(mean / np.sqrt(np.diag(covariance))))
+    for pair in permutations(range(12), 2):
+        both[pair] = multivariate_normal.cdf(mean[[*pair]], cov=covariance[np.ix_(pair, pair)], allow_singular=True)
     p = np.diag(both)
     assert found.probability == pytest.approx(np.mean(p), rel=1e-12)
     assert np.var(found.draws) == pytest.approx(np.mean(both - np.outer(p, p)), rel=0.04)
@@ -248,31 +238,27 @@ def test_the_other_label_has_the_rest_of_the_population():
 
 
 def test_a_certain_population_has_no_interval():
-    model = quietly(GPClassifier(ConstantKernel(1e8) * RBF(1.0), likelihood="probit", optimizer=None, mean=1e5), ROWS,
-                    ["fine"] * 3 + ["warm"] * 4)  # fmt: skip
+    model = GPClassifier(ConstantKernel(1e8) * RBF(1.0), likelihood="probit", optimizer=None, mean=1e5)
+    quietly(model, ROWS, ["fine"] * 3 + ["warm"] * 4)
     found = probability_of_failure(model, ROWS + 50.0, "warm", -1e6, n_draws=5)
     assert (found.probability, found.low, found.high) == (1.0, 1.0, 1.0)
 
 
+FAILURE = partial(probability_of_failure, population=ROWS, failure="warm")
 BAD = {
-    "level must be a finite number": (straddle, {"X": ROWS, "level": np.nan}),
-    "width must be a number above 0; got 0": (straddle, {"X": ROWS, "width": 0}),
-    "reference must have at least one row": (
-        expected_misclassification_reduction, {"X": ROWS, "reference": ROWS[:0]}),
-    "population must have at least one row": (probability_of_failure, {"population": ROWS[:0], "failure": "warm"}),
-    r"failure must be one of the labels \['fine', 'warm'\]; got 'cold'": (
-        probability_of_failure, {"population": ROWS, "failure": "cold"}),
-    "confidence must be a number between 0 and 1; got 95": (
-        probability_of_failure, {"population": ROWS, "failure": "warm", "confidence": 95}),
-    "n_draws must be": (probability_of_failure, {"population": ROWS, "failure": "warm", "n_draws": 0}),
-}  # fmt: skip
+    "level must be a finite number": partial(straddle, X=ROWS, level=np.nan),
+    "width must be a number above 0; got 0": partial(straddle, X=ROWS, width=0),
+    "reference must have at least one row": partial(expected_misclassification_reduction, X=ROWS, reference=ROWS[:0]),
+    "population must have at least one row": partial(FAILURE, population=ROWS[:0]),
+    r"failure must be one of the labels \['fine', 'warm'\]; got 'cold'": partial(FAILURE, failure="cold"),
+    "confidence must be a number between 0 and 1; got 95": partial(FAILURE, confidence=95),
+    "n_draws must be": partial(FAILURE, n_draws=0),
+}
 
 
 @pytest.mark.parametrize("message", BAD)
 def test_bad_requests_are_refused(message):
-    function, given = BAD[message]
-    with pytest.raises(ValueError, match=message):
-        function(fitted(), **given)
+    assert_refused(message, BAD[message], fitted())
 
 
 def test_models_without_a_level_or_joint_draws_are_refused():
@@ -284,11 +270,8 @@ def test_models_without_a_level_or_joint_draws_are_refused():
 
     scores = [partial(score, X=ROWS) for score in (straddle, misclassification_probability, latent_variance)]
     for call in (*scores[:2], reduction, lambda model: probability_of_failure(model, ROWS, "wreck", 0.0)):
-        with pytest.raises(ValueError, match="a single latent function"):
-            call(several)
+        assert_refused("a single latent function", call, several)
     for call in (reduction, lambda model: probability_of_failure(model, ROWS, 1)):
-        with pytest.raises(ValueError, match="joint covariances; got BayesianLinear"):
-            call(linear)
+        assert_refused("joint covariances; got BayesianLinear", call, linear)
     for call in (*scores, reduction):
-        with pytest.raises(ValueError, match=r"must be a fitted GPClassifier or .*; got GPPreference"):
-            call(pairs)
+        assert_refused(r"must be a fitted GPClassifier or .*; got GPPreference", call, pairs)

@@ -6,7 +6,8 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from support.fits import quietly, reloaded
+from support.checks import assert_same_bits
+from support.fits import losses, quietly, reloaded
 from support.latents import CASES, NOISY, NOISY_CASES, SEVERAL, cases
 from support.reference import standardised
 
@@ -17,8 +18,6 @@ NAMES = ["X-GPC", "X-GPC-batch", "SVGPC", "vi-JJ", "vi-JJ-full", "vi-JJ-hybrid",
 NAMES += ["GPC-III", "GPC-I-mc", "GPC-II-mc", "GPC-III-mc", "GPCsm", "GPCaug-mc", "S-BSVM", "B-BSVM", "linear-BSVM"]
 SEVERAL_NAMES = ["GPC-I-mc", "GPC-II-mc", "GPC-III-mc", "GPCsm", "GPCaug-mc"]
 TWO = [name for name in LIKELIHOODS if name not in MULTI_CLASS]
-
-
 CANCER, IRIS, WINE = standardised(load_breast_cancer, n=200), standardised(load_iris), standardised(load_wine)
 
 
@@ -27,7 +26,6 @@ def data_of(likelihood):
 
 
 def fixed(likelihood, bound, share="kernel", **params):
-    """A model with kernel and inducing points as given."""
     X, _ = data_of(likelihood)
     params = {"inducing_points": X[:: len(X) // 12], "tol": 1e-6, "max_iter": 3000, "random_state": 0, **params}
     kernel = ConstantKernel(3.0) * RBF(np.sqrt(X.shape[1])) + WhiteKernel(0.05)
@@ -44,12 +42,11 @@ def learned(X, y, **params):
 def test_systems_of_the_papers(name, share):
     params = systems[name]
     several = name in SEVERAL_NAMES
-    few = {"n_inducing": 10, "max_iter": 2}
     X, y = CANCER if not several else IRIS if share == "none" else WINE
     if name == "linear-BSVM":
         model = quietly(BayesianLinearClassifier(random_state=0, **params), X, y)
     else:
-        model = learned(X, y, **{**params, **few, "share": share})
+        model = learned(X, y, **params | {"n_inducing": 10, "max_iter": 2, "share": share})
     assert model.score(X, y) > 0.93
     assert model.classes_.tolist() == list(range(3 if several else 2))
     proba, decision = model.predict_proba(X), model.decision_function(X)
@@ -69,14 +66,9 @@ def test_saved_models_say_the_same(likelihood, bound, share, tmp_path):
     labels = np.array(["first", "second", "third"])[y]
     model = quietly(fixed(likelihood, bound, share, max_iter=5), X, labels)
     other = reloaded(model, tmp_path)
-    assert np.array_equal(other.predict_log_proba(X), model.predict_log_proba(X))
+    assert_same_bits(model, other, X, ("inducing_points_", "kernel_", "label_noise_", "elbo_", "share"))
     assert np.array_equal(other.predict_latent(X, return_cov=True)[1], model.predict_latent(X, return_cov=True)[1])
-    assert np.array_equal(other.predict(X), model.predict(X))
-    assert np.array_equal(other.inducing_points_, model.inducing_points_)
-    assert other.kernel_ == model.kernel_
-    assert getattr(other, "label_noise_", None) == getattr(model, "label_noise_", None)
     assert other.elbo(X, labels) == model.elbo(X, labels)
-    assert other.get_params()["share"] == share
     # Labels are names: numbers give the same bits.
     assert np.array_equal(quietly(clone(model), X, y).predict_proba(X), model.predict_proba(X))
 
@@ -88,7 +80,7 @@ def test_integer_weights_are_repeated_rows(likelihood, bound, share):
     weight = np.random.default_rng(0).integers(0, 4, len(X))
     model = fixed(likelihood, bound, share, tol=1e-9)
     weighted = quietly(clone(model), X, y, sample_weight=weight)
-    repeated = quietly(clone(model), np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    repeated = quietly(model, np.repeat(X, weight, axis=0), np.repeat(y, weight))
     assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=1e-6)
     assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-4)
     if hasattr(weighted, "label_noise_"):
@@ -119,8 +111,7 @@ def test_permuted_classes_permute_the_probabilities(likelihood, bound):
     names = np.array([1, 2, 0])
     model, other = (quietly(fixed(likelihood, bound, tol=1e-12), X, labels) for labels in (y, names[y]))
     assert other.elbo_ == pytest.approx(model.elbo_, rel=1e-7)
-    for value, expected in zip(other.predict_latent(X), model.predict_latent(X), strict=True):
-        assert_allclose(value[:, names], expected, atol=1e-4)
+    assert_allclose(np.array(other.predict_latent(X))[..., names], model.predict_latent(X), atol=1e-4)
     assert_allclose(other.predict_proba(X)[:, names], model.predict_proba(X), atol=1e-3)
 
 
@@ -134,8 +125,8 @@ def test_likelihoods_of_two_classes_refuse_three(likelihood):
 OPTIMIZED = [
     (*site, share, optimizer)
     for i, site in enumerate(SEVERAL)
-    for share, optimizers in (("kernel", (None, "profile", "adam")), ("none", (None, "adam", "profile")))
-    for optimizer in (None, optimizers[1 + i % 2])
+    for j, share in enumerate(("kernel", "none"))
+    for optimizer in (None, ("profile", "adam")[(i + j) % 2])
 ]
 
 
@@ -146,8 +137,7 @@ def test_mini_batches_of_several_classes(likelihood, bound, share, optimizer):
     # An iteration of Adam has many steps.
     max_iter = {"adam": 4, "profile": 15, None: 50}[optimizer]
     params = {"likelihood": likelihood, "bound": bound, "share": share, "optimizer": optimizer, "max_iter": max_iter}
-    params["length_scale_prior"] = None
-    full, batches = (learned(X, y, batch_size=size, **params) for size in (None, 15))
+    full, batches = (learned(X, y, batch_size=size, length_scale_prior=None, **params) for size in (None, 15))
     assert batches.score(X, y) > max(0.85, full.score(X, y) - 0.04)
     assert batches.elbo_ > full.elbo_ - 0.1 * len(X) * np.log(3.0)
 
@@ -197,4 +187,4 @@ def test_fits_end_where_they_do_from_softmaxs_posterior(load, params):
     quietly(other.set_params(**defaults | {name: own[name] for name in own if name != "batch_size"}), X, y)
     tolerance = 0.05 if "batch_size" in params else 0.01 if "likelihood" in params else 1e-4
     assert model.elbo_ >= other.elbo_ - tolerance * abs(other.elbo_)
-    assert -np.mean(model.predict_log_proba(X)[np.arange(len(y)), y]) < 0.2 < np.log(3.0)
+    assert losses(model, X, y).mean() < 0.2 < np.log(3.0)

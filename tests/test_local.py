@@ -11,7 +11,7 @@ from scipy.special import log_expit
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import Matern
-from support.dense import derivative, differences, full_prior, labelled
+from support.dense import derivative, full_prior, labelled
 from support.fits import losses, quietly
 from support.internals import Coefficients, Sweep
 from support.local import (
@@ -20,7 +20,6 @@ from support.local import (
     Problem,
     expectation_propagation,
     probit_moments,
-    three_classes,
     tilted_moments,
 )
 from support.reference import moons
@@ -33,9 +32,8 @@ every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 
 
 def dense(problem, c=0):
-    precision, linear = (part[c] for part in problem.sites)
     prior, order = problem.prior, (problem.index, problem.n_earlier)
-    return Dense(problem.kernel, problem.X, prior.Z, prior.jitter, precision, linear, *order)
+    return Dense(problem.kernel, problem.X, prior.Z, prior.jitter, *problem.sites[:, c], *order)
 
 
 @every_kernel
@@ -44,19 +42,19 @@ def test_predictions_and_cavities_are_those_of_the_formula(kernel, k):
     """A cavity is predicted from neighbours other than the row, its own term taken out of q(z)."""
     problem = Problem(kernel, n=40, k=k, n_latents=2)
     T = np.random.default_rng(1).normal(size=(11, 2))
-    predicted, cavity = problem.predicted(T), problem.sweep
+    predicted, cavity = np.array(problem.predicted(T)), problem.sweep
     assert not np.any(problem.index == np.arange(40)[:, None])
     for c in range(2):
         reference = dense(problem, c)
-        expected = np.array([reference.predict(x, near) for x, near in zip(T, problem.neighbours_of(T), strict=True)]).T
-        assert_allclose([predicted[0][c], predicted[1][c]], expected, rtol=1e-10, atol=1e-10)
-        left_out = np.array([reference.cavity(i) for i in range(40)]).T
+        expected = np.transpose([*map(reference.predict, T, problem.neighbours_of(T))])
+        assert_allclose(predicted[:, c], expected, rtol=1e-10, atol=1e-10)
+        left_out = np.transpose([*map(reference.cavity, range(40))])
         assert_allclose([cavity.mean[c], cavity.variance[c]], left_out, rtol=1e-8, atol=1e-8)
 
 
 def full_moments(problem, T):
     """Means and variances of the full process, by Gaussian regression of the targets of the first latent function."""
-    precision, linear = (part[0] for part in problem.sites)
+    precision, linear = problem.sites[:, 0]
     noisy, across = problem.kernel(problem.X) + np.diag(1.0 / precision), problem.kernel(T, problem.X)
     variance = problem.kernel.diag(T) - np.sum(across * np.linalg.solve(noisy, across.T).T, axis=1)
     return across @ np.linalg.solve(noisy, linear / precision), variance
@@ -66,10 +64,9 @@ def full_moments(problem, T):
 def test_with_all_neighbours_predictions_and_cavities_are_those_of_the_full_process(kernel):
     """Nothing is left out, of q(z) as little as of the rest."""
     problem = Problem(kernel, n=40, k=40)
-    precision, linear = (part[0] for part in problem.sites)
+    precision, linear = problem.sites[:, 0]
     T = np.random.default_rng(1).normal(size=(11, 2))
-    for found, expected in zip(problem.predicted(T), full_moments(problem, T), strict=True):
-        assert_allclose(found[0], expected, rtol=1e-8, atol=1e-8)
+    assert_allclose(np.array(problem.predicted(T))[:, 0], full_moments(problem, T), rtol=1e-8, atol=1e-8)
     cavity, inverse = problem.sweep, np.linalg.inv(problem.kernel(problem.X) + np.diag(1.0 / precision))
     # Leave-one-out predictions of targets, less their noise (Rasmussen and Williams, equation (5.12)).
     left_out = linear / precision - (inverse @ (linear / precision)) / np.diag(inverse)
@@ -88,7 +85,7 @@ def test_far_from_all_rows_predictions_are_the_prior(kernel, distance):
     assert np.all(np.isfinite(mean))
     assert np.all(variance >= 0.0)
     if not np.any(kernel(problem.X, T)):
-        assert np.array_equal(mean, np.zeros(9))
+        assert not np.any(mean)
         assert_allclose(variance, problem.kernel.diag(T), rtol=1e-12)
 
 
@@ -122,21 +119,18 @@ def moments_by_mpmath(link, t, v):
     """log E[p(y | f)] for f ~ N(t, v), and mean and variance of f given the label."""
     with mp.workdps(16):
         sd = mp.sqrt(v)
-        likelihood = (lambda f: 1 / (1 + mp.exp(-f))) if link == "logit" else mp.ncdf
         # Breaks are where the prior is, where the likelihood bends, and where their product is for rare labels.
-        shifts = (t, t + v) if link == "logit" else (t, t / (1 + v))
-        spread = sd if link == "logit" else mp.sqrt(v / (1 + mp.mpf(v)))
-        breaks = sorted(
-            {t + j * sd for j in range(-12, 13, 2)}
-            | {shifts[1] + j * spread for j in range(-12, 13, 2)}
-            | {mp.mpf(j) for j in (-8, -4, 0, 4, 8)}
-        )
+        if link == "logit":
+            likelihood, shift, spread = lambda f: 1 / (1 + mp.exp(-f)), t + v, sd
+        else:
+            likelihood, shift, spread = mp.ncdf, t / (1 + v), mp.sqrt(v / (1 + mp.mpf(v)))
+        around = (t, sd), (shift, spread), (0, mp.mpf(2) / 3)
+        breaks = sorted({centre + j * scale for centre, scale in around for j in range(-12, 13, 2)})
         z, first, second = (
             mp.quad(lambda f, power=power: (f - t) ** power * likelihood(f) * mp.npdf(f, t, sd), breaks)
             for power in range(3)
         )
-        shift = first / z
-        return float(mp.log(z)), float(t + shift), float(second / z - shift**2)
+        return float(mp.log(z)), float(t + first / z), float(second / z - (first / z) ** 2)
 
 
 @pytest.mark.parametrize("link", _sites.LINKS)
@@ -200,8 +194,7 @@ def test_with_all_neighbours_it_is_expectation_propagation(name, link, weighted,
     """Of the full process, whatever the m inducing points: of weight w, a row is w rows, of which the cavity keeps all
     but one."""
     weight = np.random.default_rng(3).integers(1, 4, 60).astype(float) if weighted else None
-    points = {"m": m} if m else FAR
-    problem = Problem(KERNELS[name], n=60, k=60, name=link, weight=weight, **points)
+    problem = Problem(KERNELS[name], n=60, k=60, name=link, weight=weight, **{"m": m} if m else FAR)
     sweeps = problem.swept(1e-9)
     moments = partial(tilted_moments, link) if link == "logit" else probit_moments
     K = problem.kernel(problem.X)
@@ -210,10 +203,10 @@ def test_with_all_neighbours_it_is_expectation_propagation(name, link, weighted,
     assert_allclose(sweeps.sites[0][0], precision, rtol=rtol)
     assert_allclose(sweeps.sites[1][0], linear, rtol=rtol, atol=rtol)
     T = np.random.default_rng(1).normal(size=(30, 2))
-    mean, variance = problem.predicted(T)
+    (mean,), (variance,) = problem.predicted(T)
     expected = full_moments(problem, T)
-    assert_allclose(mean[0], expected[0], rtol=1e-6, atol=1e-6)
-    assert_allclose(variance[0], expected[1], rtol=1e-6)
+    assert_allclose(mean, expected[0], rtol=1e-6, atol=1e-6)
+    assert_allclose(variance, expected[1], rtol=1e-6)
 
 
 PARTS = {
@@ -225,12 +218,11 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize(("weight", "shares"), PARTS.values(), ids=PARTS)
 @pytest.mark.parametrize("link", _sites.LINKS)
 @pytest.mark.parametrize("variance", [2.0, 1e4])
-def test_a_row_is_its_parts_whose_weights_sum_to_its_own(parts, link, variance):
+def test_a_row_is_its_parts_whose_weights_sum_to_its_own(weight, shares, link, variance):
     """A tenth of the rows twice with different labels, which are divided, too."""
-    weight, shares = PARTS[parts]
     rng = np.random.default_rng(2)
     X = rng.normal(size=(40, 2))
     X[:4] = X[4:8]
@@ -267,11 +259,8 @@ def test_converged_sites_are_those_of_their_own_cavities(link):
     """The fixed point, with inducing points and a few neighbours, from any start."""
     problem = Problem(KERNELS["sum"], n=150, k=10, m=8, name=link)
     found = [problem.swept(1e-9, factor=factor) for factor in (3.0, 0.0, 1.0)]
-    again = problem.sweep.sites()
-    for part, mine in enumerate(again):
-        assert_allclose(mine, problem.sites[part], rtol=1e-6, atol=1e-7)
-        for other in found[:-1]:
-            assert_allclose(other.sites[part], problem.sites[part], rtol=1e-6, atol=1e-7)
+    for sites in (problem.sweep.sites(), *(sweeps.sites for sweeps in found)):
+        assert_allclose(sites, problem.sites, rtol=1e-6, atol=1e-7)
 
 
 @every_kernel
@@ -286,20 +275,6 @@ def test_joint_covariance_is_that_of_the_errors(kernel):
     assert np.array_equal(covariance, covariance.T)
     assert np.array_equal(np.diag(covariance), variance)
     assert np.linalg.eigvalsh(covariance)[0] > -1e-9 * variance.max()
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("name", ["rbf", "sum", "white"])
-def test_gradient_is_that_of_the_score_of_several_classes(name, weighted):
-    rng = np.random.default_rng(0)
-    T, weight = rng.normal(size=(50, 2)), rng.gamma(2.0, 1.0, 150) if weighted else None
-    problem = Problem(KERNELS[name], n=150, m=6, name="softmax", weight=weight)
-    problem.swept()
-    score = problem.score_of(T, three_classes(T), weight[:50] if weighted else None)
-    point = np.append(problem.prior.spec.theta, -0.4)
-    expected = differences(lambda at: score.at(at).scores.mean, point, 1e-3)
-    # The gradient is that of the expectations; differences are of their quadrature, good to about 1e-6.
-    assert_allclose(score.at(point).gradient(), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_scores_and_sites_of_several_classes_are_expectations_over_the_latent_values():
@@ -341,16 +316,14 @@ def test_with_all_neighbours_several_classes_have_the_posterior_of_the_full_proc
 
 
 def test_a_fit_of_several_classes_with_a_number_of_neighbours():
-    X, y = moons(300)
-    y = y + (X[:, 0] > 1.0)
+    (X, y), (new, y_new) = moons(300), moons(2000, seed=1)
+    y, y_new = y + (X[:, 0] > 1.0), y_new + (new[:, 0] > 1.0)
     model = quietly(GPClassifier(n_neighbors=5, n_inducing=10, max_iter=3, random_state=0), X, y)
     assert model.n_neighbors_ == 5
     # By default the fit chooses: with so few points, 24 neighbours, which predict other rows better than none.
     few = GPClassifier(n_inducing=5, max_iter=3, random_state=0)
     auto, none = (quietly(clone(few).set_params(n_neighbors=k), X, y) for k in ("auto", 0))
     assert (auto.n_neighbors_, none.n_neighbors_) == (24, 0)
-    new, y_new = moons(2000, seed=1)
-    y_new = y_new + (new[:, 0] > 1.0)
     assert losses(auto, new, y_new).mean() < losses(none, new, y_new).mean() - 0.01
     assert model.posterior_.precision.shape == (3, 300)
     mean, covariance = model.predict_latent(X[:20], return_cov=True)
@@ -372,9 +345,8 @@ def test_rows_of_weight_zero_are_predicted_and_change_nothing(name):
     whole = Problem(KERNELS["matern-3/2"], X=X, y=y, weight=(np.arange(n) >= n_held_out).astype(float), **given)
     alone = Problem(KERNELS["matern-3/2"], X=X[kept], y=y[kept], **given)
     found, expected = whole.swept(1e-10), alone.swept(1e-10)
-    for part, of_alone in zip(found.sites, expected.sites, strict=True):
-        assert np.all(part[:, :n_held_out] == 0.0)
-        assert_allclose(part[:, kept], of_alone, rtol=1e-6, atol=1e-7)
+    assert not np.any(found.sites[..., :n_held_out])
+    assert_allclose(found.sites[..., kept], expected.sites, rtol=1e-6, atol=1e-7)
     (mean, variance), (mean_alone, variance_alone) = found.predicted, alone.predicted(X[:n_held_out])
     assert_allclose(centred(mean[:, :n_held_out]), centred(mean_alone), rtol=1e-6, atol=1e-7)
     assert_allclose(variance[:, :n_held_out], variance_alone, rtol=1e-6, atol=1e-7)

@@ -1,14 +1,13 @@
 """Fits with neighbours: what they keep, and what they do not depend on."""
 
-import pickle
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.model_selection import KFold, PredefinedSplit, TimeSeriesSplit
-from support.fits import failed_checks, losses, quietly, warnings_of
+from support.checks import assert_refused
+from support.fits import clone_of, failed_checks, losses, quietly, reloaded, warnings_of
 from support.local import predicted
 from support.reference import checkerboard, moons
 
@@ -17,12 +16,15 @@ from xgpc import GPClassifier
 
 ROWS, LABELS = moons(300)
 FRESH, _ = moons(80, seed=1)
-SMALL = {"n_inducing": 8, "random_state": 0}
 
 
-def small(X=ROWS, y=LABELS, groups=None, sample_weight=None, **params):
-    model = GPClassifier(**{**SMALL, "n_neighbors": 10, **params})
+def fit(X, y, groups=None, sample_weight=None, **params):
+    model = GPClassifier(**{"n_inducing": 16, "random_state": 0, **params})
     return quietly(model, X, y, groups=groups, sample_weight=sample_weight)
+
+
+def small(X=ROWS, y=LABELS, **params):
+    return fit(X, y, **{"n_inducing": 8, "n_neighbors": 10, **params})
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +33,7 @@ def fitted():
 
 
 def bits(model, X=FRESH):
-    mean, covariance = model.predict_latent(X, return_cov=True)
-    parts = [model.predict_proba(X), *model.predict_latent(X), mean, covariance]
+    parts = [model.predict_proba(X), *model.predict_latent(X), *model.predict_latent(X, return_cov=True)]
     return [part.tobytes() for part in parts], str(model.kernel_), model.held_out_score_
 
 
@@ -55,7 +56,7 @@ def test_given_rows_stay_the_users():
     model = small(X)
     before = bits(model)
     X[:] = 0.0
-    assert bits(pickle.loads(pickle.dumps(model))) == bits(model) == before
+    assert bits(clone_of(model)) == bits(model) == before
     with pytest.raises(ValueError, match="read-only"):
         model.posterior_.X[0] = 0.0
 
@@ -102,21 +103,18 @@ def test_rows_that_single_precision_cannot_hold(size, tmp_path):
 def test_the_bound_is_found_when_it_is_asked_for(tmp_path):
     X, y = np.vstack([ROWS, ROWS[:50]]), np.concatenate([LABELS, LABELS[:50]])
     model = small(X, y, mean=0.5)
-    model.save(tmp_path / "before.npz")
+    before = reloaded(model, tmp_path)
     params = {"optimizer": None, "inducing_points": model.inducing_points_, "n_neighbors": 0, "mean": 0.5}
     without = quietly(GPClassifier(model.kernel_, **params, tol=1e-9), X, y)
     assert_allclose(model.elbo_, without.elbo_, rtol=1e-4)
     assert_allclose(model.elbo(X, y), model.elbo_, rtol=1e-9)
     assert model.bound_gap() == 0.0
-    assert pickle.loads(pickle.dumps(model)).elbo_ == model.elbo_
-    model.save(tmp_path / "after.npz")
-    assert GPClassifier.load(tmp_path / "after.npz").elbo_ == model.elbo_
-    assert_allclose(GPClassifier.load(tmp_path / "before.npz").elbo_, model.elbo_, rtol=1e-9)
+    assert clone_of(model).elbo_ == reloaded(model, tmp_path).elbo_ == model.elbo_
+    assert_allclose(before.elbo_, model.elbo_, rtol=1e-9)
 
 
 def test_rows_without_weight_are_not_there():
-    rng = np.random.default_rng(0)
-    weight = rng.integers(0, 3, 300).astype(float)
+    weight = np.random.default_rng(0).integers(0, 3, 300).astype(float)
     kept = weight > 0.0
     groups = np.arange(300) // 5
     model = small(sample_weight=weight, groups=groups, max_iter=3)
@@ -128,9 +126,8 @@ def test_rows_without_weight_are_not_there():
 
 def test_a_warm_start_without_neighbours_goes_on_from_what_was_learned_with_them():
     params = {"n_neighbors": 0, "optimizer": None}
-    model = small(warm_start=True)
-    quietly(model.set_params(**params), ROWS, LABELS)
-    cold = quietly(GPClassifier(model.kernel_, inducing_points=model.inducing_points_, **params), ROWS, LABELS)
+    model = quietly(small(warm_start=True).set_params(**params), ROWS, LABELS)
+    cold = fit(ROWS, LABELS, kernel=model.kernel_, inducing_points=model.inducing_points_, **params)
     assert model.n_neighbors_ == 0
     assert model.elbo_ == pytest.approx(cold.elbo_, rel=1e-4)
 
@@ -138,8 +135,7 @@ def test_a_warm_start_without_neighbours_goes_on_from_what_was_learned_with_them
 @pytest.mark.parametrize("length_scale", [1e-200, 1e200])
 def test_length_scales_whose_squares_overflow(length_scale):
     """Nothing is near, or all rows are the same: fresh rows are as likely as by the prior."""
-    model = small(kernel=C(1.0) * RBF(length_scale), optimizer=None)
-    log_proba = model.predict_log_proba(FRESH)
+    log_proba = small(kernel=C(1.0) * RBF(length_scale), optimizer=None).predict_log_proba(FRESH)
     assert np.all(np.isfinite(log_proba))
     assert_allclose(log_proba, np.log(0.5), atol=0.05)
 
@@ -161,17 +157,12 @@ def test_scikit_learns_own_checks():
     assert failed_checks(TwoClasses(n_neighbors=5, max_iter=1)) == others
 
 
-def fit(X, y, **params):
-    return quietly(GPClassifier(**{"n_inducing": 16, "random_state": 0, **params}), X, y)
-
-
 def test_many_neighbours_are_warned_of_their_cost(tuned):
     tuned(many_neighbors=20)
     X, y = moons(40)
     params = {"max_iter": 1, "optimizer": None}
-    with pytest.warns(
-        UserWarning, match=r"n_neighbors=100: .*cube of the number of neighbours, here 40, .* 40 rows"
-    ) as caught:
+    cost = r"n_neighbors=100: .*cube of the number of neighbours, here 40, .* 40 rows"
+    with pytest.warns(UserWarning, match=cost) as caught:
         assert fit(X, y, n_neighbors=100, **params).n_neighbors_ == 40
     assert [one.filename.rpartition("/")[2] for one in caught] == ["fits.py"]
     # Tens are not many, and of few rows there are no more.
@@ -180,10 +171,8 @@ def test_many_neighbours_are_warned_of_their_cost(tuned):
 
 
 def test_a_single_row_that_is_left_cannot_be_divided():
-    with pytest.raises(
-        ValueError, match=r"held_out_split=KFold.* leaves a single row to learn from .* Give more rows, a"
-    ):
-        fit(np.eye(2), np.array([0, 1]), n_neighbors=1, held_out_split=KFold(2))
+    message = r"held_out_split=KFold.* leaves a single row to learn from .* Give more rows, a"
+    assert_refused(message, fit, np.eye(2), np.array([0, 1]), n_neighbors=1, held_out_split=KFold(2))
 
 
 @pytest.mark.parametrize("random_state", range(3))
@@ -207,8 +196,7 @@ def test_variances_have_the_factor():
     model = fit(X, y, kernel=4.0 * RBF(0.5), optimizer=None, n_neighbors=10)
     posterior, T = model.posterior_, X[:7] + 0.1
     assert posterior.variance_scale == 1.0
-    mean, variance = posterior.marginals(T)
-    covariance = posterior.covariance(T)
+    (mean, variance), covariance = posterior.marginals(T), posterior.covariance(T)
     object.__setattr__(posterior, "variance_scale", 0.3)
     assert np.array_equal(posterior.marginals(T)[0], mean)
     assert_allclose(posterior.marginals(T)[1], 0.3 * variance, rtol=1e-14)
@@ -265,9 +253,8 @@ def test_with_a_splitter_held_out_rows_are_predicted_from_the_other_rows_alone()
     y = (np.sin(3.0 * X[:, 0]) + 0.3 * rng.normal(size=240) > 0.0).astype(int)
     given = {"kernel": C(4.0) * RBF(0.7), "optimizer": None, "inducing_points": X[::60], "n_neighbors": 8}
     split, (others, held_out) = TimeSeriesSplit(12), list(TimeSeriesSplit(12).split(X))[-1]
-    whole = quietly(GPClassifier(**given, held_out_split=split, random_state=0), X, y)
-    alone = quietly(GPClassifier(**given, random_state=0), X[others], y[others])
-    sparse = quietly(GPClassifier(**{**given, "n_neighbors": 0}, random_state=0), X[others], y[others])
+    whole = fit(X, y, held_out_split=split, **given)
+    alone, sparse = (fit(X[others], y[others], **given | {"n_neighbors": k}) for k in (8, 0))
     expected, of_sparse = (-losses(model, X[held_out], y[held_out]).mean() for model in (alone, sparse))
     # Sweeps end within .003 nats.
     assert whole.held_out_score_[0] == pytest.approx(expected, abs=5e-3)

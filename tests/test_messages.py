@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from support.checks import assert_refused
 from support.fits import quietly, warnings_of
 from support.frames import named
 from support.reference import moons, twonorm
@@ -22,17 +23,15 @@ def test_a_fit_names_the_columns_of_a_data_frame():
     signal = np.tile(rng.normal(size=100), 2)
     frame = named(np.column_stack([signal, np.repeat([-1.0, 1.0], 100)]), ["signal", "worst area"])
     y = np.sin(2.0 * signal) + 0.3 * np.tile(rng.normal(size=100), 2) > 0.0
-    kernel = ConstantKernel(2.0) * RBF([1.0, 1.0], (1e-2, 50.0))
-    [message] = warnings_of(GPClassifier(kernel, n_inducing=20, random_state=0), frame, y)
-    assert message.startswith("The length scale of 'worst area' (k2__length_scale[1] = 50) is at its upper bound")
-    [message] = warnings_of(GPClassifier(kernel, n_inducing=20, random_state=0), frame.to_numpy(), y)
-    assert message.startswith("The length scale of feature 1 (k2__length_scale[1] = 50)")
+    model = GPClassifier(ConstantKernel(2.0) * RBF([1.0, 1.0], (1e-2, 50.0)), n_inducing=20, random_state=0)
+    for rows, name in ((frame, "'worst area'"), (frame.to_numpy(), "feature 1")):
+        [message] = warnings_of(model, rows, y)
+        assert message.startswith(f"The length scale of {name} (k2__length_scale[1] = 50) is at its upper bound")
 
 
 def test_a_fit_that_neither_optimizer_nor_posterior_ends_is_told_of_once():
-    X, y = moons(200)
     model = GPClassifier(n_inducing=8, bound="polya-gamma", max_iter=2, tol=1e-12, random_state=0)
-    (message,) = warnings_of(model, X, y)
+    (message,) = warnings_of(model, *moons(200))
     assert message.count("max_iter=2 was reached before tol=1e-12") == 2
     assert message.count("raise max_iter") == 1
     assert model.warnings_ == [message]
@@ -81,8 +80,7 @@ def test_a_stream_does_not_swallow_the_error_of_a_signals_handler(monkeypatch):
     stream = Terminal()
     stream.write = lambda text: (_ for _ in ()).throw(TimeoutError("after ten seconds"))
     monkeypatch.setattr("sys.stderr", stream)
-    with pytest.raises(TimeoutError, match="after ten seconds"):
-        GPClassifier(verbose=True).fit(*moons())
+    assert_refused("after ten seconds", GPClassifier(verbose=True).fit, *moons(), error=TimeoutError)
 
 
 @pytest.mark.parametrize("has_tqdm", [True, False])

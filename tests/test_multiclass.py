@@ -4,24 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import internals
 from support.dense import assert_near
 from support.fits import peak_bytes, quietly
-from support.internals import (
-    BLOCK_ROWS,
-    MEASURED,
-    Cache,
-    Executor,
-    History,
-    MiniBatches,
-    coupled_end,
-    fit_bytes,
-    grouped,
-    mini_batch_ascent,
-    natural_step,
-    projected,
-    steps_from,
-    update,
-)
 from support.latents import CASES, NOISY, NOISY_CASES, SEVERAL, Problem, cases, marginals, repeatable, seeds, symmetric
 from support.training import options, sites_of, softmax_curvatures, updated
 
@@ -32,13 +17,9 @@ from xgpc._natural_gradient import SCHEDULES
 @cases(CASES)
 @repeatable
 @given(
-    seed=seeds,
-    n=st.integers(1, 60),
-    m=st.integers(1, 7),
-    d=st.integers(1, 3),
-    weighted=st.booleans(),
+    seed=seeds, n=st.integers(1, 60), m=st.integers(1, 7), d=st.integers(1, 3), weighted=st.booleans(),
     dtype=st.sampled_from([np.float64, np.float32]),
-)
+)  # fmt: skip
 def test_equals_dense_unwhitened_formulas(likelihood, bound, share, **options):
     """Marginals, KL, bound and natural parameters of the unit step, through steps as long as the precisions allow."""
     problem = Problem(likelihood, bound, share, **options)
@@ -52,10 +33,9 @@ def test_equals_dense_unwhitened_formulas(likelihood, bound, share, **options):
         assert q.kl == pytest.approx(sum(model.kl() for model in models), rel=1e-8, abs=1e-8)
         assert total - q.kl == pytest.approx(problem.dense_bound(site, models), rel=1e-8, abs=1e-8)
         _, precision, linear = problem.evaluate(site, mean, variance)
-        rate, trial = 1.0, natural_step(q, (P, h), 1.0)
-        while trial is None:
+        rate = 1.0
+        while (trial := internals.natural_step(q, (P, h), rate)) is None:
             rate *= 0.3
-            trial = natural_step(q, (P, h), rate)
         whitened = []
         for model, lam, r in zip(models, precision, linear, strict=True):
             before = model.eta_1, model.eta_2
@@ -74,7 +54,7 @@ ASCENTS = [(*case, 0.02) for case in CASES] + [(*case, None) for case in NOISY_C
 def test_ascent_is_monotone_and_ends_at_a_stationary_point(likelihood, bound, share, label_noise):
     """Relative to the standard deviations and precisions of q; with additive noise some precisions are negative."""
     noisy = (likelihood, bound) in NOISY
-    problem, history = Problem(likelihood, bound, share, seed=3), History()
+    problem, history = Problem(likelihood, bound, share, seed=3), internals.History()
     rows = problem.training()
     end = problem.ascend(rows, label_noise=label_noise, history=history)
     q, site = end.point.q, end.point.site
@@ -96,14 +76,14 @@ def test_ascent_is_monotone_and_ends_at_a_stationary_point(likelihood, bound, sh
 def test_equal_kernels_give_what_one_gives(likelihood, bound):
     problem = Problem(likelihood, bound, "kernel", seed=4, weighted=True)
     results = []
-    for prior in (problem.prior, grouped([problem.prior] * 3)):
+    for prior in (problem.prior, internals.grouped([problem.prior] * 3)):
         problem.prior, problem.random = prior, np.random.default_rng(0)
         site, q = problem.site(), problem.arbitrary_posterior()
         rows = problem.training()
-        point = update(rows, q, site)
+        point = internals.update(rows, q, site)
         by_theta, by_Z = q.gradient(rows, point.sites, point.target)
         gradients = by_theta.reshape(len(prior.groups), -1).sum(axis=0), by_Z.reshape(-1, *by_Z.shape[-2:]).sum(0)
-        end = coupled_end(rows, point)
+        end = internals.coupled_end(rows, point)
         natural = *point.target, *(end.eta if end else ())
         predicted = *q.marginals(problem.X), q.covariance(problem.X)
         results.append([point.log_likelihood, *natural, *gradients, *predicted, problem.ascend(rows).point.elbo])
@@ -115,11 +95,11 @@ def test_equal_kernels_give_what_one_gives(likelihood, bound):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_mean_of_softmax_solves_the_newton_system(likelihood, bound, share, weighted, tuned):
     """(I + sum_i H_i (x) a_i a_i^T) w = sum_i (g_i + H_i m_i) (x) a_i."""
-    tuned(measured_steps=MEASURED._replace(cg_tol=1e-10), softmax_iterations=500)
+    tuned(measured_steps=internals.MEASURED._replace(cg_tol=1e-10), softmax_iterations=500)
     problem = Problem(likelihood, bound, share, seed=5, weighted=weighted)
     q, site = problem.arbitrary_posterior(), problem.site()
     rows = problem.training()
-    P, h = steps_from(rows, update(rows, q, site))(1.0).eta
+    P, h = internals.steps_from(rows, internals.update(rows, q, site))(1.0).eta
     point_sites, A = sites_of(rows, q, site), problem.whitened_rows()
     w = problem.prior.posterior((P, h)).w
     g, H = softmax_curvatures(point_sites, problem.y, 1.0 if problem.weight is None else problem.weight)
@@ -131,24 +111,24 @@ def test_mean_of_softmax_solves_the_newton_system(likelihood, bound, share, weig
 @cases([("logit", "exact", "kernel"), *(case for case in CASES if case[:2] in SEVERAL)])
 def test_neither_threads_nor_caches_change_a_bit(likelihood, bound, share, tuned):
     tuned(parallel_work=0.0)
-    problem = Problem(likelihood, bound, share, n=BLOCK_ROWS + 400, m=30)
+    problem = Problem(likelihood, bound, share, n=internals.BLOCK_ROWS + 400, m=30)
     q, site, results = problem.arbitrary_posterior(), problem.site(), []
     for n_jobs, cache_bytes in ((1, 0), (1, 2**29), (2, 0), (3, 2**29)):
         rows = problem.training(n_jobs=n_jobs, cache_bytes=cache_bytes)
-        assert rows.source.n_rows > BLOCK_ROWS
+        assert rows.source.n_rows > internals.BLOCK_ROWS
         with rows.executor:
-            point = update(rows, q, site)
+            point = internals.update(rows, q, site)
             for _ in range(2):
-                end = coupled_end(rows, point)
+                end = internals.coupled_end(rows, point)
                 result = [point.log_likelihood, point.value, *point.target, *(end.eta if end else ())]
                 result += [*q.gradient(rows, point.sites, point.target)]
-                result += [*projected(rows, point.sites, problem.prior), *q.marginals(problem.X, n_jobs)]
+                result += [*internals.projected(rows, point.sites, problem.prior), *q.marginals(problem.X, n_jobs)]
                 results.append(result)
                 # Marginals and sites, too, are made again of the posterior that they are of.
                 for block in rows.source.blocks():
-                    block.cache = Cache()
+                    block.cache = internals.Cache()
     for other in results[1:]:
-        assert all(np.array_equal(mine, theirs) for mine, theirs in zip(results[0], other, strict=True))
+        np.testing.assert_equal(other, results[0])
 
 
 @cases(CASES)
@@ -156,9 +136,8 @@ def test_mini_batches_come_near_the_bound_of_all_rows(likelihood, bound, share):
     problem = Problem(likelihood, bound, share, seed=6, n=2000, apart=False)
     rows = problem.training()
     best = problem.ascend(rows, label_noise=None, tol=1e-6).point.elbo
-    point, epochs, *_ = mini_batch_ascent(
-        rows, problem.prior.at_prior(problem.n_latents), problem.site(None), options(0.0, 12, batch_size=50)
-    )
+    start, how = problem.prior.at_prior(problem.n_latents), options(0.0, 12, batch_size=50)
+    point, epochs, *_ = internals.mini_batch_ascent(rows, start, problem.site(None), how)
     assert epochs == 12
     assert point.elbo == pytest.approx(best, rel=0.01)
 
@@ -173,8 +152,8 @@ def test_mini_batch_steps_are_equation_12(likelihood, bound, share, weighted):
     left_over = np.array([p.spec.kernel.diag(problem.X) for p in problem.latents()]) - np.sum(A**2, axis=2)
     rows = problem.random.permutation(60).astype(np.intp)
     source = problem.training().source
-    loop = MiniBatches(q, 20, source, (SCHEDULES["constant"], 0.5, 0.0))
-    loop.run(q, source.sample(rows), site, Executor(1))
+    loop = internals.MiniBatches(q, 20, source, (SCHEDULES["constant"], 0.5, 0.0))
+    loop.run(q, source.sample(rows), site, internals.Executor(1))
     for batch in rows.reshape(3, 20):
         a, covariance = A[:, batch], np.linalg.inv(P)
         mean = np.einsum("cij,cjk,ck->ci", a, covariance, h)
@@ -201,4 +180,4 @@ def test_memory_is_what_is_said(n, n_classes, m, share):
     cache = 8 * n * m * (n_classes if share == "none" else 1)
     # Scores of rows that are left out: six arrays of a block's rows, besides the integral's own.
     left_out = 8 * 6 * min(n, 1152) * n_classes
-    assert peak < 1.3 * (fit_bytes(n, n_classes, m, share == "none") + cache + X.nbytes) + left_out + 2e6
+    assert peak < 1.3 * (internals.fit_bytes(n, n_classes, m, share == "none") + cache + X.nbytes) + left_out + 2e6

@@ -11,6 +11,7 @@ from scipy.integrate import quad
 from scipy.special import digamma, gammaln, log_softmax, logsumexp, ndtr, softmax
 from sklearn.datasets import load_digits
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from support.latents import seeds
 from support.sites import DELTA, NOISE, build, evaluate_one, expectation_over_classes, normal_plus_gumbel, problem
 from support.sites import evaluate as evaluate_site
 
@@ -20,7 +21,6 @@ from xgpc.likelihoods import record_of
 from xgpc.likelihoods.softmax import X_HIGH, X_LOW, softmax_table
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=40)
-seeds = st.integers(0, 2**32 - 1)
 class_numbers = st.sampled_from([2, 3, 5, 11, 40])
 
 
@@ -68,13 +68,11 @@ def test_multinomial_of_two_classes_is_binary_with_the_noise_of_both(likelihood)
     """The one likelihood's noise is in v, so that the other's is the step. The quadrature's error of p_y is 2e-10 for
     two classes, and ell multiplies it by four."""
     m, v, y = problem(2, 6, n=200, least=0.5, most=2.0)
-    step = build("step", "additive-noise", 2)
-    both = v.sum(axis=0) + 2.0 * NOISE[likelihood]
+    both, limits = v.sum(axis=0) + 2.0 * NOISE[likelihood], (1e-9, 1e-8, 1e-8)
     value = evaluate(likelihood, "additive-noise", m, v, y)
-    assert_is_site_of_difference(value, step, m, both, y, (1e-9, 1e-8, 1e-8))
+    assert_is_site_of_difference(value, build("step", "additive-noise", 2), m, both, y, limits)
     if likelihood == "multinomial-probit":
-        probit = build("probit", "additive-noise", 2)
-        assert_is_site_of_difference(value, probit, m, both - 1.0, y, (1e-9, 1e-8, 1e-8))
+        assert_is_site_of_difference(value, build("probit", "additive-noise", 2), m, both - 1.0, y, limits)
 
 
 @pytest.mark.parametrize("n_classes", [2, 10, 30])
@@ -117,10 +115,8 @@ def test_label_probabilities_at_any_ratio_of_standard_deviations(n_classes, rati
     """Another class's standard deviation is so much of the label's; the rest the same, or of any size between."""
     random = np.random.default_rng([n_classes, int(1e4 * ratio), alike])
     label, other = 0, 1
-    m, s = random.normal(size=n_classes), np.full(n_classes, 2.0 * ratio)
-    s[label] = 2.0
-    if not alike:
-        s[2:] = 2.0 * ratio ** random.uniform(size=n_classes - 2)
+    m, power = random.normal(size=n_classes), 1.0 if alike else random.uniform(size=n_classes - 2)
+    s = 2.0 * ratio ** np.r_[0.0, 1.0, np.broadcast_to(power, n_classes - 2)]
     # Where neither 0 nor 1 is likely.
     m[label] = np.max((m + s * np.sqrt(2.0 * np.log(n_classes)))[1:])
     value = evaluate("multinomial-step", "additive-noise", m[:, None], s[:, None] ** 2, np.array([label]))

@@ -1,9 +1,12 @@
 """The nearest rows, and which rows ask which."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.model_selection import GroupKFold, PredefinedSplit, TimeSeriesSplit
+from support.checks import assert_refused
 from support.fits import quietly
 from support.splitters import recording
 
@@ -40,11 +43,11 @@ def rows_of(n, d, kind):
     return {"distinct": rows, "rounded": np.round(rows), "constant": np.full((n, d), 1.5)}[kind]
 
 
-KINDS = ["distinct", "rounded", "repeated", "constant"]
+every_kind = pytest.mark.parametrize("kind", ["distinct", "rounded", "repeated", "constant"])
 every_power = pytest.mark.parametrize("power", [2, 1])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind
 # More features than there are principal directions, and fewer.
 @pytest.mark.parametrize("d", [1, 3, 25, 70])
 @pytest.mark.parametrize("k", [1, 2, 24])
@@ -80,11 +83,8 @@ def test_of_equally_near_rows_the_first_are_found(power):
 def test_the_nearest_are_found_if_the_singular_value_decomposition_fails(power, monkeypatch):
     """LAPACK's fast routine did on rows of sixty columns with levels, in one of its builds."""
 
-    def failing(*arguments, **options):
-        raise np.linalg.LinAlgError("SVD did not converge")
-
     rows, points = rows_of(300, 20, "distinct"), rows_of(40, 20, "distinct")
-    monkeypatch.setattr(np.linalg, "svd", failing)
+    monkeypatch.setattr(np.linalg, "svd", Mock(side_effect=np.linalg.LinAlgError("SVD did not converge")))
     assert_nearest(rows, points, Neighbours(rows, Metric(power=power)).of(points, 7), power)
 
 
@@ -96,11 +96,10 @@ def test_near_rows_far_from_others(power):
     index = Neighbours(rows, Metric(power=power)).of_rows(6)
     sums = np.sum(np.abs(rows[:, None] - rows) ** power, axis=2)
     np.fill_diagonal(sums, np.inf)
-    expected = np.sort(sums, axis=1)[:, :6]
-    assert_allclose(np.take_along_axis(sums, index, axis=1), expected, rtol=1e-7)
+    assert_allclose(np.take_along_axis(sums, index, axis=1), np.sort(sums, axis=1)[:, :6], rtol=1e-7)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind
 @pytest.mark.parametrize("d", [2, 25])
 @pytest.mark.parametrize("k", [1, 7, 299])
 def test_a_row_is_not_among_its_neighbours(kind, d, k):
@@ -111,8 +110,7 @@ def test_a_row_is_not_among_its_neighbours(kind, d, k):
     assert index.dtype == np.int32
     assert not np.any(index == np.arange(300)[:, None])
     assert_distinct(index)
-    expected = nearest_distances(rows, rows, k + 1)[:, 1:]
-    assert_allclose(distances(rows, rows, index), expected, rtol=1e-7, atol=1e-7)
+    assert_allclose(distances(rows, rows, index), nearest_distances(rows, rows, k + 1)[:, 1:], rtol=1e-7, atol=1e-7)
     if k == 299:
         assert np.array_equal(np.sort(index, axis=1), [np.delete(np.arange(300), i) for i in range(300)])
 
@@ -168,14 +166,12 @@ def test_neighbours_of_far_points_are_rows(d, scale, power):
     rows, metric = rows_of(300, d, "distinct"), Metric(power=power)
     for near, points in ((Neighbours(rows, metric), scale * rows[:5]), (Neighbours(scale * rows, metric), rows[:5])):
         for index in (near.of(points, 7), near.of_rows(7)):
-            assert index.min() >= 0
-            assert index.max() < 300
+            assert np.all((index >= 0) & (index < 300))
             assert_distinct(index)
 
 
-def holding_out(n=1000, groups=None, splitter=None, seed=0):
-    labels = np.where(np.arange(n) % 3, 1.0, -1.0)
-    return HoldOut(groups, splitter, labels, np.random.RandomState(seed))
+def holding_out(groups=None, splitter=None):
+    return HoldOut(groups, splitter, np.where(np.arange(1000) % 3, 1.0, -1.0), np.random.RandomState(0))
 
 
 def assert_parts(one, n, size=np.inf):
@@ -191,14 +187,11 @@ def assert_parts(one, n, size=np.inf):
 def test_rows_ask_at_random(size):
     source = holding_out()
     draws = [one for _ in range(2) for one in source.draw(size)]
-    for one in draws:
+    n, decision = min(size, 1000), source.decision()
+    for one, sizes in (*((one, [n - n // 2, n // 2]) for one in draws), (decision, [900, 100])):
         assert_parts(one, 1000)
-        n = min(size, 1000)
-        assert [len(rows) for rows in one] == [n - n // 2, n // 2]
+        assert [len(rows) for rows in one] == sizes
     assert not np.array_equal(draws[0][1], draws[1][1])
-    decision = source.decision()
-    assert_parts(decision, 1000)
-    assert [len(rows) for rows in decision] == [900, 100]
 
 
 @pytest.mark.parametrize("sizes", [[1] * 1000, [10] * 100, [990, 10], [10, 990], [500, 499, 1], [970, 10, 10, 10]])
@@ -246,8 +239,7 @@ def test_rows_too_few_for_the_splitter_have_the_parts_of_its_splits(splitter):
     """The gap stays, however often the rows are divided again."""
     source = holding_out(splitter=splitter)
     rows = source.decision()[0]
-    with pytest.raises(ValueError, match="Too many splits"):
-        list(splitter.split(rows))
+    assert_refused("Too many splits", list, splitter.split(rows))
     again = source.among(rows)
     for one in [again.decision(), *again.draw(300), *again.folds(None)]:
         assert_parts(one, len(rows))
@@ -286,11 +278,8 @@ def test_splits_of_some_rows_are_parts_of_those_of_all():
 
 def test_names_of_groups_change_no_split():
     groups, names = np.random.default_rng(0).integers(0, 40, 1000), np.random.default_rng(1).permutation(40)
-    one, other = (
-        [source.decision(), *source.draw(300), *source.folds(None)]
-        for source in (holding_out(groups=groups), holding_out(groups=names[groups]))
-    )
-    np.testing.assert_equal(one, other)
+    sources = holding_out(groups=groups), holding_out(groups=names[groups])
+    np.testing.assert_equal(*([one.decision(), *one.draw(300), *one.folds(None)] for one in sources))
 
 
 @pytest.mark.parametrize("labels", [["no", "yes"], ["a", "b", "c"]])
@@ -298,7 +287,6 @@ def test_what_splitters_are_given(labels):
     """Zeros in place of the rows, numbers of the classes and groups; all rows, or those that are not kept apart."""
     X, group = np.random.default_rng(0).normal(size=(60, 2)), np.repeat(np.arange(12), 5)
     y = np.arange(60) % len(labels)
-
     splitter, calls = recording(GroupKFold(3))
     model = GPClassifier(n_neighbors=5, n_inducing=4, held_out_split=splitter, max_iter=2, random_state=0)
     quietly(model, X, np.array(labels)[y], groups=group)

@@ -1,18 +1,16 @@
 """Streams of batches: sites of rows that are gone stay, those of new rows are as in a fit under that prior."""
 
 import copy
-import pickle
 
 import numpy as np
 import pytest
-from support.fits import quietly, refused
+from support.checks import assert_refused, assert_same_bits
+from support.fits import clone_of, quietly, refused, reloaded
 from support.latents import cases
 from support.online import CASES, FIRST, FLOWERS, KERNEL, KINDS, SECOND, THIRD, X, model, rows_for, y
 from support.reference import DenseModel, divergence
 from support.sites import build, evaluate_one
 from support.training import training, updated
-
-from xgpc import GPClassifier
 
 
 def natural(fitted):
@@ -31,18 +29,15 @@ def test_the_first_batch_is_a_fit_and_what_forgets_all_is_a_fit_of_the_next(like
     one = model(likelihood, bound, share=share)
     streamed = copy.deepcopy(one).partial_fit(rows[FIRST], labels[FIRST])
     fitted = copy.deepcopy(one).fit(rows[FIRST], labels[FIRST])
-    for a, b in zip(natural(streamed), natural(fitted), strict=True):
-        np.testing.assert_array_equal(a, b)
+    np.testing.assert_equal(natural(streamed), natural(fitted))
     assert streamed.elbo_ == fitted.elbo_
-
     streamed.partial_fit(rows[SECOND], labels[SECOND], forgetting_factor=0)
     other = copy.deepcopy(one).fit(rows[SECOND], labels[SECOND])
     assert_close(streamed, other, 1e-9)
     assert streamed.elbo_ == pytest.approx(other.elbo_, abs=1e-7)
-    if other._evidence.correction is not None:
-        np.testing.assert_allclose(
-            streamed._evidence.correction[0], other._evidence.correction[0], rtol=1e-7, atol=1e-9
-        )
+    corrections = streamed._evidence.correction, other._evidence.correction
+    if corrections[1] is not None:
+        np.testing.assert_allclose(corrections[0][0], corrections[1][0], rtol=1e-7, atol=1e-9)
 
 
 @cases(CASES)
@@ -65,17 +60,15 @@ def test_a_later_batch_has_the_sites_of_its_own_posterior(likelihood, bound, sha
 
 @pytest.mark.parametrize("bound", ["polya-gamma", "exact"])
 def test_two_batches_are_those_of_a_dense_reference(bound):
-    first, second = (
-        DenseModel(KERNEL, KERNEL.diag, 1e-6, X[batch], X[:12], 2.0 * y[batch] - 1.0) for batch in (FIRST, SECOND)
-    )
-    prior = 0.0, first.eta_2
-    site = build("logit", bound, 2)
-    for dense in (first, second):
-        before = prior if dense is first else (first.eta_1, first.eta_2)
+    batches = [DenseModel(KERNEL, KERNEL.diag, 1e-6, X[part], X[:12], 2.0 * y[part] - 1.0) for part in (FIRST, SECOND)]
+    first, second = batches
+    before = first.eta_1, first.eta_2
+    for dense in batches:
         for _ in range(300):
-            ell, precision, linear = evaluate_one(site, *dense.marginals(), dense.y)
+            ell, precision, linear = evaluate_one(build("logit", bound, 2), *dense.marginals(), dense.y)
             dense.eta_1 = before[0] + dense.kappa.T @ linear
             dense.eta_2 = before[1] - 0.5 * dense.kappa.T @ (precision[:, None] * dense.kappa)
+        before = dense.eta_1, dense.eta_2
 
     one = model(bound=bound, tol=1e-13).partial_fit(X[FIRST], y[FIRST]).partial_fit(X[SECOND], y[SECOND])
     P, h = second.whitened()
@@ -85,17 +78,12 @@ def test_two_batches_are_those_of_a_dense_reference(bound):
     assert one.elbo_ == pytest.approx(np.sum(ell) - divergence(*second.moments, *first.moments), abs=1e-6)
 
 
-def two_batches(second, labels, **options):
-    return model(tol=1e-13).partial_fit(X[FIRST], y[FIRST]).partial_fit(second, labels, **options)
-
-
 def test_a_row_of_weight_two_is_two_rows_in_any_order():
-    rows, labels = X[SECOND], y[SECOND]
-    weight = np.r_[np.full(20, 2.0), np.ones(30), np.zeros(10)]
-    weighted = two_batches(rows, labels, sample_weight=weight)
-    order = np.random.default_rng(1).permutation(70)
-    repeated = np.r_[np.arange(50), np.arange(20)][order]
-    assert_close(two_batches(rows[repeated], labels[repeated]), weighted, 1e-8)
+    rows, labels, weight = X[SECOND], y[SECOND], np.repeat([2, 1, 0], [20, 30, 10])
+    weighted, other = (model(tol=1e-13).partial_fit(X[FIRST], y[FIRST]) for _ in range(2))
+    weighted.partial_fit(rows, labels, sample_weight=weight)
+    repeated = np.random.default_rng(1).permutation(np.repeat(np.arange(60), weight))
+    assert_close(other.partial_fit(rows[repeated], labels[repeated]), weighted, 1e-8)
 
 
 def test_partial_fit_goes_on_from_a_fit():
@@ -119,8 +107,7 @@ def test_streamed_posteriors_are_nearly_those_of_all_rows():
     for batch in (FIRST, SECOND, THIRD):
         one.partial_fit(X[batch], y[batch])
     whole = model().fit(X, y)
-    first = model().fit(X[FIRST], y[FIRST])
-    cost, gain = whole.elbo_ - one.elbo(X, y), whole.elbo_ - first.elbo(X, y)
+    cost, gain = whole.elbo_ - one.elbo(X, y), whole.elbo_ - model().fit(X[FIRST], y[FIRST]).elbo(X, y)
     assert 0.0 <= cost < 0.05 * gain
 
 
@@ -150,8 +137,7 @@ def test_classes_that_come_later():
     virginica = np.flatnonzero(KINDS == 2)
     before = one.predict_proba(FLOWERS[virginica])[:, 2]
     one.partial_fit(FLOWERS[virginica[:30]], KINDS[virginica[:30]], classes=np.arange(3))
-    after = one.predict_proba(FLOWERS[virginica])[:, 2]
-    assert np.all(after > before)
+    assert np.all(one.predict_proba(FLOWERS[virginica])[:, 2] > before)
     assert one.score(FLOWERS, KINDS) > 0.9
 
 
@@ -160,15 +146,12 @@ def test_a_saved_model_goes_on_with_the_same_bits(tmp_path, likelihood, bound, s
     rows, labels = rows_for(likelihood)
     one = model(likelihood, bound, share=share, tol=1e-5).partial_fit(rows[FIRST], labels[FIRST])
     one.partial_fit(rows[SECOND], labels[SECOND])
-    one.save(tmp_path / "m.npz")
-    others = [GPClassifier.load(tmp_path / "m.npz"), pickle.loads(pickle.dumps(one)), copy.deepcopy(one)]
+    others = [reloaded(one, tmp_path), clone_of(one), copy.deepcopy(one)]
     for each in (one, *others):
         each.partial_fit(rows[THIRD], labels[THIRD], forgetting_factor=0.9, n_new_inducing=2)
     for other in others:
-        for a, b in zip(natural(one), natural(other), strict=True):
-            np.testing.assert_array_equal(a, b)
-        np.testing.assert_array_equal(one.predict_proba(rows), other.predict_proba(rows))
-        assert (one.elbo_, one.n_iter_, one.converged_) == (other.elbo_, other.n_iter_, other.converged_)
+        np.testing.assert_equal(natural(one), natural(other))
+        assert_same_bits(one, other, rows, ("elbo_", "n_iter_", "converged_"))
 
 
 @pytest.mark.parametrize(
@@ -205,10 +188,6 @@ NEED_ALL_ROWS += [({"class_weight": "balanced"}, "'balanced' needs the number of
 
 @pytest.mark.parametrize(("params", "said"), NEED_ALL_ROWS)
 def test_parameters_that_need_all_rows_are_refused_in_every_call(params, said):
-    fresh = model(**params)
-    with pytest.raises(ValueError, match=said):
+    with refused(fresh := model(**params), said):
         fresh.partial_fit(X[FIRST], y[FIRST])
-    assert not hasattr(fresh, "classes_")
-    one = model().partial_fit(X[FIRST], y[FIRST]).set_params(**params)
-    with pytest.raises(ValueError, match=said):
-        one.partial_fit(X[SECOND], y[SECOND])
+    assert_refused(said, model().partial_fit(X[FIRST], y[FIRST]).set_params(**params).partial_fit, X[SECOND], y[SECOND])

@@ -40,12 +40,10 @@ def distributions(requirements):
 
 def imports(nodes):
     """Top-level modules that these parts of a program import, but for those of the standard library and the package."""
-    found = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            found.add(node.module.partition(".")[0])
+    nodes = list(nodes)
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    found = {name.partition(".")[0] for name in names}
     return {DISTRIBUTIONS.get(name, name) for name in found - {*sys.stdlib_module_names, "xgpc"}}
 
 
@@ -61,13 +59,11 @@ def test_every_import_is_declared(path):
 
 
 def test_every_dependency_is_imported():
-    imported = set().union(*(imports(ast.walk(tree)) for tree in TREES.values()))
-    assert distributions(PROJECT["dependencies"]) <= imported
+    assert distributions(PROJECT["dependencies"]) <= set().union(*(imports(ast.walk(tree)) for tree in TREES.values()))
 
 
 def test_the_tests_have_every_extra():
-    """But for AutoGluon, which would keep pandas back for all tests, and PyTorch and BoTorch, which are large: their
-    own tests run at night."""
+    """But for AutoGluon, which would keep pandas back, and PyTorch and BoTorch, which are large: they run at night."""
     extras = PROJECT["optional-dependencies"]
     nightly = {"autogluon", "botorch", "torch"}
     for name, listed in extras.items():
@@ -158,17 +154,15 @@ WRONG = {
 }
 
 
-def source_distribution():
-    """Names of the files of a source distribution: what git archives, or the files of one."""
-    if not (ROOT / ".git").exists():
-        return [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*")]
-    command = ["git", "archive", "--format=tar", "--worktree-attributes", "HEAD"]
-    archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
-    return tarfile.open(fileobj=io.BytesIO(archive)).getnames()
-
-
 def test_a_source_distribution_has_all_but_the_records_of_the_benchmarks():
-    names = source_distribution()
+    if (ROOT / ".git").exists():
+        command = ["git", "archive", "--format=tar", "--worktree-attributes", "HEAD"]
+        archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            names = files.getnames()
+    else:
+        # These are the files of one.
+        names = [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*")]
     assert not [name for name in names if name.startswith("bench/results")]
     needed = ("xgpc/__init__.py", "src/xgpc/meson.build", "tests/test_packaging.py", "tests/models", "bench/report.py")
     assert all(any(name.startswith(path) for name in names) for path in needed)
@@ -199,27 +193,27 @@ def test_a_users_script_is_checked_by_its_types(tmp_path):
 def stub_of(module):
     """Names of a stub: the parameters of functions, and of classes what is in them; None for other values."""
 
-    def parameters(node):
-        a = node.args
+    def parameters(a):
         return [arg.arg for arg in (*a.posonlyargs, *a.args)] + [f"*{arg.arg}" for arg in (a.vararg,) if arg]
 
     def names_in(body):
-        found = {}
-        for node in body:
-            if isinstance(node, ast.FunctionDef):
-                found[node.name] = parameters(node)
-            elif isinstance(node, ast.ClassDef):
-                found[node.name] = names_in(node.body)
-            elif isinstance(node, ast.AnnAssign):
-                found[node.target.id] = None
-        return found
+        found = {node.name: parameters(node.args) for node in body if isinstance(node, ast.FunctionDef)}
+        found |= {node.name: names_in(node.body) for node in body if isinstance(node, ast.ClassDef)}
+        return found | {node.target.id: None for node in body if isinstance(node, ast.AnnAssign)}
 
     return names_in(ast.parse((ROOT / "xgpc" / f"{module}.pyi").read_text(encoding="utf-8")).body)
 
 
-def signature(function):
-    parameters = inspect.signature(function).parameters.values()
-    return [f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name for p in parameters]
+def assert_has(found, said, name):
+    """A function has the parameters, a class the public members, that a stub says."""
+    if isinstance(said, list):
+        parameters = inspect.signature(found).parameters.values()
+        assert [f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name for p in parameters] == said, name
+    elif isinstance(said, dict):
+        public = {m for m in vars(found) if not m.startswith("_")}
+        assert public == {m for m in said if not m.startswith("_")}, name
+        for m in public:
+            assert_has(getattr(found, m), said[m], f"{name}.{m}")
 
 
 @pytest.mark.parametrize("name", COMPILED)
@@ -229,15 +223,7 @@ def test_stubs_say_what_compiled_modules_have(name):
     own = {n for n in own if getattr(getattr(module, n), "__module__", module.__name__) == module.__name__}
     assert own == set(stub)
     for n, said in stub.items():
-        found = getattr(module, n)
-        if isinstance(said, list):
-            assert signature(found) == said, n
-        elif isinstance(said, dict):
-            public = {m for m in vars(found) if not m.startswith("_")}
-            assert public == {m for m in said if not m.startswith("_")}, n
-            for m in public:
-                if isinstance(said[m], list):
-                    assert signature(getattr(found, m)) == said[m], f"{n}.{m}"
+        assert_has(getattr(module, n), said, n)
 
 
 def test_stored_tables_are_those_that_the_tool_makes():
@@ -249,24 +235,16 @@ def test_stored_tables_are_those_that_the_tool_makes():
         assert not stored.flags.writeable
 
 
-def layers():
-    """Modules and folders of the package by the rows of the table in CONTRIBUTING.md."""
+def test_imports_of_the_package_go_one_way():
+    """What is imported is in a row below who imports it, of the table of modules in CONTRIBUTING.md."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     _, _, *rows = text.partition("| modules of `xgpc/` |")[2].partition("\n\n")[0].splitlines()
-    return [re.findall(r"`(\w+)/?`", row.split("|")[1]) for row in rows]
-
-
-def test_imports_of_the_package_go_one_way():
-    """What is imported is in a row below who imports it."""
-    height = {name: -number for number, names in enumerate(layers()) for name in names}
-    for path, tree in TREES.items():
+    height = {name: -i for i, row in enumerate(rows) for name in re.findall(r"`(\w+)/?`", row.split("|")[1])}
+    relative = [(path, n) for path, tree in TREES.items() for n in ast.walk(tree) if getattr(n, "level", 0)]
+    for path, node in relative:
         parts = path.relative_to(ROOT / "xgpc").with_suffix("").parts
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.ImportFrom) or not node.level:
-                continue
-            base = parts[: len(parts) - node.level]
-            names = [node.module.split(".")] if node.module else [[alias.name] for alias in node.names]
-            for name in names:
-                target = (*base, *name)[0]
-                if not target.startswith("_") and target != parts[0]:
-                    assert height[target] < height[parts[0]], f"{path} imports {target}"
+        names = [node.module.split(".")] if node.module else [[alias.name] for alias in node.names]
+        for name in names:
+            target = (*parts[: len(parts) - node.level], *name)[0]
+            if not target.startswith("_") and target != parts[0]:
+                assert height[target] < height[parts[0]], f"{path} imports {target}"

@@ -50,9 +50,8 @@ def test_one_pass_differs_from_that_of_rounded_rows_by_rounding_alone(likelihood
 def test_gradients_are_those_of_double_precision_but_for_rounding(likelihood, bound, share):
     problem = Problem(likelihood, bound, share, weighted=True)
     rows, site, q = problem.training(), problem.site(), problem.arbitrary_posterior()
-    for found, expected in zip(
-        bound_gradient(rows, in_single_precision(q), site), bound_gradient(rows, q, site), strict=True
-    ):
+    single, double = (bound_gradient(rows, posterior, site) for posterior in (in_single_precision(q), q))
+    for found, expected in zip(single, double, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.max(np.abs(expected)))
 
 
@@ -66,9 +65,8 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("kind", PROBLEMS)
-def test_probabilities_are_near_those_of_double_precision(kind):
-    y, options, tolerance = PROBLEMS[kind]
+@pytest.mark.parametrize(("y", "options", "tolerance"), PROBLEMS.values(), ids=PROBLEMS)
+def test_probabilities_are_near_those_of_double_precision(y, options, tolerance):
     options = options | {"optimizer": None, "kernel": KERNEL, "inducing_points": X[:20], "tol": 1e-9}
     one, other = (quietly(mixed(**options, precision=name), X, y) for name in ("mixed", "double"))
     difference = np.max(np.abs(one.predict_proba(X) - other.predict_proba(X)))
@@ -91,10 +89,9 @@ def test_full_processes_and_steps_on_mini_batches_are_of_double_precision():
 def test_a_refit_has_the_precision_that_it_is_asked_for(y, share):
     options = {"warm_start": True, "share": share, "optimizer": None, "kernel": KERNEL, "tol": 1e-9}
     model = quietly(mixed(**options), X, y)
-    there = quietly(model.set_params(precision="double"), X, y)
-    np.testing.assert_allclose(
-        there.predict_proba(X), quietly(mixed(**options, precision="double"), X, y).predict_proba(X), atol=1e-5
-    )
-    assert {group.dtype for group in there.posterior_.prior.groups} == {np.float64}
-    back = quietly(model.set_params(precision="mixed"), X, y)
-    assert {group.dtype for group in back.posterior_.prior.groups} == {np.float32}
+    quietly(model.set_params(precision="double"), X, y)
+    double = quietly(mixed(**options, precision="double"), X, y)
+    np.testing.assert_allclose(model.predict_proba(X), double.predict_proba(X), atol=1e-5)
+    assert {group.dtype for group in model.posterior_.prior.groups} == {np.float64}
+    quietly(model.set_params(precision="mixed"), X, y)
+    assert {group.dtype for group in model.posterior_.prior.groups} == {np.float32}

@@ -12,7 +12,8 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 from support import archives
-from support.dense import assert_near, dense_optimum, row_differences
+from support.checks import assert_refused
+from support.dense import assert_near, dense_optimum, differences, row_differences
 from support.fits import clone_of, refused, reloaded
 from support.local import LINKS
 from support.training import training
@@ -40,6 +41,13 @@ def problem(n=60, n_items=15, seed=0):
     swap = value[i] + 0.3 * random.normal(size=n) < value[j]
     i, j = np.where(swap, j, i), np.where(swap, i, j)
     return items, value, i, j
+
+
+def fitted(kernel=KERNEL, n=60, **options):
+    """A model of the problem's pairs, the items, and both rows of the pairs."""
+    items, _, i, j = problem(n)
+    model = GPPreference(kernel, **{"optimizer": None, "random_state": 0, **options}).fit(items[i], items[j])
+    return model, items, items[i], items[j]
 
 
 def test_a_known_order_is_found():
@@ -71,16 +79,12 @@ def test_the_posterior_is_the_optimum_of_the_dense_bound(link):
 
 
 def test_pairs_have_the_joint_variance():
-    items, _, i, j = problem()
-    model = GPPreference(KERNEL, likelihood="probit", optimizer=None, n_inducing=8, random_state=0)
-    model.fit(items[i], items[j])
+    model, *_ = fitted(likelihood="probit", n_inducing=8)
     X = np.random.default_rng(1).normal(size=(10, 2))
     mean, covariance = model.predict_latent(X, return_cov=True)
     assert_allclose(np.diag(covariance), model.predict_latent(X)[1], rtol=1e-6)
-    difference = mean[:5] - mean[5:]
-    k = np.arange(5)
-    variance = covariance[k, k] + covariance[k + 5, k + 5] - 2.0 * covariance[k, k + 5]
-    expected = np.exp(log_ndtr(difference / np.sqrt(1.0 + variance)))
+    minus = np.hstack([np.eye(5), -np.eye(5)])
+    expected = np.exp(log_ndtr(minus @ mean / np.sqrt(1.0 + np.diag(minus @ covariance @ minus.T))))
     assert_allclose(model.predict_proba(X[:5], X[5:]), expected, atol=1e-6)
 
 
@@ -96,24 +100,18 @@ def test_gradients_are_those_of_differences(link):
 
     point = best(start.theta, Z)
     d_theta, d_Z = point.q.gradient(rows, point.sites, point.target)
-    for k in range(2):
-        step = 1e-4 * np.eye(2)[k]
-        difference = best(start.theta + step, Z).elbo - best(start.theta - step, Z).elbo
-        assert_allclose(d_theta[k], difference / 2e-4, rtol=1e-4, atol=1e-4)
-        move = np.zeros_like(Z)
-        move[3, k] = 1e-4
-        difference = best(start.theta, Z + move).elbo - best(start.theta, Z - move).elbo
-        assert_allclose(d_Z[3, k], difference / 2e-4, rtol=1e-3, atol=1e-3)
+    by_theta = differences(lambda theta: best(theta, Z).elbo, start.theta, 1e-3)
+    assert_allclose(d_theta, by_theta, rtol=1e-4, atol=1e-4)
+    by_point = differences(lambda z: best(start.theta, np.vstack([Z[:3], z, Z[4:]])).elbo, Z[3], 1e-3)
+    assert_allclose(d_Z[3], by_point, rtol=1e-3, atol=1e-3)
 
 
 GRADIENT_KERNELS = [ConstantKernel(2.0) * Matern([1.1, 0.8], nu=2.5), ConstantKernel(0.5) * DotProduct(0.3) + RBF(1.2)]
 
 
 def asked(kernel, link="logit"):
-    items, _, i, j = problem()
-    model = GPPreference(kernel, likelihood=link, optimizer=None, n_inducing=10, random_state=0)
     random = np.random.default_rng(1)
-    return model.fit(items[i], items[j]), random.normal(size=(70, 2)), random.normal(size=(70, 2))
+    return fitted(kernel, likelihood=link, n_inducing=10)[0], random.normal(size=(70, 2)), random.normal(size=(70, 2))
 
 
 def by_rows(function, A, B, h=1e-4):
@@ -161,8 +159,7 @@ def test_scores_of_pairs_are_means_over_draws(link):
     assert_allclose(expected_best(model, A, A), model.predict_latent(A)[0], atol=1e-5)
     few = model.draw_functions(2, random_state=0)
     assert_near(few.gradient(A[:2]), row_differences(few, A[:2]), 1e-6)
-    with pytest.raises(ValueError, match="model must be a fitted GPPreference; got GPClassifier"):
-        pair_information(GPClassifier(), A, B)
+    assert_refused("model must be a fitted GPPreference; got GPClassifier", pair_information, GPClassifier(), A, B)
 
 
 def test_weights_threads_and_copies():
@@ -170,10 +167,9 @@ def test_weights_threads_and_copies():
     count = np.random.default_rng(0).integers(0, 3, 40)
     model = GPPreference(KERNEL, optimizer=None, tol=1e-10)
     weighted = clone(model).fit(items[i], items[j], sample_weight=count).predict_latent(items)[0]
-    repeated = clone(model).fit(np.repeat(items[i], count, axis=0), np.repeat(items[j], count, axis=0))
+    repeated = model.fit(*(np.repeat(items[side], count, axis=0) for side in (i, j)))
     assert_allclose(weighted, repeated.predict_latent(items)[0], atol=1e-6)
-    again = clone_of(repeated)
-    assert_array_equal(again.predict_proba(items[i], items[j]), repeated.predict_proba(items[i], items[j]))
+    assert_array_equal(clone_of(repeated).predict_proba(items[i], items[j]), repeated.predict_proba(items[i], items[j]))
 
 
 def frames(X, Y, columns=("a", "b")):
@@ -195,47 +191,44 @@ def test_columns_of_frames_are_those_of_the_fit():
             with pytest.raises(ValueError, match=r"same order|same columns") as error:
                 call(X, swapped)
             assert error.value.__notes__[0] in ("X is X_other here.", "X is B here.")
-        with pytest.raises(ValueError, match=r"same order|same columns"):
-            model.predict_latent(swapped)
+        assert_refused(r"same order|same columns", model.predict_latent, swapped)
 
 
 def test_no_rows_have_empty_predictions():
-    items, _, i, j = problem(10)
-    model = GPPreference(KERNEL, optimizer=None).fit(items[i], items[j])
+    model, items, *_ = fitted(n=10)
     assert model.predict_proba(items[:0], items[:0]).shape == (0,)
     assert [one.shape for one in model.predict_latent(items[:0], return_cov=True)] == [(0,), (0, 0)]
 
 
 def test_a_fit_that_max_iter_ends_warns():
-    items, _, i, j = problem(40)
     with pytest.warns(ConvergenceWarning, match="max_iter=1 was reached before tol=0.0001 by the optimizer"):
-        GPPreference(max_iter=1).fit(items[i], items[j])
+        fitted(None, 40, optimizer="profile", max_iter=1)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e200])
 def test_an_error_leaves_a_fit_as_it_was(bad):
-    items, _, i, j = problem(10)
-    model = GPPreference(KERNEL, optimizer=None).fit(items[i], items[j])
-    before, changed = model.predict_latent(items), items.copy()
-    changed[j[0]] = bad
+    model, items, better, worse = fitted(n=10)
+    before = model.predict_latent(items)
+    worse[0] = bad
     with refused(model, r"missing numbers|infinity|size 1e"):
-        model.fit(items[i], changed[j])
+        model.fit(better, worse)
     assert_array_equal(model.predict_latent(items), before)
 
 
-@pytest.mark.parametrize(
-    ("given", "rows", "message"),
-    [
-        ({"likelihood": "softmax"}, 5, "likelihood must be"),
-        ({"optimizer": "adam"}, 5, "optimizer must be"),
-        ({"n_inducing": 0}, 5, "n_inducing must be"),
-        ({"n_jobs": "all"}, 5, "n_jobs must be"),
-        ({}, 4, "5 rows of X_preferred and 4 rows of X_other"),
-    ],
-)
-def test_bad_input_is_an_error(given, rows, message):
+BAD = {
+    "likelihood must be": ({"likelihood": "softmax"}, 5),
+    "optimizer must be": ({"optimizer": "adam"}, 5),
+    "n_inducing must be": ({"n_inducing": 0}, 5),
+    "n_jobs must be": ({"n_jobs": "all"}, 5),
+    "5 rows of X_preferred and 4 rows of X_other": ({}, 4),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input_is_an_error(message):
     items, _, i, j = problem(5)
-    model = GPPreference(**given)
+    options, rows = BAD[message]
+    model = GPPreference(**options)
     with refused(model, message):
         model.fit(items[i], items[j][:rows])
 
@@ -243,27 +236,25 @@ def test_bad_input_is_an_error(given, rows, message):
 @pytest.mark.parametrize("kind", ["default", "given", "frames"])
 def test_a_file_keeps_all_that_predicts(tmp_path, kind):
     items, _, i, j = problem()
-    model = GPPreference(random_state=0)
-    if kind == "given":
-        model = GPPreference(ActiveDims(RBF(1.0), [0]) + KERNEL, likelihood="probit", n_inducing=8, optimizer=None)
-    elif kind == "frames":
+    given = {"kernel": ActiveDims(RBF(1.0), [0]) + KERNEL, "likelihood": "probit", "n_inducing": 8, "optimizer": None}
+    model = GPPreference(**given if kind == "given" else {"random_state": 0})
+    if kind == "frames":
         items = pd.DataFrame(items, columns=["width", "height"])
     first, second = (items.iloc[i], items.iloc[j]) if kind == "frames" else (items[i], items[j])
     again = reloaded(model.fit(first, second), tmp_path)
     assert_array_equal(again.predict_proba(first, second), model.predict_proba(first, second))
     assert_equal(again.predict_latent(items, return_cov=True), model.predict_latent(items, return_cov=True))
     assert str(again) == str(model)
-    assert (again.elbo_, again.n_iter_, again.kernel_) == (model.elbo_, model.n_iter_, model.kernel_)
-    assert_array_equal(again.inducing_points_, model.inducing_points_)
+    for name in ("elbo_", "n_iter_", "kernel_", "inducing_points_"):
+        assert_equal(getattr(again, name), getattr(model, name))
     if kind == "frames":
-        with pytest.raises(ValueError, match="feature names"):
-            again.predict_latent(items[["height", "width"]])
+        assert_refused("feature names", again.predict_latent, items[["height", "width"]])
 
 
 def test_files_that_are_damaged_or_of_another_kind_are_refused(tmp_path):
-    items, _, i, j = problem()
+    model, items, *_ = fitted(None, optimizer="profile")
     path = tmp_path / "model.npz"
-    GPPreference(random_state=0).fit(items[i], items[j]).save(path)
+    model.save(path)
     content = path.read_bytes()
     header, arrays = archives.read(content)
     changes = [
@@ -280,8 +271,6 @@ def test_files_that_are_damaged_or_of_another_kind_are_refused(tmp_path):
     ]
     for damaged in (content[: len(content) // 2], *(archives.write(*changed) for changed in changes)):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"is not a model saved by GPPreference\.save"):
-            GPPreference.load(path)
+        assert_refused(r"is not a model saved by GPPreference\.save", GPPreference.load, path)
     GPClassifier(n_inducing=4, n_neighbors=0, optimizer=None).fit(items, items[:, 0] > 0).save(path)
-    with pytest.raises(ValueError, match="its format is 'xgpc model"):
-        GPPreference.load(path)
+    assert_refused("its format is 'xgpc model", GPPreference.load, path)

@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from scipy.special import softmax
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, ExpSineSquared, Matern, WhiteKernel
+from support.checks import assert_refused
 from support.dense import KERNELS, SOME_KERNELS, assert_near, compiled, kernel_trees, row_differences
 from support.fits import quietly, reloaded
 from support.latents import RECORDS, every
@@ -33,18 +34,19 @@ def fitted(n_classes=2, kernel=KERNEL, posterior="sparse", **options):
 
 
 def assert_latent_gradients(model, X=ROWS, h=1e-4):
-    mean, variance, by_mean, by_variance = model.predict_latent(X, return_grad=True)
-    np.testing.assert_array_equal([mean, variance], model.predict_latent(X))
-    assert by_mean.shape == by_variance.shape == (*mean.shape, X.shape[1])
-    assert_near(by_mean, row_differences(lambda rows: model.predict_latent(rows)[0], X, h), 1e-6)
-    assert_near(by_variance, row_differences(lambda rows: model.predict_latent(rows)[1], X, h), 1e-6)
+    *moments, by_mean, by_variance = model.predict_latent(X, return_grad=True)
+    np.testing.assert_array_equal(moments, model.predict_latent(X))
+    assert by_mean.shape == by_variance.shape == (*moments[0].shape, X.shape[1])
+    for at, gradient in enumerate((by_mean, by_variance)):
+        assert_near(gradient, row_differences(lambda rows, at=at: model.predict_latent(rows)[at], X, h), 1e-6)
 
 
-def assert_probability_gradients(model, X=ROWS, h=1e-4, tolerance=1e-6):
-    probability, gradient = model.predict_proba(X, return_grad=True)
-    np.testing.assert_array_equal(probability, model.predict_proba(X))
-    assert gradient.shape == (*probability.shape, X.shape[1])
-    assert_near(gradient, row_differences(model.predict_proba, X, h), tolerance)
+def assert_gradient(function, X=ROWS, h=1e-4, tolerance=1e-6):
+    """Of a function that returns its values, or with ``return_grad`` also their gradients by the rows."""
+    values, gradient = function(X, return_grad=True)
+    np.testing.assert_array_equal(values, function(X))
+    assert gradient.shape == (*values.shape, X.shape[1])
+    assert_near(gradient, row_differences(function, X, h), tolerance)
 
 
 @given(kernel_trees(2), st.integers(0, 2**32 - 1))
@@ -95,14 +97,14 @@ def test_probabilities_of_every_likelihood(record):
     else:
         # Interpolation in the tables of softmax, not smooth, changes its differences by its error over the step.
         is_table = record.likelihood == "softmax"
-        assert_probability_gradients(model, h=1e-2 if is_table else 1e-3, tolerance=1e-5 if is_table else 1e-6)
+        assert_gradient(model.predict_proba, h=1e-2 if is_table else 1e-3, tolerance=1e-5 if is_table else 1e-6)
 
 
 @pytest.mark.parametrize("posterior", ["full", "local"])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_probabilities_of_every_posterior(posterior, n_classes):
     step, tolerance = (1e-3, 1e-6) if n_classes == 2 else (1e-2, 1e-5)
-    assert_probability_gradients(fitted(n_classes, posterior=posterior), h=step, tolerance=tolerance)
+    assert_gradient(fitted(n_classes, posterior=posterior).predict_proba, h=step, tolerance=tolerance)
 
 
 def test_softmax_slopes_are_expectations():
@@ -110,18 +112,15 @@ def test_softmax_slopes_are_expectations():
     mean, variance = np.array([[0.3, -1.0, 0.8], [2.0, 0.1, -0.5]]), np.array([[0.5, 1.0, 0.2], [1.5, 0.7, 1.0]])
     by_mean, by_variance = LIKELIHOODS["softmax"]["exact"].probability_slopes(mean, variance)
 
-    def first(f, y, c):
+    def slopes(f, y, c, order):
         p = softmax(f, axis=0)
-        return p[y] * ((c == y) - p[c])
-
-    def second(f, y, c):
-        p = softmax(f, axis=0)
-        return p[y] * ((c == y) - p[c]) ** 2 - p[y] * p[c] * (1.0 - p[c])
+        first = p[y] * ((c == y) - p[c])
+        return first if order == 1 else 0.5 * (first * ((c == y) - p[c]) - p[y] * p[c] * (1.0 - p[c]))
 
     for i, y, c in np.ndindex(by_mean.shape):
-        for slope, factor, function in ((by_mean, 1.0, first), (by_variance, 0.5, second)):
-            expected, _ = expectation_over_classes(partial(function, y=y, c=c), mean[i], variance[i])
-            assert slope[i, y, c] == pytest.approx(factor * expected, abs=2e-7)
+        for order, slope in ((1, by_mean), (2, by_variance)):
+            expected, _ = expectation_over_classes(partial(slopes, y=y, c=c, order=order), mean[i], variance[i])
+            assert slope[i, y, c] == pytest.approx(expected, abs=2e-7)
 
 
 @pytest.mark.parametrize("record", RECORDS[:3], ids=lambda record: record.bound)
@@ -135,9 +134,8 @@ def test_tails_of_the_logistic_link_keep_their_digits(record):
 
 
 def test_a_step_without_variance_has_no_slope():
-    by_mean, by_variance = LIKELIHOODS["step"]["additive-noise"].at(0.01).probability_slopes(np.ones(2), np.zeros(2))
-    assert not np.any(by_mean)
-    assert not np.any(by_variance)
+    slopes = LIKELIHOODS["step"]["additive-noise"].at(0.01).probability_slopes(np.ones(2), np.zeros(2))
+    assert not np.any(slopes)
 
 
 @pytest.mark.parametrize("posterior", POSTERIORS)
@@ -147,7 +145,7 @@ def test_warped_features_and_a_prior_mean(posterior, tmp_path):
     assert [one.feature for one in model.encoding_.warps] == [2]
     rows = stretched(labelled(2, D)[0])[:4] + 0.01
     assert_latent_gradients(model, rows, 1e-3)
-    assert_probability_gradients(model, rows, 1e-3)
+    assert_gradient(model.predict_proba, rows, 1e-3)
     loaded = reloaded(model, tmp_path)
     np.testing.assert_equal(loaded.predict_latent(rows, return_grad=True), model.predict_latent(rows, return_grad=True))
 
@@ -159,9 +157,8 @@ def test_far_values_count_as_their_limits():
     near = np.array([0.4, -0.6, 1.1, 0.9])
     rows = np.array([near, [50.0, *near[1:]], [0.4, 50.0, 1.1, 0.9], [50.0, 50.0, -9.0, 0.9], [*near[:3], 70.0]])
     weight = np.random.default_rng(0).normal(size=rows.shape)
-    found = encoding.transform_vjp(rows, weight)
     expected = row_differences(lambda X: np.sum(weight * encoding.transform(X), axis=1), rows)
-    np.testing.assert_allclose(found, expected, atol=1e-8)
+    np.testing.assert_allclose(encoding.transform_vjp(rows, weight), expected, atol=1e-8)
 
 
 @pytest.mark.parametrize("posterior", POSTERIORS)
@@ -172,9 +169,8 @@ def test_other_kinds_of_rows(posterior):
     found, single = moments(many), many[:6].astype(np.float32)
     model.set_params(n_jobs=2)
     np.testing.assert_equal(moments(many), found)
-    for one, other in zip(found, moments(many[-40:]), strict=True):
-        assert_near(other, one[-40:], 1e-12)
-    for one, other in zip(moments(single), moments(single.astype(np.float64)), strict=True):
+    pairs = [*zip(moments(many[-40:]), (each[-40:] for each in found), strict=True)]
+    for one, other in (*pairs, *zip(moments(single), moments(single.astype(np.float64)), strict=True)):
         assert_near(one, other, 1e-12)
     frame = fitted(posterior=posterior, change=pd.DataFrame)
     assert frame.predict_proba(pd.DataFrame(ROWS), return_grad=True)[1].shape == (5, 2, D)
@@ -207,9 +203,8 @@ def test_gradients_at_points_are_nan_where_a_kernel_has_a_kink(posterior, kernel
         if posterior == "local":
             # Neighbours of a moved row may agree with it in other features, never here.
             assert not np.any(np.isin(rows[2, [0, 2]], model.posterior_.X))
-        for name, gradient in zip(("mean", "variance"), model.predict_latent(rows, return_grad=True)[2:], strict=True):
-            np.testing.assert_array_equal(np.isnan(gradient), apart, err_msg=name)
-            at = int(name == "variance")
+        for at, gradient in enumerate(model.predict_latent(rows, return_grad=True)[2:]):
+            np.testing.assert_array_equal(np.isnan(gradient), apart, err_msg=("mean", "variance")[at])
             expected = row_differences(lambda rows, at=at: model.predict_latent(rows)[at], rows)
             np.testing.assert_allclose(gradient[~apart], expected[~apart], atol=1e-5)
         assert np.array_equal(np.isnan(model.predict_proba(rows, return_grad=True)[1][:, 1]), apart)
@@ -235,7 +230,7 @@ def test_linear_classifier(intercept, shape):
     model = quietly(BayesianLinearClassifier(fit_intercept=intercept), X, X[:, 0] + random.normal(size=len(X)) > 0.0)
     rows = random.normal(size=(4, shape[1]))
     assert_latent_gradients(model, rows)
-    assert_probability_gradients(model, rows, 1e-3)
+    assert_gradient(model.predict_proba, rows, 1e-3)
     np.testing.assert_allclose(model.predict_latent(rows, return_grad=True)[2], np.repeat(model.coef_, 4, axis=0))
     moments = partial(model.predict_latent, return_grad=True)
     for one, other in zip(moments(csr_array(rows)), moments(rows), strict=True):
@@ -255,8 +250,7 @@ def test_linear_classifier(intercept, shape):
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_drawn_functions(n_classes, kernel, posterior):
     X, y = labelled(n_classes, D)
-    mean = [0.5, -0.2, 0.1] if n_classes == 3 else 0.5
-    model = fitted(n_classes, kernel, posterior, mean=mean)
+    model = fitted(n_classes, kernel, posterior, mean=([0.5, -0.2, 0.1] if n_classes == 3 else 0.5))
     rows, n_draws = X[:6] + 0.01, 18
     draws = model.draw_functions(n_draws, random_state=4)
     values = draws(rows)
@@ -277,26 +271,21 @@ def test_drawn_functions_of_warped_features():
 
 def test_drawn_functions_are_pathwise_draws():
     model = fitted(3)
-    sample = partial(model.sample_latent, ROWS, 20, random_state=5, method="pathwise")
-    np.testing.assert_allclose(model.draw_functions(20, random_state=5)(ROWS), sample(), rtol=1e-12)
+    sample = model.sample_latent(ROWS, 20, random_state=5, method="pathwise")
+    np.testing.assert_allclose(model.draw_functions(20, random_state=5)(ROWS), sample, rtol=1e-12)
 
 
-SCORES = [acquisition.predictive_entropy, acquisition.mutual_information, acquisition.latent_variance]
-
-
-@pytest.mark.parametrize("score", SCORES, ids=lambda score: score.__name__)
+@pytest.mark.parametrize("name", ["predictive_entropy", "mutual_information", "latent_variance"])
 @pytest.mark.parametrize(
     ("n_classes", "options"),
     [(2, {}), (2, {"likelihood": "probit", "bound": "additive-noise"}), (3, {}), (2, {"likelihood": "softmax"})],
 )
-def test_scores(score, n_classes, options):
+def test_scores(name, n_classes, options):
     model = fitted(n_classes, max_iter=30, **options)
-    values, gradient = score(model, ROWS, return_grad=True)
-    np.testing.assert_array_equal(values, score(model, ROWS))
     # The information's integral and softmax's tables are interpolated, and the sites of softmax have an error of 1e-3.
     is_table = n_classes == 3 or "softmax" in options.values()
-    tolerance = 1e-3 if is_table and score is acquisition.mutual_information else 1e-4
-    assert_near(gradient, row_differences(partial(score, model), ROWS, 1e-2), tolerance)
+    tolerance = 1e-3 if is_table and name == "mutual_information" else 1e-4
+    assert_gradient(partial(getattr(acquisition, name), model), h=1e-2, tolerance=tolerance)
 
 
 def objective(X):
@@ -305,27 +294,23 @@ def objective(X):
     return mean, std, 2.0 * (X - 0.5), 0.3 * std[:, None] * np.eye(D)[0]
 
 
-CONSTRAINED = acquisition.constrained_expected_improvement, acquisition.log_constrained_expected_improvement
-
-
-@pytest.mark.parametrize("improvement", CONSTRAINED, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("name", ["constrained_expected_improvement", "log_constrained_expected_improvement"])
 @pytest.mark.parametrize("best", [0.7, np.inf])
 @pytest.mark.parametrize(
     ("options", "quantile"),
     [({}, None), ({}, 0.1), ({"likelihood": "probit"}, 0.9), ({"likelihood": "step"}, None), ({"n_classes": 3}, None)],
     ids=str,
 )
-def test_constrained_improvement(improvement, best, options, quantile):
-    model = fitted(**options)
+def test_constrained_improvement(name, best, options, quantile):
+    model, improvement = fitted(**options), getattr(acquisition, name)
 
     def score(X):
         return improvement(model, X, "good", *objective(X)[:2], best, quantile=quantile)
 
-    mean, std, mean_grad, std_grad = objective(ROWS)
+    *moments, mean_grad, std_grad = objective(ROWS)
     gradients = {} if best == np.inf else {"mean_grad": mean_grad, "std_grad": std_grad}
-    values, gradient = improvement(
-        model, ROWS, "good", mean, std, best, return_grad=True, **gradients, quantile=quantile
-    )
+    options = gradients | {"return_grad": True, "quantile": quantile}
+    values, gradient = improvement(model, ROWS, "good", *moments, best, **options)
     np.testing.assert_allclose(values, score(ROWS), rtol=1e-14)
     assert_near(gradient, row_differences(score, ROWS, 1e-3), 1e-6)
 
@@ -334,14 +319,9 @@ def test_constrained_improvement(improvement, best, options, quantile):
 def test_a_quantile_of_the_first_and_last_of_ordered_classes(grade):
     model = GPOrdinalClassifier(KERNEL, n_inducing=12, optimizer=None, random_state=0)
     quietly(model, *labelled(3, D), classes=LABELS)
-    assert_probability_gradients(model)
-
-    def score(X):
-        return acquisition.log_probability_of_feasibility(model, X, grade, quantile=0.2)
-
-    values, gradient = acquisition.log_probability_of_feasibility(model, ROWS, grade, True, quantile=0.2)
-    np.testing.assert_array_equal(values, score(ROWS))
-    assert_near(gradient, row_differences(score, ROWS, 1e-3), 1e-6)
+    assert_gradient(model.predict_proba)
+    score = partial(acquisition.log_probability_of_feasibility, model, feasible=grade, quantile=0.2)
+    assert_gradient(score, h=1e-3)
     # The mean over the posterior is no quantile, but lies between a low and a high one.
     low, high = (acquisition.probability_of_feasibility(model, ROWS, grade, quantile=q) for q in (0.01, 0.99))
     mean = acquisition.probability_of_feasibility(model, ROWS, grade)
@@ -351,26 +331,20 @@ def test_a_quantile_of_the_first_and_last_of_ordered_classes(grade):
 
 
 def test_improvement():
-    def score(X):
-        return acquisition.expected_improvement(*objective(X)[:2], 0.7)
-
-    mean, std, mean_grad, std_grad = objective(ROWS)
-    _, gradient = acquisition.expected_improvement(mean, std, 0.7, True, mean_grad, std_grad)
-    assert_near(gradient, row_differences(score, ROWS), 1e-6)
+    *moments, mean_grad, std_grad = objective(ROWS)
+    _, gradient = acquisition.expected_improvement(*moments, 0.7, True, mean_grad, std_grad)
+    expected = row_differences(lambda X: acquisition.expected_improvement(*objective(X)[:2], 0.7), ROWS)
+    assert_near(gradient, expected, 1e-6)
     # Without uncertainty it is the gain, or nothing.
-    value, gradient = acquisition.expected_improvement(
-        [0.5, 0.9], [0.0, 0.0], 0.7, True, np.ones((2, 1)), np.ones((2, 1))
-    )
+    value, gradient = acquisition.expected_improvement([0.5, 0.9], [0.0, 0.0], 0.7, True, *np.ones((2, 2, 1)))
     np.testing.assert_allclose(value, [0.2, 0.0])
     np.testing.assert_array_equal(gradient, [[-1.0], [0.0]])
 
 
 def test_refusals():
     for call in (GPClassifier().predict_latent, GPClassifier().predict_proba, BayesianLinearClassifier().predict_proba):
-        with pytest.raises(NotFittedError):
-            call(ROWS, return_grad=True)
-    with pytest.raises(NotFittedError):
-        GPClassifier().draw_functions()
+        assert_refused("not fitted", call, ROWS, return_grad=True, error=NotFittedError)
+    assert_refused("not fitted", GPClassifier().draw_functions, error=NotFittedError)
     model = fitted()
     for options in ({"return_cov": True}, {"corrected": True}):
         with pytest.raises(ValueError, match="return_grad is for means and variances"):
@@ -385,18 +359,14 @@ def test_refusals():
         draws.gradient,
         partial(acquisition.latent_variance, of_table, return_grad=True),
     ):
-        with pytest.raises(ValueError, match=r"levels or missing numbers.*Fit to the columns of numbers alone"):
-            method(table)
+        assert_refused(r"levels or missing numbers.*Fit to the columns of numbers alone", method, table)
     assert draws(table).shape == (len(table), 1)
     for other in (fitted(posterior="local"), fitted(kernel=Matern(nu=2.2))):
-        with pytest.raises(ValueError, match=r"draw_functions is .*sample_latent\(X, method='exact'\)"):
-            other.draw_functions()
-    with pytest.raises(ValueError, match="n_draws"):
-        model.draw_functions(0)
+        assert_refused(r"draw_functions is .*sample_latent\(X, method='exact'\)", other.draw_functions)
+    assert_refused("n_draws", model.draw_functions, 0)
     several = fitted(3, likelihood="multinomial-probit", max_iter=5)
     with pytest.raises(ValueError, match=r"mutual_information has no gradient.*predictive_entropy"):
         acquisition.mutual_information(several, ROWS, return_grad=True)
-    with pytest.raises(ValueError, match="give mean_grad and std_grad"):
-        acquisition.expected_improvement([1.0], [1.0], 0.5, return_grad=True)
+    assert_refused("give mean_grad and std_grad", acquisition.expected_improvement, [1.0], [1.0], 0.5, return_grad=True)
     with pytest.raises(ValueError, match=r"must be \(n, d\) with n = 1"):
         acquisition.expected_improvement([1.0], [1.0], 0.5, True, np.ones((2, 3)), np.ones((2, 3)))

@@ -27,8 +27,7 @@ class Numbers:
         self.numbers = np.asarray(numbers, dtype=float)
 
     def standard_normal(self, size):
-        count = int(np.prod(size))
-        part, self.numbers = self.numbers[:count], self.numbers[count:]
+        part, self.numbers = np.split(self.numbers, [np.prod(size)])
         return part.reshape(size)
 
 
@@ -50,13 +49,6 @@ def problem(n, m, kernel=NOISY, full=False, seed=0):
         X = Z[np.arange(n) % m]
     whitening = Whitening(KernelSpec(kernel, 2), Z, full)
     return Model(whitening, X, random.choice([-1.0, 1.0], n)), X, Z, whitening
-
-
-def sites_of_the_bound(model, X, Z, kernel, full):
-    """Precisions and linear terms (n,) of the exact bound's sites at its posterior."""
-    params = {"optimizer": None, "n_neighbors": 0, "feature_transform": None, "random_state": 0}
-    fitted = GPClassifier(kernel, inducing_points="all" if full else Z, **params).fit(X, model.y)
-    return evaluate_one(build("logit", "exact", 2), *fitted.predict_latent(X), model.y)[1:]
 
 
 def stacked(*parts):
@@ -101,11 +93,11 @@ def test_the_prior_is_that_of_fully_independent_training_conditionals(n, m, kern
     assert np.all(left[:m] < 2.0 * JITTER * smooth.diag(X[:m]))
     # New rows.
     A, residual = whitening.rows(NEW)
-    cross, tolerance = (smooth(NEW, X), 1e-11) if full else (fitc(smooth, jitter, X, Z, NEW), 1e-8)
     if full:
+        cross, tolerance = smooth(NEW, X), 1e-11
         explained = cross @ np.linalg.pinv(Q, rcond=1e-12, hermitian=True) @ cross.T
     else:
-        explained = fitc(smooth, jitter, NEW, Z, NEW)
+        cross, explained, tolerance = *(fitc(smooth, jitter, rows, Z, NEW) for rows in (X, NEW)), 1e-8
     assert_allclose(A @ model.A.T, cross, rtol=0, atol=tolerance)
     assert_allclose(residual, kernel.diag(NEW) - np.diag(explained), rtol=0, atol=tolerance)
 
@@ -156,10 +148,9 @@ def test_draws_are_from_the_dense_posterior_given_normal_factors(n, m, kernel, f
     numbers = random.normal(size=(m + n) * 3)
     Z, E = conditional.draw(3, Numbers(numbers))
     for c in range(3):
-        own = np.concatenate([numbers[: 3 * m].reshape(m, 3)[:, c], numbers[3 * m :].reshape(n, 3)[:, c]])
-        z, e = conditional.draw(1, Numbers(own))
-        assert_allclose(Z[:, c], z[:, 0], rtol=0, atol=1e-12)
-        assert_allclose(E[:, c], e[:, 0], rtol=0, atol=1e-12)
+        # The numbers are those of z (m, 3) and of e (n, 3).
+        z, e = conditional.draw(1, Numbers(numbers.reshape(m + n, 3)[:, c]))
+        assert_allclose(np.vstack([Z, E])[:, [c]], np.vstack([z, e]), rtol=0, atol=1e-12)
 
 
 def log_target(model, z, e):
@@ -186,7 +177,11 @@ def log_proposal(model, conditional, z, e):
 )
 def test_steps_are_those_of_metropolis_and_hastings(kernel, m, full):
     model, X, Z, _ = problem(7, m, kernel, full)
-    proposals = Conditional(model, *sites_of_the_bound(model, X, Z, kernel, full))
+    # Of the exact bound's sites at its posterior.
+    params = {"optimizer": None, "n_neighbors": 0, "feature_transform": None, "random_state": 0}
+    fitted = GPClassifier(kernel, inducing_points="all" if full else Z, **params).fit(X, model.y)
+    sites = evaluate_one(build("logit", "exact", 2), *fitted.predict_latent(X), model.y)[1:]
+    proposals = Conditional(model, *sites)
     random = np.random.default_rng(5)
     z, e = 2.0 * random.normal(size=model.A.shape[1]), np.sqrt(model.residual) * random.normal(size=7)
     Z, F, accepted = proposals.steps(z[:, None], (model.A @ z + e)[:, None], 200, np.random.default_rng(6))

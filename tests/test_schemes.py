@@ -15,6 +15,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
+from support.checks import assert_same_bits
 from support.dense import KERNELS as ALL_KERNELS
 from support.dense import differences
 from support.fits import quietly, rows_of
@@ -47,7 +48,6 @@ KERNELS = {
 }
 every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 weighted_or_not = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-every_site = pytest.mark.parametrize("bound", ["polya-gamma", "taylor"])
 
 
 def fixed_sites(problem, rows, kind=FixedSitesBound):
@@ -90,7 +90,7 @@ def test_joint_bound_is_jaakkola_jordans_equation_14(kernel):
         assert -function(vector)[0] == pytest.approx(expected, rel=1e-9)
 
 
-@every_site
+@pytest.mark.parametrize("bound", ["polya-gamma", "taylor"])
 @weighted_or_not
 @every_kernel
 def test_fixed_sites_give_the_collapsed_bound_of_their_quadratics(kernel, weighted, bound):
@@ -148,11 +148,10 @@ def test_taylors_fixed_point_is_the_mode_of_the_posterior(weighted):
             point = update(rows, q, TAYLOR)
             assert point.value == pytest.approx(values[-1], rel=1e-9)
         assert np.all(np.diff(values) >= -1e-10 * abs(values[-1]))
-        gradient = A.T @ (weight * problem.y * expit(-problem.y * (A @ q.w[0]))) - q.w[0]
-        np.testing.assert_allclose(gradient, 0.0, atol=1e-6)
-        curvature = weight * expit(A @ q.w[0]) * expit(-A @ q.w[0])
-        expected = np.tril(np.eye(12) + A.T @ (curvature[:, None] * A))
-        np.testing.assert_allclose(point.target[0][0], expected, rtol=1e-9, atol=1e-12)
+        f = A @ q.w[0]
+        assert_allclose(A.T @ (weight * problem.y * expit(-problem.y * f)) - q.w[0], 0.0, atol=1e-6)
+        expected = np.tril(np.eye(12) + A.T @ ((weight * expit(f) * expit(-f))[:, None] * A))
+        assert_allclose(point.target[0][0], expected, rtol=1e-9, atol=1e-12)
 
 
 def fit(X, y, optimizer, bound="polya-gamma", kernel=None, Z=None, **params):
@@ -162,16 +161,14 @@ def fit(X, y, optimizer, bound="polya-gamma", kernel=None, Z=None, **params):
     return quietly(GPClassifier(kernel, optimizer=optimizer, bound=bound, inducing_points=Z, **params), X, y)
 
 
-SMALL = {
-    "moons": (*moons(120), C(2.0) * RBF([1.0, 1.0])),
-    "twonorm": (*twonorm(120, np.random.default_rng(0)), C(2.0) * RBF(5.0)),
-}
+MOONS = *moons(120), C(2.0) * RBF([1.0, 1.0])
+TWONORM = *twonorm(120, np.random.default_rng(0)), C(2.0) * RBF(5.0)
 
 
-@pytest.fixture(scope="module", params=SMALL)
+@pytest.fixture(scope="module", params=[MOONS, TWONORM], ids=["moons", "twonorm"])
 def small(request):
     """Data, a kernel, and the maximum that the profile scheme finds."""
-    X, y, kernel = SMALL[request.param]
+    X, y, kernel = request.param
     return X, y, kernel, fit(X, y, "profile", kernel=kernel)
 
 
@@ -182,8 +179,7 @@ def test_all_schemes_reach_the_same_maximum(small, optimizer, nats):
     X, y, kernel, profile = small
     model = fit(X, y, optimizer, kernel=kernel, tol=1e-6 if optimizer == "adam" else 1e-8)
     assert model.elbo_ == pytest.approx(profile.elbo_, abs=nats)
-    start = fit(X, y, None, kernel=kernel)
-    assert model.elbo_ > start.elbo_ + 1.0
+    assert model.elbo_ > fit(X, y, None, kernel=kernel).elbo_ + 1.0
     np.testing.assert_allclose(model.predict_proba(X), profile.predict_proba(X), atol=0.02)
 
 
@@ -234,7 +230,7 @@ def test_a_scheme_that_is_not_for_a_bound_names_those_that_are(bound):
     for optimizer in SCHEMES:
         model = GPClassifier(optimizer=optimizer, bound=bound, n_inducing=5, max_iter=2, random_state=0)
         try:
-            assert np.isfinite(quietly(model, *SMALL["moons"][:2]).elbo_)
+            assert np.isfinite(quietly(model, *MOONS[:2]).elbo_)
         except ValueError as error:
             refused[optimizer] = str(error)
     allowed = [optimizer for optimizer in SCHEMES if optimizer not in refused]
@@ -244,8 +240,6 @@ def test_a_scheme_that_is_not_for_a_bound_names_those_that_are(bound):
 
 
 SEVERAL = ["ard", "sum", "fixed ard", "matern 3/2", "product", "power", "power with noise", "noise by everything"]
-
-
 UNIT = np.array([1.0, 0.1, 30.0, 2.0])
 
 
@@ -285,25 +279,22 @@ def test_gradient_of_the_log_density(name):
 @pytest.mark.parametrize("name", SEVERAL)
 def test_a_normal_density_touches_that_of_the_prior_from_below(name):
     """Steps of mini-batches have its gradient."""
-    spec, random = spec_of(name), np.random.default_rng(0)
-    prior = LengthScalePrior(0.7, UNIT, 0.9)
+    spec, prior = spec_of(name), LengthScalePrior(0.7, UNIT, 0.9)
     precision, linear = prior.normal_at(spec)
     assert_allclose(linear - precision @ spec.theta, prior.at(spec)[1], rtol=1e-10, atol=1e-12)
 
     def normal(theta):
         return linear @ theta - 0.5 * theta @ precision @ theta
 
-    for step in random.normal(size=(20, len(spec.theta))):
+    for step in np.random.default_rng(0).normal(size=(20, len(spec.theta))):
         other = spec.with_theta(spec.theta + step)
-        rise = prior.at(other)[0] - prior.at(spec)[0]
-        assert normal(other.theta) - normal(spec.theta) <= rise + 1e-10
+        assert normal(other.theta) - normal(spec.theta) <= prior.at(other)[0] - prior.at(spec)[0] + 1e-10
 
 
 def test_density_is_students_in_the_ratios():
-    scale, unit = np.array([0.5, 2.0, 7.0]), np.array([1.0, 3.0, 0.2])
+    scale, unit, density = np.array([0.5, 2.0, 7.0]), np.array([1.0, 3.0, 0.2]), stats.t(3.0).logpdf
     u = np.log(scale / unit)
     value, _ = LengthScalePrior(0.4, unit).at(KernelSpec(C(2.0) * RBF(scale), 3))
-    density = stats.t(3.0).logpdf
     assert value == pytest.approx(np.sum(density((u - np.mean(u)) / 0.4) - density(0.0)))
 
 
@@ -377,9 +368,7 @@ def test_gradient_of_what_rounds_with_neighbours_climb():
     plain = problem.score_of(T, np.where(np.sin(3.0 * T[:, 0]) > 0.0, 1.0, -1.0))
     climbed = replace(plain, length_scale_prior=PRIOR)
     vector = np.append(problem.prior.spec.theta + 0.1, -0.2)
-    check_climbed(
-        lambda at: climbed.objective(at)[:2], lambda at: plain.objective(at), vector, problem.prior.spec, 1.0 / len(T)
-    )
+    check_climbed(lambda at: climbed.objective(at)[:2], plain.objective, vector, problem.prior.spec, 1.0 / len(T))
 
 
 FREE = {
@@ -395,9 +384,8 @@ def test_where_there_is_nothing_to_hold_together_fits_have_the_same_bits(kind):
     X, y = moons(150)
     model = quietly(GPClassifier(n_inducing=12, random_state=0, **FREE[kind]), X, y)
     without = quietly(clone(model).set_params(length_scale_prior=None), X, y)
-    assert model.elbo_ == without.elbo_
+    assert_same_bits(without, model, X)
     assert np.array_equal(model.posterior_.h, without.posterior_.h)
-    assert np.array_equal(model.kernel_.theta, without.kernel_.theta)
     assert "log_prior" not in without.history_
 
 
@@ -421,8 +409,7 @@ def test_every_way_to_learn_has_the_prior(params):
     X, y = noisy(120, d=5)
     shared = {"n_inducing": 12, "random_state": 0, "max_iter": 50, **params}
     free, held = (quietly(GPClassifier(length_scale_prior=p, **shared), X, y) for p in (None, 0.05))
-    assert np.std(ratios(held.kernel_, X)) < 0.3 * np.std(ratios(free.kernel_, X))
-    assert np.std(ratios(held.kernel_, X)) < 0.15
+    assert np.std(ratios(held.kernel_, X)) < min(0.15, 0.3 * np.std(ratios(free.kernel_, X)))
 
 
 def test_the_bound_is_reported_and_its_sum_with_the_prior_climbed():
@@ -435,5 +422,4 @@ def test_the_bound_is_reported_and_its_sum_with_the_prior_climbed():
     prior = LengthScalePrior(DEFAULT_SPREAD, np.std(X, axis=0), DEFAULT_LEVEL)
     expected = [prior.at(spec.with_theta(theta))[0] for theta in found["theta"]]
     assert_allclose(found["log_prior"], expected, rtol=1e-9, atol=1e-9)
-    best = np.argmax(found["elbo"] + found["log_prior"])
-    assert_allclose(model.kernel_.theta, found["theta"][best])
+    assert_allclose(model.kernel_.theta, found["theta"][np.argmax(found["elbo"] + found["log_prior"])])

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from support.dense import derivative
+from support.latents import REGISTERED
 from support.sites import DELTA, LOG_LIKELIHOODS, build, evaluate, expectation_of_likelihood, problem
 
-from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, expected_log_likelihood, record_of
+from xgpc.likelihoods import MULTI_CLASS, expected_log_likelihood, record_of
 
-REGISTERED = [(name, bound) for name, bounds in LIKELIHOODS.items() for bound in bounds]
 # What ell is of E[log p(y | f)], by bound unless the likelihood is an exception: itself; a lower bound, as any bound
 # missing here must be; or the expectation of an expansion about the mean, which is neither, and whose lambda
 # and r belong to the expansion with its place fixed.
@@ -18,8 +18,6 @@ KINDS = {
     "exact": "exact",
     "additive-noise": "exact",
     ("softmax", "additive-noise"): "lower bound",
-    "polya-gamma": "lower bound",
-    "augmented": "lower bound",
     "taylor": "local",
 }
 # The svm's is a pseudo log likelihood.

@@ -1,6 +1,5 @@
 """Streams whose model keeps its rows: sites of all rows between the calls that learn anew, and these calls."""
 
-import pickle
 from functools import partial
 
 import numpy as np
@@ -10,7 +9,8 @@ from scipy.stats import gamma, norm
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.archives import read
-from support.fits import clone_of, without_warnings
+from support.checks import assert_refused, assert_same_bits
+from support.fits import clone_of, reloaded, without_warnings
 
 from xgpc import GPClassifier
 
@@ -38,10 +38,6 @@ def streamed(model, X, y, size, **options):
     return model
 
 
-def assert_same_bits(one, other):
-    np.testing.assert_array_equal(one.predict_proba(FRESH), other.predict_proba(FRESH))
-
-
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("size", [80, 133])
 def test_a_stream_ends_where_one_fit_ends(exact_sweeps, n_classes, size):
@@ -62,8 +58,7 @@ def test_all_is_learned_anew_once_the_rows_pass_a_power_of_two(n_neighbors, mean
     options = {"n_neighbors": n_neighbors, "mean": mean, "feature_transform": None, "random_state": 0, "max_iter": 10}
     model = streamed(GPClassifier(**options), X[:300], y[:300], 150)
     anew = without_warnings(GPClassifier(**options).fit, X[:300], y[:300])
-    assert_same_bits(model, anew)
-    assert model.mean_ == anew.mean_
+    assert_same_bits(model, anew, FRESH, ("kernel_", "mean_"))
     assert any("learned anew from the latest 300 rows" in text for text in model.decisions_)
     before = model.kernel_
     without_warnings(model.partial_fit, X[300:350], y[300:350])
@@ -80,9 +75,8 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("kind", KEPT)
-def test_a_stream_is_a_fit_of_the_rows_that_it_keeps(exact_sweeps, kind):
-    params, forgetting_factor, n_kept, weights = KEPT[kind]
+@pytest.mark.parametrize(("params", "forgetting_factor", "n_kept", "weights"), KEPT.values(), ids=KEPT)
+def test_a_stream_is_a_fit_of_the_rows_that_it_keeps(exact_sweeps, params, forgetting_factor, n_kept, weights):
     model = streamed(fixed(**params), X[:300], Y[:300], 100, forgetting_factor=forgetting_factor)
     rows, weight = slice(300 - n_kept, 300), np.repeat(weights, n_kept // len(weights))
     np.testing.assert_array_equal(model.posterior_.X, X[rows])
@@ -92,32 +86,20 @@ def test_a_stream_is_a_fit_of_the_rows_that_it_keeps(exact_sweeps, kind):
     np.testing.assert_allclose(model.predict_proba(FRESH), kept.predict_proba(FRESH), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("params", "batches", "expected"),
-    [
-        # After 50 rows, 64, multiples of 100, 128 and 256.
-        pytest.param(
-            {"max_rows_in_model": 100},
-            [slice(start, start + 50) for start in range(0, N, 50)],
-            [False, True, True, True, False, True, False, True],
-            id="a full model, each time that all its rows are new",
-        ),
-        # Past 256, 512 and 1024 rows.
-        pytest.param(
-            {},
-            [slice(130)] * 8,
-            [False, True, False, True, False, False, False, True],
-            id="not each time that rows repeat",
-        ),
-    ],
-)
-def test_when_all_is_learned_anew(params, batches, expected):
+@pytest.mark.parametrize(("is_full", "expected"), [(True, [1, 2, 3, 5, 7]), (False, [1, 3, 7])])
+def test_when_all_is_learned_anew(is_full, expected):
+    """A full model each time that all its rows are new: after 50 rows, 64, multiples of 100, 128 and 256.
+
+    Not each time that rows repeat, but past 256, 512 and 1024 rows.
+    """
+    batches = [slice(start, start + 50) for start in range(0, N, 50)] if is_full else [slice(130)] * 8
+    params = {"max_rows_in_model": 100} if is_full else {}
     model, anew = GPClassifier(n_neighbors=8, max_iter=2, random_state=0, **params), []
-    for batch in batches:
+    for number, batch in enumerate(batches):
         without_warnings(model.partial_fit, X[batch], Y[batch])
-        anew.append(any("learned anew" in text for text in model.decisions_))
+        anew += [number] * any("learned anew" in text for text in model.decisions_)
     assert anew == expected
-    assert len(model.posterior_.X) == params.get("max_rows_in_model", 130)
+    assert len(model.posterior_.X) == (100 if is_full else 130)
 
 
 @pytest.mark.parametrize("options", [{"max_time": 1e-3}, {"callback": lambda state: state.stage == "learning"}])
@@ -133,9 +115,8 @@ def test_a_call_without_time_to_learn_anew_keeps_the_kernel(options):
 
 
 def test_a_stream_with_neighbours_stays_one():
-    with_neighbours, without = (
-        streamed(GPClassifier(n_neighbors=k, random_state=0, max_iter=2), X[:200], Y[:200], 100) for k in (8, 0)
-    )
+    models = [GPClassifier(n_neighbors=k, random_state=0, max_iter=2) for k in (8, 0)]
+    with_neighbours, without = (streamed(model, X[:200], Y[:200], 100) for model in models)
     for changed in ({"n_neighbors": 0}, {"batch_size": 10}):
         with pytest.raises(ValueError, match=r"keep none\. Set them back"):
             clone_of(with_neighbours).set_params(**changed).partial_fit(X[200:], Y[200:])
@@ -145,8 +126,7 @@ def test_a_stream_with_neighbours_stays_one():
 
 def test_a_stream_does_not_drop_rows_of_a_larger_fit(tuned):
     tuned(kept_rows=1000)
-    model = fixed().fit(X[:300], Y[:300]).partial_fit(X[300:], Y[300:])
-    np.testing.assert_array_equal(model.posterior_.X, X[100:])
+    np.testing.assert_array_equal(fixed().fit(X[:300], Y[:300]).partial_fit(X[300:], Y[300:]).posterior_.X, X[100:])
 
 
 def test_rows_that_come_again_are_one_row():
@@ -161,13 +141,12 @@ def test_a_stream_goes_on_after_a_file_or_a_pickle(tmp_path, n_neighbors, n_clas
     rows, y = problem(n_classes)
     options = {"n_neighbors": n_neighbors, "random_state": 0, "max_iter": 5, "n_inducing": 10}
     model = streamed(GPClassifier(**options), rows[:200], y[:200], 100)
-    model.save(tmp_path / "model.npz")
-    others = [GPClassifier.load(tmp_path / "model.npz"), pickle.loads(pickle.dumps(model))]
+    others = reloaded(model, tmp_path), clone_of(model)
     for start in (200, 270, 340):
         for one in (model, *others):
             without_warnings(one.partial_fit, rows[start : start + 70], y[start : start + 70])
     for other in others:
-        assert_same_bits(other, model)
+        assert_same_bits(other, model, FRESH, ())
 
 
 def test_no_rows_are_kept_without_neighbours(tmp_path):
@@ -214,11 +193,7 @@ def test_drift_compares_labels_with_what_the_model_claimed(n_neighbors):
     assert model.drift_ > 2.0
 
 
-@pytest.mark.parametrize(
-    ("first", "batch", "options"),
-    [(100, 400, {"optimizer": None}), (200, 100, {})],
-    ids=["given kernel", "learned kernel"],
-)
+@pytest.mark.parametrize(("first", "batch", "options"), [(100, 400, {"optimizer": None}), (200, 100, {})])
 def test_drift_without_drift_is_standard_normal(first, batch, options):
     """Over 200 streams of functions that the prior draws."""
     found = []
@@ -240,19 +215,15 @@ def test_labels_far_from_all_rows_are_no_drift():
     """Both classes are as probable, up to rounding."""
     model = fixed(n_neighbors=0).partial_fit(X, Y)
     for distance in (5.0, 6.0, 8.0, 100.0):
-        one = clone_of(model).partial_fit(X[:100] + distance, Y[:100])
-        assert abs(one.drift_) < 5.0
+        assert abs(clone_of(model).partial_fit(X[:100] + distance, Y[:100]).drift_) < 5.0
 
 
 @pytest.mark.parametrize("n_neighbors", ["auto", 8])
 def test_a_call_that_fails_changes_nothing(n_neighbors):
     model = streamed(GPClassifier(n_neighbors=n_neighbors, random_state=0, max_iter=5), X[:200], Y[:200], 100)
-    before = pickle.dumps(model)
-    with pytest.raises(ValueError, match="label"):
-        model.partial_fit(X[200:300], np.full(100, 7))
-    with pytest.raises(ValueError, match="missing"):
-        model.partial_fit(np.full((5, 2), np.nan), Y[:5])
-    again = pickle.loads(before)
+    again = clone_of(model)
+    assert_refused("label", model.partial_fit, X[200:300], np.full(100, 7))
+    assert_refused("missing", model.partial_fit, np.full((5, 2), np.nan), Y[:5])
     for one in (model, again):
         without_warnings(one.partial_fit, X[200:300], Y[200:300])
-    assert_same_bits(model, again)
+    assert_same_bits(model, again, FRESH, ())

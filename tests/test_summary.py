@@ -9,6 +9,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.metrics import log_loss
+from support.checks import assert_refused
+from support.fits import reloaded
 from support.reference import moons
 
 from xgpc import GPClassifier
@@ -32,31 +34,14 @@ def lines_of(model):
     return values, said
 
 
-def names_of_scales(values):
-    assert values["length scales"].endswith(IN_DEVIATIONS)
-    return [name.rsplit(" ", 1)[0] for name in values["length scales"].removesuffix(IN_DEVIATIONS).split(", ")]
-
-
-@pytest.fixture(scope="module")
-def table():
-    """Two columns of numbers, one of them constant, and one of levels; three labels, and weights."""
+def test_the_summary_says_what_the_model_says():
+    """Of two columns of numbers, one of them constant, and one of levels; of three labels, and of weights."""
     random = np.random.default_rng(0)
-    X = random.normal(size=(200, 2))
-    colour = random.choice(["red", "green"], 200)
-    frame = pd.DataFrame({"width": X[:, 0], "colour": pd.Categorical(colour), "constant": np.full(200, 3.0)})
-    y = np.where(X[:, 0] > 0.5, "high", np.where(colour == "red", "low", "middle"))
-    return frame, y, random.integers(1, 4, 200).astype(float)
-
-
-@pytest.fixture(scope="module")
-def model(table):
-    frame, y, weight = table
+    X, colour, weight = random.normal(size=200), random.choice(["red", "green"], 200), random.integers(1.0, 4.0, 200)
+    frame = pd.DataFrame({"width": X, "colour": pd.Categorical(colour), "constant": np.full(200, 3.0)})
+    y = np.where(X > 0.5, "high", np.where(colour == "red", "low", "middle"))
     with pytest.warns(ConvergenceWarning):
-        return GPClassifier(random_state=0, max_iter=3).fit(frame, y, sample_weight=weight)
-
-
-def test_the_summary_says_what_the_model_says(model, table):
-    _, y, weight = table
+        model = GPClassifier(random_state=0, max_iter=3).fit(frame, y, sample_weight=weight)
     values, said = lines_of(model)
     shares = np.array([weight[y == name].sum() for name in model.classes_]) / weight.sum()
     base = -log_loss(y, np.tile(shares, (len(y), 1)), labels=model.classes_, sample_weight=weight)
@@ -66,8 +51,9 @@ def test_the_summary_says_what_the_model_says(model, table):
     assert values["class frequencies alone"] == f"{base:.4f} nats per row"
     assert values["inducing points"] == str(len(model.inducing_points_))
     # Length scales have the names of columns and levels; along what is constant no row differs.
-    names = names_of_scales(values)
-    assert sorted(names) == ["colour=green", "colour=red", "width"]
+    scales, is_in_deviations, _ = values["length scales"].partition(IN_DEVIATIONS)
+    assert is_in_deviations
+    assert sorted(scale.rsplit(" ", 1)[0] for scale in scales.split(", ")) == ["colour=green", "colour=red", "width"]
     assert (said["Warnings"], said["Decisions"]) == (model.warnings_, model.decisions_)
     assert any("max_iter=3 was reached" in message for message in model.warnings_)
 
@@ -78,8 +64,7 @@ def test_length_scales_are_in_standard_deviations_and_the_shortest_come_first():
     X = random.normal(size=(100, 7))
     X = pd.DataFrame(spread * (X - X.mean(axis=0)) / X.std(axis=0), columns=list("abcdefg"))
     kernel = ConstantKernel(4.0) * Matern(scale, nu=1.5) + RBF(2.0)
-    model = GPClassifier(kernel, optimizer=None, n_inducing=8, random_state=0).fit(X, X["a"] > 0.0)
-    values, _ = lines_of(model)
+    values, _ = lines_of(GPClassifier(kernel, optimizer=None, n_inducing=8, random_state=0).fit(X, X["a"] > 0.0))
     shortest = values["length scales"].removesuffix(f" and 1 more{IN_DEVIATIONS}").split(", ")
     assert sorted(shortest[:2]) == ["b 0.5", "e 0.5"]
     assert [text.split()[1] for text in shortest] == ["0.5", "0.5", "3", "4", "4"]
@@ -104,8 +89,7 @@ def test_features_matter_by_their_shapley_values_at_the_inducing_points():
     assert leave_out == "Leave out features that hardly change predictions: none."
     assert "shapley_values(model, X)" in explain
     assert "inducing_points='all'" in full
-    rough = GPClassifier(Matern([0.5, 0.5, 1.0, 5.0]), optimizer=None, inducing_points="all").fit(X, y)
-    values, said = lines_of(rough)
+    values, said = lines_of(GPClassifier(Matern([0.5, 0.5, 1.0, 5.0]), optimizer=None, inducing_points="all").fit(X, y))
     assert "features that matter" not in values
     (other,) = said["What to try next"]
     assert other == "Give a kernel of RBF or AxisMatern if xgpc.explain.shapley_values is to explain predictions."
@@ -129,14 +113,9 @@ def test_a_notebook_shows_the_summary_line_by_line():
     assert "".join(ElementTree.fromstring(text._repr_html_()).itertext()) == text
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [attrgetter("decisions_"), attrgetter("kernel_"), GPClassifier.to_arrays],
-    ids=["decisions_", "kernel_", "to_arrays"],
-)
+@pytest.mark.parametrize("ask", [attrgetter("decisions_"), attrgetter("kernel_"), GPClassifier.to_arrays])
 def test_what_describes_a_fit_needs_one(ask):
-    with pytest.raises(NotFittedError, match="This GPClassifier instance is not fitted yet"):
-        ask(GPClassifier())
+    assert_refused("This GPClassifier instance is not fitted yet", ask, GPClassifier(), error=NotFittedError)
 
 
 def test_decisions_are_sentences_of_the_history_in_their_order():
@@ -168,8 +147,7 @@ def test_all_batches_are_summed_up(begin, factor, tmp_path):
     # The bound is what partial_fit says that it is.
     last = np.count_nonzero(weight[250:])
     assert values["bound (ELBO)"] == f"{model.elbo_:.2f} nats, of the last batch, of {last} rows"
-    model.save(tmp_path / "model.npz")
-    again = GPClassifier.load(tmp_path / "model.npz")
+    again = reloaded(model, tmp_path)
     assert again.summary() == model.summary()
     assert again.n_samples_seen_ == model.n_samples_seen_
     assert lines_of(model.fit(X, y))[0]["rows"] == "300"

@@ -1,6 +1,5 @@
 """Tables with levels, truth values and missing numbers, from pandas, polars and Arrow."""
 
-import pickle
 import warnings
 from datetime import date
 from functools import cache, partial
@@ -11,8 +10,9 @@ import pyarrow
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import log_loss
+from support.checks import assert_refused, assert_same_bits
 from support.dense import compiled
-from support.fits import quietly
+from support.fits import clone_of, quietly, reloaded
 from support.frames import fitted, small
 
 from xgpc import GPClassifier
@@ -32,8 +32,7 @@ def values(seed=0, n=N):
     score = (town == "Ulm") * 2.0 + (town == "Jena") * member * 3.0 + pay - 1.5
     y = (score + 0.5 * rng.normal(size=n) > 0.0).astype(int)
     town, age = town.astype(object), age.astype(float).astype(object)
-    town[rng.choice(n, n // 10, replace=False)] = None
-    age[rng.choice(n, n // 8, replace=False)] = None
+    town[rng.choice(n, n // 10, replace=False)] = age[rng.choice(n, n // 8, replace=False)] = None
     return {name: column.tolist() for name, column in zip(NAMES, (town, member, age, pay), strict=True)}, y
 
 
@@ -75,15 +74,14 @@ def test_numbers_without_gaps_are_as_they_were():
     """A table of numbers alone is what the array of them is, bit for bit."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 3)), np.arange(60) % 2
-    model = fitted(X, y)
-    for table in (pd.DataFrame(X), polars.DataFrame(X), pyarrow.table({f"c{j}": X[:, j] for j in range(3)})):
-        other = fitted(table, y)
-        assert other.encoding_ is None
-        assert other.inducing_points_.shape[1] == 3
-        assert np.array_equal(other.predict_proba(table), model.predict_proba(X))
-    narrow = X.astype(np.float32)
-    for table in (pd.DataFrame(narrow), polars.DataFrame(narrow)):
-        assert np.array_equal(fitted(table, y).predict_proba(table), fitted(narrow, y).predict_proba(narrow))
+    for rows in (X, X.astype(np.float32)):
+        expected = fitted(rows, y).predict_proba(rows)
+        arrow = pyarrow.table({f"c{j}": rows[:, j] for j in range(3)})
+        for table in (pd.DataFrame(rows), polars.DataFrame(rows), arrow):
+            other = fitted(table, y)
+            assert other.encoding_ is None
+            assert other.inducing_points_.shape[1] == 3
+            assert np.array_equal(other.predict_proba(table), expected)
 
 
 def by_definition(table, scales, variance, fill):
@@ -91,15 +89,13 @@ def by_definition(table, scales, variance, fill):
     n = len(table)
     squares = np.zeros((n, n))
     for name, scale in scales.items():
-        if name.startswith("missingindicator_"):
-            gap = table[name.removeprefix("missingindicator_")].isna().to_numpy().astype(float)
-            squares += ((gap[:, None] - gap) / scale) ** 2
-        elif name == "town":
-            code = table[name].fillna("none").to_numpy()
+        column = table[name.removeprefix("missingindicator_")]
+        if name == "town":
+            code = column.fillna("none").to_numpy()
             squares += (code[:, None] != code) / scale**2
         else:
-            x = table[name].fillna(fill.get(name)).to_numpy(dtype=float)
-            squares += ((x[:, None] - x) / scale) ** 2
+            x = column.isna() if name.startswith("missing") else column.fillna(fill.get(name))
+            squares += (np.subtract.outer(*[x.to_numpy(dtype=float)] * 2) / scale) ** 2
     return variance * np.exp(-0.5 * squares)
 
 
@@ -122,14 +118,12 @@ def test_levels_that_are_not_known_are_as_different_from_all():
     known = table.drop_duplicates("town").assign(member=False, age=30.0, pay=0.0)
     assert len(known) == 5
     new = known.iloc[:1].assign(town="Rom")
-    differences = encoding.encode(known) - encoding.encode(new)
-    np.testing.assert_allclose(np.sum(differences**2, axis=1), 1.0, rtol=1e-15)
+    np.testing.assert_allclose(np.sum((encoding.encode(known) - encoding.encode(new)) ** 2, axis=1), 1.0, rtol=1e-15)
     # To miss a value where no training row did is another such level.
     whole = table.dropna(subset="town")
     encoding = fitted(whole, y[whole.index]).encoding_
     rows = encoding.encode(known)
-    squares = np.sum((rows[:, None] - rows) ** 2, axis=2)
-    np.testing.assert_allclose(squares, 1.0 - np.eye(5), atol=1e-15)
+    np.testing.assert_allclose(np.sum((rows[:, None] - rows) ** 2, axis=2), 1.0 - np.eye(5), atol=1e-15)
 
 
 def test_a_kernel_has_one_length_scale_or_one_for_each_column_of_the_table_or_of_the_matrix():
@@ -149,8 +143,7 @@ def test_names_and_order_of_levels_do_not_matter():
     """With given points and all rows in one block nothing but the order of sums changes."""
     table, y = frame()
     kernel = ConstantKernel(1.0) * RBF([1.0, 1.0, 20.0, 1.0, 1.0])
-    names = {"Ulm": "b", "Bonn": "d", "Jena": "a", "Kiel": "c"}
-    other = table.assign(town=table["town"].map(names))
+    other = table.assign(town=table["town"].map({"Ulm": "b", "Bonn": "d", "Jena": "a", "Kiel": "c"}))
     models = []
     for X in (table, other):
         points = fitted(X, y, kernel=kernel, optimizer=None).encoding_.encode(X.iloc[:15])
@@ -158,8 +151,7 @@ def test_names_and_order_of_levels_do_not_matter():
     np.testing.assert_allclose(models[0].kernel_.theta, models[1].kernel_.theta, rtol=1e-5)
     np.testing.assert_allclose(models[0].predict_proba(table), models[1].predict_proba(other), rtol=1e-6)
     # Categories that no row has, and their order, change nothing at all.
-    kind = pd.CategoricalDtype(["Rom", "Ulm", "Kiel", "Jena", "Bonn"])
-    again = table.astype({"town": kind})
+    again = table.astype({"town": pd.CategoricalDtype(["Rom", "Ulm", "Kiel", "Jena", "Bonn"])})
     assert np.array_equal(fitted(again, y).predict_proba(again), fitted(table, y).predict_proba(table))
 
 
@@ -187,12 +179,9 @@ def test_columns_of_arrays_can_be_categorical():
 def test_tables_to_predict_must_have_the_columns():
     table, y = frame()
     model = fitted(table, y)
-    with pytest.raises(ValueError, match="feature names should match"):
-        model.predict(table[["member", "town", "age", "pay"]])
-    with pytest.raises(ValueError, match="feature names should match"):
-        model.predict(table.drop(columns="pay"))
-    with pytest.raises(ValueError, match="Rename the columns"):
-        model.predict(table.set_axis(["town", "town", "age", "pay"], axis=1))
+    assert_refused("feature names should match", model.predict, table[["member", "town", "age", "pay"]])
+    assert_refused("feature names should match", model.predict, table.drop(columns="pay"))
+    assert_refused("Rename the columns", model.predict, table.set_axis(["town", "town", "age", "pay"], axis=1))
     with pytest.raises(ValueError, match=r"The column 'town' has numbers, such as 3.*fitted to text, such as 'Bonn'"):
         model.predict(table.assign(town=3))
     with pytest.raises(ValueError, match="The column 'pay' must have numbers, but row 0 has the text 'much'"):
@@ -213,16 +202,10 @@ def test_everything_a_model_does_takes_tables(tmp_path):
     joint, covariance = model.predict_latent(new, return_cov=True)
     np.testing.assert_allclose(joint, mean)
     np.testing.assert_allclose(np.diag(covariance), variance, rtol=1e-6)
-    model.save(tmp_path / "model.npz")
-    loaded = GPClassifier.load(tmp_path / "model.npz")
-    assert loaded.encoding_ == model.encoding_
-    assert loaded.feature_names_in_.tolist() == table.columns.tolist()
-    assert loaded.kernel_ == model.kernel_
-    proba = model.predict_proba(new)
-    assert np.array_equal(loaded.predict_proba(new), proba)
-    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict_proba(new), proba)
+    for other in (reloaded(model, tmp_path), clone_of(model)):
+        assert_same_bits(model, other, new, ("encoding_", "feature_names_in_", "kernel_"))
     batches = list(model.predict_proba_batches([new.iloc[:50], new.iloc[:0], (new.iloc[50:], None)]))
-    np.testing.assert_allclose(np.concatenate(batches), proba, rtol=1e-12)
+    np.testing.assert_allclose(np.concatenate(batches), model.predict_proba(new), rtol=1e-12)
     assert batches[1].shape == (0, 2)
 
 
@@ -245,40 +228,30 @@ def test_values_that_many_rows_have_are_levels_too():
 Y = np.arange(6) % 2
 ARROW = pyarrow.table([pyarrow.array(np.ones(6))] * 2, names=["x", "x"])
 TWICE = pd.DataFrame(np.ones((6, 2)), columns=["x", "x"])
-REFUSED = {
-    "dates of polars": (polars.DataFrame({"x": [date(2024, 1, 1)] * 6}), "dates or durations"),
-    "dates of arrow": (pyarrow.table({"x": [date(2024, 1, 1)] * 6}), "dates or durations"),
-    "lists": (polars.DataFrame({"x": [[1, 2]] * 6}), "neither numbers nor text"),
-    "bytes": (polars.DataFrame({"x": [b"1"] * 6}), "neither numbers nor text"),
-    "bytes, the first missing": (pd.DataFrame({"x": [None, *[b"1"] * 5]}), "of type bytes; make text"),
-    "intervals": (
-        pd.DataFrame({"x": pd.cut(np.arange(6.0), 2)}),
-        r"'x' has values that are neither numbers nor text, of type Interval; .*astype\(str\)",
-    ),
-    "times as levels": (pd.DataFrame({"x": pd.Categorical([pd.Timestamp(0)] * 6)}), "neither numbers nor text"),
-    "text and numbers": (
-        pd.DataFrame({"x": ["a", 1] * 3}),
-        "'x' has both text and numbers; make them all one or the other",
-    ),
-    "infinity": (
-        pd.DataFrame({"x": [np.inf, None, 1, 2, 3, 4]}),
-        "X has a value of infinity, of 'x' in row 0; leave out such rows",
-    ),
-    "infinity alone": (pd.DataFrame({"x": [np.inf, *[None] * 5]}), "X has a value of infinity, of 'x' in row 0"),
-    "one name": (ARROW, r"unique column names, got:\n- 'x' 2 times"),
-    "one name of pandas": (TWICE, r"'x' 2 times\s+Rename the columns, or leave some out"),
-    "no rows yet": (polars.LazyFrame({"x": [1.0] * 6}), r"LazyFrame of polars.*its collect\(\) makes"),
-    "no rows": (pd.DataFrame({"x": np.empty(0)}), "X has 0 rows and 1 columns"),
-    "no columns": (pd.DataFrame(index=range(6)), "X has 6 rows and 0 columns"),
-    "text without columns": (np.array([["a"]] * 6), r"X has text.*OneHotEncoder"),
-}
+NEITHER = "neither numbers nor text"
+REFUSED = [
+    (polars.DataFrame({"x": [date(2024, 1, 1)] * 6}), "dates or durations"),
+    (pyarrow.table({"x": [date(2024, 1, 1)] * 6}), "dates or durations"),
+    (polars.DataFrame({"x": [[1, 2]] * 6}), NEITHER),
+    (polars.DataFrame({"x": [b"1"] * 6}), NEITHER),
+    (pd.DataFrame({"x": [None, *[b"1"] * 5]}), "of type bytes; make text"),
+    (pd.DataFrame({"x": pd.cut(np.arange(6.0), 2)}), rf"'x' .* {NEITHER}, of type Interval; .*astype\(str\)"),
+    (pd.DataFrame({"x": pd.Categorical([pd.Timestamp(0)] * 6)}), NEITHER),
+    (pd.DataFrame({"x": ["a", 1] * 3}), "'x' has both text and numbers; make them all one or the other"),
+    (pd.DataFrame({"x": [np.inf, None, 1, 2, 3, 4]}), "has a value of infinity, of 'x' in row 0; leave out such rows"),
+    (pd.DataFrame({"x": [np.inf, *[None] * 5]}), "X has a value of infinity, of 'x' in row 0"),
+    (ARROW, r"unique column names, got:\n- 'x' 2 times"),
+    (TWICE, r"'x' 2 times\s+Rename the columns, or leave some out"),
+    (polars.LazyFrame({"x": [1.0] * 6}), r"LazyFrame of polars.*its collect\(\) makes"),
+    (pd.DataFrame({"x": np.empty(0)}), "X has 0 rows and 1 columns"),
+    (pd.DataFrame(index=range(6)), "X has 6 rows and 0 columns"),
+    (np.array([["a"]] * 6), r"X has text.*OneHotEncoder"),
+]
 
 
-@pytest.mark.parametrize("kind", REFUSED)
-def test_tables_that_cannot_be_used_are_refused(kind):
-    table, message = REFUSED[kind]
-    with pytest.raises(ValueError, match=message):
-        small().fit(table, Y[: 0 if kind == "no rows" else 6])
+@pytest.mark.parametrize(("table", "message"), REFUSED)
+def test_tables_that_cannot_be_used_are_refused(table, message):
+    assert_refused(message, small().fit, table, Y[: 0 if "0 rows" in message else 6])
 
 
 def test_rare_levels_count_as_one_where_there_are_more_than_255():
@@ -351,15 +324,13 @@ DOUBTFUL = {
 }
 
 
-@pytest.mark.parametrize("kind", DOUBTFUL)
-def test_a_column_that_a_few_cells_made_text_is_warned_of(kind):
-    cells, message = DOUBTFUL[kind]
+@pytest.mark.parametrize(("cells", "message"), DOUBTFUL.values(), ids=DOUBTFUL)
+def test_a_column_that_a_few_cells_made_text_is_warned_of(cells, message):
     table, y = with_cells(cells, first=3)
     doubt = f"'pay' has numbers in nearly all rows, but row 3 has the text {message}.*categorical"
     with pytest.warns(UserWarning, match=doubt):
         fitted(table, y)
-    with pytest.raises(ValueError, match=doubt):
-        small().fit_batches([(table[["pay"]], y)])
+    assert_refused(doubt, small().fit_batches, [(table[["pay"]], y)])
     # What is said to have levels has them, as have names, also with numbers among them, and codes.
     fitted(table.astype({"pay": "category"}), y)
     fitted(table.drop(columns=["town", "age"]), y, categorical_features=["pay"])
@@ -375,8 +346,7 @@ NO_TABLES = ([1.0, 2.0], None, "down", np.zeros((2, 2, 2)), pd.Series([1.0, 2.0]
 def test_what_is_no_table_is_refused_in_one_way(names, value):
     table, y = frame()
     model = fitted(table[names], y, optimizer=None)
-    with pytest.raises(ValueError, match=rf"Expected 2D array, or a table; got a {type(value).__name__}\b"):
-        model.predict(value)
+    assert_refused(rf"Expected 2D array, or a table; got a {type(value).__name__}\b", model.predict, value)
 
 
 def letters(n=150, n_columns=4, seed=0):
@@ -429,7 +399,7 @@ def ends_of_games(board="b" * 9, player="x"):
     if "b" not in board or any(board[line] in ("xxx", "ooo") for line in LINES):
         return {board}
     boards = [board[:place] + player + board[place + 1 :] for place in range(9) if board[place] == "b"]
-    return set().union(*(ends_of_games(later, "o" if player == "x" else "x") for later in boards))
+    return set().union(*(ends_of_games(later, "xo"[player == "x"]) for later in boards))
 
 
 def test_the_default_kernel_learns_a_rule_of_many_columns_as_well_as_one_without_bounds():
@@ -457,7 +427,4 @@ def test_default_fit_has_neighbours_where_combinations_of_levels_decide(is_rule)
     probabilities = model.predict_proba(X), alone.predict_proba(X), np.where(truth, 0.95, 0.05)
     loss, loss_alone, lowest = (log_loss(y[2000:], p[2000:]) for p in probabilities)
     assert loss < lowest + 0.02
-    if is_rule:
-        assert model.n_neighbors_ > 0
-    else:
-        assert loss < loss_alone
+    assert model.n_neighbors_ > 0 if is_rule else loss < loss_alone

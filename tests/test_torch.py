@@ -1,7 +1,6 @@
 """A classifier as a module of PyTorch: values are the classifier's, and gradients pass PyTorch's own check."""
 
 import copy
-import pickle
 from functools import partial
 
 import numpy as np
@@ -10,11 +9,12 @@ import pytest
 pytest.importorskip("torch")
 import torch
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
-from support.fits import quietly
+from support.checks import assert_refused
+from support.fits import clone_of, quietly, reloaded
 from support.posteriors import POSTERIORS, model_of, stretched
 from torch.func import grad, hessian, jacfwd, jacrev, vmap
 
-from xgpc import BayesianLinearClassifier, GPClassifier
+from xgpc import BayesianLinearClassifier
 from xgpc.kernels import AxisMatern
 from xgpc.torch import FeasibilityModel
 
@@ -56,8 +56,7 @@ def test_values_and_gradients_are_those_of_the_classifier(posterior, n_classes):
 def test_loaded_models_with_a_prior_mean_and_warps(tmp_path):
     model = fitted(kernel=None, change=stretched, mean=0.7)
     assert model.encoding_.warps
-    model.save(tmp_path / "model.npz")
-    module = FeasibilityModel(GPClassifier.load(tmp_path / "model.npz"), "good")
+    module = FeasibilityModel(reloaded(model, tmp_path), "good")
     at = X + torch.tensor([0.0, 10.0], dtype=torch.float64)
     assert_gradients(module, at)
     np.testing.assert_array_equal(module(at), FeasibilityModel(model, "good")(at))
@@ -72,22 +71,19 @@ def test_linear_classifiers():
     rows = np.random.default_rng(0).normal(size=(50, 2))
     module = FeasibilityModel(BayesianLinearClassifier().fit(rows, rows[:, 0] > 0.2), True)
     assert_gradients(module)
-    with pytest.raises(ValueError, match=r"BayesianLinearClassifier has none. Pickle the module"):
-        module.state_dict()
+    assert_refused(r"BayesianLinearClassifier has none. Pickle the module", module.state_dict)
 
 
 @pytest.mark.parametrize("shape", [(2,), (5, 2), (0, 2), (2, 0, 2), (4, 1, 2), (2, 3, 4, 2)])
 def test_batches_of_any_shape(shape):
-    model = fitted(3)
-    module = FeasibilityModel(model, "good")
+    module = FeasibilityModel(fitted(3), "good")
     at = torch.as_tensor(np.random.default_rng(2).normal(size=shape)).requires_grad_()
     found, (mean, variance) = module(at), module.latent(at)
     assert found.shape == shape[:-1]
     assert mean.shape == variance.shape == (*shape[:-1], 3)
     (found.sum() + (mean * variance).sum()).backward()
     assert at.grad.shape == shape
-    rows = at.detach().reshape(-1, 2)
-    np.testing.assert_array_equal(found.detach().reshape(-1), module(rows).detach())
+    np.testing.assert_array_equal(found.detach().reshape(-1), module(at.detach().reshape(-1, 2)).detach())
 
 
 def test_chains_of_functions_and_single_precision():
@@ -177,8 +173,7 @@ def test_second_derivatives_are_refused_and_never_zero():
                 transform(function)(row)
     at, weight = X.clone().requires_grad_(), torch.tensor(3.0, dtype=torch.float64, requires_grad=True)
     (by_x,) = torch.autograd.grad(weight**2 * module(at).sum(), at, create_graph=True)
-    with pytest.raises(RuntimeError, match="first derivatives by X"):
-        torch.autograd.grad(by_x.sum(), at, retain_graph=True)
+    assert_refused("first derivatives by X", torch.autograd.grad, by_x.sum(), at, error=RuntimeError, retain_graph=True)
     # The gradient by other variables is known.
     (by_weight,) = torch.autograd.grad(by_x.sum(), weight)
     torch.testing.assert_close(by_weight, 2.0 / 3.0 * by_x.sum().detach())
@@ -201,7 +196,7 @@ def test_copies_and_states_restore_the_model(posterior, tmp_path):
     torch.save(module.state_dict(), tmp_path / "state.pt")
     loaded = FeasibilityModel(fitted(), "bad")
     loaded.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    for other in (loaded, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+    for other in (loaded, copy.deepcopy(module), clone_of(module)):
         assert torch.equal(other.constraint(X), module.constraint(X))
         assert repr(other) == text
     with pytest.raises(ValueError, match="not a model saved by GPClassifier"):
@@ -227,9 +222,6 @@ def test_bad_requests_are_refused():
         (module, torch.full((4, 2), torch.nan, dtype=torch.float64), "NaN"),
         (averaged, X.clone().requires_grad_(), "averages over points"),
     ):
-        with pytest.raises(ValueError, match=message):
-            call(rows)
-    with pytest.raises(ValueError, match=r"feasible must be one of the labels \['bad', 'good'\]; got 'fine'"):
-        FeasibilityModel(model, "fine")
-    with pytest.raises(ValueError, match="threshold must be a number between 0 and 1; got 1"):
-        FeasibilityModel(model, "good", threshold=1.0)
+        assert_refused(message, call, rows)
+    assert_refused(r"feasible must be one of the labels \['bad', 'good'\]; got 'fine'", FeasibilityModel, model, "fine")
+    assert_refused("threshold must be a number between 0 and 1; got 1", FeasibilityModel, model, "good", threshold=1.0)

@@ -1,5 +1,7 @@
 """Acquisition: scores by quadrature and by random draws, batches by brute force, and constrained improvement."""
 
+from functools import partial
+
 import mpmath
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from scipy.stats import norm
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 from support.dense import derivative
-from support.fits import quietly
+from support.fits import quietly, refuses
 from support.latents import RECORDS, every, repeatable
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -63,7 +65,6 @@ def test_mutual_information_of_two_classes_is_that_of_a_dense_rule(record):
     ids=str,
 )
 def test_mutual_information_of_ordered_classes_is_that_of_a_dense_rule(link, cuts, mean, variance):
-    """Cut points may be far from zero, and from each other."""
     record = record_of(f"ordinal-{link}", "exact").at(np.array(cuts))
     assert_information(record, np.array(mean), np.full(len(mean), variance), 1e-6)
 
@@ -81,7 +82,6 @@ def test_information_about_a_label_with_guesses_and_lapses_is_exact_far_from_tie
 
 @given(m=st.floats(-4.0, 4.0), log_v=st.floats(-12.0, 12.0), delta=st.floats(0.0, 0.5))
 def test_a_step_tells_all_but_the_label_noise(m, log_v, delta):
-    """H(p) - H(delta), and its derivatives."""
     link, v = record_of("step", "additive-noise").at(delta), np.exp(log_v)
     t, kept = m / np.sqrt(v), 1.0 - 2.0 * delta
     p = delta + kept * norm.cdf(t)
@@ -160,10 +160,8 @@ SMOOTH = ConstantKernel(4.0) * RBF(1.0)
 
 
 def fit(n_classes=2, kernel=SMOOTH, **options):
-    model = GPClassifier(
-        kernel, **{"n_inducing": 30, "n_neighbors": 0, "optimizer": None, "random_state": 0, **options}
-    )
-    return quietly(model, *moons(n_classes=n_classes))
+    options = {"n_inducing": 30, "n_neighbors": 0, "optimizer": None, "random_state": 0} | options
+    return quietly(GPClassifier(kernel, **options), *moons(n_classes=n_classes))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -227,20 +225,18 @@ def test_a_batch_is_that_of_dense_conditioning(n_classes, options, n_jobs):
     np.testing.assert_allclose(mutual_information(model, X[rest], pending=pending), scores, atol=1e-9)
     total = variances[2][rest].reshape(len(rest), -1).sum(axis=1)
     np.testing.assert_allclose(latent_variance(model, X[rest], pending=pending), total, rtol=1e-6)
-    with pytest.raises(ValueError, match="Scores with pending rows have no gradient"):
-        predictive_entropy(model, X, return_grad=True, pending=pending)
+    refuses(
+        "Scores with pending rows have no gradient", predictive_entropy, model, X, return_grad=True, pending=pending
+    )
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [({"n": 0}, "n must be an integer from 1 to the number of candidates, 120; got 0"), ({"n": 121}, "candidates, 120"),
-     ({"n": 2, "score": "bald"}, r"score must be one of \[.*'latent_variance'\]; got 'bald'")],
-)  # fmt: skip
-def test_bad_requests_of_batches_are_refused(given, message):
-    with pytest.raises(ValueError, match=message):
-        select(fit(), moons()[0], **given)
-    with pytest.raises(ValueError, match="model must be a GPClassifier, which has joint covariances"):
-        select(BayesianLinearClassifier().fit(*moons()), moons()[0], 2)
+def test_bad_requests_of_batches_are_refused():
+    model, (X, y) = fit(), moons()
+    refuses("n must be an integer from 1 to the number of candidates, 120; got 0", select, model, X, 0)
+    refuses("candidates, 120", select, model, X, 121)
+    refuses(r"score must be one of \[.*'latent_variance'\]; got 'bald'", select, model, X, 2, score="bald")
+    linear = BayesianLinearClassifier().fit(X, y)
+    refuses("model must be a GPClassifier, which has joint covariances", select, linear, X, 2)
 
 
 def test_expected_improvement_is_its_integral():
@@ -251,16 +247,14 @@ def test_expected_improvement_is_its_integral():
         for m, s in zip(mean[:3], std[:3], strict=True)
     ]
     np.testing.assert_allclose(found, [*expected, 0.5, 0.0, 300.7, 0.0], atol=1e-9)
-    with pytest.raises(ValueError, match=r"must be \(n,\)"):
-        expected_improvement(mean, std[:2], 0.7)
+    refuses(r"must be \(n,\)", expected_improvement, mean, std[:2], 0.7)
 
 
 @given(z=st.floats(-1e4, 60.0), std=st.floats(1e-3, 1e3))
 @example(z=-40.0, std=1.0)
 @example(z=-99.99, std=1.0)
 @example(z=-100.01, std=1.0)
-def test_the_logarithm_of_expected_improvement_has_all_digits(z, std):
-    """Of itself and of its slopes by mean and deviation."""
+def test_the_logarithm_of_expected_improvement_and_its_slopes_have_all_digits(z, std):
     with mpmath.workdps(60):
         mean = -z * std
         m, s = mpmath.mpf(mean), mpmath.mpf(std)
@@ -284,12 +278,10 @@ def test_the_logarithm_of_expected_improvement_without_uncertainty_is_that_of_th
 @pytest.mark.parametrize("q", [0.1, 0.5, 0.8])
 @pytest.mark.parametrize("label", ["no", "yes"])
 def test_a_quantile_of_feasibility_is_that_of_draws(label, q):
-    X, _ = moons()
-    model = fit()
+    X, model = moons()[0], fit()
     model.classes_ = np.array(["no", "yes"])
-    draws = np.exp(
-        likelihood_of(model).log_probabilities_given(model.sample_latent(X[:5], 40_000, random_state=0).ravel())
-    )
+    f = model.sample_latent(X[:5], 40_000, random_state=0).ravel()
+    draws = np.exp(likelihood_of(model).log_probabilities_given(f))
     expected = np.quantile(draws[:, ["no", "yes"].index(label)].reshape(5, -1), q, axis=1)
     found = probability_of_feasibility(model, X[:5], label, quantile=q)
     np.testing.assert_allclose(found, expected, atol=0.01)
@@ -300,12 +292,11 @@ def test_a_quantile_of_feasibility_is_that_of_draws(label, q):
 
 def test_only_probabilities_that_rise_or_fall_with_one_latent_function_have_quantiles():
     X, _ = moons()
+    of_two = "quantile is for two classes and the first and last of ordered ones"
     for model, label in ((fit(3), 0), (fit(likelihood="softmax"), 1)):
-        with pytest.raises(ValueError, match=r"quantile is for two classes and the first and last of ordered ones"):
-            probability_of_feasibility(model, X, label, quantile=0.1)
+        refuses(of_two, probability_of_feasibility, model, X, label, quantile=0.1)
     for q in (0.0, 1.0, "low"):
-        with pytest.raises(ValueError, match="quantile must be"):
-            log_probability_of_feasibility(fit(), X, 1, quantile=q)
+        refuses("quantile must be", log_probability_of_feasibility, fit(), X, 1, quantile=q)
 
 
 def test_constrained_improvement_is_the_product():
@@ -322,8 +313,7 @@ def test_constrained_improvement_is_the_product():
     # Any classifier has probabilities; some have no logarithms of them.
     trees = HistGradientBoostingClassifier().fit(X, y)
     np.testing.assert_allclose(probability_of_feasibility(trees, X, 1), trees.predict_proba(X)[:, 1], rtol=1e-12)
-    with pytest.raises(ValueError, match=r"one of the labels \['no', 'yes'\]; got 'maybe'"):
-        probability_of_feasibility(model, X, "maybe")
+    refuses(r"one of the labels \['no', 'yes'\]; got 'maybe'", probability_of_feasibility, model, X, "maybe")
 
 
 def test_where_nothing_is_feasible_yet_the_probability_of_feasibility_is_wanted():
@@ -335,13 +325,10 @@ def test_where_nothing_is_feasible_yet_the_probability_of_feasibility_is_wanted(
     # What the scores of ever larger values come to.
     large = constrained_expected_improvement(model, X, "yes", mean, std, 1e9) / 1e9
     np.testing.assert_allclose(found, large, rtol=1e-8)
-    for bad in ({"best": -np.inf}, {"best": np.nan}, {"best": np.inf, "mean": np.full(len(X), np.nan)}):
-        with pytest.raises(ValueError, match="mean and best must be finite"):
-            constrained_expected_improvement(model, X, "yes", **{"mean": mean, "std": std, **bad})
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        constrained_expected_improvement(model, X, "yes", [0.0], [1.0], np.inf)
+    scores = partial(constrained_expected_improvement, model, X, "yes")
+    for m, best in ((mean, -np.inf), (mean, np.nan), (np.full(len(X), np.nan), np.inf)):
+        refuses("mean and best must be finite", scores, m, std, best)
+    refuses("inconsistent numbers of samples", scores, [0.0], [1.0], np.inf)
     for bad in (None, "1", [0.0], True):
-        with pytest.raises(ValueError, match=r"best must be a number, .* or infinity \(math\.inf\) where none .*; got"):
-            constrained_expected_improvement(model, X, "yes", mean, std, bad)
-        with pytest.raises(ValueError, match=r"best must be a number, the least value .*; got"):
-            expected_improvement(mean, std, bad)
+        refuses(r"best must be a number, .* or infinity \(math\.inf\) where none .*; got", scores, mean, std, bad)
+        refuses("best must be a number, the least value .*; got", expected_improvement, mean, std, bad)

@@ -13,7 +13,7 @@ from botorch.acquisition import qLogExpectedImprovement, qSimpleRegret
 from botorch.acquisition.objective import GenericMCObjective, LinearMCObjective, ScalarizedPosteriorTransform
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
-from support.fits import quietly
+from support.fits import quietly, refuses
 from support.posteriors import kernels, model_of, stretched
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -221,19 +221,15 @@ def test_models_that_cannot_be_one_are_refused():
         (called, "compiled kernels only; Tanimoto is no compiled kernel"),
         (of_levels, "fitted to a table with levels or missing numbers"),
     ):
-        with pytest.raises(ValueError, match=message):
-            LatentModel(classifier)
+        refuses(message, LatentModel, classifier)
 
 
 def test_bad_requests_are_refused():
     model = LatentModel(fitted())
     for shape in ((1, 3), (2,)):
-        with pytest.raises(ValueError, match=r"X must be \(\.\.\., q, 2\); got"):
-            model.posterior(torch.zeros(shape, dtype=torch.float64))
-    with pytest.raises(ValueError, match="labels have no normal noise"):
-        model.posterior(X, observation_noise=True)
+        refuses(r"X must be \(\.\.\., q, 2\); got", model.posterior, torch.zeros(shape, dtype=torch.float64))
+    refuses("labels have no normal noise", model.posterior, X, observation_noise=True)
     for at, label in ((X, torch.zeros(3, 2, 1)), (X[0], torch.zeros(2)), (X[0], torch.tensor([[0.0], [0.5]]))):
-        with pytest.raises(ValueError, match=r"positions 0 to 1 in classes_; got shapes"):
-            model.condition_on_observations(at, label)
-    with pytest.raises(ValueError, match="is for two classes and for softmax; the model has 'multinomial-probit'"):
-        LatentModel(fitted(3, likelihood="multinomial-probit", max_iter=5)).probability(X)
+        refuses(r"positions 0 to 1 in classes_; got shapes", model.condition_on_observations, at, label)
+    of_noise = LatentModel(fitted(3, likelihood="multinomial-probit", max_iter=5))
+    refuses("is for two classes and for softmax; the model has 'multinomial-probit'", of_noise.probability, X)

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import pickle
 import signal
 import threading
 from functools import partial
@@ -12,7 +11,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
-from support.fits import quietly, refused, warnings_of, without_warnings
+from support.fits import clone_of, quietly, refused, reloaded, warnings_of, without_warnings
 from support.reference import iris, moons
 
 from xgpc import GPClassifier
@@ -258,12 +257,11 @@ def test_copies_clones_and_files_of_models_with_callbacks(tmp_path):
     model = quietly(GPClassifier(**SMALL, optimizer=None, batch_size=20, callback=callback), *moons())
     assert model.get_params()["callback"] is callback
     assert clone(model).callback is callback
-    again = pickle.loads(pickle.dumps(model))
+    again = clone_of(model)
     assert again.callback is None
     assert bits(again) == bits(model)
     assert model.callback is callback
-    model.save(tmp_path / "model.npz")
-    assert GPClassifier.load(tmp_path / "model.npz").callback is None
+    assert reloaded(model, tmp_path).callback is None
     # A second fit of a fitted model has it, too.
     states.clear()
     quietly(model, *moons())

@@ -6,7 +6,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
-from sklearn.gaussian_process.kernels import ConstantKernel as C
 from support.fits import losses, quietly, without_warnings
 from support.frames import named
 from support.reference import moons
@@ -27,7 +26,7 @@ NUMBERS = np.random.default_rng(5).integers(1, 4, N)
 def test_a_row_is_its_copies_and_its_parts_whose_weights_sum_to_its_own(y, n_neighbors, points, exact_sweeps):
     """Wherever the parts stand behind the first of them."""
     rng = np.random.default_rng(0)
-    model = GPClassifier(C(4.0) * RBF(0.5), inducing_points=points, optimizer=None, n_neighbors=n_neighbors)
+    model = GPClassifier(4.0 * RBF(0.5), inducing_points=points, optimizer=None, n_neighbors=n_neighbors)
     weighted = quietly(clone(model), X, y, sample_weight=NUMBERS)
     repeated = quietly(clone(model), np.repeat(X, NUMBERS, axis=0), np.repeat(y, NUMBERS))
     share, order = rng.uniform(0.1, 0.9, size=N), rng.permutation(N)
@@ -82,7 +81,7 @@ def smooth_labels(n, n_classes, seed=0):
     return X, np.argmax(f + rng.gumbel(size=(n_classes, n)), axis=0)
 
 
-@pytest.mark.parametrize("options", [{}, {"n_neighbors": 8}, {"kernel": C(1.0) * RBF(2.0)}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"n_neighbors": 8}, {"kernel": 1.0 * RBF(2.0)}], ids=str)
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("how", ["doubled", "bootstrap", "oversampled"])
 def test_copies_are_learned_from_as_rows_with_weights(how, n_classes, options):
@@ -171,7 +170,7 @@ def test_labels_that_copies_contradict_are_not_recalled():
 def recalling():
     """A model with equal rows whose labels agree, and its rows, the first ninety of which were there twice."""
     X, y = smooth_labels(200, 2)
-    model = GPClassifier(C(1.0) * RBF([1.0] * 3), random_state=0, n_neighbors=5, max_iter=3)
+    model = GPClassifier(1.0 * RBF([1.0] * 3), random_state=0, n_neighbors=5, max_iter=3)
     return quietly(model, np.r_[X, X[:90]], np.r_[y, y[:90]]), X, y
 
 

@@ -215,7 +215,6 @@ def test_warnings_are_one_line_for_each_reason(two, run, tmp_path):
 
 
 def test_the_help_of_the_command_imports_neither_learning_nor_scikit_learn(tmp_path):
-    """It is there in a moment."""
     text = """
 import sys
 from xgpc.app.cli import main

@@ -1,5 +1,7 @@
 """Counts and probabilities of classes as labels."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 from scipy.special import log_expit, roots_hermitenorm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.fits import clone_of, quietly
+from support.fits import clone_of, quietly, refuses
 
 from xgpc import GPClassifier, GPOrdinalClassifier
 from xgpc.kernels import ActiveDims
@@ -93,8 +95,7 @@ def test_a_learned_fit_takes_counts_and_groups():
 )
 def test_what_is_no_count_is_an_error(change, classes, message):
     X, counts = problem(3)
-    with pytest.raises(ValueError, match=message):
-        GPClassifier().fit(X, change(counts), classes=classes)
+    refuses(message, GPClassifier().fit, X, change(counts), classes=classes)
 
 
 def test_counts_of_a_frame_and_those_that_other_methods_refuse():
@@ -102,9 +103,9 @@ def test_counts_of_a_frame_and_those_that_other_methods_refuse():
     model, names = GPClassifier(**FIXED, inducing_points=X[:15]), ["c", "a", "b"]
     plain = quietly(model, X, counts, classes=names).predict_proba(X)
     assert_array_equal(quietly(model, X, pd.DataFrame(counts, columns=names), classes=names).predict_proba(X), plain)
-    for call in (lambda: model.elbo(X, counts), lambda: GPClassifier().fit_batches([(X, counts)], classes=names)):
-        with pytest.raises(ValueError, match=r"fit and partial_fit of .* take counts or probabilities"):
-            call()
+    message = "fit and partial_fit of .* take counts or probabilities"
+    refuses(message, model.elbo, X, counts)
+    refuses(message, GPClassifier().fit_batches, [(X, counts)], classes=names)
 
 
 # More variable than the binomial distribution: each row has an effect of its own, a kernel of the row's number.
@@ -140,13 +141,11 @@ def test_effects_of_rows_are_integrated_out(variance):
     rng = np.random.default_rng(3)
     successes = successes_of(np.sqrt(variance) * rng.normal(size=200), rng)
     rows = np.arange(200.0)[:, None]
-    fixed = quietly(
-        GPClassifier(of_each_row(0, variance), inducing_points="all"), rows, columns(successes), classes=[0, 1]
-    )
+    process = partial(GPClassifier, inducing_points="all")
+    fixed = quietly(process(of_each_row(0, variance)), rows, columns(successes), classes=[0, 1])
     evidence = log_evidence(successes, variance)
     assert evidence - 0.02 * len(rows) < fixed.elbo_ < evidence
-    kernel = of_each_row(0, 1.0, (1e-4, 1e3))
-    learned = quietly(GPClassifier(kernel, inducing_points="all"), rows, columns(successes), classes=[0, 1])
+    learned = quietly(process(of_each_row(0, 1.0, (1e-4, 1e3))), rows, columns(successes), classes=[0, 1])
     candidates = np.geomspace(1e-3, 100.0, 400)
     best = candidates[np.argmax([log_evidence(successes, one) for one in candidates])]
     assert learned.kernel_.k1.constant_value == pytest.approx(best, rel=0.1)
@@ -165,7 +164,6 @@ def test_effects_of_rows_are_learned_besides_a_function(deviation, low, high):
     rows = np.column_stack([x, np.arange(100)])
     model = quietly(GPClassifier(kernel, inducing_points="all"), rows, columns(successes), classes=[0, 1])
     assert low <= np.sqrt(model.kernel_.k2.k1.constant_value) < high
-    plain = ConstantKernel(1.0) * RBF(1.0)
-    plain = quietly(GPClassifier(plain, inducing_points="all"), x[:, None], columns(successes), classes=[0, 1])
-    gain = model.elbo_ - plain.elbo_
+    plain = GPClassifier(1.0 * RBF(1.0), inducing_points="all")
+    gain = model.elbo_ - quietly(plain, x[:, None], columns(successes), classes=[0, 1]).elbo_
     assert abs(gain) < 0.5 if deviation == 0.0 else gain > 5.0

@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.pipeline import make_pipeline
-from support.fits import quietly
+from support.fits import quietly, refuses
 
 from xgpc import GPClassifier, GPOrdinalClassifier
 from xgpc.explain import shapley_values
@@ -84,10 +84,8 @@ def test_rows_of_equal_probability_stay_in_one_bin():
     np.testing.assert_allclose(bins.frequency, [1 / 7, 2 / 3])
     assert bins.rows.tolist() == [7, 3]
     assert bins.low[0] == binomtest(1, 7).proportion_ci(method="wilson").low
-    one = equal_mass_bins([1], [0.3])
-    assert one.rows.tolist() == [1]
-    with pytest.raises(ValueError, match="n_bins must be a positive integer; got 0"):
-        equal_mass_bins(y, p, 0)
+    assert equal_mass_bins([1], [0.3]).rows.tolist() == [1]
+    refuses("n_bins must be a positive integer; got 0", equal_mass_bins, y, p, 0)
 
 
 def test_coverage_is_the_error_among_the_most_certain(iris, model):
@@ -113,17 +111,15 @@ def test_learning_is_drawn_stage_by_stage():
     own = {"subset_sizes": [100, 600], "n_neighbors": 0, "length_scale_prior": None}
     model = GPClassifier(n_inducing=16, max_iter=60, tol=1e-3, random_state=0, **own)
     display = drawn(LearningDisplay.from_estimator(model.fit(X, y)))
-    assert words(display.ax_.get_legend().get_texts()) == [
-        "100 rows, 16 inducing points",
-        "600 rows, 16 inducing points",
-    ]
+    legend = words(display.ax_.get_legend().get_texts())
+    assert legend == ["100 rows, 16 inducing points", "600 rows, 16 inducing points"]
     for line, n in zip(display.ax_.lines, (100, 600), strict=True):
         here = model.history_["n_rows"] == n
         values = model.history_["elbo"][here & np.isfinite(model.history_["elbo"])] / n
         assert line.get_ydata()[-1] == pytest.approx(values.max())
         assert np.all(np.diff(line.get_ydata()) >= 0.0)
-    with pytest.raises(ValueError, match=r"history lacks \['n_rows', 'n_inducing'\]"):
-        LearningDisplay({"seconds": np.zeros(1), "elbo": np.zeros(1)})
+    short = {"seconds": np.zeros(1), "elbo": np.zeros(1)}
+    refuses(r"history lacks \['n_rows', 'n_inducing'\]", LearningDisplay, short)
 
 
 def test_importances_are_bars_by_name_the_largest_on_top(iris, model):
@@ -133,8 +129,8 @@ def test_importances_are_bars_by_name_the_largest_on_top(iris, model):
     widths = [bar.get_width() for bar in display.ax_.patches]
     np.testing.assert_array_equal(widths, model.feature_importances_[order[::-1]])
     assert ImportanceDisplay.from_estimator(model, names=list("abcd")).names == list("abcd")
-    with pytest.raises(ValueError, match="names must be as many as importances, 4; got 2"):
-        ImportanceDisplay.from_estimator(model, names=["a", "b"])
+    message = "names must be as many as importances, 4; got 2"
+    refuses(message, ImportanceDisplay.from_estimator, model, names=["a", "b"])
 
 
 def test_shapley_values_of_one_row_are_bars_with_intervals_the_largest_on_top(iris, model):
@@ -182,12 +178,10 @@ def test_shapley_values_of_several_rows_are_points_whose_colours_are_the_order_o
 
 
 def test_a_picture_of_shapley_values_needs_one_class(iris, model):
-    X, _ = iris
-    with pytest.raises(ValueError, match="Several rows have values for each class: give label, one of"):
-        ShapleyDisplay.from_estimator(model, X)
+    draw, X = ShapleyDisplay.from_estimator, iris[0]
+    refuses("Several rows have values for each class: give label, one of", draw, model, X)
     message = r"label must be one of \['setosa', 'versicolor', 'virginica'\] or None; got 'rose'"
-    with pytest.raises(ValueError, match=message):
-        ShapleyDisplay.from_estimator(model, X, label="rose")
+    refuses(message, draw, model, X, label="rose")
 
 
 def test_shapley_values_of_ordered_classes_speak_for_the_highest_or_the_lowest():
@@ -202,8 +196,8 @@ def test_shapley_values_of_ordered_classes_speak_for_the_highest_or_the_lowest()
         assert display.ax_.get_xlabel().endswith(f"towards {label or 'high'}")
         assert np.array_equal(display.values, sign * values)
         assert display.label == (label or "high")
-    with pytest.raises(ValueError, match=r"label must be one of \['low', 'high'\] or None; got 'medium'"):
-        ShapleyDisplay.from_estimator(model, X, label="medium")
+    message = r"label must be one of \['low', 'high'\] or None; got 'medium'"
+    refuses(message, ShapleyDisplay.from_estimator, model, X, label="medium")
 
 
 def test_words_of_pictures_of_features_with_long_names_are_within_the_picture(iris):
@@ -331,8 +325,7 @@ def test_labels_are_positions_in_the_classes_in_whatever_order_these_are():
         ((y, p), r"of labels give classes=model.classes_"),
         (([0, 1], [[0.2, 0.2], [0.5, 0.5]]), "rows that sum to one"),
     ):
-        with pytest.raises(ValueError, match=message):
-            scores(*given)
+        refuses(message, scores, *given)
 
 
 def test_outcomes_may_be_two_labels():
@@ -344,10 +337,9 @@ def test_outcomes_may_be_two_labels():
     line = next(line for line in drawn(display).ax_.lines if line.get_marker() == "s")
     assert np.array_equal(line.get_xydata(), np.column_stack([bins.mean, bins.frequency]))
     assert expected_calibration_error(y, p, classes=["no", "yes"]) == expected_calibration_error(outcome, p)
-    with pytest.raises(ValueError, match=r"two labels; got \['Yes', 'no', 'yes'\], 'Yes'"):
-        ReliabilityDisplay.from_predictions(y, p, pos_label="Yes")
-    with pytest.raises(ValueError, match="or labels of which pos_label is one"):
-        ReliabilityDisplay.from_predictions(y, p)
+    draw = ReliabilityDisplay.from_predictions
+    refuses(r"two labels; got \['Yes', 'no', 'yes'\], 'Yes'", draw, y, p, pos_label="Yes")
+    refuses("or labels of which pos_label is one", draw, y, p)
 
 
 @pytest.mark.parametrize(
@@ -356,5 +348,4 @@ def test_outcomes_may_be_two_labels():
      ([0, 1], np.full((2, 3), 0.5)), ([0], [[1.5, -0.5, 0.0]]), ([0], [[np.nan, 0.5, 0.5]]), ([], np.empty((0, 3)))],
 )  # fmt: skip
 def test_scores_of_several_classes_refuse_bad_input(y, p):
-    with pytest.raises(ValueError, match="must be"):
-        expected_calibration_error(y, p)
+    refuses("must be", expected_calibration_error, y, p)

@@ -33,7 +33,7 @@ from support.internals import (
     steps_from,
     update,
 )
-from support.latents import CASES, cases, seeds
+from support.latents import CASES, cases, marginals, seeds
 from support.reference import DenseModel, divergence
 from support.training import rebuilt, sites_of, softmax_curvatures, thetas, training
 
@@ -108,8 +108,7 @@ def test_posterior_is_the_textbooks(choice, share_negative, seed, n, d):
         tolerance = 1e-8 * np.abs(one.K_inverse).max()
         np.testing.assert_allclose(factor.H.T @ factor.H - factor.N.T @ factor.N, M, atol=tolerance)
         np.testing.assert_allclose(factor.times(mean), M @ mean, atol=tolerance * np.abs(mean).sum())
-    expected = zip(*(one.marginals() for one in models), strict=True)
-    for found, each in zip(q.marginals(new), expected, strict=True):
+    for found, each in zip(q.marginals(new), marginals(models), strict=True):
         assert_near(found.reshape(-1, 5), each, 1e-8)
     covariances = [
         kernel(new) + one.kappa @ (one.moments[1] - one.K_mm) @ one.kappa.T
@@ -179,11 +178,11 @@ def test_singular_covariance_matrices_cost_no_digits_that_matter(variance, lengt
     q = prior.posterior((precision[None], linear[None]))
     assert prior.jitter == 0.0
     assert np.linalg.matrix_rank(prior.K) < 8
-    for rows, marginals in ((Z, (q.mean[0], q.variance[0])), (Z, q.marginals(Z)), (new, q.marginals(new))):
+    for rows, of_rows in ((Z, (q.mean[0], q.variance[0])), (Z, q.marginals(Z)), (new, q.marginals(new))):
         cross, diagonal = prior.core.cross(rows), prior.core.diagonals(rows)
         mean, latent_variance, half_log_det = exactly(prior.K, cross, diagonal, precision, linear)
-        assert_near(marginals[0], mean, 1e-8)
-        np.testing.assert_allclose(marginals[1], latent_variance, rtol=1e-8, atol=1e-14 * variance)
+        assert_near(of_rows[0], mean, 1e-8)
+        np.testing.assert_allclose(of_rows[1], latent_variance, rtol=1e-8, atol=1e-14 * variance)
     expected = half_log_det + 0.5 * (q.alpha[0] @ q.mean[0] - precision @ q.variance[0])
     assert q.kl == pytest.approx(expected, rel=1e-8)
     np.testing.assert_allclose(q.alpha[0], linear - precision * q.mean[0], atol=1e-7)
@@ -275,11 +274,8 @@ def test_compiled_steps_are_the_steps_with_a_history(record, variance, failures,
     assert len({(ascent.n_iter, ascent.converged) for ascent in ascents}) == 1
     compiled, stepped = (ascent.point for ascent in ascents)
     assert_near([compiled.elbo, compiled.log_likelihood], [stepped.elbo, stepped.log_likelihood], 1e-9)
-    for of_compiled, of_stepped in zip(
-        (*compiled.q.eta, *compiled.q.mean_pair, compiled.q.variance, *compiled.target, compiled.q.kl),
-        (*stepped.q.eta, *stepped.q.mean_pair, stepped.q.variance, *stepped.target, stepped.q.kl),
-        strict=True,
-    ):
+    parts = [[*p.q.eta, *p.q.mean_pair, p.q.variance, *p.target, p.q.kl] for p in (compiled, stepped)]
+    for of_compiled, of_stepped in zip(*parts, strict=True):
         assert_near(of_compiled, of_stepped, 1e-8)
 
 

@@ -128,14 +128,11 @@ def test_profile_finds_the_maximum_over_kernel_parameters():
     y, kernel = 2.0 * classes - 1.0, ConstantKernel(1.0, (1e-3, 1e4)) * RBF(2.0, (1e-2, 1e2))
     model = classifier(kernel, bound="polya-gamma", optimizer="profile", tol=1e-8, max_iter=2000).fit(X, classes)
     distances = np.sum((X[:, None] - X) ** 2, axis=2)
-
-    def negative(vector):
-        K = np.exp(vector[0] - 0.5 * np.exp(-2.0 * vector[1]) * distances)
-        return -gibbs_mackay(vector[2:], K, y)[0]
-
-    start = np.concatenate([kernel.theta, np.ones(len(y))])
+    # Of the logarithms of variance and length scale, and of c.
     found = minimize(
-        negative, start, method="L-BFGS-B", jac="3-point", bounds=[(-6.9, 9.2), (-4.6, 4.6)] + [(1e-3, None)] * len(y),
+        lambda v: -gibbs_mackay(v[2:], np.exp(v[0] - 0.5 * np.exp(-2.0 * v[1]) * distances), y)[0],
+        np.concatenate([kernel.theta, np.ones(len(y))]), method="L-BFGS-B", jac="3-point",
+        bounds=[(-6.9, 9.2), (-4.6, 4.6)] + [(1e-3, None)] * len(y),
         options={"ftol": 1e-13, "gtol": 1e-6, "maxiter": 5000, "maxfun": 10**6},
     )  # fmt: skip
     assert model.elbo_ > classifier(kernel, bound="polya-gamma").fit(X, classes).elbo_ + 0.5

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQuadratic, WhiteKernel
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from support.dense import KERNELS, SOME_KERNELS, assert_near, derivative, kernel_trees, magnitude, points_apart
+from support.dense import KERNELS, SOME_KERNELS, assert_near, differences, kernel_trees, magnitude, points_apart
 from support.internals import (
     BLOCK_ROWS,
     Executor,
@@ -49,9 +49,11 @@ def check_gradient(problem, function, analytic, step, tolerance, directions):
     theta, Z = thetas(problem.prior), problem.prior.Z
     by_theta, by_Z = analytic
     tolerance *= max(1.0, np.abs(by_theta).max(initial=0.0), np.abs(by_Z).max())
-    expected = [derivative(lambda h, unit=unit: function(theta + h * unit, Z), step) for unit in np.eye(len(theta))]
+    expected = differences(lambda theta: function(theta, Z), theta, step)
     np.testing.assert_allclose(by_theta, expected, rtol=0.0, atol=tolerance)
-    expected = [derivative(lambda h, along=along: function(theta, Z + h * along), step) for along in directions]
+    expected = differences(
+        lambda h: function(theta, Z + np.tensordot(h, directions, 1)), np.zeros(len(directions)), step
+    )
     slopes = np.sum(by_Z * directions, axis=tuple(range(1, directions.ndim)))
     np.testing.assert_allclose(slopes, expected, rtol=0.0, atol=tolerance)
 
@@ -59,11 +61,7 @@ def check_gradient(problem, function, analytic, step, tolerance, directions):
 def check_profiled_gradient(problem):
     """To 1e-5: the inner solves end about 1e-6 standard deviations from the optimum."""
     analytic = problem.profiled_bound(thetas(problem.prior), problem.prior.Z)[1]
-
-    def function(*at):
-        return problem.profiled_bound(*at)[0]
-
-    check_gradient(problem, function, analytic, 2e-3, 1e-5, random_direction(problem))
+    check_gradient(problem, lambda *at: problem.profiled_bound(*at)[0], analytic, 2e-3, 1e-5, random_direction(problem))
 
 
 def check_gradient_at_fixed_q(problem, tolerance=1e-7):
@@ -158,12 +156,7 @@ def test_contractions_with_any_tree(tree, seed, m):
     size = np.sum(np.abs(G) * magnitude(kernel, Z, Z)) + 1e-300
     expected = np.einsum("kl,klt->t", G, kernel(Z, eval_gradient=True)[1]) if len(by_theta) else []
     np.testing.assert_allclose(by_theta, expected, rtol=0.0, atol=1e-13 * size)
-
-    def contraction(Z):
-        return np.sum(G * kernel(Z, Z))
-
-    units = np.eye(Z.size).reshape(-1, *Z.shape)
-    expected = [derivative(lambda h, unit=unit: contraction(Z + h * unit), 2e-4) for unit in units]
+    expected = differences(lambda z: np.sum(G * kernel(z.reshape(Z.shape))), Z.ravel(), 2e-4)
     np.testing.assert_allclose(by_Z.ravel(), expected, rtol=0.0, atol=1e-7 * size)
 
 
@@ -230,9 +223,9 @@ def steps(rows, q, site, moving, batches, schedule=RESTING):
     return loop
 
 
-def slopes(rows, q, site, length_scale_prior=NO_PRIOR, batch=None):
+def slopes(rows, q, site, batch=None):
     """Gradients by each kernel's vector, at the start, from one batch: of all rows by default."""
-    moving = moving_priors(Coordinates(q.prior, LEARNED), length_scale_prior, 1e-12)
+    moving = moving_priors(Coordinates(q.prior, LEARNED), NO_PRIOR, 1e-12)
     steps(rows, q, site, moving, [np.arange(len(rows)) if batch is None else batch])
     return [one.gradient for one in moving]
 
@@ -244,25 +237,19 @@ def moved(prior, vector, units):
     return prior.rebuilt([prior.spec.with_theta(theta)], Z)
 
 
-def start_vector(prior, units):
-    return np.append(prior.spec.theta, prior.Z.ravel()[: len(units)] / units)
-
-
 def check_slopes(problem, tolerance):
     """Against differences of the dense bound, with scikit-learn's kernel, at a fixed q of the whitened values."""
     q, site = problem.arbitrary_posterior(), problem.site()
     groups = q.prior.groups
     gradients = slopes(problem.training(), q, site)
-    all_units = [one.units for one in moving_priors(Coordinates(q.prior, LEARNED), NO_PRIOR, 1.0)]
-    for number, (group, units, gradient) in enumerate(zip(groups, all_units, gradients, strict=True)):
-        start = start_vector(group, units)
+    moving = moving_priors(Coordinates(q.prior, LEARNED), NO_PRIOR, 1.0)
+    for number, (one, gradient) in enumerate(zip(moving, gradients, strict=True)):
 
-        def bound_at(h, unit, number=number, units=units, start=start):
-            others = list(groups)
-            others[number] = moved(groups[number], start + h * unit, units)
+        def bound_at(vector, number=number, units=one.units):
+            others = [*groups[:number], moved(groups[number], vector, units), *groups[number + 1 :]]
             return problem.dense_bound(site, problem.dense(grouped(others).posterior((q.P, q.h))))
 
-        expected = [derivative(partial(bound_at, unit=unit), 1e-3) for unit in np.eye(len(start))]
+        expected = differences(bound_at, one.vector, 1e-3)
         np.testing.assert_allclose(gradient, expected, rtol=0.0, atol=tolerance * np.abs(expected).max())
     return gradients
 
@@ -334,7 +321,7 @@ class Walk:
         prior = SparsePrior.build(spec, problem.prior.Z)
         q = prior.at_prior()
         units = np.full(prior.Z.size, 0.7)
-        self.start = start_vector(prior, units)
+        self.start = np.append(spec.theta, prior.Z.ravel() / units)
         limits = np.array([[-np.inf], [np.inf]]) if limits is None else limits
         self.low, self.high = np.broadcast_to(limits, (2, len(self.start)))
         free = FreeParameters(self.start, np.array([self.low, self.high]), units, spec.logarithms)

@@ -225,9 +225,8 @@ def test_a_batch_is_that_of_dense_conditioning(n_classes, options, n_jobs):
     np.testing.assert_allclose(mutual_information(model, X[rest], pending=pending), scores, atol=1e-9)
     total = variances[2][rest].reshape(len(rest), -1).sum(axis=1)
     np.testing.assert_allclose(latent_variance(model, X[rest], pending=pending), total, rtol=1e-6)
-    refuses(
-        "Scores with pending rows have no gradient", predictive_entropy, model, X, return_grad=True, pending=pending
-    )
+    message = "Scores with pending rows have no gradient"
+    refuses(message, predictive_entropy, model, X, return_grad=True, pending=pending)
 
 
 def test_bad_requests_of_batches_are_refused():

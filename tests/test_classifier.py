@@ -104,15 +104,11 @@ def test_joint_covariance_of_the_latent_function():
 def test_jitter_escalates_is_reported_and_ends_in_an_error(monkeypatch):
     model = GPClassifier(random_state=0, optimizer=None)
     assert model.fit(ROWS, LABELS).jitter_ == 1e-6
-    honest, failures = xgpc.approximations.sparse._engine.cholesky_and_inverse, [2]
-
-    def failing(matrix):
-        failures[0] -= 1
-        return None if failures[0] >= 0 else honest(matrix)
-
-    monkeypatch.setattr("xgpc.approximations.sparse._engine.cholesky_and_inverse", failing)
+    engine = xgpc.approximations.sparse._engine
+    honest, failures = engine.cholesky_and_inverse, iter([None, None])
+    monkeypatch.setattr(engine, "cholesky_and_inverse", lambda matrix: next(failures, honest(matrix)))
     assert model.fit(ROWS, LABELS).jitter_ == pytest.approx(1e-4)
-    failures[0] = 10**6
+    monkeypatch.setattr(engine, "cholesky_and_inverse", lambda matrix: None)
     refuses(r"not positive definite, even with a relative jitter of 0\.1", model.fit, ROWS, LABELS)
 
 
@@ -128,15 +124,10 @@ def test_a_signal_stops_a_fit_that_would_not_end(params):
         if recorded.count("posterior") == 4:
             under_way.set()
 
-    def interrupt():
-        if under_way.wait(60):
-            signal.raise_signal(signal.SIGINT)
-
     model = GPClassifier(n_inducing=100, optimizer=None, random_state=0, n_jobs=2, callback=told, **bound, **params)
-    other = threading.Thread(target=interrupt)
+    other = threading.Thread(target=lambda: under_way.wait(60) and signal.raise_signal(signal.SIGINT))
     other.start()
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X, y)
+    refuses(None, model.fit, X, y, error=KeyboardInterrupt)
     other.join()
     assert recorded.count("posterior") >= 4
     assert "posterior_" not in vars(model)

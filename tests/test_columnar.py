@@ -98,15 +98,10 @@ def test_a_fit_to_a_file_is_that_to_arrays(tmp_path, tuned, small_batches, size)
     arrays = {"X": X, "y": y, "weight": weight}
     for name, array in arrays.items():
         np.save(tmp_path / f"{name}.npy", array)
+    source = from_parquet(path, target="class", weight="weight")
+    npy = from_npy(*(tmp_path / f"{name}.npy" for name in arrays))
     model = small(RBF(1.0), inducing_points=X[:10].astype(float))
-    expected, of_file, of_arrays = (
-        clone(model).fit_batches(source)
-        for source in (
-            [(X, y, weight)],
-            from_parquet(path, target="class", weight="weight"),
-            from_npy(*(tmp_path / f"{name}.npy" for name in arrays)),
-        )
-    )
+    expected, of_file, of_arrays = (clone(model).fit_batches(rows) for rows in ([(X, y, weight)], source, npy))
     found = predicted(of_file, from_arrow(data, columns=["a", "b"])), of_arrays.predict_proba(X.view())
     for probabilities in found:
         np.testing.assert_array_equal(probabilities, expected.predict_proba(X))

@@ -61,10 +61,8 @@ def test_probabilities_with_weights_are_counts(kind):
 def test_columns_of_a_batch_are_in_the_order_of_classes():
     X, counts = problem(3)
     model = quietly(GPClassifier(**FIXED, inducing_points=X[:15]), X, counts, classes=NAMES)
-    first, second = (
-        clone_of(model).partial_fit(X, y, classes).predict_proba(X)
-        for y, classes in ((counts, None), (counts[:, [2, 0, 1]], NAMES[[2, 0, 1]]))
-    )
+    orders = (counts, None), (counts[:, [2, 0, 1]], NAMES[[2, 0, 1]])
+    first, second = (clone_of(model).partial_fit(X, *order).predict_proba(X) for order in orders)
     assert_array_equal(first, second)
 
 

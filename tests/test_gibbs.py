@@ -75,10 +75,9 @@ def test_the_chain_is_stationary_at_the_true_posterior(name, n_proposals):
 @short_chains
 def test_results_depend_on_random_state_alone(Z):
     X, y = DATA
-    one, *same, other = (
-        small(inducing_points=Z, n_chains=3, n_jobs=n_jobs, random_state=seed).fit(X, y)
-        for n_jobs, seed in ((1, 0), (2, 0), (3, np.random.RandomState(0)), (2, 1))
-    )
+    options = {"inducing_points": Z, "n_chains": 3}
+    runs = (1, 0), (2, 0), (3, np.random.RandomState(0)), (2, 1)
+    one, *same, other = (small(n_jobs=n_jobs, random_state=seed, **options).fit(X, y) for n_jobs, seed in runs)
     for each in same:
         assert np.array_equal(each.predict_latent(GRID), one.predict_latent(GRID))
         for name in ("samples_", "r_hat_", "ess_", "acceptance_rate_"):

@@ -134,6 +134,7 @@ def test_a_signal_stops_a_fit_that_would_not_end(params):
     assert not threads_at_work()
 
 
+X, Y = moons(90)
 # Inner solves of "profile" end early on Polya-Gamma's slow tail: the maximum is found to some 1e-4 nats.
 TOLERANCES = [("profile", "exact", 1e-5), ("profile", "polya-gamma", 1e-3)]
 TOLERANCES += [("alternate", bound, 1e-9) for bound in ("exact", "polya-gamma")]
@@ -141,14 +142,13 @@ TOLERANCES += [("alternate", bound, 1e-9) for bound in ("exact", "polya-gamma")]
 
 @pytest.mark.parametrize(("optimizer", "bound", "tolerance"), TOLERANCES)
 def test_integer_weights_are_repeated_rows_in_learning(optimizer, bound, tolerance):
-    X, y = moons(90)
     Z, weight = X[::11], np.random.default_rng(3).integers(0, 4, len(X))
     kernel = ConstantKernel(2.0) * RBF([1.0, 1.0])
     # Alternating steps are the same ones, wherever they stop.
     max_iter = 1000 if optimizer == "profile" else 60
     model = GPClassifier(kernel, inducing_points=Z, optimizer=optimizer, bound=bound, tol=1e-8, max_iter=max_iter)
-    weighted = quietly(clone(model), X, y, sample_weight=weight)
-    repeated = quietly(clone(model), np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    weighted = quietly(clone(model), X, Y, sample_weight=weight)
+    repeated = quietly(clone(model), np.repeat(X, weight, axis=0), np.repeat(Y, weight))
     assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=0.1 * tolerance)
     np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=tolerance)
     np.testing.assert_allclose(weighted.kernel_.theta, repeated.kernel_.theta, atol=10.0 * tolerance)
@@ -156,11 +156,10 @@ def test_integer_weights_are_repeated_rows_in_learning(optimizer, bound, toleran
 
 @pytest.mark.parametrize("make", [lambda w: 2.0, list, lambda w: w.astype(object), lambda w: np.where(w > 1.0, 2, 0)])
 def test_weights_are_read_alike_of_rows_and_of_batches(make):
-    X, y = moons(90)
     weight = make(np.linspace(0.5, 2.0, 90))
     model = GPClassifier(inducing_points=X[:8], optimizer=None, n_neighbors=0, random_state=0)
-    of_rows = quietly(clone(model), X, y, sample_weight=weight)
-    of_batches = clone(model).fit_batches([(X, y, weight)])
+    of_rows = quietly(clone(model), X, Y, sample_weight=weight)
+    of_batches = clone(model).fit_batches([(X, Y, weight)])
     np.testing.assert_array_equal(of_batches.predict_proba(X), of_rows.predict_proba(X))
 
 

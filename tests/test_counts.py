@@ -33,6 +33,9 @@ def repeated(X, counts):
     return np.repeat(X[row], times, axis=0), NAMES[np.repeat(label, times)]
 
 
+X, COUNTS = problem(3)
+
+
 @pytest.mark.parametrize("kind", [GPClassifier, GPOrdinalClassifier])
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("sparse", [True, False])
@@ -49,19 +52,17 @@ def test_counts_are_equal_rows(kind, n_classes, sparse):
 
 @pytest.mark.parametrize("kind", [GPClassifier, GPOrdinalClassifier])
 def test_probabilities_with_weights_are_counts(kind):
-    X, counts = problem(3)
-    total = counts.sum(axis=1)
-    shares = counts / np.maximum(total, 1)[:, None]
+    total = COUNTS.sum(axis=1)
+    shares = COUNTS / np.maximum(total, 1)[:, None]
     model = kind(**FIXED, inducing_points=X[:15])
-    counted = quietly(model, X, counts, classes=NAMES).predict_proba(X)
+    counted = quietly(model, X, COUNTS, classes=NAMES).predict_proba(X)
     shared = quietly(model, X, shares, sample_weight=total, classes=NAMES).predict_proba(X)
     assert_allclose(shared, counted, rtol=0.0, atol=1e-10)
 
 
 def test_columns_of_a_batch_are_in_the_order_of_classes():
-    X, counts = problem(3)
-    model = quietly(GPClassifier(**FIXED, inducing_points=X[:15]), X, counts, classes=NAMES)
-    orders = (counts, None), (counts[:, [2, 0, 1]], NAMES[[2, 0, 1]])
+    model = quietly(GPClassifier(**FIXED, inducing_points=X[:15]), X, COUNTS, classes=NAMES)
+    orders = (COUNTS, None), (COUNTS[:, [2, 0, 1]], NAMES[[2, 0, 1]])
     first, second = (clone_of(model).partial_fit(X, *order).predict_proba(X) for order in orders)
     assert_array_equal(first, second)
 
@@ -92,18 +93,16 @@ def test_a_learned_fit_takes_counts_and_groups():
     ],
 )
 def test_what_is_no_count_is_an_error(change, classes, message):
-    X, counts = problem(3)
-    refuses(message, GPClassifier().fit, X, change(counts), classes=classes)
+    refuses(message, GPClassifier().fit, X, change(COUNTS), classes=classes)
 
 
 def test_counts_of_a_frame_and_those_that_other_methods_refuse():
-    X, counts = problem(3)
     model, names = GPClassifier(**FIXED, inducing_points=X[:15]), ["c", "a", "b"]
-    plain = quietly(model, X, counts, classes=names).predict_proba(X)
-    assert_array_equal(quietly(model, X, pd.DataFrame(counts, columns=names), classes=names).predict_proba(X), plain)
+    plain = quietly(model, X, COUNTS, classes=names).predict_proba(X)
+    assert_array_equal(quietly(model, X, pd.DataFrame(COUNTS, columns=names), classes=names).predict_proba(X), plain)
     message = "fit and partial_fit of .* take counts or probabilities"
-    refuses(message, model.elbo, X, counts)
-    refuses(message, GPClassifier().fit_batches, [(X, counts)], classes=names)
+    refuses(message, model.elbo, X, COUNTS)
+    refuses(message, GPClassifier().fit_batches, [(X, COUNTS)], classes=names)
 
 
 # More variable than the binomial distribution: each row has an effect of its own, a kernel of the row's number.

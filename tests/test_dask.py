@@ -29,6 +29,7 @@ from xgpc.dask import DaskGPClassifier, DaskPartitions
 # What distributed measures of garbage collection can fail in its own callback, which is nobody's error.
 pytestmark = pytest.mark.filterwarnings("ignore:.*GCDiagnosis:pytest.PytestUnraisableExceptionWarning")
 
+X, Y, WEIGHT = problem()
 # Uneven, one of a row, one without any, one of more than two blocks.
 CUTS = (0, 1700, 1701, 1701, 5000, N)
 # Readings at which a worker dies; a fit that takes longer than this hangs.
@@ -119,16 +120,15 @@ def test_many_rows_make_the_fit_of_batches(client, small_subset, kind):
 
 
 def test_frames(client, small_subset):
-    X, y, weight = problem()
-    table = pd.DataFrame(X, columns=["east", "north"]).assign(label=np.array(["no", "yes"])[y], weight=weight)
-    X, rows = table[["east", "north"]], of_frames(table)
-    expected = without_warnings(GPClassifier(**OPTIONS).fit_batches, [(X, table["label"], table["weight"])])
+    table = pd.DataFrame(X, columns=["east", "north"]).assign(label=np.array(["no", "yes"])[Y], weight=WEIGHT)
+    local, rows = table[["east", "north"]], of_frames(table)
+    expected = without_warnings(GPClassifier(**OPTIONS).fit_batches, [(local, table["label"], table["weight"])])
     model = fitted(rows[["east", "north"]], rows["label"], rows["weight"])
     assert model.feature_names_in_.tolist() == ["east", "north"]
     assert model.classes_.tolist() == ["no", "yes"]
     found = model.predict_proba(rows[["east", "north"]]).compute()
-    np.testing.assert_allclose(found, expected.predict_proba(X), rtol=0.0, atol=1e-10)
-    assert model.predict(rows[["east", "north"]]).compute().tolist() == expected.predict(X).tolist()
+    np.testing.assert_allclose(found, expected.predict_proba(local), rtol=0.0, atol=1e-10)
+    assert model.predict(rows[["east", "north"]]).compute().tolist() == expected.predict(local).tolist()
     refuses("feature names should match", model.predict, rows[["north", "east"]])
 
 
@@ -180,12 +180,11 @@ def test_the_score_is_that_of_the_local_model(client, kind, weighted):
 
 def bad_rows(folder=None):
     """X and y by what is wrong, what the error says of them, and the number of the partition that it names."""
-    X, y, _ = problem()
-    lazy_X, lazy_y = of_unknown_sizes(X), of_unknown_sizes(y)
-    known_X, known_y = of_known_sizes(X, CUTS), of_known_sizes(y, CUTS)
-    gap, missing, both = X.copy(), y.astype(float), np.column_stack([X, y])
+    lazy_X, lazy_y = of_unknown_sizes(X), of_unknown_sizes(Y)
+    known_X, known_y = of_known_sizes(X, CUTS), of_known_sizes(Y, CUTS)
+    gap, missing, both = X.copy(), Y.astype(float), np.column_stack([X, Y])
     gap[1702, 1] = missing[5100] = np.nan
-    narrow, words = of_unknown_sizes(X, replaced={4: X[5000:, :1]}), y[1701:5000].astype(str)
+    narrow, words = of_unknown_sizes(X, replaced={4: X[5000:, :1]}), Y[1701:5000].astype(str)
 
     def fewer(rows):
         number = len(os.listdir(folder))
@@ -194,17 +193,17 @@ def bad_rows(folder=None):
         return rows[: len(rows) - number // 2]
 
     shrinking = of_unknown_sizes(both, replaced={3: delayed(fewer)(both[1701:5000])})
-    too_few = of_unknown_sizes(y, (0, 1700, 1701, 1701, 4990, N))
+    too_few = of_unknown_sizes(Y, (0, 1700, 1701, 1701, 4990, N))
     return {
         "a feature that is no number": (of_unknown_sizes(gap), lazy_y, "1 in feature 1", 3),
         "a label that is none": (lazy_X, of_unknown_sizes(missing), "missing label", 4),
         "columns that others have not": (narrow, lazy_y, "has 1 features, .*; the first batch has 2 features", 4),
-        "labels of another kind": (lazy_X, of_unknown_sizes(y, replaced={3: words}), "labels that are text", 3),
+        "labels of another kind": (lazy_X, of_unknown_sizes(Y, replaced={3: words}), "labels that are text", 3),
         "labels that are too few": (lazy_X, too_few, "inconsistent numbers of samples", 3),
         "other rows each time": (shrinking[:, :2], shrinking[:, 2], "the same rows each time", 3),
-        "arrays in memory": (X, y, "must be an array, data frame or series of dask; got a ndarray", None),
-        "labels in memory": (known_X, y, "y must be an array, data frame or series of dask", None),
-        "other partitions": (known_X, of_unknown_sizes(y, (0, 10, N)), "5 partitions of rows, y has 2", None),
+        "arrays in memory": (X, Y, "must be an array, data frame or series of dask; got a ndarray", None),
+        "labels in memory": (known_X, Y, "y must be an array, data frame or series of dask", None),
+        "other partitions": (known_X, of_unknown_sizes(Y, (0, 10, N)), "5 partitions of rows, y has 2", None),
         "other numbers of rows": (known_X, known_y[:-1], "6000 rows, y has 5999", None),
         "one class": (known_X, 0 * known_y, "two classes", None),
         "no rows": (known_X[:0], known_y[:0], "no rows", None),
@@ -274,8 +273,7 @@ def mortal(folder, X):
 def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_ends(
     client, small_subset, tmp_path, monkeypatch
 ):
-    X, y, _ = problem()
-    calm = fitted(of_unknown_sizes(X), of_unknown_sizes(y))
+    calm = fitted(of_unknown_sizes(X), of_unknown_sizes(Y))
     rows, run = mortal(str(tmp_path), X), DaskPartitions.run
     settings = {
         # A local cluster looks so long after a death whether the worker is back, and gives it up if it has died again.
@@ -302,21 +300,20 @@ def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_end
         monkeypatch.setattr(DaskPartitions, "run", run_where_all_are_up)
         model = DaskGPClassifier(**OPTIONS, client=client)
         # As the rows are counted, as they are drawn from, and in three passes; each is read again by another worker.
-        fitted_in_time(rows("stormy", (0, 2, 4, 6, 8)), of_unknown_sizes(y))
+        fitted_in_time(rows("stormy", (0, 2, 4, 6, 8)), of_unknown_sizes(Y))
         assert {f"stormy3--{number}" for number in range(10)} <= set(os.listdir(tmp_path))
         assert_same_fit(model, calm, X)
 
         # Of one task; the default is 3, of which dask itself has tests.
         cluster.scheduler.allowed_failures = 1
         with refused(model, error=KilledWorker) as caught:
-            fitted_in_time(rows("deadly", ALWAYS), of_unknown_sizes(y))
+            fitted_in_time(rows("deadly", ALWAYS), of_unknown_sizes(Y))
         assert "more memory" in "".join(caught.value.__notes__)
 
 
 def test_looks_that_end_with_a_task_and_errors_leave_nothing(client, small_subset, tuned):
     """A result may come as a fit looks for workers; after an error whose traceback is kept, no worker has a result."""
-    X, y, _ = problem()
-    rows = of_known_sizes(X, CUTS), of_known_sizes(y, CUTS)
+    rows = of_known_sizes(X, CUTS), of_known_sizes(Y, CUTS)
     expected = fitted(*rows)
     tuned(seconds_between_looks=0.002)
     assert_same_fit(fitted(*rows), expected, X)
@@ -337,7 +334,6 @@ def test_looks_that_end_with_a_task_and_errors_leave_nothing(client, small_subse
 
 def test_a_cluster_that_has_lost_all_workers_is_an_error(small_subset, tuned):
     """It is said that there are none any more, and after a while it is an error."""
-    X, y, _ = problem()
     tuned(seconds_without_workers=0.2, seconds_between_looks=0.2, seconds_to_start=0.2)
 
     def left(values):
@@ -345,7 +341,7 @@ def test_a_cluster_that_has_lost_all_workers_is_an_error(small_subset, tuned):
         worker.loop.add_callback(worker.close)
         return values
 
-    labels = array.from_delayed(delayed(left)(y), (np.nan,), y.dtype)
+    labels = array.from_delayed(delayed(left)(Y), (np.nan,), Y.dtype)
     # The thread is left last: without its cluster a fit ends.
     with ThreadPoolExecutor(1) as thread, local_cluster(1, processes=False) as cluster, Client(cluster) as client:
         model = DaskGPClassifier(**OPTIONS, client=client)
@@ -361,25 +357,22 @@ def test_frames_that_are_divided_at_other_rows(client):
 
 
 def test_without_a_cluster():
-    X, y, _ = problem()
     model, rows, message = DaskGPClassifier(), of_known_sizes(X), r"There is no dask cluster .* distributed\.Client"
-    refuses(message, model.fit, rows, of_known_sizes(y))
+    refuses(message, model.fit, rows, of_known_sizes(Y))
     refuses(None, model.predict, rows, error=NotFittedError)
 
 
 def test_a_client_that_is_not_the_current_one(connected, small_subset):
-    X, y, _ = problem()
-    model = fitted(of_known_sizes(X, CUTS), of_known_sizes(y, CUTS), client=connected)
-    expected = without_warnings(GPClassifier(**OPTIONS).fit_batches, [(X, y)])
+    model = fitted(of_known_sizes(X, CUTS), of_known_sizes(Y, CUTS), client=connected)
+    expected = without_warnings(GPClassifier(**OPTIONS).fit_batches, [(X, Y)])
     np.testing.assert_allclose(model.to_local().predict_log_proba(X), expected.predict_log_proba(X), atol=1e-10)
 
 
 def test_a_closed_client_is_refused(connected):
-    X, y, _ = problem()
     client = Client(connected.scheduler.address, set_as_default=False)
     client.close()
     message = "The client is closed: give one that is connected"
-    refuses(message, fitted, of_known_sizes(X), of_known_sizes(y), client=client)
+    refuses(message, fitted, of_known_sizes(X), of_known_sizes(Y), client=client)
 
 
 def test_fits_to_other_labels_have_other_tokens():

@@ -20,18 +20,14 @@ from xgpc.plotting import CoverageDisplay, ImportanceDisplay, LearningDisplay, R
 
 pd = pytest.importorskip("pandas")
 
+IRIS = load_iris(as_frame=True)
+X, Y = IRIS.data, IRIS.target_names[IRIS.target]
 SMALL = {"n_inducing": 10, "max_iter": 5, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
-def iris():
-    data = load_iris(as_frame=True)
-    return data.data, data.target_names[data.target]
-
-
-@pytest.fixture(scope="module")
-def model(iris):
-    return GPClassifier(n_inducing=10, max_iter=30, tol=1e-2, random_state=0).fit(*iris)
+def model():
+    return GPClassifier(n_inducing=10, max_iter=30, tol=1e-2, random_state=0).fit(X, Y)
 
 
 def equal_mass_bins(y, p, n_bins=10):
@@ -88,12 +84,11 @@ def test_rows_of_equal_probability_stay_in_one_bin():
     refuses("n_bins must be a positive integer; got 0", equal_mass_bins, y, p, 0)
 
 
-def test_coverage_is_the_error_among_the_most_certain(iris, model):
-    X, y = iris
-    display = drawn(CoverageDisplay.from_estimator(model, X, y))
+def test_coverage_is_the_error_among_the_most_certain(model):
+    display = drawn(CoverageDisplay.from_estimator(model, X, Y))
     assert words(display.ax_.get_legend().get_texts()) == ["GPClassifier", "expected"]
     (one,) = display.coverage.values()
-    assert one.error[-1] == pytest.approx(np.mean(model.predict(X) != y))
+    assert one.error[-1] == pytest.approx(np.mean(model.predict(X) != Y))
     assert one.expected[-1] == pytest.approx(np.mean(1.0 - model.predict_proba(X).max(axis=1)))
     p = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.5, 0.5]])
     display = drawn(CoverageDisplay.from_predictions([1, 1, 1, 0], p))
@@ -122,10 +117,10 @@ def test_learning_is_drawn_stage_by_stage():
     refuses(r"history lacks \['n_rows', 'n_inducing'\]", LearningDisplay, short)
 
 
-def test_importances_are_bars_by_name_the_largest_on_top(iris, model):
+def test_importances_are_bars_by_name_the_largest_on_top(model):
     display = drawn(ImportanceDisplay.from_estimator(model, n_features=3))
     order = np.argsort(-model.feature_importances_)[:3]
-    assert words(display.ax_.get_yticklabels()) == iris[0].columns[order[::-1]].tolist()
+    assert words(display.ax_.get_yticklabels()) == X.columns[order[::-1]].tolist()
     widths = [bar.get_width() for bar in display.ax_.patches]
     np.testing.assert_array_equal(widths, model.feature_importances_[order[::-1]])
     assert ImportanceDisplay.from_estimator(model, names=list("abcd")).names == list("abcd")
@@ -133,8 +128,7 @@ def test_importances_are_bars_by_name_the_largest_on_top(iris, model):
     refuses(message, ImportanceDisplay.from_estimator, model, names=["a", "b"])
 
 
-def test_shapley_values_of_one_row_are_bars_with_intervals_the_largest_on_top(iris, model):
-    X, _ = iris
+def test_shapley_values_of_one_row_are_bars_with_intervals_the_largest_on_top(model):
     found, c = shapley_values(model, X[:1]), list(model.classes_).index("setosa")
     order = np.argsort(np.abs(found.values[0, :, c]))[-3:]
     display = drawn(ShapleyDisplay.from_estimator(model, X[:1], n_features=3))
@@ -177,8 +171,8 @@ def test_shapley_values_of_several_rows_are_points_whose_colours_are_the_order_o
     assert {"c = missing", f"b = {X['b'][0]}", f"a = {X['a'][0]:.4g}"} == set(words(one.ax_.get_yticklabels()))
 
 
-def test_a_picture_of_shapley_values_needs_one_class(iris, model):
-    draw, X = ShapleyDisplay.from_estimator, iris[0]
+def test_a_picture_of_shapley_values_needs_one_class(model):
+    draw = ShapleyDisplay.from_estimator
     refuses("Several rows have values for each class: give label, one of", draw, model, X)
     message = r"label must be one of \['setosa', 'versicolor', 'virginica'\] or None; got 'rose'"
     refuses(message, draw, model, X, label="rose")
@@ -200,13 +194,12 @@ def test_shapley_values_of_ordered_classes_speak_for_the_highest_or_the_lowest()
     refuses(message, ShapleyDisplay.from_estimator, model, X, label="medium")
 
 
-def test_words_of_pictures_of_features_with_long_names_are_within_the_picture(iris):
-    X, y = iris
+def test_words_of_pictures_of_features_with_long_names_are_within_the_picture():
     sentence = "a column whose name is a sentence with many words, as surveys have them, number "
     names = [*(f"{sentence}{j}" for j in range(3)), "one_word_that_is_longer_than_half_of_a_picture_is_wide"]
-    X = X.set_axis(names, axis=1)
-    model = quietly(GPClassifier(tol=1e-2, n_neighbors=0, **SMALL), X, y == "virginica")
-    displays = [ShapleyDisplay.from_estimator(model, rows, n_features=3) for rows in (X[:1], X)]
+    named = X.set_axis(names, axis=1)
+    model = quietly(GPClassifier(tol=1e-2, n_neighbors=0, **SMALL), named, Y == "virginica")
+    displays = [ShapleyDisplay.from_estimator(model, rows, n_features=3) for rows in (named[:1], named)]
     for display in (*displays, ImportanceDisplay.from_estimator(model, n_features=3)):
         drawn(display)
         assert display.ax_.get_position().width > 0.4
@@ -232,15 +225,14 @@ def test_displays_of_ordered_classes_go_by_the_sorted_names():
         np.testing.assert_array_equal(one, other)
 
 
-def test_displays_of_a_pipeline_are_those_of_its_last_step(iris):
-    X, y = iris
-    pipeline = quietly(make_pipeline(PCA(3), GPClassifier(tol=1e-2, **SMALL)), X, y)
+def test_displays_of_a_pipeline_are_those_of_its_last_step():
+    pipeline = quietly(make_pipeline(PCA(3), GPClassifier(tol=1e-2, **SMALL)), X, Y)
     assert drawn(LearningDisplay.from_estimator(pipeline)).history is pipeline[-1].history_
     importance = drawn(ImportanceDisplay.from_estimator(pipeline))
     assert importance.names == ["pca0", "pca1", "pca2"]
     np.testing.assert_array_equal(importance.importances, pipeline[-1].feature_importances_)
-    drawn(ReliabilityDisplay.from_estimator(pipeline, X, y))
-    drawn(CoverageDisplay.from_estimator(pipeline, X, y))
+    drawn(ReliabilityDisplay.from_estimator(pipeline, X, Y))
+    drawn(CoverageDisplay.from_estimator(pipeline, X, Y))
 
 
 def test_expected_calibration_error_by_hand():

@@ -11,6 +11,7 @@ from support.internals import covariance_bytes
 from xgpc import GPClassifier
 from xgpc.kernels import ActiveDims, AxisMatern
 
+X, Y = labelled(120, n_classes=2)
 KERNELS = {
     "matern-1/2": Matern(0.8, nu=0.5),
     "matern-5/2": ConstantKernel(1.5) * Matern(0.9, nu=2.5),
@@ -118,29 +119,28 @@ def test_a_covariance_of_many_rows_is_refused_before_it_takes_the_memory(n_class
 
 
 def test_latent_mean_and_variance_and_the_evidence_have_the_names_of_scikit_learn():
-    model, (X, y) = fit(), labelled(120, n_classes=2)
+    model = fit()
     for ours, theirs in zip(model.predict_latent(X), model.latent_mean_and_variance(X), strict=True):
         np.testing.assert_array_equal(ours, theirs)
         assert theirs.shape == (len(X),)
-    assert model.log_marginal_likelihood_value_ == model.elbo_ == pytest.approx(model.elbo(X, y), rel=1e-9)
+    assert model.log_marginal_likelihood_value_ == model.elbo_ == pytest.approx(model.elbo(X, Y), rel=1e-9)
     assert not hasattr(GPClassifier(), "log_marginal_likelihood_value_")
 
 
 def test_importances_are_inverse_length_scales_times_standard_deviations():
-    X, y = labelled(120, n_classes=2)
-    X = X * [1.0, 50.0]
-    model = GPClassifier(RBF([0.5, 20.0]), n_inducing=8, n_neighbors=0, optimizer=None).fit(X, y)
-    expected = X.std(axis=0) / [0.5, 20.0]
-    np.testing.assert_allclose(model.feature_spread_, X.std(axis=0), rtol=1e-12)
+    rows = X * [1.0, 50.0]
+    model = GPClassifier(RBF([0.5, 20.0]), n_inducing=8, n_neighbors=0, optimizer=None).fit(rows, Y)
+    expected = rows.std(axis=0) / [0.5, 20.0]
+    np.testing.assert_allclose(model.feature_spread_, rows.std(axis=0), rtol=1e-12)
     np.testing.assert_allclose(model.feature_importances_, expected / expected.sum(), rtol=1e-12)
-    weight = np.random.default_rng(0).integers(0, 3, len(X))
-    spread = model.fit(X, y, weight).feature_spread_
-    np.testing.assert_allclose(spread, np.repeat(X, weight, axis=0).std(axis=0), rtol=1e-10)
+    weight = np.random.default_rng(0).integers(0, 3, len(rows))
+    spread = model.fit(rows, Y, weight).feature_spread_
+    np.testing.assert_allclose(spread, np.repeat(rows, weight, axis=0).std(axis=0), rtol=1e-10)
 
 
 def test_importances_are_slopes_of_draws_from_the_prior():
     kernel = ConstantKernel(3.0) * RBF([0.5, 2.0]) + ConstantKernel(0.7) * RBF(1.0) * RBF([4.0, 0.3])
-    found = fit(kernel=kernel).feature_importances_ / labelled(120, n_classes=2)[0].std(axis=0)
+    found = fit(kernel=kernel).feature_importances_ / X.std(axis=0)
     h, origin = 1e-4, np.array([[0.2, -0.1]])
     slopes = [(kernel(origin) - kernel(origin, origin + h * e)) * 2.0 / h**2 for e in np.eye(2)]
     np.testing.assert_allclose(found / found.sum(), np.sqrt(slopes).ravel() / np.sqrt(slopes).sum(), rtol=1e-4)

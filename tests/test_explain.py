@@ -55,6 +55,7 @@ def assert_brute_force(found, i, model, x, baseline, players):
     np.testing.assert_allclose(found.std[i] ** 2, variance, atol=1e-8, rtol=0.0)
 
 
+X, SCORE = data()
 KERNELS = {
     "a length scale each": 2.0 * RBF(SCALES),
     "one length scale": ConstantKernel(3.0) * RBF(2.0),
@@ -109,8 +110,7 @@ def test_a_prior_mean_belongs_to_the_baseline_and_noise_to_nobody():
 
 
 def test_one_feature_has_the_whole_difference():
-    X, score = data()
-    model = GPClassifier(2.0 * RBF(1.0), optimizer=None, n_inducing=10, n_neighbors=0).fit(X[:, :1], score > 0.0)
+    model = GPClassifier(2.0 * RBF(1.0), optimizer=None, n_inducing=10, n_neighbors=0).fit(X[:, :1], SCORE > 0.0)
     found = shapley_values(model, X[:3, :1], X[7, :1])
     mean, covariance = model.predict_latent(X[[0, 1, 2, 7], :1], return_cov=True)
     np.testing.assert_allclose(found.values[:, 0], mean[:3] - mean[3], atol=1e-12)
@@ -134,8 +134,7 @@ def test_values_of_many_features_sum_to_the_difference_also_where_factors_are_ze
 
 
 def test_squares_of_distances_may_be_beyond_the_range_of_numbers():
-    X, score = data()
-    model = GPClassifier(2.0 * RBF(1e-20), optimizer=None, n_inducing=10, n_neighbors=0).fit(X, score > 0.0)
+    model = GPClassifier(2.0 * RBF(1e-20), optimizer=None, n_inducing=10, n_neighbors=0).fit(X, SCORE > 0.0)
     found = shapley_values(model, [[1e139] * D])
     np.testing.assert_allclose(found.values, 0.0, atol=1e-12)
     assert np.all(np.isfinite(found.std))
@@ -143,14 +142,13 @@ def test_squares_of_distances_may_be_beyond_the_range_of_numbers():
 
 def test_columns_of_a_table_are_players():
     random = np.random.default_rng(0)
-    X, score = data()
     table = pd.DataFrame({
         "width": X[:, 0],
         "colour": pd.Categorical(random.choice(["red", "green", "blue"], len(X))),
         "height": np.where(random.random(len(X)) < 0.2, np.nan, X[:, 1]),
         "shape": pd.Categorical(random.choice(["round", "flat"], len(X))),
     })  # fmt: skip
-    y = (score > 0.0) ^ (table["colour"] == "red")
+    y = (SCORE > 0.0) ^ (table["colour"] == "red")
     model = quietly(GPClassifier(n_inducing=15, n_neighbors=0, max_iter=10, random_state=0), table, y)
     players = model.encoding_.features_of(0)
     assert len(players) > 4
@@ -187,8 +185,7 @@ def test_with_neighbours_the_values_are_those_of_the_inducing_values_and_the_res
 
 
 def test_a_linear_model_has_its_closed_form():
-    X, score = data()
-    model = BayesianLinearClassifier().fit(X, score > 0.0)
+    model = BayesianLinearClassifier().fit(X, SCORE > 0.0)
     found = shapley_values(model, X[:4], X[10:30])
     difference = X[:4] - X[10:30].mean(axis=0)
     np.testing.assert_allclose(found.values, difference * model.coef_[0], atol=1e-12)

@@ -14,6 +14,7 @@ from support.threads import threads_at_work
 
 from xgpc import GPClassifier
 
+X, Y, _ = problem()
 SIZE = 1500
 model = partial(GPClassifier, **OPTIONS)
 
@@ -121,13 +122,12 @@ def test_a_row_of_weight_zero_is_none(small_subset):
 
 
 def test_names_of_features_are_kept(small_subset):
-    X, y, _ = problem()
     frame = named(X)
     for n in (N, 500):
-        fitted = without_warnings(model().fit_batches, cut((frame[:n], y[:n]), 400))
+        fitted = without_warnings(model().fit_batches, cut((frame[:n], Y[:n]), 400))
         assert fitted.feature_names_in_.tolist() == ["a", "b"]
         assert fitted.predict(frame[:5]).shape == (5,)
-        without_warnings(fitted.fit_batches, cut((X[:n], y[:n]), 400))
+        without_warnings(fitted.fit_batches, cut((X[:n], Y[:n]), 400))
         assert not hasattr(fitted, "feature_names_in_")
         assert fitted.n_features_in_ == 2
 
@@ -202,8 +202,7 @@ def test_a_failure_of_the_caller_ends_the_reader(small_subset, stage):
         if state.stage == stage and state.n_rows > SIZE:
             raise KeyboardInterrupt
 
-    X, y, _ = problem()
-    error = refuses(None, model(callback=interrupt).fit_batches, cut((X, y), 1000), error=KeyboardInterrupt)
+    error = refuses(None, model(callback=interrupt).fit_batches, cut((X, Y), 1000), error=KeyboardInterrupt)
     # The traceback, which has the frames of the pass, is still there.
     assert error.__traceback__ is not None
     assert not threads_at_work()
@@ -261,11 +260,10 @@ def test_what_is_no_source_of_rows_is_refused(small_subset, kind):
     ids=["all points", "batch_size", "joint"],
 )
 def test_what_is_for_rows_in_memory(small_subset, options):
-    X, y, _ = problem()
     read = []
 
     def source():
-        for batch in cut((X, y), 100)():
+        for batch in cut((X, Y), 100)():
             read.append(len(batch[0]))
             yield batch
 

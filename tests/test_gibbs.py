@@ -20,6 +20,7 @@ from support.reference import moons
 
 from xgpc.gibbs import GibbsClassifier
 
+X, Y = DATA
 THREE = np.array([[-1.0, 0.0], [0.3, 0.5], [0.8, -0.4]])
 AGAIN = np.array([[0.5, 0.5], [0.5, 0.5], [-0.6, 0.5]])
 WIDE = ConstantKernel(6.0) * RBF(1.0)
@@ -74,10 +75,9 @@ def test_the_chain_is_stationary_at_the_true_posterior(name, n_proposals):
 @pytest.mark.parametrize("Z", ["all", GRID], ids=["all", "inducing points"])
 @short_chains
 def test_results_depend_on_random_state_alone(Z):
-    X, y = DATA
     options = {"inducing_points": Z, "n_chains": 3}
     runs = (1, 0), (2, 0), (3, np.random.RandomState(0)), (2, 1)
-    one, *same, other = (small(n_jobs=n_jobs, random_state=seed, **options).fit(X, y) for n_jobs, seed in runs)
+    one, *same, other = (small(n_jobs=n_jobs, random_state=seed, **options).fit(X, Y) for n_jobs, seed in runs)
     for each in same:
         assert np.array_equal(each.predict_latent(GRID), one.predict_latent(GRID))
         for name in ("samples_", "r_hat_", "ess_", "acceptance_rate_"):
@@ -89,10 +89,9 @@ def test_results_depend_on_random_state_alone(Z):
 @pytest.mark.parametrize(("n_proposals", "thin", "n_samples"), [(0, 4, 6), (3, 7, 5), (50, 3, 9), (3, 1, 8), (4, 9, 5)])
 @short_chains
 def test_thinning_keeps_every_so_many_of_the_states_and_all_are_averaged(n_proposals, thin, n_samples):
-    X, y = DATA
     options = {"n_proposals": n_proposals, "n_chains": 2}
-    thinned = small(thin=thin, n_samples=n_samples, **options).fit(X, y)
-    every = small(thin=1, n_samples=thin * n_samples, **options).fit(X, y)
+    thinned = small(thin=thin, n_samples=n_samples, **options).fit(X, Y)
+    every = small(thin=1, n_samples=thin * n_samples, **options).fit(X, Y)
     assert thinned.samples_.shape == (2, n_samples, len(X))
     assert np.array_equal(thinned.samples_, every.samples_[:, thin - 1 :: thin])
     assert np.array_equal(thinned.predict_latent(GRID), every.predict_latent(GRID))
@@ -105,9 +104,8 @@ def test_thinning_keeps_every_so_many_of_the_states_and_all_are_averaged(n_propo
 
 @pytest.mark.parametrize("Z", ["all", GRID], ids=["all", "inducing points"])
 def test_latent_draws_are_the_whitened_ones_and_agree_with_the_predictions(Z):
-    X, y = DATA
     new = np.vstack([NEW, X[:3]])
-    model = GibbsClassifier(SMOOTH, inducing_points=Z, n_samples=1000, random_state=3).fit(X, y)
+    model = GibbsClassifier(SMOOTH, inducing_points=Z, n_samples=1000, random_state=3).fit(X, Y)
     Z = model.inducing_points_
     draws = model.sample_latent(new)
     # f = k(x, Z) K_mm^-1 u, u = L z, with a root L of K_mm, which is K of a full process.
@@ -140,10 +138,9 @@ def test_latent_draws_are_the_whitened_ones_and_agree_with_the_predictions(Z):
 
 @short_chains
 def test_diagnostics_are_those_of_the_log_likelihood_and_the_latent_values():
-    X, y = DATA
-    model = small(n_samples=200, thin=2).fit(X, y)
+    model = small(n_samples=200, thin=2).fit(X, Y)
     f = model.sample_latent(X)
-    log_likelihood = log_expit(np.where(y == 1, 1.0, -1.0) * f).sum(axis=2, keepdims=True)
+    log_likelihood = log_expit(np.where(Y == 1, 1.0, -1.0) * f).sum(axis=2, keepdims=True)
     watched = np.concatenate([log_likelihood, f], axis=2)
     assert model.r_hat_ == pytest.approx(split_r_hat(watched).max(), rel=1e-9)
     assert model.ess_ == pytest.approx(effective_sample_size(watched).min(), rel=1e-6)
@@ -152,8 +149,7 @@ def test_diagnostics_are_those_of_the_log_likelihood_and_the_latent_values():
 @short_chains
 def test_acceptance_rate_is_the_share_of_proposals_that_move_the_chain():
     """Of six states the first is a sweep's. Sweeps before the warm-up's end do not count."""
-    X, y = DATA
-    model = small(thin=1, n_proposals=5, n_samples=120, n_warmup=7).fit(X, y)
+    model = small(thin=1, n_proposals=5, n_samples=120, n_warmup=7).fit(X, Y)
     states = np.concatenate([model.samples_, model.samples_[:, :1]], axis=1)
     moves = np.any(np.diff(states, axis=1) != 0.0, axis=2).reshape(2, 20, 6)
     assert model.acceptance_rate_ == pytest.approx(moves[:, :, :5].mean(), rel=1e-12)
@@ -270,9 +266,9 @@ def test_scikit_learns_own_checks():
 FAULTS = {
     "three classes": ({}, {"y": np.arange(40) % 3}, "two classes|binary classification"),
     "one class": ({}, {"y": np.ones(40)}, "rows of two classes"),
-    "NaN": ({}, {"X": np.where(np.arange(80).reshape(40, 2) == 7, np.nan, DATA[0])}, "NaN"),
-    "huge": ({}, {"X": 1e200 * DATA[0]}, "scale the features"),
-    "lengths": ({}, {"y": DATA[1][:-1]}, "inconsistent"),
+    "NaN": ({}, {"X": np.where(np.arange(80).reshape(40, 2) == 7, np.nan, X)}, "NaN"),
+    "huge": ({}, {"X": 1e200 * X}, "scale the features"),
+    "lengths": ({}, {"y": Y[:-1]}, "inconsistent"),
     "k-means": ({"inducing_points": "kmeans"}, {}, "'all' or a numeric array \\(m, d\\); got 'kmeans'"),
     "shape": ({"inducing_points": np.ones((3, 5))}, {}, "inducing_points"),
     "n_jobs": ({"n_jobs": 0}, {}, "n_jobs"),
@@ -290,20 +286,18 @@ FAULTS |= {
 @short_chains
 def test_faults_are_named_and_leave_the_estimator_as_it_was(fault):
     parameters, data, message = FAULTS[fault]
-    X, y = DATA
-    model = small().fit(X[:, :1], y).set_params(**parameters)
+    model = small().fit(X[:, :1], Y).set_params(**parameters)
     with refused(model, message):
-        model.fit(**({"X": X, "y": y} | data))
+        model.fit(**({"X": X, "y": Y} | data))
 
 
 def test_chains_that_disagree_warn_where_fit_was_called(tuned):
-    X, y = DATA
     tuned(largest_r_hat=np.inf)
-    agreeing = small().fit(X, y)
+    agreeing = small().fit(X, Y)
     tuned(largest_r_hat=0.5)
     message = rf"R-hat is {agreeing.r_hat_:.4g}, above 0\.5: the chains disagree.* n_samples=20 or thin=10; .* n_warmup"
     with pytest.warns(ConvergenceWarning, match=message) as caught:
-        model = small().fit(X, y)
+        model = small().fit(X, Y)
     assert [warning.filename for warning in caught] == [__file__]
     assert np.array_equal(model.samples_, agreeing.samples_)
 

@@ -16,6 +16,8 @@ from xgpc import GPClassifier
 from xgpc.explain import shapley_values
 from xgpc.kernels import ActiveDims, Sphere
 
+X, Y = additive(200, d=4)
+FRAME = pd.DataFrame(X, columns=list("abcd"))
 every_kernel = pytest.mark.parametrize("kernel", KERNELS_OF_COLUMNS.values(), ids=KERNELS_OF_COLUMNS)
 
 
@@ -50,9 +52,8 @@ def test_scikit_learns_process_takes_it():
 
 @pytest.mark.parametrize("options", [{"n_neighbors": 0}, {"inducing_points": "all"}, {"n_neighbors": 8}], ids=str)
 def test_fits_are_the_same_after_a_file(options, tmp_path):
-    X, y = additive(200, d=4)
     kernel = 4.0 * (ActiveDims(RBF(), [0]) + ActiveDims(Matern(nu=1.5), [1]))
-    model = quietly(GPClassifier(kernel, max_iter=15, random_state=0, n_inducing=25, **options), X, y)
+    model = quietly(GPClassifier(kernel, max_iter=15, random_state=0, n_inducing=25, **options), X, Y)
     T, labels = additive(400, seed=1, d=4)
     assert model.score(T, labels) > 0.85
     kept(model, tmp_path, T)
@@ -67,9 +68,8 @@ def test_fits_are_the_same_after_a_file(options, tmp_path):
 
 
 def test_shapley_values_of_a_product_and_a_sum():
-    X, y = additive(200, d=4)
     kernel = 4.0 * ActiveDims(RBF(), [0]) * RBF(np.full(4, 3.0)) + ActiveDims(RBF(), [1])
-    model = quietly(GPClassifier(kernel, n_neighbors=0, n_inducing=25, max_iter=5, random_state=0), X, y)
+    model = quietly(GPClassifier(kernel, n_neighbors=0, n_inducing=25, max_iter=5, random_state=0), X, Y)
     found = shapley_values(model, X[:3])
     total = found.values.sum(axis=1) + found.baseline_value
     np.testing.assert_allclose(total, model.predict_latent(X[:3])[0], atol=1e-6)
@@ -77,13 +77,12 @@ def test_shapley_values_of_a_product_and_a_sum():
 
 def test_columns_of_a_table_by_name():
     """The kernel sees all columns of the matrix that a column becomes, with one length scale or one for each column."""
-    X, y = additive(200, d=4)
-    table = pd.DataFrame(X[:, :2], columns=["a", "b"])
+    table = FRAME[["a", "b"]].copy()
     table["colour"] = np.where(X[:, 2] > 0.0, "red", np.where(X[:, 3] > 0.0, "blue", "green"))
     table.loc[:9, "b"] = np.nan
     parts = [ActiveDims(RBF(), ["b"]), ActiveDims(RBF([1.0, 2.0]), ["colour", "a"])]
     options = {"n_neighbors": 0, "n_inducing": 20, "max_iter": 3, "random_state": 0}
-    model = quietly(GPClassifier(parts[0] + parts[1], categorical_features=["colour"], **options), table, y)
+    model = quietly(GPClassifier(parts[0] + parts[1], categorical_features=["colour"], **options), table, Y)
     assert model.kernel_.get_params()["k1__columns"] == [1]
     assert model.kernel_.get_params()["k2__columns"] == [2, 0]
     names = list(model.encoding_.matrix_names)
@@ -93,23 +92,21 @@ def test_columns_of_a_table_by_name():
     Z = model.inducing_points_
     expected = RBF(one)(Z[:, seen]) + RBF(shared)(Z[:, colours]) * RBF(own)(Z[:, [names.index("a")]])
     np.testing.assert_allclose(model.posterior_.prior.core.cross(Z), expected, rtol=1e-10)
-    again = quietly(GPClassifier(model.kernel_, optimizer=None, **options), table, y)
+    again = quietly(GPClassifier(model.kernel_, optimizer=None, **options), table, Y)
     assert again.kernel_ == model.kernel_
     assert "colour" in model.summary()
 
 
 def test_names_of_a_frame_of_numbers_become_numbers():
-    X, y = additive(100, d=4)
-    frame = pd.DataFrame(X, columns=list("abcd"))
     options = {"n_neighbors": 0, "n_inducing": 10, "max_iter": 3, "random_state": 0}
     kernel = 2.0 * ActiveDims(RBF(), ["b", "a"])
-    by_name = quietly(GPClassifier(kernel, **options), frame, y)
-    by_number = quietly(GPClassifier(2.0 * ActiveDims(RBF(), [1, 0]), **options), X, y)
+    by_name = quietly(GPClassifier(kernel, **options), FRAME, Y)
+    by_number = quietly(GPClassifier(2.0 * ActiveDims(RBF(), [1, 0]), **options), X, Y)
     assert kernel.k2.columns == ["b", "a"]
-    of_index = quietly(GPClassifier(2.0 * ActiveDims(RBF(), frame.columns[[1, 0]]), **options), frame, y)
+    of_index = quietly(GPClassifier(2.0 * ActiveDims(RBF(), FRAME.columns[[1, 0]]), **options), FRAME, Y)
     assert of_index.kernel_ == by_name.kernel_
     assert by_name.kernel_ == by_number.kernel_
-    np.testing.assert_array_equal(by_name.predict_proba(frame), by_number.predict_proba(X))
+    np.testing.assert_array_equal(by_name.predict_proba(FRAME), by_number.predict_proba(X))
 
 
 @pytest.mark.parametrize("columns", [[0, 0], [4], [-1], [], [0.5], [[0, 1]], None, [True, False], "ab", {0}], ids=str)
@@ -120,17 +117,15 @@ def test_wrong_columns_are_refused(columns):
 
 
 def test_wrong_names_and_length_scales_are_refused():
-    X, y = additive(20, d=4)
-    frame = pd.DataFrame(X, columns=list("abcd"))
     for kernel, rows, message in (
-        (ActiveDims(RBF(), ["a", "e"]), frame, r"has the names \['e'\], but X has the columns a, b, c, d"),
+        (ActiveDims(RBF(), ["a", "e"]), FRAME, r"has the names \['e'\], but X has the columns a, b, c, d"),
         (ActiveDims(RBF(), ["a"]), X, r"has the names \['a'\], but X has no names"),
-        (ActiveDims(RBF(), ["a", 1]), frame, r"has the names \[1\], but X has the columns a, b, c, d"),
-        (ActiveDims("rbf", ["a"]), frame, "must have a scikit-learn kernel object; got"),
-        (RBF() + Sphere(RBF), frame, "must have a scikit-learn kernel object; got"),
+        (ActiveDims(RBF(), ["a", 1]), FRAME, r"has the names \[1\], but X has the columns a, b, c, d"),
+        (ActiveDims("rbf", ["a"]), FRAME, "must have a scikit-learn kernel object; got"),
+        (RBF() + Sphere(RBF), FRAME, "must have a scikit-learn kernel object; got"),
         (ActiveDims(RBF(np.ones(3)), [0, 1]), X, "has 3 length scales but its columns are 2 features"),
     ):
-        refuses(message, GPClassifier(kernel).fit, rows, y)
+        refuses(message, GPClassifier(kernel).fit, rows, Y)
     refuses("need a fit to a data frame", ActiveDims(RBF(), ["a"]), X)
     groups = Groups(np.array([0, 1, 1, 2]), ("a", "b", "c"), np.arange(3))
     message = r"but its columns are 2 features \(c, b\); .*; or 3, one per column"

@@ -107,6 +107,7 @@ def test_they_are_kernels_of_scikit_learn(kernel):
     assert_is_a_kernel_of_scikit_learn(kernel, np.abs(places(9)))
 
 
+X, Y = additive(150)
 CALLED = {
     "no gradient": Plain(1.2),
     "own": 2.0 * Own([0.7, 1.5]) + WhiteKernel(0.2),
@@ -138,8 +139,7 @@ def test_values_and_gradients(kernel):
 )
 def test_a_users_rbf_has_the_fit_of_the_compiled_one(options, tolerance):
     """With fixed inducing points. Steps of Adam take rounding errors of 1e-14 in the rows to 1e-4."""
-    X, y = additive(150)
-    y = y + (X[:, 0] > 1.0) if "likelihood" in options else y
+    y = Y + (X[:, 0] > 1.0) if "likelihood" in options else Y
     fixed = {"inducing_points": X[:12], "n_neighbors": 0, "max_iter": 5, "random_state": 0, "learn_inducing": False}
     kernels = [2.0 * kind([1.0, 1.0]) + WhiteKernel(0.1) for kind in (Own, RBF)]
     fits = [quietly(GPClassifier(kernel, **fixed | options), X, y) for kernel in kernels]
@@ -359,14 +359,13 @@ def test_what_kernels_refuse():
 
 
 def test_a_kernel_that_fails_within_a_fit_or_prediction_ends_it(monkeypatch):
-    X, y = additive(100)
     unknown = GPClassifier(Unknown(), inducing_points=X[:5], n_neighbors=0)
     for factor, message in (
         (np.nan, r"The kernel Unknown\(.* returned NaN; it must return"),
         (np.inf, r"bound is nan: .*Unknown.* has no finite values\."),
     ):
         monkeypatch.setattr(Unknown, "factor", factor)
-        refuses(message, unknown.fit, X, y)
+        refuses(message, unknown.fit, X, Y)
     where = places(40)
     model = quietly(GPClassifier(Sphere(RBF()), optimizer=None, n_inducing=5), where, np.arange(40) % 2)
     where[7, 0] = 95.0
@@ -394,8 +393,7 @@ def test_the_error_of_a_kernel_comes_out_once_and_whole(options, n_calls, capfd)
 
 
 def test_what_needs_compiled_kernels_says_so(tmp_path):
-    X, y = additive(60)
-    model = quietly(GPClassifier(Own(), n_inducing=8, max_iter=2, random_state=0), X, y)
+    model = quietly(GPClassifier(Own(), n_inducing=8, max_iter=2, random_state=0), X, Y)
     refuses(r"Files hold kernels of .*is a Own\. pickle keeps", model.save, tmp_path / "model.npz")
     np.testing.assert_array_equal(clone_of(model).predict_proba(X), model.predict_proba(X))
     refuses(r"is for compiled kernels; Own is no compiled kernel\. pickle keeps", model.to_arrays)
@@ -405,4 +403,4 @@ def test_what_needs_compiled_kernels_says_so(tmp_path):
     assert model.sample_latent(X[:4], 3, random_state=0).shape == (4, 3)
     reason = "not compiled, because Own is no compiled kernel"
     refuses(reason, getattr, model, "feature_importances_", error=AttributeError)
-    refuses("n_neighbors=5 is for compiled kernels; Own", GPClassifier(Own(), n_neighbors=5).fit, X, y)
+    refuses("n_neighbors=5 is for compiled kernels; Own", GPClassifier(Own(), n_neighbors=5).fit, X, Y)

@@ -25,6 +25,7 @@ from xgpc.acquisition import probability_of_failure
 from xgpc.gibbs import GibbsClassifier
 
 ROWS, LABELS = moons(40)
+X, Y = moons(90)
 
 
 @pytest.mark.parametrize("model", [GPClassifier(max_iter=1), GPOrdinalClassifier(n_inducing=10, max_iter=5)])
@@ -71,9 +72,7 @@ def test_warm_start_converges_at_once_and_to_the_same_posterior():
 
 
 def test_predictions_agree_with_each_other():
-    X, y = moons()
-    y = np.array(["no", "yes"])[y]
-    model = GPClassifier(n_inducing=20, random_state=0).fit(X, y)
+    model = GPClassifier(n_inducing=20, random_state=0).fit(X, np.array(["no", "yes"])[Y])
     far = np.vstack([X, 50 * X])
     proba = model.predict_proba(far)
     mean, variance = model.predict_latent(far)
@@ -87,9 +86,8 @@ def test_predictions_agree_with_each_other():
 
 
 def test_joint_covariance_of_the_latent_function():
-    X, y = moons()
     kernel = ConstantKernel(2.0) * RBF(0.7) + WhiteKernel(0.1)
-    model = GPClassifier(kernel, n_inducing=15, optimizer=None, random_state=0).fit(X, y)
+    model = GPClassifier(kernel, n_inducing=15, optimizer=None, random_state=0).fit(X, Y)
     mean, covariance = model.predict_latent(X[:30], return_cov=True)
     alone, variance = model.predict_latent(X[:30])
     assert np.array_equal(mean, alone)
@@ -134,7 +132,6 @@ def test_a_signal_stops_a_fit_that_would_not_end(params):
     assert not threads_at_work()
 
 
-X, Y = moons(90)
 # Inner solves of "profile" end early on Polya-Gamma's slow tail: the maximum is found to some 1e-4 nats.
 TOLERANCES = [("profile", "exact", 1e-5), ("profile", "polya-gamma", 1e-3)]
 TOLERANCES += [("alternate", bound, 1e-9) for bound in ("exact", "polya-gamma")]

@@ -9,18 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQuadratic, WhiteKernel
 from sklearn.gaussian_process.kernels import ConstantKernel as C
+from support import internals
 from support.dense import KERNELS, SOME_KERNELS, assert_near, differences, kernel_trees, magnitude, points_apart
-from support.internals import (
-    BLOCK_ROWS,
-    Executor,
-    Groups,
-    KernelSpec,
-    MiniBatches,
-    SparsePrior,
-    grouped,
-    starting_posterior,
-    update,
-)
 from support.latents import CASES, NOISY, SEVERAL, Problem, cases
 from support.training import options, rebuilt, thetas
 
@@ -67,7 +57,7 @@ def check_profiled_gradient(problem):
 def check_gradient_at_fixed_q(problem, tolerance=1e-7):
     """Every entry."""
     q, rows, site = problem.arbitrary_posterior(), problem.training(), problem.site()
-    point, F = update(rows, q, site), partial(problem.bound_at, site, models=problem.dense(q))
+    point, F = internals.update(rows, q, site), partial(problem.bound_at, site, models=problem.dense(q))
     assert point.elbo == pytest.approx(F(thetas(problem.prior), problem.prior.Z), rel=1e-9)
     units = np.eye(problem.prior.Z.size).reshape(-1, *problem.prior.Z.shape)
     check_gradient(problem, F, q.gradient(rows, point.sites, point.target), 1e-3, tolerance, units)
@@ -96,7 +86,7 @@ def test_gradient_of_the_profiled_bound_of_each_likelihood(likelihood, bound, sh
     assert end.converged
 
     def F(theta, Z):
-        start = starting_posterior(rows, end.point.q, rebuilt(problem.prior, theta, Z), end.point.site)
+        start = internals.starting_posterior(rows, end.point.q, rebuilt(problem.prior, theta, Z), end.point.site)
         return problem.ascend(rows, start, label_noise=None).point.elbo
 
     assert F(thetas(problem.prior), problem.prior.Z) == pytest.approx(end.point.elbo, rel=1e-9)
@@ -148,7 +138,7 @@ def test_contractions_with_any_tree(tree, seed, m):
     G = random.normal(size=(m, m))
     G += G.T
     np.fill_diagonal(G, 0.0)
-    spec = KernelSpec(kernel, d)
+    spec = internals.KernelSpec(kernel, d)
     core = spec.at(Z)
     gram = KernelGradient.empty(core)
     _engine.gradient_of_gram(core, G, gram)
@@ -163,10 +153,10 @@ def test_contractions_with_any_tree(tree, seed, m):
 @pytest.mark.parametrize("bound", ["exact", "polya-gamma"])
 @pytest.mark.parametrize("kernel", ["sum", "product of sums"])
 def test_gradient_adds_up_over_blocks_and_tiles(kernel, bound):
-    check_gradient_at_fixed_q(Problem(kernel=kernel, bound=bound, n=BLOCK_ROWS + 300, m=4, weighted=True))
+    check_gradient_at_fixed_q(Problem(kernel=kernel, bound=bound, n=internals.BLOCK_ROWS + 300, m=4, weighted=True))
 
 
-GROUPS = Groups(np.array([0, 1, 1, 2, 1]), ("a", "b", "c"), np.arange(3))
+GROUPS = internals.Groups(np.array([0, 1, 1, 2, 1]), ("a", "b", "c"), np.arange(3))
 
 
 def test_gradient_where_some_factors_have_a_length_scale_for_each_feature_and_some_for_each_group():
@@ -186,7 +176,7 @@ def test_gradient_by_shared_length_scales_and_by_points():
 def test_contractions_of_blocks_add_up_and_travel_as_bytes():
     """As records of other processes do: the sum of copies is that of the originals."""
     rng = np.random.default_rng(0)
-    core = KernelSpec(Matern(1.0, nu=1.5) * RationalQuadratic() + DotProduct(), 3).at(rng.normal(size=(4, 3)))
+    core = internals.KernelSpec(Matern(1.0, nu=1.5) * RationalQuadratic() + DotProduct(), 3).at(rng.normal(size=(4, 3)))
     parts = []
     for _ in range(2):
         parts.append(KernelGradient.empty(core))
@@ -218,8 +208,8 @@ RESTING = (SCHEDULES["constant"], 1e-12, 0.0)
 def steps(rows, q, site, moving, batches, schedule=RESTING):
     """Steps on batches of row numbers: the loop after them."""
     order = np.concatenate(batches).astype(np.intp)
-    loop = MiniBatches(q, len(batches[0]), rows.source, schedule, moving)
-    loop.run(q, rows.source.sample(order), site, Executor(1))
+    loop = internals.MiniBatches(q, len(batches[0]), rows.source, schedule, moving)
+    loop.run(q, rows.source.sample(order), site, internals.Executor(1))
     return loop
 
 
@@ -247,7 +237,7 @@ def check_slopes(problem, tolerance):
 
         def bound_at(vector, number=number, units=one.units):
             others = [*groups[:number], moved(groups[number], vector, units), *groups[number + 1 :]]
-            return problem.dense_bound(site, problem.dense(grouped(others).posterior((q.P, q.h))))
+            return problem.dense_bound(site, problem.dense(internals.grouped(others).posterior((q.P, q.h))))
 
         expected = differences(bound_at, one.vector, 1e-3)
         np.testing.assert_allclose(gradient, expected, rtol=0.0, atol=tolerance * np.abs(expected).max())
@@ -317,8 +307,8 @@ class Walk:
 
     def __init__(self, rate, kernel=None, n_steps=5, limits=None, delay=3.0):
         self.problem = problem = Problem("logit", "exact", "kernel", n=60)
-        spec = KernelSpec(kernel or C(2.0) * RBF([1.0, 1.5]) + WhiteKernel(0.1), 2)
-        prior = SparsePrior.build(spec, problem.prior.Z)
+        spec = internals.KernelSpec(kernel or C(2.0) * RBF([1.0, 1.5]) + WhiteKernel(0.1), 2)
+        prior = internals.SparsePrior.build(spec, problem.prior.Z)
         q = prior.at_prior()
         units = np.full(prior.Z.size, 0.7)
         self.start = np.append(spec.theta, prior.Z.ravel() / units)
@@ -359,10 +349,11 @@ def test_the_average_weighs_later_steps_more():
 
 
 def test_the_compiled_kernel_is_the_one_at_the_vector():
-    walk = Walk(0.2, kernel=C(2.0) * RBF([1.0, 1.5]) + C(0.5, "fixed") * RBF(0.8))
+    kernel = C(2.0) * RBF([1.0, 1.5]) + C(0.5, "fixed") * RBF(0.8)
+    walk = Walk(0.2, kernel=kernel)
     moving, n_theta = walk.moving, 4
-    spec = KernelSpec(C(2.0) * RBF([1.0, 1.5]) + C(0.5, "fixed") * RBF(0.8), 2).with_theta(moving.vector[:n_theta])
-    prior = SparsePrior.build(spec, (moving.vector[n_theta:] * moving.units).reshape(-1, 2))
+    spec = internals.KernelSpec(kernel, 2).with_theta(moving.vector[:n_theta])
+    prior = internals.SparsePrior.build(spec, (moving.vector[n_theta:] * moving.units).reshape(-1, 2))
     assert not np.allclose(moving.vector, walk.start)
     np.testing.assert_allclose(moving.Linv, prior.Linv, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(moving.kernel.cross(walk.problem.X), prior.core.cross(walk.problem.X), rtol=1e-12)

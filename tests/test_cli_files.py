@@ -21,14 +21,13 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import csv, parquet
 
-N = 120
 OPTIONS = ["--inducing", "8", "--max-iter", "3"]
 PARAMETERS = {"n_inducing": 8, "max_iter": 3, "random_state": 0}
 
 
-def people(n=N):
+def people():
     """Names of rows, text, truth values, codes and numbers, of which text and ages miss some, and classes."""
-    rng = np.random.default_rng(0)
+    rng, n = np.random.default_rng(0), 120
     frame = pd.DataFrame({"name": [f"row {i}" for i in range(n)], "town": rng.choice(["Ulm", "Bonn", "Kiel"], n)})
     frame = frame.assign(member=rng.random(n) < 0.4, code=rng.choice([10, 20, 30], n), age=rng.integers(18, 80, n))
     frame = frame.assign(age=frame.age.astype(float), pay=rng.normal(size=n))

@@ -62,15 +62,11 @@ def given_again(y, how, seed):
     return np.concatenate([np.arange(n), *more])
 
 
-def distinct(rows):
-    """The numbers in the order of their first places, for the same rows to be held out, and how often each is there."""
-    _, first, count = np.unique(rows, return_index=True, return_counts=True)
-    return rows[np.sort(first)], count[np.argsort(first)]
-
-
 def copies_and_weights(model, X, y, rows):
     """Fits to rows that repeat, and to each of them once with its number as weight."""
-    once, weight = distinct(rows)
+    _, first, count = np.unique(rows, return_index=True, return_counts=True)
+    # In the order of their first places, for the same rows to be held out.
+    once, weight = rows[np.sort(first)], count[np.argsort(first)]
     return quietly(clone(model), X[rows], y[rows]), quietly(clone(model), X[once], y[once], sample_weight=weight)
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
-from scipy.special import log_expit, roots_hermitenorm
+from scipy.special import log_expit, logsumexp, roots_hermitenorm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.fits import clone_of, quietly, refuses
 
@@ -116,8 +116,7 @@ def log_evidence(successes, variance):
     """The sum over the rows of log E[p(labels | f)], f ~ N(0, variance), without the binomial coefficients."""
     latent = np.sqrt(variance) * NODES
     terms = successes[:, None] * log_expit(latent) + (TRIALS - successes)[:, None] * log_expit(-latent)
-    largest = terms.max(axis=1)
-    return np.sum(largest + np.log(np.exp(terms - largest[:, None]) @ SHARES))
+    return np.sum(logsumexp(terms, axis=1, b=SHARES))
 
 
 def successes_of(effects, rng):

@@ -92,8 +92,7 @@ def test_columns_of_a_table_by_name():
     Z = model.inducing_points_
     expected = RBF(one)(Z[:, seen]) + RBF(shared)(Z[:, colours]) * RBF(own)(Z[:, [names.index("a")]])
     np.testing.assert_allclose(model.posterior_.prior.core.cross(Z), expected, rtol=1e-10)
-    again = quietly(GPClassifier(model.kernel_, optimizer=None, **options), table, Y)
-    assert again.kernel_ == model.kernel_
+    assert quietly(GPClassifier(model.kernel_, optimizer=None, **options), table, Y).kernel_ == model.kernel_
     assert "colour" in model.summary()
 
 

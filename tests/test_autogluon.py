@@ -154,8 +154,7 @@ def test_weights_count(folder):
 def test_rows_may_lack_a_class(folder):
     X, y = rows(n_classes=3)
     some = y != 1
-    model = model_of(folder, 3).fit(X=X[some], y=y[some], num_classes=3)
-    p = model.predict_proba(X)
+    p = model_of(folder, 3).fit(X=X[some], y=y[some], num_classes=3).predict_proba(X)
     assert p.shape == (len(y), 3)
     np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-6)
     assert np.all(p[:, 1].mean() < p[:, [0, 2]].mean(axis=0))

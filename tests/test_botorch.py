@@ -114,8 +114,7 @@ def test_derivatives_at_a_point_are_limits_or_nan(name):
 
 @pytest.mark.parametrize("shape", [(1, 2), (4, 2), (5, 1, 2), (2, 3, 4, 2)])
 def test_batches_and_single_precision(shape):
-    classifier = fitted()
-    model, at = LatentModel(classifier), torch.as_tensor(np.random.default_rng(2).normal(size=shape))
+    model, at = LatentModel(fitted()), torch.as_tensor(np.random.default_rng(2).normal(size=shape))
     posterior = model.posterior(at)
     assert posterior.mean.shape == (*shape[:-1], 1)
     assert posterior.rsample(torch.Size([5])).shape == (5, *shape[:-1], 1)
@@ -150,8 +149,7 @@ def test_acquisition_functions_find_what_they_look_for():
     objective = GenericMCObjective(lambda samples, X: model.probability(samples)[..., 1])
     chosen, value = optimize_acqf(qSimpleRegret(model, sampler, objective), q=1, **options)
     grid = torch.cartesian_prod(*2 * [torch.linspace(-2.0, 2.0, 41, dtype=torch.float64)])
-    best = fitted().predict_proba(grid.numpy())[:, 1].max()
-    assert value > best - 2e-3
+    assert value > fitted().predict_proba(grid.numpy())[:, 1].max() - 2e-3
     assert torch.all((chosen >= BOUNDS[0]) & (chosen <= BOUNDS[1]))
     improvement = qLogExpectedImprovement(model, best_f=1.0, sampler=sampler)
     pair, of_pair = optimize_acqf(improvement, q=2, **options)

@@ -193,8 +193,7 @@ def test_what_is_for_two_classes_gives_the_librarys_error(three, option, fails, 
     ],
 )
 def test_a_fit_that_ends_early_leaves_the_old_model(two, raised, status, message, run, tmp_path, monkeypatch):
-    method = "save" if isinstance(raised, OSError) else "fit"
-    monkeypatch.setattr(GPClassifier, method, Mock(side_effect=raised))
+    monkeypatch.setattr(GPClassifier, "save" if isinstance(raised, OSError) else "fit", Mock(side_effect=raised))
     (tmp_path / MODEL).write_text("kept")
     out, err = run("fit", two.data, "--target", "kind", "--model", tmp_path / MODEL, *OPTIONS, status=status)
     assert out == ""

@@ -57,8 +57,7 @@ def model(tmp_path):
 
 
 def probabilities(out):
-    table = csv.read_csv(io.BytesIO(out.encode())).to_pandas()
-    return table.filter(like="probability").to_numpy()
+    return csv.read_csv(io.BytesIO(out.encode())).to_pandas().filter(like="probability").to_numpy()
 
 
 def to_fit(data, model):

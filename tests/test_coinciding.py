@@ -44,8 +44,7 @@ def test_a_row_is_its_copies_and_its_parts_whose_weights_sum_to_its_own(y, n_nei
 def test_few_distinct_rows(n_distinct):
     """Fewer than neighbours were asked for; of one place with both labels."""
     rows = np.repeat(np.arange(float(n_distinct)), 40)[:, None]
-    y = np.arange(len(rows)) % 2
-    model = quietly(GPClassifier(n_neighbors=20, random_state=0, max_iter=5), rows, y)
+    model = quietly(GPClassifier(n_neighbors=20, random_state=0, max_iter=5), rows, np.arange(len(rows)) % 2)
     assert model.n_neighbors_ in (0, 2 * n_distinct)
     assert_allclose(model.predict_proba(rows), 0.5, atol=0.05)
 

@@ -138,8 +138,7 @@ def test_a_bad_row_has_the_names_of_its_file_and_column(tmp_path, small_batches)
         lambda: predicted(fit, from_parquet(paths)),
     ):
         (note,) = refuses("X has a value of infinity, of 'b' in row 150", use).__notes__
-        number = -(-N // 200) + 3
-        assert note == f"(row 750 of {str(paths[1])!r}, batch {number} of the source, counted from 0)"
+        assert note == f"(row 750 of {str(paths[1])!r}, batch {-(-N // 200) + 3} of the source, counted from 0)"
 
 
 def test_a_file_that_breaks_between_readings_is_an_error(tmp_path, tuned):

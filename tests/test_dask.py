@@ -142,8 +142,7 @@ def test_predictions_are_lazy_and_those_of_the_local_model(client, n_classes):
     rows = of_known_sizes(X, cuts)
     for method in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
         expected = getattr(local, method)(X)
-        at_once = getattr(model, method)(X)
-        np.testing.assert_array_equal(at_once, expected)
+        np.testing.assert_array_equal(getattr(model, method)(X), expected)
         for given in (rows, of_unknown_sizes(X, cuts)):
             lazy = getattr(model, method)(given)
             assert isinstance(lazy, array.Array)
@@ -239,8 +238,7 @@ def test_parameters_copies_and_files(client, tmp_path):
         np.testing.assert_array_equal(other.predict_proba(X), expected)
     assert not hasattr(model.to_local(), "client")
     model.set_params(warm_start=True, max_iter=1)
-    warm = without_warnings(model.fit, of_known_sizes(X), of_known_sizes(y))
-    assert warm.n_iter_ == 1
+    assert without_warnings(model.fit, of_known_sizes(X), of_known_sizes(y)).n_iter_ == 1
 
 
 async def all_are_up(cluster):

@@ -100,8 +100,7 @@ def test_coverage_is_the_error_among_the_most_certain(model):
 
 
 def test_learning_is_drawn_stage_by_stage():
-    random = np.random.default_rng(0)
-    X = random.normal(size=(600, 2))
+    X = np.random.default_rng(0).normal(size=(600, 2))
     y = np.sin(3.0 * X[:, 0]) > X[:, 1]
     own = {"subset_sizes": [100, 600], "n_neighbors": 0, "length_scale_prior": None}
     model = GPClassifier(n_inducing=16, max_iter=60, tol=1e-3, random_state=0, **own)
@@ -260,8 +259,7 @@ def test_scores_do_not_depend_on_the_order_of_the_classes_and_agree_with_those_o
     rng = np.random.default_rng(0)
     p = rng.dirichlet([1.0, 2.0, 3.0], 200)
     y = np.array([rng.choice(3, p=row) for row in p])
-    result = scores(y, np.log(p))
-    assert scores(2 - y, np.log(p[:, ::-1])) == pytest.approx(result)
+    assert scores(2 - y, np.log(p[:, ::-1])) == pytest.approx(scores(y, np.log(p)))
     two = p[:, :2] / p[:, :2].sum(axis=1, keepdims=True)
     assert expected_calibration_error(y > 0, two) == pytest.approx(expected_calibration_error(y > 0, two[:, 1]))
 

@@ -78,16 +78,14 @@ def test_draws_have_the_mean_and_covariance_of_predict_latent(method, kind, tune
     for c in np.ndindex(latents):
         assert_moments(sample[(slice(None), *c)], mean[(..., *c)], covariance[(..., *c)])
     if n_classes > 2:
-        across = np.corrcoef(sample[0])
-        assert np.all(np.abs(across - np.eye(3)) <= LEVEL / np.sqrt(n_draws) + 1e-12)
+        assert np.all(np.abs(np.corrcoef(sample[0]) - np.eye(3)) <= LEVEL / np.sqrt(n_draws) + 1e-12)
 
 
 def test_draws_with_neighbours_are_exact(tuned):
     model = fit(n_neighbors=4)
     X = np.random.default_rng(2).normal(size=(5, 2))
     tuned(exact_draws=1)
-    sample = model.sample_latent(X, 4000, random_state=3)
-    assert_moments(sample, *model.predict_latent(X, return_cov=True))
+    assert_moments(model.sample_latent(X, 4000, random_state=3), *model.predict_latent(X, return_cov=True))
     message = r"is not for models with neighbours \(n_neighbors_ above 0\)"
     refuses(message, model.sample_latent, X, method="pathwise")
 

@@ -90,8 +90,7 @@ def test_values_and_deviations_are_those_of_all_subsets(kernel, settings):
         rows = np.atleast_2d(model.feature_mean_ if baseline is None else baseline)
         for i in range(2):
             assert_brute_force(found, i, model, X[i], rows, np.arange(D))
-        expected = np.mean(model.predict_latent(rows)[0], axis=0)
-        np.testing.assert_allclose(found.baseline_value, expected, atol=1e-12)
+        np.testing.assert_allclose(found.baseline_value, np.mean(model.predict_latent(rows)[0], axis=0), atol=1e-12)
         total = found.baseline_value + found.values.sum(axis=1)
         np.testing.assert_allclose(total, model.predict_latent(X[:2])[0], atol=1e-10)
         assert np.array_equal(found.residual, np.zeros_like(total))
@@ -192,8 +191,7 @@ def test_a_linear_model_has_its_closed_form():
     np.testing.assert_allclose(found.std, np.abs(difference) * np.sqrt(np.diag(model.coef_covariance_)[:D]), atol=1e-12)
     total = found.baseline_value + found.values.sum(axis=1)
     np.testing.assert_allclose(total, model.predict_latent(X[:4])[0], atol=1e-10)
-    message = r"keeps no mean of its features: give baseline, such as X_train.mean"
-    refuses(message, shapley_values, model, X)
+    refuses(r"keeps no mean of its features: give baseline, such as X_train.mean", shapley_values, model, X)
 
 
 def test_the_bits_do_not_depend_on_threads_and_no_rows_have_no_values():

@@ -33,8 +33,7 @@ TOO_LARGE = "grows too large at row"
 def fit(likelihood, bound, kernel, points):
     y = THREE if likelihood in MULTI_CLASS else TWO
     options = {"optimizer": None, "max_iter": 2, "random_state": 0}
-    model = GPClassifier(kernel, likelihood=likelihood, bound=bound, **options, **points)
-    return quietly(model, X, y)
+    return quietly(GPClassifier(kernel, likelihood=likelihood, bound=bound, **options, **points), X, y)
 
 
 def sampler(kernel):

@@ -35,8 +35,7 @@ def test_no_feature_is_missed(seed):
 
 def test_active_learning_from_ten_rows_finds_what_random_rows_do():
     """It asks where the model is unsure: a kernel that is far too smooth asks for the corners alone."""
-    rng = np.random.default_rng(0)
-    pool, test = (rng.uniform(-1.0, 1.0, size=(n, 2)) for n in (400, 1000))
+    pool, test = np.split(np.random.default_rng(0).uniform(-1.0, 1.0, size=(1400, 2)), [400])
     asked = list(range(10))
 
     def fit(rows):
@@ -77,14 +76,12 @@ def test_a_given_kernel_needs_no_choice_of_points(n_classes):
 
 def test_a_bound_below_the_classes_frequencies_is_warned_of():
     """Few rows often show nothing, and a user cannot change that: then it is only a decision."""
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(120, 3)), (np.arange(120) % 10 == 0).astype(int)
+    X, y = np.random.default_rng(0).normal(size=(120, 3)), (np.arange(120) % 10 == 0).astype(int)
     model = GPClassifier(random_state=0)
     with pytest.warns(ConvergenceWarning, match="class frequencies .* has not shown that the features separate"):
         model.fit(X, y)
     assert model.elbo_ <= 108 * np.log(0.9) + 12 * np.log(0.1)
-    clear = (X[:, 0] > 1.0).astype(int)
-    assert warnings_of(GPClassifier(random_state=0), X, clear) == []
+    assert warnings_of(GPClassifier(random_state=0), X, (X[:, 0] > 1.0).astype(int)) == []
     assert warnings_of(model, X[:60], y[:60]) == []
     assert "no better than the log likelihood" in model.decisions_[-1]
 

@@ -267,8 +267,7 @@ def test_what_is_for_rows_in_memory(small_subset, options):
             read.append(len(batch[0]))
             yield batch
 
-    fitted = model(**{"kernel": None, "optimizer": "profile", **options})
-    refuses("more than 1500 rows", fitted.fit_batches, source)
+    refuses("more than 1500 rows", model(**{"kernel": None, "optimizer": "profile", **options}).fit_batches, source)
     # As soon as that is known.
     assert sum(read) < N
     assert not threads_at_work()
@@ -276,8 +275,7 @@ def test_what_is_for_rows_in_memory(small_subset, options):
 
 def test_memory_does_not_grow_with_the_rows(tuned):
     tuned(kept_rows=2000)
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(500, 40))
+    X = np.random.default_rng(0).normal(size=(500, 40))
     y = (X[:, 0] > 0.0).astype(int)
 
     def peak(repetitions):

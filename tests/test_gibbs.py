@@ -238,8 +238,7 @@ def by_definition(chains):
 @repeatable
 @given(rho=st.floats(-0.9, 0.97), shift=st.sampled_from([0.0, 0.5, 10.0]), **shapes)
 def test_diagnostics_equal_their_definitions(seed, c, s, rho, shift):
-    random = np.random.default_rng(seed)
-    chains = autoregression(rho, (c, s), random) + shift * np.arange(c)[:, None]
+    chains = autoregression(rho, (c, s), np.random.default_rng(seed)) + shift * np.arange(c)[:, None]
     r_hat, size = by_definition(chains)
     assert split_r_hat(chains) == pytest.approx(r_hat, rel=1e-10)
     assert effective_sample_size(chains) == pytest.approx(size, rel=1e-8)

@@ -88,8 +88,7 @@ def assert_has_groups(model):
 
 
 def test_pipeline_passes_groups_by_the_name_of_the_step():
-    model = quietly(make_pipeline(StandardScaler(), small()), X, Y, gpclassifier__groups=GROUPS)
-    assert_has_groups(model[-1])
+    assert_has_groups(quietly(make_pipeline(StandardScaler(), small()), X, Y, gpclassifier__groups=GROUPS)[-1])
 
 
 @sklearn.config_context(enable_metadata_routing=True)
@@ -107,8 +106,7 @@ def test_cross_validation_routes_the_groups_of_each_fold():
     options = {"cv": GroupKFold(2), "params": {"groups": GROUPS}}
     found = cross_validate(model, X, Y, **options, return_estimator=True, return_indices=True)
     for one, rows in zip(found["estimator"], found["indices"]["train"], strict=True):
-        alone = quietly(small(), X[rows], Y[rows], groups=GROUPS[rows])
-        assert one.held_out_score_ == alone.held_out_score_
+        assert one.held_out_score_ == quietly(small(), X[rows], Y[rows], groups=GROUPS[rows]).held_out_score_
 
 
 @sklearn.config_context(enable_metadata_routing=True)

@@ -22,7 +22,6 @@ RATES = [(0.5, 0.02), (0.1, 0.0), (0.0, 0.3), (1e-4, 0.9), (0.0, 0.0)]
 CUTS = (-1.5, -1.2, 2.0, 7.0)
 CASES = [*((f"ordinal-{link}", CUTS) for link in LINKS), *(("psychometric", rates) for rates in RATES)]
 every_case = pytest.mark.parametrize(("name", "parameter"), CASES, ids=str)
-every_rates = pytest.mark.parametrize("rates", RATES, ids=str)
 
 
 def likelihood(name, parameter):
@@ -143,7 +142,7 @@ def test_levels_far_out_are_certain(link):
     assert_array_equal(np.argmax(far, axis=1), [0, 4])
 
 
-@every_rates
+@pytest.mark.parametrize("rates", RATES, ids=str)
 def test_the_other_class_has_the_rates_the_other_way_round(rates):
     m, v, c = marginals(2)
     ell, precision, linear = evaluate("psychometric", rates, m, v, c)

@@ -1,5 +1,7 @@
 """Acquisition: scores by quadrature and by random draws, batches by brute force, and constrained improvement."""
 
+from functools import partial
+
 import mpmath
 import numpy as np
 import pytest
@@ -10,8 +12,8 @@ from scipy.special import entr
 from scipy.stats import norm
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
-from support.dense import derivative
-from support.fits import quietly
+from support.dense import derivative, labelled
+from support.fits import quietly, refuses
 from support.latents import RECORDS, every, repeatable
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -63,7 +65,6 @@ def test_mutual_information_of_two_classes_is_that_of_a_dense_rule(record):
     ids=str,
 )
 def test_mutual_information_of_ordered_classes_is_that_of_a_dense_rule(link, cuts, mean, variance):
-    """Cut points may be far from zero, and from each other."""
     record = record_of(f"ordinal-{link}", "exact").at(np.array(cuts))
     assert_information(record, np.array(mean), np.full(len(mean), variance), 1e-6)
 
@@ -81,7 +82,6 @@ def test_information_about_a_label_with_guesses_and_lapses_is_exact_far_from_tie
 
 @given(m=st.floats(-4.0, 4.0), log_v=st.floats(-12.0, 12.0), delta=st.floats(0.0, 0.5))
 def test_a_step_tells_all_but_the_label_noise(m, log_v, delta):
-    """H(p) - H(delta), and its derivatives."""
     link, v = record_of("step", "additive-noise").at(delta), np.exp(log_v)
     t, kept = m / np.sqrt(v), 1.0 - 2.0 * delta
     p = delta + kept * norm.cdf(t)
@@ -149,26 +149,18 @@ def test_information_is_between_zero_and_the_entropy_of_the_label(record, seed):
     assert np.all(_information(link, mean, np.zeros(shape)) <= 1e-7)
 
 
-def moons(n=120, n_classes=2, seed=0):
-    random = np.random.default_rng(seed)
-    X = random.uniform(-3.0, 3.0, (n, 2))
-    f = np.sin(1.5 * X[:, 0] + np.linspace(0.0, 6.0, n_classes + 1)[:n_classes, None]) + 0.3 * X[:, 1]
-    return X, np.argmax(f + 0.2 * random.normal(size=f.shape), axis=0) if n_classes > 2 else (f[0] > 0).astype(int)
-
-
+X, Y = labelled(120, n_classes=2)
 SMOOTH = ConstantKernel(4.0) * RBF(1.0)
 
 
 def fit(n_classes=2, kernel=SMOOTH, **options):
-    model = GPClassifier(
-        kernel, **{"n_inducing": 30, "n_neighbors": 0, "optimizer": None, "random_state": 0, **options}
-    )
-    return quietly(model, *moons(n_classes=n_classes))
+    options = {"n_inducing": 30, "n_neighbors": 0, "optimizer": None, "random_state": 0} | options
+    return quietly(GPClassifier(kernel, **options), *labelled(120, n_classes=n_classes))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_scores_of_a_model(n_classes):
-    model, X = fit(n_classes), np.vstack([moons(30, seed=1)[0], [[30.0, 30.0]]])
+    model, X = fit(n_classes), np.vstack([labelled(30, seed=1)[0], [[30.0, 30.0]]])
     information, total = mutual_information(model, X), predictive_entropy(model, X)
     assert information.shape == total.shape == latent_variance(model, X).shape == (31,)
     np.testing.assert_allclose(total, entropy(model.predict_log_proba(X)))
@@ -205,11 +197,11 @@ SUM = ConstantKernel(2.0) * Matern([0.8, 1.1], nu=0.5) + DotProduct(0.5) * Const
 )
 def test_a_batch_is_that_of_dense_conditioning(n_classes, options, n_jobs):
     """Also of training rows, of a row twice, and of rows far away."""
-    model, (rows, _) = fit(n_classes, n_jobs=n_jobs, **options), moons(25, seed=1)
-    X = np.vstack([rows, moons()[0][:6], rows[2:3], rows[:2] + 50.0])
-    mean, covariance = model.predict_latent(X, return_cov=True)
+    model, (rows, _) = fit(n_classes, n_jobs=n_jobs, **options), labelled(25, seed=1)
+    new = np.vstack([rows, X[:6], rows[2:3], rows[:2] + 50.0])
+    mean, covariance = model.predict_latent(new, return_cov=True)
     link, expected = likelihood_of(model), []
-    covariance = covariance.reshape(len(X), len(X), -1)
+    covariance = covariance.reshape(len(new), len(new), -1)
     variances = [np.diagonal(covariance).T.reshape(mean.shape)]
     for _ in range(5):
         scores = _information(link, mean, variances[-1])
@@ -219,28 +211,25 @@ def test_a_batch_is_that_of_dense_conditioning(n_classes, options, n_jobs):
         precision = np.ravel(expected_precision(link, mean[[i]], variances[-1][[i]]))
         covariance = covariance - covariance[:, [i]] * covariance[[i]] / (1.0 / precision + covariance[i, i])
         variances.append(np.diagonal(covariance).T.reshape(mean.shape))
-    assert select(model, X, 5).tolist() == expected
+    assert select(model, new, 5).tolist() == expected
     # The first two are asked for already.
-    rest, pending = np.delete(np.arange(len(X)), expected[:2]), X[expected[:2]]
-    assert rest[select(model, X[rest], 3, pending=pending)].tolist() == expected[2:]
+    rest, pending = np.delete(np.arange(len(new)), expected[:2]), new[expected[:2]]
+    assert rest[select(model, new[rest], 3, pending=pending)].tolist() == expected[2:]
     scores = _information(link, mean[rest], variances[2][rest])
-    np.testing.assert_allclose(mutual_information(model, X[rest], pending=pending), scores, atol=1e-9)
+    np.testing.assert_allclose(mutual_information(model, new[rest], pending=pending), scores, atol=1e-9)
     total = variances[2][rest].reshape(len(rest), -1).sum(axis=1)
-    np.testing.assert_allclose(latent_variance(model, X[rest], pending=pending), total, rtol=1e-6)
-    with pytest.raises(ValueError, match="Scores with pending rows have no gradient"):
-        predictive_entropy(model, X, return_grad=True, pending=pending)
+    np.testing.assert_allclose(latent_variance(model, new[rest], pending=pending), total, rtol=1e-6)
+    message = "Scores with pending rows have no gradient"
+    refuses(message, predictive_entropy, model, new, return_grad=True, pending=pending)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [({"n": 0}, "n must be an integer from 1 to the number of candidates, 120; got 0"), ({"n": 121}, "candidates, 120"),
-     ({"n": 2, "score": "bald"}, r"score must be one of \[.*'latent_variance'\]; got 'bald'")],
-)  # fmt: skip
-def test_bad_requests_of_batches_are_refused(given, message):
-    with pytest.raises(ValueError, match=message):
-        select(fit(), moons()[0], **given)
-    with pytest.raises(ValueError, match="model must be a GPClassifier, which has joint covariances"):
-        select(BayesianLinearClassifier().fit(*moons()), moons()[0], 2)
+def test_bad_requests_of_batches_are_refused():
+    model = fit()
+    refuses("n must be an integer from 1 to the number of candidates, 120; got 0", select, model, X, 0)
+    refuses("candidates, 120", select, model, X, 121)
+    refuses(r"score must be one of \[.*'latent_variance'\]; got 'bald'", select, model, X, 2, score="bald")
+    linear = BayesianLinearClassifier().fit(X, Y)
+    refuses("model must be a GPClassifier, which has joint covariances", select, linear, X, 2)
 
 
 def test_expected_improvement_is_its_integral():
@@ -251,16 +240,14 @@ def test_expected_improvement_is_its_integral():
         for m, s in zip(mean[:3], std[:3], strict=True)
     ]
     np.testing.assert_allclose(found, [*expected, 0.5, 0.0, 300.7, 0.0], atol=1e-9)
-    with pytest.raises(ValueError, match=r"must be \(n,\)"):
-        expected_improvement(mean, std[:2], 0.7)
+    refuses(r"must be \(n,\)", expected_improvement, mean, std[:2], 0.7)
 
 
 @given(z=st.floats(-1e4, 60.0), std=st.floats(1e-3, 1e3))
 @example(z=-40.0, std=1.0)
 @example(z=-99.99, std=1.0)
 @example(z=-100.01, std=1.0)
-def test_the_logarithm_of_expected_improvement_has_all_digits(z, std):
-    """Of itself and of its slopes by mean and deviation."""
+def test_the_logarithm_of_expected_improvement_and_its_slopes_have_all_digits(z, std):
     with mpmath.workdps(60):
         mean = -z * std
         m, s = mpmath.mpf(mean), mpmath.mpf(std)
@@ -284,12 +271,10 @@ def test_the_logarithm_of_expected_improvement_without_uncertainty_is_that_of_th
 @pytest.mark.parametrize("q", [0.1, 0.5, 0.8])
 @pytest.mark.parametrize("label", ["no", "yes"])
 def test_a_quantile_of_feasibility_is_that_of_draws(label, q):
-    X, _ = moons()
     model = fit()
     model.classes_ = np.array(["no", "yes"])
-    draws = np.exp(
-        likelihood_of(model).log_probabilities_given(model.sample_latent(X[:5], 40_000, random_state=0).ravel())
-    )
+    f = model.sample_latent(X[:5], 40_000, random_state=0).ravel()
+    draws = np.exp(likelihood_of(model).log_probabilities_given(f))
     expected = np.quantile(draws[:, ["no", "yes"].index(label)].reshape(5, -1), q, axis=1)
     found = probability_of_feasibility(model, X[:5], label, quantile=q)
     np.testing.assert_allclose(found, expected, atol=0.01)
@@ -299,18 +284,15 @@ def test_a_quantile_of_feasibility_is_that_of_draws(label, q):
 
 
 def test_only_probabilities_that_rise_or_fall_with_one_latent_function_have_quantiles():
-    X, _ = moons()
+    of_two = "quantile is for two classes and the first and last of ordered ones"
     for model, label in ((fit(3), 0), (fit(likelihood="softmax"), 1)):
-        with pytest.raises(ValueError, match=r"quantile is for two classes and the first and last of ordered ones"):
-            probability_of_feasibility(model, X, label, quantile=0.1)
+        refuses(of_two, probability_of_feasibility, model, X, label, quantile=0.1)
     for q in (0.0, 1.0, "low"):
-        with pytest.raises(ValueError, match="quantile must be"):
-            log_probability_of_feasibility(fit(), X, 1, quantile=q)
+        refuses("quantile must be", log_probability_of_feasibility, fit(), X, 1, quantile=q)
 
 
 def test_constrained_improvement_is_the_product():
-    X, y = moons()
-    model = GPClassifier(RBF(1.0), n_inducing=10, n_neighbors=0, optimizer=None).fit(X, np.array(["no", "yes"])[y])
+    model = GPClassifier(RBF(1.0), n_inducing=10, n_neighbors=0, optimizer=None).fit(X, np.array(["no", "yes"])[Y])
     feasible = probability_of_feasibility(model, X, "yes")
     np.testing.assert_array_equal(feasible, model.predict_proba(X)[:, 1])
     mean, std = X[:, 0], np.full(len(X), 0.5)
@@ -320,14 +302,12 @@ def test_constrained_improvement_is_the_product():
     # Far below the mean, the difference of two nearly equal terms has some of the improvement's digits.
     np.testing.assert_allclose(product, feasible * expected_improvement(mean, std, 0.0), rtol=1e-12)
     # Any classifier has probabilities; some have no logarithms of them.
-    trees = HistGradientBoostingClassifier().fit(X, y)
+    trees = HistGradientBoostingClassifier().fit(X, Y)
     np.testing.assert_allclose(probability_of_feasibility(trees, X, 1), trees.predict_proba(X)[:, 1], rtol=1e-12)
-    with pytest.raises(ValueError, match=r"one of the labels \['no', 'yes'\]; got 'maybe'"):
-        probability_of_feasibility(model, X, "maybe")
+    refuses(r"one of the labels \['no', 'yes'\]; got 'maybe'", probability_of_feasibility, model, X, "maybe")
 
 
 def test_where_nothing_is_feasible_yet_the_probability_of_feasibility_is_wanted():
-    X, _ = moons()
     model = GPClassifier(RBF(1.0), optimizer=None).fit(X, np.full(len(X), "no"), classes=["no", "yes"])
     mean, std = np.linspace(-1.0, 1.0, len(X)), np.full(len(X), 0.5)
     found = constrained_expected_improvement(model, X, "yes", mean, std, np.inf)
@@ -335,13 +315,10 @@ def test_where_nothing_is_feasible_yet_the_probability_of_feasibility_is_wanted(
     # What the scores of ever larger values come to.
     large = constrained_expected_improvement(model, X, "yes", mean, std, 1e9) / 1e9
     np.testing.assert_allclose(found, large, rtol=1e-8)
-    for bad in ({"best": -np.inf}, {"best": np.nan}, {"best": np.inf, "mean": np.full(len(X), np.nan)}):
-        with pytest.raises(ValueError, match="mean and best must be finite"):
-            constrained_expected_improvement(model, X, "yes", **{"mean": mean, "std": std, **bad})
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        constrained_expected_improvement(model, X, "yes", [0.0], [1.0], np.inf)
+    scores = partial(constrained_expected_improvement, model, X, "yes")
+    for m, best in ((mean, -np.inf), (mean, np.nan), (np.full(len(X), np.nan), np.inf)):
+        refuses("mean and best must be finite", scores, m, std, best)
+    refuses("inconsistent numbers of samples", scores, [0.0], [1.0], np.inf)
     for bad in (None, "1", [0.0], True):
-        with pytest.raises(ValueError, match=r"best must be a number, .* or infinity \(math\.inf\) where none .*; got"):
-            constrained_expected_improvement(model, X, "yes", mean, std, bad)
-        with pytest.raises(ValueError, match=r"best must be a number, the least value .*; got"):
-            expected_improvement(mean, std, bad)
+        refuses(r"best must be a number, .* or infinity \(math\.inf\) where none .*; got", scores, mean, std, bad)
+        refuses("best must be a number, the least value .*; got", expected_improvement, mean, std, bad)

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.fits import quietly
+from support.fits import quietly, reloaded
 from support.latents import RECORDS, every
 from support.posteriors import POSTERIORS, kernels, labelled, model_of, stretched
 
-from xgpc import GPClassifier, GPOrdinalClassifier
-from xgpc.kernels import Tanimoto
+from xgpc import GPOrdinalClassifier
 
 PAGE = Path(__file__).parents[1] / "docs" / "guide" / "deploying.md"
 KERNELS = kernels(
@@ -87,8 +86,7 @@ def test_a_kernel_for_each_class(recipe, posterior):
 def test_warps_and_loaded_models(recipe, posterior, tmp_path):
     model, rows = fitted(kernel=None, posterior=posterior, change=stretched, mean=0.7), stretched(labelled(d=3)[0][:6])
     assert len(model.encoding_.warps) == 1
-    model.save(tmp_path / "model.npz")
-    for one in (model, GPClassifier.load(tmp_path / "model.npz")):
+    for one in (model, reloaded(model, tmp_path)):
         assert_same(recipe, one, rows + 0.01)
 
 
@@ -118,9 +116,3 @@ def test_arrays_are_copies_or_cannot_be_written():
         if one.flags.writeable and one.dtype == np.float64:
             one += 1.0
     np.testing.assert_array_equal(model.predict_proba(ROWS), before)
-
-
-def test_a_called_kernel_has_no_arrays():
-    model = quietly(GPClassifier(Tanimoto(), optimizer=None, n_inducing=5), np.abs(ROWS), np.arange(9) % 2)
-    with pytest.raises(ValueError, match=r"is for compiled kernels; Tanimoto is no compiled kernel\. pickle keeps"):
-        model.to_arrays()

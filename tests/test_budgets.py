@@ -2,17 +2,17 @@
 
 import itertools
 import math
-import pickle
 import signal
 import threading
 from functools import partial
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
-from support.fits import quietly, refused, warnings_of, without_warnings
+from support.fits import clone_of, quietly, refused, reloaded, warnings_of, without_warnings
 from support.reference import iris, moons
 
 from xgpc import GPClassifier
@@ -165,10 +165,8 @@ def test_time_that_suffices_changes_no_bit(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_results_have_the_same_bits_with_and_without_a_callback(kind):
     states, (data, own) = [], KINDS[kind]
-    plain, told = (
-        quietly(GPClassifier(**{**SMALL, **own}, **options), *data())
-        for options in ({}, {"callback": states.append, "verbose": 1, "n_jobs": 2})
-    )
+    plain = quietly(GPClassifier(**SMALL | own), *data())
+    told = quietly(GPClassifier(**SMALL | own, callback=states.append, verbose=1, n_jobs=2), *data())
     assert bits(plain) == bits(told)
     seconds = [state.seconds for state in states]
     assert all(0.0 <= earlier <= later for earlier, later in itertools.pairwise(seconds))
@@ -214,11 +212,8 @@ def test_an_interrupt_is_none_of_ours_by_default():
 @pytest.mark.parametrize("kind", ["growth", "neighbours", "mini-batches"])
 @pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), RuntimeError("mine")], ids=repr)
 def test_what_a_callback_raises_leaves_the_estimator_as_it_was(kind, error):
-    def fail():
-        raise error
-
     model, _ = fitted(kind, callback=Spy(), n_jobs=2)
-    n_calls = model.callback.calls
+    n_calls, fail = model.callback.calls, Mock(side_effect=error)
     for share_of_calls in (0.0, 0.2, 0.4, 0.6, 0.8, 0.99):
         model.set_params(callback=Spy(1 + int(share_of_calls * (n_calls - 1)), fail))
         with refused(model, error=type(error)) as caught:
@@ -240,9 +235,8 @@ def test_a_callback_of_later_batches():
         assert [states[0].stage, states[-1].stage] == ["checking", "done"]
         assert states[-1].elbo == told.elbo_
     told.set_params(callback=lambda state: True)
-    with pytest.warns(
-        ConvergenceWarning, match="^the callback left no time for more iterations of the posterior of all rows. "
-    ):
+    message = "^the callback left no time for more iterations of the posterior of all rows. "
+    with pytest.warns(ConvergenceWarning, match=message):
         told.partial_fit(X[:100], y[:100])
     assert np.all(np.isfinite(told.predict_log_proba(X)))
 
@@ -258,12 +252,11 @@ def test_copies_clones_and_files_of_models_with_callbacks(tmp_path):
     model = quietly(GPClassifier(**SMALL, optimizer=None, batch_size=20, callback=callback), *moons())
     assert model.get_params()["callback"] is callback
     assert clone(model).callback is callback
-    again = pickle.loads(pickle.dumps(model))
+    again = clone_of(model)
     assert again.callback is None
     assert bits(again) == bits(model)
     assert model.callback is callback
-    model.save(tmp_path / "model.npz")
-    assert GPClassifier.load(tmp_path / "model.npz").callback is None
+    assert reloaded(model, tmp_path).callback is None
     # A second fit of a fitted model has it, too.
     states.clear()
     quietly(model, *moons())

@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 from support.cold_starts import Setting, setting, shortfall
-from support.fits import failed_checks, quietly
+from support.fits import failed_checks, quietly, refuses
 from support.reference import iris, moons, ringnorm, standardised, waveform
 from support.threads import threads_at_work
 from threadpoolctl import threadpool_limits
@@ -25,6 +25,7 @@ from xgpc.acquisition import probability_of_failure
 from xgpc.gibbs import GibbsClassifier
 
 ROWS, LABELS = moons(40)
+X, Y = moons(90)
 
 
 @pytest.mark.parametrize("model", [GPClassifier(max_iter=1), GPOrdinalClassifier(n_inducing=10, max_iter=5)])
@@ -71,9 +72,7 @@ def test_warm_start_converges_at_once_and_to_the_same_posterior():
 
 
 def test_predictions_agree_with_each_other():
-    X, y = moons()
-    y = np.array(["no", "yes"])[y]
-    model = GPClassifier(n_inducing=20, random_state=0).fit(X, y)
+    model = GPClassifier(n_inducing=20, random_state=0).fit(X, np.array(["no", "yes"])[Y])
     far = np.vstack([X, 50 * X])
     proba = model.predict_proba(far)
     mean, variance = model.predict_latent(far)
@@ -87,9 +86,8 @@ def test_predictions_agree_with_each_other():
 
 
 def test_joint_covariance_of_the_latent_function():
-    X, y = moons()
     kernel = ConstantKernel(2.0) * RBF(0.7) + WhiteKernel(0.1)
-    model = GPClassifier(kernel, n_inducing=15, optimizer=None, random_state=0).fit(X, y)
+    model = GPClassifier(kernel, n_inducing=15, optimizer=None, random_state=0).fit(X, Y)
     mean, covariance = model.predict_latent(X[:30], return_cov=True)
     alone, variance = model.predict_latent(X[:30])
     assert np.array_equal(mean, alone)
@@ -104,17 +102,12 @@ def test_joint_covariance_of_the_latent_function():
 def test_jitter_escalates_is_reported_and_ends_in_an_error(monkeypatch):
     model = GPClassifier(random_state=0, optimizer=None)
     assert model.fit(ROWS, LABELS).jitter_ == 1e-6
-    honest, failures = xgpc.approximations.sparse._engine.cholesky_and_inverse, [2]
-
-    def failing(matrix):
-        failures[0] -= 1
-        return None if failures[0] >= 0 else honest(matrix)
-
-    monkeypatch.setattr("xgpc.approximations.sparse._engine.cholesky_and_inverse", failing)
+    engine = xgpc.approximations.sparse._engine
+    honest, failures = engine.cholesky_and_inverse, iter([None, None])
+    monkeypatch.setattr(engine, "cholesky_and_inverse", lambda matrix: next(failures, honest(matrix)))
     assert model.fit(ROWS, LABELS).jitter_ == pytest.approx(1e-4)
-    failures[0] = 10**6
-    with pytest.raises(ValueError, match=r"not positive definite, even with a relative jitter of 0\.1"):
-        model.fit(ROWS, LABELS)
+    monkeypatch.setattr(engine, "cholesky_and_inverse", lambda matrix: None)
+    refuses(r"not positive definite, even with a relative jitter of 0\.1", model.fit, ROWS, LABELS)
 
 
 @pytest.mark.parametrize("params", [{}, {"batch_size": 100}], ids=str)
@@ -129,15 +122,10 @@ def test_a_signal_stops_a_fit_that_would_not_end(params):
         if recorded.count("posterior") == 4:
             under_way.set()
 
-    def interrupt():
-        if under_way.wait(60):
-            signal.raise_signal(signal.SIGINT)
-
     model = GPClassifier(n_inducing=100, optimizer=None, random_state=0, n_jobs=2, callback=told, **bound, **params)
-    other = threading.Thread(target=interrupt)
+    other = threading.Thread(target=lambda: under_way.wait(60) and signal.raise_signal(signal.SIGINT))
     other.start()
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X, y)
+    refuses(None, model.fit, X, y, error=KeyboardInterrupt)
     other.join()
     assert recorded.count("posterior") >= 4
     assert "posterior_" not in vars(model)
@@ -151,14 +139,13 @@ TOLERANCES += [("alternate", bound, 1e-9) for bound in ("exact", "polya-gamma")]
 
 @pytest.mark.parametrize(("optimizer", "bound", "tolerance"), TOLERANCES)
 def test_integer_weights_are_repeated_rows_in_learning(optimizer, bound, tolerance):
-    X, y = moons(90)
     Z, weight = X[::11], np.random.default_rng(3).integers(0, 4, len(X))
     kernel = ConstantKernel(2.0) * RBF([1.0, 1.0])
     # Alternating steps are the same ones, wherever they stop.
     max_iter = 1000 if optimizer == "profile" else 60
     model = GPClassifier(kernel, inducing_points=Z, optimizer=optimizer, bound=bound, tol=1e-8, max_iter=max_iter)
-    weighted = quietly(clone(model), X, y, sample_weight=weight)
-    repeated = quietly(clone(model), np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    weighted = quietly(clone(model), X, Y, sample_weight=weight)
+    repeated = quietly(clone(model), np.repeat(X, weight, axis=0), np.repeat(Y, weight))
     assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=0.1 * tolerance)
     np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=tolerance)
     np.testing.assert_allclose(weighted.kernel_.theta, repeated.kernel_.theta, atol=10.0 * tolerance)
@@ -166,11 +153,10 @@ def test_integer_weights_are_repeated_rows_in_learning(optimizer, bound, toleran
 
 @pytest.mark.parametrize("make", [lambda w: 2.0, list, lambda w: w.astype(object), lambda w: np.where(w > 1.0, 2, 0)])
 def test_weights_are_read_alike_of_rows_and_of_batches(make):
-    X, y = moons(90)
     weight = make(np.linspace(0.5, 2.0, 90))
     model = GPClassifier(inducing_points=X[:8], optimizer=None, n_neighbors=0, random_state=0)
-    of_rows = quietly(clone(model), X, y, sample_weight=weight)
-    of_batches = clone(model).fit_batches([(X, y, weight)])
+    of_rows = quietly(clone(model), X, Y, sample_weight=weight)
+    of_batches = clone(model).fit_batches([(X, Y, weight)])
     np.testing.assert_array_equal(of_batches.predict_proba(X), of_rows.predict_proba(X))
 
 

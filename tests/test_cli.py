@@ -1,17 +1,21 @@
 """The command line: its commands give what the library gives, and its errors are one line."""
 
-import csv
 import io
 import os
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
+pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
+import pandas as pd
+from pyarrow import csv
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.metrics import log_loss
+from support.fits import refuses
 
 from xgpc import GPClassifier, __version__, systems
 from xgpc.app.cli import main
@@ -21,17 +25,6 @@ from xgpc.metrics import scores
 PARAMETERS = {"n_inducing": 8, "random_state": 3, "max_iter": 30}
 OPTIONS = ["--inducing", "8", "--seed", "3", "--max-iter", "30"]
 MODEL = "model.npz"
-
-
-def write_csv(path, columns):
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([columns, *zip(*columns.values(), strict=True)])
-    return str(path)
-
-
-def predictions(text):
-    header, *rows = csv.reader(io.StringIO(text))
-    return header, [row[0] for row in rows], np.array([[float(cell) for cell in row[1:]] for row in rows])
 
 
 def reported(text):
@@ -46,12 +39,11 @@ class Problem:
         # No two rows are equal: the order of equal rows of two classes, which the AUC depends on, would be round-off.
         self.X = bunch.data[:n_rows, features] + 1e-3 * np.random.default_rng(0).normal(size=(n_rows, len(features)))
         self.y = bunch.target_names[bunch.target[:n_rows]].astype(str)
-        self.names = [str(bunch.feature_names[j]) for j in features]
+        self.frame = pd.DataFrame(self.X, columns=[str(bunch.feature_names[j]) for j in features])
         # The target is between the features.
-        columns = dict(zip(self.names, self.X.T.tolist(), strict=True))
-        first, *others = self.names
-        self.columns = {first: columns[first], "kind": self.y, **{name: columns[name] for name in others}}
-        self.data, self.model = write_csv(folder / "data.csv", self.columns), str(folder / MODEL)
+        self.frame.insert(1, "kind", self.y)
+        self.data, self.model = str(folder / "data.csv"), str(folder / MODEL)
+        self.frame.to_csv(self.data, index=False)
         self.estimator = GPClassifier(**PARAMETERS).fit(self.X, self.y)
         assert main(["fit", self.data, "--target", "kind", "--model", self.model, *OPTIONS]) == 0
 
@@ -74,17 +66,17 @@ def problem(request):
 def test_predict_equals_the_estimator_bit_for_bit(problem, run):
     X, estimator = problem.X, problem.estimator
     out, err = run("predict", problem.model, problem.data)
-    header, labels, numbers = predictions(out)
+    table = csv.read_csv(io.BytesIO(out.encode())).to_pandas()
     classes, latents = estimator.classes_.tolist(), [f"_{name}" for name in estimator.classes_]
     latents = latents if len(latents) > 2 else [""]
-    assert header == [
+    assert table.columns.tolist() == [
         "prediction", *(f"probability_{name}" for name in classes), *(f"latent_mean{one}" for one in latents),
         *(f"latent_variance{one}" for one in latents),
     ]  # fmt: skip
     assert err == ""
-    assert labels == estimator.predict(X).tolist()
+    assert table["prediction"].tolist() == estimator.predict(X).tolist()
     expected = np.column_stack([estimator.predict_proba(X), *estimator.predict_latent(X)])
-    np.testing.assert_array_equal(numbers, expected)
+    np.testing.assert_array_equal(table.iloc[:, 1:], expected)
 
 
 def test_evaluate_prints_the_scores(problem, run):
@@ -130,9 +122,8 @@ def test_options_are_parameters_and_override_those_of_the_system(two, run, monke
 
 
 def test_evaluate_without_rows_of_a_class(problem, run, tmp_path):
-    kept = problem.y != problem.estimator.classes_[0]
-    columns = {name: np.asarray(values)[kept] for name, values in problem.columns.items()}
-    path = write_csv(tmp_path / "some.csv", columns)
+    kept, path = problem.y != problem.estimator.classes_[0], tmp_path / "some.csv"
+    problem.frame[kept].to_csv(path, index=False)
     values = reported(run("evaluate", problem.model, path, "--target", "kind").out)
     p = problem.estimator.predict_proba(problem.X[kept])
     (auc,) = (value for name, value in values.items() if name.startswith("AUC"))
@@ -188,9 +179,9 @@ def test_bad_arguments_are_one_line_and_write_nothing(two, kind, fails, tmp_path
 @pytest.mark.parametrize("option", ["--likelihood=probit", "--optimizer=hybrid"])
 def test_what_is_for_two_classes_gives_the_librarys_error(three, option, fails, tmp_path):
     name, value = option.removeprefix("--").split("=")
-    with pytest.raises(ValueError, match=r"must be|is for two classes; for 3|is not for") as error:
-        GPClassifier(**{name: value}).fit(three.X, three.y)
-    fails(["fit", three.data, "--target", "kind", "--model", tmp_path / MODEL, option], f"error: {error.value}\n")
+    library = GPClassifier(**{name: value})
+    error = refuses(r"must be|is for two classes; for 3|is not for", library.fit, three.X, three.y)
+    fails(["fit", three.data, "--target", "kind", "--model", tmp_path / MODEL, option], f"error: {error}\n")
 
 
 @pytest.mark.parametrize(
@@ -202,10 +193,7 @@ def test_what_is_for_two_classes_gives_the_librarys_error(three, option, fails, 
     ],
 )
 def test_a_fit_that_ends_early_leaves_the_old_model(two, raised, status, message, run, tmp_path, monkeypatch):
-    def stop(self, *arguments):
-        raise raised
-
-    monkeypatch.setattr(GPClassifier, "save" if isinstance(raised, OSError) else "fit", stop)
+    monkeypatch.setattr(GPClassifier, "save" if isinstance(raised, OSError) else "fit", Mock(side_effect=raised))
     (tmp_path / MODEL).write_text("kept")
     out, err = run("fit", two.data, "--target", "kind", "--model", tmp_path / MODEL, *OPTIONS, status=status)
     assert out == ""
@@ -225,7 +213,6 @@ def test_warnings_are_one_line_for_each_reason(two, run, tmp_path):
 
 
 def test_the_help_of_the_command_imports_neither_learning_nor_scikit_learn(tmp_path):
-    """It is there in a moment."""
     text = """
 import sys
 from xgpc.app.cli import main

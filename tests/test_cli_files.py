@@ -21,14 +21,13 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import csv, parquet
 
-N = 120
 OPTIONS = ["--inducing", "8", "--max-iter", "3"]
 PARAMETERS = {"n_inducing": 8, "max_iter": 3, "random_state": 0}
 
 
-def people(n=N):
+def people():
     """Names of rows, text, truth values, codes and numbers, of which text and ages miss some, and classes."""
-    rng = np.random.default_rng(0)
+    rng, n = np.random.default_rng(0), 120
     frame = pd.DataFrame({"name": [f"row {i}" for i in range(n)], "town": rng.choice(["Ulm", "Bonn", "Kiel"], n)})
     frame = frame.assign(member=rng.random(n) < 0.4, code=rng.choice([10, 20, 30], n), age=rng.integers(18, 80, n))
     frame = frame.assign(age=frame.age.astype(float), pay=rng.normal(size=n))
@@ -58,8 +57,7 @@ def model(tmp_path):
 
 
 def probabilities(out):
-    table = csv.read_csv(io.BytesIO(out.encode())).to_pandas()
-    return table.filter(like="probability").to_numpy()
+    return csv.read_csv(io.BytesIO(out.encode())).to_pandas().filter(like="probability").to_numpy()
 
 
 def to_fit(data, model):
@@ -67,7 +65,6 @@ def to_fit(data, model):
 
 
 def saved(frame, path):
-    """A model of the columns a and b, and its file."""
     estimator = quietly(GPClassifier(**PARAMETERS, optimizer=None), frame[["a", "b"]], frame["y"])
     estimator.save(path)
     return estimator
@@ -143,10 +140,8 @@ def test_columns_are_kept_beside_the_predictions(tmp_path, model, run, fails):
     assert [row[3:] for row in rows] == lines
     fails(["predict", model, data, "--keep", "kei"], "lacks the columns ['kei'] (did you mean 'key'?)")
     clash = written(frame.assign(prediction=1), tmp_path / "clash.csv")
-    fails(
-        ["predict", model, clash, "--keep", "prediction", "--output", tmp_path / "out.csv"],
-        "'prediction' cannot be kept: the predictions have a column of this name",
-    )
+    keep = ["predict", model, clash, "--keep", "prediction", "--output", tmp_path / "out.csv"]
+    fails(keep, "'prediction' cannot be kept: the predictions have a column of this name")
     assert not (tmp_path / "out.csv").exists()
 
 
@@ -167,19 +162,13 @@ def test_a_typing_error_in_a_number_is_named(tmp_path, model, run, fails):
     assert "categorical              'town', 'pay'\n" in run(*to_fit(path, other), "--categorical", "pay").out
 
 
-@pytest.mark.parametrize(
-    ("last", "message"),
-    [
-        ("inf,s,u\n", "infinity, of 'a' in row 40; leave out such rows, or put in numbers. The first such row is line"),
-        ("3,s\n", "CSV parse error: line"),
-    ],
-    ids=["value", "cells"],
-)
-def test_lines_of_a_file_are_those_that_an_editor_counts(last, message, tmp_path, model, fails):
+def test_lines_of_a_file_are_those_that_an_editor_counts(tmp_path, model, fails):
     """Empty lines, and lines within cells, count."""
     rows = "1,'p\n\nq',u\n\n2,r,v\n".replace("'", '"') * 20
-    (tmp_path / "data.csv").write_text(f"a,b,y\n{rows}{last}")
-    fails(to_fit(tmp_path / "data.csv", model), f"{message} {1 + rows.count(chr(10)) + 1}")
+    value = "infinity, of 'a' in row 40; leave out such rows, or put in numbers. The first such row is line"
+    for last, message in (("inf,s,u\n", value), ("3,s\n", "CSV parse error: line")):
+        (tmp_path / "data.csv").write_text(f"a,b,y\n{rows}{last}")
+        fails(to_fit(tmp_path / "data.csv", model), f"{message} {1 + rows.count(chr(10)) + 1}")
 
 
 LISTS = pa.array([[0.5]] * 40)
@@ -296,14 +285,13 @@ def test_more_rows_than_memory_takes_must_be_numbers(tmp_path, model, run, fails
 
 
 def test_predictions_are_written_as_the_name_says(tmp_path, model, run, fails):
-    plain, packed, capital, columns, nameless = (
-        tmp_path / name for name in ("plain.csv", "packed.csv.gz", "PACKED.GZ", "columns.parquet", "plain")
-    )
+    names = ("plain.csv", "packed.csv.gz", "PACKED.GZ", "columns.parquet", "plain")
+    plain, packed, capital, columns, nameless = outputs = [tmp_path / name for name in names]
     path = written(numbers(), tmp_path / "data.csv")
     run(*to_fit(path, model))
     plain.write_text("old")
     plain.chmod(0o640)
-    for output in (plain, packed, capital, columns, nameless):
+    for output in outputs:
         assert run("predict", model, path, "--output", output) == ("", "")
     text = plain.read_text()
     assert text == run("predict", model, path).out == nameless.read_text()

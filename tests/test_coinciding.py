@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from scipy.special import expit
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
-from sklearn.gaussian_process.kernels import ConstantKernel as C
-from support.fits import losses, quietly, without_warnings
+from support.fits import kept, losses, quietly, without_warnings
 from support.frames import named
 from support.reference import moons
 
@@ -27,7 +27,7 @@ NUMBERS = np.random.default_rng(5).integers(1, 4, N)
 def test_a_row_is_its_copies_and_its_parts_whose_weights_sum_to_its_own(y, n_neighbors, points, exact_sweeps):
     """Wherever the parts stand behind the first of them."""
     rng = np.random.default_rng(0)
-    model = GPClassifier(C(4.0) * RBF(0.5), inducing_points=points, optimizer=None, n_neighbors=n_neighbors)
+    model = GPClassifier(4.0 * RBF(0.5), inducing_points=points, optimizer=None, n_neighbors=n_neighbors)
     weighted = quietly(clone(model), X, y, sample_weight=NUMBERS)
     repeated = quietly(clone(model), np.repeat(X, NUMBERS, axis=0), np.repeat(y, NUMBERS))
     share, order = rng.uniform(0.1, 0.9, size=N), rng.permutation(N)
@@ -44,8 +44,7 @@ def test_a_row_is_its_copies_and_its_parts_whose_weights_sum_to_its_own(y, n_nei
 def test_few_distinct_rows(n_distinct):
     """Fewer than neighbours were asked for; of one place with both labels."""
     rows = np.repeat(np.arange(float(n_distinct)), 40)[:, None]
-    y = np.arange(len(rows)) % 2
-    model = quietly(GPClassifier(n_neighbors=20, random_state=0, max_iter=5), rows, y)
+    model = quietly(GPClassifier(n_neighbors=20, random_state=0, max_iter=5), rows, np.arange(len(rows)) % 2)
     assert model.n_neighbors_ in (0, 2 * n_distinct)
     assert_allclose(model.predict_proba(rows), 0.5, atol=0.05)
 
@@ -62,15 +61,11 @@ def given_again(y, how, seed):
     return np.concatenate([np.arange(n), *more])
 
 
-def distinct(rows):
-    """The numbers in the order of their first places, for the same rows to be held out, and how often each is there."""
-    _, first, count = np.unique(rows, return_index=True, return_counts=True)
-    return rows[np.sort(first)], count[np.argsort(first)]
-
-
 def copies_and_weights(model, X, y, rows):
     """Fits to rows that repeat, and to each of them once with its number as weight."""
-    once, weight = distinct(rows)
+    _, first, count = np.unique(rows, return_index=True, return_counts=True)
+    # In the order of their first places, for the same rows to be held out.
+    once, weight = rows[np.sort(first)], count[np.argsort(first)]
     return quietly(clone(model), X[rows], y[rows]), quietly(clone(model), X[once], y[once], sample_weight=weight)
 
 
@@ -82,15 +77,13 @@ def smooth_labels(n, n_classes, seed=0):
     return X, np.argmax(f + rng.gumbel(size=(n_classes, n)), axis=0)
 
 
-@pytest.mark.parametrize("options", [{}, {"n_neighbors": 8}, {"kernel": C(1.0) * RBF(2.0)}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"n_neighbors": 8}, {"kernel": 1.0 * RBF(2.0)}], ids=str)
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("how", ["doubled", "bootstrap", "oversampled"])
 def test_copies_are_learned_from_as_rows_with_weights(how, n_classes, options):
     X, y = smooth_labels(240, n_classes)
-    copies, weighted = copies_and_weights(
-        GPClassifier(random_state=0, max_iter=8, **options), X, y, given_again(y, how, 0)
-    )
-    new, _ = smooth_labels(300, n_classes, seed=1)
+    model, new = GPClassifier(random_state=0, max_iter=8, **options), smooth_labels(300, n_classes, seed=1)[0]
+    copies, weighted = copies_and_weights(model, X, y, given_again(y, how, 0))
     assert copies.n_neighbors_ == weighted.n_neighbors_
     assert_allclose(copies.predict_proba(new), weighted.predict_proba(new), rtol=0.0, atol=5e-3)
     assert any("copies" in text or "sum of their weights" in text for text in copies.decisions_)
@@ -135,10 +128,9 @@ def test_rows_of_equal_features_whose_labels_differ_are_no_copies():
     """They are measurements at the same place, each of which counts."""
     rng = np.random.default_rng(0)
     X = np.repeat(rng.normal(size=(60, 2)), 12, axis=0)
-    y = (rng.uniform(size=len(X)) < 1.0 / (1.0 + np.exp(-2.0 * X[:, 0]))).astype(int)
-    model = quietly(GPClassifier(random_state=0, n_neighbors=5), X, y)
-    p = 1.0 / (1.0 + np.exp(-2.0 * X[::12, 0]))
-    assert np.mean((model.predict_proba(X[::12], return_grad=True)[0][:, 1] - p) ** 2) < 0.02
+    p = expit(2.0 * X[:, 0])
+    model = quietly(GPClassifier(random_state=0, n_neighbors=5), X, (rng.uniform(size=len(X)) < p).astype(int))
+    assert np.mean((model.predict_proba(X[::12], return_grad=True)[0][:, 1] - p[::12]) ** 2) < 0.02
 
 
 def test_labels_of_rows_given_again_are_recalled_where_labels_of_copies_agree():
@@ -149,19 +141,16 @@ def test_labels_of_rows_given_again_are_recalled_where_labels_of_copies_agree():
     a = model.label_agreement_
     p = model.predict_proba(X, return_grad=True)[0]
     of_label = p[np.arange(150), y[:150]]
-
-    def log_posterior(a):
-        return 2.0 * np.sum(np.log(a + (1.0 - a) * of_label)) + np.log1p(-a)
-
-    grid = np.linspace(0.0, 1.0, 4001)[:-1]
-    assert abs(a - grid[np.argmax([log_posterior(one) for one in grid])]) < 1e-3
+    grid = np.linspace(0.0, 1.0, 4001)[:-1, None]
+    log_posterior = 2.0 * np.sum(np.log(grid + (1.0 - grid) * of_label), axis=1) + np.log1p(-grid[:, 0])
+    assert abs(a - grid[np.argmax(log_posterior), 0]) < 1e-3
     assert_allclose(model.predict_proba(X), (1.0 - a) * p + a * np.eye(2)[y], rtol=1e-9)
     assert_allclose(model.predict_proba(new), model.predict_proba(new, return_grad=True)[0], rtol=1e-12)
 
 
 def test_labels_that_copies_contradict_are_not_recalled():
     X = np.tile(smooth_labels(300, 2)[0], (2, 1))
-    y = (np.random.default_rng(0).uniform(size=600) < 1.0 / (1.0 + np.exp(-X[:, 0]))).astype(int)
+    y = (np.random.default_rng(0).uniform(size=600) < expit(X[:, 0])).astype(int)
     model = GPClassifier(random_state=0, n_neighbors=8, max_iter=5)
     assert quietly(model, X, y).label_agreement_ < 0.2
     assert quietly(model, X[:300], y[:300]).label_agreement_ == 0.0
@@ -171,16 +160,13 @@ def test_labels_that_copies_contradict_are_not_recalled():
 def recalling():
     """A model with equal rows whose labels agree, and its rows, the first ninety of which were there twice."""
     X, y = smooth_labels(200, 2)
-    model = GPClassifier(C(1.0) * RBF([1.0] * 3), random_state=0, n_neighbors=5, max_iter=3)
+    model = GPClassifier(1.0 * RBF([1.0] * 3), random_state=0, n_neighbors=5, max_iter=3)
     return quietly(model, np.r_[X, X[:90]], np.r_[y, y[:90]]), X, y
 
 
 def test_a_file_keeps_the_agreement(recalling, tmp_path):
     model, X, _ = recalling
-    model.save(tmp_path / "model.npz")
-    again = GPClassifier.load(tmp_path / "model.npz")
-    assert again.label_agreement_ == model.label_agreement_ > 0.5
-    assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert kept(model, tmp_path, X).label_agreement_ == model.label_agreement_ > 0.5
 
 
 def test_copies_of_sparse_rows_are_one_row():
@@ -210,7 +196,7 @@ def test_copies_where_features_have_few_levels(how):
     rng = np.random.default_rng(0)
     X = rng.integers(0, 6, (1000, 5)).astype(float)
     f = 1.2 * (X[:, 0] - 2.5) + (X[:, 1] - 2.5) * (X[:, 2] - 2.5) / 2.0
-    y = (rng.uniform(size=1000) < 1.0 / (1.0 + np.exp(-f))).astype(int)
+    y = (rng.uniform(size=1000) < expit(f)).astype(int)
     rows = given_again(y[:600], how, 0)
     copies, weighted = copies_and_weights(GPClassifier(random_state=0, max_iter=15), X, y, rows)
     assert abs(np.mean(losses(copies, X[600:], y[600:]) - losses(weighted, X[600:], y[600:]))) < 0.02

@@ -1,13 +1,15 @@
 """Counts and probabilities of classes as labels."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
-from scipy.special import log_expit, roots_hermitenorm
+from scipy.special import log_expit, logsumexp, roots_hermitenorm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.fits import clone_of, quietly
+from support.fits import clone_of, quietly, refuses
 
 from xgpc import GPClassifier, GPOrdinalClassifier
 from xgpc.kernels import ActiveDims
@@ -31,6 +33,9 @@ def repeated(X, counts):
     return np.repeat(X[row], times, axis=0), NAMES[np.repeat(label, times)]
 
 
+X, COUNTS = problem(3)
+
+
 @pytest.mark.parametrize("kind", [GPClassifier, GPOrdinalClassifier])
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("sparse", [True, False])
@@ -47,22 +52,18 @@ def test_counts_are_equal_rows(kind, n_classes, sparse):
 
 @pytest.mark.parametrize("kind", [GPClassifier, GPOrdinalClassifier])
 def test_probabilities_with_weights_are_counts(kind):
-    X, counts = problem(3)
-    total = counts.sum(axis=1)
-    shares = counts / np.maximum(total, 1)[:, None]
+    total = COUNTS.sum(axis=1)
+    shares = COUNTS / np.maximum(total, 1)[:, None]
     model = kind(**FIXED, inducing_points=X[:15])
-    counted = quietly(model, X, counts, classes=NAMES).predict_proba(X)
+    counted = quietly(model, X, COUNTS, classes=NAMES).predict_proba(X)
     shared = quietly(model, X, shares, sample_weight=total, classes=NAMES).predict_proba(X)
     assert_allclose(shared, counted, rtol=0.0, atol=1e-10)
 
 
 def test_columns_of_a_batch_are_in_the_order_of_classes():
-    X, counts = problem(3)
-    model = quietly(GPClassifier(**FIXED, inducing_points=X[:15]), X, counts, classes=NAMES)
-    first, second = (
-        clone_of(model).partial_fit(X, y, classes).predict_proba(X)
-        for y, classes in ((counts, None), (counts[:, [2, 0, 1]], NAMES[[2, 0, 1]]))
-    )
+    model = quietly(GPClassifier(**FIXED, inducing_points=X[:15]), X, COUNTS, classes=NAMES)
+    orders = (COUNTS, None), (COUNTS[:, [2, 0, 1]], NAMES[[2, 0, 1]])
+    first, second = (clone_of(model).partial_fit(X, *order).predict_proba(X) for order in orders)
     assert_array_equal(first, second)
 
 
@@ -92,19 +93,16 @@ def test_a_learned_fit_takes_counts_and_groups():
     ],
 )
 def test_what_is_no_count_is_an_error(change, classes, message):
-    X, counts = problem(3)
-    with pytest.raises(ValueError, match=message):
-        GPClassifier().fit(X, change(counts), classes=classes)
+    refuses(message, GPClassifier().fit, X, change(COUNTS), classes=classes)
 
 
 def test_counts_of_a_frame_and_those_that_other_methods_refuse():
-    X, counts = problem(3)
     model, names = GPClassifier(**FIXED, inducing_points=X[:15]), ["c", "a", "b"]
-    plain = quietly(model, X, counts, classes=names).predict_proba(X)
-    assert_array_equal(quietly(model, X, pd.DataFrame(counts, columns=names), classes=names).predict_proba(X), plain)
-    for call in (lambda: model.elbo(X, counts), lambda: GPClassifier().fit_batches([(X, counts)], classes=names)):
-        with pytest.raises(ValueError, match=r"fit and partial_fit of .* take counts or probabilities"):
-            call()
+    plain = quietly(model, X, COUNTS, classes=names).predict_proba(X)
+    assert_array_equal(quietly(model, X, pd.DataFrame(COUNTS, columns=names), classes=names).predict_proba(X), plain)
+    message = "fit and partial_fit of .* take counts or probabilities"
+    refuses(message, model.elbo, X, COUNTS)
+    refuses(message, GPClassifier().fit_batches, [(X, COUNTS)], classes=names)
 
 
 # More variable than the binomial distribution: each row has an effect of its own, a kernel of the row's number.
@@ -118,8 +116,7 @@ def log_evidence(successes, variance):
     """The sum over the rows of log E[p(labels | f)], f ~ N(0, variance), without the binomial coefficients."""
     latent = np.sqrt(variance) * NODES
     terms = successes[:, None] * log_expit(latent) + (TRIALS - successes)[:, None] * log_expit(-latent)
-    largest = terms.max(axis=1)
-    return np.sum(largest + np.log(np.exp(terms - largest[:, None]) @ SHARES))
+    return np.sum(logsumexp(terms, axis=1, b=SHARES))
 
 
 def successes_of(effects, rng):
@@ -140,13 +137,11 @@ def test_effects_of_rows_are_integrated_out(variance):
     rng = np.random.default_rng(3)
     successes = successes_of(np.sqrt(variance) * rng.normal(size=200), rng)
     rows = np.arange(200.0)[:, None]
-    fixed = quietly(
-        GPClassifier(of_each_row(0, variance), inducing_points="all"), rows, columns(successes), classes=[0, 1]
-    )
+    process = partial(GPClassifier, inducing_points="all")
+    fixed = quietly(process(of_each_row(0, variance)), rows, columns(successes), classes=[0, 1])
     evidence = log_evidence(successes, variance)
     assert evidence - 0.02 * len(rows) < fixed.elbo_ < evidence
-    kernel = of_each_row(0, 1.0, (1e-4, 1e3))
-    learned = quietly(GPClassifier(kernel, inducing_points="all"), rows, columns(successes), classes=[0, 1])
+    learned = quietly(process(of_each_row(0, 1.0, (1e-4, 1e3))), rows, columns(successes), classes=[0, 1])
     candidates = np.geomspace(1e-3, 100.0, 400)
     best = candidates[np.argmax([log_evidence(successes, one) for one in candidates])]
     assert learned.kernel_.k1.constant_value == pytest.approx(best, rel=0.1)
@@ -165,7 +160,6 @@ def test_effects_of_rows_are_learned_besides_a_function(deviation, low, high):
     rows = np.column_stack([x, np.arange(100)])
     model = quietly(GPClassifier(kernel, inducing_points="all"), rows, columns(successes), classes=[0, 1])
     assert low <= np.sqrt(model.kernel_.k2.k1.constant_value) < high
-    plain = ConstantKernel(1.0) * RBF(1.0)
-    plain = quietly(GPClassifier(plain, inducing_points="all"), x[:, None], columns(successes), classes=[0, 1])
-    gain = model.elbo_ - plain.elbo_
+    plain = GPClassifier(1.0 * RBF(1.0), inducing_points="all")
+    gain = model.elbo_ - quietly(plain, x[:, None], columns(successes), classes=[0, 1]).elbo_
     assert abs(gain) < 0.5 if deviation == 0.0 else gain > 5.0

@@ -1,12 +1,14 @@
 """Likelihoods with cut points or rates: sites and predictions against integrals, gradients against differences."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.dense import dense_optimum, derivative
-from support.fits import quietly
+from support.fits import quietly, refuses
 from support.internals import KernelSpec, SparsePrior
 from support.local import LINKS
 from support.reference import in_levels
@@ -20,7 +22,6 @@ RATES = [(0.5, 0.02), (0.1, 0.0), (0.0, 0.3), (1e-4, 0.9), (0.0, 0.0)]
 CUTS = (-1.5, -1.2, 2.0, 7.0)
 CASES = [*((f"ordinal-{link}", CUTS) for link in LINKS), *(("psychometric", rates) for rates in RATES)]
 every_case = pytest.mark.parametrize(("name", "parameter"), CASES, ids=str)
-every_rates = pytest.mark.parametrize("rates", RATES, ids=str)
 
 
 def likelihood(name, parameter):
@@ -101,19 +102,15 @@ def test_the_gradient_by_the_parameter_is_that_of_differences(name, parameter):
     gradient = _sites.parameter_gradient(site_of(name, parameter), m[None], v[None], 2.0 * c - 1.0, weight)
     sizes = parameter if name == "psychometric" else np.ones(len(parameter))
     for slope, size, unit in zip(gradient, sizes, np.eye(len(parameter)), strict=True):
-
-        def total(h, unit=unit):
-            return weight @ evaluate(name, parameter + h * unit, m, v, c)[0]
-
+        by = partial(lambda unit, h: weight @ evaluate(name, parameter + h * unit, m, v, c)[0], unit)
         # A rate of 0 stays, and has no gradient.
-        assert slope == pytest.approx(derivative(total, 1e-4 * size) if size else 0.0, rel=1e-5, abs=1e-5)
+        assert slope == pytest.approx(derivative(by, 1e-4 * size) if size else 0.0, rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("link", LINKS)
 def test_other_sites_have_no_gradient_by_a_parameter(link):
     site, one = record_of(link, "exact").site(), np.ones((1, 1))
-    with pytest.raises(ValueError, match="neither cut points nor rates"):
-        _sites.parameter_gradient(site, one, one, one[0], np.empty(0))
+    refuses("neither cut points nor rates", _sites.parameter_gradient, site, one, one, one[0], np.empty(0))
 
 
 @every_case
@@ -145,7 +142,7 @@ def test_levels_far_out_are_certain(link):
     assert_array_equal(np.argmax(far, axis=1), [0, 4])
 
 
-@every_rates
+@pytest.mark.parametrize("rates", RATES, ids=str)
 def test_the_other_class_has_the_rates_the_other_way_round(rates):
     m, v, c = marginals(2)
     ell, precision, linear = evaluate("psychometric", rates, m, v, c)

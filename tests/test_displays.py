@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.pipeline import make_pipeline
-from support.fits import quietly
+from support.fits import quietly, refuses
 
 from xgpc import GPClassifier, GPOrdinalClassifier
 from xgpc.explain import shapley_values
@@ -20,18 +20,14 @@ from xgpc.plotting import CoverageDisplay, ImportanceDisplay, LearningDisplay, R
 
 pd = pytest.importorskip("pandas")
 
+IRIS = load_iris(as_frame=True)
+X, Y = IRIS.data, IRIS.target_names[IRIS.target]
 SMALL = {"n_inducing": 10, "max_iter": 5, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
-def iris():
-    data = load_iris(as_frame=True)
-    return data.data, data.target_names[data.target]
-
-
-@pytest.fixture(scope="module")
-def model(iris):
-    return GPClassifier(n_inducing=10, max_iter=30, tol=1e-2, random_state=0).fit(*iris)
+def model():
+    return GPClassifier(n_inducing=10, max_iter=30, tol=1e-2, random_state=0).fit(X, Y)
 
 
 def equal_mass_bins(y, p, n_bins=10):
@@ -84,18 +80,15 @@ def test_rows_of_equal_probability_stay_in_one_bin():
     np.testing.assert_allclose(bins.frequency, [1 / 7, 2 / 3])
     assert bins.rows.tolist() == [7, 3]
     assert bins.low[0] == binomtest(1, 7).proportion_ci(method="wilson").low
-    one = equal_mass_bins([1], [0.3])
-    assert one.rows.tolist() == [1]
-    with pytest.raises(ValueError, match="n_bins must be a positive integer; got 0"):
-        equal_mass_bins(y, p, 0)
+    assert equal_mass_bins([1], [0.3]).rows.tolist() == [1]
+    refuses("n_bins must be a positive integer; got 0", equal_mass_bins, y, p, 0)
 
 
-def test_coverage_is_the_error_among_the_most_certain(iris, model):
-    X, y = iris
-    display = drawn(CoverageDisplay.from_estimator(model, X, y))
+def test_coverage_is_the_error_among_the_most_certain(model):
+    display = drawn(CoverageDisplay.from_estimator(model, X, Y))
     assert words(display.ax_.get_legend().get_texts()) == ["GPClassifier", "expected"]
     (one,) = display.coverage.values()
-    assert one.error[-1] == pytest.approx(np.mean(model.predict(X) != y))
+    assert one.error[-1] == pytest.approx(np.mean(model.predict(X) != Y))
     assert one.expected[-1] == pytest.approx(np.mean(1.0 - model.predict_proba(X).max(axis=1)))
     p = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.5, 0.5]])
     display = drawn(CoverageDisplay.from_predictions([1, 1, 1, 0], p))
@@ -107,38 +100,34 @@ def test_coverage_is_the_error_among_the_most_certain(iris, model):
 
 
 def test_learning_is_drawn_stage_by_stage():
-    random = np.random.default_rng(0)
-    X = random.normal(size=(600, 2))
+    X = np.random.default_rng(0).normal(size=(600, 2))
     y = np.sin(3.0 * X[:, 0]) > X[:, 1]
     own = {"subset_sizes": [100, 600], "n_neighbors": 0, "length_scale_prior": None}
     model = GPClassifier(n_inducing=16, max_iter=60, tol=1e-3, random_state=0, **own)
     display = drawn(LearningDisplay.from_estimator(model.fit(X, y)))
-    assert words(display.ax_.get_legend().get_texts()) == [
-        "100 rows, 16 inducing points",
-        "600 rows, 16 inducing points",
-    ]
+    legend = words(display.ax_.get_legend().get_texts())
+    assert legend == ["100 rows, 16 inducing points", "600 rows, 16 inducing points"]
     for line, n in zip(display.ax_.lines, (100, 600), strict=True):
         here = model.history_["n_rows"] == n
         values = model.history_["elbo"][here & np.isfinite(model.history_["elbo"])] / n
         assert line.get_ydata()[-1] == pytest.approx(values.max())
         assert np.all(np.diff(line.get_ydata()) >= 0.0)
-    with pytest.raises(ValueError, match=r"history lacks \['n_rows', 'n_inducing'\]"):
-        LearningDisplay({"seconds": np.zeros(1), "elbo": np.zeros(1)})
+    short = {"seconds": np.zeros(1), "elbo": np.zeros(1)}
+    refuses(r"history lacks \['n_rows', 'n_inducing'\]", LearningDisplay, short)
 
 
-def test_importances_are_bars_by_name_the_largest_on_top(iris, model):
+def test_importances_are_bars_by_name_the_largest_on_top(model):
     display = drawn(ImportanceDisplay.from_estimator(model, n_features=3))
     order = np.argsort(-model.feature_importances_)[:3]
-    assert words(display.ax_.get_yticklabels()) == iris[0].columns[order[::-1]].tolist()
+    assert words(display.ax_.get_yticklabels()) == X.columns[order[::-1]].tolist()
     widths = [bar.get_width() for bar in display.ax_.patches]
     np.testing.assert_array_equal(widths, model.feature_importances_[order[::-1]])
     assert ImportanceDisplay.from_estimator(model, names=list("abcd")).names == list("abcd")
-    with pytest.raises(ValueError, match="names must be as many as importances, 4; got 2"):
-        ImportanceDisplay.from_estimator(model, names=["a", "b"])
+    message = "names must be as many as importances, 4; got 2"
+    refuses(message, ImportanceDisplay.from_estimator, model, names=["a", "b"])
 
 
-def test_shapley_values_of_one_row_are_bars_with_intervals_the_largest_on_top(iris, model):
-    X, _ = iris
+def test_shapley_values_of_one_row_are_bars_with_intervals_the_largest_on_top(model):
     found, c = shapley_values(model, X[:1]), list(model.classes_).index("setosa")
     order = np.argsort(np.abs(found.values[0, :, c]))[-3:]
     display = drawn(ShapleyDisplay.from_estimator(model, X[:1], n_features=3))
@@ -181,13 +170,11 @@ def test_shapley_values_of_several_rows_are_points_whose_colours_are_the_order_o
     assert {"c = missing", f"b = {X['b'][0]}", f"a = {X['a'][0]:.4g}"} == set(words(one.ax_.get_yticklabels()))
 
 
-def test_a_picture_of_shapley_values_needs_one_class(iris, model):
-    X, _ = iris
-    with pytest.raises(ValueError, match="Several rows have values for each class: give label, one of"):
-        ShapleyDisplay.from_estimator(model, X)
+def test_a_picture_of_shapley_values_needs_one_class(model):
+    draw = ShapleyDisplay.from_estimator
+    refuses("Several rows have values for each class: give label, one of", draw, model, X)
     message = r"label must be one of \['setosa', 'versicolor', 'virginica'\] or None; got 'rose'"
-    with pytest.raises(ValueError, match=message):
-        ShapleyDisplay.from_estimator(model, X, label="rose")
+    refuses(message, draw, model, X, label="rose")
 
 
 def test_shapley_values_of_ordered_classes_speak_for_the_highest_or_the_lowest():
@@ -202,17 +189,16 @@ def test_shapley_values_of_ordered_classes_speak_for_the_highest_or_the_lowest()
         assert display.ax_.get_xlabel().endswith(f"towards {label or 'high'}")
         assert np.array_equal(display.values, sign * values)
         assert display.label == (label or "high")
-    with pytest.raises(ValueError, match=r"label must be one of \['low', 'high'\] or None; got 'medium'"):
-        ShapleyDisplay.from_estimator(model, X, label="medium")
+    message = r"label must be one of \['low', 'high'\] or None; got 'medium'"
+    refuses(message, ShapleyDisplay.from_estimator, model, X, label="medium")
 
 
-def test_words_of_pictures_of_features_with_long_names_are_within_the_picture(iris):
-    X, y = iris
+def test_words_of_pictures_of_features_with_long_names_are_within_the_picture():
     sentence = "a column whose name is a sentence with many words, as surveys have them, number "
     names = [*(f"{sentence}{j}" for j in range(3)), "one_word_that_is_longer_than_half_of_a_picture_is_wide"]
-    X = X.set_axis(names, axis=1)
-    model = quietly(GPClassifier(tol=1e-2, n_neighbors=0, **SMALL), X, y == "virginica")
-    displays = [ShapleyDisplay.from_estimator(model, rows, n_features=3) for rows in (X[:1], X)]
+    named = X.set_axis(names, axis=1)
+    model = quietly(GPClassifier(tol=1e-2, n_neighbors=0, **SMALL), named, Y == "virginica")
+    displays = [ShapleyDisplay.from_estimator(model, rows, n_features=3) for rows in (named[:1], named)]
     for display in (*displays, ImportanceDisplay.from_estimator(model, n_features=3)):
         drawn(display)
         assert display.ax_.get_position().width > 0.4
@@ -238,15 +224,14 @@ def test_displays_of_ordered_classes_go_by_the_sorted_names():
         np.testing.assert_array_equal(one, other)
 
 
-def test_displays_of_a_pipeline_are_those_of_its_last_step(iris):
-    X, y = iris
-    pipeline = quietly(make_pipeline(PCA(3), GPClassifier(tol=1e-2, **SMALL)), X, y)
+def test_displays_of_a_pipeline_are_those_of_its_last_step():
+    pipeline = quietly(make_pipeline(PCA(3), GPClassifier(tol=1e-2, **SMALL)), X, Y)
     assert drawn(LearningDisplay.from_estimator(pipeline)).history is pipeline[-1].history_
     importance = drawn(ImportanceDisplay.from_estimator(pipeline))
     assert importance.names == ["pca0", "pca1", "pca2"]
     np.testing.assert_array_equal(importance.importances, pipeline[-1].feature_importances_)
-    drawn(ReliabilityDisplay.from_estimator(pipeline, X, y))
-    drawn(CoverageDisplay.from_estimator(pipeline, X, y))
+    drawn(ReliabilityDisplay.from_estimator(pipeline, X, Y))
+    drawn(CoverageDisplay.from_estimator(pipeline, X, Y))
 
 
 def test_expected_calibration_error_by_hand():
@@ -274,8 +259,7 @@ def test_scores_do_not_depend_on_the_order_of_the_classes_and_agree_with_those_o
     rng = np.random.default_rng(0)
     p = rng.dirichlet([1.0, 2.0, 3.0], 200)
     y = np.array([rng.choice(3, p=row) for row in p])
-    result = scores(y, np.log(p))
-    assert scores(2 - y, np.log(p[:, ::-1])) == pytest.approx(result)
+    assert scores(2 - y, np.log(p[:, ::-1])) == pytest.approx(scores(y, np.log(p)))
     two = p[:, :2] / p[:, :2].sum(axis=1, keepdims=True)
     assert expected_calibration_error(y > 0, two) == pytest.approx(expected_calibration_error(y > 0, two[:, 1]))
 
@@ -331,8 +315,7 @@ def test_labels_are_positions_in_the_classes_in_whatever_order_these_are():
         ((y, p), r"of labels give classes=model.classes_"),
         (([0, 1], [[0.2, 0.2], [0.5, 0.5]]), "rows that sum to one"),
     ):
-        with pytest.raises(ValueError, match=message):
-            scores(*given)
+        refuses(message, scores, *given)
 
 
 def test_outcomes_may_be_two_labels():
@@ -344,10 +327,9 @@ def test_outcomes_may_be_two_labels():
     line = next(line for line in drawn(display).ax_.lines if line.get_marker() == "s")
     assert np.array_equal(line.get_xydata(), np.column_stack([bins.mean, bins.frequency]))
     assert expected_calibration_error(y, p, classes=["no", "yes"]) == expected_calibration_error(outcome, p)
-    with pytest.raises(ValueError, match=r"two labels; got \['Yes', 'no', 'yes'\], 'Yes'"):
-        ReliabilityDisplay.from_predictions(y, p, pos_label="Yes")
-    with pytest.raises(ValueError, match="or labels of which pos_label is one"):
-        ReliabilityDisplay.from_predictions(y, p)
+    draw = ReliabilityDisplay.from_predictions
+    refuses(r"two labels; got \['Yes', 'no', 'yes'\], 'Yes'", draw, y, p, pos_label="Yes")
+    refuses("or labels of which pos_label is one", draw, y, p)
 
 
 @pytest.mark.parametrize(
@@ -356,5 +338,4 @@ def test_outcomes_may_be_two_labels():
      ([0, 1], np.full((2, 3), 0.5)), ([0], [[1.5, -0.5, 0.0]]), ([0], [[np.nan, 0.5, 0.5]]), ([], np.empty((0, 3)))],
 )  # fmt: skip
 def test_scores_of_several_classes_refuse_bad_input(y, p):
-    with pytest.raises(ValueError, match="must be"):
-        expected_calibration_error(y, p)
+    refuses("must be", expected_calibration_error, y, p)

@@ -5,12 +5,13 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, ExpSineSquared, Matern, RationalQuadratic
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 from support.dense import labelled
-from support.fits import peak_bytes, quietly
+from support.fits import peak_bytes, quietly, refuses
 from support.internals import covariance_bytes
 
 from xgpc import GPClassifier
 from xgpc.kernels import ActiveDims, AxisMatern
 
+X, Y = labelled(120, n_classes=2)
 KERNELS = {
     "matern-1/2": Matern(0.8, nu=0.5),
     "matern-5/2": ConstantKernel(1.5) * Matern(0.9, nu=2.5),
@@ -29,6 +30,7 @@ KERNELS = {
     "periodic and a sum": ActiveDims(ExpSineSquared(1.5, 0.9), [1]) + ConstantKernel(0.5),
 }
 LEVEL = 5.0
+SMOOTH = 2.0 * RBF([0.8, 1.1])
 
 
 def assert_moments(sample, mean, covariance):
@@ -40,8 +42,7 @@ def assert_moments(sample, mean, covariance):
     assert np.all(np.abs(np.cov(sample) - covariance) <= LEVEL * errors + 1e-9)
 
 
-def fit(n_classes=2, kernel=None, **options):
-    kernel = ConstantKernel(2.0) * RBF([0.8, 1.1]) if kernel is None else kernel
+def fit(n_classes=2, kernel=SMOOTH, **options):
     options = {"n_inducing": 8, "n_neighbors": 0, "optimizer": None, "random_state": 0, **options}
     return quietly(GPClassifier(kernel, **options), *labelled(120, n_classes=n_classes))
 
@@ -77,30 +78,26 @@ def test_draws_have_the_mean_and_covariance_of_predict_latent(method, kind, tune
     for c in np.ndindex(latents):
         assert_moments(sample[(slice(None), *c)], mean[(..., *c)], covariance[(..., *c)])
     if n_classes > 2:
-        across = np.corrcoef(sample[0])
-        assert np.all(np.abs(across - np.eye(3)) <= LEVEL / np.sqrt(n_draws) + 1e-12)
+        assert np.all(np.abs(np.corrcoef(sample[0]) - np.eye(3)) <= LEVEL / np.sqrt(n_draws) + 1e-12)
 
 
 def test_draws_with_neighbours_are_exact(tuned):
     model = fit(n_neighbors=4)
     X = np.random.default_rng(2).normal(size=(5, 2))
     tuned(exact_draws=1)
-    sample = model.sample_latent(X, 4000, random_state=3)
-    assert_moments(sample, *model.predict_latent(X, return_cov=True))
-    with pytest.raises(ValueError, match=r"is not for models with neighbours \(n_neighbors_ above 0\)"):
-        model.sample_latent(X, method="pathwise")
+    assert_moments(model.sample_latent(X, 4000, random_state=3), *model.predict_latent(X, return_cov=True))
+    message = r"is not for models with neighbours \(n_neighbors_ above 0\)"
+    refuses(message, model.sample_latent, X, method="pathwise")
 
 
 def test_draws_do_not_depend_on_threads_and_paths_not_on_the_other_rows():
     model, X = fit(), np.random.default_rng(0).normal(size=(3000, 2))
     # The last group of draws is smaller.
-    sample = model.sample_latent(X, 18, random_state=1, method="pathwise")
-    parallel = model.set_params(n_jobs=2).sample_latent(X, 18, random_state=1, method="pathwise")
-    np.testing.assert_array_equal(sample, parallel)
-    part = model.sample_latent(X[1500:1600], 18, random_state=1, method="pathwise")
-    np.testing.assert_allclose(part, sample[1500:1600], rtol=1e-9, atol=1e-9)
-    single = model.sample_latent(X[:5].astype(np.float32), 18, random_state=1, method="pathwise")
-    np.testing.assert_allclose(single, sample[:5], atol=1e-4)
+    options = {"n_samples": 18, "random_state": 1, "method": "pathwise"}
+    sample = model.sample_latent(X, **options)
+    np.testing.assert_array_equal(sample, model.set_params(n_jobs=2).sample_latent(X, **options))
+    np.testing.assert_allclose(model.sample_latent(X[1500:1600], **options), sample[1500:1600], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(model.sample_latent(X[:5].astype(np.float32), **options), sample[:5], atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -116,35 +113,32 @@ def test_a_covariance_of_many_rows_is_refused_before_it_takes_the_memory(n_class
     tuned(covariance_bytes=covariance_bytes(q, 699))
     assert model.predict_latent(X[:699], return_cov=True)[1].shape[0] == 699
     for call in (lambda: model.predict_latent(X, return_cov=True), lambda: model.sample_latent(X, method="exact")):
-        with pytest.raises(ValueError, match=r"joint covariance of 700 rows would need .* GB.* Give fewer rows"):
-            call()
+        refuses(r"joint covariance of 700 rows would need .* GB.* Give fewer rows", call)
 
 
 def test_latent_mean_and_variance_and_the_evidence_have_the_names_of_scikit_learn():
-    model, (X, y) = fit(), labelled(120, n_classes=2)
+    model = fit()
     for ours, theirs in zip(model.predict_latent(X), model.latent_mean_and_variance(X), strict=True):
         np.testing.assert_array_equal(ours, theirs)
         assert theirs.shape == (len(X),)
-    assert model.log_marginal_likelihood_value_ == model.elbo_ == pytest.approx(model.elbo(X, y), rel=1e-9)
+    assert model.log_marginal_likelihood_value_ == model.elbo_ == pytest.approx(model.elbo(X, Y), rel=1e-9)
     assert not hasattr(GPClassifier(), "log_marginal_likelihood_value_")
 
 
 def test_importances_are_inverse_length_scales_times_standard_deviations():
-    X, y = labelled(120, n_classes=2)
-    X = X * [1.0, 50.0]
-    model = GPClassifier(RBF([0.5, 20.0]), n_inducing=8, n_neighbors=0, optimizer=None)
-    model.fit(X, y)
-    expected = X.std(axis=0) / [0.5, 20.0]
-    np.testing.assert_allclose(model.feature_spread_, X.std(axis=0), rtol=1e-12)
+    rows = X * [1.0, 50.0]
+    model = GPClassifier(RBF([0.5, 20.0]), n_inducing=8, n_neighbors=0, optimizer=None).fit(rows, Y)
+    expected = rows.std(axis=0) / [0.5, 20.0]
+    np.testing.assert_allclose(model.feature_spread_, rows.std(axis=0), rtol=1e-12)
     np.testing.assert_allclose(model.feature_importances_, expected / expected.sum(), rtol=1e-12)
-    weight = np.random.default_rng(0).integers(0, 3, len(X))
-    spread = model.fit(X, y, weight).feature_spread_
-    np.testing.assert_allclose(spread, np.repeat(X, weight, axis=0).std(axis=0), rtol=1e-10)
+    weight = np.random.default_rng(0).integers(0, 3, len(rows))
+    spread = model.fit(rows, Y, weight).feature_spread_
+    np.testing.assert_allclose(spread, np.repeat(rows, weight, axis=0).std(axis=0), rtol=1e-10)
 
 
 def test_importances_are_slopes_of_draws_from_the_prior():
     kernel = ConstantKernel(3.0) * RBF([0.5, 2.0]) + ConstantKernel(0.7) * RBF(1.0) * RBF([4.0, 0.3])
-    found = fit(kernel=kernel).feature_importances_ / labelled(120, n_classes=2)[0].std(axis=0)
+    found = fit(kernel=kernel).feature_importances_ / X.std(axis=0)
     h, origin = 1e-4, np.array([[0.2, -0.1]])
     slopes = [(kernel(origin) - kernel(origin, origin + h * e)) * 2.0 / h**2 for e in np.eye(2)]
     np.testing.assert_allclose(found / found.sum(), np.sqrt(slopes).ravel() / np.sqrt(slopes).sum(), rtol=1e-4)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.metrics import log_loss
-from support.fits import quietly, reloaded, without_warnings
+from support.fits import kept, quietly, refuses, without_warnings
 from support.reference import moons
 
 from xgpc import GPClassifier
@@ -173,9 +173,8 @@ def test_rows_of_other_kinds_are_encoded_alike(rows):
         np.testing.assert_array_equal(fitted.predict_proba(other), expected)
     np.testing.assert_array_equal(np.vstack([encode(row[None]) for row in far]), encode(far))
     np.testing.assert_allclose(np.vstack(list(fitted.predict_proba_batches(np.split(far, 3)))), expected)
-    np.testing.assert_array_equal(
-        fitted.predict_proba(near)[:9], [fitted.predict_proba(row[None])[0] for row in near[:9]]
-    )
+    alone = [fitted.predict_proba(row[None])[0] for row in near[:9]]
+    np.testing.assert_array_equal(fitted.predict_proba(near)[:9], alone)
     assert single.encoding_.encode(near.astype(np.float32)).dtype == np.float32
     np.testing.assert_allclose(single.predict_proba(near.astype(np.float32)), fitted.predict_proba(near), atol=0.02)
     assert fitted.elbo(rows.X, rows.y) == pytest.approx(fitted.elbo_)
@@ -317,13 +316,10 @@ def test_given_inducing_points_are_in_the_units_of_the_rows():
 
 
 def test_files_keep_warps_and_refuse_others(warped, tmp_path):
-    loaded = reloaded(warped, tmp_path)
-    assert loaded.encoding_ == warped.encoding_
-    np.testing.assert_array_equal(loaded.predict_proba(OTHERS), warped.predict_proba(OTHERS))
+    assert kept(warped, tmp_path, OTHERS).encoding_ == warped.encoding_
     data = warped.encoding_.to_data()
     for wrong in ([[0, 1.0, 0.0]], [[0, 1.0, np.nan]], [[1, 0.0, 1.0], [0, 0.0, 1.0]], [[0, 1.0]], [["0", 1.0, 1.0]]):
-        with pytest.raises(ValueError, match="not valid"):
-            Encoding.from_data({**data, "warps": wrong})
+        refuses("not valid", Encoding.from_data, {**data, "warps": wrong})
 
 
 def test_further_rows_and_warm_starts_keep_the_warps():
@@ -336,9 +332,11 @@ def test_further_rows_and_warm_starts_keep_the_warps():
         without_warnings(stream.partial_fit, OTHERS[batch], LABELS[batch])
         without_warnings(off.partial_fit, encode(OTHERS[batch]), LABELS[batch])
     np.testing.assert_array_equal(stream.predict_proba(X), off.predict_proba(encode(X)))
-    warm = quietly(first.set_params(warm_start=True), OTHERS, LABELS)
-    assert warm.encoding_.warps == warps != warps_of(OTHERS)
-    assert not any("begins anew" in text for text in warm.decisions_)
+    # A kernel that it is given is ignored.
+    for kernel in (2.0 * RBF(np.ones(3)), None):
+        warm = quietly(first.set_params(warm_start=True, kernel=kernel), OTHERS, LABELS)
+        assert warm.encoding_.warps == warps != warps_of(OTHERS)
+        assert not any("begins anew" in text for text in warm.decisions_)
     # The earlier posterior is of warped rows.
     raw = quietly(warm.set_params(feature_transform=None), OTHERS, LABELS)
     assert raw.encoding_ is None
@@ -374,14 +372,6 @@ def test_columns_of_tables_are_warped():
     mean = plain.encoding_.inverse(plain.feature_mean_[None])[0, 0]
     np.testing.assert_allclose(missing, plain.predict_proba(pd.DataFrame({"income": [mean], "noise": [0.5]})))
     assert warp.centre < mean < np.mean(numbers["income"])
-
-
-def test_a_warm_start_ignores_a_kernel_that_it_is_given():
-    first = quietly(model(), X, Y)
-    warps = first.encoding_.warps
-    again = quietly(first.set_params(warm_start=True, kernel=2.0 * RBF(np.ones(X.shape[1]))), OTHERS, LABELS)
-    assert again.encoding_.warps == warps
-    assert not any("begins anew" in text for text in again.decisions_)
 
 
 def test_the_default_baseline_of_shapley_values_is_the_mean_of_encoded_rows(warped):

@@ -1,5 +1,7 @@
 """The full Gaussian process, inducing_points="all": against dense formulas, the sparse code at Z = X, and itself."""
 
+from functools import partial
+
 import mpmath
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, RationalQuadratic, WhiteKernel
+from support import internals
 from support.dense import (
     SMOOTH,
     assert_near,
@@ -20,20 +23,7 @@ from support.dense import (
     magnitude,
     points_apart,
 )
-from support.internals import (
-    MEASURED,
-    FullPosterior,
-    FullPrior,
-    History,
-    KernelSpec,
-    SparsePosterior,
-    coordinate_ascent,
-    starting_posterior,
-    statistics,
-    steps_from,
-    update,
-)
-from support.latents import CASES, cases, seeds
+from support.latents import CASES, cases, marginals, seeds
 from support.reference import DenseModel, divergence
 from support.training import rebuilt, sites_of, softmax_curvatures, thetas, training
 
@@ -46,7 +36,7 @@ repeatable = settings(deadline=None, derandomize=True, max_examples=5)
 
 
 def ascend(rows, q, site, tol=1e-13):
-    found = coordinate_ascent(rows, q, site, tol=tol, max_iter=5000, history=History())
+    found = internals.coordinate_ascent(rows, q, site, tol=tol, max_iter=5000, history=internals.History())
     assert found.converged
     return found.point
 
@@ -108,8 +98,7 @@ def test_posterior_is_the_textbooks(choice, share_negative, seed, n, d):
         tolerance = 1e-8 * np.abs(one.K_inverse).max()
         np.testing.assert_allclose(factor.H.T @ factor.H - factor.N.T @ factor.N, M, atol=tolerance)
         np.testing.assert_allclose(factor.times(mean), M @ mean, atol=tolerance * np.abs(mean).sum())
-    expected = zip(*(one.marginals() for one in models), strict=True)
-    for found, each in zip(q.marginals(new), expected, strict=True):
+    for found, each in zip(q.marginals(new), marginals(models), strict=True):
         assert_near(found.reshape(-1, 5), each, 1e-8)
     covariances = [
         kernel(new) + one.kappa @ (one.moments[1] - one.K_mm) @ one.kappa.T
@@ -172,18 +161,18 @@ def test_singular_covariance_matrices_cost_no_digits_that_matter(variance, lengt
     random = np.random.default_rng(0)
     Z = random.normal(size=(8, 2))
     Z[[5, 6]] = Z[[1, 2]]
-    prior = FullPrior.build(KernelSpec(ConstantKernel(variance) * RBF(length_scale), 2), Z)
+    prior = internals.FullPrior.build(internals.KernelSpec(ConstantKernel(variance) * RBF(length_scale), 2), Z)
     precision, linear = random.uniform(0.02, 1.0, 8), random.normal(size=8)
     precision[0], precision[1] = 1.0, least
     new = np.vstack([Z[:2] + 0.1, random.normal(size=(3, 2))])
     q = prior.posterior((precision[None], linear[None]))
     assert prior.jitter == 0.0
     assert np.linalg.matrix_rank(prior.K) < 8
-    for rows, marginals in ((Z, (q.mean[0], q.variance[0])), (Z, q.marginals(Z)), (new, q.marginals(new))):
+    for rows, of_rows in ((Z, (q.mean[0], q.variance[0])), (Z, q.marginals(Z)), (new, q.marginals(new))):
         cross, diagonal = prior.core.cross(rows), prior.core.diagonals(rows)
         mean, latent_variance, half_log_det = exactly(prior.K, cross, diagonal, precision, linear)
-        assert_near(marginals[0], mean, 1e-8)
-        np.testing.assert_allclose(marginals[1], latent_variance, rtol=1e-8, atol=1e-14 * variance)
+        assert_near(of_rows[0], mean, 1e-8)
+        np.testing.assert_allclose(of_rows[1], latent_variance, rtol=1e-8, atol=1e-14 * variance)
     expected = half_log_det + 0.5 * (q.alpha[0] @ q.mean[0] - precision @ q.variance[0])
     assert q.kl == pytest.approx(expected, rel=1e-8)
     np.testing.assert_allclose(q.alpha[0], linear - precision * q.mean[0], atol=1e-7)
@@ -195,7 +184,7 @@ def test_singular_covariance_matrices_cost_no_digits_that_matter(variance, lengt
 @pytest.mark.parametrize("share", ["kernel", "none"])
 def test_mean_of_softmax_solves_the_newton_system(bound, share, tuned):
     """(K^-1 + sum_i H_i) mean = sum_i g_i + H_i m_i, at the latent values of rows of which some are equal."""
-    tuned(measured_steps=MEASURED._replace(cg_tol=1e-12), softmax_iterations=500)
+    tuned(measured_steps=internals.MEASURED._replace(cg_tol=1e-12), softmax_iterations=500)
     X, classes = labelled(8, seed=15)
     random, place = np.random.default_rng(0), np.append(np.arange(8), [1, 1, 4])
     Z, place = np.unique(X, axis=0), np.unique(X[place], axis=0, return_inverse=True)[1].ravel()
@@ -204,9 +193,10 @@ def test_mean_of_softmax_solves_the_newton_system(bound, share, tuned):
     prior = full_prior(Z, kernels if share == "none" else [SMOOTH])
     site, rows = record_of("softmax", bound).site(3), training(X, y, weight, n_latents=3)
     q = prior.posterior((random.uniform(0.0, 1.0, (3, 8)), random.normal(size=(3, 8))))
-    point = update(rows, q, site)
-    precision, linear = steps_from(rows, point)(1.0).eta
-    np.testing.assert_allclose(precision, q.precision + MEASURED.precision_rate * (point.target[0] - q.precision))
+    point = internals.update(rows, q, site)
+    precision, linear = internals.steps_from(rows, point)(1.0).eta
+    rate = internals.MEASURED.precision_rate
+    np.testing.assert_allclose(precision, q.precision + rate * (point.target[0] - q.precision))
     point_sites = sites_of(rows, q, site)
     g, H = softmax_curvatures(point_sites, y, weight)
     system, right = np.zeros((3, 8, 3, 8)), np.zeros((3, 8))
@@ -235,8 +225,8 @@ def test_equals_the_sparse_code_with_an_inducing_point_at_each_row(likelihood, b
     model = classifier(sum(white, start=SMOOTH), likelihood=likelihood, bound=bound, share=share, tol=1e-8)
     model.fit(X, y, sample_weight=weight)
     sparse = clone(model).set_params(inducing_points=Z).fit(X, y, sample_weight=weight)
-    assert isinstance(model.posterior_, FullPosterior)
-    assert isinstance(sparse.posterior_, SparsePosterior)
+    assert isinstance(model.posterior_, internals.FullPosterior)
+    assert isinstance(sparse.posterior_, internals.SparsePosterior)
     assert (model.jitter_, sparse.jitter_) == (0.0, 1e-13)
     assert model.elbo_ == pytest.approx(sparse.elbo_, rel=1e-8)
     assert_near(model.predict_proba(new), sparse.predict_proba(new), 1e-6)
@@ -269,17 +259,13 @@ def test_compiled_steps_are_the_steps_with_a_history(record, variance, failures,
     prior = full_prior(Z, [ConstantKernel(variance) * RBF(0.8) + WhiteKernel(0.3)])
     site = record.at(np.array([0.1])).site()
     start = prior.posterior((random.uniform(0.0, 0.3, (1, 12)), random.normal(size=(1, 12))))
-    ascents = [
-        coordinate_ascent(rows, start, site, tol=tol, max_iter=max_iter, history=kept) for kept in (None, History())
-    ]
+    ascend_once = partial(internals.coordinate_ascent, rows, start, site, tol=tol, max_iter=max_iter)
+    ascents = [ascend_once(history=kept) for kept in (None, internals.History())]
     assert len({(ascent.n_iter, ascent.converged) for ascent in ascents}) == 1
     compiled, stepped = (ascent.point for ascent in ascents)
     assert_near([compiled.elbo, compiled.log_likelihood], [stepped.elbo, stepped.log_likelihood], 1e-9)
-    for of_compiled, of_stepped in zip(
-        (*compiled.q.eta, *compiled.q.mean_pair, compiled.q.variance, *compiled.target, compiled.q.kl),
-        (*stepped.q.eta, *stepped.q.mean_pair, stepped.q.variance, *stepped.target, stepped.q.kl),
-        strict=True,
-    ):
+    parts = [[*p.q.eta, *p.q.mean_pair, p.q.variance, *p.target, p.q.kl] for p in (compiled, stepped)]
+    for of_compiled, of_stepped in zip(*parts, strict=True):
         assert_near(of_compiled, of_stepped, 1e-8)
 
 
@@ -325,7 +311,7 @@ def test_gradient_of_any_tree_is_scikit_learns(tree, seed, n, n_latents):
     precision = random.uniform(-1.0, 2.0, shape)
     precision[precision < 0.0] *= 0.9 / np.trace(prior.K)
     q = prior.posterior((precision, random.normal(size=shape)))
-    sites = statistics.FixedSites(precision, q.linear)
+    sites = internals.statistics.FixedSites(precision, q.linear)
     by_theta, _ = q.gradient(training(Z, np.ones(n), n_latents=n_latents), sites, q.eta)
     G = sum(np.outer(a, a) - f.H.T @ f.H + f.N.T @ f.N for a, f in zip(q.alpha, q.factors, strict=True)) / 2
     by_noise = -0.5 * np.sum(precision, axis=0)
@@ -346,13 +332,13 @@ def test_gradient_by_the_kernel_parameters_of_several_latent_functions(likelihoo
     rows = training(X, classes.astype(float), np.random.default_rng(4).uniform(0.3, 2.0, 10), 3)
     prior = full_prior(X, THREE_KERNELS if share == "none" else [NOISY])
     site = record_of(likelihood, bound).at(0.05).site(3)
-    point = ascend(rows, starting_posterior(rows, None, prior, site), site)
+    point = ascend(rows, internals.starting_posterior(rows, None, prior, site), site)
     by_theta, by_Z = point.q.gradient(rows, point.sites, point.target)
     assert by_Z.shape == prior.Z.shape
     assert not np.any(by_Z)
 
     def F(theta):
-        return ascend(rows, starting_posterior(rows, point.q, rebuilt(prior, theta), site), site).elbo
+        return ascend(rows, internals.starting_posterior(rows, point.q, rebuilt(prior, theta), site), site).elbo
 
     theta = thetas(prior)
     assert F(theta) == pytest.approx(point.elbo, rel=1e-9)

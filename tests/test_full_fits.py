@@ -83,15 +83,14 @@ def test_no_bit_depends_on_the_number_of_threads(likelihood, bound, share, monke
     model = classifier(SMOOTH + WhiteKernel(0.1) * DotProduct(0.5), **options)
     alone = quietly(clone(model), X, y)
     tuned(parallel_work=0, block_rows=16, tile_rows=7)
-    results, started = [], []
-    submit = Executor.submit
+    submit, started = Executor.submit, []
     monkeypatch.setattr(Executor, "submit", lambda self, *task: started.append(self.n_threads) or submit(self, *task))
-    for n_jobs in (1, 2, 3):
-        results.append(outcome(quietly(clone(model).set_params(n_jobs=n_jobs), X, y), X[:40] + 0.1))
+    fits = [quietly(clone(model).set_params(n_jobs=n_jobs), X, y) for n_jobs in (1, 2, 3)]
     assert set(started) == {2, 3}
-    for other in results[1:]:
-        assert all(np.array_equal(mine, theirs) for mine, theirs in zip(results[0], other, strict=True))
-    assert_same(results[0], outcome(alone, X[:40] + 0.1), 1e-7)
+    first, *others = (outcome(fit, X[:40] + 0.1) for fit in fits)
+    for other in others:
+        np.testing.assert_equal(other, first)
+    assert_same(first, outcome(alone, X[:40] + 0.1), 1e-7)
 
 
 def test_white_noise_is_each_rows_own():
@@ -128,14 +127,11 @@ def test_profile_finds_the_maximum_over_kernel_parameters():
     y, kernel = 2.0 * classes - 1.0, ConstantKernel(1.0, (1e-3, 1e4)) * RBF(2.0, (1e-2, 1e2))
     model = classifier(kernel, bound="polya-gamma", optimizer="profile", tol=1e-8, max_iter=2000).fit(X, classes)
     distances = np.sum((X[:, None] - X) ** 2, axis=2)
-
-    def negative(vector):
-        K = np.exp(vector[0] - 0.5 * np.exp(-2.0 * vector[1]) * distances)
-        return -gibbs_mackay(vector[2:], K, y)[0]
-
-    start = np.concatenate([kernel.theta, np.ones(len(y))])
+    # Of the logarithms of variance and length scale, and of c.
     found = minimize(
-        negative, start, method="L-BFGS-B", jac="3-point", bounds=[(-6.9, 9.2), (-4.6, 4.6)] + [(1e-3, None)] * len(y),
+        lambda v: -gibbs_mackay(v[2:], np.exp(v[0] - 0.5 * np.exp(-2.0 * v[1]) * distances), y)[0],
+        np.concatenate([kernel.theta, np.ones(len(y))]), method="L-BFGS-B", jac="3-point",
+        bounds=[(-6.9, 9.2), (-4.6, 4.6)] + [(1e-3, None)] * len(y),
         options={"ftol": 1e-13, "gtol": 1e-6, "maxiter": 5000, "maxfun": 10**6},
     )  # fmt: skip
     assert model.elbo_ > classifier(kernel, bound="polya-gamma").fit(X, classes).elbo_ + 0.5
@@ -264,8 +260,7 @@ def test_a_full_process_is_that_of_all_rows_and_its_kernels_noise_is_known():
 
     X, y = data(40, 1, "logit")
     repeated = quietly(GPClassifier(SMOOTH, inducing_points=np.repeat(X[:4], 12, axis=0), random_state=0), X, y)
-    few = quietly(GPClassifier(SMOOTH, inducing_points=X[:4], random_state=0), X, y)
-    assert repeated.elbo_ > few.elbo_ - 1.0
+    assert repeated.elbo_ > quietly(GPClassifier(SMOOTH, inducing_points=X[:4], random_state=0), X, y).elbo_ - 1.0
     kernel = ConstantKernel(2.0) * Noisy(metric="laplacian")
     own = quietly(GPClassifier(kernel, random_state=0), X, y)
     given = quietly(GPClassifier(own.kernel_, optimizer=None, random_state=0), X, y)

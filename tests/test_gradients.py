@@ -9,18 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQuadratic, WhiteKernel
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from support.dense import KERNELS, SOME_KERNELS, assert_near, derivative, kernel_trees, magnitude, points_apart
-from support.internals import (
-    BLOCK_ROWS,
-    Executor,
-    Groups,
-    KernelSpec,
-    MiniBatches,
-    SparsePrior,
-    grouped,
-    starting_posterior,
-    update,
-)
+from support import internals
+from support.dense import KERNELS, SOME_KERNELS, assert_near, differences, kernel_trees, magnitude, points_apart
 from support.latents import CASES, NOISY, SEVERAL, Problem, cases
 from support.training import options, rebuilt, thetas
 
@@ -49,9 +39,11 @@ def check_gradient(problem, function, analytic, step, tolerance, directions):
     theta, Z = thetas(problem.prior), problem.prior.Z
     by_theta, by_Z = analytic
     tolerance *= max(1.0, np.abs(by_theta).max(initial=0.0), np.abs(by_Z).max())
-    expected = [derivative(lambda h, unit=unit: function(theta + h * unit, Z), step) for unit in np.eye(len(theta))]
+    expected = differences(lambda theta: function(theta, Z), theta, step)
     np.testing.assert_allclose(by_theta, expected, rtol=0.0, atol=tolerance)
-    expected = [derivative(lambda h, along=along: function(theta, Z + h * along), step) for along in directions]
+    expected = differences(
+        lambda h: function(theta, Z + np.tensordot(h, directions, 1)), np.zeros(len(directions)), step
+    )
     slopes = np.sum(by_Z * directions, axis=tuple(range(1, directions.ndim)))
     np.testing.assert_allclose(slopes, expected, rtol=0.0, atol=tolerance)
 
@@ -59,17 +51,13 @@ def check_gradient(problem, function, analytic, step, tolerance, directions):
 def check_profiled_gradient(problem):
     """To 1e-5: the inner solves end about 1e-6 standard deviations from the optimum."""
     analytic = problem.profiled_bound(thetas(problem.prior), problem.prior.Z)[1]
-
-    def function(*at):
-        return problem.profiled_bound(*at)[0]
-
-    check_gradient(problem, function, analytic, 2e-3, 1e-5, random_direction(problem))
+    check_gradient(problem, lambda *at: problem.profiled_bound(*at)[0], analytic, 2e-3, 1e-5, random_direction(problem))
 
 
 def check_gradient_at_fixed_q(problem, tolerance=1e-7):
     """Every entry."""
     q, rows, site = problem.arbitrary_posterior(), problem.training(), problem.site()
-    point, F = update(rows, q, site), partial(problem.bound_at, site, models=problem.dense(q))
+    point, F = internals.update(rows, q, site), partial(problem.bound_at, site, models=problem.dense(q))
     assert point.elbo == pytest.approx(F(thetas(problem.prior), problem.prior.Z), rel=1e-9)
     units = np.eye(problem.prior.Z.size).reshape(-1, *problem.prior.Z.shape)
     check_gradient(problem, F, q.gradient(rows, point.sites, point.target), 1e-3, tolerance, units)
@@ -98,7 +86,7 @@ def test_gradient_of_the_profiled_bound_of_each_likelihood(likelihood, bound, sh
     assert end.converged
 
     def F(theta, Z):
-        start = starting_posterior(rows, end.point.q, rebuilt(problem.prior, theta, Z), end.point.site)
+        start = internals.starting_posterior(rows, end.point.q, rebuilt(problem.prior, theta, Z), end.point.site)
         return problem.ascend(rows, start, label_noise=None).point.elbo
 
     assert F(thetas(problem.prior), problem.prior.Z) == pytest.approx(end.point.elbo, rel=1e-9)
@@ -150,7 +138,7 @@ def test_contractions_with_any_tree(tree, seed, m):
     G = random.normal(size=(m, m))
     G += G.T
     np.fill_diagonal(G, 0.0)
-    spec = KernelSpec(kernel, d)
+    spec = internals.KernelSpec(kernel, d)
     core = spec.at(Z)
     gram = KernelGradient.empty(core)
     _engine.gradient_of_gram(core, G, gram)
@@ -158,22 +146,17 @@ def test_contractions_with_any_tree(tree, seed, m):
     size = np.sum(np.abs(G) * magnitude(kernel, Z, Z)) + 1e-300
     expected = np.einsum("kl,klt->t", G, kernel(Z, eval_gradient=True)[1]) if len(by_theta) else []
     np.testing.assert_allclose(by_theta, expected, rtol=0.0, atol=1e-13 * size)
-
-    def contraction(Z):
-        return np.sum(G * kernel(Z, Z))
-
-    units = np.eye(Z.size).reshape(-1, *Z.shape)
-    expected = [derivative(lambda h, unit=unit: contraction(Z + h * unit), 2e-4) for unit in units]
+    expected = differences(lambda z: np.sum(G * kernel(z.reshape(Z.shape))), Z.ravel(), 2e-4)
     np.testing.assert_allclose(by_Z.ravel(), expected, rtol=0.0, atol=1e-7 * size)
 
 
 @pytest.mark.parametrize("bound", ["exact", "polya-gamma"])
 @pytest.mark.parametrize("kernel", ["sum", "product of sums"])
 def test_gradient_adds_up_over_blocks_and_tiles(kernel, bound):
-    check_gradient_at_fixed_q(Problem(kernel=kernel, bound=bound, n=BLOCK_ROWS + 300, m=4, weighted=True))
+    check_gradient_at_fixed_q(Problem(kernel=kernel, bound=bound, n=internals.BLOCK_ROWS + 300, m=4, weighted=True))
 
 
-GROUPS = Groups(np.array([0, 1, 1, 2, 1]), ("a", "b", "c"), np.arange(3))
+GROUPS = internals.Groups(np.array([0, 1, 1, 2, 1]), ("a", "b", "c"), np.arange(3))
 
 
 def test_gradient_where_some_factors_have_a_length_scale_for_each_feature_and_some_for_each_group():
@@ -193,7 +176,7 @@ def test_gradient_by_shared_length_scales_and_by_points():
 def test_contractions_of_blocks_add_up_and_travel_as_bytes():
     """As records of other processes do: the sum of copies is that of the originals."""
     rng = np.random.default_rng(0)
-    core = KernelSpec(Matern(1.0, nu=1.5) * RationalQuadratic() + DotProduct(), 3).at(rng.normal(size=(4, 3)))
+    core = internals.KernelSpec(Matern(1.0, nu=1.5) * RationalQuadratic() + DotProduct(), 3).at(rng.normal(size=(4, 3)))
     parts = []
     for _ in range(2):
         parts.append(KernelGradient.empty(core))
@@ -225,14 +208,14 @@ RESTING = (SCHEDULES["constant"], 1e-12, 0.0)
 def steps(rows, q, site, moving, batches, schedule=RESTING):
     """Steps on batches of row numbers: the loop after them."""
     order = np.concatenate(batches).astype(np.intp)
-    loop = MiniBatches(q, len(batches[0]), rows.source, schedule, moving)
-    loop.run(q, rows.source.sample(order), site, Executor(1))
+    loop = internals.MiniBatches(q, len(batches[0]), rows.source, schedule, moving)
+    loop.run(q, rows.source.sample(order), site, internals.Executor(1))
     return loop
 
 
-def slopes(rows, q, site, length_scale_prior=NO_PRIOR, batch=None):
+def slopes(rows, q, site, batch=None):
     """Gradients by each kernel's vector, at the start, from one batch: of all rows by default."""
-    moving = moving_priors(Coordinates(q.prior, LEARNED), length_scale_prior, 1e-12)
+    moving = moving_priors(Coordinates(q.prior, LEARNED), NO_PRIOR, 1e-12)
     steps(rows, q, site, moving, [np.arange(len(rows)) if batch is None else batch])
     return [one.gradient for one in moving]
 
@@ -244,25 +227,19 @@ def moved(prior, vector, units):
     return prior.rebuilt([prior.spec.with_theta(theta)], Z)
 
 
-def start_vector(prior, units):
-    return np.append(prior.spec.theta, prior.Z.ravel()[: len(units)] / units)
-
-
 def check_slopes(problem, tolerance):
     """Against differences of the dense bound, with scikit-learn's kernel, at a fixed q of the whitened values."""
     q, site = problem.arbitrary_posterior(), problem.site()
     groups = q.prior.groups
     gradients = slopes(problem.training(), q, site)
-    all_units = [one.units for one in moving_priors(Coordinates(q.prior, LEARNED), NO_PRIOR, 1.0)]
-    for number, (group, units, gradient) in enumerate(zip(groups, all_units, gradients, strict=True)):
-        start = start_vector(group, units)
+    moving = moving_priors(Coordinates(q.prior, LEARNED), NO_PRIOR, 1.0)
+    for number, (one, gradient) in enumerate(zip(moving, gradients, strict=True)):
 
-        def bound_at(h, unit, number=number, units=units, start=start):
-            others = list(groups)
-            others[number] = moved(groups[number], start + h * unit, units)
-            return problem.dense_bound(site, problem.dense(grouped(others).posterior((q.P, q.h))))
+        def bound_at(vector, number=number, units=one.units):
+            others = [*groups[:number], moved(groups[number], vector, units), *groups[number + 1 :]]
+            return problem.dense_bound(site, problem.dense(internals.grouped(others).posterior((q.P, q.h))))
 
-        expected = [derivative(partial(bound_at, unit=unit), 1e-3) for unit in np.eye(len(start))]
+        expected = differences(bound_at, one.vector, 1e-3)
         np.testing.assert_allclose(gradient, expected, rtol=0.0, atol=tolerance * np.abs(expected).max())
     return gradients
 
@@ -330,11 +307,11 @@ class Walk:
 
     def __init__(self, rate, kernel=None, n_steps=5, limits=None, delay=3.0):
         self.problem = problem = Problem("logit", "exact", "kernel", n=60)
-        spec = KernelSpec(kernel or C(2.0) * RBF([1.0, 1.5]) + WhiteKernel(0.1), 2)
-        prior = SparsePrior.build(spec, problem.prior.Z)
+        spec = internals.KernelSpec(kernel or C(2.0) * RBF([1.0, 1.5]) + WhiteKernel(0.1), 2)
+        prior = internals.SparsePrior.build(spec, problem.prior.Z)
         q = prior.at_prior()
         units = np.full(prior.Z.size, 0.7)
-        self.start = start_vector(prior, units)
+        self.start = np.append(spec.theta, prior.Z.ravel() / units)
         limits = np.array([[-np.inf], [np.inf]]) if limits is None else limits
         self.low, self.high = np.broadcast_to(limits, (2, len(self.start)))
         free = FreeParameters(self.start, np.array([self.low, self.high]), units, spec.logarithms)
@@ -372,10 +349,11 @@ def test_the_average_weighs_later_steps_more():
 
 
 def test_the_compiled_kernel_is_the_one_at_the_vector():
-    walk = Walk(0.2, kernel=C(2.0) * RBF([1.0, 1.5]) + C(0.5, "fixed") * RBF(0.8))
+    kernel = C(2.0) * RBF([1.0, 1.5]) + C(0.5, "fixed") * RBF(0.8)
+    walk = Walk(0.2, kernel=kernel)
     moving, n_theta = walk.moving, 4
-    spec = KernelSpec(C(2.0) * RBF([1.0, 1.5]) + C(0.5, "fixed") * RBF(0.8), 2).with_theta(moving.vector[:n_theta])
-    prior = SparsePrior.build(spec, (moving.vector[n_theta:] * moving.units).reshape(-1, 2))
+    spec = internals.KernelSpec(kernel, 2).with_theta(moving.vector[:n_theta])
+    prior = internals.SparsePrior.build(spec, (moving.vector[n_theta:] * moving.units).reshape(-1, 2))
     assert not np.allclose(moving.vector, walk.start)
     np.testing.assert_allclose(moving.Linv, prior.Linv, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(moving.kernel.cross(walk.problem.X), prior.core.cross(walk.problem.X), rtol=1e-12)

@@ -1,5 +1,7 @@
 """Groups and splitters decide the choices of a fit, and reach it through scikit-learn's pipelines and searches."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import sklearn
@@ -7,28 +9,29 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold, TimeSeriesSplit, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from support.fits import quietly
+from support.fits import quietly, refuses
 from support.internals import Scores
 from support.splitters import recording
 
 from xgpc import GPClassifier
 
 
-def subjects(n_subjects, n_rows, seed=0):
+def subjects():
     """Rows of subjects: a feature that matters, and two traits that tell the subjects apart but mean nothing."""
-    rng = np.random.default_rng(seed)
-    groups = np.repeat(np.arange(n_subjects), n_rows)
-    effect, traits = 3.0 * rng.normal(size=n_subjects), rng.uniform(size=(n_subjects, 2))
+    rng, groups = np.random.default_rng(0), np.repeat(np.arange(20), 10)
+    effect, traits = 3.0 * rng.normal(size=20), rng.uniform(size=(20, 2))
     X = np.column_stack([rng.normal(size=len(groups)), traits[groups]])
     y = (X[:, 0] + effect[groups] + 0.5 * rng.normal(size=len(groups)) > 0.0).astype(int)
     return X, y, groups
 
 
+X, Y, GROUPS = subjects()
+small = partial(GPClassifier, n_inducing=6, n_neighbors=4, max_iter=3, random_state=0)
+
+
 def test_names_of_groups_do_not_matter():
-    X, y, groups = subjects(30, 10)
-    names = np.array([f"subject {number}" for number in np.random.default_rng(1).permutation(30)])
-    model = GPClassifier(n_neighbors=4, n_inducing=8, max_iter=5, random_state=0)
-    numbered, named = (quietly(clone(model), X, y, groups=one) for one in (groups, names[groups]))
+    names = np.array([f"subject {number}" for number in np.random.default_rng(1).permutation(20)])
+    numbered, named = (quietly(small(), X, Y, groups=groups) for groups in (GROUPS, names[GROUPS]))
     assert np.array_equal(numbered.predict_proba(X), named.predict_proba(X))
     assert numbered.held_out_score_ == named.held_out_score_
 
@@ -77,26 +80,15 @@ def test_error_of_a_difference_counts_groups():
     assert np.isnan(Scores(values, np.ones(20), np.zeros(20)).error)
 
 
-X, Y, GROUPS = subjects(20, 10)
-
-
-def small():
-    return GPClassifier(n_inducing=6, n_neighbors=4, max_iter=3, random_state=0)
-
-
-def scaled(groups):
-    """The fit that a pipeline with a scaler should make."""
-    return quietly(small(), StandardScaler().fit_transform(X), Y, groups=groups)
-
-
 def assert_has_groups(model):
-    assert model.held_out_score_ == scaled(GROUPS).held_out_score_
-    assert model.held_out_score_ != scaled(None).held_out_score_
+    """It is the fit that a pipeline with a scaler should make."""
+    rows = StandardScaler().fit_transform(X)
+    told, blind = (quietly(small(), rows, Y, groups=groups).held_out_score_ for groups in (GROUPS, None))
+    assert model.held_out_score_ == told != blind
 
 
 def test_pipeline_passes_groups_by_the_name_of_the_step():
-    model = quietly(make_pipeline(StandardScaler(), small()), X, Y, gpclassifier__groups=GROUPS)
-    assert_has_groups(model[-1])
+    assert_has_groups(quietly(make_pipeline(StandardScaler(), small()), X, Y, gpclassifier__groups=GROUPS)[-1])
 
 
 @sklearn.config_context(enable_metadata_routing=True)
@@ -114,11 +106,10 @@ def test_cross_validation_routes_the_groups_of_each_fold():
     options = {"cv": GroupKFold(2), "params": {"groups": GROUPS}}
     found = cross_validate(model, X, Y, **options, return_estimator=True, return_indices=True)
     for one, rows in zip(found["estimator"], found["indices"]["train"], strict=True):
-        alone = quietly(small(), X[rows], Y[rows], groups=GROUPS[rows])
-        assert one.held_out_score_ == alone.held_out_score_
+        assert one.held_out_score_ == quietly(small(), X[rows], Y[rows], groups=GROUPS[rows]).held_out_score_
 
 
 @sklearn.config_context(enable_metadata_routing=True)
 def test_groups_that_are_not_requested_are_an_error():
-    with pytest.raises(sklearn.exceptions.UnsetMetadataPassedError, match="groups"):
-        make_pipeline(StandardScaler(), small()).fit(X, Y, groups=GROUPS)
+    model = make_pipeline(StandardScaler(), small())
+    refuses("groups", model.fit, X, Y, groups=GROUPS, error=sklearn.exceptions.UnsetMetadataPassedError)

@@ -33,8 +33,8 @@ class Setting:
         kernel = ConstantKernel(factor * self.variance) * self.shape
         return kernel + WhiteKernel(self.noise) if self.noise else kernel
 
-    def model(self, factor=1.0, **options):
-        return GPClassifier(self.kernel(factor), n_neighbors=0, optimizer=None, **self.options, **options)
+    def model(self, **options):
+        return GPClassifier(self.kernel(1.0), n_neighbors=0, optimizer=None, **self.options, **options)
 
 
 def rows(random):
@@ -71,20 +71,14 @@ def setting(seed):
     return Setting(name, X, y, variance, shapes[random.integers(len(shapes))], noise, options)
 
 
-def best_warm_start(given, continuations):
-    """The highest bound that continuations end with."""
-    bounds = []
+def shortfall(given, continuations=CONTINUATIONS):
+    """How many nats for each nat of the best warm start's bound, of one at least, a fit from the prior ends below it;
+    and the fit."""
+    cold, bounds = quietly(given.model(), given.X, given.y), []
     for factors in continuations:
         model = given.model(warm_start=True, tol=1e-5, max_iter=400)
         for factor in factors:
             quietly(model.set_params(kernel=given.kernel(factor)), given.X, given.y)
         bounds.append(model.elbo_)
-    return max(bounds)
-
-
-def shortfall(given, continuations=CONTINUATIONS):
-    """How many nats for each nat of the best warm start's bound, of one at least, a fit from the prior ends below it;
-    and the fit."""
-    cold = quietly(given.model(), given.X, given.y)
-    best = best_warm_start(given, continuations)
+    best = max(bounds)
     return (best - cold.elbo_) / max(1.0, abs(best)), cold

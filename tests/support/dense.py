@@ -62,12 +62,6 @@ def assert_equals_scikit_learn(kernel, X, Z, spec=None, rtol=1e-12):
     np.testing.assert_allclose(core.diagonals(X), kernel.diag(rows), rtol=1e-13)
 
 
-def elementary_kernels(d):
-    """Any leaf of d features, or of one of them; see ``leaves``."""
-    of_one = st.builds(ActiveDims, leaves(1), st.integers(0, d - 1).map(lambda column: [column]))
-    return st.one_of(leaves(d), of_one)
-
-
 def leaves(d):
     """Any leaf of d features, free or fixed, with values at which rows a few units apart still have covariances."""
     value, scale = st.floats(0.25, 3.0), st.floats(0.7, 4.0)
@@ -90,7 +84,8 @@ def trees(draw, d, depth):
     """Compositions at most ``depth`` deep; at three they multiply out to no more factors than are allowed."""
     composition = draw(st.sampled_from([None, Sum, Sum, Product, Exponentiation])) if depth else None
     if composition is None:
-        return draw(elementary_kernels(d))
+        of_one = st.builds(ActiveDims, leaves(1), st.integers(0, d - 1).map(lambda column: [column]))
+        return draw(st.one_of(leaves(d), of_one))
     first = draw(trees(d, depth - 1))
     if composition is Exponentiation:
         return first ** draw(st.integers(1, 2 if isinstance(first, Sum | Product | Exponentiation) else 3))
@@ -245,8 +240,8 @@ def labelled(n, seed=0, n_classes=3, d=2):
 
 
 def classifier(kernel=SMOOTH, **options):
-    options = {"optimizer": None, "tol": 1e-12, "max_iter": 5000, "random_state": 0, **options}
-    return GPClassifier(kernel, inducing_points="all", **options)
+    fixed = {"inducing_points": "all", "optimizer": None, "tol": 1e-12, "max_iter": 5000, "random_state": 0}
+    return GPClassifier(kernel, **fixed | options)
 
 
 def gibbs_mackay(c, K, y, weight=1.0, noise=0.0):

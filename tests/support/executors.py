@@ -53,27 +53,10 @@ class FileSource:
         X, y = (np.load(path, mmap_mode="r") for path in self.paths)
         return np.array(X[rows]), np.array(y[rows], dtype=float)
 
-    def _block(self, start):
-        X, y = self._read(slice(start, start + BLOCK_ROWS))
-        return Block(start, X, y, np.ones(len(y)), 0)
-
     def blocks(self):
-        return Blocks(self)
+        for start in range(0, self.n_rows, BLOCK_ROWS):
+            X, y = self._read(slice(start, start + BLOCK_ROWS))
+            yield Block(start, X, y, np.ones(len(y)), 0)
 
     def sample(self, rows, scale=1.0):
         return ArraySource(*self._read(rows), np.full(len(rows), scale))
-
-
-class Blocks:
-    """The blocks as a sequence."""
-
-    def __init__(self, source):
-        self.source = source
-
-    def __len__(self):
-        return -(-self.source.n_rows // BLOCK_ROWS)
-
-    def __getitem__(self, i):
-        if not 0 <= i < len(self):
-            raise IndexError(i)
-        return self.source._block(i * BLOCK_ROWS)

@@ -34,6 +34,21 @@ def reloaded(model, folder):
     return type(model).load(folder / "model.npz")
 
 
+def kept(model, folder, X):
+    """The model that a file keeps of another, with the same kernel and predictions at X."""
+    loaded = reloaded(model, folder)
+    assert loaded.kernel_ == model.kernel_
+    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    return loaded
+
+
+def refuses(message, function, /, *given, error=ValueError, **named):
+    """A call ends in an error, which is returned, whose text has a pattern."""
+    with pytest.raises(error, match=message) as caught:
+        function(*given, **named)
+    return caught.value
+
+
 @contextmanager
 def refused(model, match=None, error=ValueError):
     """An error of a model's method, after which the model is what it was."""

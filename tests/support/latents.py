@@ -6,12 +6,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Matern, RationalQuadratic, WhiteKernel
 
-from xgpc import _sites
 from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of
 
 from .dense import KERNELS, points_apart
 from .internals import History, KernelSpec, SparsePrior, coordinate_ascent, grouped, starting_posterior
 from .reference import DenseModel, divergence
+from .sites import evaluate
 from .training import rebuilt, training
 
 RECORDS = [record for bounds in LIKELIHOODS.values() for record in bounds.values()]
@@ -117,9 +117,9 @@ class Problem:
 
     def evaluate(self, site, mean, variance, rows=slice(None)):
         """Sum of ell, precisions and linear terms of marginals (C, n)."""
-        y, weight = self.y[rows], () if self.weight is None else self.weight[rows]
-        ell, precision, linear, _ = _sites.sites(site, *np.atleast_2d(mean, variance), y, weight)
-        return np.sum(ell), precision, linear
+        weight = () if self.weight is None else self.weight[rows]
+        ell, *terms = evaluate(site, *map(np.atleast_2d, (mean, variance)), self.y[rows], weight)
+        return np.sum(ell), *terms
 
     def ascend(self, rows, q=None, label_noise=0.02, tol=1e-12, history=None):
         """coordinate_ascent from q or from where a fit starts."""

@@ -110,11 +110,9 @@ def expectation_over_classes(function, m, v, most_in_grid=3):
 
 def probability_of_largest(label, m, v):
     """P(f_y is the largest), f independent N(m, v), and its error: of f_y given the others, which bends for three."""
-
-    def given_others(f):
-        return ndtr((m[label] - np.delete(f, label, axis=0).max(axis=0)) / np.sqrt(v[label]))
-
-    return expectation_over_classes(given_others, m, v, most_in_grid=2)
+    return expectation_over_classes(
+        lambda f: ndtr((m[label] - np.delete(f, label, axis=0).max(axis=0)) / np.sqrt(v[label])), m, v, most_in_grid=2
+    )
 
 
 def expectation_of_likelihood(name, bound, delta, m, v, y, function, log_likelihoods=LOG_LIKELIHOODS):

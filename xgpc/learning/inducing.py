@@ -52,6 +52,12 @@ MOST_BYTES = 4e9
 MOST_VALUES, MOST_PRODUCTS = 2.5e7, 2**40
 
 
+def sample_size(n_inducing: int | str) -> int:
+    """Number of rows to sample for a number of inducing points."""
+    m = FIRST_INDUCING if isinstance(n_inducing, str) else int(n_inducing)
+    return max(SAMPLE_ROWS, SAMPLE_ROWS_PER_POINT * m)
+
+
 def inducing_points(
     sample: Sample,
     method: str | ArrayLike,

@@ -15,16 +15,7 @@ from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScale
 from ..kernels.spec import KernelSpec, with_numbers
 from ..likelihoods import START_NOISE, Parameter, first_cut_points
 from .fit import Candidate, Fit, PreviousFit
-from .inducing import (
-    FIRST_INDUCING,
-    MOST_ALL_ROWS,
-    MOST_GROWN,
-    SAMPLE_ROWS,
-    SAMPLE_ROWS_PER_POINT,
-    inducing_points,
-    most_points,
-    warn_of_many_classes,
-)
+from .inducing import MOST_ALL_ROWS, MOST_GROWN, inducing_points, most_points, sample_size, warn_of_many_classes
 
 # A learned guess or lapse rate starts at this share of what a given one leaves, not at 0: its logarithm is learned.
 START_RATE = 0.05
@@ -39,8 +30,7 @@ def start(fit: Fit, previous_fit: PreviousFit | None) -> Candidate:
     if previous is not None:
         n_kernels = len(previous.prior.groups)
     method = config.inducing_points if isinstance(config.inducing_points, str) else None
-    m = FIRST_INDUCING if isinstance(config.n_inducing, str) else int(config.n_inducing)
-    size = source.n_rows if method == "all" else max(SAMPLE_ROWS, SAMPLE_ROWS_PER_POINT * m)
+    size = source.n_rows if method == "all" else sample_size(config.n_inducing)
     sample = Sample(source, size, run.random_state, fit.groups)
     specs = _first_specs(fit, sample, previous, n_kernels)
     dtype = PRECISIONS[config.precision]

@@ -13,6 +13,7 @@ from support.fits import quietly, refuses
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.explain import relevance, shapley_values
+from xgpc.gibbs import GibbsClassifier
 from xgpc.kernels import AxisMatern
 
 D = 6
@@ -206,6 +207,7 @@ def test_the_bits_do_not_depend_on_threads_and_no_rows_have_no_values():
 
 def test_what_cannot_be_explained_is_refused_with_what_can():
     (model, X), names = fitted(), {"Matern": Matern(SCALES, nu=1.5), "DotProduct": RBF(SCALES) + DotProduct()}
+    chains = quietly(GibbsClassifier(RBF(), n_samples=4, n_warmup=0, n_chains=2), X[:20], X[:20, 0] > 0.0)
     refused = [
         *((fitted(kernel)[0], (X,), rf"{name}.* is no product over features, .*RBF\(np.ones\(6\)\)")
           for name, kernel in names.items()),
@@ -214,7 +216,8 @@ def test_what_cannot_be_explained_is_refused_with_what_can():
         (model, (X, X[0, :5]), "X has 5 features"),
         (make_pipeline(StandardScaler(), BayesianLinearClassifier()).fit(X, X[:, 0] > 0.0), (X,),
          r"got Pipeline\. For a pipeline give the last step"),
-        *((other, (X,), "must be a fitted GPClassifier") for other in (None, "model", StandardScaler())),
+        *((other, (X,), "must be a fitted GPClassifier")
+          for other in (None, "model", StandardScaler(), chains)),
     ]  # fmt: skip
     for explained, rows, message in refused:
         refuses(message, shapley_values, explained, *rows)

@@ -186,7 +186,7 @@ def test_warm_starts_end_where_cold_ones_do(likelihood, share, kernel, kind):
     assert model.elbo_ == pytest.approx(cold.elbo_, rel=1e-10)
 
 
-def assert_refused(model, X, y, match):
+def refuses(model, X, y, match):
     """With a ValueError, and the estimator, fitted before or not, is what it was."""
     for each in (model, classifier().fit(X[:20], y[:20]).set_params(**model.get_params())):
         with refused(each, match):
@@ -199,7 +199,7 @@ NOT_FULL = [{"optimizer": "joint", "bound": "polya-gamma"}, {"optimizer": "stoch
 @pytest.mark.parametrize("options", NOT_FULL, ids=str)
 def test_other_optimizers_and_mini_batches_are_refused(options):
     X, y = labelled(30, n_classes=2)
-    assert_refused(classifier(**options), X, y, f"inducing_points='all'.* {next(iter(options))} must be ")
+    refuses(classifier(**options), X, y, f"inducing_points='all'.* {next(iter(options))} must be ")
 
 
 @pytest.mark.parametrize("share", ["kernel", "none"])
@@ -207,7 +207,7 @@ def test_too_many_distinct_rows_are_refused(share, tuned):
     tuned(full_rows=25)
     X, y = labelled(30, seed=14)
     match = "inducing_points='all' allows 25 distinct rows, got 30. Take inducing points"
-    assert_refused(classifier(share=share), X, y, match)
+    refuses(classifier(share=share), X, y, match)
     # Rows that are repeated count once, with noise or without.
     X, y = np.repeat(X[:20], 2, axis=0), np.repeat(y[:20], 2)
     for kernel in (SMOOTH, SMOOTH + WhiteKernel()):
@@ -220,7 +220,7 @@ HUGE = ConstantKernel(1e300)
 @pytest.mark.parametrize("kernel", [HUGE * HUGE * RBF(), DotProduct() ** 50 * HUGE], ids=str)
 def test_covariances_that_are_not_finite_are_refused(kernel):
     X, y = labelled(30, n_classes=2)
-    assert_refused(classifier(kernel), 1e6 * X, y, "is not finite; kernel: .* Scale the features")
+    refuses(classifier(kernel), 1e6 * X, y, "is not finite; kernel: .* Scale the features")
 
 
 def test_conjugate_gradients_end_where_rounding_leaves_no_curvature():

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
-from support.checks import assert_refused
-from support.fits import quietly, refused
+from support.fits import quietly, refused, refuses
 from support.reference import moons
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -110,7 +109,7 @@ def test_masked_values_are_refused_wherever_rows_are_given(part):
         lambda: fitted.predict_proba(masked(ROWS)),
         lambda: list(fitted.predict_proba_batches([masked(ROWS)])),
     ):
-        assert_refused(r"has masked values \(1\)", call)
+        refuses(r"has masked values \(1\)", call)
 
 
 @pytest.mark.parametrize("weight", [1e-100, 1e12])
@@ -200,7 +199,7 @@ CASES = [
 def test_arguments_that_are_not_allowed_are_refused_before_anything_is_learned(kind, name, value, monkeypatch):
     model = CLASSIFIERS[kind]().set_params(**{name: value})
     monkeypatch.setattr("xgpc.estimator.training_data", lambda *arguments: pytest.fail("looked at the data"))
-    assert_refused(rf"{name} must be .*; got ", model.fit, ROWS, LABELS)
+    refuses(rf"{name} must be .*; got ", model.fit, ROWS, LABELS)
     assert set(vars(model)) == set(model.get_params())
 
 
@@ -298,9 +297,9 @@ def test_labels_of_other_kinds_are_refused_for_any_number_of_rows(tuned, kind, s
 def test_large_integers_beside_floats_are_refused(later):
     with pytest.raises(ValueError, match=r"integers as large as 11529215046068469\d\d .*rounded"):
         model().fit_batches(halves(LARGE_LABELS[:30], later))
-    assert_refused("rounded", model().partial_fit, POINTS, LARGE_LABELS, classes=[LARGE, LARGE + 1, 1.5])
+    refuses("rounded", model().partial_fit, POINTS, LARGE_LABELS, classes=[LARGE, LARGE + 1, 1.5])
 
 
 @pytest.mark.parametrize("source", [(POINTS, CODES), [POINTS, CODES], (POINTS, CODES, CODES), (POINTS, CODES[:, None])])
 def test_the_arrays_of_one_batch_are_no_source(source):
-    assert_refused(r"Write fit_batches\(\[\(X, y\)\]\)", model().fit_batches, source)
+    refuses(r"Write fit_batches\(\[\(X, y\)\]\)", model().fit_batches, source)

@@ -11,9 +11,8 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, ExpSineSquared, Ma
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
 from support import dense
-from support.checks import assert_refused
 from support.dense import MATERN, assert_equals_scikit_learn, compiled, kernel_trees
-from support.fits import clone_of
+from support.fits import clone_of, refuses
 
 from xgpc._kernels import InducingKernel
 from xgpc.kernels import ActiveDims, AxisMatern
@@ -224,7 +223,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("message", "kernel"), [(text, kernel) for text, some in REFUSED.items() for kernel in some])
 def test_kernels_are_refused_with_the_reason(message, kernel):
-    assert_refused(message, KernelSpec, kernel, 2)
+    refuses(message, KernelSpec, kernel, 2)
 
 
 @pytest.mark.parametrize(("depth", "compose"), [(60, lambda k: k + k), (3000, lambda k: k + RBF()), (300, C().__mul__)])
@@ -233,7 +232,7 @@ def test_trees_of_too_many_kernels_are_refused_without_walking_over_them(depth, 
     kernel = RBF()
     for _ in range(depth):
         kernel = compose(kernel)
-    assert_refused("composed of more than 256 kernels, or nested more than 100 deep", KernelSpec, kernel, 2)
+    refuses("composed of more than 256 kernels, or nested more than 100 deep", KernelSpec, kernel, 2)
 
 
 def test_a_periodic_kernel_sees_a_single_feature():

@@ -7,8 +7,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
-from support.checks import assert_same_bits
-from support.fits import losses, quietly, warnings_of
+from support.fits import assert_same_bits, losses, quietly, warnings_of
 from support.reference import moons, ringnorm
 
 from xgpc import GPClassifier

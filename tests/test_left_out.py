@@ -87,14 +87,14 @@ def test_a_given_kernel_stays_with_a_warning():
 
 def test_few_groups_or_times_that_tell_nothing_of_others():
     found = []
-    for seed in range(8):
+    for seed in range(24):
         X, y, groups = persons(seed)
         new, labels, _ = persons(seed + 100, n=300)
         of_frequencies = log_loss(labels, np.full(len(labels), np.mean(y)))
         for params, told in ({}, {}), ({}, {"groups": groups}), ({"held_out_split": TimeSeriesSplit(4)}, {}):
             n_warnings = len(warnings_of(model := GPClassifier(random_state=0, **params), X, y, **told))
             found.append([losses(model, new, labels).mean() - of_frequencies, n_warnings])
-    (ignored, _), *informed = np.mean(np.reshape(found, (8, 3, 2)), axis=0)
+    (ignored, _), *informed = np.mean(np.reshape(found, (24, 3, 2)), axis=0)
     for excess, n_warnings in informed:
         # Of sixteen persons three parts may agree by chance.
         assert excess < 0.8 * ignored

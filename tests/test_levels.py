@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 from scipy.stats import multivariate_normal, norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
-from support.checks import assert_refused
 from support.dense import assert_near, row_differences
-from support.fits import quietly
+from support.fits import quietly, refuses
 from support.latents import RECORDS, every
 from support.posteriors import POSTERIORS
 
@@ -146,7 +145,7 @@ def test_levels_of_ordered_classes():
     mean, variance = model.predict_latent(ROWS)
     assert above.probability == pytest.approx(np.mean(norm.cdf((mean - level) / np.sqrt(variance))))
     message = r"failure=1 is on both sides of a level; give the first or the last of"
-    assert_refused(message, probability_of_failure, model, ROWS, 1, 0.0)
+    refuses(message, probability_of_failure, model, ROWS, 1, 0.0)
     named = graded(["none", "some", "all"])
     found, expected = (expected_misclassification_reduction(each, ROWS, reference, level) for each in (named, model))
     np.testing.assert_allclose(found, expected, atol=1e-12)
@@ -258,7 +257,7 @@ BAD = {
 
 @pytest.mark.parametrize("message", BAD)
 def test_bad_requests_are_refused(message):
-    assert_refused(message, BAD[message], fitted())
+    refuses(message, BAD[message], fitted())
 
 
 def test_models_without_a_level_or_joint_draws_are_refused():
@@ -270,8 +269,8 @@ def test_models_without_a_level_or_joint_draws_are_refused():
 
     scores = [partial(score, X=ROWS) for score in (straddle, misclassification_probability, latent_variance)]
     for call in (*scores[:2], reduction, lambda model: probability_of_failure(model, ROWS, "wreck", 0.0)):
-        assert_refused("a single latent function", call, several)
+        refuses("a single latent function", call, several)
     for call in (reduction, lambda model: probability_of_failure(model, ROWS, 1)):
-        assert_refused("joint covariances; got BayesianLinear", call, linear)
+        refuses("joint covariances; got BayesianLinear", call, linear)
     for call in (*scores, reduction):
-        assert_refused(r"must be a fitted GPClassifier or .*; got GPPreference", call, pairs)
+        refuses(r"must be a fitted GPClassifier or .*; got GPPreference", call, pairs)

@@ -6,8 +6,7 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from support.checks import assert_same_bits
-from support.fits import losses, quietly, reloaded
+from support.fits import assert_same_bits, losses, quietly, reloaded
 from support.latents import CASES, NOISY, NOISY_CASES, SEVERAL, cases
 from support.reference import standardised
 

@@ -6,8 +6,7 @@ from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.model_selection import KFold, PredefinedSplit, TimeSeriesSplit
-from support.checks import assert_refused
-from support.fits import clone_of, failed_checks, losses, quietly, reloaded, warnings_of
+from support.fits import clone_of, failed_checks, losses, quietly, refuses, reloaded, warnings_of
 from support.local import predicted
 from support.reference import checkerboard, moons
 
@@ -172,7 +171,7 @@ def test_many_neighbours_are_warned_of_their_cost(tuned):
 
 def test_a_single_row_that_is_left_cannot_be_divided():
     message = r"held_out_split=KFold.* leaves a single row to learn from .* Give more rows, a"
-    assert_refused(message, fit, np.eye(2), np.array([0, 1]), n_neighbors=1, held_out_split=KFold(2))
+    refuses(message, fit, np.eye(2), np.array([0, 1]), n_neighbors=1, held_out_split=KFold(2))
 
 
 @pytest.mark.parametrize("random_state", range(3))

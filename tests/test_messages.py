@@ -9,8 +9,7 @@ import sys
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.checks import assert_refused
-from support.fits import quietly, warnings_of
+from support.fits import quietly, refuses, warnings_of
 from support.frames import named
 from support.reference import moons, twonorm
 
@@ -80,7 +79,7 @@ def test_a_stream_does_not_swallow_the_error_of_a_signals_handler(monkeypatch):
     stream = Terminal()
     stream.write = lambda text: (_ for _ in ()).throw(TimeoutError("after ten seconds"))
     monkeypatch.setattr("sys.stderr", stream)
-    assert_refused("after ten seconds", GPClassifier(verbose=True).fit, *moons(), error=TimeoutError)
+    refuses("after ten seconds", GPClassifier(verbose=True).fit, *moons(), error=TimeoutError)
 
 
 @pytest.mark.parametrize("has_tqdm", [True, False])

@@ -15,8 +15,8 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from support.archives import read, write
-from support.checks import assert_refused as refused_with
 from support.fits import peak_bytes, quietly, reloaded
+from support.fits import refuses as refused_with
 from support.frames import named
 from support.reference import moons
 
@@ -74,7 +74,7 @@ def bits(model):
     return arrays, repr(facts), model.__repr__(N_CHAR_MAX=10**6)
 
 
-def assert_refused(tmp_path, content, reason=""):
+def refuses(tmp_path, content, reason=""):
     """ValueError, without memory beyond the file's size."""
     (tmp_path / "model.npz").write_bytes(content)
     message = rf"is not a model saved by GPClassifier\.save: .*{reason}"
@@ -127,7 +127,7 @@ def test_truncated_files_are_refused(files, tmp_path, name):
 def test_files_that_are_no_models_are_refused(files, tmp_path):
     np.savez(tmp_path / "other.npz", a=np.ones(3))
     for content in ((tmp_path / "other.npz").read_bytes(), b"hello", b""):
-        assert_refused(tmp_path, content)
+        refuses(tmp_path, content)
     refused_with("none.npz", GPClassifier.load, tmp_path / "none.npz", error=FileNotFoundError)
     refused_with("not fitted", GPClassifier().save, tmp_path / "unfitted.npz", error=NotFittedError)
     assert not (tmp_path / "unfitted.npz").exists()
@@ -217,7 +217,7 @@ def test_crafted_headers_are_refused(files, tmp_path, kind, before_work):
         before_work()
     name, path, value, reason = BAD_FIELDS[kind]
     header, arrays = read(files[name])
-    assert_refused(tmp_path, write(changed(header, path, value), arrays), reason)
+    refuses(tmp_path, write(changed(header, path, value), arrays), reason)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -229,7 +229,7 @@ def test_numbers_that_are_not_finite_or_too_large_are_refused(files, tmp_path, n
     for key in floats:
         damaged = arrays[key].copy()
         damaged.flat[-1] = number
-        assert_refused(tmp_path, write(header, arrays | {key: damaged}), key)
+        refuses(tmp_path, write(header, arrays | {key: damaged}), key)
 
 
 BAD_ARRAYS = {
@@ -286,7 +286,7 @@ def test_crafted_arrays_are_refused(files, tmp_path, kind, before_work):
         before_work()
     name, others, reason = BAD_ARRAYS[kind]
     header, arrays = read(files[name])
-    assert_refused(tmp_path, write(header, arrays | others), reason)
+    refuses(tmp_path, write(header, arrays | others), reason)
 
 
 @pytest.mark.parametrize("name", ["sparse", "neighbours"])
@@ -298,13 +298,13 @@ def test_a_history_without_a_column_is_refused_or_does_no_harm(files, tmp_path, 
         others = {key: array for key, array in arrays.items() if key != column}
         content = write({**header, "arrays": sorted(others)}, others)
         if column == "history_n_rows":
-            assert_refused(tmp_path, content, "its history_ ")
+            refuses(tmp_path, content, "its history_ ")
         else:
             assert load(tmp_path, content).summary()
     unknown = arrays["history_n_rows"].astype(float)
     unknown[-1] = np.nan
     unsaid = write(header, arrays | {"history_n_rows": unknown})
-    assert_refused(tmp_path, unsaid, "does not say how many rows the fit had")
+    refuses(tmp_path, unsaid, "does not say how many rows the fit had")
 
 
 def test_a_covariance_of_rank_zero_can_be_explained(files, tmp_path):
@@ -318,7 +318,7 @@ def test_a_tree_of_many_kernels_is_refused(files, tmp_path):
     tree = {"type": "RBF", "length_scale": 1.0, "length_scale_bounds": "fixed"}
     for _ in range(8):
         tree = {"type": "Sum", "k1": tree, "k2": tree}
-    assert_refused(tmp_path, write({**header, "kernels": [tree]}, arrays), "composed of more than 256 kernels")
+    refuses(tmp_path, write({**header, "kernels": [tree]}, arrays), "composed of more than 256 kernels")
 
 
 def archive_of(members, compression=zipfile.ZIP_STORED):
@@ -346,10 +346,10 @@ def test_archives_that_savez_does_not_write_are_refused(files, tmp_path):
     members = members_of(files["sparse"])
     load(tmp_path, archive_of(members.items()))
     zeros = {"zeros.npy": npy((10**7,), "<f8", bytes(8 * 10**7))}
-    assert_refused(tmp_path, archive_of((members | zeros).items(), zipfile.ZIP_DEFLATED), "longer than the file")
-    assert_refused(tmp_path, archive_of((members | {"notes.txt": b"hello"}).items()))
-    assert_refused(tmp_path, archive_of([("a/" * 50 + f"{i}.npy", b"") for i in range(3000)]))
-    assert_refused(tmp_path, archive_of([(f"{i}.npy", b"") for i in range(65)]), "65 arrays")
+    refuses(tmp_path, archive_of((members | zeros).items(), zipfile.ZIP_DEFLATED), "longer than the file")
+    refuses(tmp_path, archive_of((members | {"notes.txt": b"hello"}).items()))
+    refuses(tmp_path, archive_of([("a/" * 50 + f"{i}.npy", b"") for i in range(3000)]))
+    refuses(tmp_path, archive_of([(f"{i}.npy", b"") for i in range(65)]), "65 arrays")
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_archives_that_savez_does_not_write_are_refused(files, tmp_path):
     ],
 )
 def test_arrays_that_lie_about_themselves_are_refused(files, tmp_path, array, reason):
-    assert_refused(tmp_path, archive_of((members_of(files["sparse"]) | {"h.npy": array}).items()), reason)
+    refuses(tmp_path, archive_of((members_of(files["sparse"]) | {"h.npy": array}).items()), reason)
 
 
 # Model files of every format that a release wrote are read, and predict what they did: see tools/golden_models.py.

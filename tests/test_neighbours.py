@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.model_selection import GroupKFold, PredefinedSplit, TimeSeriesSplit
-from support.checks import assert_refused
-from support.fits import quietly
+from support.fits import quietly, refuses
 from support.splitters import recording
 
 from xgpc import GPClassifier
@@ -239,7 +238,7 @@ def test_rows_too_few_for_the_splitter_have_the_parts_of_its_splits(splitter):
     """The gap stays, however often the rows are divided again."""
     source = holding_out(splitter=splitter)
     rows = source.decision()[0]
-    assert_refused("Too many splits", list, splitter.split(rows))
+    refuses("Too many splits", list, splitter.split(rows))
     again = source.among(rows)
     for one in [again.decision(), *again.draw(300), *again.folds(None)]:
         assert_parts(one, len(rows))

@@ -5,8 +5,7 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.datasets import make_classification
 from sklearn.gaussian_process.kernels import RBF
-from support.checks import assert_refused
-from support.fits import quietly, reloaded, without_warnings
+from support.fits import quietly, refuses, reloaded, without_warnings
 from support.frames import fitted, small
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -179,7 +178,7 @@ def test_columns_of_arrays_have_one_name_everywhere():
     assert "column 0" not in model.summary()
     assert {"feature 2=0", "feature 2=1", "feature 2=2"} < set(model.encoding_.matrix_names)
     rows[4, 1] = np.nan
-    assert_refused("1 in feature 1", fitted, rows, Y, categorical_features=[2])
+    refuses("1 in feature 1", fitted, rows, Y, categorical_features=[2])
 
 
 @pytest.mark.parametrize(("n", "d"), [(150, 1000), (1500, 100)], ids=["more columns than rows", "many columns"])
@@ -205,12 +204,12 @@ def test_wide_tables_give_probabilities_that_tell_more_than_the_class_shares(n, 
 def test_points_to_take_back_are_checked(points, message):
     encoding = beside(np.tile(["a", "b"], N // 2)).encoding_
     assert len(encoding.matrix_names) == 4
-    assert_refused(message, encoding.inverse, points)
+    refuses(message, encoding.inverse, points)
 
 
 def test_points_to_take_back_have_the_features_of_the_array():
     encoding = fitted(np.column_stack([X, CAUCHY]), Y).encoding_
-    assert_refused(r"X has 1 columns; give the features of the fit, 2 or more", encoding.inverse, [[1.0]])
+    refuses(r"X has 1 columns; give the features of the fit, 2 or more", encoding.inverse, [[1.0]])
 
 
 @pytest.mark.parametrize("first", [{"feature_transform": None}, {"kernel": RBF([1.0, 1.0])}], ids=["off", "kernel"])
@@ -291,15 +290,15 @@ def test_arrays_must_have_all_numbers():
         with pytest.raises(ValueError, match=rf"{found}.* give a data frame") as caught:
             small().fit(given, y)
         assert "HistGradientBoosting" not in str(caught.value)
-        assert_refused(rf"{found} does in a pipeline\.$", BayesianLinearClassifier().fit, given, y)
-    assert_refused(rf"{found}.*data frame", small(categorical_features=[0]).fit, bad, y)
-    assert_refused(rf"{found}.* or give a data frame", fitted(X, y).predict, bad)
+        refuses(rf"{found} does in a pipeline\.$", BayesianLinearClassifier().fit, given, y)
+    refuses(rf"{found}.*data frame", small(categorical_features=[0]).fit, bad, y)
+    refuses(rf"{found}.* or give a data frame", fitted(X, y).predict, bad)
     model = fitted(pd.DataFrame(X[:, :2], columns=["a", "b"]), y)
     with pytest.warns(UserWarning, match="names"):
-        assert_refused(r"X has 2 missing numbers \(NaN\): 2 in 'b'\. ", model.predict, bad[:, :2])
+        refuses(r"X has 2 missing numbers \(NaN\): 2 in 'b'\. ", model.predict, bad[:, :2])
     levels = fitted(np.round(X), y, categorical_features=[0])
-    assert_refused(r"X has 3 missing numbers .* in 'feature 1'.* give a data frame", levels.predict, bad)
-    assert_refused(r"X has 360 missing .* 30 in feature 4 and 7 more\.", small().fit, np.full((30, 12), np.nan), y)
+    refuses(r"X has 3 missing numbers .* in 'feature 1'.* give a data frame", levels.predict, bad)
+    refuses(r"X has 360 missing .* 30 in feature 4 and 7 more\.", small().fit, np.full((30, 12), np.nan), y)
     assert np.all(np.isfinite(fitted(pd.DataFrame(bad), y).predict_proba(pd.DataFrame(bad))))
 
 
@@ -332,4 +331,4 @@ def test_numbers_that_only_rows_to_predict_miss_in_a_table_of_numbers(table, wei
         for call in (one.predict_proba, one.predict, one.predict_latent):
             assert_means_stand_in(call, gaps, filled, r"4 missing numbers \(NaN\): 2 in 'a', 2 in 'c'")
     with pytest.warns(UserWarning, match="names"):
-        assert_refused("4 missing numbers", model.predict, rows)
+        refuses("4 missing numbers", model.predict, rows)

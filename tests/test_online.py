@@ -4,8 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from support.checks import assert_refused, assert_same_bits
-from support.fits import clone_of, quietly, refused, reloaded
+from support.fits import assert_same_bits, clone_of, quietly, refused, refuses, reloaded
 from support.latents import cases
 from support.online import CASES, FIRST, FLOWERS, KERNEL, KINDS, SECOND, THIRD, X, model, rows_for, y
 from support.reference import DenseModel, divergence
@@ -190,4 +189,4 @@ NEED_ALL_ROWS += [({"class_weight": "balanced"}, "'balanced' needs the number of
 def test_parameters_that_need_all_rows_are_refused_in_every_call(params, said):
     with refused(fresh := model(**params), said):
         fresh.partial_fit(X[FIRST], y[FIRST])
-    assert_refused(said, model().partial_fit(X[FIRST], y[FIRST]).set_params(**params).partial_fit, X[SECOND], y[SECOND])
+    refuses(said, model().partial_fit(X[FIRST], y[FIRST]).set_params(**params).partial_fit, X[SECOND], y[SECOND])

@@ -18,8 +18,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
-from support.checks import assert_refused
-from support.fits import without_warnings
+from support.fits import refuses, without_warnings
 from support.frames import inputs_of
 from support.latents import REGISTERED
 from support.posteriors import kernels
@@ -105,7 +104,7 @@ def test_neighbours_among_too_many_rows_are_refused():
     rows = np.random.default_rng(0).normal(size=(30_001, 1))
     model = GPClassifier(RBF(), n_neighbors=1, n_inducing=2, optimizer=None, random_state=0, max_iter=1)
     without_warnings(model.fit, rows, rows[:, 0] > 0.0)
-    assert_refused(r"nearest of 30001 training rows.* 30000 at most.*n_neighbors=0", to_onnx, model)
+    refuses(r"nearest of 30001 training rows.* 30000 at most.*n_neighbors=0", to_onnx, model)
 
 
 @pytest.mark.parametrize("opset", [13, 17, 18, onnx.defs.onnx_opset_version()])
@@ -168,7 +167,7 @@ def test_levels_and_names_that_inputs_cannot_have():
     with pytest.raises(ValueError, match=r"can be called 'label': fit to a table with another name"):
         to_onnx(model_of(label=level, number=np.arange(20.0)))
     close = model_of(code=pandas.Categorical([16777216, 16777217] * 10), number=np.arange(20.0))
-    assert_refused(r"Levels of the column 'code' are equal in single precision.*float64", to_onnx, close, "float32")
+    refuses(r"Levels of the column 'code' are equal in single precision.*float64", to_onnx, close, "float32")
     assert to_onnx(close).graph.node
     # Empty text is a level if the training rows had it.
     model = model_of(name=pandas.Categorical(["", "a"] * 10), number=np.arange(20.0))
@@ -238,11 +237,11 @@ def test_what_has_no_onnx_form_is_refused():
         to_onnx(make_pipeline(StandardScaler(), GPClassifier()))
     model = fitted(RBF(0.5), TWO)
     for bad in (12, onnx.defs.onnx_opset_version() + 1, "17", None):
-        assert_refused(r"opset must be from 13 to \d+, the latest that the installed onnx", to_onnx, model, opset=bad)
+        refuses(r"opset must be from 13 to \d+, the latest that the installed onnx", to_onnx, model, opset=bad)
     for bad in ("float16", np.int32, None, "single precision", ["float32"]):
-        assert_refused(r"dtype must be one of \['float32', 'float64'\], or NumPy's type", to_onnx, model, bad)
+        refuses(r"dtype must be one of \['float32', 'float64'\], or NumPy's type", to_onnx, model, bad)
     model.classes_ = np.array([0, "a"], dtype=object)
-    assert_refused("Only labels that are numbers, booleans or strings", to_onnx, model)
+    refuses("Only labels that are numbers, booleans or strings", to_onnx, model)
 
 
 @pytest.mark.parametrize("likelihood", [*LIKELIHOODS, "neighbours"])
@@ -342,7 +341,7 @@ def test_a_table(tensor):
         (model, [a, b, ("place", b[1])], "input of the column 'place' is numbers; the model was fitted to text"),
         (classifier().fit(X, TWO), [a, place], "An input is text; the model was fitted to numbers"),
     ):
-        assert_refused(message, skl2onnx.to_onnx, refused, initial_types=types)
+        refuses(message, skl2onnx.to_onnx, refused, initial_types=types)
 
 
 def test_columns_that_other_steps_encode():

@@ -10,8 +10,7 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import TimeSeriesSplit, cross_val_score
-from support.checks import assert_refused, assert_same_bits
-from support.fits import clone_of, losses, quietly, reloaded, without_warnings
+from support.fits import assert_same_bits, clone_of, losses, quietly, refuses, reloaded, without_warnings
 from support.reference import in_levels
 
 from xgpc import GPClassifier, GPOrdinalClassifier, _sites
@@ -147,7 +146,7 @@ def test_names_that_are_sorted_for_want_of_an_order_are_a_decision_and_a_warning
         quietly(model, X, labels, classes=classes)
         assert not any("as their names sort" in sentence for sentence in model.decisions_)
     chunks = pa.chunked_array([arrow_levels(y[:30], names), arrow_levels(y[30:], names[::-1])])
-    assert_refused(r"different levels, \['low', 'medium', 'high'\] and .* give classes", model.fit, X, chunks)
+    refuses(r"different levels, \['low', 'medium', 'high'\] and .* give classes", model.fit, X, chunks)
 
 
 def test_the_order_of_the_classes_follows_the_feature():
@@ -193,9 +192,9 @@ def test_saved_copied_and_warm_models_predict_alike(link, tmp_path):
     quietly(model, X, names[y], classes=names[[1, 0, 2, 3]])
     assert any("begins anew" in sentence for sentence in model.decisions_)
     path, message = tmp_path / "model.npz", r"saved by {}\.save: its likelihood '{}' is that of"
-    assert_refused(message.format("GPClassifier", f"ordinal-{link}"), GPClassifier.load, path)
+    refuses(message.format("GPClassifier", f"ordinal-{link}"), GPClassifier.load, path)
     quietly(GPClassifier(n_inducing=10, optimizer=None), X, y).save(path)
-    assert_refused(message.format("GPOrdinalClassifier", "softmax"), GPOrdinalClassifier.load, path)
+    refuses(message.format("GPOrdinalClassifier", "softmax"), GPOrdinalClassifier.load, path)
 
 
 def test_rows_are_chosen_where_a_label_tells_most():
@@ -227,7 +226,7 @@ def test_threads_and_batches_give_the_same_model():
     ],
 )
 def test_what_ordered_classes_do_not_have_is_an_error(given, message):
-    assert_refused(message, GPOrdinalClassifier(**given).fit, *in_levels(40))
+    refuses(message, GPOrdinalClassifier(**given).fit, *in_levels(40))
 
 
 @pytest.mark.parametrize("n_rows", [1000, 100])
@@ -247,7 +246,7 @@ def test_batches_take_the_order_of_the_classes(n_rows, tuned):
 
 
 def test_likelihoods_of_ordered_classes_are_those_of_another_class():
-    assert_refused("GPOrdinalClassifier", GPClassifier(likelihood=next(iter(ORDERED))).fit, *in_levels(40))
+    refuses("GPOrdinalClassifier", GPClassifier(likelihood=next(iter(ORDERED))).fit, *in_levels(40))
 
 
 def test_a_weight_counts_as_equal_rows():

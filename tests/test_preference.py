@@ -12,9 +12,8 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 from support import archives
-from support.checks import assert_refused
 from support.dense import assert_near, dense_optimum, differences, row_differences
-from support.fits import clone_of, refused, reloaded
+from support.fits import clone_of, refused, refuses, reloaded
 from support.local import LINKS
 from support.training import training
 
@@ -159,7 +158,7 @@ def test_scores_of_pairs_are_means_over_draws(link):
     assert_allclose(expected_best(model, A, A), model.predict_latent(A)[0], atol=1e-5)
     few = model.draw_functions(2, random_state=0)
     assert_near(few.gradient(A[:2]), row_differences(few, A[:2]), 1e-6)
-    assert_refused("model must be a fitted GPPreference; got GPClassifier", pair_information, GPClassifier(), A, B)
+    refuses("model must be a fitted GPPreference; got GPClassifier", pair_information, GPClassifier(), A, B)
 
 
 def test_weights_threads_and_copies():
@@ -191,7 +190,7 @@ def test_columns_of_frames_are_those_of_the_fit():
             with pytest.raises(ValueError, match=r"same order|same columns") as error:
                 call(X, swapped)
             assert error.value.__notes__[0] in ("X is X_other here.", "X is B here.")
-        assert_refused(r"same order|same columns", model.predict_latent, swapped)
+        refuses(r"same order|same columns", model.predict_latent, swapped)
 
 
 def test_no_rows_have_empty_predictions():
@@ -248,7 +247,7 @@ def test_a_file_keeps_all_that_predicts(tmp_path, kind):
     for name in ("elbo_", "n_iter_", "kernel_", "inducing_points_"):
         assert_equal(getattr(again, name), getattr(model, name))
     if kind == "frames":
-        assert_refused("feature names", again.predict_latent, items[["height", "width"]])
+        refuses("feature names", again.predict_latent, items[["height", "width"]])
 
 
 def test_files_that_are_damaged_or_of_another_kind_are_refused(tmp_path):
@@ -271,6 +270,6 @@ def test_files_that_are_damaged_or_of_another_kind_are_refused(tmp_path):
     ]
     for damaged in (content[: len(content) // 2], *(archives.write(*changed) for changed in changes)):
         path.write_bytes(damaged)
-        assert_refused(r"is not a model saved by GPPreference\.save", GPPreference.load, path)
+        refuses(r"is not a model saved by GPPreference\.save", GPPreference.load, path)
     GPClassifier(n_inducing=4, n_neighbors=0, optimizer=None).fit(items, items[:, 0] > 0).save(path)
-    assert_refused("its format is 'xgpc model", GPPreference.load, path)
+    refuses("its format is 'xgpc model", GPPreference.load, path)

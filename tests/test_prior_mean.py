@@ -5,8 +5,7 @@ import onnxruntime
 import pytest
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from support.checks import assert_refused
-from support.fits import clone_of, quietly, reloaded
+from support.fits import clone_of, quietly, refuses, reloaded
 from support.latents import RECORDS, cases, every
 from support.online import CASES, FIRST, FLOWERS, KERNEL, KINDS, SECOND, X, model, rows_for, y
 from support.reference import divergence
@@ -162,7 +161,7 @@ BAD = {
 
 @pytest.mark.parametrize("message", BAD)
 def test_bad_means(message):
-    assert_refused(message, GPClassifier(**BAD[message]).fit, X, y)
+    refuses(message, GPClassifier(**BAD[message]).fit, X, y)
 
 
 def test_the_correction_takes_the_mean_of_the_latent_function():

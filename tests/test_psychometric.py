@@ -5,8 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.checks import assert_same_bits
-from support.fits import clone_of, quietly, refused, reloaded
+from support.fits import assert_same_bits, clone_of, quietly, refused, reloaded
 
 from xgpc import GPClassifier, _sites
 from xgpc.likelihoods import record_of

@@ -8,8 +8,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
-from support.checks import assert_refused
-from support.fits import quietly
+from support.fits import quietly, refuses
 from support.frames import named
 from support.gibbs import small as sampler
 from support.reference import moons
@@ -107,7 +106,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_what_cannot_be_is_refused_with_a_reason(message):
-    assert_refused(message, REFUSED[message])
+    refuses(message, REFUSED[message])
 
 
 @pytest.mark.parametrize("path", [5, None, True])
@@ -115,7 +114,7 @@ def test_a_file_needs_a_name(path):
     """The system takes a number for a file that is open."""
     model = fitted()
     for call in (GPClassifier.load, model.save, model.report(X, Y).save):
-        assert_refused(rf"name of a file must be text or a path, .*; got {path}\.", call, path, error=TypeError)
+        refuses(rf"name of a file must be text or a path, .*; got {path}\.", call, path, error=TypeError)
 
 
 def test_an_unknown_system_names_the_known_ones():
@@ -143,7 +142,7 @@ def test_a_fit_says_that_it_has_no_mini_batches(options):
 def test_labels_that_could_not_be_read_are_not_written(tmp_path):
     model = fitted()
     model.classes_ = np.array([0, "a"], dtype=object)
-    assert_refused("Only labels that are numbers, booleans or strings", model.save, tmp_path / "model.npz")
+    refuses("Only labels that are numbers, booleans or strings", model.save, tmp_path / "model.npz")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -153,12 +152,12 @@ def test_files_that_are_not_alike_or_no_matrices_are_refused(tmp_path):
     for other, message in ((table[["a", "y"]], "40 in 'b'"), (table.assign(b="x"), "string: 'x'")):
         other.to_parquet(tmp_path / "other.parquet")
         both = from_parquet([tmp_path / "whole.parquet", tmp_path / "other.parquet"], target="y")
-        assert_refused(message, small().fit_batches, both)
+        refuses(message, small().fit_batches, both)
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", Y[:3])
     (tmp_path / "text.npy").write_text("a,b")
-    assert_refused("a value for each row", from_npy, tmp_path / "X.npy", tmp_path / "y.npy")
-    assert_refused("no array that can be mapped", from_npy, tmp_path / "text.npy", tmp_path / "y.npy")
+    refuses("a value for each row", from_npy, tmp_path / "X.npy", tmp_path / "y.npy")
+    refuses("no array that can be mapped", from_npy, tmp_path / "text.npy", tmp_path / "y.npy")
 
 
 def test_memory_that_is_not_there_is_told_of(tuned):
@@ -179,7 +178,7 @@ EXTRAS = {
 def test_what_needs_an_extra_names_it(module, monkeypatch):
     call, message = EXTRAS[module]
     monkeypatch.setitem(sys.modules, module, None)
-    assert_refused(message, call, error=ImportError)
+    refuses(message, call, error=ImportError)
 
 
 @pytest.mark.parametrize(("kernel", "reason"), [(RBF(1.0), "one length scale"), (DotProduct(), "a factor without")])

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from support import sites
-from support.checks import assert_refused
-from support.fits import clone_of, quietly
+from support.fits import clone_of, quietly, refuses
 from support.latents import RECORDS, every, seeds
 from support.sites import evaluate
 from support.training import softmax_curvatures
@@ -89,7 +88,7 @@ def test_the_linear_classifier_takes_what_has_quadratics(record):
     if record.has_quadratics:
         assert quietly(model, X, y).predict(X).shape == (20,)
     else:
-        assert_refused(r"likelihood|bound", model.fit, X, y)
+        refuses(r"likelihood|bound", model.fit, X, y)
 
 
 @every(record for record in RECORDS if record.is_safe and record.is_bound and record.has_quadratics)

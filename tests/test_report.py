@@ -10,8 +10,7 @@ from sklearn.datasets import load_wine, make_moons
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
-from support.checks import assert_refused
-from support.fits import quietly
+from support.fits import quietly, refuses
 
 from xgpc import GPClassifier, GPOrdinalClassifier
 from xgpc.metrics import expected_calibration_error
@@ -172,7 +171,7 @@ def test_a_notebook_shows_the_page_and_a_file_has_it(moons, tmp_path):
     page.save(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == page
     assert len(page) < 2**21
-    assert_refused("none", page.save, tmp_path / "none" / "page.html", error=OSError)
+    refuses("none", page.save, tmp_path / "none" / "page.html", error=OSError)
 
 
 def test_what_does_not_fit_is_an_error(moons):
@@ -187,4 +186,4 @@ def test_what_does_not_fit_is_an_error(moons):
         (y[:3], {1: model, "1": model}, "names other than"),
         (y[:3], [model], "a dict of name"),
     ):
-        assert_refused(message, model.report, X[:3], labels, others=others)
+        refuses(message, model.report, X[:3], labels, others=others)

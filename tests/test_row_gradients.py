@@ -11,9 +11,8 @@ from scipy.sparse import csr_array
 from scipy.special import softmax
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, ExpSineSquared, Matern, WhiteKernel
-from support.checks import assert_refused
 from support.dense import KERNELS, SOME_KERNELS, assert_near, compiled, kernel_trees, row_differences
-from support.fits import quietly, reloaded
+from support.fits import quietly, refuses, reloaded
 from support.latents import RECORDS, every
 from support.posteriors import LABELS, POSTERIORS, labelled, model_of, stretched
 from support.sites import expectation_over_classes
@@ -343,8 +342,8 @@ def test_improvement():
 
 def test_refusals():
     for call in (GPClassifier().predict_latent, GPClassifier().predict_proba, BayesianLinearClassifier().predict_proba):
-        assert_refused("not fitted", call, ROWS, return_grad=True, error=NotFittedError)
-    assert_refused("not fitted", GPClassifier().draw_functions, error=NotFittedError)
+        refuses("not fitted", call, ROWS, return_grad=True, error=NotFittedError)
+    refuses("not fitted", GPClassifier().draw_functions, error=NotFittedError)
     model = fitted()
     for options in ({"return_cov": True}, {"corrected": True}):
         with pytest.raises(ValueError, match="return_grad is for means and variances"):
@@ -359,14 +358,14 @@ def test_refusals():
         draws.gradient,
         partial(acquisition.latent_variance, of_table, return_grad=True),
     ):
-        assert_refused(r"levels or missing numbers.*Fit to the columns of numbers alone", method, table)
+        refuses(r"levels or missing numbers.*Fit to the columns of numbers alone", method, table)
     assert draws(table).shape == (len(table), 1)
     for other in (fitted(posterior="local"), fitted(kernel=Matern(nu=2.2))):
-        assert_refused(r"draw_functions is .*sample_latent\(X, method='exact'\)", other.draw_functions)
-    assert_refused("n_draws", model.draw_functions, 0)
+        refuses(r"draw_functions is .*sample_latent\(X, method='exact'\)", other.draw_functions)
+    refuses("n_draws", model.draw_functions, 0)
     several = fitted(3, likelihood="multinomial-probit", max_iter=5)
     with pytest.raises(ValueError, match=r"mutual_information has no gradient.*predictive_entropy"):
         acquisition.mutual_information(several, ROWS, return_grad=True)
-    assert_refused("give mean_grad and std_grad", acquisition.expected_improvement, [1.0], [1.0], 0.5, return_grad=True)
+    refuses("give mean_grad and std_grad", acquisition.expected_improvement, [1.0], [1.0], 0.5, return_grad=True)
     with pytest.raises(ValueError, match=r"must be \(n, d\) with n = 1"):
         acquisition.expected_improvement([1.0], [1.0], 0.5, True, np.ones((2, 3)), np.ones((2, 3)))

@@ -15,10 +15,9 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.gaussian_process.kernels import WhiteKernel as White
-from support.checks import assert_same_bits
 from support.dense import KERNELS as ALL_KERNELS
 from support.dense import differences
-from support.fits import quietly, rows_of
+from support.fits import assert_same_bits, quietly, rows_of
 from support.internals import (
     DEFAULT_LEVEL,
     DEFAULT_SPREAD,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.gaussian_process.kernels import RBF
-from support.checks import assert_refused, assert_same_bits
-from support.fits import peak_bytes, without_warnings
+from support.fits import assert_same_bits, peak_bytes, refuses, without_warnings
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.acquisition import predictive_entropy
@@ -79,11 +78,11 @@ def test_a_model_with_neighbours_predicts_sparse_rows():
 
 def test_what_is_no_sparse_matrix_of_numbers_is_refused():
     X, y = rows()
-    assert_refused(r"categorical_features=\[0\] is not for a sparse X", fitted, X, y, categorical_features=[0])
+    refuses(r"categorical_features=\[0\] is not for a sparse X", fitted, X, y, categorical_features=[0])
     X.data[0] = np.nan
-    assert_refused("NaN", fitted, X, y)
-    assert_refused("size 1e\\+200", fitted, sparse.csr_array(np.full((4, 2), 1e200)), [0, 1, 0, 1])
-    assert_refused("expecting 12 features", fitted(*rows()).predict, sparse.csr_array(np.ones((2, 3))))
+    refuses("NaN", fitted, X, y)
+    refuses("size 1e\\+200", fitted, sparse.csr_array(np.full((4, 2), 1e200)), [0, 1, 0, 1])
+    refuses("expecting 12 features", fitted(*rows()).predict, sparse.csr_array(np.ones((2, 3))))
 
 
 BROKEN = {
@@ -118,7 +117,7 @@ def test_sparse_rows_that_point_outside_are_refused(kind, call):
     good, X = good.asformat(form), good.asformat(form).copy()
     (X.coords[1] if part == "coords" else getattr(X, part))[at] = value
     model = fitted(good, y)
-    assert_refused(r"sparse matrix of shape \(300, 12\) whose parts contradict each other", CALLS[call], model, X, y)
+    refuses(r"sparse matrix of shape \(300, 12\) whose parts contradict each other", CALLS[call], model, X, y)
     np.testing.assert_array_equal(model.predict(good), fitted(good, y).predict(good))
 
 

@@ -9,8 +9,7 @@ from scipy.stats import gamma, norm
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from support.archives import read
-from support.checks import assert_refused, assert_same_bits
-from support.fits import clone_of, reloaded, without_warnings
+from support.fits import assert_same_bits, clone_of, refuses, reloaded, without_warnings
 
 from xgpc import GPClassifier
 
@@ -222,8 +221,8 @@ def test_labels_far_from_all_rows_are_no_drift():
 def test_a_call_that_fails_changes_nothing(n_neighbors):
     model = streamed(GPClassifier(n_neighbors=n_neighbors, random_state=0, max_iter=5), X[:200], Y[:200], 100)
     again = clone_of(model)
-    assert_refused("label", model.partial_fit, X[200:300], np.full(100, 7))
-    assert_refused("missing", model.partial_fit, np.full((5, 2), np.nan), Y[:5])
+    refuses("label", model.partial_fit, X[200:300], np.full(100, 7))
+    refuses("missing", model.partial_fit, np.full((5, 2), np.nan), Y[:5])
     for one in (model, again):
         without_warnings(one.partial_fit, X[200:300], Y[200:300])
     assert_same_bits(model, again, FRESH, ())

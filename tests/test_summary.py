@@ -9,8 +9,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.metrics import log_loss
-from support.checks import assert_refused
-from support.fits import reloaded
+from support.fits import refuses, reloaded
 from support.reference import moons
 
 from xgpc import GPClassifier
@@ -115,7 +114,7 @@ def test_a_notebook_shows_the_summary_line_by_line():
 
 @pytest.mark.parametrize("ask", [attrgetter("decisions_"), attrgetter("kernel_"), GPClassifier.to_arrays])
 def test_what_describes_a_fit_needs_one(ask):
-    assert_refused("This GPClassifier instance is not fitted yet", ask, GPClassifier(), error=NotFittedError)
+    refuses("This GPClassifier instance is not fitted yet", ask, GPClassifier(), error=NotFittedError)
 
 
 def test_decisions_are_sentences_of_the_history_in_their_order():

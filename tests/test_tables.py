@@ -10,9 +10,8 @@ import pyarrow
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import log_loss
-from support.checks import assert_refused, assert_same_bits
 from support.dense import compiled
-from support.fits import clone_of, quietly, reloaded
+from support.fits import assert_same_bits, clone_of, quietly, refuses, reloaded
 from support.frames import fitted, small
 
 from xgpc import GPClassifier
@@ -179,9 +178,9 @@ def test_columns_of_arrays_can_be_categorical():
 def test_tables_to_predict_must_have_the_columns():
     table, y = frame()
     model = fitted(table, y)
-    assert_refused("feature names should match", model.predict, table[["member", "town", "age", "pay"]])
-    assert_refused("feature names should match", model.predict, table.drop(columns="pay"))
-    assert_refused("Rename the columns", model.predict, table.set_axis(["town", "town", "age", "pay"], axis=1))
+    refuses("feature names should match", model.predict, table[["member", "town", "age", "pay"]])
+    refuses("feature names should match", model.predict, table.drop(columns="pay"))
+    refuses("Rename the columns", model.predict, table.set_axis(["town", "town", "age", "pay"], axis=1))
     with pytest.raises(ValueError, match=r"The column 'town' has numbers, such as 3.*fitted to text, such as 'Bonn'"):
         model.predict(table.assign(town=3))
     with pytest.raises(ValueError, match="The column 'pay' must have numbers, but row 0 has the text 'much'"):
@@ -251,7 +250,12 @@ REFUSED = [
 
 @pytest.mark.parametrize(("table", "message"), REFUSED)
 def test_tables_that_cannot_be_used_are_refused(table, message):
-    assert_refused(message, small().fit, table, Y[: 0 if "0 rows" in message else 6])
+    refuses(message, small().fit, table, Y[: 0 if "0 rows" in message else 6])
+
+
+def test_an_error_counts_rows_of_weight_zero():
+    table = pd.DataFrame({"x": [1.0, 2.0, 3.0, 4.0, 5.0, np.inf], "level": list("ababab")})
+    refuses("infinity, of 'x' in row 5", small().fit, table, Y, sample_weight=[0.0, 0.0, 1.0, 1.0, 1.0, 1.0])
 
 
 def test_rare_levels_count_as_one_where_there_are_more_than_255():
@@ -330,7 +334,7 @@ def test_a_column_that_a_few_cells_made_text_is_warned_of(cells, message):
     doubt = f"'pay' has numbers in nearly all rows, but row 3 has the text {message}.*categorical"
     with pytest.warns(UserWarning, match=doubt):
         fitted(table, y)
-    assert_refused(doubt, small().fit_batches, [(table[["pay"]], y)])
+    refuses(doubt, small().fit_batches, [(table[["pay"]], y)])
     # What is said to have levels has them, as have names, also with numbers among them, and codes.
     fitted(table.astype({"pay": "category"}), y)
     fitted(table.drop(columns=["town", "age"]), y, categorical_features=["pay"])
@@ -346,7 +350,7 @@ NO_TABLES = ([1.0, 2.0], None, "down", np.zeros((2, 2, 2)), pd.Series([1.0, 2.0]
 def test_what_is_no_table_is_refused_in_one_way(names, value):
     table, y = frame()
     model = fitted(table[names], y, optimizer=None)
-    assert_refused(rf"Expected 2D array, or a table; got a {type(value).__name__}\b", model.predict, value)
+    refuses(rf"Expected 2D array, or a table; got a {type(value).__name__}\b", model.predict, value)
 
 
 def letters(n=150, n_columns=4, seed=0):

@@ -9,8 +9,7 @@ import pytest
 pytest.importorskip("torch")
 import torch
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
-from support.checks import assert_refused
-from support.fits import clone_of, quietly, reloaded
+from support.fits import clone_of, quietly, refuses, reloaded
 from support.posteriors import POSTERIORS, model_of, stretched
 from torch.func import grad, hessian, jacfwd, jacrev, vmap
 
@@ -71,7 +70,7 @@ def test_linear_classifiers():
     rows = np.random.default_rng(0).normal(size=(50, 2))
     module = FeasibilityModel(BayesianLinearClassifier().fit(rows, rows[:, 0] > 0.2), True)
     assert_gradients(module)
-    assert_refused(r"BayesianLinearClassifier has none. Pickle the module", module.state_dict)
+    refuses(r"BayesianLinearClassifier has none. Pickle the module", module.state_dict)
 
 
 @pytest.mark.parametrize("shape", [(2,), (5, 2), (0, 2), (2, 0, 2), (4, 1, 2), (2, 3, 4, 2)])
@@ -173,7 +172,7 @@ def test_second_derivatives_are_refused_and_never_zero():
                 transform(function)(row)
     at, weight = X.clone().requires_grad_(), torch.tensor(3.0, dtype=torch.float64, requires_grad=True)
     (by_x,) = torch.autograd.grad(weight**2 * module(at).sum(), at, create_graph=True)
-    assert_refused("first derivatives by X", torch.autograd.grad, by_x.sum(), at, error=RuntimeError, retain_graph=True)
+    refuses("first derivatives by X", torch.autograd.grad, by_x.sum(), at, error=RuntimeError, retain_graph=True)
     # The gradient by other variables is known.
     (by_weight,) = torch.autograd.grad(by_x.sum(), weight)
     torch.testing.assert_close(by_weight, 2.0 / 3.0 * by_x.sum().detach())
@@ -222,6 +221,6 @@ def test_bad_requests_are_refused():
         (module, torch.full((4, 2), torch.nan, dtype=torch.float64), "NaN"),
         (averaged, X.clone().requires_grad_(), "averages over points"),
     ):
-        assert_refused(message, call, rows)
-    assert_refused(r"feasible must be one of the labels \['bad', 'good'\]; got 'fine'", FeasibilityModel, model, "fine")
-    assert_refused("threshold must be a number between 0 and 1; got 1", FeasibilityModel, model, "good", threshold=1.0)
+        refuses(message, call, rows)
+    refuses(r"feasible must be one of the labels \['bad', 'good'\]; got 'fine'", FeasibilityModel, model, "fine")
+    refuses("threshold must be a number between 0 and 1; got 1", FeasibilityModel, model, "good", threshold=1.0)

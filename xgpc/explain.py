@@ -222,16 +222,16 @@ def shapley_values(
     >>> shapley_values(model, X[:5]).values.shape
     (5, 30)
     """
-    if not isinstance(model, LatentClassifier):
-        raise ValueError(
-            f"model must be a fitted GPClassifier or BayesianLinearClassifier; got {type(model).__name__}. For a "
-            "pipeline give the last step, and rows transformed by the other steps."
-        )
-    rows = np.asarray(dense(model._rows(X)), dtype=np.float64)
-    start = _baseline_rows(model, baseline)
-    if hasattr(model, "coef_"):
-        return _of_linear(model, rows, np.mean(start, axis=0))
-    return _of_kernel(model, rows, start)
+    if isinstance(model, LatentClassifier):
+        rows = np.asarray(dense(model._rows(X)), dtype=np.float64)
+        if hasattr(model, "coef_"):
+            return _of_linear(model, rows, np.mean(_baseline_rows(model, baseline), axis=0))
+        if hasattr(model, "posterior_"):
+            return _of_kernel(model, rows, _baseline_rows(model, baseline))
+    raise ValueError(
+        f"model must be a fitted GPClassifier or BayesianLinearClassifier; got {type(model).__name__}. For a "
+        "pipeline give the last step, and rows transformed by the other steps."
+    )
 
 
 def _baseline_rows(model: BaseEstimator, baseline: MatrixLike | ArrayLike | None) -> np.ndarray:

@@ -169,8 +169,8 @@ def training_data(model: BaseEstimator, inputs: FitInput, fitted: Columns | None
     encoding = PLAIN
     if rows is None:
         encoding = Encoding.learn(columns, chosen, keep, weight)
-        rows = encoding.matrix([replace(column, values=column.values[keep]) for column in columns])
-    elif len(keep) < n_rows or counts_classes:
+        rows = encoding.matrix(columns)
+    if len(keep) < n_rows or counts_classes:
         rows = rows[keep]
     described = fitted or Columns(len(columns) or rows.shape[1], table.names, table.labels, encoding)
     order = np.searchsorted(sorted_classes, levels) if is_ordered and may_lack else NONE

@@ -96,7 +96,6 @@ ATTRIBUTES: dict[str, Callable[..., object]] = {
     "warnings_": lambda texts: list(map(str, texts)),
     "held_out_score_": lambda pair: None if pair is None else (float(pair[0]), float(pair[1])),
 }
-ARRAY_ATTRIBUTES = ("class_weight_", "feature_mean_", "feature_spread_")
 # Smaller numbers of a covariance are 0 in its factorisation, in which products of them take a hundred times as long.
 TINY = 1e-30
 
@@ -239,7 +238,8 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
     arrays |= {name: np.asarray(value, dtype=np.float64) for name, value in numbers.items() if value is not None}
     if model._stream_rows is not None:
         arrays |= zip(("rows", "row_labels", "row_weights"), model._stream_rows, strict=True)
-    arrays |= {name: getattr(model, name) for name in ARRAY_ATTRIBUTES} | {"class_count_": counts}
+    arrays |= {"class_weight_": model.class_weight_, "class_count_": counts}
+    arrays |= {"feature_mean_": model.feature_mean_, "feature_spread_": model.feature_spread_}
     arrays |= {f"{HISTORY}{name}": column for name, column in model.history_.items()}
     arrays["classes"] = classes.astype(str) if classes.dtype.kind == "O" else classes
     return header, arrays | column_names(model._columns)
@@ -345,15 +345,13 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     parameters["learning_rate"] = tuple(rate) if isinstance(rate, list) else rate
     model = cls(**parameters)
     check_parameters(model)
-    model.encoding_, model.history_ = None if encoding == PLAIN else encoding, _history(arrays)
+    model.history_ = _history(arrays)
     has_objects = header["has_objects_as_labels"] and classes.dtype.kind == "U"
     model.classes_ = (classes.astype(object) if has_objects else classes)[sorter]
-    model.class_count_ = arrays["class_count_"][sorter]
+    model.class_count_, model.class_weight_ = arrays["class_count_"][sorter], arrays["class_weight_"]
     model.label_agreement_ = float(arrays.get("label_agreement", 0.0))
     for name, convert in ATTRIBUTES.items():
         setattr(model, name, convert(header[name]))
-    for name in ARRAY_ATTRIBUTES:
-        setattr(model, name, arrays[name])
     model._set_columns(columns_from(arrays, n_columns, encoding))
     if "rows" in arrays and not header["neighbors"]:
         model._stream_rows = _rows_from(arrays, n_latents)

@@ -305,6 +305,18 @@ def test_predictions_are_written_as_the_name_says(tmp_path, model, run, fails):
     assert sorted(os.listdir(tmp_path)) == before
 
 
+def test_an_error_of_reading_is_not_one_of_writing(tmp_path, model, run, fails):
+    path, output = tmp_path / "data.parquet", tmp_path / "out.csv"
+    run(*to_fit(written(numbers(), path), model))
+    content, metadata = bytearray(path.read_bytes()), parquet.ParquetFile(path).metadata
+    page = metadata.row_group(metadata.num_row_groups - 1).column(0).data_page_offset
+    content[page : page + 8] = bytes(8)
+    path.write_bytes(content)
+    for command in (["predict", model, path, "--output", output], ["evaluate", model, path, "--target", "y"]):
+        fails(command, f"{str(path)!r}: ")
+    assert not output.exists()
+
+
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of this system")
 
 # Standard input that sends its reader a signal.

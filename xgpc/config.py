@@ -69,12 +69,6 @@ def one_of(*options: Rule | str | None) -> Rule:
     return Rule(allows, ", ".join(first) + (", or " if len(first) > 1 else " or ") + last)
 
 
-def name_of(kind: object) -> Rule:
-    """One of the strings of a literal type."""
-    names = get_args(kind)
-    return Rule(lambda value: is_name(value, names), f"one of {list(names)}")
-
-
 def number(test: Callable[[float], bool], words: str) -> Rule:
     return Rule(lambda value: is_number(value) and test(value), words)
 
@@ -122,7 +116,7 @@ SPLITTER = Rule(
     "TimeSeriesSplit() (an instance, not the class)",
 )
 NUMERIC_POINTS = "a numeric array (m, d) (n_inducing is their number)"
-POINTS = one_of(name_of(PointsName), Rule(lambda value: not isinstance(value, str | numbers.Number), NUMERIC_POINTS))
+POINTS = one_of(*get_args(PointsName), Rule(lambda value: not isinstance(value, str | numbers.Number), NUMERIC_POINTS))
 LOG_SPREAD = number(
     lambda value: LEAST_SPREAD <= value < math.inf,
     f"a finite standard deviation of log length scales of at least {LEAST_SPREAD:g} (1.0 is weak)",
@@ -167,12 +161,12 @@ class FitConfig:
     max_rows_in_model: int | Auto = _row(one_of(integer(2), "auto"))
     held_out_split: BaseCrossValidator | None = _row(one_of(SPLITTER, None))
     inducing_points: PointsName | Points = _row(POINTS)
-    optimizer: OptimizerName | None = _row(one_of(name_of(OptimizerName), None))
+    optimizer: OptimizerName | None = _row(one_of(*get_args(OptimizerName), None))
     learn_inducing: bool = _row(TRUTH)
     n_restarts_optimizer: int = _row(integer(0))
     length_scale_prior: float | Auto | None = _row(one_of("auto", None, LOG_SPREAD))
     subset_sizes: Sequence[int] | Auto | None = _row(one_of("auto", None, SIZES))
-    share: ShareName = _row(name_of(ShareName))
+    share: ShareName = _row(one_of(*get_args(ShareName)))
     label_noise: str | float = _row(one_of("learn", NOISE))
     guess_rate: float | Literal["learn"] = _row(one_of("learn", RATE))
     lapse_rate: float | Literal["learn"] = _row(one_of("learn", RATE))
@@ -181,7 +175,7 @@ class FitConfig:
     learning_rate: LearningRate = _row(one_of("adaptive", CONSTANT, DECAY))
     max_iter: int = _row(integer(1))
     tol: float = _row(TOLERANCE)
-    precision: PrecisionName = _row(name_of(PrecisionName))
+    precision: PrecisionName = _row(one_of(*get_args(PrecisionName)))
     class_weight: ClassWeight | None
     categorical_features: Literal["from_dtype"] | Sequence[str | int] | None = _row(one_of("from_dtype", None, COLUMNS))
     feature_transform: str | None = _row(one_of("auto", None))

@@ -27,7 +27,8 @@ from sklearn.base import BaseEstimator
 from ._sites import exp, product_games
 from .approximations.base import CovarianceForm
 from .estimator import LatentClassifier
-from .kernels.spec import KernelSpec, Term
+from .kernels.factors import LOG_FACTORS
+from .kernels.spec import KernelSpec, ValuedFactors
 from .names import MatrixLike
 from .ranges import small_is_zero
 from .rows.blas import single_threaded_blas
@@ -80,7 +81,7 @@ def quadrature(n_players: int) -> Quadrature:
 class Game(NamedTuple):
     """The features of a model's kernel as players, against baselines."""
 
-    spec: KernelSpec
+    terms: list[tuple[float, ValuedFactors]]
     players: np.ndarray  # (d,) player of each feature, from 0
     baseline: np.ndarray  # (b, d)
     rule: Quadrature
@@ -89,13 +90,13 @@ class Game(NamedTuple):
     def n_players(self) -> int:
         return int(np.max(self.players)) + 1
 
-    def factors(self, term: Term, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        """Each player's factor (p, r, m) of a term between rows X (r, d) and Z (m, d)."""
+    def products(self, factors: ValuedFactors, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        """Each player's part (p, r, m) of a product of factors between rows X (r, d) and Z (m, d)."""
         logs = np.zeros((len(self.players), len(X), len(Z)))
         # Beyond the range of a double the squared distance is infinite, and the factor 0.
         with np.errstate(over="ignore"):
-            for log_kappa, scale in self.spec.by_feature(term):
-                logs += log_kappa(np, np.abs((X / scale).T[:, :, None] - (Z / scale).T[:, None, :]))
+            for leaf, _, scale in factors:
+                logs += LOG_FACTORS[leaf.family](np, np.abs((X / scale).T[:, :, None] - (Z / scale).T[:, None, :]))
         # The columns that a column of a table became are one player.
         order = np.argsort(self.players, kind="stable")
         logs = np.add.reduceat(logs[order], np.flatnonzero(np.diff(self.players[order], prepend=-1)), axis=0)
@@ -104,13 +105,12 @@ class Game(NamedTuple):
     def weights(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """Shapley values (p, r, m) of k(x, z) for rows X (r, d) and points Z (m, d), averaged over the baselines."""
         total = np.zeros((self.n_players, len(X) * len(Z)))
-        for term in self.spec.latent_terms:
-            of_rows, of_baselines = self.factors(term, X, Z), self.factors(term, self.baseline, Z)
-            parts = np.empty((2, *of_rows.shape))
+        for variance, factors in self.terms:
+            of_rows, of_baselines = self.products(factors, X, Z), self.products(factors, self.baseline, Z)
+            parts, share = np.empty((2, *of_rows.shape)), variance / len(self.baseline)
             parts[0] = of_rows
             for b in range(len(self.baseline)):
                 parts[1] = of_baselines[:, b, None]
-                share = self.spec.variance(term) / len(self.baseline)
                 total += share * product_games(parts.reshape(2, len(of_rows), -1), *self.rule)
         return total.reshape(self.n_players, len(X), len(Z))
 
@@ -123,9 +123,9 @@ class Game(NamedTuple):
         total, n = np.zeros((self.n_players, len(X))), len(self.baseline)
         # The rule over two values of t, for the covariance of two games' values.
         nodes, weights, slopes = (np.kron(part, part) for part in self.rule)
-        for term in self.spec.latent_terms:
-            single, none = self.factors(term, X, self.baseline), self.factors(term, self.baseline, self.baseline)
-            share = self.spec.variance(term) / n**2
+        for variance, factors in self.terms:
+            single, none = (self.products(factors, rows, self.baseline) for rows in (X, self.baseline))
+            share = variance / n**2
             for b in range(n):
                 for c in range(n):
                     neither = np.broadcast_to(none[:, b, c, None], single.shape[:2])
@@ -268,7 +268,7 @@ def _of_kernel(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> Sha
     rule, moments = quadrature(n_players), []
     with single_threaded_blas():
         for group, forms in explained.forms_by_group:
-            game = Game(_product(group.spec), players, baseline, rule)
+            game = Game(_terms(group.spec), players, baseline, rule)
             n_rows = max(1, BLOCK_NUMBERS // (len(group.Z) * len(players)))
             blocks = [X[first : first + n_rows] for first in range(0, max(1, len(X)), n_rows)]
             block = partial(_block, game, forms, group.Z, not is_local)
@@ -284,21 +284,20 @@ def _of_kernel(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> Sha
     return ShapleyValues(values, std, at_baseline if q.shape else float(at_baseline), residual)
 
 
-def _product(spec: KernelSpec) -> KernelSpec:
-    """The kernel; NotAProduct if it is no product over features, but for noise."""
-    try:
-        if spec.not_compiled:
-            raise ValueError(f"the kernel is not compiled: {spec.not_compiled}")
-        for term in spec.latent_terms:
-            spec.by_feature(term)
-    except ValueError as error:
+def _terms(spec: KernelSpec) -> list[tuple[float, ValuedFactors]]:
+    """The terms of a kernel but for noise; NotAProduct if one is no product over features."""
+    terms = spec.latent_terms()
+    obstacles = [f"the kernel is not compiled: {spec.not_compiled}"] if spec.not_compiled else []
+    leaves = [leaf for _, factors in terms for leaf, *_ in factors if leaf.family not in LOG_FACTORS]
+    obstacles += [f"{type(leaf.kernel).__name__} is no product over features" for leaf in leaves]
+    if obstacles:
         n_scales = spec.n_features if spec.groups is None else len(spec.groups.names)
         raise NotAProduct(
-            f"{error}, which exact Shapley values need. Allowed are RBF, AxisMatern, Matern with nu=inf, constants and "
-            "WhiteKernel, and their sums, products and powers. Give such a kernel, as kernel=ConstantKernel() * "
-            f"RBF(np.ones({n_scales})): without one, a fit with neighbours may choose Matern."
-        ) from error
-    return spec
+            f"{obstacles[0]}, which exact Shapley values need. Allowed are RBF, AxisMatern, Matern with nu=inf, "
+            "constants and WhiteKernel, and their sums, products and powers. Give such a kernel, as "
+            f"kernel=ConstantKernel() * RBF(np.ones({n_scales})): without one, a fit with neighbours may choose Matern."
+        )
+    return terms
 
 
 def relevance(model: BaseEstimator) -> tuple[np.ndarray, np.ndarray]:

@@ -96,7 +96,6 @@ ATTRIBUTES: dict[str, Callable[..., object]] = {
     "warnings_": lambda texts: list(map(str, texts)),
     "held_out_score_": lambda pair: None if pair is None else (float(pair[0]), float(pair[1])),
 }
-ARRAY_ATTRIBUTES = ("class_weight_", "feature_mean_", "feature_spread_")
 # Smaller numbers of a covariance are 0 in its factorisation, in which products of them take a hundred times as long.
 TINY = 1e-30
 
@@ -219,8 +218,14 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
     header, arrays = posterior_contents(model.posterior_)
     # Files have ordered classes by level.
     classes, counts = map(model._record.by_level, (model.classes_, model.class_count_))
+    points, weights = model.inducing_points, model.class_weight
+    own_parameters = {
+        # Given inducing points are an array of the file instead.
+        "inducing_points": points if isinstance(points, str) else None,
+        "class_weight": list(weights.items()) if isinstance(weights, dict) else weights,
+    }
     header |= {
-        "parameters": _parameters(model),
+        "parameters": parameters_to_data(model) | own_parameters,
         "likelihood_and_bound": model._record.key,
         "has_objects_as_labels": classes.dtype.kind == "O",
         "encoding": None if model.encoding_ is None else model.encoding_.to_data(),
@@ -234,12 +239,13 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
         "elbo": elbo,
         "bound_gap": gap,
         "mean": np.atleast_1d(model.mean_),
-        "inducing_points": None if isinstance(model.inducing_points, str) else model.inducing_points,
+        "inducing_points": None if isinstance(points, str) else points,
     }
     arrays |= {name: np.asarray(value, dtype=np.float64) for name, value in numbers.items() if value is not None}
     if model._stream_rows is not None:
         arrays |= zip(("rows", "row_labels", "row_weights"), model._stream_rows, strict=True)
-    arrays |= {name: getattr(model, name) for name in ARRAY_ATTRIBUTES} | {"class_count_": counts}
+    arrays |= {"class_weight_": model.class_weight_, "class_count_": counts}
+    arrays |= {"feature_mean_": model.feature_mean_, "feature_spread_": model.feature_spread_}
     arrays |= {f"{HISTORY}{name}": column for name, column in model.history_.items()}
     arrays["classes"] = classes.astype(str) if classes.dtype.kind == "O" else classes
     return header, arrays | column_names(model._columns)
@@ -259,21 +265,11 @@ def columns_from(arrays: Arrays, n_columns: int, encoding: Encoding = PLAIN) -> 
     return Columns(n_columns, names, labels, encoding, mean, spread)
 
 
-def kernel_and_seed(model: BaseEstimator) -> Header:
-    """The constructor arguments ``kernel`` and ``random_state`` as data for JSON, without a seed that is no integer."""
+def parameters_to_data(model: BaseEstimator) -> Header:
+    """Constructor arguments that files hold, the kernel as data for JSON; a seed that is no integer is left out."""
+    saved = {name: value for name, value in vars(model).items() if name in PARAMETERS and name not in UNSAVED}
     seed = model.random_state
-    return {"kernel": kernel_to_data(model.kernel), "random_state": seed if is_integer(seed) else None}
-
-
-def _parameters(model: BaseEstimator) -> Header:
-    """Constructor arguments as data for JSON; given inducing points are an array of the file instead."""
-    saved = {name: getattr(model, name) for name in PARAMETERS if name not in UNSAVED}
-    points, weights = model.inducing_points, model.class_weight
-    return saved | {
-        **kernel_and_seed(model),
-        "inducing_points": points if isinstance(points, str) else None,
-        "class_weight": list(weights.items()) if isinstance(weights, dict) else weights,
-    }
+    return saved | {"kernel": kernel_to_data(model.kernel), "random_state": seed if is_integer(seed) else None}
 
 
 def save(model: BaseEstimator, path: str | os.PathLike[str], rows_dtype: str | None = None) -> None:
@@ -345,15 +341,13 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     parameters["learning_rate"] = tuple(rate) if isinstance(rate, list) else rate
     model = cls(**parameters)
     check_parameters(model)
-    model.encoding_, model.history_ = None if encoding == PLAIN else encoding, _history(arrays)
+    model.history_ = _history(arrays)
     has_objects = header["has_objects_as_labels"] and classes.dtype.kind == "U"
     model.classes_ = (classes.astype(object) if has_objects else classes)[sorter]
-    model.class_count_ = arrays["class_count_"][sorter]
+    model.class_count_, model.class_weight_ = arrays["class_count_"][sorter], arrays["class_weight_"]
     model.label_agreement_ = float(arrays.get("label_agreement", 0.0))
     for name, convert in ATTRIBUTES.items():
         setattr(model, name, convert(header[name]))
-    for name in ARRAY_ATTRIBUTES:
-        setattr(model, name, arrays[name])
     model._set_columns(columns_from(arrays, n_columns, encoding))
     if "rows" in arrays and not header["neighbors"]:
         model._stream_rows = _rows_from(arrays, n_latents)

@@ -19,8 +19,9 @@ from .approximations.draws import exact_draws, pathwise_draws, pathwise_obstacle
 from .approximations.local import Posterior, covariance_bytes
 from .config import TRUTH, integer, one_of
 from .data.checks import checked_labels, class_numbers, random_state_of
-from .data.encoding import Encoding
+from .data.encoding import PLAIN, Encoding
 from .data.survey import reading
+from .data.training import Columns
 from .described import Described
 from .drawn import LatentDraws
 from .estimator import check_results
@@ -48,8 +49,6 @@ class PosteriorClassifier(Described):
     """A classifier with a normal posterior of its latent functions: everything that needs only the result of a fit."""
 
     n_samples_seen_: int
-    feature_mean_: np.ndarray
-    feature_spread_: np.ndarray
     held_out_score_: tuple[float, float] | None
     label_agreement_: float
     n_iter_: int
@@ -63,6 +62,11 @@ class PosteriorClassifier(Described):
     _sparse: KernelPosterior | None = None
     # Rows of a stream that a posterior without neighbours does not hold, to learn from them anew.
     _stream_rows: Rows | None = None
+
+    def _set_columns(self, columns: Columns) -> None:
+        super()._set_columns(columns)
+        self.encoding_ = None if columns.encoding == PLAIN else columns.encoding
+        self.feature_mean_, self.feature_spread_ = columns.mean, columns.spread
 
     def _set_fit(self, q: Posterior, record: LikelihoodBound, mean: np.ndarray, evidence: Evidence | None) -> None:
         """Set the attributes that follow from the posterior."""

@@ -30,8 +30,8 @@ from .io import (
     check_complete,
     column_names,
     columns_from,
-    kernel_and_seed,
     kernel_from_data,
+    parameters_to_data,
     posterior_contents,
     posterior_from,
 )
@@ -220,7 +220,7 @@ class GPPreference(ColumnsOfFit):
         """What files hold of a fitted model."""
         learned, arrays = posterior_contents(self.posterior_)
         header = {
-            "parameters": self.get_params(deep=False) | kernel_and_seed(self),
+            "parameters": parameters_to_data(self),
             "fitted_likelihood": self._record.likelihood,
             "n_iter_": self.n_iter_,
         }

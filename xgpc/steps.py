@@ -11,7 +11,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise, is_name
 from .data.checks import checked_classes, kind_of, weights_of_classes
-from .data.encoding import PLAIN
 from .data.moments import mean_and_spread
 from .data.partitions import Partitions, survey_partitions
 from .data.survey import AllRows, seed_of_keys, survey
@@ -146,9 +145,8 @@ def publish(model: PosteriorClassifier, fit: Fit, result: FitResult, stream_rows
         warn_user("\n".join(result.messages), ConvergenceWarning)
     model._set_columns(fit.columns)
     model.class_weight_ = fit.class_weight
-    model.classes_, model.encoding_ = fit.classes, None if fit.columns.encoding == PLAIN else fit.columns.encoding
-    model.feature_mean_, model.feature_spread_ = fit.columns.mean, fit.columns.spread
-    model.class_count_, model.n_samples_seen_ = fit.class_totals, (fit.stream or fit.source).n_rows
+    model.classes_, model.class_count_ = fit.classes, fit.class_totals
+    model.n_samples_seen_ = (fit.stream or fit.source).n_rows
     model.warnings_ = result.messages
     site = result.site
     model._set_fit(result.q, fit.record.at(site.parameter), site.prior_mean, result.evidence)

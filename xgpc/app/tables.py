@@ -122,8 +122,12 @@ def batches(rows: dataset.Dataset, names: Sequence[str]) -> Iterator[pa.RecordBa
     """Record batches of the columns with these names, in the order of the rows; without rows one empty batch."""
     scanner = rows.scanner(columns=list(dict.fromkeys(names)), **in_order())
     record_batches = scanner.to_batches()
-    yield next(record_batches, pa.RecordBatch.from_pylist([], scanner.projected_schema))
-    yield from record_batches
+    try:
+        yield next(record_batches, pa.RecordBatch.from_pylist([], scanner.projected_schema))
+        yield from record_batches
+    except OSError as error:
+        # An OSError would count as one of the file that the predictions are written to.
+        raise pa.ArrowException((error.strerror or str(error)).rstrip(" .")) from None
 
 
 def write_rows(path: str | None, batches: Iterator[pa.RecordBatch]) -> None:

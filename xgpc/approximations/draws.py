@@ -100,20 +100,19 @@ def prior_draws(spec: KernelSpec, n_draws: int, random: np.random.RandomState) -
     sigma_0^2 + x.z is the covariance of a linear function, another one for each cosine.
     """
     size, d, terms = (n_draws, N_COSINES), spec.n_features, []
-    for term in spec.latent_terms:
+    for variance, factors in spec.latent_terms():
         frequency, linear = np.zeros((*size, d)), []
-        for leaf in term.factors:
-            shape, length_scale = spec.parameters(leaf)
+        for leaf, shape, length_scale in factors:
             if leaf.factor.spectrum is None:
                 linear.append((shape, leaf.places >= 0))
             else:
                 frequency += leaf.factor.spectrum(leaf.kernel, shape, random, (*size, d)) / length_scale
         # Phase and amplitude of a cos + b sin with a, b ~ N(0, variance / N_COSINES).
         phase = random.uniform(0.0, 2.0 * np.pi, size)
-        amplitude = np.sqrt(2.0 * spec.variance(term) / N_COSINES * random.standard_exponential(size))
-        if linear and len(linear) == len(term.factors):
+        amplitude = np.sqrt(2.0 * variance / N_COSINES * random.standard_exponential(size))
+        if linear and len(linear) == len(factors):
             # The sum of linear functions is one, and normal.
-            phase, amplitude = np.zeros(size), np.full(size, np.sqrt(spec.variance(term) / N_COSINES))
+            phase, amplitude = np.zeros(size), np.full(size, np.sqrt(variance / N_COSINES))
         slopes, offsets = np.empty((n_draws, len(linear), N_COSINES, d)), np.empty((n_draws, len(linear), N_COSINES))
         for i, (sigma_0, is_seen) in enumerate(linear):
             slopes[:, i] = random.standard_normal((*size, d)) * is_seen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, NormalizedKernelMixin, StationaryKernelMixin
+from sklearn.gaussian_process.kernels import RBF, Kernel, NormalizedKernelMixin, StationaryKernelMixin
 
 from ..ranges import small_is_zero
 
@@ -74,13 +74,8 @@ class AxisMatern(StationaryKernelMixin, NormalizedKernelMixin, Kernel):
     ):
         self.length_scale, self.length_scale_bounds, self.nu = length_scale, length_scale_bounds, nu
 
-    @property
-    def anisotropic(self) -> bool:
-        return np.size(self.length_scale) > 1
-
-    @property
-    def hyperparameter_length_scale(self) -> Hyperparameter:
-        return Hyperparameter("length_scale", "numeric", self.length_scale_bounds, max(1, np.size(self.length_scale)))
+    # Properties of the length scales alone.
+    anisotropic, hyperparameter_length_scale = RBF.anisotropic, RBF.hyperparameter_length_scale
 
     @small_is_zero
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False) -> Covariances:

@@ -27,7 +27,7 @@ from .._kernels import FAMILIES, InducingKernel, KernelGradient, vjp
 from ..names import listed
 from ..ranges import LEAST_DIVISOR
 from .called import CalledKernel
-from .factors import FACTORS, LOG_FACTORS, Factor, Logarithms, LogFactor
+from .factors import FACTORS, Factor, Logarithms
 from .features import Features, Groups
 from .wrappers import ActiveDims, KernelOfRows, Precomputed, Sphere, Tanimoto
 
@@ -80,6 +80,10 @@ class Leaf:
         for the others of a kernel of the inner product."""
         scales = np.ones(1) if self.factor.scale is None else self.value(self.factor.scale, theta)
         return np.where(self.places < 0, np.inf, scales[self.places])
+
+
+# Factors of a term, with their shapes and length scales (d,).
+ValuedFactors = list[tuple[Leaf, float, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -365,10 +369,6 @@ class KernelSpec:
         """Whether a factor is: near rows then know no more than those a period away."""
         return any(leaf.family == "periodic" for _, leaf in self.factors)
 
-    def parameters(self, leaf: Leaf) -> tuple[float, np.ndarray]:
-        """Shape and length scales (d,) of a factor."""
-        return leaf.shape(self._values), leaf.length_scale(self._values)
-
     def relevance(self, spread: np.ndarray) -> np.ndarray | str:
         """Root (d,) of the sum of variance (spread / length_scale)^2 over the factors, or why it is undefined.
 
@@ -382,28 +382,17 @@ class KernelSpec:
         if self.n_features > 1 and all(np.all(leaf.places == 0) for _, leaf in self.factors):
             return "it has one length scale for all features"
         total = np.zeros(self.n_features)
-        for term in self.latent_terms:
+        for variance, factors in self.latent_terms():
             # A constant term has no factors.
-            for leaf in term.factors:
-                total += self.variance(term) * (spread / leaf.length_scale(self._values)) ** 2
+            for _, _, length_scale in factors:
+                total += variance * (spread / length_scale) ** 2
         return np.sqrt(total)
 
-    def by_feature(self, term: Term) -> list[tuple[LogFactor, np.ndarray]]:
-        """For each factor of a term, log kappa and length scales (d,); ValueError for one that is no product over
-        features."""
-        for leaf in term.factors:
-            if leaf.family not in LOG_FACTORS:
-                raise ValueError(f"{type(leaf.kernel).__name__} is no product over features")
-        return [(LOG_FACTORS[leaf.family], leaf.length_scale(self._values)) for leaf in term.factors]
-
-    def variance(self, term: Term) -> float:
-        """The product of a term's constants and noise."""
-        return term.variance(self._values)
-
-    @property
-    def latent_terms(self) -> list[Term]:
-        """The terms of the covariance of the latent function alone, without noise."""
-        return [term for term in self.terms if not term.n_noise]
+    def latent_terms(self) -> list[tuple[float, ValuedFactors]]:
+        """Variance and factors of each term of the latent function's covariance, which has no noise."""
+        terms = [term for term in self.terms if not term.n_noise]
+        valued = [[(f, f.shape(self._values), f.length_scale(self._values)) for f in term.factors] for term in terms]
+        return [(term.variance(self._values), factors) for term, factors in zip(terms, valued, strict=True)]
 
     def at(self, inducing_points: np.ndarray) -> InducingKernel:
         """The compiled kernel between rows and inducing points (m, d)."""

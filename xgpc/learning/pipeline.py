@@ -165,15 +165,15 @@ def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
         # Mini-batches have already learned from a random sample of a stream, so one pass over all rows is enough.
         max_iter = max_iter if fit.stream is None else 1
     # If mini-batches have learned the hyperparameters, full batches find the posterior of all rows.
-    batch_size = None if config.learns_in_batches else batch_rows(config.batch_size, len(training))
+    batch_size = None if config.learns_in_batches else batch_rows(config.batch_size, source.n_rows)
     options = replace(fit.options(first.length_scale_prior), batch_size=batch_size, tol=tol, max_iter=max_iter)
     if options.batch_size is not None:
         # Mini-batches pass over all rows only a few times, so that a cache would not pay.
         training = replace(training, source=ArraySource(source.rows, source.y, source.weight, cache_bytes=0))
     if fit.stream is not None:
         training, begin = from_some(training, fit.stream, begin, options)
-        history.context.update(n_rows=len(training))
-        some = f"{source.n_rows} of {len(training)} rows"
+        history.context.update(n_rows=fit.stream.n_rows)
+        some = f"{source.n_rows} of {fit.stream.n_rows} rows"
         history.add(decision=f"Kernel and inducing points are learned from {some}; the posterior is that of all rows.")
     # Learned hyperparameters must beat those of the previous fit.
     previous = first if fit.learns else first.under(first.prior)

@@ -243,7 +243,7 @@ class Learner:
         training, prior, q = part.training, candidate.prior, candidate.q
         start_training, site = training, self.fit.prior_mean.site(candidate.site, prior)
         if q is None and (rows := self._subsets.rows(self._start_rows)) is not None:
-            start_training = replace(training, source=self.fit.source.sample(rows, len(training) / len(rows)))
+            start_training = replace(training, source=self.fit.source.sample(rows, part.source.n_rows / len(rows)))
         moves = options.learn_inducing and not _are_all_rows(prior, part.source)
         start = starting_posterior(start_training, q, prior, site)
         return self.optimize(training, start, site, replace(options, learn_inducing=moves))

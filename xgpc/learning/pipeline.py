@@ -166,7 +166,8 @@ def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
         max_iter = max_iter if fit.stream is None else 1
     # If mini-batches have learned the hyperparameters, full batches find the posterior of all rows.
     batch_size = None if config.learns_in_batches else batch_rows(config.batch_size, source.n_rows)
-    options = replace(fit.options(first.length_scale_prior), batch_size=batch_size, tol=tol, max_iter=max_iter)
+    given = fit.options(first.length_scale_prior)
+    options = replace(given, batch_size=batch_size, tol=tol, max_iter=max_iter)
     if options.batch_size is not None:
         # Mini-batches pass over all rows only a few times, so that a cache would not pay.
         training = replace(training, source=ArraySource(source.rows, source.y, source.weight, cache_bytes=0))
@@ -190,8 +191,7 @@ def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
     if not converged and n_steps < max_iter and run.clock.has_passed():
         run.skip("more iterations of the posterior of all rows")
     elif not converged and max_iter == config.max_iter:
-        problem = f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior"
-        learned = replace(learned, problems=(*learned.problems, problem))
+        learned = replace(learned, problems=(*learned.problems, given.too_few("the posterior")))
     history.tell(stage="done", **size, iteration=n_steps, elbo=point.elbo)
     gain = gain_over_frequencies(fit, first, point)
     status = _messages(fit, learned, point.q, point.elbo, gain)

@@ -166,7 +166,7 @@ class Learner:
     def best_start(self, start: Candidate) -> Candidate:
         """The start with the best kernel of those that ``STARTS`` gives, by the bound plus the log prior."""
         prior = start.prior
-        part = self.part(min(self.sizes(prior)[0], self._start_rows, LAST_ROWS))
+        part = self.part(min(self.sizes(prior)[0], self._start_rows))
         priors = [prior.rebuilt([other_start(group.spec, pair) for group in prior.groups], prior.Z) for pair in STARTS]
         points = [posterior_of(part, start.under(other), NATS_OF_STARTS) for other in priors]
         return start.at(max(points, key=self.options.value).q, start.site)

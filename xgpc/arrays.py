@@ -45,9 +45,8 @@ def _posterior_arrays(q: Posterior) -> dict[str, np.ndarray]:
     local = q.kept_rows
     if local is None:
         points = q.without_neighbors()
-        forms = points.covariance_forms()
-        B = np.stack([form.explained.T @ form.explained - form.added.T @ form.added for form in forms])
-        arrays = {"alpha": np.stack([form.weights for form in forms]), "B": B}
+        _, alpha, B = zip(*points.quadratics, strict=True)
+        arrays = {"alpha": np.concatenate(alpha), "B": -0.5 * np.concatenate(B)}
         if isinstance(points, SparsePosterior):
             arrays |= {"whitened_mean": points.w, "whitened_covariance": np.swapaxes(points.Rinv, 1, 2) @ points.Rinv}
             arrays["whitening"] = np.stack([group.Linv for group in points.groups])

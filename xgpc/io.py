@@ -330,7 +330,8 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     reason = f"its likelihood {likelihood!r} is that of another class; load it by the class that saved it"
     check(record.is_ordinal == cls._is_ordered, reason)
     sorter = np.argsort(classes)
-    record = record_of(*record.key, np.argsort(sorter) if record.is_ordinal else ()).of_named(arrays.__getitem__)
+    order, values = np.argsort(sorter) if record.is_ordinal else (), [arrays[name] for name in record.parameter]
+    record = record_of(*record.key, order).at(np.hstack([[], *values]))
     parameter = reprlib.repr(record.named())
     check(record.is_valid(len(classes)), f"its likelihood's parameter is not valid: {parameter}")
     parameters = dict(header["parameters"])

@@ -78,13 +78,6 @@ class Training:
     # Some of the rows in memory, with the weight of all: they determine steps where a pass over all rows is expensive.
     subsample: Training | None = None
 
-    def __len__(self) -> int:
-        return self.source.n_rows
-
-    @property
-    def total_weight(self) -> float:
-        return self.source.total_weight
-
     def reduce(self, function: Function[Result], state: State) -> Result:
         return self.executor.reduce(function, self.source, state)
 

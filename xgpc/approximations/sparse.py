@@ -37,9 +37,14 @@ JITTER_ESCALATIONS = 5
 PRECISIONS: dict[str, type] = {"double": np.float64, "mixed": np.float32}
 
 
+def symmetric(lower: np.ndarray) -> np.ndarray:
+    """Symmetric matrices (..., m, m), given their lower triangles with zeros above."""
+    return lower + np.swapaxes(np.tril(lower, -1), -1, -2)
+
+
 def times(P: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """P w (C, m) of symmetric matrices (C, m, m) of which the lower triangles are given, zeros above."""
-    return ((P + np.swapaxes(np.tril(P, -1), -1, -2)) @ w[..., None])[..., 0]
+    """P w (C, m) of symmetric matrices (C, m, m), given as for ``symmetric``."""
+    return (symmetric(P) @ w[..., None])[..., 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +140,7 @@ class SparsePosterior(KernelPosterior):
         """b.h and b^T P b (r,) for b = P_q^{-1} a: C_i = a^T P_q^{-1} a_i, h = sum t_i a_i, P = sum s_i a_i a_i^T."""
         (Rinv,), (P,), (h,) = self.Rinv, P, h
         b = (self.prior.core.cross(X) @ self.prior.Linv.T @ Rinv.T) @ Rinv
-        return b @ h, np.einsum("ij,ij->i", b @ (np.tril(P) + np.tril(P, -1).T), b)
+        return b @ h, np.einsum("ij,ij->i", b @ symmetric(np.tril(P)), b)
 
 
 class InducingPrior(KernelPrior):

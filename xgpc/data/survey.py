@@ -14,6 +14,7 @@ import numpy as np
 from ..names import MatrixLike
 from ..ranges import BadRow
 from ..rows.batches import BatchSource, Rows, in_blocks, joined_rows, read_ahead
+from ..rows.coinciding import by_first_row
 from ..rows.columnar import ArrowRows, NumpyRows
 from ..rows.executor import closable
 from ..rows.source import NONE, RowSource
@@ -197,10 +198,8 @@ class Summary:
         X, y, weight = rows
         if allowed is not None:
             class_numbers(y, allowed)
-        labels, first, inverse = np.unique(y, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        codes = np.argsort(order)[inverse]
-        counts = dict(zip(labels[order].tolist(), tally(codes, weight).T, strict=True))
+        first, codes = by_first_row(y)
+        counts = dict(zip(y[first].tolist(), tally(codes, weight).T, strict=True))
         return cls(columns, X.dtype, y.dtype, counts), Rows(X, codes, weight)
 
     def __add__(self, other: Summary) -> Summary:

@@ -226,43 +226,43 @@ class GibbsClassifier(LatentClassifier):
                 ConvergenceWarning,
             )
 
-    def _blocks(self, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Blocks of the rows of X: positions, whitened rows and residual variances."""
+    def _blocks(self, X: ArrayLike) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Whitened rows and residual variances of blocks of the rows of X, of one block at least."""
+        rows = np.asarray(self._rows(X), dtype=np.float64)
         n_rows = max(1, BLOCK_VALUES // self.samples_[..., 0].size)
-        for start in range(0, len(X), n_rows):
-            part = slice(start, start + n_rows)
+        for start in range(0, max(1, len(rows)), n_rows):
+            part = rows[start : start + n_rows]
             with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
-                A, residual = self._whitening.rows(X[part])
+                A, residual = self._whitening.rows(part)
                 # The variance under the prior; its root is about the largest mean that a draw of A z can have.
                 variance = residual + np.einsum("ij,ij->i", A, A)
                 size = np.sqrt(variance)
-            check_latent(size, variance, X[part], start)
-            yield part, A, residual
+            check_latent(size, variance, part, start)
+            yield A, residual
 
     def predict_latent(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and variance (n,) of the latent function at the rows of X.
 
         They are Rao-Blackwellised: averages of the conditional moments given z over all states of the chains.
         """
-        X = np.asarray(self._rows(X), dtype=np.float64)
-        mean, variance = np.empty((2, len(X)))
-        for part, A, residual in self._blocks(X):
-            mean[part] = A @ self._mean
-            variance[part] = residual + np.einsum("ij,ij->i", A @ self._covariance, A)
-        return mean, np.maximum(variance, 0.0)
+        means, variances = [], []
+        for A, residual in self._blocks(X):
+            means.append(A @ self._mean)
+            variances.append(residual + np.einsum("ij,ij->i", A @ self._covariance, A))
+        return np.concatenate(means), np.maximum(np.concatenate(variances), 0.0)
 
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
         """Log probabilities (n, 2) of the classes.
 
         Far from the training rows few draws determine a small probability, so that its Monte Carlo error is large.
         """
-        X = np.asarray(self._rows(X), dtype=np.float64)
-        log_proba = np.empty((len(X), 2))
-        draws = self.samples_.reshape(-1, self.samples_.shape[-1])
-        for part, A, residual in self._blocks(X):
+        sums = []
+        for A, residual in self._blocks(X):
+            draws = self.samples_.reshape(-1, A.shape[1])
             means = A @ draws.T
             log_p = logit_log_probabilities(means.ravel(), np.repeat(residual, len(draws)))
-            log_proba[part] = logsumexp(log_p.reshape(*means.shape, 2), axis=1)
+            sums.append(logsumexp(log_p.reshape(*means.shape, 2), axis=1))
+        log_proba = np.concatenate(sums)
         return log_proba - logsumexp(log_proba, axis=1, keepdims=True)
 
     def sample_latent(self, X: ArrayLike) -> np.ndarray:
@@ -271,11 +271,7 @@ class GibbsClassifier(LatentClassifier):
         At rows that are not inducing points, the draws leave out the residual variance, which ``predict_latent``
         includes.
         """
-        X = np.asarray(self._rows(X), dtype=np.float64)
-        latent = np.empty((*self.samples_.shape[:2], len(X)))
-        for part, A, _ in self._blocks(X):
-            latent[..., part] = self.samples_ @ A.T
-        return latent
+        return np.concatenate([self.samples_ @ A.T for A, _ in self._blocks(X)], axis=2)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -93,9 +93,9 @@ def update(training: Training, q: Q, site: Site) -> Point[Q]:
     sites = SitesAtPosterior(q, site)
     log_likelihood, curved, P, h = training.reduce(update_sums, sites)
     if site.learned:
-        site, rescaling = at_best_parameter(site, log_likelihood, training.total_weight)
+        site, rescaling = at_best_parameter(site, log_likelihood, training.source.total_weight)
         sites, (factor, offset) = replace(sites, rescaling=rescaling), rescaling
-        log_likelihood = factor * log_likelihood + offset * training.total_weight
+        log_likelihood = factor * log_likelihood + offset * training.source.total_weight
         curved, P, h = factor * curved, factor * P, factor * h
     elbo = log_likelihood - q.kl
     value = elbo if site.record.is_bound else log_likelihood + 0.5 * curved - 0.5 * q.squared_norm

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior, KernelPrior, Natural, Training
+from ..approximations.sparse import symmetric
 from ..rows.source import ArraySource, RowSource
 from .ascent import Ascent, coordinate_ascent, natural_step, starting_posterior, update
 from .history import History
@@ -119,7 +120,7 @@ def projected_sums(sums: Natural, earlier_prior: KernelPrior, prior: KernelPrior
     T = np.stack([old.Linv @ new.L[:m, :m] for old, new in zip(earlier_prior.groups, prior.groups, strict=True)])
     transposed = np.swapaxes(T, -1, -2)
     wide_P, wide_h = np.zeros((*P.shape[:-2], size, size)), np.zeros((*h.shape[:-1], size))
-    wide_P[..., :m, :m] = np.tril(transposed @ (np.tril(P) + np.swapaxes(np.tril(P, -1), -1, -2)) @ T)
+    wide_P[..., :m, :m] = np.tril(transposed @ symmetric(np.tril(P)) @ T)
     wide_h[..., :m] = (transposed @ h[..., None])[..., 0]
     return wide_P, wide_h
 

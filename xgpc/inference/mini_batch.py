@@ -126,7 +126,7 @@ class MiniBatches:
 
         Returns the mean estimate of the log-likelihood, and whether the steps are at rest.
         """
-        n, batch, log_likelihoods, rests = len(training), self.batch, list[np.ndarray](), False
+        n, batch, log_likelihoods, rests = training.source.n_rows, self.batch, list[np.ndarray](), False
         rows_per_call = batch * self.steps_per_call
         order = options.random_state.permutation(n)[: n - n % batch].astype(np.intp, copy=False)
         copied = batch * max(1, COPIED_VALUES // (batch * self._n_features))
@@ -180,7 +180,7 @@ def mini_batch_ascent(
     relative change, averaged over the last ``WINDOW`` iterations, is below ``tol`` (Wenzel et al. 2018, section 5.2),
     or when time is over. After every epoch ``move`` may change the prior.
     """
-    n, clock = len(training), training.executor.clock
+    n, clock = training.source.n_rows, training.executor.clock
     schedule = learning_rate_schedule(options.learning_rate)
     loop = MiniBatches(q, min(options.batch_size or n, n), training.source, schedule)
     # At the prior, the first epoch uses the bound that gives additive noise its start.
@@ -194,7 +194,7 @@ def mini_batch_ascent(
         if move is not None:
             q, converged = move(loop, q, estimate, converged)
         if site.learned and current is site and not converged:
-            site, _ = at_best_parameter(site, estimate, training.total_weight)
+            site, _ = at_best_parameter(site, estimate, training.source.total_weight)
     point = update(training, loop.posterior(q.prior, loop.average), site)
     options.history.add(epoch=epoch, elbo=point.elbo)
     return Ascent(point, epoch, converged)

@@ -46,7 +46,7 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
     coordinates, q = Coordinates(start.prior, options), start
     if coordinates.is_empty:
         return Outcome(update(training, start, site), 0)
-    n = len(training)
+    n = training.source.n_rows
     some = batch_rows(options.batch_size, n)
     batch, takes_all = some or n, some is None
     schedule = FULL_BATCH_RATE if takes_all else learning_rate_schedule(options.learning_rate)
@@ -73,7 +73,7 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
                 moved.prior_precision, moved.prior_linear = options.length_scale_prior.normal_at(group.spec)
         estimate = float(np.mean(estimates))
         if site.learned:
-            site, _ = at_best_parameter(site, estimate, training.total_weight)
+            site, _ = at_best_parameter(site, estimate, training.source.total_weight)
         bounds.append(estimate - q.kl)
         is_level = _is_level(bounds, rise)
         options.record(bounds[-1], options.log_prior(q.prior)[0], q.prior, evaluation=len(bounds))

@@ -18,7 +18,7 @@ from scipy.linalg import solve_triangular
 from .. import _engine
 from .._kernels import KernelGradient
 from ..approximations.local_rows import Coefficients, Neighbourhoods, blocks_for, local_rows, row_sums
-from ..approximations.sparse import SparsePrior
+from ..approximations.sparse import SparsePrior, symmetric
 from ..inference.history import History
 from ..inference.local_sites import Local, Sweep
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
@@ -258,8 +258,7 @@ def by_natural(q: Coefficients, by_w: np.ndarray, by_V: np.ndarray) -> tuple[np.
     """Gradients by P and h, where w = V h and V = P^-1, from those by w and V, lower triangles."""
     u = np.einsum("cij,cj->ci", q.V, by_w)
     outer = u[:, :, None] * q.w[:, None]
-    by_V = np.tril(by_V) + np.swapaxes(np.tril(by_V, -1), 1, 2)
-    return -q.V @ by_V @ q.V - 0.5 * (outer + np.swapaxes(outer, 1, 2)), u
+    return -q.V @ symmetric(np.tril(by_V)) @ q.V - 0.5 * (outer + np.swapaxes(outer, 1, 2)), u
 
 
 def conditional_vjp(
@@ -316,8 +315,7 @@ def kernel_gradient(executor: Executor, prior: SparsePrior, parts: list[ByRows],
         for gradient, product in executor.each(partial(part, by_rows), parts_of(len(by_rows.X))):
             cross += gradient
             inner += product
-    S = np.tril(inner) + np.tril(inner, -1).T
-    G = -0.5 * Linv.T @ S @ Linv
+    G = -0.5 * Linv.T @ symmetric(np.tril(inner)) @ Linv
     # K_mm has jitter in proportion to its mean diagonal.
     G += prior.jitter * np.trace(G) / m * np.eye(m)
     _engine.kernel_gradient(core, prior.Z, np.ascontiguousarray(G), np.zeros(m), _engine.workspace(m, m, d), gram)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import GroupKFold, PredefinedSplit, StratifiedKFold
 
+from ..rows.coinciding import by_first_row
 from ..status import is_of_handler
 
 # Rows held out for decisions: this share, but no more than this many. With half as many the standard error can be as
@@ -92,7 +93,7 @@ class HoldOut:
         if self.splitter is not None:
             splits = self._splits[-FOLDS:]
         elif self.groups is not None and (n_groups := len(np.unique(self.groups))) > 1:
-            splits = list(GroupKFold(min(FOLDS, n_groups)).split(labels, groups=_codes(self.groups)))
+            splits = list(GroupKFold(min(FOLDS, n_groups)).split(labels, groups=by_first_row(self.groups)[1]))
         elif self.is_random and random_state is not None and np.min(np.unique(labels, return_counts=True)[1]) >= FOLDS:
             splits = list(StratifiedKFold(FOLDS, shuffle=True, random_state=random_state).split(labels, labels))
         else:
@@ -124,7 +125,8 @@ class HoldOut:
     def _apart(self, n_held_out: int, least: int = 1) -> Split:
         """Hold out random groups, at least ``least``; without groups, random rows. The larger part is the support."""
         groups = self.groups_of(np.arange(self.n_rows))
-        group = np.arange(self.n_rows) if groups is None else _codes(groups)
+        # Groups are numbered in the order of their first rows, so that their names change no split.
+        group = np.arange(self.n_rows) if groups is None else by_first_row(groups)[1]
         counts = np.bincount(group)
         if len(counts) < 2:
             present = "a single row" if self.groups is None else f"groups {np.unique(self.groups)}"
@@ -196,12 +198,6 @@ def _parts(splits: list[Split], rows: np.ndarray) -> list[Split]:
     """The parts of splits among some rows, ascending, which are numbered anew; the splitter is not called again."""
     parts = [tuple(np.flatnonzero(np.isin(rows, side)) for side in split) for split in splits]
     return [(support, held_out) for support, held_out in parts if len(support) and len(held_out)]
-
-
-def _codes(groups: np.ndarray) -> np.ndarray:
-    """Numbers of the groups (n,) in the order of their first rows, so that the groups' names change no split."""
-    _, first, group = np.unique(groups, return_index=True, return_inverse=True)
-    return np.asarray(np.argsort(np.argsort(first))[group.ravel()])
 
 
 def _checked(split: Any, n_rows: int) -> Split:

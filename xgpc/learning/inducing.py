@@ -18,6 +18,7 @@ from ..kernels.wrappers import is_precomputed
 from ..names import MatrixLike
 from ..ranges import LARGEST_FEATURE, largest_size
 from ..rows.block import dense
+from ..rows.coinciding import by_first_row
 from ..status import warn_user
 from .hold_out import FEW_ROWS
 
@@ -88,9 +89,8 @@ def inducing_points(
         return greedy_conditional_variance(spec, chosen, m)
     # Rows that are nearly equal are merged: the first of each set, with the summed counts.
     standardised = (sample.within_limits - sample.mean) / sample.scale
-    _, index, inverse = np.unique(np.round(standardised, ALIKE), axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(index)
-    centres, counts = standardised[index[order]], np.bincount(inverse.ravel(), sample.counts)[order]
+    first_rows, place = by_first_row(np.round(standardised, ALIKE), axis=0)
+    centres, counts = standardised[first_rows], np.bincount(place, sample.counts)
     if m < len(centres):
         first_centres = centres[_far_apart(centres, counts, m, random_state)]
         means = KMeans(m, init=first_centres, n_init=1, max_iter=KMEANS_ITERATIONS)

@@ -121,7 +121,7 @@ class Outcome:
 
 def least_bound(training: Training) -> float:
     """Tolerances are relative to the bound, or to this number of nats if the bound is smaller."""
-    return max(LEAST_BOUND, LEAST_OF_ROW * training.total_weight)
+    return max(LEAST_BOUND, LEAST_OF_ROW * training.source.total_weight)
 
 
 def refused(best: float, vector: np.ndarray) -> tuple[float, np.ndarray]:
@@ -143,7 +143,7 @@ class ProfiledBound:
         # An inner solve may end ``inner_gain * tightening`` nats below its maximum; failures of the optimizer lower the
         # factor.
         least, most = INNER_RANGE
-        self.inner_gain, self.tightening = min(max(START_SHARE * training.total_weight, least), most), 1.0
+        self.inner_gain, self.tightening = min(max(START_SHARE * training.source.total_weight, least), most), 1.0
         ascent = coordinate_ascent(training, start, site, tol=self.inner_gain, max_iter=COLD_UPDATES)
         # An inner solve begins with the best length of the first step of the one before.
         self.first_rate, self.evaluations = ascent.first_rate, 0

@@ -165,15 +165,16 @@ def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
         # Mini-batches have already learned from a random sample of a stream, so one pass over all rows is enough.
         max_iter = max_iter if fit.stream is None else 1
     # If mini-batches have learned the hyperparameters, full batches find the posterior of all rows.
-    batch_size = None if config.learns_in_batches else batch_rows(config.batch_size, len(training))
-    options = replace(fit.options(first.length_scale_prior), batch_size=batch_size, tol=tol, max_iter=max_iter)
+    batch_size = None if config.learns_in_batches else batch_rows(config.batch_size, source.n_rows)
+    given = fit.options(first.length_scale_prior)
+    options = replace(given, batch_size=batch_size, tol=tol, max_iter=max_iter)
     if options.batch_size is not None:
         # Mini-batches pass over all rows only a few times, so that a cache would not pay.
         training = replace(training, source=ArraySource(source.rows, source.y, source.weight, cache_bytes=0))
     if fit.stream is not None:
         training, begin = from_some(training, fit.stream, begin, options)
-        history.context.update(n_rows=len(training))
-        some = f"{source.n_rows} of {len(training)} rows"
+        history.context.update(n_rows=fit.stream.n_rows)
+        some = f"{source.n_rows} of {fit.stream.n_rows} rows"
         history.add(decision=f"Kernel and inducing points are learned from {some}; the posterior is that of all rows.")
     # Learned hyperparameters must beat those of the previous fit.
     previous = first if fit.learns else first.under(first.prior)
@@ -190,8 +191,7 @@ def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
     if not converged and n_steps < max_iter and run.clock.has_passed():
         run.skip("more iterations of the posterior of all rows")
     elif not converged and max_iter == config.max_iter:
-        problem = f"max_iter={config.max_iter} was reached before tol={config.tol:g} by the posterior"
-        learned = replace(learned, problems=(*learned.problems, problem))
+        learned = replace(learned, problems=(*learned.problems, given.too_few("the posterior")))
     history.tell(stage="done", **size, iteration=n_steps, elbo=point.elbo)
     gain = gain_over_frequencies(fit, first, point)
     status = _messages(fit, learned, point.q, point.elbo, gain)

@@ -100,9 +100,11 @@ class Learner:
         self.n_iter, self.work = 0, 0.0
         # Without an optimizer kernel and inducing points stay, and only posteriors are fitted.
         self.optimize = None if config.optimizer is None else SCHEMES[config.optimizer]
-        # Options of the last stage, and of those before; each better posterior is the run's.
-        self.options = replace(fit.options(start.length_scale_prior), reached=fit.run.update)
+        # Options of the last stage, and of those before.
+        self.options = fit.options(start.length_scale_prior)
         self.early = replace(self.options, tol=SUBSET_LOOSENING * config.tol)
+        # Each better posterior of a stage is the run's.
+        self.reached: Callable[[KernelPosterior, Site], None] = fit.run.update
         # Mini-batches need no subsets, and a full Gaussian process always uses all rows.
         takes_all = config.learns_in_batches or config.is_full
         self._sizes: str | Sequence[int] | None = None if takes_all else config.subset_sizes
@@ -152,19 +154,19 @@ class Learner:
             self.history.add(decision=f"Learning on {size} rows with {m} inducing points has {limit}.")
             options = replace(options, max_iter=most)
         with during(f"learning with {m} inducing points on {size} rows"):
-            outcome = self.optimized(self.part(size), candidate, options)
+            outcome = self.optimized(self.part(size), candidate, replace(options, reached=self.reached))
         self.work += outcome.n_iter * work
         if options.max_iter < self.options.max_iter:
             # This limit is the library's, so the user is not warned of it.
             outcome = replace(outcome, problem=None)
-        self.options.reached(outcome.point.q, outcome.point.site)
+        self.reached(outcome.point.q, outcome.point.site)
         self.n_iter += outcome.n_iter
         return outcome
 
     def best_start(self, start: Candidate) -> Candidate:
         """The start with the best kernel of those that ``STARTS`` gives, by the bound plus the log prior."""
         prior = start.prior
-        part = self.part(min(self.sizes(prior)[0], self._start_rows, LAST_ROWS))
+        part = self.part(min(self.sizes(prior)[0], self._start_rows))
         priors = [prior.rebuilt([other_start(group.spec, pair) for group in prior.groups], prior.Z) for pair in STARTS]
         points = [posterior_of(part, start.under(other), NATS_OF_STARTS) for other in priors]
         return start.at(max(points, key=self.options.value).q, start.site)
@@ -184,7 +186,7 @@ class Learner:
         kinds = prior.groups[0].spec, axis_aligned(prior.groups[0].spec)
         first, *others = [replace(start, prior=each.rebuilt([spec], each.Z)) for each in priors for spec in kinds]
         best, scores = self._scored(part, splits, first)
-        self.options.reached(best.q, best.site)
+        self.reached(best.q, best.site)
         with during("the choice of a kernel"):
             for candidate in others:
                 other, other_scores = self._scored(part, splits, candidate)
@@ -192,12 +194,12 @@ class Learner:
                 rise = other_scores.above(scores, is_costlier=has_more)
                 if accept(rise, _difference(other.q.prior, best.q.prior), self.history):
                     best, scores = other, other_scores
-                    self.options.reached(best.q, best.site)
+                    self.reached(best.q, best.site)
         return start.at(best.q, best.site)
 
     def _scored(self, part: Fit, splits: list[Split], start: Candidate) -> tuple[Point[KernelPosterior], Scores]:
         """The result of ITERATIONS_OF_CANDIDATES iterations, and its scores of rows that it has not seen."""
-        options = replace(self.early, max_iter=ITERATIONS_OF_CANDIDATES, reached=Options.reached)
+        options = replace(self.early, max_iter=ITERATIONS_OF_CANDIDATES)
         self.history.begin("learning", n_rows=part.source.n_rows, n_inducing=start.prior.n_inducing)
         outcome = self.optimized(part, start, options)
         self.n_iter += outcome.n_iter
@@ -243,7 +245,7 @@ class Learner:
         training, prior, q = part.training, candidate.prior, candidate.q
         start_training, site = training, self.fit.prior_mean.site(candidate.site, prior)
         if q is None and (rows := self._subsets.rows(self._start_rows)) is not None:
-            start_training = replace(training, source=self.fit.source.sample(rows, len(training) / len(rows)))
+            start_training = replace(training, source=self.fit.source.sample(rows, part.source.n_rows / len(rows)))
         moves = options.learn_inducing and not _are_all_rows(prior, part.source)
         start = starting_posterior(start_training, q, prior, site)
         return self.optimize(training, start, site, replace(options, learn_inducing=moves))
@@ -293,14 +295,13 @@ class Learner:
         if larger.n_inducing <= n_few:
             return None
         # Its posteriors are not reported before it is accepted.
-        options = replace(self._growing(larger)[1], reached=Options.reached)
         with during(f"learning again with {larger.n_inducing} inducing points"):
-            restarted = self.optimized(part, start.under(larger), options)
+            restarted = self.optimized(part, start.under(larger), self._growing(larger)[1])
         self.n_iter += restarted.n_iter
         option = f"learning again from the first kernel with {larger.n_inducing} inducing points"
         if not accept(rise_by_points(outcome.point, restarted.point), option, self.history):
             return None
-        self.options.reached(restarted.point.q, restarted.point.site)
+        self.reached(restarted.point.q, restarted.point.site)
         return start.at(restarted.point.q, restarted.point.site)
 
 
@@ -365,7 +366,7 @@ def learn_in_stages(fit: Fit, start: Candidate, most_iterations: int | None = No
     outcome = learner.learn(replace(begin, grow_to=grow_to))
     groups = outcome.point.q.prior.groups
     # What restarts reach on the way may be worse: the run gets the best result after each of them.
-    learner.options, learner.early = (replace(o, reached=Options.reached) for o in (learner.options, learner.early))
+    learner.reached = Options.reached
     for _ in range(config.n_restarts_optimizer if fit.learns else 0):
         specs = [group.spec.with_theta(np.asarray(run.random_state.uniform(*group.spec.bounds.T))) for group in groups]
         other = learner.learn(replace(start.under(prior.rebuilt(specs, prior.Z)), grow_to=grow_to))

@@ -244,10 +244,6 @@ class LikelihoodBound:
         values = [np.array(self.values)] if self.is_ordinal else self.values
         return dict(zip(self.parameter, values, strict=True))
 
-    def of_named(self, value_of: Callable[[str], float | np.ndarray]) -> LikelihoodBound:
-        """The likelihood with its parameter, from a function that gives the values by their names."""
-        return self.at(np.hstack([[], *map(value_of, self.parameter)]))
-
     def is_valid(self, n_classes: int) -> bool:
         """Whether a fit to ``n_classes`` could have the parameter."""
         values = np.array(self.values)

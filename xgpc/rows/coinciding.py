@@ -48,12 +48,9 @@ class Distinct:
     def of(cls, all_rows: ArraySource, codes: np.ndarray | None = None) -> Distinct:
         """Merge rows of equal whole numbers ``codes`` (n,), or None: of equal features and labels."""
         codes = first_of_each(all_rows.X, all_rows.y) if codes is None else codes
-        _, first, place = np.unique(codes, return_index=True, return_inverse=True)
+        first, place = by_first_row(codes)
         if len(first) == all_rows.n_rows:
-            rows = np.arange(all_rows.n_rows)
-            return cls(all_rows, rows, rows, np.ones(all_rows.n_rows))
-        order = np.argsort(first)
-        first, place = first[order], np.argsort(order)[place]
+            return cls(all_rows, first, place, np.ones(all_rows.n_rows))
         sums = np.bincount(place, all_rows.weight)
         source = ArraySource(all_rows.rows[first], all_rows.y[first], sums)
         return cls(source, first, place, all_rows.weight / sums[place])
@@ -140,6 +137,14 @@ def contradicted(places: np.ndarray, codes: np.ndarray) -> float:
     rows_at_place, rows_of_main_label = np.add.reduceat(counts, starts), np.maximum.reduceat(counts, starts)
     several = rows_at_place > 1
     return float(np.sum((rows_at_place - rows_of_main_label)[several]) / max(1, np.sum(rows_at_place[several])))
+
+
+def by_first_row(values: np.ndarray, axis: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The rows (r,) where the distinct ones of some values, or of rows for ``axis`` 0, are first; and for each row the
+    number of its value in this order (n,)."""
+    _, first, place = np.unique(values, axis=axis, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return first[order], np.argsort(order)[place.ravel()]
 
 
 def first_of_each(X: MatrixLike, y: np.ndarray) -> np.ndarray:

@@ -204,7 +204,6 @@ def test_log_probabilities_are_accurate_in_the_tails(smooth):
     assert farther.min() < -30.0
 
 
-repeatable = settings(deadline=None, derandomize=True, max_examples=40)
 shapes = {"seed": st.integers(0, 2**20), "c": st.integers(1, 5), "s": st.integers(4, 61)}
 
 
@@ -235,7 +234,7 @@ def by_definition(chains):
     return np.sqrt(total / W), m * n / max(2.0 * sum(positive) - 1.0, 1.0 / np.log10(m * n))
 
 
-@repeatable
+@settings(max_examples=40)
 @given(rho=st.floats(-0.9, 0.97), shift=st.sampled_from([0.0, 0.5, 10.0]), **shapes)
 def test_diagnostics_equal_their_definitions(seed, c, s, rho, shift):
     chains = autoregression(rho, (c, s), np.random.default_rng(seed)) + shift * np.arange(c)[:, None]
@@ -244,7 +243,7 @@ def test_diagnostics_equal_their_definitions(seed, c, s, rho, shift):
     assert effective_sample_size(chains) == pytest.approx(size, rel=1e-8)
 
 
-@repeatable
+@settings(max_examples=40)
 @given(**shapes)
 def test_diagnostics_take_trailing_axes_as_quantities_of_their_own(seed, c, s):
     random = np.random.default_rng(seed)

@@ -63,7 +63,7 @@ def check_gradient_at_fixed_q(problem, tolerance=1e-7):
     check_gradient(problem, F, q.gradient(rows, point.sites, point.target), 1e-3, tolerance, units)
 
 
-@settings(deadline=None, derandomize=True, max_examples=12)
+@settings(max_examples=12)
 @given(
     kernel=st.sampled_from(SOME_KERNELS),
     bound=st.sampled_from(["exact", "polya-gamma"]),
@@ -106,7 +106,7 @@ def test_gradient_at_a_fixed_posterior_of_each_likelihood(likelihood, bound, sha
     check_gradient_at_fixed_q(problem, 1e-6 if (likelihood, bound) == ("softmax", "exact") else 1e-7)
 
 
-@settings(deadline=None, derandomize=True, max_examples=25)
+@settings(max_examples=25)
 @given(
     tree=st.integers(1, 3).flatmap(lambda d: st.tuples(kernel_trees(d, depth=2), st.just(d))),
     bound=st.sampled_from(["exact", "polya-gamma"]),
@@ -121,7 +121,7 @@ def test_gradient_of_any_tree_at_a_fixed_posterior(tree, bound, **options):
     check_gradient_at_fixed_q(Problem(kernel=kernel + Matern(0.7, nu=0.5), bound=bound, d=d, **options))
 
 
-@settings(deadline=None, derandomize=True, max_examples=30)
+@settings(max_examples=30)
 @given(
     tree=st.integers(1, 3).flatmap(lambda d: st.tuples(kernel_trees(d), st.just(d))),
     seed=st.integers(0, 2**20),

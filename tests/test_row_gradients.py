@@ -49,7 +49,7 @@ def assert_gradient(function, X=ROWS, h=1e-4, tolerance=1e-6):
 
 
 @given(kernel_trees(2), st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_covariances_by_rows(kernel, seed):
     random = np.random.default_rng(seed)
     X, Z, G = random.normal(size=(3, 2)), random.normal(size=(4, 2)), random.normal(size=(2, 4, 3))

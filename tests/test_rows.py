@@ -8,7 +8,7 @@ from operator import add
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
@@ -216,7 +216,6 @@ def cut(all_rows, sizes):
 LABEL_KINDS = ([3, 1, 2], int), ([3.0, 1.0, 2.0], float), (["c", "a", "bb"], str), (["c", "a"], object), ([1, 0], bool)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 60), max_size=5), st.sampled_from(LABEL_KINDS), st.integers(0, 9))
 def test_summaries_of_parts_add_to_that_of_all_rows(cuts, labels, seed):
     rng = np.random.default_rng(seed)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -28,10 +29,7 @@ KERNELS = kernels(
 POSTERIORS = ("sparse", "full")
 X = torch.as_tensor(np.random.default_rng(1).normal(size=(3, 2, 2)))
 BOUNDS = torch.tensor([[-2.0, -2.0], [2.0, 2.0]], dtype=torch.float64)
-
-
-def fitted(n_classes=2, posterior="sparse", kernel=KERNELS["matern 5/2"], **options):
-    return model_of(kernel, n_classes, posterior, **options)
+fitted = partial(model_of, kernel=KERNELS["matern 5/2"])
 
 
 def moments(model, X):
@@ -51,7 +49,7 @@ def assert_joint_posterior(classifier, X=X):
 @pytest.mark.parametrize("posterior", POSTERIORS)
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_joint_posterior_is_that_of_predict_latent(name, posterior):
-    assert_joint_posterior(fitted(2, posterior, KERNELS[name]))
+    assert_joint_posterior(fitted(2, posterior, kernel=KERNELS[name]))
 
 
 @pytest.mark.parametrize("posterior", POSTERIORS)

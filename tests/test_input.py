@@ -2,6 +2,7 @@
 
 import datetime
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -261,10 +262,7 @@ def test_missing_labels_are_counted(kind, case):
 POINTS, CODES = moons(60)
 LARGE = 2**60
 LARGE_LABELS = LARGE + CODES
-
-
-def model(**options):
-    return GPClassifier(RBF(0.5), n_inducing=5, optimizer=None, random_state=0, **options)
+model = partial(GPClassifier, RBF(0.5), n_inducing=5, optimizer=None, random_state=0)
 
 
 def halves(*labels):

@@ -68,7 +68,7 @@ def test_a_column_that_names_the_rows_or_has_dates_as_text_is_told_of_by_name():
 def test_a_column_can_be_without_values_in_the_rows_that_count():
     c = np.where(np.arange(N) < 60, 1.0, np.nan)
     table, weight = pd.DataFrame({"x": X, "c": c}), (np.arange(N) >= 60).astype(float)
-    part, weighted = fitted(table[60:], Y[60:]), fitted(table, Y, weight)
+    part, weighted = fitted(table[60:], Y[60:]), fitted(table, Y, sample_weight=weight)
     for model in (part, weighted):
         assert said(model, "No row has a value of the column 'c'")
     np.testing.assert_array_equal(part.predict_proba(table), weighted.predict_proba(table))
@@ -166,8 +166,7 @@ def test_codes_are_numbers_unless_they_are_named_categorical(codes):
 @pytest.mark.parametrize("values", [X, np.where(X > 0.0, "u", "v")], ids=["numbers", "text"])
 def test_names_of_two_kinds_are_refused_before_anything_is_learned(values):
     model = GPClassifier(random_state=0)
-    with pytest.raises(TypeError, match="if all input features have string names"):
-        model.fit(pd.DataFrame({"a": X, 1: values}), Y)
+    refuses("if all input features have string names", model.fit, pd.DataFrame({"a": X, 1: values}), Y, error=TypeError)
     assert not hasattr(model, "classes_")
 
 

@@ -14,6 +14,7 @@ from scipy import sparse
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from support import internals
 from support.executors import FileSource, Forgetful, Processes
+from support.fits import refuses
 from support.threads import threads_of_blas
 from support.training import options
 
@@ -196,8 +197,7 @@ def test_each_has_the_values_in_order_and_one_thread_of_blas(n_jobs):
     with internals.Executor(n_jobs) as executor:
         assert executor.each(square, range(50)) == [x**2 for x in range(50)]
         assert executor.each(square, []) == []
-        with pytest.raises(ValueError, match="of 0"):
-            executor.each(fail, range(20))
+        refuses("of 0", executor.each, fail, range(20))
 
 
 # Rows in batches: read ahead by a thread, cut into blocks, and drawn from in one reading.

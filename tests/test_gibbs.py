@@ -13,7 +13,7 @@ from polyagamma import random_polyagamma
 from scipy.special import expit, log_expit, logsumexp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
-from support.fits import failed_checks, refused
+from support.fits import failed_checks, refuses
 from support.gibbs import DATA, GRID, NEW, SMOOTH, TruePosterior, short_chains, small
 from support.internals import effective_sample_size, split_r_hat
 from support.reference import moons
@@ -285,8 +285,7 @@ FAULTS |= {
 def test_faults_are_named_and_leave_the_estimator_as_it_was(fault):
     parameters, data, message = FAULTS[fault]
     model = small().fit(X[:, :1], Y).set_params(**parameters)
-    with refused(model, message):
-        model.fit(**({"X": X, "y": Y} | data))
+    refuses(message, model.fit, **{"X": X, "y": Y} | data)
 
 
 def test_chains_that_disagree_warn_where_fit_was_called(tuned):
@@ -315,6 +314,5 @@ def test_an_interrupt_ends_all_chains_and_leaves_the_estimator_as_it_was(monkeyp
 
     monkeypatch.setattr("polyagamma.random_polyagamma", draw)
     model.set_params(n_samples=1_000_000, n_jobs=2)
-    with refused(model, error=KeyboardInterrupt):
-        model.fit(X, y)
+    refuses(None, model.fit, X, y, error=KeyboardInterrupt)
     assert len(sweeps) < 1000

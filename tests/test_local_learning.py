@@ -15,7 +15,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit, TimeSeriesSplit
 from support import fits
 from support.dense import derivative, differences
-from support.fits import losses, refused, rows_of
+from support.fits import losses, refuses, rows_of
 from support.internals import LOG_SCALE_SPREAD, WORST_SCORE, converged_sites, inverse_diagonal
 from support.local import KERNELS, Problem, three_classes
 from support.reference import checkerboard, moons
@@ -222,8 +222,7 @@ def test_what_neighbours_cannot_be_learned_with_leaves_the_model_as_it_was(kind)
     groups = options.pop("groups", None)
     model = fit(X, y, n_neighbors=0, max_iter=2, optimizer=None)
     model.set_params(**{"n_neighbors": 5, "optimizer": "profile", **options})
-    with refused(model, reason):
-        model.fit(X, y, groups=groups)
+    refuses(reason, model.fit, X, y, groups=groups)
 
 
 def test_mini_batches_have_no_neighbours_and_say_so():

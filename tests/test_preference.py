@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 from support import archives
 from support.dense import assert_near, dense_optimum, differences, row_differences
-from support.fits import clone_of, refused, refuses, reloaded
+from support.fits import clone_of, refuses, reloaded
 from support.local import LINKS
 from support.training import training
 
@@ -209,8 +209,7 @@ def test_an_error_leaves_a_fit_as_it_was(bad):
     model, items, better, worse = fitted(n=10)
     before = model.predict_latent(items)
     worse[0] = bad
-    with refused(model, r"missing numbers|infinity|size 1e"):
-        model.fit(better, worse)
+    refuses(r"missing numbers|infinity|size 1e", model.fit, better, worse)
     assert_array_equal(model.predict_latent(items), before)
 
 
@@ -227,9 +226,7 @@ BAD = {
 def test_bad_input_is_an_error(message):
     items, _, i, j = problem(5)
     options, rows = BAD[message]
-    model = GPPreference(**options)
-    with refused(model, message):
-        model.fit(items[i], items[j][:rows])
+    refuses(message, GPPreference(**options).fit, items[i], items[j][:rows])
 
 
 @pytest.mark.parametrize("kind", ["default", "given", "frames"])

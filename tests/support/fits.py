@@ -3,10 +3,10 @@
 import pickle
 import tracemalloc
 import warnings
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning, SkipTestWarning
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -60,19 +60,13 @@ def assert_same_bits(one, other, X, names=("elbo_", "kernel_", "inducing_points_
 
 
 def refuses(message, function, /, *given, error=ValueError, **named):
-    """A call ends in an error, which is returned, whose text has a pattern."""
+    """A call ends in an error, which is returned, whose text has a pattern; an estimator is what it was before."""
+    estimator = getattr(function, "__self__", None)
+    before = dict(vars(estimator)) if isinstance(estimator, BaseEstimator) else None
     with pytest.raises(error, match=message) as caught:
         function(*given, **named)
+    assert before is None or vars(estimator) == before
     return caught.value
-
-
-@contextmanager
-def refused(model, match=None, error=ValueError):
-    """An error of a model's method, after which the model is what it was."""
-    before = dict(vars(model))
-    with pytest.raises(error, match=match) as caught:
-        yield caught
-    assert vars(model) == before
 
 
 def peak_bytes(function, *given):

@@ -1,7 +1,6 @@
 """A classifier as a model of BoTorch: joint posteriors are the classifier's, and derivatives pass PyTorch's checks."""
 
 import copy
-import pickle
 from functools import partial
 
 import numpy as np
@@ -14,7 +13,7 @@ from botorch.acquisition import qLogExpectedImprovement, qSimpleRegret
 from botorch.acquisition.objective import GenericMCObjective, LinearMCObjective, ScalarizedPosteriorTransform
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
-from support.fits import quietly, refuses
+from support.fits import clone_of, quietly, refuses
 from support.posteriors import kernels, model_of, stretched
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -192,7 +191,7 @@ def test_copies_and_states_have_the_same_posterior(tmp_path):
     loaded = LatentModel(fitted())
     loaded.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     expected = moments(model, X)
-    for other in (loaded, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+    for other in (loaded, copy.deepcopy(model), clone_of(model)):
         assert all(map(torch.equal, moments(other, X), expected))
         assert repr(other) == repr(model)
     assert repr(model).startswith("LatentModel(\n  GPClassifier(kernel=")

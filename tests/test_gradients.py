@@ -1,6 +1,5 @@
 """Gradients of the bound by kernel parameters and inducing points against central finite differences."""
 
-import pickle
 from functools import partial
 
 import numpy as np
@@ -11,6 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQu
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from support import internals
 from support.dense import KERNELS, SOME_KERNELS, assert_near, differences, kernel_trees, magnitude, points_apart
+from support.fits import clone_of
 from support.latents import CASES, NOISY, SEVERAL, Problem, cases
 from support.training import options, rebuilt, thetas
 
@@ -184,12 +184,12 @@ def test_contractions_of_blocks_add_up_and_travel_as_bytes():
             array[...] = rng.normal(size=array.shape)
     assert [array.shape for array in parts[0].arrays] == [(2,), (3,), (3, 4), (3, 4, 3), (3, 3)]
     expected = [one + other for one, other in zip(parts[0].arrays, parts[1].arrays, strict=True)]
-    total, other = (pickle.loads(pickle.dumps(part)) for part in parts)
+    total, other = (clone_of(part) for part in parts)
     total += other
     np.testing.assert_equal(list(total.arrays), expected)
     # A copy has memory of its own, which compiled functions add to.
     G = rng.normal(size=(4, 4))
-    copied = pickle.loads(pickle.dumps(parts[0]))
+    copied = clone_of(parts[0])
     before = parts[0].values.copy()
     _engine.gradient_of_gram(core, G + G.T, copied)
     np.testing.assert_array_equal(parts[0].values, before)

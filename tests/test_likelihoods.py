@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from support.fits import assert_same_bits, fit, losses, quietly, reloaded
+from support.fits import assert_same_bits, assert_weights_are_copies, fit, losses, quietly, reloaded
 from support.latents import CASES, NOISY, NOISY_CASES, SEVERAL, cases
 from support.reference import standardised
 
@@ -77,10 +77,7 @@ def test_integer_weights_are_repeated_rows(likelihood, bound, share):
     X, y = X[::2], y[::2]
     weight = np.random.default_rng(0).integers(0, 4, len(X))
     model = fixed(likelihood, bound, share, tol=1e-9)
-    weighted = quietly(clone(model), X, y, sample_weight=weight)
-    repeated = quietly(model, np.repeat(X, weight, axis=0), np.repeat(y, weight))
-    assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=1e-6)
-    assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-4)
+    weighted, repeated = assert_weights_are_copies(model, X, y, weight, 1e-6, 1e-4)
     if hasattr(weighted, "label_noise_"):
         assert weighted.label_noise_ == pytest.approx(repeated.label_noise_, rel=1e-3)
 

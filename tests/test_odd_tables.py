@@ -285,9 +285,8 @@ def test_arrays_must_have_all_numbers():
     bad[3:5, 1] = bad[7, 2] = np.nan
     found = r"X has 3 missing numbers \(NaN\): 2 in feature 1, 1 in feature 2\. Put in numbers, as .*SimpleImputer"
     for given in (bad, bad.astype(np.float32), csr_array(bad), bad.tolist()):
-        with pytest.raises(ValueError, match=rf"{found}.* give a data frame") as caught:
-            small().fit(given, y)
-        assert "HistGradientBoosting" not in str(caught.value)
+        error = refuses(rf"{found}.* give a data frame", small().fit, given, y)
+        assert "HistGradientBoosting" not in str(error)
         refuses(rf"{found} does in a pipeline\.$", BayesianLinearClassifier().fit, given, y)
     refuses(rf"{found}.*data frame", small(categorical_features=[0]).fit, bad, y)
     refuses(rf"{found}.* or give a data frame", fitted(X, y).predict, bad)

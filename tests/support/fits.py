@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning, SkipTestWarning
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -89,6 +89,15 @@ def failed_checks(estimator):
     skipped = [result["check_name"] for result in results if result["status"] == "skipped"]
     assert set(skipped) <= {"check_array_api_input"}
     return {result["check_name"] for result in results if result["status"] not in ("passed", "skipped")}
+
+
+def assert_weights_are_copies(model, X, y, weight, elbo, probability):
+    """A row of weight w counts as w rows, up to a relative error of the bound and one of probabilities: both fits."""
+    weighted = quietly(clone(model), X, y, sample_weight=weight)
+    repeated = quietly(clone(model), np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=elbo)
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), rtol=0.0, atol=probability)
+    return weighted, repeated
 
 
 def losses(model, X, y):

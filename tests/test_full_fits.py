@@ -148,8 +148,7 @@ def test_learning_raises_the_bound_and_leaves_the_rows(likelihood, share):
     X, y = load_iris(return_X_y=True)
     X, y = X[::5], y[::5]
     given_kernel = classifier(None, likelihood=likelihood, share=share, tol=1e-4).fit(X, y)
-    learning = {"optimizer": "profile", "max_iter": 15, "subset_sizes": [10]}
-    learned = quietly(clone(given_kernel).set_params(**learning), X, y)
+    learned = quietly(clone(given_kernel).set_params(optimizer="profile", max_iter=15, subset_sizes=[10]), X, y)
     rows = np.unique(X, axis=0)
     separate = share == "none"
     assert learned.elbo_ > given_kernel.elbo_ + 1.0

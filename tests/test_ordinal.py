@@ -244,8 +244,7 @@ def test_batches_take_the_order_of_the_classes(n_rows, tuned):
     tuned(kept_rows=n_rows)
     X, y = in_levels(300)
     names = np.array(["d", "b", "c", "a"])
-    same = {"n_inducing": 10, "max_iter": 5, "random_state": 0}
-    numbered, named, unnamed = (GPOrdinalClassifier(**same) for _ in range(3))
+    numbered, named, unnamed = (GPOrdinalClassifier(n_inducing=10, max_iter=5, random_state=0) for _ in range(3))
     without_warnings(numbered.fit_batches, [(X[:170], y[:170]), (X[170:], y[170:])])
     without_warnings(named.fit_batches, [(X[:170], names[y[:170]]), (X[170:], names[y[170:]])], classes=names)
     assert_array_equal(named.ordered_classes_, names)

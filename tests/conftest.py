@@ -3,6 +3,7 @@ import signal
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
 # An editable install compiles what changed when it is imported: once here, before the workers do so at the same time.
@@ -10,6 +11,10 @@ import xgpc  # noqa: F401
 
 # Failures of the assertions that the tests share say as much as those in the tests.
 pytest.register_assert_rewrite("support")
+
+# Every run of the tests draws the same examples, however slow the machine is.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session", autouse=True)

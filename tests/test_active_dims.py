@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, Matern
-from support.dense import KERNELS_OF_COLUMNS, assert_is_a_kernel_of_scikit_learn, compiled, row_differences
+from support.dense import KERNELS_OF_COLUMNS, assert_is_a_kernel_of_scikit_learn
 from support.fits import kept, quietly, refuses
 from support.internals import Groups, KernelSpec
 from support.reference import additive
@@ -18,7 +18,6 @@ from xgpc.kernels import ActiveDims, Sphere
 
 X, Y = additive(200, d=4)
 FRAME = pd.DataFrame(X, columns=list("abcd"))
-every_kernel = pytest.mark.parametrize("kernel", KERNELS_OF_COLUMNS.values(), ids=KERNELS_OF_COLUMNS)
 
 
 def test_values_are_those_of_slices():
@@ -27,17 +26,7 @@ def test_values_are_those_of_slices():
     np.testing.assert_allclose(KERNELS_OF_COLUMNS["sum of groups"](X), expected, rtol=1e-12)
 
 
-@every_kernel
-def test_gradients_by_rows(kernel):
-    rng = np.random.default_rng(0)
-    X, Z, G = rng.normal(size=(5, 3)), rng.normal(size=(3, 3)), rng.normal(size=(1, 3, 5))
-    core = compiled(kernel, Z)
-    by_rows = core.row_gradients(X, G)[0] + core.diagonal_gradient(X)
-    expected = row_differences(lambda rows: np.sum(G[0].T * kernel(rows, Z), 1) + kernel.diag(rows), X, 1e-3)
-    np.testing.assert_allclose(by_rows, expected, rtol=0.0, atol=1e-7)
-
-
-@every_kernel
+@pytest.mark.parametrize("kernel", KERNELS_OF_COLUMNS.values(), ids=KERNELS_OF_COLUMNS)
 def test_it_is_a_kernel_of_scikit_learn(kernel):
     assert_is_a_kernel_of_scikit_learn(kernel, np.random.default_rng(0).normal(size=(8, 3)), 1e-7)
 

@@ -1,6 +1,7 @@
 """Plain arrays of a model: the lines in the guide make the predictions of every kind of model from them."""
 
 import re
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -18,6 +19,7 @@ KERNELS = kernels(
     "rational quadratic", "axis, sum and product", "periodic",
 )  # fmt: skip
 ROWS = np.random.default_rng(1).normal(size=(9, 3))
+fitted = partial(model_of, kernel=KERNELS["ard"], d=3)
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +30,6 @@ def recipe():
     namespace = {}
     exec(compile(lines.partition("\narrays = ")[0], PAGE.name, "exec"), namespace)
     return namespace
-
-
-def fitted(n_classes=2, kernel=KERNELS["ard"], posterior="sparse", **options):
-    return model_of(kernel, n_classes, posterior, 3, **options)
 
 
 def assert_same(recipe, model, X, has_probabilities=True):
@@ -53,7 +51,7 @@ def assert_same(recipe, model, X, has_probabilities=True):
 )
 def test_every_kernel_and_posterior(recipe, kernel, posterior):
     for n_classes in (2, 3):
-        model = fitted(n_classes, KERNELS[kernel], posterior, mean=0.4 if n_classes == 2 else 0.0)
+        model = fitted(n_classes, posterior, kernel=KERNELS[kernel], mean=0.4 if n_classes == 2 else 0.0)
         assert_same(recipe, model, ROWS)
 
 

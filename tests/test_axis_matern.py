@@ -1,14 +1,12 @@
 """Products over the features of one-dimensional Matern kernels: the class, what is compiled of it, and fits with it."""
 
-import pickle
-
 import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, Matern, WhiteKernel
 from support.dense import assert_is_a_kernel_of_scikit_learn, compiled, derivative, differences, points_apart
-from support.fits import kept, quietly, refuses
+from support.fits import clone_of, kept, quietly, refuses
 from support.internals import KernelSpec, metric
 from support.local import Problem
 
@@ -55,7 +53,7 @@ def test_values_and_gradient(nu, length_scale):
     ],
 )
 def test_it_is_a_kernel_of_scikit_learn(kernel, text):
-    assert clone(kernel) == pickle.loads(pickle.dumps(kernel)) == kernel
+    assert clone(kernel) == clone_of(kernel) == kernel
     assert kernel != AxisMatern(3.0)
     assert set(kernel.get_params()) == {"length_scale", "length_scale_bounds", "nu"}
     assert repr(kernel) == text

@@ -12,8 +12,6 @@ from support.sites import NOISE, build, evaluate_one, expectation
 
 from xgpc import _sites
 
-repeatable = settings(deadline=None, derandomize=True, max_examples=50)
-
 # The largest errors of the mixture that stands for the logistic function, see coefficients.inc.h.
 SIGMA_ERROR, SOFTPLUS_ERROR, SLOPE_ERROR = 3.9e-9, 1.51e-8, 1.61e-8
 # And of the one that stands for (log Phi)'': of -log Phi and of its first and second derivative, absolute above -10,
@@ -46,7 +44,7 @@ def test_logit_expectations_on_a_grid():
         assert abs(precision - expectation(lambda f: expit(f) * expit(-f), m, v)) < SLOPE_ERROR + 1e-12
 
 
-@repeatable
+@settings(max_examples=50)
 @given(m=st.one_of(means, st.floats(-700.0, 700.0)), v=variances, y=labels)
 def test_taylor_site_is_its_closed_form(m, v, y):
     """Izmailov & Kropotov 2016, section 4.2, in forty digits; no terms here nearly cancel."""
@@ -84,7 +82,7 @@ def test_probit_mixture_errors_are_those_stated(y):
     assert np.all(np.max(errors[:, far] / np.abs(exact[:, far]), axis=1) < FAR)
 
 
-@repeatable
+@settings(max_examples=50)
 @given(m=means, v=variances, y=labels)
 def test_probit_expectations(m, v, y):
     """Averaging does not enlarge the mixture's errors."""
@@ -95,7 +93,7 @@ def test_probit_expectations(m, v, y):
     assert abs(precision - curvature) < NEAR[2] + FAR[2] * curvature
 
 
-@repeatable
+@settings(max_examples=50)
 @given(m=means, v=variances, y=labels)
 def test_svm_exact_is_the_expected_hinge(m, v, y):
     ell, precision, linear = evaluate("svm", "exact", m, v, y)[:, 0]
@@ -107,7 +105,7 @@ def test_svm_exact_is_the_expected_hinge(m, v, y):
         assert precision == pytest.approx(float(2 * density), rel=1e-10, abs=1e-300)
 
 
-@repeatable
+@settings(max_examples=50)
 @given(m=means, v=variances, y=labels, ratio=st.floats(0.01, 100.0))
 def test_svm_augmented_is_the_best_of_its_quadratic_bounds(m, v, y, ratio):
     """For each a > 0, -2 max(1 - u, 0) >= u - 1 - ((1 - u)^2 / a + a) / 2; in the mean a^2 = E[(1 - u)^2] is best."""
@@ -120,7 +118,7 @@ def test_svm_augmented_is_the_best_of_its_quadratic_bounds(m, v, y, ratio):
 
 
 @pytest.mark.parametrize("likelihood", ["step", "probit", "logit"])
-@repeatable
+@settings(max_examples=50)
 @given(m=means, v=st.floats(1e-3, 1e4), y=labels, delta=st.floats(1e-6, 0.499))
 def test_additive_noise_is_its_closed_form(likelihood, m, v, y, delta):
     """Liu et al. 2019, equation (8), in forty digits."""

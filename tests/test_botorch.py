@@ -1,7 +1,7 @@
 """A classifier as a model of BoTorch: joint posteriors are the classifier's, and derivatives pass PyTorch's checks."""
 
 import copy
-import pickle
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from botorch.acquisition import qLogExpectedImprovement, qSimpleRegret
 from botorch.acquisition.objective import GenericMCObjective, LinearMCObjective, ScalarizedPosteriorTransform
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
-from support.fits import quietly, refuses
+from support.fits import clone_of, quietly, refuses
 from support.posteriors import kernels, model_of, stretched
 
 from xgpc import BayesianLinearClassifier, GPClassifier
@@ -28,10 +28,7 @@ KERNELS = kernels(
 POSTERIORS = ("sparse", "full")
 X = torch.as_tensor(np.random.default_rng(1).normal(size=(3, 2, 2)))
 BOUNDS = torch.tensor([[-2.0, -2.0], [2.0, 2.0]], dtype=torch.float64)
-
-
-def fitted(n_classes=2, posterior="sparse", kernel=KERNELS["matern 5/2"], **options):
-    return model_of(kernel, n_classes, posterior, **options)
+fitted = partial(model_of, kernel=KERNELS["matern 5/2"])
 
 
 def moments(model, X):
@@ -51,7 +48,7 @@ def assert_joint_posterior(classifier, X=X):
 @pytest.mark.parametrize("posterior", POSTERIORS)
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_joint_posterior_is_that_of_predict_latent(name, posterior):
-    assert_joint_posterior(fitted(2, posterior, KERNELS[name]))
+    assert_joint_posterior(fitted(2, posterior, kernel=KERNELS[name]))
 
 
 @pytest.mark.parametrize("posterior", POSTERIORS)
@@ -194,7 +191,7 @@ def test_copies_and_states_have_the_same_posterior(tmp_path):
     loaded = LatentModel(fitted())
     loaded.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     expected = moments(model, X)
-    for other in (loaded, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+    for other in (loaded, copy.deepcopy(model), clone_of(model)):
         assert all(map(torch.equal, moments(other, X), expected))
         assert repr(other) == repr(model)
     assert repr(model).startswith("LatentModel(\n  GPClassifier(kernel=")

@@ -12,7 +12,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
-from support.fits import clone_of, quietly, refused, reloaded, warnings_of, without_warnings
+from support.fits import clone_of, quietly, refuses, reloaded, warnings_of, without_warnings
 from support.reference import iris, moons
 
 from xgpc import GPClassifier
@@ -197,16 +197,14 @@ def test_a_second_interrupt_ends_the_fit_and_leaves_the_estimator():
     # Nobody reads the clock after the first one.
     model = Ticking(**SMALL, keep_on_interrupt=True, callback=interrupt_again)
     model.clock, handler = Readings((30,)), signal.getsignal(signal.SIGINT)
-    with refused(model, error=KeyboardInterrupt):
-        model.fit(*moons())
+    refuses(None, model.fit, *moons(), error=KeyboardInterrupt)
     assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_an_interrupt_is_none_of_ours_by_default():
     model = Ticking(**SMALL, max_time=1e9)
     model.clock = Readings((30,))
-    with refused(model, error=KeyboardInterrupt):
-        model.fit(*moons())
+    refuses(None, model.fit, *moons(), error=KeyboardInterrupt)
 
 
 @pytest.mark.parametrize("kind", ["growth", "neighbours", "mini-batches"])
@@ -216,9 +214,7 @@ def test_what_a_callback_raises_leaves_the_estimator_as_it_was(kind, error):
     n_calls, fail = model.callback.calls, Mock(side_effect=error)
     for share_of_calls in (0.0, 0.2, 0.4, 0.6, 0.8, 0.99):
         model.set_params(callback=Spy(1 + int(share_of_calls * (n_calls - 1)), fail))
-        with refused(model, error=type(error)) as caught:
-            quietly(model, *KINDS[kind][0]())
-        assert caught.value is error
+        assert without_warnings(refuses, None, model.fit, *KINDS[kind][0](), error=type(error)) is error
         assert model.callback.calls == model.callback.number
 
 

@@ -1,7 +1,5 @@
 """Kernels that are not compiled: Sphere, Tanimoto, scikit-learn's others and users' own."""
 
-import pickle
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +7,7 @@ from scipy.sparse import csr_array
 from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ExpSineSquared, Matern, PairwiseKernel, WhiteKernel
 from sklearn.model_selection import cross_val_score
 from support.dense import assert_is_a_kernel_of_scikit_learn, compiled, differences, row_differences
-from support.fits import clone_of, kept, quietly, refuses
+from support.fits import clone_of, fit, kept, quietly, refuses
 from support.internals import KernelSpec
 from support.latents import Problem
 from support.reference import additive
@@ -124,7 +122,7 @@ def test_values_and_gradients(kernel):
     X, Z, spec = problem.X, problem.prior.Z, problem.prior.spec
     core, latent = spec.at(Z), np.diag(kernel(X, X))
     np.testing.assert_allclose(core.cross(X), kernel(X, Z), rtol=1e-12)
-    np.testing.assert_allclose(pickle.loads(pickle.dumps(core)).cross(X), core.cross(X), rtol=0.0)
+    np.testing.assert_allclose(clone_of(core).cross(X), core.cross(X), rtol=0.0)
     parts, both = core.parts_of_diagonal(X), kernel.diag(X)
     np.testing.assert_allclose(parts[1], 0.2 if "White" in str(kernel) else 0.0, atol=1e-14)
     np.testing.assert_allclose([parts[0], sum(parts), core.diagonals(X)], [latent, both, both], rtol=1e-12)
@@ -180,8 +178,7 @@ def test_places_among_columns_of_a_table():
     y = ((X[:, 0] > 0.0) ^ (table["kind"] == "a")).astype(int)
     where = ActiveDims(Sphere(RBF()), ["latitude", "longitude"])
     kernel = 2.0 * where * ActiveDims(RBF(), ["kind"])
-    options = {"categorical_features": ["kind"], "n_inducing": 20, "max_iter": 5, "random_state": 0}
-    model = quietly(GPClassifier(kernel, **options), table, y)
+    model = fit(table, y, kernel, categorical_features=["kind"], n_inducing=20, max_iter=5)
     assert model.score(table, y) > 0.85
     names = list(model.encoding_.matrix_names)
     Z = model.inducing_points_
@@ -268,8 +265,8 @@ def test_a_known_period_goes_on_where_no_rows_are():
 def test_sparse_rows_of_sets():
     X = (np.random.default_rng(0).uniform(size=(120, 10)) < 0.3).astype(float)
     y = (X[:, 0] + X[:, 1] > 0).astype(int)
-    options = {"n_inducing": 15, "max_iter": 5, "random_state": 0, "n_neighbors": 0}
-    dense, few = (quietly(GPClassifier(4.0 * Tanimoto(), **options), rows, y) for rows in (X, csr_array(X)))
+    options = {"n_inducing": 15, "max_iter": 5, "n_neighbors": 0}
+    dense, few = (fit(rows, y, 4.0 * Tanimoto(), **options) for rows in (X, csr_array(X)))
     assert dense.score(X, y) > 0.85
     np.testing.assert_allclose(few.predict_proba(csr_array(X)), dense.predict_proba(X), rtol=0.0, atol=1e-6)
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
-from support.fits import clone_of, refused, refuses, reloaded, without_warnings
+from support.fits import clone_of, refuses, reloaded, without_warnings
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.rows import from_arrow, from_npy, from_parquet
@@ -151,9 +151,7 @@ def test_a_file_that_breaks_between_readings_is_an_error(tmp_path, tuned):
             path.write_bytes(path.read_bytes()[:-2000])
         return iter(source)
 
-    fit = small()
-    with refused(fit, error=(ValueError, OSError)):
-        fit.fit_batches(breaking)
+    refuses(None, small().fit_batches, breaking, error=(ValueError, OSError))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("xgpc-reader")]
 
 

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import TimeSeriesSplit
 from support.batches import OPTIONS, N, assert_same_fit, problem
-from support.fits import clone_of, refused, refuses, without_warnings
+from support.fits import clone_of, refuses, without_warnings
 
 from xgpc import GPClassifier
 
@@ -213,10 +213,7 @@ def bad_rows(folder=None):
 @pytest.mark.parametrize("kind", bad_rows())
 def test_bad_rows_are_errors_that_name_the_partition(client, small_subset, kind, tmp_path):
     X, y, message, number = bad_rows(tmp_path)[kind]
-    model = DaskGPClassifier(**OPTIONS)
-    with refused(model, message) as caught:
-        model.fit(X, y)
-    notes = getattr(caught.value, "__notes__", [])
+    notes = getattr(refuses(message, DaskGPClassifier(**OPTIONS).fit, X, y), "__notes__", [])
     assert notes == ([] if number is None else [f"(partition {number} of the rows, counted from 0)"])
 
 
@@ -302,9 +299,10 @@ def test_five_workers_that_die_in_one_fit_change_no_bit_and_where_all_die_it_end
 
         # Of one task; the default is 3, of which dask itself has tests.
         cluster.scheduler.allowed_failures = 1
-        with refused(model, error=KilledWorker) as caught:
-            fitted_in_time(rows("deadly", ALWAYS), of_unknown_sizes(Y))
-        assert "more memory" in "".join(caught.value.__notes__)
+        before = dict(vars(model))
+        error = refuses(None, fitted_in_time, rows("deadly", ALWAYS), of_unknown_sizes(Y), error=KilledWorker)
+        assert "more memory" in "".join(error.__notes__)
+        assert vars(model) == before
 
 
 def test_looks_that_end_with_a_task_and_errors_leave_nothing(client, small_subset, tuned):

@@ -150,8 +150,7 @@ def test_importances_of_a_table_are_those_of_its_columns():
     level, number = rng.integers(3, size=120), rng.normal(size=120)
     number[::5] = np.nan
     table = pandas.DataFrame({"level": pandas.Categorical.from_codes(level, ["a", "b", "c"]), "number": number})
-    options = {"n_inducing": 8, "n_neighbors": 0, "optimizer": None, "random_state": 0}
-    model = quietly(GPClassifier(**options), table, level == 1)
+    model = quietly(GPClassifier(n_inducing=8, n_neighbors=0, optimizer=None, random_state=0), table, level == 1)
     each = np.array([model.encoding_.groups.index, model.encoding_.features_of(0)])
     # Two columns; the second has an indicator, whose length scale is the third.
     np.testing.assert_array_equal(each, [[0, 0, 0, 0, 1, 2], [0, 0, 0, 0, 1, 1]])

@@ -129,7 +129,7 @@ def test_codes_are_beyond_a_limit_near_the_others(name, code):
     assert np.mean((others >= low) & (others <= high)) >= 0.985
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.sampled_from(sorted(CLEAN)), st.sampled_from(sorted(CODES)), st.integers(-200, 200))
 def test_limits_scale_and_turn_with_the_values(name, code, power):
     values = with_codes(CLEAN[name], *CODES[code])
@@ -141,7 +141,7 @@ def test_limits_scale_and_turn_with_the_values(name, code, power):
 CODED_OR_HEAVY = {code: with_codes(CLEAN["normal"], *CODES[code]) for code in CODES} | HEAVY
 
 
-@settings(deadline=None, max_examples=24)
+@settings(max_examples=24)
 @given(st.sampled_from(sorted(CODED_OR_HEAVY)), st.integers(0, 100))
 def test_weights_equal_repeats(name, seed):
     rows = CODED_OR_HEAVY[name][:, None]
@@ -278,7 +278,7 @@ def test_codes_in_heavy_tails_are_far_from_all_others_and_the_largest_values_are
     np.testing.assert_allclose([coded.warps[0].centre, coded.warps[0].scale], tail.warps[0][1:], rtol=0.1)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.floats(-1e12, 1e12), min_size=2, max_size=30), st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
 def test_warps_are_monotone_and_can_be_taken_back(values, centre, scale):
     encoding, rows = Encoding((), "", (), (Warp(0, centre, scale),)), np.sort(values)[:, None]
@@ -287,7 +287,7 @@ def test_warps_are_monotone_and_can_be_taken_back(values, centre, scale):
     np.testing.assert_allclose(encoding.inverse(warped), rows, rtol=1e-7, atol=1e-7 * (abs(centre) + scale))
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(st.sampled_from(sorted(HEAVY)), st.integers(-60, 60))
 def test_warps_scale_with_the_values(name, power):
     ((j, centre, scale),) = warps_of(HEAVY[name][:, None])

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from sklearn.gaussian_process.kernels import RBF
 from support.batches import OPTIONS, N, assert_same_fit, problem
-from support.fits import peak_bytes, refused, refuses, without_warnings
+from support.fits import peak_bytes, refuses, without_warnings
 from support.frames import named
 from support.threads import threads_at_work
 
@@ -165,10 +165,9 @@ def test_a_bad_batch_is_named_and_nothing_changes(small_subset, kind):
     change, message = FAULTS[kind]
     batches = list(cut(problem(), 1000)())
     batches[3] = change(*batches[3])
-    fitted, classes = model(), [0, 1] if kind == "unknown label" else None
-    with refused(fitted, message, (ValueError, TypeError)) as caught:
-        fitted.fit_batches(batches, classes)
-    assert caught.value.__notes__ == ["(batch 3 of the source, counted from 0)"]
+    classes = [0, 1] if kind == "unknown label" else None
+    error = refuses(message, model().fit_batches, batches, classes, error=(ValueError, TypeError))
+    assert error.__notes__ == ["(batch 3 of the source, counted from 0)"]
     assert not threads_at_work()
 
 
@@ -188,9 +187,7 @@ def test_what_a_source_raises_in_any_reading_is_passed_on(small_subset, tuned, a
         raise error
 
     fitted = without_warnings(model(n_jobs=2).fit, *(array[:300] for array in rows[:2]))
-    with refused(fitted, error=kind) as caught:
-        fitted.fit_batches(source)
-    assert caught.value is error
+    assert refuses(None, fitted.fit_batches, source, error=kind) is error
     if kind is OSError:
         assert error.__notes__ == ["(batch 2 of the source, counted from 0)"]
     assert not threads_at_work()

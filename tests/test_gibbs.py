@@ -13,7 +13,7 @@ from polyagamma import random_polyagamma
 from scipy.special import expit, log_expit, logsumexp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
-from support.fits import failed_checks, refused
+from support.fits import failed_checks, refuses
 from support.gibbs import DATA, GRID, NEW, SMOOTH, TruePosterior, short_chains, small
 from support.internals import effective_sample_size, split_r_hat
 from support.reference import moons
@@ -204,7 +204,6 @@ def test_log_probabilities_are_accurate_in_the_tails(smooth):
     assert farther.min() < -30.0
 
 
-repeatable = settings(deadline=None, derandomize=True, max_examples=40)
 shapes = {"seed": st.integers(0, 2**20), "c": st.integers(1, 5), "s": st.integers(4, 61)}
 
 
@@ -235,7 +234,7 @@ def by_definition(chains):
     return np.sqrt(total / W), m * n / max(2.0 * sum(positive) - 1.0, 1.0 / np.log10(m * n))
 
 
-@repeatable
+@settings(max_examples=40)
 @given(rho=st.floats(-0.9, 0.97), shift=st.sampled_from([0.0, 0.5, 10.0]), **shapes)
 def test_diagnostics_equal_their_definitions(seed, c, s, rho, shift):
     chains = autoregression(rho, (c, s), np.random.default_rng(seed)) + shift * np.arange(c)[:, None]
@@ -244,7 +243,7 @@ def test_diagnostics_equal_their_definitions(seed, c, s, rho, shift):
     assert effective_sample_size(chains) == pytest.approx(size, rel=1e-8)
 
 
-@repeatable
+@settings(max_examples=40)
 @given(**shapes)
 def test_diagnostics_take_trailing_axes_as_quantities_of_their_own(seed, c, s):
     random = np.random.default_rng(seed)
@@ -286,8 +285,7 @@ FAULTS |= {
 def test_faults_are_named_and_leave_the_estimator_as_it_was(fault):
     parameters, data, message = FAULTS[fault]
     model = small().fit(X[:, :1], Y).set_params(**parameters)
-    with refused(model, message):
-        model.fit(**({"X": X, "y": Y} | data))
+    refuses(message, model.fit, **{"X": X, "y": Y} | data)
 
 
 def test_chains_that_disagree_warn_where_fit_was_called(tuned):
@@ -316,6 +314,5 @@ def test_an_interrupt_ends_all_chains_and_leaves_the_estimator_as_it_was(monkeyp
 
     monkeypatch.setattr("polyagamma.random_polyagamma", draw)
     model.set_params(n_samples=1_000_000, n_jobs=2)
-    with refused(model, error=KeyboardInterrupt):
-        model.fit(X, y)
+    refuses(None, model.fit, X, y, error=KeyboardInterrupt)
     assert len(sweeps) < 1000

@@ -1,6 +1,5 @@
 """Gradients of the bound by kernel parameters and inducing points against central finite differences."""
 
-import pickle
 from functools import partial
 
 import numpy as np
@@ -11,6 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQu
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from support import internals
 from support.dense import KERNELS, SOME_KERNELS, assert_near, differences, kernel_trees, magnitude, points_apart
+from support.fits import clone_of
 from support.latents import CASES, NOISY, SEVERAL, Problem, cases
 from support.training import options, rebuilt, thetas
 
@@ -63,7 +63,7 @@ def check_gradient_at_fixed_q(problem, tolerance=1e-7):
     check_gradient(problem, F, q.gradient(rows, point.sites, point.target), 1e-3, tolerance, units)
 
 
-@settings(deadline=None, derandomize=True, max_examples=12)
+@settings(max_examples=12)
 @given(
     kernel=st.sampled_from(SOME_KERNELS),
     bound=st.sampled_from(["exact", "polya-gamma"]),
@@ -106,7 +106,7 @@ def test_gradient_at_a_fixed_posterior_of_each_likelihood(likelihood, bound, sha
     check_gradient_at_fixed_q(problem, 1e-6 if (likelihood, bound) == ("softmax", "exact") else 1e-7)
 
 
-@settings(deadline=None, derandomize=True, max_examples=25)
+@settings(max_examples=25)
 @given(
     tree=st.integers(1, 3).flatmap(lambda d: st.tuples(kernel_trees(d, depth=2), st.just(d))),
     bound=st.sampled_from(["exact", "polya-gamma"]),
@@ -121,7 +121,7 @@ def test_gradient_of_any_tree_at_a_fixed_posterior(tree, bound, **options):
     check_gradient_at_fixed_q(Problem(kernel=kernel + Matern(0.7, nu=0.5), bound=bound, d=d, **options))
 
 
-@settings(deadline=None, derandomize=True, max_examples=30)
+@settings(max_examples=30)
 @given(
     tree=st.integers(1, 3).flatmap(lambda d: st.tuples(kernel_trees(d), st.just(d))),
     seed=st.integers(0, 2**20),
@@ -184,12 +184,12 @@ def test_contractions_of_blocks_add_up_and_travel_as_bytes():
             array[...] = rng.normal(size=array.shape)
     assert [array.shape for array in parts[0].arrays] == [(2,), (3,), (3, 4), (3, 4, 3), (3, 3)]
     expected = [one + other for one, other in zip(parts[0].arrays, parts[1].arrays, strict=True)]
-    total, other = (pickle.loads(pickle.dumps(part)) for part in parts)
+    total, other = (clone_of(part) for part in parts)
     total += other
     np.testing.assert_equal(list(total.arrays), expected)
     # A copy has memory of its own, which compiled functions add to.
     G = rng.normal(size=(4, 4))
-    copied = pickle.loads(pickle.dumps(parts[0]))
+    copied = clone_of(parts[0])
     before = parts[0].values.copy()
     _engine.gradient_of_gram(core, G + G.T, copied)
     np.testing.assert_array_equal(parts[0].values, before)

@@ -23,7 +23,6 @@ from xgpc.learning import inducing
 from xgpc.rows.source import NONE, ArraySource
 
 every_method = pytest.mark.parametrize("method", inducing.METHODS)
-repeatable = settings(deadline=None, derandomize=True, max_examples=60)
 # A few values, so that rows repeat.
 repeating_rows = arrays(
     np.float64, st.tuples(st.integers(1, 25), st.integers(1, 3)), elements=st.sampled_from([-1.0, 0.0, 0.5, 3.0])
@@ -57,7 +56,7 @@ def test_weights_equal_repeats_for_inducing_points(X, method):
     assert np.array_equal(*(choose(sample, method, 20, 3) for sample in (weighted, repeated)))
 
 
-@repeatable
+@settings(max_examples=60)
 @given(repeating_rows, st.integers(0, 2**20))
 def test_mean_and_scale_are_weighted_moments(X, seed):
     """But for features of one value, of two, whose scale is half their difference, and with values far from others."""
@@ -82,7 +81,7 @@ def test_huge_and_tiny_features_stay_in_range(X, method, scale):
 
 
 @every_method
-@repeatable
+@settings(max_examples=60)
 @given(X=repeating_rows, n_inducing=st.integers(1, 30))
 def test_never_more_points_than_asked_for_or_distinct_rows(method, X, n_inducing):
     sample = sample_of(X)

@@ -181,7 +181,7 @@ def test_a_batch_of_all_rows_takes_the_full_batch_steps():
 # Small formulas and rules that fits are made of, which no fit tells by itself.
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(max_examples=200)
 @given(st.floats(0.0, 1e3) | st.floats(0.9, 1.1).map(lambda c: c * correction.SMALL_TILT) | st.floats(0.0, 1e-3))
 def test_polya_gamma_variance_is_mpmaths(c):
     with mpmath.workdps(60):

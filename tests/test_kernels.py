@@ -159,9 +159,6 @@ def test_bounds_without_an_interval_of_logarithms_are_refused(bounds):
         compiled(C(1.0) * RBF(1.0, bounds), np.zeros((1, 2)))
 
 
-repeatable = settings(deadline=None, derandomize=True, max_examples=60)
-
-
 @st.composite
 def problems(draw):
     """A kernel, rows, and inducing points of one to four features, some of which are rows or close to one."""
@@ -172,7 +169,7 @@ def problems(draw):
     return draw(kernel_trees(d)), X, Z
 
 
-@repeatable
+@settings(max_examples=60)
 @given(problems(), st.floats(-0.3, 0.3))
 def test_any_tree(problem, step):
     """Before and after moving its free parameters, each by another amount; the largest error found is 1e-14."""
@@ -185,7 +182,7 @@ def test_any_tree(problem, step):
     assert moved.kernel == kernel.clone_with_theta(theta)
 
 
-@settings(repeatable, max_examples=25)
+@settings(max_examples=25)
 @given(kernel_trees(3))
 def test_parameters_of_any_tree_are_in_scikit_learns_order(kernel):
     spec = KernelSpec(kernel, 3)

@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
-from support.fits import assert_same_bits, losses, quietly, warnings_of
+from support.fits import assert_same_bits, fit, losses, quietly, warnings_of
 from support.reference import moons, ringnorm
 
 from xgpc import GPClassifier
@@ -15,10 +15,6 @@ from xgpc.kernels import AxisMatern
 
 # Points that a default fit to few rows begins with, and the least gain of the bound for each further one.
 FIRST_OF_FEW, MIN_GAIN = 64, 0.05
-
-
-def fit(X, y, kernel=None, **params):
-    return quietly(GPClassifier(kernel, **{"random_state": 0, **params}), X, y)
 
 
 def told(model, words):

@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.metrics import log_loss
 from sklearn.model_selection import TimeSeriesSplit
-from support.fits import losses, quietly, warnings_of
+from support.fits import fit, losses, quietly, warnings_of
 from support.sites import build, evaluate_one
 
 from xgpc import GPClassifier
@@ -39,8 +39,7 @@ def test_rows_are_predicted_without_their_own_labels(inducing_points, noise_kern
     X, y = noise(130, 3)
     kernel = C(1.0, (0.3, 3.0)) * RBF(1.0, "fixed")
     kernel = kernel + WhiteKernel(0.2, "fixed") if noise_kernel else kernel
-    options = {"n_inducing": 20, "n_neighbors": 0, "random_state": 0, "tol": 1e-9}
-    model = quietly(GPClassifier(kernel, inducing_points=inducing_points, **options), X, y)
+    model = fit(X, y, kernel, inducing_points=inducing_points, n_inducing=20, n_neighbors=0, tol=1e-9)
     told = next(text for text in model.decisions_ if "without their own labels" in text)
     (given,) = re.findall(r"mean log probability of (-[0-9.]+) nats", told)
     _, precision, linear = evaluate_one(build("logit", "exact", 2), *model.predict_latent(X), 2.0 * y - 1.0)

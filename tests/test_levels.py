@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 from support.dense import assert_near, row_differences
-from support.fits import quietly, refuses
+from support.fits import fit, quietly, refuses
 from support.latents import RECORDS, every
 from support.posteriors import POSTERIORS
 
@@ -32,11 +32,7 @@ def fitted(posterior="sparse", n_classes=2, kernel=KERNEL, **options):
     X = random.uniform(-2.0, 2.0, (80, 2))
     score = np.sum(X**2, axis=1) + 0.2 * random.normal(size=len(X))
     y = np.array(["fine", "warm", "wreck"])[np.digitize(score, [2.0, 4.0] if n_classes == 3 else [3.0, np.inf])]
-    return quietly(
-        GPClassifier(kernel, optimizer=None, random_state=0, **POSTERIORS[posterior] | {"n_inducing": 12}, **options),
-        X,
-        y,
-    )
+    return fit(X, y, kernel, optimizer=None, **POSTERIORS[posterior] | {"n_inducing": 12} | options)
 
 
 def graded(names=(0, 1, 2)):

@@ -1,12 +1,14 @@
 """Every likelihood, bound and system of the papers through the estimator; the label noise."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from support.fits import assert_same_bits, losses, quietly, reloaded
+from support.fits import assert_same_bits, assert_weights_are_copies, fit, losses, quietly, reloaded
 from support.latents import CASES, NOISY, NOISY_CASES, SEVERAL, cases
 from support.reference import standardised
 
@@ -18,6 +20,7 @@ NAMES += ["GPC-III", "GPC-I-mc", "GPC-II-mc", "GPC-III-mc", "GPCsm", "GPCaug-mc"
 SEVERAL_NAMES = ["GPC-I-mc", "GPC-II-mc", "GPC-III-mc", "GPCsm", "GPCaug-mc"]
 TWO = [name for name in LIKELIHOODS if name not in MULTI_CLASS]
 CANCER, IRIS, WINE = standardised(load_breast_cancer, n=200), standardised(load_iris), standardised(load_wine)
+learned = partial(fit, n_inducing=10, max_iter=15)
 
 
 def data_of(likelihood):
@@ -29,10 +32,6 @@ def fixed(likelihood, bound, share="kernel", **params):
     params = {"inducing_points": X[:: len(X) // 12], "tol": 1e-6, "max_iter": 3000, "random_state": 0, **params}
     kernel = ConstantKernel(3.0) * RBF(np.sqrt(X.shape[1])) + WhiteKernel(0.05)
     return GPClassifier(kernel, likelihood=likelihood, bound=bound, share=share, optimizer=None, **params)
-
-
-def learned(X, y, **params):
-    return quietly(GPClassifier(**{"n_inducing": 10, "max_iter": 15, "random_state": 0, **params}), X, y)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +77,7 @@ def test_integer_weights_are_repeated_rows(likelihood, bound, share):
     X, y = X[::2], y[::2]
     weight = np.random.default_rng(0).integers(0, 4, len(X))
     model = fixed(likelihood, bound, share, tol=1e-9)
-    weighted = quietly(clone(model), X, y, sample_weight=weight)
-    repeated = quietly(model, np.repeat(X, weight, axis=0), np.repeat(y, weight))
-    assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=1e-6)
-    assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-4)
+    weighted, repeated = assert_weights_are_copies(model, X, y, weight, 1e-6, 1e-4)
     if hasattr(weighted, "label_noise_"):
         assert weighted.label_noise_ == pytest.approx(repeated.label_noise_, rel=1e-3)
 

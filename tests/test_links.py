@@ -21,7 +21,6 @@ from support.sites import (
 
 from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, record_of
 
-repeatable = settings(deadline=None, derandomize=True, max_examples=40)
 # The contract: each likelihood with the first bound of each of its links. Several classes are also predicted without
 # noise in the labels; two are not, as their step is certain where there is no variance.
 LINKED = [
@@ -145,7 +144,7 @@ def assert_probabilities(value, expected, error):
     np.testing.assert_allclose(np.exp(value), expected, rtol=0.0, atol=error)
 
 
-@repeatable
+@settings(max_examples=40)
 @given(m=st.floats(-300.0, 300.0), v=st.floats(0.0, 1e4))
 def test_probit_is_its_closed_form_in_both_tails(m, v):
     with mp.workdps(40):

@@ -1,11 +1,14 @@
 """Fits with neighbours: what they keep, and what they do not depend on."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.model_selection import KFold, PredefinedSplit, TimeSeriesSplit
+from support import fits
 from support.fits import clone_of, failed_checks, losses, quietly, refuses, reloaded, warnings_of
 from support.local import predicted
 from support.reference import checkerboard, moons
@@ -15,11 +18,7 @@ from xgpc import GPClassifier
 
 ROWS, LABELS = moons(300)
 FRESH, _ = moons(80, seed=1)
-
-
-def fit(X, y, groups=None, sample_weight=None, **params):
-    model = GPClassifier(**{"n_inducing": 16, "random_state": 0, **params})
-    return quietly(model, X, y, groups=groups, sample_weight=sample_weight)
+fit = partial(fits.fit, n_inducing=16)
 
 
 def small(X=ROWS, y=LABELS, **params):
@@ -219,8 +218,7 @@ def test_predictions_of_any_number_of_rows_follow_from_their_neighbourhoods(dtyp
 
 
 def test_rows_with_other_features_are_refused(fitted):
-    with pytest.raises(ValueError, match="Rows must have 2 features; got 3"):
-        fitted.posterior_.marginals(np.zeros((1, 3)))
+    refuses("Rows must have 2 features; got 3", fitted.posterior_.marginals, np.zeros((1, 3)))
 
 
 @pytest.mark.parametrize("n_neighbors", ["auto", 24])

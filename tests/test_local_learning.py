@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -12,14 +13,17 @@ from scipy.stats import norm, sem
 from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.gaussian_process.kernels import ConstantKernel as C
 from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit, TimeSeriesSplit
+from support import fits
 from support.dense import derivative, differences
-from support.fits import losses, quietly, refused, rows_of
+from support.fits import losses, refuses, rows_of
 from support.internals import LOG_SCALE_SPREAD, WORST_SCORE, converged_sites, inverse_diagonal
 from support.local import KERNELS, Problem, three_classes
 from support.reference import checkerboard, moons
 from support.training import rebuilt
 
 from xgpc import GPClassifier, _sites
+
+fit = partial(fits.fit, n_inducing=16)
 
 
 def score_of(kernel, link="logit", weighted=False, n=150, n_held_out=60, k=8, tol=1e-10):
@@ -77,11 +81,6 @@ def test_scores_have_the_order_of_the_held_out_rows():
     assert_allclose(permuted.scores.values, evaluated.scores.values[rows], rtol=1e-12)
     assert np.array_equal(permuted.scores.weight, evaluated.scores.weight[rows])
     assert_allclose(permuted.gradient(), evaluated.gradient(), rtol=1e-10)
-
-
-def fit(X, y, groups=None, sample_weight=None, **params):
-    model = GPClassifier(**{"n_inducing": 16, "random_state": 0, **params})
-    return quietly(model, X, y, groups=groups, sample_weight=sample_weight)
 
 
 @pytest.mark.parametrize("deciding_rows", [131_072, 3000])
@@ -223,8 +222,7 @@ def test_what_neighbours_cannot_be_learned_with_leaves_the_model_as_it_was(kind)
     groups = options.pop("groups", None)
     model = fit(X, y, n_neighbors=0, max_iter=2, optimizer=None)
     model.set_params(**{"n_neighbors": 5, "optimizer": "profile", **options})
-    with refused(model, reason):
-        model.fit(X, y, groups=groups)
+    refuses(reason, model.fit, X, y, groups=groups)
 
 
 def test_mini_batches_have_no_neighbours_and_say_so():

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import internals
 from support.dense import assert_near
 from support.fits import peak_bytes, quietly
-from support.latents import CASES, NOISY, NOISY_CASES, SEVERAL, Problem, cases, marginals, repeatable, seeds, symmetric
+from support.latents import CASES, NOISY, NOISY_CASES, SEVERAL, Problem, cases, marginals, seeds, symmetric
 from support.training import options, sites_of, softmax_curvatures, updated
 
 from xgpc import GPClassifier
@@ -15,7 +15,7 @@ from xgpc._natural_gradient import SCHEDULES
 
 
 @cases(CASES)
-@repeatable
+@settings(max_examples=10)
 @given(
     seed=seeds, n=st.integers(1, 60), m=st.integers(1, 7), d=st.integers(1, 3), weighted=st.booleans(),
     dtype=st.sampled_from([np.float64, np.float32]),

@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from support.fits import assert_same_bits, clone_of, quietly, refused, refuses, reloaded
+from support.fits import assert_same_bits, clone_of, quietly, refuses, reloaded
 from support.latents import cases
 from support.online import CASES, FIRST, FLOWERS, KERNEL, KINDS, SECOND, THIRD, X, model, rows_for, y
 from support.reference import DenseModel, divergence
@@ -176,9 +176,7 @@ def test_a_saved_model_goes_on_with_the_same_bits(tmp_path, likelihood, bound, s
     ],
 )
 def test_bad_batches_leave_the_model_as_it_was(given, said):
-    one = model().partial_fit(X[FIRST], y[FIRST])
-    with refused(one, said):
-        one.partial_fit(**{"X": X[SECOND], "y": y[SECOND]} | given)
+    refuses(said, model().partial_fit(X[FIRST], y[FIRST]).partial_fit, **{"X": X[SECOND], "y": y[SECOND]} | given)
 
 
 NEED_ALL_ROWS = [({"inducing_points": "all"}, "full Gaussian process"), ({"max_iter": 0}, "max_iter must be")]
@@ -187,6 +185,5 @@ NEED_ALL_ROWS += [({"class_weight": "balanced"}, "'balanced' needs the number of
 
 @pytest.mark.parametrize(("params", "said"), NEED_ALL_ROWS)
 def test_parameters_that_need_all_rows_are_refused_in_every_call(params, said):
-    with refused(fresh := model(**params), said):
-        fresh.partial_fit(X[FIRST], y[FIRST])
+    refuses(said, model(**params).partial_fit, X[FIRST], y[FIRST])
     refuses(said, model().partial_fit(X[FIRST], y[FIRST]).set_params(**params).partial_fit, X[SECOND], y[SECOND])

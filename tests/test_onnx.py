@@ -1,6 +1,7 @@
 """ONNX models, also of pipelines: what onnxruntime computes of them is what the classifiers predict."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import onnx
@@ -18,7 +19,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
-from support.fits import refuses, without_warnings
+from support.fits import quietly, refuses, without_warnings
 from support.frames import inputs_of
 from support.latents import REGISTERED
 from support.posteriors import kernels
@@ -40,6 +41,7 @@ KERNELS = kernels(
     "noise by dot product", "axis 1/2", "axis 3/2", "axis, sum and product", "power of a sum", "columns",
 )  # fmt: skip
 SMOOTH = RBF(0.7)
+classifier = partial(GPClassifier, kernel=SMOOTH, n_inducing=12, optimizer=None, random_state=0)
 
 
 def run_model(model, names=("label", "probabilities"), **inputs):
@@ -58,12 +60,8 @@ def assert_predicts_as(model, rows=ROWS, dtype="float64", atol=ATOL, opset=17):
     assert labels[clear].tolist() == model.predict(rows)[clear].tolist()
 
 
-def classifier(kernel=SMOOTH, **parameters):
-    return GPClassifier(kernel, **{"n_inducing": 12, "optimizer": None, "random_state": 0, **parameters})
-
-
 def fitted(kernel, y, **parameters):
-    return without_warnings(classifier(kernel, **parameters).fit, X, y)
+    return quietly(classifier(kernel=kernel, **parameters), X, y)
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -10,7 +10,16 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import TimeSeriesSplit, cross_val_score
-from support.fits import assert_same_bits, clone_of, losses, quietly, refuses, reloaded, without_warnings
+from support.fits import (
+    assert_same_bits,
+    assert_weights_are_copies,
+    clone_of,
+    losses,
+    quietly,
+    refuses,
+    reloaded,
+    without_warnings,
+)
 from support.reference import in_levels
 
 from xgpc import GPClassifier, GPOrdinalClassifier, _sites
@@ -235,8 +244,7 @@ def test_batches_take_the_order_of_the_classes(n_rows, tuned):
     tuned(kept_rows=n_rows)
     X, y = in_levels(300)
     names = np.array(["d", "b", "c", "a"])
-    same = {"n_inducing": 10, "max_iter": 5, "random_state": 0}
-    numbered, named, unnamed = (GPOrdinalClassifier(**same) for _ in range(3))
+    numbered, named, unnamed = (GPOrdinalClassifier(n_inducing=10, max_iter=5, random_state=0) for _ in range(3))
     without_warnings(numbered.fit_batches, [(X[:170], y[:170]), (X[170:], y[170:])])
     without_warnings(named.fit_batches, [(X[:170], names[y[:170]]), (X[170:], names[y[170:]])], classes=names)
     assert_array_equal(named.ordered_classes_, names)
@@ -253,7 +261,5 @@ def test_a_weight_counts_as_equal_rows():
     X, y = in_levels(60)
     count = np.random.default_rng(1).integers(1, 4, len(y))
     model = GPOrdinalClassifier(RBF(), optimizer=None, inducing_points=X[:15], tol=1e-9, feature_transform=None)
-    weighted = quietly(clone(model), X, y, sample_weight=count)
-    repeated = quietly(model, np.repeat(X, count, axis=0), np.repeat(y, count))
+    weighted, repeated = assert_weights_are_copies(model, X, y, count, 1e-9, 1e-8)
     assert_allclose(weighted.cut_points_, repeated.cut_points_, rtol=1e-12)
-    assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-8)

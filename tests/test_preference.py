@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 from support import archives
 from support.dense import assert_near, dense_optimum, differences, row_differences
-from support.fits import clone_of, refused, refuses, reloaded
+from support.fits import clone_of, refuses, reloaded
 from support.local import LINKS
 from support.training import training
 
@@ -187,9 +187,8 @@ def test_columns_of_frames_are_those_of_the_fit():
         model = GPPreference(KERNEL, optimizer=None).fit(X, Y)
         swapped = Y[[labels[1], labels[0]]]
         for call in (model.fit, model.predict_proba):
-            with pytest.raises(ValueError, match=r"same order|same columns") as error:
-                call(X, swapped)
-            assert error.value.__notes__[0] in ("X is X_other here.", "X is B here.")
+            error = refuses(r"same order|same columns", call, X, swapped)
+            assert error.__notes__[0] in ("X is X_other here.", "X is B here.")
         refuses(r"same order|same columns", model.predict_latent, swapped)
 
 
@@ -209,8 +208,7 @@ def test_an_error_leaves_a_fit_as_it_was(bad):
     model, items, better, worse = fitted(n=10)
     before = model.predict_latent(items)
     worse[0] = bad
-    with refused(model, r"missing numbers|infinity|size 1e"):
-        model.fit(better, worse)
+    refuses(r"missing numbers|infinity|size 1e", model.fit, better, worse)
     assert_array_equal(model.predict_latent(items), before)
 
 
@@ -227,9 +225,7 @@ BAD = {
 def test_bad_input_is_an_error(message):
     items, _, i, j = problem(5)
     options, rows = BAD[message]
-    model = GPPreference(**options)
-    with refused(model, message):
-        model.fit(items[i], items[j][:rows])
+    refuses(message, GPPreference(**options).fit, items[i], items[j][:rows])
 
 
 @pytest.mark.parametrize("kind", ["default", "given", "frames"])

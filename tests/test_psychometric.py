@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from support.fits import assert_same_bits, clone_of, quietly, refused, reloaded
+from support.fits import assert_same_bits, clone_of, quietly, refuses, reloaded
 
 from xgpc import GPClassifier, _sites
 from xgpc.likelihoods import record_of
@@ -103,5 +103,4 @@ NOT_ALLOWED = {
 @pytest.mark.parametrize("message", NOT_ALLOWED)
 def test_what_rates_do_not_allow_is_an_error(message):
     model = GPClassifier(**{"likelihood": "psychometric", "n_inducing": 5} | NOT_ALLOWED[message])
-    with refused(model, message):
-        model.fit(*observers(40))
+    refuses(message, model.fit, *observers(40))

@@ -18,7 +18,6 @@ from xgpc.likelihoods import LIKELIHOODS, ORDERED, record_of
 
 COUPLED = [record for record in RECORDS if record.curvature is not None]
 every_record = every(RECORDS)
-repeatable = settings(deadline=None, derandomize=True, max_examples=20)
 
 
 def problem(record, seed, n=12, n_classes=4):
@@ -49,7 +48,7 @@ def test_names_in_a_record_are_records_of_as_many_latent_functions(record):
 
 
 @every(record for record in RECORDS if record.start or record.has_label_noise)
-@repeatable
+@settings(max_examples=20)
 @given(seed=seeds)
 def test_starts_need_no_start_and_have_no_negative_precision(record, seed):
     """Bounds with label noise need one, because all of their precisions can be negative at the prior."""
@@ -60,7 +59,7 @@ def test_starts_need_no_start_and_have_no_negative_precision(record, seed):
 
 
 @every(record for record in RECORDS if record.fallback or record.exact)
-@repeatable
+@settings(max_examples=20)
 @given(seed=seeds)
 def test_fallbacks_are_no_higher_and_exact_expectations_no_lower(record, seed):
     site, m, v, y = problem(record, seed)
@@ -72,7 +71,7 @@ def test_fallbacks_are_no_higher_and_exact_expectations_no_lower(record, seed):
 
 
 @every(record for record in RECORDS if record.has_quadratics)
-@repeatable
+@settings(max_examples=20)
 @given(seed=seeds)
 def test_quadratics_are_concave_and_of_one_latent_function(record, seed):
     assert not record.is_multi_class
@@ -92,7 +91,7 @@ def test_the_linear_classifier_takes_what_has_quadratics(record):
 
 
 @every(record for record in RECORDS if record.is_safe and record.is_bound and record.has_quadratics)
-@repeatable
+@settings(max_examples=20)
 @given(seed=seeds)
 def test_safe_bounds_have_quadratics_below_them(record, seed):
     """At marginals anywhere, of sites made elsewhere; the expansion has no bound to be below."""
@@ -104,7 +103,7 @@ def test_safe_bounds_have_quadratics_below_them(record, seed):
 
 
 @every_record
-@repeatable
+@settings(max_examples=20)
 @given(seed=seeds)
 def test_jaakkola_jordan_sites_are_those_of_their_paper(record, seed):
     """xi = sqrt(m^2 + v), tanh(xi / 2) / (2 xi) and y / 2: exactly those bounds have them."""
@@ -130,7 +129,7 @@ def test_shares_of_wrong_labels_are_what_changes_the_site(record):
 
 
 @every_record
-@repeatable
+@settings(max_examples=20)
 @given(seed=seeds)
 def test_damped_bounds_are_those_of_two_classes_with_negative_precisions(record, seed):
     site, m, v, y = problem(record, seed, n=100)
@@ -169,7 +168,7 @@ def test_likelihoods_with_a_curvature_are_those_that_a_common_shift_leaves():
 
 
 @every(COUPLED)
-@repeatable
+@settings(max_examples=20)
 @given(seed=seeds, weighted=st.booleans(), n_classes=st.integers(2, 6))
 def test_curvatures_are_those_of_dense_matrices(record, seed, weighted, n_classes):
     site, m, v, y = problem(record, seed, n_classes=n_classes)

@@ -11,7 +11,15 @@ from scipy.sparse import csr_array
 from scipy.special import softmax
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, ExpSineSquared, Matern, WhiteKernel
-from support.dense import KERNELS, SOME_KERNELS, assert_near, compiled, kernel_trees, row_differences
+from support.dense import (
+    KERNELS,
+    KERNELS_OF_COLUMNS,
+    SOME_KERNELS,
+    assert_near,
+    compiled,
+    kernel_trees,
+    row_differences,
+)
 from support.fits import quietly, refuses, reloaded
 from support.latents import RECORDS, every
 from support.posteriors import LABELS, POSTERIORS, labelled, model_of, stretched
@@ -26,10 +34,7 @@ from xgpc.likelihoods import LIKELIHOODS
 D = 3
 KERNEL = ConstantKernel(2.0) * Matern([0.8, 1.1, 1.7], nu=1.5)
 ROWS = np.random.default_rng(1).normal(size=(5, D))
-
-
-def fitted(n_classes=2, kernel=KERNEL, posterior="sparse", **options):
-    return model_of(kernel, n_classes, posterior, D, **options)
+fitted = partial(model_of, kernel=KERNEL, d=D)
 
 
 def assert_latent_gradients(model, X=ROWS, h=1e-4):
@@ -48,11 +53,12 @@ def assert_gradient(function, X=ROWS, h=1e-4, tolerance=1e-6):
     assert_near(gradient, row_differences(function, X, h), tolerance)
 
 
-@given(kernel_trees(2), st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
-def test_covariances_by_rows(kernel, seed):
-    random = np.random.default_rng(seed)
-    X, Z, G = random.normal(size=(3, 2)), random.normal(size=(4, 2)), random.normal(size=(2, 4, 3))
+@pytest.mark.parametrize("kernels", [kernel_trees(D), *map(st.just, KERNELS_OF_COLUMNS.values())])
+@given(data=st.data(), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=60)
+def test_covariances_by_rows(kernels, data, seed):
+    kernel, random = data.draw(kernels), np.random.default_rng(seed)
+    X, Z, G = random.normal(size=(3, D)), random.normal(size=(4, D)), random.normal(size=(2, 4, 3))
     # Differences across a kink, where a row and a point are equal in a feature, are no derivatives.
     assume(np.abs(X[:, None] - Z).min() > 1e-4)
     core = compiled(kernel, Z)
@@ -69,7 +75,7 @@ def test_covariances_by_rows(kernel, seed):
 def test_latent_moments_by_rows(name, posterior):
     kernel = KERNELS[name](np.array([1.1, 0.8, 1.7]), 1.5, 0.2)
     for n_classes in (2, 3):
-        assert_latent_gradients(fitted(n_classes, kernel, posterior))
+        assert_latent_gradients(fitted(n_classes, posterior, kernel=kernel))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +146,7 @@ def test_a_step_without_variance_has_no_slope():
 @pytest.mark.parametrize("posterior", POSTERIORS)
 def test_warped_features_and_a_prior_mean(posterior, tmp_path):
     # A given kernel is one of the features as they are.
-    model = fitted(2, None, posterior, change=stretched, mean=0.7)
+    model = fitted(2, posterior, kernel=None, change=stretched, mean=0.7)
     assert [one.feature for one in model.encoding_.warps] == [2]
     rows = stretched(labelled(2, D)[0])[:4] + 0.01
     assert_latent_gradients(model, rows, 1e-3)
@@ -192,7 +198,7 @@ def test_other_kinds_of_rows(posterior):
 )
 @pytest.mark.parametrize("posterior", POSTERIORS)
 def test_gradients_at_points_are_nan_where_a_kernel_has_a_kink(posterior, kernel, is_kink):
-    model = fitted(2, kernel, posterior)
+    model = fitted(2, posterior, kernel=kernel)
     near = model.posterior_.X if posterior == "local" else model.inducing_points_
     for point in (model.inducing_points_[:1], near[:1]):
         # A point twice, and one that agrees with it in the second feature alone.
@@ -249,7 +255,7 @@ def test_linear_classifier(intercept, shape):
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_drawn_functions(n_classes, kernel, posterior):
     X, y = labelled(n_classes, D)
-    model = fitted(n_classes, kernel, posterior, mean=([0.5, -0.2, 0.1] if n_classes == 3 else 0.5))
+    model = fitted(n_classes, posterior, kernel=kernel, mean=([0.5, -0.2, 0.1] if n_classes == 3 else 0.5))
     rows, n_draws = X[:6] + 0.01, 18
     draws = model.draw_functions(n_draws, random_state=4)
     values = draws(rows)
@@ -262,7 +268,7 @@ def test_drawn_functions(n_classes, kernel, posterior):
 
 
 def test_drawn_functions_of_warped_features():
-    model, rows = fitted(2, None, change=stretched), stretched(labelled(2, D)[0])[:4]
+    model, rows = fitted(kernel=None, change=stretched), stretched(labelled(2, D)[0])[:4]
     draws = model.draw_functions(2, random_state=0)
     assert model.encoding_.warps
     assert_near(draws.gradient(rows), row_differences(draws, rows, 1e-3), 1e-6)
@@ -346,8 +352,7 @@ def test_refusals():
     refuses("not fitted", GPClassifier().draw_functions, error=NotFittedError)
     model = fitted()
     for options in ({"return_cov": True}, {"corrected": True}):
-        with pytest.raises(ValueError, match="return_grad is for means and variances"):
-            model.predict_latent(ROWS, return_grad=True, **options)
+        refuses("return_grad is for means and variances", model.predict_latent, ROWS, return_grad=True, **options)
     X, y = labelled(2, D)
     table = pd.DataFrame({"number": X[:, 0], "level": pd.Categorical(np.where(X[:, 1] > 0.0, "a", "b"))})
     of_table = quietly(GPClassifier(n_inducing=5, n_neighbors=0, max_iter=2, random_state=0), table, y)

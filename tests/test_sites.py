@@ -31,7 +31,6 @@ ERRORS |= {("psychometric", "exact"): (3.2e-8, 0.0)}
 SEVERAL = (2, 3, 7, 100)
 CASES = [(*site, n) for site in REGISTERED for n in (SEVERAL if site[0] in MULTI_CLASS else (2,))]
 every_case = pytest.mark.parametrize(("name", "bound", "n_classes"), CASES)
-repeatable = settings(deadline=None, derandomize=True, max_examples=20)
 seeds = st.integers(0, 2**32 - 1)
 
 # Steps of five-point differences, and the largest errors of those. The integral of the exact softmax has as many nodes
@@ -44,7 +43,7 @@ def kind(name, bound):
 
 
 @every_case
-@settings(repeatable, max_examples=4)
+@settings(max_examples=4)
 @given(seed=seeds)
 def test_precision_and_linear_term_are_derivatives(name, bound, n_classes, seed):
     """lambda_c = -2 d ell / dv_c and r_c = d ell / dm_c + lambda_c m_c."""
@@ -87,7 +86,7 @@ def test_expected_log_likelihood_is_not_exceeded(name, bound, n_classes, varianc
 
 
 @every_case
-@settings(repeatable, max_examples=10)
+@settings(max_examples=10)
 @given(seed=seeds, size=st.floats(-8.0, 8.0))
 def test_classes_are_exchangeable(name, bound, n_classes, seed, size):
     """Labels -1 and +1 bit for bit; several classes to round-off."""
@@ -129,7 +128,7 @@ def test_extreme_arguments_give_finite_sites(name, bound, n_classes):
 
 
 @every_case
-@settings(repeatable, max_examples=10)
+@settings(max_examples=10)
 @given(seed=seeds, size=st.floats(-8.0, 8.0), weight=st.floats(0.0, 1e8))
 def test_weights_multiply_the_site(name, bound, n_classes, seed, size, weight):
     site = build(name, bound, n_classes)

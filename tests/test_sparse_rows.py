@@ -1,12 +1,13 @@
 """Rows of sparse matrices: the same as dense ones, a few of which are in memory at a time."""
 
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.gaussian_process.kernels import RBF
-from support.fits import assert_same_bits, peak_bytes, refuses, without_warnings
+from support.fits import assert_same_bits, fit, peak_bytes, refuses, without_warnings
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.acquisition import predictive_entropy
@@ -15,6 +16,8 @@ from xgpc.kernels import Tanimoto
 from xgpc.plotting import ReliabilityDisplay
 
 N, D = 300, 12
+# Features of sparse rows are not transformed.
+fitted = partial(fit, n_inducing=15, max_iter=4, feature_transform=None)
 
 
 def rows(n=N, d=D, density=0.2, seed=0):
@@ -22,12 +25,6 @@ def rows(n=N, d=D, density=0.2, seed=0):
     X = sparse.random_array((n, d), density=density, format="csr", random_state=seed)
     y = (X[:, [0, 1, 2]].sum(axis=1) + 0.2 * rng.normal(size=n) > 0.3).astype(int)
     return X, y
-
-
-def fitted(X, y, *given, **parameters):
-    # Features of sparse rows are not transformed.
-    options = {"n_inducing": 15, "max_iter": 4, "feature_transform": None, "random_state": 0, **parameters}
-    return without_warnings(GPClassifier(**options).fit, X, y, *given)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +44,7 @@ def fitted(X, y, *given, **parameters):
 def test_sparse_rows_give_the_bits_of_dense_ones(parameters):
     X, y = rows()
     weight = np.random.default_rng(1).integers(0, 3, N).astype(float)
-    one, other = fitted(X, y, weight, **parameters), fitted(X.toarray(), y, weight, **parameters)
+    one, other = (fitted(A, y, sample_weight=weight, **parameters) for A in (X, X.toarray()))
     assert_same_bits(one, other, X, ("elbo_", "kernel_"), X.toarray())
     for method in ("predict_proba", "decision_function"):
         assert np.array_equal(getattr(one, method)(X), getattr(other, method)(X.toarray()))
@@ -72,8 +69,7 @@ def test_a_model_with_neighbours_predicts_sparse_rows():
     X, y = rows()
     model = fitted(X.toarray(), y, n_neighbors=5)
     assert np.array_equal(model.predict_proba(X), model.predict_proba(X.toarray()))
-    with pytest.raises(ValueError, match=r"n_neighbors=5 keeps and compares all rows as dense rows.*X.toarray\(\)"):
-        fitted(X, y, n_neighbors=5)
+    refuses(r"n_neighbors=5 keeps and compares all rows as dense rows.*X.toarray\(\)", fitted, X, y, n_neighbors=5)
 
 
 def test_what_is_no_sparse_matrix_of_numbers_is_refused():

@@ -20,10 +20,7 @@ from xgpc.torch import FeasibilityModel
 pytestmark = pytest.mark.nightly
 KERNEL = ConstantKernel(2.0) * Matern([0.8, 1.1], nu=2.5)
 X = torch.as_tensor(np.random.default_rng(1).normal(size=(3, 2, 2)))
-
-
-def fitted(n_classes=2, posterior="sparse", kernel=KERNEL, **options):
-    return model_of(kernel, n_classes, posterior, **options)
+fitted = partial(model_of, kernel=KERNEL)
 
 
 def assert_gradients(module, at=X):

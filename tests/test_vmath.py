@@ -16,7 +16,6 @@ from support.sites import build, evaluate_one
 from xgpc import _sites
 
 EPS = np.finfo(np.float64).eps
-repeatable = settings(deadline=None, derandomize=True, max_examples=100)
 
 
 def ulps(values, references):
@@ -56,7 +55,7 @@ def random():
 # exp: 1.22 ulp without and 0.94 ulp with fused multiply-add.
 
 
-@repeatable
+@settings(max_examples=100)
 @given(st.floats(-708.0, 0.0))
 def test_exp_of_any_argument(x):
     assert ulps(_sites.exp(np.array([x])), [mp.exp(mp.mpf(x))]) < 1.33
@@ -101,7 +100,7 @@ def test_scaled_tail_is_accurate_to_four_epsilon(random):
     assert relative_errors(cdf / pdf, mills).max() < 4 * EPS
 
 
-@repeatable
+@settings(max_examples=100)
 @given(st.floats(-40.0, 40.0))
 def test_distribution_function_and_density_are_symmetric(x):
     cdf, pdf = _sites.normal(np.array([x, -x]))
@@ -135,7 +134,7 @@ def test_polya_gamma_site_for_tiny_and_huge_variances(v):
     assert ulps(precision, [mean]) < 5.0
 
 
-@repeatable
+@settings(max_examples=100)
 @given(st.floats(-60.0, 60.0), st.floats(0.0, 1e4), st.sampled_from([-1.0, 1.0]))
 def test_polya_gamma_site_of_any_argument(m, v, y):
     """ell is a difference of y m / 2 and c / 2: its absolute error is a few ulp of these."""

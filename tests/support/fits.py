@@ -3,12 +3,14 @@
 import pickle
 import tracemalloc
 import warnings
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning, SkipTestWarning
 from sklearn.utils.estimator_checks import check_estimator
+
+from xgpc import GPClassifier
 
 
 def without_warnings(method, *given, **named):
@@ -21,6 +23,12 @@ def without_warnings(method, *given, **named):
 def quietly(model, X, y, **options):
     """A fit whose warnings of convergence are not what the test is about."""
     return without_warnings(model.fit, X, y, **options)
+
+
+def fit(X, y, kernel=None, *, sample_weight=None, groups=None, **params):
+    """A fit that is the same whenever it is made."""
+    model = GPClassifier(kernel, **{"random_state": 0, **params})
+    return quietly(model, X, y, sample_weight=sample_weight, groups=groups)
 
 
 def clone_of(model):
@@ -52,19 +60,13 @@ def assert_same_bits(one, other, X, names=("elbo_", "kernel_", "inducing_points_
 
 
 def refuses(message, function, /, *given, error=ValueError, **named):
-    """A call ends in an error, which is returned, whose text has a pattern."""
+    """A call ends in an error, which is returned, whose text has a pattern; an estimator is what it was before."""
+    estimator = getattr(function, "__self__", None)
+    before = dict(vars(estimator)) if isinstance(estimator, BaseEstimator) else None
     with pytest.raises(error, match=message) as caught:
         function(*given, **named)
+    assert before is None or vars(estimator) == before
     return caught.value
-
-
-@contextmanager
-def refused(model, match=None, error=ValueError):
-    """An error of a model's method, after which the model is what it was."""
-    before = dict(vars(model))
-    with pytest.raises(error, match=match) as caught:
-        yield caught
-    assert vars(model) == before
 
 
 def peak_bytes(function, *given):
@@ -87,6 +89,15 @@ def failed_checks(estimator):
     skipped = [result["check_name"] for result in results if result["status"] == "skipped"]
     assert set(skipped) <= {"check_array_api_input"}
     return {result["check_name"] for result in results if result["status"] not in ("passed", "skipped")}
+
+
+def assert_weights_are_copies(model, X, y, weight, elbo, probability):
+    """A row of weight w counts as w rows, up to a relative error of the bound and one of probabilities: both fits."""
+    weighted = quietly(clone(model), X, y, sample_weight=weight)
+    repeated = quietly(clone(model), np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=elbo)
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), rtol=0.0, atol=probability)
+    return weighted, repeated
 
 
 def losses(model, X, y):

@@ -6,13 +6,10 @@ import pytest
 
 from xgpc import GPClassifier
 
-from .fits import quietly
+from .fits import fit
 
 small = partial(GPClassifier, n_inducing=12, max_iter=5, random_state=0)
-
-
-def fitted(table, y, sample_weight=None, **parameters):
-    return quietly(small(**parameters), table, y, sample_weight=sample_weight)
+fitted = partial(fit, n_inducing=12, max_iter=5)
 
 
 def named(X, names=("a", "b")):

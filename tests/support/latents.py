@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Matern, RationalQuadratic, WhiteKernel
 
@@ -20,7 +19,6 @@ SEVERAL = [site for site in REGISTERED if site[0] in MULTI_CLASS]
 NOISY = [site for site in REGISTERED if record_of(*site).has_label_noise]
 CASES = [(*site, share) for site in REGISTERED for share in (("kernel", "none") if site in SEVERAL else ("kernel",))]
 NOISY_CASES = [case for case in CASES if case[:2] in NOISY]
-repeatable = settings(deadline=None, derandomize=True, max_examples=10)
 seeds = st.integers(0, 2**20)
 
 

@@ -32,7 +32,7 @@ def stretched(X):
     return np.column_stack([X[:, :-1], 10.0 + np.sinh(3.0 * X[:, -1])])
 
 
-def model_of(kernel, n_classes=2, posterior="sparse", d=2, change=None, **options):
+def model_of(n_classes=2, posterior="sparse", kernel=None, d=2, change=None, **options):
     """A fit to labelled rows, which are changed before."""
     X, y = labelled(n_classes, d)
     options = {"optimizer": None, "random_state": 0, **POSTERIORS[posterior], **options}

@@ -216,7 +216,7 @@ def steps(rows, q, site, moving, batches, schedule=RESTING):
 def slopes(rows, q, site, batch=None):
     """Gradients by each kernel's vector, at the start, from one batch: of all rows by default."""
     moving = moving_priors(Coordinates(q.prior, LEARNED), NO_PRIOR, 1e-12)
-    steps(rows, q, site, moving, [np.arange(len(rows)) if batch is None else batch])
+    steps(rows, q, site, moving, [np.arange(rows.source.n_rows) if batch is None else batch])
     return [one.gradient for one in moving]
 
 

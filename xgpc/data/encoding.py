@@ -344,8 +344,8 @@ class Encoding:
                     row[j] = warped(value, self.warps)[0, j]
         return row
 
-    def matrix(self, columns: Sequence[Column], allow_missing: bool = True) -> np.ndarray:
-        """Encode columns; see ``encode``."""
+    def matrix(self, columns: Sequence[Column], allow_missing: bool = True, is_learned: bool = False) -> np.ndarray:
+        """Encode columns; see ``encode``. Of columns that it ``is_learned`` from, rows of weight 0 may miss numbers."""
         if len(columns) != len(self.columns):
             raise ValueError(f"X has {len(columns)} columns; the model was fitted to {len(self.columns)}.")
         X = np.zeros((len(columns[0].values), len(self.groups.index)), dtype=self.dtype)
@@ -358,7 +358,7 @@ class Encoding:
             values = columns[number].numbers()
             missing = np.isnan(values)
             X[:, place.start] = missing if prefix == INDICATOR else np.where(missing, column.fill, values)
-            if not column.has_missing and np.any(missing):
+            if not (column.has_missing or is_learned) and np.any(missing):
                 unexpected.append((repr(column.name), int(np.sum(missing))))
         if unexpected and not allow_missing:
             raise ValueError(f"X has {said_missing(unexpected)}. {HOW_TO_MISS}")

@@ -169,7 +169,7 @@ def training_data(model: BaseEstimator, inputs: FitInput, fitted: Columns | None
     encoding = PLAIN
     if rows is None:
         encoding = Encoding.learn(columns, chosen, keep, weight)
-        rows = encoding.matrix(columns)
+        rows = encoding.matrix(columns, is_learned=True)
     if len(keep) < n_rows or counts_classes:
         rows = rows[keep]
     described = fitted or Columns(len(columns) or rows.shape[1], table.names, table.labels, encoding)

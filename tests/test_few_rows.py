@@ -33,6 +33,24 @@ def test_no_feature_is_missed(seed):
     assert losses(model, X[700:], y[700:]).mean() < best + 0.1
 
 
+@pytest.mark.parametrize(
+    ("kernel", "seed", "n", "shape", "f"),
+    [
+        (None, 106, 60, (600, 8), lambda X: X[:, 0] * X[:, 1]),
+        (ConstantKernel() * RBF(np.ones(20)), 3, 60, (700, 20), lambda X: X[:, 0] + np.sin(2.0 * X[:, 1])),
+        (ConstantKernel() * RBF([30.0, 30.0]), 4, 100, (700, 2), lambda X: 2.0 * np.sin(3.0 * X[:, 0])),
+    ],
+    ids=["default", "many features", "long scales"],
+)
+def test_learning_goes_on_where_the_bound_is_still_that_of_the_frequencies(kernel, seed, n, shape, f):
+    """Several iterations gain little there before a feature is found."""
+    rng = np.random.RandomState(seed)
+    X = rng.randn(*shape)
+    y = (f(X) + 0.3 * rng.randn(len(X)) > 0.0).astype(int)
+    model = quietly(GPClassifier(kernel, random_state=0), X[:n], y[:n])
+    assert losses(model, X[n:], y[n:]).mean() < 0.9 * np.log(2.0)
+
+
 def test_active_learning_from_ten_rows_finds_what_random_rows_do():
     """It asks where the model is unsure: a kernel that is far too smooth asks for the corners alone."""
     pool, test = np.split(np.random.default_rng(0).uniform(-1.0, 1.0, size=(1400, 2)), [400])

@@ -127,7 +127,7 @@ def batches(rows: dataset.Dataset, names: Sequence[str]) -> Iterator[pa.RecordBa
         yield from record_batches
     except OSError as error:
         # An OSError would count as one of the file that the predictions are written to.
-        raise pa.ArrowException((error.strerror or str(error)).rstrip(" .")) from None
+        raise pa.ArrowException((error.strerror or str(error)).rstrip(" .\n")) from None
 
 
 def write_rows(path: str | None, batches: Iterator[pa.RecordBatch]) -> None:

@@ -91,8 +91,8 @@ class RowSpan(Value):
 class LinearPosterior(SparsePosterior):
     """q of the coefficients over their prior standard deviations.
 
-    Rows are coordinates in the span of the training rows or, if they have more columns, features; outside of the span
-    the coefficients have their prior.
+    Rows are coordinates in the span of the training rows; rows with more columns than that are features. Outside of the
+    span the coefficients have their prior.
     """
 
     # Values that overflow are refused later, with the number of their row.

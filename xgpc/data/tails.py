@@ -96,7 +96,7 @@ def limits_of(X: np.ndarray, weight: np.ndarray) -> tuple[Limit, ...]:
 def limits_beside(warps: Sequence[Warp], limits: Sequence[Limit], X: np.ndarray) -> tuple[Limit, ...]:
     """Return the limits of rows X (n, d) that stay beside warps.
 
-    In features whose tails are warped only values that repeat, as codes do, can be far: those of a tail are unique.
+    In features whose tails are warped only repeated values, such as codes, are far: the values of a tail are unique.
     """
     X, heavy = X[_looked_at(X)], {warp.feature for warp in warps}
     pairs = [(limit, X[limit.is_far(X), limit.feature]) for limit in limits]

@@ -107,7 +107,7 @@ class Run(AbstractContextManager["Run"]):
         self.skipped: list[str] = []
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        # Without a cycle of references, the rows are freed with the last of them.
+        # The history no longer refers to the run that refers to it, so that the rows are freed at once.
         self.history.tell = self.clock.report = lambda **columns: None
         if self._status is not None:
             self._status.close()

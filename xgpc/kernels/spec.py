@@ -448,7 +448,7 @@ class KernelSpec:
                 start, places = leaf.theta[factor.scale].start, enumerate(leaf.places.tolist())
                 entries += [(first_scale + j, start + place, 1.0) for j, place in places if place >= 0]
         rows, columns, powers = np.array(entries).reshape(-1, 3).T
-        # With theta = 0 the free parameters are 1, so that the others remain.
+        # At theta = 0 the free parameters are 1, and only the logarithms of the fixed ones are left.
         with np.errstate(divide="ignore"):
             offset = np.log(self._values_at(np.zeros(len(self.theta))))
         return Logarithms(offset, rows.astype(np.intp), columns.astype(np.intp), np.ascontiguousarray(powers))

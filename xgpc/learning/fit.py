@@ -155,7 +155,7 @@ class Candidate(Start):
     def at(self, q: KernelPosterior, site: Site) -> Self:
         """The candidate with this posterior, and with its kernels and inducing points.
 
-        If q is that of a full process in place of this candidate's inducing points, these points stay.
+        If q is a full process's posterior, the candidate takes its kernels and keeps its own inducing points.
         """
         prior = q.prior
         if prior.is_full and not self.prior.is_full:

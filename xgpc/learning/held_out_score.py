@@ -229,7 +229,7 @@ def maximised(
 
     # A line search has at most 20 evaluations.
     at_most, bounds = (max_iter, 20 * max_iter), limits / scale[:, None]
-    end, _ = minimise(objective, start / scale, bounds, LEAST_RISE / SHORT_PATIENCE, *at_most, patience=SHORT_PATIENCE)
+    end, _ = minimise(objective, start / scale, bounds, LEAST_RISE / SHORT_PATIENCE, *at_most, good=np.inf)
     # Scaled by the roots of the diagonal of L-BFGS's inverse Hessian; the median unit is one.
     units = scale * np.sqrt(np.maximum(inverse_diagonal(end.hess_inv.sk, end.hess_inv.yk), np.finfo(float).eps))
     return Maximum(best[1], best[2], units / np.median(units), start_scores, end.nit, end.nfev)

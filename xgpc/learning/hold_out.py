@@ -66,8 +66,8 @@ class HoldOut:
     def decision(self, least_rows: int = 0) -> Split:
         """Rows to learn from, and rows held out for decisions: a share of all, or those of a splitter's last split.
 
-        If the share is less than one row, or there are fewer than ``least_rows`` rows or four groups, no rows are held
-        out.
+        No rows are held out if the share is less than one row, or if there are fewer than ``least_rows`` rows or fewer
+        than four groups.
         """
         nothing_held_out = np.arange(self.n_rows), np.arange(0)
         if self.n_rows < least_rows:

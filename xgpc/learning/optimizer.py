@@ -22,7 +22,7 @@ from ..inference.ascent import (
 from ..inference.options import Options
 from ..likelihoods.coordinates import Limits
 from ..statistics import gradient_by_parameter
-from .minimise import PATIENCE, SHORT_PATIENCE, minimise
+from .minimise import PATIENCE, minimise
 
 # Tolerances are relative to the bound, but to at least this many nats in total and for each row: long searches for
 # 2e-4 nats a row do not pay.
@@ -40,6 +40,8 @@ PRECISE, PRECISE_SHARE = 1e-5, 0.005
 # A slow ascent can still gain up to this many times its last gain. While this could raise an inner solve above the best
 # bound, the solve continues.
 UNSURE = 10.0
+# A bound that is so many nats above the log likelihood of the class frequencies shows that something is learned.
+SHOWN = 2.0
 # The first inner solve may end this many nats for each row below its maximum.
 START_SHARE = 1e-3
 # If the optimizer fails, it restarts with tenfold tighter and longer inner solves, at most this many times: the last
@@ -122,6 +124,14 @@ class Outcome:
 def least_bound(training: Training) -> float:
     """Tolerances are relative to the bound, or to this number of nats if the bound is smaller."""
     return max(LEAST_BOUND, LEAST_OF_ROW * training.source.total_weight)
+
+
+def of_frequencies(training: Training) -> float:
+    """Log likelihood, in nats, of all labels under the frequencies of the classes."""
+    y, weight = map(np.concatenate, zip(*((block.y, block.weight) for block in training.source.blocks()), strict=True))
+    _, codes = np.unique(y, return_inverse=True)
+    totals = np.bincount(codes, weight)
+    return float(totals @ np.log(totals / np.sum(totals)))
 
 
 def refused(best: float, vector: np.ndarray) -> tuple[float, np.ndarray]:
@@ -220,16 +230,17 @@ def profile(training: Training, start: KernelPosterior, site: Site, options: Opt
     if function.coordinates.is_empty:
         return Outcome(function.point, 0)
     max_iter, n_iter, least, problem = options.max_iter, 0, least_bound(training), None
-    patience = PATIENCE if function.coordinates.learn_inducing else SHORT_PATIENCE
+    # Where inducing points move, gains may be small for long.
+    good = -np.inf if function.coordinates.learn_inducing else -of_frequencies(training) - SHOWN
     for _ in range(RESTARTS + 1):
         start_value = function.value
         limits, at_most = function.coordinates.limits, (max_iter - n_iter, 2 * max_iter)
-        end, status = minimise(function, function.vector, limits, options.tol, *at_most, least, patience)
+        end, status = minimise(function, function.vector, limits, options.tol, *at_most, least, good)
         n_iter, gain = n_iter + end.nit, function.value - start_value
         # An optimizer that is stuck with nothing left to gain has converged.
         if status in ("flat", "line search") and is_small(gain, start_value, options.tol):
             status = "converged"
-        confirmed = options.tol >= PRECISE or gain < patience * options.tol * max(least, abs(start_value))
+        confirmed = options.tol >= PRECISE or gain < PATIENCE * options.tol * max(least, abs(start_value))
         if status == "converged" and function.solved and confirmed:
             return Outcome(function.point, n_iter)
         if n_iter >= max_iter or status == "max_iter":

@@ -116,7 +116,7 @@ class Executor(Pool):
 
 
 def closable(items: Iterable[Item]) -> Generator[Item]:
-    """The items; the end of this closes their iterator, if it can be closed: that over blocks may have a thread."""
+    """The items; closing this closes their iterator, too, which may have a thread that reads ahead."""
     yield from items
 
 

@@ -345,7 +345,7 @@ class Encoding:
         return row
 
     def matrix(self, columns: Sequence[Column], allow_missing: bool = True, is_learned: bool = False) -> np.ndarray:
-        """Encode columns; see ``encode``. Rows of weight 0 may miss numbers where it ``is_learned`` from them."""
+        """Encode columns; see ``encode``. ``is_learned``: from these, whose rows of weight 0 may miss numbers."""
         if len(columns) != len(self.columns):
             raise ValueError(f"X has {len(columns)} columns; the model was fitted to {len(self.columns)}.")
         X = np.zeros((len(columns[0].values), len(self.groups.index)), dtype=self.dtype)

@@ -268,8 +268,8 @@ def coordinate_ascent(
     After ``FALLBACK_AFTER`` failures a step of a bound that cannot fall is tried, if there is one. With softmax the
     first step has length ``first_rate``, and each later one the best length of the step before. The ascent ends when
     time is over, but not before it has left the prior. ``leaves_prior`` takes a step from the prior even if it promises
-    less than ``tol``. ``first`` is the pass at q if it was already made. Without a history, the core
-    makes the whole ascent if ``q.ascent`` has one for these rows and sites.
+    less than ``tol``. ``first`` is the pass at q if it was already made. Without a history, the core makes the whole
+    ascent if ``q.ascent`` has one for these rows and sites.
     """
     clock, key = training.executor.clock, site.record.fallback
     safe_site = None if key is None else partial(other_site, key, site)

@@ -153,8 +153,7 @@ def _why_not(fit: Fit, first: Candidate) -> str:
 
 
 def _task(fit: Fit, first: Candidate) -> Task | None:
-    """The rows that a model with neighbours keeps, and those of them that are held out to decide whether "auto" keeps
-    neighbours; None: no neighbours."""
+    """The rows of a fit with neighbours, in rows to learn from and held-out rows; None without neighbours."""
     k, history, is_auto = n_neighbors(fit, first), fit.run.history, fit.config.has_auto_neighbors
     if not k:
         return None

@@ -11,10 +11,9 @@ from scipy.optimize import OptimizeResult, minimize
 from ..likelihoods.coordinates import Limits
 
 # Iterations over which the test of convergence averages the gain: after one that gains little, others may gain more. A
-# value that is clearly better than knowing nothing needs fewer. (With five NLL of 20 sets of 30, 60 and 100 rows is the
-# same to .0005, and fits take a tenth of the time more; with three at any value some fits end at the frequencies of the
-# classes. With two, learning with neighbours ended too early: NLL of magic, three splits, was .2859, and .2850 with
-# three.)
+# value below ``good`` needs fewer. (With five there, NLL of 20 sets of 30, 60 and 100 rows is the same to .0005, and
+# fits take a tenth longer. With three at any value, some fits end at the class frequencies. With two, learning with
+# neighbours ended too early: NLL of magic, three splits, was .2859, and .2850 with three.)
 PATIENCE, SHORT_PATIENCE = 5, 3
 # L-BFGS's own test looks at single iterations, so it is set to round-off.
 FTOL, GTOL = 1e-12, 1e-6

@@ -20,6 +20,7 @@ from ..inference.ascent import (
     proper_posterior,
 )
 from ..inference.options import Options
+from ..inference.prior_mean import base_rates
 from ..likelihoods.coordinates import Limits
 from ..statistics import gradient_by_parameter
 from .minimise import PATIENCE, minimise
@@ -40,7 +41,9 @@ PRECISE, PRECISE_SHARE = 1e-5, 0.005
 # A slow ascent can still gain up to this many times its last gain. While this could raise an inner solve above the best
 # bound, the solve continues.
 UNSURE = 10.0
-# A bound that is so many nats above the log likelihood of the class frequencies shows that something is learned.
+# From so many nats above the log likelihood of the class frequencies on, a bound shows that something is learned. (With
+# 0, a fit of 100 rows that starts at length scales of 30 deviations ends at NLL .688, not .110. With 10, a fit of 30
+# rows takes a tenth longer.)
 SHOWN = 2.0
 # The first inner solve may end this many nats for each row below its maximum.
 START_SHARE = 1e-3
@@ -129,9 +132,8 @@ def least_bound(training: Training) -> float:
 def of_frequencies(training: Training) -> float:
     """Log likelihood, in nats, of all labels under the frequencies of the classes."""
     y, weight = map(np.concatenate, zip(*((block.y, block.weight) for block in training.source.blocks()), strict=True))
-    _, codes = np.unique(y, return_inverse=True)
-    totals = np.bincount(codes, weight)
-    return float(totals @ np.log(totals / np.sum(totals)))
+    totals = np.bincount(np.unique(y, return_inverse=True)[1], weight)
+    return float(totals @ np.log(base_rates(totals)))
 
 
 def refused(best: float, vector: np.ndarray) -> tuple[float, np.ndarray]:

@@ -190,6 +190,13 @@ def test_the_number_of_points_grows_to_128_at_once_then_doubles(n_squares, first
     assert len(model.inducing_points_) == first + sum(more for more, _, is_taken in tried(model) if is_taken)
 
 
+def test_a_simple_function_of_few_rows_is_learned_once():
+    """The divergence of its posterior is small, as where nothing is learned, but its bound is large."""
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    model = quietly(GPClassifier(C(4.0) * RBF([1.0, 1.0]), random_state=0), X[:, :2], X[:, 0] + 0.5 * X[:, 2] > 0.0)
+    assert not any("learning again" in text for text in model.decisions_)
+
+
 def test_a_function_that_few_points_cannot_represent_is_learned_with_more(tuned):
     tuned(most_inducing=256)
 

@@ -8,10 +8,10 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import xlogy
 from sklearn.base import BaseEstimator
 
 from .explain import NotAProduct, relevance
+from .inference.prior_mean import log_likelihood_of_frequencies
 from .kernels.spec import KernelSpec
 from .names import LISTED, MatrixLike, listed
 
@@ -114,7 +114,7 @@ def summary_rows(model: BaseEstimator) -> Rows:
         scope = f"of the last batch, of {n_last} rows" if is_last else f"{elbo / np.sum(counts):.4f} per row"
         rows.append(("bound (ELBO)", f"{elbo:.2f} nats, {scope}"))
     # Predictions by the class frequencies have this mean log probability.
-    rows.append(("class frequencies alone", f"{np.sum(xlogy(shares, shares)):.4f} nats per row"))
+    rows.append(("class frequencies alone", f"{log_likelihood_of_frequencies(shares):.4f} nats per row"))
     if score:
         rows.append(("held-out rows", f"log probability {score[0]:.4f} +- {score[1]:.4f} nats per row"))
     return rows

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq, root
+from scipy.special import xlogy
 
 from .._sites import Site
 from ..approximations.base import KernelPrior
@@ -53,6 +54,11 @@ def base_rates(totals: np.ndarray) -> np.ndarray:
     """Shares (C,) of the classes' weights (C,), with half a row more for each class if one has no rows."""
     totals = totals if np.all(totals > 0.0) else totals + 0.5
     return totals / np.sum(totals)
+
+
+def log_likelihood_of_frequencies(totals: np.ndarray) -> float:
+    """Log likelihood, in nats, of labels with these total weights (C,) under the frequencies of the classes."""
+    return float(np.sum(xlogy(totals, totals / np.sum(totals))))
 
 
 def base_rate_mean(record: LikelihoodBound, base_rate: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from ..inference.ascent import (
     proper_posterior,
 )
 from ..inference.options import Options
-from ..inference.prior_mean import base_rates
+from ..inference.prior_mean import log_likelihood_of_frequencies
 from ..likelihoods.coordinates import Limits
 from ..statistics import gradient_by_parameter
 from .minimise import PATIENCE, minimise
@@ -132,8 +132,7 @@ def least_bound(training: Training) -> float:
 def of_frequencies(training: Training) -> float:
     """Log likelihood, in nats, of all labels under the frequencies of the classes."""
     y, weight = map(np.concatenate, zip(*((block.y, block.weight) for block in training.source.blocks()), strict=True))
-    totals = np.bincount(np.unique(y, return_inverse=True)[1], weight)
-    return float(totals @ np.log(base_rates(totals)))
+    return log_likelihood_of_frequencies(np.bincount(np.unique(y, return_inverse=True)[1], weight))
 
 
 def refused(best: float, vector: np.ndarray) -> tuple[float, np.ndarray]:

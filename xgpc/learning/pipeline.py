@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import xlogy
 
 from .._sites import Site
 from ..approximations.base import KernelPosterior
@@ -14,6 +13,7 @@ from ..approximations.local import LocalPosterior, Posterior
 from ..inference.correction import evidence_of
 from ..inference.fitting import Evidence, Start, fit_posterior_or_keep, from_some, posterior_before, projected_sums
 from ..inference.mini_batch import batch_rows
+from ..inference.prior_mean import log_likelihood_of_frequencies
 from ..inference.sweeps import start_sites
 from ..kernels.default import without_features
 from ..kernels.prior import NO_PRIOR
@@ -86,17 +86,12 @@ def learn_and_infer(whole: Fit, previous: PreviousFit | None) -> FitResult:
     return result if new_result.evidence is not None and new_result.evidence.elbo <= elbo else new_result
 
 
-def _log_likelihood_of_frequencies(fit: Fit) -> float:
-    totals = fit.class_totals
-    return float(np.sum(xlogy(totals, totals / np.sum(totals))))
-
-
 def _shows_nothing(fit: Fit, elbo: float) -> bool:
     """Whether a bound is no better than the log likelihood of guessing, or than that of the class frequencies."""
     if fit.is_of_one_class or not (fit.record.is_bound and fit.record.is_probability):
         return False
     uniform = -np.log(len(fit.classes)) * np.sum(fit.class_totals)
-    return elbo <= max(NO_GAIN * uniform, _log_likelihood_of_frequencies(fit))
+    return elbo <= max(NO_GAIN * uniform, log_likelihood_of_frequencies(fit.class_totals))
 
 
 def _simpler(fit: Fit, first: Candidate, result: FitResult, gain: Gain) -> FitResult:
@@ -288,7 +283,7 @@ def _messages(
     elif elbo is not None and not skipped and not (gain and fit.record.is_multi_class) and _shows_nothing(fit, elbo):
         nothing = (
             f"The bound, {elbo:.5g} nats, is no better than the log likelihood of the labels under the class "
-            f"frequencies alone, {_log_likelihood_of_frequencies(fit):.5g}: {NOTHING_SHOWN}"
+            f"frequencies alone, {log_likelihood_of_frequencies(fit.class_totals):.5g}: {NOTHING_SHOWN}"
         )
         if fit.source.n_rows < ROWS_OF_WARNING:
             run.history.add(decision=nothing)

@@ -24,7 +24,7 @@ from .hold_out import Split, Subsets
 from .inducing import MAX_INDUCING, MOST_ALL_ROWS, with_more_points
 from .izmailov_kropotov import alternate, hybrid, joint
 from .left_out import posterior_of, scores_of, scores_of_splits
-from .optimizer import Outcome, profile
+from .optimizer import Outcome, of_frequencies, profile
 from .scores import MIN_GAIN, Scores, accept, gain_per_point, rise_by_points
 
 # The first subset has the largest of three numbers of rows: FIRST_ROWS; 1 / FIRST_SHARE of all rows, but at most 1 /
@@ -35,10 +35,8 @@ FIRST_ROWS, FIRST_SHARE, ROWS_PER_POINT = 4000, 32, 40
 # Each subset has GROWTH times as many rows as the one before, so that a pass over each takes less than one over the
 # last, which has all rows, but at most LAST_ROWS.
 GROWTH, LAST_ROWS = 4, 131_072
-# Before the last subset, learning has at most SUBSET_ITERATIONS iterations, and at most SUBSET_FACTOR times as many as
-# on the last one: with more, fits of few iterations spent most of their time on subsets. SUBSET_LOOSENING multiplies
-# the tolerance of these stages, whose optimum is only a start.
-SUBSET_ITERATIONS, SUBSET_FACTOR, SUBSET_LOOSENING = 50, 10, 5.0
+# SUBSET_LOOSENING multiplies the tolerance of stages before the last one, whose optimum is only a start.
+SUBSET_LOOSENING = 5.0
 # With at most FIRST_ROWS rows, learning starts from the best of several kernels, by their bounds. Each bound is
 # computed to within this many nats, which takes a few passes over the rows.
 NATS_OF_STARTS = 0.3
@@ -54,16 +52,17 @@ ROWS_OF_MORE = 1000
 MOST_WORK = 3.0
 # To save time, mini-batches start from the posterior of this many rows, whose weights are raised to stand for all rows.
 ROWS_BEFORE_BATCHES = 1000
-# If the divergence of the posterior from the prior is at most this many nats, learning with few points has found next
-# to nothing. It is 1 to 3 nats for random labels, and for functions that 32 points cannot represent. For diabetes-pima
-# and german-numer, whose signals are weak, it is 25 and 45 nats.
+# Learning with few points has found next to nothing if the divergence of the posterior from the prior is at most this
+# many nats, and the bound at most as many above the log likelihood of the class frequencies. For random labels, and for
+# functions that 32 points cannot represent, these are 1 to 3 nats and about 0. Simple functions with few rows have a
+# small divergence, too, but a large bound. For diabetes-pima and german-numer, whose signals are weak, the divergence
+# is 25 and 45 nats.
 NOTHING_LEARNED = 10.0
 # In a trial of more points, posteriors are fitted to within this share of the gain that the trial requires, so that
 # the rest changes few decisions.
 TRIAL_SHARE = 0.1
-# While points are added, learning has at most GROWING_ITERATIONS iterations for each number of points, as the next
-# stage goes on from there; a stage whose work is limited has at least MIN_ITERATIONS, as fewer would save little beside
-# its first posterior.
+# A stage before the last one has at most GROWING_ITERATIONS iterations, as the next goes on from there; a stage whose
+# work is limited has at least MIN_ITERATIONS, as fewer would save little beside its first posterior.
 GROWING_ITERATIONS, MIN_ITERATIONS = 30, 4
 
 
@@ -102,7 +101,8 @@ class Learner:
         self.optimize = None if config.optimizer is None else SCHEMES[config.optimizer]
         # Options of the last stage, and of those before.
         self.options = fit.options(start.length_scale_prior)
-        self.early = replace(self.options, tol=SUBSET_LOOSENING * config.tol)
+        most = min(GROWING_ITERATIONS, self.options.max_iter)
+        self.growing = replace(self.options, tol=SUBSET_LOOSENING * config.tol, max_iter=most)
         # Each better posterior of a stage is the run's.
         self.reached: Callable[[KernelPosterior, Site], None] = fit.run.update
         # Mini-batches need no subsets, and a full Gaussian process always uses all rows.
@@ -199,7 +199,7 @@ class Learner:
 
     def _scored(self, part: Fit, splits: list[Split], start: Candidate) -> tuple[Point[KernelPosterior], Scores]:
         """The result of ITERATIONS_OF_CANDIDATES iterations, and its scores of rows that it has not seen."""
-        options = replace(self.early, max_iter=ITERATIONS_OF_CANDIDATES)
+        options = replace(self.growing, max_iter=ITERATIONS_OF_CANDIDATES)
         self.history.begin("learning", n_rows=part.source.n_rows, n_inducing=start.prior.n_inducing)
         outcome = self.optimized(part, start, options)
         self.n_iter += outcome.n_iter
@@ -221,13 +221,10 @@ class Learner:
 
     def _plan(self, prior: KernelPrior, rows_done: int) -> list[tuple[int, Options]]:
         """Sizes above ``rows_done`` with their stages' options; without an optimizer, none after a first stage."""
-        sizes, planned, options = [size for size in self.sizes(prior) if size > rows_done], [], self.options
+        sizes = [size for size in self.sizes(prior) if size > rows_done]
         if rows_done and self.optimize is None:
             return []
-        for size in sizes[:-1]:
-            most = max(options.max_iter, SUBSET_FACTOR * options.max_iter * sizes[0] // size)
-            planned.append((size, replace(self.early, max_iter=min(SUBSET_ITERATIONS, most))))
-        return planned + [(size, options) for size in sizes[-1:]]
+        return [(size, self.growing) for size in sizes[:-1]] + [(size, self.options) for size in sizes[-1:]]
 
     def _growing(self, prior: KernelPrior) -> tuple[int, Options]:
         """Number of rows and options of a stage while the number of points may still grow."""
@@ -236,7 +233,7 @@ class Learner:
             size = min(self.fit.source.n_rows, LAST_ROWS, first_rows(self.fit, prior.n_inducing))
         if not self._plan(prior, size):
             return size, self.options
-        return size, replace(self.early, max_iter=min(GROWING_ITERATIONS, self.options.max_iter))
+        return size, self.growing
 
     def optimized(self, part: Fit, candidate: Candidate, options: Options) -> Outcome:
         """Run the optimizer, if there is one, on some rows, starting from the candidate's posterior."""
@@ -287,9 +284,10 @@ class Learner:
         If a function changes over distances too short for few points, learning with these lets the variance fall to
         nothing, and under that kernel no further points would raise the bound.
         """
-        if self.optimize is None or outcome.point.q.kl > NOTHING_LEARNED:
+        point, part = outcome.point, self.part(size)
+        learned, n_few = max(point.q.kl, point.elbo - of_frequencies(part.training)), point.q.prior.n_inducing
+        if self.optimize is None or learned > NOTHING_LEARNED:
             return None
-        n_few, part = outcome.point.q.prior.n_inducing, self.part(size)
         n_more = min(start.grow_to, max(2 * n_few, MOST_ALL_ROWS)) - start.prior.n_inducing
         larger = with_more_points(start.prior, part.source.rows, n_more, self.random_state)
         if larger.n_inducing <= n_few:
@@ -299,7 +297,7 @@ class Learner:
             restarted = self.optimized(part, start.under(larger), self._growing(larger)[1])
         self.n_iter += restarted.n_iter
         option = f"learning again from the first kernel with {larger.n_inducing} inducing points"
-        if not accept(rise_by_points(outcome.point, restarted.point), option, self.history):
+        if not accept(rise_by_points(point, restarted.point), option, self.history):
             return None
         self.reached(restarted.point.q, restarted.point.site)
         return start.at(restarted.point.q, restarted.point.site)

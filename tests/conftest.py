@@ -37,7 +37,7 @@ TUNED = {
     "all_compared_rows": ["rows.neighbours.EXACT_ROWS"],
     "batch_rows": ["rows.columnar.BATCH_ROWS"],
     "batch_tile_rows": ["inference.mini_batch.TILE_ROWS"],
-    "block_rows": ["rows.source.BLOCK_ROWS", "rows.executor.BLOCK_ROWS"],
+    "block_rows": ["rows.block.BLOCK_ROWS", "rows.executor.BLOCK_ROWS"],
     "compared_rows": ["rows.neighbours.COMPARED_ROWS"],
     "cosines": ["approximations.draws.N_COSINES"],
     "covariance_bytes": ["predict.MOST_COVARIANCE_BYTES"],

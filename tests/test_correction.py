@@ -75,8 +75,7 @@ def test_equals_the_dense_formulas(name, weighted, rows):
     new = np.vstack([NEW, here[:5]])
     plain, actual = (np.array(model.predict_latent(new, corrected=corrected)) for corrected in (False, True))
     assert_allclose(plain, dense(model, new).marginals(), rtol=0, atol=1e-8)
-    expected = corrected_moments(model, here, 1.0 if weight is None else weight, new)
-    assert_allclose(actual, expected, rtol=0, atol=1e-8)
+    assert_allclose(actual, corrected_moments(model, here, 1.0 if weight is None else weight, new), rtol=0, atol=1e-8)
     assert np.abs(actual - plain).max(axis=1).min() > 1e-3
 
 

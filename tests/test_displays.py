@@ -132,8 +132,7 @@ def test_shapley_values_of_one_row_are_bars_with_intervals_the_largest_on_top(mo
     order = np.argsort(np.abs(found.values[0, :, c]))[-3:]
     display = drawn(ShapleyDisplay.from_estimator(model, X[:1], n_features=3))
     assert display.label == model.predict(X[:1])[0] == "setosa"
-    names = [f"{X.columns[j]} = {X.iloc[0, j]:.4g}" for j in order]
-    assert words(display.ax_.get_yticklabels()) == names
+    assert words(display.ax_.get_yticklabels()) == [f"{X.columns[j]} = {X.iloc[0, j]:.4g}" for j in order]
     assert [bar.get_width() for bar in display.ax_.patches] == found.values[0, order, c].tolist()
     (intervals,) = display.ax_.collections
     half = [np.ptp(line[:, 0]) / 2 for line in intervals.get_segments()]

@@ -86,8 +86,7 @@ def test_draws_with_neighbours_are_exact(tuned):
     X = np.random.default_rng(2).normal(size=(5, 2))
     tuned(exact_draws=1)
     assert_moments(model.sample_latent(X, 4000, random_state=3), *model.predict_latent(X, return_cov=True))
-    message = r"is not for models with neighbours \(n_neighbors_ above 0\)"
-    refuses(message, model.sample_latent, X, method="pathwise")
+    refuses(r"is not for models with neighbours \(n_neighbors_ above 0\)", model.sample_latent, X, method="pathwise")
 
 
 def test_draws_do_not_depend_on_threads_and_paths_not_on_the_other_rows():

@@ -174,8 +174,7 @@ def share_of_draws(model, X, level, failure="wreck"):
 def assert_same_distribution(found, draws):
     assert found.probability == pytest.approx(np.mean(draws), abs=5.0 * np.std(draws) / np.sqrt(len(draws)))
     assert np.std(found.draws) == pytest.approx(np.std(draws), rel=0.12)
-    ends = np.quantile(draws, [0.025, 0.975])
-    np.testing.assert_allclose([found.low, found.high], ends, atol=0.25 * np.std(draws))
+    np.testing.assert_allclose([found.low, found.high], np.quantile(draws, [0.025, 0.975]), atol=0.25 * np.std(draws))
 
 
 @pytest.mark.parametrize("level", [None, 0.3])

@@ -192,8 +192,7 @@ def test_logistic_softmax_without_variance_is_its_formula():
 def test_logistic_softmax_far_below_zero_is_softmax():
     m, v = (part.T.copy() for part in latents("softmax", 4, 50, seed=5))
     m, v = np.clip(m, -20.0, 20.0), np.minimum(v, 50.0)
-    value = logistic_softmax(m - 1000.0, v)
-    assert_probabilities(value, np.exp(softmax_link(m, v)), 2e-3)
+    assert_probabilities(logistic_softmax(m - 1000.0, v), np.exp(softmax_link(m, v)), 2e-3)
 
 
 # The mixture's relative error is SIGMA_ERROR over the probability: it serves down to 0.04, other formulas below.

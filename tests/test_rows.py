@@ -238,7 +238,7 @@ def test_summaries_of_parts_add_to_that_of_all_rows(cuts, labels, seed):
 
 def drawn(all_rows, size, sizes=(), seed=1):
     found, keys = Draw(size), np.random.default_rng(seed)
-    for block in in_blocks(cut(all_rows, sizes)):
+    for block in in_blocks(cut(all_rows, sizes), internals.BLOCK_ROWS):
         found.add(block, keys.random(len(block.X)))
     return found.sample()
 

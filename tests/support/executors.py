@@ -7,7 +7,7 @@ from multiprocessing import get_context
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from .internals import BLOCK_ROWS, ArraySource, Block, Cache, Executor
+from .internals import ArraySource, Block, Cache, Executor, block_size
 
 
 def _with_one_thread():
@@ -54,8 +54,9 @@ class FileSource:
         return np.array(X[rows]), np.array(y[rows], dtype=float)
 
     def blocks(self):
-        for start in range(0, self.n_rows, BLOCK_ROWS):
-            X, y = self._read(slice(start, start + BLOCK_ROWS))
+        size = block_size(self.n_rows)
+        for start in range(0, self.n_rows, size):
+            X, y = self._read(slice(start, start + size))
             yield Block(start, X, y, np.ones(len(y)), 0)
 
     def sample(self, rows, scale=1.0):

@@ -41,7 +41,7 @@ from xgpc.learning.izmailov_kropotov import FixedSitesBound, JointBound
 from xgpc.learning.optimizer import Coordinates, ProfiledBound, profile
 from xgpc.learning.scores import LEAST_GAIN, Scores, accept
 from xgpc.likelihoods.curvature import LEAST_COMPLEMENT
-from xgpc.rows.block import BLOCK_ROWS, Block, Cache
+from xgpc.rows.block import BLOCK_ROWS, Block, Cache, block_size
 from xgpc.rows.coinciding import Distinct
 from xgpc.rows.executor import Executor
 from xgpc.rows.neighbours import Metric, Neighbours

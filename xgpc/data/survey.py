@@ -14,6 +14,7 @@ import numpy as np
 from ..names import MatrixLike
 from ..ranges import BadRow
 from ..rows.batches import BatchSource, Rows, in_blocks, joined_rows, read_ahead
+from ..rows.block import BLOCK_ROWS
 from ..rows.coinciding import by_first_row
 from ..rows.columnar import ArrowRows, NumpyRows
 from ..rows.executor import closable
@@ -314,7 +315,7 @@ def survey(
         return rows._replace(y=numbers_here[rows.y])
 
     with closing(read_ahead(reading(source, rows_of))) as batches:
-        for rows in in_blocks(batches):
+        for rows in in_blocks(batches, BLOCK_ROWS):
             draw = draw or Draw(size(rows.X.shape[1]))
             draw.add(rows, keys.random(len(rows.X)))
             progress(int(draw.tally[0].sum()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Matern
@@ -157,6 +158,10 @@ class LocalFit:
         return np.append(self.prior.spec.theta, self.log_scale)
 
 
+# Fits are compared by the mean score of held-out rows, corrected for the parameters that were fitted to them.
+score = attrgetter("corrected.mean")
+
+
 def nearer(spec: KernelSpec, X: np.ndarray, k: int, n_threads: int) -> KernelSpec:
     """Shorten the length scales until half of the rows X have k neighbours within one length scale.
 
@@ -263,11 +268,6 @@ def gain_of(task: Task, scores: Scores, fit: Fit, held_out: np.ndarray) -> Gain:
     """The gain of the scores of ``fit``'s rows ``held_out`` (r,) over the class frequencies."""
     beginning = f"With {task.n_neighbors} neighbours {len(held_out)} held-out rows have"
     return Gain.of(scores, fit.hold_out.labels[held_out], fit.class_totals, beginning)
-
-
-def score(local_fit: LocalFit) -> float:
-    """The mean score of held-out rows, corrected for the parameters that were fitted to them."""
-    return local_fit.corrected.mean
 
 
 def _candidates(task: Task, spec: KernelSpec) -> list[KernelSpec]:

@@ -71,11 +71,11 @@ class Scores:
     def above(self, other: Scores, nats: float = 0.0, is_costlier: bool = False) -> Rise:
         """Whether these scores are higher by more than ``nats`` a row; negative ``nats`` allow a fall.
 
-        Those of a costlier model must be higher by ``LEAST_GAIN`` and by a standard error.
+        Those of a costlier model must be higher by ``LEAST_GAIN`` and by a standard error, too.
         """
         gains = self - other
         if is_costlier:
-            nats = max(gains.error, LEAST_GAIN)
+            nats += max(gains.error, LEAST_GAIN)
         if nats < 0.0:
             return gains.mean > nats, f"{gains.words}; it must not fall by more than {-nats:.2g}", ""
         return gains.mean > nats, gains.words, f"it must rise by more than {nats:.2g}" if nats else "it must rise"

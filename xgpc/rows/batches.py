@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from .._threads import Pool
-from .block import BLOCK_ROWS, Block
+from .block import Block, block_size
 from .source import ArraySource
 
 T = TypeVar("T")
@@ -45,16 +45,15 @@ def read_ahead(begin: Callable[[], Iterator[T]]) -> Generator[T, None, None]:
                 thread.submit(iterator.close).result()
 
 
-def in_blocks(batches: Iterable[Rows]) -> Iterator[Rows]:
-    """Cut batches of any sizes into ``BLOCK_ROWS`` rows each, in order; the last block may have fewer."""
-    parts: list[Rows] = []
-    missing = BLOCK_ROWS
+def in_blocks(batches: Iterable[Rows], size: int) -> Iterator[Rows]:
+    """Cut batches of any sizes into blocks of ``size`` rows, in order; the last block may have fewer."""
+    parts, missing = list[Rows](), size
     for rows in batches:
         start = 0
         while len(rows.X) - start >= missing:
             yield joined_rows([*parts, rows.part(slice(start, start + missing))])
             start += missing
-            parts, missing = [], BLOCK_ROWS
+            parts, missing = [], size
         if start < len(rows.X):
             # A view would keep the whole batch in memory.
             parts.append(Rows(*(array[start:].copy() for array in rows)))
@@ -86,7 +85,7 @@ class BatchSource:
     def blocks(self) -> Iterator[Block]:
         start = 0
         with closing(read_ahead(self.read)) as batches:
-            for rows in in_blocks(batches):
+            for rows in in_blocks(batches, block_size(self.n_rows)):
                 yield Block(start, *rows, cache_bytes=0)
                 start += len(rows.X)
 

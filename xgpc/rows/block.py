@@ -18,8 +18,19 @@ Made = TypeVar("Made")
 # Rows of a block. Their work is large against the (m, m) addition at the block's end, and the blocks of twenty thousand
 # rows still balance over many threads.
 BLOCK_ROWS = 1152
+# So few blocks are equal and even in number, so that two threads end a pass at the same time.
+FEW_BLOCKS = 8
 # Bytes from which an array has pages of its own; smaller arrays share pages with others.
 LEAST_PAGES = 2**16
+
+
+def block_size(n_rows: int) -> int:
+    """Rows of each block of a source but the last."""
+    n_blocks = -(-n_rows // BLOCK_ROWS)
+    if not 1 < n_blocks <= FEW_BLOCKS:
+        return BLOCK_ROWS
+    # The core works on 8 rows at a time.
+    return 8 * -(-n_rows // (8 * (n_blocks + n_blocks % 2)))
 
 
 def own_pages(shape: tuple[int, ...], dtype: type) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from ..names import MatrixLike
-from .block import BLOCK_ROWS, Block, Cache, dense
+from .block import BLOCK_ROWS, Block, Cache, block_size, dense
 
 # Memory for whitened rows (n, m), which passes with the same kernel and inducing points share: computing them is 40 %
 # of a pass. If they need more, every pass computes them again, and memory stays O(n + m^2).
@@ -58,10 +58,9 @@ class ArraySource:
         self.n_rows, self.n_features = rows.shape
         self.rows, self.y, self.weight = rows, y, weight if len(weight) else np.ones(self.n_rows)
         self.total_weight = float(np.sum(self.weight))
-        share = cache_bytes / max(1, self.n_rows)
-        self._blocks = []
-        for start in range(0, self.n_rows, BLOCK_ROWS):
-            end = min(start + BLOCK_ROWS, self.n_rows)
+        share, size, self._blocks = cache_bytes / max(1, self.n_rows), block_size(self.n_rows), []
+        for start in range(0, self.n_rows, size):
+            end = min(start + size, self.n_rows)
             arrays = rows[start:end], y[start:end], self.weight[start:end]
             self._blocks.append(Block(start, *arrays, int(share * (end - start))))
 

@@ -94,7 +94,7 @@ def opened(path: str, texts: Sequence[str] = (), target: str | None = None) -> I
             reason = re.sub(r"^Error creating dataset\..*?: Invalid: ", "", str(error))
             reason = re.sub(r"Row #(\d+)", lambda row: f"line {_line(path, int(row[1]) - 2)}", reason, count=1)
             form = "Data are CSV files in UTF-8 with a header line, or .parquet."
-            raise ValueError(f"{name!r}: {reason}. {form}") from None
+            raise ValueError(f"cannot read {name!r}: {reason}. {form}") from None
 
 
 @contextmanager

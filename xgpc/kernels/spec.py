@@ -111,8 +111,8 @@ def _check_parameter(kernel: Kernel, name: str, parameter: Hyperparameter) -> No
     least = 0.0 if parameter.fixed and name == "sigma_0" else LEAST_DIVISOR
     if value.dtype.kind not in "iuf" or not np.all(np.isfinite(value) & (value >= least)):
         raise ValueError(f"{must_have} {name} positive and finite; got {value.tolist()!r}.")
-    if value.size != parameter.n_elements:
-        raise ValueError(f"{must_have} one {name}; got {value.tolist()}.")
+    if value.ndim > 1 or value.size != parameter.n_elements:
+        raise ValueError(f"{must_have} one {name}, or length scales as a flat list; got {value.tolist()}.")
     if parameter.fixed:
         return
     bounds = np.asarray(parameter.bounds)
@@ -129,19 +129,17 @@ def _elementary(kernel: Kernel, prefix: str, parameters: PlacedParameters, featu
     family = FACTORS[type(kernel)].family(kernel) if type(kernel) in FACTORS else ""
     if not family and type(kernel) not in VARIANCES:
         raise NotCompiled(f"{type(kernel).__name__} is no compiled kernel")
-    leaf = Leaf(kernel, {}, features.places(kernel), family)
+    own = [(each.name.removeprefix(prefix), each, place) for each, place in parameters if each.name.startswith(prefix)]
+    for name, parameter, _ in own:
+        _check_parameter(kernel, name, parameter)
+    theta = {name: place for name, parameter, place in own if not parameter.fixed}
+    leaf = Leaf(kernel, theta, features.places(kernel), family)
     n_seen = np.count_nonzero(leaf.places >= 0)
     if isinstance(kernel, ExpSineSquared) and n_seen > 1:
         raise ValueError(
             f"{kernel} is positive definite for a single feature only, but sees {n_seen}: "
             f"give ActiveDims({kernel}, [j]) for column j, or a product of such kernels."
         )
-    for parameter, place in parameters:
-        if parameter.name.startswith(prefix):
-            name = parameter.name.removeprefix(prefix)
-            _check_parameter(kernel, name, parameter)
-            if not parameter.fixed:
-                leaf.theta[name] = place
     return Term(factors=(leaf,)) if family else Term(((leaf, 1.0),), n_noise=int(type(kernel) is WhiteKernel))
 
 

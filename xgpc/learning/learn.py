@@ -188,7 +188,8 @@ def with_neighbors(task: Task, sparse: Candidate) -> Candidate:
     # Neighbours are compared with the best that is possible without them, from the same support rows. With two classes
     # the variance is not raised, or neighbours would be left out where new rows gain by them (NLL of three splits of
     # bank-marketing .1919, not .1908). If no neighbours are taken, ``learn`` raises it, and the history says so.
-    without = raised_variance(part, sparse, is_told=False) if part.record.is_multi_class else sparse
+    is_raised = is_auto and part.record.is_multi_class
+    without = raised_variance(part, sparse, is_told=False) if is_raised else sparse
     larger, few = sparse.prior.groups[0], task.first.prior.groups[0]
     # With more points rounds take longer, so more are tried only once a kernel is known.
     few = few.rebuilt([larger.spec], few.Z) if few.n_inducing < larger.n_inducing else larger

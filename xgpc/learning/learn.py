@@ -21,7 +21,6 @@ from .left_out import NATS_OF_ROW, posterior_of, scores_of
 from .raised_variance import raised_variance
 from .rounds import (
     ERRORS_OF_FEW,
-    NO_SCORES,
     LocalFit,
     Task,
     first_round,
@@ -90,10 +89,9 @@ def learn(fit: Fit, first: Candidate) -> Candidate:
     else:
         with during("neighbours"):
             sparse = with_neighbors(task, sparse)
-    if sparse.local is not None:
+    if sparse.local is not None or is_complete:
         return sparse
-    learned = sparse if is_complete else learn_in_stages(fit, sparse)
-    return raised_variance(fit, learned)
+    return raised_variance(fit, learn_in_stages(fit, sparse))
 
 
 def n_neighbors(fit: Fit, first: Candidate) -> int:
@@ -181,23 +179,25 @@ def _repeated(fit: Fit, scores: Scores) -> float:
 
 
 def with_neighbors(task: Task, sparse: Candidate) -> Candidate:
-    """The candidate with the posterior of all rows with neighbours, or ``sparse`` if neighbours do not pay."""
+    """The candidate with the posterior of all rows with neighbours.
+
+    If these do not pay, it is ``sparse``, from which learning goes on, or for few rows the result without neighbours.
+    """
     part, history, k = task.part, task.fit.run.history, task.n_neighbors
     is_auto, max_iter = part.config.has_auto_neighbors, part.config.max_iter if part.learns else 0
     splits = part.hold_out.draw(size_of_round(0, part.n_latents)[0])
+    larger, few = sparse.prior.groups[0], task.first.prior.groups[0]
     # Neighbours are compared with the best that is possible without them, from the same support rows. With two classes
     # the variance is not raised, or neighbours would be left out where new rows gain by them (NLL of three splits of
-    # bank-marketing .1919, not .1908). If no neighbours are taken, ``learn`` raises it, and the history says so.
-    is_raised = is_auto and part.record.is_multi_class
-    without = raised_variance(part, sparse, is_told=False) if is_raised else sparse
-    larger, few = sparse.prior.groups[0], task.first.prior.groups[0]
+    # bank-marketing .1919, not .1908).
+    without = raised_variance(part, sparse) if is_auto and part.record.is_multi_class else sparse
+    sparse = without if is_auto and not len(task.split[1]) else sparse
     # With more points rounds take longer, so more are tried only once a kernel is known.
     few = few.rebuilt([larger.spec], few.Z) if few.n_inducing < larger.n_inducing else larger
     first = task.first.prior.groups[0].spec
     if is_axis_aligned(few.spec) and is_of_default_kind(first):
         first = axis_aligned(first)
-    local_fits, splits = first_round(task, few, first, without, splits, max_iter)
-    simpler = task.scores_without(without, splits) if is_auto else NO_SCORES
+    local_fits, splits, simpler = first_round(task, few, first, without, splits, max_iter)
     # With "auto" later decisions see more rows, so a learned kernel need not be better than the unchanged one yet.
     learned = [result for result in local_fits if result.n_learned and is_auto]
     best = max(learned or local_fits, key=score)

@@ -25,8 +25,8 @@ DOUBLINGS = 5
 NATS_OF_SCORES = 0.02
 
 
-def raised_variance(fit: Fit, learned: Candidate, is_told: bool = True) -> Candidate:
-    """Double the default kernel's variance while this predicts left-out rows better; the history tells if ``is_told``.
+def raised_variance(fit: Fit, learned: Candidate) -> Candidate:
+    """Double the default kernel's variance while this predicts left-out rows better.
 
     The logarithm of the factor has a standard normal prior, as the same rows have determined the length scales.
     """
@@ -48,8 +48,8 @@ def raised_variance(fit: Fit, learned: Candidate, is_told: bool = True) -> Candi
             scored.append(scores)
             best, raised = total, raised.at(point.q, point.site)
             fit.run.update(point.q, point.site)
-    if is_told and len(scored) > 1:
-        option = f"{2.0 ** (len(scored) - 1):g} times the variance of the kernel"
+    if len(scored) > 1:
+        option = f"{2.0 ** (len(scored) - 1):g} times the variance of the kernel without neighbours"
         accept(scored[-1].above(scored[0]), option, fit.run.history)
     return raised
 

@@ -88,7 +88,12 @@ class Task:
         return site if site.record.curvature is None else site.with_prior_mean(centred(site.prior_mean))
 
     def scores_without(self, without: Candidate, splits: list[Split]) -> Scores:
-        """Scores of the held-out rows of some splits, predicted without neighbours from the support rows."""
+        """Scores of the held-out rows of some splits, predicted without neighbours from the support rows.
+
+        Given neighbours are not compared with these.
+        """
+        if not self.fit.config.has_auto_neighbors:
+            return NO_SCORES
         cold, nats = replace(without, q=None), NATS_OF_ROW * len(splits[0][0])
         return scores_of_splits(self.part, splits, partial(posterior_of, candidate=cold, nats=nats))
 
@@ -206,12 +211,12 @@ def size_of_round(number: int, n_latents: int) -> tuple[int, int]:
 
 def first_round(
     task: Task, prior: SparsePrior, first: KernelSpec, without: Candidate, splits: list[Split], max_iter: int
-) -> tuple[list[LocalFit], list[Split]]:
+) -> tuple[list[LocalFit], list[Split], Scores]:
     """Score ``prior``'s kernel as it is, and fit the candidate kernels to the held-out rows of some splits.
 
     In a large round the candidates learn from a part of the rows first. Those that are not beaten there learn from all
     rows, if the best is not hopeless: with "auto" it must not lose clearly against ``without``, which has no
-    neighbours. Returns the results, and the splits with the rows that were scored.
+    neighbours. Returns the results, the splits with the rows that were scored, and the scores of ``without``.
 
     Parameters
     ----------
@@ -223,9 +228,10 @@ def first_round(
     n_rows = sum(len(rows) for split in splits for rows in split)
     step = LEAST_ROUND if n_rows >= LEAST_ROUND * FEW_ROWS else 1
     trial = [(support[::step], held_out[::step]) for support, held_out in splits]
+    simpler = task.scores_without(without, trial)
 
-    def is_hopeless(local_fit: LocalFit, splits: list[Split]) -> bool:
-        return task.fit.config.has_auto_neighbors and local_fit.loses_to(task.scores_without(without, splits))
+    def is_hopeless(local_fit: LocalFit) -> bool:
+        return simpler is not NO_SCORES and local_fit.loses_to(simpler)
 
     def start(spec: KernelSpec, splits: list[Split]) -> LocalFit:
         initial = prior.rebuilt([spec], prior.Z)
@@ -235,7 +241,7 @@ def first_round(
     X, n_threads = Distinct.of(task.part.source.sample(splits[-1][0])).source.X, task.fit.run.executor.n_threads
     k, n_iter = min(task.n_neighbors, len(X) - 1), min(max_iter, size_of_round(0, task.fit.n_latents)[1])
     if not k or not max_iter:
-        return [start(prior.spec, splits)], splits
+        return [start(prior.spec, splits)], splits, task.scores_without(without, splits)
 
     def in_turns(fit: LocalFit, splits: list[Split], specs: list[KernelSpec]) -> list[LocalFit]:
         """Fit some kernels, each turn from the parameters of the one before; returns the best result of each."""
@@ -245,7 +251,7 @@ def first_round(
             moved = prior.rebuilt([at_parameters_of(fit.prior.spec, spec, X, k, n_threads)], prior.Z)
             fit = fit_round(task, replace(fit, prior=moved), splits, most)
             best[spec] = max(fit, best.get(spec, fit), key=score)
-            if len(best) == 1 and n_rows < FEW_ROWS and is_hopeless(fit, splits):
+            if len(best) == 1 and n_rows < FEW_ROWS and is_hopeless(fit):
                 break
         return list(best.values())
 
@@ -258,10 +264,10 @@ def first_round(
         begin = start(nearer(first, X, 1, n_threads), trial)
     local_fits = in_turns(begin, trial, specs)
     best = max(local_fits, key=score)
-    if step == 1 or is_hopeless(best, trial):
-        return [unchanged, *local_fits], trial
+    if step == 1 or is_hopeless(best):
+        return [unchanged, *local_fits], trial, simpler
     rivals = [spec for spec, local_fit in zip(specs, local_fits, strict=True) if not local_fit.loses_to(best.corrected)]
-    return [start(prior.spec, splits), *in_turns(best, splits, rivals)], splits
+    return [start(prior.spec, splits), *in_turns(best, splits, rivals)], splits, task.scores_without(without, splits)
 
 
 def gain_of(task: Task, scores: Scores, fit: Fit, held_out: np.ndarray) -> Gain:
